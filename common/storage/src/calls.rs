@@ -1,11 +1,11 @@
 //! The gate that every call passes: it counts, records and injects faults.
 
-use crate::fault::{Call, Effect, Fault, Kind};
+use crate::fault::{Answers, Call, Effect, Fault, Kind};
 use crate::{Error, Result};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Counts calls and injects the faults that are due.
 #[derive(Default)]
@@ -22,6 +22,9 @@ struct Counted {
     /// The error that every later call fails with.
     lasting: Option<Effect>,
     record: Vec<Call>,
+    /// Calls that have not returned, by their number.
+    under_way: BTreeMap<u64, Call>,
+    returned: u64,
 }
 
 impl Calls {
@@ -31,12 +34,23 @@ impl Calls {
 
     /// The calls so far, if they are recorded.
     pub(crate) fn record(&self) -> Vec<Call> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner).record.clone()
+        self.lock().record.clone()
+    }
+
+    /// What has returned so far, and what has not.
+    pub(crate) fn answers(&self) -> Answers {
+        let counted = self.lock();
+        let oldest = counted.under_way.first_key_value().map(|(_, call)| call.clone());
+        Answers { returned: counted.returned, oldest }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counted> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on `effect` hits every call that it can hit.
     pub(crate) fn fail(&self, effect: Effect) {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner).lasting = Some(effect);
+        self.lock().lasting = Some(effect);
     }
 
     /// Passes a call that is not a transfer.
@@ -52,39 +66,28 @@ impl Calls {
         offset: Option<u64>,
         call: impl FnOnce(usize) -> io::Result<T>,
     ) -> Result<T> {
-        let outcome = self.enter(kind, path, offset).and_then(call);
+        let (number, due) = self.count(kind, path, offset);
+        let outcome = strike(due).and_then(call);
+        self.returned(number);
         outcome.map_err(|cause| Error { call: kind, path: path.to_path_buf(), offset, cause })
     }
 
-    /// Counts the call and returns the most bytes that it may move.
-    fn enter(&self, kind: Kind, path: &Path, offset: Option<u64>) -> io::Result<usize> {
-        let due = self.count(kind, path, offset);
-        match due {
-            None => Ok(usize::MAX),
-            Some(Effect::Short(bytes)) => Ok(bytes.max(1)),
-            Some(Effect::Delay(time)) => {
-                std::thread::sleep(time);
-                Ok(usize::MAX)
-            }
-            Some(Effect::Error(error)) => Err(error.into()),
-            Some(Effect::Full) => Err(io::ErrorKind::StorageFull.into()),
-            Some(Effect::Crash) => Err(io::Error::other("the machine has crashed")),
-        }
-    }
-
-    /// Counts and records the call. Returns the fault that hits it.
-    fn count(&self, kind: Kind, path: &Path, offset: Option<u64>) -> Option<Effect> {
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Counts and records the call. Returns its number, and the fault that hits it.
+    fn count(&self, kind: Kind, path: &Path, offset: Option<u64>) -> (u64, Option<Effect>) {
+        let mut counted = self.lock();
+        let call = Call { kind, path: path.to_path_buf(), offset };
         if self.recorded {
-            counted.record.push(Call { kind, path: path.to_path_buf(), offset });
+            counted.record.push(call.clone());
         }
         counted.of_any += 1;
+        let number = counted.of_any;
+        counted.under_way.insert(number, call);
         let of_kind = counted.of_kind.entry(kind).or_default();
         *of_kind += 1;
-        let (of_kind, of_any) = (*of_kind, counted.of_any);
+        let of_kind = *of_kind;
         let hits = |fault: &&Fault| match fault.kind {
             Some(wanted) => wanted == kind && fault.number == of_kind,
-            None => fault.number == of_any,
+            None => fault.number == number,
         };
         let due = self.faults.iter().find(hits).map(|fault| fault.effect);
         if matches!(due, Some(Effect::Full | Effect::Crash)) {
@@ -94,7 +97,35 @@ impl Calls {
             kind,
             Kind::Create | Kind::Write | Kind::SetLength | Kind::Reserve | Kind::CreateDirectory
         );
-        let lasts = |effect: &Effect| *effect != Effect::Full || takes_room;
-        due.or(counted.lasting.filter(lasts))
+        let lasts = |effect: &Effect| match effect {
+            Effect::Full => takes_room,
+            Effect::Hang => matches!(kind, Kind::Read | Kind::Write),
+            _ => true,
+        };
+        (number, due.or(counted.lasting.filter(lasts)))
+    }
+
+    fn returned(&self, number: u64) {
+        let mut counted = self.lock();
+        counted.under_way.remove(&number);
+        counted.returned += 1;
+    }
+}
+
+/// Plays the fault that is `due`, if there is one. Returns the most bytes that the call may move.
+fn strike(due: Option<Effect>) -> io::Result<usize> {
+    match due {
+        None => Ok(usize::MAX),
+        Some(Effect::Short(bytes)) => Ok(bytes.max(1)),
+        Some(Effect::Delay(time)) => {
+            std::thread::sleep(time);
+            Ok(usize::MAX)
+        }
+        Some(Effect::Hang) => loop {
+            std::thread::park();
+        },
+        Some(Effect::Error(error)) => Err(error.into()),
+        Some(Effect::Full) => Err(io::ErrorKind::StorageFull.into()),
+        Some(Effect::Crash) => Err(io::Error::other("the machine has crashed")),
     }
 }

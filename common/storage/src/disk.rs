@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::calls::Calls;
-use crate::fault::{Call, Effect, Fault, Kind};
+use crate::fault::{Answers, Call, Effect, Fault, Kind};
 use crate::file::File;
 use crate::journal::{Change, Journal};
 use crate::queue::{self, Queue, Ticket};
@@ -34,7 +34,8 @@ impl Disk {
         Disk { queue: Queue::new(threads, &calls), calls, journal: Journal::default() }
     }
 
-    /// Injects `effect` into every call from now on; [`Effect::Full`] into those that need room.
+    /// Injects `effect` into every call from now on: [`Effect::Full`] into those that need room,
+    /// [`Effect::Hang`] into reads and writes.
     pub fn fail(&self, effect: Effect) {
         self.calls.fail(effect);
     }
@@ -52,6 +53,12 @@ impl Disk {
     /// The calls so far, in order, of a disk for tests.
     pub fn record(&self) -> Vec<Call> {
         self.calls.record()
+    }
+
+    /// How many calls have returned, and which is under way longest. A disk that hangs shows no
+    /// difference.
+    pub fn answers(&self) -> Answers {
+        self.calls.answers()
     }
 
     /// Creates a file to write and read, which must not exist.

@@ -73,6 +73,15 @@ pub struct Call {
     pub offset: Option<u64>,
 }
 
+/// How a disk is getting on with what it was asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answers {
+    /// Calls that have returned.
+    pub returned: u64,
+    /// Of the calls that have not, the one that began first.
+    pub oldest: Option<Call>,
+}
+
 /// A fault to inject.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fault {
@@ -95,6 +104,8 @@ pub enum Effect {
     Full,
     /// The call takes so much longer.
     Delay(Duration),
+    /// This call never returns. From [`Disk::fail`](crate::Disk::fail) it hits reads and writes.
+    Hang,
     /// This call and every later one do nothing and fail, as after the machine has lost power.
     Crash,
 }

@@ -6,7 +6,7 @@
 //! * [`file`]: an open file, which bypasses the page cache where the file system allows it;
 //! * [`journal`]: a record of changes and flushes, for tests of a loss of power;
 //! * [`publication`]: a file that gets its name only when it is whole;
-//! * [`fault`]: errors, short transfers, delays and crashes on request, so that the code above a disk is tested at
+//! * [`fault`]: errors, short transfers, delays, hangs and crashes on request, so that the code above a disk is tested at
 //!   every call.
 //!
 //! A [`Pool`] allocates its blocks once. The threads that read and write for a rank give the memory back through the
@@ -25,7 +25,7 @@ mod queue;
 pub use block::{Block, PAGE, Pool};
 pub use disk::Disk;
 pub use error::Error;
-pub use fault::{Call, Effect, Fault, Kind};
+pub use fault::{Answers, Call, Effect, Fault, Kind};
 pub use file::File;
 pub use journal::Change;
 pub use publication::Publication;

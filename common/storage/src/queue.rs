@@ -8,10 +8,13 @@ use crate::{Error, Result};
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long a queue that is dropped waits for its threads. One whose disk hangs is left behind.
+const LAST_WAIT: Duration = Duration::from_millis(500);
 
 /// A read or write on its way, of memory `M`. A ticket that is dropped lets the transfer finish; its
 /// memory is then freed.
@@ -34,15 +37,27 @@ impl<M> Ticket<M> {
     /// # Errors
     /// The file system's.
     pub fn wait(self) -> Result<Moved<M>> {
-        // A worker sends exactly one result for each job; it is lost only if the worker panics.
-        self.0.recv().unwrap_or_else(|_| {
-            Err(Error {
-                call: Kind::Read,
-                path: "queued file".into(),
-                offset: None,
-                cause: io::Error::other("the thread that carries transfers has panicked"),
-            })
-        })
+        self.0.recv().unwrap_or_else(|_| Err(panicked()))
+    }
+
+    /// Blocks until the transfer is done, as [`Ticket::wait`] does, but for at most `time`: `None` if
+    /// it is still under way then. Call it no more once it has returned an outcome.
+    pub fn wait_for(&self, time: Duration) -> Option<Result<Moved<M>>> {
+        match self.0.recv_timeout(time) {
+            Ok(outcome) => Some(outcome),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Err(panicked())),
+        }
+    }
+}
+
+/// A worker sends exactly one result for each job; it is lost only if the worker panics.
+fn panicked() -> Error {
+    Error {
+        call: Kind::Read,
+        path: "queued file".into(),
+        offset: None,
+        cause: io::Error::other("the thread that carries transfers has panicked"),
     }
 }
 
@@ -53,6 +68,8 @@ type Job = Box<dyn FnOnce() + Send>;
 pub(crate) struct Queue {
     jobs: Option<Sender<Job>>,
     threads: Vec<JoinHandle<()>>,
+    /// Disconnected once all threads have ended.
+    ended: Mutex<Receiver<()>>,
     calls: Arc<Calls>,
 }
 
@@ -60,9 +77,11 @@ impl Queue {
     pub(crate) fn new(threads: usize, calls: &Arc<Calls>) -> Self {
         let (jobs, queued) = channel::<Job>();
         let queued = Arc::new(Mutex::new(queued));
+        let (running, ended) = channel();
         let thread = |_| {
-            let queued = queued.clone();
+            let (queued, running) = (queued.clone(), running.clone());
             std::thread::spawn(move || {
+                let _running: Sender<()> = running;
                 loop {
                     let next = queued.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok(job) = next else { return };
@@ -71,7 +90,7 @@ impl Queue {
             })
         };
         let threads = (0..threads.max(1)).map(thread).collect();
-        Queue { jobs: Some(jobs), threads, calls: calls.clone() }
+        Queue { jobs: Some(jobs), threads, ended: Mutex::new(ended), calls: calls.clone() }
     }
 
     pub(crate) fn read<M: AsMut<[u8]> + Send + 'static>(
@@ -113,6 +132,10 @@ impl Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         self.jobs = None;
+        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if ended.recv_timeout(LAST_WAIT) == Err(RecvTimeoutError::Timeout) {
+            return;
+        }
         for thread in self.threads.drain(..) {
             // The ticket of a panicked transfer reports the panic.
             let _ = thread.join();

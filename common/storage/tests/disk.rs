@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use storage::{Disk, Effect, Error, Fault, File, Kind, PAGE, Pool, Result};
+use storage::{Answers, Disk, Effect, Error, Fault, File, Kind, PAGE, Pool, Result};
 
 fn fault(kind: Kind, number: u64, effect: Effect) -> Vec<Fault> {
     vec![Fault { kind: Some(kind), number, effect }]
@@ -130,6 +130,27 @@ fn a_delayed_transfer_does_not_hold_up_the_others() {
     assert!(started.elapsed() < delay, "the second write overtakes the first");
     slow.wait().unwrap();
     assert!(started.elapsed() >= delay);
+}
+
+#[test]
+fn a_disk_that_hangs_says_in_which_call_and_keeps_nobody_who_drops_it() {
+    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(3, PAGE));
+    let disk = Disk::with_faults(2, fault(Kind::Read, 1, Effect::Hang));
+    let file = disk.create(&folder.path().join("a")).unwrap();
+    write(&disk, &pool, &file, 0, &pattern(PAGE, 1)).unwrap();
+    let hung = disk.read(&file, PAGE as u64, pool.take(PAGE));
+    while disk.answers().oldest.is_none() {
+        std::thread::yield_now();
+    }
+    let Answers { returned, oldest } = disk.answers();
+    let call = oldest.unwrap();
+    assert_eq!((call.kind, call.path.as_path(), call.offset), (Kind::Read, file.path(), Some(PAGE as u64)));
+    write(&disk, &pool, &file, 0, &pattern(PAGE, 2)).unwrap();
+    assert_eq!(disk.answers().returned, returned + 1, "the other thread goes on");
+    assert!(hung.wait_for(Duration::ZERO).is_none());
+    let started = Instant::now();
+    drop(disk);
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
 #[test]
