@@ -15,9 +15,11 @@ use std::sync::atomic::Ordering;
 
 mod control_channel;
 mod pending;
+mod watch;
 
 pub use control_channel::ControlChannel;
 pub use pending::Pending;
+pub use watch::GroupWatch;
 
 /// Buffers that go through one collective together, and the units whose data they hold.
 pub struct Bucket {
@@ -231,6 +233,11 @@ impl Group {
     /// point of its program, once per topic.
     pub fn control_channel(&self, topic: Topic) -> ControlChannel {
         ControlChannel::new(self.backend.beside(topic), self.observer.emitter.hushed())
+    }
+
+    /// Returns what this rank needs of the group while it waits for something else than a rank.
+    pub fn watch(&self) -> GroupWatch {
+        GroupWatch::new(&self.backend)
     }
 
     /// Lets pending collectives be dropped from now on, which waits for them, in this group and in

@@ -33,5 +33,5 @@ mod wire;
 
 pub use core::backend::Topic;
 pub use error::CollectiveError;
-pub use group::{Bucket, ControlChannel, Group, Pending};
+pub use group::{Bucket, ControlChannel, Group, GroupWatch, Pending};
 pub use traffic::Traffic;

@@ -1,5 +1,6 @@
 //! What can go wrong between places.
 
+use collectives::CollectiveError;
 use device::DeviceError;
 use events::Route;
 
@@ -15,6 +16,9 @@ pub enum Error {
          Give a directory on another disk with --offload-dir, or cpu in place of disk in an --offload flag."
     )]
     Disk(String),
+    /// The rank's group failed while the rank waited.
+    #[error(transparent)]
+    Group(CollectiveError),
     /// Over a simulated way that is slower than the rank's peers wait.
     #[error(
         "{bytes} bytes {route} take {seconds} s more over the simulated way, and peers wait for {timeout} s\n\

@@ -6,17 +6,19 @@
 //! allocates and frees; the threads that read and write for it give back what they were given.
 //!
 //! [`way`] simulates how fast a way between two places is, as `collectives::local::Link` does
-//! between ranks.
+//! between ranks. No wait outlasts the rank's group, nor a disk that answers nothing ([`Heeds`]).
 
 mod error;
 pub mod swap;
 pub mod transfers;
+mod wait;
 pub mod way;
 
 pub use error::Error;
 pub use storage::Effect;
 pub use swap::{Extent, PAGE, paged};
 pub use transfers::{Arriving, Cargo, Crossing, Moved, Options, Staged, Transfers};
+pub use wait::Heeds;
 
 /// What this crate's functions return.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,8 +1,9 @@
 //! A rank's transfers: issued, waited for, numbered, counted and shown.
 
+use crate::Result;
 use crate::swap::{Carried, Extent, PAGE, Swap, paged};
+use crate::wait::Heeds;
 use crate::way::Way;
-use crate::{Error, Result};
 use collectives::local::Link;
 use device::{Buffer, Class, Copying, Device, Place, View, ViewMut};
 use events::event::TransferEvent;
@@ -14,10 +15,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use storage::{Disk, Effect, Ticket};
 
-const ROUTES: usize = Route::ALL.len();
+mod waits;
 
-/// Longest sleep between two looks at the run's clock, which stands still while the run is paused.
-const NAP: Duration = Duration::from_millis(50);
+const ROUTES: usize = Route::ALL.len();
 
 /// How a rank's transfers go.
 #[derive(Default)]
@@ -30,9 +30,8 @@ pub struct Options<'a> {
     pub directory: Option<&'a Path>,
     /// What reads and writes there; a [`Disk`] of its own if not given.
     pub storage: Option<Disk>,
-    /// The longest that the rank waits for a simulated way, if there is a bound: its peers would give
-    /// it up by then.
-    pub timeout: Option<Duration>,
+    /// What ends the rank's waits early.
+    pub heeds: Heeds,
 }
 
 /// What travels, as a screen names it.
@@ -63,7 +62,9 @@ pub struct Transfers {
     ways: RefCell<[Way; ROUTES]>,
     swap: Option<Swap>,
     issued: Cell<u64>,
-    timeout: Option<Duration>,
+    heeds: Heeds,
+    /// Whether what travels is no longer wanted.
+    winding_down: Cell<bool>,
 }
 
 /// A transfer that has been issued.
@@ -90,6 +91,8 @@ pub struct Crossing {
 pub struct Staged {
     issued: Issued,
     ticket: Ticket<Carried>,
+    /// When a simulated way carries it.
+    crosses: Option<(Duration, Duration)>,
 }
 
 /// A buffer in main memory whose bytes have come from a disk.
@@ -120,7 +123,8 @@ impl Transfers {
             ways: RefCell::new(ways),
             swap: swap.transpose()?,
             issued: Cell::new(0),
-            timeout: options.timeout,
+            heeds: options.heeds,
+            winding_down: Cell::new(false),
         })
     }
 
@@ -215,7 +219,7 @@ impl Transfers {
         let issued = self.issue(Route::DiskToHost, cargo, bytes as u64);
         let Swap { disk, file, .. } = self.swap();
         let ticket = disk.read(file, extent.offset + from as u64, Carried { buffer: into, bytes });
-        Staged { issued, ticket }
+        self.staged(issued, ticket)
     }
 
     /// Starts to write the first `bytes` bytes of `buffer`, in main memory, to `extent` from byte
@@ -224,24 +228,27 @@ impl Transfers {
         let issued = self.issue(Route::HostToDisk, cargo, bytes as u64);
         let Swap { disk, file, .. } = self.swap();
         let ticket = disk.write(file, extent.offset + to as u64, Carried { buffer, bytes });
-        Staged { issued, ticket }
+        self.staged(issued, ticket)
+    }
+
+    fn staged(&self, issued: Issued, ticket: Ticket<Carried>) -> Staged {
+        let crosses = self.ways.borrow_mut()[issued.route.index()].book(issued.at, issued.bytes);
+        Staged { issued, ticket, crosses }
     }
 
     /// Blocks until `staged` is done and gives its buffer back.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's; one that names file and call if the disk answers nothing for too long; the
+    /// group's failure, if it fails meanwhile.
     pub fn settle(&self, staged: Staged) -> Result<Arriving> {
-        let Staged { issued, ticket } = staged;
+        let Staged { issued, ticket, crosses } = staged;
         let since = self.now();
-        // Watchers hear of the failure before the rank frees anything.
-        let failing = |_: &storage::Error| self.emitter.emit(What::Failing);
-        let storage::Moved { memory, began, ended } =
-            ticket.wait().inspect_err(failing).map_err(Error::from)?;
+        let storage::Moved { memory, began, ended } = self.receive(issued, &ticket)?;
         let now = self.now();
         let at = |instant: Instant| now.saturating_sub(instant.elapsed());
         let moved = (at(began).max(issued.at), at(ended).max(issued.at));
-        let crosses = self.ways.borrow_mut()[issued.route.index()].cross(issued.at, issued.bytes, moved);
+        let crosses = self.ways.borrow_mut()[issued.route.index()].deliver(crosses, moved);
         self.sleep_until(issued, crosses.1)?;
         self.finished(issued, crosses, since);
         Ok(Arriving { buffer: memory.buffer, ended: crosses.1 })
@@ -259,19 +266,6 @@ impl Transfers {
     /// The run's time since the transfers were made, without pauses.
     fn now(&self) -> Duration {
         self.start.elapsed().saturating_sub(self.emitter.held())
-    }
-
-    /// Blocks until `due`, when a simulated way delivers.
-    fn sleep_until(&self, issued: Issued, due: Duration) -> Result<()> {
-        let rest = || due.saturating_sub(self.now());
-        if let Some(timeout) = self.timeout.filter(|&timeout| rest() > timeout) {
-            let Issued { route, bytes, .. } = issued;
-            return Err(Error::Slow { route, bytes, seconds: rest().as_secs(), timeout: timeout.as_secs() });
-        }
-        while !rest().is_zero() {
-            std::thread::sleep(rest().min(NAP));
-        }
-        Ok(())
     }
 
     fn issue(&self, route: Route, cargo: Cargo, bytes: u64) -> Issued {

@@ -27,11 +27,30 @@ impl Way {
         bytes: u64,
         moved: (Duration, Duration),
     ) -> (Duration, Duration) {
-        let Some(Link { latency, bandwidth }) = self.link else { return moved };
+        let booked = self.book(ready, bytes);
+        self.deliver(booked, moved)
+    }
+
+    /// When a simulated way carries `bytes` bytes that are ready at `ready`, after all that was booked
+    /// before.
+    pub(crate) fn book(&mut self, ready: Duration, bytes: u64) -> Option<(Duration, Duration)> {
+        let Link { latency, bandwidth } = self.link?;
         let began = ready.max(self.free);
         let carried = Duration::try_from_secs_f64(bytes as f64 / bandwidth).unwrap_or(Duration::MAX / 4);
-        self.free = (began + latency + carried).max(moved.1);
-        (began, self.free)
+        self.free = began.saturating_add(latency).saturating_add(carried);
+        Some((began, self.free))
+    }
+
+    /// When what was `booked`, and took from `began` to `ended` in truth, has crossed.
+    pub(crate) fn deliver(
+        &mut self,
+        booked: Option<(Duration, Duration)>,
+        moved: (Duration, Duration),
+    ) -> (Duration, Duration) {
+        let Some((began, due)) = booked else { return moved };
+        let ended = due.max(moved.1);
+        self.free = self.free.max(ended);
+        (began, ended)
     }
 }
 

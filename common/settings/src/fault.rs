@@ -3,8 +3,8 @@
 //! `--inject KIND@rankR,stepS,PHASE`. Loud faults: `panic@rank2,step3,backward`,
 //! `error@rank0,step0,step`, `stall@rank1,step2,forward`, `seed@rank3`, `overflow@rank1,step5`,
 //! `skip@rank1,step5`, `disk-error@rank1,step2,step`, `disk-full@rank1,step2`,
-//! `out-of-memory@rank1,allocation17`. Silent faults, from step S on: `stale@rank1,step4`,
-//! `divisor@…`, `data@…`, `drop@…`, `slow@…`; `nan@…` hits one step. `seed@rank3,step0` is silent too: it comes after
+//! `disk-hang@rank1,step2,step`, `out-of-memory@rank1,allocation17`. Silent faults, from step S on:
+//! `stale@rank1,step4`, `divisor@…`, `data@…`, `drop@…`, `slow@…`; `nan@…` hits one step. `seed@rank3,step0` is silent too: it comes after
 //! ranks have compared their initial weights.
 
 use std::str::FromStr;
@@ -43,6 +43,8 @@ pub enum Kind {
     DiskFull,
     /// One of the rank's allocations fails.
     OutOfMemory,
+    /// The rank's disk answers nothing from then on.
+    DiskHang,
 }
 
 /// The phase of a step in which a fault strikes.
@@ -97,6 +99,7 @@ const KINDS: &[(&str, Kind)] = &[
     ("disk-error", Kind::DiskError),
     ("disk-full", Kind::DiskFull),
     ("out-of-memory", Kind::OutOfMemory),
+    ("disk-hang", Kind::DiskHang),
 ];
 const PHASES: &[(&str, Phase)] = &[
     ("setup", Phase::Setup),
@@ -127,7 +130,8 @@ impl Kind {
     fn phase(self, step: Option<u32>, phase: Option<Phase>) -> std::result::Result<Phase, String> {
         let name = self.name();
         let only = match self {
-            Kind::Panic | Kind::Error | Kind::Stall | Kind::DiskError | Kind::DiskFull => None,
+            Kind::Panic | Kind::Error | Kind::Stall => None,
+            Kind::DiskError | Kind::DiskFull | Kind::DiskHang => None,
             Kind::OutOfMemory => Some((Phase::Setup, ",allocation17")),
             Kind::Seed if step.is_none() => Some((Phase::Setup, "")),
             Kind::Seed => Some((Phase::Backward, ",step0")),

@@ -57,6 +57,7 @@ impl From<offload::Error> for Error {
     fn from(error: offload::Error) -> Self {
         match error {
             offload::Error::Device(error) => Error::Device(error),
+            offload::Error::Group(error) => Error::Collective(error),
             error => Error::Offload(error),
         }
     }

@@ -31,9 +31,8 @@ pub(crate) fn check(config: &Config, (name, sharded): (&str, Sharded)) -> Result
             folder.display()
         )));
     }
-    if let Some(disk) =
-        first(Kind::DiskError).or(first(Kind::DiskFull)).filter(|_| !config.offload.uses_disk())
-    {
+    let disk = [Kind::DiskError, Kind::DiskFull, Kind::DiskHang].into_iter().find_map(first);
+    if let Some(disk) = disk.filter(|_| !config.offload.uses_disk()) {
         return Err(Failure::usage(format!(
             "--inject {disk}: nothing rests on disk: add --offload-optimizer disk"
         )));
@@ -169,7 +168,9 @@ impl RankFaults {
     pub(crate) fn disk(&self, phase: Phase) -> Option<Effect> {
         let strikes = |kind| self.strikes_in(phase, kind);
         let error = strikes(Kind::DiskError).then_some(Effect::Error(ErrorKind::Other));
-        error.or(strikes(Kind::DiskFull).then_some(Effect::Full))
+        error
+            .or(strikes(Kind::DiskFull).then_some(Effect::Full))
+            .or(strikes(Kind::DiskHang).then_some(Effect::Hang))
     }
 
     /// `phase` in words, with the step that it belongs to.

@@ -9,7 +9,7 @@ use crate::run::{self, Observer};
 use collectives::{Group, nccl};
 use device::{Device, Ledger, Place};
 use events::{Emitter, What};
-use offload::Transfers;
+use offload::{Heeds, Transfers};
 use report::{Measured, Report};
 use settings::{Config, Result, wiring};
 use sharding::{Mesh, Rank};
@@ -149,7 +149,7 @@ fn guarded<T>(
             None => group,
         };
         let mesh = Mesh::new(&group, plan.config.mesh)?;
-        let transfers = transfers(&plan.config, &device, &voice)
+        let transfers = transfers(plan, &group, &device, &voice)
             .inspect_err(|error| group.poison("its setup".into(), error.to_string()))?;
         body(Rc::new(Rank { device, mesh, group, transfers, emitter: voice }))
     }));
@@ -167,15 +167,25 @@ fn guarded<T>(
     outcome
 }
 
-/// The ways between the places of a rank, as `config` says.
-fn transfers(config: &Config, device: &Device, emitter: &Emitter) -> rank_error::Result<Transfers> {
-    let offload = &config.offload;
+/// The ways between the places of a rank of `plan`'s run, which belongs to `group`.
+fn transfers(
+    plan: &Plan,
+    group: &Group,
+    device: &Device,
+    emitter: &Emitter,
+) -> rank_error::Result<Transfers> {
+    let offload = &plan.config.offload;
+    let heeds = Heeds {
+        group: Some(group.watch()),
+        stop: Some(plan.stop.flag.clone()),
+        timeout: Some(plan.config.timeout),
+    };
     let options = offload::Options {
         host: offload.host_link.as_ref().map(|link| link.link),
         disk: offload.disk_link.as_ref().map(|link| link.link),
         directory: offload.directory.as_deref(),
         storage: None,
-        timeout: Some(config.timeout),
+        heeds,
     };
     Ok(Transfers::new(device.clone(), emitter.clone(), options)?)
 }

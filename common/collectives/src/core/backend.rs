@@ -84,6 +84,12 @@ pub(crate) trait Backend: Send + Sync {
     /// Returns the group's failure, if it has failed, as an error of this rank in call `id`.
     fn failure(&self, id: CallId) -> Option<CollectiveError>;
 
+    /// Takes in what has arrived from other ranks, where only this rank's thread does so.
+    fn receive(&self) {}
+
+    /// Publishes that this rank is blocked by something else than a rank, or that it is no longer.
+    fn publish_blocked(&self, blocked: bool);
+
     /// Tells the other ranks that this rank has handed in `count` collectives to the engine that
     /// moves data [elsewhere](super::call::Signature::elsewhere).
     fn report(&self, count: u64);

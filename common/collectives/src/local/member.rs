@@ -283,6 +283,10 @@ impl Backend for ThreadMember {
         self.shared.coordinator.failure().map(|failure| failure.seen_by(self.name(), id))
     }
 
+    fn publish_blocked(&self, blocked: bool) {
+        self.publish(blocked.then(|| self.name()));
+    }
+
     fn report(&self, count: u64) {
         self.shared.reports[self.member].fetch_max(count, Ordering::Relaxed);
     }

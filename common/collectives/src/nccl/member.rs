@@ -228,6 +228,14 @@ impl Backend for NcclMember {
         self.control.failure(id)
     }
 
+    fn receive(&self) {
+        self.control.receive();
+    }
+
+    fn publish_blocked(&self, blocked: bool) {
+        self.control.publish_blocked(blocked);
+    }
+
     fn report(&self, count: u64) {
         self.control.report(count);
     }

@@ -130,6 +130,11 @@ impl Mailbox {
         Ok(ranks.iter().filter_map(|&rank| arrivals.messages.remove(&(address, rank))).collect())
     }
 
+    /// Returns the count of arrivals.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.lock().epoch
+    }
+
     /// Blocks until something arrives after `seen`, for at most `time`.
     pub(crate) fn park(&self, seen: u64, time: Duration) {
         let arrivals = self.lock();

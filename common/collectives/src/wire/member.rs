@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 
 mod messages;
 
+/// How long a rank that waits for something else looks for messages.
+const GLANCE: Duration = Duration::from_millis(1);
+
 /// One rank of a group of processes.
 pub(crate) struct ProcessMember {
     endpoint: Arc<Endpoint>,
@@ -180,6 +183,15 @@ impl Backend for ProcessMember {
 
     fn failure(&self, id: CallId) -> Option<CollectiveError> {
         Some(self.failed()?.seen_by(self.name(), id))
+    }
+
+    fn receive(&self) {
+        let Endpoint { transport, mailbox, .. } = &*self.endpoint;
+        transport.progress(mailbox, mailbox.epoch(), GLANCE);
+    }
+
+    fn publish_blocked(&self, blocked: bool) {
+        self.publish(blocked.then(|| self.name()));
     }
 
     fn report(&self, count: u64) {

@@ -1,0 +1,31 @@
+//! A rank's view of its group while it waits for something else than a rank.
+
+use crate::CollectiveError;
+use crate::core::backend::Backend;
+use crate::core::call_id::CallId;
+use std::sync::{Arc, Weak};
+
+/// What a rank that waits for a disk or a copy needs of its group: whether it has failed, and a way
+/// to excuse its own absence. It does not keep the group alive.
+pub struct GroupWatch(Weak<dyn Backend>);
+
+impl GroupWatch {
+    pub(crate) fn new(backend: &Arc<dyn Backend>) -> Self {
+        GroupWatch(Arc::downgrade(backend))
+    }
+
+    /// Returns the group's failure, if it has failed, as an error of this rank.
+    pub fn failure(&self) -> Option<CollectiveError> {
+        let backend = self.0.upgrade()?;
+        backend.receive();
+        backend.failure(CallId::NONE)
+    }
+
+    /// Publishes whether this rank is blocked by something else than a rank: while it is, deadlines
+    /// of ranks that wait for it pause, for at most their timeout. A rank that fails stays blocked.
+    pub fn publish(&self, blocked: bool) {
+        if let Some(backend) = self.0.upgrade() {
+            backend.publish_blocked(blocked);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! How a rank waits for its transfers.
+
+use super::{Issued, Staged, Transfers};
+use crate::swap::Carried;
+use crate::wait::LOOK;
+use crate::{Error, Result};
+use device::Buffer;
+use events::{Route, What};
+use std::io;
+use std::time::Duration;
+use storage::{Answers, Call, Kind, Ticket};
+
+impl Transfers {
+    /// Waits until the disk has answered, however it has: a transfer that has been issued.
+    pub(super) fn receive(
+        &self,
+        issued: Issued,
+        ticket: &Ticket<Carried>,
+    ) -> Result<storage::Moved<Carried>> {
+        let (disk, mut wait) = (&self.swap().disk, self.heeds.begin(self.now()));
+        let mut returned = None;
+        let outcome = loop {
+            if let Some(outcome) = ticket.wait_for(LOOK) {
+                break outcome.map_err(Error::from);
+            }
+            let answers = disk.answers();
+            if returned.replace(answers.returned) != Some(answers.returned) {
+                wait.answered();
+            }
+            let late = wait.too_long().map(|idle| self.hangs(issued, answers, idle));
+            if let Some(error) = wait.look(self.now()).err().or(late) {
+                break Err(error);
+            }
+        };
+        match outcome {
+            Ok(_) => wait.over(),
+            // Watchers hear of the failure before the rank frees anything.
+            Err(_) => self.emitter.emit(What::Failing),
+        }
+        outcome
+    }
+
+    /// The error of a disk that has answered nothing for `idle`: it names the oldest call.
+    fn hangs(&self, issued: Issued, Answers { oldest, .. }: Answers, idle: Duration) -> Error {
+        let kind = if issued.route == Route::DiskToHost { Kind::Read } else { Kind::Write };
+        let path = self.swap().file.path().to_path_buf();
+        let Call { kind: call, path, offset } = oldest.unwrap_or(Call { kind, path, offset: None });
+        let words = format!("the disk has answered nothing for {} s", idle.as_secs());
+        storage::Error { call, path, offset, cause: io::Error::new(io::ErrorKind::TimedOut, words) }.into()
+    }
+
+    /// Lets all waits for simulated ways end at once from now on: the run ends, and what is on its way
+    /// is not wanted.
+    pub fn wind_down(&self) {
+        self.winding_down.set(true);
+    }
+
+    fn hurries(&self) -> bool {
+        self.winding_down.get() || self.heeds.is_stopped()
+    }
+
+    /// Gives back the buffer of `staged`, whose contents are not wanted, once the disk is done with it.
+    /// The transfer does not count.
+    ///
+    /// # Errors
+    /// As [`Transfers::settle`].
+    pub fn discard(&self, staged: Staged) -> Result<Buffer> {
+        Ok(self.receive(staged.issued, &staged.ticket)?.memory.buffer)
+    }
+
+    /// Blocks until `due`, when a simulated way delivers, or until nobody wants it.
+    pub(super) fn sleep_until(&self, issued: Issued, due: Duration) -> Result<()> {
+        let rest = || {
+            let rest = due.saturating_sub(self.now());
+            if rest.is_zero() || self.hurries() { Duration::ZERO } else { rest }
+        };
+        if let Some(timeout) = self.heeds.timeout.filter(|&timeout| rest() > timeout) {
+            let Issued { route, bytes, .. } = issued;
+            return Err(Error::Slow { route, bytes, seconds: rest().as_secs(), timeout: timeout.as_secs() });
+        }
+        let mut wait = self.heeds.begin(self.now());
+        while !rest().is_zero() {
+            std::thread::sleep(rest().min(LOOK));
+            wait.look(self.now()).inspect_err(|_| self.emitter.emit(What::Failing))?;
+        }
+        wait.over();
+        Ok(())
+    }
+}
