@@ -80,6 +80,15 @@ impl Stage for Zero1 {
         Ok(())
     }
 
+    fn before_last_backward(&mut self) -> Result<()> {
+        self.optimizer.read_ahead(&self.rank)
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        self.reductions.stop();
+        self.optimizer.stop(&self.rank)
+    }
+
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {
         let summed = self.reductions.finish(&self.rank)?;
         self.gradients.put_all(summed);

@@ -65,6 +65,16 @@ impl Stage for Zero2 {
         self.gradients.accumulate(&self.rank, summed)
     }
 
+    fn before_last_backward(&mut self) -> Result<()> {
+        self.optimizer.read_ahead(&self.rank)
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        self.reductions.stop();
+        self.gradients.stop(&self.rank)?;
+        self.optimizer.stop(&self.rank)
+    }
+
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {
         let summed = self.reductions.finish(&self.rank)?;
         self.gradients.finish(&self.rank, summed)?;

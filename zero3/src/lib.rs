@@ -81,7 +81,7 @@ impl Stage for Zero3 {
             Stay::Always => self.parameters.put(full.unit, full.buffer),
             Stay::UntilBackward => self.window.keep(full),
             Stay::No => {
-                self.source.before_free(&self.rank, &full, pass)?;
+                self.source.before_free(&self.rank, &full, pass, &self.parameters, &self.window)?;
                 self.window.free(full);
                 self.gather_ahead(pass, BackwardPrefetch::Post)?;
             }
@@ -97,6 +97,18 @@ impl Stage for Zero3 {
         let summed = self.reductions.push(&self.rank, gradients.unit, gradients.buffer)?;
         // Adds this rank's slice of the sums to its shards, and frees the full gradients.
         self.gradients.accumulate(&self.rank, summed)
+    }
+
+    fn before_last_backward(&mut self) -> Result<()> {
+        self.optimizer.read_ahead(&self.rank)
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        self.reductions.stop();
+        self.window.stop();
+        self.source.stop(&self.rank)?;
+        self.gradients.stop(&self.rank)?;
+        self.optimizer.stop(&self.rank)
     }
 
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {

@@ -106,8 +106,36 @@ impl Offload {
         before.into_iter().chain([last])
     }
 
-    /// Returns the staging buffers of the update: their number, and the bytes of one in main memory
-    /// and on the device.
+    /// Returns the buffers of the update for states from disk, which live from the step's last backward
+    /// on: their number, and the bytes of one. None if the states rest elsewhere.
+    pub(crate) fn state_slots(&self) -> (u64, u64) {
+        let largest = self.units.iter().map(|unit| unit.optimizer).max().unwrap_or(0);
+        let on_disk = self.placement.optimizer == Place::Disk;
+        let bytes = if on_disk { STATES * pages(largest.min(self.placement.piece()) * F32) } else { 0 };
+        (self.slots(), bytes)
+    }
+
+    /// Returns what is read ahead of the update, while the step's last backward computes: the states
+    /// of as many pieces as there are buffers.
+    pub(crate) fn read_ahead(&self) -> Transfers {
+        let mut moved = Transfers::default();
+        let mut left = if self.placement.optimizer == Place::Disk { self.slots() } else { 0 };
+        for piece in self.units.iter().flat_map(|unit| self.pieces(unit.optimizer)) {
+            let times = piece.times.min(left);
+            moved.count_all(Route::DiskToHost, pages(piece.elements * F32), STATES * times);
+            left -= times;
+        }
+        moved
+    }
+
+    /// Returns the pieces that are on their way through an update at a time.
+    fn slots(&self) -> u64 {
+        let pieces = self.units.iter().flat_map(|unit| self.pieces(unit.optimizer));
+        self.placement.buffers.min(pieces.map(|piece| piece.times).sum())
+    }
+
+    /// Returns the other staging buffers of the update: their number, and the bytes of one in main
+    /// memory and on the device.
     pub(crate) fn update_slots(&self) -> (u64, u64, u64) {
         let away_at = |place| self.placement.parameters == place;
         let leaves = self.placement.optimizer != Place::Device;
@@ -116,7 +144,6 @@ impl Offload {
             elements.max().unwrap_or(0).min(self.placement.piece())
         };
         let any = needing(&|_| true);
-        let states = if self.placement.optimizer == Place::Disk { STATES * pages(any * F32) } else { 0 };
         let gradients = if leaves && !self.follows { any * self.recipe.gradients } else { 0 };
         let staged = needing(&|unit| {
             leaves && !unit.away && self.recipe.weights != F32 || unit.away && away_at(Place::Disk)
@@ -124,9 +151,7 @@ impl Offload {
         let staged = self.parameters(staged);
         let staged = if away_at(Place::Disk) { pages(staged) } else { staged };
         let fetched = if leaves { 0 } else { self.parameters(needing(&|unit| unit.away)) };
-        let pieces: u64 =
-            self.units.iter().flat_map(|unit| self.pieces(unit.optimizer)).map(|piece| piece.times).sum();
-        (self.placement.buffers.min(pieces), states + gradients + staged, fetched)
+        (self.slots(), gradients + staged, fetched)
     }
 
     /// Returns what the update of `unit` moves.

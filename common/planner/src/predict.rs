@@ -229,8 +229,9 @@ pub(crate) fn needs(job: &Job) -> Result<Needs, InvalidJob> {
     let fewer = Job { micro_batches: walked, ..job.clone() };
     let partition = Partition::of(&fewer);
     let Walked { memory, counters, .. } = Walk::new(&fewer, &partition).run();
-    let [step, passes] =
+    let [step, skipped] =
         [counters.step, counters.skipped_step].map(|counter| counter.transfers.total_bytes());
+    let passes = skipped - counters.ahead.total_bytes();
     let moves = step - passes + passes / walked as u64 * job.micro_batches as u64;
     Ok(Needs { peaks: memory.map(|memory| memory.total_peak), moves })
 }

@@ -13,6 +13,7 @@ use crate::partition::Partition;
 use crate::reduce::{Bucket, Reducer, UnitGradients, buckets};
 use crate::strategy::Strategy;
 use crate::traffic::{Among, ByteCounter};
+use crate::transfers::Transfers;
 use events::{Class, Operation, Pass, Place};
 use inputs::{Leaving, Saved};
 use model::LayerKind;
@@ -36,6 +37,8 @@ pub(crate) struct Counters {
     pub(crate) evaluation: ByteCounter,
     pub(crate) evaluation_batch: ByteCounter,
     pub(crate) checkpoint: ByteCounter,
+    /// What a step reads ahead of its update, skipped or not.
+    pub(crate) ahead: Transfers,
     /// Elements that forward gathers and backward finds still gathered.
     pub(crate) kept: u64,
 }
@@ -62,6 +65,8 @@ pub(crate) struct Walk<'a> {
     resting: Vec<Allocation>,
     /// Reduced gradients on their way to main memory: the buffers on both ends.
     arrival: Option<(Allocation, Allocation)>,
+    /// The update's buffers for states that are read ahead.
+    ahead: Option<Allocation>,
     /// The block's input that leaves the device.
     leaving: Option<Leaving>,
     /// The buffer of the input that is written to disk.
@@ -87,6 +92,7 @@ impl<'a> Walk<'a> {
             disk: SymbolicLedger::default(),
             resting: Vec::new(),
             arrival: None,
+            ahead: None,
             leaving: None,
             writing: None,
             counter: ByteCounter::default(),
@@ -113,7 +119,9 @@ impl<'a> Walk<'a> {
         self.counter.exchange(Among::World, HASH);
         counters.setup = std::mem::take(&mut self.counter);
         self.step();
+        counters.ahead = self.offload.read_ahead();
         counters.skipped_step = self.counter.clone();
+        counters.skipped_step.transfers.add(&counters.ahead, 1);
         counters.kept = self.parameters.kept();
         self.update();
         self.gather_updated_parameters();
@@ -150,7 +158,11 @@ impl<'a> Walk<'a> {
         for micro in 0..self.job.micro_batches {
             let batch = self.sizes.batch(&mut self.device);
             let kept = self.forward();
-            self.backward(kept, micro + 1 == self.job.micro_batches);
+            let last = micro + 1 == self.job.micro_batches;
+            if last {
+                self.read_ahead();
+            }
+            self.backward(kept, last);
             self.device.free(batch);
         }
         self.device.enter(Moment::Update);

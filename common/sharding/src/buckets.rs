@@ -154,6 +154,13 @@ impl Buckets {
         Ok(done)
     }
 
+    /// Frees the units that are queued or on their way, in a group that is [winding
+    /// down](Group::wind_down): no update follows.
+    pub fn stop(&mut self) {
+        self.filling.clear();
+        self.in_flight = None;
+    }
+
     /// Returns the sums of this rank's slices in f32. A group that sums exactly appends them to
     /// `buffers`; else they are copied out of `buffers` into `sums`.
     fn partial_sums(

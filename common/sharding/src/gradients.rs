@@ -94,6 +94,15 @@ impl GradientShards {
         self.settle(rank)
     }
 
+    /// Drops the gradients that are on their way to main memory: no update follows.
+    ///
+    /// # Errors
+    /// If the transfer fails.
+    pub fn stop(&mut self, rank: &Rank) -> Result<()> {
+        let WithShards::ToHost(arrival) = &mut self.follows else { return Ok(()) };
+        Ok(arrival.take().map_or(Ok(()), |arrival| rank.transfers.wait(arrival.crossing))?)
+    }
+
     /// Adds what is on its way to main memory to its shard, once it is there.
     fn settle(&mut self, rank: &Rank) -> Result<()> {
         let WithShards::ToHost(arrival) = &mut self.follows else { return Ok(()) };

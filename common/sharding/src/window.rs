@@ -89,6 +89,13 @@ impl GatherWindow {
         drop(full);
     }
 
+    /// Frees all units that are here or on their way, in a group that is [winding
+    /// down](collectives::Group::wind_down).
+    pub fn stop(&mut self) {
+        self.units.clear();
+        self.live = 0;
+    }
+
     /// The unit that `pass` gathers ahead now: the first after the one taken last that is neither
     /// here nor on its way, if the limits leave room for it.
     pub fn next_ahead(&self, pass: Pass) -> Option<UnitId> {

@@ -141,9 +141,10 @@ impl<'a> Worker<'a> {
     fn train(&mut self) -> Result<()> {
         match self.train_steps() {
             Err(RankError::Stopped) => {
+                self.rank.transfers.wind_down();
                 self.passes.hand_back(&mut self.stage)?;
                 self.rank.group.wind_down();
-                Ok(())
+                Ok(self.stage.stop()?)
             }
             done => done,
         }
@@ -197,7 +198,12 @@ impl<'a> Worker<'a> {
         hooks.before_micro_batch(micro)?;
         let tokens = hooks.phase(Phase::Data, || samples.training(micro))?;
         let (losses, saved) = hooks.phase(Phase::Forward, || passes.forward(stage, &tokens, micro, scale))?;
-        hooks.phase(Phase::Backward, || passes.backward(stage, saved, micro))?;
+        hooks.phase(Phase::Backward, || {
+            if micro.is_last() {
+                stage.before_last_backward()?;
+            }
+            passes.backward(stage, saved, micro)
+        })?;
         Ok(losses)
     }
 
@@ -213,6 +219,9 @@ impl<'a> Worker<'a> {
         let (outcome, Agreed { loss, stop, saving }) = self.hooks.phase(Phase::Step, || {
             self.stage.note_loss(loss / config.tokens_per_rank() as f64);
             let outcome = self.stage.step(&update)?;
+            if outcome.skipped {
+                self.stage.stop()?;
+            }
             let loss = loss / config.tokens_per_step() as f64;
             Ok((outcome, agree(self.plan, &self.rank, loss, saving)?))
         })?;

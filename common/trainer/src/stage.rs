@@ -141,6 +141,25 @@ pub trait Stage {
     /// If a collective fails.
     fn reduce(&mut self, gradients: FullGradients, micro: Micro) -> Result<()>;
 
+    /// The step's last backward is about to begin: what the update reads first may be read from now
+    /// on.
+    ///
+    /// # Errors
+    /// If there is no room for it.
+    fn before_last_backward(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// The step ends without an update, since it was cut short or skipped: waits for what is in
+    /// flight, drops it and frees its buffers. Where anything may be in flight between ranks, their
+    /// groups are [winding down](collectives::Group::wind_down).
+    ///
+    /// # Errors
+    /// If a transfer fails.
+    fn stop(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Clips, updates what this rank owns, and makes full parameters consistent again; or, if the
     /// loss is scaled and its gradients overflowed on any rank, does nothing on all of them.
     ///

@@ -133,6 +133,14 @@ impl Stage for Watched {
         self.stage.reduce(gradients, micro)
     }
 
+    fn before_last_backward(&mut self) -> Result<()> {
+        self.stage.before_last_backward()
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        self.stage.stop()
+    }
+
     /// Emits the rank's own part once the step is done.
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {
         let outcome = self.stage.step(update);

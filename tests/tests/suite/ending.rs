@@ -100,6 +100,26 @@ fn nothing_on_its_way_is_left_behind() {
     is_of_two_steps(Stage::Zero2, "--reduce-bucket 1000", &places);
 }
 
+/// What is on its way between places: gradients to main memory, shards to the device, inputs of blocks,
+/// states read ahead. Nothing of it is left where the last states are gathered.
+#[test]
+fn nothing_between_places_is_left_behind() {
+    for stage in [Stage::Zero2, Stage::Zero3] {
+        is_of_two_steps(stage, "--offload-optimizer cpu", &[(1, 3, Pass::Backward), (3, 1, Pass::Backward)]);
+    }
+    let places = [(1, 2, Pass::Forward), (3, 3, Pass::Backward)];
+    for flags in [
+        "--offload-optimizer cpu --offload-parameters cpu",
+        "--offload-optimizer disk --offload-parameters disk --offload-buffers 2",
+        "--offload-parameters disk --host-link 50us,1GB/s --disk-link 50us,1GB/s",
+        "--offload-activations disk --checkpoint-activations block --offload-optimizer disk",
+    ] {
+        is_of_two_steps(Stage::Zero3, flags, &places);
+    }
+    let last = "--grad-accum 2 --offload-optimizer disk";
+    is_of_two_steps(Stage::Zero1, last, &[(2, 2, Pass::Backward)]);
+}
+
 /// The whole model is one unit, so that there is always one on loan.
 #[test]
 fn what_is_on_loan_is_handed_back() {

@@ -3,9 +3,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use events::event::TransferEvent;
+use events::{Class, Pass, Progress, Route, What};
 use planner::Stage;
 use std::path::Path;
-use tests::{copy_directory, fixture, losses, run, train};
+use tests::{copy_directory, fixture, losses, recorded, run, train};
 use trainer::Report;
 
 /// Flags of a small model with units that do not divide evenly, a validation and two micro-batches.
@@ -86,6 +88,67 @@ fn offload_composes_with_zero3s_variants() {
         let cases = [EVERYTHING[0], EVERYTHING[3], EVERYTHING[4], EVERYTHING[7]];
         none_changes_a_bit(Stage::Zero3, &flags(4, variant), &cases);
     }
+}
+
+/// Forward frees units under this limit that were to stay until backward, which were not foreseen.
+#[test]
+fn a_limit_of_live_parameters_leaves_room_for_every_fetch() {
+    let base = flags(2, "--max-live-parameters 1 --max-reuse-distance 1000000");
+    let cases =
+        ["--offload-parameters cpu --offload-buffers 1", "--offload-parameters disk --offload-buffers 2"];
+    none_changes_a_bit(Stage::Zero3, &base, &cases);
+}
+
+/// The transfers of rank 0 on `route`, of `class`, in the order of issue: the unit of each, with the
+/// micro-batch, the pass and its unit that had begun last.
+fn issued(flags: &str, route: Route, class: Class) -> Vec<(u16, (u16, Pass, u16))> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    run(Stage::Zero3, &format!("{flags} --record {}", file.path().display()));
+    let (mut begun, mut issued) = (None, Vec::new());
+    for event in recorded(file.path()).into_iter().filter(|event| event.rank == 0) {
+        match event.what {
+            What::PassStarted { pass, micro, unit } => begun = Some((micro, pass, unit)),
+            What::Transfer(TransferEvent {
+                progress: Progress::Issued, route: on, class: of, unit, ..
+            }) if (on, of) == (route, class) => {
+                issued.extend(begun.map(|begun| (unit, begun)));
+            }
+            _ => {}
+        }
+    }
+    issued
+}
+
+/// The head's layer is the fifth of five and shares unit 0 with the embedding; unit 0 is gathered
+/// throughout, and backward ends with it.
+#[test]
+fn backward_fetches_for_the_forward_after_it() {
+    let base = flags(2, "--offload-parameters cpu --offload-buffers 2");
+    let issued = issued(&base, Route::HostToDevice, Class::Parameters);
+    let before_its_end = |micro| {
+        let within = |&&(_, (at, pass, unit)): &&(u16, (u16, Pass, u16))| {
+            at == micro && pass == Pass::Backward && unit != 0
+        };
+        issued.iter().filter(within).map(|(unit, _)| *unit).collect::<Vec<_>>()
+    };
+    assert_eq!(before_its_end(0), [1, 0, 1].repeat(3), "the first two of forward follow");
+    assert_eq!(before_its_end(1), [1].repeat(3), "an update follows");
+}
+
+/// The norm needs all gradients, so nothing is written before it; as many pieces as there are buffers
+/// are read.
+#[test]
+fn the_first_states_are_read_while_the_last_backward_computes() {
+    let base = flags(2, "--offload-optimizer disk --offload-buffers 2");
+    let reads = issued(&base, Route::DiskToHost, Class::Optimizer);
+    let writes = issued(&base, Route::HostToDisk, Class::Optimizer);
+    let before =
+        |(_, (_, pass, _)): &&(u16, (u16, Pass, u16))| matches!(pass, Pass::Forward | Pass::Backward);
+    let ahead: Vec<_> = reads.iter().filter(before).collect();
+    assert_eq!(ahead.len(), 3 * 3 * 2, "three states of two pieces in three steps");
+    let is_last = |(_, (micro, pass, _)): &&(u16, (u16, Pass, u16))| (*micro, *pass) == (1, Pass::Forward);
+    assert!(ahead.iter().all(is_last), "no backward had begun: {ahead:?}");
+    assert!(!writes.is_empty() && writes.iter().filter(before).count() == 0);
 }
 
 #[test]

@@ -2,9 +2,9 @@
 //! al., "ZeRO-Infinity", 2021, section 5).
 //!
 //! The schedule says which unit a pass gathers next, so its shard is fetched into a buffer on the
-//! device while units before it compute. Forward ends by fetching for backward; validation and the
-//! update end by fetching for the next forward. What is fetched and never gathered, as after the last
-//! step, does not count.
+//! device while units before it compute. Forward ends by fetching for backward; a backward that is not
+//! the step's last, validation and the update end by fetching for the next forward. What is fetched and
+//! never gathered, as after the last step, does not count.
 
 use super::{Residency, Stay};
 use device::{Buffer, Class, DType, Place, View};
@@ -24,6 +24,11 @@ pub struct Fetch {
     /// Whether backward gathers what is fetched, not secondary shards.
     backward: bool,
     slots: Vec<Slot>,
+    micro_batches: usize,
+    /// Forward passes that the step under way has begun, or the one before it.
+    forwards: usize,
+    /// The pass that gathered last, and the place in its order of what it gathers next.
+    reached: (Pass, usize),
 }
 
 /// Room for one shard.
@@ -63,8 +68,16 @@ impl Fetch {
         let residency = Residency::new(setup);
         let freed = setup.partition.units.iter().enumerate().map(|(unit, _)| residency.of(unit) == Stay::No);
         let backward = setup.rank.secondary_group().is_none();
-        let (schedule, freed) = (setup.schedule.clone(), freed.collect());
-        Ok(Some(Fetch { schedule, away, freed, backward, slots }))
+        Ok(Some(Fetch {
+            schedule: setup.schedule.clone(),
+            away,
+            freed: freed.collect(),
+            backward,
+            slots,
+            micro_batches: setup.micro_batches,
+            forwards: setup.micro_batches,
+            reached: (Pass::Evaluate, 0),
+        }))
     }
 
     /// `unit`'s shard, on the device, to be gathered before the next call. Fetches the shards that
@@ -80,19 +93,16 @@ impl Fetch {
         parameters: &UnitBuffers,
         window: &GatherWindow,
     ) -> Result<View<'_>> {
-        self.slots.iter_mut().for_each(Slot::recycle);
-        let schedule = self.schedule.clone();
-        let order = &schedule.pass(pass).order;
+        let order = &self.schedule.pass(pass).order;
         let at = order.iter().position(|&next| next == unit).unwrap_or(order.len());
-        let now = order[at..].iter().filter(|&&next| next == unit || !window.contains(next));
-        let then = match pass {
-            Pass::Forward if self.backward => &schedule.backward.order,
-            Pass::Evaluate => &schedule.forward.order,
-            _ => &Vec::new(),
-        };
-        let freed = then.iter().filter(|&&next| pass != Pass::Forward || self.freed[next]);
-        let next: Vec<UnitId> = now.chain(freed).copied().collect();
-        self.start(&next, rank, parameters)?;
+        let begins = order[..at].iter().all(|&before| self.away[before].is_none());
+        if pass == Pass::Forward && begins {
+            self.forwards = self.forwards % self.micro_batches + 1;
+        }
+        self.reached = (pass, at);
+        self.make_room(unit, rank)?;
+        self.on(rank, parameters, window)?;
+        self.reached.1 += 1;
         let elements = self.away[unit].unwrap_or(0);
         let slot = self.slots.iter_mut().find(|slot| slot.unit() == Some(unit));
         let slot = slot.ok_or(Error::Missing { unit, what: "a buffer to fetch its shard" })?;
@@ -108,6 +118,47 @@ impl Fetch {
         let schedule = self.schedule.clone();
         self.slots.iter_mut().for_each(Slot::recycle);
         self.start(&schedule.forward.order, rank, parameters)
+    }
+
+    /// Fetches the shards that are gathered next, as far as slots are free.
+    ///
+    /// # Errors
+    /// If a transfer fails.
+    pub fn on(&mut self, rank: &Rank, parameters: &UnitBuffers, window: &GatherWindow) -> Result<()> {
+        self.slots.iter_mut().for_each(Slot::recycle);
+        let next = self.upcoming(window);
+        self.start(&next, rank, parameters)
+    }
+
+    /// Drops what is being fetched.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn stop(&mut self, rank: &Rank) -> Result<()> {
+        self.slots.iter_mut().try_for_each(|slot| slot.clear(rank))
+    }
+
+    /// The units that are gathered from here on until their shards change, in order; some of them
+    /// may come twice.
+    fn upcoming(&self, window: &GatherWindow) -> Vec<UnitId> {
+        let (pass, at) = self.reached;
+        let Schedule { forward, backward, .. } = &*self.schedule;
+        let now = self.schedule.pass(pass).order[at..].iter().filter(|&&next| !window.contains(next));
+        let turns = pass == Pass::Forward && self.backward;
+        let back = backward.order.iter().filter(|&&next| turns && self.freed[next]);
+        let again = pass == Pass::Evaluate || self.forwards < self.micro_batches;
+        let then = forward.order.iter().filter(|_| again);
+        now.chain(back).chain(then).copied().collect()
+    }
+
+    /// Clears a slot for `unit`, which is gathered now, if none is free and none holds it: the limit
+    /// of live elements may free a unit in forward that was to stay.
+    fn make_room(&mut self, unit: UnitId, rank: &Rank) -> Result<()> {
+        self.slots.iter_mut().for_each(Slot::recycle);
+        if self.slots.iter().any(|slot| slot.is_free() || slot.unit() == Some(unit)) {
+            return Ok(());
+        }
+        self.slots.last_mut().map_or(Ok(()), |slot| slot.clear(rank))
     }
 
     /// Starts to fetch as many of `units` as there are free slots.
@@ -145,6 +196,14 @@ impl Slot {
 
     fn is_free(&self) -> bool {
         matches!(self.holds, Holds::Nothing)
+    }
+
+    /// Drops what is on its way to the slot.
+    fn clear(&mut self, rank: &Rank) -> Result<()> {
+        if let Holds::Reading(_, staged) = std::mem::replace(&mut self.holds, Holds::Nothing) {
+            self.staging = Some(rank.transfers.discard(staged)?);
+        }
+        Ok(())
     }
 
     /// Starts to fetch `unit`'s shard from where it rests.

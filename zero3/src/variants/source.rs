@@ -64,14 +64,33 @@ impl ShardSource {
         self.fetch.as_mut().map_or(Ok(()), |fetch| fetch.ahead(rank, parameters))
     }
 
-    /// Keeps the secondary shard of what forward is about to free.
+    /// Keeps the secondary shard of what forward is about to free. Fetches on, since slots are free
+    /// whose shards have been gathered.
     ///
     /// # Errors
-    /// If a kernel fails.
-    pub fn before_free(&mut self, rank: &Rank, full: &FullParameters, pass: Pass) -> Result<()> {
-        match &mut self.secondary {
-            Some(secondary) if pass == Pass::Forward => secondary.keep(rank, full),
+    /// If a kernel or a transfer fails.
+    pub fn before_free(
+        &mut self,
+        rank: &Rank,
+        full: &FullParameters,
+        pass: Pass,
+        parameters: &UnitBuffers,
+        window: &GatherWindow,
+    ) -> Result<()> {
+        if let (Some(secondary), Pass::Forward) = (&mut self.secondary, pass) {
+            secondary.keep(rank, full)?;
+        }
+        match &mut self.fetch {
+            Some(fetch) if pass != Pass::Evaluate => fetch.on(rank, parameters, window),
             _ => Ok(()),
         }
+    }
+
+    /// Drops what is being fetched: the step ends without an update.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn stop(&mut self, rank: &Rank) -> Result<()> {
+        self.fetch.as_mut().map_or(Ok(()), |fetch| fetch.stop(rank))
     }
 }

@@ -77,7 +77,14 @@ impl Walk<'_> {
         }
     }
 
-    /// Updates what rests beyond the device, piece by piece.
+    /// Begins to read the first states of the update into its buffers, before the step's last backward.
+    pub(super) fn read_ahead(&mut self) {
+        let (slots, bytes) = self.offload.state_slots();
+        self.ahead = Some(self.host.allocate(Class::Workspace, slots * bytes));
+    }
+
+    /// Updates what rests beyond the device, piece by piece. What was read ahead is a part of what it
+    /// moves.
     pub(super) fn update(&mut self) {
         let (slots, in_memory, on_device) = self.offload.update_slots();
         let in_memory = self.host.allocate(Class::Workspace, slots * in_memory);
@@ -85,6 +92,7 @@ impl Walk<'_> {
         for unit in &self.offload.units {
             self.counter.transfers.add(&self.offload.updates(unit), 1);
         }
+        self.host.free_all(self.ahead.take());
         self.host.free(in_memory);
         self.device.free(on_device);
     }

@@ -17,6 +17,9 @@ const PIECES: u64 = 14;
 /// One state of the optimizer on disk: 8 pages + 4 × (20 + 20 + 13) + 9.
 const STATE_PAGES: u64 = 8 + 4 * 53 + 9;
 const PAGE: u64 = 4096;
+/// What is read from disk before the norm is known, in bytes and calls: the three states of as many
+/// pieces as there are buffers, the embedding's and the first two of a block.
+const READ_AHEAD: (u64, u64) = (3 * (8 + 20 + 20) * PAGE, 3 * 3);
 /// A block's input: 8 × 128 tokens, 128 wide, in f32.
 const INPUT: u64 = 8 * 128 * 128 * 4;
 
@@ -98,6 +101,7 @@ fn what_rests_on_disk_takes_whole_pages() {
 fn updates_between_places() {
     let nothing = (0, 0);
     let state = (3 * STATE_PAGES * PAGE, 3 * PIECES);
+    let unread = (state.0 - READ_AHEAD.0, state.1 - READ_AHEAD.1);
     for (recipe, width, on_disk) in [
         (Recipe::FP32, 4, 32_768 + 4 * 213_248 + 36_864),
         (Recipe::MIXED, 2, 16_384 + 4 * (2 * 40_000 + 26_624) + 20_480),
@@ -114,13 +118,31 @@ fn updates_between_places() {
             (Host, Device, [nothing, moves, nothing, nothing]),
             (Host, Host, [nothing; 4]),
             (Host, Disk, [nothing, nothing, pages, nothing]),
-            (Disk, Device, [moves, moves, state, state]),
-            (Disk, Host, [moves, nothing, state, state]),
-            (Disk, Disk, [moves, nothing, both(state, pages), state]),
+            (Disk, Device, [moves, moves, state, unread]),
+            (Disk, Host, [moves, nothing, state, unread]),
+            (Disk, Disk, [moves, nothing, both(state, pages), unread]),
         ] {
             let rank = rank(&Job { recipe, ..job(Stage::Zero3, optimizer, parameters) });
             assert_eq!(updates(&rank), expected, "{optimizer} {parameters} {width}");
         }
+    }
+}
+
+/// An overflow drops what was read ahead, as far as there is something to read. More micro-batches do
+/// not read more of it.
+#[test]
+fn a_skipped_step_has_read_the_first_pieces() {
+    for stage in Stage::ALL {
+        let skipped = |job: Job| moved(rank(&job).transfers_per_skipped_step)[3];
+        let disk = Job { micro_batches: 3, ..job(stage, Disk, Device) };
+        let share = if stage == Stage::Ddp { 4 } else { 1 };
+        let expected = if share == 1 { READ_AHEAD } else { (3 * (20 + 13 + 20) * PAGE, 9) };
+        assert_eq!(skipped(disk.clone()), expected, "{stage}");
+        let mut all = disk;
+        all.placement.buffers = 1000;
+        let state = rank(&all).transfers_per_step;
+        assert_eq!(skipped(all), (state.bytes(Route::DiskToHost), state.calls(Route::DiskToHost)), "{stage}");
+        assert_eq!(skipped(job(stage, Host, Device)), (0, 0), "{stage}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! The optimizer of a rank: AdamW on its slice of every unit, updated in one call.
 
+mod ahead;
 mod paging;
 mod shard;
 mod update;
@@ -17,6 +18,7 @@ use offload::{Cargo, Extent};
 use std::ops::Range;
 use std::sync::Arc;
 
+use ahead::ReadAhead;
 use paging::Pager;
 pub use shard::{AdamWShard, Moments, States};
 use shard::{Operands, Piece};
@@ -37,13 +39,15 @@ pub struct Optimizer {
     partition: Arc<Partition>,
     units: Vec<OwnSlice>,
     places: Places,
+    /// Of the first pieces, in the order of the update.
+    ahead: Vec<ReadAhead>,
 }
 
 impl Optimizer {
     /// The optimizer that updates `units[u]` of unit u of `partition`, where states rest as `places`
     /// says.
     pub fn new(partition: Arc<Partition>, units: Vec<OwnSlice>, places: Places) -> Self {
-        Optimizer { partition, units, places }
+        Optimizer { partition, units, places, ahead: Vec::new() }
     }
 
     /// The elements of `unit` that this rank updates.
@@ -74,7 +78,8 @@ impl Optimizer {
         mut gathers: Option<&mut Buckets>,
     ) -> Result<()> {
         if self.places.are_away() {
-            Pager::new(rank, self.places, &mut self.units, (parameters, gradients), update)?
+            let ahead = std::mem::take(&mut self.ahead);
+            Pager::new(rank, self.places, &mut self.units, (parameters, gradients), update, ahead)?
                 .run(&mut gathers)?;
         } else {
             for unit in 0..self.units.len() {

@@ -5,7 +5,7 @@
 //! visits main memory, gradients on the device come to it, and updated parameters return. With
 //! parameters away alone the update stays on the device, and parameters visit that.
 
-use super::{Operands, OwnSlice, Piece, ScaledUpdate, States};
+use super::{Operands, OwnSlice, Piece, ReadAhead, ScaledUpdate, States};
 use crate::full::UnitBuffers;
 use crate::partition::UnitId;
 use crate::places::Places;
@@ -68,7 +68,7 @@ pub(super) struct Pager<'a> {
 }
 
 impl<'a> Pager<'a> {
-    /// Allocates the staging buffers.
+    /// Allocates the staging buffers; those of the states that were read `ahead` exist.
     ///
     /// # Errors
     /// If there is no room for them.
@@ -78,6 +78,7 @@ impl<'a> Pager<'a> {
         units: &'a mut [OwnSlice],
         (parameters, gradients): (&'a mut UnitBuffers, &'a UnitBuffers),
         update: ScaledUpdate,
+        ahead: Vec<ReadAhead>,
     ) -> Result<Self> {
         let at = |(unit, own): (UnitId, &OwnSlice)| {
             (0..own.states.pieces.len()).map(move |number| At { unit, number })
@@ -86,7 +87,8 @@ impl<'a> Pager<'a> {
         let slots = places.buffers.min(pieces.len());
         let mut pager =
             Pager { rank, places, units, parameters, gradients, update, pieces, slots: Vec::new() };
-        pager.slots = (0..slots).map(|_| pager.slot()).collect::<Result<_>>()?;
+        let mut ahead = ahead.into_iter();
+        pager.slots = (0..slots).map(|_| pager.slot(ahead.next())).collect::<Result<_>>()?;
         Ok(pager)
     }
 
@@ -155,7 +157,7 @@ impl<'a> Pager<'a> {
     }
 
     /// The buffers of one slot, each with room for the largest piece of the units that need it.
-    fn slot(&self) -> Result<Slot> {
+    fn slot(&self, ahead: Option<ReadAhead>) -> Result<Slot> {
         let (device, transfers) = (&self.rank.device, &self.rank.transfers);
         let largest = |needs: &dyn Fn(UnitId) -> bool| {
             let needed = self.pieces.iter().filter(|at| needs(at.unit));
@@ -163,7 +165,9 @@ impl<'a> Pager<'a> {
         };
         let mut slot = Slot::default();
         let all = largest(&|_| true).unwrap_or(0);
-        if self.places.optimizer == Place::Disk {
+        if let Some(states) = ahead {
+            slot.coming.states = states;
+        } else if self.places.optimizer == Place::Disk {
             let state = || transfers.staging(DType::F32, all);
             slot.states = Some([state()?, state()?, state()?]);
         }
@@ -193,11 +197,12 @@ impl<'a> Pager<'a> {
         let (home, on_cpu, last) = (self.home(at.unit), self.on_cpu(), self.is_last(at));
         let (transfers, index) = (&self.rank.transfers, next % self.slots.len());
         let slot = &mut self.slots[index];
-        if let States::Disk(extents) = &self.units[at.unit].states.states {
+        if let (States::Disk(extents), Some(states)) =
+            (&self.units[at.unit].states.states, slot.states.take())
+        {
             let cargo = Cargo { class: Class::Optimizer, unit: at.unit };
-            let states = slot.states.take().into_iter().flatten();
             let read = |(state, extent)| transfers.read(cargo, extent, 0, state, paged(4 * elements));
-            slot.coming.states = states.zip(&extents[at.number]).map(read).collect();
+            slot.coming.states = states.into_iter().zip(&extents[at.number]).map(read).collect();
         }
         if let Some(gradients) = &mut slot.gradients {
             let cargo = Cargo { class: Class::Gradients, unit: at.unit };
