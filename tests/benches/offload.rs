@@ -2,15 +2,23 @@
 //!
 //! Three tables, each from rounds that alternate between all its rows, so that ratios hold on a noisy
 //! machine: the update in main memory beside the update in place; steps over simulated ways beside
-//! the longer of what is computed and what is moved; and steps with everything on the real disk.
+//! two bounds; and steps with everything on the real disk. Takes less than four minutes.
 //!
-//! Flags after `--`: `--model small`, `--gpus 2`, `--steps 6`, `--rounds 7`, `--parts
+//! The simple bound of a step is the longer of what it computes and what the busier direction of a way
+//! moves. It forgets the gradient's norm, which needs all gradients: what the update moves after it
+//! cannot hide behind the passes, but for the states of as many pieces as there are buffers, which are
+//! read before. So the second bound adds the longer of the two for the passes, the same for the update,
+//! and the ends of the passes: while the first shard comes, which the update has just changed, and while
+//! the last gradients leave, there is nothing to compute.
+//!
+//! Flags after `--`: `--model small`, `--batch-size 2`, `--gpus 2`, `--steps 5`, `--rounds 3`, `--parts
 //! update,host,disk,real`, and `--offload-dir DIR`.
 
 use clap::{Parser, ValueEnum};
 use events::Route;
 use planner::Stage;
 use planner::table::{Format, Table};
+use settings::prediction::predict;
 use std::path::PathBuf;
 use tests::{median, train};
 use trainer::Report;
@@ -27,11 +35,14 @@ enum Part {
 struct Flags {
     #[arg(long, default_value = "small")]
     model: String,
+    /// Per rank.
+    #[arg(long, default_value_t = 2)]
+    batch_size: usize,
     #[arg(long, default_value_t = 2)]
     gpus: usize,
-    #[arg(long, default_value_t = 6)]
+    #[arg(long, default_value_t = 5)]
     steps: u32,
-    #[arg(long, default_value_t = 7)]
+    #[arg(long, default_value_t = 3)]
     rounds: usize,
     #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Part::Update, Part::Host, Part::Disk, Part::Real])]
     parts: Vec<Part>,
@@ -67,13 +78,19 @@ fn main() {
     }
 }
 
-/// One run of ZeRO-3.
-fn run(flags: &Flags, more: &str) -> Report {
-    let Flags { model, gpus, steps, offload_dir, .. } = flags;
+/// What one run is asked for.
+fn words(flags: &Flags, more: &str) -> String {
+    let Flags { model, batch_size, gpus, steps, offload_dir, .. } = flags;
     let directory = offload_dir.as_ref().filter(|_| more.contains(" disk"));
     let directory = directory.map_or(String::new(), |path| format!("--offload-dir {}", path.display()));
-    let words = format!("--device cpu --model {model} --gpus {gpus} --steps {steps} {directory} {more}");
-    train(Stage::Zero3, &words).unwrap_or_else(|failure| panic!("{failure}"))
+    format!(
+        "--device cpu --model {model} --batch-size {batch_size} --gpus {gpus} --steps {steps} {directory} {more}"
+    )
+}
+
+/// One run of ZeRO-3.
+fn run(flags: &Flags, more: &str) -> Report {
+    train(Stage::Zero3, &words(flags, more)).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
 /// The runs of each of `cases`, in rounds.
@@ -130,40 +147,84 @@ fn update(flags: &Flags) {
     println!("{}", table.render(Format::Terminal));
 }
 
-/// Bytes that a rank moves on `route` in a step.
+/// Bytes that a rank has moved on `route` in a step.
 fn moved(report: &Report, route: Route) -> f64 {
     let row = report.transfers.iter().find(|row| row.rank == 0 && row.route == route.label());
     row.map_or(0.0, |row| row.bytes as f64 / report.steps.len() as f64)
 }
 
-/// Steps over simulated ways of several rates, chosen so that the busier direction takes a share of
-/// the time that the step computes, beside the longer of the two.
-fn link(flags: &Flags, away: &str, flag: &str, routes: [Route; 2]) {
-    let (plain, first) = (run(flags, ""), run(flags, away));
-    let bytes = routes.map(|route| moved(&first, route)).into_iter().fold(0.0, f64::max);
-    let shares = [0.1, 0.25, 0.5, 1.0, 2.0, 4.0];
-    let rates = shares.map(|share| bytes / (share * step(&plain)));
-    let case = |rate: &f64| format!("{away} {flag} 10us,{:.0}B/s", rate);
-    let cases: Vec<String> = [String::new()].into_iter().chain(rates.iter().map(case)).collect();
-    let reports = rounds(flags, &cases);
-    let title = format!("{} with {away}", flags.model);
-    let columns = ["bytes ÷ rate", "computed", "step", "to the longer", "waited"];
-    let mut table = Table::numbers(title, columns);
-    let computed = median(&reports[0].iter().map(step).collect::<Vec<_>>());
-    for (reports, rate) in reports[1..].iter().zip(rates) {
-        let took: Vec<f64> = reports.iter().map(step).collect();
-        let longer = computed.max(bytes / rate);
-        let waited = |report: &Report| {
-            let waited: f64 = report.transfers.iter().map(|row| row.waited_seconds).sum();
-            waited / (report.world_size * report.steps.len()) as f64
+/// Bytes that a rank moves in a step, in the busier direction of a way.
+struct Moves {
+    all: f64,
+    /// Up to the norm.
+    passes: f64,
+    /// After it.
+    update: f64,
+    /// The first shard, and the last gradients if they move.
+    ends: f64,
+}
+
+impl Moves {
+    fn of(flags: &Flags, more: &str, routes: &[Route]) -> Self {
+        let config = tests::config(&words(flags, more)).unwrap_or_else(|failure| panic!("{failure}"));
+        let (_, predicted) = predict(Stage::Zero3, &config).unwrap_or_else(|failure| panic!("{failure}"));
+        let rank = predicted.ranks[0];
+        // A skipped step moves what does not wait for the norm.
+        let bytes = |route: &Route| {
+            let [step, passes] = [rank.transfers_per_step, rank.transfers_per_skipped_step]
+                .map(|transfers| transfers.bytes(*route) as f64);
+            [step, passes, step - passes]
         };
-        let waited = median(&reports.iter().map(waited).collect::<Vec<_>>());
-        let ratio = spread(&took.iter().map(|took| took / longer).collect::<Vec<_>>());
-        let cells = [bytes / rate, computed, median(&took)].map(milliseconds);
-        let [moves, computed, took] = cells;
-        table.row(format!("{:.0} MB/s", rate / 1e6), [moves, computed, took, ratio, milliseconds(waited)]);
+        let bytes: Vec<[f64; 3]> = routes.iter().map(bytes).collect();
+        let most = |part: usize| bytes.iter().map(|bytes| bytes[part]).fold(0.0, f64::max);
+        let largest = predicted.units.iter().map(|unit| unit.padded).max().unwrap_or(0);
+        let shard = (4 * largest) as f64 / flags.gpus as f64;
+        let ends = if routes.contains(&Route::DeviceToHost) { 2.0 * shard } else { shard };
+        Moves { all: most(0), passes: most(1), update: most(2), ends }
     }
-    println!("{}", table.render(Format::Terminal));
+}
+
+/// Steps over simulated ways of several rates, chosen so that the busier direction takes a share of
+/// the time that the step computes, beside both bounds.
+fn link(flags: &Flags, away: &str, flag: &str, routes: [Route; 2]) {
+    let moves = Moves::of(flags, away, &routes);
+    let plain = run(flags, "");
+    let rates = [0.25, 0.5, 1.0, 2.0].map(|share| moves.all / (share * step(&plain)));
+    let case = |rate: &f64| format!("{away} {flag} 10us,{:.0}B/s", rate);
+    let cases: Vec<String> =
+        [String::new(), away.to_string()].into_iter().chain(rates.iter().map(case)).collect();
+    let reports = rounds(flags, &cases);
+    let time =
+        |reports: &[Report], of: fn(&Report) -> f64| median(&reports.iter().map(of).collect::<Vec<_>>());
+    let (computed, update) = (time(&reports[0], step), time(&reports[1], optimizer));
+    let passes = time(&reports[1], step) - update;
+    let columns =
+        ["moves", "step", "simple bound", "ratio", "after norm", "ends", "bound", "ratio (least to most)"];
+    let mut table = Table::numbers(flag.trim_start_matches("--"), columns);
+    for (reports, rate) in reports[2..].iter().zip(rates) {
+        let took: Vec<f64> = reports.iter().map(step).collect();
+        let simple = computed.max(moves.all / rate);
+        let (after, ends) = (update.max(moves.update / rate), moves.ends / rate);
+        let bound = passes.max(moves.passes / rate) + after + ends;
+        let ratio = spread(&took.iter().map(|took| took / bound).collect::<Vec<_>>());
+        let to_simple = format!("{:.2}", median(&took) / simple);
+        let [moves, took, simple, after, ends, bound] =
+            [moves.all / rate, median(&took), simple, after, ends, bound].map(milliseconds);
+        let row = [moves, took, simple, to_simple, after, ends, bound, ratio];
+        table.row(format!("{:.0} MB/s", rate / 1e6), row);
+    }
+    println!("{} with {away}, two bounds of a step\n{}", flags.model, table.render(Format::Terminal));
+    let [computed, passes, update] = [computed, passes, update].map(milliseconds);
+    let [before, after] = [moves.passes, moves.update].map(|bytes| format!("{:.0} MB", bytes / 1e6));
+    println!(
+        "Without offload a step takes {computed}; with it and no simulated way the passes {passes}, the update {update}."
+    );
+    println!(
+        "A rank moves {before} in the busier direction before the norm, and {after} after it, in the update alone:"
+    );
+    println!(
+        "no state can be written before the norm, and only as many pieces are read as there are buffers.\n"
+    );
 }
 
 /// Steps with everything on the real disk, and in main memory, beside steps with nothing there.
