@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 use ahead::ReadAhead;
 use paging::Pager;
+use shard::Operands;
 pub use shard::{AdamWShard, Moments, States};
-use shard::{Operands, Piece};
 pub use update::{ScaledUpdate, Update};
 
 /// What a rank updates of one unit.

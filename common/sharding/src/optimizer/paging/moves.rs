@@ -1,0 +1,169 @@
+//! What a piece needs for its update, and what it leaves: transfers of a [`Pager`].
+
+use super::Pager;
+use super::piece::WriteBack;
+use super::slot::{Incoming, Outgoing, missing, wait_for_states};
+use crate::optimizer::States;
+use crate::{Buckets, Result};
+use device::{Class, DType};
+use offload::transfers::span;
+use offload::{Cargo, paged};
+
+impl Pager<'_> {
+    /// Issues what piece number `next` needs for its update.
+    pub(super) fn fetch(&mut self, next: usize) -> Result<()> {
+        let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
+        let (unit, elements, slot) = (piece.unit, piece.own.len(), &mut self.slots[index]);
+        if let (States::Disk(extents), Some(states)) = (&self.units[unit].states.states, slot.states.take()) {
+            let cargo = Cargo { class: Class::Optimizer, unit };
+            let read = |(state, extent)| transfers.read(cargo, extent, 0, state, paged(4 * elements));
+            slot.incoming.states = states.into_iter().zip(&extents[piece.number]).map(read).collect();
+        }
+        if let Some(gradients) = &mut slot.gradients {
+            let cargo = Cargo { class: Class::Gradients, unit };
+            let (to, from) =
+                (gradients.slice_mut(0..elements), self.gradients.slice(unit, piece.range.clone())?);
+            slot.incoming.copies.push(transfers.copy(cargo, to, from)?);
+        }
+        // Parameters in f32 are the master weights that the device updates.
+        if self.dtype == DType::F32 { self.fetch_parameters(next) } else { Ok(()) }
+    }
+
+    /// Issues the parameters of piece number `next`, if they visit the device.
+    fn fetch_parameters(&mut self, next: usize) -> Result<()> {
+        let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
+        let (unit, slot) = (piece.unit, &mut self.slots[index]);
+        let cargo = Cargo { class: Class::Parameters, unit };
+        match piece.write_back {
+            WriteBack::DeviceToHost => {
+                let on_device = slot.on_device.as_mut().ok_or(missing(unit))?;
+                let from = self.parameters.get(unit)?.slice(piece.held.clone());
+                let to = on_device.slice_mut(0..piece.own.len());
+                slot.incoming.copies.push(transfers.copy(cargo, to, from)?);
+            }
+            WriteBack::DeviceToDisk => {
+                let (extent, size) = (self.parameters.extent(unit)?, self.dtype.size());
+                let (at, bytes) = (piece.held.start * size, span(&piece.held, size, piece.is_last));
+                let staged = slot.parameters.take().ok_or(missing(unit))?;
+                slot.incoming.parameters = Some(transfers.read(cargo, extent, at, staged, bytes));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Waits for what [`Pager::fetch`] has issued.
+    pub(super) fn arrive(&mut self, next: usize) -> Result<()> {
+        let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
+        let (unit, slot) = (piece.unit, &mut self.slots[index]);
+        let Incoming { states, parameters, copies } = std::mem::take(&mut slot.incoming);
+        if let Some(parameters) = parameters {
+            let arrived = transfers.settle(parameters)?;
+            let on_device = slot.on_device.as_mut().ok_or(missing(unit))?;
+            let cargo = Cargo { class: Class::Parameters, unit };
+            transfers.wait(transfers.forward(cargo, on_device.slice_mut(0..piece.own.len()), &arrived)?)?;
+            slot.parameters = Some(arrived.buffer);
+        }
+        copies.into_iter().try_for_each(|copy| transfers.wait(copy))?;
+        if !states.is_empty() {
+            slot.states = Some(wait_for_states(self.rank, states, unit)?);
+        }
+        Ok(())
+    }
+
+    /// Issues what leaves an updated piece.
+    pub(super) fn leave(&mut self, next: usize) -> Result<()> {
+        // What was copied from the device since the piece before goes on to the disk.
+        if let Some(before) = next.checked_sub(1) {
+            self.write_copied(before)?;
+        }
+        self.write_back(next)?;
+        let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
+        if let States::Disk(extents) = &self.units[piece.unit].states.states {
+            let (slot, bytes) = (&mut self.slots[index], paged(4 * piece.own.len()));
+            let cargo = Cargo { class: Class::Optimizer, unit: piece.unit };
+            let states = slot.states.take().into_iter().flatten();
+            let write = |(state, extent)| transfers.write(cargo, extent, 0, state, bytes);
+            slot.outgoing.states = states.zip(&extents[piece.number]).map(write).collect();
+        }
+        Ok(())
+    }
+
+    /// Issues the updated parameters of piece number `next`.
+    fn write_back(&mut self, next: usize) -> Result<()> {
+        let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
+        let (unit, elements, held) = (piece.unit, piece.own.len(), piece.held.clone());
+        let (slot, cargo) = (&mut self.slots[index], Cargo { class: Class::Parameters, unit });
+        slot.outgoing.copy = match piece.write_back {
+            WriteBack::InPlace => None,
+            WriteBack::HostToDisk => return self.write(next),
+            WriteBack::IntoDevice => Some(transfers.written(cargo, elements * self.dtype.size())),
+            WriteBack::MasterToDevice => {
+                let from = match (&self.units[unit].states.states, &slot.states) {
+                    (States::Here { master: Some(master), .. }, _) => master.slice(piece.own.clone()),
+                    (_, Some([master, ..])) => master.slice(0..elements),
+                    _ => return Err(missing(unit)),
+                };
+                Some(transfers.copy(cargo, self.parameters.get_mut(unit)?.slice_mut(held), from)?)
+            }
+            WriteBack::HostToDevice => {
+                let from = slot.parameters.as_ref().ok_or(missing(unit))?.slice(0..elements);
+                Some(transfers.copy(cargo, self.parameters.get_mut(unit)?.slice_mut(held), from)?)
+            }
+            WriteBack::DeviceToHost => {
+                let from = slot.on_device.as_ref().ok_or(missing(unit))?.slice(0..elements);
+                Some(transfers.copy(cargo, self.parameters.get_mut(unit)?.slice_mut(held), from)?)
+            }
+            WriteBack::DeviceToDisk => {
+                let from = slot.on_device.as_ref().ok_or(missing(unit))?.slice(0..elements);
+                let to = slot.parameters.as_mut().ok_or(missing(unit))?.slice_mut(0..elements);
+                Some(transfers.copy(cargo, to, from)?)
+            }
+        };
+        Ok(())
+    }
+
+    /// Starts to write the parameters of piece number `next` from main memory to the disk.
+    fn write(&mut self, next: usize) -> Result<()> {
+        let (piece, index) = (&self.pieces[next], self.slot(next));
+        let (slot, size) = (&mut self.slots[index], self.dtype.size());
+        let (at, bytes) = (piece.held.start * size, span(&piece.held, size, piece.is_last));
+        let extent = self.parameters.extent(piece.unit)?;
+        let staged = slot.parameters.take().ok_or(missing(piece.unit))?;
+        let cargo = Cargo { class: Class::Parameters, unit: piece.unit };
+        slot.outgoing.parameters = Some(self.rank.transfers.write(cargo, extent, at, staged, bytes));
+        Ok(())
+    }
+
+    /// Writes parameters that piece number `next` has copied from the device to the disk, if that is
+    /// where they rest and they are not on their way yet.
+    fn write_copied(&mut self, next: usize) -> Result<()> {
+        if self.pieces[next].write_back != WriteBack::DeviceToDisk {
+            return Ok(());
+        }
+        let index = self.slot(next);
+        let Some(copy) = self.slots[index].outgoing.copy.take() else { return Ok(()) };
+        self.rank.transfers.wait(copy)?;
+        self.write(next)
+    }
+
+    /// Waits until piece number `next` has left its slot. Its unit goes through `gathers` if this was
+    /// the last of it.
+    pub(super) fn finish(&mut self, next: usize, gathers: &mut Option<&mut Buckets>) -> Result<()> {
+        self.write_copied(next)?;
+        let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
+        let slot = &mut self.slots[index];
+        let Outgoing { states, parameters, copy } = std::mem::take(&mut slot.outgoing);
+        copy.map_or(Ok(()), |copy| transfers.wait(copy))?;
+        if let Some(parameters) = parameters {
+            slot.parameters = Some(transfers.settle(parameters)?.buffer);
+        }
+        if !states.is_empty() {
+            slot.states = Some(wait_for_states(self.rank, states, piece.unit)?);
+        }
+        if piece.is_last {
+            self.units[piece.unit].gather(self.rank, piece.unit, self.parameters, gathers)?;
+        }
+        Ok(())
+    }
+}

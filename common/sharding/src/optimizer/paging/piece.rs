@@ -1,0 +1,145 @@
+//! What is updated at a time, and how its parameters get back to where they rest.
+
+use super::super::OwnSlice;
+use crate::full::UnitBuffers;
+use crate::partition::UnitId;
+use crate::places::Places;
+use crate::rank::Rank;
+use device::{DType, Place};
+use std::ops::Range;
+
+/// A piece of a unit.
+pub(super) struct PagedPiece {
+    pub(super) unit: UnitId,
+    /// Its number in the unit, from 0.
+    pub(super) number: usize,
+    /// Its elements of the rank's slice.
+    pub(super) own: Range<usize>,
+    /// Its elements of the unit.
+    pub(super) range: Range<usize>,
+    /// Its elements of the parameters that the rank holds.
+    pub(super) held: Range<usize>,
+    /// True for the last piece of its unit.
+    pub(super) is_last: bool,
+    /// How its parameters get back.
+    pub(super) write_back: WriteBack,
+}
+
+/// How updated parameters get to where they rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WriteBack {
+    /// The update writes them there.
+    InPlace,
+    /// The CPU's update writes them to a device that lies in main memory, where a copy would copy the
+    /// same memory once more. It counts as a transfer.
+    IntoDevice,
+    /// The master weights, f32 as they are, are copied to the device.
+    MasterToDevice,
+    /// The CPU's update rounds them into a staging buffer, which is copied to the device.
+    HostToDevice,
+    /// The CPU's update rounds them into a staging buffer, which is written to the disk.
+    HostToDisk,
+    /// The device's update writes them to a buffer on it, which is copied to main memory.
+    DeviceToHost,
+    /// As before; from a staging buffer in main memory they are written to the disk.
+    DeviceToDisk,
+}
+
+impl WriteBack {
+    /// Returns how parameters of type `dtype` get to `home` from an update on the CPU or on the
+    /// device, which lies in main memory or not.
+    pub(super) fn new(on_cpu: bool, home: Place, dtype: DType, device_in_main_memory: bool) -> Self {
+        match (on_cpu, home) {
+            (true, Place::Device) if device_in_main_memory => WriteBack::IntoDevice,
+            (true, Place::Device) if dtype == DType::F32 => WriteBack::MasterToDevice,
+            (true, Place::Device) => WriteBack::HostToDevice,
+            (true, Place::Disk) => WriteBack::HostToDisk,
+            (true, Place::Host) | (false, Place::Device) => WriteBack::InPlace,
+            (false, Place::Host) => WriteBack::DeviceToHost,
+            (false, Place::Disk) => WriteBack::DeviceToDisk,
+        }
+    }
+
+    /// True if they pass a staging buffer in main memory. A CPU device has that buffer without using
+    /// it, so that every device takes the same main memory.
+    pub(super) fn has_host_staging(self, dtype: DType) -> bool {
+        match self {
+            WriteBack::HostToDevice | WriteBack::HostToDisk | WriteBack::DeviceToDisk => true,
+            WriteBack::IntoDevice => dtype != DType::F32,
+            WriteBack::InPlace | WriteBack::MasterToDevice | WriteBack::DeviceToHost => false,
+        }
+    }
+
+    /// True if they visit the device for their update.
+    pub(super) fn visits_device(self) -> bool {
+        matches!(self, WriteBack::DeviceToHost | WriteBack::DeviceToDisk)
+    }
+
+    /// True if the update writes all elements of a buffer that held others before, padding excepted.
+    pub(super) fn leaves_padding(self, dtype: DType) -> bool {
+        match self {
+            WriteBack::HostToDevice | WriteBack::HostToDisk => true,
+            // f32 parameters have come with their padding: they are the master weights.
+            WriteBack::DeviceToHost | WriteBack::DeviceToDisk => dtype != DType::F32,
+            WriteBack::InPlace | WriteBack::IntoDevice | WriteBack::MasterToDevice => false,
+        }
+    }
+}
+
+/// The pieces of all `units`, in the order of their update, of parameters of type `dtype`.
+pub(super) fn pieces(
+    rank: &Rank,
+    places: Places,
+    units: &[OwnSlice],
+    parameters: &UnitBuffers,
+    dtype: DType,
+) -> Vec<PagedPiece> {
+    let (on_cpu, in_main_memory) = (places.optimizer != Place::Device, rank.device.gpu().is_none());
+    let of_unit = |(unit, own): (UnitId, &OwnSlice)| {
+        let home = parameters.place(unit).unwrap_or(Place::Device);
+        let write_back = WriteBack::new(on_cpu, home, dtype, in_main_memory);
+        let (start, count) = (own.slice.start, own.states.pieces.len());
+        let piece = move |(number, own): (usize, Range<usize>)| {
+            let range = start + own.start..start + own.end;
+            let held = parameters.within(unit, range.clone());
+            PagedPiece { unit, number, own, range, held, is_last: number + 1 == count, write_back }
+        };
+        let ranges: Vec<_> = own.states.pieces.iter().map(|piece| piece.range.clone()).collect();
+        ranges.into_iter().enumerate().map(piece)
+    };
+    units.iter().enumerate().flat_map(of_unit).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_pass_the_places_between_their_update_and_their_rest() {
+        use WriteBack::*;
+        let of = |on_cpu, home, dtype| [true, false].map(|cpu| WriteBack::new(on_cpu, home, dtype, cpu));
+        assert_eq!(of(true, Place::Device, DType::F32), [IntoDevice, MasterToDevice]);
+        assert_eq!(of(true, Place::Device, DType::Bf16), [IntoDevice, HostToDevice]);
+        for dtype in [DType::F32, DType::Bf16] {
+            assert_eq!(of(true, Place::Host, dtype), [InPlace; 2]);
+            assert_eq!(of(true, Place::Disk, dtype), [HostToDisk; 2]);
+            assert_eq!(of(false, Place::Device, dtype), [InPlace; 2]);
+            assert_eq!(of(false, Place::Host, dtype), [DeviceToHost; 2]);
+            assert_eq!(of(false, Place::Disk, dtype), [DeviceToDisk; 2]);
+        }
+    }
+
+    #[test]
+    fn a_cpu_device_has_the_staging_buffers_of_every_device() {
+        for dtype in [DType::F32, DType::Bf16] {
+            for (on_cpu, home) in [true, false]
+                .into_iter()
+                .flat_map(|on_cpu| [Place::Device, Place::Host, Place::Disk].map(|home| (on_cpu, home)))
+            {
+                let staged =
+                    [true, false].map(|cpu| WriteBack::new(on_cpu, home, dtype, cpu).has_host_staging(dtype));
+                assert_eq!(staged[0], staged[1], "{on_cpu} {home:?} {dtype:?}");
+            }
+        }
+    }
+}
