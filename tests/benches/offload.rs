@@ -44,6 +44,13 @@ struct Flags {
     steps: u32,
     #[arg(long, default_value_t = 3)]
     rounds: usize,
+    /// More flags of every run: `--batch-size 1 --with "--seq-len 32"`, since an update of a large
+    /// model takes as long after a small batch.
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    with: String,
+    /// Precisions of the updates.
+    #[arg(long, value_delimiter = ',', default_values_t = ["fp32", "bf16"].map(String::from))]
+    precisions: Vec<String>,
     #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Part::Update, Part::Host, Part::Disk, Part::Real])]
     parts: Vec<Part>,
     /// The directory of what rests on disk.
@@ -80,11 +87,11 @@ fn main() {
 
 /// What one run is asked for.
 fn words(flags: &Flags, more: &str) -> String {
-    let Flags { model, batch_size, gpus, steps, offload_dir, .. } = flags;
+    let Flags { model, batch_size, gpus, steps, offload_dir, with, .. } = flags;
     let directory = offload_dir.as_ref().filter(|_| more.contains(" disk"));
     let directory = directory.map_or(String::new(), |path| format!("--offload-dir {}", path.display()));
     format!(
-        "--device cpu --model {model} --batch-size {batch_size} --gpus {gpus} --steps {steps} {directory} {more}"
+        "--device cpu --model {model} --batch-size {batch_size} --gpus {gpus} --steps {steps} {directory} {with} {more}"
     )
 }
 
@@ -129,13 +136,15 @@ fn ratios(reports: &[Report], base: &[Report], of: fn(&Report) -> f64) -> Vec<f6
     reports.iter().zip(base).map(|(report, base)| of(report) / of(base)).collect()
 }
 
-/// The update in main memory beside the update in place.
+/// The update in main memory beside the update in place. Parameters have one buffer, which the update
+/// does not use: at the end of a step a rank fetches shards for the next forward into each buffer.
 fn update(flags: &Flags) {
     let title = format!("the update of {}, {} ranks", flags.model, flags.gpus);
     let mut table = Table::numbers(title, ["in place", "in main memory", "ratio (least to most)"]);
-    for precision in ["fp32", "bf16"] {
+    for precision in &flags.precisions {
         let base = format!("--precision {precision}");
-        let away = ["--offload-optimizer cpu", IN_MAIN_MEMORY].map(|away| format!("{base} {away}"));
+        let both = format!("{IN_MAIN_MEMORY} --offload-buffers 1");
+        let away = ["--offload-optimizer cpu", &both].map(|away| format!("{base} {away}"));
         let reports = rounds(flags, &[vec![base], away.to_vec()].concat());
         for (away, words) in reports[1..].iter().zip(["optimizer", "optimizer, parameters"]) {
             let time =
