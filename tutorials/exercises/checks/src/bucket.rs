@@ -115,6 +115,13 @@ impl Buckets {
         self.waiting.remove(&unit).ok_or(Error::Missing { unit, what })
     }
 
+    /// Frees what is queued or on its way as [`sharding::Buckets::stop`] does.
+    pub fn stop(&mut self) {
+        self.queue.clear();
+        self.waiting.clear();
+        self.in_flight = None;
+    }
+
     /// Waits for the last bucket as [`sharding::Buckets::finish`] does.
     ///
     /// # Errors
