@@ -1,7 +1,7 @@
 //! Ranks on threads, for tests.
 
 use collectives::local::{Algorithm, Options, World};
-use collectives::{CollectiveError, Group};
+use collectives::{CollectiveError, Group, Pending};
 use device::{Buffer, Class, DType, Device, Ledger};
 use events::Emitter;
 use half::{bf16, f16};
@@ -58,6 +58,19 @@ pub(crate) fn upload(device: &Device, dtype: DType, values: &[f32]) -> Buffer {
 /// An all-reduce of `len` ones.
 pub(crate) fn sum(group: &Group, device: &Device, len: usize) -> Result<Vec<Buffer>, CollectiveError> {
     group.all_reduce(vec![upload(device, DType::F32, &vec![1.0; len])].into())?.wait()
+}
+
+/// Issues three all-reduces after one that succeeds: the first of the three has another length on
+/// rank 2. Waits for the last one first, then issues one more. Returns the errors of the four.
+pub(crate) fn errors_from_a_mismatch_on(group: &Group, device: &Device) -> Vec<CollectiveError> {
+    sum(group, device, 4).unwrap();
+    let odd = usize::from(group.rank() == 2);
+    let ones = |len| vec![upload(device, DType::F32, &vec![1.0; len])];
+    let issued = [4 + odd, 4, 4].map(|len| group.all_reduce(ones(len).into()));
+    let mut errors: Vec<_> =
+        issued.into_iter().rev().map(|call| call.and_then(Pending::wait).err().unwrap()).collect();
+    errors.push(sum(group, device, 4).err().unwrap());
+    errors
 }
 
 /// Three ranks. Rank 2 never issues in the group of ranks 1 and 2. Rank 1 issues there late, after

@@ -1,6 +1,6 @@
 //! What happens to all ranks when one fails.
 
-use crate::common::{Chain, direct, ring, sum, upload, values, world};
+use crate::common::{Chain, direct, errors_from_a_mismatch_on, ring, sum, upload, values, world};
 use collectives::CollectiveError::{self, Invalid, Mismatch, Poisoned, Timeout};
 use collectives::local::Options;
 use collectives::{Bucket, Group};
@@ -36,6 +36,15 @@ fn sums_of_units(group: &Group, device: &Device) -> CollectiveError {
 
 /// A rank that leaves out a collective is named at that collective, even if the next one has the
 /// same shape, and even if it is the first rank.
+#[test]
+fn the_first_failure_is_the_error_of_every_call_after_it() {
+    let errors = world(3, direct(), |group, device| errors_from_a_mismatch_on(&group, device));
+    for error in errors.iter().flatten() {
+        assert!(matches!(error, Mismatch { culprit: 2, sequence: 1, .. }), "{error}");
+    }
+    assert_eq!(errors.concat().len(), 3 * 4);
+}
+
 #[test]
 fn a_rank_that_leaves_out_a_collective_differs_from_most_in_the_next() {
     for odd in 0..3 {

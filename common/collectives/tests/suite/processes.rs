@@ -1,7 +1,7 @@
 //! Ranks that are connected by TCP: the same sums as ranks that share memory, and errors that name
 //! the culprit.
 
-use crate::common::{Chain, direct, sum, upload, value, values, world};
+use crate::common::{Chain, direct, errors_from_a_mismatch_on, sum, upload, value, values, world};
 use collectives::CollectiveError::{Mismatch, Poisoned, Timeout};
 use collectives::tcp::{JoinError, JoinOptions, join};
 use collectives::{Bucket, Group};
@@ -137,6 +137,15 @@ fn different_lengths_are_an_error_of_every_rank() {
         assert_eq!(expected, "all-reduce of 1 buffer (buffer 0: 4 × f32)");
         assert_eq!(theirs, "all-reduce of 1 buffer (buffer 0: 5 × f32)");
     }
+}
+
+#[test]
+fn the_first_failure_is_the_error_of_every_call_after_it() {
+    let errors = connected(3, PATIENT, |group, device| errors_from_a_mismatch_on(&group, device));
+    for error in errors.iter().flatten() {
+        assert!(matches!(error, Mismatch { culprit: 2, sequence: 1, .. }), "{error}");
+    }
+    assert_eq!(errors.concat().len(), 3 * 4);
 }
 
 #[test]
