@@ -5,6 +5,7 @@ use crate::estimators;
 use crate::placement::{NOWHERE, Placement, place_parser};
 use crate::recipe::Recipe;
 use crate::report::{Report, Request, Subject};
+use crate::stage::Stage;
 use crate::strategy::Strategy;
 use crate::table::Format;
 use clap::error::ErrorKind;
@@ -223,13 +224,13 @@ const REPLICATED: &str =
 /// Refuses sizes of groups without the strategy that they belong to.
 /// [`Job::validate`](crate::Job::validate) checks that they divide the GPUs.
 fn check_groups(arguments: &Arguments) -> Result<(), clap::Error> {
+    let strategy = arguments.strategy;
     let secondary = arguments.secondary_shard_size.is_some_and(|size| size > 1);
-    let fits = match arguments.strategy {
-        Strategy::NoShard => return Err(invalid(REPLICATED.into())),
-        Strategy::HybridShard => !secondary,
-        Strategy::FullShard => arguments.shard_group_size.is_none(),
-        Strategy::ShardGradOp => arguments.shard_group_size.is_none() && !secondary,
-    };
+    if strategy.stage() == Stage::REPLICATED {
+        return Err(invalid(REPLICATED.into()));
+    }
+    let fits = (strategy.forms_groups() || arguments.shard_group_size.is_none())
+        && (strategy.takes_secondary_shards() || !secondary);
     if fits { Ok(()) } else { Err(invalid(ONE_STRATEGY.into())) }
 }
 const COMPUTED: &str = "a model's activations are computed: leave --activations out, \

@@ -119,10 +119,7 @@ impl Job {
 
     /// Returns the number of ranks that share one copy of the model states.
     pub fn sharing_ranks(&self) -> usize {
-        match self.strategy {
-            Strategy::HybridShard => self.shard_group.unwrap_or(self.world_size),
-            _ => self.world_size,
-        }
+        self.shard_group.filter(|_| self.strategy.forms_groups()).unwrap_or(self.world_size)
     }
 
     /// Returns the bytes per gradient of the converted or copied gradients that collectives take;

@@ -7,7 +7,6 @@ use crate::partition::{Partition, Unit};
 use crate::placement::{PIECE, Placement};
 use crate::recipe::{ModelStates, Recipe};
 use crate::reduce::F32;
-use crate::strategy::Strategy;
 use crate::transfers::Transfers;
 use events::{Place, Route};
 
@@ -56,12 +55,11 @@ impl Offload {
             optimizer: slice(unit, sharded.optimizer),
             away: placement.parameters != Place::Device && !unit.persistent,
         };
-        let hybrid = job.strategy == Strategy::HybridShard;
         Offload {
             placement,
             recipe: job.recipe,
             reduced: job.made_for_the_wire().unwrap_or(job.recipe.gradients),
-            follows: placement.optimizer == Place::Host && sharded.gradients && !hybrid,
+follows: placement.optimizer == Place::Host && sharded.gradients && !job.strategy.forms_groups(),
             holders: job.world_size as u64 / job.shards(),
             units: units.iter().map(slices).collect(),
         }

@@ -9,7 +9,6 @@
 use crate::job::Job;
 use crate::ledger::{Allocation, SymbolicLedger};
 use crate::partition::Partition;
-use crate::strategy::Strategy;
 use crate::traffic::{Among, ByteCounter};
 use events::{Class, Operation};
 
@@ -75,7 +74,7 @@ impl Reducer {
     /// Returns a reduction with nothing in flight.
     pub(crate) fn new(job: &Job, partition: &Partition, (among, operation): (Among, Operation)) -> Self {
         let travels = job.made_for_the_wire().unwrap_or(job.recipe.gradients);
-        let partial = job.strategy == Strategy::HybridShard && travels < F32;
+        let partial = job.strategy.forms_groups() && travels < F32;
         Reducer {
             among,
             operation,

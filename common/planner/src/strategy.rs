@@ -51,6 +51,16 @@ impl Strategy {
     pub const fn reshards_after_forward(self) -> bool {
         matches!(self, Strategy::FullShard | Strategy::HybridShard)
     }
+
+    /// True if ranks form groups, each of which has a copy of the model states: `--shard-group-size`.
+    pub const fn forms_groups(self) -> bool {
+        matches!(self, Strategy::HybridShard)
+    }
+
+    /// True if backward may gather from secondary shards: `--secondary-shard-size`.
+    pub const fn takes_secondary_shards(self) -> bool {
+        matches!(self, Strategy::FullShard)
+    }
 }
 
 impl fmt::Display for Strategy {

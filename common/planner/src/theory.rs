@@ -4,7 +4,6 @@
 use crate::job::Job;
 use crate::partition::Partition;
 use crate::reduce::F32;
-use crate::strategy::Strategy;
 use crate::walk::reduction;
 use events::header::Sweep;
 use events::{Operation, Purpose};
@@ -25,7 +24,7 @@ pub(crate) fn theory(job: &Job, partition: &Partition, kept: u64) -> Vec<Sweep> 
     };
     let bytes = job.made_for_the_wire().unwrap_or(job.recipe.gradients);
     let reductions = if sharded.gradients { micro_batches } else { 1 };
-    let groups = if job.strategy == Strategy::HybridShard { job.world_size / sharing } else { 1 };
+    let groups = job.world_size / sharing;
     let sweeps = [
         weights(Purpose::Forward, micro_batches, gathered, sharing),
         weights(Purpose::Backward, micro_batches, gathered - kept, job.secondary_shards.unwrap_or(sharing)),

@@ -11,7 +11,6 @@ use crate::moment::{Moment, Peak};
 use crate::offload::Offload;
 use crate::partition::Partition;
 use crate::reduce::{Bucket, Reducer, UnitGradients, buckets};
-use crate::strategy::Strategy;
 use crate::traffic::{Among, ByteCounter};
 use crate::transfers::Transfers;
 use events::{Class, Operation, Pass, Place};
@@ -99,7 +98,7 @@ impl<'a> Walk<'a> {
             pass: Pass::Forward,
             parameters: GatherWindow::new(job, partition, &offload),
             gradients: Reducer::new(job, partition, (sharing(job), reduction(job))),
-            replicas: (job.strategy == Strategy::HybridShard).then(|| {
+            replicas: job.strategy.forms_groups().then(|| {
                 let kind = (Among::Across(job.shards()), Operation::AllReduce);
                 Reducer::new(job, partition, kind).of_shards(job.shards())
             }),
@@ -371,17 +370,10 @@ pub(crate) fn reduction(job: &Job) -> Operation {
 
 /// Returns the ranks that share one copy of the model states.
 fn sharing(job: &Job) -> Among {
-    match job.strategy {
-        Strategy::HybridShard => Among::Neighbours(job.shards()),
-        _ => Among::World,
-    }
+    if job.strategy.forms_groups() { Among::Neighbours(job.shards()) } else { Among::World }
 }
 
 /// Returns how often the world is split into groups.
 fn splits(job: &Job) -> usize {
-    match (job.strategy, job.secondary_shards) {
-        (Strategy::HybridShard, _) => 2,
-        (_, Some(_)) => 1,
-        (_, None) => 0,
-    }
+    if job.strategy.forms_groups() { 2 } else { usize::from(job.secondary_shards.is_some()) }
 }

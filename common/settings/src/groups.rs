@@ -2,7 +2,6 @@
 
 use crate::cli::TrainArgs;
 use crate::error::{Failure, Result};
-use planner::Strategy;
 use sharding::MeshShape;
 
 /// Returns the groups that the flags ask for.
@@ -14,27 +13,26 @@ pub(crate) fn mesh(args: &TrainArgs) -> Result<MeshShape> {
         (args.sharding.shard_group_size, args.sharding.secondary_shard_size.unwrap_or(1));
     divides("--shard-group-size", shard.unwrap_or(1), args.gpus)?;
     divides("--secondary-shard-size", secondary, args.gpus)?;
-    match (args.sharding.strategy, shard) {
-        (Some(Strategy::HybridShard), _) if secondary > 1 => Err(Failure::usage(format!(
-            "--secondary-shard-size {secondary}: with --strategy hybrid-shard, backward gathers from neighbours already: \
+    let strategy = args.sharding.strategy.unwrap_or_default();
+    match shard {
+        _ if strategy.forms_groups() && secondary > 1 => Err(Failure::usage(format!(
+            "--secondary-shard-size {secondary}: with --strategy {strategy}, backward gathers from neighbours already: \
              choose one of the two"
         ))),
-        (Some(Strategy::HybridShard), Some(size)) => Ok(MeshShape::Hybrid(size)),
-        (Some(Strategy::HybridShard), None) => Err(Failure::usage(format!(
-            "--strategy hybrid-shard needs --shard-group-size, the ranks that share one copy of the model states: \
+        Some(size) if strategy.forms_groups() => Ok(MeshShape::Hybrid(size)),
+        None if strategy.forms_groups() => Err(Failure::usage(format!(
+            "--strategy {strategy} needs --shard-group-size, the ranks that share one copy of the model states: \
              {} of {} ranks",
             choices(args.gpus),
             args.gpus
         ))),
-        (_, Some(size)) => {
-            Err(Failure::usage(format!("--shard-group-size {size}: add --strategy hybrid-shard")))
-        }
-        (None | Some(Strategy::FullShard), None) if secondary > 1 => Ok(MeshShape::Secondary(secondary)),
-        (Some(strategy), None) if secondary > 1 => Err(Failure::usage(format!(
+        Some(size) => Err(Failure::usage(format!("--shard-group-size {size}: add --strategy hybrid-shard"))),
+        None if secondary == 1 => Ok(MeshShape::World),
+        None if strategy.takes_secondary_shards() => Ok(MeshShape::Secondary(secondary)),
+        None => Err(Failure::usage(format!(
             "--secondary-shard-size {secondary}: --strategy {strategy} gathers nothing for backward, \
              and secondary shards serve nothing else: choose --strategy full-shard"
         ))),
-        (_, None) => Ok(MeshShape::World),
     }
 }
 

@@ -59,7 +59,7 @@ fn stages(job: &Job, _: Room) -> Vec<(String, Job)> {
 }
 
 fn full_shard(job: &Job, _: Room) -> Vec<(String, Job)> {
-    let without = if job.strategy == Strategy::HybridShard { " without --shard-group-size" } else { "" };
+    let without = if job.strategy.forms_groups() { " without --shard-group-size" } else { "" };
     let full = Job { strategy: Strategy::FullShard, shard_group: None, ..job.clone() };
     vec![(format!("--strategy full-shard{without}"), full)]
 }

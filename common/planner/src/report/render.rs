@@ -41,10 +41,10 @@ impl Report {
     /// Returns how ZeRO-3 shards, if not in its default way.
     fn strategy(&self) -> String {
         match (self.strategy, self.shard_group, self.secondary_shards) {
-            (Strategy::HybridShard, Some(size), _) => {
-                format!("ZeRO-3 is {} in groups of {}\n", self.strategy, counted(size, "GPU", "GPUs"))
+            (strategy, Some(size), _) => {
+                format!("ZeRO-3 is {strategy} in groups of {}\n", counted(size, "GPU", "GPUs"))
             }
-            (Strategy::FullShard, _, Some(size)) => {
+            (_, _, Some(size)) => {
                 format!("ZeRO-3 has secondary shards, shared by {}\n", counted(size, "GPU", "GPUs"))
             }
             (strategy, ..) if strategy == Strategy::default() => String::new(),
