@@ -70,18 +70,6 @@ impl Schedule {
         if pass == Pass::Backward { &self.backward } else { &self.forward }
     }
 
-    /// Elements, padding included, of the units that are gathered between the last use of `unit` in
-    /// forward and its first in backward, those that both passes gather counted twice: 0 for what
-    /// backward begins with.
-    pub fn reuse_distance(&self, unit: UnitId, partition: &Partition) -> usize {
-        let at = |steps: &[Vec<UnitId>]| steps.iter().position(|units| units.contains(&unit));
-        let left = at(&self.forward.last).map_or(0, |at| at + 1);
-        let back = at(&self.backward.first).unwrap_or(0);
-        let between = self.forward.first[left..].iter().chain(&self.backward.first[..back]);
-        let gathered = between.flatten().map(|&unit| &partition.units[unit]).filter(|unit| !unit.persistent);
-        gathered.map(|unit| unit.padded).sum()
-    }
-
     /// The unit whose gradients are complete last in backward.
     pub fn last_reduced(&self) -> UnitId {
         self.backward.last.iter().flatten().last().copied().unwrap_or(0)
@@ -93,21 +81,14 @@ mod tests {
     use super::*;
     use model::{ModelConfig, Wrap};
 
-    fn schedule(tied: bool) -> (Schedule, Partition) {
+    fn schedule(tied: bool) -> Schedule {
         let layout = Layout::new(&ModelConfig { tied, layers: 2, ..ModelConfig::tiny() });
-        let partition = Partition::new(&layout, Wrap::Block, 2);
-        (Schedule::new(&layout, &partition), partition)
-    }
-
-    fn distances(tied: bool) -> ([usize; 4], [usize; 4]) {
-        let (schedule, partition) = schedule(tied);
-        let distance = |unit| schedule.reuse_distance(unit, &partition);
-        ([0, 1, 2, 3].map(distance), [0, 1, 2, 3].map(|unit| partition.units[unit].padded))
+        Schedule::new(&layout, &Partition::new(&layout, Wrap::Block, 2))
     }
 
     #[test]
     fn untied_units_are_needed_once_per_pass() {
-        let (s, _) = schedule(false);
+        let s = schedule(false);
         assert_eq!(s.forward.order, [0, 1, 2, 3]);
         assert_eq!(s.forward.last, [[0], [1], [2], [3]]);
         assert_eq!(s.backward.order, [3, 2, 1, 0]);
@@ -116,20 +97,11 @@ mod tests {
 
     #[test]
     fn a_tied_unit_stays_from_the_first_layer_to_the_last() {
-        let (s, _) = schedule(true);
+        let s = schedule(true);
         assert_eq!(s.forward.order, [0, 1, 2, 3]);
         assert_eq!(s.forward.last, [vec![], vec![1], vec![2], vec![3, 0]]);
         assert_eq!(s.backward.order, [3, 0, 2, 1]);
         assert_eq!(s.backward.last, [vec![3], vec![2], vec![1], vec![0]]);
         assert_eq!(s.last_reduced(), 0);
-    }
-
-    #[test]
-    fn reuse_is_as_far_as_what_is_needed_in_between() {
-        let (far, [_, b0, b1, head]) = distances(false);
-        assert_eq!(far, [2 * (b0 + b1 + head), 2 * (b1 + head), 2 * head, 0]);
-        let (far, [table, _, b1, norm]) = distances(true);
-        // The table is needed with the norm, by the head.
-        assert_eq!(far, [0, 2 * (b1 + norm) + table, 2 * norm + table, 0]);
     }
 }

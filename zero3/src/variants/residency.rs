@@ -7,7 +7,7 @@
 //! never cut: every rank holds them in full.
 
 use events::Pass;
-use sharding::{GatherWindow, UnitId};
+use sharding::{GatherWindow, Partition, Schedule, UnitId};
 use trainer::Setup;
 
 /// How long a unit's full parameters stay.
@@ -48,7 +48,19 @@ impl Residency {
 }
 
 fn stay(setup: &Setup, unit: UnitId) -> Stay {
-    let distance = setup.schedule.reuse_distance(unit, &setup.partition);
+    let distance = reuse_distance(unit, &setup.schedule, &setup.partition);
     let stays = !setup.strategy.reshards_after_forward() || setup.communication.keeps(distance);
     if stays { Stay::UntilBackward } else { Stay::No }
+}
+
+/// Elements, padding included, of the units that are gathered between the last use of `unit` in
+/// forward and its first in backward, those that both passes gather counted twice: 0 for what
+/// backward begins with.
+pub fn reuse_distance(unit: UnitId, schedule: &Schedule, partition: &Partition) -> usize {
+    let at = |steps: &[Vec<UnitId>]| steps.iter().position(|units| units.contains(&unit));
+    let left = at(&schedule.forward.last).map_or(0, |at| at + 1);
+    let back = at(&schedule.backward.first).unwrap_or(0);
+    let between = schedule.forward.first[left..].iter().chain(&schedule.backward.first[..back]);
+    let gathered = between.flatten().map(|&unit| &partition.units[unit]).filter(|unit| !unit.persistent);
+    gathered.map(|unit| unit.padded).sum()
 }

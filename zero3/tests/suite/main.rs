@@ -8,4 +8,5 @@ mod offload;
 #[allow(dead_code, reason = "the visualizer's own tests use the rest")]
 #[path = "../../../viz/tests/suite/pty.rs"]
 mod pty;
+mod residency;
 mod screen;
