@@ -80,11 +80,12 @@ impl Buckets {
         }
     }
 
-    /// Buckets that are reduce-scattered for sums which are parts of larger ones: what comes back
-    /// of a unit is this rank's slice in f32 alone, of class [`Class::CommunicationBuckets`]. Not
-    /// rounded, except by a group whose sums [are](Group::sums_exactly).
-    pub fn of_partial_sums(options: BucketOptions) -> Self {
-        Buckets { partial: true, ..Buckets::new(Group::reduce_scatter, options) }
+    /// These buckets, reduce-scattered for sums which are parts of larger ones. If the type that
+    /// travels is narrower than f32, what comes back of a unit is this rank's slice in f32 alone,
+    /// of class [`Class::CommunicationBuckets`]. A group that does not
+    /// [sum exactly](Group::sums_exactly) has rounded it; any other has not.
+    pub fn of_partial_sums(self) -> Self {
+        Buckets { partial: self.options.wire != DType::F32, ..self }
     }
 
     /// These buckets, issued in another group.

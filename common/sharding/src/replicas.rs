@@ -53,15 +53,7 @@ impl ReplicaSum {
         }
     }
 
-    /// The queue of gradients within one copy, as [`ReplicaSum::add`] takes its results.
-    pub fn within(options: BucketOptions) -> Buckets {
-        match options.wire {
-            DType::F32 => Buckets::new(Group::reduce_scatter, options),
-            _ => Buckets::of_partial_sums(options),
-        }
-    }
-
-    /// Adds a micro-batch's `gradients` over one copy of the model states to `unit`'s `shard`, and
+    /// Adds a micro-batch's `gradients`, [partial sums](Buckets::of_partial_sums) over one copy of the model states to `unit`'s `shard`, and
     /// after the last micro-batch queues the sum. `own` is the rank's slice of full gradients; sums
     /// before rounding are that slice alone. Returns the shards that stay, and those that have come
     /// back from the all-reduce.
@@ -111,7 +103,7 @@ impl ReplicaSum {
     }
 
     /// The shards of `summed`: each sum that travelled beside its shard is rounded and written to
-    /// it.
+    /// it. The next bucket is on its way by then, so the planner counts that one's buffers, too.
     fn written_back(&mut self, rank: &Rank, summed: Vec<(UnitId, Buffer)>) -> Result<Vec<(UnitId, Buffer)>> {
         let shard = |(unit, sum): (UnitId, Buffer)| match self.held[unit].take() {
             Some(shard) => Ok((unit, round_into(rank, shard, sum, self.rounded, self.rounds_in_buffer)?)),

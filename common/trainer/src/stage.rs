@@ -68,15 +68,12 @@ impl Setup {
         self.places.optimizer == Place::Host && self.rank.replicas().is_none()
     }
 
-    /// The queue of gradients on their way through `sum`; where the model states have several
-    /// copies, on their way to [`Setup::replica_sum`], by reduce-scatters.
+    /// The queue of gradients on their way through `sum`. Where the model states have several
+    /// copies, these sums are parts of [`Setup::replica_sum`]'s.
     pub fn reductions(&self, sum: Issue) -> Buckets {
         let last = self.schedule.last_reduced();
-        let options = self.communication.reductions(self.precision, &self.partition, last);
-        match self.rank.replicas() {
-            Some(_) => ReplicaSum::within(options),
-            None => Buckets::new(sum, options),
-        }
+        let sums = Buckets::new(sum, self.communication.reductions(self.precision, &self.partition, last));
+        if self.rank.replicas().is_some() { sums.of_partial_sums() } else { sums }
     }
 
     /// Sums over the copies of the model states, if there are several. Shards of units that
