@@ -59,7 +59,7 @@ impl Offload {
             placement,
             recipe: job.recipe,
             reduced: job.made_for_the_wire().unwrap_or(job.recipe.gradients),
-follows: placement.optimizer == Place::Host && sharded.gradients && !job.strategy.forms_groups(),
+            follows: placement.optimizer == Place::Host && sharded.gradients && !job.strategy.forms_groups(),
             holders: job.world_size as u64 / job.shards(),
             units: units.iter().map(slices).collect(),
         }

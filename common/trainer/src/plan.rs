@@ -111,37 +111,19 @@ pub(crate) fn prepare(stage: AnyStage, config: Config) -> Result<Plan> {
 }
 
 fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
-    if config.grad_sync != GradSync::default() && !stage.grad_syncs.contains(&config.grad_sync) {
-        let other = planner::Stage::SUMS_EITHER_WAY;
-        return Err(Failure::usage(format!(
-            "--grad-sync belongs to {other}: cargo run -p {}, not {}",
-            other.package(),
-            stage.name
-        )));
-    }
-    check_strategy(stage, &config)?;
-    check_offload(stage, &config)?;
+    check_stage(stage, &config)?;
     config.offload.probe()?;
     contribution::check(&config)?;
     faults::check(&config, (stage.name, stage.sharded))?;
     let job = job(stage.plan, &config);
-    let prediction = planner::predict(&job).map_err(|error| invalid(&error))?;
-    if !config.ignore_plan {
-        memory::check(&job, &prediction, limits(&config))?;
-        check_machine(&job, &prediction, &config)?;
-    }
+    let prediction = predict(&job, &config)?;
     let data = Data::load(&config.data, config.model.vocabulary, config.sequence_length)?;
     let model = Model::new(config.model.clone()).map_err(|e| Failure::usage(e.to_string()))?;
     if config.init_from.is_some() {
         weights(&config, &model, config.seed).map_err(Failure::usage)?;
     }
     let tokenizer = source::tokenizer(&config).map_err(Failure::usage)?;
-    if let Some(path) = &config.report {
-        Report::probe(path)?;
-    }
-    if let Some(dir) = &config.save {
-        Writer::probe(dir).map_err(|e| Failure::run(e.to_string()))?;
-    }
+    probe_outputs(&config)?;
     let (checkpoints, lock) = checkpoints::open(&config, model.layout.parameters())?.unzip();
     let partition = Partition::new(&model.layout, config.wrap, job.shards() as usize);
     let partition = match stage.sharded.parameters {
@@ -175,6 +157,51 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
     }
 }
 
+/// Refuses a flag that belongs to another stage, and names the crate to run.
+fn check_stage(stage: AnyStage, config: &Config) -> Result<()> {
+    let sharding = Strategy::FullShard.stage();
+    let (why, other) = match config.strategy {
+        _ if config.grad_sync != GradSync::default() && !stage.grad_syncs.contains(&config.grad_sync) => {
+            let other = planner::Stage::SUMS_EITHER_WAY;
+            (format!("--grad-sync belongs to {other}"), other)
+        }
+        Some(strategy) if !stage.strategies.contains(&strategy) => {
+            (format!("--strategy {strategy} belongs to {}", strategy.stage()), strategy.stage())
+        }
+        _ if config.mesh != MeshShape::World && !stage.strategies.contains(&Strategy::FullShard) => {
+            (format!("--secondary-shard-size belongs to {sharding}"), sharding)
+        }
+        _ if config.offload.parameters != Place::Device && !stage.sharded.parameters => {
+            let holds = format!("every rank of {} holds all of them", stage.plan);
+            (format!("--offload-parameters moves shards of parameters, and {holds}"), sharding)
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::usage(format!("{why}: cargo run -p {}, not {}", other.package(), stage.name)))
+}
+
+/// Predicts the run, and refuses one that does not fit its limits or this machine.
+fn predict(job: &Job, config: &Config) -> Result<Prediction> {
+    let prediction = planner::predict(job).map_err(|error| invalid(&error))?;
+    if config.ignore_plan {
+        return Ok(prediction);
+    }
+    memory::check(job, &prediction, limits(config))?;
+    check_machine(job, &prediction, config)?;
+    Ok(prediction)
+}
+
+/// Refuses a run whose results could not be written.
+fn probe_outputs(config: &Config) -> Result<()> {
+    if let Some(path) = &config.report {
+        Report::probe(path)?;
+    }
+    if let Some(dir) = &config.save {
+        Writer::probe(dir).map_err(|e| Failure::run(e.to_string()))?;
+    }
+    Ok(())
+}
+
 /// Refuses a run for which this machine has too little main memory, if the system tells how much it
 /// has.
 fn check_machine(job: &Job, prediction: &Prediction, config: &Config) -> Result<()> {
@@ -194,42 +221,6 @@ fn check_machine(job: &Job, prediction: &Prediction, config: &Config) -> Result<
 /// Returns the bytes that each rank may use in each place.
 pub(crate) fn limits(config: &Config) -> Limits {
     [config.device_memory, config.offload.host_memory, None]
-}
-
-/// Refuses a strategy of another stage, and names the crate to run.
-fn check_strategy(stage: AnyStage, config: &Config) -> Result<()> {
-    match config.strategy {
-        Some(strategy) if !stage.strategies.contains(&strategy) => Err(Failure::usage(format!(
-            "--strategy {strategy} belongs to {}: cargo run -p {}, not {}",
-            strategy.stage(),
-            strategy.stage().package(),
-            stage.name
-        ))),
-        _ if config.mesh != MeshShape::World && !stage.strategies.contains(&Strategy::FullShard) => {
-            Err(Failure::usage(format!(
-                "--secondary-shard-size belongs to {}: cargo run -p {}, not {}",
-                Strategy::FullShard.stage(),
-                Strategy::FullShard.stage().package(),
-                stage.name
-            )))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Refuses to move shards of parameters in a stage that has none, and names the crate to run.
-fn check_offload(stage: AnyStage, config: &Config) -> Result<()> {
-    if config.offload.parameters == Place::Device || stage.sharded.parameters {
-        return Ok(());
-    }
-    let other = Strategy::FullShard.stage();
-    Err(Failure::usage(format!(
-        "--offload-parameters moves shards of parameters, and every rank of {} holds all of them: cargo run -p {}, \
-         not {}",
-        stage.plan,
-        other.package(),
-        stage.name
-    )))
 }
 
 fn evaluation_batches(config: &Config, data: &Data) -> usize {
