@@ -3,8 +3,8 @@
     python tests/peers/check_bench.py
 
 Loads the curve's first weights into that model and prints its parameters, its loss and its gradient norm over the first
-batch as one line of JSON, and how many of a step's objects are left when the script builds its model anew after a step for
-which memory did not do. Exits with 1 if loss or norm differ from the curve's by more than 1e-4 of them, or anything is left.
+batch as one line of JSON, and how many of a step's objects are left when the script builds its model again after a step that
+ran out of memory. Exits with 1 if loss or norm differ from the curve's by more than 1e-4 of them, or anything is left.
 
 Needs: torch, safetensors.
 """

@@ -35,8 +35,8 @@ pub fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// Starts `program` with `flags` and the variables `set` (`NAME=value …`), and with no launcher's
-/// variables besides.
+/// Starts `program` with `flags` and the variables `set` (`NAME=value …`), and without a
+/// launcher's other variables.
 ///
 /// # Panics
 /// If it cannot be started.

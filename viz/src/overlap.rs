@@ -13,9 +13,11 @@ pub struct Overlap {
     pub communication: u64,
     /// Time during which data moves and the compute stream is busy.
     pub overlapped: u64,
-    /// Time during which data moves and the compute stream is idle, though not because of a transfer.
+    /// Time during which data moves and the compute stream is idle, though not because of a
+    /// transfer.
     pub exposed: u64,
-    /// Time during which the rank is idle because it waits for copies between device and main memory.
+    /// Time during which the rank is idle because it waits for copies between device and main
+    /// memory.
     pub copies: u64,
     /// Time during which the rank is idle because it waits for its disk.
     pub disk: u64,

@@ -16,8 +16,8 @@ use settings::{Failure, Result};
 /// `auto`.
 ///
 /// # Errors
-/// A usage failure that names the file and the key, or the four numbers of the batch rule. [`Findings::check`] tells
-/// whether a stage supports all of it.
+/// A usage failure that names the file and the key, or the four numbers of the batch rule.
+/// [`Findings::check`] tells whether a stage supports all of it.
 pub(crate) fn merge(
     args: TrainArgs,
     width: impl Fn(&TrainArgs) -> Result<usize>,

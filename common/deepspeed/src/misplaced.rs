@@ -1,5 +1,5 @@
-//! Keys about offload that stand where nobody reads them: a run without what they ask for would need memory that it
-//! was meant not to need.
+//! Keys about offload in places where DeepSpeed and Accelerate do not read them. A run that ignored
+//! such a key would need memory that it was meant not to need.
 
 use crate::nearest::nearest;
 use crate::node::Node;
@@ -21,7 +21,7 @@ const PLACING: [&str; 10] = [
     "fsdp_offload_params",
 ];
 
-/// A key that asks for offload where nobody reads it.
+/// A key that asks for offload in a place where it is not read.
 pub(crate) struct Misplaced<'a> {
     /// Its path.
     pub path: String,
@@ -31,8 +31,8 @@ pub(crate) struct Misplaced<'a> {
     pub right: &'static str,
 }
 
-/// Returns the first key that asks for offload, in the unknown key or section at `path`; `yaml` tells Accelerate's
-/// files from DeepSpeed's.
+/// Returns the first key that asks for offload, in the unknown key or section at `path`; `yaml`
+/// tells Accelerate's files from DeepSpeed's.
 pub(crate) fn misplaced<'a>(path: &str, node: &'a Node, yaml: bool) -> Option<Misplaced<'a>> {
     if let Node::Section(entries) = node {
         return entries.iter().find_map(|(name, value)| misplaced(&format!("{path}.{name}"), value, yaml));

@@ -168,7 +168,7 @@ impl Reader<'_> {
         let yaml = !self.file.to_ascii_lowercase().ends_with(".json");
         if let Some(Misplaced { path, value, right }) = misplaced(path, value, yaml) {
             return Err(format!(
-                "{}: {} is {value}, and stands where nobody reads it: the data would stay on the device\n\
+                "{}: {} is {value}, in a place where it is not read: the data would stay on the device\n\
                  Write it as {right}, or remove it.",
                 self.file,
                 shortened_path(&path)

@@ -1,4 +1,5 @@
-//! Where a training step's time goes on this CPU: every kernel at the presets' shapes, for one rank and one micro-batch.
+//! Where a training step's time goes on this CPU: every kernel at the presets' shapes, for one rank
+//! and one micro-batch.
 //!
 //! `cargo run -p device --example kernel_bench [-- f32|bf16|f16 [threads [preset]]]`
 

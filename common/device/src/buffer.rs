@@ -79,7 +79,8 @@ impl Buffer {
         self.lease.class()
     }
 
-    /// Where the ledger counts it. The device of a rank that computes on the CPU is main memory too.
+    /// Where the ledger counts it. The device of a rank that computes on the CPU is main memory
+    /// too.
     pub fn place(&self) -> Place {
         self.lease.place()
     }

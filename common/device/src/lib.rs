@@ -360,11 +360,11 @@ impl Device {
 
     /// Starts to copy `x` to `out`, of the same type: one is on the device, the other in main
     /// memory. Does not block: [`Copying::wait`] lets the elements be used. Nothing computed before
-    /// that may use `out`, or change `x` on the device; both may be dropped before. What uses either
-    /// of them in main memory is blocked until the copy is done.
+    /// that may use `out`, or change `x` on the device; both may be dropped before. What uses
+    /// either of them in main memory is blocked until the copy is done.
     ///
-    /// On a GPU the copy runs beside what is computed from now on, and an event says when it ran, if
-    /// `work` names it. On the CPU it is done when this returns.
+    /// On a GPU the copy runs beside what is computed from now on, and an event says when it ran,
+    /// if `work` names it. On the CPU it is done when this returns.
     ///
     /// # Errors
     /// [`DeviceError::Shape`] or [`DeviceError::Type`] if they do not fit; the driver's.

@@ -76,8 +76,8 @@ impl Stock {
         Some(words)
     }
 
-    /// Counts a block as live, and releases the oldest freed ones while more memory is taken from the
-    /// system than was ever in use at once, and some.
+    /// Counts a block as live, and releases the oldest freed ones while more memory is taken from
+    /// the system than was ever in use at once, and some.
     fn count(&mut self, lines: usize) -> Vec<Vec<Word>> {
         self.live += lines;
         self.peak = self.peak.max(self.live);

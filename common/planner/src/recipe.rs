@@ -103,8 +103,9 @@ impl Recipe {
         self.weights + self.gradients + self.optimizer()
     }
 
-    /// Returns the model states of one rank of `world_size`, in bytes, for units of the given numbers
-    /// of parameters. Each unit is padded to a multiple of the shard count; a bare count Ψ is one unit.
+    /// Returns the model states of one rank of `world_size`, in bytes, for units of the given
+    /// numbers of parameters. Each unit is padded to a multiple of the shard count; a bare count Ψ
+    /// is one unit.
     ///
     /// Ψ parameters and K optimizer bytes give (2+2+K)Ψ, 4Ψ + KΨ/N, 2Ψ + (2+K)Ψ/N and (4+K)Ψ/N in
     /// mixed precision (ZeRO paper, figure 1).

@@ -52,7 +52,8 @@ impl Strategy {
         matches!(self, Strategy::FullShard | Strategy::HybridShard)
     }
 
-    /// True if ranks form groups, each of which has a copy of the model states: `--shard-group-size`.
+    /// True if ranks form groups, each of which has a copy of the model states:
+    /// `--shard-group-size`.
     pub const fn forms_groups(self) -> bool {
         matches!(self, Strategy::HybridShard)
     }

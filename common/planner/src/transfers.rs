@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 const ROUTES: usize = Route::ALL.len();
 
-/// What one rank moves between device, main memory and disk: payload bytes and transfers, per route.
+/// What one rank moves between device, main memory and disk: payload bytes and transfers, per
+/// route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transfers {
     bytes: [u64; ROUTES],

@@ -149,7 +149,7 @@ mod tests {
         shares.iter().find(|(found, _)| found == how).map(|(_, share)| *share)
     }
 
-    /// Scalars travel besides parameters and gradients.
+    /// Scalars travel in addition to parameters and gradients.
     fn near(found: Option<f64>, expected: f64) -> bool {
         found.is_some_and(|found| (found - expected).abs() < 1e-3)
     }

@@ -1,6 +1,7 @@
 //! Buckets, overlap and prefetch: the flags, and what they mean for a run.
 //!
-//! Sizes count elements, padding included. A unit is never split, so that a size of 1 stands for one unit.
+//! Sizes count elements, padding included. A unit is never split, so that a size of 1 stands for
+//! one unit.
 
 use crate::given::Given;
 use crate::labels;
@@ -21,34 +22,42 @@ pub struct CommunicationArgs {
     /// Elements of gradients after which a bucket is reduced. [default: the largest unit's]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 1))]
     pub reduce_bucket: Option<usize>,
-    /// ZeRO-1, ZeRO-2: elements of updated parameters after which a bucket is gathered. [default: the largest unit's]
+    /// ZeRO-1, ZeRO-2: elements of updated parameters after which a bucket is gathered. [default:
+    /// the largest unit's]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 1))]
     pub allgather_bucket: Option<usize>,
     /// Wait for every collective where it is issued, and gather nothing ahead.
     #[arg(long, conflicts_with_all = ["prefetch_bucket", "backward_prefetch", "limit_all_gathers"])]
     pub no_overlap: bool,
-    /// Reduce gradients where backward has written them; false copies them into buckets first. [default: true]
+    /// Reduce gradients where backward has written them; false copies them into buckets first.
+    /// [default: true]
     #[arg(long, action = ArgAction::Set, value_name = "true|false", hide_possible_values = true)]
     pub contiguous_gradients: Option<bool>,
-    /// ZeRO-3: gather ahead while what is ahead has fewer elements; 0 gathers nothing ahead. [default: 1, so one unit]
+    /// ZeRO-3: gather ahead while what is ahead has fewer elements; 0 gathers nothing ahead.
+    /// [default: 1, so one unit]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
     pub prefetch_bucket: Option<usize>,
-    /// ZeRO-3: gather ahead before the backward of a unit (pre), after it (post), or not in backward. [default: pre]
+    /// ZeRO-3: gather ahead before the backward of a unit (pre), after it (post), or not in
+    /// backward. [default: pre]
     #[arg(long, value_enum, value_name = "pre|post|none", hide_possible_values = true)]
     pub backward_prefetch: Option<BackwardPrefetch>,
-    /// ZeRO-3: all-gathers in flight beyond which nothing is gathered ahead, from 1 to 64. [default: 2]
+    /// ZeRO-3: all-gathers in flight beyond which nothing is gathered ahead, from 1 to 64.
+    /// [default: 2]
     #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=64))]
     pub limit_all_gathers: Option<u64>,
-    /// ZeRO-3: elements gathered at once beyond which nothing is gathered ahead or kept. [default: unlimited]
+    /// ZeRO-3: elements gathered at once beyond which nothing is gathered ahead or kept. [default:
+    /// unlimited]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
     pub max_live_parameters: Option<usize>,
-    /// ZeRO-3: keep after forward what backward needs again before so many elements. [default: 1, what it begins with]
+    /// ZeRO-3: keep after forward what backward needs again before so many elements. [default: 1,
+    /// what it begins with]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
     pub max_reuse_distance: Option<usize>,
     /// ZeRO-3: keep nothing after forward: exactly three times the parameters on the wire.
     #[arg(long, conflicts_with = "max_reuse_distance")]
     pub reshard_last: bool,
-    /// ZeRO-3: tensors of at most so many elements stay whole; they are gathered after the update. [default: 0]
+    /// ZeRO-3: tensors of at most so many elements stay whole; they are gathered after the update.
+    /// [default: 0]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
     pub param_persistence_threshold: Option<usize>,
     /// ZeRO-3: elements that may stay whole in all. [default: unlimited]
@@ -64,7 +73,8 @@ pub struct CommunicationArgs {
 pub struct Communication {
     /// Elements after which a bucket of gradients closes; the largest unit's if none are given.
     pub reduce_bucket: Option<usize>,
-    /// Elements after which a bucket of updated parameters closes; the largest unit's if none are given.
+    /// Elements after which a bucket of updated parameters closes; the largest unit's if none are
+    /// given.
     pub allgather_bucket: Option<usize>,
     /// Whether ranks compute while collectives are on their way.
     pub overlap: bool,
@@ -79,8 +89,8 @@ pub struct Communication {
     pub limit_all_gathers: usize,
     /// Most elements gathered at once.
     pub max_live_parameters: Option<usize>,
-    /// Units that backward needs again before so many elements are kept after forward; what it begins with if none are
-    /// given.
+    /// Units that backward needs again before so many elements are kept after forward; what it
+    /// begins with if none are given.
     pub max_reuse_distance: Option<usize>,
     /// Most elements of a tensor that stays whole.
     pub param_persistence_threshold: Option<usize>,
@@ -182,7 +192,8 @@ impl Communication {
     }
 }
 
-/// Flags that were typed although they change nothing where model states are `sharded` like this, each with the reason.
+/// Flags that were typed although they change nothing where model states are `sharded` like this,
+/// each with the reason.
 pub fn without_effect(given: &Given, sharded: Sharded) -> Vec<(String, &'static str)> {
     const GATHERED: [&str; 8] = [
         "prefetch_bucket",

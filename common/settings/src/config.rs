@@ -250,7 +250,8 @@ impl Config {
         self.tokens_per_step() / self.world_size as u64
     }
 
-    /// Describes the device, and the simulated links: between the ranks, to main memory and to disk.
+    /// Describes the device, and the simulated links: between the ranks, to main memory and to
+    /// disk.
     pub fn device_words(&self) -> String {
         let links = [
             ("", &self.link),

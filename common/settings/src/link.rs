@@ -1,12 +1,12 @@
-//! Simulated links between ranks that share a machine, and between the places of a rank: presets, and the syntax of
-//! `--link`, `--host-link` and `--disk-link`.
+//! Simulated links between ranks that share a machine, and between the places of a rank: presets,
+//! and the syntax of `--link`, `--host-link` and `--disk-link`.
 
 use crate::size::{self, human};
 use collectives::local::Link;
 use std::time::Duration;
 
-/// A link by name: what the flag calls it, its name in full, its latency in microseconds, and its bandwidth per
-/// direction in bytes per second.
+/// A link by name: what the flag calls it, its name in full, its latency in microseconds, and its
+/// bandwidth per direction in bytes per second.
 type Preset = (&'static str, &'static str, u64, f64);
 
 /// Links between ranks.

@@ -1,5 +1,5 @@
-//! Offload: model states and activations that rest beyond the device (Ren et al., "ZeRO-Offload", 2021; Rajbhandari
-//! et al., "ZeRO-Infinity", 2021): what the flags mean for a run.
+//! Offload: model states and activations that rest beyond the device (Ren et al., "ZeRO-Offload",
+//! 2021; Rajbhandari et al., "ZeRO-Infinity", 2021): what the flags mean for a run.
 
 mod directory;
 
@@ -11,7 +11,8 @@ use events::Place;
 use model::Checkpointing;
 use std::path::PathBuf;
 
-/// Staging buffers of each kind unless a flag says otherwise: one arrives, one is updated, one leaves.
+/// Staging buffers of each kind unless a flag says otherwise: one arrives, one is updated, one
+/// leaves.
 const BUFFERS: usize = 3;
 
 /// What rests where, and the ways between the places.
@@ -107,7 +108,8 @@ impl Offload {
         away.map(|(flag, place)| format!("{flag} {}", place_word(place))).collect()
     }
 
-    /// Creates the directory for what rests on disk, if there is none, and checks that files can be written there.
+    /// Creates the directory for what rests on disk, if there is none, and checks that files can be
+    /// written there.
     ///
     /// # Errors
     /// A usage failure that names the directory.

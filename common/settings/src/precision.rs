@@ -15,7 +15,8 @@ pub fn precision(args: &PrecisionArgs) -> Precision {
 /// Returns how the loss is scaled, if `precision` needs it.
 ///
 /// # Errors
-/// A usage failure that names the flag and its range, or says that nothing is scaled in this precision.
+/// A usage failure that names the flag and its range, or says that nothing is scaled in this
+/// precision.
 pub fn loss_scaling(args: &PrecisionArgs, precision: Precision) -> Result<Option<LossScaling>> {
     let given = [
         ("--loss-scale", args.loss_scale.is_some()),

@@ -43,7 +43,8 @@ impl GradientShards {
         GradientShards { shards, partition, follows }
     }
 
-    /// A fresh place for full gradients of `unit`. Its shard is zeroed before the first micro-batch.
+    /// A fresh place for full gradients of `unit`. Its shard is zeroed before the first
+    /// micro-batch.
     ///
     /// # Errors
     /// If the rank is out of memory.
@@ -55,8 +56,9 @@ impl GradientShards {
         FullGradients::fresh(unit, rank, &self.partition, shard.dtype())
     }
 
-    /// Adds this rank's slice of each unit's `reduced` gradients to its shard, and frees the full ones. Where there are
-    /// several copies, the sum of the last micro-batch is queued to be summed over them.
+    /// Adds this rank's slice of each unit's `reduced` gradients to its shard, and frees the full
+    /// ones. Where there are several copies, the sum of the last micro-batch is queued to be summed
+    /// over them.
     ///
     /// # Errors
     /// If a kernel, a transfer or the collective among replicas fails.
@@ -81,8 +83,8 @@ impl GradientShards {
         Ok(())
     }
 
-    /// Accumulates the last reductions of a step and waits for the sums over replicas, or for the last arrival in main
-    /// memory. Shards then hold the sum over all ranks.
+    /// Accumulates the last reductions of a step and waits for the sums over replicas, or for the
+    /// last arrival in main memory. Shards then hold the sum over all ranks.
     ///
     /// # Errors
     /// As [`GradientShards::accumulate`].
@@ -154,7 +156,8 @@ mod tests {
     use model::{Layout, ModelConfig, Wrap};
     use offload::{Options as Ways, Transfers};
 
-    /// The shards of rank `number` of two, after `micros` micro-batches whose reduced gradients are `value`'s.
+    /// The shards of rank `number` of two, after `micros` micro-batches whose reduced gradients are
+    /// `value`'s.
     fn accumulated(
         group: collectives::Group,
         micros: usize,

@@ -9,7 +9,8 @@
 //! * [`window`]: units gathered or on their way, and how far ahead;
 //! * [`mesh`]: groups of neighbours, for hybrid sharding ([`ReplicaSum`]) and secondary shards;
 //! * [`gradients`]: sharded gradients, and what follows a reduction;
-//! * [`optimizer`]: AdamW on any slice of the units, updated in one call, in place or paged through buffers;
+//! * [`optimizer`]: AdamW on any slice of the units, updated in one call, in place or paged through
+//!   buffers;
 //! * [`places`]: where model states rest: on the device, in main memory or on disk;
 //! * [`precision`], [`loss_scale`]: element types, and the scale that keeps f16 gradients in range;
 //! * [`Bracket`]: a pass over a unit, as events;

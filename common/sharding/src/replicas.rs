@@ -53,10 +53,10 @@ impl ReplicaSum {
         }
     }
 
-    /// Adds a micro-batch's `gradients`, [partial sums](Buckets::of_partial_sums) over one copy of the model states to `unit`'s `shard`, and
-    /// after the last micro-batch queues the sum. `own` is the rank's slice of full gradients; sums
-    /// before rounding are that slice alone. Returns the shards that stay, and those that have come
-    /// back from the all-reduce.
+    /// Adds a micro-batch's `gradients`, [partial sums](Buckets::of_partial_sums) over one copy of
+    /// the model states to `unit`'s `shard`, and after the last micro-batch queues the sum. `own`
+    /// is the rank's slice of full gradients; sums before rounding are that slice alone. Returns
+    /// the shards that stay, and those that have come back from the all-reduce.
     ///
     /// # Errors
     /// If a collective fails, or there is no memory for a conversion.

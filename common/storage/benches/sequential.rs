@@ -1,4 +1,5 @@
-//! Sequential writes and reads in pieces of 64 MiB through two buffers; `scripts/storage-bench` runs it beside fio.
+//! Sequential writes and reads in pieces of 64 MiB through two buffers; `scripts/storage-bench`
+//! runs it beside fio.
 //!
 //!     cargo bench -p storage --bench sequential -- DIR [GIB] [THREADS]
 

@@ -4,14 +4,16 @@ use bytemuck::{Pod, Zeroable};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-/// Bytes to whose multiples blocks are aligned and rounded up: what direct I/O asks for on all common disks.
+/// Bytes to whose multiples blocks are aligned and rounded up: what direct I/O asks for on all
+/// common disks.
 pub const PAGE: usize = 4096;
 
 #[repr(C, align(4096))]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Page([u8; PAGE]);
 
-/// A fixed number of blocks of one size. They are allocated, and their memory is touched, when the pool is made.
+/// A fixed number of blocks of one size. They are allocated, and their memory is touched, when the
+/// pool is made.
 pub struct Pool {
     shared: Arc<Shared>,
     blocks: usize,

@@ -58,7 +58,8 @@ impl Calls {
         self.transfer(kind, path, None, |_| call())
     }
 
-    /// Passes a transfer that begins at `offset`. `call` may move at most so many bytes as it is given.
+    /// Passes a transfer that begins at `offset`. `call` may move at most so many bytes as it is
+    /// given.
     pub(crate) fn transfer<T>(
         &self,
         kind: Kind,

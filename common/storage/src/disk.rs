@@ -89,7 +89,8 @@ impl Disk {
         self.calls.run(Kind::Open, path, || File::open(path)).map(Arc::new)
     }
 
-    /// Queues a read that fills `memory` from byte `offset` on. A file that ends before is an error.
+    /// Queues a read that fills `memory` from byte `offset` on. A file that ends before is an
+    /// error.
     pub fn read<M>(&self, file: &Arc<File>, offset: u64, memory: M) -> Ticket<M>
     where
         M: AsMut<[u8]> + Send + 'static,

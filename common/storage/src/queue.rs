@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 /// How long a queue that is dropped waits for its threads. One whose disk hangs is left behind.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
-/// A read or write on its way, of memory `M`. A ticket that is dropped lets the transfer finish; its
-/// memory is then freed.
+/// A read or write on its way, of memory `M`. A ticket that is dropped lets the transfer finish;
+/// its memory is then freed.
 #[must_use = "a transfer may fail; the ticket says so"]
 pub struct Ticket<M>(Receiver<Result<Moved<M>>>);
 
@@ -186,8 +186,9 @@ fn check_length(call: Kind, file: &File, offset: u64) -> Result<()> {
     file.check_length().map_err(|cause| Error { call, path: path(), offset: Some(offset), cause })
 }
 
-/// Moves up to `length` bytes at byte `at`, directly if they begin on pages in file and memory: then as many whole pages
-/// as there are. Returns the bytes moved, or `nothing` as an error if there were none.
+/// Moves up to `length` bytes at byte `at`, directly if they begin on pages in file and memory:
+/// then as many whole pages as there are. Returns the bytes moved, or `nothing` as an error if
+/// there were none.
 fn moved(
     file: &File,
     at: u64,

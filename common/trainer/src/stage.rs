@@ -62,8 +62,8 @@ impl Setup {
         GradientShards::new(shards, self.partition.clone(), follows)
     }
 
-    /// True if sharded gradients go where an offloaded optimizer reads them. Where there are several
-    /// copies of the model states they are summed on the device, and stay there.
+    /// True if sharded gradients go where an offloaded optimizer reads them. Where there are
+    /// several copies of the model states they are summed on the device, and stay there.
     pub(crate) fn gradients_follow(&self) -> bool {
         self.places.optimizer == Place::Host && self.rank.replicas().is_none()
     }

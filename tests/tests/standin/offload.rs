@@ -1,5 +1,5 @@
-//! Offload from GPUs, on the stand-in driver: whatever rests in main memory or on disk, a run learns
-//! the bits of one that keeps everything on the GPU, and moves what is predicted.
+//! Offload from GPUs, on the stand-in driver: whatever rests in main memory or on disk, a run
+//! learns the bits of one that keeps everything on the GPU, and moves what is predicted.
 
 use planner::Stage;
 use tests::{STAGES, fixture, losses, run, standin};

@@ -113,8 +113,8 @@ fn buffers_may_be_dropped_while_they_are_copied() {
     }
 }
 
-/// Whoever reads or writes page-locked memory waits for the copies that touch those elements, and
-/// later copies do, in the other direction too.
+/// Reads and writes of page-locked memory wait for the copies that touch those elements, and so do
+/// later copies, in the other direction too.
 #[test]
 fn copies_of_the_same_elements_wait_for_each_other() {
     if !standin(copies_of_the_same_elements_wait_for_each_other, &[DOZE]) {

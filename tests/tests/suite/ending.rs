@@ -141,11 +141,11 @@ fn a_validation_that_is_broken_off_does_not_count() {
 /// Nothing is lost if the wish is there before anything else.
 #[test]
 fn a_run_may_end_before_its_first_step() {
-    struct Nobody;
-    impl Witness for Nobody {}
+    struct NoWitness;
+    impl Witness for NoWitness {}
     for stage in STAGES {
         let enough = Arc::new(AtomicBool::new(true));
-        let report = stages::train_until(stage, config("--steps 6"), Arc::new(Nobody), enough).unwrap();
+        let report = stages::train_until(stage, config("--steps 6"), Arc::new(NoWitness), enough).unwrap();
         assert!(report.steps.is_empty());
         assert!(report.traffic.iter().all(|row| row.is_as_predicted()), "{stage}");
         assert_eq!(report.weights_blake3.len(), 64);

@@ -1,4 +1,4 @@
-//! A rank that fails takes its peers down quickly, and the error says who it was.
+//! A rank that fails takes its peers down quickly, and the error names it.
 
 use events::{Operation, What};
 use std::time::{Duration, Instant};

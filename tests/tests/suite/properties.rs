@@ -4,7 +4,7 @@
 //! Cases are drawn at random from a fixed seed: models with odd sizes, tied or not, with grouped
 //! heads or not; world sizes, micro-batches, element types, evaluations; and for each stage on its
 //! own what must not matter: what blocks keep for backward, which tensors form a unit, buckets,
-//! overlap, how far ahead units are gathered, from whom, and how long they stay.
+//! overlap, how far ahead units are gathered, from which ranks, and how long they stay.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

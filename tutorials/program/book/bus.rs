@@ -58,8 +58,8 @@ pub(super) fn measured(runs: &Runs) -> Result<Vec<String>> {
     Ok(spaced(&table))
 }
 
-/// Returns a table: per way to main memory, what a step of Llama-2-7B on eight GPUs takes on it, and
-/// the tokens that take a GPU as long to compute.
+/// Returns a table: per way to main memory, what a step of Llama-2-7B on eight GPUs takes on it,
+/// and the tokens that take a GPU as long to compute.
 ///
 /// # Errors
 /// If there is no such model or way.

@@ -16,8 +16,9 @@ const TOKENS: f64 = 1024.0;
 /// A width of the paper's models.
 const WIDTH: f64 = 2048.0;
 
-/// A run per number of staging buffers, over a disk that is slow beside the little that is computed.
-/// With two, a late transfer delays the next: on a busy machine such a run shows no clear figure.
+/// A run per number of staging buffers, over a disk that is slow beside the little that is
+/// computed. With two, a late transfer delays the next: on a busy machine such a run shows no clear
+/// figure.
 const RUNS: [(&str, &str); 2] = [
     (
         "1",

@@ -10,9 +10,9 @@ use trainer::{Failure, Result};
 
 /// Returns the Markdown that `planner ARGUMENTS` prints, or a table of the book: `recipes` (bytes
 /// per parameter), `sizes` (7B in each recipe), `paper` (the ZeRO paper's table), `activations`
-/// (what a block keeps), `break-even` (tokens that hide an offloaded optimizer), `infinity` and `bandwidths`
-/// (what a disk must deliver), `sweeps` (the price list), `deepspeed` (keys of its configurations), or
-/// `units FLAGS` (the units of a run).
+/// (what a block keeps), `break-even` (tokens that hide an offloaded optimizer), `infinity` and
+/// `bandwidths` (what a disk must deliver), `sweeps` (the price list), `deepspeed` (keys of its
+/// configurations), or `units FLAGS` (the units of a run).
 pub(super) fn lines(arguments: &str) -> Result<Vec<String>> {
     match arguments {
         "recipes" => return Ok(spaced(&recipes())),

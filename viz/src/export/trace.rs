@@ -1,6 +1,6 @@
 //! Writes a recording in the Chrome trace format, which Perfetto also reads: one process per rank,
-//! one track per stream, as many per route between places as have transfers at a time, and memory by
-//! class as counters. Times are microseconds.
+//! one track per stream, as many per route between places as have transfers at a time, and memory
+//! by class as counters. Times are microseconds.
 
 use crate::places;
 use events::event::NO_UNIT;

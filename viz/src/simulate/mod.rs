@@ -60,8 +60,8 @@ impl SimulationPlan {
         }
     }
 
-    /// Returns where the bytes of `class` rest. Reduced gradients follow the optimizer states to main
-    /// memory.
+    /// Returns where the bytes of `class` rest. Reduced gradients follow the optimizer states to
+    /// main memory.
     fn place(&self, class: Class) -> Place {
         let rests = |class: Class| {
             let found = self.resting.iter().find(|(other, _)| *other == class);

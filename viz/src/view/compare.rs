@@ -119,7 +119,8 @@ fn sent(player: &Player) -> Sent {
     ranks.first().map_or_else(Sent::default, |rank| rank.sent_last_step.clone())
 }
 
-/// Returns the labels of the metrics: those of places beside the devices only where a run uses them.
+/// Returns the labels of the metrics: those of places beside the devices only where a run uses
+/// them.
 fn labels(app: &App) -> Vec<&'static str> {
     let mut labels = vec!["live now", "peak so far"];
     let beside = app.players.iter().map(|player| places::used(&player.scene().header));

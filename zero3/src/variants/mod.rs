@@ -3,7 +3,8 @@
 //! * [`residency`]: does a gathered unit stay? FSDP's shard-grad-op, DeepSpeed's reuse distance and
 //!   persistent parameters;
 //! * [`source`]: which shard does a pass gather from, and among which ranks? ZeRO++'s hpZ, whose
-//!   second copy is [`secondary`]; ZeRO-Infinity's shards beyond the device, which [`fetch`] brings;
+//!   second copy is [`secondary`]; ZeRO-Infinity's shards beyond the device, which [`fetch`]
+//!   brings;
 //! * [`prefetch`]: when does a pass gather ahead? FSDP's backward prefetch.
 //!
 //! Hybrid sharding has no file here. Its groups are smaller ([`sharding::Mesh`]), and its gradient

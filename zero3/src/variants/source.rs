@@ -2,8 +2,8 @@
 //!
 //! By default every rank contributes the slice that it owns. With secondary shards
 //! ([`secondary`](super::secondary)) it keeps, when forward frees a unit, a slice of a second copy
-//! that its neighbours share, and backward gathers from that copy. Slices that rest beyond the device
-//! are fetched ([`fetch`](super::fetch)).
+//! that its neighbours share, and backward gathers from that copy. Slices that rest beyond the
+//! device are fetched ([`fetch`](super::fetch)).
 
 use super::fetch::Fetch;
 use super::secondary::SecondaryShards;

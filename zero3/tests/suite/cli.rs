@@ -398,7 +398,7 @@ fn a_hangup_ends_a_run_as_a_termination_does_unless_it_is_ignored() {
     assert!(child.wait().unwrap().success() && !rest.contains("ended early"), "{rest}");
 }
 
-/// Its layer takes longer than anybody waits without a word: a rank stalls in it.
+/// A rank stalls in its layer for longer than a user waits without an explanation.
 #[cfg(unix)]
 #[test]
 fn an_interrupt_that_is_not_answered_soon_is_explained_and_another_one_ends_the_process() {

@@ -181,8 +181,8 @@ fn a_rank_that_panics_is_explained_on_screen_and_afterwards() {
     });
 }
 
-/// The screen says who issued what before the words of the failure cover it, and after these are
-/// put away.
+/// The screen says which rank issued what before the words of the failure cover it, and after these
+/// are put away.
 #[test]
 fn a_rank_that_left_out_a_collective_stands_out_on_screen() {
     let dir = tempfile::tempdir().unwrap();

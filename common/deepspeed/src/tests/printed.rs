@@ -61,8 +61,8 @@ const LEFT_OUT: [&str; 9] = [
     "--disk-link 1us,1GB/s --offload-optimizer disk",
 ];
 
-/// Flags about the machine, the data, what is watched and what is written: the affair of whoever
-/// starts DeepSpeed.
+/// Flags about the machine, the data, what is watched and what is written: DeepSpeed's
+/// configuration has no keys for them.
 const ELSEWHERE: [&str; 39] = [
     "model",
     "device",

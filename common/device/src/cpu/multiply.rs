@@ -113,8 +113,9 @@ impl Gemm {
                     Write::Accumulate => Accum::Add,
                 };
                 let alpha = 1.0_f32;
-                // SAFETY: a view is valid within its shape and strides, and the shapes fit. There are no lists of rows and columns
-                // and there is no diagonal, which is what the null pointers say.
+                // SAFETY: a view is valid within its shape and strides, and the shapes fit. There
+                // are no lists of rows and columns and there is no diagonal, which is what the null
+                // pointers say.
                 unsafe {
                     gemm(
                         DType::F32,

@@ -67,8 +67,8 @@ impl Helpers {
     /// returned.
     fn run(&self, job: &(dyn Fn(usize) + Sync)) {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: only the lifetime changes. The helpers call the job while `busy` counts them, and this function does
-        // not return, nor unwind, before `busy` is 0 and the job is taken back.
+        // SAFETY: only the lifetime changes. The helpers call the job while `busy` counts them, and
+        // this function does not return, nor unwind, before `busy` is 0 and the job is taken back.
         let erased = Job(unsafe {
             std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(job)
         });

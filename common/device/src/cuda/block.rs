@@ -41,8 +41,8 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // It is reused in the order of the compute stream. A driver that refuses refuses what is queued next, too, and
-        // that is reported.
+        // It is reused in the order of the compute stream. A driver that refuses refuses what is
+        // queued next, too, and that is reported.
         let _ = self.rank.compute_after_copies(&self.in_flight);
         self.rank.pool.take_back(self.address, self.bytes);
     }

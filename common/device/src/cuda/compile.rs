@@ -37,7 +37,8 @@ impl Architecture {
 /// there are cores.
 ///
 /// # Errors
-/// [`DeviceError::Missing`] without a compiler; [`DeviceError::Cuda`] with its messages if it refuses a source.
+/// [`DeviceError::Missing`] without a compiler; [`DeviceError::Cuda`] with its messages if it
+/// refuses a source.
 pub(super) fn all(architecture: Architecture) -> Result<Vec<Vec<u8>>> {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(Source::ALL.len());
     let next = AtomicUsize::new(0);

@@ -26,8 +26,8 @@ pub(crate) struct QueuedCopy {
 }
 
 impl QueuedCopy {
-    /// Makes whoever uses the elements wait for them: blocks the host for a copy to main memory,
-    /// and makes the compute stream wait for one to the GPU.
+    /// Blocks the host until a copy to main memory is done. Makes the compute stream wait for a
+    /// copy to the GPU.
     pub(crate) fn wait(self) -> Result<()> {
         match self.lane {
             Lane::ToHost => self.rank.reach(&self.done),
@@ -47,8 +47,8 @@ impl Runtime {
         let (source, target) = (pages.start(&from), block.address() + to.start as u64);
         let (reads, writes) = ((pages.in_flight(), from), (block.in_flight(), to));
         self.queue_copy(Lane::ToGpu, reads, writes, work, |stream, bytes| {
-            // SAFETY: both ranges lie within their blocks, which are kept, unchanged and unread, until the copy is
-            // done: their marks see to it.
+            // SAFETY: both ranges lie within their blocks, which are kept, unchanged and unread,
+            // until the copy is done: their marks see to it.
             unsafe { sys::cuMemcpyHtoDAsync_v2(target, source.cast(), bytes, stream.handle()) }
                 .result()
                 .named("cuMemcpyHtoDAsync")

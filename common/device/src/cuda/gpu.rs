@@ -73,7 +73,8 @@ impl GpuInfo {
 /// The GPUs of this machine.
 ///
 /// # Errors
-/// [`DeviceError::Missing`] without a driver; the driver's error if it does not work; [`DeviceError::Cuda`] if it is too old.
+/// [`DeviceError::Missing`] without a driver; the driver's error if it does not work;
+/// [`DeviceError::Cuda`] if it is too old.
 pub fn list() -> Result<Vec<GpuInfo>> {
     start_driver()?;
     let count = device::get_count().named("cuDeviceGetCount")?;
@@ -117,8 +118,8 @@ impl Gpu {
     /// Opens GPU `ordinal`: its context, and the kernels compiled for it.
     ///
     /// # Errors
-    /// [`DeviceError::Missing`] for a library that is not found; [`DeviceError::Cuda`] if the driver or the compiler
-    /// refuses, or the GPU is too old for the kernels.
+    /// [`DeviceError::Missing`] for a library that is not found; [`DeviceError::Cuda`] if the
+    /// driver or the compiler refuses, or the GPU is too old for the kernels.
     pub fn open(ordinal: usize) -> Result<Arc<Self>> {
         Library::ALL.iter().try_for_each(|library| library.require())?;
         start_driver()?;

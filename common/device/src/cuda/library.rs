@@ -134,7 +134,8 @@ impl Library {
     /// The function called `name`.
     ///
     /// # Errors
-    /// [`DeviceError::Missing`] if the library is not found, [`DeviceError::Cuda`] if it has no such function.
+    /// [`DeviceError::Missing`] if the library is not found, [`DeviceError::Cuda`] if it has no
+    /// such function.
     ///
     /// # Safety
     /// `F` is the function's type, a pointer to an `extern "C"` function.
@@ -143,8 +144,8 @@ impl Library {
         let none =
             || DeviceError::Cuda { call: name, reason: format!("{} has no such function", self.label()) };
         let path = self.path().ok_or_else(none)?;
-        // SAFETY: the library is loaded for good, so this only finds it again and what it gives stays; the type is the
-        // caller's promise.
+        // SAFETY: the library is loaded for good, so this only finds it again and what it gives
+        // stays; the type is the caller's promise.
         unsafe {
             let library = Handle::open(Some(path), RTLD_NOW).map_err(|_| none())?;
             let symbol: Symbol<F> = library.get(name.as_bytes()).map_err(|_| none())?;
@@ -216,7 +217,8 @@ fn dotted(number: i32) -> String {
 
 /// Loads a file and never unloads it, so that a later search by its name finds it.
 fn open_for_good(file: &Path) -> bool {
-    // SAFETY: as in `is_known`; the handle is leaked, so nothing of it can be unloaded while in use.
+    // SAFETY: as in `is_known`; the handle is leaked, so nothing of it can be unloaded while in
+    // use.
     unsafe { Handle::open(Some(file), RTLD_NOW | RTLD_GLOBAL) }.map(std::mem::forget).is_ok()
 }
 

@@ -32,7 +32,8 @@ pub(super) struct Blas {
 
 // SAFETY: the library's handle may be used from any thread.
 unsafe impl Send for Blas {}
-// SAFETY: and from several at once. Products are queued on one stream, so the workspace serves one at a time.
+// SAFETY: and from several at once. Products are queued on one stream, so the workspace serves one
+// at a time.
 unsafe impl Sync for Blas {}
 
 /// A matrix as it is stored, and whether the product takes its transpose.
@@ -109,8 +110,9 @@ impl Blas {
         let plan = self.plan(Shape { out: onto, base_alignment, a: Layout::of(&a), b: Layout::of(&b) })?;
         let [out, a, b] = [out, a, b].map(|matrix| matrix.data.pointer as *mut c_void);
         let scale = |value: &f32| std::ptr::from_ref(value).cast::<c_void>();
-        // SAFETY: the plan's descriptions fit the operands, which were checked against their buffers and are held by the
-        // caller until the stream is past this; the workspace is used on this one stream alone.
+        // SAFETY: the plan's descriptions fit the operands, which were checked against their
+        // buffers and are held by the caller until the stream is past this; the workspace is used
+        // on this one stream alone.
         let queued = unsafe {
             result::matmul(
                 self.handle,

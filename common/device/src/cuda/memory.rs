@@ -198,7 +198,8 @@ impl Drop for Pool {
         }
         let mut stock = self.stock();
         for address in stock.taken.keys().copied().collect::<Vec<_>>() {
-            // SAFETY: the rank that the pool belongs to ends: buffers keep it alive, and its streams are idle.
+            // SAFETY: the rank that the pool belongs to ends: buffers keep it alive, and its
+            // streams are idle.
             let _ = unsafe { stock.free(&self.stocks.taken, address) };
         }
     }

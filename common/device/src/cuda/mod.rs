@@ -17,8 +17,8 @@
 //! `gpu`.
 //!
 //! A rank queues work on its compute stream in the order of its program and waits for it only where
-//! the host needs a number. Communication runs on a stream of its own, and so do copies of offloaded
-//! states in each direction; fences order them.
+//! the host needs a number. Communication runs on a stream of its own, and so do copies of
+//! offloaded states in each direction; fences order them.
 
 mod block;
 mod call;

@@ -26,7 +26,7 @@ impl Spare {
 const HELD: &str = "a block holds its pages";
 
 /// A block of page-locked memory; goes back to [`Spare`] when dropped. Its contents are unspecified
-/// at first. Whoever accesses bytes that a copy touches is blocked until the copy is done.
+/// at first. Accessing bytes that a copy touches blocks until the copy is done.
 pub(crate) struct Pinned {
     /// `None` once given back.
     pages: Option<Pages>,
@@ -106,7 +106,8 @@ impl Pages {
 
     fn bytes(&self, range: Range<usize>) -> &[u8] {
         self.settle(&range, false);
-        // SAFETY: allocated and initialised with these bytes, which no copy writes, and borrowed as `self` is.
+        // SAFETY: allocated and initialised with these bytes, which no copy writes, and borrowed as
+        // `self` is.
         unsafe { std::slice::from_raw_parts(self.start(&range), range.len()) }
     }
 
@@ -117,8 +118,8 @@ impl Pages {
     }
 
     /// Blocks until no copy is in the way of reading, or writing, bytes `range`. A driver that
-    /// refuses to wait has failed, and copies nothing any more; who waits for the copy itself
-    /// reports that.
+    /// refuses to wait has failed, and copies nothing any more; waiting for the copy itself reports
+    /// that.
     fn settle(&self, range: &Range<usize>, writes: bool) {
         if !self.in_flight.is_empty() {
             let _ = self.context.enter();

@@ -229,8 +229,9 @@ impl Runtime {
         let function = self.gpu.modules.function(kernel, shared_bytes)?;
         let mut parameters: Vec<*mut c_void> = arguments.iter().map(|argument| argument.as_ptr()).collect();
         let (grid, block) = ((grid[0], grid[1], grid[2]), (block[0], block[1], block[2]));
-        // SAFETY: the function is loaded, the driver copies the parameters before it returns, and the callers of the
-        // operations hold the memory that they point to until the stream is past them.
+        // SAFETY: the function is loaded, the driver copies the parameters before it returns, and
+        // the callers of the operations hold the memory that they point to until the stream is past
+        // them.
         let launched = unsafe {
             result::launch_kernel(function, grid, block, shared_bytes, stream.handle(), &mut parameters)
         };
@@ -311,8 +312,8 @@ impl Communication<'_> {
     /// The driver's.
     ///
     /// # Safety
-    /// Both ranges are allocated and stay so until the work queued here is done, and nothing that is not fenced off
-    /// writes to the source or touches the target before.
+    /// Both ranges are allocated and stay so until the work queued here is done, and nothing that
+    /// is not fenced off writes to the source or touches the target before.
     pub unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
         if bytes == 0 {
             return Ok(());

@@ -21,7 +21,8 @@ impl Runtime {
             return self.upload_staged(address, bytes);
         }
         self.gpu.context.enter()?;
-        // SAFETY: the callers' addresses have room for the bytes; they stay borrowed until the stream is idle.
+        // SAFETY: the callers' addresses have room for the bytes; they stay borrowed until the
+        // stream is idle.
         unsafe { result::memcpy_htod_async(address, bytes, self.compute.handle()) }
             .named("cuMemcpyHtoDAsync")?;
         self.compute.synchronize()
@@ -34,7 +35,8 @@ impl Runtime {
         }
         if !bytes.is_empty() {
             self.gpu.context.enter()?;
-            // SAFETY: the callers' addresses hold as many bytes; they stay borrowed until the stream is idle.
+            // SAFETY: the callers' addresses hold as many bytes; they stay borrowed until the
+            // stream is idle.
             unsafe { result::memcpy_dtoh_async(bytes, address, self.compute.handle()) }
                 .named("cuMemcpyDtoHAsync")?;
         }
@@ -62,7 +64,8 @@ impl Runtime {
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: the callers' addresses have room for the bytes and are held until the stream is past them.
+        // SAFETY: the callers' addresses have room for the bytes and are held until the stream is
+        // past them.
         unsafe { result::memcpy_dtod_async(to, from, bytes, self.compute.handle()) }
             .named("cuMemcpyDtoDAsync")
     }
@@ -74,7 +77,8 @@ impl Runtime {
         let mut block = self.staging.take(&self.gpu.context, &self.spare, bytes.len())?;
         let staged = block.bytes_mut(0..bytes.len());
         staged.copy_from_slice(bytes);
-        // SAFETY: the callers' addresses have room for the bytes; nothing else uses the block until the copy is done.
+        // SAFETY: the callers' addresses have room for the bytes; nothing else uses the block until
+        // the copy is done.
         let queued = unsafe { result::memcpy_htod_async(address, staged, self.compute.handle()) };
         queued.named("cuMemcpyHtoDAsync")?;
         let fence = self.fence_after_copy()?;

@@ -71,7 +71,8 @@ impl Compiler {
             .collect();
         let options: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
         let mut program = std::ptr::null_mut();
-        // SAFETY: all texts end in a zero byte and outlive the calls; the program is destroyed once, at the end.
+        // SAFETY: all texts end in a zero byte and outlive the calls; the program is destroyed
+        // once, at the end.
         unsafe {
             let none = std::ptr::null();
             assert_eq!((self.create)(&mut program, text.as_ptr(), name.as_ptr(), 0, none, none), 0);

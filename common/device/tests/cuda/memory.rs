@@ -37,7 +37,8 @@ impl Guarded {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped until `self` is dropped; the tests run kernels and look at results in turn.
+        // SAFETY: mapped until `self` is dropped; the tests run kernels and look at results in
+        // turn.
         unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
     }
 

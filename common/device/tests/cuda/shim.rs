@@ -47,7 +47,8 @@ struct Functions {
 fn functions() -> &'static Functions {
     static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
     FUNCTIONS.get_or_init(|| {
-        // SAFETY: the library is the one that `build` made; its initialisers only fill a table of kernels.
+        // SAFETY: the library is the one that `build` made; its initialisers only fill a table of
+        // kernels.
         let library = Box::leak(Box::new(unsafe { Library::new(build()) }.unwrap()));
         // SAFETY: the types are those of `shim.h`.
         unsafe {
@@ -154,7 +155,8 @@ impl Shim {
         let arguments: Vec<_> = launch.arguments.iter().map(Argument::as_ptr).collect();
         let ([grid_x, grid_y, grid_z], [x, y, z]) = (launch.grid, launch.block);
         let (functions, shared) = (functions(), launch.shared_bytes as usize);
-        // SAFETY: the caller's arguments have the types of the kernel's parameters, and point to enough memory.
+        // SAFETY: the caller's arguments have the types of the kernel's parameters, and point to
+        // enough memory.
         let status = unsafe {
             (functions.launch)(name.as_ptr(), grid_x, grid_y, grid_z, x, y, z, shared, arguments.as_ptr())
         };

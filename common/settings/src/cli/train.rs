@@ -254,7 +254,8 @@ pub struct MemoryArgs {
     /// Memory of each rank's device, such as 512MiB. [default: unlimited]
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     pub device_memory: Option<u64>,
-    /// Main memory of each rank, for what rests there and what passes through it. [default: unlimited]
+    /// Main memory of each rank, for what rests there and what passes through it. [default:
+    /// unlimited]
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     pub host_memory: Option<u64>,
     /// Start even if the predicted peak exceeds the memory.

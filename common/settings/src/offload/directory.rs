@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 /// Linux's numbers of file systems that lie in main memory (statfs(2)): tmpfs and ramfs.
 const IN_MEMORY: [i128; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// Returns the system's directory for temporary files or else the current one, whichever is first to lie on a disk.
+/// Returns the system's directory for temporary files or else the current one, whichever is first
+/// to lie on a disk.
 ///
 /// # Errors
 /// A usage failure if neither does.

@@ -175,7 +175,8 @@ impl Pager {
         piece * PIECE..((piece + 1) * PIECE).min(self.gradients.len())
     }
 
-    /// Puts a transfer of buffer `buffer` on a way, behind what is there and behind the buffer's own.
+    /// Puts a transfer of buffer `buffer` on a way, behind what is there and behind the buffer's
+    /// own.
     fn travel(&mut self, buffer: usize, way: usize) {
         let end = self.now.max(self.free[way]).max(self.done[buffer]) + TRANSFER;
         (self.free[way], self.done[buffer]) = (end, end);

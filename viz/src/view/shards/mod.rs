@@ -177,7 +177,8 @@ fn class_style(class: Class) -> (&'static str, Style) {
     (class_glyph(class), ink(class_colour(class)))
 }
 
-/// Returns the symbol of the bytes of `class` that rest in `place`: a letter if that is not the device.
+/// Returns the symbol of the bytes of `class` that rest in `place`: a letter if that is not the
+/// device.
 fn place_style(class: Class, place: Place) -> (&'static str, Style) {
     let symbol = if place == Place::Device { class_glyph(class) } else { places::letter(place) };
     (symbol, ink(class_colour(class)))

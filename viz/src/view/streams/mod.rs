@@ -1,4 +1,5 @@
-//! Compute, communication and transfers of every rank on one time axis, and how much of it overlaps.
+//! Compute, communication and transfers of every rank on one time axis, and how much of it
+//! overlaps.
 
 mod strip;
 mod waits;
@@ -35,7 +36,7 @@ struct StreamRows {
 }
 
 impl StreamRows {
-    /// Returns the rows for `ranks` ranks with `streams` streams each. Besides the lanes there are
+    /// Returns the rows for `ranks` ranks with `streams` streams each. Around the lanes there are
     /// heading, axis, key and a table with a row per rank.
     fn new(ranks: usize, streams: u16, height: u16) -> Self {
         let room = |shown: usize| height.saturating_sub(4 + shown as u16);

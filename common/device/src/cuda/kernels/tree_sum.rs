@@ -16,7 +16,8 @@ pub const PEERS: usize = 64;
 /// If one of the types is no float type; the launcher's.
 ///
 /// # Panics
-/// If there are no inputs, more than [`PEERS`] of either, or if sums are to be stored in another 16-bit type.
+/// If there are no inputs, more than [`PEERS`] of either, or if sums are to be stored in another
+/// 16-bit type.
 pub fn tree_sum(
     l: &impl Launcher,
     outputs: &[u64],
