@@ -3,6 +3,7 @@
 
 mod account;
 mod clocks;
+mod compared;
 mod diagnosis;
 mod hardware_rows;
 mod measured;
@@ -17,11 +18,12 @@ mod tables;
 
 pub use account::{Account, time};
 pub use clocks::{Clocks, Times};
+pub use compared::Predicted;
 pub use diagnosis::diagnosis;
 pub use hardware_rows::{GpuRow, KernelRow};
 pub use measured::{Measured, Peaks};
 pub use remedies::{Remedy, remedies};
-pub use report::{Predicted, Report, SCHEMA};
+pub use report::{Report, SCHEMA};
 pub use rows::{
     EvaluationRow, LinkRow, MemoryRow, ModelRow, NeighbourRow, OperationTime, StepRow, Throughput, TimeRow,
     TotalRow, TrafficRow, TransferRow,

@@ -1,12 +1,13 @@
 //! The run report: predictions beside measurements, as JSON.
 
+use crate::compared::{Compared, Predicted};
 use crate::hardware_rows::{GpuRow, KernelRow};
-use crate::measured::{Measured, Peaks};
+use crate::measured::Measured;
 use crate::rows::{
     EvaluationRow, LinkRow, MemoryRow, ModelRow, NeighbourRow, StepRow, Throughput, TimeRow, TotalRow,
-    TrafficRow, TransferRow, link_row, operation_times, throughput,
+    TrafficRow, TransferRow, link_row, throughput,
 };
-use events::{Class, Operation, Place, Route};
+use events::{Place, Route};
 use planner::{Algorithm, Placement};
 use serde::{Deserialize, Serialize};
 use settings::labels::{self, Label};
@@ -107,18 +108,6 @@ pub struct Report {
     pub unsaved: Option<String>,
 }
 
-/// Predicted figures, to compare with the measured ones.
-pub struct Predicted {
-    /// Peak bytes by rank and place, in [`Place::ALL`]'s order.
-    pub memory: Vec<Vec<Peaks>>,
-    /// What is moved between places, by rank, over the steps that were run.
-    pub transfers: Vec<planner::Transfers>,
-    /// Payload and collectives by rank, over the steps that were run.
-    pub traffic: Vec<planner::traffic::Traffic>,
-    /// Payload to neighbours by rank, part of `traffic`.
-    pub to_neighbours: Vec<u64>,
-}
-
 impl Report {
     /// Combines the predictions and the measurements of all ranks.
     pub fn new(
@@ -132,10 +121,8 @@ impl Report {
         let steps = measured[0].steps.clone();
         let placement = prediction::placement(config);
         let places = if placement.any() { Place::ALL } else { &[Place::Device] };
-        let in_places: Vec<(Place, Class)> =
-            places.iter().flat_map(|&place| Class::ALL.iter().map(move |&class| (place, class))).collect();
         let routes = if placement.any() { Route::ALL } else { &[] };
-        let types = config.precision;
+        let (types, compared) = (config.precision, Compared { predicted, measured });
         Report {
             schema: SCHEMA,
             stage,
@@ -151,82 +138,21 @@ impl Report {
             link: config.link.as_ref().map(link_row),
             host_link: config.offload.host_link.as_ref().map(link_row),
             disk_link: config.offload.disk_link.as_ref().map(link_row),
-            model: ModelRow {
-                name: config.model.name.clone(),
-                parameters,
-                sequence_length: config.sequence_length,
-                batch_size: config.batch_size,
-                micro_batches: config.micro_batches,
-                checkpoint_activations: config.checkpointing.label(),
-                wrap: config.wrap.to_string(),
-                units,
-                architecture: Some(config.model.to_hugging_face()),
-            },
+            model: ModelRow::new(config, parameters, units),
             precision: float_type::name(types.parameters),
             grad_dtype: float_type::name(types.gradients),
             reduce_dtype: float_type::name(types.reduce),
             communicated_bytes: types.reduce.size() as u32,
             skipped_steps: steps.iter().filter(|row| row.skipped).count() as u32,
-            evaluations: measured[0]
-                .evaluations
-                .iter()
-                .map(|&(step, loss)| EvaluationRow { step, loss })
-                .collect(),
-            memory: rows(measured, &in_places, |rank, (place, class), m| MemoryRow {
-                rank,
-                place: place.label(),
-                class: class.label(),
-                predicted_bytes: predicted.memory[rank][place.index()].classes[class.index()],
-                peak_bytes: m.memory[place.index()].classes[class.index()],
-            }),
-            total_peak_bytes: places
-                .iter()
-                .flat_map(|&place| {
-                    rows(measured, &[place], |rank, place, m| TotalRow {
-                        rank,
-                        place: place.label(),
-                        predicted_bytes: predicted.memory[rank][place.index()].total,
-                        peak_bytes: m.memory[place.index()].total,
-                    })
-                })
-                .collect(),
-            transfers: rows(measured, routes, |rank, route, m| TransferRow {
-                rank,
-                route: route.label(),
-                predicted_bytes: predicted.transfers[rank].bytes(route),
-                bytes: m.transfers.bytes[route.index()],
-                predicted_calls: predicted.transfers[rank].calls(route),
-                calls: m.transfers.calls[route.index()],
-                waited_seconds: m.transfers.waited[route.index()],
-            }),
+            evaluations: compared.evaluations(),
+            memory: compared.memory(places),
+            total_peak_bytes: compared.totals(places),
+            transfers: compared.transfers(routes),
             gpu: measured.iter().filter_map(|m| m.gpu).collect(),
             kernels: measured.iter().flat_map(|m| m.kernels.clone()).collect(),
-            traffic: rows(measured, Operation::ALL, |rank, operation, m| TrafficRow {
-                rank,
-                operation: operation.label(),
-                predicted_bytes: predicted.traffic[rank].bytes(operation),
-                bytes_sent: m.traffic.sent(operation),
-                predicted_calls: predicted.traffic[rank].calls(operation),
-                calls: m.traffic.calls[operation.index()],
-            }),
-            traffic_to_neighbours: measured
-                .iter()
-                .enumerate()
-                .filter_map(|(rank, m)| {
-                    let predicted_bytes = predicted.to_neighbours[rank];
-                    m.to_neighbours.map(|bytes_sent| NeighbourRow { rank, predicted_bytes, bytes_sent })
-                })
-                .collect(),
-            time: rows(measured, &[()], |rank, (), m| TimeRow {
-                rank,
-                seconds: m.steps.iter().map(|step| step.seconds).sum(),
-                phases: m.clocks.total,
-                waits: m.clocks.waits,
-                for_peers: m.clocks.for_peers,
-                for_link: m.clocks.for_link,
-                for_places: m.clocks.for_places,
-                operations: operation_times(&m.traffic),
-            }),
+            traffic: compared.traffic(),
+            traffic_to_neighbours: compared.to_neighbours(),
+            time: compared.times(),
             throughput: throughput(&steps, config),
             steps,
             weights_blake3: measured[0].weights_blake3.clone().unwrap_or_default(),
@@ -305,11 +231,6 @@ fn create(disk: &Arc<Disk>, path: &Path) -> Result<Publication> {
 
 fn unwritable(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     Failure::run(format!("cannot write --report {}: {why}", path.display()))
-}
-
-fn rows<K: Copy, R>(measured: &[Measured], keys: &[K], row: impl Fn(usize, K, &Measured) -> R) -> Vec<R> {
-    let row = &row;
-    measured.iter().enumerate().flat_map(|(rank, m)| keys.iter().map(move |&key| row(rank, key, m))).collect()
 }
 
 #[cfg(test)]

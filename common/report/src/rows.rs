@@ -206,6 +206,23 @@ pub struct ModelRow {
     pub architecture: Option<serde_json::Value>,
 }
 
+impl ModelRow {
+    /// The model of `config`, with this many parameters and units.
+    pub(crate) fn new(config: &Config, parameters: u64, units: usize) -> Self {
+        ModelRow {
+            name: config.model.name.clone(),
+            parameters,
+            sequence_length: config.sequence_length,
+            batch_size: config.batch_size,
+            micro_batches: config.micro_batches,
+            checkpoint_activations: config.checkpointing.label(),
+            wrap: config.wrap.to_string(),
+            units,
+            architecture: Some(config.model.to_hugging_face()),
+        }
+    }
+}
+
 /// How fast it went.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {

@@ -1,8 +1,9 @@
 //! Reports with made-up measurements, for tests.
 
 use crate::clocks::{Clocks, Times};
+use crate::compared::Predicted;
 use crate::measured::{Measured, Peaks};
-use crate::report::{Predicted, Report};
+use crate::report::Report;
 use crate::rows::StepRow;
 use clap::Parser;
 use collectives::Traffic;

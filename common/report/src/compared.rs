@@ -1,0 +1,110 @@
+//! Predictions beside measurements, as the rows of a report.
+
+use crate::measured::{Measured, Peaks};
+use crate::rows::{
+    EvaluationRow, MemoryRow, NeighbourRow, TimeRow, TotalRow, TrafficRow, TransferRow, operation_times,
+};
+use events::{Class, Operation, Place, Route};
+
+/// Predicted figures, to compare with the measured ones.
+pub struct Predicted {
+    /// Peak bytes by rank and place, in [`Place::ALL`]'s order.
+    pub memory: Vec<Vec<Peaks>>,
+    /// What is moved between places, by rank, over the steps that were run.
+    pub transfers: Vec<planner::Transfers>,
+    /// Payload and collectives by rank, over the steps that were run.
+    pub traffic: Vec<planner::traffic::Traffic>,
+    /// Payload to neighbours by rank, part of `traffic`.
+    pub to_neighbours: Vec<u64>,
+}
+
+/// The predictions and the measurements of all ranks.
+pub(crate) struct Compared<'a> {
+    pub predicted: &'a Predicted,
+    pub measured: &'a [Measured],
+}
+
+impl Compared<'_> {
+    /// Returns the peaks of every class in `places`.
+    pub(crate) fn memory(&self, places: &[Place]) -> Vec<MemoryRow> {
+        let classes = |&place: &Place| Class::ALL.iter().map(move |&class| (place, class));
+        let keys: Vec<(Place, Class)> = places.iter().flat_map(classes).collect();
+        self.rows(&keys, |rank, (place, class), m| MemoryRow {
+            rank,
+            place: place.label(),
+            class: class.label(),
+            predicted_bytes: self.predicted.memory[rank][place.index()].classes[class.index()],
+            peak_bytes: m.memory[place.index()].classes[class.index()],
+        })
+    }
+
+    /// Returns the peaks of all classes together, place by place.
+    pub(crate) fn totals(&self, places: &[Place]) -> Vec<TotalRow> {
+        let total = |rank: usize, place: Place, m: &Measured| TotalRow {
+            rank,
+            place: place.label(),
+            predicted_bytes: self.predicted.memory[rank][place.index()].total,
+            peak_bytes: m.memory[place.index()].total,
+        };
+        places.iter().flat_map(|&place| self.rows(&[place], total)).collect()
+    }
+
+    /// Returns what moved between places.
+    pub(crate) fn transfers(&self, routes: &[Route]) -> Vec<TransferRow> {
+        self.rows(routes, |rank, route, m| TransferRow {
+            rank,
+            route: route.label(),
+            predicted_bytes: self.predicted.transfers[rank].bytes(route),
+            bytes: m.transfers.bytes[route.index()],
+            predicted_calls: self.predicted.transfers[rank].calls(route),
+            calls: m.transfers.calls[route.index()],
+            waited_seconds: m.transfers.waited[route.index()],
+        })
+    }
+
+    /// Returns what ranks sent.
+    pub(crate) fn traffic(&self) -> Vec<TrafficRow> {
+        self.rows(Operation::ALL, |rank, operation, m| TrafficRow {
+            rank,
+            operation: operation.label(),
+            predicted_bytes: self.predicted.traffic[rank].bytes(operation),
+            bytes_sent: m.traffic.sent(operation),
+            predicted_calls: self.predicted.traffic[rank].calls(operation),
+            calls: m.traffic.calls[operation.index()],
+        })
+    }
+
+    /// Returns what ranks sent within groups of neighbours, if there are any.
+    pub(crate) fn to_neighbours(&self) -> Vec<NeighbourRow> {
+        let row = |(rank, m): (usize, &Measured)| {
+            let predicted_bytes = self.predicted.to_neighbours[rank];
+            m.to_neighbours.map(|bytes_sent| NeighbourRow { rank, predicted_bytes, bytes_sent })
+        };
+        self.measured.iter().enumerate().filter_map(row).collect()
+    }
+
+    /// Returns the validation losses, which are the same on every rank.
+    pub(crate) fn evaluations(&self) -> Vec<EvaluationRow> {
+        self.measured[0].evaluations.iter().map(|&(step, loss)| EvaluationRow { step, loss }).collect()
+    }
+
+    /// Returns where the seconds of each rank's steps went.
+    pub(crate) fn times(&self) -> Vec<TimeRow> {
+        self.rows(&[()], |rank, (), m| TimeRow {
+            rank,
+            seconds: m.steps.iter().map(|step| step.seconds).sum(),
+            phases: m.clocks.total,
+            waits: m.clocks.waits,
+            for_peers: m.clocks.for_peers,
+            for_link: m.clocks.for_link,
+            for_places: m.clocks.for_places,
+            operations: operation_times(&m.traffic),
+        })
+    }
+
+    /// Returns a row for each rank and each of `keys`.
+    fn rows<K: Copy, R>(&self, keys: &[K], row: impl Fn(usize, K, &Measured) -> R) -> Vec<R> {
+        let of_rank = |(rank, m)| keys.iter().map(|&key| row(rank, key, m)).collect::<Vec<_>>();
+        self.measured.iter().enumerate().flat_map(of_rank).collect()
+    }
+}
