@@ -180,19 +180,8 @@ impl OpenSpans {
             &What::Memory { place, class, live, .. }
                 if place == Place::Device || places::used(header).contains(&place) =>
             {
-                let parts = &mut self.live[place.index()];
-                parts[class.index()] = live;
-                let named =
-                    Class::ALL.iter().map(|class| (class.label().to_string(), json!(parts[class.index()])));
-                let arguments: serde_json::Map<String, Value> = named.collect();
-                let name = match place {
-                    Place::Device => "memory".into(),
-                    other => format!("memory: {other}"),
-                };
-                Some(json!({
-                    "ph": "C", "name": name, "pid": event.rank, "tid": COMPUTE,
-                    "ts": microseconds(event.at), "args": arguments,
-                }))
+                self.live[place.index()][class.index()] = live;
+                Some(self.memory(event, place))
             }
             What::Collective(collective) => self.collective(header, event, collective),
             What::Crossed { group, sequence, began, ended, .. } => {
@@ -207,6 +196,18 @@ impl OpenSpans {
             })),
             _ => None,
         }
+    }
+
+    /// Returns the live bytes of every class in `place`.
+    fn memory(&self, event: &Event, place: Place) -> Value {
+        let live = &self.live[place.index()];
+        let named = Class::ALL.iter().map(|class| (class.label().to_string(), json!(live[class.index()])));
+        let arguments: serde_json::Map<String, Value> = named.collect();
+        let name = if place == Place::Device { "memory".into() } else { format!("memory: {place}") };
+        json!({
+            "ph": "C", "name": name, "pid": event.rank, "tid": COMPUTE,
+            "ts": microseconds(event.at), "args": arguments,
+        })
     }
 
     fn collective(

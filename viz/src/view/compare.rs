@@ -140,7 +140,6 @@ fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     if usize::from(paint.height()) < labels.len() + app.players.len() {
         labels.pop();
     }
-    let rows = labels.len();
     for (y, label) in (1u16..).zip(&labels) {
         paint.text(0, y, label, ink(DIM));
     }
@@ -149,34 +148,34 @@ fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
         let end = LABEL + (place + 1) * each;
         let title = fitted(&name(app, player), each.saturating_sub(2));
         paint.right(end, 0, title, bold(frame::stage_colour(&scene.header)));
-        let now = scene.now.ranks.get(rank);
-        let step = player.steps_done().last();
-        let first = app.player().steps_done().last();
-        let in_place = |place| now.map(|rank| words::bytes(rank.live_in(place)));
-        for (y, &label) in (1u16..).zip(&labels) {
-            let value = match label {
-                "live now" => in_place(Place::Device),
-                "peak so far" => now.map(|rank| words::bytes(rank.total_peak)),
-                "in main memory" => in_place(Place::Host),
-                "on disk" => in_place(Place::Disk),
-                "sent per step" => step.map(|_| words::bytes(sent(player).total())),
-                "moved per step" => step.and(now).map(|rank| words::bytes(rank.transfers.last_step.total())),
-                "tokens/s" => {
-                    step.map(|record| words::count(record.tokens as f64 / record.seconds.max(1e-9)))
-                }
-                "loss" => step.map(|record| match first {
-                    Some(first) if first.step != record.step => {
-                        format!("step {} {:.3}", record.step, record.loss)
-                    }
-                    _ => format!("{:.6}", record.loss),
-                }),
-                _ => step.map(|record| words::time((record.seconds * 1e9) as u64)),
-            };
-            let value = value.unwrap_or_else(|| "–".into());
+        for (y, label) in (1u16..).zip(&labels) {
+            let value = metric(label, player, app.player(), rank).unwrap_or_else(|| "–".into());
             paint.right(end, y, value, ink(Color::Reset));
         }
     }
-    1 + rows as u16
+    1 + labels.len() as u16
+}
+
+/// Returns the value of `player`'s run for a label; its loss with the step if that is not the step
+/// of the `first` run.
+fn metric(label: &str, player: &Player, first: &Player, rank: usize) -> Option<String> {
+    let now = player.scene().now.ranks.get(rank);
+    let step = player.steps_done().last();
+    let in_place = |place| now.map(|rank| words::bytes(rank.live_in(place)));
+    match label {
+        "live now" => in_place(Place::Device),
+        "peak so far" => now.map(|rank| words::bytes(rank.total_peak)),
+        "in main memory" => in_place(Place::Host),
+        "on disk" => in_place(Place::Disk),
+        "sent per step" => step.map(|_| words::bytes(sent(player).total())),
+        "moved per step" => step.and(now).map(|rank| words::bytes(rank.transfers.last_step.total())),
+        "tokens/s" => step.map(|record| words::count(record.tokens as f64 / record.seconds.max(1e-9))),
+        "loss" => step.map(|record| match first.steps_done().last() {
+            Some(first) if first.step != record.step => format!("step {} {:.3}", record.step, record.loss),
+            _ => format!("{:.6}", record.loss),
+        }),
+        _ => step.map(|record| words::time((record.seconds * 1e9) as u64)),
+    }
 }
 
 /// Draws the difference of every run to the first: all in the long form or all in the short one.

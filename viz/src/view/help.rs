@@ -4,9 +4,10 @@ use super::paint::{Paint, columns, fitted};
 use super::progress;
 use crate::app::{App, EventSource};
 use crate::input::BINDINGS;
+use crate::player::Scene;
 use crate::theme::{ACCENT, ALARM, DIM, GOOD, bold, class_colour, class_glyph, ink};
 use crate::{places, words};
-use events::{Class, Operation, RankSnapshot};
+use events::{Class, Operation, Place, RankSnapshot};
 use ratatui::style::Color;
 
 /// Where a box is drawn.
@@ -121,12 +122,7 @@ fn finished(app: &App, paint: &mut Paint<'_>) {
     let operations: Vec<Operation> = Operation::ALL.iter().copied().filter(|&o| sent(o) > 0).collect();
     let rows = classes.len().max(operations.len()) as u16;
     let verdict = progress::verdict(scene);
-    let beside = places::used(&scene.header).iter().map(|&place| {
-        let peak = ranks.iter().map(|rank| rank.peak_in(place)).max().unwrap_or(0);
-        format!("{} {}", words::bytes(peak), places::within(place))
-    });
-    let moved: u64 = ranks.iter().map(|rank| rank.transfers.moved.total()).sum();
-    let beside: Vec<String> = beside.collect();
+    let beside = peaks_beside(scene);
     let more = u16::from(!beside.is_empty());
     let mut area = cleared(paint, 78, rows + more + 6 + 2 * u16::from(verdict.is_some()), Anchor::Middle);
     let height = area.height();
@@ -145,12 +141,13 @@ fn finished(app: &App, paint: &mut Paint<'_>) {
         inside.right(74, y, words::bytes(sent(operation)), bold(Color::Reset));
     }
     let total = ranks.iter().map(|rank| rank.total_peak).max().unwrap_or(0);
-    inside.text(3, rows + 3, "total", bold(Color::Reset));
-    inside.right(39, rows + 3, words::bytes(total), bold(Color::Reset));
     let all: u64 = operations.iter().map(|&operation| sent(operation)).sum();
-    inside.text(45, rows + 3, "total", bold(Color::Reset));
-    inside.right(74, rows + 3, words::bytes(all), bold(Color::Reset));
+    for (x, end, bytes) in [(3, 39, total), (45, 74, all)] {
+        inside.text(x, rows + 3, "total", bold(Color::Reset));
+        inside.right(end, rows + 3, words::bytes(bytes), bold(Color::Reset));
+    }
     if !beside.is_empty() {
+        let moved: u64 = ranks.iter().map(|rank| rank.transfers.moved.total()).sum();
         inside.text(3, rows + 4, beside.join(", "), ink(Color::Reset));
         inside.text(45, rows + 4, "between places", ink(Color::Reset));
         inside.right(74, rows + 4, words::bytes(moved), bold(Color::Reset));
@@ -159,6 +156,15 @@ fn finished(app: &App, paint: &mut Paint<'_>) {
         inside.text(1, rows + more + 5, text, ink(colour));
     }
     area.text(2, height.saturating_sub(1), " q leaves the screen · esc looks back at the run ", ink(DIM));
+}
+
+/// Returns the peak of any rank in each place beside the devices.
+fn peaks_beside(scene: &Scene) -> Vec<String> {
+    let peak = |&place: &Place| {
+        let peak = scene.now.ranks.iter().map(|rank| rank.peak_in(place)).max().unwrap_or(0);
+        format!("{} {}", words::bytes(peak), places::within(place))
+    };
+    places::used(&scene.header).iter().map(peak).collect()
 }
 
 fn peak(ranks: &[RankSnapshot], class: Class) -> u64 {

@@ -162,8 +162,7 @@ fn peak_mark(area: &Area, peak: u64, label: bool, paint: &mut Paint<'_>) {
 
 /// Draws the pass of every column, and its unit below.
 fn passes(scene: &Scene, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
-    let spans = &scene.window.lanes[rank].spans;
-    let now = scene.now.at;
+    let (spans, now) = (&scene.window.lanes[rank].spans, scene.now.at);
     let mut runs: Vec<(Pass, u16, u16)> = Vec::new();
     for (number, span) in spans.iter().enumerate() {
         let (from, to) = (axis.column(span.from), axis.column(span.to.unwrap_or(now)));
@@ -179,17 +178,8 @@ fn passes(scene: &Scene, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
                 runs.push((span.pass, from, to));
             }
         }
-        let name = words::unit(&scene.header, span.unit);
-        let short = name.strip_prefix("block ").unwrap_or(name);
-        let label = if columns(name) < to - from { name } else { short };
         let shade = if number.is_multiple_of(2) { DIM } else { FAINT };
-        // Labels of several letters leave a gap to their neighbours.
-        let fitting = columns(label) + u16::from(columns(label) > 1) <= to - from;
-        if fitting {
-            paint.centred(from, to - from, 1, label, ink(shade));
-        } else {
-            paint.run(from, 1, to - from, "·", ink(shade));
-        }
+        unit(words::unit(&scene.header, span.unit), (from, to), shade, paint);
     }
     for (pass, from, to) in runs {
         let colour = theme::pass_colour(pass);
@@ -200,6 +190,18 @@ fn passes(scene: &Scene, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
         if columns(label) <= to - from {
             paint.centred(from, to - from, 0, label, style);
         }
+    }
+}
+
+/// Draws a unit's name, or as much of it as fits.
+fn unit(name: &str, (from, to): (u16, u16), shade: Color, paint: &mut Paint<'_>) {
+    let short = name.strip_prefix("block ").unwrap_or(name);
+    let label = if columns(name) < to - from { name } else { short };
+    // Labels of several letters leave a gap to their neighbours.
+    if columns(label) + u16::from(columns(label) > 1) <= to - from {
+        paint.centred(from, to - from, 1, label, ink(shade));
+    } else {
+        paint.run(from, 1, to - from, "·", ink(shade));
     }
 }
 

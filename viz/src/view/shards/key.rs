@@ -18,58 +18,80 @@ pub(super) const WIDTH: u16 = 22;
 struct KeyLine {
     class: Class,
     kept: String,
-    symbols: Vec<(&'static str, Style, String)>,
+    symbols: Vec<Symbol>,
+}
+
+/// A symbol of the key, its style and its meaning.
+type Symbol = (&'static str, Style, String);
+
+fn symbol((symbol, style): (&'static str, Style), meaning: &str) -> Symbol {
+    (symbol, style, meaning.to_string())
 }
 
 fn lines(scene: &Scene) -> [KeyLine; 3] {
     let sharded = scene.header.sharded;
-    let share = |yes: bool| if yes { format!("1/{}", slots(scene)) } else { "all".into() };
-    let entry = |(symbol, style): (&'static str, Style), meaning: &str| (symbol, style, meaning.to_string());
+    let line = |class, is_sharded: bool, symbols| {
+        let kept = if is_sharded { format!("1/{}", slots(scene)) } else { "all".into() };
+        KeyLine { class, kept, symbols }
+    };
+    [
+        line(Class::Parameters, sharded.parameters, of_parameters(scene)),
+        line(Class::Gradients, sharded.gradients, of_gradients(scene)),
+        line(Class::Optimizer, sharded.optimizer, of_optimizer(scene)),
+    ]
+}
+
+fn of_parameters(scene: &Scene) -> Vec<Symbol> {
+    let sharded = scene.header.sharded;
     let gathered = class_style(Class::GatheredParameters);
-    let summed = class_style(Class::Gradients);
-    let own = if sharded.gradients { class_style(Class::CommunicationBuckets) } else { ("△", summed.1) };
-    let header = &scene.header;
-    let kept = |class: Class, what: &str| {
-        let place = header.offload.place(class);
-        let link = if place == Place::Device { String::new() } else { format!(" {}", places::within(place)) };
-        let (symbol, style) = place_style(class, place);
-        (symbol, style, format!("{what}{link}"))
-    };
-    let travels = |class: Class| {
-        let away = header.offload.place(class) != Place::Device;
-        away.then(|| entry(("↑", ink(class_colour(class))), "↓ travels"))
-    };
-    let mut parameters = vec![kept(Class::Parameters, "kept")];
+    let mut symbols = vec![kept(scene, Class::Parameters, "kept")];
     if UnitSlice::secondary(scene, 0).is_some() {
-        parameters.push(entry(second_copy(), "secondary (hpZ)"));
+        symbols.push(symbol(second_copy(), "secondary (hpZ)"));
     }
     if sharded.parameters {
-        parameters.push(entry(gathered, "gathered"));
+        symbols.push(symbol(gathered, "gathered"));
     }
     if sharded.optimizer {
-        parameters.push(entry(("›", gathered.1), "in flight"));
+        symbols.push(symbol(("›", gathered.1), "in flight"));
     }
-    parameters.extend(travels(Class::Parameters));
-    let summed = match header.offload.place(Class::Gradients) {
-        Place::Device => entry(summed, "summed over ranks"),
-        _ => kept(Class::Gradients, "sums"),
+    symbols.extend(travels(scene, Class::Parameters));
+    symbols
+}
+
+fn of_gradients(scene: &Scene) -> Vec<Symbol> {
+    let summed = class_style(Class::Gradients);
+    let sharded = scene.header.sharded.gradients;
+    let own = if sharded { class_style(Class::CommunicationBuckets) } else { ("△", summed.1) };
+    let sums = match scene.header.offload.place(Class::Gradients) {
+        Place::Device => symbol(summed, "summed over ranks"),
+        _ => kept(scene, Class::Gradients, "sums"),
     };
-    let gradients = vec![
-        entry(room(), "allocated"),
-        entry(own, "local, not summed"),
-        entry(("›", own.1), "being summed"),
-        summed,
-    ];
-    let mut optimizer = vec![kept(Class::Optimizer, "states kept")];
-    if sharded.optimizer {
-        optimizer.push(entry(nothing(), "not held"));
-    }
-    optimizer.extend(travels(Class::Optimizer));
-    [
-        KeyLine { class: Class::Parameters, kept: share(sharded.parameters), symbols: parameters },
-        KeyLine { class: Class::Gradients, kept: share(sharded.gradients), symbols: gradients },
-        KeyLine { class: Class::Optimizer, kept: share(sharded.optimizer), symbols: optimizer },
+    vec![
+        symbol(room(), "allocated"),
+        symbol(own, "local, not summed"),
+        symbol(("›", own.1), "being summed"),
+        sums,
     ]
+}
+
+fn of_optimizer(scene: &Scene) -> Vec<Symbol> {
+    let mut symbols = vec![kept(scene, Class::Optimizer, "states kept")];
+    symbols.extend(scene.header.sharded.optimizer.then(|| symbol(nothing(), "not held")));
+    symbols.extend(travels(scene, Class::Optimizer));
+    symbols
+}
+
+/// Returns the symbol of what a rank keeps of `class`, and where if not on its device.
+fn kept(scene: &Scene, class: Class, what: &str) -> Symbol {
+    let place = scene.header.offload.place(class);
+    let within = if place == Place::Device { String::new() } else { format!(" {}", places::within(place)) };
+    symbol(place_style(class, place), &format!("{what}{within}"))
+}
+
+/// Returns the symbol of a transfer, if `class` rests beyond the device.
+fn travels(scene: &Scene, class: Class) -> Option<Symbol> {
+    let away = scene.header.offload.place(class) != Place::Device;
+    away.then(|| symbol(("↑", ink(class_colour(class))), "↓ travels"))
 }
 
 /// Draws the key in four rows.
