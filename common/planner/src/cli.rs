@@ -158,25 +158,7 @@ fn json(value: &impl serde::Serialize) -> Result<String, clap::Error> {
 }
 
 fn request(arguments: &Arguments) -> Result<Request, clap::Error> {
-    let micro_batch = arguments.batch_size.or(arguments.seq_len);
-    if arguments.parameters.is_some() && micro_batch.is_some() {
-        return Err(invalid(NO_MODEL.into()));
-    }
-    if arguments.model.is_some() && arguments.activations.is_some() {
-        return Err(invalid(COMPUTED.into()));
-    }
-    if arguments.parameters.is_some() && arguments.checkpoint_activations != Checkpointing::None {
-        return Err(invalid(NO_BLOCKS.into()));
-    }
-    let units = arguments.wrap != Wrap::default() || arguments.groups();
-    if arguments.parameters.is_some() && units {
-        return Err(invalid(NO_UNITS.into()));
-    }
-    let inputs_alone = arguments.checkpoint_activations == Checkpointing::Block;
-    if arguments.offload_activations != Place::Device && !inputs_alone {
-        return Err(invalid(NO_INPUTS.into()));
-    }
-    check_groups(arguments)?;
+    check(arguments)?;
     let subject = match (&arguments.model, arguments.parameters) {
         (Some(name), _) => Subject::Model(model_named(name)?),
         (None, count) => Subject::Parameters {
@@ -221,20 +203,29 @@ const ONE_STRATEGY: &str =
 const REPLICATED: &str =
     "--strategy no-shard is the column DDP: choose full-shard, shard-grad-op or hybrid-shard";
 
-/// Refuses sizes of groups without the strategy that they belong to.
-/// [`Job::validate`](crate::Job::validate) checks that they divide the GPUs.
-fn check_groups(arguments: &Arguments) -> Result<(), clap::Error> {
-    let strategy = arguments.strategy;
-    let secondary = arguments.secondary_shard_size.is_some_and(|size| size > 1);
-    if strategy.stage() == Stage::REPLICATED {
-        return Err(invalid(REPLICATED.into()));
-    }
-    let fits = (strategy.forms_groups() || arguments.shard_group_size.is_none())
-        && (strategy.takes_secondary_shards() || !secondary);
-    if fits { Ok(()) } else { Err(invalid(ONE_STRATEGY.into())) }
-}
 const COMPUTED: &str = "a model's activations are computed: leave --activations out, \
                         or give --params COUNT in place of --model";
+
+/// Refuses flags that do not go together. [`Job::validate`](crate::Job::validate) checks that sizes
+/// of groups divide the GPUs.
+fn check(arguments: &Arguments) -> Result<(), clap::Error> {
+    let (model, count) = (arguments.model.is_some(), arguments.parameters.is_some());
+    let (strategy, checkpointing) = (arguments.strategy, arguments.checkpoint_activations);
+    let away = arguments.offload_activations != Place::Device;
+    let secondary = arguments.secondary_shard_size.is_some_and(|size| size > 1);
+    let reasons = [
+        (count && arguments.batch_size.or(arguments.seq_len).is_some(), NO_MODEL),
+        (model && arguments.activations.is_some(), COMPUTED),
+        (count && checkpointing != Checkpointing::None, NO_BLOCKS),
+        (count && (arguments.wrap != Wrap::default() || arguments.groups()), NO_UNITS),
+        (away && checkpointing != Checkpointing::Block, NO_INPUTS),
+        (strategy.stage() == Stage::REPLICATED, REPLICATED),
+        (arguments.shard_group_size.is_some() && !strategy.forms_groups(), ONE_STRATEGY),
+        (secondary && !strategy.takes_secondary_shards(), ONE_STRATEGY),
+    ];
+    let found = reasons.into_iter().find(|(refused, _)| *refused);
+    found.map_or(Ok(()), |(_, reason)| Err(invalid(reason.into())))
+}
 
 fn model_named(name: &str) -> Result<ModelConfig, clap::Error> {
     let file = Path::new(name).join("config.json");
