@@ -64,12 +64,7 @@ pub(super) fn read(family: &Family, variables: Variables<'_>) -> Result<Option<P
     if family.only_with.is_some_and(|name| variables(name).is_none()) {
         return Ok(None);
     }
-    let number = |name: &'static str| {
-        let Some(text) = variables(name) else { return Ok(None) };
-        let no_number =
-            |_| Failure::usage(format!("{name}={text:?} is not a number: it is {}'s", family.launcher));
-        text.trim().parse::<usize>().map(Some).map_err(no_number)
-    };
+    let number = |name| number(family, variables, name);
     let [rank_name, size_name, local_rank_name, local_size_name] = family.names;
     let (rank, world_size) = match (number(rank_name)?, number(size_name)?) {
         (Some(rank), Some(size)) => (rank, size),
@@ -84,18 +79,7 @@ pub(super) fn read(family: &Family, variables: Variables<'_>) -> Result<Option<P
         ));
     }
     let local_rank = number(local_rank_name)?;
-    let local_size = match (family.machine, variables(local_size_name)) {
-        (Some(machine_name), Some(sizes)) => {
-            let Some(machine) = number(machine_name)? else {
-                return Err(partial(family, local_size_name, machine_name));
-            };
-            Some(entry(&sizes, machine).ok_or_else(|| {
-                let what = format!("{local_size_name}={sizes:?} and {machine_name}={machine}");
-                contradiction(&what, "the first lists the processes of each machine, such as 2(x3),1")
-            })?)
-        }
-        _ => number(local_size_name)?,
-    };
+    let local_size = local_size(family, variables)?;
     if let Some(local) = local_size.filter(|&local| local > world_size || local == 0) {
         let what = format!("{local_size_name}={local} and {size_name}={world_size}");
         return Err(contradiction(&what, "a machine has at least one and at most all of the processes"));
@@ -116,6 +100,28 @@ pub(super) fn read(family: &Family, variables: Variables<'_>) -> Result<Option<P
         master: None,
         under_mpi: family.mpi,
     }))
+}
+
+fn number(family: &Family, variables: Variables<'_>, name: &str) -> Result<Option<usize>> {
+    let Some(text) = variables(name) else { return Ok(None) };
+    let no_number =
+        |_| Failure::usage(format!("{name}={text:?} is not a number: it is {}'s", family.launcher));
+    text.trim().parse().map(Some).map_err(no_number)
+}
+
+/// Reads the number of processes on this machine, which some launchers list for all machines.
+fn local_size(family: &Family, variables: Variables<'_>) -> Result<Option<usize>> {
+    let [.., name] = family.names;
+    let (Some(machine_name), Some(sizes)) = (family.machine, variables(name)) else {
+        return number(family, variables, name);
+    };
+    let Some(machine) = number(family, variables, machine_name)? else {
+        return Err(partial(family, name, machine_name));
+    };
+    entry(&sizes, machine).map(Some).ok_or_else(|| {
+        let what = format!("{name}={sizes:?} and {machine_name}={machine}");
+        contradiction(&what, "the first lists the processes of each machine, such as 2(x3),1")
+    })
 }
 
 /// Returns the `index`-th number of a list in which `2(x3)` stands for `2,2,2`.
