@@ -95,83 +95,101 @@ impl Gemm {
     /// The shapes fit, and the CPU has the library's instructions.
     unsafe fn multiply(
         self,
-        mut out: ArrayViewMut2<'_, f32>,
+        out: ArrayViewMut2<'_, f32>,
         write: Write,
         a: ArrayView2<'_, f32>,
         b: ArrayView2<'_, f32>,
     ) {
-        let ((rows, columns), depth) = (out.dim(), a.ncols());
-        let [out_strides, a_strides, b_strides] =
-            [out.strides(), a.strides(), b.strides()].map(|strides| [strides[0], strides[1]]);
         match self {
+            // SAFETY: as this function's, and the library found these instructions.
             #[cfg(target_arch = "x86_64")]
-            Gemm::Wide(instructions) => {
-                use private_gemm_x86::{Accum, DType, DstKind, IType, gemm};
-                use std::ptr::null;
-                let accumulate = match write {
-                    Write::Replace => Accum::Replace,
-                    Write::Accumulate => Accum::Add,
-                };
-                let alpha = 1.0_f32;
-                // SAFETY: a view is valid within its shape and strides, and the shapes fit. There
-                // are no lists of rows and columns and there is no diagonal, which is what the null
-                // pointers say.
-                unsafe {
-                    gemm(
-                        DType::F32,
-                        IType::U64,
-                        instructions,
-                        rows,
-                        columns,
-                        depth,
-                        out.as_mut_ptr().cast(),
-                        out_strides[0],
-                        out_strides[1],
-                        null(),
-                        null(),
-                        DstKind::Full,
-                        accumulate,
-                        a.as_ptr().cast(),
-                        a_strides[0],
-                        a_strides[1],
-                        false,
-                        null(),
-                        0,
-                        b.as_ptr().cast(),
-                        b_strides[0],
-                        b_strides[1],
-                        false,
-                        (&raw const alpha).cast(),
-                        1,
-                    );
-                }
-            }
-            Gemm::Portable => {
-                let beta = match write {
-                    Write::Replace => 0.0,
-                    Write::Accumulate => 1.0,
-                };
-                // SAFETY: a view is valid within its shape and strides, and the shapes fit.
-                unsafe {
-                    matrixmultiply::sgemm(
-                        rows,
-                        depth,
-                        columns,
-                        1.0,
-                        a.as_ptr(),
-                        a_strides[0],
-                        a_strides[1],
-                        b.as_ptr(),
-                        b_strides[0],
-                        b_strides[1],
-                        beta,
-                        out.as_mut_ptr(),
-                        out_strides[0],
-                        out_strides[1],
-                    );
-                }
-            }
+            Gemm::Wide(instructions) => unsafe { wide(instructions, out, write, a, b) },
+            // SAFETY: as this function's.
+            Gemm::Portable => unsafe { portable(out, write, a, b) },
         }
+    }
+}
+
+/// # Safety
+/// The shapes fit, and the CPU has these instructions.
+#[cfg(target_arch = "x86_64")]
+unsafe fn wide(
+    instructions: private_gemm_x86::InstrSet,
+    mut out: ArrayViewMut2<'_, f32>,
+    write: Write,
+    a: ArrayView2<'_, f32>,
+    b: ArrayView2<'_, f32>,
+) {
+    use private_gemm_x86::{Accum, DType, DstKind, IType, gemm};
+    use std::ptr::null;
+    let accumulate = match write {
+        Write::Replace => Accum::Replace,
+        Write::Accumulate => Accum::Add,
+    };
+    let alpha = 1.0_f32;
+    // SAFETY: a view is valid within its shape and strides, and the shapes fit. There are no lists
+    // of rows and columns and there is no diagonal, which is what the null pointers say.
+    unsafe {
+        gemm(
+            DType::F32,
+            IType::U64,
+            instructions,
+            out.nrows(),
+            out.ncols(),
+            a.ncols(),
+            out.as_mut_ptr().cast(),
+            out.strides()[0],
+            out.strides()[1],
+            null(),
+            null(),
+            DstKind::Full,
+            accumulate,
+            a.as_ptr().cast(),
+            a.strides()[0],
+            a.strides()[1],
+            false,
+            null(),
+            0,
+            b.as_ptr().cast(),
+            b.strides()[0],
+            b.strides()[1],
+            false,
+            (&raw const alpha).cast(),
+            1,
+        );
+    }
+}
+
+/// # Safety
+/// The shapes fit.
+unsafe fn portable(
+    mut out: ArrayViewMut2<'_, f32>,
+    write: Write,
+    a: ArrayView2<'_, f32>,
+    b: ArrayView2<'_, f32>,
+) {
+    let beta = match write {
+        Write::Replace => 0.0,
+        Write::Accumulate => 1.0,
+    };
+    // SAFETY: a view is valid within its shape and strides, and the shapes fit.
+    unsafe {
+        matrixmultiply::sgemm(
+            out.nrows(),
+            a.ncols(),
+            out.ncols(),
+            1.0,
+            a.as_ptr(),
+            a.strides()[0],
+            a.strides()[1],
+            b.as_ptr(),
+            b.strides()[0],
+            b.strides()[1],
+            beta,
+            out.as_mut_ptr(),
+            out.strides()[0],
+            out.strides()[1],
+        );
     }
 }
 
