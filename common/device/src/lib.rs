@@ -29,6 +29,7 @@ mod peak;
 mod pool;
 mod rotation;
 mod shapes;
+mod values;
 mod view;
 
 pub use buffer::Buffer;
@@ -49,14 +50,11 @@ pub use view::{View, ViewMut};
 
 use backend::Backend;
 use buffer::Storage;
-use check::check;
 use cpu::Cpu;
 use cuda::{Begun, Gpu, Options, Runtime};
 use events::{What, Work};
 use gpu::GpuKernels;
-use half::{bf16, f16};
 use meter::{Meter, Spent};
-use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The result of this crate's functions.
@@ -268,142 +266,4 @@ impl Device {
     pub fn reserve(&self, class: Class, bytes: u64) -> Result<Lease> {
         Ok(self.ledger.lease(Place::Disk, class, bytes)?)
     }
-
-    /// `out = values`, rounded to nearest, ties to even.
-    ///
-    /// # Errors
-    /// [`DeviceError::Shape`] or [`DeviceError::Type`] if they do not fit.
-    pub fn write_rounded(&self, mut out: ViewMut<'_>, values: &[f32]) -> Result<()> {
-        match (self.gpu().filter(|_| !out.on_host()), out.dtype()) {
-            (_, DType::U32) => Err(refused("write", "out", DType::U32)),
-            (_, DType::F32) => self.write(out, values),
-            (None, _) => {
-                cpu::round_into(out.reborrow(), values);
-                Ok(())
-            }
-            (Some(_), DType::Bf16) => {
-                let mut rounded: Vec<bf16> = self.room(values.len())?;
-                rounded.extend(values.iter().map(|&value| bf16::from_f32(value)));
-                self.write(out, &rounded)
-            }
-            (Some(_), DType::F16) => {
-                let mut rounded: Vec<f16> = self.room(values.len())?;
-                rounded.extend(values.iter().map(|&value| f16::from_f32(value)));
-                self.write(out, &rounded)
-            }
-        }
-    }
-
-    /// A buffer of floats of type `dtype` with `values`, rounded to nearest, ties to even.
-    ///
-    /// # Errors
-    /// As [`Device::allocate`]; `dtype` must be a float type.
-    pub fn upload_as(&self, class: Class, dtype: DType, values: &[f32]) -> Result<Buffer> {
-        let mut buffer = self.allocate(class, dtype, values.len())?;
-        self.write_rounded(buffer.view_mut(), values)?;
-        Ok(buffer)
-    }
-
-    /// A buffer with a copy of `values`.
-    ///
-    /// # Errors
-    /// As [`Device::allocate`].
-    pub fn upload<T: Element>(&self, class: Class, values: &[T]) -> Result<Buffer> {
-        let mut buffer = self.allocate(class, T::DTYPE, values.len())?;
-        self.write(buffer.view_mut(), values)?;
-        Ok(buffer)
-    }
-
-    /// `out = values`, element by element.
-    ///
-    /// # Errors
-    /// [`DeviceError::Shape`] or [`DeviceError::Type`] if they do not fit.
-    pub fn write<T: Element>(&self, mut out: ViewMut<'_>, values: &[T]) -> Result<()> {
-        fits::<T>("write", out.dtype())?;
-        if values.len() != out.len() {
-            let (expected, got) = (out.len(), values.len());
-            return Err(DeviceError::Shape { kernel: "write", operand: "the values", expected, got });
-        }
-        match self.gpu().filter(|_| !out.on_host()) {
-            Some(rank) => {
-                let bytes: &[u8] = bytemuck::cast_slice(values);
-                if T::DTYPE == DType::U32 {
-                    out.note_largest(bytemuck::cast_slice(bytes).iter().copied().max());
-                }
-                rank.upload(out.address("write", "the buffer")?, bytes)
-            }
-            None => {
-                out.as_mut_slice::<T>().copy_from_slice(values);
-                Ok(())
-            }
-        }
-    }
-
-    /// Returns the elements of a view as Rust values, after all work queued before. Borrows them
-    /// from main memory, and copies them from a GPU's.
-    ///
-    /// # Errors
-    /// [`DeviceError::Type`] if `T` is not the element type; [`OutOfMemory`] if there is no main
-    /// memory for a copy.
-    pub fn read<'a, T: Element>(&self, view: View<'a>) -> Result<Cow<'a, [T]>> {
-        fits::<T>("read", view.dtype())?;
-        match self.gpu().filter(|_| !view.on_host()) {
-            Some(rank) => {
-                let mut values: Vec<T> = self.room(view.len())?;
-                values.resize(view.len(), T::zeroed());
-                rank.download(view.address("read", "the buffer")?, bytemuck::cast_slice_mut(&mut values))?;
-                Ok(Cow::Owned(values))
-            }
-            None => Ok(Cow::Borrowed(view.as_slice::<T>())),
-        }
-    }
-
-    /// Starts to copy `x` to `out`, of the same type: one is on the device, the other in main
-    /// memory. Does not block: [`Copying::wait`] lets the elements be used. Nothing computed before
-    /// that may use `out`, or change `x` on the device; both may be dropped before. What uses
-    /// either of them in main memory is blocked until the copy is done.
-    ///
-    /// On a GPU the copy runs beside what is computed from now on, and an event says when it ran,
-    /// if `work` names it. On the CPU it is done when this returns.
-    ///
-    /// # Errors
-    /// [`DeviceError::Shape`] or [`DeviceError::Type`] if they do not fit; the driver's.
-    pub fn start_copy(&self, mut out: ViewMut<'_>, x: View<'_>, work: Option<Work>) -> Result<Copying> {
-        let Some(rank) = self.gpu() else {
-            return self.kernels().copy(out, x).map(|()| Copying::done());
-        };
-        if out.dtype() != x.dtype() {
-            return Err(refused("copy", "out", out.dtype()));
-        }
-        let len = out.len();
-        check(Operation::Copy { out: out.reborrow(), x: x.clone(), len })?;
-        gpu::start(rank, out, x, work)
-    }
-
-    /// Starts to copy the elements of a view, as they are after all work queued before, for `what`
-    /// to compute a number from. Does not block: [`Fetched::wait`] does, for this copy alone. The
-    /// view's buffer may be dropped before.
-    ///
-    /// # Errors
-    /// [`DeviceError::Type`] if `T` is not the element type.
-    pub fn fetch<T: Element, R>(&self, view: View<'_>, what: fn(&[T]) -> R) -> Result<Fetched<T, R>> {
-        fits::<T>("fetch", view.dtype())?;
-        match self.gpu().filter(|_| !view.on_host()) {
-            Some(rank) => {
-                let (address, bytes) =
-                    (view.address("fetch", "the buffer")?, view.len() * view.dtype().size());
-                Ok(Fetched::copying(rank.start_download(address, bytes)?, what))
-            }
-            None => Ok(Fetched::arrived(what(view.as_slice::<T>()))),
-        }
-    }
-}
-
-/// Refuses a transfer of elements of another type.
-fn fits<T: Element>(transfer: &'static str, dtype: DType) -> Result<()> {
-    if dtype == T::DTYPE { Ok(()) } else { Err(refused(transfer, "the buffer", dtype)) }
-}
-
-fn refused(kernel: &'static str, operand: &'static str, got: DType) -> DeviceError {
-    DeviceError::Type { kernel, operand, got }
 }

@@ -2,8 +2,9 @@
 
 mod away;
 mod inputs;
+mod passes;
 
-use crate::activations::{HeadKept, Sizes};
+use crate::activations::Sizes;
 use crate::gather::GatherWindow;
 use crate::job::Job;
 use crate::ledger::{Allocation, Memory, SymbolicLedger};
@@ -14,8 +15,7 @@ use crate::reduce::{Bucket, Reducer, UnitGradients, buckets};
 use crate::traffic::{Among, ByteCounter};
 use crate::transfers::Transfers;
 use events::{Class, Operation, Pass, Place};
-use inputs::{Leaving, Saved};
-use model::LayerKind;
+use inputs::Leaving;
 
 /// Bytes of a hash of the initial weights, which ranks compare at start.
 const HASH: u64 = 32;
@@ -219,145 +219,6 @@ impl<'a> Walk<'a> {
             );
         }
     }
-
-    fn forward(&mut self) -> SavedForward {
-        let last = self.partition.last_layer();
-        self.begin(Pass::Forward, 0..=last, sharing(self.job));
-        self.acquire(0);
-        let mut x = self.sizes.embed_forward(&mut self.device);
-        self.leave_forward(0);
-        let mut blocks = Vec::new();
-        for layer in 1..last {
-            self.acquire(layer);
-            let checkpointing = self.job.checkpointing;
-            let (kept, out) = self.sizes.block_forward(&mut self.device, x, checkpointing);
-            x = out;
-            blocks.push(self.save(kept));
-            self.leave_forward(layer);
-        }
-        self.acquire(last);
-        let head = self.sizes.head_forward(&mut self.device, x);
-        self.settle_inputs();
-        self.leave_forward(last);
-        SavedForward { blocks, head }
-    }
-
-    fn backward(&mut self, SavedForward { mut blocks, head }: SavedForward, last_micro_batch: bool) {
-        let last = self.partition.last_layer();
-        let neighbours = |size: usize| Among::Neighbours(size as u64);
-        let among = self.job.secondary_shards.map_or(sharing(self.job), neighbours);
-        self.begin(Pass::Backward, (0..=last).rev(), among);
-        self.acquire(last);
-        self.start(blocks.last_mut());
-        self.acquire_gradients(last);
-        let mut dx = self.sizes.head_backward(&mut self.device, head);
-        self.finish_backward(last, last_micro_batch);
-        while let Some(block) = blocks.pop() {
-            let layer = blocks.len() + 1;
-            self.acquire(layer);
-            let block = self.arrive(block);
-            self.start(blocks.last_mut());
-            let block = self.sizes.block_recompute(&mut self.device, block);
-            self.acquire_gradients(layer);
-            dx = self.sizes.block_backward(&mut self.device, block, dx);
-            self.finish_backward(layer, last_micro_batch);
-        }
-        self.acquire(0);
-        self.acquire_gradients(0);
-        self.sizes.embed_backward(&mut self.device, dx);
-        self.finish_backward(0, last_micro_batch);
-    }
-
-    fn evaluation_batch(&mut self) {
-        let last = self.partition.last_layer();
-        let batch = self.sizes.batch(&mut self.device);
-        self.begin(Pass::Evaluate, 0..=last, sharing(self.job));
-        self.acquire(0);
-        let mut x = self.sizes.embed_forward(&mut self.device);
-        self.free_after(0);
-        for layer in 1..last {
-            self.acquire(layer);
-            x = self.sizes.block_evaluate(&mut self.device, x);
-            self.free_after(layer);
-        }
-        self.acquire(last);
-        self.sizes.head_evaluate(&mut self.device, x);
-        self.free_after(last);
-        self.device.free(batch);
-    }
-
-    /// Begins a pass over `layers` that gathers among `among`. Where parameters are not sharded, it
-    /// gathers no unit.
-    fn begin(&mut self, pass: Pass, layers: impl Iterator<Item = usize>, among: Among) {
-        self.pass = pass;
-        let needs = &self.partition.needs;
-        let sharded = self.job.stage.sharded().parameters;
-        let units = layers.filter(|_| sharded).flat_map(|layer| needs[layer].iter().copied());
-        self.parameters.begin(pass, units, among);
-    }
-
-    /// Acquires the full parameters of every unit that `layer` needs.
-    fn acquire(&mut self, layer: usize) {
-        self.device.enter(Moment::Layer(self.pass, self.kind(layer)));
-        for &unit in &self.partition.needs[layer] {
-            self.parameters.acquire(&mut self.device, &mut self.counter, unit);
-        }
-    }
-
-    fn kind(&self, layer: usize) -> LayerKind {
-        match layer {
-            0 => LayerKind::Embedding,
-            _ if layer == self.partition.last_layer() => LayerKind::Head,
-            _ => LayerKind::Block(layer - 1),
-        }
-    }
-
-    fn acquire_gradients(&mut self, layer: usize) {
-        for &unit in &self.partition.needs[layer] {
-            self.gradients.acquire(&mut self.device, self.partition, unit);
-        }
-    }
-
-    /// Ends forward's use of the units that no layer after `layer` needs; backward follows.
-    fn leave_forward(&mut self, layer: usize) {
-        for unit in self.partition.last_used_by(layer) {
-            self.parameters.leave_forward(&mut self.device, unit);
-        }
-    }
-
-    /// Frees the units that no layer after `layer` needs, in an evaluation.
-    fn free_after(&mut self, layer: usize) {
-        for unit in self.partition.last_used_by(layer) {
-            self.parameters.free(&mut self.device, &mut self.counter, unit);
-        }
-    }
-
-    /// Frees the units that no layer before `layer` needs, then reduces their gradients.
-    fn finish_backward(&mut self, layer: usize, last_micro_batch: bool) {
-        let units = self.partition.first_used_by(layer);
-        for &unit in &units {
-            self.parameters.free(&mut self.device, &mut self.counter, unit);
-        }
-        if !self.job.stage.sharded().gradients && !last_micro_batch {
-            return;
-        }
-        for (i, &unit) in units.iter().enumerate() {
-            let part = UnitGradients {
-                unit,
-                elements: self.partition.units[unit].padded,
-                ends_pass: layer == 0 && i + 1 == units.len(),
-                ends_step: last_micro_batch,
-            };
-            let reduced = self.gradients.reduce(&mut self.device, &mut self.counter, part);
-            self.reduced(reduced);
-        }
-    }
-}
-
-/// What forward keeps for backward.
-struct SavedForward {
-    blocks: Vec<Saved>,
-    head: HeadKept,
 }
 
 /// Returns the operation that reduces gradients.
