@@ -1,23 +1,18 @@
 //! The planner's report: what every stage needs for one model and recipe, as data and as tables.
 
+mod answer;
 mod beyond;
 mod render;
 
-use crate::closed::Sweeps;
-use crate::fit::explain_fit;
-use crate::invalid::{InvalidJob, check_counts};
-use crate::job::Job;
+use crate::invalid::InvalidJob;
 use crate::ledger::Memory;
-use crate::offload::Offload;
-use crate::partition::Partition;
 use crate::placement::Placement;
-use crate::predict::predict;
 use crate::recipe::{ModelStates, Recipe};
 use crate::stage::Stage;
 use crate::strategy::Strategy;
 use crate::traffic::Traffic;
 use crate::transfers::Transfers;
-use events::{Operation, Place};
+
 use model::{Checkpointing, ModelConfig, Wrap};
 use serde::Serialize;
 
@@ -178,143 +173,10 @@ impl Report {
     /// [`InvalidJob`] if no run can have these numbers.
     pub fn new(request: &Request) -> Result<Self, InvalidJob> {
         match &request.subject {
-            Subject::Model(config) => of_model(request, config),
-            Subject::Parameters { count, activations } => of_parameters(request, *count, *activations),
+            Subject::Model(config) => answer::of_model(request, config),
+            Subject::Parameters { count, activations } => {
+                answer::of_parameters(request, *count, *activations)
+            }
         }
     }
-}
-
-fn of_model(request: &Request, config: &ModelConfig) -> Result<Report, InvalidJob> {
-    let base = Job {
-        batch_size: request.batch_size.unwrap_or(config.batch_size),
-        tokens: request.tokens.unwrap_or(config.sequence_length),
-        micro_batches: request.micro_batches,
-        recipe: request.recipe,
-        checkpointing: request.checkpointing,
-        wrap: request.wrap,
-        strategy: request.strategy,
-        shard_group: request.shard_group,
-        secondary_shards: request.secondary_shards,
-        textbook_all_reduce: request.textbook_all_reduce,
-        placement: Placement { gathers_states: request.placement.any(), ..request.placement },
-        ..Job::new(config.clone(), request.strategy.stage(), request.gpus)
-    };
-    base.validate()?;
-    let parameters = Partition::of(&base).parameters();
-    let fits =
-        CAPACITIES.iter().map(|&capacity| explain_fit(&base, capacity)).collect::<Result<Vec<_>, _>>()?;
-    let stage_report = |(i, stage): (usize, Stage)| {
-        let job = base.with_stage(stage);
-        let (rank, partition) = (predict(&job)?.ranks[0], Partition::of(&job));
-        let fits = fits.iter().map(|fit| CapacityFit {
-            capacity: fit.capacity,
-            fits: fit.stages[i].fits,
-            largest_batch: fit.stages[i].largest_batch,
-        });
-        Ok(StageReport {
-            stage,
-            model_states: partition.model_states_in(&job, Place::Device),
-            memory: Some(rank.memory),
-            total: rank.memory.total_peak,
-            beyond: request.beyond(|place| {
-                let memory = rank.place(place);
-                (partition.model_states_in(&job, place), Some(memory), memory.total_peak)
-            }),
-            transfers_per_step: rank.transfers_per_step,
-            traffic_per_step: rank.traffic_per_step,
-            to_neighbours_per_step: rank.to_neighbours.per_step,
-            sweeps: sweeps(&rank.traffic_per_step, parameters, request),
-            fits: fits.collect(),
-        })
-    };
-    let stages = Stage::ALL.into_iter().enumerate().map(stage_report).collect::<Result<_, InvalidJob>>()?;
-    let micro_batch = Some(MicroBatch { batch_size: base.batch_size, tokens: base.tokens });
-    let compute = Compute::of(config, base.tokens, base.checkpointing);
-    let report = report(request, Some(config.name.clone()), parameters, micro_batch, stages);
-    Ok(Report { compute: Some(compute), ..report })
-}
-
-fn of_parameters(request: &Request, count: u64, activations: u64) -> Result<Report, InvalidJob> {
-    check(request, count, activations)?;
-    // Of this job's model nothing is asked.
-    let base = Job {
-        recipe: request.recipe,
-        placement: request.placement,
-        ..Job::new(ModelConfig::tiny(), Stage::SHARDS_PARAMETERS, request.gpus)
-    };
-    let stage_report = |stage| {
-        let job = base.with_stage(stage);
-        let partition = Partition::of_count(count, job.shards());
-        let model_states = partition.model_states_in(&job, Place::Device);
-        let total = model_states.total() + activations;
-        let textbook = request.textbook_all_reduce;
-        let traffic = Sweeps::of(stage, request.micro_batches as u64, textbook).traffic(
-            count,
-            request.gpus,
-            stage,
-            &request.recipe,
-        );
-        let fits =
-            CAPACITIES.map(|capacity| CapacityFit { capacity, fits: total <= capacity, largest_batch: None });
-        StageReport {
-            stage,
-            model_states,
-            memory: None,
-            total,
-            beyond: request.beyond(|place| {
-                let states = partition.model_states_in(&job, place);
-                (states, None, states.total())
-            }),
-            transfers_per_step: Offload::of(&job, &partition.units).of_step(request.micro_batches as u64),
-            traffic_per_step: traffic,
-            to_neighbours_per_step: 0,
-            sweeps: sweeps(&traffic, count, request),
-            fits: fits.into(),
-        }
-    };
-    Ok(report(request, None, count, None, Stage::ALL.map(stage_report).into()))
-}
-
-/// Refuses zeros, and sizes whose bytes would not fit into 64 bits.
-fn check(request: &Request, count: u64, activations: u64) -> Result<(), InvalidJob> {
-    check_counts(request.gpus, request.micro_batches)?;
-    if count == 0 {
-        return Err(InvalidJob::Zero { name: "number of parameters" });
-    }
-    let padded = count as f64 + request.gpus as f64;
-    let exabytes = (32.0 * padded * request.micro_batches as f64 + activations as f64) / 1e18;
-    if exabytes < 1.0 { Ok(()) } else { Err(InvalidJob::TooLarge { exabytes: exabytes as u64 }) }
-}
-
-fn report(
-    request: &Request,
-    model: Option<String>,
-    parameters: u64,
-    micro_batch: Option<MicroBatch>,
-    stages: Vec<StageReport>,
-) -> Report {
-    Report {
-        model,
-        parameters,
-        gpus: request.gpus,
-        recipe: request.recipe,
-        micro_batch,
-        micro_batches: request.micro_batches,
-        strategy: request.strategy,
-        shard_group: request.shard_group,
-        secondary_shards: request.secondary_shards,
-        offload: request.offloading(),
-        compute: None,
-        stages,
-    }
-}
-
-/// Returns the elements sent in units of Ψ(N−1)/N; `None` for one GPU, which sends nothing.
-fn sweeps(traffic: &Traffic, parameters: u64, request: &Request) -> Option<f64> {
-    let Recipe { weights, gradients, .. } = request.recipe;
-    let elements = (traffic.bytes(Operation::AllReduce) + traffic.bytes(Operation::ReduceScatter))
-        / gradients
-        + traffic.bytes(Operation::AllGather) / weights;
-    let ranks = request.gpus as f64;
-    (request.gpus > 1).then(|| elements as f64 * ranks / (parameters as f64 * (ranks - 1.0)))
 }
