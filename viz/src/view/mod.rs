@@ -1,5 +1,6 @@
 //! Draws the screen. It reads the program's state and writes the cells of a buffer, nothing else.
 
+mod activity;
 mod area;
 mod axis;
 mod bar;

@@ -1,8 +1,9 @@
 //! Ranks as rows of a compact table, which shows 64 ranks on the smallest screen; and the key of
 //! the classes.
 
+use super::activity::{Activity, activity};
 use super::bar::Bar;
-use super::cards::{self, Activity, activity};
+use super::cards;
 use super::paint::{Paint, columns, fitted};
 use crate::app::App;
 use crate::player::Scene;
