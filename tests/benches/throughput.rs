@@ -80,7 +80,7 @@ fn contenders(flags: &Flags, recording: &Path) -> Vec<(String, Contender)> {
     all
 }
 
-/// What comes before the first `=`, and what after it.
+/// Returns the parts before and after the first `=`.
 fn named(text: &str) -> (&str, String) {
     text.split_once('=').map_or((text, text.into()), |(name, rest)| (name, rest.into()))
 }

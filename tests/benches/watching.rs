@@ -1,11 +1,11 @@
-//! What being watched costs a run: `cargo bench -p tests --bench watching`.
+//! How much slower a run is while it is watched: `cargo bench -p tests --bench watching`.
 //!
 //! * The screen: a run with its screen open in a pseudo-terminal beside one without a screen. The
 //!   CPU time of the thread that draws and of the one that collects events, as a share of the whole
-//!   process's, from the first picture to the last step: what counts. Beside it what a step takes
-//!   more than the other run's, within a pair far from exact.
+//!   process's, from the first picture to the last step, is what counts. The difference of the
+//!   steps' times is printed beside it; within a pair it is far from exact.
 //! * The recording: a run without listeners and a recorded one side by side, at the same time, so
-//!   that whatever else the machine does slows both. CPU time of each process per step, and its
+//!   that other work of the machine slows both. CPU time of each process per step, and its
 //!   median step. What counts are the differences within the pairs: their median over all stages,
 //!   and where it lies with 95 % confidence. Single pairs differ by more than the limit, so that a
 //!   few settle nothing.
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
     if screen.max(high) <= LIMIT || !flags.strict { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether what takes between `low` and `high` keeps the limit.
+/// Says whether a share between `low` and `high` keeps the limit.
 fn verdict(what: &str, low: f64, high: f64) -> String {
     let words = if high <= LIMIT {
         "keeps"
@@ -89,7 +89,7 @@ fn verdict(what: &str, low: f64, high: f64) -> String {
     format!("{what} {words} the limit of {}", percent(LIMIT))
 }
 
-/// A median, and what it lies between with 95 % confidence.
+/// A median and its interval of 95 % confidence.
 struct Interval {
     median: f64,
     low: f64,
@@ -124,7 +124,7 @@ fn as_program(stage: &str) -> ExitCode {
     stages::main_from(stage, std::env::args_os())
 }
 
-/// This program as if it were that of `stage`, with its sockets under `dir`.
+/// Returns the command that runs this program as the one of `stage`, with sockets under `dir`.
 fn program(flags: &Flags, stage: Stage, dir: &Path) -> Command {
     let program = std::env::current_exe().unwrap_or_else(|error| panic!("{error}"));
     let mut command = Command::new(program);

@@ -104,7 +104,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// A program and what it is given.
+/// A program and its arguments.
 pub type Call = (String, Vec<String>);
 
 /// What a line means: a program of the workspace, or nothing that could be held against one.

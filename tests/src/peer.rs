@@ -3,8 +3,9 @@
 use std::io::Write;
 use std::process::Command;
 
-/// The Python that can import `packages` (`torch, transformers`): what `PEER_PYTHON` names, or the
-/// system's. Without one it says on the terminal, whatever is captured, that `test` was skipped.
+/// Returns the Python that can import `packages` (`torch, transformers`): the one that
+/// `PEER_PYTHON` names, or the system's. Without one, says on the terminal that `test` was skipped,
+/// even where the output of tests is captured.
 pub fn python(test: &str, packages: &str) -> Option<String> {
     let python = std::env::var("PEER_PYTHON").unwrap_or_else(|_| "python3".into());
     let imports = Command::new(&python).args(["-c", &format!("import {packages}")]).output();

@@ -1,5 +1,5 @@
-//! The scripts that start jobs, run as they stand. Of their surroundings only what is not here is
-//! played: `cargo`, since the programs are built, and whatever launcher a test adds.
+//! Runs the scripts that start jobs, unchanged. Stand-ins replace `cargo`, since the programs are
+//! built, and the launcher that a test adds.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -18,7 +18,7 @@ const MARK: &str = "ZERO_STANDIN";
 
 /// True if the stand-in is in place in this process. If it is not, `test` runs again, in a process
 /// of its own with the stand-in and `settings` in its environment, and must pass there. Without a
-/// C++ compiler nothing is run, and that is said even where the output of tests is captured.
+/// C++ compiler it runs nothing and says so, even where the output of tests is captured.
 ///
 /// # Panics
 /// If the test fails there.

@@ -1,11 +1,11 @@
 //! On a simulated link, communication hides behind computation as far as an alpha-beta model says
 //! that it can.
 //!
-//! The model takes from a recording how long each rank was busy between one thing and the next, and
-//! what it issued when. It lets one link carry one collective after another, and ranks wait only
-//! for what they need: a unit's parameters before its pass, gradients before the step, updated
-//! parameters at the step's end. What ranks wait for in it is left exposed by any schedule that
-//! issues at these points.
+//! The model takes from a recording how long each rank computed between two collectives, and when
+//! it issued which collective. In the model one link carries one collective after another, and
+//! ranks wait only for what they need: a unit's parameters before its pass, gradients before the
+//! step, updated parameters at the step's end. Any schedule that issues at these points exposes at
+//! least the time that ranks wait in the model.
 
 use events::{CollectiveEvent, Event, Operation, Pass, Progress, Snapshot, What};
 use planner::Stage;
@@ -20,7 +20,7 @@ const STEPS: u32 = 8;
 /// What a rank does, in order.
 #[derive(Clone, Debug)]
 enum Act {
-    /// Computes, copies, waits for its peers: whatever is not the link.
+    /// Computes, copies, or waits for its peers.
     Busy(f64),
     /// Hands a collective to the link, by its number.
     Issue(u64, CollectiveEvent),
@@ -234,8 +234,8 @@ fn run(stage: Stage) -> (f64, f64, f64) {
     (beyond, hideable, shown_as_hidden(&events))
 }
 
-/// Three runs: another program on the machine stretches some passes and not others, between the
-/// calibration and the run as well.
+/// Allows three runs: another program on the machine may slow some passes, and the calibration but
+/// not the run.
 fn hides_what_can_be_hidden(stage: Stage) {
     // The view counts as computation only passes over units, not copies.
     let holds = |&(beyond, hideable, shown): &(f64, f64, f64)| {
@@ -251,7 +251,7 @@ fn hides_what_can_be_hidden(stage: Stage) {
     }
 }
 
-/// One stage after the other: each needs both cores.
+/// Runs one stage after the other: each needs both cores.
 #[test]
 fn stages_hide_what_can_be_hidden() {
     [Stage::Ddp, Stage::Zero2, Stage::Zero3].into_iter().for_each(hides_what_can_be_hidden);

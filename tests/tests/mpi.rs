@@ -51,7 +51,7 @@ fn four_mpi_processes_learn_the_bits_of_four_threads_in_every_stage() {
     }
 }
 
-/// The script as it stands: what it builds is here already, mpirun is real.
+/// Runs the script unchanged, under a real mpirun; only its build is skipped.
 #[test]
 fn the_script_starts_processes_that_learn_what_threads_do() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! `gpu-bench` and its PyTorch: that the two train the same model, take turns, and that ours is
-//! measured whatever becomes of it. On the stand-in driver; figures mean nothing there.
+//! `gpu-bench` and PyTorch train the same model and take turns, and `gpu-bench` measures its own
+//! side even if PyTorch fails. On the stand-in driver, where times mean nothing.
 
 use planner::Stage;
 use std::os::unix::fs::PermissionsExt;

@@ -118,7 +118,7 @@ fn ranks_spread_over_two_gpus_and_share_them() {
     stages_agree(&flags(4, 1, 3), 1e-4);
 }
 
-/// What one process leaves for the other: the hash of its weights.
+/// The variable through which one process tells the other the hash of its weights.
 const HASH: &str = "STANDIN_TEST_HASH";
 
 #[test]
@@ -165,7 +165,7 @@ fn recomputed_activations_change_no_bit() {
     assert_same(&plain, &recomputed);
 }
 
-/// From the one GPU's memory through a file into the other's, of another stage and in 16 bits.
+/// Another stage resumes from the file, on GPUs too, and in 16 bits.
 #[test]
 fn runs_resume_from_checkpoints_of_others() {
     if !standin(runs_resume_from_checkpoints_of_others, &[]) {
@@ -353,7 +353,7 @@ fn gpu_check_kills_a_part_that_does_not_end() {
     if !standin(gpu_check_kills_a_part_that_does_not_end, &[]) {
         return;
     }
-    // Its output ends only once no part holds it any more.
+    // The output ends once the last part has closed it.
     let (code, text) = gpu_check("--limit 0");
     assert_eq!(code, Some(1), "{text}");
     for what in ["rope", "memory", "fp32, 2 ranks", "bf16, 2 ranks over NCCL"] {

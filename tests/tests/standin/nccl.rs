@@ -12,7 +12,7 @@ use tests::standin;
 
 const PATIENT: Duration = Duration::from_secs(60);
 
-/// Runs `body` on every rank of a world on the GPUs that are there; what it returns, in rank order.
+/// Runs `body` on every rank of a world on this machine's GPUs. Returns the results in rank order.
 fn world<R: Send>(size: u32, timeout: Duration, body: impl Fn(Group, &Device) -> R + Sync) -> Vec<R> {
     let gpus = cuda::list().unwrap().len();
     let opened: Vec<_> = (0..gpus).map(|gpu| Gpu::open(gpu).unwrap()).collect();
@@ -276,7 +276,7 @@ fn a_rank_that_never_connects_or_never_comes_is_named() {
     let left = std::sync::Mutex::new(left);
     let errors = world(2, timeout, |group, device| {
         if group.rank() == 1 {
-            // Stays in the group, and stays away, until the other rank has given up.
+            // Stays in the group, but does not join, until the other rank has timed out.
             return left.lock().unwrap().recv().err().map(|error| error.to_string());
         }
         let error = nccl::join(group, device.gpu().unwrap(), timeout).err().map(|error| error.to_string());

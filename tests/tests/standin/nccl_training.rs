@@ -33,15 +33,15 @@ fn follows(a: &Report, b: &Report, apart: f64) {
     assert!(difference < apart, "{}: losses are {difference} apart", a.stage);
 }
 
-/// `stage` over NCCL learns what it learns over copies; its report.
+/// Asserts that `stage` learns over NCCL what it learns over copies. Returns the report over NCCL.
 fn agrees(stage: Stage, flags: &str, apart: f64) -> Report {
     let nccl = run(stage, &format!("{flags} --collectives nccl"));
     follows(&nccl, &run(stage, flags), apart);
     nccl
 }
 
-/// The stand-in takes 4 MiB for each end of a communicator, `ends` of them per GPU, and nothing for
-/// itself.
+/// Asserts that each GPU has `ends` ends of communicators, for each of which the stand-in takes
+/// 4 MiB, and that the stand-in takes nothing else.
 fn takes(report: &Report, ends: u64) {
     assert_eq!(report.gpu.len(), report.world_size);
     for row in &report.gpu {

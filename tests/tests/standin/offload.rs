@@ -1,11 +1,12 @@
-//! Offload from GPUs, on the stand-in driver: whatever rests in main memory or on disk, a run
-//! learns the bits of one that keeps everything on the GPU, and moves what is predicted.
+//! Offload from GPUs, on the stand-in driver: a run whose states rest in main memory or
+//! on disk learns the bits of one that keeps everything on the GPU, and moves the predicted bytes.
 
 use planner::Stage;
 use tests::{STAGES, fixture, losses, run, standin};
 use trainer::Report;
 
-/// Dozes that outlast the host's way from a copy to the use of what it brings.
+/// Delays each queued operation for longer than the host needs from issuing a copy to using its
+/// result, so that a missing fence is seen.
 const DOZE: (&str, &str) = ("STANDIN_DOZE", "2000");
 
 /// Units that do not divide evenly, two micro-batches and a validation.

@@ -1,5 +1,5 @@
-//! Before anything runs on a GPU: which are there and what they can do, `doctor`'s verdict, and the
-//! kernels' machine code on disk. On the stand-in driver, in processes of their own.
+//! What is known before anything runs on a GPU: the GPUs and their abilities, `doctor`'s verdict,
+//! and the kernels' machine code on disk. On the stand-in driver, in processes of their own.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -112,7 +112,7 @@ fn libraries_are_found_behind_links_to_python() {
     }
 }
 
-/// A folder with the driver and the compiler, and below it one for each of `packages` with a
+/// Returns a folder with the driver and the compiler. For each of `packages` it has a folder with a
 /// cuBLASLt of that file name.
 fn libraries(packages: &[&str]) -> tempfile::TempDir {
     let libraries = std::env::var("LD_LIBRARY_PATH").unwrap();

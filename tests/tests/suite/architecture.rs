@@ -55,7 +55,7 @@ fn manifests(dir: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Whether a reader's answer is in that crate: it stands on what its check does.
+/// True if the crate holds an exercise, which depends on whatever its check depends on.
 fn is_exercise(folder: &Path) -> bool {
     folder.parent() == Some(Path::new("tutorials/exercises"))
 }

@@ -1,5 +1,5 @@
-//! The stage contract: whatever a stage shards, it trains the same model, and the planner knew what
-//! it would need.
+//! The stage contract: every stage trains the same model, whatever it shards, and needs what the
+//! planner predicted.
 
 use planner::{Job, Partition, Stage};
 use stages::{With, contract};
@@ -166,9 +166,9 @@ fn the_ring_follows_the_tree_and_sends_as_much() {
     }
 }
 
-/// Around a ring too every rank sends what was predicted, although that is not what it sends
-/// directly where slices are uneven: in DDP, whose units are not padded, and between groups, where
-/// shards are cut once more.
+/// Around a ring, too, every rank sends what was predicted. Where slices are uneven it sends other
+/// bytes than directly: in DDP, whose units are not padded, and between groups, where shards are
+/// cut once more.
 #[test]
 fn around_a_ring_predictions_hold_where_slices_are_uneven() {
     let odd = fixture("odd.json");

@@ -1,5 +1,5 @@
-//! A run that is ended early, wherever it is: what was whole counts, and nothing else is left of
-//! the rest.
+//! A run that is ended early, at any point: steps that were done count, and a step that was cut
+//! short leaves nothing behind.
 
 use events::Pass;
 use planner::Stage;
@@ -138,7 +138,8 @@ fn a_validation_that_is_broken_off_does_not_count() {
     assert_eq!(mispredictions(&place), Vec::<String>::new());
 }
 
-/// Nothing is lost if the wish is there before anything else.
+/// A stop request that comes before the first step ends the run without a step. The weights are
+/// hashed all the same.
 #[test]
 fn a_run_may_end_before_its_first_step() {
     struct NoWitness;

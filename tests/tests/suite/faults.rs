@@ -119,8 +119,8 @@ fn another_seed_than_that_of_saved_weights_is_none() {
     assert!(refused.code() == 2 && refused.to_string().contains(&named), "{refused}");
 }
 
-/// The first collective of a step that moves data, in a run without faults: its number and what it
-/// is.
+/// Returns the number and the operation of the first collective of a step that moves data, in a run
+/// without faults.
 fn first_collective(stage: planner::Stage, step: u32) -> (u64, Operation) {
     let file = tempfile::NamedTempFile::new().unwrap();
     train(stage, &format!("{RUN} --record {}", file.path().display())).unwrap();

@@ -1,5 +1,4 @@
-//! Mixed precision: whatever the element types, the stages agree and the planner knew what they
-//! would need.
+//! Mixed precision: with any element types the stages agree, and need what the planner predicted.
 
 use planner::Stage;
 use tests::{STAGES, STEADY_RATE, farthest_step, fixture, losses, run, train};

@@ -76,7 +76,7 @@ fn a_timeout_blames_the_rank_that_was_waited_for() {
     assert!(screen(&file, View::Overview).contains("--timeout 2 (now 1)"), "the remedy is on screen");
 }
 
-/// So is one that starts from other weights, which every rank notices.
+/// The rank that starts from other weights is blamed, although every rank notices the difference.
 #[test]
 fn other_weights_blame_the_rank_that_has_them() {
     let dir = tempfile::tempdir().unwrap();

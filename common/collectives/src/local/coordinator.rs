@@ -163,7 +163,7 @@ impl<C: Comparable> Coordinator<C> {
     }
 
     /// Blocks until the slot's outcome is final and no other member can touch this member's buffers
-    /// again. The member takes part in the slot no more.
+    /// again. The member no longer takes part in the slot.
     pub(crate) fn settle(&self, context: &CallContext<'_>) -> OrFailure<Settled> {
         let (mut state, sequence) = (lock(&self.state), context.sequence());
         let mut deadline = Deadline::start(context);

@@ -1,8 +1,8 @@
 //! Collectives between ranks on GPUs of one process: device copies and sums over all ranks' memory.
 //!
 //! It works as in main memory: a rank publishes where its buffers lie and does its share at `wait`.
-//! But a GPU does neither at once, so fences stand where a function's return does there. What a
-//! rank publishes carries the point at which its computation is done with the buffers. A rank's
+//! A GPU only queues both, so fences take the place of a function's return. What a rank publishes
+//! carries the point at which its computation is done with the buffers. A rank's
 //! share is queued on its communication stream after all ranks' points. What a rank computes after
 //! `wait` starts after all ranks' shares.
 

@@ -1,4 +1,4 @@
-//! Where a step's time goes on the GPU, by kind of kernel, and how near each is to what limits it.
+//! Where a step's time goes on the GPU, by kind of kernel, and how near each comes to its limit.
 
 use crate::{Arguments, WARMUP};
 use report::KernelRow;

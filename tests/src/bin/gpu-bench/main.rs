@@ -130,7 +130,7 @@ fn measure(arguments: &Arguments) -> Result<(), String> {
     peer.lost.map_or(Ok(()), |reason| Err(format!("PyTorch did not take part to the end: {reason}")))
 }
 
-/// Whether everything is there that computing on a GPU takes.
+/// Fails unless this machine has all that computing on a GPU needs.
 fn ready() -> device::Result<()> {
     if list()?.is_empty() {
         let reason = "the driver knows no GPU".into();

@@ -11,10 +11,10 @@ use std::time::Duration;
 /// commands, and a file could be left.
 const PROGRAM: &str = include_str!("peer.py");
 
-/// PyTorch, for as long as it answers: what has been measured without it is not lost with it.
+/// PyTorch, as long as it answers. If it stops answering, the other measurements go on.
 pub(crate) struct Opponent {
     peer: Option<Peer>,
-    /// Why it is asked no more.
+    /// Why it is no longer asked.
     pub(crate) lost: Option<String>,
 }
 
@@ -28,7 +28,7 @@ impl Opponent {
         opponent
     }
 
-    /// What it answers; nothing if it is not there (any more).
+    /// Returns its answer; `None` if it does not run, or no longer.
     pub(crate) fn ask<T>(&mut self, what: impl FnOnce(&mut Peer) -> Result<T, String>) -> Option<T> {
         let answer = what(self.peer.as_mut()?);
         self.noted(answer)
@@ -44,8 +44,8 @@ impl Opponent {
     }
 }
 
-/// The process. Its model states stay on the GPU while others take their turns; everything else it
-/// gives back.
+/// The process. While others take their turns its model states stay on the GPU; it frees everything
+/// else.
 pub(crate) struct Peer {
     process: Child,
     commands: ChildStdin,
@@ -54,7 +54,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Starts it and waits until its model is there.
+    /// Starts the process and waits until it has built its model.
     pub(crate) fn start(arguments: &Arguments) -> Result<Self, String> {
         let shapes = shapes(arguments)?.to_string();
         let spawned = Command::new(&arguments.python)

@@ -70,7 +70,7 @@ fn theirs(peer: &mut Peer, micro_batch: usize) -> Result<Attempt, String> {
     Ok(peer.train(micro_batch, 2)?.ok_or_else(|| OUT_OF_MEMORY.into()))
 }
 
-/// What all say where memory does not do.
+/// The reason that every contender gives when it runs out of memory.
 const OUT_OF_MEMORY: &str = "out of memory";
 
 /// The fastest micro-batch of those that run; they are tried until one does not.

@@ -20,14 +20,14 @@ pub(crate) struct Output {
     absolute: bool,
 }
 
-/// How close an operation has to come: to the bit, or to rounding.
+/// How far an operation may differ: not in a bit, or by rounding.
 #[derive(Clone, Copy, PartialEq)]
 enum Closeness {
     Bits,
     Rounding,
 }
 
-/// An operation over inputs that it makes itself; everything that it has written.
+/// Runs an operation over inputs that it makes itself. Returns everything that it has written.
 type Run = dyn Fn(&Device, DType) -> Result<Vec<Output>>;
 
 /// An operation over one shape, this in words.
@@ -87,10 +87,10 @@ fn types(bf16: bool) -> impl Iterator<Item = DType> {
     types.into_iter().filter(move |&dtype| bf16 || dtype != DType::Bf16)
 }
 
-/// How far what differs as it is may be apart: it is f32 whatever the type.
+/// The largest absolute difference of an output that is compared so. It is f32 for every type.
 const ABSOLUTE: f32 = 1e-4;
 
-/// How far an output may be apart.
+/// Returns the largest difference that an output may have.
 fn allowed(closeness: Closeness, output: &Output, dtype: DType) -> f32 {
     match (closeness, dtype) {
         (Closeness::Bits, _) => 0.0,
@@ -101,13 +101,14 @@ fn allowed(closeness: Closeness, output: &Output, dtype: DType) -> f32 {
     }
 }
 
-/// The worst of all shapes and outputs, each held against what it may be off by.
+/// Returns the worst of all shapes and outputs: the one nearest to, or farthest beyond, the
+/// difference that it may have.
 fn compare(expected: &Device, got: &Device, operation: &Operation, dtype: DType) -> Finding {
     let what = format!("{}, {dtype}", operation.name);
     let mut worst = (f32::NEG_INFINITY, String::new());
     for Case { shape, run } in &operation.cases {
-        // Whatever goes wrong in a case is known before the next: the one that is named is the
-        // culprit.
+        // A case's errors are known before the next case starts, so the case that an error names
+        // caused it.
         let whole = |device: &Device| run(device, dtype).and_then(|all| device.synchronize().map(|()| all));
         let (expected, got) = match (whole(expected), whole(got)) {
             (Ok(expected), Ok(got)) => (expected, got),

@@ -1,12 +1,11 @@
-//! One command for a machine with a GPU: whether this workspace computes there what it computes on
-//! the CPU.
+//! Checks on a machine with a GPU that this workspace computes there what it computes on the CPU.
 //!
-//! Every kernel on the device against the CPU's, and attention against itself by matrix products;
-//! every stage on 1, 2 and 4 ranks against the CPU's losses, against the other stages, against
-//! itself and against other wrappings; the same of a model whose heads tensor cores take; stages
-//! with states in main memory and on disk against the same on the GPU; every stage over NCCL
-//! against the same over copies; the ledger against the driver. Each part runs in a process of its
-//! own. Needs this program, NVIDIA's driver and the libraries that `doctor` lists; no Rust.
+//! It compares every kernel on the device with the CPU's, and attention with matrix products; every
+//! stage on 1, 2 and 4 ranks with the CPU's losses, with the other stages, with itself and with
+//! other wrappings; the same for a model whose heads tensor cores take; stages with states in main
+//! memory and on disk with stages that keep them on the GPU; every stage over NCCL with itself over
+//! copies; the ledger with the driver. Each part runs in a process of its own. Needs this program,
+//! NVIDIA's driver and the libraries that `doctor` lists; no Rust.
 
 mod kernels;
 mod memory;
@@ -64,7 +63,7 @@ impl Arguments {
     }
 }
 
-/// What was checked, with what came out, and whether that is as it should be.
+/// What was checked, what was found, and whether it holds.
 struct Finding {
     what: String,
     result: String,
@@ -143,10 +142,10 @@ fn run_part(arguments: &Arguments, number: usize) -> Result<ExitCode, String> {
     Ok(part.run().into())
 }
 
-/// Runs each part in a process of its own and says what came of all.
+/// Runs each part in a process of its own and reports all outcomes.
 fn examine(arguments: &Arguments) -> Result<ExitCode, String> {
-    // Opened to see whether it can be, and let go: no context of this process' is there for a part
-    // to break.
+    // Opens the GPU to see whether it works, and closes it, so that no part can break a context of
+    // this process.
     let info = Gpu::open(0).map_err(in_words)?.info().clone();
     let (major, minor) = info.capability;
     events::say!("{}, compute capability {major}.{minor}, {} bytes of memory", info.name, info.memory);

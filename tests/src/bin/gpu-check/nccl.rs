@@ -18,12 +18,12 @@ pub(crate) fn parts(arguments: &Arguments, bf16: bool) -> Vec<Part<'_>> {
     worlds.map(|world| (world, "fp32")).chain(wide).map(part).collect()
 }
 
-/// Seconds that a rank waits for its peers: what hangs is to be named long before the part's time
-/// is over.
-const PATIENCE: u32 = 20;
+/// Seconds that a rank waits for its peers: short enough that a rank that hangs is named before the
+/// part's time is over.
+const TIMEOUT: u32 = 20;
 
-/// All stages, up to the first that does not come to its end: where one times out, the next would
-/// too. One line that says why, where NCCL is missing or cannot connect as many ranks.
+/// Compares all stages, up to the first that fails: if one times out, the next would too. Returns
+/// one line with the reason if NCCL is missing or cannot connect as many ranks.
 fn stages(arguments: &Arguments, what: &str, world: usize, precision: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for stage in STAGES {
@@ -44,7 +44,7 @@ fn stages(arguments: &Arguments, what: &str, world: usize, precision: &str) -> V
 }
 
 fn compare(arguments: &Arguments, stage: Stage, world: usize, precision: &str) -> Result<Finding, Failure> {
-    let flags = format!("{} --device cuda --timeout {PATIENCE}", flags(arguments, world, precision));
+    let flags = format!("{} --device cuda --timeout {TIMEOUT}", flags(arguments, world, precision));
     let nccl = train(stage, &format!("{flags} --collectives nccl"))?;
     let copies = train(stage, &flags)?;
     let (distance, near) = apart(precision, &copies, &nccl);

@@ -1,5 +1,5 @@
 //! Parts of the check, each in a process of its own: after a kernel has broken a GPU's context,
-//! every call in that process fails, and says nothing of what it was to check.
+//! every call in that process fails, whatever it was to check.
 
 use crate::{Finding, in_words};
 use device::cuda::Gpu;
@@ -7,25 +7,26 @@ use std::io;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// What came of a check; the process of a part ends with it as its code.
+/// The outcome of a check. The process of a part exits with it as its code.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It is, or all of it, as it should be.
+    /// All that was checked holds.
     Holds = 0,
-    /// It is not, or something of it, or the process broke off.
+    /// Something does not hold, or the process broke off.
     Fails = 1,
-    /// Something takes what is not here; the rest holds.
+    /// Something could not be checked on this machine; the rest holds.
     Unchecked = 3,
 }
 
 impl Outcome {
-    /// What a process that ended so says.
+    /// Returns the outcome that an exit status stands for, if it is one.
     fn of(status: ExitStatus) -> Option<Self> {
         let all = [Outcome::Holds, Outcome::Fails, Outcome::Unchecked];
         all.into_iter().find(|&outcome| status.code() == Some(outcome as i32))
     }
 
-    /// Of several findings together: a failure counts more than what was left out.
+    /// Returns the outcome of several findings together: a failure counts more than what could not
+    /// be checked.
     fn together(findings: &[Finding]) -> Self {
         let has = |outcome| findings.iter().any(|finding| finding.outcome == outcome);
         [Outcome::Fails, Outcome::Unchecked]
@@ -109,7 +110,7 @@ fn print(findings: &[Finding], began: Instant) {
     events::say!("{}", last.row(&format!("{:.1} s", began.elapsed().as_secs_f64())));
 }
 
-/// This program again, for one part.
+/// Starts this program again, for one part.
 fn start(number: usize) -> io::Result<Child> {
     let program = std::env::current_exe()?;
     Command::new(program).args(std::env::args_os().skip(1)).args(["--part", &number.to_string()]).spawn()

@@ -14,7 +14,7 @@ struct Setup {
     what: String,
     flags: String,
     precision: &'static str,
-    /// A model that is there for as long as this is.
+    /// Keeps the model's file open.
     _model: Option<WideHeads>,
 }
 
@@ -51,7 +51,7 @@ impl Setup {
 }
 
 /// A small model with heads of 64, which tensor cores take in 16 bits, and sequences of several
-/// tiles: a file without a name, so that nothing is left of it whatever ends this program.
+/// tiles. Its file has no name, so that it is gone however this program ends.
 struct WideHeads(io::Result<File>);
 
 impl WideHeads {

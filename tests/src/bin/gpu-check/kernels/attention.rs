@@ -89,7 +89,7 @@ fn projections(device: &Device, dtype: DType, shape: AttentionShape, magnitude: 
     device.upload_as(Class::Workspace, dtype, &values)
 }
 
-/// The gradients of queries, keys and values, each by itself: their sizes differ.
+/// Returns the gradients of queries, keys and values as outputs of their own: their sizes differ.
 fn gradients(device: &Device, shape: AttentionShape, dqkv: &Buffer) -> Result<[Output; 3]> {
     let all = numbers(device, dqkv)?;
     let [queries, keys] = [shape.heads, shape.kv_heads].map(|heads| heads * shape.head_dim);

@@ -47,8 +47,8 @@ fn onto(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Output>> 
     outputs(device, [("out", &out), ("base", &base)])
 }
 
-/// Quarters from 1 to 2, the second half of each row with the other sign: every sum is exact in f32
-/// in whatever order and parts, and a part that is rounded to 16 bits on the way is not.
+/// Multiplies quarters from 1 to 2, with the sign changed in the second half of each row. Every sum
+/// is exact in f32, in any order and in any parts; a part that is rounded to 16 bits is not.
 fn cancelling(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Output>> {
     let quarters =
         |seed, len| values(seed, len).into_iter().map(|x| 1.0 + (2.0 * (x + 1.0)).floor().min(3.0) / 4.0);
@@ -61,7 +61,7 @@ fn cancelling(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Out
     let (a, b) = (Matrix::new(a.view(), m, k), Matrix::new(b.view(), n, k).t());
     device.kernels().matmul(Matrix::new(out.view_mut(), m, n), a, b, Write::Replace)?;
     let mut all = outputs(device, [("out", &out)])?;
-    // Which zero comes of terms that cancel depends on the order of the sum: −0 becomes 0.
+    // The sign of a sum that is 0 depends on its order: −0 becomes 0.
     all.iter_mut().flat_map(|output| &mut output.values).for_each(|value| *value += 0.0);
     Ok(all)
 }
