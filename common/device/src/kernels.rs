@@ -23,7 +23,7 @@ pub trait Kernels: Send + Sync {
     /// Computes an operation whose operands have been checked.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's error.
     fn compute(&self, operation: Operation<View<'_>, ViewMut<'_>>) -> Result<()>;
 
     /// The largest magnitude in tensors, wherever they lie; NaN if any element is NaN, 0 if there

@@ -88,7 +88,7 @@ impl Device {
     /// Returns the device with a meter that times every kernel, which slows it down.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     pub fn metered(self) -> Result<Self> {
         let meter = Some(Arc::new(Meter::new(self.backend.clone())?));
         Ok(Device { meter, ..self })
@@ -99,7 +99,7 @@ impl Device {
     /// done.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     pub fn spent(&self) -> Result<Vec<Spent>> {
         self.meter.as_ref().map_or(Ok(Vec::new()), |meter| meter.spent())
     }
@@ -107,7 +107,7 @@ impl Device {
     /// Sets the meter's counts to zero.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     pub fn reset_meter(&self) -> Result<()> {
         self.meter.as_ref().map_or(Ok(()), |meter| meter.reset())
     }

@@ -40,7 +40,7 @@ impl Model {
     /// frees.
     ///
     /// # Errors
-    /// A kernel's.
+    /// A kernel's error.
     pub fn embed_backward(
         &self,
         device: &Device,

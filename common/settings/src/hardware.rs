@@ -199,7 +199,7 @@ impl Hardware {
     /// Returns the device of rank `rank`.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     pub fn device(
         &self,
         opened: &[Arc<Gpu>],

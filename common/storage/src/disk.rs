@@ -64,7 +64,7 @@ impl Disk {
     /// Creates a file to write and read, which must not exist.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's error.
     pub fn create(&self, path: &Path) -> Result<Arc<File>> {
         self.journal.note(|| Change::Create(path.into()));
         self.calls.run(Kind::Create, path, || File::create(path)).map(Arc::new)
@@ -74,7 +74,7 @@ impl Disk {
     /// process.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's error.
     pub fn scratch(&self, path: &Path) -> Result<Arc<File>> {
         let file = self.create(path)?;
         self.unlink(path)?;
@@ -84,7 +84,7 @@ impl Disk {
     /// Opens a file to read.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's error.
     pub fn open(&self, path: &Path) -> Result<Arc<File>> {
         self.calls.run(Kind::Open, path, || File::open(path)).map(Arc::new)
     }
@@ -136,7 +136,7 @@ impl Disk {
     /// Bytes of the file.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's error.
     pub fn length(&self, file: &File) -> Result<u64> {
         self.calls.run(Kind::Length, file.path(), || Ok(file.buffered.metadata()?.len()))
     }
@@ -144,7 +144,7 @@ impl Disk {
     /// Makes the file `bytes` bytes long.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's error.
     pub fn set_length(&self, file: &File, bytes: u64) -> Result<()> {
         self.calls.run(Kind::SetLength, file.path(), || file.buffered.set_len(bytes))
     }
@@ -152,7 +152,7 @@ impl Disk {
     /// Blocks until all writes that are done have reached the disk.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's error.
     pub fn flush(&self, file: &File) -> Result<()> {
         self.calls.run(Kind::Flush, file.path(), || file.buffered.sync_all())?;
         self.journal.note(|| Change::Flush(file.path().into()));
@@ -162,7 +162,7 @@ impl Disk {
     /// Creates a directory and its parents, unless they exist.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's error.
     pub fn create_directory(&self, path: &Path) -> Result<()> {
         self.journal.note(|| Change::CreateDirectory(path.into()));
         self.calls.run(Kind::CreateDirectory, path, || fs::create_dir_all(path))
@@ -171,7 +171,7 @@ impl Disk {
     /// Blocks until the entries of a directory have reached the disk.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's error.
     pub fn flush_directory(&self, path: &Path) -> Result<()> {
         self.calls.run(Kind::FlushDirectory, path, || fs::File::open(path)?.sync_all())?;
         self.journal.note(|| Change::FlushDirectory(path.into()));
@@ -181,7 +181,7 @@ impl Disk {
     /// Renames a file or directory. A file that has the new name is replaced.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's error.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.journal.note(|| Change::Rename(from.into(), to.into()));
         self.calls.run(Kind::Rename, from, || fs::rename(from, to))
@@ -190,7 +190,7 @@ impl Disk {
     /// Removes a file.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's error.
     pub fn unlink(&self, path: &Path) -> Result<()> {
         self.journal.note(|| Change::Remove(path.into()));
         self.calls.run(Kind::Unlink, path, || fs::remove_file(path))

@@ -35,7 +35,7 @@ impl<M> Ticket<M> {
     /// Blocks until the transfer is done and gives its memory back.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's error.
     pub fn wait(self) -> Result<Moved<M>> {
         self.0.recv().unwrap_or_else(|_| Err(panicked()))
     }

@@ -62,7 +62,7 @@ impl Parties<'_> {
     /// share.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     ///
     /// # Safety
     /// All members have published calls that agree. Their buffers are alive, and are left to this
@@ -90,7 +90,7 @@ impl Parties<'_> {
     /// Lets what member `me` computes from now on start after all members' shares.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     pub(crate) fn settle(&self, me: usize) -> Result<()> {
         let shares = self.all.iter().filter_map(|party| party.done.get());
         shares.into_iter().try_for_each(|fence| self.all[me].rank.compute_after(fence))

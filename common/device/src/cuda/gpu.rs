@@ -161,7 +161,7 @@ impl Gpu {
     /// Returns free and total bytes, as the driver counts them.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     pub fn memory(&self) -> Result<(u64, u64)> {
         self.context.enter()?;
         let (free, total) = result::mem_get_info().named("cuMemGetInfo")?;

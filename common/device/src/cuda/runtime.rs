@@ -106,7 +106,7 @@ impl Runtime {
     /// Returns what this rank has allocated from the driver, and what else is in use.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     pub fn usage(&self) -> Result<Usage> {
         let (free, total) = self.gpu.memory()?;
         let (taken, workspaces) = self.pool.holdings();
@@ -135,7 +135,7 @@ impl Runtime {
     /// Returns a fence after everything that this rank has queued on its compute stream.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     pub fn computed(&self) -> Result<Fence> {
         self.gpu.context.enter()?;
         self.compute.fence()
@@ -144,7 +144,7 @@ impl Runtime {
     /// Makes the compute stream wait for `fence`.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     pub fn compute_after(&self, fence: &Fence) -> Result<()> {
         self.gpu.context.enter()?;
         self.compute.wait(fence)
@@ -188,7 +188,7 @@ impl Runtime {
     /// one.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     pub fn enter(&self) -> Result<()> {
         self.gpu.context.enter()
     }
@@ -309,7 +309,7 @@ impl Communication<'_> {
     /// Copies `bytes` bytes between addresses on GPUs of this process.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     ///
     /// # Safety
     /// Both ranges are allocated and stay so until the work queued here is done, and nothing that

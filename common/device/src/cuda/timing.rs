@@ -39,7 +39,7 @@ impl Runtime {
     /// wanted.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     pub fn begin(&self) -> Result<Option<Begun>> {
         self.gpu.context.enter()?;
         self.timeline().map(|timeline| timeline.begin(&self.compute)).transpose()
@@ -48,7 +48,7 @@ impl Runtime {
     /// Ends a stretch of computation: an event says when `work` ran, once it has.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     pub fn end(&self, begun: Begun, work: Work) -> Result<()> {
         self.gpu.context.enter()?;
         self.timeline().map_or(Ok(()), |t| t.end(Lane::Compute, &self.compute, begun, work))
@@ -57,7 +57,7 @@ impl Runtime {
     /// Emits the events of work that has run. Does not block.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     pub fn emit_past(&self) -> Result<()> {
         self.gpu.context.enter()?;
         self.timeline().map_or(Ok(()), Timeline::emit_past)

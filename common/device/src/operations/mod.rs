@@ -130,7 +130,7 @@ impl<R, W> Operation<R, W> {
     /// The same operation on what `v` makes of its operands.
     ///
     /// # Errors
-    /// The visitor's.
+    /// The visitor's error.
     pub(crate) fn visit<V: Visitor<R, W>>(self, v: &mut V) -> Result<Operation<V::Read, V::Written>> {
         Ok(match self {
             Operation::Matmul(arguments) => Operation::Matmul(arguments.visit(v)?),

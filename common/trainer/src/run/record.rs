@@ -96,7 +96,7 @@ impl<'a> Record<'a> {
     /// A step begins, once a viewer that holds the rank lets it go.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     pub(super) fn begin(&mut self) -> Result<()> {
         let step = self.hooks.step();
         if step - self.plan.first_step() == UNTIMED {
@@ -111,7 +111,7 @@ impl<'a> Record<'a> {
     /// The step under way is done, with `loss` over the global batch.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     pub(super) fn step(&mut self, loss: f64, update: &Update, outcome: StepOutcome) -> Result<()> {
         self.rank.device.emit_past()?;
         let row = self.row(loss, update, outcome);
@@ -165,7 +165,7 @@ impl<'a> Record<'a> {
     /// Reads the meters once training is over. The weights' hash is not known yet.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     pub(super) fn finish(&mut self) -> Result<Measured> {
         let Rank { device, emitter, .. } = &*self.rank;
         device.synchronize()?;

@@ -131,7 +131,7 @@ pub trait Launcher {
     /// Enqueues a launch. The arguments are copied before it returns.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     fn launch(&self, launch: Launch<'_>) -> Result<()>;
 
     /// Returns the address of at least `bytes` bytes for one operation, aligned to 256 and with
@@ -152,7 +152,7 @@ pub trait Multiplier: Launcher {
     /// that type or is f32.
     ///
     /// # Errors
-    /// The library's.
+    /// The library's error.
     fn multiply(&self, out: MatrixOperand, a: MatrixOperand, b: MatrixOperand, write: Write) -> Result<()>;
 }
 

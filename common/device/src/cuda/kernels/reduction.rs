@@ -21,7 +21,7 @@ pub fn max_magnitude(l: &impl Launcher, result: u64, x: Operand, len: usize) -> 
 /// `result` (u32) = the largest of `len` indices; 0 if there are none.
 ///
 /// # Errors
-/// The launcher's.
+/// The launcher's error.
 pub fn max_index(l: &impl Launcher, result: u64, indices: u64, len: usize) -> Result<()> {
     reduce(l, [MAX_INDEX, MAX_OF_PARTS], (result, 4), indices, len, &[])
 }
