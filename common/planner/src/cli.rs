@@ -2,6 +2,7 @@
 
 use crate::claims;
 use crate::estimators;
+use crate::job::Job;
 use crate::placement::{NOWHERE, Placement, place_parser};
 use crate::recipe::Recipe;
 use crate::report::{Report, Request, Subject};
@@ -127,9 +128,9 @@ where
         return json(&report);
     }
     let mut text = report.render(arguments.format());
-    if let (true, Subject::Model(config)) = (arguments.estimators, &request.subject) {
-        let largest = estimators::largest_layer(&Layout::new(config));
-        let table = estimators::comparison(report.parameters, largest, request.gpus as u64);
+    if arguments.estimators && request.subject == Subject::Model {
+        let largest = estimators::largest_layer(&Layout::new(&request.job.config));
+        let table = estimators::comparison(report.parameters, largest, request.job.world_size as u64);
         text.push('\n');
         text.push_str(&table.render(arguments.format()));
     }
@@ -159,20 +160,19 @@ fn json(value: &impl serde::Serialize) -> Result<String, clap::Error> {
 
 fn request(arguments: &Arguments) -> Result<Request, clap::Error> {
     check(arguments)?;
-    let subject = match (&arguments.model, arguments.parameters) {
-        (Some(name), _) => Subject::Model(model_named(name)?),
-        (None, count) => Subject::Parameters {
-            count: count.unwrap_or_default(),
-            activations: arguments.activations.unwrap_or_default(),
-        },
+    let (subject, config) = match &arguments.model {
+        Some(name) => (Subject::Model, model_named(name)?),
+        None => {
+            let (count, activations) = (arguments.parameters, arguments.activations);
+            let (count, activations) = (count.unwrap_or_default(), activations.unwrap_or_default());
+            (Subject::Parameters { count, activations }, ModelConfig::tiny())
+        }
     };
-    Ok(Request {
-        subject,
-        gpus: arguments.gpus,
-        recipe: arguments.recipe,
-        batch_size: arguments.batch_size,
-        tokens: arguments.seq_len,
+    let job = Job {
+        batch_size: arguments.batch_size.unwrap_or(config.batch_size),
+        tokens: arguments.seq_len.unwrap_or(config.sequence_length),
         micro_batches: arguments.grad_accum,
+        recipe: arguments.recipe,
         checkpointing: arguments.checkpoint_activations,
         wrap: arguments.wrap,
         strategy: arguments.strategy,
@@ -186,8 +186,9 @@ fn request(arguments: &Arguments) -> Result<Request, clap::Error> {
             buffers: arguments.offload_buffers as u64,
             ..Placement::default()
         },
-        gpus_per_node: arguments.gpus_per_node,
-    })
+        ..Job::new(config, arguments.strategy.stage(), arguments.gpus)
+    };
+    Ok(Request { subject, job, gpus_per_node: arguments.gpus_per_node })
 }
 
 const NO_MODEL: &str = "a number of parameters has no activations to compute from --batch-size and --seq-len: \

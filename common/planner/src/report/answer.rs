@@ -13,23 +13,11 @@ use crate::recipe::Recipe;
 use crate::stage::Stage;
 use crate::traffic::Traffic;
 use events::{Operation, Place};
-use model::ModelConfig;
 
-pub(super) fn of_model(request: &Request, config: &ModelConfig) -> Result<Report, InvalidJob> {
-    let base = Job {
-        batch_size: request.batch_size.unwrap_or(config.batch_size),
-        tokens: request.tokens.unwrap_or(config.sequence_length),
-        micro_batches: request.micro_batches,
-        recipe: request.recipe,
-        checkpointing: request.checkpointing,
-        wrap: request.wrap,
-        strategy: request.strategy,
-        shard_group: request.shard_group,
-        secondary_shards: request.secondary_shards,
-        textbook_all_reduce: request.textbook_all_reduce,
-        placement: Placement { gathers_states: request.placement.any(), ..request.placement },
-        ..Job::new(config.clone(), request.strategy.stage(), request.gpus)
-    };
+pub(super) fn of_model(request: &Request) -> Result<Report, InvalidJob> {
+    let placement = request.job.placement;
+    let placement = Placement { gathers_states: placement.any(), ..placement };
+    let base = Job { placement, ..request.job.clone() };
     base.validate()?;
     let parameters = Partition::of(&base).parameters();
     let fits = CAPACITIES.iter().map(|&capacity| explain_fit(&base, capacity));
@@ -44,8 +32,8 @@ pub(super) fn of_model(request: &Request, config: &ModelConfig) -> Result<Report
     };
     let stages = Stage::ALL.into_iter().enumerate().map(stage_report).collect::<Result<_, InvalidJob>>()?;
     let micro_batch = Some(MicroBatch { batch_size: base.batch_size, tokens: base.tokens });
-    let compute = Compute::of(config, base.tokens, base.checkpointing);
-    let report = report(request, Some(config.name.clone()), parameters, micro_batch, stages);
+    let compute = Compute::of(&base.config, base.tokens, base.checkpointing);
+    let report = report(request, Some(base.config.name.clone()), parameters, micro_batch, stages);
     Ok(Report { compute: Some(compute), ..report })
 }
 
@@ -69,31 +57,22 @@ fn predicted(
         transfers_per_step: rank.transfers_per_step,
         traffic_per_step: rank.traffic_per_step,
         to_neighbours_per_step: rank.to_neighbours.per_step,
-        sweeps: sweeps(&rank.traffic_per_step, parameters, request),
+        sweeps: sweeps(&rank.traffic_per_step, parameters, job),
         fits,
     })
 }
 
 pub(super) fn of_parameters(request: &Request, count: u64, activations: u64) -> Result<Report, InvalidJob> {
-    check(request, count, activations)?;
-    // Of this job's model nothing is asked.
-    let base = Job {
-        recipe: request.recipe,
-        placement: request.placement,
-        ..Job::new(ModelConfig::tiny(), Stage::SHARDS_PARAMETERS, request.gpus)
-    };
+    check(&request.job, count, activations)?;
+    let base = &request.job;
+    let (ranks, micro_batches) = (base.world_size, base.micro_batches as u64);
     let stage_report = |stage| {
         let job = base.with_stage(stage);
         let partition = Partition::of_count(count, job.shards());
         let model_states = partition.model_states_in(&job, Place::Device);
         let total = model_states.total() + activations;
-        let textbook = request.textbook_all_reduce;
-        let traffic = Sweeps::of(stage, request.micro_batches as u64, textbook).traffic(
-            count,
-            request.gpus,
-            stage,
-            &request.recipe,
-        );
+        let traffic = Sweeps::of(stage, micro_batches, base.textbook_all_reduce);
+        let traffic = traffic.traffic(count, ranks, stage, &base.recipe);
         let fits =
             CAPACITIES.map(|capacity| CapacityFit { capacity, fits: total <= capacity, largest_batch: None });
         StageReport {
@@ -105,10 +84,10 @@ pub(super) fn of_parameters(request: &Request, count: u64, activations: u64) -> 
                 let states = partition.model_states_in(&job, place);
                 (states, None, states.total())
             }),
-            transfers_per_step: Offload::of(&job, &partition.units).of_step(request.micro_batches as u64),
+            transfers_per_step: Offload::of(&job, &partition.units).of_step(micro_batches),
             traffic_per_step: traffic,
             to_neighbours_per_step: 0,
-            sweeps: sweeps(&traffic, count, request),
+            sweeps: sweeps(&traffic, count, base),
             fits: fits.into(),
         }
     };
@@ -116,13 +95,13 @@ pub(super) fn of_parameters(request: &Request, count: u64, activations: u64) -> 
 }
 
 /// Refuses zeros, and sizes whose bytes would not fit into 64 bits.
-fn check(request: &Request, count: u64, activations: u64) -> Result<(), InvalidJob> {
-    check_counts(request.gpus, request.micro_batches)?;
+fn check(job: &Job, count: u64, activations: u64) -> Result<(), InvalidJob> {
+    check_counts(job.world_size, job.micro_batches)?;
     if count == 0 {
         return Err(InvalidJob::Zero { name: "number of parameters" });
     }
-    let padded = count as f64 + request.gpus as f64;
-    let exabytes = (32.0 * padded * request.micro_batches as f64 + activations as f64) / 1e18;
+    let padded = count as f64 + job.world_size as f64;
+    let exabytes = (32.0 * padded * job.micro_batches as f64 + activations as f64) / 1e18;
     if exabytes < 1.0 { Ok(()) } else { Err(InvalidJob::TooLarge { exabytes: exabytes as u64 }) }
 }
 
@@ -133,16 +112,17 @@ fn report(
     micro_batch: Option<MicroBatch>,
     stages: Vec<StageReport>,
 ) -> Report {
+    let job = &request.job;
     Report {
         model,
         parameters,
-        gpus: request.gpus,
-        recipe: request.recipe,
+        gpus: job.world_size,
+        recipe: job.recipe,
         micro_batch,
-        micro_batches: request.micro_batches,
-        strategy: request.strategy,
-        shard_group: request.shard_group,
-        secondary_shards: request.secondary_shards,
+        micro_batches: job.micro_batches,
+        strategy: job.strategy,
+        shard_group: job.shard_group,
+        secondary_shards: job.secondary_shards,
         offload: request.offloading(),
         compute: None,
         stages,
@@ -150,11 +130,11 @@ fn report(
 }
 
 /// Returns the elements sent in units of Ψ(N−1)/N; `None` for one GPU, which sends nothing.
-fn sweeps(traffic: &Traffic, parameters: u64, request: &Request) -> Option<f64> {
-    let Recipe { weights, gradients, .. } = request.recipe;
+fn sweeps(traffic: &Traffic, parameters: u64, job: &Job) -> Option<f64> {
+    let Recipe { weights, gradients, .. } = job.recipe;
     let elements = (traffic.bytes(Operation::AllReduce) + traffic.bytes(Operation::ReduceScatter))
         / gradients
         + traffic.bytes(Operation::AllGather) / weights;
-    let ranks = request.gpus as f64;
-    (request.gpus > 1).then(|| elements as f64 * ranks / (parameters as f64 * (ranks - 1.0)))
+    let ranks = job.world_size as f64;
+    (job.world_size > 1).then(|| elements as f64 * ranks / (parameters as f64 * (ranks - 1.0)))
 }

@@ -40,12 +40,12 @@ pub struct PlaceReport {
 impl Request {
     /// Returns the GPUs of a machine.
     fn machine(&self) -> usize {
-        self.gpus_per_node.min(self.gpus)
+        self.gpus_per_node.min(self.job.world_size)
     }
 
     pub(super) fn offloading(&self) -> Option<Offloading> {
-        let offloading = Offloading { placement: self.placement, gpus_per_node: self.machine() };
-        self.placement.any().then_some(offloading)
+        let offloading = Offloading { placement: self.job.placement, gpus_per_node: self.machine() };
+        self.job.placement.any().then_some(offloading)
     }
 
     /// Returns an entry for main memory and one for the disk, if anything rests beyond the GPUs:
@@ -54,7 +54,7 @@ impl Request {
         &self,
         held: impl Fn(Place) -> (ModelStates, Option<Memory>, u64),
     ) -> Vec<PlaceReport> {
-        if !self.placement.any() {
+        if !self.job.placement.any() {
             return Vec::new();
         }
         let report = |place| {

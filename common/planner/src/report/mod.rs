@@ -5,15 +5,15 @@ mod beyond;
 mod render;
 
 use crate::invalid::InvalidJob;
+use crate::job::Job;
 use crate::ledger::Memory;
-use crate::placement::Placement;
 use crate::recipe::{ModelStates, Recipe};
 use crate::stage::Stage;
 use crate::strategy::Strategy;
 use crate::traffic::Traffic;
 use crate::transfers::Transfers;
 
-use model::{Checkpointing, ModelConfig, Wrap};
+use model::{Checkpointing, ModelConfig};
 use serde::Serialize;
 
 pub use beyond::{Offloading, PlaceReport};
@@ -25,8 +25,8 @@ pub const CAPACITIES: [u64; 4] = [24_000_000_000, 40_000_000_000, 80_000_000_000
 /// What a report is about.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Subject {
-    /// A model, predicted to the byte.
-    Model(ModelConfig),
+    /// The job's model, predicted to the byte.
+    Model,
     /// A number of parameters: model states and traffic as closed forms, and given bytes of
     /// activations.
     Parameters {
@@ -42,30 +42,8 @@ pub enum Subject {
 pub struct Request {
     /// The model, or the number of parameters.
     pub subject: Subject,
-    /// Number of GPUs (N).
-    pub gpus: usize,
-    /// Bytes per parameter.
-    pub recipe: Recipe,
-    /// Sequences per micro-batch; the model's own unless given.
-    pub batch_size: Option<usize>,
-    /// Tokens per sequence; the model's own unless given.
-    pub tokens: Option<usize>,
-    /// Micro-batches per step.
-    pub micro_batches: usize,
-    /// What the model's blocks keep for backward.
-    pub checkpointing: Checkpointing,
-    /// Which of the model's tensors form a unit.
-    pub wrap: Wrap,
-    /// How ZeRO-3 shards.
-    pub strategy: Strategy,
-    /// Ranks that share one copy of the model states, in hybrid sharding.
-    pub shard_group: Option<usize>,
-    /// Ranks that share a second copy of ZeRO-3's parameters.
-    pub secondary_shards: Option<usize>,
-    /// ZeRO-1 with an all-reduce of gradients.
-    pub textbook_all_reduce: bool,
-    /// Where model states and activations rest; parameters in ZeRO-3 alone.
-    pub placement: Placement,
+    /// What is trained, and how; of its model nothing is asked if the subject is a number.
+    pub job: Job,
     /// GPUs that share a machine's main memory and disk.
     pub gpus_per_node: usize,
 }
@@ -173,7 +151,7 @@ impl Report {
     /// [`InvalidJob`] if no run can have these numbers.
     pub fn new(request: &Request) -> Result<Self, InvalidJob> {
         match &request.subject {
-            Subject::Model(config) => answer::of_model(request, config),
+            Subject::Model => answer::of_model(request),
             Subject::Parameters { count, activations } => {
                 answer::of_parameters(request, *count, *activations)
             }

@@ -1,32 +1,19 @@
 //! Published tables of model states and traffic, recomputed.
 
 use events::Operation;
-use model::{Checkpointing, Wrap};
+use model::ModelConfig;
 use planner::closed::{Sweeps, bus_bandwidth_factor, sweeps_table};
 use planner::estimators::{Offload, comparison, largest_layer, zero2_gpu, zero3_gpu};
 use planner::report::{Report, Request, Subject};
 use planner::table::Format;
-use planner::{Placement, Recipe, Stage, Strategy, paper};
+use planner::{Job, Recipe, Stage, paper};
 
 const BILLION: u64 = 1_000_000_000;
 
 fn request(parameters: u64, gpus: usize, recipe: Recipe) -> Request {
-    Request {
-        checkpointing: Checkpointing::None,
-        wrap: Wrap::default(),
-        strategy: Strategy::default(),
-        shard_group: None,
-        secondary_shards: None,
-        subject: Subject::Parameters { count: parameters, activations: 0 },
-        gpus,
-        recipe,
-        batch_size: None,
-        tokens: None,
-        micro_batches: 1,
-        textbook_all_reduce: false,
-        placement: Placement::default(),
-        gpus_per_node: 8,
-    }
+    let job = Job { recipe, ..Job::new(ModelConfig::tiny(), Stage::Zero3, gpus) };
+    let subject = Subject::Parameters { count: parameters, activations: 0 };
+    Request { subject, job, gpus_per_node: 8 }
 }
 
 fn report(request: &Request) -> Report {
