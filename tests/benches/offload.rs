@@ -1,18 +1,18 @@
 //! What offload costs, beside what hides it: `cargo test -p tests --bench offload -- --bench`.
 //!
-//! Three tables, each from rounds that alternate between all its rows, so that ratios hold on a noisy
-//! machine: the update in main memory beside the update in place; steps over simulated ways beside
-//! two bounds; and steps with everything on the real disk. Takes less than four minutes.
+//! Three tables, each from rounds that alternate between all its rows, so that ratios hold on a
+//! noisy machine: the update in main memory beside the update in place; steps over simulated ways
+//! beside two bounds; and steps with everything on the real disk. Takes less than four minutes.
 //!
-//! The simple bound of a step is the longer of what it computes and what the busier direction of a way
-//! moves. It forgets the gradient's norm, which needs all gradients: what the update moves after it
-//! cannot hide behind the passes, but for the states of as many pieces as there are buffers, which are
-//! read before. So the second bound adds the longer of the two for the passes, the same for the update,
-//! and the ends of the passes: while the first shard comes, which the update has just changed, and while
-//! the last gradients leave, there is nothing to compute.
+//! The simple bound of a step is the longer of what it computes and what the busier direction of a
+//! way moves. It forgets the gradient's norm, which needs all gradients: what the update moves
+//! after it cannot hide behind the passes, but for the states of as many pieces as there are
+//! buffers, which are read before. So the second bound adds the longer of the two for the passes,
+//! the same for the update, and the ends of the passes: while the first shard comes, which the
+//! update has just changed, and while the last gradients leave, there is nothing to compute.
 //!
-//! Flags after `--`: `--model small`, `--batch-size 2`, `--gpus 2`, `--steps 5`, `--rounds 3`, `--parts
-//! update,host,disk,real`, and `--offload-dir DIR`.
+//! Flags after `--`: `--model small`, `--batch-size 2`, `--gpus 2`, `--steps 5`, `--rounds 3`,
+//! `--parts update,host,disk,real`, and `--offload-dir DIR`.
 
 use clap::{Parser, ValueEnum};
 use events::Route;
@@ -136,8 +136,9 @@ fn ratios(reports: &[Report], base: &[Report], of: fn(&Report) -> f64) -> Vec<f6
     reports.iter().zip(base).map(|(report, base)| of(report) / of(base)).collect()
 }
 
-/// The update in main memory beside the update in place. Parameters have one buffer, which the update
-/// does not use: at the end of a step a rank fetches shards for the next forward into each buffer.
+/// The update in main memory beside the update in place. Parameters have one buffer, which the
+/// update does not use: at the end of a step a rank fetches shards for the next forward into each
+/// buffer.
 fn update(flags: &Flags) {
     let title = format!("the update of {}, {} ranks", flags.model, flags.gpus);
     let mut table = Table::numbers(title, ["in place", "in main memory", "ratio (least to most)"]);

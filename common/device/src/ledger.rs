@@ -78,8 +78,8 @@ impl Ledger {
         self
     }
 
-    /// This ledger, which refuses the lease with this number, from 1, as if the system gave no more:
-    /// a fault for tests.
+    /// This ledger, which refuses the lease with this number, from 1, as if the system gave no
+    /// more: a fault for tests.
     pub fn refusing(self, number: Option<u64>) -> Self {
         self.accounts().refused = number;
         self
@@ -97,8 +97,8 @@ impl Ledger {
     /// Counts `bytes` as live until the lease is dropped.
     ///
     /// # Errors
-    /// [`OutOfMemory`] if the place's capacity would be exceeded, or a fault refuses the lease; nothing
-    /// is counted then.
+    /// [`OutOfMemory`] if the place's capacity would be exceeded, or a fault refuses the lease;
+    /// nothing is counted then.
     pub(crate) fn lease(
         &self,
         place: Place,

@@ -233,8 +233,8 @@ impl Device {
     /// does not limit it. For a GPU it is page-locked memory, so that transfers run at full speed.
     ///
     /// # Errors
-    /// [`OutOfMemory`] if the bytes exceed the rest of the ledger's capacity, or the system gives no
-    /// more; the driver's.
+    /// [`OutOfMemory`] if the bytes exceed the rest of the ledger's capacity, or the system gives
+    /// no more; the driver's.
     pub fn allocate_host(&self, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
         let (bytes, lease) = self.lease(Place::Host, class, dtype, len)?;
         let (memory, lease) = match &self.backend {

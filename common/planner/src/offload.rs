@@ -104,8 +104,8 @@ impl Offload {
         before.into_iter().chain([last])
     }
 
-    /// Returns the buffers of the update for states from disk, which live from the step's last backward
-    /// on: their number, and the bytes of one. None if the states rest elsewhere.
+    /// Returns the buffers of the update for states from disk, which live from the step's last
+    /// backward on: their number, and the bytes of one. None if the states rest elsewhere.
     pub(crate) fn state_slots(&self) -> (u64, u64) {
         let largest = self.units.iter().map(|unit| unit.optimizer).max().unwrap_or(0);
         let on_disk = self.placement.optimizer == Place::Disk;
@@ -113,8 +113,8 @@ impl Offload {
         (self.slots(), bytes)
     }
 
-    /// Returns what is read ahead of the update, while the step's last backward computes: the states
-    /// of as many pieces as there are buffers.
+    /// Returns what is read ahead of the update, while the step's last backward computes: the
+    /// states of as many pieces as there are buffers.
     pub(crate) fn read_ahead(&self) -> Transfers {
         let mut moved = Transfers::default();
         let mut left = if self.placement.optimizer == Place::Disk { self.slots() } else { 0 };
@@ -240,9 +240,9 @@ impl Offload {
         }
     }
 
-    /// Returns the bytes of the buffer through which a rank's part of a checkpoint of `unit` is written
-    /// piece by piece: its weights or another state. What is read from disk is written from where it
-    /// arrives.
+    /// Returns the bytes of the buffer through which a rank's part of a checkpoint of `unit` is
+    /// written piece by piece: its weights or another state. What is read from disk is written from
+    /// where it arrives.
     pub(crate) fn staged(&self, unit: &Slices, weights: bool) -> u64 {
         let part = unit.optimizer.div_ceil(self.holders);
         let piece = part.min(self.placement.piece()).min(PIECE);

@@ -38,8 +38,8 @@ pub enum Saving {
     /// It saves none.
     #[default]
     Never,
-    /// It copies its part to main memory, in room that it has taken for that at setup, and trains on
-    /// while that is written.
+    /// It copies its part to main memory, in room that it has taken for that at setup, and trains
+    /// on while that is written.
     Copying,
     /// It writes piece by piece, and trains on once that is done.
     Streaming,

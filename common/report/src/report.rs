@@ -250,7 +250,8 @@ mod tests {
         assert!(Report::read(&path).unwrap_err().to_string().contains("fp17"));
     }
 
-    /// An error, a full disk or a crash at every call: the old report stays whole, or the new one is.
+    /// An error, a full disk or a crash at every call: the old report stays whole, or the new one
+    /// is.
     #[test]
     fn a_disk_that_fails_at_any_call_leaves_a_whole_report() {
         let report = one_step("--gpus 1");

@@ -48,8 +48,8 @@ impl TokenFormat {
 }
 
 impl DataSource {
-    /// Returns the bytes of main memory that the tokens take; 0 if that is not known before they are
-    /// read.
+    /// Returns the bytes of main memory that the tokens take; 0 if that is not known before they
+    /// are read.
     pub fn bytes(&self) -> u64 {
         let length = match &self.path {
             None => corpus::BYTES as u64,

@@ -4,8 +4,8 @@
 //! `error@rank0,step0,step`, `stall@rank1,step2,forward`, `seed@rank3`, `overflow@rank1,step5`,
 //! `skip@rank1,step5`, `disk-error@rank1,step2,step`, `disk-full@rank1,step2`,
 //! `disk-hang@rank1,step2,step`, `out-of-memory@rank1,allocation17`. Silent faults, from step S on:
-//! `stale@rank1,step4`, `divisor@…`, `data@…`, `drop@…`, `slow@…`; `nan@…` hits one step. `seed@rank3,step0` is silent too: it comes after
-//! ranks have compared their initial weights.
+//! `stale@rank1,step4`, `divisor@…`, `data@…`, `drop@…`, `slow@…`; `nan@…` hits one step.
+//! `seed@rank3,step0` is silent too: it comes after ranks have compared their initial weights.
 
 use std::str::FromStr;
 

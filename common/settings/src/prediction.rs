@@ -28,8 +28,8 @@ pub fn invalid(error: &InvalidJob) -> Failure {
     Failure::usage(format!("{flags}{error}"))
 }
 
-/// Returns the planner's view of a run. A rank that has no room in main memory for a copy of its part
-/// of a checkpoint writes it piece by piece.
+/// Returns the planner's view of a run. A rank that has no room in main memory for a copy of its
+/// part of a checkpoint writes it piece by piece.
 pub fn job(stage: planner::Stage, config: &Config) -> Job {
     let copying = job_saving(stage, config, saving(config));
     let Some(limit) = config.offload.host_memory.filter(|_| copying.placement.saving == Saving::Copying)
@@ -43,8 +43,8 @@ pub fn job(stage: planner::Stage, config: &Config) -> Job {
     }
 }
 
-/// Returns how checkpoints are saved if main memory has no limit. What rests on disk is written from
-/// there.
+/// Returns how checkpoints are saved if main memory has no limit. What rests on disk is written
+/// from there.
 fn saving(config: &Config) -> Saving {
     let on_disk = [config.offload.optimizer, config.offload.parameters].contains(&Place::Disk);
     match config.checkpoint {

@@ -85,8 +85,8 @@ pub enum Rest {
 pub enum StateRest<'a> {
     /// In memory, all of it.
     Here(View<'a>),
-    /// On disk, counted under this class, in stretches of these elements. A stretch of parameters may
-    /// go on beyond the slice.
+    /// On disk, counted under this class, in stretches of these elements. A stretch of parameters
+    /// may go on beyond the slice.
     Disk(Class, Vec<(Range<usize>, &'a Extent)>),
 }
 

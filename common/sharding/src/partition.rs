@@ -128,7 +128,8 @@ impl Partition {
         (unit, self.units[unit].slots[slot])
     }
 
-    /// The tensors that have elements in `slice` of `unit`, each with those, counted from its first.
+    /// The tensors that have elements in `slice` of `unit`, each with those, counted from its
+    /// first.
     pub fn tensors_in<'a>(
         &'a self,
         unit: UnitId,

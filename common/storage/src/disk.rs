@@ -124,8 +124,8 @@ impl Disk {
         queue::write(&self.calls, file, offset, bytes)
     }
 
-    /// Takes `bytes` bytes of the disk for the file, from byte `offset` on, so that writes there find
-    /// room. They read as zero at first.
+    /// Takes `bytes` bytes of the disk for the file, from byte `offset` on, so that writes there
+    /// find room. They read as zero at first.
     ///
     /// # Errors
     /// The file system's. One that cannot reserve makes the file longer instead.

@@ -7,8 +7,8 @@
 //! * [`file`]: an open file, which bypasses the page cache where the file system allows it;
 //! * [`journal`]: a record of changes and flushes, for tests of a loss of power;
 //! * [`publication`]: a file that gets its name only when it is whole;
-//! * [`fault`]: errors, short transfers, delays, hangs and crashes on request, so that the code above a disk is tested at
-//!   every call.
+//! * [`fault`]: errors, short transfers, delays, hangs and crashes on request, so that the code
+//!   above a disk is tested at every call.
 //!
 //! A [`Pool`] allocates its blocks once. The threads that read and write for a rank give the memory
 //! back through the [`Ticket`], so that the memory of a run is decided by the rank's own thread.

@@ -1,5 +1,5 @@
-//! A file that gets its name only when it is whole: a reader finds the old file or the new one, also after the
-//! machine has lost power.
+//! A file that gets its name only when it is whole: a reader finds the old file or the new one,
+//! also after the machine has lost power.
 
 use crate::disk::Disk;
 use crate::error::Error;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// The most temporary names that are tried for a file.
 const NAMES: u32 = 1000;
 
-/// A file under way. It has a temporary name beside its own, and keeps it unless [`Publication::publish`] or
-/// [`Publication::discard`] is called.
+/// A file under way. It has a temporary name beside its own, and keeps it unless
+/// [`Publication::publish`] or [`Publication::discard`] is called.
 pub struct Publication {
     disk: Arc<Disk>,
     file: Arc<File>,
@@ -23,11 +23,12 @@ pub struct Publication {
 }
 
 impl Publication {
-    /// Creates a file that is to be `path`, as `path.partial` or, if that exists, with a number. Its permissions are
-    /// those that the umask leaves.
+    /// Creates a file that is to be `path`, as `path.partial` or, if that exists, with a number.
+    /// Its permissions are those that the umask leaves.
     ///
     /// # Errors
-    /// The file system's. A `path` that is something else than a file, such as a directory or a device, is refused.
+    /// The file system's. A `path` that is something else than a file, such as a directory or a
+    /// device, is refused.
     pub fn create(disk: &Arc<Disk>, path: &Path) -> Result<Self> {
         let refused = |cause| Error { call: Kind::Create, path: path.to_path_buf(), offset: None, cause };
         // What a link points to is replaced, not the link.

@@ -40,8 +40,8 @@ impl<M> Ticket<M> {
         self.0.recv().unwrap_or_else(|_| Err(panicked()))
     }
 
-    /// Blocks until the transfer is done, as [`Ticket::wait`] does, but for at most `time`: `None` if
-    /// it is still under way then. Call it no more once it has returned an outcome.
+    /// Blocks until the transfer is done, as [`Ticket::wait`] does, but for at most `time`: `None`
+    /// if it is still under way then. Call it no more once it has returned an outcome.
     pub fn wait_for(&self, time: Duration) -> Option<Result<Moved<M>>> {
         match self.0.recv_timeout(time) {
             Ok(outcome) => Some(outcome),

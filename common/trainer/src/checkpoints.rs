@@ -21,7 +21,8 @@ pub(crate) fn disk(checkpoint: &Checkpoint) -> Disk {
 }
 
 /// Opens the directory of the checkpoints of a run of a model with so many parameters, if it saves
-/// any. The rank that leads creates it, takes its lock, and removes what killed runs have left there.
+/// any. The rank that leads creates it, takes its lock, and removes what killed runs have left
+/// there.
 ///
 /// # Errors
 /// If another run has the lock, the disk refuses, or it has no room.

@@ -164,8 +164,8 @@ pub trait Stage {
     /// If a collective fails, or the gradient has no finite norm although the loss is not scaled.
     fn step(&mut self, update: &Update) -> Result<StepOutcome>;
 
-    /// The optimizer states and the parameters that this rank holds, for checkpoints to read between
-    /// steps or once training is over.
+    /// The optimizer states and the parameters that this rank holds, for checkpoints to read
+    /// between steps or once training is over.
     fn states(&self) -> (&Optimizer, &UnitBuffers);
 }
 

@@ -100,8 +100,8 @@ fn nothing_on_its_way_is_left_behind() {
     is_of_two_steps(Stage::Zero2, "--reduce-bucket 1000", &places);
 }
 
-/// What is on its way between places: gradients to main memory, shards to the device, inputs of blocks,
-/// states read ahead. Nothing of it is left where the last states are gathered.
+/// What is on its way between places: gradients to main memory, shards to the device, inputs of
+/// blocks, states read ahead. Nothing of it is left where the last states are gathered.
 #[test]
 fn nothing_between_places_is_left_behind() {
     for stage in [Stage::Zero2, Stage::Zero3] {

@@ -99,8 +99,8 @@ fn a_limit_of_live_parameters_leaves_room_for_every_fetch() {
     none_changes_a_bit(Stage::Zero3, &base, &cases);
 }
 
-/// The transfers of rank 0 on `route`, of `class`, in the order of issue: the unit of each, with the
-/// micro-batch, the pass and its unit that had begun last.
+/// The transfers of rank 0 on `route`, of `class`, in the order of issue: the unit of each, with
+/// the micro-batch, the pass and its unit that had begun last.
 fn issued(flags: &str, route: Route, class: Class) -> Vec<(u16, (u16, Pass, u16))> {
     let file = tempfile::NamedTempFile::new().unwrap();
     run(Stage::Zero3, &format!("{flags} --record {}", file.path().display()));
@@ -135,8 +135,8 @@ fn backward_fetches_for_the_forward_after_it() {
     assert_eq!(before_its_end(1), [1].repeat(3), "an update follows");
 }
 
-/// The norm needs all gradients, so nothing is written before it; as many pieces as there are buffers
-/// are read.
+/// The norm needs all gradients, so nothing is written before it; as many pieces as there are
+/// buffers are read.
 #[test]
 fn the_first_states_are_read_while_the_last_backward_computes() {
     let base = flags(2, "--offload-optimizer disk --offload-buffers 2");

@@ -2,9 +2,9 @@
 //! al., "ZeRO-Infinity", 2021, section 5).
 //!
 //! The schedule says which unit a pass gathers next, so its shard is fetched into a buffer on the
-//! device while units before it compute. Forward ends by fetching for backward; a backward that is not
-//! the step's last, validation and the update end by fetching for the next forward. What is fetched and
-//! never gathered, as after the last step, does not count.
+//! device while units before it compute. Forward ends by fetching for backward; a backward that is
+//! not the step's last, validation and the update end by fetching for the next forward. What is
+//! fetched and never gathered, as after the last step, does not count.
 
 use super::{Residency, Stay};
 use device::{Buffer, Class, DType, Place, View};
@@ -151,8 +151,8 @@ impl Fetch {
         now.chain(back).chain(then).copied().collect()
     }
 
-    /// Clears a slot for `unit`, which is gathered now, if none is free and none holds it: the limit
-    /// of live elements may free a unit in forward that was to stay.
+    /// Clears a slot for `unit`, which is gathered now, if none is free and none holds it: the
+    /// limit of live elements may free a unit in forward that was to stay.
     fn make_room(&mut self, unit: UnitId, rank: &Rank) -> Result<()> {
         self.slots.iter_mut().for_each(Slot::recycle);
         if self.slots.iter().any(|slot| slot.is_free() || slot.unit() == Some(unit)) {

@@ -37,10 +37,7 @@ struct Volume {
 
 impl Volume {
     fn new(root: &Path) -> Self {
-        Volume {
-            nodes: vec![Content::default()],
-            seen: BTreeMap::from([(root.into(), 0)]),
-        }
+        Volume { nodes: vec![Content::default()], seen: BTreeMap::from([(root.into(), 0)]) }
     }
 
     /// The directory that `path` is in, and its name there.

@@ -77,14 +77,15 @@ impl Walk<'_> {
         }
     }
 
-    /// Begins to read the first states of the update into its buffers, before the step's last backward.
+    /// Begins to read the first states of the update into its buffers, before the step's last
+    /// backward.
     pub(super) fn read_ahead(&mut self) {
         let (slots, bytes) = self.offload.state_slots();
         self.ahead = Some(self.host.allocate(Class::Workspace, slots * bytes));
     }
 
-    /// Updates what rests beyond the device, piece by piece. What was read ahead is a part of what it
-    /// moves.
+    /// Updates what rests beyond the device, piece by piece. What was read ahead is a part of what
+    /// it moves.
     pub(super) fn update(&mut self) {
         let (slots, in_memory, on_device) = self.offload.update_slots();
         let in_memory = self.host.allocate(Class::Workspace, slots * in_memory);
@@ -119,8 +120,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Gathers the weights in main memory: a unit from its first tensor to its last, in the order of
-    /// the layout.
+    /// Gathers the weights in main memory: a unit from its first tensor to its last, in the order
+    /// of the layout.
     pub(super) fn gather_weights(&mut self) {
         let unit_of = &self.partition.unit_of;
         let mut last = vec![0; self.partition.units.len()];

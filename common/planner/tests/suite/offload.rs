@@ -128,8 +128,8 @@ fn updates_between_places() {
     }
 }
 
-/// An overflow drops what was read ahead, as far as there is something to read. More micro-batches do
-/// not read more of it.
+/// An overflow drops what was read ahead, as far as there is something to read. More micro-batches
+/// do not read more of it.
 #[test]
 fn a_skipped_step_has_read_the_first_pieces() {
     for stage in Stage::ALL {
@@ -271,8 +271,8 @@ fn inputs_of_blocks() {
     assert_eq!(moved(short.transfers_per_step), [(4 * 512, 4), (4 * 512, 4), (4 * PAGE, 4), (4 * PAGE, 4)]);
 }
 
-/// The hash at the end gathers weights in main memory unit by unit. A checkpoint copies a rank's part
-/// there, or reads from disk what rests there.
+/// The hash at the end gathers weights in main memory unit by unit. A checkpoint copies a rank's
+/// part there, or reads from disk what rests there.
 #[test]
 fn states_in_main_memory() {
     let gathering = |mut job: Job| {

@@ -62,8 +62,8 @@ impl Version {
         is_ours.then_some(Path::new(path))
     }
 
-    /// Returns the group at the top of a mount, and the directory where it is mounted, from a line of
-    /// `/proc/self/mountinfo`: `ID PARENT DEVICE TOP DIRECTORY OPTIONS … - TYPE SOURCE OPTIONS`.
+    /// Returns the group at the top of a mount, and the directory where it is mounted, from a line
+    /// of `/proc/self/mountinfo`: `ID PARENT DEVICE TOP DIRECTORY OPTIONS … - TYPE SOURCE OPTIONS`.
     fn mount(&self, line: &str) -> Option<(PathBuf, PathBuf)> {
         let (before, after) = line.split_once(" - ")?;
         let mut after = after.split(' ');
@@ -73,7 +73,8 @@ impl Version {
         (file_system == self.file_system && has_memory).then_some((paths.next()?, paths.next()?))
     }
 
-    /// Returns the limits of the group at `level`, at most one of memory and one of memory and swap.
+    /// Returns the limits of the group at `level`, at most one of memory and one of memory and
+    /// swap.
     fn limits(&self, root: &Path, level: &Path, swap: u64) -> Vec<MainMemory> {
         let bytes = |name: &str| {
             let path = root.join(level.strip_prefix("/").unwrap_or(level)).join(name);
