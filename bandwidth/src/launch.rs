@@ -11,6 +11,7 @@ use device::cuda::{self, Gpu};
 use device::{Device, DeviceError, Ledger};
 use events::Emitter;
 use settings::launcher::{self, Placement};
+use settings::secret;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,7 +121,10 @@ fn join_tcp(flags: &Flags, placement: &Placement) -> Result<Joined, Failure> {
     };
     let (rank, world_size) = (placement.rank as u32, placement.world_size as u32);
     let timeout = Duration::from_secs(flags.timeout);
-    let place = tcp::JoinOptions { rank, world_size, address, port, timeout, settings: settings(flags) };
+    let secret = secret::find(&|name| std::env::var(name).ok())
+        .map_err(|failure| Failure::Usage(failure.to_string()))?;
+    let place =
+        tcp::JoinOptions { rank, world_size, address, port, timeout, settings: settings(flags), secret };
     tcp::join(&place).map_err(run_failure)
 }
 
@@ -188,7 +192,7 @@ fn free_address(ranks: usize, flags: &Flags) -> Result<tcp::JoinOptions, Failure
     let port = listener.local_addr().map_err(run_failure)?.port();
     let (address, settings) = ("127.0.0.1".to_string(), String::new());
     let timeout = Duration::from_secs(flags.timeout);
-    Ok(tcp::JoinOptions { rank: 0, world_size: ranks as u32, address, port, timeout, settings })
+    Ok(tcp::JoinOptions { rank: 0, world_size: ranks as u32, address, port, timeout, settings, secret: None })
 }
 
 /// Runs `body` on a thread per rank; a rank without a group joins at `meeting`. Returns what rank 0

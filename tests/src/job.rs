@@ -27,6 +27,9 @@ pub struct Ended {
 pub const OPEN_MPI: &str =
     "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1";
 
+/// A job's secret, for jobs that meet beyond loopback.
+pub const SECRET: &str = "ZERO_JOB_SECRET=not-a-secret-of-any-real-job";
+
 /// A port of this machine that is free right now.
 ///
 /// # Panics
@@ -43,7 +46,17 @@ pub fn free_port() -> u16 {
 pub fn start(program: &str, flags: &str, set: &str) -> Member {
     let mut command = Command::new(program);
     let ours = |name: &str| {
-        let prefixes = ["RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "OMPI_", "PMI", "SLURM_", "TORCHELASTIC_"];
+        let prefixes = [
+            "RANK",
+            "WORLD_SIZE",
+            "LOCAL_",
+            "MASTER_",
+            "OMPI_",
+            "PMI",
+            "SLURM_",
+            "TORCHELASTIC_",
+            "ZERO_JOB_",
+        ];
         prefixes.iter().any(|prefix| name.starts_with(prefix))
     };
     for (name, _) in std::env::vars().filter(|(name, _)| ours(name)) {

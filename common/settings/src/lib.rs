@@ -24,6 +24,7 @@ pub mod offload;
 pub mod precision;
 pub mod prediction;
 pub mod process;
+pub mod secret;
 pub mod size;
 pub mod wiring;
 

@@ -5,7 +5,9 @@ use crate::error::{Failure, Result};
 use crate::hardware::{gpus, gpus_in_words};
 use crate::launcher::{self, Placement, Variables};
 use crate::machine::cores;
+use crate::secret;
 use collectives::nccl;
+use collectives::tcp::Secret;
 use planner::Algorithm;
 use std::path::Path;
 
@@ -23,8 +25,9 @@ pub struct Process {
 /// The transport of collectives between processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Engine {
-    /// TCP connections between all, made through rank 0 at this host and port.
-    Tcp(String, u16),
+    /// TCP connections between all, made through rank 0 at this host and port, with the job's
+    /// secret if it has one.
+    Tcp(String, u16, Option<Secret>),
     /// MPI.
     Mpi,
 }
@@ -71,7 +74,7 @@ pub fn place(args: &mut TrainArgs, variables: Variables<'_>) -> Result<Option<Pr
     args.on_this_machine = Some(beside_each_other);
     let given = placement.cores.map(|given| given.min(cores()));
     args.threads = args.threads.or(given).or(Some((cores() / beside_each_other).max(1)));
-    let engine = engine(args.collectives, &placement)?;
+    let engine = engine(args.collectives, &placement, variables)?;
     let caution = caution(args.collectives, placement.local_world_size.unwrap_or(1));
     Ok(Some(Process { placement, engine, caution }))
 }
@@ -127,7 +130,7 @@ fn nccl_would_do(processes: usize) -> bool {
     processes <= gpus.len() || version.shares_gpus()
 }
 
-fn engine(choice: CollectivesChoice, placement: &Placement) -> Result<Engine> {
+fn engine(choice: CollectivesChoice, placement: &Placement, variables: Variables<'_>) -> Result<Engine> {
     let Placement { launcher, world_size, .. } = placement;
     let mpi = cfg!(feature = "mpi");
     match (choice, &placement.master) {
@@ -140,7 +143,7 @@ fn engine(choice: CollectivesChoice, placement: &Placement) -> Result<Engine> {
         )),
         (CollectivesChoice::Mpi, _) => Ok(Engine::Mpi),
         (CollectivesChoice::Auto, _) if mpi && placement.under_mpi => Ok(Engine::Mpi),
-        (_, Some((host, port))) => Ok(Engine::Tcp(host.clone(), *port)),
+        (_, Some((host, port))) => Ok(Engine::Tcp(host.clone(), *port, secret::find(variables)?)),
         (_, None) => Err(Failure::usage(format!(
             "{launcher} started {world_size} processes, but nothing says where rank 0 listens\n\
              Set MASTER_ADDR to the machine of rank 0 and MASTER_PORT to a free port there, the same on every rank \

@@ -40,13 +40,14 @@ fn settings(plan: &Plan) -> String {
 pub(crate) fn join(plan: &Plan, process: &Process) -> Result<Joined> {
     let (config, settings) = (&plan.config, settings(plan));
     match &process.engine {
-        Engine::Tcp(address, port) => tcp::join(&JoinOptions {
+        Engine::Tcp(address, port, secret) => tcp::join(&JoinOptions {
             rank: process.placement.rank as u32,
             world_size: process.placement.world_size as u32,
             address: address.clone(),
             port: *port,
             timeout: config.timeout,
             settings,
+            secret: *secret,
         })
         .map_err(|error| Failure::run(error.to_string())),
         Engine::Mpi => join_mpi(config, process, settings),

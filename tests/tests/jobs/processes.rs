@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tests::job::{Ended, Member, desync, free_port, launch, start};
+use tests::job::{Ended, Member, SECRET, desync, free_port, launch, start};
 use tests::{STAGES, fixture, train};
 
 const STAGE: &str = env!("CARGO_BIN_EXE_stage");
@@ -363,7 +363,7 @@ fn a_rank_that_is_missing_at_the_start_is_named() {
 fn a_wrong_address_is_explained_on_every_rank() {
     let port = free_port();
     let join = |address: &str, rank: usize| {
-        let set = format!("RANK={rank} WORLD_SIZE=2 MASTER_ADDR={address} MASTER_PORT={port}");
+        let set = format!("RANK={rank} WORLD_SIZE=2 MASTER_ADDR={address} MASTER_PORT={port} {SECRET}");
         start(STAGE, &endless("--timeout 2"), &set)
     };
     // An address of the block for documentation, which no machine has.
@@ -375,6 +375,37 @@ fn a_wrong_address_is_explained_on_every_rank() {
         explains(&ended, 1, &["no machine called", "no-such-host.invalid", "MASTER_ADDR"]);
         assert!(ended.after < DEADLINE + LATE, "{:?}", ended.after);
     }
+}
+
+#[test]
+fn a_job_without_a_secret_or_with_two_trains_with_no_other_process() {
+    let start = |address: &str, rank: usize, secret: &str| {
+        let set =
+            format!("RANK={rank} WORLD_SIZE=2 MASTER_ADDR={address} MASTER_PORT={} {secret}", free_port());
+        start(STAGE, &endless("--timeout 2"), &set)
+    };
+    for rank in 0..2 {
+        let ended = start("192.0.2.1", rank, "").end(PATIENCE);
+        explains(&ended, 1, &["192.0.2.1", "the job has no secret", "ZERO_JOB_SECRET", "torchrun", "mpirun"]);
+    }
+    explains(
+        &start("127.0.0.1", 0, "ZERO_JOB_SECRET=short").end(PATIENCE),
+        2,
+        &["ZERO_JOB_SECRET", "openssl"],
+    );
+    let members = launch_with(2, |rank| format!("ZERO_JOB_SECRET=not-the-same-secret-{rank}"));
+    let [zero, one] = ends(members).try_into().unwrap();
+    explains(&zero, 1, &["rank 1 never came", "another secret"]);
+    explains(&one, 1, &["ZERO_JOB_SECRET", "must be the same for every rank"]);
+}
+
+/// Starts processes that meet on this machine, with the variables `set(rank)` beside the launcher's.
+fn launch_with(size: usize, set: impl Fn(usize) -> String) -> Vec<Member> {
+    let port = free_port();
+    let all = |rank| {
+        format!("RANK={rank} WORLD_SIZE={size} MASTER_ADDR=127.0.0.1 MASTER_PORT={port} {}", set(rank))
+    };
+    (0..size).map(|rank| start(STAGE, &endless("--timeout 2"), &all(rank))).collect()
 }
 
 #[test]

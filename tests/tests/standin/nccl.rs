@@ -213,7 +213,8 @@ fn a_rank_with_several_communicators_aborts_them_side_by_side() {
     let (begin, port) = (Instant::now(), free_port());
     let errors = world(4, PATIENT, |group, device| {
         let (rank, world_size, address, settings) = (group.rank(), 4, "127.0.0.1".into(), String::new());
-        let place = tcp::JoinOptions { rank, world_size, address, port, timeout: PATIENT, settings };
+        let place =
+            tcp::JoinOptions { rank, world_size, address, port, timeout: PATIENT, settings, secret: None };
         let group = nccl::join(tcp::join(&place).unwrap().group, device.gpu().unwrap(), PATIENT).unwrap();
         let neighbours = group.split(u64::from(rank / 2)).unwrap();
         let pending = neighbours.all_reduce(bucket(device, DType::F32, rank, &[8])).unwrap();

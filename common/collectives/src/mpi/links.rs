@@ -1,10 +1,11 @@
-//! Connections with rank 0 for everything that is not a collective.
+//! Connections with rank 0 for everything that is not a collective. MPI carries the token that both
+//! ends prove to know: whoever MPI's launcher admits to the job is a rank.
 
 use crate::group::Group;
 use crate::tcp::JoinError;
+use crate::tcp::proof::{Key, prove, random};
+use crate::tcp::reception::Reception;
 use serde::{Deserialize, Serialize};
-use std::hash::{BuildHasher, Hasher};
-use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -16,20 +17,21 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 pub(crate) fn connect(setup: &Group) -> Result<Vec<(u32, TcpStream)>, JoinError> {
     let system = |source| JoinError::System { what: "listen for the other ranks", source };
     let refused = |error: crate::CollectiveError| JoinError::Refused(error.to_string());
-    let listener = match setup.rank() {
-        0 => Some(TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(system)?),
-        _ => None,
-    };
-    let invitation = match &listener {
-        Some(listener) => Some(Invitation::new(listener.local_addr().map_err(system)?.port())),
-        None => None,
+    let (listener, invitation) = match setup.rank() {
+        0 => {
+            let address = outward().unwrap_or(Ipv4Addr::LOCALHOST.into());
+            let listener = TcpListener::bind((address, 0)).map_err(system)?;
+            let address = listener.local_addr().map_err(system)?;
+            (Some(listener), Some(Invitation { token: random().map_err(system)?, address }))
+        }
+        _ => (None, None),
     };
     // Serialising an invitation into a vector cannot fail.
     let bytes = invitation.as_ref().and_then(|invitation| postcard::to_stdvec(invitation).ok());
     let all = setup.exchange(&bytes.unwrap_or_default()).map_err(refused)?;
     let links = match listener.zip(invitation) {
         Some((listener, invitation)) => {
-            accept_all(&listener, invitation.token, setup.size()).map_err(system)?
+            accept_all(&listener, invitation.key(), setup.size()).map_err(system)?
         }
         None => {
             let invitation = postcard::from_bytes(&all[0]).ok();
@@ -45,18 +47,15 @@ pub(crate) fn connect(setup: &Group) -> Result<Vec<(u32, TcpStream)>, JoinError>
 /// What rank 0 tells the others before they connect.
 #[derive(Serialize, Deserialize)]
 struct Invitation {
-    /// Random; ranks recognise each other by it.
-    token: [u8; 8],
-    port: u16,
-    /// Addresses under which rank 0's machine may be known.
-    addresses: Vec<IpAddr>,
+    /// Random: ranks recognise each other by it.
+    token: [u8; 32],
+    /// Where rank 0 listens, as other machines reach it.
+    address: SocketAddr,
 }
 
 impl Invitation {
-    fn new(port: u16) -> Self {
-        let token = std::hash::RandomState::new().build_hasher().finish().to_le_bytes();
-        let addresses = [IpAddr::V4(Ipv4Addr::LOCALHOST)].into_iter().chain(outward()).collect();
-        Invitation { token, port, addresses }
+    fn key(&self) -> Key {
+        Key::of_token(&self.token)
     }
 }
 
@@ -68,49 +67,22 @@ fn outward() -> Option<IpAddr> {
 }
 
 /// Accepts, on rank 0, the ranks that connect in time and know the token.
-fn accept_all(listener: &TcpListener, token: [u8; 8], size: u32) -> std::io::Result<Vec<(u32, TcpStream)>> {
-    listener.set_nonblocking(true)?;
-    let (mut links, since) = (Vec::new(), Instant::now());
-    while (links.len() as u32) < size - 1 && since.elapsed() < TIMEOUT {
-        match listener.accept() {
-            Ok((stream, _)) => links.extend(introduced(stream, token)?),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                std::thread::sleep(Duration::from_millis(5))
-            }
-            Err(_) => {}
-        }
+fn accept_all(listener: &TcpListener, key: Key, size: u32) -> std::io::Result<Vec<(u32, TcpStream)>> {
+    let (mut links, deadline) = (Vec::new(), Instant::now() + TIMEOUT);
+    let mut reception = Reception::open(listener, key)?;
+    while (links.len() as u32) < size - 1 {
+        let Some(link) = reception.next(deadline)? else { break };
+        links.push(link);
     }
     links.sort_by_key(|(rank, _)| *rank);
     Ok(links)
 }
 
-fn introduced(mut stream: TcpStream, token: [u8; 8]) -> std::io::Result<Option<(u32, TcpStream)>> {
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    let mut word = [0; 12];
-    let known = stream.read_exact(&mut word).is_ok() && word[..8] == token;
-    stream.set_read_timeout(None)?;
-    let rank = u32::from_le_bytes([word[8], word[9], word[10], word[11]]);
-    let answered = known && stream.write_all(&token).is_ok();
-    Ok(answered.then_some((rank, stream)))
-}
-
-/// Tries the addresses of rank 0's machine until one answers with the token.
-fn reach(&Invitation { token, port, ref addresses }: &Invitation, rank: u32) -> Option<TcpStream> {
-    for &address in addresses {
-        let attempt = || -> std::io::Result<Option<TcpStream>> {
-            let mut stream = TcpStream::connect_timeout(&SocketAddr::new(address, port), TIMEOUT / 2)?;
-            stream.set_read_timeout(Some(TIMEOUT / 2))?;
-            stream.write_all(&[&token[..], &rank.to_le_bytes()].concat())?;
-            let mut answer = [0; 8];
-            stream.read_exact(&mut answer)?;
-            stream.set_read_timeout(None)?;
-            stream.set_nodelay(true)?;
-            Ok((answer == token).then_some(stream))
-        };
-        if let Ok(Some(stream)) = attempt() {
-            return Some(stream);
-        }
-    }
-    None
+/// Connects to rank 0, if it can be reached and proves itself in time.
+fn reach(invitation: &Invitation, rank: u32) -> Option<TcpStream> {
+    let stream = TcpStream::connect_timeout(&invitation.address, TIMEOUT / 2).ok()?;
+    prove(&stream, invitation.key(), rank, Instant::now() + TIMEOUT / 2).ok()?;
+    stream.set_read_timeout(None).ok()?;
+    stream.set_nodelay(true).ok()?;
+    Some(stream)
 }

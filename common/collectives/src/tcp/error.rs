@@ -55,6 +55,34 @@ pub enum JoinError {
         /// The error of the last attempt.
         last: String,
     },
+    /// The processes would meet beyond this machine, and have no secret.
+    #[error(
+        "rank {rank} would meet the others at {address}, beyond this machine, but the job has no secret\n\
+         Set ZERO_JOB_SECRET to the same random text in every process, such as that of: openssl rand -hex 32\n\
+         (or ZERO_JOB_SECRET_FILE to a file that holds it and that only you may read):\n  \
+         torchrun, or by hand: export it on every machine before the start\n  \
+         Slurm: export it in the job's script, before srun\n  \
+         mpirun: export it and add -x ZERO_JOB_SECRET (Open MPI); MPI's own transport needs none\n\
+         The scripts in scripts/launch make one. On one machine, MASTER_ADDR=127.0.0.1 needs none."
+    )]
+    NoSecret {
+        /// The rank that reports.
+        rank: u32,
+        /// Address and port.
+        address: String,
+    },
+    /// Rank 0 did not accept this rank's proof.
+    #[error(
+        "rank 0 at {address} hung up on rank {rank} while they compared the job's secret\n\
+         ZERO_JOB_SECRET (or the file of ZERO_JOB_SECRET_FILE) must be the same for every rank. If it is, rank 0 has \
+         ended: its own message says why."
+    )]
+    TurnedAway {
+        /// The rank that reports.
+        rank: u32,
+        /// Address and port.
+        address: String,
+    },
     /// Another program answers at the address of rank 0.
     #[error(
         "the program that answers rank {rank} at {address} is not rank 0 of this job\n\

@@ -1,4 +1,5 @@
-//! The messages of the meeting: short, with a length in front.
+//! The messages of the meeting, once both ends are proven: short, with their length and version in
+//! front.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -6,16 +7,14 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// First bytes of every message: this program, this version of its messages.
-const MAGIC: [u8; 8] = *b"ZERO-TCP";
-const VERSION: u32 = 4;
+/// The version of these messages and of all that follow them.
+const VERSION: u32 = 5;
 /// No message is longer.
 const LONGEST: u32 = 1 << 20;
 
 /// What a process says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Hello {
-    pub(crate) rank: u32,
     pub(crate) world_size: u32,
     /// Where it listens for the other ranks.
     pub(crate) port: u16,
@@ -28,59 +27,87 @@ pub(crate) struct Hello {
 /// What rank 0 answers once all have come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// Where every rank listens, and the token by which they recognise each other.
-    Welcome { token: u64, listeners: Vec<(IpAddr, u16)> },
+    /// Where every rank listens, and the token from which the key of their connections is made.
+    Welcome { token: [u8; 32], listeners: Vec<(IpAddr, u16)> },
     /// The job does not start.
     Refused(String),
 }
 
-/// What a rank says to another rank when it connects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Introduction {
-    pub(crate) token: u64,
-    pub(crate) rank: u32,
+/// Why no message was received.
+#[derive(Debug)]
+pub(crate) enum Unread {
+    /// The connection's error; [`ErrorKind::TimedOut`] at the deadline.
+    Connection(ErrorKind),
+    /// The other end runs another version of the program.
+    Version(u32),
+    /// It is no message.
+    Damaged,
 }
 
+impl From<io::Error> for Unread {
+    fn from(error: io::Error) -> Self {
+        Unread::Connection(error.kind())
+    }
+}
+
+/// Says that two ranks run different versions.
+pub(crate) fn versions(rank: u32, version: u32, other: u32, theirs: u32) -> String {
+    format!(
+        "ranks run different versions of the program: rank {rank} speaks version {version} of the meeting, \
+         rank {other} version {theirs}\nInstall the same build on every machine."
+    )
+}
+
+impl Unread {
+    /// Says what is wrong if `theirs`, a rank that has proven itself, runs another version.
+    pub(crate) fn other_version(&self, ours: u32, theirs: u32) -> Option<String> {
+        let Unread::Version(version) = self else { return None };
+        Some(if ours < theirs {
+            versions(ours, VERSION, theirs, *version)
+        } else {
+            versions(theirs, *version, ours, VERSION)
+        })
+    }
+}
+
+/// Returns a message with its length and version in front.
 fn encode(message: &impl Serialize) -> Vec<u8> {
-    let start = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
     // Serialising these types into a vector cannot fail.
-    postcard::to_extend(message, start).unwrap_or_default()
-}
-
-/// Reads a message; `None` if it is another program's, another version's, or damaged.
-fn decode<M: DeserializeOwned>(bytes: &[u8]) -> Option<M> {
-    let bytes = bytes.strip_prefix(&MAGIC)?.strip_prefix(&VERSION.to_le_bytes())?;
-    postcard::from_bytes(bytes).ok()
+    let mut bytes = postcard::to_extend(message, vec![0; 8]).unwrap_or_default();
+    let length = bytes.len() as u32 - 8;
+    bytes[..4].copy_from_slice(&length.to_le_bytes());
+    bytes[4..8].copy_from_slice(&VERSION.to_le_bytes());
+    bytes
 }
 
 /// Sends one message.
 pub(crate) fn send(mut stream: &TcpStream, message: &impl Serialize) -> io::Result<()> {
-    let message = encode(message);
-    stream.write_all(&[&(message.len() as u32).to_le_bytes(), &message[..]].concat())
+    stream.write_all(&encode(message))
 }
 
 /// Blocks until one message has arrived, or until `deadline`.
-///
-/// # Errors
-/// [`ErrorKind::InvalidData`] for something other than a message `M`, [`ErrorKind::TimedOut`] at
-/// the deadline, and the system's errors.
-pub(crate) fn receive<M: DeserializeOwned>(stream: &TcpStream, deadline: Instant) -> io::Result<M> {
-    decode(&receive_bytes(stream, deadline)?).ok_or_else(|| ErrorKind::InvalidData.into())
-}
-
-fn receive_bytes(stream: &TcpStream, deadline: Instant) -> io::Result<Vec<u8>> {
-    let mut length = [0; 4];
-    fill(stream, &mut length, deadline)?;
-    let length = u32::from_le_bytes(length);
+pub(crate) fn receive<M: DeserializeOwned>(stream: &TcpStream, deadline: Instant) -> Result<M, Unread> {
+    let mut front = [0; 8];
+    fill(stream, &mut front, deadline)?;
+    let [length, version] =
+        [&front[..4], &front[4..]].map(|word| word.iter().rev().fold(0, |n, &b| n << 8 | u32::from(b)));
+    if version != VERSION {
+        return Err(Unread::Version(version));
+    }
     if length > LONGEST {
-        return Err(ErrorKind::InvalidData.into());
+        return Err(Unread::Damaged);
     }
     let mut message = vec![0; length as usize];
     fill(stream, &mut message, deadline)?;
-    Ok(message)
+    postcard::from_bytes(&message).map_err(|_| Unread::Damaged)
 }
 
-fn fill(mut stream: &TcpStream, mut room: &mut [u8], deadline: Instant) -> io::Result<()> {
+/// Fills `room`, or fails at `deadline`.
+///
+/// # Errors
+/// [`ErrorKind::TimedOut`] at the deadline, [`ErrorKind::UnexpectedEof`] if the connection ends, and
+/// the system's errors.
+pub(crate) fn fill(mut stream: &TcpStream, mut room: &mut [u8], deadline: Instant) -> io::Result<()> {
     while !room.is_empty() {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -103,24 +130,38 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use std::net::TcpListener;
+
+    /// Sends `bytes` and receives a message.
+    fn through<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, Unread> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        there.write_all(bytes).unwrap();
+        drop(there);
+        receive(&listener.accept().unwrap().0, Instant::now() + Duration::from_secs(20))
+    }
 
     #[test]
     fn messages_come_back_as_they_were() {
-        let hello = Hello {
-            rank: 3,
-            world_size: 4,
-            port: 65_535,
-            process: 9,
-            left: Duration::from_millis(1234),
-            settings: "steps 3".into(),
-        };
+        let left = Duration::from_millis(1234);
+        let hello = Hello { world_size: 4, port: 65_535, process: 9, left, settings: "steps 3".into() };
         let bytes = encode(&hello);
-        assert_eq!(decode(&bytes), Some(hello));
-        assert_eq!(decode::<Hello>(&bytes[..20]), None);
-        assert_eq!(decode::<Hello>(b"GET / HTTP/1.1\r\n\r\n"), None);
+        assert_eq!(through::<Hello>(&bytes).unwrap(), hello);
+        assert!(matches!(through::<Hello>(&bytes[..20]), Err(Unread::Connection(ErrorKind::UnexpectedEof))));
         let listeners = vec![("10.0.0.1".parse().unwrap(), 1), ("::1".parse().unwrap(), 2)];
-        for answer in [Answer::Welcome { token: u64::MAX, listeners }, Answer::Refused("no".into())] {
-            assert_eq!(decode(&encode(&answer)), Some(answer));
+        for answer in [Answer::Welcome { token: [255; 32], listeners }, Answer::Refused("no".into())] {
+            assert_eq!(through::<Answer>(&encode(&answer)).unwrap(), answer);
         }
+    }
+
+    #[test]
+    fn another_version_and_lengths_beyond_all_bounds_are_told_apart() {
+        let mut bytes = encode(&Answer::Refused("no".into()));
+        bytes[..4].fill(255);
+        assert!(matches!(through::<Answer>(&bytes), Err(Unread::Damaged)));
+        bytes[4] += 1;
+        let error = through::<Answer>(&bytes).unwrap_err();
+        let words = error.other_version(3, 0).unwrap();
+        assert!(words.contains("rank 0 speaks version 6") && words.contains("rank 3 version 5"), "{words}");
     }
 }

@@ -2,13 +2,14 @@
 
 use super::JoinOptions;
 use super::error::{JoinError, ranks};
-use super::greeting::{Answer, Hello, Introduction, receive, send};
-use std::hash::{BuildHasher, Hasher};
+use super::greeting::{Answer, Hello, Unread, receive, send};
+use super::proof::{Key, Unproven, prove, random};
+use super::reception::Reception;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// How long a process that has connected may take to introduce itself.
+/// How long a rank that has proven itself may take to say what it runs.
 const GREETING: Duration = Duration::from_secs(5);
 /// How much later than the deadline the answer of rank 0 may arrive, and the last connection stand.
 const GRACE: Duration = Duration::from_secs(2);
@@ -23,9 +24,9 @@ pub(crate) struct Met {
     pub(crate) links: Vec<(u32, TcpStream)>,
 }
 
-/// Where all ranks listen, and the token by which they recognise each other.
+/// Where all ranks listen, and what all of their connections must prove.
 struct Directory {
-    token: u64,
+    key: Key,
     listeners: Vec<(IpAddr, u16)>,
 }
 
@@ -68,7 +69,17 @@ fn resolve(options: &JoinOptions, deadline: Instant) -> Result<Vec<SocketAddr>, 
     if found.is_empty() {
         return Err(unknown(ErrorKind::NotFound.into()));
     }
-    Ok(found)
+    if options.secret.is_some() {
+        return Ok(found);
+    }
+    // Without a secret, every program that reaches the address could take a rank's place.
+    let here: Vec<_> = found.into_iter().filter(|address| address.ip().is_loopback()).collect();
+    if here.is_empty() { Err(JoinError::NoSecret { rank, address: target(options) }) } else { Ok(here) }
+}
+
+/// The key of this job's meeting.
+fn key(options: &JoinOptions) -> Key {
+    Key::of_meeting(options.secret, options.port)
 }
 
 fn target(options: &JoinOptions) -> String {
@@ -76,11 +87,18 @@ fn target(options: &JoinOptions) -> String {
 }
 
 /// Listens at the meeting's address, on rank 0. If the name resolves to loopback only, other
-/// machines may resolve it to another address, so rank 0 listens on all of this machine's.
+/// machines may resolve it to another address: if they have to prove a secret, rank 0 listens on all
+/// of this machine's, and says so.
 fn open(options: &JoinOptions, deadline: Instant) -> Result<TcpListener, JoinError> {
     let mut found = resolve(options, deadline)?;
     let literal = options.address.parse::<IpAddr>().is_ok() || options.address == "localhost";
-    if found.iter().all(|address| address.ip().is_loopback()) && !literal {
+    let here = found.iter().all(|address| address.ip().is_loopback()) && !literal;
+    if here && options.secret.is_some() {
+        events::complain!(
+            "note: {} is a loopback address here: rank 0 listens at port {} on all of this machine's addresses",
+            options.address,
+            options.port
+        );
         found = vec![(Ipv4Addr::UNSPECIFIED, options.port).into()];
     }
     let address = target(options);
@@ -115,10 +133,10 @@ fn host(
         listeners.push((link.peer_addr().map_err(system)?.ip(), hello.port));
         links.push((rank, link));
     }
-    let token = std::hash::RandomState::new().build_hasher().finish();
+    let token = random().map_err(system)?;
     let answer = Answer::Welcome { token, listeners: listeners.clone() };
     links.iter().try_for_each(|(_, link)| send(link, &answer)).map_err(system)?;
-    Ok((links, Directory { token, listeners }))
+    Ok((links, Directory { key: key(options).of_peers(&token), listeners }))
 }
 
 /// Collects the greetings of all other ranks, on rank 0.
@@ -132,44 +150,64 @@ fn gather(
     guests: &mut [Option<(TcpStream, Hello)>],
     mut deadline: Instant,
 ) -> Result<(), String> {
+    let listen = |error: io::Error| format!("rank 0 cannot listen: {error}");
+    let mut reception = Reception::open(meeting, key(options)).map_err(listen)?;
     loop {
         let missing: Vec<u32> =
             (1..options.world_size).filter(|&rank| guests[rank as usize].is_none()).collect();
         if missing.is_empty() {
             return Ok(());
         }
-        let Some(link) = accept(meeting, deadline).map_err(|e| format!("rank 0 cannot listen: {e}"))? else {
-            return Err(format!(
-                "waited {:?} at {} for all {} ranks, but {} never came\n\
-                 Have they been started, with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE?",
-                options.timeout,
-                target(options),
-                options.world_size,
-                ranks(&missing),
-            ));
+        let Some((rank, link)) = reception.next(deadline).map_err(listen)? else {
+            return Err(incomplete(options, &missing, &reception));
         };
-        // A connection that sends something else, or nothing, is no rank's: any program can reach
-        // the port.
         let soon = deadline.min(Instant::now() + GREETING);
-        let Ok(hello) = receive::<Hello>(&link, soon) else { continue };
-        let problem = objection(options, guests, &hello);
-        match problem {
-            None => {
-                let seat = hello.rank as usize;
-                deadline = deadline.min(Instant::now() + hello.left.min(options.timeout));
-                guests[seat] = Some((link, hello));
-            }
-            Some(reason) => {
-                let _ = send(&link, &Answer::Refused(reason.clone()));
-                return Err(reason);
-            }
-        }
+        let problem = match receive::<Hello>(&link, soon) {
+            Ok(hello) => match objection(options, guests, rank, &hello) {
+                None => {
+                    deadline = deadline.min(Instant::now() + hello.left.min(options.timeout));
+                    guests[rank as usize] = Some((link, hello));
+                    continue;
+                }
+                Some(problem) => problem,
+            },
+            Err(unread) => match unread.other_version(0, rank) {
+                Some(problem) => problem,
+                // It has ended, or hangs.
+                None => continue,
+            },
+        };
+        let _ = send(&link, &Answer::Refused(problem.clone()));
+        return Err(problem);
     }
 }
 
+/// Says which ranks are missing at the deadline, and what may have kept them away.
+fn incomplete(options: &JoinOptions, missing: &[u32], reception: &Reception<'_>) -> String {
+    let strangers = reception.strangers.map_or(String::new(), |(count, last)| {
+        format!(
+            "\nConnections with another secret than rank 0's, or none: {count}, the last from {last}. Is \
+             ZERO_JOB_SECRET the same for every rank?"
+        )
+    });
+    format!(
+        "waited {:?} at {} for all {} ranks, but {} never came\n\
+         Have they been started, with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE?{strangers}",
+        options.timeout,
+        target(options),
+        options.world_size,
+        ranks(missing),
+    )
+}
+
 /// Returns why a guest cannot take part, if so.
-fn objection(options: &JoinOptions, guests: &[Option<(TcpStream, Hello)>], hello: &Hello) -> Option<String> {
-    let Hello { rank, world_size, process, .. } = *hello;
+fn objection(
+    options: &JoinOptions,
+    guests: &[Option<(TcpStream, Hello)>],
+    rank: u32,
+    hello: &Hello,
+) -> Option<String> {
+    let Hello { world_size, process, .. } = *hello;
     if world_size != options.world_size {
         return Some(format!(
             "rank {rank} was started for {world_size} ranks, rank 0 for {}: give all the same WORLD_SIZE or --gpus",
@@ -192,8 +230,11 @@ fn objection(options: &JoinOptions, guests: &[Option<(TcpStream, Hello)>], hello
 
 /// Returns how the settings of `rank` differ from those of rank 0, if they do.
 pub(crate) fn difference(ours: &str, theirs: &str, rank: u32) -> Option<String> {
-    let differs = |(ours, theirs): &(&str, &str)| ours != theirs;
-    let (ours, theirs) = ours.lines().zip(theirs.lines()).find(differs)?;
+    if ours == theirs {
+        return None;
+    }
+    let same = ours.split('\n').zip(theirs.split('\n')).take_while(|(ours, theirs)| ours == theirs).count();
+    let [ours, theirs] = [ours, theirs].map(|text| text.split('\n').nth(same).unwrap_or("(nothing more)"));
     Some(format!(
         "rank {rank} was started with other settings than rank 0\n  rank 0: {ours}\n  rank {rank}: {theirs}\n\
          All ranks must run the same program with the same flags."
@@ -209,27 +250,6 @@ fn has_hung_up(link: &TcpStream) -> bool {
         Ok(gone)
     };
     peek().unwrap_or(true)
-}
-
-/// Blocks until the next connection; `None` at the deadline.
-fn accept(listener: &TcpListener, deadline: Instant) -> io::Result<Option<TcpStream>> {
-    listener.set_nonblocking(true)?;
-    loop {
-        match listener.accept() {
-            Ok((stream, _)) => {
-                stream.set_nonblocking(false)?;
-                return Ok(Some(stream));
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            // The other side has hung up before it was accepted.
-            Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-            Err(error) => return Err(error),
-        }
-        if Instant::now() >= deadline {
-            return Ok(None);
-        }
-        std::thread::sleep(RETRY);
-    }
 }
 
 /// Connects to rank 0, which may not have started yet.
@@ -262,31 +282,45 @@ fn introduce(
     deadline: Instant,
 ) -> Result<Directory, JoinError> {
     let rank = options.rank;
-    let foreign = || JoinError::Foreign { rank, address: target(options) };
+    let (at, patient) = (|| target(options), deadline + GRACE);
+    let foreign = || JoinError::Foreign { rank, address: at() };
+    let silent = || {
+        JoinError::Refused(format!(
+            "rank {rank} reached {} but got no answer within {:?}\nIs it rank 0 of this program that listens there?",
+            at(),
+            options.timeout
+        ))
+    };
+    let ended = || {
+        JoinError::Refused(format!(
+            "rank 0 at {} hung up on rank {rank} before the job began: its own message says why",
+            at()
+        ))
+    };
+    prove(link, key(options), rank, patient).map_err(|unproven| match unproven {
+        Unproven::Foreign => foreign(),
+        Unproven::TurnedAway => JoinError::TurnedAway { rank, address: at() },
+        Unproven::Silent => silent(),
+        Unproven::Broken => ended(),
+    })?;
     let hello = Hello {
-        rank,
         world_size: options.world_size,
         port,
         process: std::process::id(),
         left: deadline.saturating_duration_since(Instant::now()),
         settings: options.settings.clone(),
     };
-    send(link, &hello).map_err(|_| foreign())?;
+    send(link, &hello).map_err(|_| ended())?;
     // Rank 0 tells at the deadline which ranks are missing: leave it time for that.
-    let answer: Answer = receive(link, deadline + GRACE).map_err(|error| match error.kind() {
-        ErrorKind::InvalidData => foreign(),
-        ErrorKind::TimedOut => JoinError::Refused(format!(
-            "rank {rank} reached {} but got no answer within {:?}\nIs it rank 0 of this program that listens there?",
-            target(options),
-            options.timeout
-        )),
-        _ => JoinError::Refused(format!(
-            "rank 0 at {} hung up on rank {rank} before the job began: its own message says why",
-            target(options)
-        )),
+    let answer: Answer = receive(link, patient).map_err(|unread| match unread {
+        Unread::Damaged => foreign(),
+        Unread::Version(_) => JoinError::Refused(unread.other_version(rank, 0).unwrap_or_default()),
+        Unread::Connection(ErrorKind::TimedOut) => silent(),
+        Unread::Connection(_) => ended(),
     })?;
     match answer {
         Answer::Refused(reason) => Err(JoinError::Refused(reason)),
+        Answer::Welcome { listeners, .. } if listeners.len() != options.world_size as usize => Err(foreign()),
         Answer::Welcome { token, mut listeners } => {
             let system = |source| JoinError::System { what: "see its connection to rank 0", source };
             let (server, own) =
@@ -297,7 +331,7 @@ fn introduce(
             let elsewhere = |address: &IpAddr| address.is_loopback() && !own.is_loopback();
             let unreachable = listeners.iter_mut().filter(|listener| elsewhere(&listener.0));
             unreachable.for_each(|listener| listener.0 = server);
-            Ok(Directory { token, listeners })
+            Ok(Directory { key: key(options).of_peers(&token), listeners })
         }
     }
 }
@@ -321,10 +355,11 @@ fn connect(
         let address = directory.listeners[rank as usize];
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let stream = TcpStream::connect_timeout(&address.into(), left).map_err(|_| apart(&[rank]))?;
-        let introduction = Introduction { token: directory.token, rank: options.rank };
-        send(&stream, &introduction).map_err(|_| apart(&[rank]))?;
+        prove(&stream, directory.key, options.rank, deadline).map_err(|_| apart(&[rank]))?;
         peers[rank as usize] = Some(stream);
     }
+    let system = |source| JoinError::System { what: "accept the other ranks' connections", source };
+    let mut reception = Reception::open(listener, directory.key).map_err(system)?;
     loop {
         let missing: Vec<u32> = (0..options.world_size)
             .filter(|&rank| rank > options.rank && peers[rank as usize].is_none())
@@ -332,12 +367,10 @@ fn connect(
         if missing.is_empty() {
             return Ok(peers);
         }
-        let system = |source| JoinError::System { what: "accept the other ranks' connections", source };
-        let Some(stream) = accept(listener, deadline).map_err(system)? else { return Err(apart(&missing)) };
-        let soon = deadline.min(Instant::now() + GREETING);
-        let Ok(Introduction { token, rank }) = receive(&stream, soon) else { continue };
-        if token == directory.token && missing.contains(&rank) {
-            peers[rank as usize] = Some(stream);
+        match reception.next(deadline).map_err(system)? {
+            None => return Err(apart(&missing)),
+            Some((rank, stream)) if missing.contains(&rank) => peers[rank as usize] = Some(stream),
+            Some(_) => {}
         }
     }
 }

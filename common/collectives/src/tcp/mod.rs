@@ -1,17 +1,21 @@
 //! Ranks that are processes, connected by TCP.
 //!
 //! All processes meet at one address, where rank 0 listens ([`join`]); then every two of them
-//! connect. Nothing is encrypted: use it inside a network that you trust, as you would the other
-//! engines.
+//! connect. Both ends of every connection prove that they know the job's secret before anything
+//! else is read. Nothing is encrypted: whoever can read or change what the network carries can read
+//! and change what ranks send.
 
 mod connections;
 mod error;
 mod greeting;
 mod join;
+pub(crate) mod proof;
+pub(crate) mod reception;
 
 pub use error::JoinError;
 #[cfg(feature = "mpi")]
 pub(crate) use join::difference;
+pub use proof::Secret;
 
 use crate::group::Group;
 use crate::wire::{Endpoint, Mailbox};
@@ -35,6 +39,8 @@ pub struct JoinOptions {
     pub timeout: Duration,
     /// Settings that must be the same in all processes, one per line.
     pub settings: String,
+    /// What the job's processes know, and no other. Without one they meet on this machine only.
+    pub secret: Option<Secret>,
 }
 
 /// What a process has once all processes have met.

@@ -8,3 +8,4 @@ mod failures;
 mod operations;
 mod processes;
 mod telling;
+mod trust;

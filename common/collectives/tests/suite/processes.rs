@@ -3,7 +3,7 @@
 
 use crate::common::{Chain, direct, errors_from_a_mismatch_on, sum, upload, value, values, world};
 use collectives::CollectiveError::{Mismatch, Poisoned, Timeout};
-use collectives::tcp::{JoinError, JoinOptions, join};
+use collectives::tcp::{JoinError, JoinOptions, Secret, join};
 use collectives::{Bucket, Group};
 use device::{Buffer, Class, DType, Device, Ledger};
 use events::{Emitter, Operation};
@@ -11,17 +11,17 @@ use proptest::prelude::*;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-const PATIENT: Duration = Duration::from_secs(60);
+pub(crate) const PATIENT: Duration = Duration::from_secs(60);
 
 /// Options that let rank 0 listen on this machine.
-fn place(world_size: u32, timeout: Duration) -> JoinOptions {
+pub(crate) fn place(world_size: u32, timeout: Duration) -> JoinOptions {
     let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
     let (address, settings) = ("127.0.0.1".to_string(), "steps 3".to_string());
-    JoinOptions { rank: 0, world_size, address, port, timeout, settings }
+    JoinOptions { rank: 0, world_size, address, port, timeout, settings, secret: None }
 }
 
 /// Joins as every rank, each on a thread of its own.
-fn meet<R: Send>(place: &JoinOptions, body: impl Fn(JoinOptions) -> R + Sync) -> Vec<R> {
+pub(crate) fn meet<R: Send>(place: &JoinOptions, body: impl Fn(JoinOptions) -> R + Sync) -> Vec<R> {
     std::thread::scope(|scope| {
         let start = |rank| {
             scope.spawn({
@@ -299,7 +299,7 @@ fn a_port_in_use_and_another_machines_address_are_rank_0s_errors() {
     place.port = taken.local_addr().unwrap().port();
     assert!(matches!(join(&place), Err(JoinError::PortInUse { .. })));
     // An address of the block for documentation, which no machine has.
-    place.address = "192.0.2.1".into();
+    (place.address, place.secret) = ("192.0.2.1".into(), Some(Secret::new(b"secret")));
     assert!(matches!(join(&place), Err(JoinError::Elsewhere { .. })));
     place.address = "no-such-host.invalid".into();
     assert!(matches!(join(&place), Err(JoinError::Unknown { .. })));

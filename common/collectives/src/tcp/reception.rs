@@ -1,0 +1,150 @@
+//! The accepting end: all connections are read at once, so that silent and slow ones delay no rank.
+
+use super::proof::{ANSWER, Challenge, Key};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+/// How long a connection may take to prove itself.
+const PROVING: Duration = Duration::from_secs(5);
+/// Most connections that are read at once; for another one the oldest is closed.
+const MOST: usize = 256;
+
+/// A connection that has proven nothing yet.
+struct Caller {
+    stream: TcpStream,
+    address: IpAddr,
+    until: Instant,
+    challenge: Challenge,
+    answer: [u8; ANSWER],
+    filled: usize,
+}
+
+/// How far a caller has come.
+enum Progress {
+    Waiting,
+    Gone,
+    Stranger,
+    Proven(u32),
+}
+
+/// Accepts connections and hands out those that prove to know the key.
+pub(crate) struct Reception<'a> {
+    listener: &'a TcpListener,
+    key: Key,
+    callers: Vec<Caller>,
+    /// How many had another key, and where the last of them came from.
+    pub(crate) strangers: Option<(usize, IpAddr)>,
+}
+
+impl<'a> Reception<'a> {
+    /// # Errors
+    /// The system's, if the listener cannot be used.
+    pub(crate) fn open(listener: &'a TcpListener, key: Key) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        Ok(Reception { listener, key, callers: Vec::new(), strangers: None })
+    }
+
+    /// Blocks until the next rank has proven itself, and returns it with its connection; `None` at
+    /// the deadline.
+    ///
+    /// # Errors
+    /// The system's, if the listener cannot be used.
+    pub(crate) fn next(&mut self, deadline: Instant) -> io::Result<Option<(u32, TcpStream)>> {
+        loop {
+            if let Some(proven) = self.read_all() {
+                return Ok(Some(proven));
+            }
+            let now = Instant::now();
+            self.callers.retain(|caller| now < caller.until);
+            if now >= deadline {
+                return Ok(None);
+            }
+            let soonest = self.callers.iter().map(|caller| caller.until).fold(deadline, Instant::min);
+            self.wait(soonest.saturating_duration_since(now))?;
+            self.accept_all()?;
+        }
+    }
+
+    /// Blocks until a connection arrives or says something, for at most `time`.
+    fn wait(&self, time: Duration) -> io::Result<()> {
+        let mut sources = vec![PollFd::new(self.listener, PollFlags::IN)];
+        sources.extend(self.callers.iter().map(|caller| PollFd::new(&caller.stream, PollFlags::IN)));
+        let time = Timespec { tv_sec: time.as_secs() as _, tv_nsec: time.subsec_nanos() as _ };
+        match poll(&mut sources, Some(&time)) {
+            Err(rustix::io::Errno::INTR) | Ok(_) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn accept_all(&mut self) -> io::Result<()> {
+        loop {
+            match self.listener.accept() {
+                Ok((stream, address)) => self.callers.extend(Caller::new(stream, address.ip()).ok()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // The other side has hung up before it was accepted.
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                // No more files may be open.
+                Err(_) if !self.callers.is_empty() => drop(self.callers.remove(0)),
+                Err(error) => return Err(error),
+            }
+            if self.callers.len() > MOST {
+                self.callers.remove(0);
+            }
+        }
+    }
+
+    /// Reads what has arrived. Returns the first connection that has proven itself, and forgets
+    /// those that never will.
+    fn read_all(&mut self) -> Option<(u32, TcpStream)> {
+        let mut index = 0;
+        while index < self.callers.len() {
+            match self.callers[index].read(self.key) {
+                Progress::Waiting => {
+                    index += 1;
+                    continue;
+                }
+                Progress::Gone => {}
+                Progress::Stranger => {
+                    let count = self.strangers.map_or(0, |(count, _)| count);
+                    self.strangers = Some((count + 1, self.callers[index].address));
+                }
+                Progress::Proven(rank) => {
+                    let stream = self.callers.remove(index).stream;
+                    if stream.set_nonblocking(false).is_ok() {
+                        return Some((rank, stream));
+                    }
+                    continue;
+                }
+            }
+            self.callers.remove(index);
+        }
+        None
+    }
+}
+
+impl Caller {
+    fn new(stream: TcpStream, address: IpAddr) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        let challenge = Challenge::send(&stream)?;
+        let until = Instant::now() + PROVING;
+        Ok(Caller { stream, address, until, challenge, answer: [0; ANSWER], filled: 0 })
+    }
+
+    fn read(&mut self, key: Key) -> Progress {
+        while self.filled < ANSWER {
+            match self.stream.read(&mut self.answer[self.filled..]) {
+                Ok(0) => return Progress::Gone,
+                Ok(read) => self.filled += read,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Progress::Waiting,
+                Err(_) => return Progress::Gone,
+            }
+        }
+        let Some((rank, proof)) = self.challenge.verify(key, &self.answer) else { return Progress::Stranger };
+        if self.stream.write_all(&proof).is_ok() { Progress::Proven(rank) } else { Progress::Gone }
+    }
+}
