@@ -3,7 +3,7 @@
 //! A thread per connection reads everything that arrives into the mailbox, so that the other side
 //! can always send: no two ranks can block each other, however large their messages.
 
-use crate::wire::{self, Lengths, Mailbox, PREFIX, Stalled, Transport};
+use crate::wire::{self, Head, Lengths, Mailbox, PREFIX, Payload, Stalled, Transport};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -167,18 +167,49 @@ fn read_all(mut stream: TcpStream, rank: u32, mailbox: &Mailbox) -> String {
     }
 }
 
-fn read_message(stream: &mut TcpStream, rank: u32, mailbox: &Mailbox) -> std::io::Result<()> {
+fn read_message(stream: &mut impl Read, rank: u32, mailbox: &Mailbox) -> std::io::Result<()> {
     let damaged = || std::io::Error::from(ErrorKind::InvalidData);
     let mut prefix = [0; PREFIX];
     stream.read_exact(&mut prefix)?;
     let Lengths { head, payload } = wire::lengths(&prefix).ok_or_else(damaged)?;
-    let mut bytes = vec![0; head];
-    stream.read_exact(&mut bytes)?;
+    let mut bytes = Vec::new();
+    if stream.take(head as u64).read_to_end(&mut bytes)? < head {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
     let head = wire::decode(&bytes, payload).ok_or_else(damaged)?;
-    let mut payload = mailbox.pool.take(payload);
-    stream.read_exact(payload.bytes_mut())?;
-    mailbox.receive(rank, head, payload);
+    if let Some(payload) = read_payload(stream, rank, &head, payload, mailbox)? {
+        mailbox.receive(rank, head, payload);
+    }
     Ok(())
+}
+
+/// Reads the `announced` bytes after `head`. Their memory grows as they arrive. Returns none, and
+/// skips the rest, once this rank's call turns out to expect fewer.
+fn read_payload(
+    stream: &mut impl Read,
+    rank: u32,
+    head: &Head,
+    announced: usize,
+    mailbox: &Mailbox,
+) -> std::io::Result<Option<Payload>> {
+    let asks = announced > SMALL;
+    let (mut payload, mut read) = (Payload::default(), 0);
+    let mut wanted = !asks || mailbox.announce(rank, head, announced);
+    if wanted {
+        payload = mailbox.pool.reuse(announced).unwrap_or_default();
+    }
+    while wanted && read < announced {
+        let next = announced.min(SMALL.max(2 * read));
+        payload.grow(next);
+        stream.read_exact(&mut payload.bytes_mut()[read..next])?;
+        read = next;
+        wanted = !asks || mailbox.wants(rank, head);
+    }
+    let rest = (announced - read) as u64;
+    if std::io::copy(&mut stream.take(rest), &mut std::io::sink())? < rest {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    Ok(wanted.then_some(payload))
 }
 
 #[cfg(test)]
@@ -186,7 +217,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::wire::Head;
+    use crate::wire::{Address, Message, Phase, Signature};
+    use events::Operation;
     use std::net::TcpListener;
 
     /// Both ends of a connection.
@@ -198,6 +230,63 @@ mod tests {
 
     fn waits(rank: u32) -> Vec<u8> {
         wire::encode(&Head::Waits { rank: Some(rank) }, 0)
+    }
+
+    const ADDRESS: Address = Address { group: 0, sequence: 7, phase: Phase::Contribution };
+
+    /// A message to an all-reduce, without its payload of `announced` bytes.
+    fn announcing(announced: usize) -> Vec<u8> {
+        let shapes = vec![crate::core::call::BufferShape { len: announced / 4, dtype: device::DType::F32 }];
+        let signature = Signature { shapes, ..Signature::new(Operation::AllReduce) };
+        wire::encode(&Head::Data { address: ADDRESS, signature }, announced)
+    }
+
+    /// Blocks until the message of rank 1 is there.
+    fn taken(mailbox: &Mailbox) -> Message {
+        loop {
+            match mailbox.take(ADDRESS, &[1]) {
+                Ok(mut messages) => return messages.remove(0),
+                Err(missing) => mailbox.park(missing.seen, Duration::from_secs(20)),
+            }
+        }
+    }
+
+    /// Rank 1 announces 2⁴⁴ bytes, of which none or a few come, to a call that expects 1024, before
+    /// or after that call is issued.
+    #[test]
+    fn a_message_that_is_longer_than_the_call_expects_takes_no_memory() {
+        for (issued, sent) in [(true, 0), (false, 0), (false, 3 * SMALL)] {
+            let ((here, mut there), mailbox) = (connection(), Arc::new(Mailbox::default()));
+            if issued {
+                mailbox.expect(0, 7, 1024);
+            }
+            there.write_all(&[&announcing(1 << 44)[..], &vec![0; sent]].concat()).unwrap();
+            let timeout = Duration::from_secs(20);
+            let connections = Connections::start(vec![None, Some(here)], &mailbox, timeout).unwrap();
+            if !issued {
+                while !mailbox.is_announced(ADDRESS, 1) {
+                    std::thread::yield_now();
+                }
+                mailbox.expect(0, 7, 1024);
+            }
+            let message = taken(&mailbox);
+            assert_eq!((message.announced, message.payload.bytes().len()), (1 << 44, 0));
+            drop(there);
+            drop(connections);
+        }
+    }
+
+    #[test]
+    fn a_message_that_comes_early_is_taken_whole() {
+        let (bytes, mailbox) = (5 * SMALL + 8, Mailbox::default());
+        let data: Vec<u8> = (0..bytes).map(|index| (index % 251) as u8).collect();
+        let stream = [&announcing(bytes)[..], &data, &announcing(8), &[9; 8]].concat();
+        let mut stream = &stream[..];
+        read_message(&mut stream, 1, &mailbox).unwrap();
+        mailbox.expect(0, 7, bytes);
+        assert_eq!(taken(&mailbox).payload.bytes(), data);
+        read_message(&mut stream, 1, &mailbox).unwrap();
+        assert_eq!(taken(&mailbox).payload.bytes(), [9; 8]);
     }
 
     /// Ranks 1 and 3 read nothing. While rank 0 sends to rank 1, its callback is called repeatedly,

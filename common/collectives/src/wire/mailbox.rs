@@ -2,6 +2,7 @@
 
 use super::message::{Address, Head, Message};
 use super::payload::{Payload, PayloadPool};
+use crate::core::call::Signature;
 use crate::core::failure::{Cause, Failure};
 use crate::core::wait_graph::WaitGraph;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +30,10 @@ pub(crate) struct Mailbox {
 struct Arrivals {
     /// By address and sender.
     messages: BTreeMap<(Address, u32), Message>,
+    /// Messages of which only the head has arrived: what they mean, and their bytes.
+    announced: BTreeMap<(Address, u32), (Signature, usize)>,
+    /// The most bytes that a message to an issued call may have, by group and sequence number.
+    limits: BTreeMap<(u64, u64), usize>,
     /// The first failure of each group.
     failures: BTreeMap<u64, Failure>,
     /// Groups whose failure this process has passed on.
@@ -67,7 +72,9 @@ impl Mailbox {
     pub(crate) fn receive(&self, from: u32, head: Head, payload: Payload) {
         match head {
             Head::Data { address, signature } => self.change(|arrivals| {
-                arrivals.messages.insert((address, from), Message { signature, payload });
+                arrivals.announced.remove(&(address, from));
+                let announced = payload.bytes().len();
+                arrivals.messages.insert((address, from), Message { signature, announced, payload });
             }),
             Head::Failed { group, failure } => self.fail(group, failure),
             Head::Departed { group } => self.change(|arrivals| {
@@ -76,6 +83,53 @@ impl Mailbox {
             Head::Report { group, count } => self.report(group, from, count),
             Head::Waits { rank } => self.waiting.set(from, rank),
         }
+    }
+
+    /// Notes that this rank has issued a call, whose messages carry at most `limit` bytes. Longer
+    /// ones are taken in without their bytes.
+    pub(crate) fn expect(&self, group: u64, sequence: u64, limit: usize) {
+        self.change(|arrivals| {
+            arrivals.limits.insert((group, sequence), limit);
+            let too_long = |(key, (_, bytes)): (&(Address, u32), &(Signature, usize))| {
+                ((key.0.group, key.0.sequence) == (group, sequence) && *bytes > limit).then_some(*key)
+            };
+            let refused: Vec<_> = arrivals.announced.iter().filter_map(too_long).collect();
+            for key in refused {
+                let Some((signature, announced)) = arrivals.announced.remove(&key) else { continue };
+                arrivals.messages.insert(key, Message { signature, announced, payload: Payload::default() });
+            }
+        });
+    }
+
+    /// Notes that this rank has done with a call.
+    pub(crate) fn forget(&self, group: u64, sequence: u64) {
+        self.lock().limits.remove(&(group, sequence));
+    }
+
+    /// Notes that `bytes` bytes follow a head of rank `from`. False if this rank's call expects
+    /// fewer: then the message counts as arrived, and its bytes are to be skipped.
+    pub(crate) fn announce(&self, from: u32, head: &Head, bytes: usize) -> bool {
+        let Head::Data { address, signature } = head else { return true };
+        let wanted = {
+            let arrivals = &mut *self.lock();
+            arrivals.announced.insert((*address, from), (signature.clone(), bytes));
+            arrivals.limits.get(&(address.group, address.sequence)).copied()
+        };
+        wanted.is_none_or(|limit| {
+            self.expect(address.group, address.sequence, limit);
+            bytes <= limit
+        })
+    }
+
+    /// True unless this rank has issued the call of an announced message since, and expects less.
+    pub(crate) fn wants(&self, from: u32, head: &Head) -> bool {
+        let Head::Data { address, .. } = head else { return true };
+        self.is_announced(*address, from)
+    }
+
+    /// True if a message is announced that has neither arrived nor been refused.
+    pub(crate) fn is_announced(&self, address: Address, from: u32) -> bool {
+        self.lock().announced.contains_key(&(address, from))
     }
 
     /// Fails `group`, unless it has failed already.

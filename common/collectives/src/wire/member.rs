@@ -2,7 +2,7 @@
 
 use super::Endpoint;
 use super::data::{self, Exchange, Portion};
-use super::message::{Head, Phase, encode};
+use super::message::{Head, MAX_SCALARS, Phase, encode};
 use crate::CollectiveError;
 use crate::core::backend::{Backend, Outcome, Result};
 use crate::core::buffers::{Issued, Span};
@@ -159,6 +159,11 @@ impl Backend for ProcessMember {
         };
         let own = Issued::new(call, spans, bytes);
         let exchange = self.exchange(&own);
+        let limit = match call.operation() {
+            Operation::Scalars => MAX_SCALARS,
+            _ => exchange.size(Portion::Whole),
+        };
+        self.endpoint.mailbox.expect(self.id(), call.sequence, limit);
         for to in exchange.others() {
             let portion = Portion::contribution(&call.signature, exchange.me(), to);
             self.send(&exchange, Phase::Contribution, to, portion);
@@ -169,12 +174,14 @@ impl Backend for ProcessMember {
 
     fn wait(&self, call: &Call) -> Result<Outcome> {
         let outcome = self.calls.finish(call.sequence, |own| self.carry_out(&self.exchange(own)));
+        self.endpoint.mailbox.forget(self.id(), call.sequence);
         outcome.map_err(|failure| failure.seen_by(self.name(), call.id()))
     }
 
     fn abandon(&self, call: &Call, during: String, reason: String) {
         self.poison(during, reason);
         self.calls.remove(call.sequence);
+        self.endpoint.mailbox.forget(self.id(), call.sequence);
     }
 
     fn blame(&self, culprit: Option<usize>, during: String, reason: String) {

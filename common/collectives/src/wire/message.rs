@@ -18,7 +18,7 @@ pub(crate) const PREFIX: usize = 16;
 /// Longest head; a longer one is damage.
 const MAX_HEAD: u32 = 16 << 20;
 /// Most bytes that one rank contributes to scalars; more are damage.
-const MAX_SCALARS: usize = 1 << 30;
+pub(crate) const MAX_SCALARS: usize = 1 << 30;
 
 /// Which message of which collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -73,6 +73,9 @@ impl Head {
 pub(crate) struct Message {
     /// What the sender issued.
     pub(crate) signature: Signature,
+    /// Bytes that the sender announced.
+    pub(crate) announced: usize,
+    /// Those bytes; none if they are more than this rank's call expects.
     pub(crate) payload: Payload,
 }
 

@@ -18,13 +18,12 @@ mod member;
 mod message;
 mod payload;
 
-pub(crate) use mailbox::{Mailbox, WORLD};
-#[cfg(any(test, feature = "mpi"))]
-pub(crate) use message::Head;
 #[cfg(test)]
-pub(crate) use message::encode;
-pub(crate) use message::{Lengths, PREFIX, decode, lengths};
-#[cfg(feature = "mpi")]
+pub(crate) use crate::core::call::Signature;
+pub(crate) use mailbox::{Mailbox, WORLD};
+#[cfg(test)]
+pub(crate) use message::{Address, Message, Phase, encode};
+pub(crate) use message::{Head, Lengths, PREFIX, decode, lengths};
 pub(crate) use payload::Payload;
 #[cfg(feature = "mpi")]
 pub(crate) use payload::PayloadPool;

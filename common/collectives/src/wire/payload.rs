@@ -33,6 +33,13 @@ impl Payload {
         }
     }
 
+    /// Makes the payload `len` bytes long, if it is shorter. Memory at most doubles.
+    pub(crate) fn grow(&mut self, len: usize) {
+        let words = (self.start + len).div_ceil(size_of::<u64>());
+        self.words.resize(words.max(self.words.len()), 0);
+        self.len = len.max(self.len);
+    }
+
     /// Returns the payload cut to `len` bytes from `start` on; `None` if they are not there or not
     /// aligned.
     #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "for transports that receive whole messages"))]
@@ -67,13 +74,18 @@ const KEPT: usize = 32;
 
 impl PayloadPool {
     /// Returns a payload of `len` bytes with unspecified contents.
+    #[cfg(any(test, feature = "mpi"))]
     pub(crate) fn take(&self, len: usize) -> Payload {
+        self.reuse(len).unwrap_or_else(|| Payload { words: vec![0; len.div_ceil(8)], start: 0, len })
+    }
+
+    /// Returns a payload of `len` bytes that was given back before, if one fits.
+    pub(crate) fn reuse(&self, len: usize) -> Option<Payload> {
         let needed = len.div_ceil(size_of::<u64>());
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = |words: &Vec<u64>| words.len() >= needed && words.len() / 2 <= needed;
         let found = free.iter().position(fits).map(|index| free.swap_remove(index));
-        drop(free);
-        Payload { words: found.unwrap_or_else(|| vec![0; needed]), start: 0, len }
+        found.map(|words| Payload { words, start: 0, len })
     }
 
     /// Keeps a payload that is no longer needed.

@@ -8,14 +8,19 @@ use collectives::{Bucket, Group};
 use device::{Buffer, Class, DType, Device, Ledger};
 use events::{Emitter, Operation};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use std::net::TcpListener;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 pub(crate) const PATIENT: Duration = Duration::from_secs(60);
 
 /// Options that let rank 0 listen on this machine.
 pub(crate) fn place(world_size: u32, timeout: Duration) -> JoinOptions {
-    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    // No two tests of this program meet at one port.
+    static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let free = || TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let port = std::iter::repeat_with(free).find(|port| TAKEN.lock().unwrap().insert(*port)).unwrap();
     let (address, settings) = ("127.0.0.1".to_string(), "steps 3".to_string());
     JoinOptions { rank: 0, world_size, address, port, timeout, settings, secret: None }
 }

@@ -100,10 +100,9 @@ impl ProcessMember {
         messages: &[(usize, Message)],
         portion: impl Fn(usize) -> Portion,
     ) -> OrFailure<()> {
-        let carried = |message: &Message| message.payload.bytes().len();
-        let wrong = |(from, message): &&(usize, Message)| carried(message) != exchange.size(portion(*from));
+        let wrong = |(from, message): &&(usize, Message)| message.announced != exchange.size(portion(*from));
         let Some((from, message)) = messages.iter().find(wrong) else { return Ok(()) };
-        let (got, expected) = (carried(message), exchange.size(portion(*from)));
+        let (got, expected) = (message.announced, exchange.size(portion(*from)));
         let reason = format!("its message carries {got} bytes; {expected} were expected");
         let cause = Cause::Poisoned { during: exchange.call().label(), reason };
         Err(self.fail(Failure { culprit: self.names[*from], cause }))
