@@ -1,27 +1,28 @@
 //! The events of a run, live or recorded, with random access by position.
 //!
-//! A recording keeps its events encoded and decodes the batch that is needed. A live run appends
-//! batches and discards the oldest. Both keep the state of all ranks at the beginning of every
-//! batch.
+//! A recording keeps its events encoded and decodes those that are needed. A live run appends events
+//! and discards the oldest. Both keep the state of all ranks at the beginning of every chunk of
+//! events, which is so long that the state takes no more memory than the events.
 
 use events::{
     CatchUp, Event, EventBatch, History, Message, Pass, Recording, RecordingError, RunHeader, Snapshot, What,
 };
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The number of events that a live run keeps.
 const LIVE_EVENTS: u64 = 200_000;
-/// The number of events per batch of a live run.
-const LIVE_BATCH: usize = 1024;
+/// The fewest events per chunk.
+const CHUNK: usize = 1024;
 
-/// Where a batch's events are: in memory, or in a recording's batch of this number.
+/// Where a chunk's events are: in memory, or in a recording's batches of these numbers.
 enum ChunkEvents {
     Decoded(Arc<[Event]>),
-    Recorded(usize),
+    Recorded(Range<usize>),
 }
 
-/// A batch, and the state before it.
+/// Some events, and the state before them.
 struct Chunk {
     first: u64,
     count: u64,
@@ -82,11 +83,18 @@ impl Timeline {
         let mut timeline = Timeline::live(recording.header().clone(), &title.unwrap_or_default());
         for index in 0..recording.len() {
             let batch = recording.batch(index)?;
-            let (first, count) = (timeline.len(), batch.events.len() as u64);
-            let start = Arc::new(timeline.state.snapshot.clone());
+            if timeline.chunks.back().is_none_or(|chunk| timeline.is_full(chunk.count)) {
+                let (first, start) = (timeline.len(), Arc::new(timeline.state.snapshot.clone()));
+                let stored = ChunkEvents::Recorded(index..index);
+                timeline.chunks.push_back(Chunk { first, count: 0, start, stored, dropped: 0 });
+            }
             timeline.account(&batch);
-            let stored = ChunkEvents::Recorded(index);
-            timeline.chunks.push_back(Chunk { first, count, start, stored, dropped: batch.dropped });
+            let Some(chunk) = timeline.chunks.back_mut() else { continue };
+            chunk.count += batch.events.len() as u64;
+            chunk.dropped = batch.dropped;
+            if let ChunkEvents::Recorded(batches) = &mut chunk.stored {
+                batches.end = index + 1;
+            }
         }
         timeline.open_start = Arc::new(timeline.state.snapshot.clone());
         timeline.recording = Some(recording);
@@ -115,8 +123,14 @@ impl Timeline {
         true
     }
 
+    /// True if a chunk of `events` events is long enough for a state of its own after it.
+    fn is_full(&self, events: u64) -> bool {
+        let fewest = self.state.snapshot.bytes().div_ceil(size_of::<Event>());
+        events >= CHUNK.max(fewest) as u64
+    }
+
     fn append(&mut self, batch: EventBatch) {
-        for piece in batch.events.chunks(LIVE_BATCH) {
+        for piece in batch.events.chunks(CHUNK) {
             self.append_piece(EventBatch { dropped: batch.dropped, events: piece.to_vec() });
         }
     }
@@ -124,7 +138,7 @@ impl Timeline {
     fn append_piece(&mut self, mut batch: EventBatch) {
         self.account(&batch);
         self.open.append(&mut batch.events);
-        if self.open.len() >= LIVE_BATCH {
+        if self.is_full(self.open.len() as u64) {
             let events: Arc<[Event]> = std::mem::take(&mut self.open).into();
             let (count, first) = (events.len() as u64, self.len() - events.len() as u64);
             let start = std::mem::replace(&mut self.open_start, Arc::new(self.state.snapshot.clone()));
@@ -222,16 +236,16 @@ impl Timeline {
         };
         let events = match &chunk.stored {
             ChunkEvents::Decoded(events) => events.clone(),
-            ChunkEvents::Recorded(index) => self.decode(*index),
+            ChunkEvents::Recorded(batches) => self.decode(batches.clone()),
         };
         (chunk.first, events)
     }
 
-    /// Decodes a batch of the recording. It was decoded when the recording was opened, so this
+    /// Decodes batches of the recording. They were decoded when the recording was opened, so this
     /// cannot fail.
-    fn decode(&self, index: usize) -> Arc<[Event]> {
-        let batch = self.recording.as_ref().and_then(|recording| recording.batch(index).ok());
-        batch.unwrap_or_default().events.into()
+    fn decode(&self, batches: Range<usize>) -> Arc<[Event]> {
+        let batch = |index| self.recording.as_ref().and_then(|recording| recording.batch(index).ok());
+        batches.filter_map(batch).flat_map(|batch| batch.events).collect()
     }
 
     fn chunk(&self, position: u64) -> Option<&Chunk> {

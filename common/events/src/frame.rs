@@ -30,6 +30,9 @@ const FRAME_HEAD: usize = 11;
 /// The longest valid payload, in bytes. A greater length is damage.
 const MAX_PAYLOAD: usize = 64 << 20;
 
+/// The longest payload of a viewer's request, in bytes.
+const MAX_REQUEST: usize = 64;
+
 /// Events that the collector took at one time, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EventBatch {
@@ -146,12 +149,21 @@ impl<'a> RawFrame<'a> {
     /// # Errors
     /// [`FrameError::Corrupt`] if a checksum is wrong, the kind unknown or the length too great.
     pub fn split(bytes: &'a [u8], offset: u64) -> Result<Option<(Self, &'a [u8])>, FrameError> {
+        Self::split_within(MAX_PAYLOAD, bytes, offset)
+    }
+
+    /// As [`RawFrame::split`], for payloads of at most `longest` bytes.
+    fn split_within(
+        longest: usize,
+        bytes: &'a [u8],
+        offset: u64,
+    ) -> Result<Option<(Self, &'a [u8])>, FrameError> {
         if bytes.len() < FRAME_HEAD {
             return Ok(None);
         }
         let length = word(&bytes[1..5]) as usize;
         let head_sum = (crc32fast::hash(&bytes[..5]) as u16).to_le_bytes();
-        if head_sum != bytes[5..7] || length > MAX_PAYLOAD || !b"HCBEP".contains(&bytes[0]) {
+        if head_sum != bytes[5..7] || length > longest || !b"HCBEP".contains(&bytes[0]) {
             return Err(corrupt(offset, "no frame begins here"));
         }
         let Some(payload) = bytes.get(FRAME_HEAD..FRAME_HEAD + length) else { return Ok(None) };
@@ -196,7 +208,13 @@ impl<'a> RawFrame<'a> {
         let (header, rest) = self.first(self.payload)?;
         let (theory, rest) = if rest.is_empty() { Default::default() } else { self.first(rest)? };
         let (offload, _) = if rest.is_empty() { Default::default() } else { self.first(rest)? };
-        Ok(RunHeader { theory, offload, ..header })
+        let header = RunHeader { theory, offload, ..header };
+        match header.is_plausible() {
+            true => Ok(header),
+            false => {
+                Err(corrupt(self.offset, "its header describes more ranks and units than a run can have"))
+            }
+        }
     }
 
     /// Decodes the value at the start of `bytes`. Returns it and the bytes after it.
@@ -223,12 +241,18 @@ pub struct Decoder {
     pending: Vec<u8>,
     offset: u64,
     greeted: bool,
+    requests: bool,
 }
 
 impl Decoder {
-    /// Returns a decoder for a stream without [`preamble`], such as a viewer's requests.
+    /// Returns a decoder for a stream without [`preamble`].
     pub fn without_preamble() -> Self {
         Decoder { greeted: true, ..Self::default() }
+    }
+
+    /// Returns a decoder for viewers' requests, which are short and have no [`preamble`].
+    pub fn of_requests() -> Self {
+        Decoder { requests: true, ..Self::without_preamble() }
     }
 
     /// Adds bytes that have arrived.
@@ -251,7 +275,10 @@ impl Decoder {
             used = PREAMBLE;
         }
         let mut messages = Vec::new();
-        while let Some((frame, _)) = RawFrame::split(&self.pending[used..], self.offset + used as u64)? {
+        let longest = if self.requests { MAX_REQUEST } else { MAX_PAYLOAD };
+        let split =
+            |used: usize| RawFrame::split_within(longest, &self.pending[used..], self.offset + used as u64);
+        while let Some((frame, _)) = split(used)? {
             messages.push(frame.decode()?);
             used += frame.len();
         }

@@ -131,6 +131,9 @@ impl Sweep {
     }
 }
 
+/// Most pairs of ranks, or of a rank and a unit, in one run: a watcher keeps some bytes for each.
+const MOST_PAIRS: u64 = 1 << 20;
+
 /// The description of a run, written before it starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunHeader {
@@ -185,4 +188,12 @@ pub struct RunHeader {
     /// all states rest on the device.
     #[serde(skip)]
     pub offload: Offload,
+}
+
+impl RunHeader {
+    /// True unless a watcher would need more memory than any run justifies.
+    pub(crate) fn is_plausible(&self) -> bool {
+        u64::from(self.world_size).saturating_mul((self.units.len() as u64).max(self.world_size.into()))
+            <= MOST_PAIRS
+    }
 }

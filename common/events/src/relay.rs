@@ -109,7 +109,7 @@ fn stream(mut link: &TcpStream, receiver: &Receiver, ending: &AtomicBool) -> io:
 }
 
 fn apply_controls(mut link: TcpStream, pace: &Pace) {
-    let mut decoder = Decoder::without_preamble();
+    let mut decoder = Decoder::of_requests();
     let mut bytes = [0; 256];
     while let Ok(read @ 1..) = link.read(&mut bytes) {
         decoder.push(&bytes[..read]);

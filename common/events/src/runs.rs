@@ -2,7 +2,7 @@
 //! enter.
 
 use crate::header::RunHeader;
-use crate::socket::{AttachError, Attachment};
+use crate::socket::{AttachError, Attachment, check_private, is_own};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,13 +30,14 @@ pub fn directory() -> PathBuf {
 /// Lists this user's runs, sorted by name. Removes sockets that killed runs left behind.
 ///
 /// # Errors
-/// [`AttachError::Io`] if the directory cannot be read.
+/// [`AttachError::Io`] if the directory cannot be read, or is not this user's alone.
 pub fn list(directory: &Path) -> Result<Vec<ListedRun>, AttachError> {
     let failed = |source| AttachError::Io { path: directory.into(), source };
-    let entries = match fs::read_dir(directory) {
+    match check_private(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.map_err(failed)?,
-    };
+    }
+    let entries = fs::read_dir(directory).map_err(failed)?;
     let mut runs: Vec<ListedRun> = entries.flatten().filter_map(|entry| probe(&entry.path())).collect();
     runs.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(runs)
@@ -44,6 +45,9 @@ pub fn list(directory: &Path) -> Result<Vec<ListedRun>, AttachError> {
 
 fn probe(path: &Path) -> Option<ListedRun> {
     let name = path.file_name()?.to_str()?.strip_suffix(".sock")?.to_string();
+    if !fs::symlink_metadata(path).is_ok_and(|socket| is_own(&socket)) {
+        return None;
+    }
     match Attachment::open(path, &name, Duration::from_millis(500)) {
         Ok(attachment) => Some(ListedRun { name, header: attachment.header().clone() }),
         Err(AttachError::Io { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused => {

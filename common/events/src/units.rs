@@ -60,6 +60,10 @@ impl Units {
         Units { units: vec![UnitState::default(); count], unclaimed: Vec::new() }
     }
 
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&self.units[..]) + size_of_val(&self.unclaimed[..])
+    }
+
     pub(crate) fn start_step(&mut self) {
         for unit in &mut self.units {
             (unit.gradient, unit.updated, unit.refreshing) = (GradientState::Absent, false, false);

@@ -87,6 +87,12 @@ impl Snapshot {
         blamed.map_or(teller, |(_, culprit)| *culprit)
     }
 
+    /// Returns about how many bytes the snapshot takes.
+    pub fn bytes(&self) -> usize {
+        let blamed = std::mem::size_of_val(&self.blamed[..]);
+        blamed + self.ranks.iter().map(RankSnapshot::bytes).sum::<usize>()
+    }
+
     /// True if every rank has finished or some rank has failed.
     pub fn is_over(&self) -> bool {
         let over = |rank: &RankSnapshot| matches!(rank.status, RankStatus::Finished | RankStatus::Failed(_));

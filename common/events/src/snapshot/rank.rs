@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 const CLASSES: usize = Class::ALL.len();
 const PLACES: usize = Place::ALL.len();
+/// Most collectives in flight that are kept. Of more than that the last events were lost.
+const MOST_FLIGHTS: usize = 4096;
 
 /// The state of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -73,6 +75,14 @@ impl RankSnapshot {
         }
     }
 
+    /// Returns about how many bytes the state takes.
+    pub(super) fn bytes(&self) -> usize {
+        let members: usize = self.groups.iter().map(|group| 32 + size_of_val(&group.ranks[..])).sum();
+        let lists = size_of_val(&self.flights[..]) + size_of_val(&self.finished[..]) + members;
+        let sent = 3 * size_of_val(&self.sent.by_receiver[..]);
+        size_of::<Self>() + lists + sent + self.transfers.bytes() + self.units.bytes()
+    }
+
     /// Returns the device's live bytes, all classes together.
     pub fn live_total(&self) -> u64 {
         self.live_in(Place::Device)
@@ -131,6 +141,9 @@ impl RankSnapshot {
         self.units.collective(&event);
         match event.progress {
             Progress::Issued => {
+                if self.flights.len() >= MOST_FLIGHTS {
+                    self.flights.remove(0);
+                }
                 self.flights.push(Flight { event, issued: at, started: None, finished: None });
             }
             Progress::Started => {

@@ -57,6 +57,10 @@ pub struct Transfers {
 }
 
 impl Transfers {
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&self.flights[..])
+    }
+
     /// Returns what has moved since the current step began.
     pub fn this_step(&self) -> Moved {
         self.moved.since(&self.before)

@@ -65,7 +65,7 @@ impl Server {
             }
             let mut bytes = self.greeting.clone();
             frame::encode(&Message::CatchUp(Box::new(state.clone())), &mut bytes);
-            let incoming = Decoder::without_preamble();
+            let incoming = Decoder::of_requests();
             self.viewers.push(Viewer { stream, outgoing: bytes.into(), incoming, holds: false, gone: false });
         }
     }
@@ -112,17 +112,38 @@ impl Server {
     }
 }
 
-/// Creates `directory` if it does not exist. Fails if other users can enter it.
+/// Creates `directory` if it does not exist, and checks it.
+///
+/// # Errors
+/// As [`check_private`].
 pub(crate) fn make_private(directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
+    check_private(directory)
+}
+
+/// True if the file, which is no link, belongs to this process's user.
+pub(crate) fn is_own(file: &fs::Metadata) -> bool {
+    file.uid() == rustix::process::geteuid().as_raw()
+}
+
+/// Checks that a directory belongs to this user and that no other can enter it.
+///
+/// # Errors
+/// `PermissionDenied` with the owner and the mode, and the system's errors.
+pub(crate) fn check_private(directory: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(directory)?;
-    if !found.is_dir() || found.mode() & 0o077 != 0 {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "others can enter the directory"));
+    let (mode, owner) = (found.mode() & 0o777, found.uid());
+    if found.is_dir() && mode & 0o077 == 0 && is_own(&found) {
+        return Ok(());
     }
-    Ok(())
+    let problem = format!(
+        "it must be this user's own directory, of mode 700 (it has owner {owner}, mode {mode:03o}); remove it, or \
+         set XDG_RUNTIME_DIR to a directory of your own"
+    );
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))
 }
 
 impl Viewer {

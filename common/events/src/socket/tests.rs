@@ -152,6 +152,33 @@ fn a_beginning_that_two_runs_share_names_neither() {
 fn a_directory_that_others_can_enter_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
+    let refused = |directory: &Path| {
+        assert!(Server::open(directory, "run", &header()).is_err());
+        let error = runs::list(directory).unwrap_err().to_string();
+        assert!(error.contains("this user's own directory, of mode 700"), "{error}");
+    };
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    assert!(Server::open(dir.path(), "run", &header()).is_err());
+    refused(dir.path());
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    // Only root can give a directory away.
+    if std::os::unix::fs::chown(dir.path(), Some(65_534), None).is_ok() {
+        refused(dir.path());
+        std::os::unix::fs::chown(dir.path(), Some(0), None).unwrap();
+    }
+    Server::open(dir.path(), "run", &header()).unwrap();
+}
+
+/// A viewer that announces a request of 32 MiB is dropped at once.
+#[test]
+fn a_request_that_is_too_long_ends_its_viewer() {
+    let (_dir, directory) = directory();
+    let (mut server, _viewer) = watched(&directory);
+    let mut stranger = UnixStream::connect(directory.join("run.sock")).unwrap();
+    server.accept(&CatchUp::new(1, 0));
+    let mut head = [b'P', 0, 0, 0, 2, 0, 0, 0, 0, 0, 0];
+    let sum = (crc32fast::hash(&head[..5]) as u16).to_le_bytes();
+    head[5..7].copy_from_slice(&sum);
+    stranger.write_all(&head).unwrap();
+    server.pump(None);
+    assert_eq!(server.viewers.len(), 1);
 }
