@@ -23,6 +23,8 @@
 mod core;
 mod error;
 mod group;
+#[doc(hidden)]
+pub mod hostile;
 pub mod local;
 #[cfg(feature = "mpi")]
 pub mod mpi;

@@ -13,6 +13,7 @@ mod buffer;
 mod check;
 pub mod convert;
 mod copying;
+mod counting;
 mod cpu;
 pub mod cuda;
 #[doc(hidden)]
@@ -34,6 +35,7 @@ mod view;
 
 pub use buffer::Buffer;
 pub use copying::Copying;
+pub use counting::CountingAllocator;
 pub use dtype::{DType, Element};
 pub use error::{DeviceError, OutOfMemory};
 pub use events::{Class, Place};

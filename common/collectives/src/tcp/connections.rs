@@ -167,7 +167,7 @@ fn read_all(mut stream: TcpStream, rank: u32, mailbox: &Mailbox) -> String {
     }
 }
 
-fn read_message(stream: &mut impl Read, rank: u32, mailbox: &Mailbox) -> std::io::Result<()> {
+pub(crate) fn read_message(stream: &mut impl Read, rank: u32, mailbox: &Mailbox) -> std::io::Result<()> {
     let damaged = || std::io::Error::from(ErrorKind::InvalidData);
     let mut prefix = [0; PREFIX];
     stream.read_exact(&mut prefix)?;
@@ -217,7 +217,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::wire::{Address, Message, Phase, Signature};
+    use crate::core::call::Signature;
+    use crate::wire::{Address, Message, Phase};
     use events::Operation;
     use std::net::TcpListener;
 

@@ -81,16 +81,16 @@ fn encode(message: &impl Serialize) -> Vec<u8> {
 }
 
 /// Sends one message.
-pub(crate) fn send(mut stream: &TcpStream, message: &impl Serialize) -> io::Result<()> {
+pub(crate) fn send(mut stream: impl Write, message: &impl Serialize) -> io::Result<()> {
     stream.write_all(&encode(message))
 }
 
-/// Blocks until one message has arrived, or until `deadline`.
-pub(crate) fn receive<M: DeserializeOwned>(stream: &TcpStream, deadline: Instant) -> Result<M, Unread> {
-    let mut front = [0; 8];
-    fill(stream, &mut front, deadline)?;
-    let [length, version] =
-        [&front[..4], &front[4..]].map(|word| word.iter().rev().fold(0, |n, &b| n << 8 | u32::from(b)));
+/// Reads one message.
+pub(crate) fn receive<M: DeserializeOwned>(mut stream: impl Read) -> Result<M, Unread> {
+    let (mut length, mut version) = ([0; 4], [0; 4]);
+    stream.read_exact(&mut length)?;
+    stream.read_exact(&mut version)?;
+    let [length, version] = [length, version].map(u32::from_le_bytes);
     if version != VERSION {
         return Err(Unread::Version(version));
     }
@@ -98,31 +98,37 @@ pub(crate) fn receive<M: DeserializeOwned>(stream: &TcpStream, deadline: Instant
         return Err(Unread::Damaged);
     }
     let mut message = vec![0; length as usize];
-    fill(stream, &mut message, deadline)?;
+    stream.read_exact(&mut message)?;
     postcard::from_bytes(&message).map_err(|_| Unread::Damaged)
 }
 
-/// Fills `room`, or fails at `deadline`.
-///
-/// # Errors
-/// [`ErrorKind::TimedOut`] at the deadline, [`ErrorKind::UnexpectedEof`] if the connection ends, and
-/// the system's errors.
-pub(crate) fn fill(mut stream: &TcpStream, mut room: &mut [u8], deadline: Instant) -> io::Result<()> {
-    while !room.is_empty() {
+/// A connection that is read until a deadline; then a read fails with [`ErrorKind::TimedOut`].
+#[derive(Clone, Copy)]
+pub(crate) struct Until<'a>(pub(crate) &'a TcpStream, pub(crate) Instant);
+
+impl Read for Until<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let Until(mut stream, deadline) = *self;
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(ErrorKind::TimedOut.into());
         }
         stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
         match stream.read(room) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(read) => room = &mut room[read..],
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(ErrorKind::TimedOut.into()),
-            Err(error) => return Err(error),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(ErrorKind::TimedOut.into()),
+            other => other,
         }
     }
-    Ok(())
+}
+
+impl Write for Until<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 #[cfg(test)]
@@ -130,27 +136,17 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use std::net::TcpListener;
-
-    /// Sends `bytes` and receives a message.
-    fn through<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, Unread> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let mut there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        there.write_all(bytes).unwrap();
-        drop(there);
-        receive(&listener.accept().unwrap().0, Instant::now() + Duration::from_secs(20))
-    }
 
     #[test]
     fn messages_come_back_as_they_were() {
         let left = Duration::from_millis(1234);
         let hello = Hello { world_size: 4, port: 65_535, process: 9, left, settings: "steps 3".into() };
         let bytes = encode(&hello);
-        assert_eq!(through::<Hello>(&bytes).unwrap(), hello);
-        assert!(matches!(through::<Hello>(&bytes[..20]), Err(Unread::Connection(ErrorKind::UnexpectedEof))));
+        assert_eq!(receive::<Hello>(&bytes[..]).unwrap(), hello);
+        assert!(matches!(receive::<Hello>(&bytes[..20]), Err(Unread::Connection(ErrorKind::UnexpectedEof))));
         let listeners = vec![("10.0.0.1".parse().unwrap(), 1), ("::1".parse().unwrap(), 2)];
         for answer in [Answer::Welcome { token: [255; 32], listeners }, Answer::Refused("no".into())] {
-            assert_eq!(through::<Answer>(&encode(&answer)).unwrap(), answer);
+            assert_eq!(receive::<Answer>(&encode(&answer)[..]).unwrap(), answer);
         }
     }
 
@@ -158,9 +154,9 @@ mod tests {
     fn another_version_and_lengths_beyond_all_bounds_are_told_apart() {
         let mut bytes = encode(&Answer::Refused("no".into()));
         bytes[..4].fill(255);
-        assert!(matches!(through::<Answer>(&bytes), Err(Unread::Damaged)));
+        assert!(matches!(receive::<Answer>(&bytes[..]), Err(Unread::Damaged)));
         bytes[4] += 1;
-        let error = through::<Answer>(&bytes).unwrap_err();
+        let error = receive::<Answer>(&bytes[..]).unwrap_err();
         let words = error.other_version(3, 0).unwrap();
         assert!(words.contains("rank 0 speaks version 6") && words.contains("rank 3 version 5"), "{words}");
     }

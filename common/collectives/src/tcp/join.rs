@@ -2,7 +2,7 @@
 
 use super::JoinOptions;
 use super::error::{JoinError, ranks};
-use super::greeting::{Answer, Hello, Unread, receive, send};
+use super::greeting::{Answer, Hello, Unread, Until, receive, send};
 use super::proof::{Key, Unproven, prove, random};
 use super::reception::Reception;
 use std::io::{self, ErrorKind};
@@ -162,7 +162,7 @@ fn gather(
             return Err(incomplete(options, &missing, &reception));
         };
         let soon = deadline.min(Instant::now() + GREETING);
-        let problem = match receive::<Hello>(&link, soon) {
+        let problem = match receive::<Hello>(Until(&link, soon)) {
             Ok(hello) => match objection(options, guests, rank, &hello) {
                 None => {
                     deadline = deadline.min(Instant::now() + hello.left.min(options.timeout));
@@ -297,7 +297,7 @@ fn introduce(
             at()
         ))
     };
-    prove(link, key(options), rank, patient).map_err(|unproven| match unproven {
+    prove(Until(link, patient), key(options), rank).map_err(|unproven| match unproven {
         Unproven::Foreign => foreign(),
         Unproven::TurnedAway => JoinError::TurnedAway { rank, address: at() },
         Unproven::Silent => silent(),
@@ -312,7 +312,7 @@ fn introduce(
     };
     send(link, &hello).map_err(|_| ended())?;
     // Rank 0 tells at the deadline which ranks are missing: leave it time for that.
-    let answer: Answer = receive(link, patient).map_err(|unread| match unread {
+    let answer: Answer = receive(Until(link, patient)).map_err(|unread| match unread {
         Unread::Damaged => foreign(),
         Unread::Version(_) => JoinError::Refused(unread.other_version(rank, 0).unwrap_or_default()),
         Unread::Connection(ErrorKind::TimedOut) => silent(),
@@ -355,7 +355,7 @@ fn connect(
         let address = directory.listeners[rank as usize];
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let stream = TcpStream::connect_timeout(&address.into(), left).map_err(|_| apart(&[rank]))?;
-        prove(&stream, directory.key, options.rank, deadline).map_err(|_| apart(&[rank]))?;
+        prove(Until(&stream, deadline), directory.key, options.rank).map_err(|_| apart(&[rank]))?;
         peers[rank as usize] = Some(stream);
     }
     let system = |source| JoinError::System { what: "accept the other ranks' connections", source };

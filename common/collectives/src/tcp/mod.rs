@@ -5,9 +5,9 @@
 //! else is read. Nothing is encrypted: whoever can read or change what the network carries can read
 //! and change what ranks send.
 
-mod connections;
+pub(crate) mod connections;
 mod error;
-mod greeting;
+pub(crate) mod greeting;
 mod join;
 pub(crate) mod proof;
 pub(crate) mod reception;

@@ -6,10 +6,7 @@
 //! proof is BLAKE3's keyed hash of the end's role, the rank and both challenges; the key belongs to
 //! one meeting. A stranger learns 32 random bytes and nothing else.
 
-use super::greeting::fill;
-use std::io::{self, ErrorKind, Write};
-use std::net::TcpStream;
-use std::time::Instant;
+use std::io::{self, ErrorKind, Read, Write};
 
 /// First bytes of a challenge: what tells a rank from another program at the same address.
 const MAGIC: [u8; 8] = *b"ZERO-JOB";
@@ -85,7 +82,7 @@ pub(crate) struct Challenge(Nonce);
 
 impl Challenge {
     /// Sends a fresh challenge over a new connection, whose buffer has room for it.
-    pub(crate) fn send(mut stream: &TcpStream) -> io::Result<Self> {
+    pub(crate) fn send(mut stream: impl Write) -> io::Result<Self> {
         let challenge = Challenge(random()?);
         stream.write_all(&[&MAGIC[..], &challenge.0].concat())?;
         Ok(challenge)
@@ -115,22 +112,22 @@ pub(crate) enum Unproven {
 }
 
 /// Proves to the accepting end that `rank` knows `key`, and checks its proof.
-pub(crate) fn prove(mut stream: &TcpStream, key: Key, rank: u32, deadline: Instant) -> Result<(), Unproven> {
+pub(crate) fn prove(mut stream: impl Read + Write, key: Key, rank: u32) -> Result<(), Unproven> {
     let broken = |error: io::Error| match error.kind() {
         ErrorKind::TimedOut => Unproven::Silent,
         _ => Unproven::Broken,
     };
     let (mut magic, mut theirs, mut proof) = ([0; MAGIC.len()], [0; 32], [0; PROOF]);
-    fill(stream, &mut magic, deadline).map_err(broken)?;
+    stream.read_exact(&mut magic).map_err(broken)?;
     if magic != MAGIC {
         return Err(Unproven::Foreign);
     }
-    fill(stream, &mut theirs, deadline).map_err(broken)?;
+    stream.read_exact(&mut theirs).map_err(broken)?;
     let ours = random().map_err(broken)?;
     let own = key.proof(b"connect", rank, &theirs, &ours);
     let answer = [&rank.to_le_bytes()[..], &ours, own.as_bytes()].concat();
     stream.write_all(&answer).map_err(broken)?;
-    fill(stream, &mut proof, deadline).map_err(|error| match error.kind() {
+    stream.read_exact(&mut proof).map_err(|error| match error.kind() {
         ErrorKind::TimedOut => Unproven::Silent,
         _ => Unproven::TurnedAway,
     })?;

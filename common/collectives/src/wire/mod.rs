@@ -18,12 +18,10 @@ mod member;
 mod message;
 mod payload;
 
-#[cfg(test)]
-pub(crate) use crate::core::call::Signature;
 pub(crate) use mailbox::{Mailbox, WORLD};
 #[cfg(test)]
-pub(crate) use message::{Address, Message, Phase, encode};
-pub(crate) use message::{Head, Lengths, PREFIX, decode, lengths};
+pub(crate) use message::Message;
+pub(crate) use message::{Address, Head, Lengths, PREFIX, Phase, decode, encode, lengths};
 pub(crate) use payload::Payload;
 #[cfg(feature = "mpi")]
 pub(crate) use payload::PayloadPool;

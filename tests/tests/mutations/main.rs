@@ -1,0 +1,63 @@
+//! Inputs from outside, damaged at random: no panic, no hang, and no more memory than their size
+//! justifies. The same numbers every time; `ZERO_MUTATIONS` says how many (`scripts/mutate`: a
+//! million of each).
+
+#![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]
+
+mod files;
+mod mutate;
+mod streams;
+
+use device::CountingAllocator;
+use mutate::Random;
+use std::time::{Duration, Instant};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+/// The most bytes that reading an input may hold: a constant, and a multiple of the input's size.
+#[derive(Clone, Copy)]
+struct Bound {
+    constant: usize,
+    factor: usize,
+}
+
+/// The longest that one input may take.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// Names the input if it makes its reader panic.
+struct Case<'a>(&'a str, u64);
+
+impl Drop for Case<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}: input {} (each is made of its number alone)", self.0, self.1);
+        }
+    }
+}
+
+/// Makes inputs with `make`, and has `read` read them, which says whether it took an input for an
+/// undamaged one. In tests there are `few`.
+fn attack(
+    name: &str,
+    few: u64,
+    bound: Bound,
+    make: impl Fn(&mut Random) -> Vec<u8>,
+    mut read: impl FnMut(&[u8], u64) -> bool,
+) {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let (count, first) = (number("ZERO_MUTATIONS").unwrap_or(few), number("ZERO_FIRST").unwrap_or(0));
+    let (begin, mut most, mut passed) = (Instant::now(), 0, 0);
+    for number in first..first + count {
+        let input = make(&mut Random::new(number));
+        let (case, begin) = (Case(name, number), Instant::now());
+        let (whole, held) = CountingAllocator::peak(|| read(&input, number));
+        let allowed = bound.constant + bound.factor * input.len();
+        assert!(held <= allowed, "{held} bytes were held for an input of {}", input.len());
+        assert!(begin.elapsed() < LONGEST, "it took {:?}", begin.elapsed());
+        (most, passed) = (most.max(held), passed + u64::from(whole));
+        drop(case);
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    println!("{name}: {count} inputs in {seconds:.1} s, {passed} passed, at most {most} bytes held");
+}

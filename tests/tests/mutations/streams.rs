@@ -1,0 +1,154 @@
+//! What comes over connections, and recordings.
+
+use crate::mutate::{Random, damaged};
+use crate::{Bound, attack};
+use collectives::hostile;
+use events::{Message, Recording, frame};
+use std::path::Path;
+use viz::app::{App, EventSource};
+use viz::input::View;
+use viz::player::{Motion, Player};
+use viz::theme::{Depth, Theme};
+use viz::timeline::Timeline;
+
+/// Decoders may reserve a mebibyte before they see how many elements follow.
+const MESSAGE: Bound = Bound { constant: 2 << 20, factor: 64 };
+/// A header of some bytes may describe a thousand ranks, of which the screen keeps a state.
+const SCREEN: Bound = Bound { constant: 320 << 20, factor: 512 };
+
+#[test]
+fn messages_between_ranks() {
+    let samples = [hostile::messages()];
+    assert_eq!(hostile::read_messages(&samples[0]), 6);
+    attack(
+        "wire",
+        20_000,
+        MESSAGE,
+        |random| damaged(&samples, false, random),
+        |input, _| hostile::read_messages(input) > 0,
+    );
+}
+
+#[test]
+fn the_meeting() {
+    let samples = hostile::greetings();
+    assert!(samples.iter().all(|sample| hostile::read_greeting(sample)));
+    attack(
+        "meeting",
+        20_000,
+        MESSAGE,
+        |random| damaged(&samples, false, random),
+        |input, _| hostile::read_greeting(input),
+    );
+    let strangers = |random: &mut Random| damaged(&[b"ZERO-JOB".repeat(10)], false, random);
+    attack("proofs", 20_000, MESSAGE, strangers, |input, _| {
+        assert!(!hostile::believes(input));
+        false
+    });
+}
+
+fn file(name: &str) -> Vec<u8> {
+    std::fs::read(format!("{}/../viz/tests/recordings/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
+/// Bytes of a frame's head.
+const HEAD: usize = 11;
+
+/// Cuts a recording into its frames, without the preamble.
+fn frames(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let (mut frames, mut rest) = (Vec::new(), &bytes[frame::PREAMBLE..]);
+    while let Some(length) = rest.get(1..5) {
+        let (frame, more) = rest.split_at(HEAD + u32::from_le_bytes(length.try_into().unwrap()) as usize);
+        frames.push(frame.to_vec());
+        rest = more;
+    }
+    frames
+}
+
+/// Damages one frame's content, and makes its checksums fit again.
+fn damaged_inside(frames: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
+    let mut frames = frames.to_vec();
+    // The header is as likely as all others together.
+    let index = random.below(2) * random.below(frames.len());
+    let content = damaged(&[frames[index][HEAD..].to_vec()], false, random);
+    let mut frame = [&frames[index][..1], &(content.len() as u32).to_le_bytes()].concat();
+    frame.extend((crc32fast::hash(&frame) as u16).to_le_bytes());
+    frame.extend(crc32fast::hash(&content).to_le_bytes());
+    frames[index] = [frame, content].concat();
+    if random.below(8) == 0 {
+        let (from, to) = (random.below(frames.len()), random.below(frames.len()));
+        frames.swap(from, to);
+    }
+    [&frame::preamble()[..], &frames.concat()].concat()
+}
+
+/// Draws one view, by turns.
+fn draw(app: &mut App, number: u64) {
+    app.view = View::ALL[number as usize % View::ALL.len()];
+    let theme = Theme { depth: Depth::Truecolor, ascii: false };
+    viz::view::picture(app, theme, 80, 24);
+}
+
+#[test]
+fn recordings() {
+    let samples = ["failed.events", "stall.events", "hpz.events"].map(|name| {
+        let mut frames = frames(&file(name));
+        // A header and a few events make small inputs.
+        frames.truncate(3);
+        frames
+    });
+    let whole = samples.clone().map(|frames| [&frame::preamble()[..], &frames.concat()].concat());
+    let make = |random: &mut Random| match random.below(4) {
+        0 => damaged(&whole, false, random),
+        _ => damaged_inside(random.pick::<Vec<Vec<u8>>>(&samples), random),
+    };
+    attack("recordings", 1_000, SCREEN, make, |input, number| {
+        let Ok(recording) = Recording::parse(Path::new("run.events"), input.to_vec()) else { return false };
+        let _ = recording.final_state();
+        let Ok(timeline) = Timeline::recorded(recording) else { return false };
+        let events = timeline.len();
+        let mut player = Player::new(timeline, Motion::Standing);
+        player.seek(number % (events + 1));
+        let mut app = App::new(vec![player], EventSource::Recording);
+        draw(&mut app, number);
+        true
+    });
+}
+
+/// What a viewer receives of a run: its state, then its events.
+#[test]
+fn live_streams() {
+    let recording = Recording::parse(Path::new("run.events"), file("failed.events")).unwrap();
+    let mut frames = frames(&file("failed.events"));
+    let mut state = Vec::new();
+    frame::encode(&Message::CatchUp(Box::new(recording.final_state().unwrap())), &mut state);
+    frames.truncate(2);
+    frames.insert(1, state);
+    attack(
+        "live",
+        1_000,
+        SCREEN,
+        |random| damaged_inside(&frames, random),
+        |input, number| {
+            let mut decoder = frame::Decoder::default();
+            let mut app: Option<App> = None;
+            for piece in input.chunks(1000) {
+                decoder.push(piece);
+                let Ok(messages) = decoder.messages() else { return false };
+                for message in messages {
+                    match (&mut app, message) {
+                        (None, Message::Header(header)) => {
+                            let timeline = Timeline::live(*header, "run");
+                            let players = vec![Player::new(timeline, Motion::Following)];
+                            app = Some(App::new(players, EventSource::Attached { control: true }));
+                        }
+                        (None, _) => return false,
+                        (Some(app), message) => drop(app.receive(vec![vec![message]])),
+                    }
+                }
+            }
+            app.iter_mut().for_each(|app| draw(app, number));
+            app.is_some()
+        },
+    );
+}
