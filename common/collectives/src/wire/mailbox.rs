@@ -110,15 +110,14 @@ impl Mailbox {
     /// fewer: then the message counts as arrived, and its bytes are to be skipped.
     pub(crate) fn announce(&self, from: u32, head: &Head, bytes: usize) -> bool {
         let Head::Data { address, signature } = head else { return true };
-        let wanted = {
+        let limit = {
             let arrivals = &mut *self.lock();
             arrivals.announced.insert((*address, from), (signature.clone(), bytes));
             arrivals.limits.get(&(address.group, address.sequence)).copied()
         };
-        wanted.is_none_or(|limit| {
-            self.expect(address.group, address.sequence, limit);
-            bytes <= limit
-        })
+        let Some(limit) = limit.filter(|&limit| bytes > limit) else { return true };
+        self.expect(address.group, address.sequence, limit);
+        false
     }
 
     /// True unless this rank has issued the call of an announced message since, and expects less.
