@@ -90,7 +90,7 @@ impl RankSnapshot {
 
     /// Returns the live bytes in `place`, all classes together.
     pub fn live_in(&self, place: Place) -> u64 {
-        self.live[place.index()].iter().sum()
+        self.live[place.index()].iter().fold(0, |sum: u64, live| sum.saturating_add(*live))
     }
 
     /// Returns the peak of the live bytes in `place`, all classes together.
