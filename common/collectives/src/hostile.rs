@@ -47,7 +47,7 @@ pub fn read_messages(mut bytes: &[u8]) -> usize {
 
 /// Returns what a rank says once it has proven itself, and what rank 0 answers it.
 pub fn greetings() -> [Vec<u8>; 3] {
-    let (left, settings) = (Duration::from_secs(60), "zero3 0.1.0\nsteps: 3\nlr: 0.5".to_string());
+    let (left, settings) = (Duration::from_secs(60), "program 0.1.0\nsteps: 3\nlr: 0.5".to_string());
     let hello = Hello { world_size: 4, port: 29_500, process: 9, left, settings };
     let listeners = vec![([10, 0, 0, 1].into(), 1), ([0, 0, 0, 0, 0, 0, 0, 1].into(), 2)];
     let answers = [Answer::Welcome { token: [7; 32], listeners }, Answer::Refused("no".into())];
