@@ -80,10 +80,6 @@ impl Stage for Zero1 {
         Ok(())
     }
 
-    fn before_last_backward(&mut self) -> Result<()> {
-        self.optimizer.read_ahead(&self.rank)
-    }
-
     fn stop(&mut self) -> Result<()> {
         self.reductions.stop();
         self.optimizer.stop(&self.rank)
@@ -104,7 +100,7 @@ impl Stage for Zero1 {
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
-    fn states(&self) -> (&Optimizer, &UnitBuffers) {
-        (&self.optimizer, &self.parameters)
+    fn states(&mut self) -> (&mut Optimizer, &UnitBuffers) {
+        (&mut self.optimizer, &self.parameters)
     }
 }

@@ -65,10 +65,6 @@ impl Stage for Zero2 {
         self.gradients.accumulate(&self.rank, summed)
     }
 
-    fn before_last_backward(&mut self) -> Result<()> {
-        self.optimizer.read_ahead(&self.rank)
-    }
-
     fn stop(&mut self) -> Result<()> {
         self.reductions.stop();
         self.gradients.stop(&self.rank)?;
@@ -90,7 +86,7 @@ impl Stage for Zero2 {
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
-    fn states(&self) -> (&Optimizer, &UnitBuffers) {
-        (&self.optimizer, &self.parameters)
+    fn states(&mut self) -> (&mut Optimizer, &UnitBuffers) {
+        (&mut self.optimizer, &self.parameters)
     }
 }

@@ -99,10 +99,6 @@ impl Stage for Zero3 {
         self.gradients.accumulate(&self.rank, summed)
     }
 
-    fn before_last_backward(&mut self) -> Result<()> {
-        self.optimizer.read_ahead(&self.rank)
-    }
-
     fn stop(&mut self) -> Result<()> {
         self.reductions.stop();
         self.window.stop();
@@ -127,8 +123,8 @@ impl Stage for Zero3 {
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
-    fn states(&self) -> (&Optimizer, &UnitBuffers) {
-        (&self.optimizer, &self.parameters)
+    fn states(&mut self) -> (&mut Optimizer, &UnitBuffers) {
+        (&mut self.optimizer, &self.parameters)
     }
 }
 

@@ -117,7 +117,7 @@ impl<'a> Worker<'a> {
             },
         )?;
         let resume = plan.resume.as_deref();
-        let stage = Watched::new(plan, setup, hooks.clone())?;
+        let mut stage = Watched::new(plan, setup, hooks.clone())?;
         Ok(Worker {
             saver: Saver::new(plan, rank.clone(), stage.states().0)?,
             saved: None,
@@ -194,13 +194,14 @@ impl<'a> Worker<'a> {
         let (faults, loss_scale) = (self.hooks.faults(), self.loss_scale().unwrap_or(1.0));
         let tokens = faults.spoil_tokens(&self.plan.config);
         let scale = faults.spoil_scale((loss_scale / tokens as f64) as f32);
-        let Worker { hooks, stage, passes, samples, .. } = self;
+        let Worker { hooks, rank, stage, passes, samples, .. } = self;
         hooks.before_micro_batch(micro)?;
         let tokens = hooks.phase(Phase::Data, || samples.training(micro))?;
         let (losses, saved) = hooks.phase(Phase::Forward, || passes.forward(stage, &tokens, micro, scale))?;
         hooks.phase(Phase::Backward, || {
             if micro.is_last() {
-                stage.before_last_backward()?;
+                // What the update reads first from a disk comes while backward computes.
+                stage.states().0.read_ahead(rank)?;
             }
             passes.backward(stage, saved, micro)
         })?;

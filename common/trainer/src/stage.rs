@@ -138,15 +138,6 @@ pub trait Stage {
     /// If a collective fails.
     fn reduce(&mut self, gradients: FullGradients, micro: Micro) -> Result<()>;
 
-    /// The step's last backward is about to begin: what the update reads first may be read from now
-    /// on.
-    ///
-    /// # Errors
-    /// If there is no room for it.
-    fn before_last_backward(&mut self) -> Result<()> {
-        Ok(())
-    }
-
     /// The step ends without an update, since it was cut short or skipped: waits for what is in
     /// flight, drops it and frees its buffers. Where anything may be in flight between ranks, their
     /// groups are [winding down](collectives::Group::wind_down).
@@ -164,9 +155,9 @@ pub trait Stage {
     /// If a collective fails, or the gradient has no finite norm although the loss is not scaled.
     fn step(&mut self, update: &Update) -> Result<StepOutcome>;
 
-    /// The optimizer states and the parameters that this rank holds, for checkpoints to read
-    /// between steps or once training is over.
-    fn states(&self) -> (&Optimizer, &UnitBuffers);
+    /// The optimizer and the parameters that this rank holds: between steps for checkpoints to read,
+    /// before a step's last backward for the optimizer to read ahead.
+    fn states(&mut self) -> (&mut Optimizer, &UnitBuffers);
 }
 
 /// What a stage is on every rank, and how a rank builds one.

@@ -133,10 +133,6 @@ impl Stage for Watched {
         self.stage.reduce(gradients, micro)
     }
 
-    fn before_last_backward(&mut self) -> Result<()> {
-        self.stage.before_last_backward()
-    }
-
     fn stop(&mut self) -> Result<()> {
         self.stage.stop()
     }
@@ -151,7 +147,7 @@ impl Stage for Watched {
         outcome
     }
 
-    fn states(&self) -> (&Optimizer, &UnitBuffers) {
+    fn states(&mut self) -> (&mut Optimizer, &UnitBuffers) {
         self.stage.states()
     }
 }

@@ -187,7 +187,7 @@ fn power_may_be_lost_at_any_moment_of_a_save() {
     for (done, change) in journal.iter().enumerate() {
         volume.apply(change);
         let promised = saved.iter().rev().find(|(at, _)| *at <= done + 1).map(|(_, steps)| *steps);
-        let some = (0..cases(4)).map(|_| None);
+        let some = (0..cases(2)).map(|_| None);
         for fate in [Some(Kept::Nothing), Some(Kept::All), Some(Kept::Torn)].into_iter().chain(some) {
             let left = tempfile::tempdir().unwrap();
             let mut keeps =

@@ -10,6 +10,7 @@ use crate::resume::Progress;
 use crate::source;
 use crate::stage::Stage as _;
 use checkpoint::Writer;
+use collectives::ControlChannel;
 use device::Buffer;
 use model::TensorId;
 use settings::fault::{Kind, Phase};
@@ -85,7 +86,7 @@ impl Worker<'_> {
             writer.as_mut().map_or(Ok(()), |writer| writer.write(tensor, values))
         })?;
         writer.map_or(Ok(()), Writer::finish).map_err(other)?;
-        self.wait_for_writer()?;
+        wait_for_writer(&self.writing)?;
         Ok(leader.then(|| hasher.finalize().to_hex().to_string()))
     }
 
@@ -135,8 +136,9 @@ impl Worker<'_> {
             loss_scale: self.scaler.as_ref().map(LossScaler::at),
         };
         let manifest = saver::manifest(self.plan, serde_json::to_value(progress).map_err(other)?)?;
-        let (steps, states) = (self.steps, self.stage.states());
-        self.saver.as_mut().map_or(Ok(None), |saver| saver.begin(states, steps, manifest))
+        let (steps, (optimizer, parameters)) = (self.steps, self.stage.states());
+        let begin = |saver: &mut Saver| saver.begin((optimizer, parameters), steps, manifest);
+        self.saver.as_mut().map_or(Ok(None), begin)
     }
 
     /// Notes how a save ended, and tells watchers.
@@ -147,17 +149,11 @@ impl Worker<'_> {
         self.unsaved = outcome.err();
     }
 
-    /// Blocks until all ranks are here. While rank 0 writes, the others wait without a timeout, and
-    /// that time does not count as waiting for peers.
-    fn wait_for_writer(&self) -> Result<()> {
-        Ok(self.writing.exchange(&[]).map(drop)?)
-    }
-
     /// Gathers the master weights unit by unit on all ranks; on rank 0, calls `take` with each tensor
     /// in the layout's order.
     fn gather(&mut self, mut take: impl FnMut(TensorId, &[f32]) -> checkpoint::Result<()>) -> Result<()> {
-        let (plan, rank) = (self.plan, &self.rank);
-        let (optimizer, parameters) = self.stage.states();
+        let Worker { plan, rank, stage, writing, .. } = self;
+        let (optimizer, parameters) = stage.states();
         let mut gathered = Gathered::default();
         for tensor in 0..plan.model.layout.tensors.len() {
             let (unit, slot) = plan.partition.home(tensor);
@@ -168,11 +164,17 @@ impl Worker<'_> {
                 take(tensor, &values).map_err(other)?;
             }
             if gathered.read(unit, plan.partition.units[unit].slots.len()) {
-                self.wait_for_writer()?;
+                wait_for_writer(writing)?;
             }
         }
         Ok(())
     }
+}
+
+/// Blocks until all ranks are here. While rank 0 writes, the others wait without a timeout, and that
+/// time does not count as waiting for peers.
+fn wait_for_writer(writing: &ControlChannel) -> Result<()> {
+    Ok(writing.exchange(&[]).map(drop)?)
 }
 
 /// Units that are gathered, with the number of their tensors that have been read; a unit is freed
