@@ -176,7 +176,8 @@ fn runs_resume_from_checkpoints_of_others() {
         let flags = format!("{} {precision}", flags(2, 1, 3));
         let whole = on_gpu(Stage::Zero2, &flags);
         let kept = tempfile::tempdir_in(&dir).unwrap();
-        let flags = format!("{flags} --checkpoint {} --checkpoint-every 2", kept.path().display());
+        let flags =
+            format!("{flags} --checkpoint {} --checkpoint-wait --checkpoint-every 2", kept.path().display());
         train(Stage::Zero3, &format!("{flags} --device cuda --inject panic@rank1,step2,step")).unwrap_err();
         let resumed = on_gpu(Stage::Zero1, &flags);
         assert_eq!(losses(&resumed), losses(&whole)[2..], "{flags}");
