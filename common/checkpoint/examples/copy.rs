@@ -3,7 +3,7 @@
 //! Joins shards into one file and widens 16-bit weights to F32. It takes any Llama in the Hugging
 //! Face layout.
 
-use checkpoint::{Reader, Writer};
+use checkpoint::{Format, Reader, Writer};
 use model::Layout;
 use std::process::ExitCode;
 
@@ -26,7 +26,7 @@ fn copy(from: &str, to: &str) -> checkpoint::Result<()> {
     let config = reader.config()?;
     let layout = Layout::new(&config);
     reader.check(&layout)?;
-    let mut writer = Writer::create(to, &config, &layout)?;
+    let mut writer = Writer::create(to, &config, &layout, Format::default())?;
     for (id, tensor) in layout.tensors.iter().enumerate() {
         let mut values = vec![0.0; tensor.elements()];
         reader.read(tensor, 0..tensor.elements(), &mut values)?;

@@ -3,27 +3,70 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use safetensors::Dtype;
-use std::borrow::Cow;
+use std::fmt;
 use std::io;
+use std::str::FromStr;
 
 /// Elements converted per read of a 16-bit tensor: 64 KiB.
 const CHUNK: usize = 32 * 1024;
 
-/// An element type that this crate reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stored {
+/// An element type of files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ElementType {
+    /// 32 bits.
+    #[default]
     F32,
+    /// 16 bits: the range of f32, 8 bits of precision.
     Bf16,
+    /// 16 bits: up to 65504, 11 bits of precision.
     F16,
 }
 
-impl Stored {
+impl ElementType {
+    /// All of them.
+    pub const ALL: [ElementType; 3] = [ElementType::F32, ElementType::Bf16, ElementType::F16];
+
+    /// Returns its name in flags.
+    pub const fn label(self) -> &'static str {
+        match self {
+            ElementType::F32 => "f32",
+            ElementType::Bf16 => "bf16",
+            ElementType::F16 => "f16",
+        }
+    }
+
+    /// Returns its name in Transformers' `config.json`.
+    pub(crate) const fn torch(self) -> &'static str {
+        match self {
+            ElementType::F32 => "float32",
+            ElementType::Bf16 => "bfloat16",
+            ElementType::F16 => "float16",
+        }
+    }
+
+    /// Returns the format's name.
+    pub(crate) const fn dtype(self) -> Dtype {
+        match self {
+            ElementType::F32 => Dtype::F32,
+            ElementType::Bf16 => Dtype::BF16,
+            ElementType::F16 => Dtype::F16,
+        }
+    }
+
+    /// Bytes of an element.
+    pub(crate) const fn bytes(self) -> usize {
+        match self {
+            ElementType::F32 => 4,
+            ElementType::Bf16 | ElementType::F16 => 2,
+        }
+    }
+
     /// Returns the type with the format's name `dtype`, if this crate reads it.
     pub(crate) fn new(dtype: Dtype) -> Option<Self> {
         match dtype {
-            Dtype::F32 => Some(Stored::F32),
-            Dtype::BF16 => Some(Stored::Bf16),
-            Dtype::F16 => Some(Stored::F16),
+            Dtype::F32 => Some(ElementType::F32),
+            Dtype::BF16 => Some(ElementType::Bf16),
+            Dtype::F16 => Some(ElementType::F16),
             _ => None,
         }
     }
@@ -37,15 +80,15 @@ impl Stored {
         read: impl Fn(&mut [u8], u64) -> io::Result<()>,
     ) -> io::Result<()> {
         match self {
-            Stored::F32 => {
+            ElementType::F32 => {
                 read(bytemuck::cast_slice_mut(values), start * 4)?;
                 values.iter_mut().for_each(|value| *value = f32::from_bits(u32::from_le(value.to_bits())));
                 Ok(())
             }
-            Stored::Bf16 => decode_chunks(start, values, read, |bits, values| {
+            ElementType::Bf16 => decode_chunks(start, values, read, |bits, values| {
                 bytemuck::cast_slice::<u16, bf16>(bits).convert_to_f32_slice(values);
             }),
-            Stored::F16 => decode_chunks(start, values, read, |bits, values| {
+            ElementType::F16 => decode_chunks(start, values, read, |bits, values| {
                 bytemuck::cast_slice::<u16, f16>(bits).convert_to_f32_slice(values);
             }),
         }
@@ -70,11 +113,102 @@ fn decode_chunks(
     Ok(())
 }
 
-/// Returns the bytes of `values` in a file: F32, little-endian.
-pub(crate) fn encode(values: &[f32]) -> Cow<'_, [u8]> {
-    if cfg!(target_endian = "little") {
-        Cow::Borrowed(bytemuck::cast_slice(values))
-    } else {
-        Cow::Owned(values.iter().flat_map(|value| value.to_le_bytes()).collect())
+/// Passes the bytes of `values` in a file, little-endian, to `write`, in pieces, each with its offset
+/// from the first. Rounds to the nearest number of `element_type`, ties to even.
+pub(crate) fn encode<E>(
+    element_type: ElementType,
+    values: &[f32],
+    mut write: impl FnMut(u64, &[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    if element_type == ElementType::F32 && cfg!(target_endian = "little") {
+        return write(0, bytemuck::cast_slice(values));
+    }
+    let mut bytes = Vec::with_capacity(CHUNK.min(values.len()) * element_type.bytes());
+    let mut offset = 0;
+    for values in values.chunks(CHUNK) {
+        bytes.clear();
+        match element_type {
+            ElementType::F32 => bytes.extend(values.iter().flat_map(|value| value.to_le_bytes())),
+            ElementType::Bf16 => {
+                bytes.extend(values.iter().flat_map(|&value| bf16::from_f32(value).to_le_bytes()));
+            }
+            ElementType::F16 => {
+                bytes.extend(values.iter().flat_map(|&value| f16::from_f32(value).to_le_bytes()));
+            }
+        }
+        write(offset, &bytes)?;
+        offset += bytes.len() as u64;
+    }
+    Ok(())
+}
+
+/// Returns the first finite value that becomes infinite as `element_type`, and that type's largest.
+pub(crate) fn out_of_range(element_type: ElementType, values: &[f32]) -> Option<(f32, f32)> {
+    let most = match element_type {
+        ElementType::F32 => return None,
+        ElementType::Bf16 => f32::from(bf16::MAX),
+        ElementType::F16 => f32::from(f16::MAX),
+    };
+    let rounds_away = |value: f32| match element_type {
+        ElementType::F16 => f16::from_f32(value).is_infinite(),
+        _ => bf16::from_f32(value).is_infinite(),
+    };
+    let beyond = |value: &&f32| value.abs() > most && value.is_finite() && rounds_away(**value);
+    values.iter().find(beyond).map(|&value| (value, most))
+}
+
+impl fmt::Display for ElementType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}
+
+impl FromStr for ElementType {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let found = ElementType::ALL.into_iter().find(|one| one.label() == word);
+        found.ok_or_else(|| "write f32, bf16 or f16".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(element_type: ElementType, values: &[f32]) -> Vec<u16> {
+        let mut bytes = Vec::new();
+        let all = encode(element_type, values, |offset, piece| {
+            assert_eq!(offset, bytes.len() as u64);
+            bytes.extend_from_slice(piece);
+            Ok::<_, ()>(())
+        });
+        all.unwrap();
+        bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect()
+    }
+
+    #[test]
+    fn ties_go_to_the_even_neighbour() {
+        // 1 + 2⁻⁸ lies between 1 and 1 + 2⁻⁷, the next of bf16; 1 + 3 · 2⁻⁸ between two of which the
+        // upper is even. Of f16 the same with 2⁻¹¹.
+        let ties = |half: f32| [1.0 + half, 1.0 + 3.0 * half, 1.0 + half * 1.001, -1.0 - half];
+        assert_eq!(encoded(ElementType::Bf16, &ties(2f32.powi(-8))), [0x3f80, 0x3f82, 0x3f81, 0xbf80]);
+        assert_eq!(encoded(ElementType::F16, &ties(2f32.powi(-11))), [0x3c00, 0x3c02, 0x3c01, 0xbc00]);
+    }
+
+    #[test]
+    fn pieces_are_all_of_the_values() {
+        let values: Vec<f32> = (0..2 * CHUNK + 7).map(|i| i as f32).collect();
+        let expected: Vec<u16> = values.iter().map(|&value| bf16::from_f32(value).to_bits()).collect();
+        assert_eq!(encoded(ElementType::Bf16, &values), expected);
+    }
+
+    #[test]
+    fn values_beyond_a_type_are_found_and_infinities_are_not() {
+        let found = |element_type, value| out_of_range(element_type, &[0.0, f32::INFINITY, f32::NAN, value]);
+        assert_eq!(found(ElementType::F16, 65519.0), None, "it rounds to the largest");
+        assert_eq!(found(ElementType::F16, -65520.0), Some((-65520.0, 65504.0)));
+        assert_eq!(found(ElementType::Bf16, f32::MAX).map(|(value, _)| value), Some(f32::MAX));
+        assert_eq!(found(ElementType::F32, f32::MAX), None);
     }
 }

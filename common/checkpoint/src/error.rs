@@ -1,5 +1,6 @@
 //! Errors of files of weights and checkpoints. Every message names the file and the remedy.
 
+use crate::ElementType;
 use model::ModelError;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,6 +48,31 @@ pub enum CheckpointError {
     /// The path of a file leads to a directory.
     #[error("{path} is a directory, but a file of that name is to be saved.\nMove it away, or save somewhere else.", path = .0.display())]
     NotAFile(PathBuf),
+    /// A directory cannot be replaced as a whole.
+    #[error("{path} cannot be replaced as a whole: {why}.\nSave to a directory inside it, such as {inside}, or to another one.", path = path.display(), inside = path.join("model").display())]
+    NotReplaceable {
+        /// The directory.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// A save has replaced the directory since it was opened.
+    #[error("{path} was replaced by a newer save while it was read.\nRun the command again.", path = .0.display())]
+    Replaced(PathBuf),
+    /// An element is beyond the range of the type in which it is to be stored.
+    #[error(
+        "tensor `{tensor}` has the element {value}, and {element_type} ends at {most}.\nSave it as bf16 or f32, whose range is that of training."
+    )]
+    OutOfRange {
+        /// The tensor's name.
+        tensor: String,
+        /// The element.
+        value: f32,
+        /// The type.
+        element_type: ElementType,
+        /// Its largest number.
+        most: f32,
+    },
     /// Another run is writing to the directory.
     #[error("another run is saving to {path} now.\nGive each run its own directory, or wait for the other to finish.", path = .0.display())]
     Busy(PathBuf),

@@ -1,12 +1,12 @@
 //! Reads a safetensors file: the header's length in 8 bytes, the header in JSON, the tensors'
 //! bytes.
 
-use crate::elements::Stored;
-use crate::positioned::read_exact_at;
+use crate::elements::ElementType;
 use crate::{CheckpointError, Result};
 use safetensors::tensor::{Metadata, TensorInfo};
 use std::fs::{self, File};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Bytes of the header's length.
@@ -63,8 +63,8 @@ impl FileReader {
     ///
     /// # Errors
     /// [`CheckpointError::UnsupportedType`] if this crate does not read that type.
-    pub(crate) fn stored(&self, tensor: &str, info: &TensorInfo) -> Result<Stored> {
-        Stored::new(info.dtype).ok_or_else(|| CheckpointError::UnsupportedType {
+    pub(crate) fn stored(&self, tensor: &str, info: &TensorInfo) -> Result<ElementType> {
+        ElementType::new(info.dtype).ok_or_else(|| CheckpointError::UnsupportedType {
             path: self.path.clone(),
             tensor: tensor.into(),
             found: info.dtype.to_string(),
@@ -95,7 +95,7 @@ impl FileReader {
             });
         }
         let tensor = self.data + info.data_offsets.0 as u64;
-        let read = |bytes: &mut [u8], offset| read_exact_at(&self.file, bytes, tensor + offset);
+        let read = |bytes: &mut [u8], offset| self.file.read_exact_at(bytes, tensor + offset);
         stored.decode(range.start as u64, values, read).map_err(CheckpointError::io("read", &self.path))
     }
 }
@@ -116,7 +116,7 @@ fn read_header(path: &Path, file: &File, bytes: u64) -> Result<Vec<u8>> {
         return Err(truncated(LENGTH));
     }
     let mut length = [0; LENGTH as usize];
-    read_exact_at(file, &mut length, 0).map_err(CheckpointError::io("read", path))?;
+    file.read_exact_at(&mut length, 0).map_err(CheckpointError::io("read", path))?;
     if let Some(hint) = impostor(&length) {
         let problem = "it is a file of another kind".into();
         return Err(CheckpointError::Malformed { path: path.into(), problem, hint });
@@ -129,7 +129,7 @@ fn read_header(path: &Path, file: &File, bytes: u64) -> Result<Vec<u8>> {
         return Err(truncated(LENGTH + length));
     }
     let mut header = vec![0; length as usize];
-    read_exact_at(file, &mut header, LENGTH).map_err(CheckpointError::io("read", path))?;
+    file.read_exact_at(&mut header, LENGTH).map_err(CheckpointError::io("read", path))?;
     Ok(header)
 }
 

@@ -1,18 +1,22 @@
 //! Writes a safetensors file, tensor by tensor.
 
-use crate::atomic::{Directory, NewFile};
-use crate::{CheckpointError, Result, elements};
+use crate::replacement::Replacement;
+use crate::{CheckpointError, ElementType, Result, elements};
+use model::TensorSpec;
+use safetensors::SafeTensorError;
 use safetensors::tensor::{Metadata, TensorInfo};
-use safetensors::{Dtype, SafeTensorError};
 use std::collections::HashMap;
+use std::sync::Arc;
+use storage::{Disk, File};
 
 /// Bytes that the header's length takes at the start of a file.
 const LENGTH: usize = 8;
 
-/// A file of tensors in F32. The header fixes every tensor's place before the first is written.
-#[derive(Debug)]
+/// A file of tensors of one type. The header fixes every tensor's place before the first is written.
 pub(crate) struct FileWriter {
-    file: NewFile,
+    disk: Arc<Disk>,
+    file: Arc<File>,
+    element_type: ElementType,
     slots: Vec<Slot>,
     /// Bytes written since the latest flush.
     unflushed: u64,
@@ -23,7 +27,6 @@ pub(crate) struct FileWriter {
 const FLUSHED: u64 = 64 << 20;
 
 /// A tensor's place in the file.
-#[derive(Debug)]
 struct Slot {
     name: String,
     elements: usize,
@@ -33,67 +36,67 @@ struct Slot {
 }
 
 impl FileWriter {
-    /// Creates a file that is called `name` once published, of `tensors` by name and shape, with
-    /// one entry of metadata.
+    /// Creates the file `name` of `tensors`.
     ///
     /// # Errors
-    /// As [`Directory::file`] and [`NewFile::write_at`].
+    /// [`CheckpointError::Disk`].
     pub(crate) fn create(
-        directory: &Directory,
+        directory: &Replacement,
         name: &str,
-        tensors: Vec<(String, Vec<usize>)>,
-        metadata: (&str, &str),
+        tensors: &[TensorSpec],
+        element_type: ElementType,
     ) -> Result<Self> {
         let file = directory.file(name)?;
-        let header = header(&tensors, metadata)
+        let header = header(tensors, element_type)
             .map_err(|error| CheckpointError::malformed(&directory.path().join(name), error))?;
-        file.write_at(&header, 0)?;
+        directory.disk().write_now(&file, 0, &header)?;
         let mut offset = header.len() as u64;
-        let slot = |(name, shape): (String, Vec<usize>)| {
-            let elements = shape.iter().product();
+        let slot = |tensor: &TensorSpec| {
+            let (name, elements) = (tensor.name.clone(), tensor.elements());
             let slot = Slot { name, elements, offset, written: false };
-            offset += (elements * size_of::<f32>()) as u64;
+            offset += (elements * element_type.bytes()) as u64;
             slot
         };
-        Ok(FileWriter { file, slots: tensors.into_iter().map(slot).collect(), unflushed: 0 })
+        let slots = tensors.iter().map(slot).collect();
+        Ok(FileWriter { disk: directory.disk().clone(), file, element_type, slots, unflushed: 0 })
     }
 
-    /// Writes the whole of the tensor with this number, row-major, in any order; a second write
-    /// replaces the first.
+    /// Writes the whole of the tensor with this number in the file, row-major, in any order; a second
+    /// write replaces the first.
     ///
     /// # Errors
-    /// [`CheckpointError::Io`] if the system refuses; [`CheckpointError::UnknownTensor`] and
-    /// [`CheckpointError::Elements`] if there is no such tensor, or it is of another size.
+    /// [`CheckpointError::Disk`]; [`CheckpointError::Elements`] if it is of another size;
+    /// [`CheckpointError::OutOfRange`].
     pub(crate) fn write(&mut self, tensor: usize, values: &[f32]) -> Result<()> {
-        let tensors = self.slots.len();
-        let slot = self.slots.get_mut(tensor).ok_or(CheckpointError::UnknownTensor { tensor, tensors })?;
+        let (element_type, slot) = (self.element_type, &mut self.slots[tensor]);
         if values.len() != slot.elements {
             return Err(slot.wrong_length(values.len()));
         }
-        self.file.write_at(&elements::encode(values), slot.offset)?;
+        if let Some((value, most)) = elements::out_of_range(element_type, values) {
+            return Err(CheckpointError::OutOfRange { tensor: slot.name.clone(), value, element_type, most });
+        }
+        let (disk, file, offset) = (&self.disk, &self.file, slot.offset);
+        elements::encode(element_type, values, |at, bytes| disk.write_now(file, offset + at, bytes))?;
         slot.written = true;
-        self.unflushed += size_of_val(values) as u64;
+        self.unflushed += (values.len() * element_type.bytes()) as u64;
         if self.unflushed >= FLUSHED {
-            self.file.flush()?;
+            self.disk.flush(&self.file)?;
             self.unflushed = 0;
         }
         Ok(())
     }
 
-    /// Returns the complete file, to be published.
+    /// The names of the tensors that were never written.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = &str> {
+        self.slots.iter().filter(|slot| !slot.written).map(|slot| slot.name.as_str())
+    }
+
+    /// Blocks until the file is on the disk.
     ///
     /// # Errors
-    /// [`CheckpointError::Incomplete`] if a tensor was never written.
-    pub(crate) fn complete(self) -> Result<NewFile> {
-        let mut missing = self.slots.iter().filter(|slot| !slot.written);
-        match missing.next() {
-            None => Ok(self.file),
-            Some(first) => Err(CheckpointError::Incomplete {
-                missing: 1 + missing.count(),
-                tensors: self.slots.len(),
-                first: first.name.clone(),
-            }),
-        }
+    /// [`CheckpointError::Disk`].
+    pub(crate) fn finish(self) -> Result<()> {
+        Ok(self.disk.flush(&self.file)?)
     }
 }
 
@@ -109,19 +112,21 @@ impl Slot {
     }
 }
 
-/// Returns the length and the header of the file: all tensors in F32, in their order. Spaces pad
-/// it, so that the data starts at a multiple of 8 bytes.
+/// Returns the length and the header of the file: all tensors, in their order. Spaces pad it, so that
+/// the data starts at a multiple of 8 bytes.
 fn header(
-    tensors: &[(String, Vec<usize>)],
-    (key, word): (&str, &str),
+    tensors: &[TensorSpec],
+    element_type: ElementType,
 ) -> std::result::Result<Vec<u8>, SafeTensorError> {
     let mut end = 0;
-    let infos = tensors.iter().map(|(name, shape)| {
+    let infos = tensors.iter().map(|TensorSpec { name, shape }| {
         let start = end;
-        end += shape.iter().product::<usize>() * size_of::<f32>();
-        (name.clone(), TensorInfo { dtype: Dtype::F32, shape: shape.clone(), data_offsets: (start, end) })
+        end += shape.iter().product::<usize>() * element_type.bytes();
+        let (dtype, shape) = (element_type.dtype(), shape.clone());
+        (name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) })
     });
-    let metadata = HashMap::from([(key.into(), word.into())]);
+    // Transformers asks for it.
+    let metadata = HashMap::from([("format".into(), "pt".into())]);
     let mut json = serde_json::to_vec(&Metadata::new(Some(metadata), infos.collect())?)?;
     json.resize(json.len().next_multiple_of(LENGTH), b' ');
     Ok([&(json.len() as u64).to_le_bytes()[..], &json].concat())

@@ -2,18 +2,16 @@
 //! atomically.
 //!
 //! * [`Writer`] takes a model's tensors one at a time, in any order, and leaves a directory that
-//!   Transformers loads: `model.safetensors`, `config.json` and, for byte-level models, a
-//!   tokenizer. A file gets its final name once all of it is on the disk.
+//!   Transformers loads: `model.safetensors` (or shards and their index), `config.json` and, for
+//!   byte-level models, a tokenizer. The whole directory takes the place of the one before at once.
 //! * [`Reader`] opens such a directory (one file or many shards), validates it whole, and then
 //!   reads any slice of any tensor, so that a rank reads only the elements that it owns.
 //! * [`state`] has checkpoints of a run, from which any stage on any number of ranks resumes: a file
 //!   per rank, a manifest with the hash of every block, and the lock of their directory.
 //! * [`tokenizer`] is the byte-level tokenizer: a token's id is the byte's value.
-//! * [`atomic`] replaces files so that a reader sees the old one or the new one, never a
-//!   half-written one.
 //!
 //! ```no_run
-//! use checkpoint::{Reader, Writer};
+//! use checkpoint::{Format, Reader, Writer};
 //! use model::Layout;
 //!
 //! // A rank loads its half of the final norm, and nothing else.
@@ -26,7 +24,7 @@
 //! reader.read(&layout.tensors[norm], 0..config.width / 2, &mut shard)?;
 //!
 //! // One rank saves gathered tensors, one by one.
-//! let mut writer = Writer::create("trained", &config, &layout)?;
+//! let mut writer = Writer::create("trained", &config, &layout, Format::default())?;
 //! for (id, tensor) in layout.tensors.iter().enumerate() {
 //!     writer.write(id, &vec![0.0; tensor.elements()])?;
 //! }
@@ -37,24 +35,28 @@
 //! The file format: <https://github.com/huggingface/safetensors#format>. All of it is
 //! little-endian.
 
-pub mod atomic;
 mod elements;
 mod error;
 mod file_reader;
 mod file_writer;
 mod index;
-mod positioned;
+mod names;
 mod reader;
+mod replacement;
 pub mod state;
+mod tensor_files;
 pub mod tokenizer;
 mod writer;
 
+use names::{CONFIG, TOKENIZER};
+
+pub use elements::ElementType;
 pub use error::CheckpointError;
 pub use reader::Reader;
 pub use state::blocks::BLOCK;
 pub use state::lock::Locking;
 pub use state::{Checkpoints, FileRecord, Generation, Manifest, Run, RunLock, ShardLayout, ShardWriter};
-pub use writer::Writer;
+pub use writer::{Format, Writer};
 
 /// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, CheckpointError>;
@@ -63,16 +65,3 @@ pub type Result<T> = std::result::Result<T, CheckpointError>;
 const WEIGHTS: &str = "model.safetensors";
 /// The index of a model in several files: which file holds which tensor.
 const INDEX: &str = "model.safetensors.index.json";
-/// The architecture.
-const CONFIG: &str = "config.json";
-/// The files of a tokenizer that may be beside the weights, by Transformers' names.
-const TOKENIZER: [&str; 8] = [
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "tokenizer.model",
-    "vocab.json",
-    "merges.txt",
-];

@@ -1,10 +1,11 @@
 //! Loads a model.
 
 use crate::file_reader::FileReader;
-use crate::{CONFIG, CheckpointError, INDEX, Result, TOKENIZER, WEIGHTS, index};
+use crate::{CONFIG, CheckpointError, INDEX, Result, TOKENIZER, WEIGHTS, index, names};
 use model::{Layout, ModelConfig, TensorSpec};
 use safetensors::tensor::TensorInfo;
 use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ pub struct Reader {
     path: PathBuf,
     /// The directory of `config.json`.
     directory: PathBuf,
+    /// That directory as it was when the weights were opened: a save replaces it.
+    opened: File,
     files: Vec<FileReader>,
     /// From a tensor's name to the position of its file.
     place: BTreeMap<String, usize>,
@@ -34,6 +37,8 @@ impl Reader {
     /// [`CheckpointError`] naming the file that is missing, cut short or damaged.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = weights(path.as_ref())?;
+        let directory = path.parent().unwrap_or(Path::new("")).to_path_buf();
+        let opened = File::open(shown(&directory)).map_err(CheckpointError::io("open", &directory))?;
         let (files, place) = if path.extension().is_some_and(|extension| extension == "json") {
             index::open(&path)?
         } else {
@@ -41,8 +46,19 @@ impl Reader {
             let place = file.names().into_iter().map(|name| (name, 0)).collect();
             (vec![file], place)
         };
-        let directory = path.parent().unwrap_or(Path::new("")).to_path_buf();
-        Ok(Reader { path, directory, files, place })
+        let reader = Reader { path, directory, opened, files, place };
+        reader.check_same_save()?;
+        Ok(reader)
+    }
+
+    /// Fails if what has been read since the weights were opened may be another save's.
+    fn check_same_save(&self) -> Result<()> {
+        let directory = shown(&self.directory);
+        let found = self.opened.metadata().and_then(|ours| Ok((ours, fs::metadata(directory)?)));
+        match found {
+            Ok((ours, there)) if names::is_same(&ours, &there) => Ok(()),
+            _ => Err(CheckpointError::Replaced(directory.to_path_buf())),
+        }
     }
 
     /// Returns the directory of the weights and their `config.json`.
@@ -54,10 +70,11 @@ impl Reader {
     ///
     /// # Errors
     /// [`CheckpointError::Io`] if there is none, [`CheckpointError::Config`] if it does not
-    /// describe a Llama-style model.
+    /// describe a Llama-style model, [`CheckpointError::Replaced`] if it may be another save's.
     pub fn config(&self) -> Result<ModelConfig> {
         let path = self.directory.join(CONFIG);
-        let text = std::fs::read_to_string(&path).map_err(CheckpointError::io("open", &path))?;
+        let text = fs::read_to_string(&path).map_err(CheckpointError::io("open", &path))?;
+        self.check_same_save()?;
         ModelConfig::from_hugging_face(&text, &self.name())
             .map_err(|source| CheckpointError::Config { path, source })
     }
@@ -67,17 +84,19 @@ impl Reader {
     /// [`Writer::attach`](crate::Writer::attach).
     ///
     /// # Errors
-    /// [`CheckpointError::Io`] naming the file that is there and cannot be read.
+    /// [`CheckpointError::Io`] naming the file that is there and cannot be read,
+    /// [`CheckpointError::Replaced`] if they may be another save's.
     pub fn tokenizer(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
         let mut files = Vec::new();
         for name in TOKENIZER {
             let path = self.directory.join(name);
-            match std::fs::read(&path) {
+            match fs::read(&path) {
                 Ok(contents) => files.push((name, contents)),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(CheckpointError::io("read", &path)(error)),
             }
         }
+        self.check_same_save()?;
         Ok(files)
     }
 
@@ -147,15 +166,20 @@ impl Reader {
 
     /// Returns the directory's name, with links and `.` resolved.
     fn name(&self) -> String {
-        let directory = if self.directory.as_os_str().is_empty() { Path::new(".") } else { &self.directory };
+        let directory = shown(&self.directory);
         let resolved = directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf());
         resolved.file_name().unwrap_or(resolved.as_os_str()).to_string_lossy().into_owned()
     }
 }
 
+/// Returns `directory`, or the current one if it is empty.
+fn shown(directory: &Path) -> &Path {
+    if directory.as_os_str().is_empty() { Path::new(".") } else { directory }
+}
+
 /// Returns the file of all weights, or the index.
 fn weights(path: &Path) -> Result<PathBuf> {
-    let metadata = std::fs::metadata(path).map_err(CheckpointError::io("open", path))?;
+    let metadata = fs::metadata(path).map_err(CheckpointError::io("open", path))?;
     if !metadata.is_dir() {
         return Ok(path.to_path_buf());
     }

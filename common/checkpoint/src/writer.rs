@@ -1,57 +1,108 @@
 //! Saves a model.
 
-use crate::atomic::Directory;
-use crate::file_writer::FileWriter;
-use crate::{CONFIG, Result, WEIGHTS, tokenizer};
-use model::{Layout, ModelConfig, TensorId};
+use crate::replacement::Replacement;
+use crate::tensor_files::{TensorFiles, whole_file};
+use crate::{CONFIG, ElementType, Reader, Result, TOKENIZER, names, tokenizer};
+use model::{Layout, ModelConfig, TensorId, TrainingState};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+use storage::Disk;
+
+/// How a model is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Format {
+    /// The type of the weights' elements; moments are always f32.
+    pub element_type: ElementType,
+    /// Most bytes of tensors in a file; all are in one file if it is left out.
+    pub max_shard: Option<u64>,
+    /// Whether AdamW's moments are written beside the weights, in files of their own.
+    pub moments: bool,
+}
 
 /// Saves a model in the Hugging Face layout, one tensor at a time, so that ranks can gather sharded
 /// weights unit by unit and never hold them all.
 ///
-/// [`Writer::finish`] gives the files their final names, the weights last: where a new
-/// `model.safetensors` is, everything else is too. A writer that is dropped before that, or after
-/// an error, leaves the directory as it was.
-#[derive(Debug)]
+/// [`Writer::finish`] puts the new files in the place of an earlier save's, all at once. Files of
+/// other programs in the directory stay. A writer that is dropped before that, or after an error,
+/// leaves the directory as it was.
 pub struct Writer {
-    directory: Directory,
-    weights: FileWriter,
+    directory: Replacement,
+    /// By [`TrainingState`]: the weights, and the moments if they are written.
+    files: Vec<TensorFiles>,
+    vocabulary: usize,
     /// The other files, by name. They are small and are written at the end.
     companions: BTreeMap<String, Vec<u8>>,
 }
 
 impl Writer {
     /// Checks that a model can be saved to the directory `path`, before hours of training. Creates
-    /// the directory and nothing else.
+    /// the directory, and finishes what a save that was killed has left.
     ///
     /// # Errors
-    /// As [`Directory::create`] and [`Directory::file`].
+    /// As [`Writer::create`].
     pub fn probe(path: impl AsRef<Path>) -> Result<()> {
-        Directory::create(path.as_ref())?.file(WEIGHTS).map(drop)
+        Replacement::begin(path.as_ref(), Arc::new(Disk::new(1))).map(drop)
     }
 
     /// Starts saving the model of `config`, whose tensors are `layout`'s, to the directory `path`;
-    /// creates it if need be. Files of the same names are replaced at the end, other files stay.
+    /// creates it if need be.
     ///
     /// # Errors
-    /// As [`Directory::create`] and [`Directory::file`].
-    pub fn create(path: impl AsRef<Path>, config: &ModelConfig, layout: &Layout) -> Result<Self> {
-        let directory = Directory::create(path.as_ref())?;
-        let tensors = layout.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.shape.clone()));
-        // Transformers asks for it.
-        let weights = FileWriter::create(&directory, WEIGHTS, tensors.collect(), ("format", "pt"))?;
-        Ok(Writer { directory, weights, companions: companions(config) })
+    /// [`CheckpointError`](crate::CheckpointError): `Busy` if another writer has the directory,
+    /// `NotADirectory`, `NotAFile` or `NotReplaceable` if something is in the way, `Io` and `Disk` if
+    /// the system refuses.
+    pub fn create(
+        path: impl AsRef<Path>,
+        config: &ModelConfig,
+        layout: &Layout,
+        format: Format,
+    ) -> Result<Self> {
+        Writer::on(Arc::new(Disk::new(1)), path.as_ref(), config, layout, format)
+    }
+
+    /// Starts saving as [`Writer::create`], through `disk`.
+    ///
+    /// # Errors
+    /// As [`Writer::create`].
+    pub fn on(
+        disk: Arc<Disk>,
+        path: &Path,
+        config: &ModelConfig,
+        layout: &Layout,
+        format: Format,
+    ) -> Result<Self> {
+        let directory = Replacement::begin(path, disk)?;
+        let states = if format.moments { names::STEMS.len() } else { 1 };
+        let types = [format.element_type, ElementType::F32, ElementType::F32];
+        let create = |(stem, element_type)| {
+            TensorFiles::create(&directory, stem, layout, element_type, format.max_shard)
+        };
+        let files = names::STEMS.into_iter().zip(types).take(states).map(create).collect::<Result<_>>()?;
+        let companions = companions(config, format.element_type);
+        Ok(Writer { directory, files, vocabulary: config.vocabulary, companions })
     }
 
     /// Writes a whole tensor, row-major, in any order of tensors; a second write replaces the
     /// first.
     ///
     /// # Errors
-    /// [`CheckpointError::Io`] if the system refuses; [`CheckpointError::UnknownTensor`] and
-    /// [`CheckpointError::Elements`] if the layout has no such tensor, or one of another size.
+    /// [`CheckpointError`](crate::CheckpointError): `Disk` if the system refuses; `UnknownTensor` and
+    /// `Elements` if the layout has no such tensor, or one of another size; `OutOfRange` if a finite
+    /// element would become infinite.
     pub fn write(&mut self, tensor: TensorId, values: &[f32]) -> Result<()> {
-        self.weights.write(tensor, values)
+        self.write_state(TrainingState::Weight, tensor, values)
+    }
+
+    /// Writes a whole tensor of the weights or, if the format has them, of a moment.
+    ///
+    /// # Errors
+    /// As [`Writer::write`].
+    ///
+    /// # Panics
+    /// If `state` is a moment and the format has none.
+    pub fn write_state(&mut self, state: TrainingState, tensor: TensorId, values: &[f32]) -> Result<()> {
+        self.files[state as usize].write(tensor, values)
     }
 
     /// Adds a small file beside the weights, in place of this writer's own file of that name: for
@@ -61,28 +112,41 @@ impl Writer {
         self.companions.insert(name.into(), contents.into());
     }
 
-    /// Flushes everything to the disk and gives the files their final names.
+    /// Flushes everything to the disk and puts it in its place.
     ///
     /// # Errors
-    /// [`CheckpointError::Incomplete`] if a tensor was never written; otherwise as
-    /// [`Directory::publish`].
-    pub fn finish(self) -> Result<()> {
-        let weights = self.weights.complete()?;
-        let mut files = Vec::new();
-        for (name, contents) in &self.companions {
-            let file = self.directory.file(name)?;
-            file.write_at(contents, 0)?;
-            files.push(file);
+    /// [`CheckpointError`](crate::CheckpointError): `Incomplete` if a tensor was never written;
+    /// otherwise as [`Writer::create`].
+    pub fn finish(mut self) -> Result<()> {
+        self.keep_tokenizer()?;
+        for files in self.files {
+            files.finish(&self.directory)?;
         }
-        files.push(weights);
-        self.directory.publish(files)
+        for (name, contents) in &self.companions {
+            whole_file(&self.directory, name, contents)?;
+        }
+        self.directory.publish()
+    }
+
+    /// Keeps the tokenizer that is in the directory, if these weights bring none and have as many
+    /// tokens as the ones that they replace.
+    fn keep_tokenizer(&mut self) -> Result<()> {
+        if TOKENIZER.iter().any(|name| self.companions.contains_key(*name)) {
+            return Ok(());
+        }
+        let Ok(old) = Reader::open(self.directory.path()) else { return Ok(()) };
+        if old.config().is_ok_and(|config| config.vocabulary == self.vocabulary) {
+            self.companions.extend(old.tokenizer()?.into_iter().map(|(name, text)| (name.into(), text)));
+        }
+        Ok(())
     }
 }
 
 /// Returns the files beside the weights.
-fn companions(config: &ModelConfig) -> BTreeMap<String, Vec<u8>> {
-    let mut files =
-        BTreeMap::from([(CONFIG.into(), format!("{:#}\n", config.to_hugging_face()).into_bytes())]);
+fn companions(config: &ModelConfig, element_type: ElementType) -> BTreeMap<String, Vec<u8>> {
+    let mut architecture = config.to_hugging_face();
+    architecture["torch_dtype"] = element_type.torch().into();
+    let mut files = BTreeMap::from([(CONFIG.into(), format!("{architecture:#}\n").into_bytes())]);
     if config.vocabulary == tokenizer::VOCABULARY {
         for (name, contents) in tokenizer::files(config.max_positions.max(config.sequence_length)) {
             files.insert(name.into(), contents.into_bytes());

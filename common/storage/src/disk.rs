@@ -7,7 +7,7 @@ use crate::file::File;
 use crate::journal::{Change, Journal};
 use crate::queue::{self, Queue, Ticket};
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -187,6 +187,22 @@ impl Disk {
         self.calls.run(Kind::Rename, from, || fs::rename(from, to))
     }
 
+    /// Lets the directories `new` and `old` change names with each other, at one instant.
+    ///
+    /// # Errors
+    /// The file system's; [`ErrorKind::Unsupported`] if it cannot.
+    pub fn exchange(&self, new: &Path, old: &Path) -> Result<()> {
+        self.calls.run(Kind::Exchange, old, || exchange(new, old))
+    }
+
+    /// Gives the file `from` the second name `to`. Of a symbolic link, the link itself gets it.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        self.calls.run(Kind::Link, from, || fs::hard_link(from, to))
+    }
+
     /// Removes a file.
     ///
     /// # Errors
@@ -225,6 +241,14 @@ impl Disk {
         self.calls.run(Kind::RemoveDirectory, path, || fs::remove_dir_all(path))
     }
 
+    /// Removes a directory, which must be empty.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn remove_empty_directory(&self, path: &Path) -> Result<()> {
+        self.calls.run(Kind::RemoveDirectory, path, || fs::remove_dir(path))
+    }
+
     /// Returns the bytes that the file system of `path` has free for this user.
     ///
     /// # Errors
@@ -235,4 +259,19 @@ impl Disk {
             Ok(found.f_bavail.saturating_mul(found.f_frsize))
         })
     }
+}
+
+#[cfg(target_os = "linux")]
+fn exchange(new: &Path, old: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use rustix::io::Errno;
+    match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
+        Err(Errno::INVAL) => Err(ErrorKind::Unsupported.into()),
+        outcome => Ok(outcome?),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn exchange(_new: &Path, _old: &Path) -> io::Result<()> {
+    Err(ErrorKind::Unsupported.into())
 }

@@ -30,11 +30,15 @@ pub enum Kind {
     FlushDirectory,
     /// Renames a file or directory.
     Rename,
+    /// Lets two directories change names with each other.
+    Exchange,
+    /// Gives a file a second name.
+    Link,
     /// Removes a file.
     Unlink,
     /// Lists a directory.
     List,
-    /// Removes a directory and all in it.
+    /// Removes a directory.
     RemoveDirectory,
     /// Asks how much room the file system has.
     Room,
@@ -54,6 +58,8 @@ impl fmt::Display for Kind {
             Kind::CreateDirectory => "create the directory",
             Kind::FlushDirectory => "flush the directory",
             Kind::Rename => "rename",
+            Kind::Exchange => "replace",
+            Kind::Link => "link",
             Kind::Unlink => "remove",
             Kind::List => "list",
             Kind::RemoveDirectory => "remove the directory",

@@ -1,6 +1,6 @@
 //! A small odd-shaped model with recognisable weights, and ways to save it.
 
-use checkpoint::{Reader, Writer};
+use checkpoint::{Format, Reader, Writer};
 use model::{Layout, ModelConfig};
 use std::path::Path;
 
@@ -35,7 +35,7 @@ pub(crate) fn values(layout: &Layout, tensor: usize) -> Vec<f32> {
 /// Saves the model of `config` with [`values`], the last tensor first.
 pub(crate) fn save(directory: &Path, config: &ModelConfig) -> checkpoint::Result<()> {
     let layout = Layout::new(config);
-    let mut writer = Writer::create(directory, config, &layout)?;
+    let mut writer = Writer::create(directory, config, &layout, Format::default())?;
     for tensor in (0..layout.tensors.len()).rev() {
         writer.write(tensor, &values(&layout, tensor))?;
     }

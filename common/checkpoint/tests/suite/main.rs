@@ -7,6 +7,8 @@ mod corruption;
 mod damage;
 mod faults;
 mod foreign;
+mod formats;
 mod power;
+mod replacing;
 mod round_trip;
 mod sharded;

@@ -1,7 +1,7 @@
 //! Weights read back as they were written, by this crate and by the format's own.
 
 use crate::common::{assert_reads_back, config, names, save, value, values};
-use checkpoint::{CheckpointError, Reader, Writer};
+use checkpoint::{CheckpointError, Format, Reader, Writer};
 use model::{Layout, ModelConfig};
 use proptest::prelude::*;
 use safetensors::SafeTensors;
@@ -108,7 +108,7 @@ fn attached_files_come_along_and_take_precedence() {
     let directory = tempfile::tempdir().unwrap();
     let config = ModelConfig { vocabulary: 256, ..config() };
     let layout = Layout::new(&config);
-    let mut writer = Writer::create(directory.path(), &config, &layout).unwrap();
+    let mut writer = Writer::create(directory.path(), &config, &layout, Format::default()).unwrap();
     (0..layout.tensors.len()).for_each(|id| writer.write(id, &values(&layout, id)).unwrap());
     writer.attach("tokenizer.json", "another");
     writer.finish().unwrap();
@@ -135,7 +135,7 @@ fn a_tokenizer_is_read_with_its_weights() {
 fn what_a_caller_gets_wrong_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let layout = Layout::new(&config());
-    let mut writer = Writer::create(directory.path(), &config(), &layout).unwrap();
+    let mut writer = Writer::create(directory.path(), &config(), &layout, Format::default()).unwrap();
     let unknown = writer.write(layout.tensors.len(), &[]).unwrap_err();
     assert!(matches!(unknown, CheckpointError::UnknownTensor { .. }), "{unknown}");
     let short = writer.write(0, &[0.0; 3]).unwrap_err();

@@ -9,7 +9,7 @@ use crate::rank_error::{RankError, Result, other};
 use crate::resume::Progress;
 use crate::source;
 use crate::stage::Stage as _;
-use checkpoint::Writer;
+use checkpoint::{Format, Writer};
 use collectives::ControlChannel;
 use device::Buffer;
 use model::TensorId;
@@ -76,8 +76,9 @@ impl Worker<'_> {
         let leader = self.rank.number() == 0;
         let mut writer = None;
         if let (true, Some(dir)) = (leader, &plan.config.save) {
-            let new =
-                writer.insert(Writer::create(dir, &plan.model.config, &plan.model.layout).map_err(other)?);
+            let (model, layout) = (&plan.model.config, &plan.model.layout);
+            let new = Writer::create(dir, model, layout, Format::default()).map_err(other)?;
+            let new = writer.insert(new);
             plan.tokenizer.iter().for_each(|(name, contents)| new.attach(name, contents.as_slice()));
         }
         let mut hasher = blake3::Hasher::new();

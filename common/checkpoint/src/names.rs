@@ -1,0 +1,92 @@
+//! The names of the files that this crate writes beside each other.
+
+use std::ffi::OsStr;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+
+/// All weights, momenta, or variances: what the names of their files begin with.
+pub(crate) const STEMS: [&str; 3] = ["model", "exp_avg", "exp_avg_sq"];
+/// The architecture.
+pub(crate) const CONFIG: &str = "config.json";
+/// The files of a tokenizer that may be beside the weights, by Transformers' names.
+pub(crate) const TOKENIZER: [&str; 8] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+];
+
+/// The name of the one file of all tensors under `stem`.
+pub(crate) fn single(stem: &str) -> String {
+    format!("{stem}.safetensors")
+}
+
+/// The name of the index of all tensors under `stem`, if they are in several files.
+pub(crate) fn index(stem: &str) -> String {
+    format!("{stem}.safetensors.index.json")
+}
+
+/// The name of file `number` (from 0) of `files`.
+pub(crate) fn shard(stem: &str, number: usize, files: usize) -> String {
+    format!("{stem}-{:05}-of-{files:05}.safetensors", number + 1)
+}
+
+/// True if a save replaces or removes the file of this name.
+pub(crate) fn is_ours(name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    name == CONFIG || TOKENIZER.contains(&name) || STEMS.iter().any(|stem| is_of(name, stem))
+}
+
+fn is_of(name: &str, stem: &str) -> bool {
+    name == single(stem) || name == index(stem) || is_shard(name, stem)
+}
+
+fn is_shard(name: &str, stem: &str) -> bool {
+    let numbers = name.strip_prefix(stem).and_then(|rest| rest.strip_prefix('-'));
+    let numbers = numbers.and_then(|rest| rest.strip_suffix(".safetensors"));
+    let number = |text: &str| text.len() >= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    numbers.and_then(|rest| rest.split_once("-of-")).is_some_and(|(one, all)| number(one) && number(all))
+}
+
+/// True if both are of the same file or directory.
+pub(crate) fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_weights_are_ours_and_others_are_not() {
+        for name in [
+            "config.json",
+            "merges.txt",
+            "model.safetensors",
+            "model.safetensors.index.json",
+            "model-00001-of-00003.safetensors",
+            "exp_avg_sq-00001-of-00003.safetensors",
+            "exp_avg.safetensors",
+        ] {
+            assert!(is_ours(OsStr::new(name)), "{name}");
+        }
+        for name in [
+            "notes.txt",
+            "generation_config.json",
+            "model",
+            "model-1-of-3.safetensors",
+            "model-00001-of-0000x.safetensors",
+            "other.safetensors",
+            "pytorch_model.bin",
+            "exp_avg_sq_2.safetensors",
+        ] {
+            assert!(!is_ours(OsStr::new(name)), "{name}");
+        }
+        assert!(is_ours(OsStr::new(&shard("model", 2, 12))));
+        assert_eq!(shard("model", 2, 12), "model-00003-of-00012.safetensors");
+    }
+}

@@ -1,0 +1,177 @@
+//! Replaces the weights in a directory as one: whoever looks finds all of the old files or all of the
+//! new ones, whenever the process or the machine dies.
+//!
+//! The new directory, `.NAME.PROCESS.partial`, is filled beside the old one and flushed; then both
+//! change names with each other. Where the file system cannot do that at one instant, the old one is
+//! renamed to `.NAME.PROCESS.replaced` and the new one takes its name. Files of other programs move
+//! along: by a second name before the change, or else after it. What a process that was killed has
+//! left is put right by the next one that replaces the directory.
+
+mod leftovers;
+
+use crate::{CheckpointError, Result, names};
+use leftovers::Place;
+use std::ffi::OsString;
+use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use storage::Disk;
+
+/// End of the name of a directory that is being filled, or whose files have been replaced.
+const PARTIAL: &str = ".partial";
+/// End of the name of a directory whose files are being replaced where two names cannot change at one
+/// instant.
+const REPLACED: &str = ".replaced";
+
+/// A directory that is to take the place of another. If it is dropped before it is published, the
+/// other one is as it was.
+pub(crate) struct Replacement {
+    place: Place,
+    /// Where it is filled.
+    staging: PathBuf,
+    published: bool,
+    /// Hold the locks of the old directory and of the new one.
+    _locks: [Option<File>; 2],
+}
+
+impl Replacement {
+    /// Begins to replace the directory `path`; creates it if need be, and locks it against other
+    /// writers. On a file system without locks it locks nothing, and leaves what killed processes have
+    /// left unless it is needed.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Busy`] if another writer has it, [`CheckpointError::NotADirectory`],
+    /// [`CheckpointError::NotAFile`] or [`CheckpointError::NotReplaceable`] if something is in the way,
+    /// [`CheckpointError::Io`] and [`CheckpointError::Disk`] if the system refuses.
+    pub(crate) fn begin(path: &Path, disk: Arc<Disk>) -> Result<Self> {
+        Place::restore(path, &disk)?;
+        create(path, &disk)?;
+        let place = Place::new(path, disk)?;
+        let old = lock(&place.target)?;
+        if old.is_some() {
+            place.clear_leftovers()?;
+        }
+        place.check()?;
+        let staging = place.beside(PARTIAL);
+        make(&staging, &place)?;
+        let new = lock(&staging)?;
+        Ok(Replacement { place, staging, published: false, _locks: [old, new] })
+    }
+
+    /// The directory that is replaced.
+    pub(crate) fn path(&self) -> &Path {
+        &self.place.target
+    }
+
+    /// The disk.
+    pub(crate) fn disk(&self) -> &Arc<Disk> {
+        &self.place.disk
+    }
+
+    /// Creates a file of the new directory.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Disk`].
+    pub(crate) fn file(&self, name: &str) -> Result<Arc<storage::File>> {
+        Ok(self.disk().create(&self.staging.join(name))?)
+    }
+
+    /// Puts the new directory, all of whose files have been flushed, in the place of the old one.
+    ///
+    /// # Errors
+    /// As [`Replacement::begin`], which change nothing; [`CheckpointError::Disk`] also if the new
+    /// directory is in its place, and a file of another program could not follow: the next writer
+    /// moves it.
+    pub(crate) fn publish(mut self) -> Result<()> {
+        self.place.check()?;
+        for name in self.place.others(&self.place.target)? {
+            // What cannot have a second name (a directory, for one) follows after the change.
+            let _ = self.disk().link(&self.place.target.join(&name), &self.staging.join(&name));
+        }
+        self.disk().flush_directory(&self.staging)?;
+        let old = self.change()?;
+        self.published = true;
+        self.disk().flush_directory(&self.place.parent)?;
+        self.place.clear(&old)
+    }
+
+    /// Gives the new directory the name of the old one. Returns where the old one is.
+    fn change(&self) -> Result<PathBuf> {
+        let Place { target, disk, .. } = &self.place;
+        match disk.exchange(&self.staging, target) {
+            Ok(()) => return Ok(self.staging.clone()),
+            Err(error) if error.cause.kind() == ErrorKind::Unsupported => {}
+            Err(error) => return Err(error.into()),
+        }
+        let old = self.place.beside(REPLACED);
+        disk.rename(target, &old)?;
+        if let Err(error) = disk.rename(&self.staging, target) {
+            // If that fails too, the next writer does it.
+            let _ = disk.rename(&old, target);
+            return Err(error.into());
+        }
+        Ok(old)
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        let waits = || !self.place.target.exists();
+        // A new directory that was renamed halfway waits for the next writer.
+        if !self.published && !waits() {
+            // A drop cannot report an error; the next writer removes it.
+            let _ = self.disk().remove_directory(&self.staging);
+        }
+    }
+}
+
+/// Creates the directory `path`, unless it is there.
+fn create(path: &Path, disk: &Disk) -> Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if path.exists() {
+        return Err(CheckpointError::NotADirectory(path.to_path_buf()));
+    }
+    fs::create_dir_all(path).map_err(CheckpointError::io("create", path))?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    Ok(disk.flush_directory(parent.unwrap_or(Path::new(".")))?)
+}
+
+/// Creates the directory `staging` with the permissions of the one that it is to replace.
+fn make(staging: &Path, place: &Place) -> Result<()> {
+    fs::create_dir(staging).map_err(|error| match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => place.not_replaceable(format!(
+            "this user may not create the new one beside it ({})",
+            staging.display()
+        )),
+        _ => CheckpointError::io("create", staging)(error),
+    })?;
+    let permissions = fs::metadata(&place.target).map(|metadata| metadata.permissions());
+    let copied = permissions.and_then(|permissions| fs::set_permissions(staging, permissions));
+    copied.map_err(CheckpointError::io("create", staging))
+}
+
+/// Locks a directory. Returns none on a file system without locks.
+fn lock(path: &Path) -> Result<Option<File>> {
+    let handle = File::open(path).map_err(CheckpointError::io("open", path))?;
+    match handle.try_lock() {
+        Ok(()) if is_at(&handle, path) => Ok(Some(handle)),
+        Ok(()) | Err(TryLockError::WouldBlock) => Err(CheckpointError::Busy(path.to_path_buf())),
+        Err(TryLockError::Error(_)) => Ok(None),
+    }
+}
+
+/// True if `handle` is still what has the name `path`, and was not replaced since it was opened.
+fn is_at(handle: &File, path: &Path) -> bool {
+    match (handle.metadata(), fs::metadata(path)) {
+        (Ok(ours), Ok(there)) => names::is_same(&ours, &there),
+        _ => false,
+    }
+}
+
+/// Returns the name of a directory beside `name` for this process.
+fn sibling(name: &str, end: &str) -> OsString {
+    format!(".{name}.{}{end}", std::process::id()).into()
+}

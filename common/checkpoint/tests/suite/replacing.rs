@@ -1,0 +1,192 @@
+//! A save replaces the one before as one, whenever it dies, and takes along what is not its own.
+
+use crate::common::{assert_reads_back, config, names, save, values};
+use checkpoint::{CheckpointError, Format, Reader, Writer};
+use model::{Layout, ModelConfig};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use storage::{Call, Disk, Effect, Fault, Kind};
+
+/// A model with a tokenizer, of other sizes than [`config`]'s.
+fn other() -> ModelConfig {
+    ModelConfig { vocabulary: 256, width: 16, feed_forward: 9, head_dim: 8, layers: 1, ..config() }
+}
+
+/// Saves `config`'s model through a disk with `faults`. Returns its calls, too.
+fn save_on(faults: &[Fault], path: &Path, config: &ModelConfig) -> (checkpoint::Result<()>, Vec<Call>) {
+    let disk = Arc::new(Disk::with_faults(1, faults.to_vec()));
+    let layout = Layout::new(config);
+    let saved = Writer::on(disk.clone(), path, config, &layout, Format::default()).and_then(|mut writer| {
+        (0..layout.tensors.len()).try_for_each(|id| writer.write(id, &values(&layout, id)))?;
+        writer.finish()
+    });
+    (saved, disk.record())
+}
+
+/// A save in `out` of [`config`]'s model, with files that are not its own.
+fn with_others(out: &Path) {
+    save(out, &config()).unwrap();
+    fs::write(out.join("notes.txt"), "mine").unwrap();
+    fs::create_dir_all(out.join("kept/deeper")).unwrap();
+    fs::write(out.join("kept/deeper/state"), "too").unwrap();
+    std::os::unix::fs::symlink("notes.txt", out.join("link")).unwrap();
+}
+
+/// Asserts that `out` has all of one model and, if `complete`, all that is not the save's.
+fn assert_whole(out: &Path, complete: bool, why: &str) {
+    let reader = Reader::open(out).unwrap();
+    let found = reader.config().unwrap();
+    assert_reads_back(&reader, &Layout::new(&found));
+    let is_new = found.width == other().width;
+    let ours = if is_new { vec!["tokenizer.json", "tokenizer_config.json"] } else { vec![] };
+    let mut expected = [&["config.json", "model.safetensors"][..], &ours].concat();
+    if complete {
+        expected.extend(["kept", "link", "notes.txt"]);
+        assert_eq!(fs::read_to_string(out.join("kept/deeper/state")).unwrap(), "too", "{why}");
+    }
+    // A second name may be there already, and a directory may still be on its way.
+    let there = names(out);
+    assert!(expected.iter().all(|name| there.iter().any(|found| found == name)), "{why}: {there:?}");
+    assert_eq!(fs::read_to_string(out.join("link")).unwrap(), "mine", "{why}");
+}
+
+/// Ends a save at each of its calls by `effect`. After each, what is there is whole, and the next save
+/// puts everything right. `exchanges` says whether the file system can exchange names.
+fn dies_everywhere(effect: Effect, exchanges: bool) {
+    let cannot =
+        Fault { kind: Some(Kind::Exchange), number: 1, effect: Effect::Error(ErrorKind::Unsupported) };
+    let given = if exchanges { vec![] } else { vec![cannot] };
+    let (mut number, mut ended) = (0, false);
+    while !ended {
+        number += 1;
+        let parent = tempfile::tempdir().unwrap();
+        let out = parent.path().join("out");
+        with_others(&out);
+        let faults = [&given[..], &[Fault { kind: None, number, effect }]].concat();
+        let (saved, calls) = save_on(&faults, &out, &other());
+        ended = calls.len() < number as usize;
+        let why = format!("{effect:?} at {:?} of {calls:?}: {saved:?}", calls.get(number as usize - 1));
+        assert!(!ended || saved.is_ok(), "{why}");
+        match fs::exists(&out).unwrap() {
+            true => assert_whole(&out, saved.is_ok(), &why),
+            false => assert!(!exchanges, "{why}"),
+        }
+        Writer::probe(&out).unwrap();
+        assert_whole(&out, true, &format!("{why}, put right"));
+        let last = save_on(&[], &out, &other()).0;
+        assert!(last.is_ok(), "{why}, then {last:?}");
+        assert_whole(&out, true, &why);
+        assert_eq!(Reader::open(&out).unwrap().config().unwrap().width, other().width, "{why}");
+        assert_eq!(names(parent.path()), ["out"], "{why}");
+    }
+    assert!(number > 20, "all calls were hit: {number}");
+}
+
+#[test]
+fn a_death_at_any_call_leaves_one_whole_save() {
+    dies_everywhere(Effect::Crash, true);
+}
+
+#[test]
+fn a_death_at_any_call_is_put_right_where_names_cannot_be_exchanged() {
+    dies_everywhere(Effect::Crash, false);
+}
+
+#[test]
+fn an_error_of_any_call_leaves_one_whole_save() {
+    dies_everywhere(Effect::Error(ErrorKind::Other), true);
+    dies_everywhere(Effect::Error(ErrorKind::Other), false);
+}
+
+#[test]
+fn a_missing_directory_is_found_again_by_a_probe() {
+    let parent = tempfile::tempdir().unwrap();
+    let out = parent.path().join("out");
+    with_others(&out);
+    let aside = parent.path().join(".out.4000000.replaced");
+    fs::rename(&out, &aside).unwrap();
+    Writer::probe(&out).unwrap();
+    assert_whole(&out, true, "the old one alone");
+    assert_eq!(names(parent.path()), ["out"]);
+}
+
+#[test]
+fn no_file_of_an_earlier_save_stays_beside_the_new_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    fs::create_dir(&out).unwrap();
+    for name in ["model-00001-of-00002.safetensors", "model.safetensors.index.json", "exp_avg.safetensors"] {
+        fs::write(out.join(name), "old").unwrap();
+    }
+    save(&out, &config()).unwrap();
+    assert_eq!(names(&out), ["config.json", "model.safetensors"]);
+}
+
+/// Another vocabulary's tokenizer would be wrong without a word.
+#[test]
+fn a_tokenizer_stays_with_weights_of_its_vocabulary() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    save(&out, &config()).unwrap();
+    fs::write(out.join("tokenizer.model"), "mine").unwrap();
+    save(&out, &ModelConfig { layers: 1, ..config() }).unwrap();
+    assert_eq!(fs::read_to_string(out.join("tokenizer.model")).unwrap(), "mine");
+    save(&out, &ModelConfig { vocabulary: 20, ..config() }).unwrap();
+    assert_eq!(names(&out), ["config.json", "model.safetensors"]);
+}
+
+#[test]
+fn a_reader_whose_directory_was_replaced_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    save(&out, &config()).unwrap();
+    let reader = Reader::open(&out).unwrap();
+    save(&out, &other()).unwrap();
+    let errors = [reader.config().unwrap_err(), reader.tokenizer().unwrap_err()];
+    assert!(errors.iter().all(|error| matches!(error, CheckpointError::Replaced(_))), "{errors:?}");
+    // The weights are still those that were opened.
+    assert_reads_back(&reader, &Layout::new(&config()));
+}
+
+/// Saves of two models take turns while a reader looks: the configuration that it reads is that of
+/// the weights.
+#[test]
+fn a_reader_never_finds_config_and_weights_of_two_saves() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    save(&out, &config()).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 0..20 {
+                let model = if turn % 2 == 0 { other() } else { config() };
+                save(&out, &model).unwrap();
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        while !done.load(Ordering::Relaxed) {
+            let Ok(reader) = Reader::open(&out) else { continue };
+            match reader.config() {
+                Ok(found) => reader.check(&Layout::new(&found)).unwrap(),
+                Err(error) => assert!(
+                    matches!(error, CheckpointError::Replaced(_) | CheckpointError::Io { .. }),
+                    "{error}"
+                ),
+            }
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_replaced_is_refused_before_training() {
+    let root = Writer::probe("/").unwrap_err().to_string();
+    assert!(root.contains("cannot be replaced as a whole: it is the root"), "{root}");
+    assert!(root.contains("Save to a directory inside it"), "{root}");
+    let here = Writer::probe(".").unwrap_err().to_string();
+    assert!(here.contains("this program runs in it"), "{here}");
+    let mounted = Writer::probe("/proc").unwrap_err().to_string();
+    assert!(mounted.contains("a disk is mounted there"), "{mounted}");
+}
