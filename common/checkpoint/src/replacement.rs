@@ -134,19 +134,19 @@ fn create(path: &Path, disk: &Disk) -> Result<()> {
     if path.exists() {
         return Err(CheckpointError::NotADirectory(path.to_path_buf()));
     }
-    fs::create_dir_all(path).map_err(CheckpointError::io("create", path))?;
+    disk.create_directory(path)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     Ok(disk.flush_directory(parent.unwrap_or(Path::new(".")))?)
 }
 
 /// Creates the directory `staging` with the permissions of the one that it is to replace.
 fn make(staging: &Path, place: &Place) -> Result<()> {
-    fs::create_dir(staging).map_err(|error| match error.kind() {
+    place.disk.create_directory(staging).map_err(|error| match error.cause.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => place.not_replaceable(format!(
             "this user may not create the new one beside it ({})",
             staging.display()
         )),
-        _ => CheckpointError::io("create", staging)(error),
+        _ => error.into(),
     })?;
     let permissions = fs::metadata(&place.target).map(|metadata| metadata.permissions());
     let copied = permissions.and_then(|permissions| fs::set_permissions(staging, permissions));

@@ -192,6 +192,7 @@ impl Disk {
     /// # Errors
     /// The file system's; [`ErrorKind::Unsupported`] if it cannot.
     pub fn exchange(&self, new: &Path, old: &Path) -> Result<()> {
+        self.journal.note(|| Change::Exchange(new.into(), old.into()));
         self.calls.run(Kind::Exchange, old, || exchange(new, old))
     }
 
@@ -200,6 +201,7 @@ impl Disk {
     /// # Errors
     /// The file system's.
     pub fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        self.journal.note(|| Change::Link(from.into(), to.into()));
         self.calls.run(Kind::Link, from, || fs::hard_link(from, to))
     }
 
@@ -246,6 +248,7 @@ impl Disk {
     /// # Errors
     /// The file system's.
     pub fn remove_empty_directory(&self, path: &Path) -> Result<()> {
+        self.journal.note(|| Change::Remove(path.into()));
         self.calls.run(Kind::RemoveDirectory, path, || fs::remove_dir(path))
     }
 

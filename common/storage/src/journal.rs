@@ -20,6 +20,10 @@ pub enum Change {
     FlushDirectory(PathBuf),
     /// A file or directory got another name.
     Rename(PathBuf, PathBuf),
+    /// Two directories changed names with each other.
+    Exchange(PathBuf, PathBuf),
+    /// A file got a second name.
+    Link(PathBuf, PathBuf),
     /// A file, or a directory and all in it, was removed.
     Remove(PathBuf),
 }

@@ -1,11 +1,14 @@
 //! A loss of power at any moment of a save: whatever the file system keeps of what was not flushed,
 //! a whole old or a whole new checkpoint is found.
 
-use crate::common::{SplitMix, cases};
+use crate::common::{SplitMix, assert_reads_back, cases, config, values};
 use crate::sharded::{assert_holds, checkpoints, newest, save};
+use checkpoint::{Format, Reader, Writer};
+use model::{Layout, ModelConfig};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use storage::{Change, Disk};
 
 /// Number of a file or directory, whatever its name.
@@ -25,7 +28,7 @@ struct Content {
 #[derive(Clone)]
 struct EntryChange {
     gone: Option<String>,
-    new: Option<(String, Node)>,
+    new: Vec<(String, Node)>,
 }
 
 /// A file system under `root`, of which nothing but what was flushed is sure.
@@ -54,7 +57,7 @@ impl Volume {
         let node = self.nodes.len();
         self.nodes.push(Content { is_directory, ..Content::default() });
         self.seen.insert(path.into(), node);
-        self.nodes[parent].renamed.push(EntryChange { gone: None, new: Some((name, node)) });
+        self.nodes[parent].renamed.push(EntryChange { gone: None, new: vec![(name, node)] });
     }
 
     fn apply(&mut self, change: &Change) {
@@ -80,12 +83,26 @@ impl Volume {
             Change::Rename(from, to) => {
                 let ((parent, old), (_, new)) = (self.place(from), self.place(to));
                 let node = self.seen[from];
-                self.nodes[parent].renamed.push(EntryChange { gone: Some(old), new: Some((new, node)) });
+                self.nodes[parent].renamed.push(EntryChange { gone: Some(old), new: vec![(new, node)] });
                 self.move_seen(from, Some(to));
+            }
+            Change::Exchange(new, old) => {
+                let ((parent, one), (_, other)) = (self.place(new), self.place(old));
+                let nodes = [(one, self.seen[old]), (other, self.seen[new])];
+                self.nodes[parent].renamed.push(EntryChange { gone: None, new: nodes.into() });
+                let aside = new.with_extension("aside");
+                self.move_seen(new, Some(&aside));
+                self.move_seen(old, Some(new));
+                self.move_seen(&aside, Some(old));
+            }
+            Change::Link(from, to) => {
+                let (node, (parent, name)) = (self.seen[from], self.place(to));
+                self.seen.insert(to.clone(), node);
+                self.nodes[parent].renamed.push(EntryChange { gone: None, new: vec![(name, node)] });
             }
             Change::Remove(path) => {
                 let (parent, name) = self.place(path);
-                self.nodes[parent].renamed.push(EntryChange { gone: Some(name), new: None });
+                self.nodes[parent].renamed.push(EntryChange { gone: Some(name), new: Vec::new() });
                 self.move_seen(path, None);
             }
         }
@@ -202,4 +219,62 @@ fn power_may_be_lost_at_any_moment_of_a_save() {
                 .for_each(|found| assert_holds(found, steps.unwrap(), |elements| 0..elements.min(64)));
         }
     }
+}
+
+/// Four saves of two models in turn, beside a file that is not theirs; power is lost after every
+/// change.
+#[test]
+fn power_may_be_lost_at_any_moment_of_a_save_of_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, disk) = (folder.path().join("out"), Arc::new(Disk::journaled(1)));
+    fs::create_dir(&out).unwrap();
+    fs::write(out.join("notes.txt"), "mine").unwrap();
+    let mut volume = Volume::new(folder.path());
+    for change in [
+        Change::CreateDirectory(out.clone()),
+        Change::FlushDirectory(folder.path().into()),
+        Change::Create(out.join("notes.txt")),
+        Change::Write(out.join("notes.txt"), 0, b"mine".to_vec()),
+        Change::Flush(out.join("notes.txt")),
+        Change::FlushDirectory(out.clone()),
+    ] {
+        volume.apply(&change);
+    }
+    let vocabularies = [19, 256, 20, 21];
+    let saved = vocabularies.map(|vocabulary| {
+        save_weights(&disk, &out, &ModelConfig { vocabulary, layers: 1, ..config() });
+        (disk.journal().len(), vocabulary)
+    });
+    let mut random = SplitMix(6);
+    for (done, change) in disk.journal().iter().enumerate() {
+        volume.apply(change);
+        let promised = saved.iter().rposition(|(at, _)| *at <= done + 1);
+        let some = (0..cases(4)).map(|_| None);
+        for fate in [Some(Kept::Nothing), Some(Kept::All), Some(Kept::Torn)].into_iter().chain(some) {
+            let left = tempfile::tempdir().unwrap();
+            let mut keeps =
+                || fate.unwrap_or_else(|| [Kept::All, Kept::Torn, Kept::Nothing][random.below(3)]);
+            volume.after_loss(left.path(), &mut keeps);
+            let out = left.path().join("out");
+            assert_eq!(fs::read_to_string(out.join("notes.txt")).unwrap(), "mine", "{done} {change:?}");
+            let found = fs::exists(out.join("config.json")).unwrap().then(|| found_vocabulary(&out));
+            let number = found.map(|found| vocabularies.iter().position(|one| *one == found).unwrap());
+            assert!(number >= promised, "{done} {change:?}: {number:?} of {promised:?}");
+        }
+    }
+}
+
+fn save_weights(disk: &Arc<Disk>, out: &Path, config: &ModelConfig) {
+    let layout = Layout::new(config);
+    let mut writer = Writer::on(disk.clone(), out, config, &layout, Format::default()).unwrap();
+    (0..layout.tensors.len()).for_each(|id| writer.write(id, &values(&layout, id)).unwrap());
+    writer.finish().unwrap();
+}
+
+/// The vocabulary of the whole model in `out`.
+fn found_vocabulary(out: &Path) -> usize {
+    let reader = Reader::open(out).unwrap();
+    let found = reader.config().unwrap();
+    assert_reads_back(&reader, &Layout::new(&found));
+    found.vocabulary
 }
