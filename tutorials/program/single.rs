@@ -12,6 +12,8 @@ pub(crate) fn refuse(args: &TrainArgs, command: &str) -> Result<()> {
         "report",
         "record",
         "save",
+        "save_dtype",
+        "max_shard_size",
         "checkpoint",
         "checkpoint_every",
         "print_config",

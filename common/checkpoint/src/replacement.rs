@@ -141,6 +141,9 @@ fn create(path: &Path, disk: &Disk) -> Result<()> {
 
 /// Creates the directory `staging` with the permissions of the one that it is to replace.
 fn make(staging: &Path, place: &Place) -> Result<()> {
+    if staging.exists() {
+        return Err(CheckpointError::io("create", staging)(ErrorKind::AlreadyExists.into()));
+    }
     place.disk.create_directory(staging).map_err(|error| match error.cause.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => place.not_replaceable(format!(
             "this user may not create the new one beside it ({})",

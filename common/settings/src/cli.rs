@@ -12,8 +12,8 @@ pub(crate) use train::LARGEST;
 use train::MOST;
 pub use train::RANKS;
 pub use train::{
-    DataArgs, MemoryArgs, ModelArgs, OutputArgs, PrecisionArgs, ResumeWith, ShardingArgs, TrainArgs,
-    TrainingArgs, WatchArgs,
+    DataArgs, FormatArgs, MemoryArgs, ModelArgs, OutputArgs, PrecisionArgs, ResumeWith, ShardingArgs,
+    TrainArgs, TrainingArgs, WatchArgs,
 };
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -65,10 +65,29 @@ pub struct Cli {
 pub enum Command {
     /// Sample text from saved weights.
     Generate(GenerateArgs),
+    /// Write the weights in a checkpoint in Hugging Face's format.
+    Export(ExportArgs),
     /// Say where the time of a finished run went, and what would make it faster.
     Explain(ExplainArgs),
     /// Show what GPUs need to compute, and which parts this machine has.
     Doctor(DoctorArgs),
+}
+
+/// Flags of `export`.
+#[derive(Args, Clone, Debug)]
+pub struct ExportArgs {
+    /// Directory of checkpoints, of which the newest intact one counts, or one of them: step-00000100.
+    #[arg(long, value_name = "DIR")]
+    pub from: PathBuf,
+    /// Directory to write; it is replaced as one, as by --save.
+    #[arg(long, value_name = "DIR")]
+    pub to: PathBuf,
+    /// How they are written.
+    #[command(flatten)]
+    pub format: FormatArgs,
+    /// Also write AdamW's moments, in f32: exp_avg.safetensors and exp_avg_sq.safetensors.
+    #[arg(long)]
+    pub moments: bool,
 }
 
 /// Flags of `explain`.

@@ -6,6 +6,7 @@ use crate::data::DataSource;
 use crate::error::{Failure, Result};
 use crate::fault::Fault;
 use crate::findings::Findings;
+use crate::float_type;
 use crate::grad_sync::GradSync;
 use crate::groups;
 use crate::hardware::Hardware;
@@ -15,6 +16,7 @@ use crate::machine::cores;
 use crate::offload::Offload;
 use crate::precision;
 use crate::process::Process;
+use checkpoint::{ElementType, Format};
 use collectives::nccl;
 use model::{Checkpointing, ModelConfig, Wrap};
 use planner::{Algorithm, Strategy};
@@ -107,6 +109,8 @@ pub struct Config {
     pub report: Option<PathBuf>,
     /// The directory to save the weights in.
     pub save: Option<PathBuf>,
+    /// How they are written.
+    pub save_format: Format,
     /// The directory of the checkpoint, and when it is saved.
     pub checkpoint: Option<Checkpoint>,
     /// The directory to read initial weights from.
@@ -221,6 +225,10 @@ impl Config {
             hashed: true,
             report: args.output.report,
             save: args.output.save,
+            save_format: args.output.format.format(match args.file_only.saves_trained_type {
+                true => float_type::stored(precision.parameters),
+                false => ElementType::F32,
+            }),
             checkpoint: args.output.checkpoint.map(|directory| Checkpoint {
                 directory,
                 every: args.output.checkpoint_every,
@@ -293,6 +301,11 @@ fn check(args: &TrainArgs) -> Result<()> {
         return Err(Failure::usage(
             "--eval-every needs data that training does not see: add --val-fraction 0.1",
         ));
+    }
+    let format = ["save_dtype", "max_shard_size"].into_iter().find(|id| args.given.typed(id).is_some());
+    if let Some(id) = format.filter(|_| args.output.save.is_none()) {
+        let flag = id.replace('_', "-");
+        return Err(Failure::usage(format!("--{flag} is about saved weights: give --save DIR, too")));
     }
     if let Some(fault) = args.inject.iter().find(|fault| fault.rank >= args.gpus) {
         return Err(Failure::usage(format!(

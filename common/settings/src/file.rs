@@ -14,6 +14,9 @@ pub struct FileOnly {
     pub betas: Option<(f32, f32)>,
     /// Added to the root of the variance.
     pub eps: Option<f32>,
+    /// Weights are saved in the type in which they are trained: DeepSpeed's
+    /// `stage3_gather_16bit_weights_on_model_save`.
+    pub saves_trained_type: bool,
     /// `gradient_clipping` is 0.
     pub unclipped: bool,
     /// One of DeepSpeed's schedulers.

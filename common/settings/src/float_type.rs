@@ -1,5 +1,6 @@
 //! Element types under their names in flags and reports.
 
+use checkpoint::ElementType;
 use clap::ValueEnum;
 use device::DType;
 
@@ -22,6 +23,15 @@ impl FloatType {
             FloatType::Bf16 => DType::Bf16,
             FloatType::Fp16 => DType::F16,
         }
+    }
+}
+
+/// Returns the type of files for elements of `dtype`, which is a float.
+pub fn stored(dtype: DType) -> ElementType {
+    match dtype {
+        DType::Bf16 => ElementType::Bf16,
+        DType::F16 => ElementType::F16,
+        _ => ElementType::F32,
     }
 }
 

@@ -7,6 +7,7 @@ mod checkpoints;
 mod contribution;
 mod doctor;
 mod explain;
+mod export;
 mod faults;
 mod generate;
 mod hooks;
@@ -66,6 +67,9 @@ fn program(stage: AnyStage, cli: Cli) -> ExitCode {
         match cli.command {
             Some(Command::Generate(args)) => generate::sample(stage, &args)
                 .map(|texts| texts.iter().for_each(|text| events::say!("{text}"))),
+            Some(Command::Export(args)) => {
+                export::export(&args).map(|lines| lines.iter().for_each(|line| events::say!("{line}")))
+            }
             Some(Command::Doctor(args)) => doctor::examine(&args),
             Some(Command::Explain(args)) => Report::read(&args.report)
                 .map(|report| events::say!("{}", report::diagnosis(&report).trim_end())),

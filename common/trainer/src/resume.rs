@@ -3,7 +3,7 @@
 
 mod identity;
 
-pub(crate) use identity::identity;
+pub(crate) use identity::{identity, model};
 
 use checkpoint::{CheckpointError, Checkpoints, Generation, RunLock};
 use events::header::Sharded;
@@ -38,6 +38,8 @@ pub(crate) struct Writer {
     pub ranks: usize,
     /// Where optimizer states and parameters rested.
     pub places: [String; 2],
+    /// The longest sequence that its model was made for, in tokens.
+    pub max_positions: Option<usize>,
     /// The program's version.
     pub version: String,
 }
@@ -87,13 +89,17 @@ enum Unfit {
 
 impl From<CheckpointError> for Unfit {
     fn from(error: CheckpointError) -> Self {
-        match error {
-            CheckpointError::Damaged { .. }
-            | CheckpointError::Disk(_)
-            | CheckpointError::Malformed { .. } => Unfit::Damaged(first_line(&error.to_string())),
-            error => Unfit::Refused(Failure::usage(error.to_string())),
+        match is_damage(&error) {
+            true => Unfit::Damaged(first_line(&error.to_string())),
+            false => Unfit::Refused(Failure::usage(error.to_string())),
         }
     }
+}
+
+/// True if the checkpoint before the one of `error` may do.
+pub(crate) fn is_damage(error: &CheckpointError) -> bool {
+    use CheckpointError::{Damaged, Disk, Malformed};
+    matches!(error, Damaged { .. } | Disk(_) | Malformed { .. })
 }
 
 impl Unfit {
@@ -272,7 +278,7 @@ fn none_intact(checkpoints: &Checkpoints, damaged: &[(String, String)]) -> Failu
     ))
 }
 
-fn first_line(text: &str) -> String {
+pub(crate) fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().trim_end_matches('.').to_string()
 }
 

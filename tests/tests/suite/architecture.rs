@@ -74,7 +74,11 @@ fn no_crate_depends_upwards() {
         ("checkpoint", "common/checkpoint", &["events", "device", "model", "storage"]),
         ("viz", "viz", &["events"]),
         ("settings", "common/settings", SETTINGS),
-        ("deepspeed", "common/deepspeed", &["events", "device", "model", "planner", "sharding", "settings"]),
+        (
+            "deepspeed",
+            "common/deepspeed",
+            &["events", "device", "model", "planner", "sharding", "checkpoint", "settings"],
+        ),
         (
             "report",
             "common/report",

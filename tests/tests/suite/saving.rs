@@ -1,11 +1,15 @@
 //! What a run leaves: the weights that it ended with, and their hash.
 
-use checkpoint::Reader;
+use checkpoint::{Checkpoints, Reader};
 use events::{Place, Recording, What};
-use model::Layout;
+use model::{Layout, TrainingState};
 use planner::{Partition, Stage};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
 use tests::{STAGES, fixture, losses, peer, run};
 
 /// The hash that a report has of the weights saved in `dir`: f32, little-endian, unpadded, in
@@ -134,4 +138,69 @@ fn transformers_has_the_same_loss_with_the_weights_that_each_stage_saved() {
     }
     let tokenizers = theirs.iter().filter(|report| report["tokenizer"] != "not checked").count();
     assert_eq!(tokenizers, STAGES.len(), "{shown}");
+}
+
+/// Exports the checkpoint in `from` with `flags`. Any stage's program does it.
+fn export(from: &Path, to: &Path, flags: &str) {
+    let command = format!("zero export --from {} --to {} {flags}", from.display(), to.display());
+    let code = trainer::main_from::<zero3::Zero3>(command.split_whitespace().map(OsString::from));
+    assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::SUCCESS), "{command}");
+}
+
+/// Names in `dir`, each with a file's bytes.
+fn files(dir: &Path) -> BTreeMap<OsString, Vec<u8>> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    entries.map(|entry| (entry.file_name(), fs::read(entry.path()).unwrap())).collect()
+}
+
+#[test]
+fn export_writes_what_save_writes_whatever_stage_and_format() {
+    for (stage, format) in STAGES.into_iter().zip([
+        "",
+        "--save-dtype bf16",
+        "--max-shard-size 9kB",
+        "--save-dtype f16 --max-shard-size 3kB",
+    ]) {
+        let dir = tempfile::tempdir().unwrap();
+        let [saved, kept, out] = ["saved", "kept", "out"].map(|name| dir.path().join(name));
+        let flags = format!(
+            "--model {} --gpus 3 --steps 2 --batch-size 1 --seq-len 8 --threads 1 --device cpu --save {} {format} \
+             --checkpoint {}",
+            fixture("uneven-tied.json"),
+            saved.display(),
+            kept.display(),
+        );
+        let report = run(stage, &flags);
+        export(&kept, &out, format);
+        assert_eq!(files(&out), files(&saved), "{stage} {format}");
+        export(&kept, &out, "");
+        assert_eq!(hash(&out), report.weights_blake3, "{stage}: f32 are the bits of training");
+    }
+}
+
+#[test]
+fn exported_moments_are_those_of_the_checkpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    let [kept, out] = ["kept", "out"].map(|name| dir.path().join(name));
+    let flags = format!(
+        "--model {} --gpus 2 --steps 2 --batch-size 1 --seq-len 8 --threads 1 --device cpu --checkpoint {}",
+        fixture("odd.json"),
+        kept.display(),
+    );
+    run(Stage::Zero2, &flags);
+    export(&kept, &out, "--moments --save-dtype bf16 --max-shard-size 2kB");
+    let layout = Layout::new(&Reader::open(&out).unwrap().config().unwrap());
+    let checkpoints = Checkpoints::new(&kept, Arc::new(storage::Disk::new(1)));
+    let manifest = checkpoints.manifest("step-00000002").unwrap();
+    let generation = checkpoints.open("step-00000002", manifest, &layout).unwrap();
+    for (state, stem) in [(TrainingState::Momentum, "exp_avg"), (TrainingState::Variance, "exp_avg_sq")] {
+        let reader = Reader::open(out.join(format!("{stem}.safetensors.index.json"))).unwrap();
+        for (id, tensor) in layout.tensors.iter().enumerate() {
+            let [mut kept, mut found] = [(); 2].map(|()| vec![f32::NAN; tensor.elements()]);
+            generation.read(state, (id, tensor), 0..tensor.elements(), &mut kept).unwrap();
+            reader.read(tensor, 0..tensor.elements(), &mut found).unwrap();
+            assert_eq!(found, kept, "{stem} of {}", tensor.name);
+            assert!(kept.iter().any(|value| *value != 0.0), "{stem} of {}", tensor.name);
+        }
+    }
 }

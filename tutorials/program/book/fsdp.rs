@@ -80,8 +80,14 @@ const ROWS: &[Row] = &[
     row(
         "`FULL_STATE_DICT`",
         "`stage3_gather_16bit_weights_on_model_save`",
-        Flags(Zero3, &["--save out"]),
+        Flags(Zero3, &["--save out", "--save out --save-dtype bf16"]),
         ("common/trainer/src/run/weights.rs", "fn save"),
+    ),
+    row(
+        "`SHARDED_STATE_DICT`",
+        "`save_checkpoint`",
+        Flags(Zero3, &["--checkpoint kept"]),
+        ("common/trainer/src/run/weights.rs", "fn checkpoint"),
     ),
     row(
         "`sync_module_states`",

@@ -94,6 +94,7 @@ fn senseless_flags_are_usage_errors() {
     refuses("--secondary-shard-size 8", 2, &["--secondary-shard-size 8", "choose 1, 2 or 4"]);
     refuses("--secondary-shard-size 2 --strategy shard-grad-op", 2, &["--strategy full-shard"]);
     refuses(&format!("{hybrid} --shard-group-size 2 --secondary-shard-size 2"), 2, &["choose one"]);
+    refuses("--save-dtype bf16", 2, &["--save-dtype", "--save DIR"]);
     refuses("--nonsense", 2, &["--nonsense"]);
 }
 
@@ -355,6 +356,92 @@ fn started(mut command: Command, flags: &str) -> (Child, BufReader<ChildStdout>)
         assert!(lines.read_line(&mut line).unwrap() > 0, "the first step is printed");
     }
     (child, lines)
+}
+
+/// Every kill leaves either all files of one save or all of another, and the next save clears up.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_save_that_is_killed_leaves_one_whole_save_and_takes_other_files_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let saved = dir.path().join("saved");
+    let save = format!("{SHORT} --save {}", saved.display());
+    assert!(zero3(&save).status.success());
+    fs::create_dir(saved.join("mine")).unwrap();
+    fs::write(saved.join("mine/notes.txt"), "keep").unwrap();
+    let before = contents(&saved.join("mine"));
+    // A file-size limit kills the process in the midst of its weights.
+    let script = format!("ulimit -f 64; exec {} {save} --seed 1", env!("CARGO_BIN_EXE_zero3"));
+    let output = Command::new("bash").args(["-c", &script]).output().unwrap();
+    assert_eq!(output.status.code(), None, "{}", text(&output.stderr));
+    assert!(fs::read_dir(dir.path()).unwrap().count() > 1, "it was killed while it saved");
+    assert!(zero3(&format!("{SHORT} --init-from {}", saved.display())).status.success());
+    assert!(zero3(&format!("{save} --seed 2")).status.success());
+    assert_eq!(contents(&saved.join("mine")), before);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing half-written is left");
+}
+
+#[test]
+fn a_directory_that_cannot_be_replaced_is_refused_before_training() {
+    let output = Command::new(env!("CARGO_BIN_EXE_zero3"))
+        .args(SHORT.split_whitespace())
+        .args(["--steps", "1000000", "--save", "."])
+        .current_dir(tempfile::tempdir().unwrap().path())
+        .output()
+        .unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("this program runs in it") && error.contains("directory inside it"), "{error}");
+}
+
+/// Flips a bit in the middle of every file of a checkpoint but its manifest.
+fn damage(checkpoint: &Path) {
+    for (name, mut bytes) in contents(checkpoint).into_iter().filter(|(name, _)| name != "manifest.json") {
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(checkpoint.join(name), bytes).unwrap();
+    }
+}
+
+#[test]
+fn a_checkpoint_is_exported_and_damage_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let [kept, saved, out] = ["kept", "saved", "out"].map(|name| dir.path().join(name));
+    let [kept_at, out_at] = [&kept, &out].map(|path| path.display().to_string());
+    let train = format!("{SHORT} --checkpoint {kept_at} --checkpoint-every 1 --save {}", saved.display());
+    assert!(zero3(&train).status.success());
+    let export = format!("export --from {kept_at} --to {out_at}");
+    let output = zero3(&export);
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for word in ["step-00000002: all blocks are intact", "2 steps", "ZeRO-3's on 2 ranks", "(f32)"] {
+        assert!(said.contains(word), "{word:?} is missing\n{said}");
+    }
+    assert_eq!(contents(&out), contents(&saved), "export writes what --save wrote");
+
+    let first = kept.join("step-00000001");
+    assert!(zero3(&format!("export --from {} --to {out_at}", first.display())).status.success());
+    assert_ne!(contents(&out), contents(&saved), "it is of the step before");
+    let of_first = contents(&out);
+    damage(&kept.join("step-00000002"));
+    let output = zero3(&export);
+    let warning = text(&output.stderr);
+    assert!(output.status.success(), "{warning}");
+    assert!(warning.contains("step-00000002") && warning.contains("another hash"), "{warning}");
+    assert_eq!(contents(&out), of_first, "the checkpoint before is used");
+
+    let second = kept.join("step-00000002").display().to_string();
+    refuses(
+        &format!("export --from {second} --to {out_at}"),
+        2,
+        &["no checkpoint is intact", "another hash"],
+    );
+    damage(&first);
+    refuses(&export, 2, &["no checkpoint is intact", "step-00000001", "Restore one"]);
+    assert_eq!(contents(&out), of_first, "what was there stays");
+    refuses(&format!("export --from {out_at} --to {out_at}"), 2, &["there is no checkpoint", "--checkpoint"]);
+    refuses("export --from /no/such --to there", 2, &["/no/such", "there is no checkpoint"]);
+    assert!(!Path::new("there").exists());
+    refuses("export --from kept", 2, &["--to"]);
 }
 
 /// The program once it has printed its first step and is interrupted, and what it prints from then

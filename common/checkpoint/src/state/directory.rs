@@ -28,6 +28,13 @@ impl Checkpoints {
         Checkpoints { directory: directory.into(), disk }
     }
 
+    /// Returns the directory that the checkpoint at `path` is in, and its name there; none if `path`
+    /// is not called as checkpoints are.
+    pub fn one(path: &Path, disk: Arc<Disk>) -> Option<(Self, String)> {
+        let name = path.file_name()?.to_str().filter(|name| numbers(name).is_some())?;
+        Some((Checkpoints::new(path.parent()?, disk), name.into()))
+    }
+
     /// The directory.
     pub fn directory(&self) -> &Path {
         &self.directory

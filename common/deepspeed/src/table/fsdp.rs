@@ -1,7 +1,7 @@
 //! Accelerate's `fsdp_config`: FSDP's own words.
 
 use super::{count, flag, from};
-use crate::keys::Kind::{Any, Choice, Flag, Number, Text};
+use crate::keys::Kind::{Any, Choice, Flag, Number};
 use crate::keys::{Key, Kind};
 use crate::node::Node;
 use events::Place;
@@ -13,6 +13,8 @@ const STRATEGY: Kind =
     Choice(&["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "1", "2", "3", "4"]);
 const RESHARD: Kind = Choice(&["true", "false", "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"]);
 const POLICY: Kind = Choice(&["TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"]);
+const STATE_DICT: Kind =
+    Choice(&["FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT", "1", "2", "3"]);
 const PREFETCH: Kind = Choice(&["BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"]);
 /// Parameters of a unit unless `fsdp_min_num_params` says otherwise: PyTorch's own default.
 const UNIT: u64 = 100_000_000;
@@ -102,10 +104,11 @@ pub(super) static KEYS: &[Key] = &[
     .honoured(None, offload, |_| None),
     Key::new(
         "fsdp_config.fsdp_state_dict_type",
-        Text,
+        STATE_DICT,
         "\"FULL_STATE_DICT\"",
-        "`--save` always gathers whole weights",
-    ),
+        "full is what `--save` writes, sharded what `--checkpoint` does; a local one fits one number of ranks alone",
+    )
+    .not_yet(|value| !matches!(word(value).as_str(), "LOCAL_STATE_DICT" | "2")),
     Key::new(
         "fsdp_config.fsdp_cpu_ram_efficient_loading",
         Flag,

@@ -4,9 +4,13 @@ use super::{count, empty, flag, from, number, off, on};
 use crate::keys::Kind::{Any, Count, Flag, Number};
 use crate::keys::{Auto, Key};
 use crate::node::Node;
+use checkpoint::ElementType;
 use planner::{Stage, Strategy};
-use settings::GradSync;
+use settings::cli::TrainArgs;
+use settings::{Config, GradSync, float_type};
 
+/// Its name elsewhere leaves out `stage3_`.
+const GATHER_16BIT: &str = "zero_optimization.stage3_gather_16bit_weights_on_model_save";
 const QUANTIZED: &str = "quantized communication (ZeRO++)";
 const MICS: &str = "MiCS in two levels";
 
@@ -147,14 +151,22 @@ pub(super) static KEYS: &[Key] = &[
         |run| run.config.communication.max_reuse_distance.map(Node::count),
     ),
     Key::new(
-        "zero_optimization.stage3_gather_16bit_weights_on_model_save",
+        GATHER_16BIT,
         Flag,
         "false",
-        "saving always gathers whole weights here",
+        "true saves weights in the type in which they are trained; `--save` gathers them in any case",
     )
-    .auto(Auto::Flags),
+    .auto(Auto::Flags)
+    .honoured(Some("save_dtype"), saves_trained_type, |run| {
+        let Config { save_format, precision, .. } = run.config;
+        let trained = float_type::stored(precision.parameters);
+        let gathers_16bit = save_format.element_type == trained && trained != ElementType::F32;
+        run.stage.sharded().parameters.then_some(Node::Flag(gathers_16bit))
+    }),
+    Key::new("zero_optimization.gather_16bit_weights_on_model_save", Flag, "false", "its name in the code")
+        .means(|value| Some((GATHER_16BIT, value.clone()))),
     Key::new("zero_optimization.stage3_gather_fp16_weights_on_model_save", Flag, "false", "its old name")
-        .means(|value| Some(("zero_optimization.stage3_gather_16bit_weights_on_model_save", value.clone()))),
+        .means(|value| Some((GATHER_16BIT, value.clone()))),
     Key::new(
         "zero_optimization.stage3_module_granularity_threshold",
         from(0),
@@ -243,3 +255,9 @@ pub(super) static KEYS: &[Key] = &[
     Key::new("zero_optimization.override_module_apply", Flag, "true", "how DeepSpeed hooks into PyTorch"),
     Key::new("zero_optimization.log_trace_cache_warnings", Flag, "false", "what DeepSpeed prints"),
 ];
+
+/// Saves weights in the type in which they are trained, unless a flag names a 16-bit type.
+fn saves_trained_type(args: &mut TrainArgs, value: &Node) {
+    let named = args.output.format.save_dtype;
+    args.file_only.saves_trained_type = flag(value) && named.is_none_or(|named| named == ElementType::F32);
+}

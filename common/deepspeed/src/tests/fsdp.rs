@@ -62,6 +62,27 @@ fn what_fsdp_has_and_is_not_here_names_its_key() {
     );
 }
 
+#[test]
+fn state_dicts_of_fsdp() {
+    for kind in ["FULL_STATE_DICT", "SHARDED_STATE_DICT", "sharded_state_dict", "1", "3"] {
+        let config = fsdp(&format!("  fsdp_state_dict_type: {kind}\n"), "").unwrap();
+        assert_eq!(
+            (config.findings.check(Stage::Zero3), config.findings.warnings),
+            (Ok(()), vec![]),
+            "{kind}"
+        );
+    }
+    for kind in ["LOCAL_STATE_DICT", "2"] {
+        let config = fsdp(&format!("  fsdp_state_dict_type: {kind}\n"), "").unwrap();
+        let error = config.findings.check(Stage::Zero3).unwrap_err().to_string();
+        for word in ["fsdp_state_dict_type", kind, "`--checkpoint`", "one number of ranks"] {
+            assert!(error.contains(word), "{word:?} is missing\n{error}");
+        }
+    }
+    let unknown = fsdp("  fsdp_state_dict_type: WHOLE\n", "").unwrap_err().to_string();
+    assert!(unknown.contains("FULL_STATE_DICT, LOCAL_STATE_DICT, SHARDED_STATE_DICT"), "{unknown}");
+}
+
 /// FSDP's hybrid sharding is within a machine: of four ranks, two are here.
 #[test]
 fn hybrid_sharding_is_among_the_ranks_of_a_machine() {

@@ -15,6 +15,7 @@ use settings::cli::Cli;
 use settings::findings::Findings;
 use settings::lr_schedule::{Climb, LrSchedule, WarmUp};
 
+use checkpoint::ElementType;
 use clap::Parser;
 use sharding::MeshShape;
 use std::path::PathBuf;
@@ -161,6 +162,35 @@ fn groups_of_neighbours_come_from_the_file() {
         let printed = print(&config, Stage::Zero3).unwrap();
         assert_eq!(json(&printed, "--gpus 4").unwrap().mesh, config.mesh, "{printed}");
     }
+}
+
+#[test]
+fn gathered_16_bit_weights_are_of_the_type_that_is_trained() {
+    let saved = |key: &str, precision: &str, flags: &str| {
+        let zero = format!(r#""zero_optimization": {{"stage": 3, "{key}": true}}"#);
+        let config = json(&format!("{{{precision}{zero}}}"), flags).unwrap();
+        (config.save_format.element_type, config.findings.warnings)
+    };
+    let (bf16, fp16) = (r#""bf16": {"enabled": true}, "#, r#""fp16": {"enabled": true}, "#);
+    let silently = |element_type| (element_type, vec![]);
+    for key in [
+        "stage3_gather_16bit_weights_on_model_save",
+        "gather_16bit_weights_on_model_save",
+        "stage3_gather_fp16_weights_on_model_save",
+    ] {
+        assert_eq!(saved(key, bf16, ""), silently(ElementType::Bf16), "{key}");
+        assert_eq!(saved(key, fp16, ""), silently(ElementType::F16), "{key}");
+        assert_eq!(saved(key, "", ""), silently(ElementType::F32), "{key}");
+        assert_eq!(saved(key, bf16, "--save out --save-dtype f16"), silently(ElementType::F16), "{key}");
+        let (element_type, warnings) = saved(key, bf16, "--save out --save-dtype f32");
+        assert_eq!((element_type, warnings.len()), (ElementType::F32, 1), "{warnings:?}");
+        assert!(warnings[0].contains("--save-dtype f32"), "{warnings:?}");
+    }
+    let yaml = "deepspeed_config:\n  zero3_save_16bit_model: true\n  zero_stage: 3\nmixed_precision: bf16\n";
+    let config = File::new("accelerate.yaml", yaml).config("").unwrap();
+    assert_eq!(config.save_format.element_type, ElementType::Bf16);
+    let unasked = json(&format!(r#"{{{bf16}"zero_optimization": {{"stage": 3}}}}"#), "").unwrap();
+    assert_eq!(unasked.save_format.element_type, ElementType::F32);
 }
 
 #[test]

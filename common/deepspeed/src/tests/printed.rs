@@ -8,7 +8,7 @@ const SCHEDULED: &str = r#"{"scheduler": {"type": "WarmupDecayLR", "params": {"t
 
 /// Flags that a key stands for, each with another value than it has by itself, and what is given
 /// with and without it.
-const PRINTED: [(&str, &str); 37] = [
+const PRINTED: [(&str, &str); 38] = [
     ("--gpus 2", ""),
     ("--batch-size 3", ""),
     ("--grad-accum 2", ""),
@@ -19,6 +19,7 @@ const PRINTED: [(&str, &str); 37] = [
     ("--grad-dtype bf16", ""),
     ("--reduce-dtype bf16", ""),
     ("--grad-sync all-reduce", ""),
+    ("--save-dtype bf16", "--precision bf16 --save out"),
     ("--secondary-shard-size 2", ""),
     ("--reduce-bucket 7", ""),
     ("--allgather-bucket 7", ""),
@@ -63,7 +64,7 @@ const LEFT_OUT: [&str; 9] = [
 
 /// Flags about the machine, the data, what is watched and what is written: DeepSpeed's
 /// configuration has no keys for them.
-const ELSEWHERE: [&str; 39] = [
+const ELSEWHERE: [&str; 40] = [
     "model",
     "device",
     "threads",
@@ -93,6 +94,7 @@ const ELSEWHERE: [&str; 39] = [
     "colors",
     "ascii",
     "save",
+    "max-shard-size",
     "checkpoint",
     "checkpoint-every",
     "checkpoint-wait",

@@ -17,6 +17,9 @@ fn file_with(path: &str, value: Node) -> File {
             }
         }
     }
+    if path.ends_with("_16bit_weights_on_model_save") {
+        root.insert("bf16.enabled", Node::Flag(true));
+    }
     if path.starts_with("aio.") {
         root.insert("zero_optimization.offload_optimizer.device", Node::text("nvme"));
     }

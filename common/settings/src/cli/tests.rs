@@ -4,7 +4,7 @@ use super::*;
 use clap::CommandFactory;
 
 /// A flag, a value that it refuses, and what the error says is allowed.
-const BAD: [(&str, &str, &str); 81] = [
+const BAD: [(&str, &str, &str); 84] = [
     ("gpus", "0", "from 1 to 1024"),
     ("device", "tpu", "auto, cpu, cuda"),
     ("threads", "0", "from 1 to 1024"),
@@ -75,6 +75,9 @@ const BAD: [(&str, &str, &str); 81] = [
     ("view", "movie", "overview, shards, memory, streams, traffic, compare"),
     ("pace", "0", "from 0.001 to 1"),
     ("pace", "2", "from 0.001 to 1"),
+    ("save-dtype", "fp8", "write f32, bf16 or f16"),
+    ("max-shard-size", "lots", "512MiB"),
+    ("max-shard-size", "0", "at least one byte"),
     ("checkpoint-every", "0", "from 1 to 4294967295"),
     ("checkpoint-keep", "0", "from 1 to 4294967295"),
     ("checkpoint-timeout", "0", "from 1 to 4294967295"),
@@ -90,7 +93,7 @@ const BAD: [(&str, &str, &str); 81] = [
 
 /// Flags whose values are names of files to be written or read, or of a machine: whether they are
 /// any good is found out when they are used.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "config",
     "offload-dir",
     "data",
@@ -101,6 +104,7 @@ const NAMES: [&str; 11] = [
     "log-dir",
     "master",
     "from",
+    "to",
     "prompt",
 ];
 
@@ -112,8 +116,8 @@ fn flags() -> Vec<(&'static str, String)> {
         let valued = command.get_arguments().filter(|argument| argument.get_action().takes_values());
         valued.filter_map(|argument| Some((name, argument.get_long()?.to_string()))).collect()
     };
-    let inner =
-        ["generate", "explain", "doctor"].map(|name| of(name, command.find_subcommand(name).unwrap()));
+    let inner = ["generate", "export", "explain", "doctor"]
+        .map(|name| of(name, command.find_subcommand(name).unwrap()));
     inner.concat().into_iter().chain(of("", &command)).collect()
 }
 

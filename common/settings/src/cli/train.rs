@@ -11,6 +11,7 @@ use crate::given::Given;
 use crate::grad_sync::GradSync;
 use crate::link::{self, LinkChoice};
 use crate::size::{self, number, whole};
+use checkpoint::{ElementType, Format};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args};
 use model::{Checkpointing, Wrap};
@@ -293,6 +294,26 @@ pub struct WatchArgs {
     pub display: viz::DisplayOptions,
 }
 
+/// Flags about saved weights.
+#[derive(Args, Clone, Copy, Debug, PartialEq)]
+pub struct FormatArgs {
+    /// Type of saved weights: f32, bf16, f16; rounded to the nearest. [default: f32]
+    #[arg(long, value_name = "TYPE")]
+    pub save_dtype: Option<ElementType>,
+    /// Save weights in files of at most so many bytes of tensors, such as 5GB, with an index.
+    /// [default: one file]
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    pub max_shard_size: Option<u64>,
+}
+
+impl FormatArgs {
+    /// Returns the format that they ask for; weights of `usual` if they name no type.
+    pub fn format(self, usual: ElementType) -> Format {
+        let element_type = self.save_dtype.unwrap_or(usual);
+        Format { element_type, max_shard: self.max_shard_size, moments: false }
+    }
+}
+
 /// Flags about the files that a run writes.
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Output")]
@@ -300,6 +321,9 @@ pub struct OutputArgs {
     /// Save the weights, in Hugging Face's format.
     #[arg(long, value_name = "DIR")]
     pub save: Option<PathBuf>,
+    /// How saved weights are written.
+    #[command(flatten)]
+    pub format: FormatArgs,
     /// Save a checkpoint in this directory at the end; resume from the newest that is there.
     #[arg(long, value_name = "DIR")]
     pub checkpoint: Option<PathBuf>,

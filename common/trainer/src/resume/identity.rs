@@ -1,7 +1,7 @@
 //! What a run that resumes must have in common with the run that wrote the checkpoint.
 
 use checkpoint::Manifest;
-use model::Model;
+use model::{Model, ModelConfig, ModelError};
 use serde_json::{Value, json};
 use settings::cli::ResumeWith;
 use settings::data::{Data, Split};
@@ -13,6 +13,8 @@ const WINDOWS: usize = 64;
 /// Tokens of one.
 const WINDOW: usize = 64;
 
+/// The key of the architecture that does not change the weights.
+const POSITIONS: &str = "max_position_embeddings";
 /// The key of the architecture, which no flag lets differ.
 const ARCHITECTURE: &str = "architecture";
 /// The other keys, each with what says that it is meant to differ, in words for errors.
@@ -45,9 +47,21 @@ pub(crate) fn identity(config: &Config, model: &Model, data: &Data) -> Value {
 fn architecture(model: &Model) -> Value {
     let mut config = model.config.to_hugging_face();
     if let Some(keys) = config.as_object_mut() {
-        keys.remove("max_position_embeddings");
+        keys.remove(POSITIONS);
     }
     config
+}
+
+/// Returns the model of the run that wrote `manifest`.
+///
+/// # Errors
+/// If it does not describe a Llama-style model.
+pub(crate) fn model(manifest: &Manifest) -> std::result::Result<ModelConfig, ModelError> {
+    let mut config = manifest.identity[ARCHITECTURE].clone();
+    if let Some(keys) = config.as_object_mut() {
+        keys.insert(POSITIONS.into(), manifest.record["max_positions"].clone());
+    }
+    ModelConfig::from_hugging_face(&config.to_string(), "checkpoint")
 }
 
 /// Returns the number of training tokens, and a hash of windows of them at equal distances.

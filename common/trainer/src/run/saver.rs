@@ -437,13 +437,14 @@ pub(super) fn manifest(plan: &Plan, progress: Value) -> Result<Manifest> {
 }
 
 fn record(plan: &Plan) -> Writer {
-    let offload = &plan.config.offload;
+    let (offload, model) = (&plan.config.offload, &plan.model.config);
     let strategy = plan.config.strategy.or(plan.stage.strategies.first().copied());
     Writer {
         stage: plan.stage.name.into(),
         strategy: strategy.map(|strategy| strategy.label().into()),
         ranks: plan.config.world_size,
         places: [offload.optimizer, offload.parameters].map(|place| planner::place_word(place).into()),
+        max_positions: Some(model.max_positions.max(model.sequence_length)),
         version: env!("CARGO_PKG_VERSION").into(),
     }
 }

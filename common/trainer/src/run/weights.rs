@@ -9,7 +9,7 @@ use crate::rank_error::{RankError, Result, other};
 use crate::resume::Progress;
 use crate::source;
 use crate::stage::Stage as _;
-use checkpoint::{Format, Writer};
+use checkpoint::Writer;
 use collectives::ControlChannel;
 use device::Buffer;
 use model::TensorId;
@@ -77,7 +77,7 @@ impl Worker<'_> {
         let mut writer = None;
         if let (true, Some(dir)) = (leader, &plan.config.save) {
             let (model, layout) = (&plan.model.config, &plan.model.layout);
-            let new = Writer::create(dir, model, layout, Format::default()).map_err(other)?;
+            let new = Writer::create(dir, model, layout, plan.config.save_format).map_err(other)?;
             let new = writer.insert(new);
             plan.tokenizer.iter().for_each(|(name, contents)| new.attach(name, contents.as_slice()));
         }

@@ -1,0 +1,121 @@
+//! The weights in a checkpoint, in Hugging Face's format.
+
+use crate::resume::{self, Progress, Writer as Record};
+use checkpoint::{CheckpointError, Checkpoints, ElementType, Format, Generation, Writer};
+use model::{Layout, ModelConfig};
+use planner::table::counted;
+use settings::cli::ExportArgs;
+use settings::{Failure, Result};
+use sharding::TrainingState;
+use std::path::Path;
+use std::sync::Arc;
+use storage::Disk;
+
+/// An intact checkpoint.
+struct Intact {
+    generation: Generation,
+    config: ModelConfig,
+    layout: Layout,
+}
+
+/// Writes the checkpoint that `args` name. Returns the lines to print. Holds one tensor at a time.
+///
+/// # Errors
+/// If there is no intact checkpoint, or the directory cannot be written.
+pub(crate) fn export(args: &ExportArgs) -> Result<Vec<String>> {
+    let intact = choose(&args.from)?;
+    let format = Format { moments: args.moments, ..args.format.format(ElementType::F32) };
+    write(&intact, &args.to, format).map_err(|error| Failure::run(error.to_string()))?;
+    let manifest = intact.generation.manifest();
+    let progress: Option<Progress> = serde_json::from_value(manifest.progress.clone()).ok();
+    let record: Option<Record> = serde_json::from_value(manifest.record.clone()).ok();
+    let after =
+        progress.map(|progress| format!(" after {}", counted(progress.steps as usize, "step", "steps")));
+    let writer =
+        record.map(|record| format!(", {}'s on {}", record.stage, counted(record.ranks, "rank", "ranks")));
+    let moments = if args.moments { " and moments (f32)" } else { "" };
+    Ok(vec![
+        format!(
+            "{}: all blocks are intact{}{}",
+            intact.generation.path().display(),
+            after.unwrap_or_default(),
+            writer.unwrap_or_default()
+        ),
+        format!("weights ({}){moments} saved to {}", format.element_type, args.to.display()),
+    ])
+}
+
+/// Returns the newest intact checkpoint in the directory `from`, or the one that `from` is.
+fn choose(from: &Path) -> Result<Intact> {
+    let disk = Arc::new(Disk::new(1));
+    let (checkpoints, names) = match Checkpoints::one(from, disk.clone()) {
+        Some((checkpoints, name)) => (checkpoints, vec![name]),
+        None => {
+            let checkpoints = Checkpoints::new(from, disk);
+            let names = checkpoints.names().map_err(|error| Failure::usage(error.to_string()))?;
+            (checkpoints, names)
+        }
+    };
+    let mut damaged = Vec::new();
+    for name in &names {
+        match open(&checkpoints, name) {
+            Ok(intact) => {
+                let warn = |how| events::complain!("warning: {how}; the checkpoint before it is used.");
+                damaged.iter().for_each(warn);
+                return Ok(intact);
+            }
+            Err(error) if resume::is_damage(&error) => damaged.push(resume::first_line(&error.to_string())),
+            Err(error) => return Err(Failure::usage(error.to_string())),
+        }
+    }
+    Err(none(from, &damaged))
+}
+
+/// Opens the checkpoint `name` and verifies all of its blocks.
+fn open(checkpoints: &Checkpoints, name: &str) -> checkpoint::Result<Intact> {
+    let manifest = checkpoints.manifest(name)?;
+    let path = checkpoints.directory().join(name);
+    let config =
+        resume::model(&manifest).map_err(|source| CheckpointError::Config { path: path.clone(), source })?;
+    let layout = Layout::new(&config);
+    let generation = checkpoints.open(name, manifest, &layout)?;
+    for state in TrainingState::ALL {
+        for (id, tensor) in layout.tensors.iter().enumerate() {
+            generation.verify(state, id, &(0..tensor.elements()))?;
+        }
+    }
+    Ok(Intact { generation, config, layout })
+}
+
+fn write(intact: &Intact, to: &Path, format: Format) -> checkpoint::Result<()> {
+    let Intact { generation, config, layout } = intact;
+    let mut writer = Writer::create(to, config, layout, format)?;
+    let mut values = Vec::new();
+    for state in TrainingState::ALL.into_iter().take(if format.moments { 3 } else { 1 }) {
+        for (id, tensor) in layout.tensors.iter().enumerate() {
+            values.resize(tensor.elements(), 0.0);
+            generation.read(state, (id, tensor), 0..tensor.elements(), &mut values)?;
+            writer.write_state(state, id, &values)?;
+        }
+    }
+    writer.finish()
+}
+
+/// Returns the failure to export where no checkpoint is intact.
+fn none(from: &Path, damaged: &[String]) -> Failure {
+    if damaged.is_empty() {
+        return Failure::usage(format!(
+            "--from {}: there is no checkpoint\n\
+             Give the directory of a run's --checkpoint, or one of the step-… directories in it.",
+            from.display()
+        ));
+    }
+    let lines: String = damaged.iter().take(LISTED).map(|how| format!("  {how}\n")).collect();
+    Failure::usage(format!(
+        "--from {}: no checkpoint is intact\n{lines}Restore one from a copy.",
+        from.display()
+    ))
+}
+
+/// The most damaged checkpoints that an error lists.
+const LISTED: usize = 12;
