@@ -120,7 +120,9 @@ impl Report {
     ) -> Self {
         let steps = measured[0].steps.clone();
         let placement = prediction::placement(config);
-        let places = if placement.any() { Place::ALL } else { &[Place::Device] };
+        // A copy of a checkpoint is in main memory, with offload or without.
+        let beyond = placement.any() || config.checkpoint.is_some();
+        let places = if beyond { Place::ALL } else { &[Place::Device] };
         let routes = if placement.any() { Route::ALL } else { &[] };
         let (types, compared) = (config.precision, Compared { predicted, measured });
         Report {

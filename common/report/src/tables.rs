@@ -60,8 +60,9 @@ fn memory_of(report: &Report, ranks: &[usize]) -> String {
     };
     let rank = ranks.first().copied().unwrap_or(0);
     let mut tables = String::new();
-    for total in report.total_peak_bytes.iter().filter(|total| total.rank == rank) {
-        let what = if report.placement.any() { total.place } else { "peak bytes" };
+    let totals: Vec<_> = report.total_peak_bytes.iter().filter(|total| total.rank == rank).collect();
+    for total in &totals {
+        let what = if totals.len() > 1 { total.place } else { "peak bytes" };
         let mut table = table(format!("{what}, {whose}"));
         let used =
             |r: &&MemoryRow| r.rank == rank && r.place == total.place && r.predicted_bytes + r.peak_bytes > 0;

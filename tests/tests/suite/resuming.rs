@@ -4,6 +4,7 @@
 use checkpoint::{Checkpoints, Generation};
 use model::{Layout, TrainingState};
 use planner::Stage;
+use report::MemoryRow;
 use std::path::Path;
 use std::sync::Arc;
 use tests::{STAGES, config, copy_directory, fixture, losses, run, train};
@@ -85,7 +86,7 @@ fn strategies_resume_too() {
     }
 }
 
-/// [`run`] compares the bytes sent with the prediction, also between two steps.
+/// [`run`] compares bytes sent and peaks of memory with the prediction, the copies' included.
 #[test]
 fn checkpoints_change_no_bit_and_are_predicted() {
     let dir = tempfile::tempdir().unwrap();
@@ -104,6 +105,13 @@ fn checkpoints_change_no_bit_and_are_predicted() {
         );
         let report = run(stage, &flags);
         assert_eq!(report.weights_blake3, whole.weights_blake3, "{stage} {flags}");
+        let is_copy = |row: &&MemoryRow| (row.place, row.class) == ("host", "workspace");
+        let copies: u64 = report.memory.iter().filter(is_copy).map(|row| row.peak_bytes).sum();
+        let pages = 4 * 4096;
+        assert!(
+            (12 * report.model.parameters..12 * report.model.parameters + pages).contains(&copies),
+            "{copies}"
+        );
         let calls = |report: &Report| report.traffic.iter().map(|row| row.calls).sum::<u64>();
         assert_eq!(
             calls(&report),
