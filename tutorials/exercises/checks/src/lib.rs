@@ -17,6 +17,7 @@ pub mod partition;
 pub mod planner_formula;
 mod program;
 mod provenance;
+pub mod reshard;
 pub mod ring_all_reduce;
 pub mod score;
 pub mod shard_norm;

@@ -5,7 +5,7 @@ use exercises::bucket::Unit;
 use exercises::loss_scaler::Scale;
 use exercises::{
     Verdict, bucket, hybrid_reduction, loss_scaler, overlap_a_read, page_an_optimizer, partition,
-    planner_formula, ring_all_reduce, shard_norm,
+    planner_formula, reshard, ring_all_reduce, shard_norm,
 };
 
 fn refused(verdict: Verdict, words: &str) {
@@ -288,5 +288,62 @@ fn reads() {
             }
         },
         "unit 0 is read twice",
+    );
+}
+
+/// Intersects slices of `wanted` with files of `stored` elements; `range` is what is read of a file
+/// for elements `start..end`.
+fn intersected(
+    (writers, stored): (usize, usize),
+    wanted: std::ops::Range<usize>,
+    range: impl Fn(usize, std::ops::Range<usize>) -> std::ops::Range<usize>,
+) -> Vec<reshard::Read> {
+    let part = |file: usize| {
+        let part = wanted.start.max(file * stored)..wanted.end.min((file + 1) * stored);
+        (!part.is_empty()).then(|| reshard::Read { file, range: range(file, part) })
+    };
+    (0..writers).filter_map(part).collect()
+}
+
+#[test]
+fn resharding() {
+    let refused = |reads: reshard::Reads, words| refused(reshard::check(reads), words);
+    // Rank k reads file k, as where nothing has changed.
+    refused(
+        |elements, writers, _, rank| vec![reshard::Read { file: rank, range: 0..elements.div_ceil(writers) }],
+        "12 elements, 4 → 3 ranks: rank 0 does not read 3..4 of its 0..4",
+    );
+    // Counts in the unit, not in the file.
+    refused(
+        |elements, writers, readers, rank| {
+            let wanted = elements.div_ceil(readers);
+            let slice = rank * wanted..elements.min((rank + 1) * wanted);
+            intersected((writers, elements.div_ceil(writers)), slice, |_, part| part)
+        },
+        "12 elements, 4 → 3 ranks: rank 0 reads 3..4 of file 1, which has 3 elements",
+    );
+    // Reads the padding, too.
+    refused(
+        |elements, writers, readers, rank| {
+            let (stored, wanted) = (elements.div_ceil(writers), elements.div_ceil(readers));
+            intersected((writers, stored), rank * wanted..(rank + 1) * wanted, |file, part| {
+                part.start - file * stored..part.end - file * stored
+            })
+        },
+        "10 elements, 4 → 3 ranks: rank 2 reads 0..3 of file 3, which has 1 elements",
+    );
+    // Rounds slices down.
+    refused(
+        |elements, writers, readers, rank| {
+            let (stored, wanted) = (elements.div_ceil(writers), elements / readers);
+            intersected((writers, stored), rank * wanted..(rank + 1) * wanted, |file, part| {
+                part.start - file * stored..part.end - file * stored
+            })
+        },
+        "10 elements, 4 → 3 ranks: rank 0 does not read 3..4 of its 0..4",
+    );
+    refused(
+        |_, writers, _, _| vec![reshard::Read { file: writers, range: 0..1 }],
+        "rank 0 reads file 4, and the files are 0 to 3",
     );
 }
