@@ -1,6 +1,6 @@
 //! The command line of the program.
 
-use crate::{book, compare, explain, fit, learn, programs};
+use crate::{book, compare, explain, fit, flip, learn, programs};
 use clap::{Parser, Subcommand};
 
 /// Learn with the book: predict, quiz yourself, check exercises, diagnose.
@@ -29,6 +29,8 @@ pub enum Command {
     Check(learn::check::Arguments),
     /// Diagnose a run with a hidden fault
     Lab(learn::lab::Arguments),
+    /// Flip a bit of a file, as a failing disk does
+    Flip(flip::Arguments),
     /// Show what you have predicted, answered and solved so far
     Progress(learn::overview::Arguments),
     /// Compare the book with what the programs do, or update it

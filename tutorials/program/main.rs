@@ -3,7 +3,7 @@
 use clap::Parser;
 use std::process::ExitCode;
 use tutorials::cli::{Cli, Command};
-use tutorials::{book, compare, explain, fit, learn, programs};
+use tutorials::{book, compare, explain, fit, flip, learn, programs};
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
@@ -14,6 +14,7 @@ fn main() -> ExitCode {
         Command::Quiz(arguments) => learn::quiz::run(&arguments),
         Command::Check(arguments) => learn::check::run(&arguments),
         Command::Lab(arguments) => learn::lab::run(&arguments),
+        Command::Flip(arguments) => flip::run(&arguments),
         Command::Progress(arguments) => learn::overview::run(&arguments),
         Command::Book(arguments) => book::run(&arguments),
         Command::Program(arguments) => return programs::run(arguments),

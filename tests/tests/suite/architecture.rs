@@ -118,7 +118,19 @@ fn no_crate_depends_upwards() {
         (
             "tutorials",
             "tutorials",
-            &["events", "viz", "settings", "deepspeed", "report", "trainer", "planner", "stages"],
+            &[
+                "events",
+                "storage",
+                "model",
+                "checkpoint",
+                "viz",
+                "settings",
+                "deepspeed",
+                "report",
+                "trainer",
+                "planner",
+                "stages",
+            ],
         ),
         (
             "exercises",

@@ -1,7 +1,7 @@
 //! Tables that the planner makes.
 
 use super::spaced::{around, spaced};
-use super::{activations, bus, disk};
+use super::{activations, bus, commit, disk, reshard};
 use planner::closed::sweeps_table;
 use planner::paper::table_1;
 use planner::table::{Table, grouped};
@@ -11,8 +11,9 @@ use trainer::{Failure, Result};
 /// Returns the Markdown that `planner ARGUMENTS` prints, or a table of the book: `recipes` (bytes
 /// per parameter), `sizes` (7B in each recipe), `paper` (the ZeRO paper's table), `activations`
 /// (what a block keeps), `break-even` (tokens that hide an offloaded optimizer), `infinity` and
-/// `bandwidths` (what a disk must deliver), `sweeps` (the price list), `deepspeed` (keys of its
-/// configurations), or `units FLAGS` (the units of a run).
+/// `bandwidths` (what a disk must deliver), `commit` (a save, change by change), `files` (of a
+/// checkpoint), `reshard block` and `reshard model` (what another number of ranks reads), `sweeps`
+/// (the price list), `deepspeed` (keys of its configurations), or `units FLAGS` (the units of a run).
 pub(super) fn lines(arguments: &str) -> Result<Vec<String>> {
     match arguments {
         "recipes" => return Ok(spaced(&recipes())),
@@ -22,6 +23,10 @@ pub(super) fn lines(arguments: &str) -> Result<Vec<String>> {
         "break-even" => return bus::break_even(),
         "infinity" => return Ok(disk::paper()),
         "bandwidths" => return disk::counted(),
+        "commit" => return commit::lines(),
+        "files" => return reshard::files(),
+        "reshard block" => return reshard::block(),
+        "reshard model" => return reshard::whole(),
         "sweeps" => return Ok(spaced(&sweeps_table(&[1, 2, 4, 8]))),
         "deepspeed" => return Ok(around(&deepspeed::markdown())),
         _ => {}

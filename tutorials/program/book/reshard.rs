@@ -1,0 +1,145 @@
+//! What the files of a checkpoint hold, and which elements of which file another number of ranks
+//! reads.
+
+use super::spaced::spaced;
+use planner::table::{Table, grouped};
+use planner::{Job, Partition, Stage};
+use std::ops::Range;
+use std::path::Path;
+use trainer::{Failure, Result};
+
+/// Ranks that have saved the checkpoint.
+const WRITERS: u64 = 4;
+/// Ranks that read it.
+const READERS: u64 = 3;
+/// Bytes per element: three states in f32.
+const BYTES: u64 = 12;
+
+/// Returns the elements that rank `rank` of `ranks` owns of a unit, without padding.
+fn owned(elements: u64, ranks: u64, rank: u64) -> Range<u64> {
+    let slice = elements.div_ceil(ranks);
+    elements.min(rank * slice)..elements.min((rank + 1) * slice)
+}
+
+/// Returns the elements of the file of `writer` that `reader` reads of a unit, counted from the
+/// file's first of that unit.
+fn read(elements: u64, writer: u64, reader: u64) -> Range<u64> {
+    let (stored, wanted) = (owned(elements, WRITERS, writer), owned(elements, READERS, reader));
+    let (start, end) = (stored.start.max(wanted.start), stored.end.min(wanted.end));
+    if start < end { start - stored.start..end - stored.start } else { 0..0 }
+}
+
+/// Returns the parameters of each unit of the model that the book trains.
+fn units() -> Result<Vec<u64>> {
+    let config = stages::config("")?;
+    let job = Job { wrap: config.wrap, ..Job::new(config.model, Stage::Zero3, WRITERS as usize) };
+    Ok(Partition::of(&job).sizes())
+}
+
+fn table(unit: &str) -> Table {
+    let files = (0..WRITERS).map(|writer| format!("file {writer}"));
+    Table::numbers(unit, ["its slice".to_string()].into_iter().chain(files))
+}
+
+/// Returns a table: what each rank reads of the first block, in elements.
+///
+/// # Errors
+/// If the settings have no model.
+pub(super) fn block() -> Result<Vec<String>> {
+    // The embedding comes first.
+    let elements = units()?[1];
+    let mut table = table("block 0, elements");
+    let words = |range: Range<u64>| match range.is_empty() {
+        true => "–".to_string(),
+        false => format!("{}..{}", grouped(range.start), grouped(range.end)),
+    };
+    for reader in 0..READERS {
+        let parts = (0..WRITERS).map(|writer| words(read(elements, writer, reader)));
+        let slice = words(owned(elements, READERS, reader));
+        table.row(format!("rank {reader} of {READERS}"), [slice].into_iter().chain(parts));
+    }
+    Ok(spaced(&table))
+}
+
+/// Returns the bytes that `reader` reads of the file of `writer`, of all units.
+fn bytes(units: &[u64], writer: u64, reader: u64) -> u64 {
+    let part = |elements: &u64| {
+        let range = read(*elements, writer, reader);
+        BYTES * (range.end - range.start)
+    };
+    units.iter().map(part).sum()
+}
+
+/// Returns a table: what each rank reads of the whole model, in bytes.
+///
+/// # Errors
+/// If the settings have no model.
+pub(super) fn whole() -> Result<Vec<String>> {
+    let units = units()?;
+    let mut table = table("the model, bytes");
+    let mut row = |name: String, cells: Vec<u64>| {
+        table.row(name, [cells.iter().sum()].into_iter().chain(cells).map(grouped));
+    };
+    for reader in 0..READERS {
+        let cells = (0..WRITERS).map(|writer| bytes(&units, writer, reader)).collect();
+        row(format!("rank {reader} of {READERS}"), cells);
+    }
+    let file = |writer| (0..READERS).map(|reader| bytes(&units, writer, reader)).sum();
+    row("all".into(), (0..WRITERS).map(file).collect());
+    Ok(spaced(&table))
+}
+
+/// A file of a checkpoint.
+struct Saved {
+    name: String,
+    bytes: u64,
+    /// Of them, those of its header.
+    header: u64,
+}
+
+/// Trains for a step and returns the files that the ranks save.
+fn saved() -> Result<Vec<Saved>> {
+    let folder = tempfile::tempdir().map_err(|e| Failure::run(format!("table: files: {e}")))?;
+    let flags = format!("--gpus {WRITERS} --steps 1 --batch-size 1 --seq-len 8 --headless --checkpoint kept");
+    let mut config = stages::config(&flags)?;
+    config.checkpoint.iter_mut().for_each(|checkpoint| checkpoint.directory = folder.path().into());
+    stages::train(Stage::Zero3, config)?;
+    let names = (0..WRITERS).map(|writer| format!("rank-{writer:05}-of-{WRITERS:05}.safetensors"));
+    names.map(|name| file(&folder.path().join("step-00000001"), name)).collect()
+}
+
+fn file(directory: &Path, name: String) -> Result<Saved> {
+    let fail = |what: String| Failure::run(format!("table: files: {name}: {what}"));
+    let content = std::fs::read(directory.join(&name)).map_err(|e| fail(e.to_string()))?;
+    // The length of the rest of the header comes first.
+    let (length, _) = content.split_first_chunk().ok_or_else(|| fail("it has no header".into()))?;
+    let header = (length.len() as u64).saturating_add(u64::from_le_bytes(*length));
+    Ok(Saved { bytes: content.len() as u64, header, name })
+}
+
+/// Returns a table: the files of a checkpoint.
+///
+/// # Errors
+/// If a run fails, or has saved something else.
+pub(super) fn files() -> Result<Vec<String>> {
+    let mut table = Table::numbers("file", ["bytes", "header", "elements × 12", "blocks"]);
+    for Saved { name, bytes, header } in saved()? {
+        let cells = [bytes, header, bytes - header, bytes.div_ceil(checkpoint::BLOCK as u64)];
+        table.row(format!("`{name}`"), cells.map(grouped));
+    }
+    Ok(spaced(&table))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_a_run_have_as_many_bytes_as_the_readers_read() {
+        let units = units().unwrap();
+        for (writer, file) in saved().unwrap().into_iter().enumerate() {
+            let read: u64 = (0..READERS).map(|reader| bytes(&units, writer as u64, reader)).sum();
+            assert_eq!(file.bytes - file.header, read, "{}", file.name);
+        }
+    }
+}

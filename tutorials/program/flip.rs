@@ -1,0 +1,56 @@
+//! A bit of a file, flipped: what a failing disk, cable or memory does silently.
+
+use clap::Args;
+use planner::table::grouped;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use trainer::{Failure, Result};
+
+/// Which bit.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// The file, which is changed in place
+    file: PathBuf,
+    /// The bit, counted from the file's start
+    bit: u64,
+}
+
+/// Flips the bit and says what its byte was and is.
+///
+/// # Errors
+/// If the file cannot be read or written, or has no such bit.
+pub fn run(Arguments { file, bit }: &Arguments) -> Result<()> {
+    let fail = |e: io::Error| Failure::usage(format!("cannot flip bit {bit} of {}: {e}", file.display()));
+    let (was, is) = flip(file, *bit).map_err(fail)?;
+    events::say!("{}: byte {} was {was:#04x} and is {is:#04x}", file.display(), grouped(bit / 8));
+    Ok(())
+}
+
+/// Returns the bit's byte before and after.
+fn flip(path: &Path, bit: u64) -> io::Result<(u8, u8)> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, bit / 8)?;
+    let flipped = byte[0] ^ 1 << (bit % 8);
+    file.write_all_at(&[flipped], bit / 8)?;
+    Ok((byte[0], flipped))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_bit_flips_and_flips_back_and_no_bit_is_added() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, [0, 0b1010]).unwrap();
+        assert_eq!(flip(&path, 11).unwrap(), (0b1010, 0b0010));
+        assert_eq!(std::fs::read(&path).unwrap(), [0, 0b0010]);
+        assert_eq!(flip(&path, 11).unwrap(), (0b0010, 0b1010));
+        assert!(flip(&path, 16).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), [0, 0b1010]);
+    }
+}
