@@ -121,8 +121,8 @@ pub fn understood(line: &str) -> Result<Option<Call>, String> {
         ["cargo", "test" | "build" | "bench" | "clippy", rest @ ..] => cargo(rest).map(|_| None),
         ["cat" | "diff", files @ ..] => files.iter().try_for_each(|file| exists(file)).map(|()| None),
         ["mdbook", "build", folder] => exists(&format!("{folder}/book.toml")).map(|()| None),
-        ["pip", ..] => Ok(None),
-        ["sbatch" | "mpirun" | "torchrun", rest @ ..] => {
+        ["pip" | "ls", ..] => Ok(None),
+        ["sbatch" | "mpirun" | "torchrun" | "timeout", rest @ ..] => {
             let at = rest.iter().position(|word| word.starts_with("scripts/") || word.starts_with("target/"));
             at.map_or(Err("no program of ours in it".into()), |at| started(&rest[at..]))
         }

@@ -139,6 +139,15 @@ pub const ALL: &[Exercise] = &[
             "Before the loop start the first. In it start order[at + 1], if there is one, then compute order[at].",
         ],
     },
+    Exercise {
+        name: "reshard",
+        chapter: 17,
+        task: "Which elements of which files a rank reads when the number of ranks has changed.",
+        hints: [
+            "Both slices are ranges of the same unit. Intersect the new one with every old one.",
+            "A range in a file counts from its first element, file × slice. Cut the end at the unit's: padding is in no file.",
+        ],
+    },
 ];
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use planner::Stage;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use trainer::{Report, Result};
+use trainer::{Failure, Report, Result};
 
 /// A stage with flags.
 pub struct Run {
@@ -28,7 +28,8 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// Returns the report of `run`.
+    /// Returns the report of `run`. Its checkpoints are saved in a folder of their own, which is
+    /// removed: each run begins at its first step.
     ///
     /// # Errors
     /// The error that the program would print.
@@ -37,7 +38,11 @@ impl Runs {
         if let Some(report) = self.reports.borrow().get(&command) {
             return Ok(report.clone());
         }
-        let report = Rc::new(stages::train(run.stage, stages::config(run.flags)?)?);
+        let fail = |e: std::io::Error| Failure::run(format!("cannot prepare a folder for checkpoints: {e}"));
+        let folder = tempfile::tempdir().map_err(fail)?;
+        let mut config = stages::config(run.flags)?;
+        config.checkpoint.iter_mut().for_each(|checkpoint| checkpoint.directory = folder.path().into());
+        let report = Rc::new(stages::train(run.stage, config)?);
         self.reports.borrow_mut().insert(command, report.clone());
         Ok(report)
     }

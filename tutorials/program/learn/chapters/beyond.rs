@@ -1,10 +1,10 @@
-//! Chapters 15 and 16: main memory, disk.
+//! Chapters 15 to 17: main memory, disk, checkpoints.
 
 use super::{choose, guess, measured, planned, run};
 use crate::learn::question::Chapter;
 use crate::learn::question::Figure::{Crossing, Moved, PeakIn, TotalPeak};
 use planner::Recipe;
-use planner::Stage::Zero2;
+use planner::Stage::{Ddp, Zero2, Zero3};
 
 const TO_HOST: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --precision bf16 --offload-optimizer cpu";
 const SLOW: &str = "--gpus 2 --steps 2 --batch-size 1 --seq-len 8 --headless --precision bf16 --offload-optimizer cpu --host-link 1ms,4MB/s";
@@ -12,6 +12,12 @@ const SINGLE: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --offload-opt
 const TO_DISK: &str =
     "--gpus 4 --steps 2 --batch-size 2 --headless --precision bf16 --offload-optimizer disk";
 const PAGED: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --precision bf16 --offload-optimizer disk --sub-group-size 10000";
+const SAVED: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --precision bf16 --checkpoint saved";
+const SAVED_SINGLE: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --checkpoint saved";
+const SAVED_BY_THREE: &str =
+    "--gpus 3 --steps 2 --batch-size 2 --headless --precision bf16 --checkpoint saved";
+const STREAMED: &str =
+    "--gpus 4 --steps 2 --batch-size 2 --headless --precision bf16 --checkpoint saved --host-memory 2MB";
 
 pub(super) const BEYOND: Chapter = Chapter {
     number: 15,
@@ -120,6 +126,72 @@ pub(super) const INFINITY: Chapter = Chapter {
             || 100.0 * 2.0 / (2.0 + 6.0),
             "%",
             "Computing over computing and waiting. More tokens make the first longer, and not the second.",
+        ),
+    ],
+};
+
+pub(super) const STATE: Chapter = Chapter {
+    number: 17,
+    guesses: &[
+        guess(
+            "ZeRO-3 in bf16 on four ranks: bytes of main memory that each rank takes for a copy of what it saves. The model has 918,656 parameters, and memory comes in pages of 4,096 bytes.",
+            Zero3,
+            SAVED,
+            PeakIn("host", "workspace"),
+        ),
+        guess(
+            "DDP in fp32 on four ranks, where every rank has everything: bytes of each rank's copy.",
+            Ddp,
+            SAVED_SINGLE,
+            PeakIn("host", "workspace"),
+        ),
+        guess(
+            "ZeRO-3 in bf16 on three ranks: bytes of each rank's copy.",
+            Zero3,
+            SAVED_BY_THREE,
+            PeakIn("host", "workspace"),
+        ),
+        guess(
+            "ZeRO-3 on four ranks again, with `--host-memory 2MB`, which is no room for a copy. Training waits while one state of one unit after the other is written: bytes of the largest staging buffer. A block has 213,248 parameters.",
+            Zero3,
+            STREAMED,
+            PeakIn("host", "workspace"),
+        ),
+    ],
+    quiz: &[
+        planned(
+            "Seven billion parameters: GB of a checkpoint?",
+            || (Recipe::MIXED.optimizer() * 7_000_000_000) as f64 / 1e9,
+            "GB",
+            "12 bytes per parameter, from any stage on any number of ranks.",
+        ),
+        choose(
+            "What must a run have in common with the one that saved the checkpoint?",
+            &["the stage", "the number of ranks", "the schedule of the learning rate"],
+            2,
+            "The schedule says what the next step is. Stage and number of ranks say who does it.",
+        ),
+        planned(
+            "Four ranks have saved a unit of 10 elements, three resume. How many elements does rank 1 read of file 1?",
+            || f64::from(6 - 4),
+            "elements",
+            "It owns 4..8, and file 1 has 3..6: slices of 10 / 4 and of 10 / 3, both rounded up.",
+        ),
+        choose(
+            "A rank is killed when all files are written and flushed, and the manifest is not. What is resumed?",
+            &["the new checkpoint", "the one before", "the new one's files, the old one's steps"],
+            1,
+            "The directory has no name that counts yet. The next run removes it.",
+        ),
+        choose(
+            "One bit of a file has flipped on the disk. Which rank finds out, and when?",
+            &[
+                "the rank that wrote it, at the next save",
+                "the ranks that own elements of that block, before the first step",
+                "no rank: the loss is wrong",
+            ],
+            1,
+            "Each verifies the blocks that it reads; then all agree on the newest checkpoint that is intact for all.",
         ),
     ],
 };

@@ -29,6 +29,7 @@ pub const ALL: &[Chapter] = &[
     field::DIAGNOSIS,
     beyond::BEYOND,
     beyond::INFINITY,
+    beyond::STATE,
 ];
 
 const fn run(stage: Stage, flags: &'static str) -> Run {
