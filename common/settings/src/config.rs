@@ -134,6 +134,11 @@ pub struct Evaluation {
     pub batches: Option<usize>,
 }
 
+/// Returns the steps of warm-up of a run of `steps` steps that says nothing of them.
+pub fn default_warmup(steps: u32) -> u32 {
+    (steps / 10).min(100)
+}
+
 /// Where and when checkpoints are saved: at the end in any case.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
@@ -196,7 +201,7 @@ impl Config {
             mesh,
             lr_schedule: args.file_only.scheduler.schedule(
                 args.training.lr,
-                args.training.warmup_steps.unwrap_or((args.training.steps / 10).min(100)),
+                args.training.warmup_steps.unwrap_or(default_warmup(args.training.steps)),
                 args.training.steps,
             ),
             betas: args.file_only.betas.unwrap_or((0.9, 0.95)),

@@ -183,7 +183,7 @@ fn the_last_checkpoint_is_what_training_has_made() {
         failure.to_string().contains("nothing left to do") && failure.to_string().contains("--steps 12"),
         "{failure}"
     );
-    let further = run(Stage::Ddp, &flags.replace("--steps 6", "--steps 7 --resume-with steps"));
+    let further = run(Stage::Ddp, &flags.replace("--steps 6", "--steps 12 --resume-with steps"));
     assert_eq!(further.steps[0].step, 6);
 }
 
@@ -206,9 +206,13 @@ fn another_training_does_not_resume_unless_that_is_meant() {
     for (change, what, both) in [
         ("--shuffle-seed 5".to_string(), "order", "none there, 5 now"),
         (format!("--data {}", other.display()), "data", "4096 tokens"),
-        ("--lr 1e-4".into(), "lr", "up to 0.0001 in 0 steps"),
+        ("--lr 1e-4".into(), "lr", "up to 0.0001 in the usual warm-up"),
         ("--warmup-steps 3".into(), "lr", "in 3 steps"),
-        ("--weight-decay 0.5".into(), "lr", "weight decay 0.1 there"),
+        (
+            "--weight-decay 0.5".into(),
+            "lr",
+            "weight decay 0.1 there, betas 0.9 and 0.95, eps 1e-8, weight decay 0.5 now",
+        ),
         ("--precision bf16".into(), "precision", "fp32 there, bf16"),
         ("--grad-accum 2".into(), "batch", "64 in sequences of 16 there, 128 in sequences of 16 now"),
         ("--max-grad-norm 0.5".into(), "clipping", "1.0 there, 0.5 now"),

@@ -110,6 +110,8 @@ fn words(change: &Change, next: Option<&Change>) -> Option<String> {
         Change::Flush(path) => format!("flush    {}", name(path)),
         Change::FlushDirectory(path) => format!("flush  {}/", name(path)),
         Change::Rename(from, to) => format!("rename {}/ to {}/", name(from), name(to)),
+        Change::Exchange(one, other) => format!("exchange {}/ and {}/", name(one), name(other)),
+        Change::Link(from, to) => format!("link {} as {}", name(from), name(to)),
         Change::Remove(path) => format!("remove {}", name(path)),
     })
 }
@@ -144,6 +146,8 @@ fn is_kept(change: &Change, later: &[Change], fate: Fate) -> bool {
         Change::Create(path)
         | Change::CreateDirectory(path)
         | Change::Remove(path)
+        | Change::Exchange(_, path)
+        | Change::Link(_, path)
         | Change::Rename(_, path) => fate == Fate::Names || listed(path),
         Change::Flush(_) | Change::FlushDirectory(_) => true,
     }
@@ -159,6 +163,9 @@ fn make(change: &Change, elsewhere: &dyn Fn(&Path) -> std::path::PathBuf) -> io:
             .and_then(|file| file.write_all_at(bytes, *offset)),
         Change::CreateDirectory(path) => fs::create_dir_all(elsewhere(path)),
         Change::Rename(from, to) => fs::rename(elsewhere(from), elsewhere(to)),
+        Change::Link(from, to) => fs::hard_link(elsewhere(from), elsewhere(to)),
+        // Only saved weights change names with what was there.
+        Change::Exchange(..) => Err(io::ErrorKind::Unsupported.into()),
         Change::Remove(path) => fs::remove_dir_all(elsewhere(path)),
         Change::Flush(_) | Change::FlushDirectory(_) => Ok(()),
     };

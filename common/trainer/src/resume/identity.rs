@@ -4,6 +4,7 @@ use checkpoint::Manifest;
 use model::{Model, ModelConfig, ModelError};
 use serde_json::{Value, json};
 use settings::cli::ResumeWith;
+use settings::config::default_warmup;
 use settings::data::{Data, Split};
 use settings::{Config, Failure, LrSchedule, Result};
 use std::path::Path;
@@ -18,10 +19,11 @@ const POSITIONS: &str = "max_position_embeddings";
 /// The key of the architecture, which no flag lets differ.
 const ARCHITECTURE: &str = "architecture";
 /// The other keys, each with what says that it is meant to differ, in words for errors.
-const SETTINGS: [(&str, &str, ResumeWith); 7] = [
+const SETTINGS: [(&str, &str, ResumeWith); 8] = [
     ("data", "the training tokens", ResumeWith::Data),
     ("order", "the seed of their order (--shuffle-seed)", ResumeWith::Order),
-    ("schedule", "the optimizer and its learning rate (--lr, --warmup-steps, …)", ResumeWith::Lr),
+    ("schedule", "the learning rate (--lr, --warmup-steps)", ResumeWith::Lr),
+    ("optimizer", "AdamW's constants", ResumeWith::Lr),
     ("steps", "the number of steps (--steps)", ResumeWith::Steps),
     ("precision", "the element types (--precision)", ResumeWith::Precision),
     ("batch", "the tokens of a step", ResumeWith::Batch),
@@ -36,6 +38,7 @@ pub(crate) fn identity(config: &Config, model: &Model, data: &Data) -> Value {
         "data": sampled(data),
         "order": config.data.shuffle,
         "schedule": schedule(config),
+        "optimizer": optimizer(config),
         "steps": config.steps,
         "precision": precision(config),
         "batch": format!("{tokens} in sequences of {length}"),
@@ -78,16 +81,23 @@ fn sampled(data: &Data) -> String {
     format!("{length} tokens, samples of them with hash {}", &hasher.finalize().to_hex()[..16])
 }
 
-/// Returns the learning rate's schedule without its length, and AdamW's constants.
+/// Returns the learning rate's schedule, without what follows from the number of steps.
 fn schedule(config: &Config) -> String {
-    let rate = match config.lr_schedule {
+    match config.lr_schedule {
+        LrSchedule::WarmupThenCosine { peak, warmup, steps } if warmup == default_warmup(steps) => {
+            format!("up to {peak} in the usual warm-up, then a cosine")
+        }
         LrSchedule::WarmupThenCosine { peak, warmup, .. } => {
             format!("up to {peak} in {warmup} steps, then a cosine")
         }
         other => format!("{other:?}"),
-    };
+    }
+}
+
+/// Returns AdamW's constants.
+fn optimizer(config: &Config) -> String {
     let Config { betas: (beta1, beta2), eps, weight_decay, .. } = config;
-    format!("{rate}; betas {beta1} and {beta2}, eps {eps}, weight decay {weight_decay}")
+    format!("betas {beta1} and {beta2}, eps {eps:e}, weight decay {weight_decay}")
 }
 
 fn precision(config: &Config) -> String {
@@ -114,7 +124,8 @@ pub(super) fn check(path: &Path, manifest: &Manifest, now: &Value, meant: &[Resu
     let line = |(key, words, _): &&(&str, &str, ResumeWith)| {
         format!("  {words}: {} there, {} now\n", shown(&then[*key]), shown(&now[*key]))
     };
-    let flags: Vec<String> = differing.iter().map(|(_, _, with)| word(*with)).collect();
+    let mut flags: Vec<String> = differing.iter().map(|(_, _, with)| word(*with)).collect();
+    flags.dedup();
     Err(Failure::usage(format!(
         "{} is of a training with other settings:\n{}Give the same ones, say that it is meant with --resume-with {}, \
          or give another directory to start from the beginning.",
