@@ -36,7 +36,7 @@ fn architecture() -> ModelConfig {
 fn saved() -> (TempDir, Layout, Vec<u8>) {
     let (config, folder) = (architecture(), folder());
     let layout = Layout::new(&config);
-    let mut writer = Writer::create(folder.path(), &config, &layout).unwrap();
+    let mut writer = Writer::create(folder.path(), &config, &layout, checkpoint::Format::default()).unwrap();
     for (id, tensor) in layout.tensors.iter().enumerate() {
         writer.write(id, &vec![0.5; tensor.elements()]).unwrap();
     }
