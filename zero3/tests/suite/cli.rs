@@ -510,7 +510,7 @@ fn an_interrupt_finishes_the_step_saves_and_prints_the_tables() {
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
     assert!(child.wait().unwrap().success());
-    assert!(rest.contains("main memory, each rank") && rest.contains("saved to"), "{rest}");
+    assert!(rest.contains("host, each rank") && rest.contains("saved to"), "{rest}");
     assert!(saved.join("model.safetensors").exists());
     assert!(rest.contains("run the same command to resume"), "{rest}");
     let newest = || {
