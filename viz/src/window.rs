@@ -197,7 +197,7 @@ impl RankWindow {
             }
             What::Collective(collective) => self.collective(event.at, collective),
             What::Transfer(transfer) => self.transfer(event.at, transfer),
-            What::Joined { group, .. } => self.groups.push(group),
+            What::Joined { group, .. } if !self.is_member(group) => self.groups.push(group),
             What::Crossed { group, sequence, began, ended, .. } => {
                 if let Some(collective) = self.collective_span(group, sequence) {
                     collective.started = Some(event.at.saturating_sub(began));

@@ -14,8 +14,10 @@ pub(crate) fn nearest(path: &str) -> Option<&'static str> {
     let limit = (name.chars().count() / 3).max(1);
     let close =
         |path: &&'static str| name.len() <= LONGEST && last(path).len().abs_diff(name.len()) <= 3 * limit;
-    let measured = paths().filter(close).map(|c| ((levenshtein(name, last(c)), levenshtein(path, c)), c));
-    dotted(path).or_else(|| measured.filter(|((distance, _), _)| *distance <= limit).min().map(|(_, c)| c))
+    let measured = paths().filter(close).map(|c| (levenshtein(name, last(c)), c));
+    let near = measured.filter(|(distance, _)| *distance <= limit);
+    dotted(path)
+        .or_else(|| near.min_by_key(|&(distance, c)| (distance, levenshtein(path, c), c)).map(|(_, c)| c))
 }
 
 /// Returns every key's path, and those of the sections that it stands in.

@@ -1,5 +1,6 @@
 //! The current state of a run, which a watcher that joins late receives first.
 
+use crate::amount::bounded;
 use crate::event::Event;
 use crate::history::History;
 use crate::snapshot::Snapshot;
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CatchUp {
     /// The number of events lost so far.
+    #[serde(deserialize_with = "bounded")]
     pub dropped: u64,
     /// The current state of every rank.
     pub snapshot: Snapshot,

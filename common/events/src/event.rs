@@ -2,6 +2,7 @@
 
 mod kinds;
 
+use crate::amount::bounded;
 pub use kinds::{Class, Operation, Pass, Place, Progress, Purpose, Route};
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// Nanoseconds since the run started, on the clock that all ranks of a process share.
+    #[serde(deserialize_with = "bounded")]
     pub at: u64,
     /// The rank it happened on.
     pub rank: u32,
@@ -23,6 +25,7 @@ pub struct CollectiveEvent {
     /// Its progress on this rank.
     pub progress: Progress,
     /// Number of the collective within its group, from 0.
+    #[serde(deserialize_with = "bounded")]
     pub sequence: u64,
     /// The operation.
     pub operation: Operation,
@@ -33,9 +36,11 @@ pub struct CollectiveEvent {
     /// The number of units in the bucket.
     pub units: u16,
     /// Bytes of the full buffers, padding included.
+    #[serde(deserialize_with = "bounded")]
     pub bytes: u64,
     /// Payload bytes that this rank has sent by this operation since the run started. Includes this
     /// collective once it is `Finished`.
+    #[serde(deserialize_with = "bounded")]
     pub sent: u64,
 }
 
@@ -45,6 +50,7 @@ pub struct TransferEvent {
     /// `Issued`, or `Finished` once the rank has waited for it.
     pub progress: Progress,
     /// Number of the transfer on this rank, from 0.
+    #[serde(deserialize_with = "bounded")]
     pub sequence: u64,
     /// Between which places.
     pub route: Route,
@@ -53,15 +59,20 @@ pub struct TransferEvent {
     /// The unit that they belong to; of activations the block's number.
     pub unit: u16,
     /// Payload bytes.
+    #[serde(deserialize_with = "bounded")]
     pub bytes: u64,
     /// Payload bytes that this rank has moved on this route since the run started. Includes this
     /// transfer once it is `Finished`.
+    #[serde(deserialize_with = "bounded")]
     pub moved: u64,
     /// Once it is `Finished`: when the bytes began to move, in nanoseconds before this event.
+    #[serde(deserialize_with = "bounded")]
     pub began: u64,
     /// Once it is `Finished`: when they had arrived, in nanoseconds before this event.
+    #[serde(deserialize_with = "bounded")]
     pub ended: u64,
     /// Once it is `Finished`: how long the rank was idle because it waited for it, in nanoseconds.
+    #[serde(deserialize_with = "bounded")]
     pub exposed: u64,
 }
 
@@ -82,6 +93,7 @@ pub enum Work {
         /// The process group: 0 is the world.
         group: u16,
         /// The collective's sequence number.
+        #[serde(deserialize_with = "bounded")]
         sequence: u64,
         /// The operation.
         operation: Operation,
@@ -89,6 +101,7 @@ pub enum Work {
     /// A transfer between device and main memory, on its direction's stream of copies.
     Transfer {
         /// The transfer's number on this rank.
+        #[serde(deserialize_with = "bounded")]
         sequence: u64,
     },
 }
@@ -129,8 +142,10 @@ pub enum What {
         /// What the bytes are used for.
         class: Class,
         /// Bytes allocated or released.
+        #[serde(deserialize_with = "bounded")]
         delta: i64,
         /// Bytes of this class in this place that are live afterwards.
+        #[serde(deserialize_with = "bounded")]
         live: u64,
     },
     /// A collective was issued, started or finished.
@@ -140,6 +155,7 @@ pub enum What {
         /// The process group: 0 is the world.
         group: u16,
         /// The collective's sequence number.
+        #[serde(deserialize_with = "bounded")]
         sequence: u64,
         /// The sending rank.
         from: u16,
@@ -148,6 +164,7 @@ pub enum What {
         /// The chunk's index in the buffer.
         chunk: u16,
         /// The chunk's size.
+        #[serde(deserialize_with = "bounded")]
         bytes: u64,
     },
     /// A transfer between device, main memory and disk was issued, or has finished.
@@ -163,6 +180,7 @@ pub enum What {
         /// Learning rate of the step.
         lr: f64,
         /// Tokens in the global batch.
+        #[serde(deserialize_with = "bounded")]
         tokens: u64,
         /// Wall-clock seconds of the step on this rank, without the time during which the run was
         /// held.
@@ -183,10 +201,13 @@ pub enum What {
     /// The rank has finished its last step. Never dropped.
     Finished {
         /// Peak bytes per class in [`Class::ALL`]'s order, on the device.
+        #[serde(deserialize_with = "bounded")]
         peaks: Vec<u64>,
         /// Peak of the sum over classes, on the device.
+        #[serde(deserialize_with = "bounded")]
         total_peak: u64,
         /// Payload bytes sent per operation in [`Operation::ALL`]'s order.
+        #[serde(deserialize_with = "bounded")]
         sent: Vec<u64>,
     },
     /// The scale of a step's loss, in fp16. Follows the step's [`What::StepFinished`].
@@ -204,12 +225,16 @@ pub enum What {
         /// The process group: 0 is the world.
         group: u16,
         /// The collective's sequence number.
+        #[serde(deserialize_with = "bounded")]
         sequence: u64,
         /// When the link began to transmit, in nanoseconds before this event.
+        #[serde(deserialize_with = "bounded")]
         began: u64,
         /// When the link delivered the data, in nanoseconds before this event.
+        #[serde(deserialize_with = "bounded")]
         ended: u64,
         /// How long the rank was idle because it waited for the link, in nanoseconds.
+        #[serde(deserialize_with = "bounded")]
         exposed: u64,
     },
     /// The rank has failed and now frees its buffers. Of the events that follow, only
@@ -228,8 +253,10 @@ pub enum What {
         /// The work.
         work: Work,
         /// When it began, in nanoseconds before this event.
+        #[serde(deserialize_with = "bounded")]
         began: u64,
         /// When it was done, in nanoseconds before this event.
+        #[serde(deserialize_with = "bounded")]
         ended: u64,
     },
     /// The rank's own metrics of a step, before anything is summed over ranks. Precedes the step's

@@ -5,6 +5,7 @@
 //! payload (postcard). All numbers are little endian. The checksum of the first two fields tells a
 //! damaged length from a file that ends early.
 
+use crate::amount::bounded;
 use crate::catchup::CatchUp;
 use crate::event::Event;
 use crate::header::RunHeader;
@@ -37,6 +38,7 @@ const MAX_REQUEST: usize = 64;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EventBatch {
     /// The number of events lost since the run started because a rank's ring was full.
+    #[serde(deserialize_with = "bounded")]
     pub dropped: u64,
     /// The events.
     pub events: Vec<Event>,
@@ -209,10 +211,10 @@ impl<'a> RawFrame<'a> {
         let (theory, rest) = if rest.is_empty() { Default::default() } else { self.first(rest)? };
         let (offload, _) = if rest.is_empty() { Default::default() } else { self.first(rest)? };
         let header = RunHeader { theory, offload, ..header };
-        match header.is_plausible() {
+        match header.is_plausible(self.payload.len()) {
             true => Ok(header),
             false => {
-                Err(corrupt(self.offset, "its header describes more ranks and units than a run can have"))
+                Err(corrupt(self.offset, "its header describes more ranks and units than it has room for"))
             }
         }
     }
@@ -242,6 +244,8 @@ pub struct Decoder {
     offset: u64,
     greeted: bool,
     requests: bool,
+    /// The numbers of ranks and units in the header.
+    shape: Option<(usize, usize)>,
 }
 
 impl Decoder {
@@ -279,11 +283,27 @@ impl Decoder {
         let split =
             |used: usize| RawFrame::split_within(longest, &self.pending[used..], self.offset + used as u64);
         while let Some((frame, _)) = split(used)? {
-            messages.push(frame.decode()?);
+            let message = frame.decode()?;
+            check_shape(&mut self.shape, &message, frame.offset)?;
+            messages.push(message);
             used += frame.len();
         }
         self.pending.drain(..used);
         self.offset += used as u64;
         Ok(messages)
     }
+}
+
+/// Notes the `shape` of the first header. A state of any other shape is damage.
+fn check_shape(shape: &mut Option<(usize, usize)>, message: &Message, offset: u64) -> Result<(), FrameError> {
+    match message {
+        Message::Header(header) => {
+            shape.get_or_insert((header.world_size as usize, header.units.len()));
+        }
+        Message::CatchUp(state) if !shape.is_some_and(|shape| state.snapshot.has_shape(shape)) => {
+            return Err(corrupt(offset, "its state is of other ranks or units than its header"));
+        }
+        _ => {}
+    }
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! The run's header: what a watcher must know before the first event.
 
+use crate::amount::bounded;
 use crate::event::{Class, Operation, Place, Purpose, Route};
 use serde::{Deserialize, Serialize};
 
@@ -9,8 +10,10 @@ pub struct UnitHeader {
     /// Its name on screen: `embedding`, `block 0`, `head`.
     pub name: String,
     /// Number of parameters, without padding.
+    #[serde(deserialize_with = "bounded")]
     pub parameters: u64,
     /// Number of parameters, padded to a multiple of the shard count.
+    #[serde(deserialize_with = "bounded")]
     pub padded: u64,
     /// True if every rank keeps the unit's full parameters even where other units are sharded.
     pub persistent: bool,
@@ -35,6 +38,7 @@ pub struct PredictedMemory {
     /// The class.
     pub class: Class,
     /// Predicted peak, in bytes.
+    #[serde(deserialize_with = "bounded")]
     pub bytes: u64,
 }
 
@@ -46,6 +50,7 @@ pub struct PredictedTraffic {
     /// The operation.
     pub operation: Operation,
     /// Predicted bytes sent per optimizer step.
+    #[serde(deserialize_with = "bounded")]
     pub bytes: u64,
 }
 
@@ -57,8 +62,10 @@ pub struct PredictedPlace {
     /// The place.
     pub place: Place,
     /// Predicted peak in bytes per class, in [`Class::ALL`]'s order.
+    #[serde(deserialize_with = "bounded")]
     pub peaks: Vec<u64>,
     /// Predicted peak of the sum over classes, in bytes.
+    #[serde(deserialize_with = "bounded")]
     pub total: u64,
 }
 
@@ -70,6 +77,7 @@ pub struct PredictedTransfer {
     /// The route.
     pub route: Route,
     /// Predicted bytes moved per optimizer step.
+    #[serde(deserialize_with = "bounded")]
     pub bytes: u64,
 }
 
@@ -108,6 +116,7 @@ pub struct Sweep {
     /// How many times per optimizer step.
     pub times: u32,
     /// Elements of a rank's full buffers, padding included.
+    #[serde(deserialize_with = "bounded")]
     pub elements: u64,
     /// Bytes of an element.
     pub element_bytes: u32,
@@ -122,17 +131,22 @@ impl Sweep {
     pub fn elements_sent(&self, world_size: u32) -> u64 {
         let rounds = if self.operation == Operation::AllReduce { 2 } else { 1 };
         let groups = u64::from(world_size / self.ranks.max(1));
-        u64::from(self.times) * rounds * self.elements * u64::from(self.ranks.saturating_sub(1)) * groups
+        let factors = [self.times.into(), self.elements, self.ranks.saturating_sub(1).into(), groups];
+        factors.into_iter().fold(rounds, u64::saturating_mul)
     }
 
     /// Returns the bytes that all ranks together send per step.
     pub fn bytes_sent(&self, world_size: u32) -> u64 {
-        self.elements_sent(world_size) * u64::from(self.element_bytes)
+        self.elements_sent(world_size).saturating_mul(self.element_bytes.into())
     }
 }
 
 /// Most pairs of ranks, or of a rank and a unit, in one run: a watcher keeps some bytes for each.
 const MOST_PAIRS: u64 = 1 << 20;
+/// Most pairs that any header may describe, and those for each of its bytes: a header describes
+/// every unit, and predicts every rank.
+const FEW_PAIRS: u64 = 1 << 12;
+const PAIRS_PER_BYTE: u64 = 64;
 
 /// The description of a run, written before it starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -142,6 +156,7 @@ pub struct RunHeader {
     /// Model name.
     pub model: String,
     /// Parameters of the model (Ψ), without padding.
+    #[serde(deserialize_with = "bounded")]
     pub parameters: u64,
     /// Number of ranks.
     pub world_size: u32,
@@ -162,6 +177,7 @@ pub struct RunHeader {
     /// Tokens per sequence.
     pub sequence_length: u32,
     /// Device capacity per rank in bytes, if it has one.
+    #[serde(deserialize_with = "bounded")]
     pub capacity: Option<u64>,
     /// The number of ranks that share one copy of the sharded states. With hybrid sharding it is
     /// less than the world size, and every group of this many neighbours holds a copy.
@@ -173,8 +189,10 @@ pub struct RunHeader {
     /// Predicted peak per rank and class, on the device.
     pub predicted_memory: Vec<PredictedMemory>,
     /// Predicted peak of the sum over classes per rank, on the device.
+    #[serde(deserialize_with = "bounded")]
     pub predicted_total: Vec<u64>,
     /// Predicted peak of the sum over classes per rank if all states were replicated.
+    #[serde(deserialize_with = "bounded")]
     pub replicated_total: Vec<u64>,
     /// Predicted payload per rank, operation and step.
     pub predicted_traffic: Vec<PredictedTraffic>,
@@ -191,9 +209,11 @@ pub struct RunHeader {
 }
 
 impl RunHeader {
-    /// True unless a watcher would need more memory than any run justifies.
-    pub(crate) fn is_plausible(&self) -> bool {
-        u64::from(self.world_size).saturating_mul((self.units.len() as u64).max(self.world_size.into()))
-            <= MOST_PAIRS
+    /// True unless a watcher would need more memory than any run, or a header of `bytes` bytes,
+    /// justifies.
+    pub(crate) fn is_plausible(&self, bytes: usize) -> bool {
+        let others = (self.units.len() as u64).max(self.world_size.into());
+        let justified = FEW_PAIRS.saturating_add(PAIRS_PER_BYTE.saturating_mul(bytes as u64));
+        u64::from(self.world_size).saturating_mul(others) <= MOST_PAIRS.min(justified)
     }
 }

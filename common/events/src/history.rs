@@ -1,5 +1,6 @@
 //! A run's finished optimizer steps and validations.
 
+use crate::amount::bounded;
 use crate::event::{Event, What};
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +10,7 @@ pub struct StepRecord {
     /// The step, from 0.
     pub step: u32,
     /// When the first rank finished it, in nanoseconds of the run.
+    #[serde(deserialize_with = "bounded")]
     pub at: u64,
     /// Mean loss over the global batch in nats per token.
     pub loss: f64,
@@ -17,6 +19,7 @@ pub struct StepRecord {
     /// Learning rate.
     pub lr: f64,
     /// Tokens in the global batch.
+    #[serde(deserialize_with = "bounded")]
     pub tokens: u64,
     /// Seconds on the rank that finished first.
     pub seconds: f64,

@@ -7,12 +7,14 @@
 //! out. The memory ledger and the traffic counters are the authority: the closing report reads
 //! those, never this crate.
 //!
+//! * [`amount`]: bounds of the numbers that streams carry.
 //! * [`event`]: the types of events.
 //! * [`header`]: the run's header, which precedes all events: layout, partition, predictions.
 //! * [`ring`]: a bounded queue from a rank's thread to the collector.
 //! * [`hub`]: the collector, which feeds the screen, the recording and the socket.
 //! * [`snapshot`], [`units`], [`history`], [`catchup`]: the state of a run, folded from all events
 //!   so far.
+//! * [`shared`]: values that copies of a state share.
 //! * [`frame`], [`recording`]: the format of streams, and streams in files.
 //! * [`socket`], [`runs`]: streams to viewers in other processes, and how a viewer finds a run.
 //! * [`relay`]: streams between the processes of one job.
@@ -22,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod amount;
 pub mod catchup;
 pub mod cpu;
 pub mod event;
@@ -35,6 +38,7 @@ pub mod relay;
 pub mod ring;
 pub mod runs;
 pub mod say;
+pub mod shared;
 pub mod snapshot;
 pub mod socket;
 pub mod units;

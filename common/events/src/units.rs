@@ -1,7 +1,10 @@
 //! What one rank holds of each unit in addition to its own shard: gathered parameters, gradients
 //! before their reduction.
 
+use crate::amount::bounded;
 use crate::event::{Class, CollectiveEvent, NO_UNIT, Operation, Pass, Progress};
+use crate::shared::Shared;
+use crate::snapshot::make_room;
 use serde::{Deserialize, Serialize};
 
 /// The state of a unit's full parameters on a rank that owns a shard of them.
@@ -36,6 +39,7 @@ pub struct UnitState {
     /// The state of its full parameters.
     pub gather: GatherState,
     /// Bytes of the gathered copy.
+    #[serde(deserialize_with = "bounded")]
     pub gathered_bytes: u64,
     /// The state of its gradients.
     pub gradient: GradientState,
@@ -49,15 +53,16 @@ pub struct UnitState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Units {
     /// The units, in forward order.
-    pub units: Vec<UnitState>,
+    pub units: Shared<Vec<UnitState>>,
     /// Sizes of gathered copies that are allocated but not yet assigned to an all-gather, in bytes.
+    #[serde(deserialize_with = "bounded")]
     unclaimed: Vec<u64>,
 }
 
 impl Units {
     /// Returns `count` units with nothing gathered and no gradients.
     pub fn new(count: usize) -> Self {
-        Units { units: vec![UnitState::default(); count], unclaimed: Vec::new() }
+        Units { units: Shared::new(vec![UnitState::default(); count]), unclaimed: Vec::new() }
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -65,13 +70,13 @@ impl Units {
     }
 
     pub(crate) fn start_step(&mut self) {
-        for unit in &mut self.units {
+        for unit in self.units.own() {
             (unit.gradient, unit.updated, unit.refreshing) = (GradientState::Absent, false, false);
         }
     }
 
     pub(crate) fn pass(&mut self, pass: Pass, unit: u16) {
-        let Some(unit) = self.units.get_mut(usize::from(unit)) else { return };
+        let Some(unit) = self.units.own().get_mut(usize::from(unit)) else { return };
         match pass {
             Pass::Backward => unit.gradient = GradientState::Local,
             Pass::Step => unit.updated = true,
@@ -84,6 +89,7 @@ impl Units {
             return;
         }
         if delta > 0 {
+            make_room(&mut self.unclaimed);
             self.unclaimed.push(delta as u64);
         } else {
             self.release(delta.unsigned_abs(), last_unit);
@@ -96,7 +102,7 @@ impl Units {
         let fits = |unit: &UnitState| unit.gather != GatherState::Released && unit.gathered_bytes == bytes;
         let last = last_unit.map(usize::from).filter(|&unit| self.units.get(unit).is_some_and(fits));
         match last.or_else(|| self.units.iter().position(fits)) {
-            Some(unit) => self.units[unit].gather = GatherState::Released,
+            Some(unit) => self.units.own()[unit].gather = GatherState::Released,
             None => self.unclaimed.retain(|&other| other != bytes),
         }
     }
@@ -111,7 +117,7 @@ impl Units {
             match event.operation {
                 Operation::AllGather => self.gather(unit, event.progress),
                 Operation::AllReduce | Operation::ReduceScatter => {
-                    self.units[unit].gradient = match event.progress {
+                    self.units.own()[unit].gradient = match event.progress {
                         Progress::Issued | Progress::Started => GradientState::Reducing,
                         Progress::Finished => GradientState::Reduced,
                     }
@@ -123,10 +129,10 @@ impl Units {
 
     fn gather(&mut self, unit: usize, progress: Progress) {
         if progress == Progress::Issued && !self.unclaimed.is_empty() {
-            self.units[unit].gathered_bytes = self.unclaimed.remove(0);
-            self.units[unit].gather = GatherState::Gathering;
+            self.units.own()[unit].gathered_bytes = self.unclaimed.remove(0);
+            self.units.own()[unit].gather = GatherState::Gathering;
         }
-        let unit = &mut self.units[unit];
+        let unit = &mut self.units.own()[unit];
         match (unit.gather, progress) {
             (GatherState::Released, progress) => unit.refreshing = progress != Progress::Finished,
             (_, Progress::Finished) => unit.gather = GatherState::Gathered,

@@ -3,7 +3,8 @@
 use crate::mutate::{Random, damaged};
 use crate::{Bound, attack};
 use collectives::hostile;
-use events::{Message, Recording, frame};
+use events::header::UnitHeader;
+use events::{Message, Recording, RunHeader, frame};
 use std::path::Path;
 use viz::app::{App, EventSource};
 use viz::input::View;
@@ -13,8 +14,9 @@ use viz::timeline::Timeline;
 
 /// Decoders may reserve a mebibyte before they see how many elements follow.
 const MESSAGE: Bound = Bound { constant: 2 << 20, factor: 64 };
-/// A header of some bytes may describe a thousand ranks, of which the screen keeps a state.
-const SCREEN: Bound = Bound { constant: 320 << 20, factor: 512 };
+/// A header of some kilobytes may describe a thousand ranks. The screen keeps a few states of each,
+/// and one picture has a number for each pair of them.
+const SCREEN: Bound = Bound { constant: 32 << 20, factor: 512 };
 
 #[test]
 fn messages_between_ranks() {
@@ -102,15 +104,43 @@ fn recordings() {
         0 => damaged(&whole, false, random),
         _ => damaged_inside(random.pick::<Vec<Vec<u8>>>(&samples), random),
     };
-    attack("recordings", 1_000, SCREEN, make, |input, number| {
-        let Ok(recording) = Recording::parse(Path::new("run.events"), input.to_vec()) else { return false };
-        let _ = recording.final_state();
-        let Ok(timeline) = Timeline::recorded(recording) else { return false };
-        let events = timeline.len();
-        let mut player = Player::new(timeline, Motion::Standing);
-        player.seek(number % (events + 1));
-        let mut app = App::new(vec![player], EventSource::Recording);
-        draw(&mut app, number);
+    attack("recordings", 1_000, SCREEN, make, play);
+}
+
+/// Opens a recording and draws a view at some event, both by turns. True if it is undamaged.
+fn play(input: &[u8], number: u64) -> bool {
+    let Ok(recording) = Recording::parse(Path::new("run.events"), input.to_vec()) else { return false };
+    let _ = recording.final_state();
+    let Ok(timeline) = Timeline::recorded(recording) else { return false };
+    let events = timeline.len();
+    let mut player = Player::new(timeline, Motion::Standing);
+    player.seek(number % (events + 1));
+    let mut app = App::new(vec![player], EventSource::Recording);
+    draw(&mut app, number);
+    true
+}
+
+/// As many ranks and units as a header may describe, in as few bytes as it may.
+#[test]
+fn headers_of_many_ranks() {
+    let sample = Recording::parse(Path::new("run.events"), file("failed.events")).unwrap();
+    let unit = UnitHeader { name: String::new(), parameters: 0, padded: 0, persistent: false };
+    let many = RunHeader {
+        world_size: 1024,
+        units: vec![unit; 1024],
+        model: "x".repeat(12_000),
+        predicted_memory: vec![],
+        predicted_total: vec![],
+        replicated_total: vec![],
+        predicted_traffic: vec![],
+        theory: vec![],
+        ..sample.header().clone()
+    };
+    let mut input = frame::preamble().to_vec();
+    frame::encode(&Message::Header(Box::new(many)), &mut input);
+    let make = |_: &mut Random| input.clone();
+    attack("many ranks", View::ALL.len() as u64, SCREEN, make, |input, number| {
+        assert!(play(input, number), "it is not taken for a recording");
         true
     });
 }

@@ -5,7 +5,7 @@ use super::bar::{Mix, eighths, ends};
 use super::paint::Paint;
 use crate::theme::{class_colour, class_glyph, ink, operation_colour, operation_glyph};
 use crate::window::{MemorySample, RankWindow, Window};
-use events::{Class, Operation};
+use events::{Class, Operation, amount};
 use ratatui::style::{Color, Style};
 use std::collections::VecDeque;
 
@@ -29,7 +29,7 @@ impl Column {
 
     /// Returns the bytes of all layers together.
     pub(super) fn total(&self) -> u64 {
-        self.parts.iter().sum()
+        amount::total(self.parts.iter().copied())
     }
 
     /// Returns a rank's memory in one place over `axis` by class, up to `now`. A column shows the
@@ -94,7 +94,8 @@ impl Column {
                     sum = Column::default();
                     steps.next();
                 } else if let Some((_, operation, bytes)) = landed.next_if(|landing| before(landing.0)) {
-                    sum.parts[operation.index()] += bytes;
+                    let part = &mut sum.parts[operation.index()];
+                    *part = part.saturating_add(bytes);
                     column = if sum.total() >= column.total() { sum } else { column };
                 } else {
                     return column;

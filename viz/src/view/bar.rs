@@ -66,9 +66,9 @@ pub(super) fn eighths(bytes: u64, scale: u64, cells: u16) -> u64 {
 
 /// Returns where the layers of a stack end, in eighths of a cell.
 pub(super) fn ends<const LAYERS: usize>(layers: [u64; LAYERS], scale: u64, cells: u16) -> [u64; LAYERS] {
-    let mut sum = 0;
+    let mut sum = 0u64;
     layers.map(|bytes| {
-        sum += bytes;
+        sum = sum.saturating_add(bytes);
         eighths(sum, scale, cells)
     })
 }

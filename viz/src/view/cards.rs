@@ -79,8 +79,8 @@ pub(super) fn bar_scale(scene: &Scene) -> Bar {
     let needed = ghost.max(peak).max(1);
     // A capacity far above all peaks would make the bars too short to read, so it is written as a
     // number only.
-    let capacity = scene.header.capacity.filter(|&capacity| capacity <= needed.saturating_mul(3) / 2);
-    let scale = capacity.map_or(needed, |capacity| needed.max(capacity.saturating_add(capacity / 50)));
+    let capacity = scene.header.capacity.filter(|&capacity| capacity <= needed * 3 / 2);
+    let scale = capacity.map_or(needed, |capacity| needed.max(capacity + capacity / 50));
     Bar { scale, ghost, capacity }
 }
 

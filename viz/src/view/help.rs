@@ -7,7 +7,7 @@ use crate::input::BINDINGS;
 use crate::player::Scene;
 use crate::theme::{ACCENT, ALARM, DIM, GOOD, bold, class_colour, class_glyph, ink};
 use crate::{places, words};
-use events::{Class, Operation, Place, RankSnapshot};
+use events::{Class, Operation, Place, RankSnapshot, amount};
 use ratatui::style::Color;
 
 /// Where a box is drawn.
@@ -117,8 +117,9 @@ fn finished(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let ranks = &scene.now.ranks;
     let classes: Vec<Class> = Class::ALL.iter().copied().filter(|&c| peak(ranks, c) > 0).collect();
-    let sent =
-        |operation: Operation| ranks.iter().map(|r| r.sent.by_operation[operation.index()]).sum::<u64>();
+    let sent = |operation: Operation| {
+        amount::total(ranks.iter().map(|rank| rank.sent.by_operation[operation.index()]))
+    };
     let operations: Vec<Operation> = Operation::ALL.iter().copied().filter(|&o| sent(o) > 0).collect();
     let rows = classes.len().max(operations.len()) as u16;
     let verdict = progress::verdict(scene);
@@ -141,13 +142,13 @@ fn finished(app: &App, paint: &mut Paint<'_>) {
         inside.right(74, y, words::bytes(sent(operation)), bold(Color::Reset));
     }
     let total = ranks.iter().map(|rank| rank.total_peak).max().unwrap_or(0);
-    let all: u64 = operations.iter().map(|&operation| sent(operation)).sum();
+    let all = amount::total(operations.iter().map(|&operation| sent(operation)));
     for (x, end, bytes) in [(3, 39, total), (45, 74, all)] {
         inside.text(x, rows + 3, "total", bold(Color::Reset));
         inside.right(end, rows + 3, words::bytes(bytes), bold(Color::Reset));
     }
     if !beside.is_empty() {
-        let moved: u64 = ranks.iter().map(|rank| rank.transfers.moved.total()).sum();
+        let moved = amount::total(ranks.iter().map(|rank| rank.transfers.moved.total()));
         inside.text(3, rows + 4, beside.join(", "), ink(Color::Reset));
         inside.text(45, rows + 4, "between places", ink(Color::Reset));
         inside.right(74, rows + 4, words::bytes(moved), bold(Color::Reset));

@@ -97,7 +97,8 @@ fn summed(sent: &[Vec<u64>], fold: usize) -> Vec<Vec<u64>> {
     let mut sums = vec![vec![0; groups]; groups];
     for (sender, receivers) in sent.iter().enumerate() {
         for (receiver, bytes) in receivers.iter().enumerate() {
-            sums[sender / fold][receiver / fold] += bytes;
+            let sum: &mut u64 = &mut sums[sender / fold][receiver / fold];
+            *sum = sum.saturating_add(*bytes);
         }
     }
     sums
@@ -107,7 +108,7 @@ fn summed(sent: &[Vec<u64>], fold: usize) -> Vec<Vec<u64>> {
 /// equally to all others.
 fn receivers(sent: Sent, rank: usize, exact: bool) -> Vec<u64> {
     if exact {
-        return sent.by_receiver;
+        return sent.by_receiver.to_vec();
     }
     let others = sent.by_receiver.len().saturating_sub(1).max(1) as u64;
     let share = sent.total() / others;

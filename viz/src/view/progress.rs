@@ -5,7 +5,7 @@ use super::plot;
 use crate::player::{Player, Scene};
 use crate::theme::{ACCENT, ALARM, DIM, GOOD, WAITING, bold, ink};
 use crate::{places, words};
-use events::{RankSnapshot, StepRecord};
+use events::{RankSnapshot, StepRecord, amount};
 use ratatui::style::{Color, Style};
 use std::cmp::Ordering;
 
@@ -55,11 +55,11 @@ fn metric(label: &'static str, value: Option<String>, note: String) -> Metric {
 /// are left out.
 fn metrics(scene: &Scene, last: Option<&StepRecord>, player: &Player) -> Vec<Metric> {
     let ranks = &scene.now.ranks;
-    let live: u64 = ranks.iter().map(|rank| rank.live_total()).sum();
-    let replicated: u64 = scene.header.replicated_total.iter().sum();
+    let live = amount::total(ranks.iter().map(|rank| rank.live_total()));
+    let replicated = amount::total(scene.header.replicated_total.iter().copied());
     let share = words::percent(live as f64, replicated as f64);
     let share = if replicated > 0 { format!("{share} of DDP") } else { String::new() };
-    let sent: u64 = ranks.iter().map(|rank| rank.sent_this_step().total()).sum();
+    let sent = amount::total(ranks.iter().map(|rank| rank.sent_this_step().total()));
     let validated = evaluations(player).last();
     let validation = validated.map_or(String::new(), |(_, loss)| format!("validation {loss:.3}"));
     let speed = |record: &StepRecord| words::count(record.tokens as f64 / record.seconds.max(1e-9));
@@ -74,7 +74,7 @@ fn metrics(scene: &Scene, last: Option<&StepRecord>, player: &Player) -> Vec<Met
         metric("learning rate", last.map(|record| format!("{:.2e}", record.lr)), none()),
     ];
     for &place in places::used(&scene.header).iter().rev() {
-        let live = ranks.iter().map(|rank| rank.live_in(place)).sum();
+        let live = amount::total(ranks.iter().map(|rank| rank.live_in(place)));
         metrics.insert(4, metric(places::within(place), Some(words::bytes(live)), "all ranks".into()));
     }
     if let Some(scaling) = last.and_then(scaling) {

@@ -5,7 +5,10 @@ use events::{Operation, RankSnapshot, Sent};
 /// Returns the sum of `parts` by operation.
 pub(super) fn sums(parts: impl Iterator<Item = Sent>) -> Sent {
     parts.fold(Sent::default(), |mut sum, part| {
-        sum.by_operation.iter_mut().zip(part.by_operation).for_each(|(sum, part)| *sum += part);
+        sum.by_operation
+            .iter_mut()
+            .zip(part.by_operation)
+            .for_each(|(sum, part)| *sum = sum.saturating_add(part));
         sum
     })
 }
@@ -17,5 +20,5 @@ pub(super) fn of_step(rank: &RankSnapshot) -> Sent {
 
 /// Returns the bytes of model data in `sent`: all but scalars.
 pub(super) fn data(sent: &Sent) -> u64 {
-    sent.total() - sent.by_operation[Operation::Scalars.index()]
+    sent.total().saturating_sub(sent.by_operation[Operation::Scalars.index()])
 }

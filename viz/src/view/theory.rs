@@ -3,13 +3,13 @@
 
 use crate::player::Scene;
 use events::header::Sweep;
-use events::{Operation, Purpose, RunHeader, Sent};
+use events::{Operation, Purpose, RunHeader, Sent, amount};
 
 /// Returns the elements that all ranks together send to move all parameters once: (N−1)Ψ, padding
 /// included.
 fn once(header: &RunHeader) -> f64 {
-    let padded: u64 = header.units.iter().map(|unit| unit.padded).sum();
-    (padded * u64::from(header.world_size.saturating_sub(1))).max(1) as f64
+    let padded = amount::total(header.units.iter().map(|unit| unit.padded));
+    padded.saturating_mul(header.world_size.saturating_sub(1).into()).max(1) as f64
 }
 
 fn of(header: &RunHeader, operation: Operation) -> impl Iterator<Item = &Sweep> {
@@ -31,7 +31,7 @@ pub(super) fn times_of_all(header: &RunHeader, sent: &Sent) -> f64 {
 /// Returns how many times a step moves all parameters in `operation`, or `None` if theory does not
 /// have the operation.
 pub(super) fn expected_times(header: &RunHeader, operation: Operation) -> Option<f64> {
-    let elements: u64 = of(header, operation).map(|sweep| sweep.elements_sent(header.world_size)).sum();
+    let elements = amount::total(of(header, operation).map(|sweep| sweep.elements_sent(header.world_size)));
     (elements > 0).then(|| elements as f64 / once(header))
 }
 
@@ -54,12 +54,12 @@ pub(super) fn expected(scene: &Scene, skipped: bool) -> Expected {
         let data = |p: &&events::header::PredictedTraffic| p.operation != Operation::Scalars;
         let planned = || header.predicted_traffic.iter().filter(data);
         let times = planned().map(|p| times(header, p.operation, p.bytes)).sum();
-        return Expected { bytes: planned().map(|p| p.bytes).sum(), times, source: "planned" };
+        return Expected { bytes: amount::total(planned().map(|p| p.bytes)), times, source: "planned" };
     }
     let sweeps = || header.theory.iter().filter(|sweep| !skipped || sweep.purpose != Purpose::Updates);
-    let elements: u64 = sweeps().map(|sweep| sweep.elements_sent(header.world_size)).sum();
+    let elements = amount::total(sweeps().map(|sweep| sweep.elements_sent(header.world_size)));
     Expected {
-        bytes: sweeps().map(|sweep| sweep.bytes_sent(header.world_size)).sum(),
+        bytes: amount::total(sweeps().map(|sweep| sweep.bytes_sent(header.world_size))),
         times: elements as f64 / once(header),
         source: "theory",
     }

@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::player::Scene;
 use crate::theme::{ACCENT, ALARM, DIM, FAINT, GOOD, bold, ink, operation_colour, operation_glyph};
 use crate::{places, words};
-use events::{Operation, Route, RunHeader, Sent};
+use events::{Operation, Route, RunHeader, Sent, amount};
 use ratatui::style::Color;
 
 /// The fewest rows of a chart.
@@ -102,17 +102,17 @@ fn routes(scene: &Scene, ends: [u16; 5], paint: &mut Paint<'_>) -> u16 {
     for (y, &route) in (0u16..).zip(routes) {
         let index = route.index();
         let step =
-            transfers().map(|(moved, in_step)| if in_step { moved.this_step() } else { moved.last_step });
-        let (bytes, exposed) =
-            step.fold((0, 0), |sum, moved| (sum.0 + moved.bytes[index], sum.1 + moved.exposed[index]));
+            || transfers().map(|(moved, in_step)| if in_step { moved.this_step() } else { moved.last_step });
+        let bytes = amount::total(step().map(|moved| moved.bytes[index]));
+        let exposed = amount::total(step().map(|moved| moved.exposed[index]));
         let planned = offload.transfers.iter().filter(|planned| planned.route == route);
-        let predicted: u64 = planned.map(|planned| planned.bytes).sum();
+        let predicted = amount::total(planned.map(|planned| planned.bytes));
         paint.text(0, y, places::arrow(route), ink(Color::Reset));
         paint.text(2, y, route.label(), ink(Color::Reset));
         paint.right(ends[0], y, words::bytes(bytes), bold(Color::Reset));
         paint.right(ends[1], y, if predicted > 0 { words::bytes(predicted) } else { "–".into() }, ink(DIM));
         paint.right(ends[3], y, format!("waited {}", words::time(exposed)), ink(DIM));
-        let run = transfers().map(|(moved, _)| moved.moved.bytes[index]).sum();
+        let run = amount::total(transfers().map(|(moved, _)| moved.moved.bytes[index]));
         paint.right(ends[4], y, words::bytes(run), ink(Color::Reset));
         rows = y + 1;
     }
@@ -164,11 +164,11 @@ fn each_rank(app: &App, tall: u16, paint: &mut Paint<'_>) {
 
 fn predicted(header: &RunHeader, operation: Operation) -> u64 {
     let of_operation = header.predicted_traffic.iter().filter(|p| p.operation == operation);
-    of_operation.map(|predicted| predicted.bytes).sum()
+    amount::total(of_operation.map(|predicted| predicted.bytes))
 }
 
 fn totals(scene: &Scene, y: u16, ends: [u16; 5], [step, run]: [Sent; 2], paint: &mut Paint<'_>) {
-    let predicted: u64 = scene.header.predicted_traffic.iter().map(|predicted| predicted.bytes).sum();
+    let predicted = amount::total(scene.header.predicted_traffic.iter().map(|predicted| predicted.bytes));
     paint.text(2, y, "total", bold(Color::Reset));
     paint.right(ends[0], y, words::bytes(step.total()), bold(Color::Reset));
     paint.right(ends[1], y, words::bytes(predicted), ink(DIM));

@@ -4,7 +4,7 @@ use super::paint::{Paint, columns};
 use crate::player::Scene;
 use crate::theme::{DIM, bold, class_colour, ink};
 use crate::{places, words};
-use events::{Route, TransferFlight};
+use events::{Route, TransferFlight, amount};
 
 /// Returns the rows that the line of transfers takes: none if everything rests on the devices.
 pub(super) fn rows(scene: &Scene) -> u16 {
@@ -36,7 +36,8 @@ pub(super) fn line(scene: &Scene, paint: &mut Paint<'_>) {
     x = paint.text(x, 0, format!(" {bytes} {}", event.route), ink(DIM));
     let routes = Route::ALL.iter().filter_map(|&route| {
         let flights = scene.now.ranks.iter().flat_map(|rank| &rank.transfers.flights);
-        let bytes: u64 = flights.filter(|flight| flight.event.route == route).map(|f| f.event.bytes).sum();
+        let flights = flights.filter(|flight| flight.event.route == route);
+        let bytes = amount::total(flights.map(|flight| flight.event.bytes));
         (bytes > 0).then(|| format!("{} {route} {}", places::arrow(route), words::short_bytes(bytes)))
     });
     let all: Vec<String> = routes.collect();

@@ -7,18 +7,32 @@ mod parts;
 mod rank;
 mod transfers;
 
+use crate::amount::bounded;
 use crate::event::{Event, What};
 pub use parts::{Flight, Hop, Membership, PassNow, RankStatus, Scaling, Sent};
 pub use rank::RankSnapshot;
 use serde::{Deserialize, Serialize};
 pub use transfers::{Moved, TransferFlight, Transfers};
 
+/// The most entries of a rank's lists, such as collectives in flight. Of more than that the last
+/// events were lost.
+const MOST_ENTRIES: usize = 4096;
+
+/// Removes the oldest of so many `entries` that one more would be too many.
+pub(crate) fn make_room<T>(entries: &mut Vec<T>) {
+    if entries.len() >= MOST_ENTRIES {
+        entries.remove(0);
+    }
+}
+
 /// The state of all ranks after the events applied so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The time of the latest event, in nanoseconds of the run.
+    #[serde(deserialize_with = "bounded")]
     pub at: u64,
     /// The number of events applied.
+    #[serde(deserialize_with = "bounded")]
     pub events: u64,
     /// The ranks.
     pub ranks: Vec<RankSnapshot>,
@@ -85,6 +99,11 @@ impl Snapshot {
     fn culprit(&self, teller: u32) -> u32 {
         let blamed = self.blamed.iter().find(|(other, _)| *other == teller);
         blamed.map_or(teller, |(_, culprit)| *culprit)
+    }
+
+    /// True if the snapshot is of this many ranks, each with this many units.
+    pub(crate) fn has_shape(&self, (world_size, units): (usize, usize)) -> bool {
+        self.ranks.len() == world_size && self.ranks.iter().all(|rank| rank.has_shape(world_size, units))
     }
 
     /// Returns about how many bytes the snapshot takes.

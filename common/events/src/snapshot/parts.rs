@@ -1,6 +1,8 @@
 //! The parts of a rank's state.
 
+use crate::amount::bounded;
 use crate::event::{CollectiveEvent, Operation, Pass};
+use crate::shared::Shared;
 use serde::{Deserialize, Serialize};
 
 /// A pass over a unit.
@@ -13,6 +15,7 @@ pub struct PassNow {
     /// The micro-batch.
     pub micro: u16,
     /// When it began, in nanoseconds of the run.
+    #[serde(deserialize_with = "bounded")]
     pub since: u64,
 }
 
@@ -22,10 +25,13 @@ pub struct Flight {
     /// Its latest event.
     pub event: CollectiveEvent,
     /// When this rank issued it.
+    #[serde(deserialize_with = "bounded")]
     pub issued: u64,
     /// When data began to move here, every rank having issued it.
+    #[serde(deserialize_with = "bounded")]
     pub started: Option<u64>,
     /// When it was complete on this rank.
+    #[serde(deserialize_with = "bounded")]
     pub finished: Option<u64>,
 }
 
@@ -47,9 +53,11 @@ pub enum RankStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
     /// Bytes per operation, in [`Operation::ALL`]'s order.
+    #[serde(deserialize_with = "bounded")]
     pub by_operation: [u64; Operation::ALL.len()],
     /// Bytes per receiving rank. Zero where the algorithm emits no hops.
-    pub by_receiver: Vec<u64>,
+    #[serde(deserialize_with = "bounded")]
+    pub by_receiver: Shared<Vec<u64>>,
 }
 
 impl Sent {
@@ -58,7 +66,7 @@ impl Sent {
         let mut difference = self.clone();
         let pairs = difference.by_operation.iter_mut().zip(&before.by_operation);
         pairs.for_each(|(now, before)| *now = now.saturating_sub(*before));
-        let pairs = difference.by_receiver.iter_mut().zip(&before.by_receiver);
+        let pairs = difference.by_receiver.own().iter_mut().zip(&*before.by_receiver);
         pairs.for_each(|(now, before)| *now = now.saturating_sub(*before));
         difference
     }
@@ -95,12 +103,14 @@ pub struct Hop {
     /// The process group: 0 is the world.
     pub group: u16,
     /// The collective's sequence number.
+    #[serde(deserialize_with = "bounded")]
     pub sequence: u64,
     /// The receiving rank.
     pub to: u16,
     /// The chunk's index in the buffer.
     pub chunk: u16,
     /// The chunk's size.
+    #[serde(deserialize_with = "bounded")]
     pub bytes: u64,
     /// The number of chunks that the rank has sent for this collective, this one included.
     pub number: u32,

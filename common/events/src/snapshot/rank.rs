@@ -1,15 +1,16 @@
 //! The current state of one rank.
 
+use super::make_room;
 use super::parts::{Flight, Hop, Membership, PassNow, RankStatus, Scaling, Sent};
 use super::transfers::Transfers;
+use crate::amount::{self, bounded};
 use crate::event::{Class, CollectiveEvent, Event, LocalMetrics, Operation, Place, Progress, What};
+use crate::shared::Shared;
 use crate::units::Units;
 use serde::{Deserialize, Serialize};
 
 const CLASSES: usize = Class::ALL.len();
 const PLACES: usize = Place::ALL.len();
-/// Most collectives in flight that are kept. Of more than that the last events were lost.
-const MOST_FLIGHTS: usize = 4096;
 
 /// The state of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -17,6 +18,7 @@ pub struct RankSnapshot {
     /// The current optimizer step, or the latest one between steps.
     pub step: u32,
     /// When that step began, in nanoseconds of the run.
+    #[serde(deserialize_with = "bounded")]
     pub step_started: u64,
     /// True if the rank is within that step.
     pub in_step: bool,
@@ -25,18 +27,23 @@ pub struct RankSnapshot {
     /// The latest finished pass over a unit.
     pub last_pass: Option<PassNow>,
     /// Live bytes per place and class.
+    #[serde(deserialize_with = "bounded")]
     pub live: [[u64; CLASSES]; PLACES],
     /// Peak of the live bytes per place and class.
+    #[serde(deserialize_with = "bounded")]
     pub peak: [[u64; CLASSES]; PLACES],
     /// Peak of the device's live bytes, all classes together.
+    #[serde(deserialize_with = "bounded")]
     pub total_peak: u64,
     /// Peak of the live bytes per place, all classes together.
+    #[serde(deserialize_with = "bounded")]
     place_peaks: [u64; PLACES],
     /// Collectives in flight (issued and not finished), oldest first.
     pub flights: Vec<Flight>,
     /// The collective that finished last.
     pub last_flight: Option<Flight>,
     /// The number of the latest finished collective of each group.
+    #[serde(deserialize_with = "bounded")]
     finished: Vec<(u16, u64)>,
     /// The groups within the world that the rank has joined, in order. All ranks join in the same
     /// order.
@@ -44,6 +51,7 @@ pub struct RankSnapshot {
     /// The latest hop that this rank sent.
     pub last_hop: Option<Hop>,
     /// The number of finished collectives, without barriers and scalars.
+    #[serde(deserialize_with = "bounded")]
     pub collectives: u64,
     /// Bytes sent since the run started.
     pub sent: Sent,
@@ -65,7 +73,7 @@ pub struct RankSnapshot {
 
 impl RankSnapshot {
     pub(super) fn new(world_size: u32, units: usize) -> Self {
-        let sent = Sent { by_receiver: vec![0; world_size as usize], ..Sent::default() };
+        let sent = Sent { by_receiver: Shared::new(vec![0; world_size as usize]), ..Sent::default() };
         RankSnapshot {
             sent_before: sent.clone(),
             sent_last_step: sent.clone(),
@@ -73,6 +81,12 @@ impl RankSnapshot {
             units: Units::new(units),
             ..RankSnapshot::default()
         }
+    }
+
+    /// True if it counts bytes for this many receivers, and has this many units.
+    pub(super) fn has_shape(&self, receivers: usize, units: usize) -> bool {
+        let sent = [&self.sent, &self.sent_before, &self.sent_last_step];
+        self.units.units.len() == units && sent.iter().all(|sent| sent.by_receiver.len() == receivers)
     }
 
     /// Returns about how many bytes the state takes.
@@ -90,7 +104,7 @@ impl RankSnapshot {
 
     /// Returns the live bytes in `place`, all classes together.
     pub fn live_in(&self, place: Place) -> u64 {
-        self.live[place.index()].iter().fold(0, |sum: u64, live| sum.saturating_add(*live))
+        self.live[place.index()].iter().sum()
     }
 
     /// Returns the peak of the live bytes in `place`, all classes together.
@@ -141,9 +155,7 @@ impl RankSnapshot {
         self.units.collective(&event);
         match event.progress {
             Progress::Issued => {
-                if self.flights.len() >= MOST_FLIGHTS {
-                    self.flights.remove(0);
-                }
+                make_room(&mut self.flights);
                 self.flights.push(Flight { event, issued: at, started: None, finished: None });
             }
             Progress::Started => {
@@ -159,6 +171,7 @@ impl RankSnapshot {
         let same =
             |flight: &Flight| flight.event.sequence == event.sequence && flight.event.group == event.group;
         let position = self.flights.iter().position(same).unwrap_or_else(|| {
+            make_room(&mut self.flights);
             self.flights.push(Flight { event, issued: at, started: Some(at), finished: None });
             self.flights.len() - 1
         });
@@ -183,7 +196,10 @@ impl RankSnapshot {
     fn note_finished(&mut self, group: u16, sequence: u64) {
         match self.finished.iter_mut().find(|(of, _)| *of == group) {
             Some((_, latest)) => *latest = sequence.max(*latest),
-            None => self.finished.push((group, sequence)),
+            None => {
+                make_room(&mut self.finished);
+                self.finished.push((group, sequence));
+            }
         }
     }
 
@@ -203,9 +219,9 @@ impl RankSnapshot {
     pub(super) fn hop(&mut self, hop: Hop) {
         let same = |last: &Hop| (last.group, last.sequence) == (hop.group, hop.sequence);
         let before = self.last_hop.filter(same);
-        self.last_hop = Some(Hop { number: before.map_or(1, |last| last.number + 1), ..hop });
-        if let Some(total) = self.sent.by_receiver.get_mut(usize::from(hop.to)) {
-            *total += hop.bytes;
+        self.last_hop = Some(Hop { number: before.map_or(1, |last| last.number.saturating_add(1)), ..hop });
+        if usize::from(hop.to) < self.sent.by_receiver.len() {
+            amount::count(&mut self.sent.by_receiver.own()[usize::from(hop.to)], hop.bytes);
         }
     }
 
@@ -242,6 +258,7 @@ impl RankSnapshot {
             What::Hop { .. } | What::Evaluated { .. } => {}
             What::Crossed { .. } | What::Ran { .. } | What::Blamed { .. } => {}
             What::Joined { group, ranks } => {
+                make_room(&mut self.groups);
                 self.groups.push(Membership { number: *group, ranks: ranks.clone() });
             }
             &What::LossScale { scale, skipped, .. } => {

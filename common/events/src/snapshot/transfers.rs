@@ -1,5 +1,7 @@
 //! A rank's transfers between its device, main memory and disk.
 
+use super::make_room;
+use crate::amount::{self, bounded};
 use crate::event::{Progress, Route, TransferEvent};
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +13,7 @@ pub struct TransferFlight {
     /// Its latest event.
     pub event: TransferEvent,
     /// When the rank issued it, in nanoseconds of the run.
+    #[serde(deserialize_with = "bounded")]
     pub issued: u64,
 }
 
@@ -18,8 +21,10 @@ pub struct TransferFlight {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved {
     /// Bytes.
+    #[serde(deserialize_with = "bounded")]
     pub bytes: [u64; ROUTES],
     /// Nanoseconds during which the rank was idle because it waited for them.
+    #[serde(deserialize_with = "bounded")]
     pub exposed: [u64; ROUTES],
 }
 
@@ -75,6 +80,7 @@ impl Transfers {
         let known = self.flights.iter().position(|flight| flight.event.sequence == event.sequence);
         if event.progress != Progress::Finished {
             if known.is_none() {
+                make_room(&mut self.flights);
                 self.flights.push(TransferFlight { event, issued: at });
             }
             return;
@@ -84,7 +90,7 @@ impl Transfers {
         self.last = Some(TransferFlight { event, issued });
         let route = event.route.index();
         self.moved.bytes[route] = self.moved.bytes[route].max(event.moved);
-        self.moved.exposed[route] += event.exposed;
+        amount::count(&mut self.moved.exposed[route], event.exposed);
     }
 
     /// Begins a step. A transfer that was issued before the step that began at `previous` has

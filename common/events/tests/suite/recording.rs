@@ -2,6 +2,7 @@
 //! files.
 
 use crate::common::{at, header, memory};
+use events::amount::MOST;
 use events::frame::{self, VERSION};
 use events::header::Offload;
 use events::{Class, Event, FrameError, Recorder, Recording, RecordingError, RunHeader, What};
@@ -13,24 +14,21 @@ use std::path::Path;
 fn some_events() -> impl Strategy<Value = Vec<Event>> {
     let what = prop_oneof![
         any::<u32>().prop_map(|step| What::StepStarted { step }),
-        (any::<i64>(), any::<u64>()).prop_map(|(delta, live)| memory(Class::Gradients, delta, live)),
-        any::<u64>().prop_map(|sequence| What::Hop {
-            group: 3,
-            sequence,
-            from: 1,
-            to: 2,
-            chunk: 3,
-            bytes: 4
-        }),
+        (-(MOST as i64)..=MOST as i64, 0..=MOST).prop_map(|(delta, live)| memory(
+            Class::Gradients,
+            delta,
+            live
+        )),
+        (0..=MOST).prop_map(|sequence| What::Hop { group: 3, sequence, from: 1, to: 2, chunk: 3, bytes: 4 }),
         ".{0,20}".prop_map(|message| What::Failed { message }),
-        prop::collection::vec(any::<u64>(), 0..8).prop_map(|peaks| What::Finished {
+        prop::collection::vec(0..=MOST, 0..8).prop_map(|peaks| What::Finished {
             total_peak: 1,
             sent: peaks.clone(),
             peaks
         }),
     ];
     prop::collection::vec(
-        (any::<u64>(), 0u32..4, what).prop_map(|(time, rank, what)| at(time, rank, what)),
+        (0..=MOST, 0u32..4, what).prop_map(|(time, rank, what)| at(time, rank, what)),
         0..60,
     )
 }

@@ -58,8 +58,8 @@ fn units_are_gathered_released_and_reduced() {
 fn hops_count_for_their_sender_whichever_rank_emits_them() {
     let hop = |from, to| What::Hop { group: 0, sequence: 0, from, to, chunk: 0, bytes: 7 };
     let snapshot = fold(&[at(1, 0, hop(0, 1)), at(2, 0, hop(1, 0)), at(3, 1, hop(1, 0))]);
-    assert_eq!(snapshot.ranks[0].sent.by_receiver, [0, 7]);
-    assert_eq!(snapshot.ranks[1].sent.by_receiver, [14, 0]);
+    assert_eq!(*snapshot.ranks[0].sent.by_receiver, [0, 7]);
+    assert_eq!(*snapshot.ranks[1].sent.by_receiver, [14, 0]);
 }
 
 /// The last event of the first transfer is lost.

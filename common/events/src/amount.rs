@@ -1,0 +1,69 @@
+//! Bounds of the numbers in streams. Anyone can write a recording, so a number that no run reaches
+//! is damage: sums and differences of a rank's numbers fit both `u64` and `i64`.
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+
+/// The greatest valid count of bytes, nanoseconds or anything else: 72 petabytes, or two years.
+pub const MOST: u64 = 1 << 56;
+
+/// Returns the sum of `amounts`, or the greatest `u64` if it is greater than that.
+pub fn total(amounts: impl Iterator<Item = u64>) -> u64 {
+    amounts.fold(0, u64::saturating_add)
+}
+
+/// Adds `amount` to a counter that stays at [`MOST`] once it has reached it.
+pub(crate) fn count(counter: &mut u64, amount: u64) {
+    *counter = counter.saturating_add(amount).min(MOST);
+}
+
+/// Deserializes numbers of which none is beyond [`MOST`].
+pub(crate) fn bounded<'de, T: Amounts + Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    let amounts = T::deserialize(deserializer)?;
+    if amounts.are_bounded() { Ok(amounts) } else { Err(D::Error::custom("a number beyond any run's")) }
+}
+
+/// A number, or several.
+pub(crate) trait Amounts {
+    /// True if none is beyond [`MOST`].
+    fn are_bounded(&self) -> bool;
+}
+
+impl Amounts for u64 {
+    fn are_bounded(&self) -> bool {
+        *self <= MOST
+    }
+}
+
+impl Amounts for i64 {
+    fn are_bounded(&self) -> bool {
+        self.unsigned_abs() <= MOST
+    }
+}
+
+impl<T: Amounts> Amounts for Option<T> {
+    fn are_bounded(&self) -> bool {
+        self.iter().all(T::are_bounded)
+    }
+}
+
+impl<T: Amounts> Amounts for Vec<T> {
+    fn are_bounded(&self) -> bool {
+        self.iter().all(T::are_bounded)
+    }
+}
+
+impl<T: Amounts, const N: usize> Amounts for [T; N] {
+    fn are_bounded(&self) -> bool {
+        self.iter().all(T::are_bounded)
+    }
+}
+
+/// The latest number of a group.
+impl Amounts for (u16, u64) {
+    fn are_bounded(&self) -> bool {
+        self.1.are_bounded()
+    }
+}
