@@ -152,8 +152,8 @@ pub struct Checkpoint {
     pub timeout: Duration,
     /// What may differ from the run that wrote the one that is resumed.
     pub resume_with: Vec<ResumeWith>,
-    /// Faults that tests inject into the calls of each rank to its disk.
-    pub faults: Vec<storage::Fault>,
+    /// Faults that tests inject into the calls of a rank, given by its number, to its disk.
+    pub faults: Vec<(usize, storage::Fault)>,
     /// Also after every so many steps.
     pub every: Option<u32>,
 }

@@ -11,12 +11,13 @@ use storage::Disk;
 /// Bytes per parameter of a checkpoint: three states in f32.
 const BYTES: u64 = 12;
 
-/// Returns the disk of one rank for its checkpoints. Two threads move bytes, so that one is on its
-/// way while the next is hashed.
-pub(crate) fn disk(checkpoint: &Checkpoint) -> Disk {
-    match checkpoint.faults.as_slice() {
-        [] => Disk::new(2),
-        faults => Disk::with_faults(2, faults.to_vec()),
+/// Returns the disk of `rank` for its checkpoints. Two threads move bytes, so that one is on its way
+/// while the next is hashed.
+pub(crate) fn disk(checkpoint: &Checkpoint, rank: usize) -> Disk {
+    let ours = checkpoint.faults.iter().filter(|(struck, _)| *struck == rank);
+    match ours.map(|(_, fault)| *fault).collect::<Vec<_>>() {
+        none if none.is_empty() => Disk::new(2),
+        faults => Disk::with_faults(2, faults),
     }
 }
 

@@ -20,6 +20,7 @@ mod recompute;
 mod recording;
 mod remedies;
 mod resuming;
+mod saves;
 mod saving;
 mod strategies;
 mod watching;

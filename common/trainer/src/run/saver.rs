@@ -2,32 +2,38 @@
 //! written.
 //!
 //! A save goes through two phases, in each of which a thread works for the rank: writing, on every
-//! rank; then publishing, on rank 0. Ranks learn from each other at the end of every step whether all
-//! threads are done, and go on to the next phase together. So all of them know the same of a save.
+//! rank; then, on rank 0, publishing, or removing what a failed save has left. Ranks learn from each
+//! other at the end of every step whether all threads are done, and go on to the next phase together.
+//! So all of them know the same of a save. Ranks that wait for a save tell each other so all the time:
+//! a slow disk makes no rank miss another's timeout, and a rank that hangs is missed.
+
+mod states;
+mod work;
 
 use super::places;
 use crate::checkpoints::disk;
 use crate::plan::Plan;
 use crate::rank_error::{Result, other};
 use crate::resume::{Writer, identity};
-use checkpoint::{CheckpointError, Checkpoints, FileRecord, Manifest, RunLock, ShardLayout, ShardWriter};
+use checkpoint::{Checkpoints, Manifest, RunLock, ShardLayout, ShardWriter};
 use collectives::{ControlChannel, Topic};
 use device::{Buffer, DType};
-use offload::Cargo;
 use planner::Saving;
 use serde_json::Value;
-use sharding::{
-    AdamWShard, Optimizer, Partition, Rank, StateRest, TrainingState, UnitBuffers, UnitId, read_stretch,
-};
+use sharding::{Optimizer, Partition, Rank, TrainingState, UnitBuffers, UnitId};
+use std::cell::Cell;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use work::{Work, Written, words, write_copy};
 
 /// How often a rank that waits for its thread looks whether it is done.
 const LOOK: Duration = Duration::from_millis(1);
+
+/// How often ranks that wait for a save tell each other so.
+const HEARTBEAT: Duration = Duration::from_millis(20);
 
 /// How long a run that fails waits for its threads.
 const LEAVING: Duration = Duration::from_secs(5);
@@ -48,12 +54,16 @@ pub(super) struct Saver {
     piece: usize,
     /// Room for a copy of all of them, unless a thread has it.
     room: Option<Buffer>,
+    /// A thread that has not been done in time, with the room.
+    late: Option<Work<(Option<Buffer>, Written)>>,
     copies: bool,
     /// Saves begun, so that each has a directory of its own.
     attempts: u32,
     phase: Phase,
-    /// Where ranks meet to go on to the next phase, without a timeout.
+    /// Where ranks tell each other how a save is getting on.
     channel: ControlChannel,
+    /// When they last did so.
+    told: Cell<Instant>,
 }
 
 /// How far a save is.
@@ -63,10 +73,10 @@ enum Phase {
     Writing(Save, Work<(Option<Buffer>, Written)>),
     /// Rank 0 publishes.
     Publishing(Save, Option<Work<Outcome>>),
+    /// Rank 0 removes what a save that has failed has left.
+    Removing(Saved, Option<Work<()>>),
 }
 
-/// What a rank has written, or why not.
-type Written = std::result::Result<FileRecord, String>;
 /// Why a save failed.
 type Outcome = std::result::Result<(), String>;
 
@@ -84,41 +94,6 @@ pub(super) struct Saved {
     pub(super) steps: u32,
     /// Why there is no checkpoint of them.
     pub(super) outcome: Outcome,
-}
-
-/// Work of a thread.
-struct Work<T> {
-    thread: JoinHandle<T>,
-    began: Instant,
-}
-
-impl<T: Send + 'static> Work<T> {
-    fn start(work: impl FnOnce() -> T + Send + 'static) -> Result<Self> {
-        let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(work).map_err(other)?;
-        Ok(Work { thread, began: Instant::now() })
-    }
-
-    /// True until the work is done or has taken longer than `timeout`.
-    fn is_busy(&self, timeout: Duration) -> bool {
-        !self.thread.is_finished() && self.began.elapsed() < timeout
-    }
-
-    /// Returns what the work returned; `Err` with words if it is not done, or has panicked.
-    fn take(self) -> std::result::Result<T, String> {
-        if !self.thread.is_finished() {
-            return Err(format!("the disk has not taken it after {} s", self.began.elapsed().as_secs()));
-        }
-        self.thread.join().map_err(|_| "the thread that writes it has panicked".into())
-    }
-}
-
-/// A buffer in main memory that a thread reads.
-struct Room(Buffer);
-
-impl AsRef<[u8]> for Room {
-    fn as_ref(&self) -> &[u8] {
-        self.0.bytes()
-    }
 }
 
 impl Saver {
@@ -143,7 +118,7 @@ impl Saver {
         let copies = plan.saving == Saving::Copying;
         let room = copies.then(|| rank.transfers.staging(DType::F32, room)).transpose()?;
         Ok(Some(Saver {
-            checkpoints: Checkpoints::new(checkpoints.directory(), Arc::new(disk(checkpoint))),
+            checkpoints: Checkpoints::new(checkpoints.directory(), Arc::new(disk(checkpoint, rank.number()))),
             lock: plan.lock.clone(),
             keep: checkpoint.keep,
             timeout: checkpoint.timeout,
@@ -152,10 +127,12 @@ impl Saver {
             parts,
             piece: places(plan).piece.min(planner::PIECE as usize),
             room: room.map(touched),
+            late: None,
             copies,
             attempts: 0,
             phase: Phase::Idle,
             channel: rank.group.control_channel(Topic::Saving),
+            told: Cell::new(Instant::now()),
             rank,
         }))
     }
@@ -165,7 +142,8 @@ impl Saver {
         match &self.phase {
             Phase::Writing(_, work) => work.is_busy(self.timeout),
             Phase::Publishing(_, Some(work)) => work.is_busy(self.timeout),
-            Phase::Idle | Phase::Publishing(_, None) => false,
+            Phase::Removing(_, Some(work)) => work.is_busy(self.timeout),
+            Phase::Idle | Phase::Publishing(_, None) | Phase::Removing(_, None) => false,
         }
     }
 
@@ -195,11 +173,11 @@ impl Saver {
             ShardWriter::create(checkpoints.disk(), &partial, &name, &layout)
         };
         if !self.copies {
-            let written = self.stream(states, create)?;
-            self.phase = Phase::Writing(save, Work::start(move || (None, written))?);
+            let work = self.stream(states, create)?;
+            self.phase = Phase::Writing(save, work);
             return self.settle();
         }
-        let work = match self.room.take() {
+        let work = match self.take_room() {
             None => Work::start(|| (None, Err("the disk has not given back the save before".into())))?,
             Some(mut room) => {
                 self.copy(states, &mut room)?;
@@ -211,69 +189,27 @@ impl Saver {
         Ok(None)
     }
 
-    /// Copies what this rank saves to `room`, as its file has it.
-    fn copy(&self, (optimizer, parameters): (&Optimizer, &UnitBuffers), room: &mut Buffer) -> Result<()> {
-        let mut at = 0;
-        for (unit, part) in self.parts.iter().enumerate() {
-            for state in TrainingState::ALL {
-                let (slice, rests) = optimizer.state(unit, state, parameters)?;
-                let StateRest::Here(here) = rests else { return Err(other("a state on disk is not copied")) };
-                let here = here.slice(part.start - slice.start..part.end - slice.start);
-                self.rank
-                    .kernels()
-                    .copy(room.slice_mut(at..at + part.len()), here)
-                    .map_err(sharding::Error::from)?;
-                at += part.len();
-            }
+    /// Returns the room for a copy, unless a disk that hangs still has it.
+    fn take_room(&mut self) -> Option<Buffer> {
+        let late = self.late.take_if(|work| work.is_done());
+        let given_back = late.and_then(|work| work.take().ok()?.0);
+        self.room.take().or(given_back)
+    }
+
+    /// Tells the other ranks that this one is not done, if it has not for a while.
+    fn tell_when_due(&self) -> Result<()> {
+        if self.told.get().elapsed() >= HEARTBEAT {
+            self.is_any_busy(true)?;
         }
         Ok(())
     }
 
-    /// Writes what this rank saves piece by piece. A failure to write is told in the result, one to
-    /// read is an error.
-    fn stream(
-        &self,
-        (optimizer, parameters): (&Optimizer, &UnitBuffers),
-        create: impl FnOnce() -> checkpoint::Result<ShardWriter>,
-    ) -> Result<Written> {
-        let mut writer = create();
-        for (unit, part) in self.parts.iter().enumerate() {
-            for state in TrainingState::ALL {
-                let (slice, rests) = optimizer.state(unit, state, parameters)?;
-                let part = part.start - slice.start..part.end - slice.start;
-                match rests {
-                    StateRest::Here(here) => self.stream_here(here.slice(part), &mut writer)?,
-                    StateRest::Disk(class, stretches) => {
-                        for (range, extent) in stretches {
-                            let read = read_stretch(&self.rank, Cargo { class, unit }, range.len(), extent)?;
-                            let (start, end) = (part.start.max(range.start), part.end.min(range.end));
-                            if start < end {
-                                append(&mut writer, read, start - range.start..end - range.start);
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        Ok(writer.and_then(ShardWriter::finish).map_err(words))
-    }
-
-    /// Writes elements in memory through a buffer of at most [`Saver::piece`] of them.
-    fn stream_here(
-        &self,
-        here: device::View<'_>,
-        writer: &mut checkpoint::Result<ShardWriter>,
-    ) -> Result<()> {
-        for range in AdamWShard::cut(here.len(), self.piece) {
-            let mut staging = self.rank.transfers.staging(DType::F32, range.len())?;
-            let elements = range.len();
-            self.rank
-                .kernels()
-                .copy(staging.slice_mut(0..elements), here.slice(range))
-                .map_err(sharding::Error::from)?;
-            append(writer, staging, 0..elements);
-        }
-        Ok(())
+    /// Tells the other ranks whether this one is busy. Returns whether any is. All ranks call it until
+    /// none is.
+    fn is_any_busy(&self, busy: bool) -> Result<bool> {
+        let all = self.channel.exchange(&[u8::from(busy)])?;
+        self.told.set(Instant::now());
+        Ok(all.iter().any(|busy| busy != &[0]))
     }
 
     /// Goes on to the next phase. All ranks call it, once none is busy. Returns how the save ended,
@@ -285,16 +221,41 @@ impl Saver {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Idle => Ok(None),
             Phase::Writing(save, work) => {
-                let (room, mine) = work.take().unwrap_or_else(|late| (None, Err(late)));
-                self.room = room.or(self.room.take());
+                let mine = self.take_written(work);
                 self.written(save, mine)
             }
             Phase::Publishing(save, work) => {
-                let mine = work.map_or(Ok(()), |work| work.take().unwrap_or_else(Err));
+                let done = |work: Work<Outcome>| match work.is_done() {
+                    true => work.take().unwrap_or_else(Err),
+                    false => Err(self.lateness()),
+                };
+                let mine =
+                    work.map_or(Ok(()), done).map_err(|why| format!("rank {}: {why}", self.rank.number()));
                 let outcome = self.exchange(&mine)?.swap_remove(0);
                 Ok(Some(Saved { steps: save.steps, outcome }))
             }
+            // What is not removed by now is removed by the next run.
+            Phase::Removing(saved, _) => Ok(Some(saved)),
         }
+    }
+
+    /// Returns what the thread has written, and takes the room back.
+    fn take_written(&mut self, work: Work<(Option<Buffer>, Written)>) -> Written {
+        if !work.is_done() {
+            self.late = Some(work);
+            return Err(self.lateness());
+        }
+        let (room, written) = work.take().unwrap_or_else(|panicked| (None, Err(panicked)));
+        self.room = room;
+        written
+    }
+
+    /// Says what the disk has not done in time.
+    fn lateness(&self) -> String {
+        let oldest = self.checkpoints.disk().answers().oldest;
+        let what = oldest
+            .map_or("write the checkpoint".into(), |call| format!("{} {}", call.kind, call.path.display()));
+        format!("the disk did not {what} within {:?} (--checkpoint-timeout)", self.timeout)
     }
 
     /// All ranks tell what they have written. If all have, rank 0 begins to publish.
@@ -302,12 +263,12 @@ impl Saver {
         let all = self.exchange(&mine)?;
         let failed = all.iter().enumerate().find_map(|(rank, written)| Some((rank, written.as_ref().err()?)));
         if let Some((rank, error)) = failed {
-            if self.leads() {
-                // What stays is removed by the next run. The disk may have failed for good.
-                let _ = self.checkpoints.disk().remove_directory(&save.partial);
-            }
-            let outcome = Err(format!("rank {rank}: {error}"));
-            return Ok(Some(Saved { steps: save.steps, outcome }));
+            let saved = Saved { steps: save.steps, outcome: Err(format!("rank {rank}: {error}")) };
+            let (checkpoints, partial) = (self.checkpoints.clone(), save.partial);
+            let remove = move || drop(checkpoints.disk().remove_directory(&partial));
+            let work = self.leads().then(|| Work::start(remove)).transpose()?;
+            self.phase = Phase::Removing(saved, work);
+            return Ok(None);
         }
         let files = all.into_iter().filter_map(Written::ok).collect();
         let manifest = Manifest { files, ..save.manifest.clone() };
@@ -315,13 +276,16 @@ impl Saver {
         let (partial, steps, keep, damaged) =
             (save.partial.clone(), save.steps, self.keep, self.damaged.clone());
         let publish = move || {
-            lock.iter().try_for_each(|lock| lock.check())?;
-            let name = checkpoints.publish(&partial, steps, &manifest)?;
-            // What could not be removed now is the next time.
-            let _ = checkpoints.prune(&name, keep, &damaged);
-            checkpoint::Result::Ok(())
+            let published = lock.iter().try_for_each(|lock| lock.check());
+            let published = published.and_then(|()| checkpoints.publish(&partial, steps, &manifest));
+            // What could not be removed now is the next time, or by the next run.
+            match published {
+                Ok(ref name) => drop(checkpoints.prune(name, keep, &damaged)),
+                Err(_) => drop(checkpoints.disk().remove_directory(&partial)),
+            }
+            published.map(drop).map_err(words)
         };
-        let work = self.leads().then(|| Work::start(move || publish().map_err(words))).transpose()?;
+        let work = self.leads().then(|| Work::start(publish)).transpose()?;
         self.phase = Phase::Publishing(save, work);
         Ok(None)
     }
@@ -349,10 +313,13 @@ impl Saver {
     pub(super) fn settle(&mut self) -> Result<Option<Saved>> {
         let mut ended = None;
         while !self.is_idle() {
-            while self.is_busy() {
+            let since = Instant::now();
+            while self.is_busy() && since.elapsed() < HEARTBEAT {
                 std::thread::sleep(LOOK);
             }
-            ended = self.advance()?;
+            if !self.is_any_busy(self.is_busy())? {
+                ended = self.advance()?;
+            }
         }
         Ok(ended)
     }
@@ -388,41 +355,6 @@ fn file_name(rank: &Rank) -> String {
 fn touched(mut buffer: Buffer) -> Buffer {
     buffer.bytes_mut().fill(0);
     buffer
-}
-
-/// Writes a copy and gives its room back.
-fn write_copy(
-    room: Buffer,
-    bytes: usize,
-    create: impl FnOnce() -> checkpoint::Result<ShardWriter>,
-) -> (Option<Buffer>, Written) {
-    match create() {
-        Ok(writer) => {
-            let (room, written) = writer.write_all(Room(room), bytes);
-            (room.map(|Room(buffer)| buffer), written.map_err(words))
-        }
-        Err(error) => (Some(room), Err(words(error))),
-    }
-}
-
-/// Appends elements `range` of `buffer`, unless the writer has failed.
-fn append(writer: &mut checkpoint::Result<ShardWriter>, buffer: Buffer, range: Range<usize>) {
-    struct Elements(Buffer, Range<usize>);
-    impl AsRef<[u8]> for Elements {
-        fn as_ref(&self) -> &[u8] {
-            let Elements(buffer, Range { start, end }) = self;
-            &buffer.bytes()[start * size_of::<f32>()..end * size_of::<f32>()]
-        }
-    }
-    if let Ok(open) = writer
-        && let Err(error) = open.append(Elements(buffer, range)).wait()
-    {
-        *writer = Err(error.into());
-    }
-}
-
-fn words(error: CheckpointError) -> String {
-    error.to_string()
 }
 
 /// What `plan`'s run says of itself in a manifest, after `progress`.

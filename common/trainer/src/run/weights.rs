@@ -96,7 +96,7 @@ impl Worker<'_> {
         let Some(saver) = &mut self.saver else { return Ok(()) };
         if !saver.is_idle() {
             let why = "skipped: the one before is still being written";
-            self.record.tell(News::Checkpoint(self.steps, Some(why)));
+            self.tell_saved(self.steps, Some(why));
             return Ok(());
         }
         let waits = self.plan.config.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.waits);
@@ -145,9 +145,17 @@ impl Worker<'_> {
     /// Notes how a save ended, and tells watchers.
     fn ended(&mut self, ended: Option<Saved>) {
         let Some(Saved { steps, outcome }) = ended else { return };
-        self.record.tell(News::Checkpoint(steps, outcome.as_ref().err().map(String::as_str)));
+        self.tell_saved(steps, outcome.as_ref().err().map(String::as_str));
         self.saved = outcome.is_ok().then_some(steps).or(self.saved);
         self.unsaved = outcome.err();
+    }
+
+    /// Tells watchers of a save after `steps` steps.
+    fn tell_saved(&self, steps: u32, failed: Option<&str>) {
+        self.record.tell(News::Checkpoint(steps, failed));
+        if let Some(witness) = &self.plan.witness {
+            witness.saved(self.rank.number(), steps, failed);
+        }
     }
 
     /// Gathers the master weights unit by unit on all ranks; on rank 0, calls `take` with each tensor
