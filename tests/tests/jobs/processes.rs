@@ -211,6 +211,31 @@ fn a_process_that_hangs_is_named_after_the_timeout() {
     hanging.end(PATIENCE);
 }
 
+/// Nearly all of the time of these runs is that of saves, since every step waits for one.
+#[test]
+fn a_process_that_dies_or_hangs_while_it_saves_is_named() {
+    for (signal, words) in [("KILL", "its process has ended"), ("STOP", "waited 2s")] {
+        let dir = tempfile::tempdir().unwrap();
+        let (logs, kept) = (dir.path().join("logs"), dir.path().join("kept"));
+        let flags = endless(&format!(
+            "--timeout 2 --log-dir {} --checkpoint {} --checkpoint-every 1 --checkpoint-wait",
+            logs.display(),
+            kept.display()
+        ));
+        let mut members = launch(STAGE, 3, |_| flags.clone());
+        under_way(&logs);
+        let victim = members.remove(1);
+        let since = Instant::now();
+        victim.signal(signal);
+        for ended in ends(members) {
+            explains(&ended, 1, &["rank 1", words]);
+        }
+        assert!(since.elapsed() < DEADLINE + Duration::from_secs(5), "{signal}: {:?}", since.elapsed());
+        victim.signal("KILL");
+        victim.end(PATIENCE);
+    }
+}
+
 #[test]
 fn a_viewer_holds_all_processes_for_longer_than_their_timeout_and_an_interrupt_ends_them_in_order() {
     let dir = tempfile::tempdir().unwrap();

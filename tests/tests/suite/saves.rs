@@ -10,8 +10,11 @@ use storage::{Effect, Fault};
 use tests::{config, copy_directory, fixture, mispredictions, run, train};
 use trainer::{Report, Witness};
 
-/// Longer than any save of these runs, and than a busy machine holds up a thread.
-const TIMEOUT: Duration = Duration::from_millis(400);
+/// Longer than a save of these runs takes, even where other work delays it.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// For runs whose disk does not hang.
+const NEVER: Duration = Duration::from_secs(60);
 
 const RANKS: usize = 2;
 
@@ -71,14 +74,17 @@ fn struck((stage, flags): (Stage, &str), whole: &Report, (rank, fault): (usize, 
     let flags = format!("{flags} --checkpoint {} --checkpoint-every 2", dir.path().display());
     let case = format!("{stage} {flags}: {fault:?} of rank {rank}");
     let waiting = format!("{flags} --checkpoint-wait");
-    let (report, saves) = with_faults(stage, &waiting, &[(rank, fault)], TIMEOUT);
+    let hangs = fault.effect == Effect::Hang;
+    let timeout = if hangs { TIMEOUT } else { NEVER };
+    let (report, saves) = with_faults(stage, &waiting, &[(rank, fault)], timeout);
     assert_eq!(report.weights_blake3, whole.weights_blake3, "{case}");
-    if fault.effect != Effect::Hang {
+    // A disk that hangs keeps its buffer.
+    if !hangs {
         assert_eq!(mispredictions(&report), Vec::<String>::new(), "{case}");
     }
     let failures: Vec<&String> = saves.iter().filter_map(|(_, failed)| failed.as_ref()).collect();
     for why in &failures {
-        assert!(why.contains(&format!("rank {rank}: ")), "{case}: {why}");
+        assert!(why.starts_with(&format!("rank {rank}: ")), "{case}: {why}");
         assert!(why.contains(&*dir.path().to_string_lossy()) || why.contains("save before"), "{case}: {why}");
     }
     resumes(whole, &flags, &saves, (dir.path(), &case));
@@ -175,7 +181,7 @@ fn a_save_that_falls_due_while_one_is_under_way_is_skipped() {
     let dir = tempfile::tempdir().unwrap();
     let flags = format!("{} --checkpoint {} --checkpoint-every 2", six_steps(), dir.path().display());
     let slow = nth(1, Effect::Delay(Duration::from_secs(2)));
-    let (report, saves) = with_faults(Stage::Zero2, &flags, &[(1, slow)], Duration::from_secs(60));
+    let (report, saves) = with_faults(Stage::Zero2, &flags, &[(1, slow)], NEVER);
     let skipped = Some("skipped: the one before is still being written".to_string());
     assert_eq!(saves, [(4, skipped), (2, None), (6, None)]);
     assert_eq!((report.unsaved, dir.path().join("step-00000006").is_dir()), (None, true));
@@ -189,12 +195,12 @@ fn a_disk_slower_than_the_timeout_ends_no_run() {
         let dir = tempfile::tempdir().unwrap();
         let flags = format!("{} {flags} --checkpoint {}", six_steps(), dir.path().display());
         let flags = flags.replace("--timeout 60", "--timeout 1");
-        for number in [1, 5, 6] {
-            let slow = nth(number, Effect::Delay(Duration::from_secs(4)));
+        for number in [1, 6] {
+            let slow = nth(number, Effect::Delay(Duration::from_secs(3)));
             let began = Instant::now();
-            let (report, _) = with_faults(stage, &flags, &[(1, slow)], Duration::from_secs(60));
+            let (report, _) = with_faults(stage, &flags, &[(1, slow)], NEVER);
             assert_eq!(report.unsaved, None, "{stage} {flags}");
-            assert!(began.elapsed() >= Duration::from_secs(4), "{stage} {flags} {number}");
+            assert!(began.elapsed() >= Duration::from_secs(3), "{stage} {flags} {number}");
             std::fs::remove_dir_all(dir.path()).unwrap();
         }
     }
