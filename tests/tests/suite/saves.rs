@@ -33,9 +33,12 @@ const CASES: [(Stage, &str); 3] = [
     (Stage::Zero1, "--offload-optimizer disk"),
 ];
 
-/// How each save ended, by rank: after how many steps, and why it failed.
+/// How a save ended: after how many steps it began, and why it failed.
+type Ending = (u32, Option<String>);
+
+/// How each save ended, by rank.
 #[derive(Default)]
-struct Saves(Mutex<[Vec<(u32, Option<String>)>; RANKS]>);
+struct Saves(Mutex<[Vec<Ending>; RANKS]>);
 
 impl Witness for Saves {
     fn saved(&self, rank: usize, steps: u32, failed: Option<&str>) {
@@ -51,7 +54,7 @@ fn with_faults(
     flags: &str,
     faults: &[(usize, Fault)],
     timeout: Duration,
-) -> (Report, Vec<(u32, Option<String>)>) {
+) -> (Report, Vec<Ending>) {
     let mut config = config(flags).unwrap();
     let checkpoint = config.checkpoint.as_mut().unwrap();
     (checkpoint.faults, checkpoint.timeout) = (faults.to_vec(), timeout);
@@ -93,7 +96,7 @@ fn struck((stage, flags): (Stage, &str), whole: &Report, (rank, fault): (usize, 
 
 /// Resumes after `saves` in `dir`, with another stage, as another process would: from a copy, since a
 /// thread that still publishes keeps the lock.
-fn resumes(whole: &Report, flags: &str, saves: &[(u32, Option<String>)], (dir, case): (&Path, &str)) {
+fn resumes(whole: &Report, flags: &str, saves: &[Ending], (dir, case): (&Path, &str)) {
     let copy = tempfile::tempdir().unwrap();
     copy_directory(dir, copy.path());
     let dir = &*dir.to_string_lossy();
