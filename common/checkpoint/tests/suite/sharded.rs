@@ -47,7 +47,7 @@ fn write_shard(
         runs.iter().flat_map(of).collect::<Vec<f32>>()
     });
     let bytes: Vec<u8> = values.flat_map(f32::to_le_bytes).collect();
-    let shard = ShardLayout::new(&layout, &[runs.clone()]);
+    let shard = ShardLayout::new(&layout, std::slice::from_ref(&runs));
     assert_eq!(bytes.len(), shard.data_bytes());
     let name = format!("rank-{rank}-of-{ranks}.safetensors");
     let length = bytes.len();
