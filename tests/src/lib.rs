@@ -3,6 +3,7 @@
 pub mod documents;
 pub mod job;
 pub mod peer;
+pub mod random;
 pub mod script;
 
 use events::{Event, Recording};

@@ -10,7 +10,7 @@ use settings::fault::{Fault, Kind, Phase};
 use settings::{Failure, Result};
 use std::cell::Cell;
 use std::io::ErrorKind;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Refuses faults that never come in `config`'s run of a stage called `name`, which shards
 /// `sharded`.
@@ -70,9 +70,12 @@ fn check_phase(fault: &Fault, config: &Config) -> Result<()> {
     Err(Failure::usage(format!("--inject {fault},{phase}: {why}")))
 }
 
-/// How much longer than the timeout a rank stalls, so that the ranks that wait for it time out
+/// How much longer than the timeout a rank stalls at most, so that the ranks that wait for it time out
 /// first.
 const LONGER: Duration = Duration::from_secs(2);
+
+/// How often a rank that stalls looks whether its peers have failed.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// The faults of one rank, and the step that it is in.
 #[derive(Debug, Default)]
@@ -138,12 +141,13 @@ impl RankFaults {
         if self.lasts(Kind::Data) { step + config.steps } else { step }
     }
 
-    /// Panics, fails or stalls if a fault in `phase` says so.
+    /// Panics, fails or stalls if a fault in `phase` says so. A stall ends once `peers_failed`, or a
+    /// while after their timeout.
     ///
     /// # Errors
     /// The injected one.
     #[allow(clippy::panic)]
-    pub(crate) fn trip(&self, phase: Phase) -> rank_error::Result<()> {
+    pub(crate) fn trip(&self, phase: Phase, peers_failed: impl Fn() -> bool) -> rank_error::Result<()> {
         if self.strikes_in(phase, Kind::Panic) {
             // The point of this fault: how the run ends when code panics that never should.
             panic!("injected panic in {}", self.place(phase));
@@ -152,7 +156,10 @@ impl RankFaults {
             return Err(RankError::Other(format!("injected error in {}", self.place(phase))));
         }
         if self.strikes_in(phase, Kind::Stall) {
-            std::thread::sleep(self.timeout + LONGER);
+            let since = Instant::now();
+            while !peers_failed() && since.elapsed() < self.timeout + LONGER {
+                std::thread::sleep(LOOK);
+            }
             return Err(RankError::Stalled(format!("injected stall in {}", self.place(phase))));
         }
         Ok(())

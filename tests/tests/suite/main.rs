@@ -1,6 +1,7 @@
 //! What holds across crates, of runs whose ranks are threads on the CPU.
 
 mod architecture;
+mod chaos;
 mod configurations;
 mod contract;
 mod documents;

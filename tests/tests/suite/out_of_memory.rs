@@ -14,7 +14,7 @@ const SCREEN: usize = 24;
 
 /// Keeps the ledgers of all ranks, to look at after the run.
 #[derive(Default)]
-struct Ledgers(Mutex<Vec<Ledger>>);
+pub(crate) struct Ledgers(Mutex<Vec<Ledger>>);
 
 impl Witness for Ledgers {
     fn counts(&self, _: usize, ledger: &Ledger) {
@@ -24,7 +24,7 @@ impl Witness for Ledgers {
 
 impl Ledgers {
     /// True if nothing is live anywhere on any of `ranks` ranks.
-    fn balance(&self, ranks: usize) -> bool {
+    pub(crate) fn balance(&self, ranks: usize) -> bool {
         let ledgers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_empty = |ledger: &Ledger| Place::ALL.iter().all(|&place| ledger.live_total(place) == 0);
         ledgers.len() == ranks && ledgers.iter().all(is_empty)
