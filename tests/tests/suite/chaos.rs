@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use storage::Effect;
 use tests::random::Random;
-use tests::{fixture, mispredictions};
+use tests::{copy_directory, fixture, mispredictions};
 use trainer::{Failure, Report};
 
 /// Within which all ranks of an attempt must have ended.
@@ -63,7 +63,7 @@ fn whatever_fails_is_named_and_what_is_left_resumes_with_the_bits_of_one_run() {
     let (next, counts, wholes) = (AtomicU64::new(first), Counts::default(), Wholes::default());
     let began = Instant::now();
     std::thread::scope(|scope| {
-        for _ in 0..4 {
+        for _ in 0..8 {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -91,7 +91,7 @@ fn whatever_fails_is_named_and_what_is_left_resumes_with_the_bits_of_one_run() {
 fn play(seed: u64, counts: &Counts, wholes: &Wholes) {
     let mut random = Random::new(seed);
     let case = Case::draw(&mut random);
-    let (kept, mut faults) = (tempfile::tempdir().unwrap(), case.faults.clone());
+    let (mut kept, mut faults) = (tempfile::tempdir().unwrap(), case.faults.clone());
     let learned = loop {
         let attempt = Attempt::draw(&mut random, &case);
         faults.retain(|fault| !matches!(fault, Injected::Run(fault) if !attempt.has(fault)));
@@ -107,6 +107,11 @@ fn play(seed: u64, counts: &Counts, wholes: &Wholes) {
             }
             Err(failure) => failure,
         };
+        if hangs(&faults) {
+            // A hung thread of this process may still hold the lock.
+            let before = std::mem::replace(&mut kept, tempfile::tempdir().unwrap());
+            copy_directory(before.path(), kept.path());
+        }
         let published = verify(&config, kept.path(), &what);
         if failure.to_string().contains("are done already") {
             counts.read.fetch_add(1, Ordering::Relaxed);
@@ -163,10 +168,11 @@ fn run(stage: Stage, config: Config, hangs: bool, what: &str) -> Result<Report, 
     let witness = (config.precision.parameters == DType::F32).then(|| ledgers.clone());
     let is_seen = witness.is_some() && !hangs;
     std::thread::spawn(move || {
-        done.send(match witness {
+        // Nobody receives it after the deadline.
+        let _ = done.send(match witness {
             Some(witness) => stages::train_under(stage, config, witness),
             None => stages::train(stage, config),
-        })
+        });
     });
     let outcome = ended.recv_timeout(LONGEST).unwrap_or_else(|_| panic!("{what}: not all ranks have ended"));
     let began = outcome.as_ref().err().is_none_or(|failure| failure.code() == 1);
@@ -177,7 +183,8 @@ fn run(stage: Stage, config: Config, hangs: bool, what: &str) -> Result<Report, 
 fn check_report(report: &Report, faults: &[Injected], what: &str) {
     let saves_fail = faults.iter().any(|fault| matches!(fault, Injected::Save(_)));
     assert!(saves_fail || report.unsaved.is_none(), "{what}: {:?}", report.unsaved);
-    assert_eq!(mispredictions(report), Vec::<String>::new(), "{what}");
+    // What a disk keeps is neither given back nor written.
+    assert!(hangs(faults) || mispredictions(report).is_empty(), "{what}: {:?}", mispredictions(report));
 }
 
 /// True if `failure` names `fault`: its rank, and what it did.
