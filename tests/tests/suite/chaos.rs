@@ -59,7 +59,7 @@ impl Drop for Seed {
 #[test]
 fn whatever_fails_is_named_and_what_is_left_resumes_with_the_bits_of_one_run() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let (count, first) = (number("ZERO_CHAOS").unwrap_or(60), number("ZERO_FIRST").unwrap_or(0));
+    let (count, first) = (number("ZERO_CHAOS").unwrap_or(40), number("ZERO_FIRST").unwrap_or(0));
     let (next, counts, wholes) = (AtomicU64::new(first), Counts::default(), Wholes::default());
     let began = Instant::now();
     std::thread::scope(|scope| {
@@ -144,7 +144,10 @@ fn config(case: &Case, attempt: &Attempt, faults: &[Injected], kept: &Path) -> C
     for fault in faults {
         match fault {
             Injected::Run(fault) => config.faults.push(*fault),
-            Injected::Save(fault) => config.checkpoint.as_mut().unwrap().faults.push(*fault),
+            Injected::Save(fault) => {
+                let everywhere = (0..case.ranks).map(|rank| (rank, *fault));
+                config.checkpoint.as_mut().unwrap().faults.extend(everywhere);
+            }
         }
     }
     config.checkpoint.as_mut().unwrap().timeout = config.timeout;
