@@ -67,3 +67,14 @@ impl Amounts for (u16, u64) {
         self.1.are_bounded()
     }
 }
+
+/// The most entries of a rank's lists, such as collectives in flight. Of more than that the last
+/// events were lost.
+const MOST_ENTRIES: usize = 4096;
+
+/// Removes the oldest of so many `entries` that one more would be too many.
+pub(crate) fn make_room<T>(entries: &mut Vec<T>) {
+    if entries.len() >= MOST_ENTRIES {
+        entries.remove(0);
+    }
+}

@@ -2,9 +2,9 @@
 //! before their reduction.
 
 use crate::amount::bounded;
+use crate::amount::make_room;
 use crate::event::{Class, CollectiveEvent, NO_UNIT, Operation, Pass, Progress};
 use crate::shared::Shared;
-use crate::snapshot::make_room;
 use serde::{Deserialize, Serialize};
 
 /// The state of a unit's full parameters on a rank that owns a shard of them.

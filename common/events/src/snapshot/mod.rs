@@ -14,17 +14,6 @@ pub use rank::RankSnapshot;
 use serde::{Deserialize, Serialize};
 pub use transfers::{Moved, TransferFlight, Transfers};
 
-/// The most entries of a rank's lists, such as collectives in flight. Of more than that the last
-/// events were lost.
-const MOST_ENTRIES: usize = 4096;
-
-/// Removes the oldest of so many `entries` that one more would be too many.
-pub(crate) fn make_room<T>(entries: &mut Vec<T>) {
-    if entries.len() >= MOST_ENTRIES {
-        entries.remove(0);
-    }
-}
-
 /// The state of all ranks after the events applied so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {

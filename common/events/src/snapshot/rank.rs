@@ -1,8 +1,8 @@
 //! The current state of one rank.
 
-use super::make_room;
 use super::parts::{Flight, Hop, Membership, PassNow, RankStatus, Scaling, Sent};
 use super::transfers::Transfers;
+use crate::amount::make_room;
 use crate::amount::{self, bounded};
 use crate::event::{Class, CollectiveEvent, Event, LocalMetrics, Operation, Place, Progress, What};
 use crate::shared::Shared;

@@ -1,6 +1,6 @@
 //! A rank's transfers between its device, main memory and disk.
 
-use super::make_room;
+use crate::amount::make_room;
 use crate::amount::{self, bounded};
 use crate::event::{Progress, Route, TransferEvent};
 use serde::{Deserialize, Serialize};
