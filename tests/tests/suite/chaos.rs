@@ -118,7 +118,7 @@ fn play(seed: u64, counts: &Counts, wholes: &Wholes) {
             break published.unwrap_or_else(|| panic!("{what}: nothing is published"));
         }
         counts.failures.fetch_add(1, Ordering::Relaxed);
-        let culprit = faults.iter().position(|fault| is_named(fault, &failure, &case, &attempt, &faults));
+        let culprit = faults.iter().position(|fault| is_named(fault, &failure, &case, &attempt));
         faults.remove(culprit.unwrap_or_else(|| panic!("{what}: no fault is named by: {failure}")));
     };
     assert_eq!(learned, wholes.of(&case), "{case:?}");
@@ -191,19 +191,12 @@ fn check_report(report: &Report, faults: &[Injected], what: &str) {
 }
 
 /// True if `failure` names `fault`: its rank, and what it did.
-fn is_named(
-    fault: &Injected,
-    failure: &Failure,
-    case: &Case,
-    attempt: &Attempt,
-    faults: &[Injected],
-) -> bool {
+fn is_named(fault: &Injected, failure: &Failure, case: &Case, attempt: &Attempt) -> bool {
     let Injected::Run(Fault { kind, rank, step, .. }) = fault else { return false };
     let text = failure.to_string();
     let own = |what: &str| text.starts_with(&format!("rank {rank}{what}"));
     // Of two ranks that differ, neither is the odd one.
-    let alike = |other: &&Injected| matches!(other, Injected::Run(other) if other.kind == *kind);
-    let tied = case.ranks == 2 || attempt.has_pairs() || faults.iter().filter(alike).count() > 1;
+    let tied = case.ranks == 2 || attempt.has_pairs();
     let odd = |before: &str, after: &str| {
         text.contains(&format!("{before}rank {rank} {after}"))
             || tied && text.contains(&format!(" {after}")) && text.contains(before)

@@ -73,7 +73,7 @@ fn fault(random: &mut Random, ranks: usize, scaled: bool) -> Injected {
         }
         // Where the loss is scaled, such a step is skipped, which is no failure but another result.
         44..50 if !scaled => within(*random.pick(&[Kind::Nan, Kind::Overflow])),
-        50..55 if ranks > 1 => within(Kind::Skip),
+        50..55 if ranks > 1 => Injected::Run(Fault::silent(Kind::Skip, ranks - 1, step)),
         55..57 => within(Kind::Slow),
         57..62 => at(Kind::DiskError),
         62..67 => at(Kind::DiskFull),
