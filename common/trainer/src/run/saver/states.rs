@@ -58,7 +58,7 @@ impl Saver {
                 }
             }
         }
-        Ok(pieces.all_given())
+        Ok(pieces.all_given(self.timeout))
     }
 
     /// Writes elements in memory through a buffer of at most [`Saver::piece`] of them.

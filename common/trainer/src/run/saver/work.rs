@@ -75,7 +75,8 @@ impl AsRef<[u8]> for Elements {
 
 /// A thread that writes pieces of a file as they are given to it, and gives each buffer back.
 pub(super) struct Pieces {
-    given: Sender<Elements>,
+    /// None once all have been given.
+    given: Sender<Option<Elements>>,
     back: Receiver<Option<Buffer>>,
     work: Work<(Option<Buffer>, Written)>,
 }
@@ -89,11 +90,15 @@ impl Pieces {
         let (done, back) = channel();
         let work = Work::start(move || {
             let mut writer = create();
-            for piece in pieces {
-                // The rank no longer waits if the disk was late.
-                let _ = done.send(append(&mut writer, piece));
-            }
-            (None, writer.and_then(ShardWriter::finish).map_err(words))
+            let written = loop {
+                match pieces.recv() {
+                    // The rank no longer waits if the disk was late.
+                    Ok(Some(piece)) => drop(done.send(append(&mut writer, piece))),
+                    Ok(None) => break writer.and_then(ShardWriter::finish).map_err(words),
+                    Err(_) => break Err("the rank has not given all of it".into()),
+                }
+            };
+            (None, written)
         })?;
         Ok(Pieces { given, back, work })
     }
@@ -106,7 +111,7 @@ impl Pieces {
     /// Gives the file's next elements to the thread.
     pub(super) fn give(&self, buffer: Buffer, range: Range<usize>) {
         // Fails only if the thread has panicked, which its work says.
-        let _ = self.given.send(Elements(buffer, range));
+        let _ = self.given.send(Some(Elements(buffer, range)));
     }
 
     /// Blocks until the thread gives a buffer back, for at most `time`. Returns `Some(None)` if there is
@@ -115,8 +120,13 @@ impl Pieces {
         self.back.recv_timeout(time).ok()
     }
 
-    /// Returns the work, which is done once the file has reached the disk.
-    pub(super) fn all_given(self) -> Work<(Option<Buffer>, Written)> {
+    /// Returns the work, which is done once the file has reached the disk. It fails if the work has
+    /// taken longer than `timeout`, so that elements are missing.
+    pub(super) fn all_given(self, timeout: Duration) -> Work<(Option<Buffer>, Written)> {
+        if self.is_busy(timeout) {
+            // Fails only if the thread has panicked.
+            let _ = self.given.send(None);
+        }
         self.work
     }
 }
