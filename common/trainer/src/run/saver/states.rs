@@ -1,13 +1,14 @@
 //! How a rank's states reach its file: through a copy of all, or piece by piece.
 
 use super::work::{Pieces, Work, Written};
-use super::{HEARTBEAT, Saver};
+use super::{HEARTBEAT, LEAVING, Saver};
 use crate::rank_error::{Result, other};
 use checkpoint::ShardWriter;
 use device::{Buffer, DType};
 use offload::Cargo;
 use sharding::{AdamWShard, Optimizer, StateRest, TrainingState, UnitBuffers, read_stretch};
 use std::ops::Range;
+use std::time::Instant;
 
 impl Saver {
     /// Copies what this rank saves to `room`, as its file has it.
@@ -76,17 +77,22 @@ impl Saver {
     }
 
     /// Has elements `range` of `buffer` written, and frees it. A disk that takes longer than a save
-    /// may keeps the buffer.
+    /// may keeps the buffer; so does one that takes long while the group fails.
     fn append(&self, pieces: &Pieces, buffer: Buffer, range: Range<usize>) -> Result<()> {
-        let mut back = None;
+        let (mut told, mut failed) = (Ok(()), None::<Instant>);
         if pieces.is_busy(self.timeout) {
             pieces.give(buffer, range);
-            while back.is_none() && pieces.is_busy(self.timeout) {
-                back = pieces.given_back(HEARTBEAT);
-                self.tell_when_due()?;
+        }
+        while pieces.is_busy(self.timeout) && failed.is_none_or(|since| since.elapsed() < LEAVING) {
+            let back = pieces.given_back(HEARTBEAT);
+            if told.is_ok() {
+                told = self.tell_when_due();
+                failed = told.is_err().then(Instant::now);
+            }
+            if back.is_some() {
+                break;
             }
         }
-        drop(back);
-        Ok(())
+        told
     }
 }
