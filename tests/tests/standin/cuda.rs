@@ -324,7 +324,8 @@ fn gpu_check_finds_everything_in_order() {
         return;
     }
     let (code, text) = gpu_check("");
-    assert_eq!(code, Some(0), "{text}");
+    let not_in_order: Vec<&str> = text.lines().filter(|line| !line.ends_with(" ok")).collect();
+    assert_eq!(code, Some(0), "{}", not_in_order.join("\n"));
     assert!(text.contains("Everything holds") && text.contains("attention, heads of 64, bf16"), "{text}");
     for stage in ["DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3"] {
         let line = format!("fp32, 2 ranks: {stage}, losses from copies'");

@@ -553,16 +553,15 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, Stream *st
         being_read().emplace(source, bytes);
     }
     return enqueue(stream, [to, from, source, copy] {
-        {
-            std::lock_guard<std::mutex> lock(registry_lock());
-            auto [first, last] = being_read().equal_range(source);
-            while (first != last && first->second != copy.size()) ++first;
-            if (first != last) being_read().erase(first);
-        }
         // A GPU reads page-locked memory when it runs the copy: a change before that is copied.
-        if (!holds(pinned(), reinterpret_cast<uint64_t>(from), copy.size()) || memcmp(from, copy.data(), copy.size()) != 0)
-            return fail("page-locked memory was changed or freed before a copy from it was done");
-        memcpy(reinterpret_cast<void *>(to), from, copy.size());
+        bool intact = holds(pinned(), source, copy.size()) && memcmp(from, copy.data(), copy.size()) == 0;
+        memcpy(reinterpret_cast<void *>(to), copy.data(), copy.size());
+        // Only now: until then, what is queued behind this copy must not poison what it reads.
+        std::lock_guard<std::mutex> lock(registry_lock());
+        auto [first, last] = being_read().equal_range(source);
+        while (first != last && first->second != copy.size()) ++first;
+        if (first != last) being_read().erase(first);
+        if (!intact) fail("page-locked memory was changed or freed before a copy from it was done");
     });
 }
 
