@@ -1,8 +1,8 @@
 //! The events of a run, live or recorded, with random access by position.
 //!
-//! A recording keeps its events encoded and decodes those that are needed. A live run appends events
-//! and discards the oldest. Both keep the state of all ranks at the beginning of every chunk of
-//! events, which is so long that the state takes no more memory than the events.
+//! A recording keeps its events encoded and decodes those that are needed. A live run appends
+//! events and discards the oldest. Both keep the state of all ranks at the beginning of every chunk
+//! of events, which is so long that the state takes no more memory than the events.
 
 use events::{
     CatchUp, Event, EventBatch, History, Message, Pass, Recording, RecordingError, RunHeader, Snapshot, What,

@@ -113,8 +113,8 @@ fn decode_chunks(
     Ok(())
 }
 
-/// Passes the bytes of `values` in a file, little-endian, to `write`, in pieces, each with its offset
-/// from the first. Rounds to the nearest number of `element_type`, ties to even.
+/// Passes the bytes of `values` in a file, little-endian, to `write`, in pieces, each with its
+/// offset from the first. Rounds to the nearest number of `element_type`, ties to even.
 pub(crate) fn encode<E>(
     element_type: ElementType,
     values: &[f32],
@@ -189,8 +189,8 @@ mod tests {
 
     #[test]
     fn ties_go_to_the_even_neighbour() {
-        // 1 + 2⁻⁸ lies between 1 and 1 + 2⁻⁷, the next of bf16; 1 + 3 · 2⁻⁸ between two of which the
-        // upper is even. Of f16 the same with 2⁻¹¹.
+        // 1 + 2⁻⁸ lies between 1 and 1 + 2⁻⁷, the next of bf16; 1 + 3 · 2⁻⁸ between two of which
+        // the upper is even. Of f16 the same with 2⁻¹¹.
         let ties = |half: f32| [1.0 + half, 1.0 + 3.0 * half, 1.0 + half * 1.001, -1.0 - half];
         assert_eq!(encoded(ElementType::Bf16, &ties(2f32.powi(-8))), [0x3f80, 0x3f82, 0x3f81, 0xbf80]);
         assert_eq!(encoded(ElementType::F16, &ties(2f32.powi(-11))), [0x3c00, 0x3c02, 0x3c01, 0xbc00]);

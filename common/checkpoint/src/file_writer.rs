@@ -12,7 +12,8 @@ use storage::{Disk, File};
 /// Bytes that the header's length takes at the start of a file.
 const LENGTH: usize = 8;
 
-/// A file of tensors of one type. The header fixes every tensor's place before the first is written.
+/// A file of tensors of one type. The header fixes every tensor's place before the first is
+/// written.
 pub(crate) struct FileWriter {
     disk: Arc<Disk>,
     file: Arc<File>,
@@ -61,8 +62,8 @@ impl FileWriter {
         Ok(FileWriter { disk: directory.disk().clone(), file, element_type, slots, unflushed: 0 })
     }
 
-    /// Writes the whole of the tensor with this number in the file, row-major, in any order; a second
-    /// write replaces the first.
+    /// Writes the whole of the tensor with this number in the file, row-major, in any order; a
+    /// second write replaces the first.
     ///
     /// # Errors
     /// [`CheckpointError::Disk`]; [`CheckpointError::Elements`] if it is of another size;
@@ -112,8 +113,8 @@ impl Slot {
     }
 }
 
-/// Returns the length and the header of the file: all tensors, in their order. Spaces pad it, so that
-/// the data starts at a multiple of 8 bytes.
+/// Returns the length and the header of the file: all tensors, in their order. Spaces pad it, so
+/// that the data starts at a multiple of 8 bytes.
 fn header(
     tensors: &[TensorSpec],
     element_type: ElementType,

@@ -50,8 +50,8 @@ impl Writer {
     ///
     /// # Errors
     /// [`CheckpointError`](crate::CheckpointError): `Busy` if another writer has the directory,
-    /// `NotADirectory`, `NotAFile` or `NotReplaceable` if something is in the way, `Io` and `Disk` if
-    /// the system refuses.
+    /// `NotADirectory`, `NotAFile` or `NotReplaceable` if something is in the way, `Io` and `Disk`
+    /// if the system refuses.
     pub fn create(
         path: impl AsRef<Path>,
         config: &ModelConfig,
@@ -87,9 +87,9 @@ impl Writer {
     /// first.
     ///
     /// # Errors
-    /// [`CheckpointError`](crate::CheckpointError): `Disk` if the system refuses; `UnknownTensor` and
-    /// `Elements` if the layout has no such tensor, or one of another size; `OutOfRange` if a finite
-    /// element would become infinite.
+    /// [`CheckpointError`](crate::CheckpointError): `Disk` if the system refuses; `UnknownTensor`
+    /// and `Elements` if the layout has no such tensor, or one of another size; `OutOfRange` if a
+    /// finite element would become infinite.
     pub fn write(&mut self, tensor: TensorId, values: &[f32]) -> Result<()> {
         self.write_state(TrainingState::Weight, tensor, values)
     }

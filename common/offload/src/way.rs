@@ -19,8 +19,8 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// When `bytes` bytes cross that are ready at `ready` and take from `began` to `ended` in truth.
-    /// A simulated way carries them for latency + bytes / bandwidth, as soon as it is free.
+    /// When `bytes` bytes cross that are ready at `ready` and take from `began` to `ended` in
+    /// truth. A simulated way carries them for latency + bytes / bandwidth, as soon as it is free.
     pub(crate) fn cross(
         &mut self,
         ready: Duration,
@@ -31,8 +31,8 @@ impl Way {
         self.deliver(booked, moved)
     }
 
-    /// When a simulated way carries `bytes` bytes that are ready at `ready`, after all that was booked
-    /// before.
+    /// When a simulated way carries `bytes` bytes that are ready at `ready`, after all that was
+    /// booked before.
     pub(crate) fn book(&mut self, ready: Duration, bytes: u64) -> Option<(Duration, Duration)> {
         let Link { latency, bandwidth } = self.link?;
         let began = ready.max(self.free);

@@ -76,7 +76,8 @@ pub enum Command {
 /// Flags of `export`.
 #[derive(Args, Clone, Debug)]
 pub struct ExportArgs {
-    /// Directory of checkpoints, of which the newest intact one counts, or one of them: step-00000100.
+    /// Directory of checkpoints, of which the newest intact one counts, or one of them:
+    /// step-00000100.
     #[arg(long, value_name = "DIR")]
     pub from: PathBuf,
     /// Directory to write; it is replaced as one, as by --save.

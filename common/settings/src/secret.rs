@@ -1,5 +1,5 @@
-//! The job's secret, by which its processes recognise each other: `ZERO_JOB_SECRET`, or the file that
-//! `ZERO_JOB_SECRET_FILE` names.
+//! The job's secret, by which its processes recognise each other: `ZERO_JOB_SECRET`, or the file
+//! that `ZERO_JOB_SECRET_FILE` names.
 
 use crate::error::{Failure, Result};
 use crate::launcher::Variables;

@@ -11,8 +11,8 @@ use storage::Disk;
 /// Bytes per parameter of a checkpoint: three states in f32.
 const BYTES: u64 = 12;
 
-/// Returns the disk of `rank` for its checkpoints. Two threads move bytes, so that one is on its way
-/// while the next is hashed.
+/// Returns the disk of `rank` for its checkpoints. Two threads move bytes, so that one is on its
+/// way while the next is hashed.
 pub(crate) fn disk(checkpoint: &Checkpoint, rank: usize) -> Disk {
     let ours = checkpoint.faults.iter().filter(|(struck, _)| *struck == rank);
     match ours.map(|(_, fault)| *fault).collect::<Vec<_>>() {

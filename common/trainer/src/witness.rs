@@ -26,7 +26,7 @@ pub trait Witness: Send + Sync {
     /// The rank hands over its own gradients of `unit`, padding included.
     fn contributes(&self, _at: At, _unit: UnitId, _values: &[f32]) {}
 
-    /// A save of a checkpoint after `steps` steps has ended or was skipped; `failed` says why there is
-    /// none.
+    /// A save of a checkpoint after `steps` steps has ended or was skipped; `failed` says why there
+    /// is none.
     fn saved(&self, _rank: usize, _steps: u32, _failed: Option<&str>) {}
 }

@@ -2,8 +2,8 @@
 //! and the error names one of the faults. What is left of a broken run is resumed, in another way,
 //! until it finishes; it has then learned the bits of a run that nothing disturbed.
 //!
-//! `ZERO_CHAOS` says how many seeds, `ZERO_FIRST` the first (`scripts/chaos`). A seed draws the same
-//! case each time; how its threads interleave differs.
+//! `ZERO_CHAOS` says how many seeds, `ZERO_FIRST` the first (`scripts/chaos`). A seed draws the
+//! same case each time; how its threads interleave differs.
 
 mod case;
 
@@ -162,8 +162,8 @@ fn hangs(faults: &[Injected]) -> bool {
     })
 }
 
-/// Trains; all ranks must end in time. Their ledgers, if seen, must balance, unless a disk has kept what it
-/// was given.
+/// Trains; all ranks must end in time. Their ledgers, if seen, must balance, unless a disk has kept
+/// what it was given.
 fn run(stage: Stage, config: Config, hangs: bool, what: &str) -> Result<Report, Failure> {
     let (ledgers, ranks) = (Arc::new(Ledgers::default()), config.world_size);
     let (done, ended) = channel();

@@ -1,5 +1,5 @@
-//! Saves of checkpoints that fail, at any call to a rank's disk: training reaches the same weights, a
-//! warning names the rank and the file, and what was published before still resumes.
+//! Saves of checkpoints that fail, at any call to a rank's disk: training reaches the same weights,
+//! a warning names the rank and the file, and what was published before still resumes.
 
 use planner::Stage;
 use std::io::ErrorKind;
@@ -94,8 +94,8 @@ fn struck((stage, flags): (Stage, &str), whole: &Report, (rank, fault): (usize, 
     !failures.is_empty()
 }
 
-/// Resumes after `saves` in `dir`, with another stage, as another process would: from a copy, since a
-/// thread that still publishes keeps the lock.
+/// Resumes after `saves` in `dir`, with another stage, as another process would: from a copy, since
+/// a thread that still publishes keeps the lock.
 fn resumes(whole: &Report, flags: &str, saves: &[Ending], (dir, case): (&Path, &str)) {
     let copy = tempfile::tempdir().unwrap();
     copy_directory(dir, copy.path());
@@ -119,8 +119,8 @@ fn resumes(whole: &Report, flags: &str, saves: &[Ending], (dir, case): (&Path, &
     assert_eq!(left.count(), 0, "{case}");
 }
 
-/// Strikes every `stride`-th call of both ranks from `first` on, until no save fails any more. Returns
-/// how many saves failed.
+/// Strikes every `stride`-th call of both ranks from `first` on, until no save fails any more.
+/// Returns how many saves failed.
 fn strike_calls(case: (Stage, &str), first: u64, stride: u64) -> usize {
     let (stage, flags) = case;
     let flags = format!("{} {flags}", six_steps());
@@ -190,8 +190,8 @@ fn a_save_that_falls_due_while_one_is_under_way_is_skipped() {
     assert_eq!((report.unsaved, dir.path().join("step-00000006").is_dir()), (None, true));
 }
 
-/// A disk that takes longer than ranks wait for each other keeps no rank from its peers, however the
-/// state is saved.
+/// A disk that takes longer than ranks wait for each other keeps no rank from its peers, however
+/// the state is saved.
 #[test]
 fn a_disk_slower_than_the_timeout_ends_no_run() {
     for (stage, flags) in CASES {

@@ -29,8 +29,8 @@ enum Fate {
     Names,
 }
 
-/// Returns a drawing of the second of two saves: its changes, and the checkpoint that is found after
-/// each, if the process dies then and if the machine loses power then.
+/// Returns a drawing of the second of two saves: its changes, and the checkpoint that is found
+/// after each, if the process dies then and if the machine loses power then.
 ///
 /// # Errors
 /// If a file cannot be written or read.

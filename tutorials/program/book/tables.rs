@@ -13,7 +13,8 @@ use trainer::{Failure, Result};
 /// (what a block keeps), `break-even` (tokens that hide an offloaded optimizer), `infinity` and
 /// `bandwidths` (what a disk must deliver), `commit` (a save, change by change), `files` (of a
 /// checkpoint), `reshard block` and `reshard model` (what another number of ranks reads), `sweeps`
-/// (the price list), `deepspeed` (keys of its configurations), or `units FLAGS` (the units of a run).
+/// (the price list), `deepspeed` (keys of its configurations), or `units FLAGS` (the units of a
+/// run).
 pub(super) fn lines(arguments: &str) -> Result<Vec<String>> {
     match arguments {
         "recipes" => return Ok(spaced(&recipes())),

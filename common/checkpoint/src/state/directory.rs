@@ -28,8 +28,8 @@ impl Checkpoints {
         Checkpoints { directory: directory.into(), disk }
     }
 
-    /// Returns the directory that the checkpoint at `path` is in, and its name there; none if `path`
-    /// is not called as checkpoints are.
+    /// Returns the directory that the checkpoint at `path` is in, and its name there; none if
+    /// `path` is not called as checkpoints are.
     pub fn one(path: &Path, disk: Arc<Disk>) -> Option<(Self, String)> {
         let name = path.file_name()?.to_str().filter(|name| numbers(name).is_some())?;
         Some((Checkpoints::new(path.parent()?, disk), name.into()))
@@ -48,8 +48,8 @@ impl Checkpoints {
     /// Returns the names of all published checkpoints, the newest first.
     ///
     /// # Errors
-    /// [`CheckpointError::Disk`]; [`CheckpointError::Damaged`] if the directory has only a checkpoint
-    /// of a format that is no longer read.
+    /// [`CheckpointError::Disk`]; [`CheckpointError::Damaged`] if the directory has only a
+    /// checkpoint of a format that is no longer read.
     pub fn names(&self) -> Result<Vec<String>> {
         let all = self.disk.list(&self.directory)?;
         let mut numbered: Vec<_> = all.iter().filter_map(|name| Some((numbers(name)?, name))).collect();
@@ -69,7 +69,8 @@ impl Checkpoints {
         reader::manifest(&self.disk, &self.directory.join(name))
     }
 
-    /// Opens the checkpoint `name`, whose manifest is `manifest`, of a model with `layout`'s tensors.
+    /// Opens the checkpoint `name`, whose manifest is `manifest`, of a model with `layout`'s
+    /// tensors.
     ///
     /// # Errors
     /// [`CheckpointError::Damaged`], [`CheckpointError::Disk`].
@@ -83,8 +84,8 @@ impl Checkpoints {
         self.directory.join(format!(".{PREFIX}{steps:08}-{attempt}{PARTIAL}"))
     }
 
-    /// Publishes what all ranks have written to `partial` and flushed: writes the manifest, flushes,
-    /// renames. Returns the checkpoint's name.
+    /// Publishes what all ranks have written to `partial` and flushed: writes the manifest,
+    /// flushes, renames. Returns the checkpoint's name.
     ///
     /// # Errors
     /// [`CheckpointError::Disk`]; nothing is published then.
@@ -111,8 +112,8 @@ impl Checkpoints {
         })
     }
 
-    /// Removes all checkpoints but the `keep` newest up to `newest`, and those in `damaged`, which do
-    /// not count.
+    /// Removes all checkpoints but the `keep` newest up to `newest`, and those in `damaged`, which
+    /// do not count.
     ///
     /// # Errors
     /// [`CheckpointError::Disk`].

@@ -139,8 +139,8 @@ impl Generation {
         Ok(())
     }
 
-    /// Verifies every block that elements `range` of `state` of a tensor touch. A block that has been
-    /// verified is not read again.
+    /// Verifies every block that elements `range` of `state` of a tensor touch. A block that has
+    /// been verified is not read again.
     ///
     /// # Errors
     /// [`CheckpointError::Damaged`], [`CheckpointError::Disk`].

@@ -27,8 +27,8 @@ pub struct ShardWriter {
 }
 
 impl ShardWriter {
-    /// Creates the file `name` in the checkpoint's `directory`, takes room for all of it, and writes
-    /// its header.
+    /// Creates the file `name` in the checkpoint's `directory`, takes room for all of it, and
+    /// writes its header.
     ///
     /// # Errors
     /// [`CheckpointError::Disk`].

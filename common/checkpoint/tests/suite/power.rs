@@ -121,8 +121,8 @@ impl Volume {
         }
     }
 
-    /// Builds in `folder` what is left after a loss of power. `keeps` says of each change that was not
-    /// flushed whether it has reached the disk.
+    /// Builds in `folder` what is left after a loss of power. `keeps` says of each change that was
+    /// not flushed whether it has reached the disk.
     fn after_loss(&self, folder: &Path, keeps: &mut impl FnMut() -> Kept) {
         self.build(0, folder, keeps);
     }

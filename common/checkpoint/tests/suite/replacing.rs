@@ -53,8 +53,8 @@ fn assert_whole(out: &Path, complete: bool, why: &str) {
     assert_eq!(fs::read_to_string(out.join("link")).unwrap(), "mine", "{why}");
 }
 
-/// Ends a save at each of its calls by `effect`. After each, what is there is whole, and the next save
-/// puts everything right. `exchanges` says whether the file system can exchange names.
+/// Ends a save at each of its calls by `effect`. After each, what is there is whole, and the next
+/// save puts everything right. `exchanges` says whether the file system can exchange names.
 fn dies_everywhere(effect: Effect, exchanges: bool) {
     let cannot =
         Fault { kind: Some(Kind::Exchange), number: 1, effect: Effect::Error(ErrorKind::Unsupported) };

@@ -1,5 +1,5 @@
-//! Checkpoints that several ranks write: what they hold, and what any damage, fault or loss of power
-//! leaves of them.
+//! Checkpoints that several ranks write: what they hold, and what any damage, fault or loss of
+//! power leaves of them.
 
 use checkpoint::{Checkpoints, FileRecord, Generation, Manifest, Result, Run, ShardLayout, ShardWriter};
 use model::{Layout, ModelConfig, TrainingState};

@@ -87,8 +87,8 @@ fn target(options: &JoinOptions) -> String {
 }
 
 /// Listens at the meeting's address, on rank 0. If the name resolves to loopback only, other
-/// machines may resolve it to another address: if they have to prove a secret, rank 0 listens on all
-/// of this machine's, and says so.
+/// machines may resolve it to another address: if they have to prove a secret, rank 0 listens on
+/// all of this machine's, and says so.
 fn open(options: &JoinOptions, deadline: Instant) -> Result<TcpListener, JoinError> {
     let mut found = resolve(options, deadline)?;
     let literal = options.address.parse::<IpAddr>().is_ok() || options.address == "localhost";

@@ -30,7 +30,8 @@ pub struct OwnSlice {
     pub slice: Range<usize>,
     /// Their optimizer states.
     pub states: AdamWShard,
-    /// Whether the rank holds the unit's parameters in full although other ranks update a part of them.
+    /// Whether the rank holds the unit's parameters in full although other ranks update a part of
+    /// them.
     pub gather_after_update: bool,
 }
 
@@ -44,8 +45,8 @@ pub struct Optimizer {
 }
 
 impl Optimizer {
-    /// The optimizer that updates `units[u]` of unit u of `partition`, where states rest as `places`
-    /// says.
+    /// The optimizer that updates `units[u]` of unit u of `partition`, where states rest as
+    /// `places` says.
     pub fn new(partition: Arc<Partition>, units: Vec<OwnSlice>, places: Places) -> Self {
         Optimizer { partition, units, places, ahead: Vec::new() }
     }
@@ -64,8 +65,9 @@ impl Optimizer {
         slices.map(|(unit, slice)| gradients.slice(unit, slice)).collect()
     }
 
-    /// Updates this rank's slice of `parameters` from its slice of `gradients`, unit by unit. A unit that the rank holds in
-    /// full goes through `gathers` as soon as its slice is updated; all are full again when this returns.
+    /// Updates this rank's slice of `parameters` from its slice of `gradients`, unit by unit. A
+    /// unit that the rank holds in full goes through `gathers` as soon as its slice is updated; all
+    /// are full again when this returns.
     ///
     /// # Errors
     /// If a kernel, a collective or a transfer fails.
@@ -134,8 +136,8 @@ impl Optimizer {
         Ok(())
     }
 
-    /// The elements of `unit` that this rank updates, and where their `state` rests. `parameters` are
-    /// what this rank holds: in f32 they are the master weights themselves.
+    /// The elements of `unit` that this rank updates, and where their `state` rests. `parameters`
+    /// are what this rank holds: in f32 they are the master weights themselves.
     ///
     /// # Errors
     /// If the unit's parameters are out.
@@ -149,8 +151,8 @@ impl Optimizer {
         Ok((slice.clone(), states.rest(state, parameters.state_rest(unit, slice.clone())?)))
     }
 
-    /// The whole of `unit`'s `state`, f32, in main memory, gathered from the ranks that share it. `parameters` are what this
-    /// rank holds: in f32 they are the master weights themselves.
+    /// The whole of `unit`'s `state`, f32, in main memory, gathered from the ranks that share it.
+    /// `parameters` are what this rank holds: in f32 they are the master weights themselves.
     ///
     /// # Errors
     /// If a collective or a transfer fails.

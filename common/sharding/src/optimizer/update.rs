@@ -18,7 +18,8 @@ pub struct Update {
     pub weight_decay: f32,
     /// Gradients with a larger norm are scaled down to it.
     pub max_grad_norm: f64,
-    /// What the loss of this step was multiplied by, where it is scaled; an overflow then skips the step.
+    /// What the loss of this step was multiplied by, where it is scaled; an overflow then skips the
+    /// step.
     pub loss_scale: Option<f64>,
 }
 
@@ -28,9 +29,9 @@ impl Update {
         norm / self.loss_scale.unwrap_or(1.0)
     }
 
-    /// This update of gradients whose unscaled norm is `norm`. They are multiplied by one over the loss's scale, times
-    /// `min(1, max_grad_norm / (norm + 1e-6))`, as PyTorch's `clip_grad_norm_` does. None if they have overflowed: the
-    /// step is then skipped.
+    /// This update of gradients whose unscaled norm is `norm`. They are multiplied by one over the
+    /// loss's scale, times `min(1, max_grad_norm / (norm + 1e-6))`, as PyTorch's `clip_grad_norm_`
+    /// does. None if they have overflowed: the step is then skipped.
     ///
     /// # Errors
     /// If the norm is not finite although the loss is not scaled.

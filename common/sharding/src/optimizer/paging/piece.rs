@@ -30,8 +30,8 @@ pub(super) struct PagedPiece {
 pub(super) enum WriteBack {
     /// The update writes them there.
     InPlace,
-    /// The CPU's update writes them to a device that lies in main memory, where a copy would copy the
-    /// same memory once more. It counts as a transfer.
+    /// The CPU's update writes them to a device that lies in main memory, where a copy would copy
+    /// the same memory once more. It counts as a transfer.
     IntoDevice,
     /// The master weights, f32 as they are, are copied to the device.
     MasterToDevice,
@@ -60,8 +60,8 @@ impl WriteBack {
         }
     }
 
-    /// True if they pass a staging buffer in main memory. A CPU device has that buffer without using
-    /// it, so that every device takes the same main memory.
+    /// True if they pass a staging buffer in main memory. A CPU device has that buffer without
+    /// using it, so that every device takes the same main memory.
     pub(super) fn has_host_staging(self, dtype: DType) -> bool {
         match self {
             WriteBack::HostToDevice | WriteBack::HostToDisk | WriteBack::DeviceToDisk => true,
@@ -75,7 +75,8 @@ impl WriteBack {
         matches!(self, WriteBack::DeviceToHost | WriteBack::DeviceToDisk)
     }
 
-    /// True if the update writes all elements of a buffer that held others before, padding excepted.
+    /// True if the update writes all elements of a buffer that held others before, padding
+    /// excepted.
     pub(super) fn leaves_padding(self, dtype: DType) -> bool {
         match self {
             WriteBack::HostToDevice | WriteBack::HostToDisk => true,

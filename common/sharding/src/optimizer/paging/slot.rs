@@ -44,8 +44,8 @@ pub(super) struct Outgoing {
 }
 
 impl Slot {
-    /// Allocates one slot: each buffer has room for the largest of the `pieces` that need it. States
-    /// that were read `ahead` have buffers.
+    /// Allocates one slot: each buffer has room for the largest of the `pieces` that need it.
+    /// States that were read `ahead` have buffers.
     ///
     /// # Errors
     /// If there is no room.
