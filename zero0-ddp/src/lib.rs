@@ -77,7 +77,7 @@ impl Stage for Ddp {
 
     fn stop(&mut self) -> Result<()> {
         self.reductions.stop();
-        self.optimizer.stop(&self.rank)
+        Ok(())
     }
 
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {

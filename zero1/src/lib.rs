@@ -82,7 +82,7 @@ impl Stage for Zero1 {
 
     fn stop(&mut self) -> Result<()> {
         self.reductions.stop();
-        self.optimizer.stop(&self.rank)
+        Ok(())
     }
 
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {

@@ -67,8 +67,7 @@ impl Stage for Zero2 {
 
     fn stop(&mut self) -> Result<()> {
         self.reductions.stop();
-        self.gradients.stop(&self.rank)?;
-        self.optimizer.stop(&self.rank)
+        self.gradients.stop(&self.rank)
     }
 
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {

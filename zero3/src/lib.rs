@@ -103,8 +103,7 @@ impl Stage for Zero3 {
         self.reductions.stop();
         self.window.stop();
         self.source.stop(&self.rank)?;
-        self.gradients.stop(&self.rank)?;
-        self.optimizer.stop(&self.rank)
+        self.gradients.stop(&self.rank)
     }
 
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {

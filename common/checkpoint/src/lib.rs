@@ -60,8 +60,3 @@ pub use writer::{Format, Writer};
 
 /// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, CheckpointError>;
-
-/// The weights of a model in one file.
-const WEIGHTS: &str = "model.safetensors";
-/// The index of a model in several files: which file holds which tensor.
-const INDEX: &str = "model.safetensors.index.json";

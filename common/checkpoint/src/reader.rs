@@ -1,7 +1,7 @@
 //! Loads a model.
 
 use crate::file_reader::FileReader;
-use crate::{CONFIG, CheckpointError, INDEX, Result, TOKENIZER, WEIGHTS, index, names};
+use crate::{CONFIG, CheckpointError, Result, TOKENIZER, index, names};
 use model::{Layout, ModelConfig, TensorSpec};
 use safetensors::tensor::TensorInfo;
 use std::collections::BTreeMap;
@@ -37,8 +37,8 @@ impl Reader {
     /// [`CheckpointError`] naming the file that is missing, cut short or damaged.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = weights(path.as_ref())?;
-        let directory = path.parent().unwrap_or(Path::new("")).to_path_buf();
-        let opened = File::open(shown(&directory)).map_err(CheckpointError::io("open", &directory))?;
+        let directory = storage::parent(&path).to_path_buf();
+        let opened = File::open(&directory).map_err(CheckpointError::io("open", &directory))?;
         let (files, place) = if path.extension().is_some_and(|extension| extension == "json") {
             index::open(&path)?
         } else {
@@ -53,7 +53,7 @@ impl Reader {
 
     /// Fails if what has been read since the weights were opened may be another save's.
     fn check_same_save(&self) -> Result<()> {
-        let directory = shown(&self.directory);
+        let directory = &self.directory;
         let found = self.opened.metadata().and_then(|ours| Ok((ours, fs::metadata(directory)?)));
         match found {
             Ok((ours, there)) if names::is_same(&ours, &there) => Ok(()),
@@ -166,15 +166,9 @@ impl Reader {
 
     /// Returns the directory's name, with links and `.` resolved.
     fn name(&self) -> String {
-        let directory = shown(&self.directory);
-        let resolved = directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf());
+        let resolved = self.directory.canonicalize().unwrap_or_else(|_| self.directory.clone());
         resolved.file_name().unwrap_or(resolved.as_os_str()).to_string_lossy().into_owned()
     }
-}
-
-/// Returns `directory`, or the current one if it is empty.
-fn shown(directory: &Path) -> &Path {
-    if directory.as_os_str().is_empty() { Path::new(".") } else { directory }
 }
 
 /// Returns the file of all weights, or the index.
@@ -183,7 +177,7 @@ fn weights(path: &Path) -> Result<PathBuf> {
     if !metadata.is_dir() {
         return Ok(path.to_path_buf());
     }
-    let candidates = [path.join(WEIGHTS), path.join(INDEX)];
+    let candidates = [names::single, names::index].map(|name| path.join(name(names::STEMS[0])));
     candidates.into_iter().find(|candidate| candidate.exists()).ok_or_else(|| no_weights(path))
 }
 

@@ -1,11 +1,11 @@
-//! Replaces the weights in a directory as one: whoever looks finds all of the old files or all of the
+//! Replaces the weights in a directory as one: a reader finds all of the old files or all of the
 //! new ones, whenever the process or the machine dies.
 //!
 //! The new directory, `.NAME.PROCESS.partial`, is filled beside the old one and flushed; then both
-//! change names with each other. Where the file system cannot do that at one instant, the old one is
-//! renamed to `.NAME.PROCESS.replaced` and the new one takes its name. Files of other programs move
-//! along: by a second name before the change, or else after it. What a process that was killed has
-//! left is put right by the next one that replaces the directory.
+//! change names with each other. Where the file system cannot do that at one instant, the old one
+//! is renamed to `.NAME.PROCESS.replaced` and the new one takes its name. Files of other programs
+//! move along: by a second name before the change, or else after it. What a process that was killed
+//! has left is put right by the next one that replaces the directory.
 
 mod leftovers;
 
@@ -20,8 +20,8 @@ use storage::Disk;
 
 /// End of the name of a directory that is being filled, or whose files have been replaced.
 const PARTIAL: &str = ".partial";
-/// End of the name of a directory whose files are being replaced where two names cannot change at one
-/// instant.
+/// End of the name of a directory whose files are being replaced where two names cannot change at
+/// one instant.
 const REPLACED: &str = ".replaced";
 
 /// A directory that is to take the place of another. If it is dropped before it is published, the
@@ -37,13 +37,13 @@ pub(crate) struct Replacement {
 
 impl Replacement {
     /// Begins to replace the directory `path`; creates it if need be, and locks it against other
-    /// writers. On a file system without locks it locks nothing, and leaves what killed processes have
-    /// left unless it is needed.
+    /// writers. On a file system without locks it locks nothing, and leaves what killed processes
+    /// have left unless it is needed.
     ///
     /// # Errors
     /// [`CheckpointError::Busy`] if another writer has it, [`CheckpointError::NotADirectory`],
-    /// [`CheckpointError::NotAFile`] or [`CheckpointError::NotReplaceable`] if something is in the way,
-    /// [`CheckpointError::Io`] and [`CheckpointError::Disk`] if the system refuses.
+    /// [`CheckpointError::NotAFile`] or [`CheckpointError::NotReplaceable`] if something is in the
+    /// way, [`CheckpointError::Io`] and [`CheckpointError::Disk`] if the system refuses.
     pub(crate) fn begin(path: &Path, disk: Arc<Disk>) -> Result<Self> {
         Place::restore(path, &disk)?;
         create(path, &disk)?;
@@ -135,8 +135,7 @@ fn create(path: &Path, disk: &Disk) -> Result<()> {
         return Err(CheckpointError::NotADirectory(path.to_path_buf()));
     }
     disk.create_directory(path)?;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    Ok(disk.flush_directory(parent.unwrap_or(Path::new(".")))?)
+    Ok(disk.flush_directory(storage::parent(path))?)
 }
 
 /// Creates the directory `staging` with the permissions of the one that it is to replace.

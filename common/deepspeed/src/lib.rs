@@ -11,7 +11,7 @@
 //! `auto` stands for the value that Transformers fills in: that of flags and preset, or a multiple
 //! of the model's width.
 //!
-//! The batch follows DeepSpeed's rule, see [`batch`]. One [table](table::keys) has the effect of
+//! The batch follows DeepSpeed's rule, see `batch`. One [table](table::keys) has the effect of
 //! every key; it drives reading, errors, `--print-config`, the book's table and the tests. To
 //! honour another key, give its row [`Fate::Honoured`](keys::Fate) with a setter and a getter.
 //!

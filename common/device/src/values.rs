@@ -83,8 +83,8 @@ impl Device {
     /// from main memory, and copies them from a GPU's.
     ///
     /// # Errors
-    /// [`DeviceError::Type`] if `T` is not the element type; [`OutOfMemory`] if there is no main
-    /// memory for a copy.
+    /// [`DeviceError::Type`] if `T` is not the element type; [`DeviceError::OutOfMemory`] if there
+    /// is no main memory for a copy.
     pub fn read<'a, T: Element>(&self, view: View<'a>) -> Result<Cow<'a, [T]>> {
         fits::<T>("read", view.dtype())?;
         match self.gpu().filter(|_| !view.on_host()) {

@@ -7,6 +7,10 @@ use serde::{Deserialize, Deserializer};
 /// The greatest valid count of bytes, nanoseconds or anything else: 72 petabytes, or two years.
 pub const MOST: u64 = 1 << 56;
 
+/// The most entries of a rank's lists, such as collectives in flight. A longer list is damage:
+/// events that remove its entries are missing.
+const MOST_ENTRIES: usize = 4096;
+
 /// Returns the sum of `amounts`, or the greatest `u64` if it is greater than that.
 pub fn total(amounts: impl Iterator<Item = u64>) -> u64 {
     amounts.fold(0, u64::saturating_add)
@@ -17,12 +21,19 @@ pub(crate) fn count(counter: &mut u64, amount: u64) {
     *counter = counter.saturating_add(amount).min(MOST);
 }
 
+/// Removes the oldest entry if one more would be too many.
+pub(crate) fn make_room<T>(entries: &mut Vec<T>) {
+    if entries.len() >= MOST_ENTRIES {
+        entries.remove(0);
+    }
+}
+
 /// Deserializes numbers of which none is beyond [`MOST`].
 pub(crate) fn bounded<'de, T: Amounts + Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     let amounts = T::deserialize(deserializer)?;
-    if amounts.are_bounded() { Ok(amounts) } else { Err(D::Error::custom("a number beyond any run's")) }
+    if amounts.are_bounded() { Ok(amounts) } else { Err(D::Error::custom("a number that no run reaches")) }
 }
 
 /// A number, or several.
@@ -65,16 +76,5 @@ impl<T: Amounts, const N: usize> Amounts for [T; N] {
 impl Amounts for (u16, u64) {
     fn are_bounded(&self) -> bool {
         self.1.are_bounded()
-    }
-}
-
-/// The most entries of a rank's lists, such as collectives in flight. Of more than that the last
-/// events were lost.
-const MOST_ENTRIES: usize = 4096;
-
-/// Removes the oldest of so many `entries` that one more would be too many.
-pub(crate) fn make_room<T>(entries: &mut Vec<T>) {
-    if entries.len() >= MOST_ENTRIES {
-        entries.remove(0);
     }
 }

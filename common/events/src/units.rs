@@ -1,8 +1,7 @@
 //! What one rank holds of each unit in addition to its own shard: gathered parameters, gradients
 //! before their reduction.
 
-use crate::amount::bounded;
-use crate::amount::make_room;
+use crate::amount::{bounded, make_room};
 use crate::event::{Class, CollectiveEvent, NO_UNIT, Operation, Pass, Progress};
 use crate::shared::Shared;
 use serde::{Deserialize, Serialize};

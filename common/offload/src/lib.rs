@@ -2,11 +2,13 @@
 //!
 //! A transfer is to places what a collective is to ranks: issued, waited for, numbered, counted and
 //! shown ([`Transfers`]). Everything that travels is a [`device::Buffer`] under the rank's ledger;
-//! what rests on a disk is an [`Extent`] of the rank's [swap file](swap). Only the rank's own thread
-//! allocates and frees; the threads that read and write for it give back what they were given.
+//! what rests on a disk is an [`Extent`] of the rank's [swap file](swap). Only the rank's own
+//! thread allocates and frees; the threads that read and write for it give back what they were
+//! given.
 //!
 //! [`way`] simulates how fast a way between two places is, as `collectives::local::Link` does
-//! between ranks. No wait outlasts the rank's group, nor a disk that answers nothing ([`Heeds`]).
+//! between ranks. A wait ends when the rank's group fails, or the disk has not answered for too
+//! long ([`WaitLimits`]).
 
 mod error;
 pub mod swap;
@@ -18,7 +20,7 @@ pub use error::Error;
 pub use storage::Effect;
 pub use swap::{Extent, PAGE, paged};
 pub use transfers::{Arriving, Cargo, Crossing, Moved, Options, Staged, Transfers};
-pub use wait::Heeds;
+pub use wait::WaitLimits;
 
 /// What this crate's functions return.
 pub type Result<T> = std::result::Result<T, Error>;

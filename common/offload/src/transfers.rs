@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::swap::{Carried, Extent, PAGE, Swap, paged};
-use crate::wait::Heeds;
+use crate::wait::WaitLimits;
 use crate::way::Way;
 use collectives::local::Link;
 use device::{Buffer, Class, Copying, Device, Place, View, ViewMut};
@@ -31,7 +31,7 @@ pub struct Options<'a> {
     /// What reads and writes there; a [`Disk`] of its own if not given.
     pub storage: Option<Disk>,
     /// What ends the rank's waits early.
-    pub heeds: Heeds,
+    pub limits: WaitLimits,
 }
 
 /// What travels, as a screen names it.
@@ -62,7 +62,7 @@ pub struct Transfers {
     ways: RefCell<[Way; ROUTES]>,
     swap: Option<Swap>,
     issued: Cell<u64>,
-    heeds: Heeds,
+    limits: WaitLimits,
     /// Whether what travels is no longer wanted.
     winding_down: Cell<bool>,
 }
@@ -82,7 +82,8 @@ struct Issued {
 pub struct Crossing {
     issued: Issued,
     copying: Copying,
-    /// When it begins and ends. A GPU's copy that is queued ends later, unless the way is simulated.
+    /// When it begins and ends. A GPU's copy that is queued ends later, unless the way is
+    /// simulated.
     crosses: (Duration, Duration),
 }
 
@@ -123,7 +124,7 @@ impl Transfers {
             ways: RefCell::new(ways),
             swap: swap.transpose()?,
             issued: Cell::new(0),
-            heeds: options.heeds,
+            limits: options.limits,
             winding_down: Cell::new(false),
         })
     }
@@ -152,8 +153,8 @@ impl Transfers {
     }
 
     /// Starts to copy `x` to `out`, of the same type: one is on the device, the other in main
-    /// memory. `out` holds the elements once the crossing has been waited for; until then neither is
-    /// used for anything else, as [`Device::start_copy`] says.
+    /// memory. `out` holds the elements once the crossing has been waited for; until then neither
+    /// is used for anything else, as [`Device::start_copy`] says.
     ///
     /// # Errors
     /// The driver's.
@@ -161,8 +162,8 @@ impl Transfers {
         self.copy_from(self.now(), cargo, out, x)
     }
 
-    /// Starts to copy what has come from a disk on to the device, as [`Transfers::copy`] does, from the
-    /// moment on at which it came.
+    /// Starts to copy what has come from a disk on to the device, as [`Transfers::copy`] does, from
+    /// the moment on at which it came.
     ///
     /// # Errors
     /// The driver's.
@@ -195,8 +196,8 @@ impl Transfers {
         Ok(Crossing { issued, copying, crosses })
     }
 
-    /// Waits for `crossing`, so that its elements may be used. From a GPU to main memory the host is
-    /// blocked until it is over; the other way, what the GPU computes next waits for it.
+    /// Waits for `crossing`, so that its elements may be used. From a GPU to main memory the host
+    /// is blocked until it is over; the other way, what the GPU computes next waits for it.
     ///
     /// # Errors
     /// The driver's.
@@ -213,8 +214,8 @@ impl Transfers {
         Ok(())
     }
 
-    /// Starts to fill the first `bytes` bytes of `into`, in main memory, with those of `extent` from
-    /// byte `from` on.
+    /// Starts to fill the first `bytes` bytes of `into`, in main memory, with those of `extent`
+    /// from byte `from` on.
     pub fn read(&self, cargo: Cargo, extent: &Extent, from: usize, into: Buffer, bytes: usize) -> Staged {
         let issued = self.issue(Route::DiskToHost, cargo, bytes as u64);
         let Swap { disk, file, .. } = self.swap();
@@ -239,8 +240,8 @@ impl Transfers {
     /// Blocks until `staged` is done and gives its buffer back.
     ///
     /// # Errors
-    /// The file system's; one that names file and call if the disk answers nothing for too long; the
-    /// group's failure, if it fails meanwhile.
+    /// The file system's; one that names file and call if the disk answers nothing for too long;
+    /// the group's failure, if it fails meanwhile.
     pub fn settle(&self, staged: Staged) -> Result<Arriving> {
         let Staged { issued, ticket, crosses } = staged;
         let since = self.now();

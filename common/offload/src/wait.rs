@@ -1,4 +1,4 @@
-//! A rank's wait for a place: what ends it early, and when it has lasted too long.
+//! How long a rank waits for a place, and what ends the wait early.
 
 use crate::{Error, Result};
 use collectives::GroupWatch;
@@ -6,26 +6,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Longest time between two looks at the run's clock, which stands still while the run is paused, and
-/// at the rank's group.
+/// The longest time between two checks of the run's clock, which stands still while the run is
+/// paused, and of the rank's group.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
-/// Longest wait that the rank does not publish.
+/// The longest wait that the rank does not publish.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// What a rank heeds while it waits for a place.
+/// What ends a rank's wait for a place early.
 #[derive(Default)]
-pub struct Heeds {
-    /// Its group, whose failure ends the wait with an error.
+pub struct WaitLimits {
+    /// The rank's group, whose failure ends the wait with an error.
     pub group: Option<GroupWatch>,
     /// A request to stop the run: simulated ways then deliver at once.
     pub stop: Option<Arc<AtomicBool>>,
-    /// The longest that a disk may answer nothing, and that a simulated way may take: peers wait no
-    /// longer for the rank.
+    /// The longest time without an answer of a disk, and of a simulated way: peers wait no longer
+    /// for the rank.
     pub timeout: Option<Duration>,
 }
 
-impl Heeds {
+impl WaitLimits {
     /// True if the run is to stop, so that the rank waits for no simulated way.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Acquire))
@@ -33,13 +33,13 @@ impl Heeds {
 
     /// Begins a wait at `now` on the run's clock.
     pub(crate) fn begin(&self, now: Duration) -> Wait<'_> {
-        Wait { heeds: self, looked: now, waited: Duration::ZERO, idle: Duration::ZERO, published: false }
+        Wait { limits: self, looked: now, waited: Duration::ZERO, idle: Duration::ZERO, published: false }
     }
 }
 
 /// A wait that is under way.
 pub(crate) struct Wait<'a> {
-    heeds: &'a Heeds,
+    limits: &'a WaitLimits,
     looked: Duration,
     waited: Duration,
     /// Time since the disk last answered anything.
@@ -48,8 +48,9 @@ pub(crate) struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    /// Looks around at `now`, at most [`LOOK`] after the last look; what is beyond twice that the
-    /// process was stopped. A long wait is published, so that ranks that wait for this one bear with it.
+    /// Checks the group at `now`, [`LOOK`] after the last check. If more than twice that has
+    /// passed, the process was suspended, and the rest does not count as waiting. A long wait is
+    /// published, so that the deadlines of ranks that wait for this one pause.
     ///
     /// # Errors
     /// The group's failure.
@@ -57,7 +58,7 @@ impl Wait<'_> {
         let passed = now.saturating_sub(std::mem::replace(&mut self.looked, now)).min(2 * LOOK);
         self.waited += passed;
         self.idle += passed;
-        let Heeds { group: Some(group), timeout, .. } = self.heeds else { return Ok(()) };
+        let WaitLimits { group: Some(group), timeout, .. } = self.limits else { return Ok(()) };
         if let Some(failure) = group.failure() {
             return Err(Error::Group(failure));
         }
@@ -75,12 +76,12 @@ impl Wait<'_> {
 
     /// The time for which the disk has answered nothing, if that is too long.
     pub(crate) fn too_long(&self) -> Option<Duration> {
-        Some(self.idle).filter(|&idle| self.heeds.timeout.is_some_and(|timeout| idle >= timeout))
+        Some(self.idle).filter(|&idle| self.limits.timeout.is_some_and(|timeout| idle >= timeout))
     }
 
     /// What the rank waited for is here.
     pub(crate) fn over(self) {
-        if let (true, Some(group)) = (self.published, &self.heeds.group) {
+        if let (true, Some(group)) = (self.published, &self.limits.group) {
             group.publish(false);
         }
     }

@@ -5,7 +5,7 @@
 use collectives::local::{self, Link, World};
 use device::{Class, DType, Device, Ledger, Place};
 use events::{Emitter, Route};
-use offload::{Cargo, Effect, Heeds, Options, PAGE, Transfers, paged};
+use offload::{Cargo, Effect, Options, PAGE, Transfers, WaitLimits, paged};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -78,8 +78,8 @@ fn a_simulated_way_takes_its_time_and_hides_behind_work() {
 #[test]
 fn a_way_that_outlasts_the_timeout_is_an_error_at_once() {
     let link = Link { latency: Duration::ZERO, bandwidth: 1.0 };
-    let heeds = Heeds { timeout: Some(Duration::from_secs(5)), ..Heeds::default() };
-    let (device, transfers) = rank(Options { host: Some(link), heeds, ..Options::default() });
+    let limits = WaitLimits { timeout: Some(Duration::from_secs(5)), ..WaitLimits::default() };
+    let (device, transfers) = rank(Options { host: Some(link), limits, ..Options::default() });
     let sent = device.zeros(Class::Gradients, DType::F32, 5000).unwrap();
     let mut host = device.allocate_host(Class::Gradients, DType::F32, 5000).unwrap();
     let crossing = transfers.copy(CARGO, host.view_mut(), sent.view()).unwrap();
@@ -104,10 +104,10 @@ fn a_simulated_disk_serves_in_the_order_of_issue() {
     assert!(since.elapsed() < Duration::from_millis(40), "it came before: {:?}", since.elapsed());
 }
 
-/// A copy that takes hours over its way, waited for by a rank that heeds `heeds`.
-fn endless(heeds: Heeds) -> offload::Result<()> {
+/// A copy that takes hours over its way, waited for within `limits`.
+fn endless(limits: WaitLimits) -> offload::Result<()> {
     let link = Some(Link { latency: Duration::ZERO, bandwidth: 1.0 });
-    let (device, transfers) = rank(Options { host: link, heeds, ..Options::default() });
+    let (device, transfers) = rank(Options { host: link, limits, ..Options::default() });
     let sent = device.zeros(Class::Gradients, DType::F32, 5000).unwrap();
     let mut host = device.allocate_host(Class::Gradients, DType::F32, 5000).unwrap();
     let since = Instant::now();
@@ -120,16 +120,16 @@ fn endless(heeds: Heeds) -> offload::Result<()> {
 fn a_wait_for_a_way_ends_when_the_group_fails_or_the_run_stops() {
     let [here, there] = <[_; 2]>::try_from(World::new(2, local::Options::default())).ok().unwrap();
     there.poison("its work".into(), "it broke".into());
-    let error = endless(Heeds { group: Some(here.watch()), ..Heeds::default() }).unwrap_err();
+    let error = endless(WaitLimits { group: Some(here.watch()), ..WaitLimits::default() }).unwrap_err();
     assert!(matches!(error, offload::Error::Group(ref failure) if failure.culprit() == Some(1)), "{error}");
-    endless(Heeds { stop: Some(Arc::new(AtomicBool::new(true))), ..Heeds::default() }).unwrap();
+    endless(WaitLimits { stop: Some(Arc::new(AtomicBool::new(true))), ..WaitLimits::default() }).unwrap();
 }
 
 /// The rank's transfers on a disk with these faults, whose patience is 0.4 s.
-fn impatient(folder: &Path, faults: Vec<Fault>, heeds: Heeds) -> Transfers {
-    let heeds = Heeds { timeout: Some(Duration::from_millis(400)), ..heeds };
+fn impatient(folder: &Path, faults: Vec<Fault>, limits: WaitLimits) -> Transfers {
+    let limits = WaitLimits { timeout: Some(Duration::from_millis(400)), ..limits };
     let storage = Some(Disk::with_faults(1, faults));
-    rank(Options { directory: Some(folder), storage, heeds, ..Options::default() }).1
+    rank(Options { directory: Some(folder), storage, limits, ..Options::default() }).1
 }
 
 fn reads(transfers: &Transfers, count: usize) -> offload::Result<()> {
@@ -144,7 +144,7 @@ fn reads(transfers: &Transfers, count: usize) -> offload::Result<()> {
 fn a_disk_that_answers_nothing_is_an_error_that_names_file_and_call() {
     let folder = tempfile::tempdir().unwrap();
     let hang = |number| Fault { kind: Some(Kind::Read), number, effect: Effect::Hang };
-    let (transfers, since) = (impatient(folder.path(), vec![hang(2)], Heeds::default()), Instant::now());
+    let (transfers, since) = (impatient(folder.path(), vec![hang(2)], WaitLimits::default()), Instant::now());
     let error = reads(&transfers, 3).unwrap_err().to_string();
     for part in ["cannot read", "at byte 0", "answered nothing", &folder.path().display().to_string()] {
         assert!(error.contains(part), "{part}: {error}");
@@ -158,16 +158,16 @@ fn a_disk_that_is_slow_but_answers_is_none() {
     let folder = tempfile::tempdir().unwrap();
     let effect = Effect::Delay(Duration::from_millis(200));
     let slow = (1..=5).map(|number| Fault { kind: Some(Kind::Read), number, effect }).collect();
-    reads(&impatient(folder.path(), slow, Heeds::default()), 5).unwrap();
+    reads(&impatient(folder.path(), slow, WaitLimits::default()), 5).unwrap();
 }
 
 #[test]
 fn a_wait_for_a_disk_that_hangs_ends_when_the_group_fails() {
     let folder = tempfile::tempdir().unwrap();
     let [here, there] = <[_; 2]>::try_from(World::new(2, local::Options::default())).ok().unwrap();
-    let heeds = Heeds { group: Some(here.watch()), ..Heeds::default() };
+    let limits = WaitLimits { group: Some(here.watch()), ..WaitLimits::default() };
     let hang = Fault { kind: Some(Kind::Read), number: 1, effect: Effect::Hang };
-    let transfers = impatient(folder.path(), vec![hang], heeds);
+    let transfers = impatient(folder.path(), vec![hang], limits);
     there.poison("its work".into(), "it broke".into());
     let error = reads(&transfers, 1).unwrap_err();
     assert!(matches!(error, offload::Error::Group(_)), "{error}");

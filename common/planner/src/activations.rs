@@ -3,7 +3,7 @@
 //!
 //! The job chooses what a block keeps between forward and backward; recomputation completes it
 //! before its backward. Every buffer is named as in the model crate. Forward allocates
-//! [`Class::Activations`], which backward reads; backward's own buffers are [`Class::Workspace`].
+//! `Class::Activations`, which backward reads; backward's own buffers are `Class::Workspace`.
 //! Norm scales, log-sums and losses are fp32 in any recipe.
 
 use crate::job::Job;

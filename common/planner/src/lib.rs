@@ -4,7 +4,7 @@
 //!
 //! * *What would a model of Ψ parameters need?* [`recipe`] has the bytes per parameter and the
 //!   formulas of the ZeRO paper (Rajbhandari et al., 2020, section 3 and table 1).
-//! * *What will this run need, to the byte?* [`predict`] walks a run's timeline (gather, forward,
+//! * *What will this run need, to the byte?* [`predict()`] walks a run's timeline (gather, forward,
 //!   backward, reduce, step) with a [symbolic ledger](ledger) and counts what each rank sends. A
 //!   run's own ledger and counters must agree with it in every class and operation; a difference is
 //!   a mistake in one of the two. The planner shares no code with the crates that shard, gather and

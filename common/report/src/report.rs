@@ -224,7 +224,7 @@ impl Report {
 
 /// Creates the file that a report at `path` is to be.
 fn create(disk: &Arc<Disk>, path: &Path) -> Result<Publication> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = storage::parent(path);
     if !folder.is_dir() {
         return Err(unwritable(path, &format!("there is no folder {}", folder.display())));
     }

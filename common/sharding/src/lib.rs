@@ -50,7 +50,7 @@ pub use mesh::{Mesh, MeshShape};
 pub use model::TrainingState;
 pub use norm::{global_norm, local_norm};
 pub use optimizer::{AdamWShard, Moments, Optimizer, OwnSlice, States, Update, read_stretch};
-pub use partition::{Partition, Unit, UnitId, WholeTensors};
+pub use partition::{Partition, TensorPart, Unit, UnitId, WholeTensors};
 pub use places::Places;
 pub use precision::Precision;
 pub use rank::Rank;

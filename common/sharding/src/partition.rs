@@ -27,6 +27,19 @@ impl Slot {
     }
 }
 
+/// The part of one tensor that lies in a slice of its unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorPart {
+    /// The tensor.
+    pub tensor: TensorId,
+    /// Its elements, counted from the tensor's first.
+    pub elements: Range<usize>,
+    /// The same elements, counted from the slice's first.
+    pub within: Range<usize>,
+    /// Whether weight decay applies to them.
+    pub decays: bool,
+}
+
 /// A flat segment of whole tensors, padded at its end, that is gathered, reduced and released as
 /// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,16 +141,20 @@ impl Partition {
         (unit, self.units[unit].slots[slot])
     }
 
-    /// The tensors that have elements in `slice` of `unit`, each with those, counted from its
-    /// first.
-    pub fn tensors_in<'a>(
+    /// The parts of tensors of which `slice` of `unit` consists, in order. Padding is in none.
+    pub fn parts<'a>(
         &'a self,
         unit: UnitId,
         slice: &'a Range<usize>,
-    ) -> impl Iterator<Item = (TensorId, Range<usize>)> + 'a {
+    ) -> impl Iterator<Item = TensorPart> + 'a {
         self.units[unit].slots.iter().filter_map(|slot| {
             let (start, end) = (slot.start.max(slice.start), slot.range().end.min(slice.end));
-            (start < end).then(|| (slot.tensor, start - slot.start..end - slot.start))
+            (start < end).then(|| TensorPart {
+                tensor: slot.tensor,
+                elements: start - slot.start..end - slot.start,
+                within: start - slice.start..end - slice.start,
+                decays: slot.decays,
+            })
         })
     }
 

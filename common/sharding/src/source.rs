@@ -1,6 +1,6 @@
 //! Where initial weights and resumed states come from.
 
-use crate::partition::{Partition, UnitId};
+use crate::partition::{Partition, TensorPart, UnitId};
 use crate::{Error, Result};
 use device::Device;
 use model::TensorId;
@@ -34,12 +34,8 @@ pub fn read(
 ) -> Result<Vec<f32>> {
     let mut values = device.room(slice.len())?;
     values.resize(slice.len(), 0f32);
-    for slot in &partition.units[unit].slots {
-        let (start, end) = (slot.start.max(slice.start), slot.range().end.min(slice.end));
-        if start < end {
-            let into = &mut values[start - slice.start..end - slice.start];
-            source.read(slot.tensor, start - slot.start..end - slot.start, into).map_err(Error::Weights)?;
-        }
+    for TensorPart { tensor, elements, within, .. } in partition.parts(unit, &slice) {
+        source.read(tensor, elements, &mut values[within]).map_err(Error::Weights)?;
     }
     Ok(values)
 }

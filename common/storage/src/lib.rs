@@ -4,7 +4,7 @@
 //!   what does not begin on a page goes through the page cache;
 //! * [`disk`]: every call that reaches the file system, among them queued reads and writes that
 //!   complete out of order;
-//! * [`file`]: an open file, which bypasses the page cache where the file system allows it;
+//! * [`mod@file`]: an open file, which bypasses the page cache where the file system allows it;
 //! * [`journal`]: a record of changes and flushes, for tests of a loss of power;
 //! * [`publication`]: a file that gets its name only when it is whole;
 //! * [`fault`]: errors, short transfers, delays, hangs and crashes on request, so that the code
@@ -20,6 +20,7 @@ mod error;
 pub mod fault;
 pub mod file;
 pub mod journal;
+mod paths;
 pub mod publication;
 mod queue;
 
@@ -29,6 +30,7 @@ pub use error::Error;
 pub use fault::{Answers, Call, Effect, Fault, Kind};
 pub use file::File;
 pub use journal::Change;
+pub use paths::parent;
 pub use publication::Publication;
 pub use queue::{Moved, Ticket};
 

@@ -4,7 +4,7 @@
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::file::File;
-use crate::{Kind, Result};
+use crate::{Kind, Result, parent};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -69,8 +69,7 @@ impl Publication {
     pub fn publish(&self) -> Result<()> {
         self.disk.flush(&self.file)?;
         self.disk.rename(self.partial(), &self.path)?;
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        self.disk.flush_directory(folder.unwrap_or(Path::new(".")))
+        self.disk.flush_directory(parent(&self.path))
     }
 
     /// Removes the file under way.

@@ -1,6 +1,6 @@
 //! The weights in a checkpoint, in Hugging Face's format.
 
-use crate::resume::{self, Progress, Writer as Record};
+use crate::resume::{self, DamagedOnes, Progress, Writer as Record};
 use checkpoint::{CheckpointError, Checkpoints, ElementType, Format, Generation, Writer};
 use model::{Layout, ModelConfig};
 use planner::table::counted;
@@ -56,19 +56,13 @@ fn choose(from: &Path) -> Result<Intact> {
             (checkpoints, names)
         }
     };
-    let mut damaged = Vec::new();
-    for name in &names {
-        match open(&checkpoints, name) {
-            Ok(intact) => {
-                let warn = |how| events::complain!("warning: {how}; the checkpoint before it is used.");
-                damaged.iter().for_each(warn);
-                return Ok(intact);
-            }
-            Err(error) if resume::is_damage(&error) => damaged.push(resume::first_line(&error.to_string())),
-            Err(error) => return Err(Failure::usage(error.to_string())),
-        }
+    let open = |name: &str| Ok(open(&checkpoints, name)?);
+    let (intact, damaged) = resume::newest_intact(names.iter().map(String::as_str), open, &resume::alone)?;
+    let intact = intact.ok_or_else(|| none(from, &damaged))?;
+    for (_, how) in &damaged {
+        events::complain!("warning: {how}; the checkpoint before it is used.");
     }
-    Err(none(from, &damaged))
+    Ok(intact)
 }
 
 /// Opens the checkpoint `name` and verifies all of its blocks.
@@ -102,7 +96,7 @@ fn write(intact: &Intact, to: &Path, format: Format) -> checkpoint::Result<()> {
 }
 
 /// Returns the failure to export where no checkpoint is intact.
-fn none(from: &Path, damaged: &[String]) -> Failure {
+fn none(from: &Path, damaged: &DamagedOnes) -> Failure {
     if damaged.is_empty() {
         return Failure::usage(format!(
             "--from {}: there is no checkpoint\n\
@@ -110,12 +104,9 @@ fn none(from: &Path, damaged: &[String]) -> Failure {
             from.display()
         ));
     }
-    let lines: String = damaged.iter().take(LISTED).map(|how| format!("  {how}\n")).collect();
     Failure::usage(format!(
-        "--from {}: no checkpoint is intact\n{lines}Restore one from a copy.",
-        from.display()
+        "--from {}: no checkpoint is intact\n{}Restore one from a copy.",
+        from.display(),
+        resume::listed(damaged)
     ))
 }
-
-/// The most damaged checkpoints that an error lists.
-const LISTED: usize = 12;

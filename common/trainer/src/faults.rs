@@ -1,6 +1,7 @@
 //! Failures on demand: refused where they cannot come, and played where they do.
 
 use crate::rank_error::{self, RankError};
+use collectives::Group;
 use device::DType;
 use events::header::Sharded;
 use model::Keep;
@@ -70,8 +71,8 @@ fn check_phase(fault: &Fault, config: &Config) -> Result<()> {
     Err(Failure::usage(format!("--inject {fault},{phase}: {why}")))
 }
 
-/// How much longer than the timeout a rank stalls at most, so that the ranks that wait for it time out
-/// first.
+/// How much longer than the timeout a rank stalls at most, so that the ranks that wait for it time
+/// out first.
 const LONGER: Duration = Duration::from_secs(2);
 
 /// How often a rank that stalls looks whether its peers have failed.
@@ -141,13 +142,13 @@ impl RankFaults {
         if self.lasts(Kind::Data) { step + config.steps } else { step }
     }
 
-    /// Panics, fails or stalls if a fault in `phase` says so. A stall ends once `peers_failed`, or a
-    /// while after their timeout.
+    /// Panics, fails or stalls if a fault in `phase` says so. A stall ends once `group` has failed,
+    /// or a while after its timeout.
     ///
     /// # Errors
     /// The injected one.
     #[allow(clippy::panic)]
-    pub(crate) fn trip(&self, phase: Phase, peers_failed: impl Fn() -> bool) -> rank_error::Result<()> {
+    pub(crate) fn trip(&self, phase: Phase, group: &Group) -> rank_error::Result<()> {
         if self.strikes_in(phase, Kind::Panic) {
             // The point of this fault: how the run ends when code panics that never should.
             panic!("injected panic in {}", self.place(phase));
@@ -156,8 +157,8 @@ impl RankFaults {
             return Err(RankError::Other(format!("injected error in {}", self.place(phase))));
         }
         if self.strikes_in(phase, Kind::Stall) {
-            let since = Instant::now();
-            while !peers_failed() && since.elapsed() < self.timeout + LONGER {
+            let (since, watch) = (Instant::now(), group.watch());
+            while watch.failure().is_none() && since.elapsed() < self.timeout + LONGER {
                 std::thread::sleep(LOOK);
             }
             return Err(RankError::Stalled(format!("injected stall in {}", self.place(phase))));

@@ -89,8 +89,7 @@ impl Hooks {
     /// The injected one.
     pub(crate) fn strike(&self, phase: Phase) -> Result<()> {
         self.faults.disk(phase).into_iter().for_each(|effect| self.rank.transfers.fail(effect));
-        let group = self.rank.group.watch();
-        self.faults.trip(phase, || group.failure().is_some())
+        self.faults.trip(phase, &self.rank.group)
     }
 
     /// Seconds in waits so far: for collectives in all, for peers, for a simulated link; and for

@@ -9,7 +9,7 @@ use crate::run::{self, Observer};
 use collectives::{Group, nccl};
 use device::{Device, Ledger, Place};
 use events::{Emitter, What};
-use offload::{Heeds, Transfers};
+use offload::{Transfers, WaitLimits};
 use report::{Measured, Report};
 use settings::{Config, Result, wiring};
 use sharding::{Mesh, Rank};
@@ -175,7 +175,7 @@ fn transfers(
     emitter: &Emitter,
 ) -> rank_error::Result<Transfers> {
     let offload = &plan.config.offload;
-    let heeds = Heeds {
+    let limits = WaitLimits {
         group: Some(group.watch()),
         stop: Some(plan.stop.flag.clone()),
         timeout: Some(plan.config.timeout),
@@ -185,7 +185,7 @@ fn transfers(
         disk: offload.disk_link.as_ref().map(|link| link.link),
         directory: offload.directory.as_deref(),
         storage: None,
-        heeds,
+        limits,
     };
     Ok(Transfers::new(device.clone(), emitter.clone(), options)?)
 }

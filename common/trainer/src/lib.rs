@@ -1,6 +1,6 @@
 //! The program of every stage: launch, the training loop, and what a run prints and shows.
 //!
-//! The loop ([`run`], [`passes`]) drives every stage through one trait, [`Stage`], and does not
+//! The loop (`run`, `passes`) drives every stage through one trait, [`Stage`], and does not
 //! know which one it is.
 
 mod checkpoints;

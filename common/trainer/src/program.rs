@@ -33,19 +33,25 @@ pub(crate) fn train(stage: AnyStage, mut args: TrainArgs) -> Result<()> {
     }
     let plan = plan::prepare(stage, config)?;
     let logs = Logs::open(&plan)?;
-    let outcome = match &plan.config.process {
-        None => lead(&plan, Ranks::Threads, Vec::new(), &logs),
-        Some(process) => {
-            let joined = processes::join(&plan, process)?;
-            let plan = processes::resumed(plan, &joined.group)?;
-            if plan.config.leads() {
-                lead(&plan, Ranks::Process(joined.group), joined.links, &logs)
-            } else {
-                processes::follow(&plan, joined, &logs)
-            }
-        }
-    };
+    let outcome = carry_out(plan, &logs);
     logs.end(outcome)
+}
+
+/// Trains with all ranks as threads, or as one process of the job.
+fn carry_out(plan: Plan, logs: &Logs) -> Result<()> {
+    let Some(process) = &plan.config.process else {
+        return lead(&plan, Ranks::Threads, Vec::new(), logs);
+    };
+    let joined = processes::join(&plan, process)?;
+    let plan = processes::resumed(plan, &joined.group)?;
+    if let Some(state) = &plan.resume {
+        logs.say(state.words(&plan.config).trim_end());
+    }
+    if plan.config.leads() {
+        lead(&plan, Ranks::Process(joined.group), joined.links, logs)
+    } else {
+        processes::follow(&plan, joined, logs)
+    }
 }
 
 /// Runs `ranks`, and prints for all ranks of the job.

@@ -1,5 +1,5 @@
-//! The checkpoint that a run resumes from: the newest whose blocks are intact, wherever a rank needs
-//! them. Any stage on any number of ranks resumes.
+//! The checkpoint that a run resumes from: the newest whose blocks are intact, wherever a rank
+//! needs them. Any stage on any number of ranks resumes.
 
 mod identity;
 
@@ -10,9 +10,10 @@ use events::header::Sharded;
 use model::{Layout, Model, TensorId};
 use planner::table::{counted, grouped};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use settings::data::Data;
 use settings::{Config, Failure, Result};
-use sharding::{LossScale, LossScaler, LossScaling, Partition, TrainingState, WeightSource};
+use sharding::{LossScale, LossScaler, LossScaling, Partition, TensorPart, TrainingState, WeightSource};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -67,8 +68,8 @@ pub(crate) struct ResumeState {
     writer: Writer,
     /// How far training had come.
     pub progress: Progress,
-    /// Newer checkpoints that are damaged: their names, and what is wrong with them.
-    pub damaged: Vec<(String, String)>,
+    /// Newer checkpoints.
+    pub damaged: DamagedOnes,
 }
 
 /// Exchanges texts with the other processes: returns every rank's, in rank order.
@@ -79,27 +80,26 @@ pub(crate) fn alone(mine: &str) -> Result<Vec<String>> {
     Ok(vec![mine.to_string()])
 }
 
-/// Why a checkpoint is not resumed.
-enum Unfit {
+/// Why a checkpoint is not used.
+pub(crate) enum Unfit {
     /// It is damaged, or cannot be read; in words. The one before it may do.
     Damaged(String),
-    /// The run asks for something else.
+    /// Another one is asked for.
     Refused(Failure),
 }
 
 impl From<CheckpointError> for Unfit {
     fn from(error: CheckpointError) -> Self {
-        match is_damage(&error) {
-            true => Unfit::Damaged(first_line(&error.to_string())),
-            false => Unfit::Refused(Failure::usage(error.to_string())),
+        use CheckpointError::{Damaged, Disk, Malformed};
+        let words = error.to_string();
+        match error {
+            Damaged { .. } | Disk(_) | Malformed { .. } => {
+                let first = words.lines().next().unwrap_or_default();
+                Unfit::Damaged(first.trim_end_matches('.').to_string())
+            }
+            _ => Unfit::Refused(Failure::usage(words)),
         }
     }
-}
-
-/// True if the checkpoint before the one of `error` may do.
-pub(crate) fn is_damage(error: &CheckpointError) -> bool {
-    use CheckpointError::{Damaged, Disk, Malformed};
-    matches!(error, Damaged { .. } | Disk(_) | Malformed { .. })
 }
 
 impl Unfit {
@@ -111,9 +111,43 @@ impl Unfit {
     }
 }
 
+/// Checkpoints that are damaged: their names, and what is wrong with them.
+pub(crate) type DamagedOnes = Vec<(String, String)>;
+
+/// Opens the newest checkpoint among `names` that is intact for every process; `exchange` lets all
+/// agree. Returns it, if there is one, and the newer ones, which are damaged.
+///
+/// # Errors
+/// If this process may not use it, or the processes cannot agree.
+pub(crate) fn newest_intact<'a, T>(
+    names: impl Iterator<Item = &'a str>,
+    open: impl Fn(&str) -> std::result::Result<T, Unfit>,
+    exchange: &Exchange<'_>,
+) -> Result<(Option<T>, DamagedOnes)> {
+    let mut damaged = Vec::new();
+    for name in names {
+        let opened = open(name);
+        let verdicts = exchange(&opened.as_ref().err().map_or(String::new(), Unfit::words))?;
+        match (opened, verdicts.into_iter().find(|verdict| !verdict.is_empty())) {
+            (Err(Unfit::Refused(failure)), _) => return Err(failure),
+            (Ok(intact), None) => return Ok((Some(intact), damaged)),
+            (_, how) => damaged.push((name.to_string(), how.unwrap_or_default())),
+        }
+    }
+    Ok((None, damaged))
+}
+
+/// The most damaged checkpoints that an error lists.
+const LISTED: usize = 12;
+
+/// Returns a line for each of the newest of `damaged`.
+pub(crate) fn listed(damaged: &DamagedOnes) -> String {
+    damaged.iter().take(LISTED).map(|(_, how)| format!("  {how}\n")).collect()
+}
+
 impl ResumeState {
-    /// Opens the newest intact checkpoint among `checkpoints`, if there is any. Each process verifies
-    /// the blocks that its ranks need; `exchange` lets all agree.
+    /// Opens the newest intact checkpoint among `checkpoints`, if there is any. Each process
+    /// verifies the blocks that its ranks need; `exchange` lets all agree.
     ///
     /// # Errors
     /// If the run may not resume it, or none is intact.
@@ -128,27 +162,33 @@ impl ResumeState {
         check_same_directory(checkpoints, &seen)?;
         // All look for what the first rank sees.
         let names = seen[0].split_whitespace().skip(1);
-        let mut damaged = Vec::new();
-        for name in names {
-            let opened = ResumeState::open(run, checkpoints, name);
-            let verdicts = exchange(&opened.as_ref().err().map_or(String::new(), Unfit::words))?;
-            match (opened, verdicts.into_iter().find(|verdict| !verdict.is_empty())) {
-                (Err(Unfit::Refused(failure)), _) => return Err(failure),
-                (Ok(state), None) => return Ok(Some(Arc::new(ResumeState { damaged, ..state }))),
-                (_, how) => damaged.push((name.to_string(), how.unwrap_or_default())),
-            }
+        let now = identity(run.config, run.model, run.data);
+        let open = |name: &str| ResumeState::open(run, &now, checkpoints, name);
+        match newest_intact(names, open, exchange)? {
+            (Some(state), damaged) => Ok(Some(Arc::new(ResumeState { damaged, ..state }))),
+            (None, damaged) if damaged.is_empty() => Ok(None),
+            (None, damaged) => Err(Failure::usage(format!(
+                "no checkpoint in {} is intact:\n{}Restore one from a copy, or give another directory to start from \
+                 the beginning.",
+                checkpoints.directory().display(),
+                listed(&damaged)
+            ))),
         }
-        if damaged.is_empty() { Ok(None) } else { Err(none_intact(checkpoints, &damaged)) }
     }
 
-    /// Opens the checkpoint `name`, and verifies what the ranks of this process need of it.
-    fn open(run: &Resuming<'_>, checkpoints: &Checkpoints, name: &str) -> std::result::Result<Self, Unfit> {
+    /// Opens the checkpoint `name` for a run of the identity `now`, and verifies what the ranks of
+    /// this process need of it.
+    fn open(
+        run: &Resuming<'_>,
+        now: &Value,
+        checkpoints: &Checkpoints,
+        name: &str,
+    ) -> std::result::Result<Self, Unfit> {
         let path = checkpoints.directory().join(name);
         let manifest = checkpoints.manifest(name)?;
         let meant = run.config.checkpoint.iter().flat_map(|checkpoint| &checkpoint.resume_with);
         let meant: Vec<_> = meant.copied().collect();
-        let now = identity(run.config, run.model, run.data);
-        identity::check(&path, &manifest, &now, &meant).map_err(Unfit::Refused)?;
+        identity::check(&path, &manifest, now, &meant).map_err(Unfit::Refused)?;
         let unread = |error| Unfit::Damaged(format!("{}: {error}", path.display()));
         let progress: Progress = serde_json::from_value(manifest.progress.clone()).map_err(unread)?;
         let writer = serde_json::from_value(manifest.record.clone()).map_err(unread)?;
@@ -185,8 +225,8 @@ impl ResumeState {
             let moments = held(run.sharded.optimizer);
             let wanted = TrainingState::ALL.into_iter().zip([&weights, &moments, &moments]);
             for (state, slice) in wanted {
-                for (tensor, range) in run.partition.tensors_in(unit, slice) {
-                    self.generation.verify(state, tensor, &range)?;
+                for TensorPart { tensor, elements, .. } in run.partition.parts(unit, slice) {
+                    self.generation.verify(state, tensor, &elements)?;
                 }
             }
         }
@@ -254,8 +294,8 @@ impl ResumeState {
     }
 }
 
-/// Fails if a process does not see rank 0's lock in the directory. `seen` is what each sees: first the
-/// run that has the lock.
+/// Fails if a process does not see rank 0's lock in the directory. `seen` is what each sees: first
+/// the run that has the lock.
 fn check_same_directory(checkpoints: &Checkpoints, seen: &[String]) -> Result<()> {
     let holder = |seen: &String| seen.split(' ').next().map(str::to_string);
     match seen.iter().position(|one| holder(one) != holder(&seen[0])) {
@@ -266,20 +306,6 @@ fn check_same_directory(checkpoints: &Checkpoints, seen: &[String]) -> Result<()
             checkpoints.directory().display()
         ))),
     }
-}
-
-/// Returns the failure to resume where every checkpoint is damaged.
-fn none_intact(checkpoints: &Checkpoints, damaged: &[(String, String)]) -> Failure {
-    let lines: String = damaged.iter().map(|(_, how)| format!("  {how}\n")).collect();
-    Failure::usage(format!(
-        "no checkpoint in {} is intact:\n{lines}Restore one from a copy, or give another directory to start from the \
-         beginning.",
-        checkpoints.directory().display()
-    ))
-}
-
-pub(crate) fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().trim_end_matches('.').to_string()
 }
 
 struct OneState(Arc<ResumeState>, TrainingState);

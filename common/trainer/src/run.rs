@@ -85,6 +85,12 @@ fn places(plan: &Plan) -> Places {
     }
 }
 
+/// Ends a step without an update: what stage and optimizer have on its way is dropped.
+fn stop(stage: &mut Watched, rank: &Rank) -> Result<()> {
+    stage.stop()?;
+    Ok(stage.states().0.stop(rank)?)
+}
+
 impl<'a> Worker<'a> {
     fn new(plan: &'a Plan, rank: Rc<Rank>, observer: &'a Observer<'a>) -> Result<Self> {
         let config = &plan.config;
@@ -144,7 +150,7 @@ impl<'a> Worker<'a> {
                 self.rank.transfers.wind_down();
                 self.passes.hand_back(&mut self.stage)?;
                 self.rank.group.wind_down();
-                Ok(self.stage.stop()?)
+                stop(&mut self.stage, &self.rank)
             }
             done => done,
         }
@@ -221,7 +227,7 @@ impl<'a> Worker<'a> {
             self.stage.note_loss(loss / config.tokens_per_rank() as f64);
             let outcome = self.stage.step(&update)?;
             if outcome.skipped {
-                self.stage.stop()?;
+                stop(&mut self.stage, &self.rank)?;
             }
             let loss = loss / config.tokens_per_step() as f64;
             Ok((outcome, agree(self.plan, &self.rank, loss, saving)?))

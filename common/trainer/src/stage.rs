@@ -69,7 +69,7 @@ impl Setup {
     }
 
     /// The queue of gradients on their way through `sum`. Where the model states have several
-    /// copies, these sums are parts of [`Setup::replica_sum`]'s.
+    /// copies, these sums are parts of `Setup::replica_sum`'s.
     pub fn reductions(&self, sum: Issue) -> Buckets {
         let last = self.schedule.last_reduced();
         let sums = Buckets::new(sum, self.communication.reductions(self.precision, &self.partition, last));
@@ -138,9 +138,10 @@ pub trait Stage {
     /// If a collective fails.
     fn reduce(&mut self, gradients: FullGradients, micro: Micro) -> Result<()>;
 
-    /// The step ends without an update, since it was cut short or skipped: waits for what is in
-    /// flight, drops it and frees its buffers. Where anything may be in flight between ranks, their
-    /// groups are [winding down](collectives::Group::wind_down).
+    /// The step ends without an update, since it was cut short or skipped: waits for gradients and
+    /// parameters in flight, drops them and frees their buffers. Where anything may be in flight
+    /// between ranks, their groups are [winding down](collectives::Group::wind_down). The optimizer
+    /// is stopped by the loop.
     ///
     /// # Errors
     /// If a transfer fails.
@@ -155,8 +156,8 @@ pub trait Stage {
     /// If a collective fails, or the gradient has no finite norm although the loss is not scaled.
     fn step(&mut self, update: &Update) -> Result<StepOutcome>;
 
-    /// The optimizer and the parameters that this rank holds: between steps for checkpoints to read,
-    /// before a step's last backward for the optimizer to read ahead.
+    /// The optimizer and the parameters that this rank holds. The loop lends them to checkpoints,
+    /// has the optimizer read ahead before a step's last backward, and stops it.
     fn states(&mut self) -> (&mut Optimizer, &UnitBuffers);
 }
 

@@ -118,13 +118,20 @@ fn four_processes_in_groups_learn_the_bits_of_four_threads() {
 #[test]
 fn processes_resume_from_the_checkpoint_of_a_broken_job() {
     let dir = tempfile::tempdir().unwrap();
-    let [kept, report] = ["kept", "report.json"].map(|name| dir.path().join(name));
+    let [kept, report, logs] = ["kept", "report.json", "logs"].map(|name| dir.path().join(name));
     let flags = run(Stage::Zero3);
     let threads = train(Stage::Zero3, &format!("{flags} --gpus 3")).unwrap();
     let keeping = format!(
-        "zero3 --headless {flags} --checkpoint {} --checkpoint-every 2 --checkpoint-wait",
-        kept.display()
+        "zero3 --headless {flags} --checkpoint {} --checkpoint-every 2 --checkpoint-wait --log-dir {}",
+        kept.display(),
+        logs.display()
     );
+    let log_says = |words: &str| {
+        for rank in 0..3 {
+            let log = std::fs::read_to_string(logs.join(format!("rank-{rank}.log"))).unwrap();
+            assert_eq!(log.matches(words).count(), 1, "{words:?} in the log of rank {rank}: {log}");
+        }
+    };
     for ended in ends(launch(STAGE, 3, |_| format!("{keeping} --inject panic@rank1,step3,backward"))) {
         explains(&ended, 1, &["rank 1"]);
     }
@@ -134,10 +141,12 @@ fn processes_resume_from_the_checkpoint_of_a_broken_job() {
     for ended in ends(launch(STAGE, 3, |rank| if rank == 2 { elsewhere.clone() } else { keeping.clone() })) {
         explains(&ended, 2, &["is not the same directory on all machines", "rank 2 does not see"]);
     }
+    log_says("is not the same directory on all machines");
     let again = format!("{keeping} --report {}", report.display());
     for ended in ends(launch(STAGE, 3, |_| again.clone())) {
         assert_eq!(ended.code, Some(0), "{}", ended.error);
     }
+    log_says("Resuming after 2 steps");
     let resumed = json(&report);
     assert_eq!(resumed["steps"][0]["step"], 2);
     assert_eq!(resumed["weights_blake3"], threads.weights_blake3.as_str());
@@ -427,7 +436,8 @@ fn a_job_without_a_secret_or_with_two_trains_with_no_other_process() {
     explains(&one, 1, &["ZERO_JOB_SECRET", "must be the same for every rank"]);
 }
 
-/// Starts processes that meet on this machine, with the variables `set(rank)` beside the launcher's.
+/// Starts processes that meet on this machine, with the variables `set(rank)` beside the
+/// launcher's.
 fn launch_with(size: usize, set: impl Fn(usize) -> String) -> Vec<Member> {
     let port = free_port();
     let all = |rank| {

@@ -62,96 +62,54 @@ fn is_exercise(folder: &Path) -> bool {
 
 #[test]
 fn no_crate_depends_upwards() {
-    let rooms: [(&str, &str, &[&str]); 23] = [
-        ("events", "common/events", &["storage"]),
-        ("device", "common/device", &["events"]),
-        ("collectives", "common/collectives", &["events", "device"]),
-        ("model", "common/model", &["events", "device"]),
-        ("planner", "common/planner", &["events", "model"]),
-        ("storage", "common/storage", &[]),
-        ("offload", "common/offload", &["events", "device", "collectives", "storage"]),
-        ("sharding", "common/sharding", &["events", "device", "collectives", "model", "offload"]),
-        ("checkpoint", "common/checkpoint", &["events", "device", "model", "storage"]),
-        ("viz", "viz", &["events"]),
-        ("settings", "common/settings", SETTINGS),
+    let rooms: [(&str, &str, &str); 23] = [
+        ("events", "common/events", "storage"),
+        ("device", "common/device", "events"),
+        ("collectives", "common/collectives", "events device"),
+        ("model", "common/model", "events device"),
+        ("planner", "common/planner", "events model"),
+        ("storage", "common/storage", ""),
+        ("offload", "common/offload", "events device collectives storage"),
+        ("sharding", "common/sharding", "events device collectives model offload"),
+        ("checkpoint", "common/checkpoint", "events device model storage"),
+        ("viz", "viz", "events"),
         (
-            "deepspeed",
-            "common/deepspeed",
-            &["events", "device", "model", "planner", "sharding", "checkpoint", "settings"],
+            "settings",
+            "common/settings",
+            "events device collectives model planner sharding checkpoint storage viz",
         ),
+        ("deepspeed", "common/deepspeed", "events device model planner sharding checkpoint settings"),
         (
             "report",
             "common/report",
-            &[
-                "events",
-                "storage",
-                "device",
-                "collectives",
-                "model",
-                "planner",
-                "offload",
-                "sharding",
-                "settings",
-            ],
+            "events storage device collectives model planner offload sharding settings",
         ),
-        ("trainer", "common/trainer", TRAINER),
+        (
+            "trainer",
+            "common/trainer",
+            "events device collectives model planner offload sharding checkpoint storage settings deepspeed \
+             report viz",
+        ),
         ("zero0-ddp", "zero0-ddp", STAGE),
         ("zero1", "zero1", STAGE),
         ("zero2", "zero2", STAGE),
         ("zero3", "zero3", STAGE),
-        (
-            "stages",
-            "stages",
-            &[
-                "events",
-                "settings",
-                "deepspeed",
-                "trainer",
-                "planner",
-                "zero0-ddp",
-                "zero1",
-                "zero2",
-                "zero3",
-            ],
-        ),
-        ("bandwidth", "bandwidth", &["events", "device", "collectives", "settings"]),
+        ("stages", "stages", "events settings deepspeed trainer planner zero0-ddp zero1 zero2 zero3"),
+        ("bandwidth", "bandwidth", "events device collectives settings"),
         (
             "tutorials",
             "tutorials",
-            &[
-                "events",
-                "storage",
-                "model",
-                "checkpoint",
-                "viz",
-                "settings",
-                "deepspeed",
-                "report",
-                "trainer",
-                "planner",
-                "stages",
-            ],
+            "events storage model checkpoint viz settings deepspeed report trainer planner stages",
         ),
         (
             "exercises",
             "tutorials/exercises/checks",
-            &["events", "device", "collectives", "planner", "sharding", "trainer", "stages"],
+            "events device collectives planner sharding trainer stages",
         ),
         (
             "tests",
             "tests",
-            &[
-                "events",
-                "device",
-                "collectives",
-                "settings",
-                "deepspeed",
-                "report",
-                "trainer",
-                "planner",
-                "stages",
-                "zero3",
-            ],
+            "events device collectives settings deepspeed report trainer planner stages zero3",
         ),
     ];
     let names: Vec<&str> = rooms.iter().map(|(name, _, _)| *name).collect();
@@ -165,7 +123,8 @@ fn no_crate_depends_upwards() {
     for (name, dir, allowed) in rooms {
         let found = dependencies(&manifest(dir), "dependencies", &names);
         for dependency in &found {
-            assert!(allowed.contains(&dependency.as_str()), "{name} must not depend on {dependency}");
+            let is_allowed = allowed.split(' ').any(|room| room == dependency);
+            assert!(is_allowed, "{name} must not depend on {dependency}");
         }
         edges.insert(name.to_string(), found);
     }
@@ -188,25 +147,8 @@ fn stands_on(room: &str, other: &str, edges: &BTreeMap<String, Vec<String>>) -> 
     edges[room].iter().any(|below| below == other || stands_on(below, other, edges))
 }
 
-const SETTINGS: &[&str] =
-    &["events", "device", "collectives", "model", "planner", "sharding", "checkpoint", "storage", "viz"];
-const TRAINER: &[&str] = &[
-    "events",
-    "device",
-    "collectives",
-    "model",
-    "planner",
-    "offload",
-    "sharding",
-    "checkpoint",
-    "storage",
-    "settings",
-    "deepspeed",
-    "report",
-    "viz",
-];
-const STAGE: &[&str] =
-    &["events", "device", "collectives", "model", "planner", "offload", "sharding", "trainer"];
+/// The crates that a stage may depend on.
+const STAGE: &str = "events device collectives model planner offload sharding trainer";
 
 /// The code of a source: comments and everything from its test module on left out.
 fn code(path: &Path) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use super::{PARTIAL, REPLACED, lock, sibling};
 use crate::{CheckpointError, Result, names};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -27,10 +27,11 @@ impl Place {
     /// # Errors
     /// [`CheckpointError::Busy`] if that process lives, [`CheckpointError::Disk`].
     pub(super) fn restore(path: &Path, disk: &Disk) -> Result<()> {
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+        let Some(name) = path.file_name() else { return Ok(()) };
         if fs::symlink_metadata(path).is_ok() {
             return Ok(());
         }
+        let parent = storage::parent(path);
         let found = siblings(parent, &name.to_string_lossy(), REPLACED).unwrap_or_default();
         let Some(old) = found.first() else { return Ok(()) };
         let _lock = lock(old)?;
@@ -38,7 +39,7 @@ impl Place {
         let new = old.with_extension(&PARTIAL[1..]);
         let whole = if new.is_dir() { &new } else { old };
         disk.rename(whole, path)?;
-        Ok(disk.flush_directory(shown(parent))?)
+        Ok(disk.flush_directory(parent)?)
     }
 
     /// The directory at `path`, which exists.
@@ -107,8 +108,8 @@ impl Place {
         Ok(())
     }
 
-    /// Removes `old`, whose place this directory has. Files of other programs that have not yet come
-    /// along do so now. If a file of the same name is there, that of `old` stays where it is.
+    /// Removes `old`, whose place this directory has. Files of other programs that have not yet
+    /// come along do so now. If a file of the same name is there, that of `old` stays where it is.
     ///
     /// # Errors
     /// [`CheckpointError::Disk`] if such a file cannot be moved.
@@ -130,14 +131,15 @@ impl Place {
     }
 }
 
-/// The directories beside `name` whose names begin as [`sibling`]'s of some process and end with `end`.
+/// The directories beside `name` whose names begin as [`sibling`]'s of some process and end with
+/// `end`.
 fn siblings(parent: &Path, name: &str, end: &str) -> Result<Vec<PathBuf>> {
     let is_sibling = |found: &OsString| {
         let stem = found.to_str().and_then(|found| found.strip_suffix(end)?.strip_prefix('.'));
         let process = stem.and_then(|stem| stem.strip_prefix(name)?.strip_prefix('.'));
         process.is_some_and(|process| process.parse::<u32>().is_ok())
     };
-    let found = entries(shown(parent))?.into_iter().filter(is_sibling);
+    let found = entries(parent)?.into_iter().filter(is_sibling);
     Ok(found.map(|found| parent.join(found)).filter(|path| path.is_dir()).collect())
 }
 
@@ -152,11 +154,6 @@ fn entries(path: &Path) -> Result<Vec<OsString>> {
 /// Returns what is at `path`, which may be a link.
 fn inspect(path: &Path) -> Result<Metadata> {
     fs::symlink_metadata(path).map_err(CheckpointError::io("open", path))
-}
-
-/// Returns `path`, or the current directory if it is empty.
-fn shown(path: &Path) -> &Path {
-    if path.as_os_str() == OsStr::new("") { Path::new(".") } else { path }
 }
 
 /// True if this user may change the entries of a directory: of one that moves, `..` does.

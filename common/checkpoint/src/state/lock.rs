@@ -1,11 +1,11 @@
 //! The lock of a directory of checkpoints, held for a run's life by its rank 0.
 //!
 //! The file `lock` names its owner. Where the file system has locks (`flock`), the lock is one of
-//! these: the system lets go of it when the owner dies. Elsewhere the owner writes a beat to the file
-//! every [`BEAT`]. A run that comes waits for [`PATIENCE`]: if no beat came, the owner is dead. It
-//! then writes its own name, and again waits a beat: of two that come at once, the one whose name
-//! stays has the lock. An owner that was suspended for longer finds another name in the file before
-//! it publishes ([`RunLock::check`]).
+//! these, and the system releases it when the owner dies. Elsewhere the owner writes a beat to the
+//! file every [`BEAT`]. Another run waits for [`PATIENCE`]: if there is no beat, the owner is dead.
+//! The run then writes its own name and waits for a beat more. If two runs do so at once, the one
+//! whose name stays has the lock. An owner that was suspended for longer finds another name in the
+//! file before it publishes ([`RunLock::check`]).
 
 use crate::{CheckpointError, Result};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -23,12 +23,12 @@ pub const LOCK: &str = "lock";
 pub const BEAT: Duration = Duration::from_secs(2);
 /// After how long without a beat an owner counts as dead.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a run waits for a lock of the file system: others may look for a moment.
+/// How long a run waits for a lock of the file system, which others may hold for a moment to look.
 const BUSY: Duration = Duration::from_secs(5);
 /// Between two looks at the file.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A held lock. Dropping it lets go.
+/// A held lock. Dropping it releases it.
 #[derive(Debug)]
 pub struct RunLock {
     path: PathBuf,
@@ -78,7 +78,8 @@ impl RunLock {
         Ok(lock)
     }
 
-    /// Returns the token in the lock of `directory`: the run's that holds it, as this machine sees it.
+    /// Returns the token in the lock of `directory`: the run's that holds it, as this machine sees
+    /// it.
     ///
     /// # Errors
     /// [`CheckpointError::Io`].
@@ -93,8 +94,7 @@ impl RunLock {
     /// # Errors
     /// [`CheckpointError::Busy`], [`CheckpointError::Io`].
     pub fn check(&self) -> Result<()> {
-        let directory = self.path.parent().unwrap_or(Path::new("."));
-        if RunLock::holder(directory)? == self.token { Ok(()) } else { Err(self.busy()) }
+        if RunLock::holder(storage::parent(&self.path))? == self.token { Ok(()) } else { Err(self.busy()) }
     }
 
     /// Takes the file system's lock. Returns false if it has none.
@@ -173,7 +173,8 @@ impl Heart {
             let mut beat = 0;
             while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 beat += 1;
-                // A beat that cannot be written may make the run lose the lock, which it then finds.
+                // A beat that cannot be written may make the run lose the lock, which it then
+                // finds.
                 let _ = beat_once(&file, &token, beat);
             }
         });

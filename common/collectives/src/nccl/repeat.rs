@@ -27,7 +27,7 @@ impl Repeater {
     /// Makes a communicator in addition to the group's. Every rank calls it, with its GPU.
     ///
     /// # Errors
-    /// As [`join`](super::join).
+    /// As [`join`](super::join()).
     pub fn new(group: &Group, runtime: &Arc<Runtime>, timeout: Duration) -> Result<Self, CollectiveError> {
         let all: Vec<usize> = (0..group.size() as usize).collect();
         let control = group.backend().split((u64::MAX - 1, u64::MAX), &all);

@@ -1,6 +1,6 @@
 //! Ranks that are processes, connected by TCP.
 //!
-//! All processes meet at one address, where rank 0 listens ([`join`]); then every two of them
+//! All processes meet at one address, where rank 0 listens ([`join()`]); then every two of them
 //! connect. Both ends of every connection prove that they know the job's secret before anything
 //! else is read. Nothing is encrypted: whoever can read or change what the network carries can read
 //! and change what ranks send.

@@ -32,7 +32,7 @@ struct Point {
     held: Duration,
 }
 
-/// A stretch of work that has begun; see [`Timeline::end`].
+/// A stretch of work that has begun; see `Timeline::end`.
 pub struct Begun(Point);
 
 /// A stretch of work.

@@ -70,8 +70,8 @@ impl Runtime {
             .named("cuMemcpyDtoDAsync")
     }
 
-    /// Copies `bytes`, at least one and at most [`MOST`], to `address`, after everything computed
-    /// so far. `bytes` may change once this has returned.
+    /// Copies `bytes`, at least one and at most `staging::MOST`, to `address`, after everything
+    /// computed so far. `bytes` may change once this has returned.
     fn upload_staged(&self, address: u64, bytes: &[u8]) -> Result<()> {
         self.gpu.context.enter()?;
         let mut block = self.staging.take(&self.gpu.context, &self.spare, bytes.len())?;

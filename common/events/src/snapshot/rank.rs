@@ -2,8 +2,7 @@
 
 use super::parts::{Flight, Hop, Membership, PassNow, RankStatus, Scaling, Sent};
 use super::transfers::Transfers;
-use crate::amount::make_room;
-use crate::amount::{self, bounded};
+use crate::amount::{self, bounded, make_room};
 use crate::event::{Class, CollectiveEvent, Event, LocalMetrics, Operation, Place, Progress, What};
 use crate::shared::Shared;
 use crate::units::Units;

@@ -1,7 +1,6 @@
 //! A rank's transfers between its device, main memory and disk.
 
-use crate::amount::make_room;
-use crate::amount::{self, bounded};
+use crate::amount::{self, bounded, make_room};
 use crate::event::{Progress, Route, TransferEvent};
 use serde::{Deserialize, Serialize};
 

@@ -11,13 +11,13 @@ use std::time::Duration;
 use storage::{Answers, Call, Kind, Ticket};
 
 impl Transfers {
-    /// Waits until the disk has answered, however it has: a transfer that has been issued.
+    /// Blocks until the disk has answered an issued transfer. Returns its answer.
     pub(super) fn receive(
         &self,
         issued: Issued,
         ticket: &Ticket<Carried>,
     ) -> Result<storage::Moved<Carried>> {
-        let (disk, mut wait) = (&self.swap().disk, self.heeds.begin(self.now()));
+        let (disk, mut wait) = (&self.swap().disk, self.limits.begin(self.now()));
         let mut returned = None;
         let outcome = loop {
             if let Some(outcome) = ticket.wait_for(LOOK) {
@@ -49,18 +49,18 @@ impl Transfers {
         storage::Error { call, path, offset, cause: io::Error::new(io::ErrorKind::TimedOut, words) }.into()
     }
 
-    /// Lets all waits for simulated ways end at once from now on: the run ends, and what is on its way
-    /// is not wanted.
+    /// Lets all waits for simulated ways end at once from now on: the run ends, and what is on its
+    /// way is not wanted.
     pub fn wind_down(&self) {
         self.winding_down.set(true);
     }
 
     fn hurries(&self) -> bool {
-        self.winding_down.get() || self.heeds.is_stopped()
+        self.winding_down.get() || self.limits.is_stopped()
     }
 
-    /// Gives back the buffer of `staged`, whose contents are not wanted, once the disk is done with it.
-    /// The transfer does not count.
+    /// Gives back the buffer of `staged`, whose contents are not wanted, once the disk is done with
+    /// it. The transfer does not count.
     ///
     /// # Errors
     /// As [`Transfers::settle`].
@@ -68,17 +68,17 @@ impl Transfers {
         Ok(self.receive(staged.issued, &staged.ticket)?.memory.buffer)
     }
 
-    /// Blocks until `due`, when a simulated way delivers, or until nobody wants it.
+    /// Blocks until `due`, when a simulated way delivers, or until the run ends.
     pub(super) fn sleep_until(&self, issued: Issued, due: Duration) -> Result<()> {
         let rest = || {
             let rest = due.saturating_sub(self.now());
             if rest.is_zero() || self.hurries() { Duration::ZERO } else { rest }
         };
-        if let Some(timeout) = self.heeds.timeout.filter(|&timeout| rest() > timeout) {
+        if let Some(timeout) = self.limits.timeout.filter(|&timeout| rest() > timeout) {
             let Issued { route, bytes, .. } = issued;
             return Err(Error::Slow { route, bytes, seconds: rest().as_secs(), timeout: timeout.as_secs() });
         }
-        let mut wait = self.heeds.begin(self.now());
+        let mut wait = self.limits.begin(self.now());
         while !rest().is_zero() {
             std::thread::sleep(rest().min(LOOK));
             wait.look(self.now()).inspect_err(|_| self.emitter.emit(What::Failing))?;

@@ -12,7 +12,6 @@ use crate::stage::Stage;
 use crate::strategy::Strategy;
 use crate::traffic::Traffic;
 use crate::transfers::Transfers;
-
 use model::{Checkpointing, ModelConfig};
 use serde::Serialize;
 
@@ -42,7 +41,7 @@ pub enum Subject {
 pub struct Request {
     /// The model, or the number of parameters.
     pub subject: Subject,
-    /// What is trained, and how; of its model nothing is asked if the subject is a number.
+    /// What is trained, and how. Its model is not used if the subject is a number of parameters.
     pub job: Job,
     /// GPUs that share a machine's main memory and disk.
     pub gpus_per_node: usize,

@@ -4,10 +4,11 @@
 //! read, as many as the update has buffers.
 
 use super::{Optimizer, States};
+use crate::partition::UnitId;
 use crate::rank::Rank;
 use crate::{Error, Result};
-use device::{Class, DType, Place};
-use offload::{Cargo, Staged, paged};
+use device::{Buffer, Class, DType, Place};
+use offload::{Cargo, Extent, Staged, paged};
 
 /// The states of one piece, on their way into the update's buffers.
 pub(super) type ReadAhead = Vec<Staged>;
@@ -36,18 +37,15 @@ impl Optimizer {
             let States::Disk(extents) = &self.units[unit].states.states else {
                 return Err(Error::Missing { unit, what: "optimizer states on disk" });
             };
-            let cargo = Cargo { class: Class::Optimizer, unit };
             let buffers = extents[number].iter().map(|_| rank.transfers.staging(DType::F32, largest));
             let buffers = buffers.collect::<offload::Result<Vec<_>>>()?;
-            let states = extents[number].iter().zip(buffers);
-            let read = |(extent, buffer)| rank.transfers.read(cargo, extent, 0, buffer, paged(4 * elements));
-            Ok(states.map(read).collect())
+            Ok(read_states(rank, unit, &extents[number], elements, buffers))
         };
         self.ahead = all().take(self.places.buffers).map(read).collect::<Result<_>>()?;
         Ok(())
     }
 
-    /// Drops what was read ahead, once it is here: no update follows.
+    /// Ends a step without an update: drops what was read ahead, once it is here.
     ///
     /// # Errors
     /// If a transfer fails.
@@ -55,4 +53,17 @@ impl Optimizer {
         let mut ahead = std::mem::take(&mut self.ahead).into_iter().flatten();
         Ok(ahead.try_for_each(|state| rank.transfers.settle(state).map(drop))?)
     }
+}
+
+/// Begins to read the states of a piece of `unit` with so many elements into `buffers`.
+pub(super) fn read_states(
+    rank: &Rank,
+    unit: UnitId,
+    extents: &[Extent],
+    elements: usize,
+    buffers: impl IntoIterator<Item = Buffer>,
+) -> ReadAhead {
+    let cargo = Cargo { class: Class::Optimizer, unit };
+    let read = |(extent, buffer)| rank.transfers.read(cargo, extent, 0, buffer, paged(4 * elements));
+    extents.iter().zip(buffers).map(read).collect()
 }

@@ -3,7 +3,7 @@
 use super::update::ScaledUpdate;
 use crate::Result;
 use crate::full::StateRest;
-use crate::partition::{Partition, UnitId};
+use crate::partition::{Partition, TensorPart, UnitId};
 use crate::rank::Rank;
 use device::{AdamWUpdate, Buffer, Class, View, ViewMut};
 use model::TrainingState;
@@ -125,15 +125,10 @@ impl AdamWShard {
 
 fn stretches(partition: &Partition, unit: UnitId, slice: &Range<usize>) -> Vec<(Range<usize>, bool)> {
     let mut stretches: Vec<(Range<usize>, bool)> = Vec::new();
-    for slot in &partition.units[unit].slots {
-        let (start, end) = (slot.start.max(slice.start), slot.range().end.min(slice.end));
-        if start >= end {
-            continue;
-        }
-        let range = start - slice.start..end - slice.start;
+    for TensorPart { within, decays, .. } in partition.parts(unit, slice) {
         match stretches.last_mut() {
-            Some((last, decays)) if *decays == slot.decays && last.end == range.start => last.end = range.end,
-            _ => stretches.push((range, slot.decays)),
+            Some((last, alike)) if *alike == decays && last.end == within.start => last.end = within.end,
+            _ => stretches.push((within, decays)),
         }
     }
     stretches

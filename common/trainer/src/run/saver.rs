@@ -1,11 +1,11 @@
-//! Checkpoints while training goes on: every rank writes its part, and rank 0 publishes what all have
-//! written.
+//! Checkpoints while training goes on: every rank writes its part, and rank 0 publishes what all
+//! have written.
 //!
 //! A save goes through two phases, in each of which a thread works for the rank: writing, on every
-//! rank; then, on rank 0, publishing, or removing what a failed save has left. Ranks learn from each
-//! other at the end of every step whether all threads are done, and go on to the next phase together.
-//! So all of them know the same of a save. Ranks that wait for a save tell each other so all the time:
-//! a slow disk makes no rank miss another's timeout, and a rank that hangs is missed.
+//! rank; then, on rank 0, publishing, or removing what a failed save has left. Ranks learn from
+//! each other at the end of every step whether all threads are done, and go on to the next phase
+//! together. So all of them know the same of a save. Ranks that wait for a save tell each other so
+//! all the time: a slow disk makes no rank miss another's timeout, and a rank that hangs is missed.
 
 mod states;
 mod work;
@@ -14,20 +14,20 @@ use super::places;
 use crate::checkpoints::disk;
 use crate::plan::Plan;
 use crate::rank_error::{Result, other};
-use crate::resume::{Writer, identity};
+use crate::resume::{Progress, Writer, identity};
 use checkpoint::{Checkpoints, Manifest, RunLock, ShardLayout, ShardWriter};
 use collectives::{ControlChannel, Topic};
 use device::{Buffer, DType};
 use planner::Saving;
 use serde_json::Value;
-use sharding::{Optimizer, Partition, Rank, TrainingState, UnitBuffers, UnitId};
+use sharding::{Optimizer, Partition, Rank, TensorPart, TrainingState, UnitBuffers, UnitId};
 use std::cell::Cell;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use work::{Work, Written, words, write_copy};
+use work::{Work, Writing, Written, words, write_copy};
 
 /// How often a rank that waits for its thread looks whether it is done.
 const LOOK: Duration = Duration::from_millis(1);
@@ -43,6 +43,8 @@ pub(super) struct Saver {
     rank: Rc<Rank>,
     checkpoints: Checkpoints,
     lock: Option<Arc<RunLock>>,
+    /// What all manifests have in common, on the rank that publishes.
+    manifest: Option<Manifest>,
     keep: usize,
     timeout: Duration,
     /// Newer checkpoints than the resumed one, which are damaged and do not count.
@@ -55,7 +57,7 @@ pub(super) struct Saver {
     /// Room for a copy of all of them, unless a thread has it.
     room: Option<Buffer>,
     /// A thread that has not been done in time, with the room.
-    late: Option<Work<(Option<Buffer>, Written)>>,
+    late: Option<Writing>,
     copies: bool,
     /// Saves begun, so that each has a directory of its own.
     attempts: u32,
@@ -70,7 +72,7 @@ pub(super) struct Saver {
 enum Phase {
     Idle,
     /// All ranks write.
-    Writing(Save, Work<(Option<Buffer>, Written)>),
+    Writing(Save, Writing),
     /// Rank 0 publishes.
     Publishing(Save, Option<Work<Outcome>>),
     /// Rank 0 removes what a save that has failed has left.
@@ -84,8 +86,8 @@ type Outcome = std::result::Result<(), String>;
 struct Save {
     steps: u32,
     partial: PathBuf,
-    /// Its manifest but for the files.
-    manifest: Manifest,
+    /// What its manifest says of training.
+    progress: Value,
 }
 
 /// How a save ended, on all ranks alike.
@@ -97,7 +99,8 @@ pub(super) struct Saved {
 }
 
 impl Saver {
-    /// The saver of `rank`, which holds `states`, with room for a copy of its part if `plan` says so.
+    /// The saver of `rank`, which holds `states`, with room for a copy of its part if `plan` says
+    /// so.
     ///
     /// # Errors
     /// If main memory is full.
@@ -111,8 +114,8 @@ impl Saver {
         let room: usize = parts.iter().map(|(part, _)| TrainingState::ALL.len() * part).sum();
         let parts: Vec<Range<usize>> = parts.into_iter().map(|(_, range)| range).collect();
         let runs = |(unit, part): (UnitId, &Range<usize>)| {
-            let run = |(tensor, range)| checkpoint::Run { tensor, range };
-            plan.partition.tensors_in(unit, part).map(run).collect()
+            let run = |part: TensorPart| checkpoint::Run { tensor: part.tensor, range: part.elements };
+            plan.partition.parts(unit, part).map(run).collect()
         };
         let stretches: Vec<_> = parts.iter().enumerate().map(runs).collect();
         let copies = plan.saving == Saving::Copying;
@@ -120,6 +123,7 @@ impl Saver {
         Ok(Some(Saver {
             checkpoints: Checkpoints::new(checkpoints.directory(), Arc::new(disk(checkpoint, rank.number()))),
             lock: plan.lock.clone(),
+            manifest: (rank.number() == 0).then(|| manifest(plan)).transpose()?,
             keep: checkpoint.keep,
             timeout: checkpoint.timeout,
             damaged: plan.damaged(),
@@ -152,20 +156,20 @@ impl Saver {
         matches!(self.phase, Phase::Idle)
     }
 
-    /// Begins a save of `states` after `steps` steps; `manifest` is its manifest but for the files.
-    /// All ranks call it, while no save is under way. Returns how the save ended, if it has.
+    /// Begins a save of `states`, which training has reached with `progress`. All ranks call it,
+    /// while no save is under way. Returns how the save ended, if it has.
     ///
     /// # Errors
     /// A kernel's or a transfer's, or the group's failure.
     pub(super) fn begin(
         &mut self,
         states: (&Optimizer, &UnitBuffers),
-        steps: u32,
-        manifest: Manifest,
+        progress: Progress,
     ) -> Result<Option<Saved>> {
         self.attempts += 1;
-        let partial = self.checkpoints.partial(steps, self.attempts);
-        let (save, name) = (Save { steps, partial, manifest }, file_name(&self.rank));
+        let partial = self.checkpoints.partial(progress.steps, self.attempts);
+        let (steps, progress) = (progress.steps, serde_json::to_value(progress).map_err(other)?);
+        let (save, name) = (Save { steps, partial, progress }, file_name(&self.rank));
         let (checkpoints, layout, partial) =
             (self.checkpoints.clone(), self.layout.clone(), save.partial.clone());
         let create = move || {
@@ -204,8 +208,8 @@ impl Saver {
         Ok(())
     }
 
-    /// Tells the other ranks whether this one is busy. Returns whether any is. All ranks call it until
-    /// none is.
+    /// Tells the other ranks whether this one is busy. Returns whether any is. All ranks call it
+    /// until none is.
     fn is_any_busy(&self, busy: bool) -> Result<bool> {
         let all = self.channel.exchange(&[u8::from(busy)])?;
         self.told.set(Instant::now());
@@ -240,7 +244,7 @@ impl Saver {
     }
 
     /// Returns what the thread has written, and takes the room back.
-    fn take_written(&mut self, work: Work<(Option<Buffer>, Written)>) -> Written {
+    fn take_written(&mut self, work: Writing) -> Written {
         if !work.is_done() {
             self.late = Some(work);
             return Err(self.lateness());
@@ -266,12 +270,16 @@ impl Saver {
             let saved = Saved { steps: save.steps, outcome: Err(format!("rank {rank}: {error}")) };
             let (checkpoints, partial) = (self.checkpoints.clone(), save.partial);
             let remove = move || drop(checkpoints.disk().remove_directory(&partial));
-            let work = self.leads().then(|| Work::start(remove)).transpose()?;
+            let work = self.manifest.is_some().then(|| Work::start(remove)).transpose()?;
             self.phase = Phase::Removing(saved, work);
             return Ok(None);
         }
         let files = all.into_iter().filter_map(Written::ok).collect();
-        let manifest = Manifest { files, ..save.manifest.clone() };
+        let Some(manifest) = self.manifest.clone() else {
+            self.phase = Phase::Publishing(save, None);
+            return Ok(None);
+        };
+        let manifest = Manifest { progress: save.progress.clone(), files, ..manifest };
         let (lock, checkpoints) = (self.lock.clone(), self.checkpoints.clone());
         let (partial, steps, keep, damaged) =
             (save.partial.clone(), save.steps, self.keep, self.damaged.clone());
@@ -285,13 +293,8 @@ impl Saver {
             }
             published.map(drop).map_err(words)
         };
-        let work = self.leads().then(|| Work::start(publish)).transpose()?;
-        self.phase = Phase::Publishing(save, work);
+        self.phase = Phase::Publishing(save, Some(Work::start(publish)?));
         Ok(None)
-    }
-
-    fn leads(&self) -> bool {
-        self.rank.number() == 0
     }
 
     fn exchange<T>(
@@ -326,8 +329,8 @@ impl Saver {
 }
 
 impl Drop for Saver {
-    /// Lets a thread that publishes finish, and one that writes give its room back, if the disk takes
-    /// it soon.
+    /// Lets a thread that publishes finish, and one that writes give its room back, if the disk
+    /// takes it soon.
     fn drop(&mut self) {
         let since = Instant::now();
         while self.is_busy() && since.elapsed() < LEAVING {
@@ -336,8 +339,8 @@ impl Drop for Saver {
     }
 }
 
-/// The elements of `unit` that `rank` saves, without padding, and the most that a rank saves of it: an
-/// equal part of `slice`, which it updates and other ranks may hold too.
+/// The elements of `unit` that `rank` saves, without padding, and the most that a rank saves of it:
+/// an equal part of `slice`, which it updates and other ranks may hold too.
 fn part(rank: &Rank, partition: &Partition, unit: UnitId, slice: Range<usize>) -> (usize, Range<usize>) {
     let holders = rank.world_size() / partition.shards;
     let part = slice.len().div_ceil(holders);
@@ -357,10 +360,10 @@ fn touched(mut buffer: Buffer) -> Buffer {
     buffer
 }
 
-/// What `plan`'s run says of itself in a manifest, after `progress`.
-pub(super) fn manifest(plan: &Plan, progress: Value) -> Result<Manifest> {
+/// What `plan`'s run says of itself in every manifest.
+fn manifest(plan: &Plan) -> Result<Manifest> {
     Ok(Manifest {
-        progress,
+        progress: Value::Null,
         identity: identity(&plan.config, &plan.model, &plan.data),
         record: serde_json::to_value(record(plan)).map_err(other)?,
         block_bytes: checkpoint::BLOCK as u64,

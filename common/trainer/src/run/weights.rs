@@ -2,7 +2,7 @@
 
 use super::Worker;
 use super::record::News;
-use super::saver::{self, Saved, Saver};
+use super::saver::{Saved, Saver};
 use crate::faults::RankFaults;
 use crate::plan::Plan;
 use crate::rank_error::{RankError, Result, other};
@@ -136,13 +136,12 @@ impl Worker<'_> {
             updates: self.updates,
             loss_scale: self.scaler.as_ref().map(LossScaler::at),
         };
-        let manifest = saver::manifest(self.plan, serde_json::to_value(progress).map_err(other)?)?;
-        let (steps, (optimizer, parameters)) = (self.steps, self.stage.states());
-        let begin = |saver: &mut Saver| saver.begin((optimizer, parameters), steps, manifest);
+        let (optimizer, parameters) = self.stage.states();
+        let begin = |saver: &mut Saver| saver.begin((optimizer, parameters), progress);
         self.saver.as_mut().map_or(Ok(None), begin)
     }
 
-    /// Notes how a save ended, and tells watchers.
+    /// Stores how a save ended, and reports it.
     fn ended(&mut self, ended: Option<Saved>) {
         let Some(Saved { steps, outcome }) = ended else { return };
         self.tell_saved(steps, outcome.as_ref().err().map(String::as_str));
@@ -150,7 +149,7 @@ impl Worker<'_> {
         self.unsaved = outcome.err();
     }
 
-    /// Tells watchers of a save after `steps` steps.
+    /// Reports the outcome of a save after `steps` steps.
     fn tell_saved(&self, steps: u32, failed: Option<&str>) {
         self.record.tell(News::Checkpoint(steps, failed));
         if let Some(witness) = &self.plan.witness {
@@ -158,8 +157,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Gathers the master weights unit by unit on all ranks; on rank 0, calls `take` with each tensor
-    /// in the layout's order.
+    /// Gathers the master weights unit by unit on all ranks; on rank 0, calls `take` with each
+    /// tensor in the layout's order.
     fn gather(&mut self, mut take: impl FnMut(TensorId, &[f32]) -> checkpoint::Result<()>) -> Result<()> {
         let Worker { plan, rank, stage, writing, .. } = self;
         let (optimizer, parameters) = stage.states();
@@ -180,8 +179,9 @@ impl Worker<'_> {
     }
 }
 
-/// Blocks until all ranks are here. While rank 0 writes, the others wait without a timeout, and that
-/// time does not count as waiting for peers.
+/// Blocks until all ranks are here. While rank 0 writes a unit, the others wait, at most for their
+/// timeout; that does not count as waiting for peers. Files are flushed as they grow, so that the
+/// end takes no longer than a unit.
 fn wait_for_writer(writing: &ControlChannel) -> Result<()> {
     Ok(writing.exchange(&[]).map(drop)?)
 }

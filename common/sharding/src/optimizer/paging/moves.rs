@@ -4,6 +4,7 @@ use super::Pager;
 use super::piece::WriteBack;
 use super::slot::{Incoming, Outgoing, missing, wait_for_states};
 use crate::optimizer::States;
+use crate::optimizer::ahead::read_states;
 use crate::{Buckets, Result};
 use device::{Class, DType};
 use offload::transfers::span;
@@ -15,9 +16,8 @@ impl Pager<'_> {
         let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
         let (unit, elements, slot) = (piece.unit, piece.own.len(), &mut self.slots[index]);
         if let (States::Disk(extents), Some(states)) = (&self.units[unit].states.states, slot.states.take()) {
-            let cargo = Cargo { class: Class::Optimizer, unit };
-            let read = |(state, extent)| transfers.read(cargo, extent, 0, state, paged(4 * elements));
-            slot.incoming.states = states.into_iter().zip(&extents[piece.number]).map(read).collect();
+            let extents = &extents[piece.number];
+            slot.incoming.states = read_states(self.rank, unit, extents, elements, states);
         }
         if let Some(gradients) = &mut slot.gradients {
             let cargo = Cargo { class: Class::Gradients, unit };
@@ -135,8 +135,8 @@ impl Pager<'_> {
         Ok(())
     }
 
-    /// Writes parameters that piece number `next` has copied from the device to the disk, if that is
-    /// where they rest and they are not on their way yet.
+    /// Writes parameters that piece number `next` has copied from the device to the disk, if that
+    /// is where they rest and they are not on their way yet.
     fn write_copied(&mut self, next: usize) -> Result<()> {
         if self.pieces[next].write_back != WriteBack::DeviceToDisk {
             return Ok(());
@@ -147,8 +147,8 @@ impl Pager<'_> {
         self.write(next)
     }
 
-    /// Waits until piece number `next` has left its slot. Its unit goes through `gathers` if this was
-    /// the last of it.
+    /// Waits until piece number `next` has left its slot. Its unit goes through `gathers` if this
+    /// was the last of it.
     pub(super) fn finish(&mut self, next: usize, gathers: &mut Option<&mut Buckets>) -> Result<()> {
         self.write_copied(next)?;
         let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));

@@ -1,6 +1,6 @@
 //! How a rank's states reach its file: through a copy of all, or piece by piece.
 
-use super::work::{Pieces, Work, Written};
+use super::work::{Pieces, Writing};
 use super::{HEARTBEAT, LEAVING, Saver};
 use crate::rank_error::{Result, other};
 use checkpoint::ShardWriter;
@@ -33,13 +33,16 @@ impl Saver {
         Ok(())
     }
 
-    /// Lets a thread write what this rank saves, piece by piece. A failure to write is told in the
-    /// thread's result, one to read is an error.
+    /// Writes what this rank saves, piece by piece, on a thread, which is returned. The thread
+    /// returns its own failures.
+    ///
+    /// # Errors
+    /// If a state cannot be read, or the group fails.
     pub(super) fn stream(
         &self,
         (optimizer, parameters): (&Optimizer, &UnitBuffers),
         create: impl FnOnce() -> checkpoint::Result<ShardWriter> + Send + 'static,
-    ) -> Result<Work<(Option<Buffer>, Written)>> {
+    ) -> Result<Writing> {
         let pieces = Pieces::write(create)?;
         for (unit, part) in self.parts.iter().enumerate() {
             for state in TrainingState::ALL {

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// What a rank has written, or why not.
 pub(super) type Written = std::result::Result<FileRecord, String>;
 
+/// A thread that writes what a rank saves. It gives the room of a copy back, if it was given one.
+pub(super) type Writing = Work<(Option<Buffer>, Written)>;
+
 /// Work of a thread.
 pub(super) struct Work<T> {
     thread: JoinHandle<T>,
@@ -33,7 +36,8 @@ impl<T: Send + 'static> Work<T> {
         self.thread.is_finished()
     }
 
-    /// Blocks until the work is done. Returns what it returned; `Err` with words if it has panicked.
+    /// Blocks until the work is done. Returns what it returned; `Err` with words if it has
+    /// panicked.
     pub(super) fn take(self) -> std::result::Result<T, String> {
         self.thread.join().map_err(|_| "the thread that writes it has panicked".into())
     }
@@ -78,7 +82,7 @@ pub(super) struct Pieces {
     /// None once all have been given.
     given: Sender<Option<Elements>>,
     back: Receiver<Option<Buffer>>,
-    work: Work<(Option<Buffer>, Written)>,
+    work: Writing,
 }
 
 impl Pieces {
@@ -114,15 +118,15 @@ impl Pieces {
         let _ = self.given.send(Some(Elements(buffer, range)));
     }
 
-    /// Blocks until the thread gives a buffer back, for at most `time`. Returns `Some(None)` if there is
-    /// no buffer any more.
+    /// Blocks until the thread gives a buffer back, for at most `time`. Returns `Some(None)` if
+    /// there is no buffer any more.
     pub(super) fn given_back(&self, time: Duration) -> Option<Option<Buffer>> {
         self.back.recv_timeout(time).ok()
     }
 
     /// Returns the work, which is done once the file has reached the disk. It fails if the work has
     /// taken longer than `timeout`, so that elements are missing.
-    pub(super) fn all_given(self, timeout: Duration) -> Work<(Option<Buffer>, Written)> {
+    pub(super) fn all_given(self, timeout: Duration) -> Writing {
         if self.is_busy(timeout) {
             // Fails only if the thread has panicked.
             let _ = self.given.send(None);
