@@ -77,21 +77,7 @@ pub(crate) fn fingerprint(source: &dyn WeightSource, layout: &Layout) -> Result<
     for (id, tensor) in layout.tensors.iter().enumerate() {
         let mut values = vec![0f32; tensor.elements().min(SAMPLE)];
         source.read(id, 0..values.len(), &mut values)?;
-        hash(&mut hasher, &values);
+        hasher.update(bytemuck::cast_slice(&values));
     }
     Ok(*hasher.finalize().as_bytes())
 }
-
-/// Adds `values` to the hash, little-endian, in blocks: a call per value would take longer than the
-/// hashing.
-pub(crate) fn hash(hasher: &mut blake3::Hasher, values: &[f32]) {
-    let mut bytes = Vec::with_capacity(4 * values.len().min(HASHED));
-    for block in values.chunks(HASHED) {
-        bytes.clear();
-        bytes.extend(block.iter().flat_map(|value| value.to_le_bytes()));
-        hasher.update(&bytes);
-    }
-}
-
-/// Values per block.
-const HASHED: usize = 4096;

@@ -6,32 +6,17 @@
 
 #include <stdint.h>
 
-// Saves the registers that a callee has to preserve, swaps stacks, and restores the other stack's.
-__asm__(".text\n"
-        ".type shim_switch_stacks, @function\n"
-        "shim_switch_stacks:\n"
-        "    push %rbp\n    push %rbx\n    push %r12\n    push %r13\n    push %r14\n    push %r15\n"
-        "    mov %rsp, (%rdi)\n"
-        "    mov (%rsi), %rsp\n"
-        "    pop %r15\n    pop %r14\n    pop %r13\n    pop %r12\n    pop %rbx\n    pop %rbp\n"
-        "    ret\n");
-
-extern "C" void shim_switch_stacks(void **from, void **to) __attribute__((visibility("hidden")));
-
 namespace shim {
 
 Context start_of(void (*entry)(), void *stack, size_t bytes) {
-    // Below the top: a return address for `entry`, which finds the stack as after a call, and six
-    // registers.
+    // At the top what a switch takes: where to go on. Above it, a return address for `entry`, which
+    // finds the stack as after a call.
     uintptr_t top = (reinterpret_cast<uintptr_t>(stack) + bytes) & ~uintptr_t(15);
-    void **frame = reinterpret_cast<void **>(top) - 8;
-    for (int i = 0; i < 6; i++) frame[i] = nullptr;
-    frame[6] = reinterpret_cast<void *>(entry);
-    frame[7] = nullptr;
+    void **frame = reinterpret_cast<void **>(top) - 2;
+    frame[0] = reinterpret_cast<void *>(entry);
+    frame[1] = nullptr;
     return {frame};
 }
-
-void switch_stacks(Context &from, Context &to) { shim_switch_stacks(&from.stack_pointer, &to.stack_pointer); }
 
 } // namespace shim
 

@@ -93,8 +93,8 @@ struct Machine {
 
     uint64_t draw(uint64_t below) {
         random ^= random << 13, random ^= random >> 7, random ^= random << 17;
-        // Low bits of a small state stay as they are for long.
-        return (random * 0x2545f4914f6cdd1d >> 33) % below;
+        // Of the high bits: low ones of a small state stay as they are for long.
+        return (random * 0x2545f4914f6cdd1d >> 32) * below >> 32;
     }
 
     void shuffle(std::vector<unsigned> &items) {
