@@ -25,10 +25,22 @@ pub(crate) fn promptly(mut attempt: impl FnMut() -> Duration) {
     assert!(times[1] <= PROMPT, "restored only after {times:?}");
 }
 
-#[derive(Default)]
+/// What a program has written.
 struct Output {
-    bytes: Mutex<Vec<u8>>,
+    written: Mutex<Written>,
     grown: Condvar,
+}
+
+struct Written {
+    bytes: Vec<u8>,
+    /// What a terminal shows after them.
+    screen: vt100::Parser,
+}
+
+impl Written {
+    fn screen(&self) -> String {
+        self.screen.screen().contents()
+    }
 }
 
 /// A program and the terminal that it runs in.
@@ -46,12 +58,16 @@ impl Pty {
     /// Starts `command` in a terminal of this size.
     pub(crate) fn start(command: &mut Command, size: (u16, u16)) -> Self {
         let (master, child) = spawn(command, size);
-        let output = Arc::new(Output::default());
+        let screen = vt100::Parser::new(size.1, size.0, 0);
+        let written = Mutex::new(Written { bytes: Vec::new(), screen });
+        let output = Arc::new(Output { written, grown: Condvar::new() });
         let (mut reader, into) = (File::from(master.try_clone().unwrap()), output.clone());
         std::thread::spawn(move || {
             let mut bytes = [0; 1 << 16];
             while let Ok(read @ 1..) = reader.read(&mut bytes) {
-                into.bytes.lock().unwrap().extend_from_slice(&bytes[..read]);
+                let mut written = into.written.lock().unwrap();
+                written.bytes.extend_from_slice(&bytes[..read]);
+                written.screen.process(&bytes[..read]);
                 into.grown.notify_all();
             }
         });
@@ -61,9 +77,9 @@ impl Pty {
     /// Blocks until `text` is written. The next search begins after it.
     pub(crate) fn expect(&mut self, text: &str) {
         let deadline = Instant::now() + self.timeout;
-        let mut bytes = self.output.bytes.lock().unwrap();
+        let mut output = self.output.written.lock().unwrap();
         loop {
-            let fresh = &bytes[self.seen.min(bytes.len())..];
+            let fresh = &output.bytes[self.seen.min(output.bytes.len())..];
             if let Some(place) = fresh.windows(text.len()).position(|window| window == text.as_bytes()) {
                 self.seen += place + text.len();
                 return;
@@ -71,10 +87,10 @@ impl Pty {
             let left = deadline.saturating_duration_since(Instant::now());
             let written = String::from_utf8_lossy(fresh).into_owned();
             if left.is_zero() {
-                drop(bytes);
+                drop(output);
                 panic!("{text:?} was never written; this was: {written:?}");
             }
-            bytes = self.output.grown.wait_timeout(bytes, left).unwrap().0;
+            output = self.output.grown.wait_timeout(output, left).unwrap().0;
         }
     }
 
@@ -90,27 +106,27 @@ impl Pty {
     /// Waits for `text` on the screen. Returns whether it appeared in time.
     pub(crate) fn shows(&mut self, text: &str, within: Duration) -> bool {
         let deadline = Instant::now() + within;
-        let mut bytes = self.output.bytes.lock().unwrap();
-        while !screen(&bytes).contains(text) {
+        let mut output = self.output.written.lock().unwrap();
+        while !output.screen().contains(text) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
             }
-            bytes = self.output.grown.wait_timeout(bytes, left).unwrap().0;
+            output = self.output.grown.wait_timeout(output, left).unwrap().0;
         }
-        self.seen = bytes.len();
+        self.seen = output.bytes.len();
         true
     }
 
     /// Returns all output so far.
     pub(crate) fn output(&self) -> String {
-        String::from_utf8_lossy(&self.output.bytes.lock().unwrap()).into_owned()
+        String::from_utf8_lossy(&self.output.written.lock().unwrap().bytes).into_owned()
     }
 
     /// Returns the text on the screen.
     #[allow(dead_code, reason = "for the programs' own tests")]
     pub(crate) fn now(&self) -> String {
-        screen(&self.output.bytes.lock().unwrap())
+        self.output.written.lock().unwrap().screen()
     }
 
     /// Types `keys`.
@@ -120,6 +136,7 @@ impl Pty {
 
     /// Changes the size, as a terminal does.
     pub(crate) fn resize(&self, columns: u16, rows: u16) {
+        self.output.written.lock().unwrap().screen.screen_mut().set_size(rows, columns);
         tcsetwinsize(&self.master, size(columns, rows)).unwrap();
         self.signal(Signal::WINCH);
     }
@@ -224,56 +241,6 @@ pub(crate) fn outlives_its_terminal(command: &mut Command, text: &str) -> bool {
         std::thread::yield_now();
     }
     false
-}
-
-/// Returns what a terminal shows after these bytes. It understands cursor positions, clearing and
-/// text.
-fn screen(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    let mut rows = vec![vec![' '; 300]; 100];
-    let (mut row, mut column) = (0usize, 0usize);
-    let mut rest = text.chars();
-    while let Some(character) = rest.next() {
-        match character {
-            '\x1b' => {
-                let sequence = escape(&mut rest);
-                match sequence.chars().last() {
-                    Some('H') => {
-                        let place = sequence.trim_end_matches('H').split_once(';').unwrap_or(("1", "1"));
-                        (row, column) = (number(place.0) - 1, number(place.1) - 1);
-                    }
-                    Some('J') => rows.iter_mut().for_each(|row| row.fill(' ')),
-                    _ => {}
-                }
-            }
-            '\r' => column = 0,
-            '\n' => row += 1,
-            printed => {
-                if let Some(cell) = rows.get_mut(row).and_then(|row| row.get_mut(column)) {
-                    *cell = printed;
-                }
-                column += 1;
-            }
-        }
-    }
-    let lines = rows.into_iter().map(|row| row.into_iter().collect::<String>().trim_end().to_string());
-    lines.collect::<Vec<_>>().join("\n").trim_end().to_string()
-}
-
-fn number(text: &str) -> usize {
-    text.parse().unwrap_or(1)
-}
-
-/// Returns the characters of an escape sequence after its bracket, the final letter included.
-fn escape(rest: &mut std::str::Chars<'_>) -> String {
-    let mut sequence = String::new();
-    for character in rest.by_ref().skip(1) {
-        sequence.push(character);
-        if character.is_ascii_alphabetic() {
-            break;
-        }
-    }
-    sequence
 }
 
 fn size(columns: u16, rows: u16) -> Winsize {
