@@ -16,14 +16,14 @@ fn three_hundred_steps_teach_the_grammar() {
         tokens: 125,
         temperature: 0.8,
         seed: 1,
-        samples: 100,
+        samples: 60,
         threads: None,
     };
     let texts = trainer::generate::<zero3::Zero3>(&args).unwrap();
     let counts = texts.iter().map(|text| corpus::count_sentences(text));
     let (all, good) = counts.fold((0, 0), |(a, g), (all, good)| (a + all, g + good));
     println!("{good} of {all} generated sentences parse");
-    assert!(all > 100, "{all} sentences are too few to judge");
+    assert!(all > 60, "{all} sentences are too few to judge");
     assert!(good * 100 >= all * 80, "{good} of {all} generated sentences parse");
 }
 

@@ -67,6 +67,16 @@ fn with_faults(
     (report, first)
 }
 
+/// Checks all cases side by side: they wait for disks most of the time.
+fn at_once<T: Send>(cases: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
+    let check = &check;
+    std::thread::scope(|threads| {
+        for case in cases {
+            threads.spawn(move || check(case));
+        }
+    });
+}
+
 fn nth(number: u64, effect: Effect) -> Fault {
     Fault { kind: None, number, effect }
 }
@@ -147,10 +157,10 @@ fn strike_calls(case: (Stage, &str), first: u64, stride: u64) -> usize {
 /// A sample; the test below strikes every call.
 #[test]
 fn a_save_that_fails_at_any_call_changes_no_bit_and_costs_no_checkpoint() {
-    for (first, case) in (1..).zip(CASES) {
+    at_once((1..).zip(CASES), |(first, case)| {
         let failed = strike_calls(case, first, 53);
         assert!(failed > 3, "{case:?}: {failed}");
-    }
+    });
 }
 
 #[test]
@@ -166,8 +176,8 @@ fn a_save_that_fails_at_every_call_changes_no_bit_and_costs_no_checkpoint() {
 fn a_save_in_the_background_may_fail() {
     let flags = six_steps();
     let whole = run(Stage::Zero3, &flags);
-    for (rank, number) in [(0, 2), (1, 4), (1, 6), (0, 9), (0, 12)] {
-        for effect in [Effect::Error(ErrorKind::PermissionDenied), Effect::Full, Effect::Hang] {
+    at_once([Effect::Error(ErrorKind::PermissionDenied), Effect::Full, Effect::Hang], |effect| {
+        for (rank, number) in [(0, 2), (1, 4), (1, 6), (0, 9), (0, 12)] {
             let dir = tempfile::tempdir().unwrap();
             let flags = format!("{flags} --checkpoint {} --checkpoint-every 2", dir.path().display());
             let case = format!("{effect:?} {rank} {number}");
@@ -176,7 +186,7 @@ fn a_save_in_the_background_may_fail() {
             assert!(saves.iter().any(|(_, failed)| failed.is_some()), "{case}: {saves:?}");
             resumes(&whole, &flags, &saves, (dir.path(), &case));
         }
-    }
+    });
 }
 
 #[test]
@@ -194,19 +204,16 @@ fn a_save_that_falls_due_while_one_is_under_way_is_skipped() {
 /// the state is saved.
 #[test]
 fn a_disk_slower_than_the_timeout_ends_no_run() {
-    for (stage, flags) in CASES {
+    at_once(CASES.into_iter().flat_map(|case| [(case, 1), (case, 6)]), |((stage, flags), number)| {
         let dir = tempfile::tempdir().unwrap();
         let flags = format!("{} {flags} --checkpoint {}", six_steps(), dir.path().display());
         let flags = flags.replace("--timeout 60", "--timeout 1");
-        for number in [1, 6] {
-            let slow = nth(number, Effect::Delay(Duration::from_secs(3)));
-            let began = Instant::now();
-            let (report, _) = with_faults(stage, &flags, &[(1, slow)], NEVER);
-            assert_eq!(report.unsaved, None, "{stage} {flags}");
-            assert!(began.elapsed() >= Duration::from_secs(3), "{stage} {flags} {number}");
-            std::fs::remove_dir_all(dir.path()).unwrap();
-        }
-    }
+        let slow = nth(number, Effect::Delay(Duration::from_secs(3)));
+        let began = Instant::now();
+        let (report, _) = with_faults(stage, &flags, &[(1, slow)], NEVER);
+        assert_eq!(report.unsaved, None, "{stage} {flags}");
+        assert!(began.elapsed() >= Duration::from_secs(3), "{stage} {flags} {number}");
+    });
 }
 
 /// A disk that was late gives back the room for the copy, and saves go on.
