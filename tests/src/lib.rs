@@ -130,6 +130,19 @@ pub fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, worst)
 }
 
+/// Checks all cases side by side: for those that wait most of the time.
+///
+/// # Panics
+/// If the check of a case does.
+pub fn at_once<T: Send>(cases: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
+    let check = &check;
+    std::thread::scope(|threads| {
+        for case in cases {
+            threads.spawn(move || check(case));
+        }
+    });
+}
+
 /// Copies all that is in directory `from` to directory `to`.
 pub fn copy_directory(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {

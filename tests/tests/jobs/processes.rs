@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tests::job::{Ended, Member, SECRET, desync, free_port, launch, start};
-use tests::{STAGES, fixture, train};
+use tests::{STAGES, at_once, fixture, train};
 
 const STAGE: &str = env!("CARGO_BIN_EXE_stage");
 
@@ -223,7 +223,7 @@ fn a_process_that_hangs_is_named_after_the_timeout() {
 /// Nearly all of the time of these runs is that of saves, since every step waits for one.
 #[test]
 fn a_process_that_dies_or_hangs_while_it_saves_is_named() {
-    for (signal, words) in [("KILL", "its process has ended"), ("STOP", "waited 2s")] {
+    at_once([("KILL", "its process has ended"), ("STOP", "waited 2s")], |(signal, words)| {
         let dir = tempfile::tempdir().unwrap();
         let (logs, kept) = (dir.path().join("logs"), dir.path().join("kept"));
         let flags = endless(&format!(
@@ -242,7 +242,7 @@ fn a_process_that_dies_or_hangs_while_it_saves_is_named() {
         assert!(since.elapsed() < DEADLINE + Duration::from_secs(5), "{signal}: {:?}", since.elapsed());
         victim.signal("KILL");
         victim.end(PATIENCE);
-    }
+    });
 }
 
 #[test]

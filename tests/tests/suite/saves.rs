@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use storage::{Effect, Fault};
-use tests::{config, copy_directory, fixture, mispredictions, run, train};
+use tests::{at_once, config, copy_directory, fixture, mispredictions, run, train};
 use trainer::{Report, Witness};
 
 /// Longer than a save of these runs takes, even where other work delays it.
@@ -65,16 +65,6 @@ fn with_faults(
     assert_eq!(first, second, "{stage} {flags} {faults:?}");
     assert_eq!(report.unsaved, first.last().unwrap().1, "{stage} {flags} {faults:?}");
     (report, first)
-}
-
-/// Checks all cases side by side: they wait for disks most of the time.
-fn at_once<T: Send>(cases: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
-    let check = &check;
-    std::thread::scope(|threads| {
-        for case in cases {
-            threads.spawn(move || check(case));
-        }
-    });
 }
 
 fn nth(number: u64, effect: Effect) -> Fault {

@@ -101,34 +101,39 @@ fn comes_to(pty: &Pty, number: u64) {
 /// waits all the time.
 #[test]
 fn a_run_that_was_stopped_for_longer_than_its_patience_goes_on() {
+    let stops: [fn(&Pty); 2] = [|pty| pty.send("\x1a"), |pty| pty.signal(Signal::STOP)];
+    std::thread::scope(|threads| {
+        for stop in stops {
+            threads.spawn(move || goes_on_after(stop));
+        }
+    });
+}
+
+fn goes_on_after(stop: fn(&Pty)) {
     let dir = tempfile::tempdir().unwrap();
     let report = dir.path().join("stopped.json");
     let slow = "--steps 1000000 --timeout 1 --inject slow@rank1,step0";
-    let flags = format!("{slow} --report {}", report.display());
+    let mut pty = on_screen(&format!("{slow} --report {}", report.display()), dir.path());
     let stopped = Duration::from_secs(3);
-    let stops: [fn(&Pty); 2] = [|pty| pty.send("\x1a"), |pty| pty.signal(Signal::STOP)];
-    for stop in stops {
-        let mut pty = on_screen(&flags, dir.path());
-        // The first steps are over: what follows is stopped in its midst.
-        comes_to(&pty, 3);
-        let before = step(&pty).unwrap();
-        stop(&pty);
-        pty.expect_stopped();
-        std::thread::sleep(stopped);
-        pty.signal(Signal::CONT);
-        pty.expect("\x1b[?1049h");
-        comes_to(&pty, before + 2);
-        pty.expect_on_screen("live");
-        assert!(!pty.cooked());
-        pty.send("q");
-        pty.expect_restored();
-        pty.expect("predicted");
-        assert!(pty.wait().success());
-        let report = json(&report);
-        let steps = report["steps"].as_array().unwrap();
-        let longest = steps.iter().map(|step| step["seconds"].as_f64().unwrap()).fold(0.0, f64::max);
-        assert!(longest < stopped.as_secs_f64(), "the stop counts as run time: a step of {longest} s");
-    }
+    // The first steps are over: what follows is stopped in its midst.
+    comes_to(&pty, 3);
+    let before = step(&pty).unwrap();
+    stop(&pty);
+    pty.expect_stopped();
+    std::thread::sleep(stopped);
+    pty.signal(Signal::CONT);
+    pty.expect("\x1b[?1049h");
+    comes_to(&pty, before + 2);
+    pty.expect_on_screen("live");
+    assert!(!pty.cooked());
+    pty.send("q");
+    pty.expect_restored();
+    pty.expect("predicted");
+    assert!(pty.wait().success());
+    let report = json(&report);
+    let steps = report["steps"].as_array().unwrap();
+    let longest = steps.iter().map(|step| step["seconds"].as_f64().unwrap()).fold(0.0, f64::max);
+    assert!(longest < stopped.as_secs_f64(), "the stop counts as run time: a step of {longest} s");
 }
 
 /// A step is of at least a tenth of a second: a hundred at this pace.
