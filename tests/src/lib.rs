@@ -130,7 +130,7 @@ pub fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, worst)
 }
 
-/// Checks all cases side by side: for those that wait most of the time.
+/// Runs `check` on all cases at once. For cases that wait most of the time.
 ///
 /// # Panics
 /// If the check of a case does.

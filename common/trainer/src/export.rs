@@ -1,6 +1,6 @@
 //! The weights in a checkpoint, in Hugging Face's format.
 
-use crate::resume::{self, DamagedOnes, Progress, Writer as Record};
+use crate::resume::{self, DamagedCheckpoints, Progress, Writer as Record};
 use checkpoint::{CheckpointError, Checkpoints, ElementType, Format, Generation, Writer};
 use model::{Layout, ModelConfig};
 use planner::table::counted;
@@ -96,7 +96,7 @@ fn write(intact: &Intact, to: &Path, format: Format) -> checkpoint::Result<()> {
 }
 
 /// Returns the failure to export where no checkpoint is intact.
-fn none(from: &Path, damaged: &DamagedOnes) -> Failure {
+fn none(from: &Path, damaged: &DamagedCheckpoints) -> Failure {
     if damaged.is_empty() {
         return Failure::usage(format!(
             "--from {}: there is no checkpoint\n\

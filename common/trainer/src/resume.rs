@@ -68,8 +68,8 @@ pub(crate) struct ResumeState {
     writer: Writer,
     /// How far training had come.
     pub progress: Progress,
-    /// Newer checkpoints.
-    pub damaged: DamagedOnes,
+    /// Newer checkpoints, which are damaged.
+    pub damaged: DamagedCheckpoints,
 }
 
 /// Exchanges texts with the other processes: returns every rank's, in rank order.
@@ -112,7 +112,7 @@ impl Unfit {
 }
 
 /// Checkpoints that are damaged: their names, and what is wrong with them.
-pub(crate) type DamagedOnes = Vec<(String, String)>;
+pub(crate) type DamagedCheckpoints = Vec<(String, String)>;
 
 /// Opens the newest checkpoint among `names` that is intact for every process; `exchange` lets all
 /// agree. Returns it, if there is one, and the newer ones, which are damaged.
@@ -123,7 +123,7 @@ pub(crate) fn newest_intact<'a, T>(
     names: impl Iterator<Item = &'a str>,
     open: impl Fn(&str) -> std::result::Result<T, Unfit>,
     exchange: &Exchange<'_>,
-) -> Result<(Option<T>, DamagedOnes)> {
+) -> Result<(Option<T>, DamagedCheckpoints)> {
     let mut damaged = Vec::new();
     for name in names {
         let opened = open(name);
@@ -141,7 +141,7 @@ pub(crate) fn newest_intact<'a, T>(
 const LISTED: usize = 12;
 
 /// Returns a line for each of the newest of `damaged`.
-pub(crate) fn listed(damaged: &DamagedOnes) -> String {
+pub(crate) fn listed(damaged: &DamagedCheckpoints) -> String {
     damaged.iter().take(LISTED).map(|(_, how)| format!("  {how}\n")).collect()
 }
 

@@ -95,20 +95,19 @@ fn until_solved(
         let Err(failure) = attempt() else { return true };
         events::complain!("{failure}\n\nSave it to check again. Enter: a hint; q and Enter: leave.");
         let (mut earlier, mut now) = (before, before);
-        // An editor may remove or empty the file for a moment: a save is over once two looks see
-        // the same.
+        // An editor may remove or empty the file for a moment. Its save is over once two looks, one
+        // glance apart, see the same time and length.
         while now.is_none() || now == before || now != earlier {
             match typed.recv_timeout(GLANCE).as_deref().map(str::trim) {
                 Ok("q") => return false,
                 Ok(_) => {
-                    tell(hints.next().unwrap_or(&"No more hints. One way is in solution.rs, beside src."))
+                    tell(hints.next().unwrap_or(&"No more hints. One way is in solution.rs, beside src."));
+                    continue;
                 }
-                Err(RecvTimeoutError::Timeout) => (earlier, now) = (now, look()),
-                Err(RecvTimeoutError::Disconnected) => {
-                    std::thread::sleep(GLANCE);
-                    (earlier, now) = (now, look());
-                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(GLANCE),
             }
+            (earlier, now) = (now, look());
         }
         events::say!();
     }
@@ -189,8 +188,8 @@ mod tests {
                 if attempts.last().unwrap() == "right" { Ok(()) } else { Err(Failure::run("not solved yet")) }
             })
         });
-        // On a busy machine an attempt may come between the new file and its text; none is the
-        // last.
+        // On a busy machine an attempt may see the new file before its text. It must not be the
+        // last attempt.
         assert!(solved && attempts[0] == "wrong", "{attempts:?}");
     }
 

@@ -9,8 +9,8 @@
 namespace shim {
 
 Context start_of(void (*entry)(), void *stack, size_t bytes) {
-    // At the top what a switch takes: where to go on. Above it, a return address for `entry`, which
-    // finds the stack as after a call.
+    // A switch pops the address at which it continues. The slot above it is the return address of
+    // `entry`, which finds its stack aligned as after a call.
     uintptr_t top = (reinterpret_cast<uintptr_t>(stack) + bytes) & ~uintptr_t(15);
     void **frame = reinterpret_cast<void **>(top) - 2;
     frame[0] = reinterpret_cast<void *>(entry);

@@ -15,11 +15,11 @@ Context start_of(void (*entry)(), void *stack, size_t bytes);
 
 #if defined(__x86_64__)
 
-// Saves the running stack in `from` and continues with `to`. In line, and by a jump: a processor
-// foresees where a function returns to by who called it, and here another stack did.
+// Saves the running stack in `from` and continues with `to`. Inlined, and by a jump: a processor
+// predicts a return from the latest call, which was made on the other stack.
 [[gnu::always_inline]] inline void switch_stacks(Context &from, Context &to) {
     void **save = &from.stack_pointer, **load = &to.stack_pointer;
-    __asm__ volatile("lea -128(%%rsp), %%rsp\n" // Below is what the compiler may have left there.
+    __asm__ volatile("lea -128(%%rsp), %%rsp\n" // Leaves the red zone below the stack pointer as it is.
                      "push %%rbp\n"
                      "lea 1f(%%rip), %%rax\n"
                      "push %%rax\n"

@@ -93,7 +93,7 @@ struct Machine {
 
     uint64_t draw(uint64_t below) {
         random ^= random << 13, random ^= random >> 7, random ^= random << 17;
-        // Of the high bits: low ones of a small state stay as they are for long.
+        // From the high bits: the low ones of a small state change slowly.
         return (random * 0x2545f4914f6cdd1d >> 32) * below >> 32;
     }
 

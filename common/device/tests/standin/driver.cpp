@@ -556,7 +556,7 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, Stream *st
         // A GPU reads page-locked memory when it runs the copy: a change before that is copied.
         bool intact = holds(pinned(), source, copy.size()) && memcmp(from, copy.data(), copy.size()) == 0;
         memcpy(reinterpret_cast<void *>(to), copy.data(), copy.size());
-        // Only now: until then, what is queued behind this copy must not poison what it reads.
+        // Only after the copy: a copy back to this memory poisons it unless it is listed here.
         std::lock_guard<std::mutex> lock(registry_lock());
         auto [first, last] = being_read().equal_range(source);
         while (first != last && first->second != copy.size()) ++first;

@@ -175,7 +175,8 @@ int ncclCommGetAsyncError(Comm *comm, int *state) {
 int ncclCommFinalize(Comm *comm) {
     if (comm->state != SUCCESS) return complain(INVALID_ARGUMENT, "an end too early");
     comm->later([comm] {
-        // As NCCL does, after all that was queued before: this and a collective count the same steps.
+        // NCCL completes what was queued before, too. A collective that still runs would be mixed up
+        // with this: both count the same steps.
         while (comm->under_way > 0 && comm->world->pause(100)) {}
         return comm->world->together() ? SUCCESS : INTERNAL_ERROR;
     });
