@@ -94,13 +94,23 @@ impl With for Training {
 
 /// The whole program of `stage`; the first of `arguments` is the program's name.
 pub fn main_from(stage: Stage, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    struct Program<A>(A);
+    main_under(stage, arguments, None)
+}
+
+/// The whole program of `stage`, under the eyes of `witness`; the first of `arguments` is the
+/// program's name.
+pub fn main_under(
+    stage: Stage,
+    arguments: impl IntoIterator<Item = OsString>,
+    witness: Option<Arc<dyn Witness>>,
+) -> ExitCode {
+    struct Program<A>(A, Option<Arc<dyn Witness>>);
     impl<A: IntoIterator<Item = OsString>> With for Program<A> {
         type Output = ExitCode;
 
         fn with<S: trainer::StageKind>(self) -> ExitCode {
-            trainer::main_from::<S>(self.0)
+            trainer::main_under::<S>(self.0, self.1)
         }
     }
-    with(stage, Program(arguments))
+    with(stage, Program(arguments, witness))
 }

@@ -56,6 +56,7 @@ pub fn start(program: &str, flags: &str, set: &str) -> Member {
             "SLURM_",
             "TORCHELASTIC_",
             "ZERO_JOB_",
+            "ZERO_TEST_",
         ];
         prefixes.iter().any(|prefix| name.starts_with(prefix))
     };
@@ -100,6 +101,24 @@ impl Member {
     pub fn signal(&self, name: &str) {
         let kill = Command::new("kill").args([format!("-{name}"), self.0.id().to_string()]).status();
         assert!(kill.unwrap().success());
+    }
+
+    /// Waits until the process has ended or has been stopped, but not for longer than `patience`.
+    ///
+    /// # Panics
+    /// If it still runs then, or the system does not say.
+    pub fn struck(&self, patience: Duration) {
+        let begin = Instant::now();
+        loop {
+            let status = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
+            // The state follows the program's name, which is in parentheses.
+            let (_, after) = status.rsplit_once(") ").unwrap();
+            if after.starts_with(['T', 'Z']) {
+                return;
+            }
+            assert!(begin.elapsed() < patience, "the process is not struck: {status}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Waits for the end of the process, but not for longer than `patience`.

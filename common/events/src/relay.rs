@@ -27,9 +27,9 @@ const QUESTIONS: u32 = 3;
 /// process.
 ///
 /// # Errors
-/// If the peer does not answer.
-pub fn clock(mut link: &TcpStream) -> io::Result<Instant> {
-    link.set_read_timeout(Some(TIMEOUT))?;
+/// If the peer does not answer within `timeout`.
+pub fn clock(mut link: &TcpStream, timeout: Duration) -> io::Result<Instant> {
+    link.set_read_timeout(Some(timeout))?;
     let mut start = Instant::now();
     for _ in 0..QUESTIONS {
         let asked = Instant::now();
@@ -231,7 +231,7 @@ mod tests {
         let start = Instant::now();
         let (inlet, receiver) = feed(100, start);
         let inlets = Inlets::start(vec![here], vec![inlet], start, &Pace::new()).unwrap();
-        let theirs = clock(&there).unwrap();
+        let theirs = clock(&there, TIMEOUT).unwrap();
         let apart = theirs.max(start) - theirs.min(start);
         assert!(apart < Duration::from_secs(1), "{apart:?}");
         let (emitter, events) = channel(3, 10, theirs, None);
@@ -251,7 +251,7 @@ mod tests {
         let (ours, theirs) = (Pace::new(), Arc::new(Pace::new()));
         let start = Instant::now();
         let _inlets = Inlets::start(vec![here], vec![feed(10, start).0], start, &ours).unwrap();
-        clock(&there).unwrap();
+        clock(&there, TIMEOUT).unwrap();
         let (_emitter, events) = channel(1, 10, start, None);
         let _outlet = Outlet::start(there, events, theirs.clone()).unwrap();
         ours.control(Control::Step(Boundary::Unit));
@@ -274,7 +274,7 @@ mod tests {
         ours.pause();
         there.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         assert!(there.peek(&mut [0]).is_err(), "a byte arrived before this process asked for the clock");
-        let apart = clock(&there).unwrap().max(start) - start;
+        let apart = clock(&there, TIMEOUT).unwrap().max(start) - start;
         assert!(apart < Duration::from_secs(1), "{apart:?}");
         let _outlet = Outlet::start(there, channel(1, 10, start, None).1, theirs.clone()).unwrap();
         while !theirs.is_paused() {

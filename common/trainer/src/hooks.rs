@@ -5,6 +5,7 @@ use crate::faults::RankFaults;
 use crate::plan::Plan;
 use crate::rank_error::Result;
 use crate::stop::StopCheck;
+use crate::witness::{At, Milestone, Witness};
 use events::{Pass, What};
 use model::LayerKind;
 use planner::Moment;
@@ -13,6 +14,7 @@ use settings::fault::{Kind, Phase};
 use sharding::{Bracket, Micro, Rank, UnitId};
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The least delay of a slow rank per layer, so that it is slow even where a layer takes no time.
@@ -21,6 +23,7 @@ const LEAST_DELAY: Duration = Duration::from_millis(20);
 /// The hooks of one rank.
 pub(crate) struct Hooks {
     rank: Rc<Rank>,
+    witness: Option<Arc<dyn Witness>>,
     faults: RankFaults,
     stop: StopCheck,
     moment: Cell<Moment>,
@@ -31,14 +34,14 @@ impl Hooks {
     /// Hooks of a rank that has no faults and is never stopped.
     pub(crate) fn none(rank: Rc<Rank>) -> Self {
         let (faults, stop) = (RankFaults::default(), StopCheck::Never);
-        Hooks { rank, faults, stop, moment: Cell::default(), clocks: Cell::default() }
+        Hooks { rank, witness: None, faults, stop, moment: Cell::default(), clocks: Cell::default() }
     }
 
     /// Hooks of `rank` in `plan`'s run, before its first step.
     pub(crate) fn new(plan: &Plan, rank: Rc<Rank>) -> Self {
         let faults = RankFaults::new(&plan.config, rank.number());
         let stop = StopCheck::new(&plan.stop, &rank, plan.config.process.is_some());
-        Hooks { faults, stop, ..Hooks::none(rank) }
+        Hooks { faults, stop, witness: plan.witness.clone(), ..Hooks::none(rank) }
     }
 
     /// Enters `step`.
@@ -83,11 +86,14 @@ impl Hooks {
         Ok(value)
     }
 
-    /// Strikes the faults that are injected into `phase`.
+    /// Tells the witness that `phase` begins, and strikes the faults that are injected into it.
     ///
     /// # Errors
     /// The injected one.
     pub(crate) fn strike(&self, phase: Phase) -> Result<()> {
+        if let Some(witness) = &self.witness {
+            witness.reaches(At { step: self.step(), rank: self.rank.number() }, Milestone::Begins(phase));
+        }
         self.faults.disk(phase).into_iter().for_each(|effect| self.rank.transfers.fail(effect));
         self.faults.trip(phase, &self.rank.group)
     }

@@ -6,6 +6,7 @@ use crate::faults::RankFaults;
 use crate::plan::{self, Plan};
 use crate::rank_error::{self, RankError};
 use crate::run::{self, Observer};
+use crate::witness::Milestone;
 use collectives::{Group, nccl};
 use device::{Device, Ledger, Place};
 use events::{Emitter, What};
@@ -103,7 +104,13 @@ pub(crate) fn one(plan: &Plan, group: Group, observer: &Observer<'_>) -> Result<
     hush_rank_panics();
     let number = group.rank();
     let body = move || {
-        let all = |rank: Rc<Rank>| run::share(&rank, run::train(plan, rank.clone(), observer)?);
+        let all = |rank: Rc<Rank>| {
+            let measured = run::train(plan, rank.clone(), observer)?;
+            plan.reached(plan.config.steps, rank.number(), Milestone::Sharing);
+            let shared = run::share(&rank, measured)?;
+            plan.reached(plan.config.steps, rank.number(), Milestone::Shared);
+            Ok(shared)
+        };
         guarded(plan, group, all)
     };
     let outcome = std::thread::scope(|scope| {

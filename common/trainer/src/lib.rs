@@ -34,7 +34,7 @@ pub use report::Report;
 pub use settings::{Communication, Failure, GradSync, Result};
 pub use stage::{Setup, Stage, StageKind, StepOutcome};
 pub use states::ModelStates;
-pub use witness::{At, Witness};
+pub use witness::{At, Milestone, Witness};
 
 use clap::Parser;
 use events::Emitter;
@@ -59,10 +59,18 @@ pub fn main<S: StageKind>() -> ExitCode {
 
 /// Runs [`main`] with `arguments` in place of the command line; the first is the program's name.
 pub fn main_from<S: StageKind>(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    program(AnyStage::of::<S>(), Cli::parse_from(arguments))
+    main_under::<S>(arguments, None)
 }
 
-fn program(stage: AnyStage, cli: Cli) -> ExitCode {
+/// Runs [`main_from`] under the eyes of `witness`.
+pub fn main_under<S: StageKind>(
+    arguments: impl IntoIterator<Item = OsString>,
+    witness: Option<Arc<dyn Witness>>,
+) -> ExitCode {
+    program(AnyStage::of::<S>(), Cli::parse_from(arguments), witness)
+}
+
+fn program(stage: AnyStage, cli: Cli, witness: Option<Arc<dyn Witness>>) -> ExitCode {
     let result =
         match cli.command {
             Some(Command::Generate(args)) => generate::sample(stage, &args)
@@ -73,7 +81,7 @@ fn program(stage: AnyStage, cli: Cli) -> ExitCode {
             Some(Command::Doctor(args)) => doctor::examine(&args),
             Some(Command::Explain(args)) => Report::read(&args.report)
                 .map(|report| events::say!("{}", report::diagnosis(&report).trim_end())),
-            None => program::train(stage, cli.train),
+            None => program::train(stage, cli.train, witness),
         };
     exit_code(result)
 }

@@ -4,7 +4,7 @@ use crate::resume::{self, Exchange, ResumeState, Resuming};
 use crate::source::{self, Tokenizer, weights};
 use crate::stage::AnyStage;
 use crate::stop::StopRequest;
-use crate::witness::Witness;
+use crate::witness::{At, Milestone, Witness};
 use crate::{checkpoints, contribution, faults};
 use checkpoint::{Checkpoints, RunLock, Writer};
 use device::cuda::Gpu;
@@ -54,7 +54,7 @@ pub(crate) struct Plan {
     pub evaluation_batches: usize,
     /// The request to end the run early.
     pub stop: Arc<StopRequest>,
-    /// Sees what ranks compute with and contribute.
+    /// Sees how far ranks are, what they compute with and what they contribute.
     pub witness: Option<Arc<dyn Witness>>,
 }
 
@@ -69,11 +69,26 @@ impl Plan {
     /// # Errors
     /// As there.
     pub(crate) fn resumed(self, ranks: Range<usize>, exchange: &Exchange<'_>) -> Result<Self> {
-        let Plan { config, model, data, partition, stage, .. } = &self;
-        let run = Resuming { config, model, data, partition, sharded: stage.sharded, ranks };
+        let Plan { config, model, data, partition, stage, witness, .. } = &self;
+        let run = Resuming {
+            config,
+            model,
+            data,
+            partition,
+            sharded: stage.sharded,
+            ranks,
+            witness: witness.as_deref(),
+        };
         let choose = |checkpoints| ResumeState::choose(&run, checkpoints, exchange);
         let resume = self.checkpoints.as_ref().map_or(Ok(None), choose)?;
         Ok(Plan { resume, ..self })
+    }
+
+    /// Tells the witness, if there is one, that `rank` has come to `milestone`.
+    pub(crate) fn reached(&self, step: u32, rank: usize, milestone: Milestone) {
+        if let Some(witness) = &self.witness {
+            witness.reaches(At { step, rank }, milestone);
+        }
     }
 
     /// Returns the names of checkpoints that were found damaged.

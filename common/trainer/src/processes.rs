@@ -20,6 +20,7 @@ use std::io::{self, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Returns the settings that must be the same in all processes: all but files and those of one
 /// machine.
@@ -91,8 +92,7 @@ pub(crate) fn follow(plan: &Plan, joined: Joined, logs: &Logs) -> Result<()> {
     let Joined { mut group, mut links } = joined;
     let outlet = match links.pop() {
         Some((_, link)) => {
-            let (emitter, outlet) = speak(group.rank(), link)
-                .map_err(|error| Failure::run(format!("cannot send events to rank 0: {error}")))?;
+            let (emitter, outlet) = speak(plan, &group, link)?;
             group.attach(emitter);
             Some(outlet)
         }
@@ -105,11 +105,29 @@ pub(crate) fn follow(plan: &Plan, joined: Joined, logs: &Logs) -> Result<()> {
 }
 
 /// Returns an emitter whose events go to rank 0.
-fn speak(rank: u32, link: TcpStream) -> io::Result<(events::Emitter, Outlet)> {
-    let start = relay::clock(&link)?;
+///
+/// # Errors
+/// If rank 0 does not tell its clock, which all ranks then hear, or the system gives no thread.
+fn speak(plan: &Plan, group: &Group, link: TcpStream) -> Result<(events::Emitter, Outlet)> {
+    let start = relay::clock(&link, plan.config.timeout).map_err(|error| {
+        let why = clockless(&error, plan.config.timeout);
+        group.blame(Some(0), "its setup".into(), why.clone());
+        Failure::run(format!("rank 0 has not told rank {} its clock: {why}", group.rank()))
+    })?;
     let pace = Arc::new(Pace::new());
-    let (emitter, receiver) = channel(rank, RING, start, Some(pace.clone()));
-    Ok((emitter, Outlet::start(link, receiver, pace)?))
+    let (emitter, receiver) = channel(group.rank(), RING, start, Some(pace.clone()));
+    let outlet = Outlet::start(link, receiver, pace);
+    Ok((emitter, outlet.map_err(|error| Failure::run(format!("cannot send events to rank 0: {error}")))?))
+}
+
+/// Says why rank 0's clock is not known.
+fn clockless(error: &io::Error, timeout: Duration) -> String {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            format!("waited {timeout:?} for its clock, which it never told")
+        }
+        _ => format!("its connection broke ({error}): its process has ended, or its machine is out of reach"),
+    }
 }
 
 /// A log file per rank of this process.

@@ -9,16 +9,18 @@ use crate::run::News;
 use crate::signals;
 use crate::stage::AnyStage;
 use crate::watch::Watch;
+use crate::witness::Witness;
 use report::Report;
 use settings::cli::TrainArgs;
 use settings::{Failure, Result, communication, process};
 use std::net::TcpStream;
+use std::sync::Arc;
 
-/// Trains as the command line says, and prints.
+/// Trains as the command line says, under the eyes of `witness`, and prints.
 ///
 /// # Errors
 /// Any failure of the run.
-pub(crate) fn train(stage: AnyStage, mut args: TrainArgs) -> Result<()> {
+pub(crate) fn train(stage: AnyStage, mut args: TrainArgs, witness: Option<Arc<dyn Witness>>) -> Result<()> {
     let print = args.print_config;
     let idle = communication::without_effect(&args.given, stage.sharded);
     let process = if print { None } else { process::place(&mut args, &|name| std::env::var(name).ok())? };
@@ -31,7 +33,7 @@ pub(crate) fn train(stage: AnyStage, mut args: TrainArgs) -> Result<()> {
         events::say!("{}", deepspeed::print(&config, stage.plan)?);
         return Ok(());
     }
-    let plan = plan::prepare(stage, config)?;
+    let plan = Plan { witness, ..plan::prepare(stage, config)? };
     let logs = Logs::open(&plan)?;
     let outcome = carry_out(plan, &logs);
     logs.end(outcome)

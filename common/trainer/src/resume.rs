@@ -5,6 +5,7 @@ mod identity;
 
 pub(crate) use identity::{identity, model};
 
+use crate::witness::{At, Milestone, Witness};
 use checkpoint::{CheckpointError, Checkpoints, Generation, RunLock};
 use events::header::Sharded;
 use model::{Layout, Model, TensorId};
@@ -59,6 +60,8 @@ pub(crate) struct Resuming<'a> {
     pub sharded: Sharded,
     /// The ranks of this process.
     pub ranks: Range<usize>,
+    /// Sees which ranks verify what they need.
+    pub witness: Option<&'a dyn Witness>,
 }
 
 /// An open checkpoint.
@@ -216,6 +219,9 @@ impl ResumeState {
     }
 
     fn verify_rank(&self, run: &Resuming<'_>, rank: usize) -> checkpoint::Result<()> {
+        if let Some(witness) = run.witness {
+            witness.reaches(At { step: 0, rank }, Milestone::Resuming);
+        }
         for (unit, shape) in run.partition.units.iter().enumerate() {
             let held = |cut: bool| match cut {
                 true => run.partition.slice(unit, rank % run.partition.shards),

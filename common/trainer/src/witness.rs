@@ -2,6 +2,7 @@
 
 use device::Ledger;
 use events::Pass;
+use settings::fault::Phase;
 use sharding::UnitId;
 
 /// A rank in a step.
@@ -13,10 +14,30 @@ pub struct At {
     pub rank: usize,
 }
 
-/// Sees what ranks that are threads compute with and what each contributes before anything is
+/// How far a rank is on its way through a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Milestone {
+    /// It verifies the checkpoint that it resumes; of ranks that are processes.
+    Resuming,
+    /// It begins a phase.
+    Begins(Phase),
+    /// Its part of a checkpoint is being written.
+    Checkpointing,
+    /// It has gathered a tensor of the final weights, which rank 0 hashes and writes next.
+    Gathered(usize),
+    /// It is about to share what it has measured; of ranks that are processes.
+    Sharing,
+    /// All ranks have shared what they have measured.
+    Shared,
+}
+
+/// Sees what ranks compute with and what each contributes before anything is
 /// summed. Called on the ranks' own threads, in each rank's program order. Parameters and gradients
 /// must be fp32.
 pub trait Witness: Send + Sync {
+    /// The rank has come to `milestone`. Before the first step, `at` has step 0.
+    fn reaches(&self, _at: At, _milestone: Milestone) {}
+
     /// The rank counts its memory in `ledger`, from its setup until it has ended.
     fn counts(&self, _rank: usize, _ledger: &Ledger) {}
 

@@ -1,6 +1,31 @@
 //! Any stage as a program, for tests that start processes: `stage zero3 --gpus 4 …`.
+//!
+//! With `ZERO_TEST_STRUCK=SIGNAL:STEP:MILESTONE` in its environment, the process sends itself that
+//! signal when its rank comes to that milestone of that step: `KILL:1:Begins(Backward)`.
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use trainer::{At, Milestone, Witness};
+
+/// Where the process is struck, and by which signal.
+struct Struck {
+    signal: String,
+    at: String,
+}
+
+impl Witness for Struck {
+    fn reaches(&self, At { step, .. }: At, milestone: Milestone) {
+        if self.at == format!("{step}:{milestone:?}") {
+            let own = std::process::id().to_string();
+            let sent = Command::new("kill").args([format!("-{}", self.signal), own]).status();
+            assert!(sent.is_ok_and(|status| status.success()), "{} cannot be sent", self.signal);
+            // Another thread may be the one that receives it, a little later.
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+}
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
@@ -9,5 +34,9 @@ fn main() -> ExitCode {
         eprintln!("error: the first argument names a stage's package, such as zero3");
         return ExitCode::from(2);
     };
-    stages::main_from(stage, std::iter::once(name).chain(arguments))
+    let struck = std::env::var("ZERO_TEST_STRUCK").ok();
+    let struck = struck.as_deref().and_then(|struck| struck.split_once(':'));
+    let struck = struck.map(|(signal, at)| Struck { signal: signal.into(), at: at.into() });
+    let witness = struck.map(|struck| Arc::new(struck) as Arc<dyn Witness>);
+    stages::main_under(stage, std::iter::once(name).chain(arguments), witness)
 }

@@ -1,4 +1,5 @@
 //! What holds of runs whose ranks are processes of this machine.
 
 mod launchers;
+mod phases;
 mod processes;

@@ -40,7 +40,7 @@ fn ends(members: Vec<Member>) -> Vec<Ended> {
 }
 
 /// One screen that starts with `error: ` and holds all `words`.
-fn explains(ended: &Ended, code: i32, words: &[&str]) {
+pub(crate) fn explains(ended: &Ended, code: i32, words: &[&str]) {
     let error = &ended.error;
     assert_eq!(ended.code, Some(code), "{error}");
     assert!(error.starts_with("error: ") && error.lines().count() <= 24, "{error}");

@@ -9,6 +9,7 @@ use crate::rank_error::{RankError, Result, other};
 use crate::resume::Progress;
 use crate::source;
 use crate::stage::Stage as _;
+use crate::witness::Milestone;
 use checkpoint::Writer;
 use collectives::ControlChannel;
 use device::Buffer;
@@ -101,6 +102,7 @@ impl Worker<'_> {
         }
         let waits = self.plan.config.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.waits);
         let mut ended = self.begin_save()?;
+        self.plan.reached(self.hooks.step(), self.rank.number(), Milestone::Checkpointing);
         if let Some(saver) = self.saver.as_mut().filter(|_| waits) {
             ended = ended.or(saver.settle()?);
         }
@@ -167,6 +169,7 @@ impl Worker<'_> {
             let (unit, slot) = plan.partition.home(tensor);
             let whole = || optimizer.whole(rank, unit, TrainingState::Weight, parameters);
             let full = gathered.unit(unit, whole)?;
+            plan.reached(plan.config.steps, rank.number(), Milestone::Gathered(tensor));
             if rank.number() == 0 {
                 let values = rank.device.read::<f32>(full.slice(slot.range()))?;
                 take(tensor, &values).map_err(other)?;
