@@ -3,3 +3,4 @@
 mod launchers;
 mod phases;
 mod processes;
+mod saves;
