@@ -111,6 +111,10 @@ pub struct Config {
     pub save: Option<PathBuf>,
     /// How they are written.
     pub save_format: Format,
+    /// How long the disk may take for each part of them.
+    pub save_timeout: Duration,
+    /// Faults of rank 0's disk while they are written. No flag sets them: tests do.
+    pub save_faults: Vec<storage::Fault>,
     /// The directory of the checkpoint, and when it is saved.
     pub checkpoint: Option<Checkpoint>,
     /// The directory to read initial weights from.
@@ -234,6 +238,8 @@ impl Config {
                 true => float_type::stored(precision.parameters),
                 false => ElementType::F32,
             }),
+            save_timeout: Duration::from_secs(args.output.checkpoint_timeout),
+            save_faults: Vec::new(),
             checkpoint: args.output.checkpoint.map(|directory| Checkpoint {
                 directory,
                 every: args.output.checkpoint_every,

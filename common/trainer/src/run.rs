@@ -23,6 +23,7 @@ mod exchange;
 mod record;
 mod samples;
 mod saver;
+mod weight_writer;
 mod weights;
 
 pub(crate) use exchange::share;
@@ -47,7 +48,7 @@ struct Worker<'a> {
     updates: u32,
     hooks: Rc<Hooks>,
     record: Record<'a>,
-    /// Where ranks wait while rank 0 writes.
+    /// Where ranks tell each other whether rank 0 still writes.
     writing: ControlChannel,
     /// Saves checkpoints, if the run does.
     saver: Option<Saver>,

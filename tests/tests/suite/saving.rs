@@ -10,7 +10,9 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
-use tests::{STAGES, fixture, losses, peer, run};
+use std::time::{Duration, Instant};
+use storage::{Effect, Fault};
+use tests::{STAGES, at_once, config, fixture, losses, mispredictions, peer, run};
 
 /// The hash that a report has of the weights saved in `dir`: f32, little-endian, unpadded, in
 /// Hugging Face's order.
@@ -82,6 +84,53 @@ fn weights_are_gathered_one_unit_at_a_time() {
         let largest = 4 * Partition::of(&job).largest();
         assert_eq!(host_peaks(&recorded, 3), [largest; 3], "{stage} {model}");
     }
+}
+
+/// What happens to the call with this number to rank 0's disk while it writes the weights.
+const fn nth(number: u64, effect: Effect) -> Fault {
+    Fault { kind: None, number, effect }
+}
+
+/// A disk that takes longer than ranks wait for each other keeps no rank from its peers.
+#[test]
+fn a_disk_slower_than_the_timeout_ends_no_run_that_saves_its_weights() {
+    at_once(STAGES.into_iter().zip([1, 4, 9, 14]), |(stage, number)| {
+        let dir = tempfile::tempdir().unwrap();
+        let flags = format!(
+            "--model {} --gpus 3 --steps 1 --batch-size 1 --seq-len 4 --threads 1 --device cpu --timeout 1 --save {}",
+            fixture("uneven-tied.json"),
+            dir.path().display()
+        );
+        let mut config = config(&flags).unwrap();
+        config.save_faults = vec![nth(number, Effect::Delay(Duration::from_secs(3)))];
+        let began = Instant::now();
+        let report = stages::train(stage, config).unwrap_or_else(|failure| panic!("{stage}: {failure}"));
+        assert!(began.elapsed() >= Duration::from_secs(3), "{stage}: call {number} was not made");
+        assert_eq!(mispredictions(&report), Vec::<String>::new(), "{stage}");
+        assert_eq!(report.weights_blake3, hash(dir.path()), "{stage}");
+    });
+}
+
+/// A disk that answers nothing has a deadline of its own, which blames rank 0.
+#[test]
+fn a_disk_that_hangs_while_weights_are_saved_ends_the_run_and_leaves_the_earlier_save() {
+    at_once(STAGES.into_iter().zip([2, 5, 9, 15]), |(stage, number)| {
+        let dir = tempfile::tempdir().unwrap();
+        let flags = format!(
+            "--model {} --gpus 3 --steps 1 --batch-size 1 --seq-len 4 --threads 1 --device cpu --save {}",
+            fixture("uneven-tied.json"),
+            dir.path().display()
+        );
+        let before = run(stage, &flags);
+        let mut config = config(&format!("{flags} --seed 9 --checkpoint-timeout 1")).unwrap();
+        config.save_faults = vec![nth(number, Effect::Hang)];
+        let began = Instant::now();
+        let failure = stages::train(stage, config).unwrap_err().to_string();
+        assert!(began.elapsed() < Duration::from_secs(6), "{stage}: {:?}", began.elapsed());
+        assert!(failure.starts_with("rank 0: the disk did not "), "{stage}: {failure}");
+        assert!(failure.contains(" within 1s (--checkpoint-timeout)"), "{stage}: {failure}");
+        assert_eq!(before.weights_blake3, hash(dir.path()), "{stage}");
+    });
 }
 
 /// What the stages have trained and saved under `dir`, each a model of 256 tokens and one that

@@ -336,8 +336,9 @@ pub struct OutputArgs {
     /// How many checkpoints are kept.
     #[arg(long, requires = "checkpoint", value_name = "K", default_value_t = 2, value_parser = whole::<u32>(1..=MOST))]
     pub checkpoint_keep: u32,
-    /// Give up a checkpoint that the disk has not taken after so many seconds.
-    #[arg(long, requires = "checkpoint", value_name = "SECONDS", default_value_t = 600, value_parser = whole::<u64>(1..=MOST))]
+    /// Give up a checkpoint, or a tensor of saved weights, that the disk has not taken after so many
+    /// seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = whole::<u64>(1..=MOST))]
     pub checkpoint_timeout: u64,
     /// What may differ from the run that wrote the checkpoint.
     #[arg(long, requires = "checkpoint", value_name = "WHAT,…", value_enum, value_delimiter = ',')]

@@ -11,6 +11,7 @@ mod states;
 mod work;
 
 use super::places;
+use super::weight_writer::late;
 use crate::checkpoints::disk;
 use crate::plan::Plan;
 use crate::rank_error::{Result, other};
@@ -33,10 +34,10 @@ use work::{Work, Writing, Written, words, write_copy};
 const LOOK: Duration = Duration::from_millis(1);
 
 /// How often ranks that wait for a save tell each other so.
-const HEARTBEAT: Duration = Duration::from_millis(20);
+pub(super) const HEARTBEAT: Duration = Duration::from_millis(20);
 
 /// How long a run that fails waits for its threads.
-const LEAVING: Duration = Duration::from_secs(5);
+pub(super) const LEAVING: Duration = Duration::from_secs(5);
 
 /// One rank's side of all saves of a run.
 pub(super) struct Saver {
@@ -256,10 +257,7 @@ impl Saver {
 
     /// Says what the disk has not done in time.
     fn lateness(&self) -> String {
-        let oldest = self.checkpoints.disk().answers().oldest;
-        let what = oldest
-            .map_or("write the checkpoint".into(), |call| format!("{} {}", call.kind, call.path.display()));
-        format!("the disk did not {what} within {:?} (--checkpoint-timeout)", self.timeout)
+        late(self.checkpoints.disk(), "write the checkpoint", self.timeout)
     }
 
     /// All ranks tell what they have written. If all have, rank 0 begins to publish.

@@ -2,7 +2,8 @@
 
 use super::Worker;
 use super::record::News;
-use super::saver::{Saved, Saver};
+use super::saver::{HEARTBEAT, LEAVING, Saved, Saver};
+use super::weight_writer::{Done, WeightWriter};
 use crate::faults::RankFaults;
 use crate::plan::Plan;
 use crate::rank_error::{RankError, Result, other};
@@ -10,14 +11,11 @@ use crate::resume::Progress;
 use crate::source;
 use crate::stage::Stage as _;
 use crate::witness::Milestone;
-use checkpoint::Writer;
 use collectives::ControlChannel;
 use device::Buffer;
-use model::TensorId;
 use settings::fault::{Kind, Phase};
 use sharding::{LossScaler, Rank, TrainingState, UnitId, WeightSource};
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 /// Returns the weights that `rank` starts from, once all ranks have compared theirs.
@@ -66,30 +64,22 @@ fn odd_one<T: PartialEq>(all: &[T]) -> Option<(usize, usize)> {
 }
 
 impl Worker<'_> {
-    /// Gathers the master weights unit by unit; rank 0 hashes them tensor by tensor, in the
-    /// layout's order, and writes them with `--save`. Returns the hash on rank 0. Does nothing if
-    /// neither is asked for.
+    /// Gathers the master weights unit by unit; a thread of rank 0 hashes them tensor by tensor, in
+    /// the layout's order, and writes them with `--save`. Returns the hash on rank 0. Does nothing
+    /// if neither is asked for.
     pub(super) fn save(&mut self) -> Result<Option<String>> {
         let plan = self.plan;
         if !plan.config.hashed && plan.config.save.is_none() {
             return Ok(None);
         }
         let leader = self.rank.number() == 0;
-        let mut writer = None;
-        if let (true, Some(dir)) = (leader, &plan.config.save) {
-            let (model, layout) = (&plan.model.config, &plan.model.layout);
-            let new = Writer::create(dir, model, layout, plan.config.save_format).map_err(other)?;
-            let new = writer.insert(new);
-            plan.tokenizer.iter().for_each(|(name, contents)| new.attach(name, contents.as_slice()));
+        let mut writer = leader.then(|| WeightWriter::start(plan)).transpose()?;
+        self.gather(&mut writer)?;
+        writer.iter_mut().for_each(WeightWriter::finish);
+        match wait_for(&self.writing, writer.as_ref())? {
+            Some(Done::Published(hash)) => Ok(Some(hash)),
+            _ => Ok(None),
         }
-        let mut hasher = blake3::Hasher::new();
-        self.gather(|tensor, values| {
-            hasher.update(bytemuck::cast_slice(values));
-            writer.as_mut().map_or(Ok(()), |writer| writer.write(tensor, values))
-        })?;
-        writer.map_or(Ok(()), Writer::finish).map_err(other)?;
-        wait_for_writer(&self.writing)?;
-        Ok(leader.then(|| hasher.finalize().to_hex().to_string()))
     }
 
     /// Begins a save of a checkpoint, unless the one before is still under way.
@@ -159,34 +149,52 @@ impl Worker<'_> {
         }
     }
 
-    /// Gathers the master weights unit by unit on all ranks; on rank 0, calls `take` with each
-    /// tensor in the layout's order.
-    fn gather(&mut self, mut take: impl FnMut(TensorId, &[f32]) -> checkpoint::Result<()>) -> Result<()> {
+    /// Gathers the master weights unit by unit on all ranks. Rank 0 gives each tensor to `writer`,
+    /// in the layout's order, and all ranks wait for it.
+    fn gather(&mut self, writer: &mut Option<WeightWriter>) -> Result<()> {
         let Worker { plan, rank, stage, writing, .. } = self;
         let (optimizer, parameters) = stage.states();
         let mut gathered = Gathered::default();
         for tensor in 0..plan.model.layout.tensors.len() {
             let (unit, slot) = plan.partition.home(tensor);
             let whole = || optimizer.whole(rank, unit, TrainingState::Weight, parameters);
-            let full = gathered.unit(unit, whole)?;
+            let (full, read) = gathered.take(unit, whole)?;
             plan.reached(plan.config.steps, rank.number(), Milestone::Gathered(tensor));
-            if rank.number() == 0 {
-                let values = rank.device.read::<f32>(full.slice(slot.range()))?;
-                take(tensor, &values).map_err(other)?;
-            }
-            if gathered.read(unit, plan.partition.units[unit].slots.len()) {
-                wait_for_writer(writing)?;
-            }
+            let full = match writer {
+                Some(writer) => {
+                    writer.give(full, tensor, slot.range());
+                    match wait_for(writing, Some(writer))? {
+                        Some(Done::Written(full)) => full,
+                        _ => return Err(other("the weights were published before all were written")),
+                    }
+                }
+                None => {
+                    wait_for(writing, None)?;
+                    full
+                }
+            };
+            gathered.put_back(unit, full, read + 1, plan.partition.units[unit].slots.len());
         }
         Ok(())
     }
 }
 
-/// Blocks until all ranks are here. While rank 0 writes a unit, the others wait, at most for their
-/// timeout; that does not count as waiting for peers. Files are flushed as they grow, so that the
-/// end takes no longer than a unit.
-fn wait_for_writer(writing: &ControlChannel) -> Result<()> {
-    Ok(writing.exchange(&[]).map(drop)?)
+/// Blocks until `writer`, rank 0's, has done what it was given last, which rank 0 returns. All ranks
+/// call it, and tell each other all the time that they wait: only a rank that hangs, or a disk that
+/// does, misses a deadline.
+fn wait_for(writing: &ControlChannel, writer: Option<&WeightWriter>) -> Result<Option<Done>> {
+    loop {
+        let done = writer.map_or(Ok(None), |writer| writer.done(HEARTBEAT))?;
+        let busy = writer.is_some() && done.is_none();
+        let told = writing.exchange(&[u8::from(busy)]);
+        if let (Err(_), true, Some(writer)) = (&told, busy, writer) {
+            // The group has failed: the rank frees the unit itself, unless the disk hangs.
+            let _ = writer.done(LEAVING);
+        }
+        if told?.iter().all(|busy| busy == &[0]) {
+            return Ok(done);
+        }
+    }
 }
 
 /// Units that are gathered, with the number of their tensors that have been read; a unit is freed
@@ -195,29 +203,21 @@ fn wait_for_writer(writing: &ControlChannel) -> Result<()> {
 struct Gathered(BTreeMap<UnitId, (Buffer, usize)>);
 
 impl Gathered {
-    /// Returns `unit`; gathers it first if it is not here.
-    fn unit(
+    /// Takes `unit` out, to read one of its tensors, and returns it with the number of those that
+    /// have been read; gathers it first if it is not here.
+    fn take(
         &mut self,
         unit: UnitId,
         gather: impl FnOnce() -> sharding::Result<Buffer>,
-    ) -> sharding::Result<&Buffer> {
-        let (full, _) = match self.0.entry(unit) {
-            Entry::Occupied(here) => here.into_mut(),
-            Entry::Vacant(place) => place.insert((gather()?, 0)),
-        };
-        Ok(full)
+    ) -> sharding::Result<(Buffer, usize)> {
+        self.0.remove(&unit).map_or_else(|| Ok((gather()?, 0)), Ok)
     }
 
-    /// Counts a tensor of `unit` as read. Frees the unit and returns true if it was the last of its
-    /// `tensors`.
-    fn read(&mut self, unit: UnitId, tensors: usize) -> bool {
-        let Some((_, read)) = self.0.get_mut(&unit) else { return false };
-        *read += 1;
-        let last = *read == tensors;
-        if last {
-            self.0.remove(&unit);
+    /// Puts `unit` back, of whose `tensors` so many have been read; frees it after the last.
+    fn put_back(&mut self, unit: UnitId, full: Buffer, read: usize, tensors: usize) {
+        if read < tensors {
+            self.0.insert(unit, (full, read));
         }
-        last
     }
 }
 
