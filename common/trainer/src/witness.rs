@@ -21,6 +21,8 @@ pub enum Milestone {
     Resuming,
     /// It begins a phase.
     Begins(Phase),
+    /// It is about to copy its part of a checkpoint, or to stream it.
+    Copying,
     /// Its part of a checkpoint is being written.
     Checkpointing,
     /// It has gathered a tensor of the final weights, which rank 0 hashes and writes next.

@@ -123,6 +123,7 @@ impl Worker<'_> {
     }
 
     fn begin_save(&mut self) -> Result<Option<Saved>> {
+        self.plan.reached(self.hooks.step(), self.rank.number(), Milestone::Copying);
         let progress = Progress {
             steps: self.steps,
             updates: self.updates,
