@@ -101,7 +101,7 @@ fn measure(flags: &Flags, model: &str, recording: &Path) {
         "{model}, {} ranks, {cores} cores; the matmul library's own peak here: {best:.0} GFLOP/s; multiply-additions in \
          registers, the processor's limit: {:.0}\n",
         flags.gpus,
-        device::multiply_add_peak(cores)
+        device::multiply_add_peak(cores, device::DType::F32)
     );
     println!("{}", speeds(&rows, best).render(Format::Terminal));
     println!("{}", shares(&rows).render(Format::Terminal));

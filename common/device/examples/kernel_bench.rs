@@ -349,7 +349,7 @@ fn main() -> Result<()> {
     println!(
         "{dtype}, {threads} thread(s); matmul peak {:.1} GFLOP/s, the processor's limit {:.1}",
         matmul_peak(threads)?,
-        multiply_add_peak(threads)
+        multiply_add_peak(threads, dtype)
     );
     let bench = Bench { device: Device::cpu(Ledger::new(Emitter::silent(0), None), threads), dtype };
     let chosen = arguments.next();

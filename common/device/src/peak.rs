@@ -44,20 +44,22 @@ const CHAINS: usize = 14;
 const FACTOR: f32 = 0.999;
 const TERM: f32 = 0.001;
 
-/// Multiply-additions per chain and attempt.
+/// Steps of an attempt.
 const LENGTH: usize = 100_000;
 
-/// GFLOP/s of f32 multiply-additions in registers with `threads` threads: the processor's peak,
-/// without memory and other instructions. The fastest of many short attempts, in about a fifth of a
-/// second.
-pub fn multiply_add_peak(threads: usize) -> f64 {
+/// GFLOP/s of multiply-additions in registers with `threads` threads: the processor's peak for
+/// products of `dtype`, without memory and other instructions. The fastest of many short attempts,
+/// in about a fifth of a second.
+///
+/// Products of bf16 use the faster of the dot product of bf16, if there is one, and
+/// multiply-additions of f32; all others use the latter.
+pub fn multiply_add_peak(threads: usize, dtype: DType) -> f64 {
     let fastest = || {
-        let attempt = |_| {
-            let start = Instant::now();
-            let lanes = multiply_adds();
-            2.0 * (lanes * CHAINS * LENGTH) as f64 / start.elapsed().as_secs_f64() / 1e9
-        };
-        (0..200).map(attempt).fold(0.0, f64::max)
+        let loops = |work: fn(usize) -> usize| (0..200).map(|_| rate(work, LENGTH)).fold(0.0, f64::max);
+        match dtype {
+            DType::Bf16 if pairs_pay() => loops(dot_products),
+            _ => loops(multiply_adds),
+        }
     };
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(fastest)).collect();
@@ -65,16 +67,74 @@ pub fn multiply_add_peak(threads: usize) -> f64 {
     })
 }
 
-/// Runs [`LENGTH`] multiply-additions in each of [`CHAINS`] vectors; returns the lanes of a vector.
+/// True if the processor has a dot product of bf16 with which more can be multiplied than with
+/// multiply-additions of f32. Takes about a millisecond.
+pub(crate) fn pairs_pay() -> bool {
+    const SHORT: usize = LENGTH / 50;
+    let fastest = |work: fn(usize) -> usize| (0..10).map(|_| rate(work, SHORT)).fold(0.0, f64::max);
+    has_dot_products() && fastest(dot_products) > fastest(multiply_adds)
+}
+
+/// GFLOP/s of `work`, which makes `length` steps and returns the multiply-additions of a step.
+fn rate(work: fn(usize) -> usize, length: usize) -> f64 {
+    let start = Instant::now();
+    let step = work(length);
+    2.0 * (step * length) as f64 / start.elapsed().as_secs_f64() / 1e9
+}
+
 #[cfg(target_arch = "x86_64")]
-fn multiply_adds() -> usize {
+fn has_dot_products() -> bool {
+    std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("avx512bf16")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_dot_products() -> bool {
+    false
+}
+
+/// Makes `length` steps of a dot product of pairs of bf16 in each of [`CHAINS`] vectors, if there
+/// is one; returns the multiply-additions of a step.
+#[cfg(target_arch = "x86_64")]
+fn dot_products(length: usize) -> usize {
+    use std::arch::x86_64::{__m512bh, _mm512_dpbf16_ps, _mm512_set1_ps};
+
+    #[target_feature(enable = "avx512f,avx512bf16")]
+    fn avx512(length: usize) {
+        // SAFETY: every 512 bits are a vector of bf16.
+        let one = unsafe { std::mem::transmute::<[u16; 32], __m512bh>([0x3f80; 32]) };
+        let mut chains = black_box([_mm512_set1_ps(1.0); CHAINS]);
+        for _ in 0..length {
+            for chain in &mut chains {
+                *chain = _mm512_dpbf16_ps(*chain, one, one);
+            }
+        }
+        black_box(chains);
+    }
+
+    if !has_dot_products() {
+        return 0;
+    }
+    // SAFETY: the CPU has just said that it has these instructions.
+    unsafe { avx512(length) };
+    32 * CHAINS
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn dot_products(_: usize) -> usize {
+    0
+}
+
+/// Makes `length` steps of a multiply-addition in each of [`CHAINS`] vectors; returns the
+/// multiply-additions of a step.
+#[cfg(target_arch = "x86_64")]
+fn multiply_adds(length: usize) -> usize {
     use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_set1_ps, _mm512_fmadd_ps, _mm512_set1_ps};
 
     #[target_feature(enable = "avx512f")]
-    fn avx512() {
+    fn avx512(length: usize) {
         let (factor, term) = (_mm512_set1_ps(FACTOR), _mm512_set1_ps(TERM));
         let mut chains = black_box([_mm512_set1_ps(1.0); CHAINS]);
-        for _ in 0..LENGTH {
+        for _ in 0..length {
             for chain in &mut chains {
                 *chain = _mm512_fmadd_ps(*chain, factor, term);
             }
@@ -83,10 +143,10 @@ fn multiply_adds() -> usize {
     }
 
     #[target_feature(enable = "avx,fma")]
-    fn avx2() {
+    fn avx2(length: usize) {
         let (factor, term) = (_mm256_set1_ps(FACTOR), _mm256_set1_ps(TERM));
         let mut chains = black_box([_mm256_set1_ps(1.0); CHAINS]);
-        for _ in 0..LENGTH {
+        for _ in 0..length {
             for chain in &mut chains {
                 *chain = _mm256_fmadd_ps(*chain, factor, term);
             }
@@ -96,30 +156,30 @@ fn multiply_adds() -> usize {
 
     if std::arch::is_x86_feature_detected!("avx512f") {
         // SAFETY: the CPU has just said that it has these instructions.
-        unsafe { avx512() };
-        return 16;
+        unsafe { avx512(length) };
+        return 16 * CHAINS;
     }
     if std::arch::is_x86_feature_detected!("avx") && std::arch::is_x86_feature_detected!("fma") {
         // SAFETY: the CPU has just said that it has these instructions.
-        unsafe { avx2() };
-        return 8;
+        unsafe { avx2(length) };
+        return 8 * CHAINS;
     }
-    portable()
+    portable(length)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn multiply_adds() -> usize {
-    portable()
+fn multiply_adds(length: usize) -> usize {
+    portable(length)
 }
 
 /// For CPUs without the instructions above: four lanes, which is one register of NEON.
-fn portable() -> usize {
+fn portable(length: usize) -> usize {
     let mut chains = black_box([[1.0_f32; 4]; CHAINS]);
-    for _ in 0..LENGTH {
+    for _ in 0..length {
         for lane in chains.iter_mut().flatten() {
             *lane = lane.mul_add(FACTOR, TERM);
         }
     }
     black_box(chains);
-    4
+    4 * CHAINS
 }

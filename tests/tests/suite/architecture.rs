@@ -41,12 +41,14 @@ fn dependencies(manifest: &Path, section: &str, crates: &[&str]) -> Vec<String> 
     names.filter(|name| crates.contains(name)).map(String::from).collect()
 }
 
-/// The manifests of all crates below `dir`.
+/// The manifests of the workspace's crates below `dir`.
 fn manifests(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let folders =
         entries.filter(|path| path.is_dir() && !path.ends_with("target") && !path.ends_with(".git"));
-    let has_one = |folder: &PathBuf| folder.join("Cargo.toml").exists();
+    let is_member = |manifest: &str| !manifest.contains("\n[workspace]");
+    let has_one =
+        |folder: &PathBuf| fs::read_to_string(folder.join("Cargo.toml")).is_ok_and(|text| is_member(&text));
     folders
         .flat_map(|folder| match has_one(&folder) {
             true => [vec![folder.join("Cargo.toml")], manifests(&folder)].concat(),

@@ -3,20 +3,19 @@
 mod adamw;
 mod attention;
 mod cross_entropy;
-mod dense;
 mod elementwise;
 mod embedding;
+mod grid;
 mod kernels;
 mod math;
 mod matmul;
-mod multiply;
 mod norm;
 mod operand;
+mod product;
 mod reduction;
 mod rope;
 mod swiglu;
 mod tile;
-mod transpose;
 mod workers;
 
 pub(crate) use elementwise::round_into;

@@ -33,9 +33,31 @@ impl<'a> Floats<'a> {
         &scratch[..len]
     }
 
-    /// True if [`Floats::read`] needs no scratch.
-    pub(super) fn is_f32(&self) -> bool {
-        matches!(self, Floats::F32(_))
+    /// The elements from `start` on; none if there are no more.
+    #[inline(always)]
+    pub(super) fn starting_at(self, start: usize) -> Self {
+        match self {
+            Floats::F32(x) => Floats::F32(x.get(start..).unwrap_or_default()),
+            Floats::Bf16(x) => Floats::Bf16(x.get(start..).unwrap_or_default()),
+            Floats::F16(x) => Floats::F16(x.get(start..).unwrap_or_default()),
+        }
+    }
+
+    /// The elements' bytes.
+    pub(super) fn bytes(self) -> &'a [u8] {
+        match self {
+            Floats::F32(x) => bytemuck::cast_slice(x),
+            Floats::Bf16(x) => bytemuck::cast_slice(x),
+            Floats::F16(x) => bytemuck::cast_slice(x),
+        }
+    }
+
+    /// Bytes of an element.
+    pub(super) fn size(self) -> usize {
+        match self {
+            Floats::F32(_) => size_of::<f32>(),
+            Floats::Bf16(_) | Floats::F16(_) => size_of::<bf16>(),
+        }
     }
 }
 

@@ -1,13 +1,11 @@
-//! Matrices of floats of any width, cut into tiles and handed out as f32.
+//! Matrices of floats of any width, cut into tiles.
 
-use super::dense::{matrix, matrix_mut, packed, packed_mut, row_of, row_of_mut};
+use super::grid::Grid;
 use super::operand::{Floats, FloatsMut};
-use super::transpose::{transpose, transposed_stride};
 use crate::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 use crate::shapes::Write;
 use crate::vectorized;
 use half::{bf16, f16};
-use ndarray::{ArrayView2, ArrayViewMut2, Axis, s};
 use std::ops::Range;
 
 /// A row-major matrix of floats to read, or its transpose.
@@ -37,11 +35,6 @@ impl<'a> Tile<'a> {
         self.transposed
     }
 
-    /// True if [`Tile::read`] needs no scratch.
-    pub(super) fn is_f32(&self) -> bool {
-        self.source.is_f32()
-    }
-
     /// Number of rows and of columns, as it reads.
     pub(super) fn shape(&self) -> (usize, usize) {
         if self.transposed { (self.columns, self.rows) } else { (self.rows, self.columns) }
@@ -58,57 +51,23 @@ impl<'a> Tile<'a> {
         }
     }
 
-    /// The tile as f32; `scratch` holds at least as many elements.
-    pub(super) fn read<'s>(&self, scratch: &'s mut [f32]) -> ArrayView2<'s, f32>
-    where
-        'a: 's,
-    {
-        let stored = match self.source {
-            Floats::F32(x) => self.matrix(x),
-            Floats::Bf16(x) => self.widen(self.matrix(x), scratch, widen_bf16),
-            Floats::F16(x) => self.widen(self.matrix(x), scratch, widen_f16),
-        };
-        if self.transposed { stored.reversed_axes() } else { stored }
+    /// True if its elements are bf16.
+    pub(super) fn is_bf16(&self) -> bool {
+        matches!(self.source, Floats::Bf16(_))
     }
 
-    /// The tile as f32 by rows, copied if it is transposed; `scratch` holds at least as many
-    /// elements, and for a transposed one as many rows of [`transposed_stride`].
-    pub(super) fn read_by_rows<'s>(&self, scratch: &'s mut [f32]) -> ArrayView2<'s, f32>
-    where
-        'a: 's,
-    {
-        if !self.transposed {
-            return self.read(scratch);
-        }
-        match self.source {
-            Floats::F32(x) => transpose(scratch, self.matrix(x), <[f32]>::copy_from_slice),
-            Floats::Bf16(x) => transpose(scratch, self.matrix(x), widen_bf16),
-            Floats::F16(x) => transpose(scratch, self.matrix(x), widen_f16),
-        }
-        let stride = transposed_stride(self.rows);
-        matrix(&scratch[..self.columns * stride], self.columns, self.rows, stride)
-    }
-
-    fn matrix<T>(&self, x: &'a [T]) -> ArrayView2<'a, T> {
-        matrix(x.get(self.start..).unwrap_or_default(), self.rows, self.columns, self.stride)
-    }
-
-    fn widen<'s, T>(
-        &self,
-        from: ArrayView2<'_, T>,
-        scratch: &'s mut [f32],
-        widen: impl Fn(&mut [f32], &[T]),
-    ) -> ArrayView2<'s, f32> {
-        load(scratch, from, widen);
-        packed(scratch, self.rows, self.columns)
+    /// The elements from the first stored one on, and how far its stored rows are apart.
+    #[inline(always)]
+    pub(super) fn stored(&self) -> (Floats<'a>, usize) {
+        (self.source.starting_at(self.start), self.stride)
     }
 }
 
 /// A row-major matrix of floats to write.
 pub(super) enum TileMut<'a> {
-    F32(ArrayViewMut2<'a, f32>),
-    Bf16(ArrayViewMut2<'a, bf16>),
-    F16(ArrayViewMut2<'a, f16>),
+    F32(Grid<'a, f32>),
+    Bf16(Grid<'a, bf16>),
+    F16(Grid<'a, f16>),
 }
 
 fn both<T, U>((a, b): (T, T), wrap: impl Fn(T) -> U) -> (U, U) {
@@ -119,97 +78,99 @@ impl<'a> TileMut<'a> {
     /// `rows × columns` elements of `target`, whose rows start `stride` elements apart.
     pub(super) fn new(target: FloatsMut<'a>, rows: usize, columns: usize, stride: usize) -> Self {
         match target {
-            FloatsMut::F32(x) => TileMut::F32(matrix_mut(x, rows, columns, stride)),
-            FloatsMut::Bf16(x) => TileMut::Bf16(matrix_mut(x, rows, columns, stride)),
-            FloatsMut::F16(x) => TileMut::F16(matrix_mut(x, rows, columns, stride)),
+            FloatsMut::F32(x) => TileMut::F32(Grid::new(x, rows, columns, stride)),
+            FloatsMut::Bf16(x) => TileMut::Bf16(Grid::new(x, rows, columns, stride)),
+            FloatsMut::F16(x) => TileMut::F16(Grid::new(x, rows, columns, stride)),
         }
-    }
-
-    /// True if [`TileMut::compute`] needs no scratch.
-    pub(super) fn is_f32(&self) -> bool {
-        matches!(self, TileMut::F32(_))
     }
 
     /// Number of rows and of columns.
     pub(super) fn shape(&self) -> (usize, usize) {
         match self {
-            TileMut::F32(x) => x.dim(),
-            TileMut::Bf16(x) => x.dim(),
-            TileMut::F16(x) => x.dim(),
+            TileMut::F32(x) => x.shape(),
+            TileMut::Bf16(x) => x.shape(),
+            TileMut::F16(x) => x.shape(),
         }
     }
 
     /// The rows before `row`, and the others.
     pub(super) fn split_rows(self, row: usize) -> (Self, Self) {
         match self {
-            TileMut::F32(x) => both(x.split_at(Axis(0), row), TileMut::F32),
-            TileMut::Bf16(x) => both(x.split_at(Axis(0), row), TileMut::Bf16),
-            TileMut::F16(x) => both(x.split_at(Axis(0), row), TileMut::F16),
+            TileMut::F32(x) => both(x.split_rows(row), TileMut::F32),
+            TileMut::Bf16(x) => both(x.split_rows(row), TileMut::Bf16),
+            TileMut::F16(x) => both(x.split_rows(row), TileMut::F16),
         }
     }
 
     /// The columns before `column`, and the others.
     pub(super) fn split_columns(self, column: usize) -> (Self, Self) {
         match self {
-            TileMut::F32(x) => both(x.split_at(Axis(1), column), TileMut::F32),
-            TileMut::Bf16(x) => both(x.split_at(Axis(1), column), TileMut::Bf16),
-            TileMut::F16(x) => both(x.split_at(Axis(1), column), TileMut::F16),
+            TileMut::F32(x) => both(x.split_columns(column), TileMut::F32),
+            TileMut::Bf16(x) => both(x.split_columns(column), TileMut::Bf16),
+            TileMut::F16(x) => both(x.split_columns(column), TileMut::F16),
         }
     }
 
     /// The tile at `rows` and `columns`.
     pub(super) fn at(&mut self, rows: Range<usize>, columns: Range<usize>) -> TileMut<'_> {
-        let part = s![rows, columns];
         match self {
-            TileMut::F32(x) => TileMut::F32(x.slice_mut(part)),
-            TileMut::Bf16(x) => TileMut::Bf16(x.slice_mut(part)),
-            TileMut::F16(x) => TileMut::F16(x.slice_mut(part)),
+            TileMut::F32(x) => TileMut::F32(x.at(rows, columns)),
+            TileMut::Bf16(x) => TileMut::Bf16(x.at(rows, columns)),
+            TileMut::F16(x) => TileMut::F16(x.at(rows, columns)),
         }
     }
 
-    /// Calls `f` to overwrite the tile or add to it, as `write` says; `scratch` holds at least as
-    /// many elements. A 16-bit tile is rounded once.
-    pub(super) fn compute(
-        &mut self,
-        write: Write,
-        scratch: &mut [f32],
-        f: impl FnOnce(ArrayViewMut2<'_, f32>, Write),
-    ) {
+    /// Calls `f` with where the sums of the tile's elements go, in rows of `stride`: the tile itself
+    /// if it is f32 and its rows are whole vectors of `width`, otherwise `scratch`, which is rounded
+    /// to the tile.
+    pub(super) fn overwrite(&mut self, scratch: &mut [f32], width: usize, f: impl FnOnce(Grid<'_, f32>)) {
         let (rows, columns) = self.shape();
+        if let TileMut::F32(x) = self
+            && columns.is_multiple_of(width)
+        {
+            return f(x.reborrow());
+        }
+        let stride = columns.next_multiple_of(width);
+        f(Grid::new(scratch, rows, stride, stride));
+        self.finish(scratch, stride, Write::Replace);
+    }
+
+    /// Takes the tile's elements from `sums`, whose rows are `stride` apart, or adds those, as
+    /// `write` says: rounded once.
+    pub(super) fn finish(&mut self, sums: &[f32], stride: usize, write: Write) {
+        let copy = <[f32]>::copy_from_slice;
         match self {
-            TileMut::F32(x) => f(x.view_mut(), write),
-            TileMut::Bf16(x) => {
-                if write == Write::Accumulate {
-                    load(scratch, x.view(), widen_bf16);
-                }
-                f(packed_mut(scratch, rows, columns), write);
-                store(x.view_mut(), scratch, narrow_bf16);
-            }
-            TileMut::F16(x) => {
-                if write == Write::Accumulate {
-                    load(scratch, x.view(), widen_f16);
-                }
-                f(packed_mut(scratch, rows, columns), write);
-                store(x.view_mut(), scratch, narrow_f16);
-            }
+            TileMut::F32(x) => finish(x.reborrow(), sums, stride, write, copy, copy),
+            TileMut::Bf16(x) => finish(x.reborrow(), sums, stride, write, widen_bf16, narrow_bf16),
+            TileMut::F16(x) => finish(x.reborrow(), sums, stride, write, widen_f16, narrow_f16),
         }
     }
 }
 
-fn load<T>(to: &mut [f32], from: ArrayView2<'_, T>, widen: impl Fn(&mut [f32], &[T])) {
-    let (rows, columns) = from.dim();
-    vectorized!({
-        for row in 0..rows {
-            widen(&mut to[row * columns..(row + 1) * columns], row_of(from, row));
-        }
-    });
-}
+/// Elements that [`finish`] adds at a time.
+const CHUNK: usize = 32;
 
-fn store<T>(mut to: ArrayViewMut2<'_, T>, from: &[f32], narrow: impl Fn(&mut [T], &[f32])) {
-    let (rows, columns) = to.dim();
-    vectorized!({
-        for row in 0..rows {
-            narrow(row_of_mut(to.view_mut(), row), &from[row * columns..(row + 1) * columns]);
+fn finish<T>(
+    to: Grid<'_, T>,
+    sums: &[f32],
+    stride: usize,
+    write: Write,
+    widen: impl Fn(&mut [f32], &[T]),
+    narrow: impl Fn(&mut [T], &[f32]),
+) {
+    vectorized!(for (to, sums) in to.into_rows().zip(sums.chunks(stride)) {
+        if write == Write::Replace {
+            narrow(to, &sums[..to.len()]);
+            continue;
+        }
+        for (to, sums) in to.chunks_mut(CHUNK).zip(sums.chunks(CHUNK)) {
+            let mut wide = [0.0; CHUNK];
+            let wide = &mut wide[..to.len()];
+            widen(wide, to);
+            for (x, sum) in wide.iter_mut().zip(sums) {
+                *x += sum;
+            }
+            narrow(to, wide);
         }
     });
 }

@@ -3,16 +3,15 @@
 use super::{Heads, QUERIES, Sizes, hide, pairs, per_head};
 use crate::Result;
 use crate::cpu::Cpu;
-use crate::cpu::dense::{packed, packed_mut, row_of};
-use crate::cpu::math::{dot, exponentiate};
-use crate::cpu::multiply::multiply;
+use crate::cpu::grid::Grid;
+use crate::cpu::math::{LANES, dot, exponentiate};
 use crate::cpu::operand::{Floats, FloatsMut};
+use crate::cpu::product::{Panels, Rows, Start, left_rows};
 use crate::cpu::tile::{Tile, TileMut};
 use crate::operations::AttentionBackward;
 use crate::shapes::{AttentionShape, Write};
 use crate::vectorized;
 use crate::view::{View, ViewMut};
-use ndarray::{ArrayView2, ArrayViewMut2, s};
 use std::ops::Range;
 
 pub(in crate::cpu) fn attention_backward(
@@ -91,106 +90,197 @@ impl<'a> Inputs<'a> {
 }
 
 fn backward(cpu: &Cpu, sizes: Sizes, gradient: Gradient<'_>, inputs: PairInputs<'_>) -> Result<()> {
-    let (head, tile) = (sizes.head(), QUERIES * sizes.head_dim);
-    let mut scratch = cpu.scratch(2 * sizes.scores() + 4 * head + 4 * tile)?;
-    let [scores, dscores, keys, values, dkeys, dvalues, queries, dout, out, dqueries] =
-        scratch.parts([sizes.scores(), sizes.scores(), head, head, head, head, tile, tile, tile, tile]);
-    let (keys, values) = (inputs.heads.keys.read(keys), inputs.heads.values.read(values));
-    let mut room = Room { scores, dscores, queries, dout, out, dqueries };
-    let Gradient { queries: mut dqueries, keys: mut dkeys_tile, values: mut dvalues_tile } = gradient;
-    dkeys_tile.compute(Write::Replace, dkeys, |mut dkeys, write| {
-        dvalues_tile.compute(write, dvalues, |mut dvalues, mut write| {
-            // The last tile sees every key, so it comes first, and overwrites.
-            for (head, rows) in
-                (0..sizes.group).flat_map(|head| sizes.tiles().rev().map(move |rows| (head, rows)))
-            {
-                let seen = rows.end;
-                let tile = BackwardTile {
-                    sizes,
-                    head,
-                    rows,
-                    keys: keys.slice_move(s![..seen, ..]),
-                    values: values.slice_move(s![..seen, ..]),
-                };
-                let outputs = (dkeys.slice_mut(s![..seen, ..]), dvalues.slice_mut(s![..seen, ..]));
-                tile.compute(&mut room, &inputs, &mut dqueries, outputs, write);
-                write = Write::Accumulate;
-            }
-        });
-    });
+    let Sizes { tokens, group, instructions, .. } = sizes;
+    let (head, padded) = ((tokens * sizes.padded()).next_multiple_of(LANES), sizes.padded());
+    let lengths = [sizes.by_token(), sizes.by_token(), sizes.by_element(), head, head, sizes.room()];
+    let mut scratch = cpu.scratch(lengths.iter().sum())?;
+    let [keys, values, key_elements, dkeys, dvalues, room] = scratch.parts(lengths);
+    let keys = KeysValues {
+        keys: Panels::copy(instructions, keys, inputs.heads.keys),
+        values: Panels::copy(instructions, values, inputs.heads.values),
+        key_elements: Panels::copy(instructions, key_elements, inputs.heads.keys.transposed_if(true)),
+    };
+    dkeys.fill(0.0);
+    dvalues.fill(0.0);
+    let mut gradient = gradient;
+    for head in 0..group {
+        let head = Head { sizes, number: head, inputs: &inputs, keys: &keys };
+        head.compute(room, &mut gradient.queries, dkeys, dvalues);
+    }
+    gradient.keys.finish(dkeys, padded, Write::Replace);
+    gradient.values.finish(dvalues, padded, Write::Replace);
     Ok(())
 }
 
-/// Scratch memory of one tile: its scores and their gradient, and where 16-bit operands are
-/// widened.
-struct Room<'s> {
-    scores: &'s mut [f32],
-    dscores: &'s mut [f32],
-    queries: &'s mut [f32],
-    dout: &'s mut [f32],
-    out: &'s mut [f32],
-    dqueries: &'s mut [f32],
-}
-
-/// Queries `rows` of a head against the keys and values up to them.
-struct BackwardTile<'a> {
-    sizes: Sizes,
-    head: usize,
-    rows: Range<usize>,
-    keys: ArrayView2<'a, f32>,
-    values: ArrayView2<'a, f32>,
-}
-
-impl BackwardTile<'_> {
-    /// With P the probabilities: dV = Pᵀ·dO, dP = dO·Vᵀ, dS = P ∘ (dP − rowsum(dO ∘ O)) · scale,
-    /// dQ = dS·K, dK = dSᵀ·Q (Dao et al., 2022, appendix B.2). `dqueries` is overwritten, the other
-    /// outputs as `write` says.
-    fn compute(
-        &self,
-        room: &mut Room<'_>,
-        inputs: &PairInputs<'_>,
-        dqueries: &mut TileMut<'_>,
-        (dkeys, dvalues): (ArrayViewMut2<'_, f32>, ArrayViewMut2<'_, f32>),
-        write: Write,
-    ) {
-        let Sizes { tokens, head_dim, scale, .. } = self.sizes;
-        let (rows, columns) = (self.rows.clone(), self.head * head_dim..(self.head + 1) * head_dim);
-        let (count, seen) = (rows.len(), rows.end);
-        let queries = inputs.heads.queries.at(rows.clone(), columns.clone()).read(room.queries);
-        let dout = inputs.dout.at(rows.clone(), columns.clone()).read(room.dout);
-        let out = inputs.out.at(rows.clone(), columns.clone()).read(room.out);
-        let (scores, dscores) = (&mut room.scores[..count * seen], &mut room.dscores[..count * seen]);
-        multiply(packed_mut(scores, count, seen), Write::Replace, queries, self.keys.reversed_axes());
-        multiply(packed_mut(dscores, count, seen), Write::Replace, dout, self.values.reversed_axes());
-        let log_sum = &inputs.log_sum[self.head * tokens..][rows.clone()];
-        vectorized!(softmax_tile_backward(scores, dscores, dout, out, log_sum, rows.clone(), scale));
-        let (probabilities, dscores) = (packed(scores, count, seen), packed(dscores, count, seen));
-        multiply(dvalues, write, probabilities.reversed_axes(), dout);
-        multiply(dkeys, write, dscores.reversed_axes(), queries);
-        dqueries.at(rows, columns).compute(Write::Replace, room.dqueries, |dqueries, write| {
-            multiply(dqueries, write, dscores, self.keys);
-        });
+impl Sizes {
+    /// f32 that one head needs.
+    fn room(self) -> usize {
+        2 * (self.by_element() + self.scores() + self.wide_rows()) + self.sums()
     }
 }
 
+/// A pair's keys and values, copied for the innermost loop.
+struct KeysValues<'a> {
+    keys: Panels<'a>,
+    values: Panels<'a>,
+    /// The keys again, with the head's elements as columns.
+    key_elements: Panels<'a>,
+}
+
+/// One query head.
+struct Head<'a> {
+    sizes: Sizes,
+    number: usize,
+    inputs: &'a PairInputs<'a>,
+    keys: &'a KeysValues<'a>,
+}
+
+impl Head<'_> {
+    /// With P the probabilities: dV = Pᵀ·dO, dP = dO·Vᵀ, dS = P ∘ (dP − rowsum(dO ∘ O)) · scale,
+    /// dQ = dS·K, dK = dSᵀ·Q (Dao et al., 2022, appendix B.2). `dqueries` is overwritten; `dkeys`
+    /// and `dvalues` `[tokens, head_dim]` are added to.
+    fn compute(&self, room: &mut [f32], dqueries: &mut TileMut<'_>, dkeys: &mut [f32], dvalues: &mut [f32]) {
+        let Sizes { tokens, head_dim, instructions, .. } = self.sizes;
+        let columns = self.number * head_dim..(self.number + 1) * head_dim;
+        let (queries, dout) = (
+            self.inputs.heads.queries.at(0..tokens, columns.clone()),
+            self.inputs.dout.at(0..tokens, columns.clone()),
+        );
+        let (elements, room) = room.split_at_mut(2 * self.sizes.by_element());
+        let (query_elements, dout_elements) = elements.split_at_mut(self.sizes.by_element());
+        let query_elements = Panels::copy(instructions, query_elements, queries.transposed_if(true));
+        let dout_elements = Panels::copy(instructions, dout_elements, dout.transposed_if(true));
+        let (scores, room) = room.split_at_mut(self.sizes.scores());
+        let (dscores, room) = room.split_at_mut(self.sizes.scores());
+        for rows in self.sizes.blocks() {
+            let block = Block { head: self, rows: rows.clone() };
+            block.scores(scores, dscores, room);
+            block.add_by_key(dvalues, scores, &dout_elements);
+            block.add_by_key(dkeys, dscores, &query_elements);
+            dqueries.at(rows, columns.clone()).overwrite(room, instructions.width(), |sums| {
+                block.queries(sums, dscores);
+            });
+        }
+    }
+}
+
+/// Some queries of a head.
+struct Block<'a> {
+    head: &'a Head<'a>,
+    rows: Range<usize>,
+}
+
+impl Block<'_> {
+    /// `scores` = the probabilities, `dscores` = the gradient of the raw scores; both 0 behind a
+    /// query.
+    fn scores(&self, scores: &mut [f32], dscores: &mut [f32], room: &mut [f32]) {
+        let Head { sizes, number, inputs, keys } = *self.head;
+        let Sizes { tokens, head_dim, instructions, .. } = sizes;
+        let columns = number * head_dim..(number + 1) * head_dim;
+        let (wide_queries, wide_dout) = room.split_at_mut(sizes.wide_rows());
+        let queries = left_rows(wide_queries, inputs.heads.queries.at(self.rows.clone(), columns.clone()));
+        let dout = left_rows(wide_dout, inputs.dout.at(self.rows.clone(), columns.clone()));
+        let stride = sizes.stride();
+        for tile in sizes.tiles(self.rows.len()) {
+            let (seen, first) = (self.rows.start + tile.end, tile.start * stride);
+            let sums = Grid::new(&mut scores[first..], tile.len(), stride, stride);
+            let rows = queries.starting_at(tile.start);
+            keys.keys.add_products(instructions, sums, Start::Zero, rows, seen, 0..head_dim);
+            let sums = Grid::new(&mut dscores[first..], tile.len(), stride, stride);
+            let rows = dout.starting_at(tile.start);
+            keys.values.add_products(instructions, sums, Start::Zero, rows, seen, 0..head_dim);
+        }
+        let means = self.means();
+        let log_sum = &inputs.log_sum[number * tokens..][self.rows.clone()];
+        vectorized!(softmax_backward(
+            scores,
+            dscores,
+            stride,
+            log_sum,
+            &means,
+            self.rows.clone(),
+            sizes.scale
+        ));
+    }
+
+    /// rowsum(dO ∘ O).
+    fn means(&self) -> [f32; QUERIES] {
+        let Head { sizes: Sizes { head_dim, .. }, number, inputs, .. } = *self.head;
+        let columns = number * head_dim..(number + 1) * head_dim;
+        let (dout, dout_stride) = inputs.dout.at(self.rows.clone(), columns.clone()).stored();
+        let (out, out_stride) = inputs.out.at(self.rows.clone(), columns).stored();
+        let mut means = [0.0; QUERIES];
+        let [mut wide_dout, mut wide_out] = [[0.0; CHUNK]; 2];
+        vectorized!(for (row, mean) in means.iter_mut().enumerate().take(self.rows.len()) {
+            for start in (0..head_dim).step_by(CHUNK) {
+                let len = CHUNK.min(head_dim - start);
+                let at = |stride: usize| row * stride + start..row * stride + start + len;
+                *mean +=
+                    dot(dout.read(at(dout_stride), &mut wide_dout), out.read(at(out_stride), &mut wide_out));
+            }
+        });
+        means
+    }
+
+    /// `sums` `[keys, head_dim]` += scoresᵀ · `columns` `[queries, head_dim]`, for the keys that the
+    /// block sees, from the first query that sees one of a tile's.
+    fn add_by_key(&self, sums: &mut [f32], scores: &[f32], columns: &Panels<'_>) {
+        let sizes = self.head.sizes;
+        let (stride, padded) = (sizes.stride(), sizes.padded());
+        let mut sums = Grid::new(sums, self.rows.end, padded, padded);
+        for tile in sizes.tiles(self.rows.end) {
+            let first = tile.start.max(self.rows.start);
+            let transposed = Rows {
+                bytes: bytemuck::cast_slice(&scores[(first - self.rows.start) * stride + tile.start..]),
+                row: size_of::<f32>(),
+                step: stride * size_of::<f32>(),
+            };
+            let steps = first..self.rows.end;
+            let sums = sums.rows(tile);
+            columns.add_products(sizes.instructions, sums, Start::Sums, transposed, sizes.head_dim, steps);
+        }
+    }
+
+    /// `sums` `[queries, head_dim]` = dscores · keys.
+    fn queries(&self, mut sums: Grid<'_, f32>, dscores: &[f32]) {
+        let (sizes, size) = (self.head.sizes, size_of::<f32>());
+        let rows = Rows { bytes: bytemuck::cast_slice(dscores), row: sizes.stride() * size, step: size };
+        for tile in sizes.tiles(self.rows.len()) {
+            let (seen, rows) = (self.rows.start + tile.end, rows.starting_at(tile.start));
+            let keys = &self.head.keys.key_elements;
+            keys.add_products(
+                sizes.instructions,
+                sums.rows(tile),
+                Start::Zero,
+                rows,
+                sizes.head_dim,
+                0..seen,
+            );
+        }
+    }
+}
+
+/// Elements of a head that are read at a time.
+const CHUNK: usize = 128;
+
 /// `scores` become probabilities and `dscores`, the gradient of the probabilities, becomes that of
-/// the raw scores.
+/// the raw scores. Both are 0 behind a query, up to the last key that the block sees.
 #[inline(always)]
-fn softmax_tile_backward(
+fn softmax_backward(
     scores: &mut [f32],
     dscores: &mut [f32],
-    dout: ArrayView2<'_, f32>,
-    out: ArrayView2<'_, f32>,
+    stride: usize,
     log_sum: &[f32],
+    means: &[f32],
     rows: Range<usize>,
     scale: f32,
 ) {
-    let tiles = scores.chunks_exact_mut(rows.end).zip(dscores.chunks_exact_mut(rows.end));
-    for (i, (scores, dscores)) in tiles.enumerate() {
-        let seen = hide(scores, rows.start + i + 1, f32::NEG_INFINITY);
-        let dseen = hide(dscores, rows.start + i + 1, 0.0);
+    let both = scores.chunks_exact_mut(stride).zip(dscores.chunks_exact_mut(stride));
+    let whole = rows.end.next_multiple_of(LANES);
+    for ((i, (scores, dscores)), mean) in both.enumerate().take(rows.len()).zip(means) {
+        let seen = hide(&mut scores[..whole], rows.start + i + 1, f32::NEG_INFINITY);
+        let dseen = hide(&mut dscores[..whole], rows.start + i + 1, 0.0);
         exponentiate(seen, scale, log_sum[i]);
-        let mean = dot(row_of(dout, i), row_of(out, i));
         for (dscore, probability) in dseen.iter_mut().zip(seen) {
             *dscore = *probability * (*dscore - mean) * scale;
         }

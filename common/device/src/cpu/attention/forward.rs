@@ -1,18 +1,16 @@
 //! Attention forward.
 
-use super::{Heads, QUERIES, Sizes, hide, pairs, per_head};
+use super::{Heads, Sizes, hide, pairs, per_head};
 use crate::Result;
 use crate::cpu::Cpu;
-use crate::cpu::dense::{packed, packed_mut, row_of_mut};
-use crate::cpu::math::{exponentiate, maximum};
-use crate::cpu::multiply::multiply;
+use crate::cpu::grid::Grid;
+use crate::cpu::math::{LANES, exponentiate, maximum};
 use crate::cpu::operand::Floats;
+use crate::cpu::product::{Panels, Rows, Start, left_rows};
 use crate::cpu::tile::TileMut;
 use crate::operations::Attention;
-use crate::shapes::Write;
 use crate::vectorized;
 use crate::view::{View, ViewMut};
-use ndarray::{ArrayViewMut2, s};
 use std::ops::Range;
 
 pub(in crate::cpu) fn attention(cpu: &Cpu, arguments: Attention<View<'_>, ViewMut<'_>>) -> Result<()> {
@@ -35,56 +33,102 @@ fn forward(
     log_sum: &mut [f32],
     heads: Heads<'_>,
 ) -> Result<()> {
-    let Sizes { tokens, head_dim, group, .. } = sizes;
-    let tile = QUERIES * head_dim;
-    let mut scratch = cpu.scratch(sizes.scores() + 2 * sizes.head() + 2 * tile + QUERIES)?;
-    let [scores, wide_keys, wide_values, wide_queries, wide_out, sums] =
-        scratch.parts([sizes.scores(), sizes.head(), sizes.head(), tile, tile, QUERIES]);
-    let (keys, values) = (heads.keys.read(wide_keys), heads.values.read(wide_values));
+    let Sizes { tokens, head_dim, group, instructions, .. } = sizes;
+    let lengths = [
+        sizes.by_token(),
+        sizes.by_element(),
+        sizes.wide_rows(),
+        sizes.scores(),
+        sizes.sums(),
+        sizes.queries,
+    ];
+    let mut scratch = cpu.scratch(lengths.iter().sum())?;
+    let [keys, values, queries, scores, outs, sums] = scratch.parts(lengths);
+    let keys = Panels::copy(instructions, keys, heads.keys);
+    let values = Panels::copy(instructions, values, heads.values.transposed_if(true));
     for (head, log_sum) in (0..group).zip(log_sum.chunks_mut(tokens)) {
         let columns = head * head_dim..(head + 1) * head_dim;
-        for rows in sizes.tiles() {
-            let (count, seen) = (rows.len(), rows.end);
-            let queries = heads.queries.at(rows.clone(), columns.clone()).read(wide_queries);
-            let scores = &mut scores[..count * seen];
-            multiply(
-                packed_mut(scores, count, seen),
-                Write::Replace,
-                queries,
-                keys.slice_move(s![..seen, ..]).reversed_axes(),
-            );
+        for rows in sizes.blocks() {
+            let queries = left_rows(queries, heads.queries.at(rows.clone(), columns.clone()));
+            let block = Block { sizes, rows: rows.clone(), keys: &keys, values: &values };
             let log_sum = &mut log_sum[rows.clone()];
-            vectorized!(softmax_tile(scores, sums, log_sum, rows.clone(), sizes.scale));
-            for (log_sum, sum) in log_sum.iter_mut().zip(&*sums) {
-                *log_sum += sum.ln();
-            }
-            let probabilities = packed(scores, count, seen);
-            out.at(rows, columns.clone()).compute(Write::Replace, wide_out, |mut out, write| {
-                multiply(out.view_mut(), write, probabilities, values.slice_move(s![..seen, ..]));
-                vectorized!(divide_rows(out, sums));
+            out.at(rows, columns.clone()).overwrite(outs, instructions.width(), |outs| {
+                block.compute(queries, scores, outs, sums, log_sum);
             });
         }
     }
     Ok(())
 }
 
-/// Turns the scores of queries `rows` against keys `0..rows.end` into e^(scale·score − largest), 0
-/// behind the query; `sums` = their sums, `largest` = the scaled largest scores.
+/// Some queries of a head.
+struct Block<'a> {
+    sizes: Sizes,
+    rows: Range<usize>,
+    keys: &'a Panels<'a>,
+    values: &'a Panels<'a>,
+}
+
+impl Block<'_> {
+    /// `outs` `[queries, head_dim]` = softmax(queries · keysᵀ) · values, tile by tile.
+    fn compute(
+        &self,
+        queries: Rows<'_>,
+        scores: &mut [f32],
+        mut outs: Grid<'_, f32>,
+        sums: &mut [f32],
+        log_sum: &mut [f32],
+    ) {
+        let Sizes { head_dim, instructions, scale, .. } = self.sizes;
+        let stride = self.sizes.stride();
+        for tile in self.sizes.tiles(self.rows.len()) {
+            let seen = self.rows.start + tile.end;
+            let (sums, log_sum) = (&mut sums[tile.clone()], &mut log_sum[tile.clone()]);
+            let tile_scores = Grid::new(scores, tile.len(), stride, stride);
+            let queries = queries.starting_at(tile.start);
+            self.keys.add_products(instructions, tile_scores, Start::Zero, queries, seen, 0..head_dim);
+            vectorized!(softmax(scores, stride, sums, log_sum, seen, scale));
+            let probabilities = Rows {
+                bytes: bytemuck::cast_slice(scores),
+                row: stride * size_of::<f32>(),
+                step: size_of::<f32>(),
+            };
+            let mut outs = outs.rows(tile);
+            let products = outs.reborrow();
+            self.values.add_products(instructions, products, Start::Zero, probabilities, head_dim, 0..seen);
+            vectorized!(divide_rows(outs, sums));
+            for (log_sum, sum) in log_sum.iter_mut().zip(sums) {
+                *log_sum += sum.ln();
+            }
+        }
+    }
+}
+
+/// Turns the scores of a tile's queries, the last of which sees `seen` keys, into
+/// e^(scale·score − largest), 0 behind the query; `sums` = their sums, `largest` = the scaled
+/// largest scores.
 #[inline(always)]
-fn softmax_tile(scores: &mut [f32], sums: &mut [f32], largest: &mut [f32], rows: Range<usize>, scale: f32) {
-    let outputs = sums.iter_mut().zip(largest);
-    for ((row, scores), (sum, largest)) in rows.clone().zip(scores.chunks_exact_mut(rows.end)).zip(outputs) {
-        let seen = hide(scores, row + 1, f32::NEG_INFINITY);
-        *largest = maximum(seen) * scale;
-        *sum = exponentiate(seen, scale, *largest);
+fn softmax(
+    scores: &mut [f32],
+    stride: usize,
+    sums: &mut [f32],
+    largest: &mut [f32],
+    seen: usize,
+    scale: f32,
+) {
+    let first = seen + 1 - sums.len();
+    let rows = scores.chunks_exact_mut(stride).zip(sums.iter_mut().zip(largest));
+    for (row, (scores, (sum, largest))) in rows.enumerate() {
+        let scores = hide(&mut scores[..seen.next_multiple_of(LANES)], first + row, f32::NEG_INFINITY);
+        *largest = maximum(scores) * scale;
+        *sum = exponentiate(scores, scale, *largest);
     }
 }
 
 #[inline(always)]
-fn divide_rows(mut out: ArrayViewMut2<'_, f32>, sums: &[f32]) {
-    for (row, sum) in sums.iter().enumerate().take(out.nrows()) {
+fn divide_rows(rows: Grid<'_, f32>, sums: &[f32]) {
+    for (row, sum) in rows.into_rows().zip(sums) {
         let factor = 1.0 / sum;
-        for x in row_of_mut(out.view_mut(), row) {
+        for x in row {
             *x *= factor;
         }
     }

@@ -1,8 +1,9 @@
 //! Causal attention, forward and backward, in tiles of queries against the keys up to them.
 //!
-//! One tile's scores exist at a time. Each (sequence, key/value head) pair is a task of its own;
-//! the query heads that share a key/value head follow each other, so their contributions to its
-//! gradient add up in order.
+//! A block's scores exist at a time, in the nearest cache, and are computed in registers tile by
+//! tile, as every product is. Each (sequence, key/value head) pair is a task of its own; the query
+//! heads that share a key/value head follow each other, so their contributions to its gradient add
+//! up in order.
 
 mod backward;
 mod forward;
@@ -12,48 +13,88 @@ pub(super) use forward::attention;
 
 use super::math::LANES;
 use super::operand::Floats;
+use super::product::{Groups, Instructions, Panels, packed_row};
 use super::tile::{Tile, TileMut};
 use crate::shapes::AttentionShape;
 use std::ops::Range;
 
-/// Queries of a tile.
-const QUERIES: usize = 64;
+/// Queries of a block, at most.
+const QUERIES: usize = 28;
 
-/// Sizes that follow from [`AttentionShape`].
+/// Sizes that follow from [`AttentionShape`], and the instructions of the products.
 #[derive(Clone, Copy)]
 struct Sizes {
+    instructions: Instructions,
     tokens: usize,
     head_dim: usize,
     /// Query heads per key/value head.
     group: usize,
+    /// Queries of a block, at most: whole tiles.
+    queries: usize,
     /// 1/√head_dim.
     scale: f32,
 }
 
 impl Sizes {
     fn new(shape: AttentionShape) -> Self {
+        let instructions = Instructions::widest();
         let scale = 1.0 / (shape.head_dim as f64).sqrt();
         Sizes {
+            instructions,
             tokens: shape.tokens,
             head_dim: shape.head_dim,
             group: shape.heads / shape.kv_heads,
+            queries: QUERIES / instructions.rows() * instructions.rows(),
             scale: scale as f32,
         }
     }
 
-    /// The tiles of queries; each attends to keys `0..end`.
-    fn tiles(self) -> impl DoubleEndedIterator<Item = Range<usize>> {
-        (0..self.tokens).step_by(QUERIES).map(move |start| start..(start + QUERIES).min(self.tokens))
+    /// The blocks of queries; each attends to keys `0..end`.
+    fn blocks(self) -> impl Iterator<Item = Range<usize>> {
+        (0..self.tokens)
+            .step_by(self.queries)
+            .map(move |start| start..(start + self.queries).min(self.tokens))
     }
 
-    /// Elements of a tile of scores, at most.
+    /// The tiles of `rows` rows.
+    fn tiles(self, rows: usize) -> impl Iterator<Item = Range<usize>> {
+        Groups::equal(rows, self.instructions.rows(), 0).iter()
+    }
+
+    /// f32 from a row of scores to the next: whole vectors, and rows that do not compete for the
+    /// same cache lines.
+    fn stride(self) -> usize {
+        packed_row(self.tokens)
+    }
+
+    /// f32 of a block of scores.
     fn scores(self) -> usize {
-        QUERIES.min(self.tokens) * self.tokens
+        self.queries * self.stride()
     }
 
-    /// Elements of one head of one sequence.
-    fn head(self) -> usize {
-        self.tokens * self.head_dim
+    /// Columns of sums over a head's elements: whole vectors.
+    fn padded(self) -> usize {
+        self.head_dim.next_multiple_of(self.instructions.width())
+    }
+
+    /// f32 of a block's sums over a head's elements.
+    fn sums(self) -> usize {
+        (self.queries * self.padded()).next_multiple_of(LANES)
+    }
+
+    /// f32 of a block's rows, widened.
+    fn wide_rows(self) -> usize {
+        self.queries * packed_row(self.head_dim)
+    }
+
+    /// f32 of a copy of a head whose columns are tokens.
+    fn by_token(self) -> usize {
+        Panels::len(self.instructions, self.tokens, self.head_dim)
+    }
+
+    /// f32 of a copy of a head whose columns are the head's elements.
+    fn by_element(self) -> usize {
+        Panels::len(self.instructions, self.head_dim, self.tokens)
     }
 }
 

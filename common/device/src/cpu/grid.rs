@@ -1,0 +1,97 @@
+//! Row-major matrices to write, cut by rows and by columns.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::slice::from_raw_parts_mut;
+
+/// A matrix, whose elements nothing else refers to while it lives.
+pub(super) struct Grid<'a, T> {
+    first: *mut T,
+    rows: usize,
+    columns: usize,
+    stride: usize,
+    elements: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: as a mutable slice, it is the only way to its elements.
+unsafe impl<T: Send> Send for Grid<'_, T> {}
+
+impl<'a, T> Grid<'a, T> {
+    /// `rows × columns` elements of `x`, whose rows start `stride` elements apart.
+    ///
+    /// # Panics
+    /// If `x` does not have them, or rows overlap.
+    pub(super) fn new(x: &'a mut [T], rows: usize, columns: usize, stride: usize) -> Self {
+        let fits = rows * columns == 0
+            || (rows - 1) * stride + columns <= x.len() && (columns <= stride || rows == 1);
+        assert!(fits, "{rows} × {columns} elements, {stride} apart, of {}", x.len());
+        Grid { first: x.as_mut_ptr(), rows, columns, stride, elements: PhantomData }
+    }
+
+    /// Number of rows and of columns.
+    pub(super) fn shape(&self) -> (usize, usize) {
+        (self.rows, self.columns)
+    }
+
+    /// The first element, and how far rows are apart.
+    pub(super) fn stored(&mut self) -> (*mut T, usize) {
+        (self.first, self.stride)
+    }
+
+    /// The same matrix, for a while.
+    pub(super) fn reborrow(&mut self) -> Grid<'_, T> {
+        Grid { ..*self }
+    }
+
+    /// The matrix at `rows` and `columns`.
+    ///
+    /// # Panics
+    /// If they are not all there.
+    #[inline(always)]
+    pub(super) fn at(&mut self, rows: Range<usize>, columns: Range<usize>) -> Grid<'_, T> {
+        let part = self.reborrow();
+        part.part(rows, columns)
+    }
+
+    /// Some rows.
+    ///
+    /// # Panics
+    /// If they are not all there.
+    #[inline(always)]
+    pub(super) fn rows(&mut self, rows: Range<usize>) -> Grid<'_, T> {
+        self.at(rows, 0..self.columns)
+    }
+
+    #[inline(always)]
+    fn part(self, rows: Range<usize>, columns: Range<usize>) -> Self {
+        let fits = rows.start <= rows.end
+            && rows.end <= self.rows
+            && columns.start <= columns.end
+            && columns.end <= self.columns;
+        assert!(fits, "{rows:?} and {columns:?} of {} × {}", self.rows, self.columns);
+        let first = self.first.wrapping_add(rows.start * self.stride + columns.start);
+        Grid { first, rows: rows.len(), columns: columns.len(), ..self }
+    }
+
+    /// The rows before `row`, and the others.
+    pub(super) fn split_rows(self, row: usize) -> (Self, Self) {
+        let (rows, columns) = self.shape();
+        let upper = Grid { ..self };
+        (upper.part(0..row, 0..columns), self.part(row..rows, 0..columns))
+    }
+
+    /// The columns before `column`, and the others.
+    pub(super) fn split_columns(self, column: usize) -> (Self, Self) {
+        let (rows, columns) = self.shape();
+        let left = Grid { ..self };
+        (left.part(0..rows, 0..column), self.part(0..rows, column..columns))
+    }
+
+    /// Row by row.
+    #[inline(always)]
+    pub(super) fn into_rows(self) -> impl Iterator<Item = &'a mut [T]> {
+        let Grid { first, rows, columns, stride, .. } = self;
+        // SAFETY: the rows are the matrix's and do not overlap.
+        (0..rows).map(move |row| unsafe { from_raw_parts_mut(first.wrapping_add(row * stride), columns) })
+    }
+}

@@ -1,0 +1,213 @@
+//! The processor's vectors, as the innermost loop of a product uses them.
+
+/// Vectors of f32 lanes whose step multiplies and adds without rounding in between.
+///
+/// # Safety
+/// The processor has the instructions, and a pointer's elements are there to read or to write.
+pub(super) trait Lanes {
+    type Vector: Copy;
+
+    /// f32 of a vector.
+    const WIDTH: usize;
+
+    unsafe fn zero() -> Self::Vector;
+    unsafe fn load(from: *const f32) -> Self::Vector;
+    unsafe fn store(to: *mut f32, vector: Self::Vector);
+    /// The 32 bits at `from`, of any alignment, in every lane.
+    unsafe fn spread(from: *const u8) -> Self::Vector;
+    /// Asks for the cache line at `at`, which need not exist.
+    unsafe fn prefetch(at: *const f32);
+    /// `sum + a · b`.
+    unsafe fn add_product(sum: Self::Vector, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use x86::{Avx2, Avx512, Avx512Pairs};
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::Lanes;
+    use std::arch::x86_64::*;
+
+    /// Eight lanes.
+    pub(in super::super) struct Avx2;
+
+    impl Lanes for Avx2 {
+        type Vector = __m256;
+
+        const WIDTH: usize = 8;
+
+        #[inline(always)]
+        unsafe fn zero() -> __m256 {
+            // SAFETY: as the trait's.
+            unsafe { _mm256_setzero_ps() }
+        }
+
+        #[inline(always)]
+        unsafe fn load(from: *const f32) -> __m256 {
+            // SAFETY: as the trait's.
+            unsafe { _mm256_loadu_ps(from) }
+        }
+
+        #[inline(always)]
+        unsafe fn store(to: *mut f32, vector: __m256) {
+            // SAFETY: as the trait's.
+            unsafe { _mm256_storeu_ps(to, vector) }
+        }
+
+        #[inline(always)]
+        unsafe fn spread(from: *const u8) -> __m256 {
+            // SAFETY: as the trait's.
+            unsafe { _mm256_set1_ps(from.cast::<f32>().read_unaligned()) }
+        }
+
+        #[inline(always)]
+        unsafe fn prefetch(at: *const f32) {
+            // SAFETY: a prefetch reads nothing.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+        }
+
+        #[inline(always)]
+        unsafe fn add_product(sum: __m256, a: __m256, b: __m256) -> __m256 {
+            // SAFETY: as the trait's.
+            unsafe { _mm256_fmadd_ps(a, b, sum) }
+        }
+    }
+
+    /// Sixteen lanes.
+    pub(in super::super) struct Avx512;
+
+    impl Lanes for Avx512 {
+        type Vector = __m512;
+
+        const WIDTH: usize = 16;
+
+        #[inline(always)]
+        unsafe fn zero() -> __m512 {
+            // SAFETY: as the trait's.
+            unsafe { _mm512_setzero_ps() }
+        }
+
+        #[inline(always)]
+        unsafe fn load(from: *const f32) -> __m512 {
+            // SAFETY: as the trait's.
+            unsafe { _mm512_loadu_ps(from) }
+        }
+
+        #[inline(always)]
+        unsafe fn store(to: *mut f32, vector: __m512) {
+            // SAFETY: as the trait's.
+            unsafe { _mm512_storeu_ps(to, vector) }
+        }
+
+        #[inline(always)]
+        unsafe fn spread(from: *const u8) -> __m512 {
+            // SAFETY: as the trait's.
+            unsafe { _mm512_set1_ps(from.cast::<f32>().read_unaligned()) }
+        }
+
+        #[inline(always)]
+        unsafe fn prefetch(at: *const f32) {
+            // SAFETY: a prefetch reads nothing.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+        }
+
+        #[inline(always)]
+        unsafe fn add_product(sum: __m512, a: __m512, b: __m512) -> __m512 {
+            // SAFETY: as the trait's.
+            unsafe { _mm512_fmadd_ps(a, b, sum) }
+        }
+    }
+
+    /// Sixteen lanes whose operands are pairs of bf16.
+    pub(in super::super) struct Avx512Pairs;
+
+    impl Lanes for Avx512Pairs {
+        type Vector = __m512;
+
+        const WIDTH: usize = 16;
+
+        #[inline(always)]
+        unsafe fn zero() -> __m512 {
+            // SAFETY: as the trait's.
+            unsafe { Avx512::zero() }
+        }
+
+        #[inline(always)]
+        unsafe fn load(from: *const f32) -> __m512 {
+            // SAFETY: as the trait's.
+            unsafe { Avx512::load(from) }
+        }
+
+        #[inline(always)]
+        unsafe fn store(to: *mut f32, vector: __m512) {
+            // SAFETY: as the trait's.
+            unsafe { Avx512::store(to, vector) }
+        }
+
+        #[inline(always)]
+        unsafe fn spread(from: *const u8) -> __m512 {
+            // SAFETY: as the trait's.
+            unsafe { Avx512::spread(from) }
+        }
+
+        #[inline(always)]
+        unsafe fn prefetch(at: *const f32) {
+            // SAFETY: a prefetch reads nothing.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+        }
+
+        #[inline(always)]
+        unsafe fn add_product(sum: __m512, a: __m512, b: __m512) -> __m512 {
+            // SAFETY: as the trait's; every 512 bits are a vector of pairs.
+            unsafe {
+                _mm512_dpbf16_ps(
+                    sum,
+                    std::mem::transmute::<__m512, __m512bh>(a),
+                    std::mem::transmute::<__m512, __m512bh>(b),
+                )
+            }
+        }
+    }
+}
+
+/// Four lanes of any processor: on aarch64 a vector of NEON, whose multiply-additions the compiler
+/// finds by itself.
+pub(super) struct Portable;
+
+impl Lanes for Portable {
+    type Vector = [f32; 4];
+
+    const WIDTH: usize = 4;
+
+    #[inline(always)]
+    unsafe fn zero() -> [f32; 4] {
+        [0.0; 4]
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> [f32; 4] {
+        // SAFETY: as the trait's.
+        unsafe { from.cast::<[f32; 4]>().read_unaligned() }
+    }
+
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, vector: [f32; 4]) {
+        // SAFETY: as the trait's.
+        unsafe { to.cast::<[f32; 4]>().write_unaligned(vector) }
+    }
+
+    #[inline(always)]
+    unsafe fn spread(from: *const u8) -> [f32; 4] {
+        // SAFETY: as the trait's.
+        [unsafe { from.cast::<f32>().read_unaligned() }; 4]
+    }
+
+    #[inline(always)]
+    unsafe fn prefetch(_: *const f32) {}
+
+    #[inline(always)]
+    unsafe fn add_product(sum: [f32; 4], a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|lane| a[lane].mul_add(b[lane], sum[lane]))
+    }
+}

@@ -1,0 +1,308 @@
+//! Copies of an operand in the order in which the innermost loop reads it.
+//!
+//! The same code copies both operands: as a matrix `[lanes, depth]` (lanes are rows of the left
+//! operand, columns of the right one) that is stored along the depth or across it.
+
+use super::unit::Unit;
+use crate::convert::widen_f16;
+use crate::cpu::operand::Floats;
+use crate::cpu::tile::Tile;
+use crate::vectorized;
+use half::{bf16, f16};
+use std::ops::Range;
+
+/// Units between two groups or rows of a copy, a cache line, so that they do not compete for the
+/// same lines.
+const GAP: usize = 16;
+
+/// Neighbouring lanes that are copied step by step: `[group][step][slot]`.
+#[derive(Clone, Copy)]
+pub(in crate::cpu) struct Groups {
+    lanes: usize,
+    /// Number of groups.
+    pub(super) count: usize,
+    /// Lanes of a group, less one in the first `longer` ones.
+    size: usize,
+    longer: usize,
+    /// Units from a step to the next.
+    pub(super) slot: usize,
+    /// Units from a group to the next.
+    pub(super) stride: usize,
+}
+
+impl Groups {
+    /// As few groups of at most `most` lanes as there can be, equal but for one lane.
+    pub(in crate::cpu) fn equal(lanes: usize, most: usize, steps: usize) -> Self {
+        let (count, slot) = (lanes.div_ceil(most).max(1), most.next_power_of_two());
+        Groups { lanes, count, size: lanes / count, longer: lanes % count, slot, stride: steps * slot + GAP }
+    }
+
+    /// Groups of `size` lanes; the last one has the rest.
+    pub(super) fn full(lanes: usize, size: usize, steps: usize) -> Self {
+        let count = lanes.div_ceil(size);
+        Groups { lanes, count, size, longer: 0, slot: size, stride: steps * size + GAP }
+    }
+
+    /// Units of all groups.
+    pub(super) fn len(&self) -> usize {
+        self.count * self.stride
+    }
+
+    /// The lanes of a group.
+    #[inline(always)]
+    pub(super) fn lanes(&self, group: usize) -> Range<usize> {
+        let first = |group: usize| (group * self.size + group.min(self.longer)).min(self.lanes);
+        first(group)..first(group + 1)
+    }
+
+    /// The lanes of every group.
+    pub(in crate::cpu) fn iter(self) -> impl Iterator<Item = Range<usize>> + Clone {
+        (0..self.count).map(move |group| self.lanes(group))
+    }
+}
+
+/// Copies `from` `[lanes, depth]` to `groups` of at most 32 lanes. What lies between a group's
+/// lanes and its slot is unspecified.
+pub(super) fn pack(to: &mut [u32], from: Tile<'_>, unit: Unit, groups: Groups) {
+    match groups.slot {
+        8 => pack_slots::<8, 8>(to, from, unit, groups),
+        16 => pack_slots::<16, 16>(to, from, unit, groups),
+        _ => pack_slots::<32, 16>(to, from, unit, groups),
+    }
+}
+
+/// `LANES` are read at a time where they are turned.
+fn pack_slots<const SLOT: usize, const LANES: usize>(
+    to: &mut [u32],
+    from: Tile<'_>,
+    unit: Unit,
+    groups: Groups,
+) {
+    assert_eq!(groups.slot, SLOT, "lanes of a slot");
+    let steps = unit.steps(from.shape().1);
+    if from.is_transposed() {
+        across::<SLOT>(to, from, unit, groups, steps);
+    } else {
+        turn::<SLOT, LANES>(to, from, unit, groups, steps);
+    }
+}
+
+/// Units from a row of [`pack_rows`] to the next.
+pub(in crate::cpu) fn packed_row(steps: usize) -> usize {
+    steps.next_multiple_of(GAP) + GAP
+}
+
+/// Copies `from` `[lanes, depth]`, which is stored along the depth, row by row, [`packed_row`]
+/// apart.
+pub(super) fn pack_rows(to: &mut [u32], from: Tile<'_>, unit: Unit) {
+    let (lanes, depth) = from.shape();
+    let steps = unit.steps(depth);
+    vectorized!(for (lane, to) in to.chunks_mut(packed_row(steps)).enumerate().take(lanes) {
+        read_along(&mut to[..steps], from, unit, lane, 0);
+    });
+}
+
+/// Copies a tile that is stored across the depth: every step's lanes are neighbours.
+fn across<const SLOT: usize>(to: &mut [u32], from: Tile<'_>, unit: Unit, groups: Groups, steps: usize) {
+    let depth = from.shape().1;
+    let (source, stride) = from.stored();
+    vectorized!(match source {
+        Floats::F32(x) => each::<SLOT>(to, groups, steps, |to, step, lane| {
+            *to = bytemuck::cast(chunk::<f32, SLOT>(x, step * stride + lane));
+        }),
+        Floats::F16(x) => each::<SLOT>(to, groups, steps, |to, step, lane| {
+            widen_f16(bytemuck::cast_slice_mut(to), &chunk::<f16, SLOT>(x, step * stride + lane));
+        }),
+        Floats::Bf16(x) => {
+            let row = |step: usize, lane: usize| match step < depth {
+                true => chunk::<bf16, SLOT>(x, step * stride + lane),
+                false => [bf16::ZERO; SLOT],
+            };
+            match unit {
+                Unit::Single => each(to, groups, steps, |to, step, lane| high_halves(to, row(step, lane))),
+                Unit::Swapped => {
+                    each(to, groups, steps, |to, step, lane| high_halves(to, row(step ^ 1, lane)));
+                }
+                Unit::Pair => each(to, groups, steps, |to, step, lane| {
+                    high_halves(to, row(2 * step + 1, lane));
+                    for (to, low) in to.iter_mut().zip(row(2 * step, lane)) {
+                        *to |= u32::from(low.to_bits());
+                    }
+                }),
+            }
+        }
+    });
+}
+
+#[inline(always)]
+fn high_halves<const SLOT: usize>(to: &mut [u32; SLOT], from: [bf16; SLOT]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = u32::from(from.to_bits()) << 16;
+    }
+}
+
+/// Calls `copy` with each slot `[group][step]`, its step, and the first lane of its group.
+#[inline(always)]
+fn each<const SLOT: usize>(
+    to: &mut [u32],
+    groups: Groups,
+    steps: usize,
+    copy: impl Fn(&mut [u32; SLOT], usize, usize),
+) {
+    for step in 0..steps {
+        for group in 0..groups.count {
+            if let Some(to) = to[group * groups.stride + step * SLOT..].first_chunk_mut() {
+                copy(to, step, groups.lanes(group).start);
+            }
+        }
+    }
+}
+
+/// Elements from `at`; zeros behind the last one.
+#[inline(always)]
+fn chunk<T: Copy + Default, const LEN: usize>(x: &[T], at: usize) -> [T; LEN] {
+    let rest = x.get(at..).unwrap_or_default();
+    match rest.first_chunk() {
+        Some(chunk) => *chunk,
+        None => last_chunk(rest),
+    }
+}
+
+#[cold]
+fn last_chunk<T: Copy + Default, const LEN: usize>(rest: &[T]) -> [T; LEN] {
+    let mut chunk = [T::default(); LEN];
+    chunk[..rest.len()].copy_from_slice(rest);
+    chunk
+}
+
+/// Units of one lane, from unit `first` on, of a tile that is stored along the depth.
+#[inline(always)]
+fn read_along(to: &mut [u32], from: Tile<'_>, unit: Unit, lane: usize, first: usize) {
+    let depth = from.shape().1;
+    let (source, stride) = from.stored();
+    let row = lane * stride..lane * stride + depth;
+    match source {
+        Floats::F32(x) => {
+            for (to, x) in to.iter_mut().zip(&x[row][first..]) {
+                *to = x.to_bits();
+            }
+        }
+        Floats::F16(x) => {
+            let x = &x[row][first..];
+            for (to, x) in to.chunks_mut(GAP).zip(x.chunks(GAP)) {
+                let mut wide = [0.0; GAP];
+                widen_f16(&mut wide[..to.len()], &x[..to.len()]);
+                for (to, x) in to.iter_mut().zip(wide) {
+                    *to = x.to_bits();
+                }
+            }
+        }
+        Floats::Bf16(x) => read_bf16_along(to, &x[row], unit, first),
+    }
+}
+
+#[inline(always)]
+fn read_bf16_along(to: &mut [u32], row: &[bf16], unit: Unit, first: usize) {
+    let bits = |x: &bf16| u32::from(x.to_bits());
+    let odd = |row: &[bf16]| row.chunks_exact(2).remainder().first().map_or(0, bits);
+    match unit {
+        Unit::Single => {
+            for (to, x) in to.iter_mut().zip(&row[first..]) {
+                *to = bits(x) << 16;
+            }
+        }
+        Unit::Pair => {
+            let row = &row[2 * first..];
+            for (to, pair) in to.iter_mut().zip(row.chunks_exact(2)) {
+                *to = bits(&pair[0]) | bits(&pair[1]) << 16;
+            }
+            if let Some(last) = to.get_mut(row.len() / 2) {
+                *last = odd(row);
+            }
+        }
+        Unit::Swapped => {
+            let row = &row[first..];
+            for (to, pair) in to.chunks_exact_mut(2).zip(row.chunks_exact(2)) {
+                (to[0], to[1]) = (bits(&pair[1]) << 16, bits(&pair[0]) << 16);
+            }
+            if let Some([second, first]) = to.get_mut(row.len() & !1..).and_then(|to| to.first_chunk_mut()) {
+                (*second, *first) = (0, odd(row) << 16);
+            }
+        }
+    }
+}
+
+/// Side of the squares that are turned in registers.
+const SIDE: usize = 4;
+
+/// Units that are read to the nearest cache at a time.
+const UNITS: usize = 64;
+
+/// Copies a tile that is stored along the depth: every step's lanes are a column of it.
+fn turn<const SLOT: usize, const LANES: usize>(
+    to: &mut [u32],
+    from: Tile<'_>,
+    unit: Unit,
+    groups: Groups,
+    steps: usize,
+) {
+    let mut lines = [[0; UNITS]; LANES];
+    vectorized!(for (lanes, to) in groups.iter().zip(to.chunks_mut(groups.stride)) {
+        for top in (0..lanes.len()).step_by(LANES) {
+            for left in (0..steps).step_by(UNITS) {
+                let units = UNITS.min(steps - left);
+                for (lane, line) in (lanes.start + top..lanes.end).zip(&mut lines) {
+                    read_along(&mut line[..units], from, unit, lane, left);
+                }
+                turn_lines::<SLOT, LANES>(&mut to[left * SLOT + top..], &lines, units);
+            }
+        }
+    });
+}
+
+/// `to[unit][lane] = lines[lane][unit]` for the first `units`.
+#[inline(always)]
+fn turn_lines<const SLOT: usize, const LANES: usize>(
+    to: &mut [u32],
+    lines: &[[u32; UNITS]; LANES],
+    units: usize,
+) {
+    for left in (0..units).step_by(SIDE) {
+        let turned = turn_columns(lines, left);
+        for (unit, column) in turned.iter().enumerate().take(units - left) {
+            to[(left + unit) * SLOT..][..LANES].copy_from_slice(column);
+        }
+    }
+}
+
+/// Units `left..left + SIDE` of `lines`, as rows.
+#[inline(always)]
+fn turn_columns<const LANES: usize>(lines: &[[u32; UNITS]; LANES], left: usize) -> [[u32; LANES]; SIDE] {
+    let mut columns = [[0; LANES]; SIDE];
+    for top in (0..LANES).step_by(SIDE) {
+        let mut square = [[0; SIDE]; SIDE];
+        for (row, line) in square.iter_mut().zip(&lines[top..]) {
+            row.copy_from_slice(&line[left..left + SIDE]);
+        }
+        for (column, turned) in columns.iter_mut().zip(turn_square(square)) {
+            column[top..top + SIDE].copy_from_slice(&turned);
+        }
+    }
+    columns
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn turn_square(square: [[u32; SIDE]; SIDE]) -> [[u32; SIDE]; SIDE] {
+    use std::arch::x86_64::{__m128, _MM_TRANSPOSE4_PS};
+    let [mut a, mut b, mut c, mut d]: [__m128; SIDE] = bytemuck::cast(square);
+    // SAFETY: every x86-64 has these instructions, and the function touches its arguments alone.
+    unsafe { _MM_TRANSPOSE4_PS(&mut a, &mut b, &mut c, &mut d) };
+    bytemuck::cast([a, b, c, d])
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+fn turn_square(square: [[u32; SIDE]; SIDE]) -> [[u32; SIDE]; SIDE] {
+    std::array::from_fn(|j| std::array::from_fn(|i| square[i][j]))
+}

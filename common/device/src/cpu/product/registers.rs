@@ -1,0 +1,361 @@
+//! The innermost loop of every product: a tile of sums in registers, one step of the depth at a
+//! time.
+//!
+//! A sum is one chain of multiply-additions in ascending order, so its bits do not depend on the
+//! tile that it is in, nor on the processor.
+
+use super::lanes::{Lanes, Portable};
+use crate::cpu::grid::Grid;
+use std::hint::black_box;
+
+#[cfg(target_arch = "x86_64")]
+use super::lanes::{Avx2, Avx512, Avx512Pairs};
+#[cfg(target_arch = "x86_64")]
+use crate::peak;
+#[cfg(target_arch = "x86_64")]
+use std::arch::is_x86_feature_detected;
+#[cfg(target_arch = "x86_64")]
+use std::sync::OnceLock;
+
+/// The instructions of the innermost loop. Made by functions that ask the processor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::cpu) enum Instructions {
+    /// 512 bits; pairs of bf16, which its dot product multiplies.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Pairs,
+    /// 512 bits.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    /// 256 bits.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// Of any processor.
+    Portable,
+}
+
+/// Vectors of columns of a tile, at most.
+const VECTORS: usize = 2;
+
+impl Instructions {
+    /// The widest for f32 that this processor has.
+    pub(in crate::cpu) fn widest() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx512f") {
+                return Instructions::Avx512;
+            }
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                return Instructions::Avx2;
+            }
+        }
+        Instructions::Portable
+    }
+
+    /// Those for pairs of bf16, if this processor has them and they pay: some processors issue them
+    /// four times more rarely than multiply-additions of f32.
+    pub(super) fn pairs() -> Option<Self> {
+        #[cfg(target_arch = "x86_64")]
+        {
+            static PAIRS: OnceLock<bool> = OnceLock::new();
+            if *PAIRS.get_or_init(peak::pairs_pay) {
+                return Some(Instructions::Avx512Pairs);
+            }
+        }
+        None
+    }
+
+    /// Those for pairs of bf16, if this processor has them.
+    #[cfg(test)]
+    pub(super) fn pairs_if_any() -> Option<Self> {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16") {
+            return Some(Instructions::Avx512Pairs);
+        }
+        None
+    }
+
+    /// All for f32 that this processor has.
+    #[cfg(test)]
+    pub(super) fn all() -> Vec<Self> {
+        let mut all = vec![Instructions::Portable];
+        #[cfg(target_arch = "x86_64")]
+        {
+            if Instructions::widest() != Instructions::Portable {
+                all.push(Instructions::Avx2);
+            }
+            if Instructions::widest() == Instructions::Avx512 {
+                all.push(Instructions::Avx512);
+            }
+        }
+        all
+    }
+
+    /// Rows of a tile, at most: with them the sums and the operands of a step fill the registers.
+    pub(in crate::cpu) const fn rows(self) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512 | Instructions::Avx512Pairs => 14,
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2 => 6,
+            Instructions::Portable => 8,
+        }
+    }
+
+    /// f32 of a vector.
+    pub(in crate::cpu) const fn width(self) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512 | Instructions::Avx512Pairs => Avx512::WIDTH,
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2 => Avx2::WIDTH,
+            Instructions::Portable => Portable::WIDTH,
+        }
+    }
+
+    /// Vectors of columns of a tile, at least.
+    const fn fewest_vectors(self) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512Pairs => VECTORS,
+            _ => 1,
+        }
+    }
+
+    /// Columns of a tile, at most.
+    pub(in crate::cpu) const fn columns(self) -> usize {
+        VECTORS * self.width()
+    }
+}
+
+/// The operand whose rows are those of a tile. Distances are in bytes.
+#[derive(Clone, Copy)]
+pub(in crate::cpu) struct Rows<'a> {
+    /// From the first row's first step.
+    pub(in crate::cpu) bytes: &'a [u8],
+    /// From a row to the next.
+    pub(in crate::cpu) row: usize,
+    /// From a step to the next.
+    pub(in crate::cpu) step: usize,
+}
+
+/// The operand whose columns are those of a tile. Distances are in f32.
+#[derive(Clone, Copy)]
+pub(in crate::cpu) struct Columns<'a> {
+    /// From the first step's first column.
+    pub(in crate::cpu) data: &'a [f32],
+    /// From a step to the next.
+    pub(in crate::cpu) step: usize,
+}
+
+impl<'a> Rows<'a> {
+    /// The rows from `row` on.
+    pub(in crate::cpu) fn starting_at(self, row: usize) -> Self {
+        Rows { bytes: &self.bytes[row * self.row..], ..self }
+    }
+}
+
+/// Where a tile's sums begin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::cpu) enum Start {
+    /// At 0.
+    Zero,
+    /// Where an earlier part of the depth has left them.
+    Sums,
+}
+
+/// Adds `steps` products to every sum. `sums` are whole vectors of columns.
+///
+/// # Panics
+/// If an operand is too short, or the tile is none that `instructions` has.
+#[inline(always)]
+pub(in crate::cpu) fn add_products(
+    instructions: Instructions,
+    mut sums: Grid<'_, f32>,
+    start: Start,
+    a: Rows<'_>,
+    b: Columns<'_>,
+    steps: usize,
+) {
+    let (rows, columns) = sums.shape();
+    let (first, stride) = sums.stored();
+    let vectors = columns / instructions.width();
+    let fits = (1..=instructions.rows()).contains(&rows)
+        && (instructions.fewest_vectors()..=VECTORS).contains(&vectors)
+        && columns == vectors * instructions.width();
+    let last = steps.saturating_sub(1);
+    let reads = steps == 0
+        || (rows - 1) * a.row + last * a.step + size_of::<f32>() <= a.bytes.len()
+            && last * b.step + columns <= b.data.len();
+    assert!(fits && reads, "a tile of {rows} rows, {columns} columns and {steps} steps");
+    let tile = Tile {
+        sums: first,
+        stride,
+        start,
+        a: a.bytes.as_ptr(),
+        a_row: a.row,
+        a_step: a.step,
+        b: b.data.as_ptr(),
+        b_step: b.step,
+        steps,
+    };
+    // SAFETY: the processor has the instructions, and the operands hold the tile, as just checked.
+    unsafe { tile.dispatch(instructions, rows, vectors) }
+}
+
+/// A tile's operands, without their lengths.
+struct Tile {
+    sums: *mut f32,
+    stride: usize,
+    start: Start,
+    a: *const u8,
+    a_row: usize,
+    a_step: usize,
+    b: *const f32,
+    b_step: usize,
+    steps: usize,
+}
+
+/// Distances of rows from the first one, so that few registers address half a tile's rows, each
+/// without an addition that has to wait for the one before.
+struct Offsets {
+    one: usize,
+    three: usize,
+    five: usize,
+}
+
+impl Offsets {
+    /// Rows that they reach.
+    const ROWS: usize = 7;
+
+    /// The compiler must not see that one is a multiple of another, or it would add after all.
+    #[inline(always)]
+    fn new(row: usize) -> Self {
+        Offsets { one: black_box(row), three: black_box(3 * row), five: black_box(5 * row) }
+    }
+
+    #[inline(always)]
+    fn of(&self, row: usize) -> usize {
+        match row {
+            3 => self.three,
+            5 => self.five,
+            6 => 2 * self.three,
+            row => row * self.one,
+        }
+    }
+}
+
+/// Calls the loop for a number of rows that is known to the compiler.
+macro_rules! by_rows {
+    ($tile:expr, $lanes:ty, $vectors:literal, $rows:expr, [$($n:literal)*]) => {
+        match $rows {
+            $($n => $tile.run::<$lanes, $n, $vectors>(),)*
+            _ => unreachable!("a tile has no more rows"),
+        }
+    };
+}
+
+impl Tile {
+    /// # Safety
+    /// The processor has the instructions, and the operands hold the tile.
+    unsafe fn dispatch(&self, instructions: Instructions, rows: usize, vectors: usize) {
+        // SAFETY: as this function's.
+        unsafe {
+            match (instructions, vectors) {
+                #[cfg(target_arch = "x86_64")]
+                (Instructions::Avx512Pairs, _) => self.avx512_pairs(rows),
+                #[cfg(target_arch = "x86_64")]
+                (Instructions::Avx512, 1) => self.avx512_narrow(rows),
+                #[cfg(target_arch = "x86_64")]
+                (Instructions::Avx512, _) => self.avx512(rows),
+                #[cfg(target_arch = "x86_64")]
+                (Instructions::Avx2, 1) => self.avx2_narrow(rows),
+                #[cfg(target_arch = "x86_64")]
+                (Instructions::Avx2, _) => self.avx2(rows),
+                (Instructions::Portable, 1) => by_rows!(self, Portable, 1, rows, [1 2 3 4 5 6 7 8]),
+                (Instructions::Portable, _) => by_rows!(self, Portable, 2, rows, [1 2 3 4 5 6 7 8]),
+            }
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bf16")]
+    unsafe fn avx512_pairs(&self, rows: usize) {
+        // SAFETY: as the caller's.
+        unsafe { by_rows!(self, Avx512Pairs, 2, rows, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn avx512(&self, rows: usize) {
+        // SAFETY: as the caller's.
+        unsafe { by_rows!(self, Avx512, 2, rows, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn avx512_narrow(&self, rows: usize) {
+        // SAFETY: as the caller's.
+        unsafe { by_rows!(self, Avx512, 1, rows, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn avx2(&self, rows: usize) {
+        // SAFETY: as the caller's.
+        unsafe { by_rows!(self, Avx2, 2, rows, [1 2 3 4 5 6]) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn avx2_narrow(&self, rows: usize) {
+        // SAFETY: as the caller's.
+        unsafe { by_rows!(self, Avx2, 1, rows, [1 2 3 4 5 6]) }
+    }
+
+    /// # Safety
+    /// The processor has the instructions, and the operands hold `R` rows of `C` vectors.
+    #[inline(always)]
+    // Iterators over the sums would keep them in memory instead of registers.
+    #[allow(clippy::needless_range_loop)]
+    unsafe fn run<L: Lanes, const R: usize, const C: usize>(&self) {
+        // SAFETY: as this function's: every address below is of an element of the tile's.
+        unsafe {
+            let sum_at = |row: usize, vector: usize| self.sums.add(row * self.stride + vector * L::WIDTH);
+            let mut sums = [[L::zero(); C]; R];
+            if self.start == Start::Sums {
+                for row in 0..R {
+                    for vector in 0..C {
+                        sums[row][vector] = L::load(sum_at(row, vector));
+                    }
+                }
+            } else {
+                for row in 0..R {
+                    for vector in 0..C {
+                        L::prefetch(sum_at(row, vector));
+                    }
+                }
+            }
+            let offsets = Offsets::new(self.a_row);
+            let (mut upper, mut b) = (self.a, self.b);
+            let mut lower = upper.wrapping_add(Offsets::ROWS * self.a_row);
+            for _ in 0..self.steps {
+                let columns: [L::Vector; C] = std::array::from_fn(|vector| L::load(b.add(vector * L::WIDTH)));
+                for row in 0..R {
+                    let half = if row < Offsets::ROWS { upper } else { lower };
+                    let factor = L::spread(half.add(offsets.of(row % Offsets::ROWS)));
+                    for vector in 0..C {
+                        sums[row][vector] = L::add_product(sums[row][vector], factor, columns[vector]);
+                    }
+                }
+                upper = upper.wrapping_add(self.a_step);
+                lower = lower.wrapping_add(self.a_step);
+                b = b.wrapping_add(self.b_step);
+            }
+            for row in 0..R {
+                for vector in 0..C {
+                    L::store(sum_at(row, vector), sums[row][vector]);
+                }
+            }
+        }
+    }
+}
