@@ -1,10 +1,10 @@
 //! Products of matrices on one thread, with one skeleton for every width of float.
 //!
-//! The right operand is copied strip by strip, so that a strip stays in the outer caches; a block
-//! of the left one stays in the middle cache, and is read in place where its rows lie along the
-//! depth. A tile of sums stays in registers while the depth passes by. Where the depth is cut, the
-//! sums wait in memory and go on, so that an element's bits depend on its row, its column and the
-//! depth alone.
+//! Part by part of the depth, strips of the right operand and blocks of the left one are copied in
+//! the order in which the innermost loop reads them, so that both stay in the middle cache; the left
+//! one is read in place where its rows lie along the depth. A tile of sums stays in registers while
+//! a part of the depth passes by, then waits in memory for the next part. So an element's bits
+//! depend on its row, its column and the depth alone.
 
 mod flush;
 mod lanes;
@@ -29,8 +29,11 @@ use unit::Unit;
 /// Steps of the depth at a time: as many as a panel of the right operand has in the nearest cache.
 const STEPS: usize = 256;
 
-/// Units of a strip of the right operand, at most: 4 MiB.
-const STRIP: usize = 1 << 20;
+/// Units of a part of a strip of the right operand, at most: 1 MiB.
+const STRIP: usize = 1 << 18;
+
+/// Sums that wait, at most: 4 MiB.
+const WAITING: usize = 1 << 20;
 
 /// Units of a block of the left operand: half a MiB.
 const BLOCK: usize = 1 << 17;
@@ -115,18 +118,22 @@ impl Product<'_> {
     fn compute(&self, cpu: &Cpu, mut out: TileMut<'_>, write: Write) -> Result<()> {
         let ((rows, depth), columns) = (self.a.shape(), self.b.shape().0);
         let cut = Cut::new(self, rows, columns);
-        let lengths = [cut.panels(cut.strip).len(), cut.left, cut.block * cut.sums];
+        let lengths = [cut.panels(cut.strip, cut.steps).len(), cut.left, cut.sums];
         let mut scratch = cpu.scratch(lengths.iter().sum())?;
         let [right, left, sums] = scratch.parts(lengths);
         let _flushed = (self.unit != Unit::Single).then(Flushed::begin);
         for columns in (0..columns).step_by(cut.strip).map(|start| start..(start + cut.strip).min(columns)) {
-            let panels = cut.panels(columns.len());
-            let b = self.b.at(columns.clone(), 0..depth);
-            pack(bytemuck::cast_slice_mut(right), b, self.unit, panels);
-            for rows in Groups::equal(rows, cut.block, 0).iter() {
-                let a = self.a.at(rows.clone(), 0..depth);
-                let out = out.at(rows, columns.clone());
-                self.block(&cut, out, write, a, (right, panels), (left, sums));
+            for part in cut.parts() {
+                let panels = cut.panels(columns.len(), self.unit.steps(part.len()));
+                let b = self.b.at(columns.clone(), part.clone());
+                pack(bytemuck::cast_slice_mut(right), b, self.unit, panels);
+                let ends = Ends { first: part.start == 0, last: part.end == depth, write };
+                for rows in Groups::equal(rows, cut.block, 0).iter() {
+                    let waiting = if cut.waits { &mut sums[rows.start * cut.stride..] } else { &mut *sums };
+                    let a = self.left(left, self.a.at(rows.clone(), part.clone()));
+                    let out = out.at(rows, columns.clone());
+                    self.block(&cut, out, ends, &a, (right, panels), waiting);
+                }
             }
         }
         Ok(())
@@ -143,44 +150,39 @@ impl Product<'_> {
         fits && !self.a.is_transposed() && !(stride * source.size()).is_multiple_of(ALIASES)
     }
 
-    /// Multiplies a block of `a` with a strip of `b`, a part of the depth after the other.
+    /// Multiplies a block of `a` with a strip of `b`, for a part of the depth. `sums` are those that
+    /// do not go to `out` at once.
     fn block(
         &self,
         cut: &Cut,
         mut out: TileMut<'_>,
-        write: Write,
-        a: Tile<'_>,
+        ends: Ends,
+        a: &Left<'_>,
         (right, panels): (&[f32], Groups),
-        (left, sums): (&mut [f32], &mut [f32]),
+        sums: &mut [f32],
     ) {
-        let ((rows, columns), parts) = (out.shape(), cut.parts());
-        let direct = write == Write::Replace && columns.is_multiple_of(cut.least_columns);
-        for (number, depth) in parts.clone().enumerate() {
-            let start = if number == 0 { Start::Zero } else { Start::Sums };
-            let last = depth.end == a.shape().1;
-            let (first, steps) = (self.unit.steps(depth.start), self.unit.steps(depth.len()));
-            let a = self.left(left, a.at(0..rows, depth), steps);
-            for (panel, columns) in panels.iter().enumerate() {
-                let data = &right[panel * panels.stride + first * panels.slot..];
-                let b = Columns { data, step: panels.slot };
-                match out.at(0..rows, columns.clone()) {
-                    TileMut::F32(sums) if direct => self.tiles(sums, start, &a, b, steps),
-                    mut out => {
-                        let width = columns.len().next_multiple_of(cut.least_columns);
-                        let at = if cut.sums == panels.slot { 0 } else { columns.start };
-                        let waiting = Grid::new(&mut sums[at..], rows, width, cut.sums);
-                        self.tiles(waiting, start, &a, b, steps);
-                        if last {
-                            out.finish(&sums[at..], cut.sums, write);
-                        }
+        let (rows, columns) = out.shape();
+        let start = if ends.first { Start::Zero } else { Start::Sums };
+        let direct = ends.write == Write::Replace && columns.is_multiple_of(cut.least_columns);
+        for (columns, data) in panels.iter().zip(right.chunks(panels.stride)) {
+            let b = Columns { data, step: panels.slot };
+            match out.at(0..rows, columns.clone()) {
+                TileMut::F32(sums) if direct => self.tiles(sums, start, a, b),
+                mut out => {
+                    let sums = if cut.waits { &mut sums[columns.start..] } else { &mut *sums };
+                    let width = columns.len().next_multiple_of(cut.least_columns);
+                    self.tiles(Grid::new(sums, rows, width, cut.stride), start, a, b);
+                    if ends.last {
+                        out.finish(sums, cut.stride, ends.write);
                     }
                 }
             }
         }
     }
 
-    /// A block of `a`, ready to be multiplied.
-    fn left<'s>(&self, scratch: &'s mut [f32], a: Tile<'s>, steps: usize) -> Left<'s> {
+    /// A block of `a`, for a part of the depth, ready to be multiplied.
+    fn left<'s>(&self, scratch: &'s mut [f32], a: Tile<'s>) -> Left<'s> {
+        let steps = self.unit.steps(a.shape().1);
         let tiles = Groups::equal(a.shape().0, self.instructions.rows(), steps);
         let unit = size_of::<u32>();
         if self.in_place() {
@@ -191,6 +193,7 @@ impl Product<'_> {
                 step: unit,
                 tile: None,
                 tiles,
+                steps,
             };
         }
         let units: &mut [u32] = bytemuck::cast_slice_mut(scratch);
@@ -201,65 +204,75 @@ impl Product<'_> {
             pack_rows(units, a, self.unit);
             (packed_row(steps) * unit, unit, None)
         };
-        Left { bytes: bytemuck::cast_slice(units), row, step, tile, tiles }
+        Left { bytes: bytemuck::cast_slice(units), row, step, tile, tiles, steps }
     }
 
     /// Multiplies a block of `a` with a panel of `b`.
-    fn tiles(&self, mut sums: Grid<'_, f32>, start: Start, a: &Left<'_>, b: Columns<'_>, steps: usize) {
+    fn tiles(&self, mut sums: Grid<'_, f32>, start: Start, a: &Left<'_>, b: Columns<'_>) {
         for (tile, rows) in a.tiles.iter().enumerate() {
-            let a = a.rows(tile, rows.start);
-            add_products(self.instructions, sums.rows(rows), start, a, b, steps);
+            let left = a.rows(tile, rows.start);
+            add_products(self.instructions, sums.rows(rows), start, left, b, a.steps);
         }
     }
+}
+
+/// Where a part of the depth lies, and what the whole product does.
+#[derive(Clone, Copy)]
+struct Ends {
+    first: bool,
+    last: bool,
+    write: Write,
 }
 
 /// Sizes of the pieces of a product.
 struct Cut {
     instructions: Instructions,
     depth: usize,
-    /// Depth of a part, at most.
+    /// Depth of a part, at most, and its steps.
     part: usize,
-    /// Steps of the whole depth.
     steps: usize,
     /// Rows of a block and columns of a strip, at most.
     block: usize,
     strip: usize,
-    /// Units of a copy of a block's part.
-    left: usize,
-    /// Columns of the sums that wait: a panel's, or a strip's if the depth has parts.
-    sums: usize,
     /// What a tile's columns are a multiple of.
     least_columns: usize,
+    /// Units of a copy of a block.
+    left: usize,
+    /// True if sums wait for the next part of the depth.
+    waits: bool,
+    /// f32 of the sums that do not go to the output at once, and from one of their rows to the next.
+    sums: usize,
+    stride: usize,
 }
 
 impl Cut {
     fn new(product: &Product<'_>, rows: usize, columns: usize) -> Self {
         let Product { instructions, unit, a, .. } = *product;
         let (width, tile, depth) = (instructions.columns(), instructions.rows(), a.shape().1);
-        let per_step = if unit == Unit::Pair { 2 } else { 1 };
-        let (steps, part) = (unit.steps(depth), STEPS * per_step);
-        let strip =
-            columns.div_ceil(columns.div_ceil((STRIP / steps.max(1)).max(width))).next_multiple_of(width);
-        let sums = if depth <= part { width } else { strip };
-        let part_steps = unit.steps(part.min(depth));
-        let tiles = (BLOCK / part_steps.max(sums).max(1) / tile).clamp(TILES.0, TILES.1);
-        let block = rows.div_ceil(rows.div_ceil(tiles * tile).max(1)).max(1);
+        let part = if unit == Unit::Pair { 2 * STEPS } else { STEPS };
+        let (waits, steps) = (depth > part, unit.steps(part.min(depth)));
+        let most = if waits { WAITING / rows } else { usize::MAX };
+        let most = (STRIP / steps.max(1)).min(most).max(width);
+        let strip = columns.div_ceil(columns.div_ceil(most)).next_multiple_of(width);
+        let tiles = (BLOCK / steps.max(1) / tile).clamp(TILES.0, TILES.1);
+        let block = rows.div_ceil(rows.div_ceil(tiles * tile));
         let left = match (product.in_place(), a.is_transposed()) {
             (true, _) => 0,
-            (false, true) => Groups::equal(block, tile, part_steps).len(),
-            (false, false) => block * packed_row(part_steps),
+            (false, true) => Groups::equal(block, tile, steps).len(),
+            (false, false) => block * packed_row(steps),
         };
+        let (sums, stride) = if waits { (rows * strip, strip) } else { (block * width, width) };
         let least_columns = if unit == Unit::Pair { width } else { instructions.width() };
-        Cut { instructions, depth, part, steps, block, strip, left, sums, least_columns }
+        Cut { instructions, depth, part, steps, block, strip, least_columns, left, waits, sums, stride }
     }
 
     /// Panels of a strip.
-    fn panels(&self, columns: usize) -> Groups {
-        Groups::full(columns, self.instructions.columns(), self.steps)
+    fn panels(&self, columns: usize, steps: usize) -> Groups {
+        Groups::full(columns, self.instructions.columns(), steps)
     }
 
     /// Parts of the depth, of even lengths but for the last.
-    fn parts(&self) -> impl Iterator<Item = Range<usize>> + Clone {
+    fn parts(&self) -> impl Iterator<Item = Range<usize>> {
         let pairs = Groups::equal(self.depth.div_ceil(2), self.part / 2, 0);
         pairs.iter().map(|pairs| 2 * pairs.start..(2 * pairs.end).min(self.depth))
     }
@@ -273,6 +286,8 @@ struct Left<'a> {
     /// From a tile's rows to the next tile's, if they are copied tile by tile.
     tile: Option<usize>,
     tiles: Groups,
+    /// Steps of the part of the depth.
+    steps: usize,
 }
 
 impl Left<'_> {
