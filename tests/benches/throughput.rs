@@ -98,7 +98,7 @@ fn measure(flags: &Flags, model: &str, recording: &Path) {
     }
     let best = median(&peaks);
     println!(
-        "{model}, {} ranks, {cores} cores; the matmul library's own peak here: {best:.0} GFLOP/s; multiply-additions in \
+        "{model}, {} ranks, {cores} cores; a large matrix product reaches {best:.0} GFLOP/s; multiply-additions in \
          registers, the processor's limit: {:.0}\n",
         flags.gpus,
         device::multiply_add_peak(cores, device::DType::F32)
@@ -173,7 +173,7 @@ fn shares(rows: &[Row]) -> Table {
     table
 }
 
-/// The matmul library's own speed on a large square, in GFLOP/s.
+/// The speed of a product of large squares, in GFLOP/s.
 fn peak(threads: usize) -> f64 {
     device::matmul_peak(threads).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -1,5 +1,4 @@
-//! Upper bounds against which speeds are reported: the matrix-product library's own, and the
-//! processor's.
+//! Upper bounds against which speeds are reported: a large matrix product's, and the processor's.
 
 use crate::{Class, DType, Device, Ledger, Matrix, Result, Write};
 use events::Emitter;
@@ -12,7 +11,7 @@ const SIDE: usize = 1536;
 /// Products to choose the fastest of.
 const ATTEMPTS: usize = 8;
 
-/// GFLOP/s of this library's f32 matrix product on large squares with `threads` threads: the
+/// GFLOP/s of this crate's f32 matrix product on large squares with `threads` threads: the
 /// fastest of a few, in about a third of a second.
 ///
 /// # Errors
