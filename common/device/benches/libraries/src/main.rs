@@ -1,6 +1,6 @@
 //! This project's matrix products beside libraries', on one thread, at the presets' shapes.
 //!
-//! `cargo run --release --manifest-path common/device/benches/libraries/Cargo.toml [-- ROUNDS]`
+//! `scripts/products-bench [ROUNDS]`
 //!
 //! Each round times every contender once, one after the other; the table has the medians, as shares
 //! of what multiply-additions in registers reach in the same run.
