@@ -120,9 +120,9 @@ impl<'a> TileMut<'a> {
         }
     }
 
-    /// Calls `f` with where the sums of the tile's elements go, in rows of `stride`: the tile itself
-    /// if it is f32 and its rows are whole vectors of `width`, otherwise `scratch`, which is rounded
-    /// to the tile.
+    /// Calls `f` with a matrix to write sums to, whose columns are whole vectors of `width`: the tile
+    /// itself if it is f32 and has such columns, otherwise `scratch`, which is then rounded to the
+    /// tile.
     pub(super) fn overwrite(&mut self, scratch: &mut [f32], width: usize, f: impl FnOnce(Grid<'_, f32>)) {
         let (rows, columns) = self.shape();
         if let TileMut::F32(x) = self

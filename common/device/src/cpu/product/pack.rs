@@ -21,7 +21,7 @@ pub(in crate::cpu) struct Groups {
     lanes: usize,
     /// Number of groups.
     pub(super) count: usize,
-    /// Lanes of a group, less one in the first `longer` ones.
+    /// Lanes of a group; the first `longer` groups have one more.
     size: usize,
     longer: usize,
     /// Units from a step to the next.

@@ -18,11 +18,11 @@ pub(super) enum Unit {
 impl Unit {
     /// The fastest way to multiply bf16 and bf16, or others, and what its steps multiply.
     pub(super) fn fastest(bf16: bool) -> (Instructions, Self) {
-        match (bf16, Instructions::pairs()) {
-            (false, _) => (Instructions::widest(), Unit::Single),
-            (true, Some(pairs)) => (pairs, Unit::Pair),
-            (true, None) => (Instructions::widest(), Unit::Swapped),
+        if !bf16 {
+            return (Instructions::widest(), Unit::Single);
         }
+        let widened = (Instructions::widest(), Unit::Swapped);
+        Instructions::pairs().map_or(widened, |pairs| (pairs, Unit::Pair))
     }
 
     /// Steps of a product.
