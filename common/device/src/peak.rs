@@ -81,8 +81,9 @@ fn rate(work: fn(usize) -> usize, length: usize) -> f64 {
     2.0 * (step * length) as f64 / start.elapsed().as_secs_f64() / 1e9
 }
 
+/// True if the processor has a dot product of bf16.
 #[cfg(target_arch = "x86_64")]
-fn has_dot_products() -> bool {
+pub(crate) fn has_dot_products() -> bool {
     std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("avx512bf16")
 }
 

@@ -38,7 +38,7 @@ pub(super) fn matmul(cpu: &Cpu, arguments: Matmul<View<'_>, ViewMut<'_>>) -> Res
         return Ok(());
     }
     let out = TileMut::new(data.into(), rows, columns, stride);
-    let product = Product { a: tile(a), b: tile(b), write };
+    let product = SharedProduct { a: tile(a), b: tile(b), write };
     cpu.workers.each(product.shares(cpu, out), |share| product.compute(cpu, share))
 }
 
@@ -49,13 +49,14 @@ struct Share<'a> {
     columns: Range<usize>,
 }
 
-struct Product<'a> {
+/// A product that threads share.
+struct SharedProduct<'a> {
     a: Tile<'a>,
     b: Tile<'a>,
     write: Write,
 }
 
-impl Product<'_> {
+impl SharedProduct<'_> {
     /// Cuts the longer side of the product over the threads.
     fn shares<'o>(&self, cpu: &Cpu, out: TileMut<'o>) -> Vec<Share<'o>> {
         let (rows, columns) = out.shape();

@@ -80,7 +80,7 @@ pub(super) fn rms_norm_backward(cpu: &Cpu, arguments: RmsNormBackward<View<'_>, 
         cpu.workers.each(tasks, |(run, dx)| backward(cpu, dx, None, &inputs, run))?;
         // Each thread sums some columns over all rows in order, so that the bits do not depend on
         // the number of threads.
-        let columns = cut(width, runs.len().min(width));
+        let columns: Vec<_> = cut(width, runs.len().min(width)).collect();
         let tasks = columns.iter().cloned().zip((&mut sums[..]).runs(&columns, 1)).collect();
         cpu.workers.each(tasks, |(columns, sums)| weigh(cpu, sums, &inputs, rows, columns))?;
     }

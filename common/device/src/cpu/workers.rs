@@ -147,7 +147,7 @@ impl Workers {
     /// never none.
     pub(super) fn runs(&self, rows: usize, width: usize) -> Vec<Range<usize>> {
         let worth = (rows * width).div_ceil(GRAIN);
-        cut(rows, self.threads.min(worth).min(rows).max(1))
+        cut(rows, self.threads.min(worth).min(rows).max(1)).collect()
     }
 
     /// Calls `work` with each task, several at a time, until one fails.
@@ -174,8 +174,14 @@ impl Workers {
 }
 
 /// Cuts `0..total` into `parts` ranges as equal as they can be.
-pub(super) fn cut(total: usize, parts: usize) -> Vec<Range<usize>> {
-    (0..parts).map(|part| total * part / parts..total * (part + 1) / parts).collect()
+pub(super) fn cut(total: usize, parts: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..parts).map(move |part| total * part / parts..total * (part + 1) / parts)
+}
+
+/// Cuts `0..total` into as few ranges of at most `most` as there can be, as equal as they can be;
+/// one empty range if there is nothing.
+pub(super) fn pieces(total: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+    cut(total, total.div_ceil(most).max(1))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::cpu::Cpu;
 use crate::cpu::grid::Grid;
 use crate::cpu::math::{LANES, dot, exponentiate};
 use crate::cpu::operand::{Floats, FloatsMut};
-use crate::cpu::product::{Panels, Rows, Start, left_rows};
+use crate::cpu::product::{Panels, Rows, Start, widened_rows};
 use crate::cpu::tile::{Tile, TileMut};
 use crate::operations::AttentionBackward;
 use crate::shapes::{AttentionShape, Write};
@@ -89,20 +89,19 @@ impl<'a> Inputs<'a> {
     }
 }
 
-fn backward(cpu: &Cpu, sizes: Sizes, gradient: Gradient<'_>, inputs: PairInputs<'_>) -> Result<()> {
+fn backward(cpu: &Cpu, sizes: Sizes, mut gradient: Gradient<'_>, inputs: PairInputs<'_>) -> Result<()> {
     let Sizes { tokens, group, instructions, .. } = sizes;
     let (head, padded) = ((tokens * sizes.padded()).next_multiple_of(LANES), sizes.padded());
     let lengths = [sizes.by_token(), sizes.by_token(), sizes.by_element(), head, head, sizes.room()];
     let mut scratch = cpu.scratch(lengths.iter().sum())?;
     let [keys, values, key_elements, dkeys, dvalues, room] = scratch.parts(lengths);
     let keys = KeysValues {
-        keys: Panels::copy(instructions, keys, inputs.heads.keys),
-        values: Panels::copy(instructions, values, inputs.heads.values),
-        key_elements: Panels::copy(instructions, key_elements, inputs.heads.keys.transposed_if(true)),
+        keys: Panels::widened(instructions, keys, inputs.heads.keys),
+        values: Panels::widened(instructions, values, inputs.heads.values),
+        key_elements: Panels::widened(instructions, key_elements, inputs.heads.keys.transposed_if(true)),
     };
     dkeys.fill(0.0);
     dvalues.fill(0.0);
-    let mut gradient = gradient;
     for head in 0..group {
         let head = Head { sizes, number: head, inputs: &inputs, keys: &keys };
         head.compute(room, &mut gradient.queries, dkeys, dvalues);
@@ -148,12 +147,12 @@ impl Head<'_> {
         );
         let (elements, room) = room.split_at_mut(2 * self.sizes.by_element());
         let (query_elements, dout_elements) = elements.split_at_mut(self.sizes.by_element());
-        let query_elements = Panels::copy(instructions, query_elements, queries.transposed_if(true));
-        let dout_elements = Panels::copy(instructions, dout_elements, dout.transposed_if(true));
+        let query_elements = Panels::widened(instructions, query_elements, queries.transposed_if(true));
+        let dout_elements = Panels::widened(instructions, dout_elements, dout.transposed_if(true));
         let (scores, room) = room.split_at_mut(self.sizes.scores());
         let (dscores, room) = room.split_at_mut(self.sizes.scores());
         for rows in self.sizes.blocks() {
-            let block = Block { head: self, rows: rows.clone() };
+            let block = BackwardBlock { head: self, rows: rows.clone() };
             block.scores(scores, dscores, room);
             block.add_by_key(dvalues, scores, &dout_elements);
             block.add_by_key(dkeys, dscores, &query_elements);
@@ -165,12 +164,12 @@ impl Head<'_> {
 }
 
 /// Some queries of a head.
-struct Block<'a> {
+struct BackwardBlock<'a> {
     head: &'a Head<'a>,
     rows: Range<usize>,
 }
 
-impl Block<'_> {
+impl BackwardBlock<'_> {
     /// `scores` = the probabilities, `dscores` = the gradient of the raw scores; both 0 behind a
     /// query.
     fn scores(&self, scores: &mut [f32], dscores: &mut [f32], room: &mut [f32]) {
@@ -178,8 +177,8 @@ impl Block<'_> {
         let Sizes { tokens, head_dim, instructions, .. } = sizes;
         let columns = number * head_dim..(number + 1) * head_dim;
         let (wide_queries, wide_dout) = room.split_at_mut(sizes.wide_rows());
-        let queries = left_rows(wide_queries, inputs.heads.queries.at(self.rows.clone(), columns.clone()));
-        let dout = left_rows(wide_dout, inputs.dout.at(self.rows.clone(), columns.clone()));
+        let queries = widened_rows(wide_queries, inputs.heads.queries.at(self.rows.clone(), columns.clone()));
+        let dout = widened_rows(wide_dout, inputs.dout.at(self.rows.clone(), columns.clone()));
         let stride = sizes.stride();
         for tile in sizes.tiles(self.rows.len()) {
             let (seen, first) = (self.rows.start + tile.end, tile.start * stride);

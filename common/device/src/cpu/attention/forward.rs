@@ -6,7 +6,7 @@ use crate::cpu::Cpu;
 use crate::cpu::grid::Grid;
 use crate::cpu::math::{LANES, exponentiate, maximum};
 use crate::cpu::operand::Floats;
-use crate::cpu::product::{Panels, Rows, Start, left_rows};
+use crate::cpu::product::{Panels, Rows, Start, widened_rows};
 use crate::cpu::tile::TileMut;
 use crate::operations::Attention;
 use crate::vectorized;
@@ -44,13 +44,13 @@ fn forward(
     ];
     let mut scratch = cpu.scratch(lengths.iter().sum())?;
     let [keys, values, queries, scores, outs, sums] = scratch.parts(lengths);
-    let keys = Panels::copy(instructions, keys, heads.keys);
-    let values = Panels::copy(instructions, values, heads.values.transposed_if(true));
+    let keys = Panels::widened(instructions, keys, heads.keys);
+    let values = Panels::widened(instructions, values, heads.values.transposed_if(true));
     for (head, log_sum) in (0..group).zip(log_sum.chunks_mut(tokens)) {
         let columns = head * head_dim..(head + 1) * head_dim;
         for rows in sizes.blocks() {
-            let queries = left_rows(queries, heads.queries.at(rows.clone(), columns.clone()));
-            let block = Block { sizes, rows: rows.clone(), keys: &keys, values: &values };
+            let queries = widened_rows(queries, heads.queries.at(rows.clone(), columns.clone()));
+            let block = ForwardBlock { sizes, rows: rows.clone(), keys: &keys, values: &values };
             let log_sum = &mut log_sum[rows.clone()];
             out.at(rows, columns.clone()).overwrite(outs, instructions.width(), |outs| {
                 block.compute(queries, scores, outs, sums, log_sum);
@@ -61,14 +61,14 @@ fn forward(
 }
 
 /// Some queries of a head.
-struct Block<'a> {
+struct ForwardBlock<'a> {
     sizes: Sizes,
     rows: Range<usize>,
     keys: &'a Panels<'a>,
     values: &'a Panels<'a>,
 }
 
-impl Block<'_> {
+impl ForwardBlock<'_> {
     /// `outs` `[queries, head_dim]` = softmax(queries · keysᵀ) · values, tile by tile.
     fn compute(
         &self,

@@ -13,8 +13,9 @@ pub(super) use forward::attention;
 
 use super::math::LANES;
 use super::operand::Floats;
-use super::product::{Groups, Instructions, Panels, packed_row};
+use super::product::{Instructions, Panels, packed_row};
 use super::tile::{Tile, TileMut};
+use super::workers::pieces;
 use crate::shapes::AttentionShape;
 use std::ops::Range;
 
@@ -58,7 +59,7 @@ impl Sizes {
 
     /// The tiles of `rows` rows.
     fn tiles(self, rows: usize) -> impl Iterator<Item = Range<usize>> {
-        Groups::equal(rows, self.instructions.rows(), 0).iter()
+        pieces(rows, self.instructions.rows())
     }
 
     /// f32 from a row of scores to the next: whole vectors, and rows that do not compete for the

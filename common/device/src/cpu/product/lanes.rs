@@ -22,12 +22,13 @@ pub(super) trait Lanes {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86::{Avx2, Avx512, Avx512Pairs};
+pub(super) use x86::{Avx2, Avx512};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::Lanes;
     use std::arch::x86_64::*;
+    use std::mem::transmute;
 
     /// Eight lanes.
     pub(in super::super) struct Avx2;
@@ -74,10 +75,10 @@ mod x86 {
         }
     }
 
-    /// Sixteen lanes.
-    pub(in super::super) struct Avx512;
+    /// Sixteen lanes, whose operands are f32, or pairs of bf16.
+    pub(in super::super) struct Avx512<const PAIRS: bool>;
 
-    impl Lanes for Avx512 {
+    impl<const PAIRS: bool> Lanes for Avx512<PAIRS> {
         type Vector = __m512;
 
         const WIDTH: usize = 16;
@@ -114,58 +115,15 @@ mod x86 {
 
         #[inline(always)]
         unsafe fn add_product(sum: __m512, a: __m512, b: __m512) -> __m512 {
-            // SAFETY: as the trait's.
-            unsafe { _mm512_fmadd_ps(a, b, sum) }
-        }
-    }
-
-    /// Sixteen lanes whose operands are pairs of bf16.
-    pub(in super::super) struct Avx512Pairs;
-
-    impl Lanes for Avx512Pairs {
-        type Vector = __m512;
-
-        const WIDTH: usize = 16;
-
-        #[inline(always)]
-        unsafe fn zero() -> __m512 {
-            // SAFETY: as the trait's.
-            unsafe { Avx512::zero() }
-        }
-
-        #[inline(always)]
-        unsafe fn load(from: *const f32) -> __m512 {
-            // SAFETY: as the trait's.
-            unsafe { Avx512::load(from) }
-        }
-
-        #[inline(always)]
-        unsafe fn store(to: *mut f32, vector: __m512) {
-            // SAFETY: as the trait's.
-            unsafe { Avx512::store(to, vector) }
-        }
-
-        #[inline(always)]
-        unsafe fn spread(from: *const u8) -> __m512 {
-            // SAFETY: as the trait's.
-            unsafe { Avx512::spread(from) }
-        }
-
-        #[inline(always)]
-        unsafe fn prefetch(at: *const f32) {
-            // SAFETY: a prefetch reads nothing.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
-        }
-
-        #[inline(always)]
-        unsafe fn add_product(sum: __m512, a: __m512, b: __m512) -> __m512 {
             // SAFETY: as the trait's; every 512 bits are a vector of pairs.
             unsafe {
-                _mm512_dpbf16_ps(
-                    sum,
-                    std::mem::transmute::<__m512, __m512bh>(a),
-                    std::mem::transmute::<__m512, __m512bh>(b),
-                )
+                match PAIRS {
+                    true => {
+                        let [a, b] = [a, b].map(|x| transmute::<__m512, __m512bh>(x));
+                        _mm512_dpbf16_ps(sum, a, b)
+                    }
+                    false => _mm512_fmadd_ps(a, b, sum),
+                }
             }
         }
     }

@@ -12,17 +12,19 @@ mod pack;
 mod registers;
 mod unit;
 
-pub(super) use pack::{Groups, packed_row};
-pub(super) use registers::{Columns, Instructions, Rows, Start, add_products};
+pub(super) use pack::packed_row;
+pub(super) use registers::{Instructions, Rows, Start};
 
 use super::Cpu;
 use super::grid::Grid;
 use super::operand::Floats;
 use super::tile::{Tile, TileMut};
+use super::workers::pieces;
 use crate::Result;
 use crate::shapes::Write;
 use flush::Flushed;
-use pack::{pack, pack_rows};
+use pack::{Groups, pack, pack_rows};
+use registers::{Columns, add_products};
 use std::ops::Range;
 use unit::Unit;
 
@@ -50,14 +52,13 @@ const ALIASES: usize = 2048;
 /// [`OutOfMemory`](crate::OutOfMemory) if the system gives no more.
 pub(super) fn multiply(cpu: &Cpu, out: TileMut<'_>, write: Write, a: Tile<'_>, b: Tile<'_>) -> Result<()> {
     let (instructions, unit) = Unit::fastest(a.is_bf16() && b.is_bf16());
-    Product { instructions, unit, a, b: b.transposed_if(true) }.compute(cpu, out, write)
+    Product { instructions, unit, a, b: b.transposed_if(true), write }.compute(cpu, out)
 }
 
-/// A right operand, copied for the innermost loop: `[columns, depth]`.
+/// A right operand, copied for the innermost loop.
 pub(super) struct Panels<'a> {
     data: &'a [f32],
     groups: Groups,
-    width: usize,
 }
 
 impl<'a> Panels<'a> {
@@ -67,11 +68,22 @@ impl<'a> Panels<'a> {
     }
 
     /// Copies `from` `[columns, depth]`, widened.
-    pub(super) fn copy(instructions: Instructions, to: &'a mut [f32], from: Tile<'_>) -> Self {
+    pub(super) fn widened(instructions: Instructions, to: &'a mut [f32], from: Tile<'_>) -> Self {
+        Panels::copy(instructions, to, from, Unit::Single)
+    }
+
+    fn copy(instructions: Instructions, to: &'a mut [f32], from: Tile<'_>, unit: Unit) -> Self {
         let (columns, depth) = from.shape();
-        let groups = Groups::full(columns, instructions.columns(), depth);
-        pack(bytemuck::cast_slice_mut(to), from, Unit::Single, groups);
-        Panels { data: to, groups, width: instructions.width() }
+        let groups = Groups::full(columns, instructions.columns(), unit.steps(depth));
+        pack(bytemuck::cast_slice_mut(to), from, unit, groups);
+        Panels { data: to, groups }
+    }
+
+    /// The columns of each panel, and the panel from step `first` on.
+    fn iter(&self, first: usize) -> impl Iterator<Item = (Range<usize>, Columns<'a>)> {
+        let Groups { slot, stride, .. } = self.groups;
+        let panels = self.groups.iter().zip(self.data.chunks(stride));
+        panels.map(move |(columns, data)| (columns, Columns { data: &data[first * slot..], step: slot }))
     }
 
     /// Multiplies `a` with `steps` of the depth, for the first `columns` columns of a tile's sums, up
@@ -85,25 +97,32 @@ impl<'a> Panels<'a> {
         columns: usize,
         steps: Range<usize>,
     ) {
-        let (slot, rows) = (self.groups.slot, sums.shape().0);
-        for (panel, first) in (0..columns).step_by(slot).enumerate() {
-            let width = (columns - first).min(slot).next_multiple_of(self.width);
-            let data = &self.data[panel * self.groups.stride + steps.start * slot..];
-            let sums = sums.at(0..rows, first..first + width);
-            add_products(instructions, sums, start, a, Columns { data, step: slot }, steps.len());
+        let rows = sums.shape().0;
+        for (panel, b) in self.iter(steps.start).take_while(|(panel, _)| panel.start < columns) {
+            let width = (panel.end.min(columns) - panel.start).next_multiple_of(instructions.width());
+            let sums = sums.at(0..rows, panel.start..panel.start + width);
+            add_products(instructions, sums, start, a, b, steps.len());
         }
     }
 }
 
 /// A left operand `[rows, depth]`, widened to `scratch` if it is not f32.
-pub(super) fn left_rows<'s>(scratch: &'s mut [f32], from: Tile<'s>) -> Rows<'s> {
-    let (source, stride) = from.stored();
-    let step = size_of::<f32>();
-    if let Floats::F32(x) = source {
-        return Rows { bytes: bytemuck::cast_slice(x), row: stride * step, step };
+pub(super) fn widened_rows<'s>(scratch: &'s mut [f32], from: Tile<'s>) -> Rows<'s> {
+    let in_place = matches!(from.stored().0, Floats::F32(_));
+    rows_along(scratch, from, Unit::Single, in_place)
+}
+
+/// A left operand `[rows, depth]` that is stored along the depth, where it is or copied to
+/// `scratch`.
+fn rows_along<'s>(scratch: &'s mut [f32], from: Tile<'s>, unit: Unit, in_place: bool) -> Rows<'s> {
+    let step = size_of::<u32>();
+    if in_place {
+        let (source, stride) = from.stored();
+        return Rows { bytes: source.bytes(), row: stride * source.size(), step };
     }
-    pack_rows(bytemuck::cast_slice_mut(scratch), from, Unit::Single);
-    Rows { bytes: bytemuck::cast_slice(scratch), row: packed_row(from.shape().1) * step, step }
+    pack_rows(bytemuck::cast_slice_mut(scratch), from, unit);
+    let row = packed_row(unit.steps(from.shape().1)) * step;
+    Rows { bytes: bytemuck::cast_slice(scratch), row, step }
 }
 
 /// A product of `a` `[rows, depth]` and `b` `[columns, depth]`.
@@ -112,27 +131,25 @@ struct Product<'a> {
     unit: Unit,
     a: Tile<'a>,
     b: Tile<'a>,
+    write: Write,
 }
 
 impl Product<'_> {
-    fn compute(&self, cpu: &Cpu, mut out: TileMut<'_>, write: Write) -> Result<()> {
+    fn compute(&self, cpu: &Cpu, mut out: TileMut<'_>) -> Result<()> {
         let ((rows, depth), columns) = (self.a.shape(), self.b.shape().0);
-        let cut = Cut::new(self, rows, columns);
-        let lengths = [cut.panels(cut.strip, cut.steps).len(), cut.left, cut.sums];
-        let mut scratch = cpu.scratch(lengths.iter().sum())?;
-        let [right, left, sums] = scratch.parts(lengths);
+        let cut = Cut::new(self);
+        let mut scratch = cpu.scratch(cut.right + cut.left + cut.sums)?;
+        let [right, left, sums] = scratch.parts([cut.right, cut.left, cut.sums]);
         let _flushed = (self.unit != Unit::Single).then(Flushed::begin);
         for columns in (0..columns).step_by(cut.strip).map(|start| start..(start + cut.strip).min(columns)) {
-            for part in cut.parts() {
-                let panels = cut.panels(columns.len(), self.unit.steps(part.len()));
+            for part in cut.parts(depth) {
                 let b = self.b.at(columns.clone(), part.clone());
-                pack(bytemuck::cast_slice_mut(right), b, self.unit, panels);
-                let ends = Ends { first: part.start == 0, last: part.end == depth, write };
-                for rows in Groups::equal(rows, cut.block, 0).iter() {
+                let b = Panels::copy(self.instructions, right, b, self.unit);
+                let ends = Ends { first: part.start == 0, last: part.end == depth };
+                for rows in pieces(rows, cut.block) {
                     let waiting = if cut.waits { &mut sums[rows.start * cut.stride..] } else { &mut *sums };
                     let a = self.left(left, self.a.at(rows.clone(), part.clone()));
-                    let out = out.at(rows, columns.clone());
-                    self.block(&cut, out, ends, &a, (right, panels), waiting);
+                    self.block(&cut, out.at(rows, columns.clone()), ends, &a, &b, waiting);
                 }
             }
         }
@@ -158,22 +175,21 @@ impl Product<'_> {
         mut out: TileMut<'_>,
         ends: Ends,
         a: &Left<'_>,
-        (right, panels): (&[f32], Groups),
+        b: &Panels<'_>,
         sums: &mut [f32],
     ) {
-        let (rows, columns) = out.shape();
+        let ((rows, columns), width) = (out.shape(), self.instructions.width());
         let start = if ends.first { Start::Zero } else { Start::Sums };
-        let direct = ends.write == Write::Replace && columns.is_multiple_of(cut.least_columns);
-        for (columns, data) in panels.iter().zip(right.chunks(panels.stride)) {
-            let b = Columns { data, step: panels.slot };
+        let direct = self.write == Write::Replace && columns.is_multiple_of(width);
+        for (columns, b) in b.iter(0) {
             match out.at(0..rows, columns.clone()) {
                 TileMut::F32(sums) if direct => self.tiles(sums, start, a, b),
                 mut out => {
                     let sums = if cut.waits { &mut sums[columns.start..] } else { &mut *sums };
-                    let width = columns.len().next_multiple_of(cut.least_columns);
+                    let width = columns.len().next_multiple_of(width);
                     self.tiles(Grid::new(sums, rows, width, cut.stride), start, a, b);
                     if ends.last {
-                        out.finish(sums, cut.stride, ends.write);
+                        out.finish(sums, cut.stride, self.write);
                     }
                 }
             }
@@ -182,61 +198,45 @@ impl Product<'_> {
 
     /// A block of `a`, for a part of the depth, ready to be multiplied.
     fn left<'s>(&self, scratch: &'s mut [f32], a: Tile<'s>) -> Left<'s> {
-        let steps = self.unit.steps(a.shape().1);
-        let tiles = Groups::equal(a.shape().0, self.instructions.rows(), steps);
-        let unit = size_of::<u32>();
-        if self.in_place() {
-            let (source, stride) = a.stored();
-            return Left {
-                bytes: source.bytes(),
-                row: stride * source.size(),
-                step: unit,
-                tile: None,
-                tiles,
-                steps,
-            };
+        let (rows, depth) = a.shape();
+        let steps = self.unit.steps(depth);
+        let tiles = Groups::equal(rows, self.instructions.rows(), steps);
+        if !a.is_transposed() {
+            let rows = rows_along(scratch, a, self.unit, self.in_place());
+            return Left { rows, tile: None, tiles, steps };
         }
         let units: &mut [u32] = bytemuck::cast_slice_mut(scratch);
-        let (row, step, tile) = if a.is_transposed() {
-            pack(units, a, self.unit, tiles);
-            (unit, tiles.slot * unit, Some(tiles.stride * unit))
-        } else {
-            pack_rows(units, a, self.unit);
-            (packed_row(steps) * unit, unit, None)
-        };
-        Left { bytes: bytemuck::cast_slice(units), row, step, tile, tiles, steps }
+        pack(units, a, self.unit, tiles);
+        let (bytes, unit) = (bytemuck::cast_slice(units), size_of::<u32>());
+        let rows = Rows { bytes, row: unit, step: tiles.slot * unit };
+        Left { rows, tile: Some(tiles.stride * unit), tiles, steps }
     }
 
     /// Multiplies a block of `a` with a panel of `b`.
     fn tiles(&self, mut sums: Grid<'_, f32>, start: Start, a: &Left<'_>, b: Columns<'_>) {
         for (tile, rows) in a.tiles.iter().enumerate() {
-            let left = a.rows(tile, rows.start);
+            let left = a.tile(tile, rows.start);
             add_products(self.instructions, sums.rows(rows), start, left, b, a.steps);
         }
     }
 }
 
-/// Where a part of the depth lies, and what the whole product does.
+/// True of a part of the depth that is the first, and the last.
 #[derive(Clone, Copy)]
 struct Ends {
     first: bool,
     last: bool,
-    write: Write,
 }
 
 /// Sizes of the pieces of a product.
 struct Cut {
-    instructions: Instructions,
-    depth: usize,
-    /// Depth of a part, at most, and its steps.
+    /// Depth of a part, at most.
     part: usize,
-    steps: usize,
     /// Rows of a block and columns of a strip, at most.
     block: usize,
     strip: usize,
-    /// What a tile's columns are a multiple of.
-    least_columns: usize,
-    /// Units of a copy of a block.
+    /// Units of a copy of a strip's part and of a block's.
+    right: usize,
     left: usize,
     /// True if sums wait for the next part of the depth.
     waits: bool,
@@ -246,44 +246,38 @@ struct Cut {
 }
 
 impl Cut {
-    fn new(product: &Product<'_>, rows: usize, columns: usize) -> Self {
-        let Product { instructions, unit, a, .. } = *product;
-        let (width, tile, depth) = (instructions.columns(), instructions.rows(), a.shape().1);
+    fn new(product: &Product<'_>) -> Self {
+        let Product { instructions, unit, a, b, .. } = *product;
+        let ((rows, depth), columns) = (a.shape(), b.shape().0);
+        let (width, tile) = (instructions.columns(), instructions.rows());
         let part = if unit == Unit::Pair { 2 * STEPS } else { STEPS };
         let (waits, steps) = (depth > part, unit.steps(part.min(depth)));
         let most = if waits { WAITING / rows } else { usize::MAX };
         let most = (STRIP / steps.max(1)).min(most).max(width);
         let strip = columns.div_ceil(columns.div_ceil(most)).next_multiple_of(width);
         let tiles = (BLOCK / steps.max(1) / tile).clamp(TILES.0, TILES.1);
-        let block = rows.div_ceil(rows.div_ceil(tiles * tile));
+        let block = rows.min(tiles * tile);
         let left = match (product.in_place(), a.is_transposed()) {
             (true, _) => 0,
             (false, true) => Groups::equal(block, tile, steps).len(),
             (false, false) => block * packed_row(steps),
         };
         let (sums, stride) = if waits { (rows * strip, strip) } else { (block * width, width) };
-        let least_columns = if unit == Unit::Pair { width } else { instructions.width() };
-        Cut { instructions, depth, part, steps, block, strip, least_columns, left, waits, sums, stride }
+        let right = Panels::len(instructions, strip, steps);
+        Cut { part, block, strip, right, left, waits, sums, stride }
     }
 
-    /// Panels of a strip.
-    fn panels(&self, columns: usize, steps: usize) -> Groups {
-        Groups::full(columns, self.instructions.columns(), steps)
-    }
-
-    /// Parts of the depth, of even lengths but for the last.
-    fn parts(&self) -> impl Iterator<Item = Range<usize>> {
-        let pairs = Groups::equal(self.depth.div_ceil(2), self.part / 2, 0);
-        pairs.iter().map(|pairs| 2 * pairs.start..(2 * pairs.end).min(self.depth))
+    /// Parts of a depth, of even lengths but for the last.
+    fn parts(&self, depth: usize) -> impl Iterator<Item = Range<usize>> {
+        let pairs = pieces(depth.div_ceil(2), self.part / 2);
+        pairs.map(move |pairs| 2 * pairs.start..(2 * pairs.end).min(depth))
     }
 }
 
-/// A block of the left operand, as the innermost loop reads it. Distances are in bytes.
+/// A block of the left operand, as the innermost loop reads it.
 struct Left<'a> {
-    bytes: &'a [u8],
-    row: usize,
-    step: usize,
-    /// From a tile's rows to the next tile's, if they are copied tile by tile.
+    rows: Rows<'a>,
+    /// Bytes from a tile's rows to the next tile's, if they are copied tile by tile.
     tile: Option<usize>,
     tiles: Groups,
     /// Steps of the part of the depth.
@@ -291,9 +285,12 @@ struct Left<'a> {
 }
 
 impl Left<'_> {
-    fn rows(&self, tile: usize, row: usize) -> Rows<'_> {
-        let start = self.tile.map_or(row * self.row, |distance| tile * distance);
-        Rows { bytes: &self.bytes[start..], row: self.row, step: self.step }
+    /// The rows of tile number `tile`, of which `row` is the first.
+    fn tile(&self, tile: usize, row: usize) -> Rows<'_> {
+        match self.tile {
+            Some(distance) => Rows { bytes: &self.rows.bytes[tile * distance..], ..self.rows },
+            None => self.rows.starting_at(row),
+        }
     }
 }
 

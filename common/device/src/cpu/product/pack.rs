@@ -17,10 +17,10 @@ const GAP: usize = 16;
 
 /// Neighbouring lanes that are copied step by step: `[group][step][slot]`.
 #[derive(Clone, Copy)]
-pub(in crate::cpu) struct Groups {
+pub(super) struct Groups {
     lanes: usize,
     /// Number of groups.
-    pub(super) count: usize,
+    count: usize,
     /// Lanes of a group; the first `longer` groups have one more.
     size: usize,
     longer: usize,
@@ -32,7 +32,7 @@ pub(in crate::cpu) struct Groups {
 
 impl Groups {
     /// As few groups of at most `most` lanes as there can be, equal but for one lane.
-    pub(in crate::cpu) fn equal(lanes: usize, most: usize, steps: usize) -> Self {
+    pub(super) fn equal(lanes: usize, most: usize, steps: usize) -> Self {
         let (count, slot) = (lanes.div_ceil(most).max(1), most.next_power_of_two());
         Groups { lanes, count, size: lanes / count, longer: lanes % count, slot, stride: steps * slot + GAP }
     }
@@ -56,7 +56,7 @@ impl Groups {
     }
 
     /// The lanes of every group.
-    pub(in crate::cpu) fn iter(self) -> impl Iterator<Item = Range<usize>> + Clone {
+    pub(super) fn iter(self) -> impl Iterator<Item = Range<usize>> {
         (0..self.count).map(move |group| self.lanes(group))
     }
 }

@@ -9,7 +9,7 @@ use crate::cpu::grid::Grid;
 use std::hint::black_box;
 
 #[cfg(target_arch = "x86_64")]
-use super::lanes::{Avx2, Avx512, Avx512Pairs};
+use super::lanes::{Avx2, Avx512};
 #[cfg(target_arch = "x86_64")]
 use crate::peak;
 #[cfg(target_arch = "x86_64")]
@@ -68,7 +68,7 @@ impl Instructions {
     #[cfg(test)]
     pub(super) fn pairs_if_any() -> Option<Self> {
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16") {
+        if peak::has_dot_products() {
             return Some(Instructions::Avx512Pairs);
         }
         None
@@ -105,19 +105,10 @@ impl Instructions {
     pub(in crate::cpu) const fn width(self) -> usize {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Instructions::Avx512 | Instructions::Avx512Pairs => Avx512::WIDTH,
+            Instructions::Avx512 | Instructions::Avx512Pairs => Avx512::<false>::WIDTH,
             #[cfg(target_arch = "x86_64")]
             Instructions::Avx2 => Avx2::WIDTH,
             Instructions::Portable => Portable::WIDTH,
-        }
-    }
-
-    /// Vectors of columns of a tile, at least.
-    const fn fewest_vectors(self) -> usize {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            Instructions::Avx512Pairs => VECTORS,
-            _ => 1,
         }
     }
 
@@ -180,14 +171,14 @@ pub(in crate::cpu) fn add_products(
     let (first, stride) = sums.stored();
     let vectors = columns / instructions.width();
     let fits = (1..=instructions.rows()).contains(&rows)
-        && (instructions.fewest_vectors()..=VECTORS).contains(&vectors)
+        && (1..=VECTORS).contains(&vectors)
         && columns == vectors * instructions.width();
     let last = steps.saturating_sub(1);
     let reads = steps == 0
         || (rows - 1) * a.row + last * a.step + size_of::<f32>() <= a.bytes.len()
             && last * b.step + columns <= b.data.len();
     assert!(fits && reads, "a tile of {rows} rows, {columns} columns and {steps} steps");
-    let tile = Tile {
+    let tile = RegisterTile {
         sums: first,
         stride,
         start,
@@ -199,11 +190,11 @@ pub(in crate::cpu) fn add_products(
         steps,
     };
     // SAFETY: the processor has the instructions, and the operands hold the tile, as just checked.
-    unsafe { tile.dispatch(instructions, rows, vectors) }
+    unsafe { tile.dispatch(instructions, (rows, vectors)) }
 }
 
 /// A tile's operands, without their lengths.
-struct Tile {
+struct RegisterTile {
     sums: *mut f32,
     stride: usize,
     start: Start,
@@ -244,72 +235,54 @@ impl Offsets {
     }
 }
 
-/// Calls the loop for a number of rows that is known to the compiler.
-macro_rules! by_rows {
-    ($tile:expr, $lanes:ty, $vectors:literal, $rows:expr, [$($n:literal)*]) => {
-        match $rows {
-            $($n => $tile.run::<$lanes, $n, $vectors>(),)*
-            _ => unreachable!("a tile has no more rows"),
+/// Calls the loop for numbers of vectors and of rows that are known to the compiler.
+macro_rules! run {
+    ($tile:expr, $lanes:ty, $size:expr, [$($n:literal)*]) => {
+        match $size {
+            $(($n, 1) => $tile.run::<$lanes, $n, 1>(),)*
+            $(($n, VECTORS) => $tile.run::<$lanes, $n, VECTORS>(),)*
+            _ => unreachable!("a tile has no more rows and vectors"),
         }
     };
 }
 
-impl Tile {
+impl RegisterTile {
     /// # Safety
-    /// The processor has the instructions, and the operands hold the tile.
-    unsafe fn dispatch(&self, instructions: Instructions, rows: usize, vectors: usize) {
+    /// The processor has the instructions, and the operands hold `(rows, vectors)`.
+    unsafe fn dispatch(&self, instructions: Instructions, size: (usize, usize)) {
         // SAFETY: as this function's.
         unsafe {
-            match (instructions, vectors) {
+            match instructions {
                 #[cfg(target_arch = "x86_64")]
-                (Instructions::Avx512Pairs, _) => self.avx512_pairs(rows),
+                Instructions::Avx512Pairs => self.avx512_pairs(size),
                 #[cfg(target_arch = "x86_64")]
-                (Instructions::Avx512, 1) => self.avx512_narrow(rows),
+                Instructions::Avx512 => self.avx512(size),
                 #[cfg(target_arch = "x86_64")]
-                (Instructions::Avx512, _) => self.avx512(rows),
-                #[cfg(target_arch = "x86_64")]
-                (Instructions::Avx2, 1) => self.avx2_narrow(rows),
-                #[cfg(target_arch = "x86_64")]
-                (Instructions::Avx2, _) => self.avx2(rows),
-                (Instructions::Portable, 1) => by_rows!(self, Portable, 1, rows, [1 2 3 4 5 6 7 8]),
-                (Instructions::Portable, _) => by_rows!(self, Portable, 2, rows, [1 2 3 4 5 6 7 8]),
+                Instructions::Avx2 => self.avx2(size),
+                Instructions::Portable => run!(self, Portable, size, [1 2 3 4 5 6 7 8]),
             }
         }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bf16")]
-    unsafe fn avx512_pairs(&self, rows: usize) {
+    unsafe fn avx512_pairs(&self, size: (usize, usize)) {
         // SAFETY: as the caller's.
-        unsafe { by_rows!(self, Avx512Pairs, 2, rows, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]) }
+        unsafe { run!(self, Avx512<true>, size, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]) }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f")]
-    unsafe fn avx512(&self, rows: usize) {
+    unsafe fn avx512(&self, size: (usize, usize)) {
         // SAFETY: as the caller's.
-        unsafe { by_rows!(self, Avx512, 2, rows, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]) }
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f")]
-    unsafe fn avx512_narrow(&self, rows: usize) {
-        // SAFETY: as the caller's.
-        unsafe { by_rows!(self, Avx512, 1, rows, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]) }
+        unsafe { run!(self, Avx512<false>, size, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]) }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn avx2(&self, rows: usize) {
+    unsafe fn avx2(&self, size: (usize, usize)) {
         // SAFETY: as the caller's.
-        unsafe { by_rows!(self, Avx2, 2, rows, [1 2 3 4 5 6]) }
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn avx2_narrow(&self, rows: usize) {
-        // SAFETY: as the caller's.
-        unsafe { by_rows!(self, Avx2, 1, rows, [1 2 3 4 5 6]) }
+        unsafe { run!(self, Avx2, size, [1 2 3 4 5 6]) }
     }
 
     /// # Safety

@@ -74,7 +74,7 @@ fn all_ways(instructions: Instructions, unit: Unit, a: [Tile<'_>; 2], b: [Tile<'
         for b in b {
             let mut out = vec![0.0; rows * columns];
             let target = TileMut::new(FloatsMut::F32(&mut out), rows, columns, columns);
-            Product { instructions, unit, a, b }.compute(&cpu(), target, Write::Replace).unwrap();
+            Product { instructions, unit, a, b, write: Write::Replace }.compute(&cpu(), target).unwrap();
             ways.push(out);
         }
     }
