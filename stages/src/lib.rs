@@ -97,8 +97,8 @@ pub fn main_from(stage: Stage, arguments: impl IntoIterator<Item = OsString>) ->
     main_under(stage, arguments, None)
 }
 
-/// The whole program of `stage`, under the eyes of `witness`; the first of `arguments` is the
-/// program's name.
+/// Runs the whole program of `stage` and tells `witness` how far ranks are. The first of `arguments`
+/// is the program's name.
 pub fn main_under(
     stage: Stage,
     arguments: impl IntoIterator<Item = OsString>,

@@ -62,7 +62,7 @@ pub fn main_from<S: StageKind>(arguments: impl IntoIterator<Item = OsString>) ->
     main_under::<S>(arguments, None)
 }
 
-/// Runs [`main_from`] under the eyes of `witness`.
+/// Runs [`main_from`] and tells `witness` how far ranks are.
 pub fn main_under<S: StageKind>(
     arguments: impl IntoIterator<Item = OsString>,
     witness: Option<Arc<dyn Witness>>,

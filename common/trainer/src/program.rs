@@ -16,7 +16,7 @@ use settings::{Failure, Result, communication, process};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-/// Trains as the command line says, under the eyes of `witness`, and prints.
+/// Trains as the command line says, tells `witness` how far ranks are, and prints.
 ///
 /// # Errors
 /// Any failure of the run.

@@ -33,9 +33,8 @@ pub enum Milestone {
     Shared,
 }
 
-/// Sees what ranks compute with and what each contributes before anything is
-/// summed. Called on the ranks' own threads, in each rank's program order. Parameters and gradients
-/// must be fp32.
+/// Sees what ranks compute with and what each contributes before anything is summed. Called on the
+/// ranks' own threads, in each rank's program order. Parameters and gradients must be fp32.
 pub trait Witness: Send + Sync {
     /// The rank has come to `milestone`. Before the first step, `at` has step 0.
     fn reaches(&self, _at: At, _milestone: Milestone) {}

@@ -91,17 +91,21 @@ const fn nth(number: u64, effect: Effect) -> Fault {
     Fault { kind: None, number, effect }
 }
 
+/// Flags of a run of one step on three ranks that saves its weights in `dir`.
+fn one_step(dir: &Path) -> String {
+    format!(
+        "--model {} --gpus 3 --steps 1 --batch-size 1 --seq-len 4 --threads 1 --device cpu --save {}",
+        fixture("uneven-tied.json"),
+        dir.display()
+    )
+}
+
 /// A disk that takes longer than ranks wait for each other keeps no rank from its peers.
 #[test]
 fn a_disk_slower_than_the_timeout_ends_no_run_that_saves_its_weights() {
     at_once(STAGES.into_iter().zip([1, 4, 9, 14]), |(stage, number)| {
         let dir = tempfile::tempdir().unwrap();
-        let flags = format!(
-            "--model {} --gpus 3 --steps 1 --batch-size 1 --seq-len 4 --threads 1 --device cpu --timeout 1 --save {}",
-            fixture("uneven-tied.json"),
-            dir.path().display()
-        );
-        let mut config = config(&flags).unwrap();
+        let mut config = config(&format!("{} --timeout 1", one_step(dir.path()))).unwrap();
         config.save_faults = vec![nth(number, Effect::Delay(Duration::from_secs(3)))];
         let began = Instant::now();
         let report = stages::train(stage, config).unwrap_or_else(|failure| panic!("{stage}: {failure}"));
@@ -116,11 +120,7 @@ fn a_disk_slower_than_the_timeout_ends_no_run_that_saves_its_weights() {
 fn a_disk_that_hangs_while_weights_are_saved_ends_the_run_and_leaves_the_earlier_save() {
     at_once(STAGES.into_iter().zip([2, 5, 9, 15]), |(stage, number)| {
         let dir = tempfile::tempdir().unwrap();
-        let flags = format!(
-            "--model {} --gpus 3 --steps 1 --batch-size 1 --seq-len 4 --threads 1 --device cpu --save {}",
-            fixture("uneven-tied.json"),
-            dir.path().display()
-        );
+        let flags = one_step(dir.path());
         let before = run(stage, &flags);
         let mut config = config(&format!("{flags} --seed 9 --checkpoint-timeout 1")).unwrap();
         config.save_faults = vec![nth(number, Effect::Hang)];

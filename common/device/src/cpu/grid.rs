@@ -17,7 +17,7 @@ pub(super) struct Grid<'a, T> {
 unsafe impl<T: Send> Send for Grid<'_, T> {}
 
 impl<'a, T> Grid<'a, T> {
-    /// `rows × columns` elements of `x`, whose rows start `stride` elements apart.
+    /// Takes `rows × columns` elements of `x`, whose rows start `stride` elements apart.
     ///
     /// # Panics
     /// If `x` does not have them, or rows overlap.
@@ -28,32 +28,31 @@ impl<'a, T> Grid<'a, T> {
         Grid { first: x.as_mut_ptr(), rows, columns, stride, elements: PhantomData }
     }
 
-    /// Number of rows and of columns.
+    /// Returns the number of rows and of columns.
     pub(super) fn shape(&self) -> (usize, usize) {
         (self.rows, self.columns)
     }
 
-    /// The first element, and how far rows are apart.
+    /// Returns the first element's place, and how far rows are apart.
     pub(super) fn stored(&mut self) -> (*mut T, usize) {
         (self.first, self.stride)
     }
 
-    /// The same matrix, for a while.
+    /// Borrows the whole matrix.
     pub(super) fn reborrow(&mut self) -> Grid<'_, T> {
         Grid { ..*self }
     }
 
-    /// The matrix at `rows` and `columns`.
+    /// Borrows the elements at `rows` and `columns`.
     ///
     /// # Panics
     /// If they are not all there.
     #[inline(always)]
     pub(super) fn at(&mut self, rows: Range<usize>, columns: Range<usize>) -> Grid<'_, T> {
-        let part = self.reborrow();
-        part.part(rows, columns)
+        self.reborrow().part(rows, columns)
     }
 
-    /// Some rows.
+    /// Borrows some rows.
     ///
     /// # Panics
     /// If they are not all there.
@@ -73,21 +72,21 @@ impl<'a, T> Grid<'a, T> {
         Grid { first, rows: rows.len(), columns: columns.len(), ..self }
     }
 
-    /// The rows before `row`, and the others.
+    /// Splits off the rows before `row`.
     pub(super) fn split_rows(self, row: usize) -> (Self, Self) {
         let (rows, columns) = self.shape();
         let upper = Grid { ..self };
         (upper.part(0..row, 0..columns), self.part(row..rows, 0..columns))
     }
 
-    /// The columns before `column`, and the others.
+    /// Splits off the columns before `column`.
     pub(super) fn split_columns(self, column: usize) -> (Self, Self) {
         let (rows, columns) = self.shape();
         let left = Grid { ..self };
         (left.part(0..rows, 0..column), self.part(0..rows, column..columns))
     }
 
-    /// Row by row.
+    /// Hands out row by row.
     #[inline(always)]
     pub(super) fn into_rows(self) -> impl Iterator<Item = &'a mut [T]> {
         let Grid { first, rows, columns, stride, .. } = self;

@@ -214,7 +214,7 @@ impl Gathered {
         self.0.remove(&unit).map_or_else(|| Ok((gather()?, 0)), Ok)
     }
 
-    /// Puts `unit` back, of whose `tensors` so many have been read; frees it after the last.
+    /// Puts `unit` back after `read` of its `tensors` have been read; frees it after the last.
     fn put_back(&mut self, unit: UnitId, full: Buffer, read: usize, tensors: usize) {
         if read < tensors {
             self.0.insert(unit, (full, read));

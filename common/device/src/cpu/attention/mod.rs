@@ -1,7 +1,7 @@
 //! Causal attention, forward and backward, in tiles of queries against the keys up to them.
 //!
-//! A block's scores exist at a time, in the nearest cache, and are computed in registers tile by
-//! tile, as every product is. Each (sequence, key/value head) pair is a task of its own; the query
+//! One block's scores exist at a time, in the nearest cache. Like every product, they are computed
+//! in registers, tile by tile. Each (sequence, key/value head) pair is a task of its own; the query
 //! heads that share a key/value head follow each other, so their contributions to its gradient add
 //! up in order.
 
@@ -50,14 +50,14 @@ impl Sizes {
         }
     }
 
-    /// The blocks of queries; each attends to keys `0..end`.
+    /// Returns the blocks of queries; each attends to keys `0..end`.
     fn blocks(self) -> impl Iterator<Item = Range<usize>> {
         (0..self.tokens)
             .step_by(self.queries)
             .map(move |start| start..(start + self.queries).min(self.tokens))
     }
 
-    /// The tiles of `rows` rows.
+    /// Cuts `rows` rows into tiles.
     fn tiles(self, rows: usize) -> impl Iterator<Item = Range<usize>> {
         pieces(rows, self.instructions.rows())
     }

@@ -46,7 +46,7 @@ const TILES: (usize, usize) = (4, 24);
 /// Rows that are so many bytes apart compete for the same lines of the nearest cache.
 const ALIASES: usize = 2048;
 
-/// `out = a · b` or `out += a · b`, on this thread: each sum is rounded once more, to `out`'s type.
+/// Computes `out = a · b` or `out += a · b` on this thread. A sum is rounded once to `out`'s type.
 ///
 /// # Errors
 /// [`OutOfMemory`](crate::OutOfMemory) if the system gives no more.
@@ -62,7 +62,7 @@ pub(super) struct Panels<'a> {
 }
 
 impl<'a> Panels<'a> {
-    /// f32 of a copy of `columns × depth` elements.
+    /// Returns the f32 that a copy of `columns × depth` elements needs.
     pub(super) fn len(instructions: Instructions, columns: usize, depth: usize) -> usize {
         Groups::full(columns, instructions.columns(), depth).len()
     }
@@ -79,7 +79,7 @@ impl<'a> Panels<'a> {
         Panels { data: to, groups }
     }
 
-    /// The columns of each panel, and the panel from step `first` on.
+    /// Returns each panel's columns, and its copy from step `first` on.
     fn iter(&self, first: usize) -> impl Iterator<Item = (Range<usize>, Columns<'a>)> {
         let Groups { slot, stride, .. } = self.groups;
         let panels = self.groups.iter().zip(self.data.chunks(stride));
@@ -106,13 +106,13 @@ impl<'a> Panels<'a> {
     }
 }
 
-/// A left operand `[rows, depth]`, widened to `scratch` if it is not f32.
+/// Prepares a left operand `[rows, depth]`: widened to `scratch` if it is not f32.
 pub(super) fn widened_rows<'s>(scratch: &'s mut [f32], from: Tile<'s>) -> Rows<'s> {
     let in_place = matches!(from.stored().0, Floats::F32(_));
     rows_along(scratch, from, Unit::Single, in_place)
 }
 
-/// A left operand `[rows, depth]` that is stored along the depth, where it is or copied to
+/// Prepares a left operand `[rows, depth]` that is stored along the depth: in place, or copied to
 /// `scratch`.
 fn rows_along<'s>(scratch: &'s mut [f32], from: Tile<'s>, unit: Unit, in_place: bool) -> Rows<'s> {
     let step = size_of::<u32>();
@@ -196,7 +196,7 @@ impl Product<'_> {
         }
     }
 
-    /// A block of `a`, for a part of the depth, ready to be multiplied.
+    /// Prepares a block of `a` for a part of the depth.
     fn left<'s>(&self, scratch: &'s mut [f32], a: Tile<'s>) -> Left<'s> {
         let (rows, depth) = a.shape();
         let steps = self.unit.steps(depth);
@@ -221,7 +221,7 @@ impl Product<'_> {
     }
 }
 
-/// True of a part of the depth that is the first, and the last.
+/// Whether a part of the depth is the first one, and whether it is the last one.
 #[derive(Clone, Copy)]
 struct Ends {
     first: bool,
@@ -267,7 +267,7 @@ impl Cut {
         Cut { part, block, strip, right, left, waits, sums, stride }
     }
 
-    /// Parts of a depth, of even lengths but for the last.
+    /// Cuts a depth into parts of even lengths; the last one may be odd.
     fn parts(&self, depth: usize) -> impl Iterator<Item = Range<usize>> {
         let pairs = pieces(depth.div_ceil(2), self.part / 2);
         pairs.map(move |pairs| 2 * pairs.start..(2 * pairs.end).min(depth))
@@ -285,7 +285,7 @@ struct Left<'a> {
 }
 
 impl Left<'_> {
-    /// The rows of tile number `tile`, of which `row` is the first.
+    /// Returns the rows of tile number `tile`, the first of which is `row`.
     fn tile(&self, tile: usize, row: usize) -> Rows<'_> {
         match self.tile {
             Some(distance) => Rows { bytes: &self.rows.bytes[tile * distance..], ..self.rows },

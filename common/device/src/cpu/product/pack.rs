@@ -31,31 +31,31 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// As few groups of at most `most` lanes as there can be, equal but for one lane.
+    /// Makes as few groups of at most `most` lanes as possible, whose sizes differ by one at most.
     pub(super) fn equal(lanes: usize, most: usize, steps: usize) -> Self {
         let (count, slot) = (lanes.div_ceil(most).max(1), most.next_power_of_two());
         Groups { lanes, count, size: lanes / count, longer: lanes % count, slot, stride: steps * slot + GAP }
     }
 
-    /// Groups of `size` lanes; the last one has the rest.
+    /// Makes groups of `size` lanes; the last one has the rest.
     pub(super) fn full(lanes: usize, size: usize, steps: usize) -> Self {
         let count = lanes.div_ceil(size);
         Groups { lanes, count, size, longer: 0, slot: size, stride: steps * size + GAP }
     }
 
-    /// Units of all groups.
+    /// Returns the units of all groups.
     pub(super) fn len(&self) -> usize {
         self.count * self.stride
     }
 
-    /// The lanes of a group.
+    /// Returns the lanes of a group.
     #[inline(always)]
     pub(super) fn lanes(&self, group: usize) -> Range<usize> {
         let first = |group: usize| (group * self.size + group.min(self.longer)).min(self.lanes);
         first(group)..first(group + 1)
     }
 
-    /// The lanes of every group.
+    /// Returns the lanes of each group.
     pub(super) fn iter(self) -> impl Iterator<Item = Range<usize>> {
         (0..self.count).map(move |group| self.lanes(group))
     }
@@ -71,7 +71,7 @@ pub(super) fn pack(to: &mut [u32], from: Tile<'_>, unit: Unit, groups: Groups) {
     }
 }
 
-/// `LANES` are read at a time where they are turned.
+/// As [`pack`]. Lanes that are turned are read `LANES` at a time.
 fn pack_slots<const SLOT: usize, const LANES: usize>(
     to: &mut [u32],
     from: Tile<'_>,
@@ -87,7 +87,7 @@ fn pack_slots<const SLOT: usize, const LANES: usize>(
     }
 }
 
-/// Units from a row of [`pack_rows`] to the next.
+/// Returns the units from a row of [`pack_rows`] to the next.
 pub(in crate::cpu) fn packed_row(steps: usize) -> usize {
     steps.next_multiple_of(GAP) + GAP
 }
@@ -158,7 +158,7 @@ fn each<const SLOT: usize>(
     }
 }
 
-/// Elements from `at`; zeros behind the last one.
+/// Returns the elements from `at` on, and zeros behind the last one.
 #[inline(always)]
 fn chunk<T: Copy + Default, const LEN: usize>(x: &[T], at: usize) -> [T; LEN] {
     let rest = x.get(at..).unwrap_or_default();
@@ -175,7 +175,7 @@ fn last_chunk<T: Copy + Default, const LEN: usize>(rest: &[T]) -> [T; LEN] {
     chunk
 }
 
-/// Units of one lane, from unit `first` on, of a tile that is stored along the depth.
+/// Reads one lane's units, from unit `first` on, of a tile that is stored along the depth.
 #[inline(always)]
 fn read_along(to: &mut [u32], from: Tile<'_>, unit: Unit, lane: usize, first: usize) {
     let depth = from.shape().1;
@@ -260,7 +260,7 @@ fn turn<const SLOT: usize, const LANES: usize>(
     });
 }
 
-/// `to[unit][lane] = lines[lane][unit]` for the first `units`.
+/// Writes `to[unit][lane] = lines[lane][unit]` for the first `units`.
 #[inline(always)]
 fn turn_lines<const SLOT: usize, const LANES: usize>(
     to: &mut [u32],
@@ -275,7 +275,7 @@ fn turn_lines<const SLOT: usize, const LANES: usize>(
     }
 }
 
-/// Units `left..left + SIDE` of `lines`, as rows.
+/// Returns units `left..left + SIDE` of `lines`, as rows.
 #[inline(always)]
 fn turn_columns<const LANES: usize>(lines: &[[u32; UNITS]; LANES], left: usize) -> [[u32; LANES]; SIDE] {
     let mut columns = [[0; LANES]; SIDE];

@@ -37,7 +37,7 @@ pub(in crate::cpu) enum Instructions {
 const VECTORS: usize = 2;
 
 impl Instructions {
-    /// The widest for f32 that this processor has.
+    /// Returns the widest for f32 that this processor has.
     pub(in crate::cpu) fn widest() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
@@ -51,8 +51,8 @@ impl Instructions {
         Instructions::Portable
     }
 
-    /// Those for pairs of bf16, if this processor has them and they pay: some processors issue them
-    /// four times more rarely than multiply-additions of f32.
+    /// Returns those for pairs of bf16, if this processor has them and they are faster than
+    /// multiply-additions of f32: on some processors they reach half of those.
     pub(super) fn pairs() -> Option<Self> {
         #[cfg(target_arch = "x86_64")]
         {
@@ -64,7 +64,7 @@ impl Instructions {
         None
     }
 
-    /// Those for pairs of bf16, if this processor has them.
+    /// Returns those for pairs of bf16, if this processor has them.
     #[cfg(test)]
     pub(super) fn pairs_if_any() -> Option<Self> {
         #[cfg(target_arch = "x86_64")]
@@ -74,7 +74,7 @@ impl Instructions {
         None
     }
 
-    /// All for f32 that this processor has.
+    /// Returns all for f32 that this processor has.
     #[cfg(test)]
     pub(super) fn all() -> Vec<Self> {
         let mut all = vec![Instructions::Portable];
@@ -90,7 +90,7 @@ impl Instructions {
         all
     }
 
-    /// Rows of a tile, at most: with them the sums and the operands of a step fill the registers.
+    /// Returns the most rows of a tile: with them the sums and the operands of a step fill the registers.
     pub(in crate::cpu) const fn rows(self) -> usize {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -101,7 +101,7 @@ impl Instructions {
         }
     }
 
-    /// f32 of a vector.
+    /// Returns the f32 of a vector.
     pub(in crate::cpu) const fn width(self) -> usize {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -112,7 +112,7 @@ impl Instructions {
         }
     }
 
-    /// Columns of a tile, at most.
+    /// Returns the most columns of a tile.
     pub(in crate::cpu) const fn columns(self) -> usize {
         VECTORS * self.width()
     }
@@ -139,7 +139,7 @@ pub(in crate::cpu) struct Columns<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// The rows from `row` on.
+    /// Returns the rows from `row` on.
     pub(in crate::cpu) fn starting_at(self, row: usize) -> Self {
         Rows { bytes: &self.bytes[row * self.row..], ..self }
     }

@@ -16,7 +16,8 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    /// The fastest way to multiply bf16 and bf16, or others, and what its steps multiply.
+    /// Returns the fastest instructions for two operands of bf16, or for others, and what their steps
+    /// multiply.
     pub(super) fn fastest(bf16: bool) -> (Instructions, Self) {
         if !bf16 {
             return (Instructions::widest(), Unit::Single);
@@ -25,7 +26,7 @@ impl Unit {
         Instructions::pairs().map_or(widened, |pairs| (pairs, Unit::Pair))
     }
 
-    /// Steps of a product.
+    /// Returns the steps of a product of this depth.
     pub(super) fn steps(self, depth: usize) -> usize {
         match self {
             Unit::Single => depth,
