@@ -9,7 +9,7 @@ use model::Checkpointing;
 use settings::cli::TrainArgs;
 use settings::file::SchedulerName;
 use settings::findings::{Findings, Missing, Setter};
-use settings::float_type::FloatType;
+use settings::float_type::PrecisionName;
 use settings::{Failure, Result};
 
 /// Completes `args` with the file that they name, if any. `width` gives the model's width, for
@@ -108,7 +108,7 @@ impl Merging {
             return self.args.memory.checkpoint_activations != Checkpointing::None;
         }
         let scales_loss = key.path.starts_with("fp16.") && key.path != "fp16.enabled";
-        if scales_loss && self.args.types.precision != FloatType::Fp16 {
+        if scales_loss && self.args.types.precision != PrecisionName::Fp16 {
             return true;
         }
         let stage = self.args.file_only.stage;

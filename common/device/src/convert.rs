@@ -18,12 +18,16 @@ pub fn widen_bf16(to: &mut [f32], from: &[bf16]) {
 #[inline(always)]
 pub fn narrow_bf16(to: &mut [bf16], from: &[f32]) {
     for (to, from) in to.iter_mut().zip(from) {
-        let bits = from.to_bits();
-        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
-        let quiet = bits >> 16 | 0x40;
-        let kept = if from.is_nan() { quiet } else { rounded };
-        *to = bf16::from_bits(kept as u16);
+        *to = bf16::from_bits((rounded_bits(*from) >> 16) as u16);
     }
+}
+
+/// The bits of `x`, rounded to bf16, as an f32's: the lower half is unspecified.
+#[inline(always)]
+pub fn rounded_bits(x: f32) -> u32 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+    if x.is_nan() { bits | 0x40_0000 } else { rounded }
 }
 
 /// `to = from`.

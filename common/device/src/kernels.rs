@@ -7,8 +7,8 @@
 use crate::Result;
 use crate::check::check;
 use crate::operations::{
-    AdamWUpdate, Addend, Attention, AttentionBackward, CrossEntropy, Embedding, EmbeddingBackward, Matmul,
-    Operation, RmsNorm, RmsNormBackward, Rope, Swiglu, SwigluBackward,
+    AdamWUpdate, Attention, AttentionBackward, CrossEntropy, Embedding, EmbeddingBackward, Matmul, Operation,
+    RmsNorm, RmsNormBackward, Rope, Rounding, Swiglu, SwigluBackward,
 };
 use crate::shapes::{Matrix, Write};
 use crate::view::{View, ViewMut};
@@ -40,7 +40,13 @@ pub trait Kernels: Send + Sync {
         self.compute(check(operation)?)
     }
 
-    /// `out = a · b` or `out += a · b`, after the transposes that `a` and `b` ask for. Sums in f32.
+    /// See [`Matmul`].
+    fn product(&self, arguments: Matmul<View<'_>, ViewMut<'_>>) -> Result<()> {
+        self.run(Operation::Matmul(arguments))
+    }
+
+    /// `out = a · b` or `out += a · b`, of elements as they are stored, after the transposes that
+    /// `a` and `b` ask for. Sums in f32.
     fn matmul(
         &self,
         out: Matrix<ViewMut<'_>>,
@@ -48,18 +54,7 @@ pub trait Kernels: Send + Sync {
         b: Matrix<View<'_>>,
         write: Write,
     ) -> Result<()> {
-        self.run(Operation::Matmul(Matmul { out, a, b, addend: write.into() }))
-    }
-
-    /// `out = base + a · b`, with `base` packed as `out` is, and of its type.
-    fn matmul_onto(
-        &self,
-        out: Matrix<ViewMut<'_>>,
-        base: View<'_>,
-        a: Matrix<View<'_>>,
-        b: Matrix<View<'_>>,
-    ) -> Result<()> {
-        self.run(Operation::Matmul(Matmul { out, a, b, addend: Addend::Base(base) }))
+        self.product(Matmul { out, a, b, addend: write.into(), rounding: Rounding::None })
     }
 
     /// See [`RmsNorm`].

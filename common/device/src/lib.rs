@@ -44,7 +44,7 @@ pub use kernels::{Kernels, max_or_nan};
 pub use ledger::{Lease, Ledger};
 pub use operations::{
     AdamW, AdamWUpdate, Addend, Attention, AttentionBackward, CrossEntropy, Embedding, EmbeddingBackward,
-    Matmul, Operation, RmsNorm, RmsNormBackward, Rope, Swiglu, SwigluBackward,
+    Matmul, Operation, RmsNorm, RmsNormBackward, Rope, Rounding, Swiglu, SwigluBackward,
 };
 pub use peak::{matmul_peak, multiply_add_peak};
 pub use shapes::{AttentionShape, Matrix, RowShape, Write};

@@ -1,7 +1,10 @@
 //! The model, the shape of a micro-batch, and the context that every layer's passes share.
 
 use crate::{Layout, ModelConfig, ModelError, Weights};
-use device::{AttentionShape, Buffer, Class, DType, Device, Result, Rope, RowShape};
+use device::{
+    Addend, AttentionShape, Buffer, Class, DType, Device, Matmul, Matrix, Result, Rope, Rounding, RowShape,
+    View, ViewMut,
+};
 
 /// A model: its numbers and its tensors, without the weights; see [`Weights`].
 ///
@@ -14,17 +17,19 @@ pub struct Model {
     pub config: ModelConfig,
     /// The tensors and layers.
     pub layout: Layout,
+    /// What weights, inputs and gradients are rounded to before projections multiply them.
+    pub rounding: Rounding,
 }
 
 impl Model {
-    /// Returns the model that `config` describes.
+    /// Returns the model that `config` describes, which multiplies elements as they are stored.
     ///
     /// # Errors
     /// [`ModelError::Invalid`], as [`ModelConfig::validate`].
     pub fn new(config: ModelConfig) -> std::result::Result<Self, ModelError> {
         config.validate()?;
         let layout = Layout::new(&config);
-        Ok(Model { config, layout })
+        Ok(Model { config, layout, rounding: Rounding::None })
     }
 
     pub(crate) fn context<'a>(
@@ -33,7 +38,7 @@ impl Model {
         weights: &'a dyn Weights,
         batch: Batch,
     ) -> Context<'a> {
-        Context { config: &self.config, device, weights, batch }
+        Context { config: &self.config, device, weights, batch, rounding: self.rounding }
     }
 }
 
@@ -59,9 +64,21 @@ pub(crate) struct Context<'a> {
     pub(crate) device: &'a Device,
     pub(crate) weights: &'a dyn Weights,
     pub(crate) batch: Batch,
+    rounding: Rounding,
 }
 
 impl Context<'_> {
+    /// Computes a projection's product, `out = addend + a · b`.
+    pub(crate) fn multiply(
+        &self,
+        out: Matrix<ViewMut<'_>>,
+        a: Matrix<View<'_>>,
+        b: Matrix<View<'_>>,
+        addend: Addend<View<'_>>,
+    ) -> Result<()> {
+        self.device.kernels().product(Matmul { out, a, b, addend, rounding: self.rounding })
+    }
+
     /// Returns the shape of R vectors of `width` elements.
     pub(crate) fn row_shape(&self, width: usize) -> RowShape {
         RowShape { rows: self.batch.rows(), width }

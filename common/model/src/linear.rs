@@ -3,7 +3,7 @@
 use crate::Gradients;
 use crate::context::Context;
 use crate::tensors::{gradient, weight};
-use device::{Buffer, Matrix, Result, View, ViewMut, Write};
+use device::{Addend, Buffer, Matrix, Result, View, ViewMut, Write};
 use std::ops::Range;
 
 /// `out = x · Wᵀ`, where the rows of W are those of tensors `first..`, one below the other. `x` is
@@ -71,7 +71,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
             let x = Matrix::new(x.view(), rows, self.inputs);
             let weight = Matrix::new(weight, part.columns.len(), self.inputs).with_grain(cx.config.width);
             let out = columns_mut(out, rows, self.width(), part.columns);
-            cx.device.kernels().matmul(out, x, weight.t(), Write::Replace)?;
+            cx.multiply(out, x, weight.t(), Addend::Zero)?;
         }
         Ok(())
     }
@@ -85,7 +85,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
             let weight = Matrix::new(weight, part.columns.len(), self.inputs).with_grain(cx.config.width);
             let dout = columns(dout, rows, self.width(), part.columns);
             let dx = Matrix::new(dx.view_mut(), rows, self.inputs);
-            cx.device.kernels().matmul(dx, dout, weight, write)?;
+            cx.multiply(dx, dout, weight, write.into())?;
             write = Write::Accumulate;
         }
         Ok(())
@@ -121,7 +121,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         let dweight = Matrix::new(dweight, part.columns.len(), self.inputs).with_grain(cx.config.width);
         let dout = columns(dout, rows, self.width(), part.columns);
         let x = Matrix::new(x.view(), rows, self.inputs);
-        cx.device.kernels().matmul(dweight, dout.t(), x, write)
+        cx.multiply(dweight, dout.t(), x, write.into())
     }
 }
 
@@ -138,7 +138,7 @@ impl Projection<1> {
         let weight = Matrix::new(weight(cx.weights, self.first), outputs, self.inputs);
         let weight = weight.with_grain(cx.config.width);
         let (out, x) = (Matrix::new(out.view_mut(), rows, outputs), Matrix::new(x.view(), rows, self.inputs));
-        cx.device.kernels().matmul_onto(out, base.view(), x, weight.t())
+        cx.multiply(out, x, weight.t(), Addend::Base(base.view()))
     }
 }
 

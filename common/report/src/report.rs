@@ -61,7 +61,8 @@ pub struct Report {
     pub disk_link: Option<LinkRow>,
     /// The model.
     pub model: ModelRow,
-    /// The precision of parameters, activations and computation: `fp32`, `bf16` or `fp16`.
+    /// The precision of parameters, activations and computation: `fp32`, `bf16`, `fp16` or
+    /// `autocast`.
     #[serde(deserialize_with = "labels::known")]
     pub precision: Label,
     /// The precision of gradients until the step.
@@ -141,7 +142,7 @@ impl Report {
             host_link: config.offload.host_link.as_ref().map(link_row),
             disk_link: config.offload.disk_link.as_ref().map(link_row),
             model: ModelRow::new(config, parameters, units),
-            precision: float_type::name(types.parameters),
+            precision: settings::precision::label(types),
             grad_dtype: float_type::name(types.gradients),
             reduce_dtype: float_type::name(types.reduce),
             communicated_bytes: types.reduce.size() as u32,

@@ -6,7 +6,7 @@ use crate::machine::cores;
 use crate::size::human;
 use collectives::nccl;
 use device::cuda::{Gpu, GpuInfo, Library, Options, list};
-use device::{DType, Device, DeviceError, Ledger};
+use device::{Device, DeviceError, Ledger};
 use planner::Algorithm;
 use sharding::Precision;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ impl Hardware {
                 "--algorithm ring moves main memory only: leave it out, or run with --device cpu",
             ));
         }
-        let bf16 = [precision.parameters, precision.gradients, precision.reduce].contains(&DType::Bf16);
+        let bf16 = precision.has_bf16();
         match gpus.iter().find(|gpu| bf16 && !gpu.has_bf16()) {
             Some(gpu) => Err(Failure::usage(format!(
                 "{} has no bf16 (compute capability {}.{}; it came with 8.0)\n\

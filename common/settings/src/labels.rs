@@ -1,8 +1,7 @@
 //! Words of a report, read back: only words that this program writes are accepted.
 
-use crate::float_type;
+use crate::float_type::PrecisionName;
 use clap::ValueEnum;
-use device::DType;
 use device::meter::Kind;
 use events::{Class, Operation, Place, Route};
 use model::Checkpointing;
@@ -39,7 +38,7 @@ fn find<E: Error>(word: &str) -> Result<Label, E> {
     let operations = Operation::ALL.iter().map(|operation| operation.label());
     let stages = Stage::ALL.iter().map(|stage| stage.label());
     let checkpointing = Checkpointing::ALL.iter().map(|what| what.label());
-    let types = [DType::F32, DType::Bf16, DType::F16].map(float_type::name);
+    let types = PrecisionName::value_variants().iter().map(|name| name.label());
     let strategies = Strategy::ALL.iter().map(|strategy| strategy.label());
     let kinds = Kind::ALL.map(Kind::label);
     let places = Place::ALL.iter().map(|place| place.label());

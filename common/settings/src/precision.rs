@@ -2,14 +2,29 @@
 
 use crate::cli::{LARGEST, PrecisionArgs};
 use crate::error::{Failure, Result};
-use crate::float_type::name;
+use crate::float_type::{PrecisionName, name};
+use clap::ValueEnum;
 use sharding::{LossScaling, Precision};
 
 /// Returns the element types that `args` ask for.
 pub fn precision(args: &PrecisionArgs) -> Precision {
-    let gradients = args.grad_dtype.unwrap_or(args.precision);
+    let parameters = args.precision.stored();
+    let gradients = args.grad_dtype.unwrap_or(parameters);
     let reduce = args.reduce_dtype.unwrap_or(gradients);
-    Precision { parameters: args.precision.dtype(), gradients: gradients.dtype(), reduce: reduce.dtype() }
+    Precision {
+        parameters: parameters.dtype(),
+        gradients: gradients.dtype(),
+        reduce: reduce.dtype(),
+        rounding: args.precision.rounding(),
+    }
+}
+
+/// Returns the word of `--precision` for the parameters' type and the projections' rounding.
+pub fn label(precision: Precision) -> &'static str {
+    let Precision { parameters, rounding, .. } = precision;
+    let all = PrecisionName::value_variants().iter();
+    let mut same = all.filter(|name| name.stored().dtype() == parameters && name.rounding() == rounding);
+    same.next().map_or_else(|| name(parameters), |name| name.label())
 }
 
 /// Returns how the loss is scaled, if `precision` needs it.
@@ -64,8 +79,8 @@ fn check(scaling: &LossScaling) -> std::result::Result<(), String> {
 
 /// Describes a run's element types in a few words.
 pub fn words(precision: Precision) -> String {
-    let Precision { parameters, gradients, reduce } = precision;
-    let mut words = name(parameters).to_string();
+    let Precision { parameters, gradients, reduce, .. } = precision;
+    let mut words = label(precision).to_string();
     if gradients != parameters {
         words.push_str(&format!(", gradients {}", name(gradients)));
     }

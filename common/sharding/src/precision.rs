@@ -1,9 +1,9 @@
 //! Element types of a run: mixed precision (Micikevicius et al., 2018).
 
-use device::DType;
+use device::{DType, Rounding};
 
-/// In which types a run keeps and moves numbers. Arithmetic and optimizer states are f32 whatever
-/// these are.
+/// In which types a run keeps, multiplies and moves numbers. Sums and optimizer states are f32
+/// whatever these are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Precision {
     /// Parameters and activations.
@@ -14,6 +14,8 @@ pub struct Precision {
     /// one of several copies of the model states is not rounded: it travels in f32 to be summed
     /// over copies.
     pub reduce: DType,
+    /// What projections round to before they multiply.
+    pub rounding: Rounding,
 }
 
 impl Precision {
@@ -22,7 +24,7 @@ impl Precision {
 
     /// One type for everything.
     pub const fn uniform(dtype: DType) -> Self {
-        Precision { parameters: dtype, gradients: dtype, reduce: dtype }
+        Precision { parameters: dtype, gradients: dtype, reduce: dtype, rounding: Rounding::None }
     }
 
     /// Whether the optimizer keeps f32 master weights beside the parameters; otherwise the
@@ -34,6 +36,12 @@ impl Precision {
     /// Whether gradients are converted before they are reduced.
     pub fn converts_gradients(&self) -> bool {
         self.gradients != self.reduce
+    }
+
+    /// Whether anything is kept, multiplied or moved in bf16.
+    pub fn has_bf16(&self) -> bool {
+        self.rounding == Rounding::Bf16
+            || [self.parameters, self.gradients, self.reduce].contains(&DType::Bf16)
     }
 
     /// Whether the loss must be scaled: f16 has no room for small gradients.

@@ -133,7 +133,8 @@ fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
     let job = job(stage.plan, &config);
     let prediction = predict(&job, &config)?;
     let data = Data::load(&config.data, config.model.vocabulary, config.sequence_length)?;
-    let model = Model::new(config.model.clone()).map_err(|e| Failure::usage(e.to_string()))?;
+    let mut model = Model::new(config.model.clone()).map_err(|e| Failure::usage(e.to_string()))?;
+    model.rounding = config.precision.rounding;
     if config.init_from.is_some() {
         weights(&config, &model, config.seed).map_err(Failure::usage)?;
     }

@@ -95,6 +95,7 @@ fn stages_agree_in_16_bits() {
         return;
     }
     stages_agree(&format!("{} --precision bf16 --grad-dtype fp32", flags(2, 1, 2)), 0.02);
+    stages_agree(&format!("{} --precision autocast", flags(2, 1, 2)), 0.002);
     stages_agree(&format!("{} --precision fp16 --initial-scale-power 10", flags(2, 1, 2)), 0.02);
 }
 
@@ -260,10 +261,12 @@ fn bf16_is_refused_where_the_gpu_has_none() {
     if !standin(bf16_is_refused_where_the_gpu_has_none, &[("STANDIN_CAPABILITY", "75")]) {
         return;
     }
-    let failure = train(Stage::Ddp, &format!("{} --device cuda --precision bf16", flags(1, 1, 1)));
-    let failure = failure.expect_err("an old GPU has no bf16");
-    assert_eq!(failure.code(), 2);
-    assert!(failure.to_string().contains("no bf16") && failure.to_string().contains("fp16"), "{failure}");
+    for precision in ["bf16", "autocast"] {
+        let failure = train(Stage::Ddp, &format!("{} --device cuda --precision {precision}", flags(1, 1, 1)));
+        let failure = failure.expect_err("an old GPU has no bf16");
+        assert_eq!(failure.code(), 2);
+        assert!(failure.to_string().contains("no bf16") && failure.to_string().contains("fp16"), "{failure}");
+    }
     stages_agree(&format!("{} --precision fp16 --initial-scale-power 10", flags(2, 1, 2)), 0.02);
 }
 

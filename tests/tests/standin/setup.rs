@@ -286,5 +286,8 @@ fn tf32_rounds_products_of_f32_by_flag_alone() {
     let (exact, rounded) = (run(""), run("--tf32"));
     let apart = tests::largest_difference(&exact, &rounded);
     assert!((1e-7..1e-2).contains(&apart), "{exact:?} and {rounded:?}");
-    assert_eq!(run("--precision bf16"), run("--precision bf16 --tf32"));
+    for precision in ["bf16", "autocast"] {
+        let flags = format!("--precision {precision}");
+        assert_eq!(run(&flags), run(&format!("{flags} --tf32")), "{precision}");
+    }
 }

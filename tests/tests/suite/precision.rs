@@ -1,7 +1,7 @@
 //! Mixed precision: with any element types the stages agree, and need what the planner predicted.
 
 use planner::Stage;
-use tests::{STAGES, STEADY_RATE, farthest_step, fixture, losses, run, train};
+use tests::{STAGES, STEADY_RATE, farthest_step, fixture, largest_difference, losses, run, train};
 use trainer::Report;
 
 fn odd(world: usize, more: &str) -> String {
@@ -36,6 +36,21 @@ fn stages_agree_bit_for_bit_in_16_bits() {
     }
 }
 
+/// What rests, travels and is predicted is as in fp32; the numbers are others.
+#[test]
+fn stages_agree_bit_for_bit_where_products_alone_are_rounded() {
+    for world in [1, 3] {
+        let flags = odd(world, "--steps 8");
+        let (wide, report) =
+            (run(Stage::Ddp, &flags), stages_agree(&format!("{flags} --precision autocast")));
+        let peaks = |report: &Report| report.memory.iter().map(|row| row.peak_bytes).collect::<Vec<_>>();
+        assert_eq!((report.precision, report.communicated_bytes), ("autocast", 4));
+        assert_eq!(peaks(&report), peaks(&wide));
+        let apart = largest_difference(&losses(&report), &losses(&wide));
+        assert!((1e-5..2e-2).contains(&apart), "losses are {apart} from fp32's");
+    }
+}
+
 #[test]
 fn stages_agree_bit_for_bit_whatever_gradients_are_kept_and_sent_in() {
     for types in [
@@ -44,6 +59,7 @@ fn stages_agree_bit_for_bit_whatever_gradients_are_kept_and_sent_in() {
         "--precision bf16 --grad-dtype fp32 --reduce-dtype bf16",
         "--precision fp16 --reduce-dtype bf16",
         "--precision fp32 --reduce-dtype fp16",
+        "--precision autocast --grad-dtype bf16",
     ] {
         stages_agree(&odd(3, &format!("--steps 6 {types}")));
     }
@@ -102,6 +118,7 @@ fn predictions_hold_for_random_combinations() {
     for _ in 0..32 {
         std::fs::write(&config, shape(&mut random)).unwrap();
         let types = ["fp32", "bf16", "fp16"];
+        let precisions = ["fp32", "bf16", "fp16", "autocast"];
         let mut flags = format!(
             "--model {} --gpus {} --batch-size {} --seq-len {} --grad-accum {} --steps 2 --threads 1 --precision {} \
              --grad-dtype {} --reduce-dtype {}",
@@ -110,7 +127,7 @@ fn predictions_hold_for_random_combinations() {
             1 + random.below(3),
             1 + random.below(12),
             1 + random.below(3),
-            random.pick(&types),
+            random.pick(&precisions),
             random.pick(&types),
             random.pick(&types),
         );
@@ -141,7 +158,7 @@ fn final_loss(flags: &str) -> f64 {
 fn sixteen_bits_learn_as_much_as_thirty_two() {
     let flags = odd(2, "--steps 200");
     let full = final_loss(&flags);
-    for precision in ["bf16", "fp16"] {
+    for precision in ["bf16", "fp16", "autocast"] {
         let half = final_loss(&format!("{flags} --precision {precision}"));
         assert!((half / full - 1.0).abs() < 0.02, "{precision} reaches {half}, fp32 {full}");
     }

@@ -8,7 +8,7 @@ use crate::node::Node;
 use clap::ValueEnum;
 use device::DType;
 use settings::cli::TrainArgs;
-use settings::float_type::{FloatType, name};
+use settings::float_type::{FloatType, PrecisionName, name};
 use sharding::LossScaling;
 
 const HALF: &str = "16-bit parameters and gradients, with f32 masters";
@@ -19,7 +19,7 @@ const DTYPE: Kind = Choice(&["none", "fp32", "fp16", "bf16"]);
 pub(super) static KEYS: &[Key] = &[
     Key::new("fp16.enabled", Flag, "false", HALF).auto(Auto::Flags).honoured(
         Some("precision"),
-        |args, value| switch(args, value, FloatType::Fp16),
+        |args, value| switch(args, value, PrecisionName::Fp16),
         |run| Some(Node::Flag(run.config.precision.parameters == DType::F16)),
     ),
     Key::new("fp16.loss_scale", Number(0.0, 1e30), "0", "0 searches for the scale").honoured(
@@ -56,7 +56,7 @@ pub(super) static KEYS: &[Key] = &[
     Key::new("fp16.fp16_master_weights_and_grads", Flag, "false", "16-bit master weights").not_yet(off),
     Key::new("bf16.enabled", Flag, "false", HALF).auto(Auto::Flags).honoured(
         Some("precision"),
-        |args, value| switch(args, value, FloatType::Bf16),
+        |args, value| switch(args, value, PrecisionName::Bf16),
         |run| Some(Node::Flag(run.config.precision.parameters == DType::Bf16)),
     ),
     Key::new("bf16.immediate_grad_update", Flag, "false", "gradients always accumulate at once"),
@@ -89,7 +89,7 @@ pub(super) static KEYS: &[Key] = &[
 ];
 
 /// A section that is switched off leaves the precision to the other, or to the flags.
-fn switch(args: &mut TrainArgs, value: &Node, precision: FloatType) {
+fn switch(args: &mut TrainArgs, value: &Node, precision: PrecisionName) {
     if flag(value) {
         args.types.precision = precision;
     }

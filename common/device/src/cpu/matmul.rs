@@ -6,7 +6,7 @@ use super::product::multiply;
 use super::tile::{Tile, TileMut};
 use super::workers::cut;
 use crate::Result;
-use crate::operations::{Addend, Matmul};
+use crate::operations::{Addend, Matmul, Rounding};
 use crate::shapes::{Matrix, Write};
 use crate::view::{View, ViewMut};
 use std::ops::Range;
@@ -24,7 +24,7 @@ fn tile(matrix: Matrix<View<'_>>) -> Tile<'_> {
 }
 
 pub(super) fn matmul(cpu: &Cpu, arguments: Matmul<View<'_>, ViewMut<'_>>) -> Result<()> {
-    let Matmul { out, a, b, addend } = arguments;
+    let Matmul { out, a, b, addend, rounding } = arguments;
     let Matrix { mut data, rows, columns, stride, .. } = out;
     let write = match addend {
         Addend::Zero => Write::Replace,
@@ -38,7 +38,7 @@ pub(super) fn matmul(cpu: &Cpu, arguments: Matmul<View<'_>, ViewMut<'_>>) -> Res
         return Ok(());
     }
     let out = TileMut::new(data.into(), rows, columns, stride);
-    let product = SharedProduct { a: tile(a), b: tile(b), write };
+    let product = SharedProduct { a: tile(a), b: tile(b), rounding, write };
     cpu.workers.each(product.shares(cpu, out), |share| product.compute(cpu, share))
 }
 
@@ -53,6 +53,7 @@ struct Share<'a> {
 struct SharedProduct<'a> {
     a: Tile<'a>,
     b: Tile<'a>,
+    rounding: Rounding,
     write: Write,
 }
 
@@ -83,6 +84,6 @@ impl SharedProduct<'_> {
     fn compute(&self, cpu: &Cpu, share: Share<'_>) -> Result<()> {
         let depth = self.a.shape().1;
         let (a, b) = (self.a.at(share.rows, 0..depth), self.b.at(0..depth, share.columns));
-        multiply(cpu, share.out, self.write, a, b)
+        multiply(cpu, share.out, self.write, a, b, self.rounding)
     }
 }

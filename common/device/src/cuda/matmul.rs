@@ -9,6 +9,7 @@
 use super::kernels::MatrixOperand;
 use super::memory::{OUT_OF_MEMORY, Pool, SCARCE, free_bytes, no_room};
 use super::stream::Stream;
+use crate::operations::Rounding;
 use crate::{DType, DeviceError, Result};
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys;
@@ -60,9 +61,9 @@ impl Layout {
 
 /// The output of a product, and the address of the matrix like it that the product is added to, if
 /// any.
-pub(super) struct Onto {
-    pub(super) out: MatrixOperand,
-    pub(super) base: Option<u64>,
+pub(crate) struct Onto {
+    pub(crate) out: MatrixOperand,
+    pub(crate) base: Option<u64>,
 }
 
 /// Everything that the choice of an algorithm depends on.
@@ -73,6 +74,7 @@ struct Shape {
     base_alignment: u32,
     a: Layout,
     b: Layout,
+    rounding: Rounding,
 }
 
 impl Shape {
@@ -84,7 +86,7 @@ impl Shape {
     fn least_aligned(self) -> Self {
         let least = |layout: Layout| Layout { alignment: layout.dtype.size() as u32, ..layout };
         let (out, a, b) = (least(self.out), least(self.a), least(self.b));
-        Shape { out, base_alignment: out.alignment, a, b }
+        Shape { out, base_alignment: out.alignment, a, b, ..self }
     }
 }
 
@@ -95,19 +97,21 @@ impl Blas {
         Ok(Blas { handle, workspace, tf32, plans: Mutex::default() })
     }
 
-    /// `out = a · b` or `out = base + a · b` on `stream`.
+    /// `out = a · b` or `out = base + a · b` on `stream`. The library rounds f32 to bf16 itself.
     pub(super) fn multiply(
         &self,
         stream: &Stream,
         Onto { out, base }: Onto,
         a: MatrixOperand,
         b: MatrixOperand,
+        rounding: Rounding,
     ) -> Result<()> {
         let (one, beta) = (1.0f32, if base.is_some() { 1.0f32 } else { 0.0 });
         let base = base.unwrap_or(out.data.pointer);
         let onto = Layout::of(&out);
         let base_alignment = if base == out.data.pointer { onto.alignment } else { alignment(base) };
-        let plan = self.plan(Shape { out: onto, base_alignment, a: Layout::of(&a), b: Layout::of(&b) })?;
+        let shape = Shape { out: onto, base_alignment, a: Layout::of(&a), b: Layout::of(&b), rounding };
+        let plan = self.plan(shape)?;
         let [out, a, b] = [out, a, b].map(|matrix| matrix.data.pointer as *mut c_void);
         let scale = |value: &f32| std::ptr::from_ref(value).cast::<c_void>();
         // SAFETY: the plan's descriptions fit the operands, which were checked against their
@@ -175,7 +179,7 @@ unsafe impl Sync for Plan {}
 impl Plan {
     fn new(handle: sys::cublasLtHandle_t, shape: Shape, tf32: bool) -> Result<Self> {
         let mut plan = Plan {
-            product: product(tf32 && shape.is_f32())?,
+            product: product(compute(&shape, tf32))?,
             out: layout(&shape.out)?,
             a: layout(&shape.a)?,
             b: layout(&shape.b)?,
@@ -242,9 +246,18 @@ impl Drop for Plan {
     }
 }
 
-fn product(tf32: bool) -> Result<sys::cublasLtMatmulDesc_t> {
-    use sys::cublasComputeType_t::{CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32};
-    let compute = if tf32 { CUBLAS_COMPUTE_32F_FAST_TF32 } else { CUBLAS_COMPUTE_32F };
+/// Returns how the library multiplies: in 16 bits what is stored in 16 bits, f32 as asked for.
+fn compute(shape: &Shape, tf32: bool) -> sys::cublasComputeType_t {
+    use sys::cublasComputeType_t as Compute;
+    match shape.rounding {
+        _ if !shape.is_f32() => Compute::CUBLAS_COMPUTE_32F,
+        Rounding::Bf16 => Compute::CUBLAS_COMPUTE_32F_FAST_16BF,
+        Rounding::None if tf32 => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
+        Rounding::None => Compute::CUBLAS_COMPUTE_32F,
+    }
+}
+
+fn product(compute: sys::cublasComputeType_t) -> Result<sys::cublasLtMatmulDesc_t> {
     named("cublasLtMatmulDescCreate", result::create_matmul_desc(compute, sys::cudaDataType::CUDA_R_32F))
 }
 

@@ -48,6 +48,7 @@ pub(crate) use copies::QueuedCopy;
 pub use gpu::{Gpu, GpuInfo, list};
 pub(crate) use laps::Lap;
 pub use library::Library;
+pub(crate) use matmul::Onto;
 pub use memory::Usage;
 pub(crate) use pinned::Pinned;
 pub(crate) use rotations::Rotations;

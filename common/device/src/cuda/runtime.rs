@@ -11,6 +11,7 @@ use super::pinned::Spare;
 use super::staging::Staging;
 use super::stream::{Fence, Stream};
 use super::timeline::{Lane, Timeline};
+use crate::operations::Rounding;
 use crate::shapes::Write;
 use crate::{DeviceError, Result};
 use cudarc::driver::result;
@@ -211,16 +212,16 @@ impl Runtime {
         })
     }
 
-    /// `out = a · b`, or `out = base + a · b` with the address of a matrix like `out`.
+    /// `out = a · b` or `out = base + a · b`.
     pub(crate) fn product(
         &self,
-        out: MatrixOperand,
-        base: Option<u64>,
+        onto: Onto,
         a: MatrixOperand,
         b: MatrixOperand,
+        rounding: Rounding,
     ) -> Result<()> {
         self.gpu.context.enter()?;
-        self.blas.multiply(&self.compute, Onto { out, base }, a, b)
+        self.blas.multiply(&self.compute, onto, a, b, rounding)
     }
 
     fn enqueue(&self, stream: &Stream, launch: &Launch<'_>) -> Result<()> {
@@ -285,7 +286,8 @@ impl Launcher for Runtime {
 
 impl Multiplier for Runtime {
     fn multiply(&self, out: MatrixOperand, a: MatrixOperand, b: MatrixOperand, write: Write) -> Result<()> {
-        self.product(out, (write == Write::Accumulate).then_some(out.data.pointer), a, b)
+        let base = (write == Write::Accumulate).then_some(out.data.pointer);
+        self.product(Onto { out, base }, a, b, Rounding::None)
     }
 }
 

@@ -4,6 +4,7 @@ use super::GpuKernels;
 use super::operand::Addresses;
 use super::transfer::transfer;
 use crate::Result;
+use crate::cuda::Onto;
 use crate::cuda::kernels::{self, Operand};
 use crate::kernels::{Kernels, max_or_nan};
 use crate::operations::{AdamWUpdate, Addend, Matmul, Operation};
@@ -54,7 +55,7 @@ fn is_on_host(operation: &Operation<View<'_>, ViewMut<'_>>) -> bool {
 impl GpuKernels {
     /// The library reads a base where it would read the output, so that nothing is copied.
     fn product(&self, product: Matmul<View<'_>, ViewMut<'_>>) -> Result<()> {
-        let (depth, Matmul { mut out, a, b, mut addend }) = (product.depth(), product);
+        let (depth, Matmul { mut out, a, b, mut addend, rounding }) = (product.depth(), product);
         if let Addend::Base(base) = &addend
             && (depth == 0 || base.on_host() || base.dtype() != out.data.dtype())
         {
@@ -67,20 +68,20 @@ impl GpuKernels {
         if depth == 0 {
             return if matches!(addend, Addend::Zero) { self.fill(out.data, 0.0) } else { Ok(()) };
         }
-        let operation = Operation::Matmul(Matmul { out, a, b, addend });
+        let operation = Operation::Matmul(Matmul { out, a, b, addend, rounding });
         self.launch(operation.visit(&mut Addresses { kernel: "matmul" })?)
     }
 
     fn launch(&self, operation: Operation<Operand, Operand>) -> Result<()> {
         let rank = &*self.rank;
         match operation {
-            Operation::Matmul(Matmul { out, a, b, addend }) => {
+            Operation::Matmul(Matmul { out, a, b, addend, rounding }) => {
                 let base = match addend {
                     Addend::Zero => None,
                     Addend::Out => Some(out.data.pointer),
                     Addend::Base(base) => Some(base.pointer),
                 };
-                rank.product(out, base, a, b)
+                rank.product(Onto { out, base }, a, b, rounding)
             }
             Operation::Attention(arguments) => match self.attention_by_products {
                 true => kernels::attention_by_products(rank, arguments),

@@ -15,6 +15,18 @@ pub struct Matmul<R, W> {
     pub b: Matrix<R>,
     /// What the product is added to.
     pub addend: Addend<R>,
+    /// What the elements of `a` and `b` are rounded to before they are multiplied.
+    pub rounding: Rounding,
+}
+
+/// What elements are rounded to before they are multiplied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Rounding {
+    /// Nothing: they are multiplied as they are stored.
+    #[default]
+    None,
+    /// bf16, to nearest even.
+    Bf16,
 }
 
 /// What a product is added to.
@@ -49,7 +61,7 @@ impl<R, W> Matmul<R, W> {
     }
 
     pub(super) fn visit<V: Visitor<R, W>>(self, v: &mut V) -> Result<Matmul<V::Read, V::Written>> {
-        let Matmul { out, a, b, addend } = self;
+        let Matmul { out, a, b, addend, rounding } = self;
         let ((rows, depth), (b_rows, columns)) = (a.shape(), b.shape());
         let (a_operand, b_operand) = (operand(v, "a", &a)?, operand(v, "b", &b)?);
         let a = a.try_map(|data| v.read(a_operand, data))?;
@@ -71,7 +83,7 @@ impl<R, W> Matmul<R, W> {
         v.size("rows of a", rows, out.rows)?;
         v.size("columns of b", columns, out.columns)?;
         v.size("rows of b", b_rows, depth)?;
-        Ok(Matmul { out, a, b, addend })
+        Ok(Matmul { out, a, b, addend, rounding })
     }
 }
 

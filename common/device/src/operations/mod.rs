@@ -16,7 +16,7 @@ mod visit;
 pub(crate) use adamw::Factors;
 pub use adamw::{AdamW, AdamWUpdate};
 pub use attention::{Attention, AttentionBackward, Rope};
-pub use matmul::{Addend, Matmul};
+pub use matmul::{Addend, Matmul, Rounding};
 pub use rows::{
     CrossEntropy, Embedding, EmbeddingBackward, RmsNorm, RmsNormBackward, Swiglu, SwigluBackward,
 };

@@ -21,7 +21,7 @@ extern "C" int standin_enqueue(void *stream, void (*work)(void *), void *data);
 namespace {
 
 enum Status { SUCCESS = 0, INVALID_VALUE = 7, NOT_SUPPORTED = 15 };
-enum Compute { COMPUTE_F32 = 68, COMPUTE_TF32 = 77 };
+enum Compute { COMPUTE_F32 = 68, COMPUTE_BF16 = 75, COMPUTE_TF32 = 77 };
 
 // Column-major, as in the library.
 struct Layout {
@@ -69,24 +69,32 @@ struct Task {
 uint64_t rows(const Layout &layout, bool transposed) { return transposed ? layout.columns : layout.rows; }
 uint64_t columns(const Layout &layout, bool transposed) { return transposed ? layout.rows : layout.columns; }
 
-// Rounded to the 10 bits that TF32 keeps after the leading one, ties to even.
-float tf32(float x) {
-    uint32_t bits;
+// Rounded to what remains if the last `dropped` bits are zeros, ties to even.
+float without_bits(float x, int dropped) {
+    uint32_t bits, rest = (1u << dropped) - 1;
     memcpy(&bits, &x, 4);
-    if ((bits & 0x7f800000) != 0x7f800000) bits = (bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu;
+    if ((bits & 0x7f800000) != 0x7f800000) bits = (bits + rest / 2 + (bits >> dropped & 1)) & ~rest;
     memcpy(&x, &bits, 4);
     return x;
 }
 
-// The matrix in f32, or what TF32 leaves of it, a column of the product's operand after the other.
+// What a way to multiply leaves of a factor.
+float factor(float x, int compute) {
+    switch (compute) {
+    case COMPUTE_TF32: return without_bits(x, 13);
+    case COMPUTE_BF16: return without_bits(x, 16);
+    default: return x;
+    }
+}
+
+// The matrix as f32, as it is multiplied, a column of the product's operand after the other.
 std::vector<float> packed(const Layout &layout, const void *data, bool transposed, int compute) {
     uint64_t m = rows(layout, transposed), n = columns(layout, transposed);
     std::vector<float> out(m * n);
     for (uint64_t column = 0; column < n; column++)
         for (uint64_t row = 0; row < m; row++) {
             size_t from = transposed ? column + row * uint64_t(layout.stride) : row + column * uint64_t(layout.stride);
-            float element = read(layout.type, data, from);
-            out[row + column * m] = compute == COMPUTE_TF32 ? tf32(element) : element;
+            out[row + column * m] = factor(read(layout.type, data, from), compute);
         }
     return out;
 }
@@ -132,7 +140,8 @@ bool fits(const Task &task) {
                   columns(task.a, ta) == rows(task.b, tb);
     bool strides = true;
     for (const Layout *layout : {&task.a, &task.b, &task.d}) strides = strides && uint64_t(layout->stride) >= layout->rows;
-    bool compute = task.product.compute == COMPUTE_F32 || (task.product.compute == COMPUTE_TF32 && task.a.type == F32);
+    int way = task.product.compute;
+    bool compute = way == COMPUTE_F32 || ((way == COMPUTE_TF32 || way == COMPUTE_BF16) && task.a.type == F32);
     return types && shapes && strides && compute;
 }
 

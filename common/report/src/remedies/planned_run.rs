@@ -3,7 +3,8 @@
 use crate::report::Report;
 use model::ModelConfig;
 use planner::{Job, Stage, Strategy};
-use settings::{Communication, GradSync, float_type, prediction};
+use settings::float_type::{self, PrecisionName};
+use settings::{Communication, GradSync, prediction};
 use sharding::Precision;
 
 /// The settings that a run's traffic depends on.
@@ -22,10 +23,12 @@ impl<'a> PlannedRun<'a> {
         let communication = report.communication.as_ref()?;
         let architecture = report.model.architecture.as_ref()?.to_string();
         let model = ModelConfig::from_hugging_face(&architecture, &report.model.name).ok()?;
+        let name = PrecisionName::named(report.precision)?;
         let precision = Precision {
-            parameters: float_type::dtype(report.precision)?,
+            parameters: name.stored().dtype(),
             gradients: float_type::dtype(report.grad_dtype)?,
             reduce: float_type::dtype(report.reduce_dtype)?,
+            rounding: name.rounding(),
         };
         let job = Job {
             batch_size: report.model.batch_size,
@@ -75,6 +78,7 @@ mod tests {
             "--gpus 2 --prefetch-bucket 0 --limit-all-gathers 1 --max-live-parameters 9 --allgather-bucket 5",
             "--gpus 2 --backward-prefetch post --param-persistence-threshold 200 --model-persistence-threshold 999",
             "--gpus 2 --grad-sync all-reduce --precision fp16 --grad-dtype fp32 --reduce-dtype bf16",
+            "--gpus 2 --precision autocast --reduce-dtype bf16",
             "--gpus 2 --offload-optimizer disk --offload-buffers 2 --sub-group-size 999",
             "--gpus 2 --offload-activations cpu --checkpoint-activations block",
         ] {

@@ -34,7 +34,7 @@ const BAD: [(&str, &str, &str); 84] = [
     ("weight-decay", "1", "from 0 up to, not including, 1"),
     ("weight-decay", "-0.1", "from 0 up to, not including, 1"),
     ("max-grad-norm", "0", "above 0"),
-    ("precision", "fp8", "fp32, bf16, fp16"),
+    ("precision", "fp8", "fp32, bf16, fp16, autocast"),
     ("grad-dtype", "int8", "fp32, bf16, fp16"),
     ("reduce-dtype", "float", "fp32, bf16, fp16"),
     ("loss-scale", "-1", "above 0 up to 2^64"),

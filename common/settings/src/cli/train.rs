@@ -6,7 +6,7 @@ use crate::communication::CommunicationArgs;
 use crate::data::TokenFormat;
 use crate::fault::Fault;
 use crate::file::FileOnly;
-use crate::float_type::FloatType;
+use crate::float_type::{FloatType, PrecisionName};
 use crate::given::Given;
 use crate::grad_sync::GradSync;
 use crate::link::{self, LinkChoice};
@@ -192,9 +192,9 @@ pub struct TrainingArgs {
 #[command(next_help_heading = "Precision")]
 pub struct PrecisionArgs {
     /// Parameters, activations and computation; the optimizer keeps fp32 master weights beside
-    /// 16-bit ones.
-    #[arg(long, value_enum, default_value_t = FloatType::Fp32, value_name = "TYPE")]
-    pub precision: FloatType,
+    /// 16-bit ones. autocast: fp32, rounded to bf16 where projections multiply.
+    #[arg(long, value_enum, default_value_t = PrecisionName::Fp32, value_name = "TYPE")]
+    pub precision: PrecisionName,
     /// Gradients that accumulate until the step. [default: as --precision]
     #[arg(long, value_enum, value_name = "TYPE")]
     pub grad_dtype: Option<FloatType>,

@@ -21,6 +21,7 @@ use super::operand::Floats;
 use super::tile::{Tile, TileMut};
 use super::workers::pieces;
 use crate::Result;
+use crate::operations::Rounding;
 use crate::shapes::Write;
 use flush::Flushed;
 use pack::{Groups, pack, pack_rows};
@@ -47,11 +48,20 @@ const TILES: (usize, usize) = (4, 24);
 const ALIASES: usize = 2048;
 
 /// Computes `out = a · b` or `out += a · b` on this thread. A sum is rounded once to `out`'s type.
+/// Two operands of bf16 are multiplied as bf16, whatever `rounding` says.
 ///
 /// # Errors
 /// [`OutOfMemory`](crate::OutOfMemory) if the system gives no more.
-pub(super) fn multiply(cpu: &Cpu, out: TileMut<'_>, write: Write, a: Tile<'_>, b: Tile<'_>) -> Result<()> {
-    let (instructions, unit) = Unit::fastest(a.is_bf16() && b.is_bf16());
+pub(super) fn multiply(
+    cpu: &Cpu,
+    out: TileMut<'_>,
+    write: Write,
+    a: Tile<'_>,
+    b: Tile<'_>,
+    rounding: Rounding,
+) -> Result<()> {
+    let bf16 = rounding == Rounding::Bf16 || (a.is_bf16() && b.is_bf16());
+    let (instructions, unit) = Unit::fastest(bf16);
     Product { instructions, unit, a, b: b.transposed_if(true), write }.compute(cpu, out)
 }
 

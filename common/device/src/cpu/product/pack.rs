@@ -4,7 +4,7 @@
 //! operand, columns of the right one) that is stored along the depth or across it.
 
 use super::unit::Unit;
-use crate::convert::widen_f16;
+use crate::convert::{rounded_bits, widen_f16};
 use crate::cpu::operand::Floats;
 use crate::cpu::tile::Tile;
 use crate::vectorized;
@@ -106,38 +106,71 @@ pub(super) fn pack_rows(to: &mut [u32], from: Tile<'_>, unit: Unit) {
 fn across<const SLOT: usize>(to: &mut [u32], from: Tile<'_>, unit: Unit, groups: Groups, steps: usize) {
     let depth = from.shape().1;
     let (source, stride) = from.stored();
-    vectorized!(match source {
-        Floats::F32(x) => each::<SLOT>(to, groups, steps, |to, step, lane| {
+    let at = |step: usize, lane: usize| (step < depth).then_some(step * stride + lane);
+    vectorized!(match (source, unit) {
+        (Floats::F32(x), Unit::Single) => each::<SLOT>(to, groups, steps, |to, step, lane| {
             *to = bytemuck::cast(chunk::<f32, SLOT>(x, step * stride + lane));
         }),
-        Floats::F16(x) => each::<SLOT>(to, groups, steps, |to, step, lane| {
+        (Floats::F16(x), Unit::Single) => each::<SLOT>(to, groups, steps, |to, step, lane| {
             widen_f16(bytemuck::cast_slice_mut(to), &chunk::<f16, SLOT>(x, step * stride + lane));
         }),
-        Floats::Bf16(x) => {
-            let row = |step: usize, lane: usize| match step < depth {
-                true => chunk::<bf16, SLOT>(x, step * stride + lane),
-                false => [bf16::ZERO; SLOT],
-            };
-            match unit {
-                Unit::Single => each(to, groups, steps, |to, step, lane| high_halves(to, row(step, lane))),
-                Unit::Swapped => {
-                    each(to, groups, steps, |to, step, lane| high_halves(to, row(step ^ 1, lane)));
-                }
-                Unit::Pair => each(to, groups, steps, |to, step, lane| {
-                    high_halves(to, row(2 * step + 1, lane));
-                    for (to, low) in to.iter_mut().zip(row(2 * step, lane)) {
-                        *to |= u32::from(low.to_bits());
-                    }
-                }),
-            }
-        }
+        (Floats::F32(x), _) => across_bf16::<_, SLOT>(to, x, at, unit, groups, steps),
+        (Floats::F16(x), _) => across_bf16::<_, SLOT>(to, x, at, unit, groups, steps),
+        (Floats::Bf16(x), _) => across_bf16::<_, SLOT>(to, x, at, unit, groups, steps),
     });
 }
 
+/// As [`across`], rounded to bf16. A step's lanes begin `at` an element; behind the last step are
+/// zeros.
 #[inline(always)]
-fn high_halves<const SLOT: usize>(to: &mut [u32; SLOT], from: [bf16; SLOT]) {
-    for (to, from) in to.iter_mut().zip(from) {
-        *to = u32::from(from.to_bits()) << 16;
+fn across_bf16<T: AsBf16, const SLOT: usize>(
+    to: &mut [u32],
+    x: &[T],
+    at: impl Fn(usize, usize) -> Option<usize>,
+    unit: Unit,
+    groups: Groups,
+    steps: usize,
+) {
+    let row = |step: usize, lane: usize| match at(step, lane) {
+        Some(at) => chunk::<T, SLOT>(x, at).map(T::high_half),
+        None => [0; SLOT],
+    };
+    match unit {
+        Unit::Single => each::<SLOT>(to, groups, steps, |to, step, lane| *to = row(step, lane)),
+        Unit::Swapped => each::<SLOT>(to, groups, steps, |to, step, lane| *to = row(step ^ 1, lane)),
+        Unit::Pair => each::<SLOT>(to, groups, steps, |to, step, lane| {
+            *to = row(2 * step + 1, lane);
+            for (to, low) in to.iter_mut().zip(row(2 * step, lane)) {
+                *to |= low >> 16;
+            }
+        }),
+    }
+}
+
+/// A float that is rounded to bf16.
+trait AsBf16: Copy + Default {
+    /// The bf16 in the high half, zeros in the low one: the bits of the same f32.
+    fn high_half(self) -> u32;
+}
+
+impl AsBf16 for bf16 {
+    #[inline(always)]
+    fn high_half(self) -> u32 {
+        u32::from(self.to_bits()) << 16
+    }
+}
+
+impl AsBf16 for f32 {
+    #[inline(always)]
+    fn high_half(self) -> u32 {
+        rounded_bits(self) & 0xffff_0000
+    }
+}
+
+impl AsBf16 for f16 {
+    #[inline(always)]
+    fn high_half(self) -> u32 {
+        f32::from(self).high_half()
     }
 }
 
@@ -181,13 +214,13 @@ fn read_along(to: &mut [u32], from: Tile<'_>, unit: Unit, lane: usize, first: us
     let depth = from.shape().1;
     let (source, stride) = from.stored();
     let row = lane * stride..lane * stride + depth;
-    match source {
-        Floats::F32(x) => {
+    match (source, unit) {
+        (Floats::F32(x), Unit::Single) => {
             for (to, x) in to.iter_mut().zip(&x[row][first..]) {
                 *to = x.to_bits();
             }
         }
-        Floats::F16(x) => {
+        (Floats::F16(x), Unit::Single) => {
             let x = &x[row][first..];
             for (to, x) in to.chunks_mut(GAP).zip(x.chunks(GAP)) {
                 let mut wide = [0.0; GAP];
@@ -197,36 +230,38 @@ fn read_along(to: &mut [u32], from: Tile<'_>, unit: Unit, lane: usize, first: us
                 }
             }
         }
-        Floats::Bf16(x) => read_bf16_along(to, &x[row], unit, first),
+        (Floats::F32(x), _) => read_bf16_along(to, &x[row], unit, first),
+        (Floats::F16(x), _) => read_bf16_along(to, &x[row], unit, first),
+        (Floats::Bf16(x), _) => read_bf16_along(to, &x[row], unit, first),
     }
 }
 
+/// As [`read_along`], rounded to bf16.
 #[inline(always)]
-fn read_bf16_along(to: &mut [u32], row: &[bf16], unit: Unit, first: usize) {
-    let bits = |x: &bf16| u32::from(x.to_bits());
-    let odd = |row: &[bf16]| row.chunks_exact(2).remainder().first().map_or(0, bits);
+fn read_bf16_along<T: AsBf16>(to: &mut [u32], row: &[T], unit: Unit, first: usize) {
+    let odd = |row: &[T]| row.chunks_exact(2).remainder().first().map_or(0, |last| last.high_half());
     match unit {
         Unit::Single => {
             for (to, x) in to.iter_mut().zip(&row[first..]) {
-                *to = bits(x) << 16;
+                *to = x.high_half();
             }
         }
         Unit::Pair => {
             let row = &row[2 * first..];
             for (to, pair) in to.iter_mut().zip(row.chunks_exact(2)) {
-                *to = bits(&pair[0]) | bits(&pair[1]) << 16;
+                *to = pair[0].high_half() >> 16 | pair[1].high_half();
             }
             if let Some(last) = to.get_mut(row.len() / 2) {
-                *last = odd(row);
+                *last = odd(row) >> 16;
             }
         }
         Unit::Swapped => {
             let row = &row[first..];
             for (to, pair) in to.chunks_exact_mut(2).zip(row.chunks_exact(2)) {
-                (to[0], to[1]) = (bits(&pair[1]) << 16, bits(&pair[0]) << 16);
+                (to[0], to[1]) = (pair[1].high_half(), pair[0].high_half());
             }
             if let Some([second, first]) = to.get_mut(row.len() & !1..).and_then(|to| to.first_chunk_mut()) {
-                (*second, *first) = (0, odd(row) << 16);
+                (*second, *first) = (0, odd(row));
             }
         }
     }

@@ -131,6 +131,33 @@ fn all_instructions_give_the_bits_of_the_dot_product() {
     }
 }
 
+/// An operand is rounded while it is copied, whichever way it is stored.
+#[test]
+fn wide_operands_that_are_rounded_give_the_bits_of_bf16_ones() {
+    for (rows, columns, depth) in SIZES {
+        let (a, b) = (numbers(rows * depth, 5), numbers(columns * depth, 6));
+        let (a_turned, b_turned) = (transposed(&a, depth), transposed(&b, depth));
+        let narrow = rounded(&b);
+        let narrow_turned = transposed(&narrow, depth);
+        let want = bits(&bf16_model(&rounded(&a), &narrow, depth));
+        let swapped = Instructions::all().into_iter().map(|instructions| (instructions, Unit::Swapped));
+        let pairs = Instructions::pairs_if_any().map(|instructions| (instructions, Unit::Pair));
+        for (instructions, unit) in swapped.chain(pairs) {
+            let a = stored(Floats::F32(&a), Floats::F32(&a_turned), rows, depth);
+            let wide = stored(Floats::F32(&b), Floats::F32(&b_turned), columns, depth);
+            let narrow = stored(Floats::Bf16(&narrow), Floats::Bf16(&narrow_turned), columns, depth);
+            for b in [wide, narrow] {
+                for (way, out) in all_ways(instructions, unit, a, b).iter().enumerate() {
+                    assert!(
+                        bits(out) == want,
+                        "{instructions:?}, {unit:?}, {rows}×{depth}×{columns}, way {way}"
+                    );
+                }
+            }
+        }
+    }
+}
+
 /// The mode for denormals is a thread's, and other arithmetic must not see it.
 #[test]
 fn denormals_are_themselves_again_after_a_product() {
@@ -151,6 +178,6 @@ fn denormal_bf16_count_as_zero() {
     let mut out = [1.0];
     let target = TileMut::new(FloatsMut::F32(&mut out), 1, 1, 1);
     let (a, b) = (Tile::new(Floats::Bf16(&a), 1, 4, 4), Tile::new(Floats::Bf16(&b), 4, 1, 1));
-    multiply(&cpu(), target, Write::Replace, a, b).unwrap();
+    multiply(&cpu(), target, Write::Replace, a, b, Rounding::None).unwrap();
     assert_eq!(out, [0.0]);
 }

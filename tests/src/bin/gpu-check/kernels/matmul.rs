@@ -2,7 +2,7 @@
 
 use super::Closeness::{Bits, Rounding};
 use super::{Operation, Output, outputs, shapes, tensor, values};
-use device::{Class, DType, Device, Matrix, Result, Write};
+use device::{Addend, Class, DType, Device, Matmul, Matrix, Result, Write};
 
 pub(super) fn all() -> Vec<Operation> {
     let any = |seed| [vec![[37, 66, 129], [1, 1, 1]], shapes(seed, 6, [200, 200, 300])].concat();
@@ -43,7 +43,8 @@ fn onto(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Output>> 
     let base = tensor(device, dtype, 32, m * n)?;
     let mut out = device.allocate(Class::Workspace, dtype, m * n)?;
     let (a, b) = (Matrix::new(a.view(), m, k), Matrix::new(b.view(), n, k).t());
-    device.kernels().matmul_onto(Matrix::new(out.view_mut(), m, n), base.view(), a, b)?;
+    let (out_matrix, addend) = (Matrix::new(out.view_mut(), m, n), Addend::Base(base.view()));
+    device.kernels().product(Matmul { out: out_matrix, a, b, addend, rounding: device::Rounding::None })?;
     outputs(device, [("out", &out), ("base", &base)])
 }
 
