@@ -131,19 +131,28 @@ fn across_bf16<T: AsBf16, const SLOT: usize>(
     groups: Groups,
     steps: usize,
 ) {
-    let row = |step: usize, lane: usize| match at(step, lane) {
-        Some(at) => chunk::<T, SLOT>(x, at).map(T::high_half),
-        None => [0; SLOT],
-    };
     match unit {
-        Unit::Single => each::<SLOT>(to, groups, steps, |to, step, lane| *to = row(step, lane)),
-        Unit::Swapped => each::<SLOT>(to, groups, steps, |to, step, lane| *to = row(step ^ 1, lane)),
+        Unit::Single => each::<SLOT>(to, groups, steps, |to, step, lane| high_halves(to, x, at(step, lane))),
+        Unit::Swapped => {
+            each::<SLOT>(to, groups, steps, |to, step, lane| high_halves(to, x, at(step ^ 1, lane)));
+        }
         Unit::Pair => each::<SLOT>(to, groups, steps, |to, step, lane| {
-            *to = row(2 * step + 1, lane);
-            for (to, low) in to.iter_mut().zip(row(2 * step, lane)) {
+            let mut low = [0; SLOT];
+            high_halves(to, x, at(2 * step + 1, lane));
+            high_halves(&mut low, x, at(2 * step, lane));
+            for (to, low) in to.iter_mut().zip(low) {
                 *to |= low >> 16;
             }
         }),
+    }
+}
+
+/// Writes the elements from `at` on, or zeros.
+#[inline(always)]
+fn high_halves<T: AsBf16, const SLOT: usize>(to: &mut [u32; SLOT], x: &[T], at: Option<usize>) {
+    let Some(at) = at else { return to.fill(0) };
+    for (to, x) in to.iter_mut().zip(chunk::<T, SLOT>(x, at)) {
+        *to = x.high_half();
     }
 }
 
