@@ -8,11 +8,13 @@
 //! `--with "bf16=--precision bf16"`; `--record` adds it recorded.
 
 use clap::Parser;
+use device::meter::Kind;
 use planner::Stage;
 use planner::table::{Format, Table, grouped};
+use report::{KernelShare, LimitRow};
 use std::path::Path;
 use std::process::Command;
-use tests::{median, train};
+use tests::{median, train_as};
 use trainer::Report;
 
 #[derive(Parser)]
@@ -105,6 +107,7 @@ fn measure(flags: &Flags, model: &str, recording: &Path) {
     );
     println!("{}", speeds(&rows, best).render(Format::Terminal));
     println!("{}", shares(&rows).render(Format::Terminal));
+    println!("{}", kernels(&rows).render(Format::Terminal));
 }
 
 fn run(flags: &Flags, model: &str, contender: &Contender, row: &mut Row) {
@@ -112,7 +115,10 @@ fn run(flags: &Flags, model: &str, contender: &Contender, row: &mut Row) {
         Contender::Peer(command) => row.tokens_per_second.push(run_peer(command, model)),
         Contender::Stage(stage, more) => {
             let words = format!("--model {model} --gpus {} --steps {} {more}", flags.gpus, flags.steps);
-            let report = train(*stage, &words).unwrap_or_else(|failure| panic!("{failure}"));
+            let config = stages::config(&words).unwrap_or_else(|failure| panic!("{failure}"));
+            let limit = LimitRow::measure(&config);
+            let mut report = train_as(*stage, config).unwrap_or_else(|failure| panic!("{failure}"));
+            report.limit = Some(limit);
             row.tokens_per_second.push(report.throughput.tokens_per_second);
             row.report = Some(report);
         }
@@ -169,6 +175,32 @@ fn shares(rows: &[Row]) -> Table {
         let percent = |seconds: f64| format!("{:.1} %", 100.0 * seconds / all);
         table
             .row(name, [phases.data, phases.forward, phases.backward, phases.step, collectives].map(percent));
+    }
+    table
+}
+
+/// What a rank's kernels take in a step: products and attention beside what the registers can do,
+/// measured in the same round.
+fn kernels(rows: &[Row]) -> Table {
+    let columns = ["products", "of limit", "attention", "of limit", "the rest", "step, of limit"];
+    let mut table = Table::numbers("kernels, ms of a rank's step", columns);
+    for (name, report) in rows.iter().filter_map(|row| Some((&row.name, row.report.as_ref()?))) {
+        let all = KernelShare::all(report);
+        let of = |kind: Kind| all.iter().find(|share| share.kind == kind.label());
+        let ms = |seconds: f64| format!("{:.1}", 1e3 * seconds);
+        let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+        let arithmetic = [Kind::Matmul, Kind::Attention].map(of);
+        let rest = all.iter().map(|share| share.seconds).sum::<f64>()
+            - arithmetic.iter().flatten().map(|share| share.seconds).sum::<f64>();
+        let cell = |share: Option<&KernelShare>| {
+            share.map_or([String::new(), String::new()], |share| {
+                [ms(share.seconds), share.of_limit.map(percent).unwrap_or_default()]
+            })
+        };
+        let limit = report.limit.as_ref().map_or(f64::NAN, |limit| limit.products_gflops);
+        let whole = report.throughput.model_flops_per_second / 1e9 / limit;
+        let [[products, reached], [attention, near]] = arithmetic.map(cell);
+        table.row(name, [products, reached, attention, near, ms(rest), percent(whole)]);
     }
     table
 }

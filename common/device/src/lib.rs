@@ -87,7 +87,7 @@ impl Device {
         Ok(Device { ledger, backend: Backend::Cuda(gpu), meter: None })
     }
 
-    /// Returns the device with a meter that times every kernel, which slows it down.
+    /// Returns the device with a meter that times every kernel, which slows a GPU down.
     ///
     /// # Errors
     /// The driver's error.

@@ -1,6 +1,7 @@
 //! Explains where the time of a finished run went, and what would make it faster.
 
 use crate::account::{Account, Recomputed, computed, time, training};
+use crate::kernel_shares::kernels;
 use crate::remedies::remedies;
 use crate::report::Report;
 use events::Route;
@@ -24,6 +25,7 @@ pub fn diagnosis(report: &Report) -> String {
     }
     text.push_str(&utilisation(report, &account));
     text.extend(Recomputed::of(report).map(|recomputed| again(&recomputed)));
+    text.push_str(&kernels(report));
     text.push_str(&places(report));
     text.push_str(&slowest(report, &account));
     text + &helping(report, &account)

@@ -1,11 +1,8 @@
-//! Rows of the report about hardware: GPU memory that the ledger does not count, and time by kind
-//! of kernel.
+//! Rows of the report about GPU memory that the ledger does not count.
 
 use device::Device;
-use device::meter::{Kind, Spent};
 use planner::table::{Format, Table, grouped};
 use serde::{Deserialize, Serialize};
-use settings::labels::{self, Label};
 use settings::size::human;
 
 /// GPU memory that a rank took from the driver, beside what its buffers asked for.
@@ -68,42 +65,6 @@ impl GpuRow {
     /// contexts, code, other programs.
     pub fn beside_bytes(&self) -> u64 {
         self.in_use_bytes.saturating_sub(self.of_ranks_bytes + self.nccl_bytes)
-    }
-}
-
-/// Time of kernels of one kind on one rank, without the first two steps if there are more.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct KernelRow {
-    /// The rank.
-    pub rank: usize,
-    /// The kind.
-    #[serde(deserialize_with = "labels::known")]
-    pub kind: Label,
-    /// Calls.
-    pub calls: u64,
-    /// Seconds, one call after another.
-    pub seconds: f64,
-    /// Floating-point operations of products and attention; 0 for other kinds.
-    pub flops: u64,
-    /// Bytes of the operands, each read or written once.
-    pub bytes: u64,
-}
-
-impl KernelRow {
-    /// Returns the rows of `rank`, if its device is metered.
-    ///
-    /// # Errors
-    /// If the driver fails.
-    pub fn of(rank: usize, device: &Device) -> device::Result<Vec<Self>> {
-        let row = |(kind, spent): (&Kind, Spent)| KernelRow {
-            rank,
-            kind: kind.label(),
-            calls: spent.calls,
-            seconds: spent.time.as_secs_f64(),
-            flops: spent.flops,
-            bytes: spent.bytes,
-        };
-        Ok(Kind::ALL.iter().zip(device.spent()?).map(row).collect())
     }
 }
 

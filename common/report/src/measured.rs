@@ -1,7 +1,8 @@
 //! What one rank measures over a run.
 
 use crate::clocks::Clocks;
-use crate::hardware_rows::{GpuRow, KernelRow};
+use crate::hardware_rows::GpuRow;
+use crate::kernels::KernelRow;
 use crate::rows::StepRow;
 use collectives::Traffic;
 use offload::Moved;

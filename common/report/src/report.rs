@@ -1,7 +1,8 @@
 //! The run report: predictions beside measurements, as JSON.
 
 use crate::compared::{Compared, Predicted};
-use crate::hardware_rows::{GpuRow, KernelRow};
+use crate::hardware_rows::GpuRow;
+use crate::kernels::{KernelRow, LimitRow};
 use crate::measured::Measured;
 use crate::rows::{
     EvaluationRow, LinkRow, MemoryRow, ModelRow, NeighbourRow, StepRow, Throughput, TimeRow, TotalRow,
@@ -90,9 +91,15 @@ pub struct Report {
     /// CPU.
     #[serde(default)]
     pub gpu: Vec<GpuRow>,
-    /// Flat rows per rank and kind of kernel, if kernels were timed.
+    /// Flat rows per rank and kind of kernel, if kernels were timed: always on the CPU.
     #[serde(default)]
     pub kernels: Vec<KernelRow>,
+    /// What the processor's registers can do, if that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<LimitRow>,
+    /// Threads that compute for a rank.
+    #[serde(default = "one")]
+    pub threads: usize,
     /// Flat rows per rank and operation.
     pub traffic: Vec<TrafficRow>,
     /// Rows per rank, if ranks have groups of neighbours.
@@ -153,6 +160,8 @@ impl Report {
             transfers: compared.transfers(routes),
             gpu: measured.iter().filter_map(|m| m.gpu).collect(),
             kernels: measured.iter().flat_map(|m| m.kernels.clone()).collect(),
+            limit: None,
+            threads: config.threads,
             traffic: compared.traffic(),
             traffic_to_neighbours: compared.to_neighbours(),
             time: compared.times(),
@@ -234,6 +243,11 @@ fn create(disk: &Arc<Disk>, path: &Path) -> Result<Publication> {
 
 fn unwritable(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     Failure::run(format!("cannot write --report {}: {why}", path.display()))
+}
+
+/// The threads of a rank in reports that do not say.
+fn one() -> usize {
+    1
 }
 
 #[cfg(test)]

@@ -44,6 +44,11 @@ impl Precision {
             || [self.parameters, self.gradients, self.reduce].contains(&DType::Bf16)
     }
 
+    /// Whether projections multiply in bf16.
+    pub fn multiplies_bf16(&self) -> bool {
+        self.rounding == Rounding::Bf16 || self.parameters == DType::Bf16
+    }
+
     /// Whether the loss must be scaled: f16 has no room for small gradients.
     pub fn scales_loss(&self) -> bool {
         [self.parameters, self.gradients, self.reduce].contains(&DType::F16)

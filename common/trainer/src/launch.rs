@@ -11,7 +11,7 @@ use collectives::{Group, nccl};
 use device::{Device, Ledger, Place};
 use events::{Emitter, What};
 use offload::{Transfers, WaitLimits};
-use report::{Measured, Report};
+use report::{LimitRow, Measured, Report};
 use settings::{Config, Result, wiring};
 use sharding::{Mesh, Rank};
 use std::any::Any;
@@ -47,8 +47,9 @@ pub(crate) fn run(
             one(plan, group, observer)?
         }
     };
-    let report = plan::report(plan, &measured);
+    let mut report = plan::report(plan, &measured);
     if let Some(path) = &plan.config.report {
+        report.limit = report.gpu.is_empty().then(|| LimitRow::measure(&plan.config));
         report.write(path)?;
     }
     Ok(report)
@@ -144,7 +145,11 @@ fn guarded<T>(
     let voice = emitter.clone();
     let caught = catch_unwind(AssertUnwindSafe(|| {
         let device = hardware.device(&plan.gpus, group.rank() as usize, ledger, threads);
-        let device = match device.and_then(|device| if metered { device.metered() } else { Ok(device) }) {
+        let with_meter = |device: Device| match metered || device.gpu().is_none() {
+            true => device.metered(),
+            false => Ok(device),
+        };
+        let device = match device.and_then(with_meter) {
             Ok(device) => device,
             Err(error) => {
                 group.poison("its setup".into(), error.to_string());

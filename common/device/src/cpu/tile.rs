@@ -138,9 +138,8 @@ impl<'a> TileMut<'a> {
     /// Takes the tile's elements from `sums`, whose rows are `stride` apart, or adds those, as
     /// `write` says: rounded once.
     pub(super) fn finish(&mut self, sums: &[f32], stride: usize, write: Write) {
-        let copy = <[f32]>::copy_from_slice;
         match self {
-            TileMut::F32(x) => finish(x.reborrow(), sums, stride, write, copy, copy),
+            TileMut::F32(x) => finish_f32(x.reborrow(), sums, stride, write),
             TileMut::Bf16(x) => finish(x.reborrow(), sums, stride, write, widen_bf16, narrow_bf16),
             TileMut::F16(x) => finish(x.reborrow(), sums, stride, write, widen_f16, narrow_f16),
         }
@@ -149,6 +148,15 @@ impl<'a> TileMut<'a> {
 
 /// Elements that [`finish`] adds at a time.
 const CHUNK: usize = 32;
+
+fn finish_f32(to: Grid<'_, f32>, sums: &[f32], stride: usize, write: Write) {
+    vectorized!(for (to, sums) in to.into_rows().zip(sums.chunks(stride)) {
+        match write {
+            Write::Replace => to.copy_from_slice(&sums[..to.len()]),
+            Write::Accumulate => to.iter_mut().zip(sums).for_each(|(to, sum)| *to += sum),
+        }
+    });
+}
 
 fn finish<T>(
     to: Grid<'_, T>,

@@ -1,8 +1,9 @@
 //! Measures where a rank's computing time goes: every kernel's time, operations and bytes, by kind.
 //!
-//! On the CPU a kernel's time is that of the call. On a GPU it is the time between two marks on the
-//! compute stream, which are read later. Marks cost a few microseconds per kernel, so a device is
-//! metered only on request.
+//! On the CPU a kernel's time is the processor's time of the rank's own thread: what other ranks
+//! compute on the same core does not count. On a GPU it is the time between two marks on the compute
+//! stream, which are read later. Marks cost a few microseconds per kernel, so a GPU is metered only
+//! on request.
 
 mod kernels;
 
@@ -10,9 +11,10 @@ use crate::Result;
 use crate::backend::Backend;
 use crate::cuda::{Communicated, Lap, Runtime};
 use crate::kernels::Kernels;
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The kinds of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,9 +144,9 @@ impl Meter {
         let Job { kind, flops, bytes } = job;
         let out = match &self.backend {
             Backend::Cpu(cpu) => {
-                let started = Instant::now();
+                let before = processor_time();
                 let out = work(cpu.as_ref());
-                self.totals().spent[kind as usize].time += started.elapsed();
+                self.totals().spent[kind as usize].time += processor_time().saturating_sub(before);
                 out?
             }
             Backend::Cuda(gpu) => {
@@ -185,6 +187,13 @@ impl Meter {
         }
         Ok(())
     }
+}
+
+/// Returns what this thread has computed so far.
+fn processor_time() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    // Neither part is ever negative.
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 impl Totals {

@@ -9,14 +9,10 @@ use collectives::Traffic;
 use device::{Class, Ledger, Place};
 use events::{Boundary, Operation, What};
 use offload::Moved;
-use report::{Clocks, GpuRow, KernelRow, Measured, Peaks, StepRow};
+use report::{Clocks, GpuRow, KernelRow, Measured, Peaks, StepRow, UNTIMED};
 use sharding::{Rank, Update};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-
-/// Steps at the beginning that no speed counts, if there are more: the rank allocates memory and
-/// loads code in them.
-const UNTIMED: u32 = 2;
 
 /// What a rank tells while it trains.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +95,7 @@ impl<'a> Record<'a> {
     /// The driver's error.
     pub(super) fn begin(&mut self) -> Result<()> {
         let step = self.hooks.step();
-        if step - self.plan.first_step() == UNTIMED {
+        if (step - self.plan.first_step()) as usize == UNTIMED {
             self.rank.device.reset_meter()?;
         }
         self.rank.emitter.boundary(Boundary::Step);

@@ -1,0 +1,94 @@
+//! Rows of the report about kernels: time by kind, and what the processor's registers can do.
+
+use device::meter::{Kind, Spent};
+use device::{DType, Device, multiply_add_peak};
+use serde::{Deserialize, Serialize};
+use settings::Config;
+use settings::labels::{self, Label};
+use settings::machine::cores;
+
+/// Steps at the beginning whose kernels are not counted, if there are more: the rank allocates memory
+/// and loads code in them.
+pub const UNTIMED: usize = 2;
+
+/// Time of kernels of one kind on one rank, without the first two steps if there are more.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KernelRow {
+    /// The rank.
+    pub rank: usize,
+    /// The kind.
+    #[serde(deserialize_with = "labels::known")]
+    pub kind: Label,
+    /// Calls.
+    pub calls: u64,
+    /// Seconds, one call after another: on the CPU those of the processor, of the rank's own thread.
+    pub seconds: f64,
+    /// Floating-point operations of products and attention; 0 for other kinds.
+    pub flops: u64,
+    /// Bytes of the operands, each read or written once.
+    pub bytes: u64,
+}
+
+impl KernelRow {
+    /// Returns the rows of `rank`, if its device is metered.
+    ///
+    /// # Errors
+    /// If the driver fails.
+    pub fn of(rank: usize, device: &Device) -> device::Result<Vec<Self>> {
+        let row = |(kind, spent): (&Kind, Spent)| KernelRow {
+            rank,
+            kind: kind.label(),
+            calls: spent.calls,
+            seconds: spent.time.as_secs_f64(),
+            flops: spent.flops,
+            bytes: spent.bytes,
+        };
+        Ok(Kind::ALL.iter().zip(device.spent()?).map(row).collect())
+    }
+}
+
+/// What the processor multiplies and adds in registers, without memory: the limit of products and of
+/// attention. Measured with as many threads as compute at once.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LimitRow {
+    /// The threads.
+    pub threads: usize,
+    /// Their GFLOP/s in the type in which products multiply.
+    pub products_gflops: f64,
+    /// Their GFLOP/s in f32, in which attention multiplies.
+    pub f32_gflops: f64,
+}
+
+impl LimitRow {
+    /// Measures the limits of `config`'s run on this machine, in a tenth of a second.
+    pub fn measure(config: &Config) -> Self {
+        let threads = (config.world_size * config.threads).min(cores());
+        let limit = |dtype| multiply_add_peak(threads, dtype);
+        let f32_gflops = limit(DType::F32);
+        let products_gflops =
+            if config.precision.multiplies_bf16() { limit(DType::Bf16) } else { f32_gflops };
+        LimitRow { threads, products_gflops, f32_gflops }
+    }
+
+    /// Returns GFLOP/s of one thread for `kind`, if arithmetic is what limits it.
+    pub(crate) fn of(&self, kind: Label) -> Option<f64> {
+        let all = match kind {
+            _ if kind == Kind::Matmul.label() => self.products_gflops,
+            _ if kind == Kind::Attention.label() => self.f32_gflops,
+            _ => return None,
+        };
+        Some(all / self.threads as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_products_is_that_of_their_type() {
+        let limit = LimitRow::measure(&crate::samples::config("--gpus 64 --threads 1"));
+        assert_eq!(limit.threads, cores().min(64));
+        assert!(limit.f32_gflops > 0.0 && limit.products_gflops == limit.f32_gflops, "{limit:?}");
+    }
+}
