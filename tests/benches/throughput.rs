@@ -179,11 +179,11 @@ fn shares(rows: &[Row]) -> Table {
     table
 }
 
-/// What a rank's kernels take in a step: products and attention beside what the registers can do,
-/// measured in the same round.
+/// What a rank's kernels take in a step: products, attention, the rest, and what share of the
+/// registers' limit, measured in the same round, products, attention and the whole step reach.
 fn kernels(rows: &[Row]) -> Table {
-    let columns = ["products", "of limit", "attention", "of limit", "the rest", "step, of limit"];
-    let mut table = Table::numbers("kernels, ms of a rank's step", columns);
+    let columns = ["products", "limit", "attention", "limit", "rest", "step"];
+    let mut table = Table::numbers("kernels, ms of a step", columns);
     for (name, report) in rows.iter().filter_map(|row| Some((&row.name, row.report.as_ref()?))) {
         let all = KernelShare::all(report);
         let of = |kind: Kind| all.iter().find(|share| share.kind == kind.label());
