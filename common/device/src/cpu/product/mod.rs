@@ -47,6 +47,10 @@ const TILES: (usize, usize) = (4, 24);
 /// Rows that are so many bytes apart compete for the same lines of the nearest cache.
 const ALIASES: usize = 2048;
 
+/// Panels of the right operand for which a transposed left one is read in place, at most: a copy
+/// costs less than reading it more often.
+const READS: usize = 8;
+
 /// Computes `out = a · b` or `out += a · b` on this thread. A sum is rounded once to `out`'s type.
 /// Two operands of bf16 are multiplied as bf16, whatever `rounding` says.
 ///
@@ -166,15 +170,20 @@ impl Product<'_> {
         Ok(())
     }
 
-    /// True if `a` can be multiplied where it is.
+    /// True if `a` is multiplied where it is.
     fn in_place(&self) -> bool {
         let (source, stride) = self.a.stored();
+        if self.a.is_transposed() {
+            let near =
+                stride * source.size() < ALIASES && self.b.shape().0 <= READS * self.instructions.columns();
+            return near && self.unit == Unit::Single && matches!(source, Floats::F32(_));
+        }
         let fits = match source {
             Floats::F32(_) => self.unit == Unit::Single,
             Floats::Bf16(_) => self.unit == Unit::Pair && self.a.shape().1.is_multiple_of(2),
             Floats::F16(_) => false,
         };
-        fits && !self.a.is_transposed() && !(stride * source.size()).is_multiple_of(ALIASES)
+        fits && !(stride * source.size()).is_multiple_of(ALIASES)
     }
 
     /// Multiplies a block of `a` with a strip of `b`, for a part of the depth. `sums` are those that
@@ -213,6 +222,11 @@ impl Product<'_> {
         let tiles = Groups::equal(rows, self.instructions.rows(), steps);
         if !a.is_transposed() {
             let rows = rows_along(scratch, a, self.unit, self.in_place());
+            return Left { rows, tile: None, tiles, steps };
+        }
+        if self.in_place() {
+            let (source, stride) = a.stored();
+            let rows = Rows { bytes: source.bytes(), row: source.size(), step: stride * source.size() };
             return Left { rows, tile: None, tiles, steps };
         }
         let units: &mut [u32] = bytemuck::cast_slice_mut(scratch);
