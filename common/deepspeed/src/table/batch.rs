@@ -1,6 +1,6 @@
 //! Batch, optimizer and learning rate.
 
-use super::{count, from, number, on};
+use super::{count, flag, from, number, on};
 use crate::keys::Kind::{Choice, Count, Flag, Number, Pair, Positive};
 use crate::keys::{Auto, Key, Kind, pair};
 use crate::node::Node;
@@ -100,7 +100,17 @@ pub(super) static KEYS: &[Key] = &[
     Key::new("optimizer.params.torch_adam", Flag, "false", "which implementation does the arithmetic"),
     Key::new("optimizer.params.adam_w_mode", Flag, "true", "Adam with the decay inside the gradient")
         .not_yet(on),
-    Key::new("optimizer.params.bias_correction", Flag, "true", "Adam without bias correction").not_yet(on),
+    Key::new(
+        "optimizer.params.bias_correction",
+        Flag,
+        "true",
+        "false leaves momentum and variance as they are, small in the first steps",
+    )
+    .honoured(
+        None,
+        |args, value| args.file_only.biased = !flag(value),
+        |run| Some(Node::Flag(run.config.bias_correction)),
+    ),
     Key::new("optimizer.params.amsgrad", Flag, "false", "the AMSGrad variant").not_yet(super::off),
     Key::new(
         "optimizer.params.max_grad_norm",

@@ -288,3 +288,15 @@ fn the_settings_in_deepspeeds_words() {
 fn the_books_table() {
     insta::assert_snapshot!(markdown());
 }
+
+#[test]
+fn momentum_and_variance_may_go_uncorrected() {
+    let text = |corrected| {
+        format!(r#"{{"optimizer": {{"type": "Adam", "params": {{"bias_correction": {corrected}}}}}}}"#)
+    };
+    for corrected in [true, false] {
+        let config = json(&text(corrected), "").unwrap();
+        assert_eq!(config.update(0, None).bias_correction, corrected);
+        assert_eq!(config.findings.check(Stage::Zero1), Ok(()));
+    }
+}
