@@ -19,9 +19,12 @@
 //! ([`Fate::Means`](keys::Fate)); those of FSDP, for flags.
 
 mod batch;
+mod hjson;
 pub mod keys;
+mod left_out;
 mod markdown;
 mod merge;
+mod mesh;
 mod misplaced;
 mod nearest;
 pub mod node;
@@ -55,6 +58,7 @@ pub struct Resolved<'a> {
 /// A usage failure that names the flag or the file's key, and what it accepts.
 pub fn configure(args: TrainArgs) -> Result<Config> {
     let (args, findings) = merge::merge(args, |args| Ok(architecture(args)?.width))?;
+    findings.refuse()?;
     let config = Config::new(args).map_err(|failure| findings.attribute(failure))?;
     Ok(Config { findings, ..config })
 }

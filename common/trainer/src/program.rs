@@ -12,6 +12,7 @@ use crate::watch::Watch;
 use crate::witness::Witness;
 use report::Report;
 use settings::cli::TrainArgs;
+use settings::findings::Findings;
 use settings::{Failure, Result, communication, process};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -30,10 +31,15 @@ pub(crate) fn train(stage: AnyStage, mut args: TrainArgs, witness: Option<Arc<dy
     let warnings = config.findings.warnings.iter().cloned().chain(unsaid).chain(idle).chain(config.caution());
     warnings.filter(|_| config.leads()).for_each(|warning| events::complain!("warning: {warning}"));
     if print {
+        plan::check(stage, &config)?;
         events::say!("{}", deepspeed::print(&config, stage.plan)?);
         return Ok(());
     }
     let plan = Plan { witness, ..plan::prepare(stage, config)? };
+    let Findings { file, left_out, .. } = &plan.config.findings;
+    if plan.config.leads() && !left_out.is_empty() {
+        events::complain!("note: {file} leaves to this program: {left_out}");
+    }
     let logs = Logs::open(&plan)?;
     let outcome = carry_out(plan, &logs);
     logs.end(outcome)

@@ -12,20 +12,23 @@ fn examples() -> Vec<PathBuf> {
     paths
 }
 
+/// Those with Accelerate's keys outside their section, which Accelerate rejects.
+const OUTSIDE: [&str; 3] = ["gathering-outside.yaml", "offloading-outside.yaml", "stage-alone.yaml"];
+
 /// Flags beside a file: a small model, of which the file may set everything else.
 fn flags(file: &str) -> String {
     format!("--config {file} --model {} --seq-len 8 --steps 1 --threads 1 --device cpu", fixture("odd.json"))
 }
 
 #[test]
-fn examples_train_but_for_one_that_places_data_where_nobody_reads_it() {
+fn examples_train_but_for_keys_outside_their_section() {
     let disk = tempfile::tempdir().unwrap();
     let mut trained = Vec::new();
     for path in examples() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let flags = flags(&path.display().to_string());
         let Ok(mut config) = config(&flags) else {
-            assert_eq!(name, "offloading-outside.yaml");
+            assert!(OUTSIDE.contains(&name.as_str()), "{name}");
             continue;
         };
         // In place of /local_nvme.
