@@ -7,6 +7,7 @@
 //! that does not match is an error that names all four numbers.
 
 use crate::keys::contradiction;
+use crate::mesh;
 use crate::node::Node;
 use settings::cli::{RANKS, TrainArgs};
 use settings::findings::Findings;
@@ -23,9 +24,7 @@ struct Count {
 /// # Errors
 /// All four numbers, if they do not fit together.
 pub(crate) fn settle(args: &mut TrainArgs, findings: &mut Findings) -> Result<(), String> {
-    let free = !findings.setters.iter().any(|setter| setter.flag == "--gpus")
-        && args.given.typed("gpus").is_none()
-        && args.on_this_machine.is_none();
+    let free = mesh::ranks_are_open(args, findings);
     let Findings { file, warnings, .. } = findings;
     let batch = args.file_only.batch;
     let flag = |id: &str, value: Option<usize>| value.filter(|_| args.given.typed(id).is_some());

@@ -37,6 +37,7 @@ pub(crate) fn merge(
     merging.warn_of_missed();
     let Merging { mut args, mut findings, .. } = merging;
     findings.stage = args.file_only.stage;
+    mesh::fit_groups(&mut args, &mut findings);
     if let Err(what) = mesh::settle(&mut args, &entries, &mut findings) {
         findings.errors.push(format!("{}: {what}", findings.file));
     }

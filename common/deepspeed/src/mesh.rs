@@ -1,11 +1,35 @@
-//! Accelerate's `parallelism_config`, resolved to a strategy and groups of neighbours.
+//! How many ranks there are, where nothing says so; and Accelerate's `parallelism_config`, resolved
+//! to a strategy and groups of neighbours.
 
 use crate::node::Node;
 use crate::read::Entries;
 use crate::table::parallelism::{REPLICATE, SHARD, SPLITS};
 use planner::Strategy;
-use settings::cli::TrainArgs;
+use settings::cli::{RANKS, TrainArgs};
 use settings::findings::{Findings, Setter};
+
+/// True if neither a flag nor a launcher nor the file says how many ranks there are.
+pub(crate) fn ranks_are_open(args: &TrainArgs, findings: &Findings) -> bool {
+    !findings.setters.iter().any(|setter| setter.flag == "--gpus")
+        && args.given.typed("gpus").is_none()
+        && args.on_this_machine.is_none()
+}
+
+/// Sets as many ranks as one group of the file has, if the usual number does not fit and nothing
+/// else says how many there are.
+pub(crate) fn fit_groups(args: &mut TrainArgs, findings: &mut Findings) {
+    let sizes = [args.sharding.secondary_shard_size, args.sharding.shard_group_size];
+    let largest = sizes.into_iter().flatten().max().filter(|&size| size > 0 && size as u64 <= RANKS);
+    let Some(size) = largest.filter(|&size| !args.gpus.is_multiple_of(size)) else { return };
+    if ranks_are_open(args, findings) {
+        let Findings { file, warnings, .. } = findings;
+        warnings.push(format!(
+            "{file}: groups of {size} ranks do not fit the usual {}: {size} train (--gpus)",
+            args.gpus
+        ));
+        args.gpus = size;
+    }
+}
 
 /// Sets the strategy of `args` from the two sizes in the file, unless a flag says otherwise.
 ///

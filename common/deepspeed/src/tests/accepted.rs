@@ -192,6 +192,9 @@ fn ranks_follow_from_the_batch_where_nothing_says_how_many() {
     let two = r#"{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 8}"#;
     assert_eq!((ranks(all, ""), ranks(two, "")), (Ok((8, 1)), Ok((1, 1))));
     assert_eq!(ranks(r#"{"train_batch_size": 8}"#, ""), Ok((4, 0)));
+    let groups = r#"{"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}}"#;
+    assert_eq!(ranks(groups, ""), Ok((8, 1)));
+    assert!(ranks(groups, "--gpus 4").unwrap_err().to_string().contains("zero_hpz_partition_size 8"));
     for (text, remedy) in [(all, "--gpus 8 would match"), (two, "--gpus 1 would match")] {
         let error = ranks(text, "--gpus 4").unwrap_err().to_string();
         assert!(error.contains(remedy), "{error}");
