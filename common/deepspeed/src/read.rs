@@ -120,6 +120,12 @@ impl Reader<'_> {
         self.marked = MARKS.iter().any(|mark| root.get(mark).is_some());
         self.accelerate = yaml || self.marked;
         self.section(&root, "");
+        let alone = root.get("distributed_type").is_some_and(|kind| kind.as_flag() == Some(false));
+        if alone && root.get("num_processes").is_none() {
+            table::find("num_processes")
+                .into_iter()
+                .for_each(|key| self.row(key, None, key.path, &Node::count(1)));
+        }
         Ok(())
     }
 

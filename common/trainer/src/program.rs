@@ -26,12 +26,15 @@ pub(crate) fn train(stage: AnyStage, mut args: TrainArgs, witness: Option<Arc<dy
     let idle = communication::without_effect(&args.given, stage.sharded);
     let process = if print { None } else { process::place(&mut args, &|name| std::env::var(name).ok())? };
     let config = deepspeed::configure(args)?.in_process(process)?;
-    let unsaid = if print { deepspeed::left_out(&config) } else { Vec::new() };
+    let mut unsaid = Vec::new();
+    if print {
+        plan::check(stage, &config)?;
+        unsaid = deepspeed::left_out(&config);
+    }
     let idle = idle.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", stage.name));
     let warnings = config.findings.warnings.iter().cloned().chain(unsaid).chain(idle).chain(config.caution());
     warnings.filter(|_| config.leads()).for_each(|warning| events::complain!("warning: {warning}"));
     if print {
-        plan::check(stage, &config)?;
         events::say!("{}", deepspeed::print(&config, stage.plan)?);
         return Ok(());
     }

@@ -131,6 +131,8 @@ fn accelerates_old_keys_are_converted_and_unknown_ones_are_errors() {
         let error = yaml(text, "").unwrap_err().to_string();
         assert!(error.starts_with(&format!("a.yaml: {key} is no key of Accelerate")), "{error}");
     }
+    let alone = yaml("distributed_type: 'NO'\n", "").unwrap();
+    assert_eq!((alone.world_size, alone.findings.warnings), (1, vec![]), "Accelerate starts one process");
     let idle = "distributed_type: MULTI_GPU\nfsdp_config:\n  fsdp_offload_params: true\n";
     let config = yaml(idle, "").unwrap();
     assert!(config.findings.warnings[0].contains("fsdp_config is read with distributed_type FSDP alone"));
