@@ -170,21 +170,18 @@ impl Key {
     /// Returns `value` as DeepSpeed converts it: a number or truth value that is written as text, 0
     /// and 1 for truth values.
     pub(crate) fn converted(&self, value: &Node) -> Node {
-        let text = value.as_text().map(str::trim);
-        let number = match self.kind {
-            Kind::Count(..) => text.and_then(|text| text.parse::<u64>().ok()).map(|count| count as f64),
-            Kind::Number(..) | Kind::Positive(_) => text.and_then(|text| text.parse().ok()),
-            Kind::Flag => {
-                let flag = [("0", false), ("1", true)].into_iter();
-                let word = value.word().unwrap_or_default();
-                return flag
-                    .filter(|(name, _)| *name == word)
-                    .last()
-                    .map_or(value.clone(), |(_, flag)| Node::Flag(flag));
-            }
+        let text = value.as_text().map_or("", str::trim);
+        let converted = match self.kind {
+            Kind::Count(..) => text.parse::<u64>().ok().map(|count| Node::Number(count as f64)),
+            Kind::Number(..) | Kind::Positive(_) => text.parse().ok().map(Node::Number),
+            Kind::Flag => match value.word().as_deref() {
+                Some("0") => Some(Node::Flag(false)),
+                Some("1") => Some(Node::Flag(true)),
+                _ => None,
+            },
             _ => None,
         };
-        number.map_or_else(|| value.clone(), Node::Number)
+        converted.unwrap_or_else(|| value.clone())
     }
 
     /// Checks a value, `auto` and `null` aside.

@@ -1,14 +1,13 @@
 //! Reads a file: its keys found in the table, their values checked.
 
+use crate::file::{beside, load};
 use crate::keys::{Auto, Fate, Key};
 use crate::misplaced::{Misplaced, misplaced};
 use crate::nearest::nearest;
 use crate::node::{Node, is_none, shortened};
 use crate::table::{self, is_accelerates, keys};
-use crate::{hjson, yaml};
 use settings::findings::Findings;
-use std::io::{ErrorKind, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A key of the file, with a value that passed its row's check, or `auto` where the row allows it.
 pub(crate) struct Entry {
@@ -24,8 +23,6 @@ pub(crate) struct Entry {
 #[derive(Default)]
 pub(crate) struct Entries(Vec<Entry>);
 
-/// The largest file that is read: real ones have a few kilobytes.
-const LARGEST: u64 = 1 << 20;
 /// Keys that Accelerate's files have, and DeepSpeed's do not.
 const MARKS: [&str; 2] = ["compute_environment", "distributed_type"];
 /// Sections of Accelerate's, and the distributed_type with which it reads them.
@@ -87,16 +84,6 @@ impl Entries {
         }
         Some(true)
     }
-}
-
-/// Returns where the DeepSpeed file `inner` is, which the file at `outer` names: from the current
-/// directory, from that of `outer`, or beside it.
-fn beside(outer: &Path, inner: &str) -> PathBuf {
-    let inner = Path::new(inner);
-    let folder = outer.parent().unwrap_or(Path::new(""));
-    let near = inner.file_name().map(|name| folder.join(name));
-    let places = [Some(inner.to_path_buf()), Some(folder.join(inner)), near];
-    places.into_iter().flatten().find(|path| path.is_file()).unwrap_or(inner.into())
 }
 
 struct Reader<'a> {
@@ -295,32 +282,6 @@ fn is_quoted_number(key: &Key, value: &Node) -> bool {
 
 fn shortened_path(path: &str) -> String {
     path.split('.').map(shortened).take(4).collect::<Vec<_>>().join(".")
-}
-
-fn load(path: &Path) -> Result<Node, String> {
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
-    file.take(LARGEST + 1).read_to_string(&mut text).map_err(|e| match e.kind() {
-        ErrorKind::InvalidData => "not text in UTF-8".into(),
-        _ => e.to_string(),
-    })?;
-    if text.len() as u64 > LARGEST {
-        return Err(format!("too long for a configuration: at most {LARGEST} bytes are read"));
-    }
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    if text.trim().is_empty() {
-        return Err(
-            "it is empty; write at least {}, or something like {\"zero_optimization\": {\"stage\": 3}}"
-                .into(),
-        );
-    }
-    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
-    match extension.to_ascii_lowercase().as_str() {
-        "json" => hjson::parse(text),
-        "yaml" | "yml" => yaml::parse(text),
-        _ if text.trim_start().starts_with('{') => hjson::parse(text),
-        _ => yaml::parse(text),
-    }
 }
 
 enum Found {
