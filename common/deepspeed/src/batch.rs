@@ -53,7 +53,7 @@ pub(crate) fn settle(args: &mut TrainArgs, findings: &mut Findings) -> Result<()
         fitting(total, micro, accumulation, args.gpus).filter(|&ranks| free && ranks != args.gpus)
     {
         warnings.push(format!(
-            "{file}: {TOTAL} {total} does not fit the usual {} ranks: {ranks} train (--gpus)",
+            "{file}: {TOTAL} {total} does not fit {} ranks, the default: with {ranks} it does (--gpus)",
             args.gpus
         ));
         args.gpus = ranks;

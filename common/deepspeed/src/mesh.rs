@@ -24,7 +24,7 @@ pub(crate) fn fit_groups(args: &mut TrainArgs, findings: &mut Findings) {
     if ranks_are_open(args, findings) {
         let Findings { file, warnings, .. } = findings;
         warnings.push(format!(
-            "{file}: groups of {size} ranks do not fit the usual {}: {size} train (--gpus)",
+            "{file}: groups of {size} ranks do not fit {} ranks, the default: with {size} they do (--gpus)",
             args.gpus
         ));
         args.gpus = size;

@@ -27,7 +27,9 @@ pub(crate) struct Entries(Vec<Entry>);
 const MARKS: [&str; 2] = ["compute_environment", "distributed_type"];
 /// Sections of Accelerate's, and the distributed_type with which it reads them.
 const SECTIONS: [(&str, &str); 3] =
-    [("deepspeed_config", "DEEPSPEED"), ("fsdp_config", "FSDP"), ("megatron_lm_config", "MEGATRON_LM")];
+    [("deepspeed_config", "DEEPSPEED"), (FSDP, "FSDP"), ("megatron_lm_config", "MEGATRON_LM")];
+/// The section of FSDP's keys.
+const FSDP: &str = "fsdp_config";
 /// The most unknown keys that warnings name.
 const NAMED: usize = 20;
 
@@ -106,7 +108,9 @@ impl Reader<'_> {
         let yaml = !self.file.to_ascii_lowercase().ends_with(".json");
         self.marked = MARKS.iter().any(|mark| root.get(mark).is_some());
         self.accelerate = yaml || self.marked;
-        self.section(&root, "");
+        let fsdp = !yaml && !self.marked && is_fsdps(&root);
+        self.accelerate |= fsdp;
+        self.section(&root, if fsdp { FSDP } else { "" });
         let alone = root.get("distributed_type").is_some_and(|kind| kind.as_flag() == Some(false));
         if alone && root.get("num_processes").is_none() {
             table::find("num_processes")
@@ -267,6 +271,17 @@ impl Reader<'_> {
         let at = self.entries.iter().position(|entry| entry.key.path == path)?;
         self.entries.remove(at).value.as_text().map(String::from)
     }
+}
+
+/// True if `root` holds keys of FSDP's and no section of DeepSpeed's: the file that Transformers'
+/// trainer takes as `fsdp_config`.
+fn is_fsdps(root: &Node) -> bool {
+    let Node::Section(entries) = root else { return false };
+    let own = |name: &str| matches!(find(&format!("{FSDP}.{name}")), Some(Found::Row(_)));
+    let foreign = |(name, value): &(String, Node)| {
+        find(name).is_some() && !(own(name) && !matches!(value, Node::Section(_)))
+    };
+    entries.iter().any(|(name, _)| own(name)) && !entries.iter().any(foreign)
 }
 
 /// Returns the end of a message about `path`, with the key that is probably meant.

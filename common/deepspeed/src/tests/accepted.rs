@@ -112,7 +112,11 @@ fn fsdps_keys_may_leave_out_their_prefix() {
     let (with, without) = (yaml(with, "").unwrap(), yaml(&with.replace("  fsdp_", "  "), "").unwrap());
     assert_eq!(without.findings.warnings, [""; 0]);
     assert_eq!(without.offload.parameters, Place::Host);
-    assert_eq!(settings(with), settings(without));
+    assert_eq!(settings(with), settings(without.clone()));
+    let alone = r#"{"sharding_strategy": 2, "fsdp_offload_params": true}"#;
+    assert_eq!(settings(json(alone, "").unwrap()), settings(without), "the trainer's own file");
+    let checkpoints = r#"{"backward_prefetch": "backward_pre", "activation_checkpointing": true}"#;
+    assert_eq!(json(checkpoints, "").unwrap().checkpointing, model::Checkpointing::Block);
     let ignored = yaml("fsdp_config:\n  fsdp_ignored_modules: lm_head\n", "").unwrap();
     assert!(ignored.findings.check(Stage::Zero3).unwrap_err().to_string().contains("fsdp_ignored_modules"));
 }
