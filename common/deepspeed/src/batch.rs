@@ -2,12 +2,15 @@
 //! gradient_accumulation_steps × world size`.
 //!
 //! Any two give the third. With the first or the second alone there is one micro-batch per step;
-//! with neither, flags and preset supply the micro-batch. A product that does not match is an error
-//! that names all four numbers.
+//! with neither, flags and preset supply the micro-batch. If nothing says how many ranks there are,
+//! and the batch does not fit the usual number, it trains on as many as it fits. Otherwise a product
+//! that does not match is an error that names all four numbers.
 
 use crate::keys::contradiction;
+use crate::mesh;
 use crate::node::Node;
-use settings::cli::TrainArgs;
+use settings::cli::{RANKS, TrainArgs};
+use settings::findings::Findings;
 
 /// A number, and whether it was typed on the command line.
 #[derive(Clone, Copy)]
@@ -20,7 +23,9 @@ struct Count {
 ///
 /// # Errors
 /// All four numbers, if they do not fit together.
-pub(crate) fn settle(args: &mut TrainArgs, file: &str, warnings: &mut Vec<String>) -> Result<(), String> {
+pub(crate) fn settle(args: &mut TrainArgs, findings: &mut Findings) -> Result<(), String> {
+    let free = mesh::ranks_are_open(args, findings);
+    let Findings { file, warnings, .. } = findings;
     let batch = args.file_only.batch;
     let flag = |id: &str, value: Option<usize>| value.filter(|_| args.given.typed(id).is_some());
     let mut either = |key: &str, ours: Option<usize>, name: &str, flag: Option<usize>| {
@@ -44,6 +49,15 @@ pub(crate) fn settle(args: &mut TrainArgs, file: &str, warnings: &mut Vec<String
         args.training.grad_accum = accumulation.map_or(1, |count| count.value);
         return Ok(());
     };
+    if let Some(ranks) =
+        fitting(total, micro, accumulation, args.gpus).filter(|&ranks| free && ranks != args.gpus)
+    {
+        warnings.push(format!(
+            "{file}: {TOTAL} {total} does not fit {} ranks, the default: with {ranks} it does (--gpus)",
+            args.gpus
+        ));
+        args.gpus = ranks;
+    }
     let (m, a) = split(total, micro, accumulation, args.gpus);
     if product([m, a, args.gpus]) != total as u128 {
         if ![micro, accumulation].into_iter().flatten().any(|count| count.typed) || m == 0 || a == 0 {
@@ -72,15 +86,29 @@ fn split(total: usize, micro: Option<Count>, accumulation: Option<Count>, ranks:
     }
 }
 
+/// Returns the number of ranks that fits the batch: the one that follows from all three keys, else
+/// the largest up to `ranks`.
+fn fitting(total: usize, micro: Option<Count>, accumulation: Option<Count>, ranks: usize) -> Option<usize> {
+    let fits = |&ranks: &usize| {
+        let (m, a) = split(total, micro, accumulation, ranks);
+        product([m, a, ranks]) == total as u128
+    };
+    match (micro, accumulation) {
+        (Some(m), Some(a)) => {
+            let ranks = total.checked_div(m.value.saturating_mul(a.value))?;
+            Some(ranks).filter(|&ranks| ranks as u64 <= RANKS).filter(fits)
+        }
+        _ => (1..=ranks).rev().find(fits),
+    }
+}
+
 fn product(numbers: [usize; 3]) -> u128 {
     numbers.iter().fold(1, |product: u128, &number| product.saturating_mul(number as u128))
 }
 
 fn mismatch(total: usize, micro: Option<Count>, accumulation: Option<Count>, ranks: usize) -> String {
     let (m, a) = split(total, micro, accumulation, ranks);
-    let matching =
-        total.checked_div(m.saturating_mul(a)).filter(|&gpus| product([m, a, gpus]) == total as u128);
-    let remedy = match matching.filter(|_| micro.is_some() && accumulation.is_some()) {
+    let remedy = match fitting(total, micro, accumulation, ranks) {
         Some(gpus) => format!("--gpus {gpus} would match; or change one of the others."),
         None => format!("Change one of the four, or leave {TOTAL} out."),
     };
@@ -105,9 +133,9 @@ mod tests {
             Cli::try_parse_from(["zero"].into_iter().chain(flags.split_whitespace())).unwrap().train;
         let [total, micro, accumulation] = batch.map(|n| Some(n).filter(|&n| n > 0));
         args.file_only.batch = Batch { total, micro, accumulation };
-        let mut warnings = Vec::new();
-        settle(&mut args, "ds.json", &mut warnings)?;
-        Ok((args.training.batch_size, args.training.grad_accum, warnings.len()))
+        let mut findings = Findings::default();
+        settle(&mut args, &mut findings)?;
+        Ok((args.training.batch_size, args.training.grad_accum, findings.warnings.len()))
     }
 
     #[test]

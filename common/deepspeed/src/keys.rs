@@ -1,6 +1,7 @@
 //! A row of the schema table: a key, the check of its values, and what it does.
 
 use crate::Resolved;
+use crate::hjson;
 use crate::node::{Node, WHOLE};
 use settings::cli::TrainArgs;
 
@@ -28,12 +29,21 @@ pub enum Kind {
 /// The meaning of the word `auto`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Auto {
+    /// The key is left out, in DeepSpeed's files; in Accelerate's it is not allowed.
+    LeftOut,
     /// It is not allowed.
     No,
     /// The value of flags or preset.
     Flags,
     /// `factor · hᵖᵒʷᵉʳ` elements for a model of width h, as Transformers resolves it.
     Width(f64, i32),
+}
+
+impl Auto {
+    /// True if the word is a value.
+    pub(crate) fn allowed(self) -> bool {
+        matches!(self, Auto::Flags | Auto::Width(..))
+    }
 }
 
 /// Sets a value that passed its row's check.
@@ -93,7 +103,7 @@ impl Key {
         default: &'static str,
         note: &'static str,
     ) -> Key {
-        Key { path, kind, default, auto: Auto::No, fate: Fate::Accepted { harmless: |_| true }, note }
+        Key { path, kind, default, auto: Auto::LeftOut, fate: Fate::Accepted { harmless: |_| true }, note }
     }
 
     /// Makes it one that leads to a warning unless the value is `harmless`.
@@ -149,12 +159,29 @@ impl Key {
 
     /// True if `value` is the key's default.
     pub(crate) fn is_default(&self, value: &Node) -> bool {
-        Node::from_json(self.default).is_ok_and(|default| default == *value)
+        hjson::parse(self.default).is_ok_and(|default| default == *value)
     }
 
     /// Returns the last part of its path.
     pub fn name(&self) -> &'static str {
         self.path.rsplit('.').next().unwrap_or(self.path)
+    }
+
+    /// Returns `value` as DeepSpeed converts it: a number or truth value that is written as text, 0
+    /// and 1 for truth values.
+    pub(crate) fn converted(&self, value: &Node) -> Node {
+        let text = value.as_text().map_or("", str::trim);
+        let converted = match self.kind {
+            Kind::Count(..) => text.parse::<u64>().ok().map(|count| Node::Number(count as f64)),
+            Kind::Number(..) | Kind::Positive(_) => text.parse().ok().map(Node::Number),
+            Kind::Flag => match value.word().as_deref() {
+                Some("0") => Some(Node::Flag(false)),
+                Some("1") => Some(Node::Flag(true)),
+                _ => None,
+            },
+            _ => None,
+        };
+        converted.unwrap_or_else(|| value.clone())
     }
 
     /// Checks a value, `auto` and `null` aside.
@@ -193,7 +220,7 @@ impl Key {
             Kind::Text => "text".into(),
             Kind::Any => "anything".into(),
         };
-        if self.auto == Auto::No { kind } else { kind + ", or auto" }
+        if self.auto.allowed() { kind + ", or auto" } else { kind }
     }
 }
 

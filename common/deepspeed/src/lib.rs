@@ -5,23 +5,29 @@
 //! From strongest to weakest: a flag given on the command line; a key in the file; the model's
 //! preset and the flags' defaults. A key that the file leaves out is *not* filled in with
 //! DeepSpeed's default: those suit models of billions of parameters (with buckets of 5e8 elements a
-//! small model has one bucket, and overlaps nothing). Where two of them contradict each other, a
+//! small model has one bucket, and overlaps nothing). The optimizer's settings are the exception,
+//! if the file names the optimizer: see `left_out`. Where two of them contradict each other, a
 //! warning names both and the one that counts.
 //!
 //! `auto` stands for the value that Transformers fills in: that of flags and preset, or a multiple
-//! of the model's width.
+//! of the model's width. In DeepSpeed's files any other key that is `auto` counts as left out.
 //!
 //! The batch follows DeepSpeed's rule, see `batch`. One [table](table::keys) has the effect of
 //! every key; it drives reading, errors, `--print-config`, the book's table and the tests. To
 //! honour another key, give its row [`Fate::Honoured`](keys::Fate) with a setter and a getter.
 //!
 //! Accelerate's YAML uses the same table: its names stand for DeepSpeed's
-//! ([`Fate::Means`](keys::Fate)); those of FSDP, for flags.
+//! ([`Fate::Means`](keys::Fate)); those of FSDP, for flags. A section of Accelerate's that its
+//! `distributed_type` does not read is not read here, and keys that Accelerate rejects are errors.
 
 mod batch;
+mod file;
+mod hjson;
 pub mod keys;
+mod left_out;
 mod markdown;
 mod merge;
+mod mesh;
 mod misplaced;
 mod nearest;
 pub mod node;
@@ -55,6 +61,7 @@ pub struct Resolved<'a> {
 /// A usage failure that names the flag or the file's key, and what it accepts.
 pub fn configure(args: TrainArgs) -> Result<Config> {
     let (args, findings) = merge::merge(args, |args| Ok(architecture(args)?.width))?;
+    findings.refuse()?;
     let config = Config::new(args).map_err(|failure| findings.attribute(failure))?;
     Ok(Config { findings, ..config })
 }

@@ -2,6 +2,8 @@
 
 use crate::batch;
 use crate::keys::{Auto, Fate, Key, Set, contradiction, typed_as};
+use crate::left_out;
+use crate::mesh;
 use crate::node::Node;
 use crate::read::{Entries, Entry};
 use events::Place;
@@ -16,8 +18,8 @@ use settings::{Failure, Result};
 /// `auto`.
 ///
 /// # Errors
-/// A usage failure that names the file and the key, or the four numbers of the batch rule.
-/// [`Findings::check`] tells whether a stage supports all of it.
+/// A usage failure that names the file, if it cannot be read. What is wrong with its keys is among
+/// the findings: see [`Findings::refuse`], and [`Findings::check`] for what a stage supports.
 pub(crate) fn merge(
     args: TrainArgs,
     width: impl Fn(&TrainArgs) -> Result<usize>,
@@ -25,17 +27,24 @@ pub(crate) fn merge(
     let Some(path) = args.config.clone() else { return Ok((args, Findings::default())) };
     let file = path.display().to_string();
     let mut findings = Findings { file, ..Findings::default() };
-    let entries = Entries::read(&path, &mut findings.warnings).map_err(Failure::Usage)?;
+    let entries = Entries::read(&path, &mut findings).map_err(Failure::Usage)?;
     let mut merging = Merging { args, findings, missed: Vec::new() };
-    for entry in entries.iter() {
+    let defaults = left_out::of_the_optimizer(&merging.args, &entries);
+    for entry in entries.iter().chain(&defaults) {
         merging.entry(entry, &entries, &width)?;
     }
-    merging.check_together(&entries).map_err(Failure::Usage)?;
+    merging.check_together(&entries);
     merging.warn_of_missed();
     let Merging { mut args, mut findings, .. } = merging;
     findings.stage = args.file_only.stage;
-    batch::settle(&mut args, &findings.file, &mut findings.warnings)
-        .map_err(|what| Failure::usage(format!("{}: {what}", findings.file)))?;
+    mesh::fit_groups(&mut args, &mut findings);
+    if let Err(what) = mesh::settle(&mut args, &entries, &mut findings) {
+        findings.errors.push(format!("{}: {what}", findings.file));
+    }
+    if let Err(what) = batch::settle(&mut args, &mut findings) {
+        findings.errors.push(format!("{}: {what}", findings.file));
+    }
+    findings.left_out = left_out::words(&args, &entries);
     Ok((args, findings))
 }
 
@@ -68,7 +77,10 @@ impl Merging {
         let switched_on = entries.switched_on(key.path);
         match key.fate {
             Fate::NotYet { harmless }
-                if switched_on == Some(true) && !value.is_auto() && !harmless(value) =>
+                if switched_on == Some(true)
+                    && !value.is_auto()
+                    && !harmless(value)
+                    && (key.name() != "adam_w_mode" || left_out::decays_inside(&self.args, entries)) =>
             {
                 self.findings.missing.push(missing(key, *alias, value));
             }
@@ -172,21 +184,21 @@ impl Merging {
     }
 
     /// Checks keys that depend on each other.
-    fn check_together(&mut self, entries: &Entries) -> std::result::Result<(), String> {
-        let file = &self.findings.file;
+    fn check_together(&mut self, entries: &Entries) {
+        let file = self.findings.file.clone();
         let on = |path| entries.get(path).and_then(Node::as_flag) == Some(true);
         if on("fp16.enabled") && on("bf16.enabled") {
-            return Err(format!("{file}: fp16.enabled and bf16.enabled are both true: choose one"));
+            let what = format!("{file}: fp16.enabled and bf16.enabled are both true: choose one");
+            self.findings.errors.push(what);
         }
-        self.check_offload(entries)?;
-        let file = &self.findings.file;
+        self.check_offload(entries);
         let total = "scheduler.params.total_num_steps";
         let scheduler = &self.args.file_only.scheduler;
         let decays = !matches!(scheduler.name, None | Some(SchedulerName::WarmupLr));
         if decays && entries.get(total).is_none() {
-            return Err(format!(
-                "{file}: this scheduler.type needs {total}: give a number, or auto for --steps"
-            ));
+            let what =
+                format!("{file}: this scheduler.type needs {total}: give a number, or auto for --steps");
+            self.findings.errors.push(what);
         }
         let steps = scheduler.total.unwrap_or(self.args.training.steps);
         if let Some(warmup) = self.args.training.warmup_steps.filter(|&warmup| decays && warmup >= steps) {
@@ -194,11 +206,10 @@ impl Merging {
                 .warnings
                 .push(format!("{file}: {total} {steps} leaves nothing after a warm-up of {warmup} steps"));
         }
-        Ok(())
     }
 
     /// Refuses two directories, and names flags that contradict FSDP's one key for two places.
-    fn check_offload(&mut self, entries: &Entries) -> std::result::Result<(), String> {
+    fn check_offload(&mut self, entries: &Entries) {
         let (file, args) = (&self.findings.file, &self.args);
         let path = |place, section: &str| {
             let key = format!("zero_optimization.{section}.nvme_path");
@@ -209,14 +220,16 @@ impl Merging {
         if let (Some(a), Some(b)) = (optimizer, parameters)
             && a != b
         {
-            return Err(format!(
+            let what = format!(
                 "{file}: nvme_path is {a} in offload_optimizer and {b} in offload_param: one directory holds both here\n\
                  Write the same path twice, or override both with --offload-dir DIR."
-            ));
+            );
+            self.findings.errors.push(what);
         }
+        let (file, args) = (&self.findings.file, &self.args);
         let key = "fsdp_config.fsdp_offload_params";
         let Some(value) = entries.get(key).filter(|value| value.as_flag() == Some(true)) else {
-            return Ok(());
+            return;
         };
         for id in ["offload_parameters", "offload_optimizer"] {
             if let Some(typed) = args.given.typed(id).filter(|&typed| typed != "cpu") {
@@ -224,7 +237,6 @@ impl Merging {
                 self.findings.warnings.push(warning);
             }
         }
-        Ok(())
     }
 }
 

@@ -1,6 +1,5 @@
 //! A configuration file as a tree. Unlike a map it keeps order and repeated keys.
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::fmt;
 
@@ -22,21 +21,6 @@ pub enum Node {
 }
 
 impl Node {
-    /// Reads JSON. As in DeepSpeed, a key that is given twice in one section is an error.
-    ///
-    /// # Errors
-    /// What is wrong, with its line and column.
-    pub(crate) fn from_json(text: &str) -> Result<Node, String> {
-        serde_json::from_str(text).map_err(|error| {
-            let error = error.to_string();
-            let foreign =
-                ["expected value", "key must be a string"].iter().any(|what| error.starts_with(what));
-            let hint =
-                if foreign { ": JSON has double quotes, true, false, numbers, and no comments" } else { "" };
-            format!("{error}{hint}")
-        })
-    }
-
     /// Returns text.
     pub(crate) fn text(text: &str) -> Node {
         Node::Text(text.into())
@@ -168,66 +152,6 @@ impl Serialize for Node {
 /// The largest number up to which an f64 holds every whole number.
 pub(crate) const WHOLE: f64 = 9_007_199_254_740_992.0;
 
-impl<'de> Deserialize<'de> for Node {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Node, D::Error> {
-        deserializer.deserialize_any(NodeVisitor)
-    }
-}
-
-struct NodeVisitor;
-
-impl<'de> Visitor<'de> for NodeVisitor {
-    type Value = Node;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Node, E> {
-        Ok(Node::Null)
-    }
-
-    fn visit_bool<E>(self, flag: bool) -> Result<Node, E> {
-        Ok(Node::Flag(flag))
-    }
-
-    fn visit_u64<E>(self, number: u64) -> Result<Node, E> {
-        Ok(Node::Number(number as f64))
-    }
-
-    fn visit_i64<E>(self, number: i64) -> Result<Node, E> {
-        Ok(Node::Number(number as f64))
-    }
-
-    fn visit_f64<E>(self, number: f64) -> Result<Node, E> {
-        Ok(Node::Number(number))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Node, E> {
-        Ok(Node::text(text))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Node, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = seq.next_element()? {
-            items.push(item);
-        }
-        Ok(Node::List(items))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
-        let mut entries: Vec<(String, Node)> = Vec::new();
-        let mut seen = std::collections::HashSet::new();
-        while let Some((key, value)) = map.next_entry::<String, Node>()? {
-            if !seen.insert(key.clone()) {
-                return Err(serde::de::Error::custom(format!("key {} is given twice", shortened(&key))));
-            }
-            entries.push((key, value));
-        }
-        Ok(Node::Section(entries))
-    }
-}
-
 /// True if `value` is the word `none`.
 pub(crate) fn is_none(value: &Node) -> bool {
     value.as_text().is_some_and(|text| text.eq_ignore_ascii_case("none"))
@@ -236,24 +160,6 @@ pub(crate) fn is_none(value: &Node) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn json_keeps_order_and_refuses_what_a_map_would_hide() {
-        let node = Node::from_json(r#"{"b": [1, 5e8, null], "a": {"x":"auto"}}"#).unwrap();
-        assert_eq!(serde_json::to_string(&node).unwrap(), r#"{"b":[1,500000000,null],"a":{"x":"auto"}}"#);
-        assert!(node.get("a").and_then(|a| a.get("x")).is_some_and(Node::is_auto));
-        for (hostile, word) in [
-            (r#"{"a": 1, "a": 2}"#.to_owned(), "twice"),
-            (r#"{"a": 1e999}"#.into(), "range"),
-            ("[".repeat(100_000), "recursion"),
-            (r#"{"a": True}"#.into(), "line 1"),
-            (String::new(), "EOF"),
-            ("{} {}".into(), "trailing"),
-        ] {
-            let error = Node::from_json(&hostile).unwrap_err();
-            assert!(error.contains(word), "{error}");
-        }
-    }
 
     #[test]
     fn messages_repeat_values_on_one_short_line() {

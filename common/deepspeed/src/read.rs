@@ -1,12 +1,12 @@
 //! Reads a file: its keys found in the table, their values checked.
 
+use crate::file::{beside, load};
 use crate::keys::{Auto, Fate, Key};
 use crate::misplaced::{Misplaced, misplaced};
 use crate::nearest::nearest;
 use crate::node::{Node, is_none, shortened};
-use crate::table::{self, keys};
-use crate::yaml;
-use std::io::{ErrorKind, Read};
+use crate::table::{self, is_accelerates, keys};
+use settings::findings::Findings;
 use std::path::Path;
 
 /// A key of the file, with a value that passed its row's check, or `auto` where the row allows it.
@@ -23,31 +23,36 @@ pub(crate) struct Entry {
 #[derive(Default)]
 pub(crate) struct Entries(Vec<Entry>);
 
-/// The largest file that is read: real ones have a few kilobytes.
-const LARGEST: u64 = 1 << 20;
+/// Keys that Accelerate's files have, and DeepSpeed's do not.
+const MARKS: [&str; 2] = ["compute_environment", "distributed_type"];
+/// Sections of Accelerate's, and the distributed_type with which it reads them.
+const SECTIONS: [(&str, &str); 3] =
+    [("deepspeed_config", "DEEPSPEED"), (FSDP, "FSDP"), ("megatron_lm_config", "MEGATRON_LM")];
+/// The section of FSDP's keys.
+const FSDP: &str = "fsdp_config";
 /// The most unknown keys that warnings name.
 const NAMED: usize = 20;
 
 impl Entries {
-    /// Reads the file at `path`.
+    /// Reads the file at `path`. What is wrong with its keys and values goes to `findings`.
     ///
     /// # Errors
-    /// A message that names the file and the key.
-    pub(crate) fn read(path: &Path, warnings: &mut Vec<String>) -> Result<Entries, String> {
+    /// A message that names the file, if it cannot be read.
+    pub(crate) fn read(path: &Path, findings: &mut Findings) -> Result<Entries, String> {
+        let file = path.display().to_string();
         let mut reader =
-            Reader { file: path.display().to_string(), warnings, entries: Vec::new(), unknown: 0 };
+            Reader { file, accelerate: false, marked: false, findings, entries: Vec::new(), unknown: 0 };
         reader.file(path)?;
         if let Some(inner) = reader.take_text(table::CONFIG_FILE) {
             let native = std::mem::take(&mut reader.entries);
-            let outer = std::mem::replace(&mut reader.file, inner.clone());
-            reader
-                .file(Path::new(&inner))
-                .map_err(|what| format!("{outer}: {}: {what}", table::CONFIG_FILE))?;
+            let found = beside(path, &inner);
+            let outer = std::mem::replace(&mut reader.file, found.display().to_string());
+            reader.file(&found).map_err(|what| format!("{outer}: {}: {what}", table::CONFIG_FILE))?;
             native.into_iter().for_each(|entry| reader.add(entry));
         }
-        let Reader { entries, unknown, file, warnings } = reader;
+        let Reader { entries, unknown, file, findings, .. } = reader;
         if unknown > NAMED {
-            warnings.push(format!("{file}: {} more unknown keys are ignored", unknown - NAMED));
+            findings.warnings.push(format!("{file}: {} more unknown keys are ignored", unknown - NAMED));
         }
         let mut ordered = Entries(entries);
         ordered.0.sort_by_key(|entry| keys().position(|key| key.path == entry.key.path));
@@ -85,7 +90,11 @@ impl Entries {
 
 struct Reader<'a> {
     file: String,
-    warnings: &'a mut Vec<String>,
+    /// Whether it is Accelerate's, which rejects unknown keys outside sections.
+    accelerate: bool,
+    /// Whether it says so itself: a file of DeepSpeed's keys may be YAML, too.
+    marked: bool,
+    findings: &'a mut Findings,
     entries: Vec<Entry>,
     unknown: usize,
 }
@@ -96,58 +105,110 @@ impl Reader<'_> {
         if !matches!(root, Node::Section(_)) {
             return Err(format!("--config {}: it holds {root}, not a section of keys", self.file));
         }
-        self.section(&root, "")
-    }
-
-    fn section(&mut self, section: &Node, parent: &str) -> Result<(), String> {
-        let Node::Section(entries) = section else {
-            return match section {
-                Node::Null => Ok(()),
-                value => Err(format!("{}: {parent} is {value}: it must be a section of keys", self.file)),
-            };
-        };
-        for (name, value) in entries {
-            let path = if parent.is_empty() { name.clone() } else { format!("{parent}.{name}") };
-            match find(&path).filter(|_| !name.contains('.')) {
-                Some(Found::Row(key)) => self.row(key, None, &path, value)?,
-                Some(Found::Section) => self.section(value, &path)?,
-                None => self.unknown(&path, value)?,
-            }
+        let yaml = !self.file.to_ascii_lowercase().ends_with(".json");
+        self.marked = MARKS.iter().any(|mark| root.get(mark).is_some());
+        self.accelerate = yaml || self.marked;
+        let fsdp = !yaml && !self.marked && is_fsdps(&root);
+        self.accelerate |= fsdp;
+        self.section(&root, if fsdp { FSDP } else { "" });
+        let alone = root.get("distributed_type").is_some_and(|kind| kind.as_flag() == Some(false));
+        if alone && root.get("num_processes").is_none() {
+            table::find("num_processes")
+                .into_iter()
+                .for_each(|key| self.row(key, None, key.path, &Node::count(1)));
         }
         Ok(())
     }
 
+    fn section(&mut self, section: &Node, parent: &str) {
+        let Node::Section(entries) = section else {
+            if *section != Node::Null {
+                self.refuse(format!("{parent} is {section}: it must be a section of keys"));
+            }
+            return;
+        };
+        for (name, value) in entries {
+            let path = if parent.is_empty() { name.clone() } else { format!("{parent}.{name}") };
+            if let Some((key, value)) = self.shorthand(&path, value, section) {
+                self.row(key, None, key.path, &value);
+                continue;
+            }
+            if let Some(kind) = self.unread(&path, section) {
+                self.warn(format!("{path} is read with distributed_type {kind} alone: ignored here"));
+                continue;
+            }
+            match find(&path).filter(|_| !name.contains('.')) {
+                Some(Found::Row(key)) if self.marked && parent.is_empty() && !is_accelerates(key) => {
+                    self.rejected(&path);
+                }
+                Some(Found::Row(key)) => self.row(key, None, &path, value),
+                Some(Found::Section) => self.section(value, &path),
+                None => self.unknown(&path, value),
+            }
+        }
+    }
+
+    /// Returns the distributed_type with which Accelerate reads the section at `path`, if the file
+    /// names another one.
+    fn unread(&self, path: &str, root: &Node) -> Option<&'static str> {
+        let (_, kind) = SECTIONS.iter().find(|(section, _)| *section == path)?;
+        let found = root.get("distributed_type").and_then(Node::as_text)?;
+        let holds = matches!(root.get(path), Some(Node::Section(entries)) if !entries.is_empty());
+        (holds && !found.eq_ignore_ascii_case(kind)).then_some(*kind)
+    }
+
+    /// Returns what an old way of writing `path` stands for: a truth value in place of a section.
+    fn shorthand(&self, path: &str, value: &Node, root: &Node) -> Option<(&'static Key, Node)> {
+        let Node::Flag(on) = *value else { return None };
+        match path {
+            "zero_optimization" => {
+                Some((table::find("zero_optimization.stage")?, Node::count(usize::from(on))))
+            }
+            "fp16" if self.accelerate => {
+                let counts = on && root.get("mixed_precision").is_none();
+                Some((table::find("mixed_precision")?, Node::text(if counts { "fp16" } else { "no" })))
+            }
+            _ => None,
+        }
+    }
+
+    fn refuse(&mut self, what: String) {
+        let error = format!("{}: {what}", self.file);
+        self.findings.errors.push(error);
+    }
+
+    fn warn(&mut self, what: String) {
+        let warning = format!("{}: {what}", self.file);
+        self.findings.warnings.push(warning);
+    }
+
     /// Checks a value, follows other names, and adds it.
-    fn row(
-        &mut self,
-        key: &'static Key,
-        alias: Option<&'static str>,
-        path: &str,
-        value: &Node,
-    ) -> Result<(), String> {
-        if key.path != path {
-            self.warnings.push(format!(
-                "{}: {path} is no key of Accelerate, which ignores it; taken as DeepSpeed's {}",
-                self.file, key.path
+    fn row(&mut self, key: &'static Key, alias: Option<&'static str>, path: &str, value: &Node) {
+        if key.path != path && path.starts_with("deepspeed_config.") {
+            self.warn(format!(
+                "{path} is no key of Accelerate, which ignores it; taken as DeepSpeed's {}",
+                key.path
             ));
         }
-        if *value == Node::Null {
-            return Ok(());
+        if *value == Node::Null || (value.is_auto() && key.auto == Auto::LeftOut && !is_accelerates(key)) {
+            return;
         }
-        let fine = if value.is_auto() && key.auto != Auto::No { Ok(()) } else { key.check(value) };
-        let quotes = if is_quoted_number(key, value) { ", without quotes" } else { "" };
-        fine.map_err(|expected| format!("{}: {path} is {value}: it must be {expected}{quotes}", self.file))?;
+        let value = key.converted(value);
+        let fine = if value.is_auto() && key.auto.allowed() { Ok(()) } else { key.check(&value) };
+        if let Err(expected) = fine {
+            let quotes = if is_quoted_number(key, &value) { ", without quotes" } else { "" };
+            self.refuse(format!("{path} is {value}: it must be {expected}{quotes}"));
+            return;
+        }
         match key.fate {
             Fate::Means(means) => {
-                match means(value).and_then(|(target, value)| Some((table::find(target)?, value))) {
-                    Some((target, value)) => self.row(target, Some(key.path), target.path, &value),
-                    None => Ok(()),
+                if let Some((target, value)) =
+                    means(&value).and_then(|(to, value)| Some((table::find(to)?, value)))
+                {
+                    self.row(target, Some(key.path), target.path, &value);
                 }
             }
-            _ => {
-                self.add(Entry { key, value: value.clone(), alias });
-                Ok(())
-            }
+            _ => self.add(Entry { key, value, alias }),
         }
     }
 
@@ -156,45 +217,76 @@ impl Reader<'_> {
         match self.entries.iter().find(|other| other.key.path == entry.key.path) {
             None => self.entries.push(entry),
             Some(other) if other.value == entry.value => {}
-            Some(other) => self.warnings.push(format!(
-                "{}: {} is given twice, as {} and as {}: the first counts",
-                self.file, entry.key.path, other.value, entry.value
-            )),
+            Some(other) => {
+                let (first, second) = (other.value.to_string(), entry.value);
+                self.warn(format!(
+                    "{} is given twice, as {first} and as {second}: the first counts",
+                    entry.key.path
+                ));
+            }
         }
     }
 
-    /// Adds a warning about a key that has no row, unless it would move data.
-    fn unknown(&mut self, path: &str, value: &Node) -> Result<(), String> {
+    /// Adds a warning about a key that has no row, or an error if Accelerate rejects it or if it
+    /// would move data or split the model.
+    fn unknown(&mut self, path: &str, value: &Node) {
         let yaml = !self.file.to_ascii_lowercase().ends_with(".json");
         if let Some(Misplaced { path, value, right }) = misplaced(path, value, yaml) {
-            return Err(format!(
-                "{}: {} is {value}, in a place where it is not read: the data would stay on the device\n\
+            self.refuse(format!(
+                "{} is {value}, in a place where it is not read: the data would stay on the device\n\
                  Write it as {right}, or remove it.",
-                self.file,
                 shortened_path(&path)
             ));
+            return;
+        }
+        if self.accelerate && (!path.contains('.') || path.starts_with("parallelism_config.")) {
+            return self.rejected(path);
         }
         self.unknown += 1;
         if self.unknown > NAMED {
-            return Ok(());
+            return;
         }
         let (who, does) = match path.split('.').next().unwrap_or(path) {
             "zero_optimization" => ("DeepSpeed", "rejects"),
             "fp16" | "bf16" => ("DeepSpeed", "ignores or, when newer, rejects"),
-            "deepspeed_config" => ("Accelerate", "ignores"),
-            _ => ("DeepSpeed or Accelerate", "ignore"),
+            _ if self.accelerate => ("Accelerate", "ignores"),
+            _ => ("DeepSpeed", "ignores"),
         };
-        let meant = nearest(path).map(|key| format!("; the nearest is {key}")).unwrap_or_default();
+        let meant = meant(path);
         let path = shortened_path(path);
-        self.warnings
-            .push(format!("{}: {path} is no key of {who}, which {does} it; ignored here{meant}", self.file));
-        Ok(())
+        self.warn(format!("{path} is no key of {who}, which {does} it; ignored here{meant}"));
+    }
+
+    /// Adds an error about a key that Accelerate does not know.
+    fn rejected(&mut self, path: &str) {
+        let place = if find(path).is_some() { " in this place" } else { "" };
+        let meant = if place.is_empty() { meant(path) } else { String::new() };
+        let path = shortened_path(path);
+        self.refuse(format!(
+            "{path} is no key of Accelerate{place}, which rejects the file: remove it{meant}"
+        ));
     }
 
     fn take_text(&mut self, path: &str) -> Option<String> {
         let at = self.entries.iter().position(|entry| entry.key.path == path)?;
         self.entries.remove(at).value.as_text().map(String::from)
     }
+}
+
+/// True if `root` holds keys of FSDP's and no section of DeepSpeed's: the file that Transformers'
+/// trainer takes as `fsdp_config`.
+fn is_fsdps(root: &Node) -> bool {
+    let Node::Section(entries) = root else { return false };
+    let own = |name: &str| matches!(find(&format!("{FSDP}.{name}")), Some(Found::Row(_)));
+    let foreign = |(name, value): &(String, Node)| {
+        find(name).is_some() && !(own(name) && !matches!(value, Node::Section(_)))
+    };
+    entries.iter().any(|(name, _)| own(name)) && !entries.iter().any(foreign)
+}
+
+/// Returns the end of a message about `path`, with the key that is probably meant.
+fn meant(path: &str) -> String {
+    nearest(path).map(|key| format!("; the nearest is {key}")).unwrap_or_default()
 }
 
 /// True if `value` is text that `key` would accept as a number.
@@ -207,39 +299,14 @@ fn shortened_path(path: &str) -> String {
     path.split('.').map(shortened).take(4).collect::<Vec<_>>().join(".")
 }
 
-fn load(path: &Path) -> Result<Node, String> {
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
-    file.take(LARGEST + 1).read_to_string(&mut text).map_err(|e| match e.kind() {
-        ErrorKind::InvalidData => "not text in UTF-8".into(),
-        _ => e.to_string(),
-    })?;
-    if text.len() as u64 > LARGEST {
-        return Err(format!("too long for a configuration: at most {LARGEST} bytes are read"));
-    }
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    if text.trim().is_empty() {
-        return Err(
-            "it is empty; write at least {}, or something like {\"zero_optimization\": {\"stage\": 3}}"
-                .into(),
-        );
-    }
-    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
-    match extension.to_ascii_lowercase().as_str() {
-        "json" => Node::from_json(text),
-        "yaml" | "yml" => yaml::parse(text),
-        _ if text.trim_start().starts_with('{') => Node::from_json(text),
-        _ => yaml::parse(text),
-    }
-}
-
 enum Found {
     Row(&'static Key),
     Section,
 }
 
-/// Finds the row of `path`, or the section. Accelerate's `deepspeed_config` may hold DeepSpeed's
-/// own keys too, because users write them there.
+/// Finds the row of `path`, or the section. Fields of DeepSpeed's may leave out `stage3_`, and
+/// FSDP's keys their prefix; Accelerate's `deepspeed_config` may hold DeepSpeed's own keys too,
+/// because users write them there.
 fn find(path: &str) -> Option<Found> {
     if let Some(key) = table::find(path) {
         return Some(Found::Row(key));
@@ -248,7 +315,12 @@ fn find(path: &str) -> Option<Found> {
     if keys().any(|key| inside(&key)) {
         return Some(Found::Section);
     }
-    let rest = path.strip_prefix("deepspeed_config.")?;
-    let native = table::find(&format!("zero_optimization.{rest}")).or_else(|| table::find(rest));
-    native.map(Found::Row)
+    let (section, name) = path.split_once('.')?;
+    let key = match section {
+        "zero_optimization" => table::find(&format!("zero_optimization.stage3_{name}")),
+        "fsdp_config" => table::find(&format!("fsdp_config.fsdp_{name}")),
+        "deepspeed_config" => table::find(&format!("zero_optimization.{name}")).or_else(|| table::find(name)),
+        _ => None,
+    };
+    key.map(Found::Row)
 }

@@ -1,13 +1,16 @@
 //! The part of YAML that Accelerate writes: sections by indentation, plain and quoted scalars,
-//! short lists.
+//! lists of them.
 //!
-//! Anything else (block lists, anchors, tags, text over several lines) is an error that names the
+//! Anything else (sections in lists, anchors, tags, text over several lines) is an error that names the
 //! line. A whole YAML crate costs several seconds of a cold build for files of twenty lines.
 
 use crate::node::{Node, shortened};
 
 /// The deepest nesting of sections.
 const DEEPEST: usize = 16;
+
+/// The key of a line that is an item of a list.
+const ITEM: &str = "-";
 
 /// A line with a key.
 struct Line<'a> {
@@ -47,12 +50,18 @@ fn section(lines: &mut &[Line<'_>], indent: usize, depth: usize) -> Result<Node,
         if line.indent > indent {
             return fail("is indented more than its neighbours");
         }
+        if line.key == ITEM {
+            return fail("begins an item of a list that has no key");
+        }
         if entries.iter().any(|(key, _)| *key == line.key) {
             return fail("is given twice");
         }
         *lines = rest;
         let inner = rest.first().map(|next| next.indent).filter(|&next| next > indent);
         let value = match inner {
+            _ if line.value.is_empty() && rest.first().is_some_and(|next| is_item(next, line.indent)) => {
+                items(lines)?
+            }
             Some(_) if !line.value.is_empty() => return fail("has both a value and a section"),
             Some(_) if depth == DEEPEST => return fail("is nested too deeply"),
             Some(inner) => section(lines, inner, depth + 1)?,
@@ -61,6 +70,21 @@ fn section(lines: &mut &[Line<'_>], indent: usize, depth: usize) -> Result<Node,
         entries.push((line.key.clone(), value));
     }
     Ok(Node::Section(entries))
+}
+
+/// True if `line` is an item of the list of a key that is indented by `indent`.
+fn is_item(line: &Line<'_>, indent: usize) -> bool {
+    line.key == ITEM && line.indent >= indent
+}
+
+/// Reads the list that `lines` starts with, one item a line, and removes its lines.
+fn items(lines: &mut &[Line<'_>]) -> Result<Node, String> {
+    let indent = lines.first().map_or(0, |line| line.indent);
+    let end = lines.iter().position(|line| line.key != ITEM || line.indent != indent).unwrap_or(lines.len());
+    let (items, rest) = lines.split_at(end);
+    *lines = rest;
+    let item = |line: &Line<'_>| scalar(line.value).map_err(|what| format!("line {}: {what}", line.number));
+    items.iter().map(item).collect::<Result<_, _>>().map(Node::List)
 }
 
 /// Reads `key: value`; `None` if the line is blank, a comment or a document's start.
@@ -74,8 +98,12 @@ fn read_line(number: usize, line: &str) -> Result<Option<Line<'_>>, String> {
     if body.starts_with('\t') {
         return fail("a tab indents it: YAML indents with spaces");
     }
-    if body == "-" || body.starts_with("- ") {
-        return fail("block lists are not read: write [a, b]");
+    let indent = content.len() - body.len();
+    if let Some(value) = body.strip_prefix("- ") {
+        return match split_key(value) {
+            Some(_) if !value.starts_with(['"', '\'']) => fail("sections in lists are not read"),
+            _ => Ok(Some(Line { number, indent, key: ITEM.into(), value })),
+        };
     }
     let Some((key, value)) = split_key(body) else { return fail("not of the form `key: value`") };
     let key = match scalar(key) {
@@ -83,7 +111,7 @@ fn read_line(number: usize, line: &str) -> Result<Option<Line<'_>>, String> {
         Ok(_) => key.to_owned(),
         Err(what) => return fail(&what),
     };
-    Ok(Some(Line { number, indent: content.len() - body.len(), key, value: value.trim() }))
+    Ok(Some(Line { number, indent, key, value: value.trim() }))
 }
 
 /// Splits at the colon that ends the key: the last character, or followed by a space.
@@ -148,6 +176,7 @@ fn number(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hjson;
 
     #[test]
     fn reads_what_accelerate_writes() {
@@ -157,9 +186,12 @@ mod tests {
         let expected = r#"{"compute_environment": "LOCAL_MACHINE", "deepspeed_config": {"zero_stage": 2,
             "reduce_bucket_size": 5e8, "path": "/a #b", "url": "http://x#y"}, "mixed_precision": "no", "tpu_env": [],
             "fsdp_config": {}, "betas": [0.9, 1], "empty": null, "debug": false}"#;
-        assert_eq!(parse(text).unwrap(), Node::from_json(expected).unwrap());
+        assert_eq!(parse(text).unwrap(), hjson::parse(expected).unwrap());
+        let lists = "a:\n- x\n- 'y: z'\nb:\n  c:\n    - 1\n  d: 2\n";
+        let expected = r#"{"a": ["x", "y: z"], "b": {"c": [1], "d": 2}}"#;
+        assert_eq!(parse(lists).unwrap(), hjson::parse(expected).unwrap());
         assert_eq!(parse("").unwrap(), Node::Section(vec![]));
-        assert_eq!(parse("  a: 1\n  b: 2").unwrap(), Node::from_json(r#"{"a": 1, "b": 2}"#).unwrap());
+        assert_eq!(parse("  a: 1\n  b: 2").unwrap(), hjson::parse(r#"{"a": 1, "b": 2}"#).unwrap());
     }
 
     #[test]
@@ -171,7 +203,9 @@ mod tests {
             ("a:\n  b: 1\n   c: 2", ["line 2", "both a value"]),
             ("a:\n   b: 1\n  c: 2", ["line 3", "more"]),
             ("  a: 1\nb: 2", ["line 2", "less"]),
-            ("- a", ["line 1", "block lists"]),
+            ("- a", ["line 1", "no key"]),
+            ("a:\n- b: 1", ["line 2", "sections in lists"]),
+            ("a:\n  - b\n c: 1", ["line 3", "more than"]),
             ("a: &x 1", ["line 1", "not read"]),
             ("a: |\n  text", ["line 2", "key: value"]),
             ("a: {b: 1}", ["line 1", "not read"]),

@@ -275,7 +275,7 @@ impl Bench {
             beta2: 0.95,
             eps: 1e-8,
             weight_decay: 0.1,
-            step: 9,
+            step: Some(9),
             gradient_scale: 1.0,
         };
         let kernels = self.kernels();

@@ -60,6 +60,8 @@ pub struct Config {
     pub betas: (f32, f32),
     /// Added to the root of the variance.
     pub eps: f32,
+    /// Whether momentum and variance are corrected for their start at 0.
+    pub bias_correction: bool,
     /// Decoupled weight decay of matrices.
     pub weight_decay: f32,
     /// Gradients with a larger norm are scaled down to it.
@@ -210,6 +212,7 @@ impl Config {
             ),
             betas: args.file_only.betas.unwrap_or((0.9, 0.95)),
             eps: args.file_only.eps.unwrap_or(1e-8),
+            bias_correction: !args.file_only.biased,
             weight_decay: args.training.weight_decay as f32,
             max_grad_norm: if args.file_only.unclipped { f64::INFINITY } else { args.training.max_grad_norm },
             seed: args.architecture.seed,
@@ -296,6 +299,7 @@ impl Config {
             lr: self.learning_rate(step),
             betas: self.betas,
             eps: self.eps,
+            bias_correction: self.bias_correction,
             weight_decay: self.weight_decay,
             max_grad_norm: self.max_grad_norm,
             loss_scale,

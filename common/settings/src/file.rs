@@ -14,6 +14,8 @@ pub struct FileOnly {
     pub betas: Option<(f32, f32)>,
     /// Added to the root of the variance.
     pub eps: Option<f32>,
+    /// Momentum and variance are not corrected for their start at 0: `bias_correction` is false.
+    pub biased: bool,
     /// Weights are saved in the type in which they are trained: DeepSpeed's
     /// `stage3_gather_16bit_weights_on_model_save`.
     pub saves_trained_type: bool,

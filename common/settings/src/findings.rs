@@ -13,6 +13,10 @@ pub struct Findings {
     pub stage: Option<Stage>,
     /// Warnings, one line each.
     pub warnings: Vec<String>,
+    /// What is wrong with keys and values.
+    pub errors: Vec<String>,
+    /// Settings that it leaves to this program, in words; empty if there are none.
+    pub left_out: String,
     /// Keys that ask for features that are not supported yet.
     pub missing: Vec<Missing>,
     /// Flags that it has set.
@@ -45,44 +49,64 @@ pub struct Setter {
     pub value: String,
 }
 
-/// The most missing keys that an error lists.
+/// The most lines of each kind that an error lists.
 const LISTED: usize = 12;
 
 impl Findings {
+    /// Checks that all keys and values are right.
+    ///
+    /// # Errors
+    /// A usage failure that names each that is not, and each key that cannot be honoured.
+    pub fn refuse(&self) -> Result<()> {
+        if self.errors.is_empty() {
+            return Ok(());
+        }
+        let lines = self.errors.iter().take(LISTED).map(String::as_str).collect::<Vec<_>>().join("\n");
+        let more = more(self.errors.len());
+        let unsupported = self.unsupported(self.stage).map(|what| format!("\n{what}")).unwrap_or_default();
+        Err(Failure::Usage(format!("{lines}{more}{unsupported}")))
+    }
+
+    /// Lists the keys that cannot be honoured, if `stage` is to train; any stage if none.
+    fn unsupported(&self, stage: Option<Stage>) -> Option<String> {
+        let shards = stage.is_none_or(|stage| stage.sharded().parameters);
+        let missing = self.missing.iter().filter(|missing| shards || !missing.needs_sharded_parameters);
+        let missing: Vec<_> = missing.collect();
+        let line = |m: &&Missing| {
+            let asked = m.alias.map(|alias| format!("{alias}, which asks for ")).unwrap_or_default();
+            format!("\n  {asked}{}: {}  ({})", m.path, m.value, m.note)
+        };
+        let lines: String = missing.iter().take(LISTED).map(line).collect();
+        (!missing.is_empty()).then(|| {
+            format!(
+                "{} asks for features that are not supported yet:{lines}{}\nRemove these keys to run without.",
+                self.file,
+                more(missing.len()),
+            )
+        })
+    }
+
     /// Checks that a crate that trains with `stage` can do what the file asks for.
     ///
     /// # Errors
     /// A usage failure that names the crate to run, or the keys that cannot be honoured.
     pub fn check(&self, stage: Stage) -> Result<()> {
-        if let Some(asked) = self.stage.filter(|&asked| asked != stage) {
-            return Err(Failure::usage(format!(
+        let asked = self.stage.unwrap_or(stage);
+        let another = (asked != stage).then(|| {
+            format!(
                 "{}: zero_optimization.stage asks for {asked}, and this is {stage}\n\
                  Run that crate instead: cargo run -p {} -- --config {}",
                 self.file,
                 asked.package(),
                 self.file,
-            )));
-        }
-        let matters = |missing: &&Missing| !missing.needs_sharded_parameters || stage.sharded().parameters;
-        let missing: Vec<_> = self.missing.iter().filter(matters).collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let line = |m: &&Missing| {
-            let asked = m.alias.map(|alias| format!("{alias}, which asks for ")).unwrap_or_default();
-            format!("\n  {asked}{}: {}  ({})", m.path, m.value, m.note)
-        };
-        let lines = missing.iter().take(LISTED).map(line);
-        let more = missing.len().saturating_sub(LISTED);
-        let more = if more > 0 { format!("\n  and {more} more") } else { String::new() };
-        Err(Failure::usage(format!(
-            "{} asks for features that are not supported yet:{}{more}\nRemove these keys to run without.",
-            self.file,
-            lines.collect::<String>(),
-        )))
+            )
+        });
+        let lines: Vec<String> = another.into_iter().chain(self.unsupported(Some(asked))).collect();
+        if lines.is_empty() { Ok(()) } else { Err(Failure::Usage(lines.join("\n"))) }
     }
 
-    /// Adds to `failure` which keys of the file have set the flags that it names.
+    /// Adds to `failure` which keys of the file have set the flags that it names, and which ones
+    /// cannot be honoured.
     pub fn attribute(&self, failure: Failure) -> Failure {
         let Failure::Usage(mut message) = failure else { return failure };
         let named: Vec<&Setter> =
@@ -90,8 +114,14 @@ impl Findings {
         for Setter { flag, path, value } in named {
             message.push_str(&format!("\nIn {}, {path} {value} stands for {flag}.", self.file));
         }
-        Failure::Usage(message)
+        let unsupported = self.unsupported(self.stage).filter(|what| !message.contains(what));
+        Failure::Usage(unsupported.map_or(message.clone(), |what| format!("{message}\n{what}")))
     }
+}
+
+/// Returns the end of a list that has `count` lines, if it shows fewer.
+fn more(count: usize) -> String {
+    if count > LISTED { format!("\n  and {} more", count - LISTED) } else { String::new() }
 }
 
 /// True if `message` has the whole word `flag`.

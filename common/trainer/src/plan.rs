@@ -120,16 +120,26 @@ impl Plan {
 /// # Errors
 /// A usage failure for flags and data; a failed run if the plan does not fit the device's memory.
 pub(crate) fn prepare(stage: AnyStage, config: Config) -> Result<Plan> {
+    check(stage, &config)?;
     let findings = config.findings.clone();
-    findings.check(stage.plan)?;
     complete(stage, config).map_err(|failure| findings.attribute(failure))
 }
 
+/// Checks that `stage` can do what `config` asks for, whatever the machine and the data.
+///
+/// # Errors
+/// A usage failure that names the flag, and the key of the file that stands for it.
+pub(crate) fn check(stage: AnyStage, config: &Config) -> Result<()> {
+    config.findings.check(stage.plan)?;
+    let checked = check_stage(stage, config)
+        .and_then(|()| contribution::check(config))
+        .and_then(|()| faults::check(config, (stage.name, stage.sharded)))
+        .and_then(|()| planner::predict(&job(stage.plan, config)).map(drop).map_err(|error| invalid(&error)));
+    checked.map_err(|failure| config.findings.attribute(failure))
+}
+
 fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
-    check_stage(stage, &config)?;
     config.offload.probe()?;
-    contribution::check(&config)?;
-    faults::check(&config, (stage.name, stage.sharded))?;
     let job = job(stage.plan, &config);
     let prediction = predict(&job, &config)?;
     let data = Data::load(&config.data, config.model.vocabulary, config.sequence_length)?;

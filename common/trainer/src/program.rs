@@ -12,6 +12,7 @@ use crate::watch::Watch;
 use crate::witness::Witness;
 use report::Report;
 use settings::cli::TrainArgs;
+use settings::findings::Findings;
 use settings::{Failure, Result, communication, process};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -25,7 +26,11 @@ pub(crate) fn train(stage: AnyStage, mut args: TrainArgs, witness: Option<Arc<dy
     let idle = communication::without_effect(&args.given, stage.sharded);
     let process = if print { None } else { process::place(&mut args, &|name| std::env::var(name).ok())? };
     let config = deepspeed::configure(args)?.in_process(process)?;
-    let unsaid = if print { deepspeed::left_out(&config) } else { Vec::new() };
+    let mut unsaid = Vec::new();
+    if print {
+        plan::check(stage, &config)?;
+        unsaid = deepspeed::left_out(&config);
+    }
     let idle = idle.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", stage.name));
     let warnings = config.findings.warnings.iter().cloned().chain(unsaid).chain(idle).chain(config.caution());
     warnings.filter(|_| config.leads()).for_each(|warning| events::complain!("warning: {warning}"));
@@ -34,6 +39,10 @@ pub(crate) fn train(stage: AnyStage, mut args: TrainArgs, witness: Option<Arc<dy
         return Ok(());
     }
     let plan = Plan { witness, ..plan::prepare(stage, config)? };
+    let Findings { file, left_out, .. } = &plan.config.findings;
+    if plan.config.leads() && !left_out.is_empty() {
+        events::complain!("note: {file} leaves to this program: {left_out}");
+    }
     let logs = Logs::open(&plan)?;
     let outcome = carry_out(plan, &logs);
     logs.end(outcome)

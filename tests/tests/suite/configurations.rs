@@ -2,7 +2,7 @@
 
 use planner::Stage;
 use std::path::PathBuf;
-use tests::{STAGES, config, fixture, mispredictions, train_as};
+use tests::{STAGES, config, fixture, losses, mispredictions, train_as};
 
 /// The examples of `common/deepspeed/src/tests/examples.rs`.
 fn examples() -> Vec<PathBuf> {
@@ -12,20 +12,23 @@ fn examples() -> Vec<PathBuf> {
     paths
 }
 
+/// Those with Accelerate's keys outside their section, which Accelerate rejects.
+const OUTSIDE: [&str; 3] = ["gathering-outside.yaml", "offloading-outside.yaml", "stage-alone.yaml"];
+
 /// Flags beside a file: a small model, of which the file may set everything else.
 fn flags(file: &str) -> String {
     format!("--config {file} --model {} --seq-len 8 --steps 1 --threads 1 --device cpu", fixture("odd.json"))
 }
 
 #[test]
-fn examples_train_but_for_one_that_places_data_where_nobody_reads_it() {
+fn examples_train_but_for_keys_outside_their_section() {
     let disk = tempfile::tempdir().unwrap();
     let mut trained = Vec::new();
     for path in examples() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let flags = flags(&path.display().to_string());
         let Ok(mut config) = config(&flags) else {
-            assert_eq!(name, "offloading-outside.yaml");
+            assert!(OUTSIDE.contains(&name.as_str()), "{name}");
             continue;
         };
         // In place of /local_nvme.
@@ -74,4 +77,35 @@ fn what_a_stage_cannot_do_names_the_key_that_asks_for_it() {
             }
         }
     }
+}
+
+#[test]
+fn stages_agree_without_bias_correction_and_on_a_mesh() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        flags(&path.display().to_string()).replace("--steps 1", "--steps 3")
+    };
+    let optimizer = |corrects| {
+        format!(
+            r#"{{"optimizer": {{"type": "Adam", "params": {{"lr": 0.01, "bias_correction": {corrects}}}}}}}"#
+        )
+    };
+    let learnt = |stage, flags: &str| {
+        let report = train_as(stage, config(flags).unwrap()).unwrap();
+        assert_eq!(mispredictions(&report), Vec::<String>::new(), "{stage}: {flags}");
+        losses(&report)
+    };
+    let corrected = file("corrected.json", &optimizer(true));
+    let biased = file("biased.json", &optimizer(false));
+    let expected = learnt(Stage::Ddp, &biased);
+    assert_ne!(expected, learnt(Stage::Ddp, &corrected));
+    for stage in STAGES {
+        assert_eq!(learnt(stage, &biased), expected, "{stage}");
+    }
+    let mesh = "num_processes: 4\nparallelism_config:\n  parallelism_config_dp_shard_size: 2\n  \
+                parallelism_config_dp_replicate_size: 2\n";
+    let flat = learnt(Stage::Zero3, &file("flat.yaml", "num_processes: 4\n"));
+    assert_eq!(learnt(Stage::Zero3, &file("mesh.yaml", mesh)), flat);
 }

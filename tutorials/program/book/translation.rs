@@ -44,8 +44,10 @@ const PLACES: &[(&str, &str, &str)] = &[
     ("fsdp_config.fsdp_auto_wrap_policy", "common/model/src/wrap.rs", "enum Wrap"),
     ("fsdp_config.fsdp_min_num_params", "common/model/src/wrap.rs", "enum Wrap"),
     ("fsdp_config.fsdp_backward_prefetch", "common/sharding/src/window.rs", "fn next_ahead"),
+    ("fsdp_config.fsdp_activation_checkpointing_offload", "common/settings/src/offload.rs", "struct Offload"),
     ("fsdp_config.fsdp_activation_checkpointing", "common/model/src/keep.rs", "enum Checkpointing"),
     ("fsdp_config.", "zero3/src/variants/residency.rs", "fn stay"),
+    ("parallelism_config.", "common/sharding/src/replicas.rs", "struct ReplicaSum"),
     ("use_cpu", "common/settings/src/hardware.rs", "fn choose"),
     ("deepspeed_config.deepspeed_config_file", "common/deepspeed/src/merge.rs", "fn merge"),
 ];

@@ -99,6 +99,29 @@ fn senseless_flags_are_usage_errors() {
 }
 
 #[test]
+fn a_configuration_is_printed_only_if_it_trains() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let ddp = write("ddp.yaml", "fsdp_config:\n  fsdp_sharding_strategy: NO_SHARD\n");
+    for printing in ["", "--print-config"] {
+        let words = ["cargo run -p zero0-ddp", "fsdp_config.fsdp_sharding_strategy \"NO_SHARD\""];
+        refuses(&format!("{SHORT} --config {ddp} {printing}"), 2, &words);
+    }
+    let empty = write("empty.json", "{}");
+    let said = |flags: &str| text(&zero3(&format!("{SHORT} --config {empty} {flags}")).stderr);
+    let note = format!(
+        "note: {empty} leaves to this program: learning rate 0.003, betas 0.9 and 0.95, weight decay 0.1, \
+         a warm-up of 0 steps, then a cosine"
+    );
+    assert!(said("").lines().any(|line| line == note), "{}", said(""));
+    assert!(!said("--print-config").contains("note: "), "nothing runs");
+}
+
+#[test]
 fn unusable_data_is_a_usage_error() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, bytes: &[u8]| {

@@ -12,6 +12,7 @@ pub(crate) const CONFIG_FILE: &str = "deepspeed_config.deepspeed_config_file";
 const LAUNCH: &str = "how Accelerate starts processes";
 const HOSTS: &str = "which hosts Accelerate starts processes on; torchrun, mpirun or srun start them here";
 const OTHER: &str = "another device or library of Accelerate's";
+const COMPILED: &str = "kernels are compiled with the program";
 const DEVICE: Kind = Choice(&["none", "cpu", "nvme"]);
 const PRECISION: Kind = Choice(&["no", "fp16", "bf16", "fp8"]);
 
@@ -54,11 +55,15 @@ pub(super) static KEYS: &[Key] = &[
         |_| None,
     ),
     Key::new("downcast_bf16", Any, "\"no\"", OTHER),
+    Key::new("tpu_name", Any, "null", OTHER),
+    Key::new("tpu_zone", Any, "null", OTHER),
+    Key::new("tpu_vm", Any, "null", OTHER),
     Key::new("tpu_env", Any, "[]", OTHER),
     Key::new("tpu_use_cluster", Flag, "false", OTHER).missed_unless(off),
     Key::new("tpu_use_sudo", Flag, "false", OTHER),
     Key::new("ipex_config", Any, "{}", OTHER),
-    Key::new("dynamo_config", Any, "{}", "kernels are compiled with the program"),
+    Key::new("dynamo_config", Any, "{}", COMPILED),
+    Key::new("dynamo_backend", Any, "\"NO\"", COMPILED),
     Key::new("megatron_lm_config", Any, "{}", "Megatron-LM").not_yet(empty),
     Key::new("fp8_config", Any, "{}", "8-bit training").not_yet(empty),
     Key::new(CONFIG_FILE, Text, "null", "the DeepSpeed file to read").honoured(None, |_, _| {}, |_| None),

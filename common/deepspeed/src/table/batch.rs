@@ -1,6 +1,6 @@
 //! Batch, optimizer and learning rate.
 
-use super::{count, from, number, on};
+use super::{count, flag, from, number, on};
 use crate::keys::Kind::{Choice, Count, Flag, Number, Pair, Positive};
 use crate::keys::{Auto, Key, Kind, pair};
 use crate::node::Node;
@@ -60,8 +60,9 @@ pub(super) static KEYS: &[Key] = &[
         "optimizer.type",
         Choice(&["AdamW", "Adam"]),
         "",
-        "AdamW is the optimizer here; DeepSpeed's Adam is AdamW too unless `adam_w_mode` is false",
+        "AdamW is the optimizer here; DeepSpeed's Adam is AdamW too unless `adam_w_mode` is false; with it, DeepSpeed's defaults count",
     )
+    .auto(Auto::No)
     .honoured(None, |_, _| {}, |_| Some(Node::text("AdamW"))),
     Key::new("optimizer.params.lr", RATE, "0.001", "peak learning rate").auto(Auto::Flags).honoured(
         Some("lr"),
@@ -72,7 +73,7 @@ pub(super) static KEYS: &[Key] = &[
         "optimizer.params.betas",
         Pair,
         "[0.9, 0.999]",
-        "decay of momentum and variance; 0.9 and 0.95 if left out",
+        "decay of momentum and variance; 0.9 and 0.95 if neither they nor optimizer.type are given",
     )
     .auto(Auto::Flags)
     .honoured(
@@ -90,7 +91,7 @@ pub(super) static KEYS: &[Key] = &[
             |args, value| args.file_only.eps = Some(number(value) as f32),
             |run| Some(Node::single(run.config.eps)),
         ),
-    Key::new("optimizer.params.weight_decay", Number(0.0, 0.99), "0.01", "decoupled; of matrices only")
+    Key::new("optimizer.params.weight_decay", Number(0.0, 0.99), "0", "decoupled; of matrices only")
         .auto(Auto::Flags)
         .honoured(
             Some("weight_decay"),
@@ -100,13 +101,23 @@ pub(super) static KEYS: &[Key] = &[
     Key::new("optimizer.params.torch_adam", Flag, "false", "which implementation does the arithmetic"),
     Key::new("optimizer.params.adam_w_mode", Flag, "true", "Adam with the decay inside the gradient")
         .not_yet(on),
-    Key::new("optimizer.params.bias_correction", Flag, "true", "Adam without bias correction").not_yet(on),
+    Key::new(
+        "optimizer.params.bias_correction",
+        Flag,
+        "true",
+        "false leaves momentum and variance as they are, small in the first steps",
+    )
+    .honoured(
+        None,
+        |args, value| args.file_only.biased = !flag(value),
+        |run| Some(Node::Flag(run.config.bias_correction)),
+    ),
     Key::new("optimizer.params.amsgrad", Flag, "false", "the AMSGrad variant").not_yet(super::off),
     Key::new(
         "optimizer.params.max_grad_norm",
         Number(0.0, f64::MAX),
         "0",
-        "DeepSpeed drops it; `gradient_clipping` counts",
+        "DeepSpeed refuses it beside Adam; `gradient_clipping` counts",
     )
     .missed_unless(|value| number(value) == 0.0),
     Key::new("optimizer.legacy_fusion", Flag, "false", "which kernel does the arithmetic"),
@@ -116,6 +127,7 @@ pub(super) static KEYS: &[Key] = &[
         "",
         "left out: linear warm-up, then a cosine to a tenth",
     )
+    .auto(Auto::No)
     .honoured(
         None,
         |args, value| {

@@ -1,6 +1,6 @@
 //! Accelerate's `fsdp_config`: FSDP's own words.
 
-use super::{count, flag, from};
+use super::{count, empty, flag, from};
 use crate::keys::Kind::{Any, Choice, Flag, Number};
 use crate::keys::{Key, Kind};
 use crate::node::Node;
@@ -79,6 +79,7 @@ pub(super) static KEYS: &[Key] = &[
         },
         |_| None,
     ),
+    Key::new("fsdp_config.fsdp_ignored_modules", Any, "null", "modules that stay whole on every rank").not_yet(empty),
     Key::new("fsdp_config.fsdp_forward_prefetch", Flag, "false", "forward gathers ahead anyway"),
     Key::new(
         "fsdp_config.fsdp_activation_checkpointing",
@@ -95,6 +96,13 @@ pub(super) static KEYS: &[Key] = &[
         },
         |_| None,
     ),
+    Key::new(
+        "fsdp_config.fsdp_activation_checkpointing_offload",
+        Flag,
+        "false",
+        "true keeps each block's input alone, in main memory",
+    )
+    .honoured(Some("offload_activations"), super::rest::checkpoint_in_main_memory, |_| None),
     Key::new(
         "fsdp_config.fsdp_offload_params",
         Flag,

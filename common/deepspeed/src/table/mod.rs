@@ -7,6 +7,7 @@ mod accelerate;
 mod batch;
 mod fsdp;
 mod offload;
+pub(crate) mod parallelism;
 mod precision;
 mod rest;
 mod zero;
@@ -17,8 +18,16 @@ use super::node::Node;
 pub(crate) use accelerate::CONFIG_FILE;
 
 /// The rows, by subject. The stage comes before keys that depend on it.
-pub static TABLES: [&[Key]; 7] =
-    [batch::KEYS, zero::KEYS, offload::KEYS, precision::KEYS, rest::KEYS, accelerate::KEYS, fsdp::KEYS];
+pub static TABLES: [&[Key]; 8] = [
+    batch::KEYS,
+    zero::KEYS,
+    offload::KEYS,
+    precision::KEYS,
+    rest::KEYS,
+    accelerate::KEYS,
+    fsdp::KEYS,
+    parallelism::KEYS,
+];
 
 /// Iterates over all rows, in order.
 pub fn keys() -> impl Iterator<Item = &'static Key> {
@@ -28,6 +37,12 @@ pub fn keys() -> impl Iterator<Item = &'static Key> {
 /// Returns the row of `path`.
 pub fn find(path: &str) -> Option<&'static Key> {
     keys().find(|key| key.path == path)
+}
+
+/// True if the row is of Accelerate's file.
+pub(crate) fn is_accelerates(key: &Key) -> bool {
+    let own = [accelerate::KEYS, fsdp::KEYS, parallelism::KEYS];
+    own.into_iter().flatten().any(|own| own.path == key.path)
 }
 
 /// Returns the kind of whole numbers from `low`.

@@ -54,6 +54,13 @@ pub(super) static KEYS: &[Key] = &[
         "false",
         "how quickly files are made, not what is in them",
     ),
+    Key::new("zero_optimization.offload_optimizer.super_offload", Flag, "false", "SuperOffload").not_yet(off),
+    Key::new(
+        "zero_optimization.offload_optimizer.cpuadam_cores_perc",
+        Number(0.0, 1.0),
+        "0.8",
+        "matters with SuperOffload only",
+    ),
     Key::new("zero_optimization.offload_optimizer.ratio", Number(0.0, 1.0), "1.0", TWIN_FLOW)
         .not_yet(|value| number(value) == 1.0),
     Key::new(

@@ -4,7 +4,7 @@ use super::{count, disabled, flag, number, off};
 use crate::Resolved;
 use crate::keys::Kind::{Any, Choice, Count, Flag, Number};
 use crate::keys::{Auto, Key, Kind};
-use crate::node::Node;
+use crate::node::{Node, is_none};
 use clap::ValueEnum;
 use device::DType;
 use settings::cli::TrainArgs;
@@ -60,7 +60,9 @@ pub(super) static KEYS: &[Key] = &[
         |run| Some(Node::Flag(run.config.precision.parameters == DType::Bf16)),
     ),
     Key::new("bf16.immediate_grad_update", Flag, "false", "gradients always accumulate at once"),
-    Key::new("bf16.check_grad_overflow", Flag, "false", "a gradient that is not finite always ends the run"),
+    Key::new("bf16.bf16_master_weights_and_grads", Flag, "false", "16-bit master weights").not_yet(off),
+    Key::new("bf16.bf16_optimizer_states", Flag, "false", "16-bit optimizer states").not_yet(off),
+    Key::new("bf16.check_grad_overflow", Flag, "true", "a gradient that is not finite always ends the run"),
     Key::new("bfloat16.enabled", Flag, "false", "old name of bf16.enabled")
         .auto(Auto::Flags)
         .means(|value| Some(("bf16.enabled", value.clone()))),
@@ -84,6 +86,9 @@ pub(super) static KEYS: &[Key] = &[
             |args, value| args.types.grad_dtype = dtype(value),
             |run| Some(Node::text(name(run.config.precision.gradients))),
         ),
+    Key::new("data_types.param_dtype", DTYPE, "null", "parameters of a type of their own").not_yet(is_none),
+    Key::new("data_types.buffer_dtype", DTYPE, "null", "the models here have no buffers"),
+    Key::new("data_types.keep_in_fp32_modules", Any, "\"auto\"", "the models here have no buffers"),
     Key::new("fp32_allreduce", Flag, "false", "old name of communication_data_type fp32")
         .means(|value| flag(value).then(|| ("communication_data_type", Node::text("fp32")))),
 ];

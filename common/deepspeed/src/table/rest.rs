@@ -2,7 +2,7 @@
 
 use super::{disabled, empty, flag, from, number, off, switched_off};
 use crate::keys::Key;
-use crate::keys::Kind::{Any, Flag, Number};
+use crate::keys::Kind::{Any, Choice, Flag, Number};
 use crate::node::Node;
 use events::Place;
 use model::Checkpointing;
@@ -64,6 +64,18 @@ pub(super) static KEYS: &[Key] = &[
         "1.0",
         "matters with prescale_gradients only",
     ),
+    Key::new(
+        "gradient_allreduce_op",
+        Choice(&["mean", "sum"]),
+        "\"mean\"",
+        "gradients that are summed over ranks",
+    )
+    .not_yet(|value| value.as_text().is_some_and(|text| text.eq_ignore_ascii_case("mean"))),
+    Key::new("expert_parallel", Any, "", "experts: the models here have none").not_yet(disabled),
+    Key::new("use_data_before_expert_parallelism", Flag, "false", "experts: the models here have none"),
+    Key::new("disable_python_gc", Flag, "false", "there is no Python here"),
+    Key::new("managed_gradient_accumulation", Flag, "true", "micro-batches always accumulate by themselves"),
+    Key::new("timers", Any, "", SHOWN),
     Key::new("sparse_gradients", Flag, "false", "sparse embedding gradients").not_yet(off),
     Key::new(
         "checkpoint",
@@ -92,13 +104,13 @@ pub(super) static KEYS: &[Key] = &[
     Key::new("data_efficiency", Any, "", "curricula and random token dropping").not_yet(disabled),
     Key::new("quantize_training", Any, "", "quantized training").not_yet(disabled),
     Key::new("weight_quantization", Any, "", "quantized weights").not_yet(empty),
-    Key::new("compression_training", Any, "", "compression").not_yet(empty),
+    Key::new("compression_training", Any, "", "compression").not_yet(switched_off),
     Key::new("eigenvalue", Any, "", "curvature estimates").not_yet(disabled),
     Key::new("compile", Any, "", "kernels are compiled with the program"),
 ];
 
 /// Switches checkpoints on, since the key is about those that the model's code would make.
-fn checkpoint_in_main_memory(args: &mut TrainArgs, value: &Node) {
+pub(super) fn checkpoint_in_main_memory(args: &mut TrainArgs, value: &Node) {
     if !flag(value) {
         return;
     }

@@ -9,7 +9,6 @@ use planner::{Stage, Strategy};
 use settings::cli::TrainArgs;
 use settings::{Config, GradSync, float_type};
 
-/// Its name elsewhere leaves out `stage3_`.
 const GATHER_16BIT: &str = "zero_optimization.stage3_gather_16bit_weights_on_model_save";
 const QUANTIZED: &str = "quantized communication (ZeRO++)";
 const MICS: &str = "MiCS in two levels";
@@ -23,14 +22,14 @@ pub(super) static KEYS: &[Key] = &[
         ),
     Key::new(
         "zero_optimization.reduce_bucket_size",
-        from(1),
+        from(0),
         "5e8",
-        "elements per reduction; the largest unit's if left out",
+        "elements per reduction, 0 for a tensor at a time; the largest unit's if left out",
     )
     .auto(Auto::Width(1.0, 2))
     .honoured(
         Some("reduce_bucket"),
-        |args, value| args.communication.reduce_bucket = Some(count(value)),
+        |args, value| args.communication.reduce_bucket = Some(count(value).max(1)),
         |run| run.config.communication.reduce_bucket.map(Node::count),
     ),
     Key::new("zero_optimization.reduce_scatter", Flag, "true", "false all-reduces gradients, in ZeRO-1 only")
@@ -68,26 +67,26 @@ pub(super) static KEYS: &[Key] = &[
         .not_yet(on),
     Key::new(
         "zero_optimization.allgather_bucket_size",
-        from(1),
+        from(0),
         "5e8",
         "elements per all-gather of updated parameters; the largest unit's if left out",
     )
     .auto(Auto::Flags)
     .honoured(
         Some("allgather_bucket"),
-        |args, value| args.communication.allgather_bucket = Some(count(value)),
+        |args, value| args.communication.allgather_bucket = Some(count(value).max(1)),
         |run| run.config.communication.allgather_bucket.map(Node::count),
     ),
     Key::new(
         "zero_optimization.sub_group_size",
-        from(1),
+        from(0),
         "1e9",
-        "elements that the optimizer updates at a time, within a unit; the unit's if left out",
+        "elements that the optimizer updates at a time, within a unit; the unit's if left out or 0",
     )
     .auto(Auto::Flags)
     .honoured(
         Some("sub_group_size"),
-        |args, value| args.communication.sub_group_size = Some(count(value)),
+        |args, value| args.communication.sub_group_size = Some(count(value)).filter(|&size| size > 0),
         |run| run.config.communication.sub_group_size.map(Node::count),
     ),
     Key::new(
@@ -163,8 +162,6 @@ pub(super) static KEYS: &[Key] = &[
         let gathers_16bit = save_format.element_type == trained && trained != ElementType::F32;
         run.stage.sharded().parameters.then_some(Node::Flag(gathers_16bit))
     }),
-    Key::new("zero_optimization.gather_16bit_weights_on_model_save", Flag, "false", "its name in the code")
-        .means(|value| Some((GATHER_16BIT, value.clone()))),
     Key::new("zero_optimization.stage3_gather_fp16_weights_on_model_save", Flag, "false", "its old name")
         .means(|value| Some((GATHER_16BIT, value.clone()))),
     Key::new(
@@ -195,6 +192,24 @@ pub(super) static KEYS: &[Key] = &[
             run.stage.sharded().parameters.then(|| Node::count(size))
         },
     ),
+    Key::new("zero_optimization.stage3_allgather_sequential", Flag, "false", "a unit is gathered as one"),
+    Key::new("zero_optimization.zenflow", Any, "null", "ZenFlow's asynchronous updates").not_yet(empty),
+    Key::new("zero_optimization.compute_grad_norm", Flag, "true", "the norm is always computed")
+        .missed_unless(on),
+    Key::new("zero_optimization.parameter_alignment", Flag, "false", "how DeepSpeed pads its buffers"),
+    Key::new(
+        "zero_optimization.enable_sanity_checks",
+        Flag,
+        "false",
+        "collectives always compare what ranks ask for",
+    ),
+    Key::new(
+        "zero_optimization.save_muon_momentum_buffer_in_memory",
+        Flag,
+        "false",
+        "matters with Muon only",
+    ),
+    Key::new("zero_optimization.leaf_module", Any, "", "units are the model's own"),
     Key::new("zero_optimization.zero_quantized_weights", Flag, "false", QUANTIZED).not_yet(off),
     Key::new("zero_optimization.zero_quantized_nontrainable_weights", Flag, "false", QUANTIZED).not_yet(off),
     Key::new("zero_optimization.zero_quantized_gradients", Flag, "false", QUANTIZED).not_yet(off),

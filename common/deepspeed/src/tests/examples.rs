@@ -5,6 +5,9 @@ use super::*;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/configurations");
 
+/// Examples with Accelerate's keys outside their section, which Accelerate rejects.
+const OUTSIDE: [&str; 3] = ["gathering-outside.yaml", "offloading-outside.yaml", "stage-alone.yaml"];
+
 /// Name of the file, and text.
 fn examples() -> Vec<(String, String)> {
     let mut names: Vec<String> = std::fs::read_dir(FOLDER)
@@ -57,11 +60,11 @@ fn what_the_examples_lead_to() {
 }
 
 #[test]
-fn one_example_alone_cannot_run() {
+fn examples_run_but_for_keys_outside_their_section() {
     for (name, text) in examples() {
         match File::new(&name, &text).config("") {
             Ok(config) => assert_eq!(config.findings.missing, [], "{name}"),
-            Err(_) => assert_eq!(name, "offloading-outside.yaml"),
+            Err(_) => assert!(OUTSIDE.contains(&name.as_str()), "{name}"),
         }
     }
 }

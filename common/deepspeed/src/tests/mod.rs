@@ -1,5 +1,6 @@
 //! The whole way, from a file and flags to a configuration, and back.
 
+mod accepted;
 mod doubts;
 mod examples;
 mod fsdp;
@@ -118,7 +119,8 @@ fn a_file_sets_what_its_keys_say() {
 #[test]
 fn keys_left_out_leave_flags_and_preset_alone() {
     let (plain, empty) = (plain("--lr 0.01 --model small"), json("{}", "--lr 0.01 --model small").unwrap());
-    let nothing = Findings { file: "ds.json".into(), ..Findings::default() };
+    let left_out = "betas 0.9 and 0.95, weight decay 0.1, a warm-up of 30 steps, then a cosine".into();
+    let nothing = Findings { file: "ds.json".into(), left_out, ..Findings::default() };
     assert_eq!(empty.findings, nothing);
     assert_eq!(format!("{:?}", Config { findings: Findings::default(), ..empty }), format!("{plain:?}"));
 }
@@ -287,4 +289,16 @@ fn the_settings_in_deepspeeds_words() {
 #[test]
 fn the_books_table() {
     insta::assert_snapshot!(markdown());
+}
+
+#[test]
+fn momentum_and_variance_may_go_uncorrected() {
+    let text = |corrected| {
+        format!(r#"{{"optimizer": {{"type": "Adam", "params": {{"bias_correction": {corrected}}}}}}}"#)
+    };
+    for corrected in [true, false] {
+        let config = json(&text(corrected), "").unwrap();
+        assert_eq!(config.update(0, None).bias_correction, corrected);
+        assert_eq!(config.findings.check(Stage::Zero1), Ok(()));
+    }
 }

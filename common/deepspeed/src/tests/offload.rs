@@ -142,7 +142,6 @@ fn keys_that_would_move_data_are_refused_at_the_wrong_level() {
             "deepspeed_config.offload_optimizer_device",
         ),
         ("fsdp_offload_params: true\n", "fsdp_config.fsdp_offload_params"),
-        ("fsdp_config:\n  offload_params: true\n", "fsdp_config.fsdp_offload_params"),
         ("fsdp_config:\n  fsdp_cpu_offload: CPUOffloadPolicy\n", "fsdp_config.fsdp_offload_params"),
     ];
     let all = deepspeed.map(|(text, right)| ("ds.json", text, right)).into_iter();

@@ -16,8 +16,8 @@ pub struct AdamW {
     pub eps: f32,
     /// Decoupled weight decay.
     pub weight_decay: f32,
-    /// Number of this update, from 1, for the bias correction.
-    pub step: u32,
+    /// Number of this update, from 1, for the bias correction; none without one.
+    pub step: Option<u32>,
     /// Gradients are multiplied by this first: clipping and loss scaling.
     pub gradient_scale: f32,
 }
@@ -67,7 +67,7 @@ pub(crate) struct Factors {
     pub(crate) new_variance: f32,
     pub(crate) keep_weight: f32,
     pub(crate) step_size: f32,
-    /// √(1 − β₂ᵗ)
+    /// √(1 − β₂ᵗ), or 1 without a correction.
     pub(crate) root_correction: f32,
     pub(crate) eps: f32,
 }
@@ -76,7 +76,7 @@ impl Factors {
     pub(crate) fn new(settings: AdamW) -> Self {
         let AdamW { lr, beta1, beta2, eps, weight_decay, step, gradient_scale } = settings;
         let (lr, beta1, beta2) = (f64::from(lr), f64::from(beta1), f64::from(beta2));
-        let step = f64::from(step);
+        let unbiased = |beta: f64| step.map_or(1.0, |step| 1.0 - beta.powf(f64::from(step)));
         Factors {
             gradient_scale,
             keep_momentum: beta1 as f32,
@@ -84,8 +84,8 @@ impl Factors {
             keep_variance: beta2 as f32,
             new_variance: (1.0 - beta2) as f32,
             keep_weight: (1.0 - lr * f64::from(weight_decay)) as f32,
-            step_size: (lr / (1.0 - beta1.powf(step))) as f32,
-            root_correction: (1.0 - beta2.powf(step)).sqrt() as f32,
+            step_size: (lr / unbiased(beta1)) as f32,
+            root_correction: unbiased(beta2).sqrt() as f32,
             eps,
         }
     }

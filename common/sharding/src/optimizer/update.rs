@@ -14,6 +14,8 @@ pub struct Update {
     pub betas: (f32, f32),
     /// Added to the root of the variance.
     pub eps: f32,
+    /// Whether momentum and variance are corrected for their start at 0.
+    pub bias_correction: bool,
     /// Decoupled weight decay, for tensors of two or more dimensions.
     pub weight_decay: f32,
     /// Gradients with a larger norm are scaled down to it.
@@ -58,14 +60,14 @@ pub struct ScaledUpdate {
 impl ScaledUpdate {
     /// The kernel's arguments, for tensors that weight decay applies to or not.
     pub(super) fn kernel(&self, decays: bool) -> AdamW {
-        let Update { step, lr, betas: (beta1, beta2), eps, weight_decay, .. } = self.update;
+        let Update { step, lr, betas: (beta1, beta2), eps, bias_correction, weight_decay, .. } = self.update;
         AdamW {
             lr: lr as f32,
             beta1,
             beta2,
             eps,
             weight_decay: if decays { weight_decay } else { 0.0 },
-            step: step + 1,
+            step: bias_correction.then_some(step + 1),
             gradient_scale: self.gradient_scale,
         }
     }
@@ -83,6 +85,7 @@ mod tests {
             lr: 1e-3,
             betas: (0.9, 0.95),
             eps: 1e-8,
+            bias_correction: true,
             weight_decay: 0.1,
             max_grad_norm: 1.0,
             loss_scale: None,
@@ -103,6 +106,7 @@ mod tests {
             lr: 0.5,
             betas: (0.25, 0.75),
             eps: 1e-3,
+            bias_correction: true,
             weight_decay: 0.125,
             max_grad_norm: 2.0,
             loss_scale: None,
@@ -113,11 +117,13 @@ mod tests {
             beta2: 0.75,
             eps: 1e-3,
             weight_decay: 0.125,
-            step: 4,
+            step: Some(4),
             gradient_scale: 0.0625,
         };
         let scaled = ScaledUpdate { update, gradient_scale: 0.0625 };
         assert_eq!(scaled.kernel(true), kernel);
         assert_eq!(scaled.kernel(false), AdamW { weight_decay: 0.0, ..kernel });
+        let biased = ScaledUpdate { update: Update { bias_correction: false, ..update }, ..scaled };
+        assert_eq!(biased.kernel(true), AdamW { step: None, ..kernel });
     }
 }

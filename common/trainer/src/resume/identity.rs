@@ -96,8 +96,9 @@ fn schedule(config: &Config) -> String {
 
 /// Returns AdamW's constants.
 fn optimizer(config: &Config) -> String {
-    let Config { betas: (beta1, beta2), eps, weight_decay, .. } = config;
-    format!("betas {beta1} and {beta2}, eps {eps:e}, weight decay {weight_decay}")
+    let Config { betas: (beta1, beta2), eps, weight_decay, bias_correction, .. } = config;
+    let biased = if *bias_correction { "" } else { ", no bias correction" };
+    format!("betas {beta1} and {beta2}, eps {eps:e}, weight decay {weight_decay}{biased}")
 }
 
 fn precision(config: &Config) -> String {

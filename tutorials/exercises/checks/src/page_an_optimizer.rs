@@ -204,7 +204,7 @@ fn update(device: &Device, states: &mut States, gradients: &[f32]) -> device::Re
         beta2: 0.95,
         eps: 1e-8,
         weight_decay: 0.1,
-        step: 3,
+        step: Some(3),
         gradient_scale: 1.0,
     };
     device.kernels().adamw(AdamWUpdate {

@@ -30,8 +30,15 @@ fn elementwise(device: &Device, dtype: DType, [len]: [usize; 1]) -> Result<Vec<O
     outputs(device, [("sum", &sum), ("constant", &constant), ("shifted", &shifted)])
 }
 
-const UPDATE: AdamW =
-    AdamW { lr: 1e-2, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, step: 3, gradient_scale: 0.7 };
+const UPDATE: AdamW = AdamW {
+    lr: 1e-2,
+    beta1: 0.9,
+    beta2: 0.95,
+    eps: 1e-8,
+    weight_decay: 0.1,
+    step: Some(3),
+    gradient_scale: 0.7,
+};
 
 /// Master weights, momentum, and a variance that is not negative.
 fn states(device: &Device, len: usize) -> Result<[Buffer; 3]> {

@@ -1,0 +1,49 @@
+//! Files on the disk: where they are, and which language they are in.
+
+use crate::node::Node;
+use crate::{hjson, yaml};
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+/// The largest file that is read: real ones have a few kilobytes.
+const LARGEST: u64 = 1 << 20;
+
+/// Returns where the DeepSpeed file `inner` is, which the file at `outer` names: from the current
+/// directory, from that of `outer`, or beside it.
+pub(crate) fn beside(outer: &Path, inner: &str) -> PathBuf {
+    let inner = Path::new(inner);
+    let folder = outer.parent().unwrap_or(Path::new(""));
+    let near = inner.file_name().map(|name| folder.join(name));
+    let places = [Some(inner.to_path_buf()), Some(folder.join(inner)), near];
+    places.into_iter().flatten().find(|path| path.is_file()).unwrap_or(inner.into())
+}
+
+/// Reads the file at `path`: JSON and HJSON, or YAML.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn load(path: &Path) -> Result<Node, String> {
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
+    file.take(LARGEST + 1).read_to_string(&mut text).map_err(|e| match e.kind() {
+        ErrorKind::InvalidData => "not text in UTF-8".into(),
+        _ => e.to_string(),
+    })?;
+    if text.len() as u64 > LARGEST {
+        return Err(format!("too long for a configuration: at most {LARGEST} bytes are read"));
+    }
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    if text.trim().is_empty() {
+        return Err(
+            "it is empty; write at least {}, or something like {\"zero_optimization\": {\"stage\": 3}}"
+                .into(),
+        );
+    }
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
+    match extension.to_ascii_lowercase().as_str() {
+        "json" | "hjson" | "jsonc" => hjson::parse(text),
+        "yaml" | "yml" => yaml::parse(text),
+        _ if text.trim_start().starts_with('{') => hjson::parse(text),
+        _ => yaml::parse(text),
+    }
+}

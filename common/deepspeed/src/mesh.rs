@@ -1,0 +1,76 @@
+//! How many ranks there are, where nothing says so; and Accelerate's `parallelism_config`, resolved
+//! to a strategy and groups of neighbours.
+
+use crate::node::Node;
+use crate::read::Entries;
+use crate::table::parallelism::{REPLICATE, SHARD, SPLITS};
+use planner::Strategy;
+use settings::cli::{RANKS, TrainArgs};
+use settings::findings::{Findings, Setter};
+
+/// True if neither a flag nor a launcher nor the file says how many ranks there are.
+pub(crate) fn ranks_are_open(args: &TrainArgs, findings: &Findings) -> bool {
+    !findings.setters.iter().any(|setter| setter.flag == "--gpus")
+        && args.given.typed("gpus").is_none()
+        && args.on_this_machine.is_none()
+}
+
+/// Sets as many ranks as one group of the file has, if the usual number does not fit and nothing
+/// else says how many there are.
+pub(crate) fn fit_groups(args: &mut TrainArgs, findings: &mut Findings) {
+    let sizes = [args.sharding.secondary_shard_size, args.sharding.shard_group_size];
+    let largest = sizes.into_iter().flatten().max().filter(|&size| size > 0 && size as u64 <= RANKS);
+    let Some(size) = largest.filter(|&size| !args.gpus.is_multiple_of(size)) else { return };
+    if ranks_are_open(args, findings) {
+        let Findings { file, warnings, .. } = findings;
+        warnings.push(format!(
+            "{file}: groups of {size} ranks do not fit {} ranks, the default: with {size} they do (--gpus)",
+            args.gpus
+        ));
+        args.gpus = size;
+    }
+}
+
+/// Sets the strategy of `args` from the two sizes in the file, unless a flag says otherwise.
+///
+/// # Errors
+/// A message that names both sizes, if they do not make up the ranks or cannot be combined.
+pub(crate) fn settle(args: &mut TrainArgs, entries: &Entries, findings: &mut Findings) -> Result<(), String> {
+    let size = |path| entries.get(path).and_then(Node::as_number).map(|size| size as usize);
+    if size(SHARD).or(size(REPLICATE)).is_none() || args.given.typed("strategy").is_some() {
+        return Ok(());
+    }
+    let (shard, replicate) = (size(SHARD).unwrap_or(1), size(REPLICATE).unwrap_or(1));
+    let split: usize = SPLITS.iter().filter_map(|path| size(path)).product();
+    let ranks = shard.saturating_mul(replicate).saturating_mul(split);
+    if ranks != args.gpus {
+        let others =
+            if split == 1 { String::new() } else { format!(" × {split} for other kinds of parallelism") };
+        return Err(format!(
+            "{SHARD} {shard} × {REPLICATE} {replicate}{others} is {ranks} ranks, not {} (--gpus)\n\
+             --gpus {ranks} would fit; or change one of the sizes.",
+            args.gpus
+        ));
+    }
+    let strategy = match (shard, replicate) {
+        (1, 1) | (2.., 1) => return Ok(()),
+        (1, _) => Strategy::NoShard,
+        _ if args.sharding.strategy == Some(Strategy::ShardGradOp) => {
+            return Err(format!(
+                "{REPLICATE} {replicate} asks for hybrid sharding, which releases parameters after forward: \
+                 set fsdp_config.fsdp_reshard_after_forward to true"
+            ));
+        }
+        _ => Strategy::HybridShard,
+    };
+    args.sharding.strategy = Some(strategy);
+    if strategy == Strategy::HybridShard {
+        args.sharding.shard_group_size = args.sharding.shard_group_size.or(Some(shard));
+    }
+    let setter =
+        |flag: &str, path, value: usize| Setter { flag: flag.into(), path, value: value.to_string() };
+    findings
+        .setters
+        .extend([setter("--strategy", REPLICATE, replicate), setter("--shard-group-size", SHARD, shard)]);
+    Ok(())
+}
