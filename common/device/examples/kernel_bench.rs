@@ -6,7 +6,7 @@
 use device::{
     AdamW, AdamWUpdate, Attention, AttentionBackward, AttentionShape, Buffer, Class, CrossEntropy, DType,
     Device, DeviceError, Embedding, EmbeddingBackward, Kernels, Ledger, Matrix, RmsNorm, RmsNormBackward,
-    Rope, RowShape, Swiglu, SwigluBackward, Write, matmul_peak, multiply_add_peak,
+    Rope, RopeScaling, RowShape, Swiglu, SwigluBackward, Write, matmul_peak, multiply_add_peak,
 };
 use events::Emitter;
 use std::time::{Duration, Instant};
@@ -153,7 +153,13 @@ impl Bench {
             })
         })?;
         table.row("attention_backward", backward, layers, 2.5 * flops, "GFLOP/s");
-        let rope = Rope { attention: shape, theta: 1e4, first_position: 0, inverse: false };
+        let rope = Rope {
+            attention: shape,
+            theta: 1e4,
+            scaling: RopeScaling::None,
+            first_position: 0,
+            inverse: false,
+        };
         let turn = time(|| self.kernels().rope(qkv.view_mut(), rope))?;
         let bytes = 2 * self.dtype.size() * shape.rows() * 2 * width;
         table.row("rope", turn, 2 * layers, bytes as f64, "GB/s");
@@ -172,7 +178,7 @@ impl Bench {
                 inverse_rms: inverse.view_mut(),
                 x: x.view(),
                 weight: weight.view(),
-                shape,
+                shape: shape.into(),
                 eps: 1e-5,
             })
         })?;
@@ -186,11 +192,11 @@ impl Bench {
                 dx: outputs.0,
                 dweight: outputs.1,
                 write: Write::Replace,
-                dout,
+                dout: Some(dout),
                 x,
                 weight,
                 inverse_rms: inverse.view(),
-                shape,
+                shape: shape.into(),
             })
         })?;
         table.row("rms_norm_backward", backward, calls, 4.0 * bytes, "GB/s");

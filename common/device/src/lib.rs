@@ -47,7 +47,8 @@ pub use operations::{
     Matmul, Operation, RmsNorm, RmsNormBackward, Rope, Rounding, Swiglu, SwigluBackward,
 };
 pub use peak::{matmul_peak, multiply_add_peak};
-pub use shapes::{AttentionShape, Matrix, RowShape, Write};
+pub use rotation::RopeScaling;
+pub use shapes::{AttentionShape, GroupedRows, Matrix, RowShape, Write};
 pub use view::{View, ViewMut};
 
 use backend::Backend;

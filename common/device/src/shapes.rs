@@ -87,6 +87,53 @@ impl RowShape {
     }
 }
 
+/// Vectors in groups: those of a group are adjacent, and groups start a stride apart, such as the
+/// query heads of packed projections, a group per token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupedRows {
+    /// Number of vectors; `group` divides it.
+    pub rows: usize,
+    /// Elements of each.
+    pub width: usize,
+    /// Vectors of a group.
+    pub group: usize,
+    /// Elements between the starts of two groups.
+    pub stride: usize,
+}
+
+impl From<RowShape> for GroupedRows {
+    /// Adjacent vectors, each a group.
+    fn from(RowShape { rows, width }: RowShape) -> Self {
+        GroupedRows { rows, width, group: 1, stride: width }
+    }
+}
+
+impl GroupedRows {
+    /// Elements of all vectors.
+    pub const fn elements(&self) -> usize {
+        self.rows * self.width
+    }
+
+    /// Number of groups.
+    pub(crate) fn groups(&self) -> usize {
+        self.rows / self.group.max(1)
+    }
+
+    /// Elements from the first of the first vector to the last of the last.
+    pub(crate) fn extent(&self) -> usize {
+        match self.elements() {
+            0 => 0,
+            _ => (self.groups() - 1) * self.stride + self.group * self.width,
+        }
+    }
+
+    /// The first element of vector `row`.
+    #[inline(always)]
+    pub(crate) fn start(&self, row: usize) -> usize {
+        row / self.group * self.stride + row % self.group * self.width
+    }
+}
+
 /// Causal attention with grouped key/value heads over packed projections.
 ///
 /// `qkv` is `[batch · tokens, (heads + 2 · kv_heads) · head_dim]`: a row holds all query heads,

@@ -1,5 +1,6 @@
 //! The model, the shape of a micro-batch, and the context that every layer's passes share.
 
+use crate::layout::BlockTensors;
 use crate::{Layout, ModelConfig, ModelError, Weights};
 use device::{
     Addend, AttentionShape, Buffer, Class, DType, Device, Matmul, Matrix, Result, Rope, Rounding, RowShape,
@@ -84,13 +85,19 @@ impl Context<'_> {
         RowShape { rows: self.batch.rows(), width }
     }
 
+    /// Returns where a block's tensors are.
+    pub(crate) fn tensors(&self) -> BlockTensors {
+        BlockTensors::of(self.config.family)
+    }
+
     pub(crate) fn attention(&self) -> AttentionShape {
         let ModelConfig { heads, kv_heads, head_dim, .. } = *self.config;
         AttentionShape { batch: self.batch.batch, tokens: self.batch.tokens, heads, kv_heads, head_dim }
     }
 
     pub(crate) fn rope(&self, inverse: bool) -> Rope {
-        Rope { attention: self.attention(), theta: self.config.rope_theta, first_position: 0, inverse }
+        let ModelConfig { rope_theta: theta, rope_scaling: scaling, .. } = *self.config;
+        Rope { attention: self.attention(), theta, scaling, first_position: 0, inverse }
     }
 
     /// Allocates an activation of R rows, with unspecified values.

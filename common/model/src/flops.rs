@@ -28,10 +28,11 @@ impl ModelConfig {
         let (queries, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let cheap = 2 * 4 * self.width + 5 * self.feed_forward;
         let products = 2 * self.width * (2 * queries + 2 * keys + 2 * self.feed_forward);
+        let norms = if self.family.norms_heads() { 4 * (queries + keys) } else { 0 };
         let block = match checkpointing {
             Checkpointing::None => 0,
             Checkpointing::Selective => cheap,
-            Checkpointing::Block => cheap + products + 4 * queries * tokens,
+            Checkpointing::Block => cheap + norms + products + 4 * queries * tokens,
         };
         (self.layers * block) as u64
     }

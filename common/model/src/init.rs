@@ -13,14 +13,14 @@ use std::ops::Range;
 const DEVIATION: f64 = 0.02;
 
 /// Writes the initial values of elements `range` of `tensor`, number `id` in its layout, to `out`:
-/// 1 for norms, else normal with mean 0 and standard deviation 0.02.
+/// 1 for norms, 0 for biases, else normal with mean 0 and standard deviation 0.02.
 ///
 /// # Panics
 /// If `out` is not as long as `range`.
 pub fn fill(seed: u64, tensor: &TensorSpec, id: TensorId, range: Range<usize>, out: &mut [f32]) {
     assert_eq!(range.len(), out.len(), "elements to initialise");
     if tensor.shape.len() == 1 {
-        return out.fill(1.0);
+        return out.fill(if tensor.name.ends_with(".bias") { 0.0 } else { 1.0 });
     }
     let key = mix(mix(seed) ^ id as u64);
     let (first, pairs) = out.split_at_mut(range.start % 2 * usize::from(!out.is_empty()));
@@ -192,5 +192,7 @@ mod tests {
         assert_ne!(base, whole(1, &tensor, 1));
         let norm = TensorSpec { name: "norm".into(), shape: vec![5] };
         assert_eq!(whole(1, &norm, 2), [1.0; 5]);
+        let bias = TensorSpec { name: "q_proj.bias".into(), shape: vec![5] };
+        assert_eq!(whole(1, &bias, 2), [0.0; 5]);
     }
 }

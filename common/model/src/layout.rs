@@ -1,6 +1,7 @@
-//! The model's tensors, in Hugging Face's names and `state_dict` order, grouped in layers.
+//! The model's tensors, in Hugging Face's names and `state_dict` order (biases follow the weights of
+//! all projections of attention), grouped in layers.
 
-use crate::config::ModelConfig;
+use crate::config::{Family, ModelConfig};
 
 /// Position of a tensor in [`Layout::tensors`].
 pub type TensorId = usize;
@@ -11,7 +12,8 @@ pub struct TensorSpec {
     /// Hugging Face name, such as `model.layers.0.self_attn.q_proj.weight`.
     pub name: String,
     /// Shape, row-major: `[out, in]` for projections, `[vocabulary, width]` for embeddings,
-    /// `[width]` for norms.
+    /// `[width]` for norms of the residual stream, `[head_dim]` for those of heads, `[out]` for
+    /// biases.
     pub shape: Vec<usize>,
 }
 
@@ -43,8 +45,8 @@ pub enum LayerKind {
 pub struct Layer {
     /// What it computes.
     pub kind: LayerKind,
-    /// The tensors it needs. Embedding: table. Block: q, k, v, o, gate, up, down, input norm,
-    /// post-attention norm. Head: final norm, then the output matrix (the embedding's table if
+    /// The tensors it needs. Embedding: table. Block: q, k, v, o, biases of q, k, v and norms of
+    /// query and key heads if the family has them, gate, up, down, input norm, post-attention norm. Head: final norm, then the output matrix (the embedding's table if
     /// tied).
     pub tensors: Vec<TensorId>,
 }
@@ -52,26 +54,47 @@ pub struct Layer {
 /// All tensors of a model and the layers that use them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The tensors, in `state_dict` order.
+    /// The tensors, in the module's order.
     pub tensors: Vec<TensorSpec>,
     /// The layers, in forward order.
     pub layers: Vec<Layer>,
 }
 
 /// Positions of a block's tensors in [`Layer::tensors`].
-pub mod block {
-    /// Query, key and value projections, adjacent.
-    pub const QKV: std::ops::Range<usize> = 0..3;
-    /// Output projection.
-    pub const O: usize = 3;
-    /// Gate and up projections, adjacent.
-    pub const GATE_UP: std::ops::Range<usize> = 4..6;
+pub(crate) struct BlockTensors {
+    /// Biases of queries, keys and values.
+    pub(crate) biases: [usize; 3],
+    /// Norms of query and of key heads.
+    pub(crate) head_norms: [usize; 2],
+    /// Gate projection, then, adjacent, up projection.
+    pub(crate) gate: usize,
     /// Down projection.
-    pub const DOWN: usize = 6;
+    pub(crate) down: usize,
     /// Norm before attention.
-    pub const INPUT_NORM: usize = 7;
+    pub(crate) input_norm: usize,
     /// Norm before the feed-forward layer.
-    pub const POST_NORM: usize = 8;
+    pub(crate) post_norm: usize,
+}
+
+impl BlockTensors {
+    /// Query, key and value projections begin here, adjacent.
+    pub(crate) const QKV: usize = 0;
+    /// Output projection.
+    pub(crate) const O: usize = 3;
+
+    /// Returns the positions in a block of `family`. Those of tensors that it does not have mean
+    /// nothing.
+    pub(crate) const fn of(family: Family) -> Self {
+        let gate = 4 + if family.has_biases() { 3 } else { 0 } + if family.norms_heads() { 2 } else { 0 };
+        BlockTensors {
+            biases: [4, 5, 6],
+            head_norms: [gate - 2, gate - 1],
+            gate,
+            down: gate + 2,
+            input_norm: gate + 3,
+            post_norm: gate + 4,
+        }
+    }
 }
 
 impl Layout {
@@ -84,20 +107,32 @@ impl Layout {
         let embedding = layout.add("model.embed_tokens.weight", &[c.vocabulary, d]);
         layout.layers.push(Layer { kind: LayerKind::Embedding, tensors: vec![embedding] });
         for i in 0..c.layers {
-            let shapes: [(&str, &[usize]); 9] = [
-                ("self_attn.q_proj", &[query, d]),
-                ("self_attn.k_proj", &[key, d]),
-                ("self_attn.v_proj", &[key, d]),
-                ("self_attn.o_proj", &[d, query]),
-                ("mlp.gate_proj", &[f, d]),
-                ("mlp.up_proj", &[f, d]),
-                ("mlp.down_proj", &[d, f]),
-                ("input_layernorm", &[d]),
-                ("post_attention_layernorm", &[d]),
+            let attention: [(&str, &[usize]); 4] = [
+                ("self_attn.q_proj.weight", &[query, d]),
+                ("self_attn.k_proj.weight", &[key, d]),
+                ("self_attn.v_proj.weight", &[key, d]),
+                ("self_attn.o_proj.weight", &[d, query]),
             ];
-            let tensors = shapes
-                .map(|(name, shape)| layout.add(&format!("model.layers.{i}.{name}.weight"), shape))
-                .to_vec();
+            let biases: [(&str, &[usize]); 3] = [
+                ("self_attn.q_proj.bias", &[query]),
+                ("self_attn.k_proj.bias", &[key]),
+                ("self_attn.v_proj.bias", &[key]),
+            ];
+            let norms: [(&str, &[usize]); 2] =
+                [("self_attn.q_norm.weight", &[c.head_dim]), ("self_attn.k_norm.weight", &[c.head_dim])];
+            let others: [(&str, &[usize]); 5] = [
+                ("mlp.gate_proj.weight", &[f, d]),
+                ("mlp.up_proj.weight", &[f, d]),
+                ("mlp.down_proj.weight", &[d, f]),
+                ("input_layernorm.weight", &[d]),
+                ("post_attention_layernorm.weight", &[d]),
+            ];
+            let biases = biases.iter().filter(|_| c.family.has_biases());
+            let norms = norms.iter().filter(|_| c.family.norms_heads());
+            let all = attention.iter().chain(biases).chain(norms).chain(&others);
+            let add =
+                |(name, shape): &(&str, &[usize])| layout.add(&format!("model.layers.{i}.{name}"), shape);
+            let tensors = all.map(add).collect();
             layout.layers.push(Layer { kind: LayerKind::Block(i), tensors });
         }
         let norm = layout.add("model.norm.weight", &[d]);

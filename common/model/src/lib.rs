@@ -1,4 +1,5 @@
-//! A Llama-style transformer (Touvron et al., 2023) with hand-written forward and backward passes.
+//! A Llama-style transformer (Touvron et al., 2023) with hand-written forward and backward passes;
+//! Mistral, Qwen2 and Qwen3 differ in little.
 //!
 //! * [`config`]: the architecture's numbers; presets by name, Hugging Face's `config.json`.
 //! * [`layout`]: its tensors, in Hugging Face's names and order, grouped in layers.
@@ -38,7 +39,7 @@ mod tensors;
 mod wrap;
 
 pub use block::{CompleteBlock, SavedBlock};
-pub use config::ModelConfig;
+pub use config::{Family, ModelConfig, RopeScaling};
 pub use context::{Batch, Model};
 pub use error::ModelError;
 pub use head::{Losses, SavedHead};

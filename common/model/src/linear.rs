@@ -18,8 +18,8 @@ use std::ops::Range;
 ///
 /// On a GPU the library cuts up an element's sum by the whole product's shape and its operands'
 /// alignment. So tensors are always multiplied one by one there, and their
-/// [grain](Matrix::with_grain) is the model's width: all tensors, and so their places, are
-/// multiples of it.
+/// [grain](Matrix::with_grain) is the model's: all tensors, and so their places, are multiples of
+/// it.
 pub(crate) struct Projection<const TENSORS: usize> {
     pub(crate) first: usize,
     pub(crate) inputs: usize,
@@ -69,7 +69,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         let rows = cx.batch.rows();
         for (weight, part) in self.weights(cx) {
             let x = Matrix::new(x.view(), rows, self.inputs);
-            let weight = Matrix::new(weight, part.columns.len(), self.inputs).with_grain(cx.config.width);
+            let weight = Matrix::new(weight, part.columns.len(), self.inputs).with_grain(cx.config.grain());
             let out = columns_mut(out, rows, self.width(), part.columns);
             cx.multiply(out, x, weight.t(), Addend::Zero)?;
         }
@@ -82,7 +82,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         let mut write = Write::Replace;
         for part in self.single() {
             let weight = weight(cx.weights, part.tensors.start);
-            let weight = Matrix::new(weight, part.columns.len(), self.inputs).with_grain(cx.config.width);
+            let weight = Matrix::new(weight, part.columns.len(), self.inputs).with_grain(cx.config.grain());
             let dout = columns(dout, rows, self.width(), part.columns);
             let dx = Matrix::new(dx.view_mut(), rows, self.inputs);
             cx.multiply(dx, dout, weight, write.into())?;
@@ -118,7 +118,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         x: &Buffer,
     ) -> Result<()> {
         let rows = cx.batch.rows();
-        let dweight = Matrix::new(dweight, part.columns.len(), self.inputs).with_grain(cx.config.width);
+        let dweight = Matrix::new(dweight, part.columns.len(), self.inputs).with_grain(cx.config.grain());
         let dout = columns(dout, rows, self.width(), part.columns);
         let x = Matrix::new(x.view(), rows, self.inputs);
         cx.multiply(dweight, dout.t(), x, write.into())
@@ -136,7 +136,7 @@ impl Projection<1> {
     ) -> Result<()> {
         let (rows, [outputs]) = (cx.batch.rows(), self.outputs);
         let weight = Matrix::new(weight(cx.weights, self.first), outputs, self.inputs);
-        let weight = weight.with_grain(cx.config.width);
+        let weight = weight.with_grain(cx.config.grain());
         let (out, x) = (Matrix::new(out.view_mut(), rows, outputs), Matrix::new(x.view(), rows, self.inputs));
         cx.multiply(out, x, weight.t(), Addend::Base(base.view()))
     }
@@ -149,16 +149,21 @@ fn joined(cx: &Context<'_>) -> bool {
 
 /// Returns the elements that `columns` of a packed `rows × stride` matrix span, from the first to
 /// the last.
-fn span(rows: usize, stride: usize, columns: &Range<usize>) -> Range<usize> {
+pub(crate) fn span(rows: usize, stride: usize, columns: &Range<usize>) -> Range<usize> {
     columns.start..(rows - 1) * stride + columns.end
 }
 
 /// Returns a view of `columns` of a packed `rows × stride` matrix.
-fn columns(data: &Buffer, rows: usize, stride: usize, columns: Range<usize>) -> Matrix<View<'_>> {
+pub(crate) fn columns(data: &Buffer, rows: usize, stride: usize, columns: Range<usize>) -> Matrix<View<'_>> {
     Matrix::new(data.slice(span(rows, stride, &columns)), rows, columns.len()).with_stride(stride)
 }
 
 /// Returns a mutable view of `columns` of a packed `rows × stride` matrix.
-fn columns_mut(data: &mut Buffer, rows: usize, stride: usize, columns: Range<usize>) -> Matrix<ViewMut<'_>> {
+pub(crate) fn columns_mut(
+    data: &mut Buffer,
+    rows: usize,
+    stride: usize,
+    columns: Range<usize>,
+) -> Matrix<ViewMut<'_>> {
     Matrix::new(data.slice_mut(span(rows, stride, &columns)), rows, columns.len()).with_stride(stride)
 }

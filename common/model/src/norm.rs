@@ -23,7 +23,7 @@ pub(crate) fn forward(cx: &Context<'_>, tensor: usize, x: &Buffer) -> Result<Nor
         inverse_rms: inverse_rms.view_mut(),
         x: x.view(),
         weight: weight(cx.weights, tensor),
-        shape: cx.row_shape(width),
+        shape: cx.row_shape(width).into(),
         eps: cx.config.norm_eps,
     })?;
     Ok(Norm { inverse_rms, out })
@@ -44,10 +44,10 @@ pub(crate) fn backward(
         dx: dx.view_mut(),
         dweight,
         write,
-        dout: dout.view(),
+        dout: Some(dout.view()),
         x: x.view(),
         weight: weight(cx.weights, tensor),
         inverse_rms: inverse_rms.view(),
-        shape: cx.row_shape(cx.config.width),
+        shape: cx.row_shape(cx.config.width).into(),
     })
 }

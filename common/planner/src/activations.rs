@@ -20,6 +20,10 @@ pub(crate) struct Sizes {
     row: u64,
     /// `[rows]` token ids.
     ids: u64,
+    /// `[rows]` ones, which a bias is multiplied with; none without biases.
+    ones: Option<u64>,
+    /// `[rows, heads + kv_heads]` fp32: scales of the norms of heads; none without these norms.
+    head_scales: Option<u64>,
     /// `[rows, width]`.
     residual: u64,
     /// `[rows, (heads + 2·kv_heads)·head_dim]`.
@@ -42,6 +46,8 @@ impl Sizes {
         Sizes {
             row: rows * F32,
             ids: rows * TOKEN_ID,
+            ones: c.family.has_biases().then(|| of_width(1)),
+            head_scales: c.family.norms_heads().then_some(rows * (c.heads + c.kv_heads) as u64 * F32),
             residual: of_width(c.width),
             qkv: of_width((c.heads + 2 * c.kv_heads) * c.head_dim),
             attention: of_width(c.heads * c.head_dim),
@@ -105,7 +111,7 @@ impl Sizes {
             inverse_rms1: ledger.allocate(Activations, self.row),
             n1: ledger.allocate(Activations, self.residual),
             expensive: BlockExpensive {
-                qkv: ledger.allocate(Activations, self.qkv),
+                qkv: self.queries_keys_values(ledger),
                 attn: ledger.allocate(Activations, self.attention),
                 log_sum: ledger.allocate(Activations, self.log_sum),
                 x2: ledger.allocate(Activations, self.residual),
@@ -120,7 +126,7 @@ impl Sizes {
     /// Walks a block's forward that keeps the buffers that are expensive to compute again.
     fn block_expensive(&self, ledger: &mut SymbolicLedger) -> (BlockExpensive, Allocation) {
         let norm1 = self.norm(ledger);
-        let qkv = ledger.allocate(Activations, self.qkv);
+        let qkv = self.queries_keys_values(ledger);
         ledger.free_all(norm1);
         let attn = ledger.allocate(Activations, self.attention);
         let log_sum = ledger.allocate(Activations, self.log_sum);
@@ -138,11 +144,12 @@ impl Sizes {
     /// given.
     fn block_unkept(&self, ledger: &mut SymbolicLedger, x: Option<Allocation>) -> Allocation {
         let norm1 = self.norm(ledger);
-        let qkv = ledger.allocate(Activations, self.qkv);
+        let qkv = self.queries_keys_values(ledger);
         ledger.free_all(norm1);
         let attn = ledger.allocate(Activations, self.attention);
         let log_sum = ledger.allocate(Activations, self.log_sum);
-        ledger.free_all([qkv, log_sum]);
+        ledger.free(log_sum);
+        qkv.free(ledger);
         let x2 = ledger.allocate(Activations, self.residual);
         ledger.free(attn);
         ledger.free_all(x);
@@ -154,6 +161,22 @@ impl Sizes {
         let out = ledger.allocate(Activations, self.residual);
         ledger.free_all([h, x2]);
         out
+    }
+
+    /// Allocates queries, keys and values, and what the norms of heads read and keep.
+    fn queries_keys_values(&self, ledger: &mut SymbolicLedger) -> PackedHeads {
+        let first = ledger.allocate(Activations, self.qkv);
+        self.biases(ledger);
+        let second = self
+            .head_scales
+            .map(|scales| [ledger.allocate(Activations, self.qkv), ledger.allocate(Activations, scales)]);
+        PackedHeads { first, second }
+    }
+
+    /// Walks what biases need, forward or backward.
+    fn biases(&self, ledger: &mut SymbolicLedger) {
+        let ones = self.ones.map(|ones| ledger.allocate(Workspace, ones));
+        ledger.free_all(ones);
     }
 
     /// Allocates a norm's scales and output.
@@ -196,7 +219,9 @@ impl Sizes {
         ledger.free_all([dgate_up, kept.n2, dn2, x2, kept.inverse_rms2]);
         let dattn = ledger.allocate(Workspace, self.attention);
         let dqkv = ledger.allocate(Workspace, self.qkv);
-        ledger.free_all([dattn, attn, log_sum, qkv]);
+        ledger.free_all([dattn, attn, log_sum]);
+        qkv.free(ledger);
+        self.biases(ledger);
         let dn1 = ledger.allocate(Workspace, self.residual);
         ledger.free_all([dqkv, kept.n1, dn1, x, kept.inverse_rms1]);
         dout
@@ -254,11 +279,25 @@ pub(crate) struct BlockInner {
 
 /// The buffers of [`BlockInner`] that are expensive to compute again.
 pub(crate) struct BlockExpensive {
-    qkv: Allocation,
+    qkv: PackedHeads,
     attn: Allocation,
     log_sum: Allocation,
     x2: Allocation,
     gate_up: Allocation,
+}
+
+/// Packed queries, keys and values; with norms of heads, before these norms, then after them with
+/// their scales.
+struct PackedHeads {
+    first: Allocation,
+    second: Option<[Allocation; 2]>,
+}
+
+impl PackedHeads {
+    fn free(self, ledger: &mut SymbolicLedger) {
+        ledger.free(self.first);
+        self.second.into_iter().for_each(|kept| ledger.free_all(kept));
+    }
 }
 
 /// What the head's forward keeps for its backward.

@@ -21,7 +21,7 @@ use std::path::Path;
 #[command(name = "planner", version, arg_required_else_help = true, after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("subject").args(["model", "parameters", "claims"]).required(true))]
 struct Arguments {
-    /// A model: a preset, or a directory with a config.json
+    /// A model: a preset, a config.json, or a directory with one
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
     /// Or just a number of parameters, such as 7e9 or 7B
@@ -229,15 +229,18 @@ fn check(arguments: &Arguments) -> Result<(), clap::Error> {
 }
 
 fn model_named(name: &str) -> Result<ModelConfig, clap::Error> {
-    let file = Path::new(name).join("config.json");
+    let path = Path::new(name);
+    let file = if path.is_file() { path.into() } else { path.join("config.json") };
     if !file.is_file() {
         return ModelConfig::preset(name).map_err(|problem| {
-            invalid(format!("{problem}\nor give a directory that holds a config.json, or --params COUNT"))
+            invalid(format!(
+                "{problem}\nor give a config.json or a directory that holds one, or --params COUNT"
+            ))
         });
     }
     let text = std::fs::read_to_string(&file)
         .map_err(|problem| invalid(format!("cannot read {}: {problem}", file.display())))?;
-    ModelConfig::from_hugging_face(&text, name).map_err(|problem| invalid(problem.to_string()))
+    ModelConfig::sizes_from_hugging_face(&text, name).map_err(|problem| invalid(problem.to_string()))
 }
 
 fn invalid(problem: String) -> clap::Error {

@@ -176,7 +176,7 @@ fn wrap(layout: &Layout, wrap: Wrap) -> (Vec<String>, Vec<usize>) {
             if unit_of[tensor].is_some() {
                 continue;
             }
-            let here = TensorPosition { kind: layer.kind, position };
+            let here = TensorPosition { kind: layer.kind, position, tensors: layer.tensors.len() };
             if here.begins_unit(wrap, previous, held) {
                 names.push(here.unit_name(wrap, names.len()));
                 held = 0;
@@ -205,6 +205,8 @@ fn whole(layout: &Layout, job: &Job) -> Vec<bool> {
 struct TensorPosition {
     kind: LayerKind,
     position: usize,
+    /// Tensors of this layer.
+    tensors: usize,
 }
 
 impl TensorPosition {
@@ -223,23 +225,35 @@ impl TensorPosition {
 
     /// Returns the name of the tensor's module within its layer.
     fn module(self) -> &'static str {
-        match (self.kind, self.position) {
+        match (self.kind, self.tensors - self.position) {
             (LayerKind::Embedding, _) => "embedding",
-            (LayerKind::Block(_), 0..4) => "self_attn",
-            (LayerKind::Block(_), 4..7) => "mlp",
-            (LayerKind::Block(_), 7) => "input_layernorm",
-            (LayerKind::Block(_), _) => "post_attention_layernorm",
-            (LayerKind::Head, 0) => "norm",
+            (LayerKind::Block(_), 1) => "post_attention_layernorm",
+            (LayerKind::Block(_), 2) => "input_layernorm",
+            (LayerKind::Block(_), 3..=5) => "mlp",
+            (LayerKind::Block(_), _) => "self_attn",
+            (LayerKind::Head, 2) => "norm",
             (LayerKind::Head, _) => "head",
         }
     }
 
     /// Returns the name of the tensor within its layer.
     fn tensor(self) -> &'static str {
-        const PROJECTIONS: [&str; 7] =
-            ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
+        const ATTENTION: [&str; 4] = ["q_proj", "k_proj", "v_proj", "o_proj"];
+        const BIASES: [&str; 3] = ["q_proj.bias", "k_proj.bias", "v_proj.bias"];
+        const NORMS: [&str; 2] = ["q_norm", "k_norm"];
+        const OTHERS: [&str; 5] =
+            ["gate_proj", "up_proj", "down_proj", "input_layernorm", "post_attention_layernorm"];
+        // A block has biases, norms of heads, or neither.
+        let further = match self.tensors.saturating_sub(ATTENTION.len() + OTHERS.len()) {
+            3 => BIASES.as_slice(),
+            2 => NORMS.as_slice(),
+            _ => &[],
+        };
         match self.kind {
-            LayerKind::Block(_) => PROJECTIONS.get(self.position).copied().unwrap_or(self.module()),
+            LayerKind::Block(_) => {
+                let mut names = ATTENTION.iter().chain(further).chain(&OTHERS);
+                names.nth(self.position).copied().unwrap_or(self.module())
+            }
             LayerKind::Embedding | LayerKind::Head => self.module(),
         }
     }

@@ -45,6 +45,9 @@ pub(crate) fn unit_name(layout: &Layout, wrap: Wrap, tensors: &[TensorId], numbe
         (Wrap::Module, LayerKind::Block(i)) => format!("block {i} {}", within(3)),
         // Norms are modules with one tensor and no projection in them.
         (Wrap::Parameter, LayerKind::Block(i)) if within(4) == "weight" => format!("block {i} {}", within(3)),
+        (Wrap::Parameter, LayerKind::Block(i)) if within(5) == "bias" => {
+            format!("block {i} {}.bias", within(4))
+        }
         (Wrap::Parameter, LayerKind::Block(i)) => format!("block {i} {}", within(4)),
         (Wrap::Module | Wrap::Parameter, LayerKind::Head) if within(1) == "norm" => "norm".into(),
         (_, LayerKind::Head) => "head".into(),

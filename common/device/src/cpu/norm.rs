@@ -7,22 +7,23 @@ use super::operand::{Floats, FloatsMut, Split};
 use super::workers::cut;
 use crate::Result;
 use crate::operations::{RmsNorm, RmsNormBackward};
-use crate::shapes::{RowShape, Write};
+use crate::shapes::{GroupedRows, Write};
 use crate::vectorized;
 use crate::view::{View, ViewMut};
 use std::ops::Range;
 
 pub(super) fn rms_norm(cpu: &Cpu, arguments: RmsNorm<View<'_>, ViewMut<'_>>) -> Result<()> {
-    let RmsNorm { out, inverse_rms, x, weight, shape: RowShape { rows, width }, eps } = arguments;
+    let RmsNorm { out, inverse_rms, x, weight, shape, eps } = arguments;
     let (out, inverse_rms) = (FloatsMut::from(out), inverse_rms.into_mut_slice::<f32>());
     let (x, weight) = (Floats::from(x), Floats::from(weight));
-    let runs = cpu.workers.runs(rows, width);
-    let outputs = out.runs(&runs, width).into_iter().zip(inverse_rms.runs(&runs, 1));
+    let runs = cpu.workers.runs(shape.groups(), shape.group * shape.width);
+    let outputs = out.runs(&runs, shape.stride).into_iter().zip(inverse_rms.runs(&runs, shape.group));
     let tasks = runs.iter().cloned().zip(outputs).collect();
     cpu.workers
-        .each(tasks, |(run, (out, inverse_rms))| forward(cpu, out, inverse_rms, x, weight, run, width, eps))
+        .each(tasks, |(run, (out, inverse_rms))| forward(cpu, out, inverse_rms, x, weight, run, shape, eps))
 }
 
+/// Normalises the groups `run`; `out` begins with the first of them.
 #[allow(clippy::too_many_arguments)]
 fn forward(
     cpu: &Cpu,
@@ -31,18 +32,20 @@ fn forward(
     x: Floats<'_>,
     weight: Floats<'_>,
     run: Range<usize>,
-    width: usize,
+    shape: GroupedRows,
     eps: f32,
 ) -> Result<()> {
+    let width = shape.width;
     let mut scratch = cpu.scratch(3 * width)?;
     let [wide_out, wide_x, wide_weight] = scratch.parts([width; 3]);
     vectorized!({
         let weight = weight.read(0..width, wide_weight);
-        for (i, (row, inverse)) in run.zip(inverse_rms).enumerate() {
-            let x = x.read(row * width..(row + 1) * width, wide_x);
+        for (i, inverse) in inverse_rms.iter_mut().enumerate() {
+            let (within, start) = (shape.start(i), shape.start(run.start * shape.group + i));
+            let x = x.read(start..start + width, wide_x);
             *inverse = 1.0 / (dot(x, x) / width as f32 + eps).sqrt();
             out.write(
-                i * width..(i + 1) * width,
+                within..within + width,
                 wide_out,
                 #[inline(always)]
                 |out| scale_row(out, x, weight, *inverse),
@@ -61,28 +64,24 @@ fn scale_row(out: &mut [f32], x: &[f32], weight: &[f32], inverse: f32) {
 
 pub(super) fn rms_norm_backward(cpu: &Cpu, arguments: RmsNormBackward<View<'_>, ViewMut<'_>>) -> Result<()> {
     let RmsNormBackward { dx, dweight, write, dout, x, weight, inverse_rms, shape } = arguments;
-    let RowShape { rows, width } = shape;
     let (dx, mut dweight) = (FloatsMut::from(dx), FloatsMut::from(dweight));
-    let inputs = Inputs {
-        dout: dout.into(),
-        x: x.into(),
-        weight: weight.into(),
-        inverse_rms: inverse_rms.as_slice(),
-        width,
-    };
-    let runs = cpu.workers.runs(rows, width);
+    let dout = dout.map(Floats::from);
+    let inputs =
+        Inputs { dout, x: x.into(), weight: weight.into(), inverse_rms: inverse_rms.as_slice(), shape };
+    let (width, runs) = (shape.width, cpu.workers.runs(shape.groups(), shape.group * shape.width));
     let mut sums = cpu.scratch(width)?;
     sums.fill(0.0);
     if runs.len() == 1 {
-        backward(cpu, dx, Some(&mut sums[..]), &inputs, 0..rows)?;
+        backward(cpu, dx, Some(&mut sums[..]), &inputs, 0..shape.groups())?;
     } else {
-        let tasks = runs.iter().cloned().zip(dx.runs(&runs, width)).collect();
-        cpu.workers.each(tasks, |(run, dx)| backward(cpu, dx, None, &inputs, run))?;
         // Each thread sums some columns over all rows in order, so that the bits do not depend on
         // the number of threads.
         let columns: Vec<_> = cut(width, runs.len().min(width)).collect();
         let tasks = columns.iter().cloned().zip((&mut sums[..]).runs(&columns, 1)).collect();
-        cpu.workers.each(tasks, |(columns, sums)| weigh(cpu, sums, &inputs, rows, columns))?;
+        let douts = dout.unwrap_or(dx.as_floats());
+        cpu.workers.each(tasks, |(columns, sums)| weigh(cpu, sums, douts, &inputs, columns))?;
+        let tasks = runs.iter().cloned().zip(dx.runs(&runs, shape.stride)).collect();
+        cpu.workers.each(tasks, |(run, dx)| backward(cpu, dx, None, &inputs, run))?;
     }
     let mut wide = cpu.scratch(width)?;
     dweight.update(
@@ -95,15 +94,16 @@ pub(super) fn rms_norm_backward(cpu: &Cpu, arguments: RmsNormBackward<View<'_>, 
 }
 
 struct Inputs<'a> {
-    dout: Floats<'a>,
+    /// None where `dx` holds it.
+    dout: Option<Floats<'a>>,
     x: Floats<'a>,
     weight: Floats<'a>,
     inverse_rms: &'a [f32],
-    width: usize,
+    shape: GroupedRows,
 }
 
-/// With r = 1/rms and n = width: dx += r·(w·dy) − x·r³/n·Σ(w·dy·x), and dw += Σ_rows dy·x·r if
-/// `dweight` is given.
+/// Computes the groups `run`, with which `dx` begins. With r = 1/rms and n = width: dx += r·(w·dy)
+/// − x·r³/n·Σ(w·dy·x), and dw += Σ_rows dy·x·r if `dweight` is given.
 fn backward(
     cpu: &Cpu,
     mut dx: FloatsMut<'_>,
@@ -111,15 +111,20 @@ fn backward(
     inputs: &Inputs<'_>,
     run: Range<usize>,
 ) -> Result<()> {
-    let width = inputs.width;
+    let shape = inputs.shape;
+    let width = shape.width;
     let mut scratch = cpu.scratch(5 * width)?;
     let [wide_dx, wide_dout, wide_x, wide_weight, scaled] = scratch.parts([width; 5]);
     vectorized!({
         let weight = inputs.weight.read(0..width, wide_weight);
-        for (i, row) in run.enumerate() {
-            let range = row * width..(row + 1) * width;
-            let dout = inputs.dout.read(range.clone(), wide_dout);
-            let x = inputs.x.read(range, wide_x);
+        for (i, row) in (run.start * shape.group..run.end * shape.group).enumerate() {
+            let (within, start) = (shape.start(i), shape.start(row));
+            let within = within..within + width;
+            let dout = match &inputs.dout {
+                Some(dout) => dout.read(start..start + width, wide_dout),
+                None => dx.as_floats().read(within.clone(), wide_dout),
+            };
+            let x = inputs.x.read(start..start + width, wide_x);
             let inverse = inputs.inverse_rms[row];
             for ((scaled, dout), weight) in scaled.iter_mut().zip(dout).zip(weight) {
                 *scaled = dout * weight;
@@ -128,11 +133,17 @@ fn backward(
                 weigh_row(dweight, dout, x, inverse);
             }
             let along = dot(scaled, x) * inverse * inverse * inverse / width as f32;
+            let replace = inputs.dout.is_none();
             dx.update(
-                i * width..(i + 1) * width,
+                within,
                 wide_dx,
                 #[inline(always)]
-                |dx| project_row(dx, scaled, x, inverse, along),
+                |dx| {
+                    if replace {
+                        dx.fill(0.0);
+                    }
+                    project_row(dx, scaled, x, inverse, along);
+                },
             );
         }
     });
@@ -143,16 +154,17 @@ fn backward(
 fn weigh(
     cpu: &Cpu,
     dweight: &mut [f32],
+    dout: Floats<'_>,
     inputs: &Inputs<'_>,
-    rows: usize,
     columns: Range<usize>,
 ) -> Result<()> {
     let mut scratch = cpu.scratch(2 * columns.len())?;
     let [wide_dout, wide_x] = scratch.parts([columns.len(); 2]);
     vectorized!({
-        for row in 0..rows {
-            let range = row * inputs.width + columns.start..row * inputs.width + columns.end;
-            let dout = inputs.dout.read(range.clone(), wide_dout);
+        for row in 0..inputs.shape.rows {
+            let start = inputs.shape.start(row);
+            let range = start + columns.start..start + columns.end;
+            let dout = dout.read(range.clone(), wide_dout);
             weigh_row(dweight, dout, inputs.x.read(range, wide_x), inputs.inverse_rms[row]);
         }
     });

@@ -92,6 +92,23 @@ impl<'a> FloatsMut<'a> {
         self.store(range, scratch);
     }
 
+    /// The elements, to read.
+    pub(super) fn as_floats(&self) -> Floats<'_> {
+        match self {
+            FloatsMut::F32(x) => Floats::F32(x),
+            FloatsMut::Bf16(x) => Floats::Bf16(x),
+            FloatsMut::F16(x) => Floats::F16(x),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            FloatsMut::F32(x) => x.len(),
+            FloatsMut::Bf16(x) => x.len(),
+            FloatsMut::F16(x) => x.len(),
+        }
+    }
+
     /// Zeroes every element.
     pub(super) fn zero(&mut self) {
         match self {
@@ -135,10 +152,11 @@ fn split_pair<T, U>((a, b): (T, T), wrap: impl Fn(T) -> U) -> (U, U) {
 
 /// Data to write that can be cut into runs of rows, one for each thread.
 pub(super) trait Split: Sized {
-    /// The first `len` elements and the rest.
+    /// The first `len` elements, or all if there are fewer, and the rest.
     fn cut(self, len: usize) -> (Self, Self);
 
     /// The elements of each of `runs`, which follow each other from 0, at `width` elements per row.
+    /// The last row may be shorter.
     fn runs(self, runs: &[Range<usize>], width: usize) -> Vec<Self> {
         let mut parts = Vec::with_capacity(runs.len());
         let mut rest = self;
@@ -153,13 +171,14 @@ pub(super) trait Split: Sized {
 
 impl Split for FloatsMut<'_> {
     fn cut(self, len: usize) -> (Self, Self) {
+        let len = len.min(self.len());
         self.split_at(len)
     }
 }
 
 impl<T> Split for &mut [T] {
     fn cut(self, len: usize) -> (Self, Self) {
-        self.split_at_mut(len)
+        self.split_at_mut(len.min(<[T]>::len(self)))
     }
 }
 

@@ -4,7 +4,7 @@ use super::Cpu;
 use super::operand::{FloatsMut, Split};
 use crate::Result;
 use crate::operations::Rope;
-use crate::rotation::fill_turns;
+use crate::rotation::{RopeScaling, fill_turns};
 use crate::vectorized;
 use crate::view::ViewMut;
 use std::ops::Range;
@@ -13,17 +13,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Cosines and sines of the positions seen so far, as [`fill_turns`] lays them out.
 struct Table {
     theta: f32,
+    scaling: RopeScaling,
     half: usize,
     positions: usize,
     turns: Vec<f32>,
 }
 
 impl Table {
-    fn new(cpu: &Cpu, theta: f32, half: usize, positions: usize) -> Result<Self> {
+    fn new(cpu: &Cpu, rope: Rope, half: usize, positions: usize) -> Result<Self> {
         let mut turns = cpu.room(positions * 2 * half)?;
         turns.resize(positions * 2 * half, 0.0);
-        fill_turns(&mut turns, theta, half);
-        Ok(Table { theta, half, positions, turns })
+        let Rope { theta, scaling, .. } = rope;
+        fill_turns(&mut turns, theta, scaling, half);
+        Ok(Table { theta, scaling, half, positions, turns })
     }
 
     #[inline(always)]
@@ -37,14 +39,18 @@ impl Table {
 pub(super) struct Rotations(Mutex<Vec<Arc<Table>>>);
 
 impl Rotations {
-    fn table(&self, cpu: &Cpu, theta: f32, half: usize, positions: usize) -> Result<Arc<Table>> {
+    /// Returns a table that holds every position of `rope`.
+    fn table(&self, cpu: &Cpu, rope: Rope) -> Result<Arc<Table>> {
+        let half = rope.attention.head_dim / 2;
+        let positions = rope.first_position + rope.attention.tokens;
         let mut tables = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |table: &Arc<Table>| table.theta.to_bits() == theta.to_bits() && table.half == half;
+        let same =
+            |table: &Arc<Table>| (table.theta, table.scaling, table.half) == (rope.theta, rope.scaling, half);
         if let Some(table) = tables.iter().find(|table| same(table) && table.positions >= positions) {
             return Ok(table.clone());
         }
         tables.retain(|table| !same(table));
-        let table = Arc::new(Table::new(cpu, theta, half, positions.next_power_of_two())?);
+        let table = Arc::new(Table::new(cpu, rope, half, positions.next_power_of_two())?);
         tables.push(table.clone());
         Ok(table)
     }
@@ -52,8 +58,8 @@ impl Rotations {
 
 pub(super) fn rope(cpu: &Cpu, qkv: ViewMut<'_>, rope: Rope) -> Result<()> {
     let shape = rope.attention;
-    let (rows, width, half) = (shape.rows(), shape.packed_width(), shape.head_dim / 2);
-    let table = cpu.rotations.table(cpu, rope.theta, half, rope.first_position + shape.tokens)?;
+    let (rows, width) = (shape.rows(), shape.packed_width());
+    let table = cpu.rotations.table(cpu, rope)?;
     let runs = cpu.workers.runs(rows, width);
     let tasks = runs.iter().cloned().zip(FloatsMut::from(qkv).runs(&runs, width)).collect();
     cpu.workers.each(tasks, |(run, qkv)| rotate_rows(cpu, qkv, &table, rope, run))

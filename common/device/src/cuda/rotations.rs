@@ -5,17 +5,19 @@ use super::memory::no_room;
 use super::runtime::Runtime;
 use crate::Result;
 use crate::operations::Rope;
+use crate::rotation::RopeScaling;
 use std::sync::{Mutex, PoisonError};
 
 /// A table for the positions seen so far.
 struct Table {
     theta: f32,
+    scaling: RopeScaling,
     half: usize,
     positions: usize,
     address: u64,
 }
 
-/// One table per θ and width of head.
+/// One table per θ, scaling and width of head.
 #[derive(Default)]
 pub(crate) struct Rotations {
     tables: Mutex<Vec<Table>>,
@@ -26,20 +28,22 @@ impl Rotations {
     pub(crate) fn table(&self, rank: &Runtime, rope: &Rope) -> Result<u64> {
         let (half, positions) = (rope.attention.head_dim / 2, rope.first_position + rope.attention.tokens);
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = tables.iter().position(|table| table.theta == rope.theta && table.half == half);
+        let same =
+            |table: &Table| (table.theta, table.scaling, table.half) == (rope.theta, rope.scaling, half);
+        let found = tables.iter().position(same);
         if let Some(table) = found.map(|index| &tables[index]).filter(|table| table.positions >= positions) {
             return Ok(table.address);
         }
         // Generation adds one position at a time: powers of two save most of the uploads.
         let positions = positions.next_power_of_two();
-        let turns = rope_table(rope.theta, half, positions);
+        let turns = rope_table(rope.theta, rope.scaling, half, positions);
         let bytes = size_of_val(turns.as_slice());
         let address = rank.pool.take(bytes)?.ok_or_else(|| no_room("rotations", bytes))?;
         rank.upload(address, bytemuck::cast_slice(&turns))?;
         if let Some(old) = found.map(|index| tables.swap_remove(index)) {
             rank.pool.put(old.address, old.positions * 2 * old.half * size_of::<f32>());
         }
-        tables.push(Table { theta: rope.theta, half, positions, address });
+        tables.push(Table { theta: rope.theta, scaling: rope.scaling, half, positions, address });
         Ok(address)
     }
 }

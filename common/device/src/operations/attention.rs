@@ -2,6 +2,7 @@
 
 use super::visit::{Operand, Visitor};
 use crate::Result;
+use crate::rotation::RopeScaling;
 use crate::shapes::AttentionShape;
 
 /// `out = softmax(q · kᵀ / √head_dim + causal mask) · v`. All operands but `log_sum` have one type
@@ -42,6 +43,8 @@ pub struct Rope {
     pub attention: AttentionShape,
     /// Base of the frequencies: pair i turns by `position · theta^(−2i / head_dim)`.
     pub theta: f32,
+    /// What makes the frequencies lower.
+    pub scaling: RopeScaling,
     /// Position of a sequence's first token.
     pub first_position: usize,
     /// Rotates backwards: the gradient of a rotation.

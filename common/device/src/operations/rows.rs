@@ -2,7 +2,7 @@
 
 use super::visit::{Operand, Visitor};
 use crate::Result;
-use crate::shapes::{RowShape, Write};
+use crate::shapes::{GroupedRows, RowShape, Write};
 
 /// `out = x / rms(x) · weight` per row and `inverse_rms = 1 / rms(x)`, with
 /// `rms² = mean(x²) + eps`.
@@ -16,8 +16,8 @@ pub struct RmsNorm<R, W> {
     pub x: R,
     /// `[width]`.
     pub weight: R,
-    /// Sizes.
-    pub shape: RowShape,
+    /// Sizes, and the places of the rows of `out` and `x`.
+    pub shape: GroupedRows,
     /// Added to the mean square.
     pub eps: f32,
 }
@@ -25,22 +25,22 @@ pub struct RmsNorm<R, W> {
 /// Backward of [`RmsNorm`]: `dx += …`, and `dweight` as `write` says.
 #[derive(Clone, Copy, Debug)]
 pub struct RmsNormBackward<R, W> {
-    /// Added to `[rows, width]`.
+    /// Added to `[rows, width]`, or the gradient of `out` before and that of `x` after.
     pub dx: W,
     /// Output `[width]`.
     pub dweight: W,
     /// For `dweight`.
     pub write: Write,
-    /// The gradient of `out`, `[rows, width]`.
-    pub dout: R,
+    /// The gradient of `out`, `[rows, width]`; none if `dx` holds it.
+    pub dout: Option<R>,
     /// [`RmsNorm::x`].
     pub x: R,
     /// [`RmsNorm::weight`].
     pub weight: R,
     /// [`RmsNorm::inverse_rms`].
     pub inverse_rms: R,
-    /// Sizes.
-    pub shape: RowShape,
+    /// Sizes, and the places of the rows of `dx`, `dout` and `x`.
+    pub shape: GroupedRows,
 }
 
 /// `out = silu(gate) · up`.
@@ -115,13 +115,27 @@ pub struct CrossEntropy<R, W> {
     pub shape: RowShape,
 }
 
+/// An operand of floats with the rows of `shape`.
+fn grouped(name: &'static str, shape: GroupedRows) -> Operand {
+    Operand::floats(name, shape.extent()).moving(shape.elements())
+}
+
+/// Rows are whole groups, which do not overlap.
+fn check_groups<R, W>(v: &mut impl Visitor<R, W>, shape: GroupedRows) -> Result<()> {
+    let group = shape.group.max(1);
+    v.size("group", shape.group, group)?;
+    v.size("rows", shape.rows, shape.rows.next_multiple_of(group))?;
+    v.size("stride", shape.stride, shape.stride.max(group * shape.width))
+}
+
 impl<R, W> RmsNorm<R, W> {
     pub(super) fn visit<V: Visitor<R, W>>(self, v: &mut V) -> Result<RmsNorm<V::Read, V::Written>> {
         let RmsNorm { out, inverse_rms, x, weight, shape, eps } = self;
+        check_groups(v, shape)?;
         Ok(RmsNorm {
-            out: v.write(Operand::floats("out", shape.elements()), out)?,
+            out: v.write(grouped("out", shape), out)?,
             inverse_rms: v.write(Operand::f32("inverse_rms", shape.rows), inverse_rms)?,
-            x: v.read(Operand::floats("x", shape.elements()), x)?,
+            x: v.read(grouped("x", shape), x)?,
             weight: v.read(Operand::floats("weight", shape.width), weight)?,
             shape,
             eps,
@@ -132,12 +146,13 @@ impl<R, W> RmsNorm<R, W> {
 impl<R, W> RmsNormBackward<R, W> {
     pub(super) fn visit<V: Visitor<R, W>>(self, v: &mut V) -> Result<RmsNormBackward<V::Read, V::Written>> {
         let RmsNormBackward { dx, dweight, write, dout, x, weight, inverse_rms, shape } = self;
+        check_groups(v, shape)?;
         Ok(RmsNormBackward {
-            dx: v.write(Operand::floats("dx", shape.elements()).updated(), dx)?,
+            dx: v.write(grouped("dx", shape).updated(), dx)?,
             dweight: v.write(Operand::floats("dweight", shape.width).written(write), dweight)?,
             write,
-            dout: v.read(Operand::floats("dout", shape.elements()), dout)?,
-            x: v.read(Operand::floats("x", shape.elements()), x)?,
+            dout: dout.map(|dout| v.read(grouped("dout", shape), dout)).transpose()?,
+            x: v.read(grouped("x", shape), x)?,
             weight: v.read(Operand::floats("weight", shape.width), weight)?,
             inverse_rms: v.read(Operand::f32("inverse_rms", shape.rows), inverse_rms)?,
             shape,

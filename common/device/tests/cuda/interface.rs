@@ -55,7 +55,7 @@ fn writes_behind_shared_memory_are_found() {
     }
     let (x, partial) = (Memory::poisoned(DType::F32, 16, 0), Memory::poisoned(DType::F32, 16, 0));
     let pointers = [&x, &partial, &x, &x, &x, &x].map(|memory| Argument::Pointer(memory.pointer()));
-    let arguments = [pointers.as_slice(), &[Argument::U32(1), Argument::U32(16), Argument::U32(1)]].concat();
+    let arguments = [pointers.as_slice(), &[1, 16, 1, 16, 1].map(Argument::U32)].concat();
     // 16 columns need 64 bytes.
     let error = Shim::new(0).run(launch("rms_norm_backward_f32", 32, 32, &arguments)).unwrap_err();
     assert!(error.contains("behind a shared array"), "{error}");

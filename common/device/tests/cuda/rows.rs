@@ -4,8 +4,8 @@ use crate::memory::{Memory, Setting, assert_close, assert_same, cases, floats, r
 use crate::shim::{self, Shim};
 use device::cuda::kernels;
 use device::{
-    AttentionShape, Class, CrossEntropy, DType, Embedding, EmbeddingBackward, RmsNorm, RmsNormBackward, Rope,
-    RowShape, Swiglu, SwigluBackward, Write,
+    AttentionShape, Class, CrossEntropy, DType, Embedding, EmbeddingBackward, GroupedRows, RmsNorm,
+    RmsNormBackward, Rope, RopeScaling, RowShape, Swiglu, SwigluBackward, Write,
 };
 use proptest::prelude::*;
 
@@ -22,12 +22,29 @@ fn writes() -> impl Strategy<Value = Write> {
     prop_oneof![Just(Write::Replace), Just(Write::Accumulate)]
 }
 
-fn check_rms_norm(setting: Setting, dtype: DType, shape: RowShape) {
+/// Such rows side by side, or some heads of each row of packed projections.
+fn grouped_rows() -> impl Strategy<Value = GroupedRows> {
+    let heads = (1usize..9, 1usize..5, prop_oneof![1usize..40, Just(64)], 0usize..30);
+    let heads = heads.prop_map(|(tokens, group, width, others)| GroupedRows {
+        rows: tokens * group,
+        width,
+        group,
+        stride: group * width + others,
+    });
+    prop_oneof![2 => shapes().prop_map(GroupedRows::from), 1 => heads]
+}
+
+/// Elements from the first of the first row to the last of the last.
+fn extent(shape: GroupedRows) -> usize {
+    (shape.rows / shape.group - 1) * shape.stride + shape.group * shape.width
+}
+
+fn check_rms_norm(setting: Setting, dtype: DType, shape: GroupedRows) {
     let mut bench = setting.bench();
-    let RowShape { rows, width } = shape;
-    let (x, x_memory) = bench.tensor(dtype, rows * width, 2.0);
+    let (GroupedRows { rows, width, .. }, extent) = (shape, extent(shape));
+    let (x, x_memory) = bench.tensor(dtype, extent, 2.0);
     let (weight, weight_memory) = bench.tensor(dtype, width, 1.5);
-    let (mut out, out_memory) = bench.tensor(dtype, rows * width, 1.0);
+    let (mut out, out_memory) = bench.tensor(dtype, extent, 1.0);
     let (mut inverse, inverse_memory) = bench.tensor(DType::F32, rows, 1.0);
     let device = bench.device.clone();
     let (out_view, inverse_view) = (out.view_mut(), inverse.view_mut());
@@ -52,14 +69,20 @@ fn check_rms_norm(setting: Setting, dtype: DType, shape: RowShape) {
     assert_close(&out_memory, &out, roundings(8.0));
 }
 
-fn check_rms_norm_backward(setting: Setting, dtype: DType, dweight: DType, shape: RowShape, write: Write) {
+fn check_rms_norm_backward(
+    setting: Setting,
+    dtype: DType,
+    dweight: DType,
+    shape: GroupedRows,
+    (write, in_place): (Write, bool),
+) {
     let mut bench = setting.bench();
-    let RowShape { rows, width } = shape;
-    let (x, x_memory) = bench.tensor(dtype, rows * width, 2.0);
+    let (GroupedRows { rows, width, .. }, extent) = (shape, extent(shape));
+    let (x, x_memory) = bench.tensor(dtype, extent, 2.0);
     let (weight, weight_memory) = bench.tensor(dtype, width, 1.5);
-    let (dout, dout_memory) = bench.tensor(dtype, rows * width, 1.0);
+    let (dout, dout_memory) = bench.tensor(dtype, extent, 1.0);
     let (inverse, inverse_memory) = bench.store(DType::F32, &vec![0.8; rows]);
-    let (mut dx, dx_memory) = bench.tensor(dtype, rows * width, 1.0);
+    let (mut dx, dx_memory) = bench.tensor(dtype, extent, 1.0);
     let (mut dweight, dweight_memory) = bench.tensor(dweight, width, 1.0);
     let (dx_view, dweight_view, inverse_view) = (dx.view_mut(), dweight.view_mut(), inverse.view());
     let device = bench.device.clone();
@@ -70,7 +93,7 @@ fn check_rms_norm_backward(setting: Setting, dtype: DType, dweight: DType, shape
             dx: dx_view,
             dweight: dweight_view,
             write,
-            dout: inputs.0,
+            dout: (!in_place).then_some(inputs.0),
             x: inputs.1,
             weight: inputs.2,
             inverse_rms: inverse_view,
@@ -81,7 +104,7 @@ fn check_rms_norm_backward(setting: Setting, dtype: DType, dweight: DType, shape
         dx: dx_memory.operand(),
         dweight: dweight_memory.operand(),
         write,
-        dout: dout_memory.operand(),
+        dout: (!in_place).then_some(dout_memory.operand()),
         x: x_memory.operand(),
         weight: weight_memory.operand(),
         inverse_rms: inverse_memory.operand(),
@@ -200,14 +223,21 @@ fn check_cross_entropy(setting: Setting, dtype: DType, shape: RowShape, scale: f
     assert_close(&logits_memory, &logits, roundings(16.0));
 }
 
+fn scalings() -> impl Strategy<Value = RopeScaling> {
+    let llama3 = RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, positions: 32 };
+    prop_oneof![Just(RopeScaling::None), Just(RopeScaling::Linear(4.0)), Just(llama3)]
+}
+
 fn ropes() -> impl Strategy<Value = Rope> {
     let shape = (1usize..3, 1usize..20, 1usize..4, 1usize..3, prop_oneof![1usize..20, Just(16), Just(32)]);
-    let turn = (prop_oneof![Just(10_000f32), Just(500_000f32)], 0usize..9, any::<bool>());
-    (shape, turn).prop_map(|((batch, tokens, group, kv_heads, half), (theta, first_position, inverse))| {
-        let attention =
-            AttentionShape { batch, tokens, heads: group * kv_heads, kv_heads, head_dim: 2 * half };
-        Rope { attention, theta, first_position, inverse }
-    })
+    let turn = (prop_oneof![Just(10_000f32), Just(500_000f32)], scalings(), 0usize..9, any::<bool>());
+    (shape, turn).prop_map(
+        |((batch, tokens, group, kv_heads, half), (theta, scaling, first_position, inverse))| {
+            let attention =
+                AttentionShape { batch, tokens, heads: group * kv_heads, kv_heads, head_dim: 2 * half };
+            Rope { attention, theta, scaling, first_position, inverse }
+        },
+    )
 }
 
 fn check_rope(setting: Setting, dtype: DType, rope: Rope) {
@@ -215,7 +245,12 @@ fn check_rope(setting: Setting, dtype: DType, rope: Rope) {
     let shape = rope.attention;
     let (mut qkv, qkv_memory) = bench.tensor(dtype, shape.rows() * shape.packed_width(), 1.0);
     bench.device.clone().kernels().rope(qkv.view_mut(), rope).unwrap();
-    let turns = kernels::rope_table(rope.theta, shape.head_dim / 2, rope.first_position + shape.tokens + 3);
+    let turns = kernels::rope_table(
+        rope.theta,
+        rope.scaling,
+        shape.head_dim / 2,
+        rope.first_position + shape.tokens + 3,
+    );
     let (_, table) = bench.store(DType::F32, &turns);
     kernels::rope(&Shim::new(setting.seed), qkv_memory.operand(), table.pointer(), rope).unwrap();
     assert_same(&qkv_memory, &qkv);
@@ -225,7 +260,7 @@ proptest! {
     #![proptest_config(cases(32))]
 
     #[test]
-    fn rms_norm(setting in settings(), dtype in floats(), shape in shapes()) {
+    fn rms_norm(setting in settings(), dtype in floats(), shape in grouped_rows()) {
         check_rms_norm(setting, dtype, shape);
     }
 
@@ -234,8 +269,8 @@ proptest! {
         setting in settings(),
         dtype in floats(),
         dweight in floats(),
-        shape in shapes(),
-        write in writes(),
+        shape in grouped_rows(),
+        write in (writes(), any::<bool>()),
     ) {
         check_rms_norm_backward(setting, dtype, dweight, shape, write);
     }
@@ -280,7 +315,7 @@ fn many_rows_share_their_parts_of_a_gradient() {
     // More rows than 512 parts of 16 hold, and a last part that is shorter.
     let shape = RowShape { rows: 512 * 16 + 100, width: 9 };
     let setting = Setting { seed: 1, shift: 0 };
-    check_rms_norm_backward(setting, DType::F32, DType::F32, shape, Write::Replace);
+    check_rms_norm_backward(setting, DType::F32, DType::F32, shape.into(), (Write::Replace, false));
 }
 
 #[test]
@@ -290,7 +325,7 @@ fn warps_that_run_ahead_do_not_disturb_the_others_sums() {
     }
     for seed in 0..4 {
         let (setting, shape) = (Setting { seed, shift: 0 }, RowShape { rows: 20, width: 700 });
-        check_rms_norm_backward(setting, DType::F32, DType::F32, shape, Write::Accumulate);
+        check_rms_norm_backward(setting, DType::F32, DType::F32, shape.into(), (Write::Accumulate, false));
     }
 }
 

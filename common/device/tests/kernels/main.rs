@@ -7,6 +7,7 @@
 mod attention;
 mod cross_entropy;
 mod elementwise;
+mod head_norm;
 mod matmul;
 mod oracle;
 mod refusals;

@@ -1,6 +1,6 @@
 //! The reference: the formulas, in f64, as plainly as possible.
 
-use device::{AttentionShape, Rope, RowShape};
+use device::{AttentionShape, Rope, RopeScaling, RowShape};
 
 /// `[rows, columns]`, row-major.
 pub(crate) fn matmul(
@@ -44,6 +44,26 @@ pub(crate) fn cross_entropy(logits: &[f64], targets: &[usize], width: usize) -> 
     (losses, gradient)
 }
 
+/// The frequency of a wave after scaling, by the wave's length.
+fn scaled(frequency: f64, scaling: RopeScaling) -> f64 {
+    let length = std::f64::consts::TAU / frequency;
+    match scaling {
+        RopeScaling::None => frequency,
+        RopeScaling::Linear(factor) => frequency / f64::from(factor),
+        RopeScaling::Llama3 { factor, low, high, positions } => {
+            let (factor, low, high) = (f64::from(factor), f64::from(low), f64::from(high));
+            if length < positions as f64 / high {
+                return frequency;
+            }
+            if length > positions as f64 / low {
+                return frequency / factor;
+            }
+            let smooth = (positions as f64 / length - low) / (high - low);
+            (1.0 - smooth) * frequency / factor + smooth * frequency
+        }
+    }
+}
+
 pub(crate) fn rope(qkv: &[f64], rope: Rope) -> Vec<f64> {
     let shape = rope.attention;
     let (half, width) = (shape.head_dim / 2, shape.packed_width());
@@ -52,7 +72,8 @@ pub(crate) fn rope(qkv: &[f64], rope: Rope) -> Vec<f64> {
         let position = (rope.first_position + row % shape.tokens) as f64;
         for head in 0..shape.heads + shape.kv_heads {
             for pair in 0..half {
-                let angle = position * f64::from(rope.theta).powf(-2.0 * pair as f64 / shape.head_dim as f64);
+                let frequency = f64::from(rope.theta).powf(-2.0 * pair as f64 / shape.head_dim as f64);
+                let angle = position * scaled(frequency, rope.scaling);
                 let angle = if rope.inverse { -angle } else { angle };
                 let first = row * width + head * shape.head_dim + pair;
                 let (x, y) = (qkv[first], qkv[first + half]);

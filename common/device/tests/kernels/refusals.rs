@@ -3,8 +3,8 @@
 use crate::support::device;
 use device::{
     Attention, AttentionBackward, AttentionShape, Buffer, Class, CrossEntropy, DType, Device, DeviceError,
-    Embedding, EmbeddingBackward, Matrix, RmsNorm, RmsNormBackward, Rope, RowShape, Swiglu, SwigluBackward,
-    View, Write,
+    Embedding, EmbeddingBackward, Matrix, RmsNorm, RmsNormBackward, Rope, RopeScaling, RowShape, Swiglu,
+    SwigluBackward, View, Write,
 };
 
 fn floats(device: &Device, len: usize) -> Buffer {
@@ -50,7 +50,7 @@ fn row_kernels_check_lengths() {
         inverse_rms: one.view_mut(),
         x: x.view(),
         weight: x.slice(0..4),
-        shape,
+        shape: shape.into(),
         eps: 1e-5,
     });
     assert_eq!(shape_of(result), ("rms_norm", "inverse_rms", 3, 1));
@@ -80,7 +80,8 @@ fn attention_checks_heads() {
         shape: none,
     });
     assert_eq!(shape_of(result), ("attention", "kv_heads", 1, 0));
-    let rope = Rope { attention: shape, theta: 1e4, first_position: 0, inverse: false };
+    let rope =
+        Rope { attention: shape, theta: 1e4, scaling: RopeScaling::None, first_position: 0, inverse: false };
     assert_eq!(shape_of(kernels.rope(qkv.view_mut(), rope)), ("rope", "head_dim", 6, 5));
 }
 
@@ -137,7 +138,7 @@ fn nothing_is_something_to_compute_with() {
             inverse_rms: more.view_mut(),
             x: x.view(),
             weight: x.view(),
-            shape,
+            shape: shape.into(),
             eps: 1e-5,
         })
         .unwrap();
@@ -196,11 +197,11 @@ fn nothing_is_something_to_compute_with() {
             dx,
             dweight,
             write: Write::Replace,
-            dout: x.view(),
+            dout: Some(x.view()),
             x: x.view(),
             weight: x.view(),
             inverse_rms: x.view(),
-            shape,
+            shape: shape.into(),
         })
         .unwrap();
     let product = Matrix::new(out.view_mut(), 0, 0);

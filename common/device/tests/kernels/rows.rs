@@ -3,8 +3,8 @@
 use crate::oracle;
 use crate::support::{Bench, Setting, assert_close, cases, finite_differences, inner, read, settings};
 use device::{
-    AttentionShape, Class, DType, Embedding, EmbeddingBackward, RmsNorm, RmsNormBackward, Rope, RowShape,
-    Swiglu, SwigluBackward, Write,
+    AttentionShape, Class, DType, Embedding, EmbeddingBackward, RmsNorm, RmsNormBackward, Rope, RopeScaling,
+    RowShape, Swiglu, SwigluBackward, Write,
 };
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ fn check_rms_norm(setting: Setting, shape: RowShape) {
             inverse_rms: inverse_view,
             x: x.buffer.view(),
             weight: weight.buffer.view(),
-            shape,
+            shape: shape.into(),
             eps: EPS,
         })
         .unwrap();
@@ -77,11 +77,11 @@ fn check_rms_norm_backward(setting: Setting, shape: RowShape, write: Write) {
             dx: outputs.0,
             dweight: outputs.1,
             write,
-            dout,
+            dout: Some(dout),
             x: inputs.0,
             weight: inputs.1,
             inverse_rms: inputs.2,
-            shape,
+            shape: shape.into(),
         })
         .unwrap();
     let dx_want: Vec<_> = dx_want.iter().zip(&dx.values).map(|(a, b)| a + b).collect();
@@ -171,11 +171,16 @@ fn check_embedding(setting: Setting, shape: RowShape, vocabulary: usize, write: 
     assert_close(&dtable.buffer, &want, 8.0 + rows as f64 / 4.0);
 }
 
+fn scalings() -> impl Strategy<Value = RopeScaling> {
+    let llama3 = RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, positions: 32 };
+    prop_oneof![Just(RopeScaling::None), Just(RopeScaling::Linear(4.0)), Just(llama3)]
+}
+
 fn ropes() -> impl Strategy<Value = Rope> {
     let shape = (1usize..3, 1usize..20, 1usize..4, 1usize..3, 1usize..20);
-    let turn = (prop_oneof![Just(10_000f32), Just(500_000f32)], 0usize..9, any::<bool>());
-    (shape, turn).prop_map(|((batch, tokens, group, kv_heads, half), (theta, first_position, inverse))| {
-        Rope {
+    let turn = (prop_oneof![Just(10_000f32), Just(500_000f32)], scalings(), 0usize..9, any::<bool>());
+    (shape, turn).prop_map(
+        |((batch, tokens, group, kv_heads, half), (theta, scaling, first_position, inverse))| Rope {
             attention: AttentionShape {
                 batch,
                 tokens,
@@ -184,10 +189,11 @@ fn ropes() -> impl Strategy<Value = Rope> {
                 head_dim: 2 * half,
             },
             theta,
+            scaling,
             first_position,
             inverse,
-        }
-    })
+        },
+    )
 }
 
 fn check_rope(setting: Setting, rope: Rope) {
@@ -255,7 +261,7 @@ fn rms_norm_gradient_is_the_slope() {
             inverse_rms: inverse.view_mut(),
             x: x.clone(),
             weight: weight.clone(),
-            shape,
+            shape: shape.into(),
             eps: EPS,
         })
         .unwrap();
@@ -265,11 +271,11 @@ fn rms_norm_gradient_is_the_slope() {
             dx: dx_view,
             dweight: dweight_view,
             write: Write::Replace,
-            dout,
+            dout: Some(dout),
             x,
             weight,
             inverse_rms: inverse.view(),
-            shape,
+            shape: shape.into(),
         })
         .unwrap();
     assert_close(&dx, &dx_want, 32.0);
@@ -314,7 +320,7 @@ fn swiglu_survives_extreme_gates() {
 #[test]
 fn a_rotation_and_its_inverse_cancel() {
     let attention = AttentionShape { batch: 2, tokens: 300, heads: 4, kv_heads: 2, head_dim: 32 };
-    let rope = Rope { attention, theta: 1e4, first_position: 0, inverse: false };
+    let rope = Rope { attention, theta: 1e4, scaling: RopeScaling::None, first_position: 0, inverse: false };
     let mut bench = Setting { seed: 1, dtype: DType::F32, threads: 2 }.bench();
     let mut qkv = bench.tensor(DType::F32, attention.rows() * attention.packed_width(), 1.0);
     let kernels = bench.device.kernels();
@@ -339,11 +345,11 @@ fn threads_do_not_change_the_bits_of_a_norms_gradient() {
                 dx: dx_view,
                 dweight: dweight_view,
                 write,
-                dout,
+                dout: Some(dout),
                 x: inputs.0,
                 weight: inputs.1,
                 inverse_rms: inputs.2,
-                shape,
+                shape: shape.into(),
             })
             .unwrap();
         [read(&dx), read(&dweight)]

@@ -11,6 +11,9 @@
 //! | attention | attended \[R·H·e\], log_sum \[R·heads·4\] | | qkv, log_sum |
 //! | out = x + attended · Woᵀ | out \[R·d·e\] | | attended |
 //!
+//! Biases and norms of heads allocate more in the third row, see [`super::heads`]: what the norms
+//! keep is expensive.
+//!
 //! Recomputation allocates the buffers that forward freed, in forward's order, and frees none.
 //!
 //! Backward, from dout \[R·d·e, workspace\], which becomes dx.
@@ -22,8 +25,9 @@
 //! | rope inverse on dqkv, dn = dqkv · Wqkv, dWqkv = dqkvᵀ · n | dn \[R·d·e\] | dqkv, n |
 //! | dout += norm backward | | dn, x, inverse_rms |
 
+use super::heads::{self, HeadNorms};
 use crate::context::Context;
-use crate::layout::block::{INPUT_NORM, O, QKV};
+use crate::layout::BlockTensors;
 use crate::linear::Projection;
 use crate::norm::{self, Norm};
 use crate::{Gradients, Keep};
@@ -31,6 +35,7 @@ use device::{Attention, AttentionBackward, Buffer, DType, Result};
 
 /// The buffers that are expensive to compute again.
 pub(crate) struct Attended {
+    heads: Option<HeadNorms>,
     qkv: Buffer,
     attended: Buffer,
     log_sum: Buffer,
@@ -53,22 +58,22 @@ pub(crate) struct SavedAttention {
 fn project_in(cx: &Context<'_>) -> Projection<3> {
     let c = cx.config;
     let (query, key) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
-    Projection { first: QKV.start, inputs: c.width, outputs: [query, key, key] }
+    Projection { first: BlockTensors::QKV, inputs: c.width, outputs: [query, key, key] }
 }
 
 /// Attended values back to the residual stream.
 fn project_out(cx: &Context<'_>) -> Projection<1> {
-    Projection { first: O, inputs: cx.attention().width(), outputs: [cx.config.width] }
+    Projection { first: BlockTensors::O, inputs: cx.attention().width(), outputs: [cx.config.width] }
 }
 
 pub(crate) fn forward(cx: &Context<'_>, x: &Buffer, keep: Keep) -> Result<(Buffer, KeptAttention)> {
-    let norm = norm::forward(cx, INPUT_NORM, x)?;
-    let qkv = queries_keys_values(cx, &norm.out)?;
+    let norm = norm::forward(cx, cx.tensors().input_norm, x)?;
+    let (heads, qkv) = queries_keys_values(cx, &norm.out)?;
     let norm = keep.cheap().then_some(norm);
     let (attended, log_sum) = attend(cx, &qkv)?;
-    let inner = keep.expensive().then_some((qkv, log_sum));
+    let inner = keep.expensive().then_some((heads, qkv, log_sum));
     let out = add_to(cx, x, &attended)?;
-    let attended = inner.map(|(qkv, log_sum)| Attended { qkv, attended, log_sum });
+    let attended = inner.map(|(heads, qkv, log_sum)| Attended { heads, qkv, attended, log_sum });
     Ok((out, KeptAttention { norm, attended }))
 }
 
@@ -79,7 +84,7 @@ pub(crate) fn recompute(
     kept: KeptAttention,
     out: Option<Buffer>,
 ) -> Result<(SavedAttention, Buffer)> {
-    let norm = kept.norm.map_or_else(|| norm::forward(cx, INPUT_NORM, x), Ok)?;
+    let norm = kept.norm.map_or_else(|| norm::forward(cx, cx.tensors().input_norm, x), Ok)?;
     let attended = kept.attended.map_or_else(|| attended(cx, &norm.out), Ok)?;
     let out = out.map_or_else(|| add_to(cx, x, &attended.attended), Ok)?;
     Ok((SavedAttention { norm, attended }, out))
@@ -97,17 +102,17 @@ pub(crate) fn backward(
     let mut dattended = cx.workspace(dout.dtype(), cx.attention().width())?;
     project_out(cx).backward_input(cx, &mut dattended, dout)?;
     project_out(cx).backward_weights(cx, gradients, dout, &attended.attended)?;
-    let dqkv = attend_backward(cx, dattended, attended)?;
-    let dn = queries_keys_values_backward(cx, gradients, dqkv, norm.out)?;
-    norm::backward(cx, gradients, INPUT_NORM, dout, &dn, (&x, &norm.inverse_rms))
+    let (heads, dqkv) = attend_backward(cx, dattended, attended)?;
+    let dn = queries_keys_values_backward(cx, gradients, dqkv, heads, norm.out)?;
+    norm::backward(cx, gradients, cx.tensors().input_norm, dout, &dn, (&x, &norm.inverse_rms))
 }
 
 /// Computes attention from the norm's output: everything that the output projection's backward
 /// reads.
 fn attended(cx: &Context<'_>, n: &Buffer) -> Result<Attended> {
-    let qkv = queries_keys_values(cx, n)?;
+    let (heads, qkv) = queries_keys_values(cx, n)?;
     let (attended, log_sum) = attend(cx, &qkv)?;
-    Ok(Attended { qkv, attended, log_sum })
+    Ok(Attended { heads, qkv, attended, log_sum })
 }
 
 /// `x + attended · Woᵀ`: `[R, d]`.
@@ -117,22 +122,28 @@ fn add_to(cx: &Context<'_>, x: &Buffer, attended: &Buffer) -> Result<Buffer> {
     Ok(out)
 }
 
-/// Packed queries, keys and values of `n` `[R, d]`, the first two rotated: `[R, H + 2K]`.
-fn queries_keys_values(cx: &Context<'_>, n: &Buffer) -> Result<Buffer> {
+/// Packed queries, keys and values of `n` `[R, d]`, the first two rotated: `[R, H + 2K]`; and what
+/// their norms keep, if they have any.
+fn queries_keys_values(cx: &Context<'_>, n: &Buffer) -> Result<(Option<HeadNorms>, Buffer)> {
     let mut qkv = cx.activation(n.dtype(), cx.attention().packed_width())?;
     project_in(cx).forward(cx, &mut qkv, n)?;
+    heads::add_biases(cx, &mut qkv)?;
+    let (heads, mut qkv) = heads::norms(cx, qkv)?;
     cx.device.kernels().rope(qkv.view_mut(), cx.rope(false))?;
-    Ok(qkv)
+    Ok((heads, qkv))
 }
 
-/// Returns dn `[R, d]`; frees `dqkv` and `n`.
+/// Returns dn `[R, d]`; frees `dqkv`, `heads` and `n`.
 fn queries_keys_values_backward(
     cx: &Context<'_>,
     gradients: &mut dyn Gradients,
     mut dqkv: Buffer,
+    heads: Option<HeadNorms>,
     n: Buffer,
 ) -> Result<Buffer> {
     cx.device.kernels().rope(dqkv.view_mut(), cx.rope(true))?;
+    heads::norms_backward(cx, gradients, &mut dqkv, heads)?;
+    heads::biases_backward(cx, gradients, &dqkv)?;
     let mut dn = cx.workspace(n.dtype(), cx.config.width)?;
     project_in(cx).backward_input(cx, &mut dn, &dqkv)?;
     project_in(cx).backward_weights(cx, gradients, &dqkv, &n)?;
@@ -154,10 +165,14 @@ fn attend(cx: &Context<'_>, qkv: &Buffer) -> Result<(Buffer, Buffer)> {
     Ok((attended, log_sum))
 }
 
-/// Returns dqkv `[R, H + 2K]`; frees everything given.
-fn attend_backward(cx: &Context<'_>, dattended: Buffer, saved: Attended) -> Result<Buffer> {
+/// Returns dqkv `[R, H + 2K]` and what the norms of heads kept; frees everything else given.
+fn attend_backward(
+    cx: &Context<'_>,
+    dattended: Buffer,
+    saved: Attended,
+) -> Result<(Option<HeadNorms>, Buffer)> {
     let shape = cx.attention();
-    let Attended { qkv, attended, log_sum } = saved;
+    let Attended { heads, qkv, attended, log_sum } = saved;
     let mut dqkv = cx.workspace(qkv.dtype(), shape.packed_width())?;
     cx.device.kernels().attention_backward(AttentionBackward {
         dqkv: dqkv.view_mut(),
@@ -167,5 +182,5 @@ fn attend_backward(cx: &Context<'_>, dattended: Buffer, saved: Attended) -> Resu
         log_sum: log_sum.view(),
         shape,
     })?;
-    Ok(dqkv)
+    Ok((heads, dqkv))
 }

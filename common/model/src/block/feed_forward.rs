@@ -25,7 +25,6 @@
 //! | dout += norm backward | | dn, x, inverse_rms |
 
 use crate::context::Context;
-use crate::layout::block::{DOWN, GATE_UP, POST_NORM};
 use crate::linear::Projection;
 use crate::norm::{self, Norm};
 use crate::{Gradients, Keep};
@@ -48,16 +47,16 @@ pub(crate) struct SavedFeedForward {
 
 /// The residual stream to packed gates and ups.
 fn project_in(cx: &Context<'_>) -> Projection<2> {
-    Projection { first: GATE_UP.start, inputs: cx.config.width, outputs: [cx.config.feed_forward; 2] }
+    Projection { first: cx.tensors().gate, inputs: cx.config.width, outputs: [cx.config.feed_forward; 2] }
 }
 
 /// Hidden values back to the residual stream.
 fn project_out(cx: &Context<'_>) -> Projection<1> {
-    Projection { first: DOWN, inputs: cx.config.feed_forward, outputs: [cx.config.width] }
+    Projection { first: cx.tensors().down, inputs: cx.config.feed_forward, outputs: [cx.config.width] }
 }
 
 pub(crate) fn forward(cx: &Context<'_>, x: &Buffer, keep: Keep) -> Result<(Buffer, KeptFeedForward)> {
-    let norm = norm::forward(cx, POST_NORM, x)?;
+    let norm = norm::forward(cx, cx.tensors().post_norm, x)?;
     let gate_up = gates_ups(cx, &norm.out)?;
     let norm = keep.cheap().then_some(norm);
     let h = gated(cx, &gate_up)?;
@@ -69,7 +68,7 @@ pub(crate) fn forward(cx: &Context<'_>, x: &Buffer, keep: Keep) -> Result<(Buffe
 
 /// Computes what forward did not keep.
 pub(crate) fn recompute(cx: &Context<'_>, x: &Buffer, kept: KeptFeedForward) -> Result<SavedFeedForward> {
-    let norm = kept.norm.map_or_else(|| norm::forward(cx, POST_NORM, x), Ok)?;
+    let norm = kept.norm.map_or_else(|| norm::forward(cx, cx.tensors().post_norm, x), Ok)?;
     let gate_up = kept.gate_up.map_or_else(|| gates_ups(cx, &norm.out), Ok)?;
     let h = kept.h.map_or_else(|| gated(cx, &gate_up), Ok)?;
     Ok(SavedFeedForward { norm, gate_up, h })
@@ -93,7 +92,7 @@ pub(crate) fn backward(
     project_in(cx).backward_input(cx, &mut dn, &dgate_up)?;
     project_in(cx).backward_weights(cx, gradients, &dgate_up, &norm.out)?;
     drop((dgate_up, norm.out));
-    norm::backward(cx, gradients, POST_NORM, dout, &dn, (&x, &norm.inverse_rms))
+    norm::backward(cx, gradients, cx.tensors().post_norm, dout, &dn, (&x, &norm.inverse_rms))
 }
 
 /// Packed gates and ups of `n` `[R, d]`: `[R, 2f]`.

@@ -30,6 +30,7 @@
 
 pub mod attention;
 pub mod feed_forward;
+pub mod heads;
 
 use crate::context::{Batch, Model};
 use crate::{Gradients, Keep, Weights};

@@ -1,25 +1,32 @@
-//! Hugging Face's `config.json`, as Transformers 4 and 5 write it for `LlamaForCausalLM`.
+//! Hugging Face's `config.json`, as Transformers 4 and 5 write it for the families of models.
 
-use super::ModelConfig;
+use super::{Family, ModelConfig, RopeScaling};
 use crate::ModelError;
 use serde_json::{Map, Value, json};
 
-/// Keys with the only values that the model supports. A config may also hold null there, or leave
-/// the key out.
-const FIXED: [(&str, &[&str]); 12] = [
-    ("model_type", &[r#""llama""#]),
-    ("architectures", &[r#"["LlamaForCausalLM"]"#]),
-    ("hidden_act", &[r#""silu""#, r#""swish""#]),
+/// Keys that decide what tensors there are, with the only values that the model supports. A config
+/// may also hold null there, or leave the key out.
+const TENSORS: [(&str, &[&str]); 4] = [
     ("attention_bias", &["false"]),
     ("mlp_bias", &["false"]),
-    ("attention_dropout", &["0.0", "0"]),
-    ("sliding_window", &["null"]),
-    ("use_sliding_window", &["false"]),
-    ("partial_rotary_factor", &["1.0", "1"]),
-    ("rope_interleaved", &["false"]),
     ("quantization_config", &["null"]),
     ("is_encoder_decoder", &["false"]),
 ];
+
+/// Keys that decide what is computed with them alone, in the same way.
+const ARITHMETIC: [(&str, &[&str]); 4] = [
+    ("hidden_act", &[r#""silu""#, r#""swish""#]),
+    ("attention_dropout", &["0.0", "0"]),
+    ("partial_rotary_factor", &["1.0", "1"]),
+    ("rope_interleaved", &["false"]),
+];
+
+/// What an attention may be called in `layer_types`.
+const FULL: &str = "full_attention";
+const WINDOWED: &str = "sliding_attention";
+
+/// The window of a Mistral whose config leaves it out.
+const MISTRAL_WINDOW: usize = 4096;
 
 impl ModelConfig {
     /// Returns the model that the text of a `config.json` describes, with the name `name`.
@@ -34,21 +41,38 @@ impl ModelConfig {
         let object: Map<String, Value> = serde_json::from_str(text)
             .map_err(|error| ModelError::NotJson { name: name.into(), reason: error.to_string() })?;
         let keys = Keys { name, prefix: "", object: &object };
-        keys.fixed()?;
-        let config = keys.model()?;
+        ARITHMETIC.iter().try_for_each(|(key, allowed)| keys.one_of(key, allowed))?;
+        let (rope_theta, rope_scaling) = keys.rope()?;
+        let config = ModelConfig { rope_theta, rope_scaling, ..keys.model(keys.window()?)? };
         config.validate()?;
         Ok(config)
     }
 
-    /// Returns the `config.json` with which Transformers loads this model's weights as
-    /// `LlamaForCausalLM`.
+    /// Returns the sizes of the model that the text of a `config.json` describes. The config may
+    /// ask for arithmetic that this model does not support, as long as the tensors are the same.
+    ///
+    /// # Errors
+    /// As [`ModelConfig::from_hugging_face`], for what decides sizes.
+    pub fn sizes_from_hugging_face(text: &str, name: &str) -> Result<Self, ModelError> {
+        let object: Map<String, Value> = serde_json::from_str(text)
+            .map_err(|error| ModelError::NotJson { name: name.into(), reason: error.to_string() })?;
+        let config = Keys { name, prefix: "", object: &object }.model(None)?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// Returns the `config.json` with which Transformers loads this model's weights, as the class
+    /// of its family.
     ///
     /// It has `rope_theta` twice: where Transformers 4 and where Transformers 5 read it.
     pub fn to_hugging_face(&self) -> Value {
         let theta = decimal(self.rope_theta);
-        json!({
-            "architectures": ["LlamaForCausalLM"],
-            "model_type": "llama",
+        let (mut rope, scaled) = (self.rope_keys(), self.rope_scaling != RopeScaling::None);
+        let scaling = if scaled { rope.clone() } else { Value::Null };
+        rope["rope_theta"] = theta.into();
+        let mut object = json!({
+            "architectures": [self.family.class()],
+            "model_type": self.family.model_type(),
             "vocab_size": self.vocabulary,
             "hidden_size": self.width,
             "intermediate_size": self.feed_forward,
@@ -60,8 +84,8 @@ impl ModelConfig {
             "max_position_embeddings": self.max_positions.max(self.sequence_length),
             "rms_norm_eps": decimal(self.norm_eps),
             "rope_theta": theta,
-            "rope_parameters": { "rope_type": "default", "rope_theta": theta },
-            "rope_scaling": null,
+            "rope_parameters": rope,
+            "rope_scaling": scaling,
             "attention_bias": false,
             "attention_dropout": 0.0,
             "mlp_bias": false,
@@ -70,7 +94,31 @@ impl ModelConfig {
             "torch_dtype": "float32",
             "bos_token_id": null,
             "eos_token_id": null,
-        })
+        });
+        // Llama's config has no window, and only Qwen's a switch for it.
+        if self.family != Family::Llama {
+            object["sliding_window"] = self.window.into();
+        }
+        if matches!(self.family, Family::Qwen2 | Family::Qwen3) {
+            object["use_sliding_window"] = self.window.is_some().into();
+            object["max_window_layers"] = if self.window.is_some() { 0 } else { self.layers }.into();
+        }
+        object
+    }
+
+    /// Returns what a `config.json` says of the scaling of rotary frequencies.
+    fn rope_keys(&self) -> Value {
+        match self.rope_scaling {
+            RopeScaling::None => json!({ "rope_type": "default" }),
+            RopeScaling::Linear(factor) => json!({ "rope_type": "linear", "factor": decimal(factor) }),
+            RopeScaling::Llama3 { factor, low, high, positions } => json!({
+                "rope_type": "llama3",
+                "factor": decimal(factor),
+                "low_freq_factor": decimal(low),
+                "high_freq_factor": decimal(high),
+                "original_max_position_embeddings": positions,
+            }),
+        }
     }
 }
 
@@ -110,11 +158,15 @@ impl<'a> Keys<'a> {
         }
     }
 
-    fn fixed(&self) -> Result<(), ModelError> {
-        if self.get("model_type").is_none() {
-            return Err(self.missing("model_type"));
-        }
-        FIXED.iter().try_for_each(|(key, allowed)| self.one_of(key, allowed))
+    /// Returns the family, which `architectures` must agree with.
+    fn family(&self) -> Result<Family, ModelError> {
+        let value = self.get("model_type").ok_or_else(|| self.missing("model_type"))?;
+        let named = |family: &Family| value == family.model_type();
+        let known = Family::ALL.map(|family| format!("\"{}\"", family.model_type())).join(", ");
+        let family = Family::ALL.into_iter().find(named);
+        let family = family.ok_or_else(|| self.unsupported("model_type", value, &format!("only {known}")))?;
+        self.one_of("architectures", &[&format!("[\"{}\"]", family.class())])?;
+        Ok(family)
     }
 
     fn missing(&self, key: &str) -> ModelError {
@@ -151,38 +203,97 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// Returns θ, from where Transformers 5 writes it, else from where Transformers 4 does, else
-    /// Llama's.
-    fn rope_theta(&self) -> Result<f32, ModelError> {
+    /// Returns θ and the scaling of the frequencies: θ from where Transformers 5 writes it, else
+    /// from where Transformers 4 does, else Llama's.
+    fn rope(&self) -> Result<(f32, RopeScaling), ModelError> {
         let old = self.nested("rope_scaling", "rope_scaling.")?;
         let new = self.nested("rope_parameters", "rope_parameters.")?;
-        for keys in [&old, &new].into_iter().flatten() {
-            keys.one_of("rope_type", &[r#""default""#])?;
-            keys.one_of("type", &[r#""default""#])?;
-            keys.one_of("factor", &["1.0", "1"])?;
-            keys.one_of("partial_rotary_factor", &["1.0", "1"])?;
-        }
-        let nested = new.map(|keys| keys.optional_number("rope_theta")).transpose()?.flatten();
-        Ok(nested.or(self.optional_number("rope_theta")?).unwrap_or(10_000.0))
+        let theta = new.as_ref().map(|keys| keys.optional_number("rope_theta")).transpose()?.flatten();
+        let theta = theta.or(self.optional_number("rope_theta")?).unwrap_or(10_000.0);
+        let scaling = new.or(old).map(|keys| keys.rope_scaling()).transpose()?;
+        Ok((theta, scaling.unwrap_or_default()))
     }
 
-    fn model(&self) -> Result<ModelConfig, ModelError> {
+    /// Returns the scaling that this object of a config describes.
+    fn rope_scaling(&self) -> Result<RopeScaling, ModelError> {
+        self.one_of("partial_rotary_factor", &["1.0", "1"])?;
+        let key = if self.get("rope_type").is_some() { "rope_type" } else { "type" };
+        let number = |key| self.optional_number(key)?.ok_or_else(|| self.missing(key));
+        match self.get(key) {
+            None => {}
+            Some(Value::String(word)) if word == "default" => {}
+            Some(Value::String(word)) if word == "linear" => {
+                return Ok(RopeScaling::Linear(number("factor")?));
+            }
+            Some(Value::String(word)) if word == "llama3" => {
+                return Ok(RopeScaling::Llama3 {
+                    factor: number("factor")?,
+                    low: number("low_freq_factor")?,
+                    high: number("high_freq_factor")?,
+                    positions: self.count("original_max_position_embeddings")?,
+                });
+            }
+            Some(value) => {
+                let known = r#"only "default", "linear" and "llama3""#;
+                return Err(self.unsupported(key, value, known));
+            }
+        }
+        self.one_of("factor", &["1.0", "1"])?;
+        Ok(RopeScaling::None)
+    }
+
+    /// Returns the number of tokens that a token attends to, if any layer hides others.
+    fn window(&self) -> Result<Option<usize>, ModelError> {
+        let family = self.family()?;
+        let switched = matches!(family, Family::Qwen2 | Family::Qwen3);
+        let switched_off = switched && !self.flag("use_sliding_window")?;
+        if !self.any_windowed()? || switched_off || family == Family::Llama {
+            return Ok(None);
+        }
+        let left_out = family == Family::Mistral && !self.object.contains_key("sliding_window");
+        Ok(self.optional_count("sliding_window")?.or(left_out.then_some(MISTRAL_WINDOW)))
+    }
+
+    /// True unless `layer_types` says that every layer sees all tokens.
+    fn any_windowed(&self) -> Result<bool, ModelError> {
+        let Some(value) = self.get("layer_types") else { return Ok(true) };
+        let types = value.as_array().map(Vec::as_slice).unwrap_or_default();
+        if types.iter().any(|one| one != FULL && one != WINDOWED) || types.is_empty() {
+            return Err(self.unsupported("layer_types", value, &format!("only `{FULL}` and `{WINDOWED}`")));
+        }
+        Ok(types.iter().any(|one| one == WINDOWED))
+    }
+
+    /// Returns the model, with rotary frequencies that are not scaled.
+    fn model(&self, window: Option<usize>) -> Result<ModelConfig, ModelError> {
+        let family = self.family()?;
+        TENSORS.iter().try_for_each(|(key, allowed)| self.one_of(key, allowed))?;
         let (width, heads) = (self.count("hidden_size")?, self.count("num_attention_heads")?);
-        let max_positions = self.optional_count("max_position_embeddings")?.unwrap_or(2048);
+        // What Transformers takes where a config leaves these out.
+        let default_positions = match family {
+            Family::Llama => 2048,
+            Family::Mistral => 131_072,
+            Family::Qwen2 | Family::Qwen3 => 32_768,
+        };
+        let head_dim = if family == Family::Qwen3 { 128 } else { width / heads };
+        let max_positions = self.optional_count("max_position_embeddings")?.unwrap_or(default_positions);
         Ok(ModelConfig {
             name: self.name.into(),
+            family,
             vocabulary: self.count("vocab_size")?,
             width,
             layers: self.count("num_hidden_layers")?,
             heads,
             kv_heads: self.optional_count("num_key_value_heads")?.unwrap_or(heads),
-            head_dim: self.optional_count("head_dim")?.unwrap_or(width / heads),
+            head_dim: self.optional_count("head_dim")?.unwrap_or(head_dim),
             feed_forward: self.count("intermediate_size")?,
-            sequence_length: max_positions.min(512),
+            sequence_length: max_positions.min(512).min(window.unwrap_or(usize::MAX)),
             batch_size: 1,
             max_positions,
             norm_eps: self.optional_number("rms_norm_eps")?.unwrap_or(1e-6),
-            rope_theta: self.rope_theta()?,
+            rope_theta: 10_000.0,
+            rope_scaling: RopeScaling::None,
+            window,
             tied: self.flag("tie_word_embeddings")?,
         })
     }
@@ -227,6 +338,7 @@ mod tests {
         let config = read(include_str!("../../tests/fixtures/tied/config.json")).unwrap();
         let expected = ModelConfig {
             name: "m".into(),
+            family: Family::Llama,
             vocabulary: 41,
             width: 30,
             layers: 2,
@@ -239,6 +351,8 @@ mod tests {
             max_positions: 64,
             norm_eps: 1e-6,
             rope_theta: 500_000.0,
+            rope_scaling: RopeScaling::None,
+            window: None,
             tied: true,
         };
         assert_eq!(config, expected);
@@ -272,8 +386,9 @@ mod tests {
             refused("mlp_bias", json!(true)),
             refused("hidden_act", json!("gelu")),
             refused("model_type", json!("mistral")),
+            refused("model_type", json!("gemma2")),
             refused("architectures", json!(["LlamaForSequenceClassification"])),
-            refused("sliding_window", json!(4096)),
+            refused("layer_types", json!(["chunked_attention"])),
             refused("quantization_config", json!({ "bits": 4 })),
             refused("hidden_size", json!("wide")),
             refused("num_hidden_layers", json!(-1)),
@@ -294,10 +409,18 @@ mod tests {
             (layers, vocabulary, times, max_positions) in (1usize..100, 1usize..200_000, 1usize..9, 1usize..9000),
             (norm_eps, rope_theta) in (1e-8f32..1e-3, 1f32..1e7),
             tied: bool,
+            windowed: bool,
+            family in prop::sample::select(Family::ALL.to_vec()),
+            rope_scaling in prop::sample::select(vec![
+                RopeScaling::None,
+                RopeScaling::Linear(4.0),
+                RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, positions: 8192 },
+            ]),
         ) {
             let heads = kv_heads * group;
             let config = ModelConfig {
-                name: "m".into(),
+                name: "m".into(), family, rope_scaling,
+                window: (windowed && family != Family::Llama).then_some(max_positions),
                 vocabulary, width: heads * times, layers, heads, kv_heads, head_dim: 2 * half_head, feed_forward,
                 sequence_length: max_positions.min(512), batch_size: 1, max_positions, norm_eps, rope_theta, tied,
             };

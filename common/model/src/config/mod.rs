@@ -1,15 +1,20 @@
 //! The architecture's numbers.
 
+mod family;
 mod hugging_face;
 mod presets;
 
 use crate::ModelError;
+pub use device::RopeScaling;
+pub use family::Family;
 
-/// A Llama-style model.
+/// A Llama-style model, of one of the families.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
     /// Preset or directory name.
     pub name: String,
+    /// What it has beyond Llama's tensors.
+    pub family: Family,
     /// Vocabulary size (V).
     pub vocabulary: usize,
     /// Width of the residual stream (d).
@@ -34,6 +39,11 @@ pub struct ModelConfig {
     pub norm_eps: f32,
     /// Base of the rotary frequencies.
     pub rope_theta: f32,
+    /// What makes these frequencies lower.
+    pub rope_scaling: RopeScaling,
+    /// Tokens that a token attends to, its own included; all before it if none. This program does
+    /// not hide tokens, so sequences must not be longer.
+    pub window: Option<usize>,
     /// Whether the head uses the embedding's weights.
     pub tied: bool,
 }
@@ -51,7 +61,12 @@ impl ModelConfig {
     /// # Errors
     /// [`ModelError::Invalid`] names the first numbers that do not fit together, and what would.
     pub fn validate(&self) -> Result<(), ModelError> {
-        match self.counts().and_then(|()| self.heads_fit()).and_then(|()| self.floats()) {
+        match self
+            .counts()
+            .and_then(|()| self.heads_fit())
+            .and_then(|()| self.floats())
+            .and_then(|()| self.fits_window())
+        {
             Ok(()) => Ok(()),
             Err(problem) => Err(ModelError::Invalid { name: self.name.clone(), problem }),
         }
@@ -115,11 +130,55 @@ impl ModelConfig {
 
     fn floats(&self) -> Result<(), String> {
         for (name, number) in [("norm_eps", self.norm_eps), ("rope_theta", self.rope_theta)] {
-            if !(number.is_finite() && number > 0.0) {
-                return Err(format!("`{name}` is {number}; it must be a positive number"));
+            positive(name, number)?;
+        }
+        match self.rope_scaling {
+            RopeScaling::None => Ok(()),
+            RopeScaling::Linear(factor) => positive("factor", factor),
+            RopeScaling::Llama3 { factor, low, high, .. } => {
+                positive("factor", factor).and_then(|()| positive("low_freq_factor", low))?;
+                if high > low {
+                    return Ok(());
+                }
+                Err(format!("`high_freq_factor` is {high}; it must be more than `low_freq_factor`, {low}"))
             }
         }
-        Ok(())
+    }
+
+    /// Checks that no token of a sequence lies outside another's window.
+    fn fits_window(&self) -> Result<(), String> {
+        let length = self.sequence_length;
+        match self.window {
+            Some(window) if length > window => Err(format!(
+                "a sequence has {length} tokens, but each attends to the last {window} only (`sliding_window`), and \
+                 this program hides none; train on sequences of at most {window} tokens (--seq-len)"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the elements of which the places of all tensors in memory are multiples.
+    pub(crate) fn grain(&self) -> usize {
+        let common = |a, b| {
+            let (mut a, mut b) = (a, b);
+            while b != 0 {
+                (a, b) = (b, a % b);
+            }
+            a
+        };
+        match self.family {
+            Family::Llama | Family::Mistral => self.width,
+            Family::Qwen2 => common(self.width, self.kv_heads * self.head_dim),
+            Family::Qwen3 => common(self.width, self.head_dim),
+        }
+    }
+}
+
+/// Fails unless `number` is positive and finite.
+fn positive(name: &str, number: f32) -> Result<(), String> {
+    match number.is_finite() && number > 0.0 {
+        true => Ok(()),
+        false => Err(format!("`{name}` is {number}; it must be a positive number")),
     }
 }
 
@@ -142,6 +201,8 @@ mod tests {
         insta::assert_snapshot!(problem(|c| c.heads = 3), @"model `tiny`: 3 heads do not divide a width of 128 evenly; `heads` must divide `width`");
         insta::assert_snapshot!(problem(|c| c.kv_heads = 3), @"model `tiny`: 4 query heads cannot share 3 key/value heads evenly; `kv_heads` must divide `heads`");
         insta::assert_snapshot!(problem(|c| c.head_dim = 5), @"model `tiny`: `head_dim` is 5; rotary embedding turns pairs of elements, so it must be even");
+        insta::assert_snapshot!(problem(|c| c.window = Some(64)), @"model `tiny`: a sequence has 128 tokens, but each attends to the last 64 only (`sliding_window`), and this program hides none; train on sequences of at most 64 tokens (--seq-len)");
+        insta::assert_snapshot!(problem(|c| c.rope_scaling = RopeScaling::Linear(0.0)), @"model `tiny`: `factor` is 0; it must be a positive number");
         insta::assert_snapshot!(problem(|c| c.norm_eps = f32::NAN), @"model `tiny`: `norm_eps` is NaN; it must be a positive number");
     }
 }

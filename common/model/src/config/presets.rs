@@ -1,6 +1,6 @@
 //! Presets: models by name.
 
-use super::ModelConfig;
+use super::{Family, ModelConfig, RopeScaling};
 use crate::ModelError;
 
 /// A row of the table below.
@@ -28,6 +28,7 @@ fn config(row: &Row) -> ModelConfig {
     let &(.., max_positions, sequence_length, batch_size) = row;
     ModelConfig {
         name: name.into(),
+        family: Family::Llama,
         vocabulary,
         width,
         layers,
@@ -40,6 +41,8 @@ fn config(row: &Row) -> ModelConfig {
         max_positions,
         norm_eps: 1e-5,
         rope_theta,
+        rope_scaling: RopeScaling::None,
+        window: None,
         tied,
     }
 }

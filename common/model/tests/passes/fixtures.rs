@@ -1,4 +1,4 @@
-//! Against Transformers' `LlamaForCausalLM`; see `tests/fixtures/make.py`.
+//! Against Transformers' models of each family; see `tests/fixtures/make.py`.
 
 use crate::flat::{Fixture, Flat, Tokens, device};
 use device::DType;
@@ -87,8 +87,31 @@ fn tied() {
 }
 
 #[test]
+fn scaled_rotations() {
+    check("llama3", true);
+    check("linear", true);
+}
+
+#[test]
+fn a_window_as_long_as_the_sequence() {
+    check("mistral", true);
+}
+
+#[test]
+fn biases() {
+    check("qwen2", true);
+    check("qwen2", false);
+}
+
+#[test]
+fn norms_of_heads() {
+    check("qwen3", true);
+    check("qwen3", false);
+}
+
+#[test]
 fn logits_of_the_last_tokens() {
-    for name in ["untied", "tied"] {
+    for name in ["untied", "tied", "qwen2", "qwen3"] {
         let fixture = fixture(name, true);
         let bytes = read(name, "expected.safetensors");
         let expected = SafeTensors::deserialize(&bytes).unwrap();

@@ -1,11 +1,18 @@
 // Root-mean-square normalisation (Zhang & Sennrich, 2019), forward and backward.
 #include "block.cuh"
 
+// The first element of a row: rows of a group are adjacent, groups start `stride` elements apart.
+__device__ inline u64 row_start(u32 row, u32 width, u32 group, u32 stride) {
+    return u64(row / group) * stride + row % group * width;
+}
+
 // One row: out = x · inverse · weight, with inverse = 1 / √(mean(x²) + eps). A block per row.
 template <class T>
-__device__ inline void rms_norm(T *out, float *inverse_rms, const T *x, const T *weight, u32 width, float eps) {
-    u64 row = blockIdx.x;
-    x += row * width, out += row * width;
+__device__ inline void rms_norm(T *out, float *inverse_rms, const T *x, const T *weight, u32 width, u32 group, u32 stride,
+                                float eps) {
+    u32 row = blockIdx.x;
+    u64 offset = row_start(row, width, group, stride);
+    x += offset, out += offset;
     float sum = 0.0f;
     for (u32 start = threadIdx.x * CHUNK; start < width; start += blockDim.x * CHUNK) {
         float values[CHUNK];
@@ -26,12 +33,13 @@ __device__ inline void rms_norm(T *out, float *inverse_rms, const T *x, const T 
 }
 
 // With r = 1/rms and n = width: dx += r·(w·dy) − x·r³/n·Σ(w·dy·x), and partial[block] = Σ dy·x·r
-// over the block's rows. A block per `rows_per_part` rows; a thread always has the same columns, so
+// over the block's rows. If dx is dout, dx is replaced. A block per `rows_per_part` rows; a thread always has the same columns, so
 // it adds rows up in order. Dynamic shared memory: f32 [CHUNK, chunks of a row], so that
 // neighbouring threads hit neighbouring banks.
 template <class T>
 __device__ inline void rms_norm_backward(T *dx, float *partial, const T *dout, const T *x, const T *weight,
-                                         const float *inverse_rms, u32 rows, u32 width, u32 rows_per_part) {
+                                         const float *inverse_rms, u32 rows, u32 width, u32 group, u32 stride,
+                                         u32 rows_per_part) {
     DYNAMIC_SHARED(float, dweight);
     u32 chunks = (width + CHUNK - 1) / CHUNK;
     for (u32 chunk = threadIdx.x; chunk < chunks; chunk += blockDim.x)
@@ -39,7 +47,7 @@ __device__ inline void rms_norm_backward(T *dx, float *partial, const T *dout, c
     u32 first = blockIdx.x * rows_per_part;
     u32 end = rows - first < rows_per_part ? rows : first + rows_per_part;
     for (u32 row = first; row < end; row++) {
-        u64 offset = u64(row) * width;
+        u64 offset = row_start(row, width, group, stride);
         float inverse = inverse_rms[row], along = 0.0f;
         for (u32 start = threadIdx.x * CHUNK; start < width; start += blockDim.x * CHUNK) {
             u32 count = chunk_count(start, width);
@@ -59,7 +67,10 @@ __device__ inline void rms_norm_backward(T *dx, float *partial, const T *dout, c
             load_chunks(count, sums, dx + offset + start, douts, dout + offset + start, values, x + offset + start, weights,
                         weight + start);
 #pragma unroll
-            for (u32 i = 0; i < CHUNK; i++) sums[i] += douts[i] * weights[i] * inverse - values[i] * along;
+            for (u32 i = 0; i < CHUNK; i++) {
+                float projected = douts[i] * weights[i] * inverse - values[i] * along;
+                sums[i] = dx == dout ? projected : sums[i] + projected;
+            }
             store_chunk(dx + offset + start, sums, count);
         }
     }
@@ -90,12 +101,13 @@ __device__ inline void column_sums(T *out, const float *x, u32 rows, u32 width, 
 }
 
 #define NORM(T, t)                                                                                                    \
-    KERNEL(rms_norm_##t, 512, T *out, float *inverse_rms, const T *x, const T *weight, u32 width, float eps) {        \
-        rms_norm(out, inverse_rms, x, weight, width, eps);                                                            \
+    KERNEL(rms_norm_##t, 512, T *out, float *inverse_rms, const T *x, const T *weight, u32 width, u32 group,          \
+           u32 stride, float eps) {                                                                                   \
+        rms_norm(out, inverse_rms, x, weight, width, group, stride, eps);                                             \
     }                                                                                                                 \
     KERNEL(rms_norm_backward_##t, 512, T *dx, float *partial, const T *dout, const T *x, const T *weight,             \
-           const float *inverse_rms, u32 rows, u32 width, u32 rows_per_part) {                                        \
-        rms_norm_backward(dx, partial, dout, x, weight, inverse_rms, rows, width, rows_per_part);                     \
+           const float *inverse_rms, u32 rows, u32 width, u32 group, u32 stride, u32 rows_per_part) {                 \
+        rms_norm_backward(dx, partial, dout, x, weight, inverse_rms, rows, width, group, stride, rows_per_part);      \
     }                                                                                                                 \
     KERNEL(column_sums_##t, 512, T *out, const float *x, u32 rows, u32 width, u32 accumulate) {                       \
         column_sums(out, x, rows, width, accumulate);                                                                 \

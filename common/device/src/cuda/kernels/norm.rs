@@ -1,10 +1,10 @@
 //! Launches of `norm.cu`: a block per row, or per run of rows.
 
 use super::table::{COLUMN_SUMS, RMS_NORM, RMS_NORM_BACKWARD, of_type, same_type};
-use super::{Argument, CHUNK, Launch, Launcher, Operand, launch_blocks, row_arguments, row_threads};
+use super::{Argument, CHUNK, Launch, Launcher, Operand, launch_blocks, row_threads};
 use crate::Result;
 use crate::operations::{RmsNorm, RmsNormBackward};
-use crate::shapes::Write;
+use crate::shapes::{GroupedRows, Write};
 
 /// Threads for a row, at most.
 const ROW_THREADS: usize = 512;
@@ -15,6 +15,11 @@ const ROWS_PER_PART: usize = 16;
 /// Partial sums of the weight's gradient, at most: enough blocks to fill any GPU.
 const PARTS: usize = 512;
 
+/// Where rows are, as kernels take it.
+fn places(shape: GroupedRows) -> [Argument<'static>; 3] {
+    [shape.width, shape.group, shape.stride].map(|count| Argument::U32(count as u32))
+}
+
 /// See [`RmsNorm`]; `out`, `x` and `weight` have one type.
 ///
 /// # Errors
@@ -23,9 +28,8 @@ pub fn rms_norm(l: &impl Launcher, arguments: RmsNorm<Operand, Operand>) -> Resu
     let RmsNorm { out, inverse_rms, x, weight, shape, eps } = arguments;
     let kernel = of_type(&RMS_NORM, "x", x.dtype)?;
     same_type(kernel.name, x, [("out", out), ("weight", weight)])?;
-    let [_, width] = row_arguments(shape);
     let pointers = [out, inverse_rms, x, weight].map(Argument::from);
-    let arguments = [pointers.as_slice(), &[width, Argument::F32(eps)]].concat();
+    let arguments = [pointers.as_slice(), &places(shape), &[Argument::F32(eps)]].concat();
     launch_blocks(l, kernel, [shape.rows, 1], row_threads(shape.width, ROW_THREADS), &arguments)
 }
 
@@ -38,15 +42,16 @@ pub fn rms_norm(l: &impl Launcher, arguments: RmsNorm<Operand, Operand>) -> Resu
 pub fn rms_norm_backward(l: &impl Launcher, arguments: RmsNormBackward<Operand, Operand>) -> Result<()> {
     let RmsNormBackward { dx, dweight, write, dout, x, weight, inverse_rms, shape } = arguments;
     let kernel = of_type(&RMS_NORM_BACKWARD, "x", x.dtype)?;
+    let dout = dout.unwrap_or(dx);
     same_type(kernel.name, x, [("dx", dx), ("dout", dout), ("weight", weight)])?;
     let sums = of_type(&COLUMN_SUMS, "dweight", dweight.dtype)?;
     let rows_per_part = shape.rows.div_ceil(PARTS).max(ROWS_PER_PART);
     let parts = shape.rows.div_ceil(rows_per_part);
     let partial = l.scratch((parts * shape.width * 4).max(1))?;
     let pointers = [dx.pointer, partial, dout.pointer, x.pointer, weight.pointer, inverse_rms.pointer];
-    let sizes = row_arguments(shape);
+    let [rows, rows_per_part] = [shape.rows, rows_per_part].map(|count| Argument::U32(count as u32));
     let arguments =
-        [&pointers.map(Argument::Pointer), sizes.as_slice(), &[Argument::U32(rows_per_part as u32)]].concat();
+        [&pointers.map(Argument::Pointer), [rows].as_slice(), &places(shape), &[rows_per_part]].concat();
     if parts * shape.width > 0 {
         l.launch(Launch {
             kernel,

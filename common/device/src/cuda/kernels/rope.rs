@@ -7,7 +7,7 @@ use crate::operations::Rope;
 pub use crate::rotation::turns as rope_table;
 
 /// Rotates the query and key heads of `qkv` in place. `table` is the address of
-/// [`rope_table`]`(theta, head_dim / 2, n)` for some n of at least `first_position + tokens`. The
+/// [`rope_table`]`(theta, scaling, head_dim / 2, n)` for some n of at least `first_position + tokens`. The
 /// CPU's bits.
 ///
 /// # Errors

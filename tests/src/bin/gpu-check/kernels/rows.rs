@@ -4,7 +4,7 @@ use super::Closeness::{Bits, Rounding};
 use super::{Operation, Output, logarithms, output, outputs, shapes, tensor};
 use device::{
     AttentionShape, Class, CrossEntropy, DType, Device, Embedding, EmbeddingBackward, Result, RmsNorm,
-    RmsNormBackward, Rope, RowShape, Swiglu, SwigluBackward, Write,
+    RmsNormBackward, Rope, RopeScaling, RowShape, Swiglu, SwigluBackward, Write,
 };
 
 pub(super) fn all() -> Vec<Operation> {
@@ -47,7 +47,7 @@ fn rms_norm(device: &Device, dtype: DType, shape: [usize; 2]) -> Result<Vec<Outp
         inverse_rms: inverse.view_mut(),
         x: x.view(),
         weight: weight.view(),
-        shape,
+        shape: shape.into(),
         eps: 1e-5,
     })?;
     outputs(device, [("out", &out), ("inverse_rms", &inverse)])
@@ -65,11 +65,11 @@ fn rms_norm_backward(device: &Device, dtype: DType, shape: [usize; 2]) -> Result
         dx: dx.view_mut(),
         dweight: dweight.view_mut(),
         write: Write::Accumulate,
-        dout,
+        dout: Some(dout),
         x,
         weight: weight.view(),
         inverse_rms: inverse.view(),
-        shape,
+        shape: shape.into(),
     })?;
     outputs(device, [("dx", &dx), ("dweight", &dweight)])
 }
@@ -90,7 +90,7 @@ fn rope(
 ) -> Result<Vec<Output>> {
     let attention = AttentionShape { batch, tokens, heads, kv_heads, head_dim };
     let mut qkv = tensor(device, dtype, 14, attention.rows() * attention.packed_width())?;
-    let rope = Rope { attention, theta: 10_000.0, first_position: 3, inverse };
+    let rope = Rope { attention, theta: 10_000.0, scaling: RopeScaling::None, first_position: 3, inverse };
     device.kernels().rope(qkv.view_mut(), rope)?;
     outputs(device, [("qkv", &qkv)])
 }
