@@ -1,6 +1,7 @@
 //! The command line of the program.
 
 use crate::player::SLOWEST;
+use crate::shell::ShellCommand;
 use crate::{DisplayOptions, View};
 use clap::{Args, Parser, Subcommand};
 use std::ops::RangeInclusive;
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 /// Watch sharded training: memory and collectives of every rank. Without a command, plays a
 /// recording that is part of the program.
 #[derive(Debug, Parser)]
-#[command(name = "viz", version)]
+#[command(name = "viz", version = env!("VERSION"))]
 pub struct Cli {
     /// The command; without one, the shipped recording plays.
     #[command(subcommand)]
@@ -60,6 +61,9 @@ pub enum Command {
         /// The trace to write
         out: PathBuf,
     },
+    /// For shells.
+    #[command(flatten)]
+    Shell(ShellCommand),
 }
 
 /// Where playing begins.

@@ -72,6 +72,11 @@ pub enum Action {
     Suspend,
     Redraw,
     Quit,
+    /// Ends a live run that the screen has asked about.
+    EndRun,
+    /// Leaves a live run that the screen has asked about going on.
+    Detach,
+    Interrupt,
 }
 
 /// An input to the program, from a person or from the clock.
@@ -160,7 +165,14 @@ pub const BINDINGS: &[Binding] = &[
         "this list; the mouse selects views, ranks and moments",
         Action::Help,
     ),
-    binding(&[Char('q')], "q", "quit", "quit; ends a live run, leaves an attached one running", Action::Quit),
+    binding(&[Char('q')], "q", "quit", "quit, or close this list; a live run asks first", Action::Quit),
+];
+
+/// The keys that answer the question whether a live run ends, as [`BINDINGS`] are.
+pub const ANSWERS: &[Binding] = &[
+    binding(&[Char('y')], "y", "", "end the run: whole steps count, results are saved", Action::EndRun),
+    binding(&[Char('d')], "d", "", "detach: it goes on, without this terminal too", Action::Detach),
+    binding(&[Esc], "esc", "", "stay here", Action::Dismiss),
 ];
 
 /// Returns the column and row of a click, or of a drag with the left button held.
@@ -174,7 +186,7 @@ pub fn clicked(event: &TerminalEvent) -> Option<(u16, u16)> {
 }
 
 /// Returns the input that a terminal's event stands for, if any. Clicks depend on the picture: see
-/// [`clicked`].
+/// [`clicked`]. Pasted text stands for none.
 pub fn translate(event: &TerminalEvent) -> Option<Input> {
     match event {
         TerminalEvent::Key(key) if key.kind != KeyEventKind::Release => key_action(key).map(Input::Do),
@@ -191,14 +203,15 @@ pub fn translate(event: &TerminalEvent) -> Option<Input> {
 fn key_action(key: &KeyEvent) -> Option<Action> {
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         return match key.code {
-            Char('c') => Some(Action::Quit),
+            Char('c') => Some(Action::Interrupt),
             Char('z') => Some(Action::Suspend),
             Char('l') => Some(Action::Redraw),
             _ => None,
         };
     }
-    if key.code == Esc {
-        return Some(Action::Dismiss);
-    }
-    BINDINGS.iter().find(|binding| binding.keys.contains(&key.code)).map(|binding| binding.action)
+    BINDINGS
+        .iter()
+        .chain(ANSWERS)
+        .find(|binding| binding.keys.contains(&key.code))
+        .map(|binding| binding.action)
 }

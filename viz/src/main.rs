@@ -1,6 +1,6 @@
 //! `viz`: watch runs in other processes, replay and compare recordings, export pictures and traces.
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use events::{Recording, runs};
 use std::error::Error;
 use std::fs;
@@ -46,6 +46,10 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
         Some(Command::Compare { runs, start }) => compare(&runs, &start, display),
         Some(Command::Export(export)) => write_pictures(&export, display),
         Some(Command::Trace { file, out }) => write_trace(&file, &out),
+        Some(Command::Shell(shell)) => {
+            events::say!("{}", shell.text(Cli::command())?.trim_end());
+            Ok(())
+        }
     }
 }
 

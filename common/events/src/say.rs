@@ -43,6 +43,31 @@ where
     }
 }
 
+/// Writes `text` that this program did not make to standard output. At a terminal, control
+/// characters other than newline and tab are written as `\x1b` is here, so that the text cannot
+/// command the terminal.
+pub fn foreign(text: &str) {
+    let out = std::io::stdout();
+    let text = if out.is_terminal() { visible(text) } else { text.to_string() };
+    line(&out, format_args!("{text}"));
+}
+
+fn visible(text: &str) -> String {
+    let shown = |c: char| match c {
+        '\n' | '\t' => c.to_string(),
+        c if c.is_control() => format!("\\x{:02x}", u32::from(c)),
+        c => c.to_string(),
+    };
+    text.chars().map(shown).collect()
+}
+
+/// Writes `prompt` to standard output, for an answer to stand behind it. Returns whether it was
+/// written: not if the other end is closed.
+pub fn prompt(prompt: &str) -> bool {
+    let mut out = std::io::stdout();
+    write!(out, "{prompt} ").and_then(|()| out.flush()).is_ok()
+}
+
 /// Returns the exit code of a program that has succeeded: failure if the disk had no room for part
 /// of its output.
 pub fn code() -> ExitCode {
@@ -75,7 +100,7 @@ pub fn wrapped(text: &str, columns: usize, first: &str, rest: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::fitted;
+    use super::{fitted, visible};
     use proptest::prelude::*;
 
     #[test]
@@ -88,6 +113,12 @@ mod tests {
         assert_eq!(fitted("Ψ und Σ über ein", 8), "Ψ und Σ\n  über\n  ein");
         let drawn = format!("      0 └{}", "─".repeat(20));
         assert_eq!(fitted(&drawn, 29), drawn);
+    }
+
+    #[test]
+    fn a_text_of_others_commands_no_terminal() {
+        let text = "\x1b]0;title\x07\u{9b}2J\ttab\nline\r\u{7f}Ψ";
+        assert_eq!(visible(text), "\\x1b]0;title\\x07\\x9b2J\ttab\nline\\x0d\\x7fΨ");
     }
 
     proptest! {

@@ -84,11 +84,11 @@ fn join_mpi(_: &Config, _: &Process, _: String) -> Result<Joined> {
     Err(Failure::usage("this build has no MPI: build with --features mpi"))
 }
 
-/// Trains as a rank other than 0.
+/// Trains as a rank other than 0. Returns the number of steps that are done.
 ///
 /// # Errors
 /// This rank's failure, or the group's.
-pub(crate) fn follow(plan: &Plan, joined: Joined, logs: &Logs) -> Result<()> {
+pub(crate) fn follow(plan: &Plan, joined: Joined, logs: &Logs) -> Result<usize> {
     let Joined { mut group, mut links } = joined;
     let outlet = match links.pop() {
         Some((_, link)) => {
@@ -101,7 +101,7 @@ pub(crate) fn follow(plan: &Plan, joined: Joined, logs: &Logs) -> Result<()> {
     signals::stop_on_signal(plan)?;
     let outcome = launch::one(plan, group, &|rank, news| logs.tell(rank, news));
     drop(outlet);
-    outcome.map(drop)
+    Ok(outcome?.iter().map(|measured| measured.steps.len()).max().unwrap_or(0))
 }
 
 /// Returns an emitter whose events go to rank 0.

@@ -100,6 +100,13 @@ pub(crate) fn farewell(plan: &Plan, report: &Report, watched: &events::HubReport
     lines
 }
 
+/// Returns the words for a run that has been left to itself, which viewers find by `name`.
+pub(crate) fn detached(name: Option<&str>) -> String {
+    let watched = name.map_or_else(String::new, |name| format!(" viz attach {name} shows it;"));
+    let process = std::process::id();
+    format!("the run goes on in process {process}:{watched} kill -TERM {process} ends it\n")
+}
+
 /// The steps since the last line.
 #[derive(Default)]
 struct Since {

@@ -7,6 +7,7 @@ mod travel;
 use crate::input::{Action, Input, View};
 use crate::player::{Motion, Player};
 use events::{Boundary, Control, Message};
+use signal_hook::consts::SIGINT;
 
 /// Where the events come from, which decides whether the run can be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +32,19 @@ pub enum Effect {
     Suspend,
     /// Clear the terminal and draw the whole picture again.
     Redraw,
-    /// End the program.
+    /// Leave the screen.
+    Leave(Departure),
+}
+
+/// How a person leaves the screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// By a key.
     Quit,
+    /// By a signal of this number, or by the key that stands for it.
+    Signal(i32),
+    /// A run of this process goes on without the screen.
+    Detached,
 }
 
 /// The state of everything that the screen shows.
@@ -50,6 +62,8 @@ pub struct App {
     pub granularity: Boundary,
     /// Whether the list of keys is shown.
     pub help: bool,
+    /// Whether the screen asks if the run ends or goes on.
+    pub asking: bool,
     /// Whether the box over a finished or failed run has been dismissed.
     pub dismissed: bool,
     /// Whether this screen holds the live run.
@@ -69,6 +83,7 @@ impl App {
             rank: 0,
             granularity: Boundary::Unit,
             help: false,
+            asking: false,
             dismissed: false,
             held: false,
             pace: 1.0,
@@ -120,11 +135,17 @@ impl App {
 
     fn act(&mut self, action: Action) -> Option<Effect> {
         match action {
-            Action::Quit => return Some(Effect::Quit),
+            Action::Interrupt => return Some(Effect::Leave(Departure::Signal(SIGINT))),
             Action::Suspend => return Some(Effect::Suspend),
             Action::Redraw => return Some(Effect::Redraw),
+            Action::EndRun | Action::Detach | Action::Dismiss if self.asking => return self.answer(action),
+            // Only the keys that the question names answer it.
+            _ if self.asking => {}
+            Action::Quit if self.help => self.help = false,
+            Action::Quit => return self.quit(),
             Action::Help => self.help = !self.help,
-            Action::Dismiss => (self.help, self.dismissed) = (false, true),
+            Action::Dismiss if self.help => self.help = false,
+            Action::Dismiss => self.dismissed = true,
             Action::NextView => self.view = self.view.turned(1),
             Action::PreviousView => self.view = self.view.turned(View::ALL.len() - 1),
             Action::Show(view) => self.view = view,
@@ -134,6 +155,21 @@ impl App {
             moving => return self.travel(moving),
         }
         None
+    }
+
+    /// Leaves the screen, but asks first if a run of this process would end with it.
+    fn quit(&mut self) -> Option<Effect> {
+        self.asking = self.source == EventSource::Live && !self.player().timeline().ended();
+        (!self.asking).then_some(Effect::Leave(Departure::Quit))
+    }
+
+    fn answer(&mut self, action: Action) -> Option<Effect> {
+        self.asking = false;
+        match action {
+            Action::EndRun => Some(Effect::Leave(Departure::Quit)),
+            Action::Detach => Some(Effect::Leave(Departure::Detached)),
+            _ => None,
+        }
     }
 
     fn ranks(&self) -> usize {

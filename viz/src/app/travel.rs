@@ -47,12 +47,11 @@ impl App {
         Some(Effect::Control(Control::Pause))
     }
 
-    /// Stops the position's own motion, holds the run if possible, and applies `change`.
+    /// Stops the position's own motion and applies `change`. A run goes on meanwhile.
     pub(super) fn stand(&mut self, change: impl FnOnce(&mut Player)) -> Option<Effect> {
-        let effect = self.hold();
         self.lead().set_motion(Motion::Standing);
         change(self.lead());
-        effect
+        None
     }
 
     fn toggle_pause(&mut self) -> Option<Effect> {

@@ -3,7 +3,6 @@
 use crate::support::{STAGES, live, recorded};
 use events::units::GatherState;
 use events::{Boundary, Control, Message, Operation};
-use viz::View;
 use viz::app::{App, Effect, EventSource};
 use viz::input::{Action, Input};
 use viz::narration;
@@ -12,6 +11,7 @@ use viz::simulate::SimulationPlan;
 use viz::timeline::Timeline;
 use viz::view::frame;
 use viz::window::{CollectiveSpan, PassSpan, RankWindow, StepSpan};
+use viz::{Departure, View};
 
 fn replay(stage: &str) -> App {
     App::new(vec![recorded(stage)], EventSource::Recording)
@@ -117,7 +117,8 @@ fn a_live_run_is_held_stepped_slowed_and_resumed() {
     assert_eq!(press(Action::Forward), Some(Effect::Control(Control::Step(Boundary::Step))));
     assert_eq!(press(Action::Slower), None, "a held run stays held");
     assert_eq!(press(Action::TogglePause), Some(Effect::Control(Control::Slow(0.5))));
-    assert_eq!(press(Action::Back), Some(Effect::Control(Control::Pause)), "looking back holds the run");
+    assert_eq!(press(Action::Back), None, "looking back does not hold the run");
+    assert_eq!(press(Action::First), None);
     assert_eq!(press(Action::Release), Some(Effect::Control(Control::Resume)));
     assert!(app.player().at_end());
 }
@@ -133,6 +134,44 @@ fn an_attached_run_is_left_alone_unless_asked_for() {
         assert_eq!(app.update(Input::Do(Action::TogglePause)), expected);
         assert_eq!(app.player().motion() == Motion::Standing, !control);
     }
+}
+
+/// One stray key ends no run: it is asked about, and only the answer that says so ends it.
+#[test]
+fn a_live_run_is_left_only_by_an_answer() {
+    let live_app = |ended: bool| {
+        let run = SimulationPlan::new(1, 2).run();
+        let mut timeline = Timeline::live(run.header, "");
+        timeline.push(Message::Batch(events::EventBatch { dropped: 0, events: run.events[..300].to_vec() }));
+        if ended {
+            timeline.push(Message::End);
+        }
+        App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live)
+    };
+    let mut app = live_app(false);
+    for stray in [Action::EndRun, Action::Detach, Action::Dismiss] {
+        assert_eq!(app.update(Input::Do(stray)), None, "nothing was asked: {stray:?}");
+    }
+    for (answer, leaves) in [
+        (Action::EndRun, Some(Departure::Quit)),
+        (Action::Detach, Some(Departure::Detached)),
+        (Action::Dismiss, None),
+    ] {
+        assert_eq!(app.update(Input::Do(Action::Quit)), None);
+        for stray in [Action::Quit, Action::Show(View::Memory), Action::TogglePause, Action::First] {
+            assert_eq!(app.update(Input::Do(stray)), None);
+            assert!(app.asking && app.view == View::Overview && !app.held, "{stray:?}");
+        }
+        assert_eq!(app.update(Input::Do(answer)), leaves.map(Effect::Leave));
+        assert!(!app.asking);
+    }
+    let interrupt = Some(Effect::Leave(Departure::Signal(2)));
+    assert_eq!(app.update(Input::Do(Action::Interrupt)), interrupt);
+    assert_eq!(live_app(true).update(Input::Do(Action::Quit)), Some(Effect::Leave(Departure::Quit)));
+    let mut app = replay("zero3");
+    app.update(Input::Do(Action::Help));
+    assert_eq!((app.update(Input::Do(Action::Quit)), app.help), (None, false), "the list is closed first");
+    assert_eq!(app.update(Input::Do(Action::Quit)), Some(Effect::Leave(Departure::Quit)));
 }
 
 /// A held run does not stop at once: the screen shows its last events, and the next step is one of

@@ -1,6 +1,7 @@
 //! The program as a user meets it: exit codes, and errors that name the thing and the remedy on one
 //! screen.
 
+use crate::pty::Pty;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -52,6 +53,47 @@ fn what_gpus_take_is_named_where_it_is_missing() {
     let auto = first_lines("");
     assert!(auto.contains("\nNo CUDA GPU here: the ranks are threads on this machine's "), "{auto}");
     assert!(first_lines("--device cpu").contains("\nThe ranks are threads on this machine's "));
+}
+
+/// What weights have learned must not command the terminal; a file gets it as it is.
+#[test]
+fn generated_text_is_escaped_at_a_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let saved = dir.path().join("saved");
+    let steps = format!("{SHORT} --steps 1 --save {}", saved.display());
+    assert!(zero3(&steps).status.success());
+    let mut generate = Command::new(env!("CARGO_BIN_EXE_zero3"));
+    generate.args(["generate", "--tokens", "0", "--prompt", "\x1b[2Jtext", "--from"]).arg(&saved);
+    assert_eq!(text(&generate.output().unwrap().stdout), "\x1b[2Jtext\n");
+    let mut pty = Pty::start(&mut generate, (80, 24));
+    pty.expect("\\x1b[2Jtext");
+    assert!(pty.wait().success());
+}
+
+#[test]
+fn shells_get_completions_and_a_manual() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = zero3(&format!("completions {shell}"));
+        let script = text(&output.stdout);
+        assert!(
+            output.status.success()
+                && ["zero3", "offload-optimizer", "generate"].iter().all(|word| script.contains(word)),
+            "{shell}"
+        );
+        let mut checked = Command::new(shell);
+        let Ok(mut checked) = checked.arg("-n").stdin(Stdio::piped()).spawn() else {
+            skipped(&format!("no {shell} here: its completions were not read by it"));
+            continue;
+        };
+        checked.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+        assert!(checked.wait().unwrap().success(), "{shell} does not understand them");
+    }
+    let manual = text(&zero3("man").stdout);
+    for word in [".TH zero3 1", "\\-\\-offload\\-optimizer", ".SH GENERATE", "\\-\\-temperature"] {
+        assert!(manual.contains(word), "{word:?} is missing");
+    }
+    let version = text(&zero3("--version").stdout);
+    assert!(version.starts_with(concat!("zero3 ", env!("CARGO_PKG_VERSION"))), "{version}");
 }
 
 /// As with `zero3 … | head -1`.
@@ -467,13 +509,13 @@ fn signal(child: &Child, name: &str) {
 #[cfg(unix)]
 #[test]
 fn a_hangup_ends_a_run_as_a_termination_does_unless_it_is_ignored() {
-    for name in ["-HUP", "-TERM"] {
+    for (name, code) in [("-HUP", 129), ("-TERM", 143)] {
         let (mut child, mut lines) =
             started(Command::new(env!("CARGO_BIN_EXE_zero3")), "--steps 1000000 --timeout 60");
         signal(&child, name);
         let mut rest = String::new();
         lines.read_to_string(&mut rest).unwrap();
-        assert!(child.wait().unwrap().success(), "{name}: {rest}");
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{name}: {rest}");
         assert!(rest.contains("ended early, as asked"), "{name}: {rest}");
     }
     let mut command = Command::new("bash");
@@ -509,7 +551,7 @@ fn an_interrupt_finishes_the_step_saves_and_prints_the_tables() {
     interrupt(&child);
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
-    assert!(child.wait().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(rest.contains("host, each rank") && rest.contains("saved to"), "{rest}");
     assert!(saved.join("model.safetensors").exists());
     assert!(rest.contains("run the same command to resume"), "{rest}");
@@ -520,6 +562,6 @@ fn an_interrupt_finishes_the_step_saves_and_prints_the_tables() {
     let first = newest();
     let (mut child, mut lines) = interrupted(&flags);
     lines.read_to_string(&mut rest).unwrap();
-    assert!(child.wait().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(newest() > first, "it has gone on");
 }
