@@ -58,7 +58,7 @@ pub enum Command {
     Trace {
         /// The recording
         file: PathBuf,
-        /// The trace to write
+        /// The trace to write; - is standard output
         out: PathBuf,
     },
     /// For shells.
@@ -104,7 +104,7 @@ pub struct Export {
     /// Columns and rows
     #[arg(long, default_value = "120x40", value_parser = size)]
     pub size: (u16, u16),
-    /// Write a picture
+    /// Write a picture; - is standard output
     #[arg(long, value_name = "OUT", required_unless_present = "cast")]
     pub svg: Option<PathBuf>,
     /// Write an asciicast that begins at the step

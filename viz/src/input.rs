@@ -61,6 +61,8 @@ pub enum Action {
     Show(View),
     NextRank,
     PreviousRank,
+    /// Shows the next of several runs in the views of one run.
+    NextRun,
     NextStep,
     PreviousStep,
     First,
@@ -154,6 +156,7 @@ pub const BINDINGS: &[Binding] = &[
     view(&[Char('4')], "4", "Streams: compute and communication on one time axis", View::Streams),
     view(&[Char('5')], "5", "Traffic: bytes per operation and pair, against theory", View::Traffic),
     view(&[Char('6')], "6", "Compare: runs side by side at the same step", View::Compare),
+    binding(&[Char('n')], "n", "", "next of the runs compared, in the views of one run", Action::NextRun),
     binding(&[PageUp], "page up, down", "", "previous or next step of the run", Action::PreviousStep),
     counterpart(&[PageDown], Action::NextStep),
     binding(&[Home], "home, end", "", "the oldest event kept or the latest", Action::First),

@@ -178,6 +178,11 @@ fn warn_of_early_end(recording: &Recording) {
     }
 }
 
+/// Writes `text` to a file, or to standard output if `out` is `-`.
 fn write(out: &Path, text: &str) -> Result<(), Box<dyn Error>> {
+    if out == Path::new("-") {
+        events::say::raw(text);
+        return Ok(());
+    }
     fs::write(out, text).map_err(|error| format!("cannot write {}: {error}", out.display()).into())
 }

@@ -170,9 +170,9 @@ struct Session {
 impl Session {
     fn tick(&mut self, app: &mut App) {
         let passed = std::mem::replace(&mut self.ticked, Instant::now()).elapsed().as_secs_f64();
-        let before = (app.player().position(), app.player().clock(), app.player().motion());
+        let before = (app.lead().position(), app.lead().clock(), app.lead().motion());
         app.update(Input::Passed(passed));
-        self.changed |= before != (app.player().position(), app.player().clock(), app.player().motion());
+        self.changed |= before != (app.lead().position(), app.lead().clock(), app.lead().motion());
     }
 
     fn draw(&mut self, app: &App, screen: &mut Screen, connection: &Connection) -> Result<(), VizError> {
@@ -193,7 +193,7 @@ impl Session {
         screen: &mut Screen,
         connection: &mut Connection,
     ) -> Result<Option<Departure>, VizError> {
-        let timeout = match app.player().motion() {
+        let timeout = match app.lead().motion() {
             _ if self.asked => self.budget.rest(),
             Motion::Standing => FRAME * 3 / 2,
             _ => FRAME,

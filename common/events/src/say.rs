@@ -36,9 +36,19 @@ where
         text = lines.join("\n");
     }
     let mut stream = stream;
+    noted(writeln!(stream, "{text}"));
+}
+
+/// Writes `text` as it is to standard output, for another program to read.
+pub fn raw(text: &str) {
+    noted(std::io::stdout().write_all(text.as_bytes()));
+}
+
+/// Notes whether the disk had no room for part of the output.
+fn noted(written: std::io::Result<()>) {
     let full =
         |kind| matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge);
-    if writeln!(stream, "{text}").is_err_and(|error| full(error.kind())) {
+    if written.is_err_and(|error| full(error.kind())) {
         LOST.store(true, Ordering::Relaxed);
     }
 }

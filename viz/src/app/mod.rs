@@ -56,6 +56,8 @@ pub struct App {
     pub source: EventSource,
     /// The view shown.
     pub view: View,
+    /// The run that views of one run show, by its place in `players`.
+    pub shown: usize,
     /// The rank that single-rank views show.
     pub rank: usize,
     /// The size of one step.
@@ -80,6 +82,7 @@ impl App {
             players,
             source,
             view,
+            shown: 0,
             rank: 0,
             granularity: Boundary::Unit,
             help: false,
@@ -92,18 +95,23 @@ impl App {
         app
     }
 
-    /// Returns the first run, which the others follow.
+    /// Returns the run that views of one run show.
     pub fn player(&self) -> &Player {
+        &self.players[self.shown.min(self.players.len() - 1)]
+    }
+
+    /// Returns the first run, which the others follow.
+    pub fn lead(&self) -> &Player {
         &self.players[0]
     }
 
-    fn lead(&mut self) -> &mut Player {
+    fn lead_mut(&mut self) -> &mut Player {
         &mut self.players[0]
     }
 
     /// True if the run is over and the position is at its end.
     pub fn at_close(&self) -> bool {
-        self.player().timeline().ended() && self.player().at_end()
+        self.lead().timeline().ended() && self.lead().at_end()
     }
 
     /// Applies messages of live runs, in the players' order. Returns whether there were any.
@@ -125,7 +133,7 @@ impl App {
             Input::Wheel(by) => self.act(if by > 0 { Action::NextRank } else { Action::PreviousRank }),
             Input::Resized => None,
             Input::Passed(seconds) => {
-                if self.lead().tick(seconds) {
+                if self.lead_mut().tick(seconds) {
                     self.lock();
                 }
                 None
@@ -149,6 +157,7 @@ impl App {
             Action::NextView => self.view = self.view.turned(1),
             Action::PreviousView => self.view = self.view.turned(View::ALL.len() - 1),
             Action::Show(view) => self.view = view,
+            Action::NextRun => self.shown = (self.shown + 1) % self.players.len(),
             Action::NextRank => self.rank = (self.rank + 1).min(self.ranks().saturating_sub(1)),
             Action::PreviousRank => self.rank = self.rank.saturating_sub(1),
             Action::Granularity => self.granularity = travel::next_granularity(self.granularity),
@@ -159,7 +168,7 @@ impl App {
 
     /// Leaves the screen, but asks first if a run of this process would end with it.
     fn quit(&mut self) -> Option<Effect> {
-        self.asking = self.source == EventSource::Live && !self.player().timeline().ended();
+        self.asking = self.source == EventSource::Live && !self.lead().timeline().ended();
         (!self.asking).then_some(Effect::Leave(Departure::Quit))
     }
 
@@ -182,7 +191,7 @@ impl App {
         if self.players.len() < 2 {
             return;
         }
-        let leader = if self.player().motion() == Motion::Following { self.slowest() } else { 0 };
+        let leader = if self.lead().motion() == Motion::Following { self.slowest() } else { 0 };
         let (before, rest) = self.players.split_at_mut(leader);
         let Some((lead, after)) = rest.split_first_mut() else { return };
         if lead.motion() == Motion::Following {

@@ -35,7 +35,7 @@ impl App {
 
     /// True if this screen may hold the run.
     pub fn may_hold(&self) -> bool {
-        let alive = !self.player().timeline().ended();
+        let alive = !self.lead().timeline().ended();
         alive && matches!(self.source, EventSource::Live | EventSource::Attached { control: true })
     }
 
@@ -49,8 +49,8 @@ impl App {
 
     /// Stops the position's own motion and applies `change`. A run goes on meanwhile.
     pub(super) fn stand(&mut self, change: impl FnOnce(&mut Player)) -> Option<Effect> {
-        self.lead().set_motion(Motion::Standing);
-        change(self.lead());
+        self.lead_mut().set_motion(Motion::Standing);
+        change(self.lead_mut());
         None
     }
 
@@ -58,7 +58,7 @@ impl App {
         let standing = self.lead().motion() == Motion::Standing;
         match self.source {
             EventSource::Recording => {
-                self.lead().set_motion(if standing { Motion::Playing } else { Motion::Standing });
+                self.lead_mut().set_motion(if standing { Motion::Playing } else { Motion::Standing });
                 None
             }
             _ if standing || self.held => self.resume(),
@@ -69,7 +69,7 @@ impl App {
     }
 
     fn resume(&mut self) -> Option<Effect> {
-        self.lead().set_motion(Motion::Following);
+        self.lead_mut().set_motion(Motion::Following);
         let was_held = std::mem::replace(&mut self.held, false);
         let control = if self.pace < 1.0 { Control::Slow(self.pace) } else { Control::Resume };
         (was_held && self.may_hold()).then_some(Effect::Control(control))
@@ -78,12 +78,12 @@ impl App {
     fn release(&mut self) -> Option<Effect> {
         self.pace = 1.0;
         if self.source == EventSource::Recording {
-            self.lead().set_speed(1.0);
-            self.lead().set_motion(Motion::Playing);
+            self.lead_mut().set_speed(1.0);
+            self.lead_mut().set_motion(Motion::Playing);
             return None;
         }
         self.held = false;
-        self.lead().set_motion(Motion::Following);
+        self.lead_mut().set_motion(Motion::Following);
         self.may_hold().then_some(Effect::Control(Control::Resume))
     }
 
@@ -92,7 +92,7 @@ impl App {
             return self.stand(|player| player.step_forward(granularity));
         }
         // At the latest event, the run itself advances by one step and the picture follows it.
-        self.lead().set_motion(Motion::Following);
+        self.lead_mut().set_motion(Motion::Following);
         self.held = self.may_hold();
         self.held.then_some(Effect::Control(Control::Step(granularity)))
     }
@@ -102,7 +102,7 @@ impl App {
         let index = SPEEDS.iter().position(|&speed| speed >= current * 0.999).unwrap_or(SPEEDS.len() - 1);
         let speed = SPEEDS[index.saturating_add_signed(by).min(SPEEDS.len() - 1)];
         if self.source == EventSource::Recording {
-            self.lead().set_speed(speed);
+            self.lead_mut().set_speed(speed);
             return None;
         }
         self.pace = if self.may_hold() { speed } else { 1.0 };

@@ -105,10 +105,17 @@ fn title(app: &App, paint: &mut Paint<'_>) {
     let width = paint.width();
     let theme = paint.theme();
     let compared = if app.view == View::Compare { app.players.len() } else { 1 };
-    let x = app.players[..compared].iter().fold(1, |x, player| {
+    let shown: Vec<&Player> = if compared > 1 { app.players.iter().collect() } else { vec![app.player()] };
+    let x = shown.iter().fold(1, |x, player| {
         let header = &player.scene().header;
         paint.text(x, 0, format!(" {} ", header.stage), theme::badge(stage_colour(header), theme)) + 1
     });
+    let x = match app.players.len() {
+        many @ 2.. if app.view != View::Compare => {
+            paint.text(x, 0, format!("run {} of {many}", app.shown + 1), bold(ACCENT)) + 1
+        }
+        _ => x,
+    };
     let x = paint.text(x, 0, format!(" {}", header.model), bold(Color::Reset));
     let status = status(app);
     let progress = progress(app.player());
@@ -162,8 +169,8 @@ fn progress(player: &Player) -> String {
 
 /// Returns the run's state in a word or two, and its colour.
 fn status(app: &App) -> (String, Color) {
-    let player = app.player();
-    if player.scene().now.failure.is_some() {
+    let player = app.lead();
+    if app.player().scene().now.failure.is_some() {
         return ("✗ failed".into(), ALARM);
     }
     match (app.source, player.motion()) {

@@ -1,6 +1,6 @@
 //! Tests of keys, and of moving through a run.
 
-use crate::support::{STAGES, live, recorded};
+use crate::support::{STAGES, live, recorded, text};
 use events::units::GatherState;
 use events::{Boundary, Control, Message, Operation};
 use viz::app::{App, Effect, EventSource};
@@ -8,8 +8,9 @@ use viz::input::{Action, Input};
 use viz::narration;
 use viz::player::{Motion, Player};
 use viz::simulate::SimulationPlan;
+use viz::theme::Theme;
 use viz::timeline::Timeline;
-use viz::view::frame;
+use viz::view::{frame, picture};
 use viz::window::{CollectiveSpan, PassSpan, RankWindow, StepSpan};
 use viz::{Departure, View};
 
@@ -301,4 +302,42 @@ fn a_run_seen_late_is_whole_from_then_on() {
     let whole = live(run);
     assert_eq!(late.scene().now, whole.player().scene().now);
     assert_eq!(late.timeline().history(), whole.player().timeline().history());
+}
+
+/// Every view of one run can show each of the runs compared; what moves is the first, which the
+/// others follow.
+#[test]
+fn compared_runs_take_turns_in_the_views_of_one_run() {
+    let mut app = App::new(["ddp", "zero3"].map(recorded).into(), EventSource::Recording);
+    app.update(Input::Do(Action::NextStep));
+    for (stage, step) in [("DDP", 0), ("ZeRO-3", 0), ("DDP", 1)] {
+        assert_eq!(app.player().scene().header.stage, stage);
+        assert_eq!(app.player().scene().now.ranks[0].step, step, "{stage}");
+        for view in View::ALL.into_iter().filter(|view| *view != View::Compare) {
+            app.view = view;
+            let screen = text(&picture(&app, Theme::FULL, 80, 24));
+            let title = screen.lines().next().unwrap();
+            assert!(title.contains(&format!(" {stage} ")) && title.contains("of 2"), "{view:?}: {title}");
+        }
+        app.update(Input::Do(Action::NextRun));
+        if stage == "ZeRO-3" {
+            app.update(Input::Do(Action::NextStep));
+        }
+    }
+}
+
+/// Losses of runs with other models, batches or lengths cannot be compared, and the screen says so.
+#[test]
+fn runs_that_are_not_the_same_training_are_called_so() {
+    let compared = |change: &dyn Fn(&mut events::RunHeader)| {
+        let [first, mut second] = [0, 3].map(|stage| SimulationPlan::new(stage, 2).run());
+        change(&mut second.header);
+        let players = [first, second].map(|run| live(run).players.remove(0));
+        text(&picture(&App::new(players.into(), EventSource::Recording), Theme::FULL, 80, 24))
+    };
+    assert!(compared(&|_| ()).contains("same step, same phase, same scale"));
+    let screen = compared(&|header| header.batch_size += 3);
+    assert!(screen.contains("not the same training: batch 16 | 22"), "{screen}");
+    let screen = compared(&|header| (header.model, header.sequence_length) = ("small".into(), 7));
+    assert!(screen.contains("not the same training: model ") && screen.contains("length 128 | 7"), "{screen}");
 }

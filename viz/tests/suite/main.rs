@@ -16,3 +16,4 @@ mod speed;
 mod sums;
 mod support;
 mod terminal;
+mod trace;
