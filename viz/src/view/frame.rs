@@ -10,6 +10,7 @@ use crate::player::{Motion, Player};
 use crate::theme::{self, ACCENT, ALARM, DIM, FAINT, GOOD, bold, ink};
 use crate::{narration, places, words};
 use events::RunHeader;
+use events::header::Choices;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 
@@ -131,6 +132,28 @@ fn title(app: &App, paint: &mut Paint<'_>) {
 
 /// Returns descriptions of the run, from the longest to the shortest.
 fn about(header: &RunHeader, compared: bool) -> Vec<String> {
+    let (plain, chosen) = (plainly(header, compared), chosen(header));
+    let Some(first) = chosen.first().filter(|_| !compared) else { return plain };
+    let ranks = words::counted(header.world_size, "rank");
+    let all = plain.iter().map(|form| format!("{form} · {}", chosen.join(" · ")));
+    all.chain([format!("  {ranks} · {first}")]).chain(plain.iter().cloned()).collect()
+}
+
+/// Returns what the run does otherwise than usual.
+fn chosen(header: &RunHeader) -> Vec<String> {
+    let Choices { strategy, checkpointing } = &header.choices;
+    let strategy = match header.shard_group < header.world_size {
+        true => format!("{strategy} by {}", header.shard_group),
+        false => strategy.clone(),
+    };
+    let named = |word: &str, text: String| Some(text).filter(|_| !word.is_empty());
+    [named(&header.choices.strategy, strategy), named(checkpointing, format!("checkpoints {checkpointing}"))]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn plainly(header: &RunHeader, compared: bool) -> Vec<String> {
     let ranks = words::counted(header.world_size, "rank");
     if compared {
         return vec![format!("  {ranks}")];

@@ -339,5 +339,8 @@ fn runs_that_are_not_the_same_training_are_called_so() {
     let screen = compared(&|header| header.batch_size += 3);
     assert!(screen.contains("not the same training: batch 16 | 22"), "{screen}");
     let screen = compared(&|header| (header.model, header.sequence_length) = ("small".into(), 7));
-    assert!(screen.contains("not the same training: model ") && screen.contains("length 128 | 7"), "{screen}");
+    assert!(
+        screen.contains("not the same training: model ") && screen.contains("length 128 | 7"),
+        "{screen}"
+    );
 }

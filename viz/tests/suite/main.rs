@@ -6,6 +6,7 @@ mod attached;
 mod behaviour;
 mod details;
 mod display;
+mod narration;
 mod palette;
 mod places;
 mod program;
