@@ -31,7 +31,7 @@ where
     for<'a> &'a S: Write,
 {
     let mut text = text.to_string();
-    if let Some(columns) = columns(stream) {
+    if let Some(columns) = width(stream) {
         let lines: Vec<String> = text.split('\n').map(|line| fitted(line, columns)).collect();
         text = lines.join("\n");
     }
@@ -89,7 +89,7 @@ pub fn code() -> ExitCode {
 }
 
 /// Returns the width of `stream` if it is a terminal.
-fn columns(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
+pub fn width(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
     let size = stream.is_terminal().then(|| rustix::termios::tcgetwinsize(stream).ok()).flatten()?;
     Some(usize::from(size.ws_col)).filter(|&columns| columns > 0)
 }

@@ -2,11 +2,13 @@
 //! closing tables.
 
 use crate::launch::{self, Ranks};
+use crate::metrics::Metrics;
 use crate::plan::{self, Plan};
 use crate::processes::{self, Logs};
 use crate::progress;
-use crate::run::News;
+use crate::run::{News, Observer};
 use crate::signals;
+use crate::speed::Speed;
 use crate::stage::AnyStage;
 use crate::watch::Watch;
 use crate::witness::Witness;
@@ -93,10 +95,16 @@ fn carry_out(plan: Plan, logs: &Logs) -> Result<Ending> {
 /// Runs `ranks`, and prints for all ranks of the job.
 fn lead(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) -> Result<Ending> {
     events::say!("{}", progress::opening(plan));
+    let speed = Arc::new(Speed::of(plan));
+    let metrics = Metrics::open(plan, &speed)?;
     let watch = Watch::start(plan, true, links)?;
+    let tell = |rank: usize, news: News<'_>| {
+        logs.tell(rank, news);
+        metrics.iter().filter(|_| rank == 0).for_each(|metrics| metrics.tell(news));
+    };
     let outcome = match plan.config.screen {
-        Some(options) => on_screen(plan, ranks, &watch, options, logs),
-        None => in_lines(plan, ranks, &watch, logs),
+        Some(options) => on_screen(plan, ranks, &watch, (options, &speed), &tell),
+        None => in_lines(plan, ranks, &watch, &speed, &tell),
     };
     watch.settle();
     let watched = watch.hub.finish();
@@ -109,18 +117,29 @@ fn lead(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) ->
     let unrecorded = watched
         .recording_error
         .map(|error| format!("the run is done, but its recording is incomplete: {error}"));
-    match [unsaved, unrecorded].into_iter().flatten().reduce(|first, second| format!("{first}\n{second}")) {
+    let unmeasured = metrics.and_then(|metrics| metrics.problem());
+    match [unsaved, unrecorded, unmeasured]
+        .into_iter()
+        .flatten()
+        .reduce(|first, second| format!("{first}\n{second}"))
+    {
         Some(message) => Err(Failure::run(message)),
         None => Ok(Ending::after(plan, report.steps.len())),
     }
 }
 
 /// Runs `ranks` and prints lines, with a progress bar on a terminal.
-fn in_lines(plan: &Plan, ranks: Ranks, watch: &Watch, logs: &Logs) -> Result<Report> {
+fn in_lines(
+    plan: &Plan,
+    ranks: Ranks,
+    watch: &Watch,
+    speed: &Arc<Speed>,
+    tell: &Observer<'_>,
+) -> Result<Report> {
     signals::stop_on_signal(plan)?;
-    let lines = progress::Lines::new(plan);
+    let lines = progress::Lines::new(plan, speed);
     let observer = |rank: usize, news: News<'_>| {
-        logs.tell(rank, news);
+        tell(rank, news);
         if rank == 0 {
             lines.tell(news);
         }
@@ -136,8 +155,8 @@ fn on_screen(
     plan: &Plan,
     ranks: Ranks,
     watch: &Watch,
-    options: viz::LiveOptions,
-    logs: &Logs,
+    (options, speed): (viz::LiveOptions, &Arc<Speed>),
+    tell: &Observer<'_>,
 ) -> Result<Report> {
     launch::hush_rank_panics();
     options.prepare(&watch.pace);
@@ -148,7 +167,7 @@ fn on_screen(
     std::thread::scope(|scope| {
         let ranks = scope.spawn(move || {
             let observer = |rank: usize, news: News<'_>| {
-                logs.tell(rank, news);
+                tell(rank, news);
                 lines.get().filter(|_| rank == 0).iter().for_each(|lines| lines.tell(news));
             };
             let report = launch::run(plan, ranks, watch.emitters.clone(), &observer);
@@ -161,7 +180,7 @@ fn on_screen(
             Ok(Departure::Detached) => {
                 signals::outlive_terminal(plan)?;
                 events::say!("{}", progress::detached(watch.hub.run_name()));
-                lines.get_or_init(|| progress::Lines::new(plan));
+                lines.get_or_init(|| progress::Lines::new(plan, speed));
             }
             ref departure => {
                 if let Ok(Departure::Signal(signal)) = departure {
