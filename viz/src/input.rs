@@ -67,6 +67,8 @@ pub enum Action {
     PreviousStep,
     First,
     Last,
+    /// Goes to the next step that was skipped, or to the failure; recordings only.
+    NextTrouble,
     /// Goes to this share of the run's time; recordings only.
     Seek(f64),
     Help,
@@ -134,17 +136,18 @@ use KeyCode::{BackTab, Char, Down, End, Enter, Esc, Home, Left, PageDown, PageUp
 /// The table of keys.
 pub const BINDINGS: &[Binding] = &[
     binding(&[Char(' ')], "space", "pause", "pause or resume", Action::TogglePause),
-    binding(&[Left, Char(',')], "←→", "step", "one step back or forward", Action::Back),
-    counterpart(&[Right, Char('.')], Action::Forward),
+    binding(&[Left, Char(','), Char('h')], "←→", "step", "one step back or forward", Action::Back),
+    counterpart(&[Right, Char('.'), Char('l')], Action::Forward),
     binding(&[Char('g')], "g", "by", "size of a step: event, collective, unit or step", Action::Granularity),
     binding(
         &[Char('-'), Char('[')],
         "-+",
         "speed",
-        "slower or faster, 1/1000 to real time (attach --control)",
+        "slower or faster; a recording up to ×100",
         Action::Slower,
     ),
     counterpart(&[Char('+'), Char('='), Char(']')], Action::Faster),
+    binding(&[Char('f')], "f", "", "next failure or skipped step of a recording", Action::NextTrouble),
     binding(&[Enter, Char('r')], "enter", "", "resume at full speed, at the latest event", Action::Release),
     binding(&[Tab], "tab", "view", "next view; with shift, the previous one", Action::NextView),
     counterpart(&[BackTab], Action::PreviousView),
@@ -161,13 +164,7 @@ pub const BINDINGS: &[Binding] = &[
     counterpart(&[PageDown], Action::NextStep),
     binding(&[Home], "home, end", "", "the oldest event kept or the latest", Action::First),
     counterpart(&[End], Action::Last),
-    binding(
-        &[Char('?'), Char('h')],
-        "?",
-        "help",
-        "this list; the mouse selects views, ranks and moments",
-        Action::Help,
-    ),
+    binding(&[Char('?')], "?", "help", "this list; the mouse selects views, ranks and moments", Action::Help),
     binding(&[Char('q')], "q", "quit", "quit, or close this list; a live run asks first", Action::Quit),
 ];
 

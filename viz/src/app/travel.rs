@@ -6,7 +6,11 @@ use crate::player::{Motion, Player};
 use events::{Boundary, Control};
 
 /// The selectable speeds, in run seconds per real second.
-const SPEEDS: [f64; 10] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
+const SPEEDS: [f64; 16] =
+    [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
+
+/// The place of the fastest speed of a live run.
+const REAL_TIME: usize = 9;
 
 impl App {
     pub(super) fn travel(&mut self, action: Action) -> Option<Effect> {
@@ -24,6 +28,9 @@ impl App {
                 self.stand(|player| player.seek_fraction(share))
             }
             Action::Last => self.stand(|player| player.seek(player.timeline().len())),
+            Action::NextTrouble if self.source == EventSource::Recording => {
+                self.stand(|player| player.seek_trouble())
+            }
             Action::Slower => self.change_speed(-1),
             Action::Faster => self.change_speed(1),
             Action::Release => self.release(),
@@ -100,7 +107,8 @@ impl App {
     fn change_speed(&mut self, by: isize) -> Option<Effect> {
         let current = if self.source == EventSource::Recording { self.lead().speed() } else { self.pace };
         let index = SPEEDS.iter().position(|&speed| speed >= current * 0.999).unwrap_or(SPEEDS.len() - 1);
-        let speed = SPEEDS[index.saturating_add_signed(by).min(SPEEDS.len() - 1)];
+        let last = if self.source == EventSource::Recording { SPEEDS.len() - 1 } else { REAL_TIME };
+        let speed = SPEEDS[index.saturating_add_signed(by).min(last)];
         if self.source == EventSource::Recording {
             self.lead_mut().set_speed(speed);
             return None;

@@ -29,12 +29,17 @@ pub(super) fn per_row(ranks: usize, (width, height): (u16, u16)) -> Option<usize
     let half = ranks.div_ceil(2);
     if ranks > MOST {
         None
+    } else if height < LOWEST {
+        None
     } else if wide(ranks) {
         Some(ranks)
     } else {
         Some(half).filter(|&half| wide(half) && height >= 2 * TALL + REST)
     }
 }
+
+/// The fewest rows of a screen that has room for cards and for what moves between them.
+const LOWEST: u16 = 16;
 
 /// Returns the columns of the cards' middles on a screen of `width` columns.
 pub(super) fn centres(ranks: usize, width: u16) -> Vec<u16> {
@@ -189,7 +194,7 @@ fn classes(scene: &Scene, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
         paint.part(2, y, room, 1).text(0, 0, class_name(class), label);
         if bars {
             let scale = bar.scale as f64;
-            bar::plain(paint, (15, y, width - 22), live as f64, scale, class_colour(class));
+            bar::plain(paint, (15, y, width.saturating_sub(22)), live as f64, scale, class_colour(class));
         }
         paint.text(start, y, value, label);
     }
@@ -216,6 +221,6 @@ fn beside(rank: &RankSnapshot, place: Place, bar: &Bar, paint: &mut Paint<'_>) {
         }
     }
     if bars {
-        Bar { ghost: 0, capacity: None, ..*bar }.draw(paint, (15, 0, width - 22), parts);
+        Bar { ghost: 0, capacity: None, ..*bar }.draw(paint, (15, 0, width.saturating_sub(22)), parts);
     }
 }

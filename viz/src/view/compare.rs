@@ -242,7 +242,12 @@ fn areas(app: &App, rank: usize, paint: &mut Paint<'_>) {
         paint.part(x, 0, width, 1).text(0, 0, fitted(&title, width), ink(DIM));
         let axis = Axis::last_steps(scene, player.clock(), 2, width);
         let columns = Column::memory(&lane.memory, axis, player.clock());
-        Area { columns, top, layers: Layers::Classes }.draw(&mut paint.part(x, 1, width, height - 2));
-        paint.run(x, height - 1, width, "─", ink(FAINT));
+        Area { columns, top, layers: Layers::Classes }.draw(&mut paint.part(
+            x,
+            1,
+            width,
+            height.saturating_sub(2),
+        ));
+        paint.run(x, height.saturating_sub(1), width, "─", ink(FAINT));
     }
 }

@@ -344,3 +344,30 @@ fn runs_that_are_not_the_same_training_are_called_so() {
         "{screen}"
     );
 }
+
+#[test]
+fn a_recording_is_played_up_to_a_hundred_times_as_fast() {
+    let mut app = replay("zero3");
+    (0..20).for_each(|_| drop(app.update(Input::Do(Action::Faster))));
+    assert_eq!(app.player().speed(), 100.0);
+    let run = SimulationPlan::new(1, 2).run();
+    let timeline = Timeline::live(run.header, "");
+    let mut live = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
+    (0..20).for_each(|_| drop(live.update(Input::Do(Action::Faster))));
+    assert_eq!(live.pace, 1.0);
+}
+
+#[test]
+fn skipped_steps_and_failures_are_found() {
+    let mut app = replay("fp16");
+    app.update(Input::Do(Action::NextTrouble));
+    let first = app.player().steps_done().last().unwrap();
+    assert_eq!(first.skipped, 1, "{first:?}");
+    let mut failed = replay("failed");
+    failed.update(Input::Do(Action::NextTrouble));
+    assert!(failed.player().scene().now.failure.is_some());
+    let mut whole = replay("zero3");
+    let before = whole.player().position();
+    whole.update(Input::Do(Action::NextTrouble));
+    assert_eq!(whole.player().position(), before, "there is nothing to find");
+}

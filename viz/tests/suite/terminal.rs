@@ -54,7 +54,7 @@ fn views_steps_sizes_and_quitting() {
     pty.resize(80, 24);
     pty.expect_on_screen("communication below");
     pty.resize(40, 5);
-    pty.expect_on_screen("needs 80");
+    pty.expect_on_screen("needs 40");
     pty.resize(200, 60);
     pty.expect_on_screen("Waits between ranks");
     pty.send("q");
