@@ -37,7 +37,10 @@ impl Bar {
 
     /// Draws the classes over a ghost of `ghost` columns.
     fn stack(&self, paint: &mut Paint<'_>, (x, y, width): (u16, u16, u16), parts: &ByClass, ghost: u16) {
-        let ends = visible(ends(*parts, self.scale, width), parts);
+        let ends = ends(*parts, self.scale, width);
+        // Of a bar that is shorter, every cell is needed for the whole.
+        let roomy = usize::from(width) >= 2 * Class::ALL.len();
+        let ends = if roomy { visible(ends, parts) } else { ends };
         let end = ends[ends.len() - 1];
         for column in 0..(end.div_ceil(8) as u16).min(width) {
             let (from, to) = (u64::from(column) * 8, u64::from(column) * 8 + 8);

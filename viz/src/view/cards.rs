@@ -27,9 +27,7 @@ const ROOMY: u16 = 2;
 pub(super) fn per_row(ranks: usize, (width, height): (u16, u16)) -> Option<usize> {
     let wide = |cards: usize| width / cards.max(1) as u16 >= NARROWEST;
     let half = ranks.div_ceil(2);
-    if ranks > MOST {
-        None
-    } else if height < LOWEST {
+    if ranks > MOST || height < LOWEST {
         None
     } else if wide(ranks) {
         Some(ranks)

@@ -66,19 +66,22 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     }
 }
 
+/// The name of a setting, and what it is in every run.
+type Setting = (&'static str, Vec<String>);
+
 /// Says in at most `room` columns, if it can, in what the runs differ that makes them learn
 /// different things.
 fn unlike(app: &App, room: usize) -> Option<String> {
     let headers = || app.players.iter().map(|player| &player.scene().header);
     let batch = |header: &RunHeader| header.world_size * header.micro_batches * header.batch_size;
-    let settings: [(&str, Vec<String>); 3] = [
+    let settings: [Setting; 3] = [
         ("model", headers().map(|header| header.model.clone()).collect()),
         ("batch", headers().map(|header| batch(header).to_string()).collect()),
         ("length", headers().map(|header| header.sequence_length.to_string()).collect()),
     ];
     let different: Vec<_> =
         settings.iter().filter(|(_, values)| values.iter().any(|value| *value != values[0])).collect();
-    let all = |with: &dyn Fn(&(&str, Vec<String>)) -> String| {
+    let all = |with: &dyn Fn(&Setting) -> String| {
         let named: Vec<String> = different.iter().map(|setting| with(setting)).collect();
         format!("not the same training: {}", named.join(", "))
     };

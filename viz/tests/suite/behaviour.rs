@@ -348,12 +348,12 @@ fn runs_that_are_not_the_same_training_are_called_so() {
 #[test]
 fn a_recording_is_played_up_to_a_hundred_times_as_fast() {
     let mut app = replay("zero3");
-    (0..20).for_each(|_| drop(app.update(Input::Do(Action::Faster))));
+    (0..20).for_each(|_| _ = app.update(Input::Do(Action::Faster)));
     assert_eq!(app.player().speed(), 100.0);
     let run = SimulationPlan::new(1, 2).run();
     let timeline = Timeline::live(run.header, "");
     let mut live = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
-    (0..20).for_each(|_| drop(live.update(Input::Do(Action::Faster))));
+    (0..20).for_each(|_| _ = live.update(Input::Do(Action::Faster)));
     assert_eq!(live.pace, 1.0);
 }
 
