@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 
 /// Learn with the book: predict, quiz yourself, check exercises, diagnose.
 #[derive(Debug, Parser)]
-#[command(name = "tutorials", version, arg_required_else_help = true)]
+#[command(name = "tutorials", version = env!("VERSION"), arg_required_else_help = true)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -38,4 +38,7 @@ pub enum Command {
     /// Run one of the workspace's programs, as the book does
     #[command(hide = true)]
     Program(programs::Arguments),
+    /// For shells.
+    #[command(flatten)]
+    Shell(viz::shell::ShellCommand),
 }

@@ -1,6 +1,6 @@
 //! `cargo run -p tutorials -- …`: the book's program.
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 use tutorials::cli::{Cli, Command};
 use tutorials::{book, compare, explain, fit, flip, learn, programs};
@@ -18,6 +18,10 @@ fn main() -> ExitCode {
         Command::Progress(arguments) => learn::overview::run(&arguments),
         Command::Book(arguments) => book::run(&arguments),
         Command::Program(arguments) => return programs::run(arguments),
+        Command::Shell(shell) => shell
+            .text(Cli::command())
+            .map(|text| events::say!("{}", text.trim_end()))
+            .map_err(|error| trainer::Failure::run(error.to_string())),
     };
     trainer::exit_code(result)
 }

@@ -4,7 +4,7 @@
 
 use clap::Parser;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 const SMALL: &str = "--gpus 2 --steps 3 --batch-size 1 --seq-len 16 --threads 1 --device cpu";
 
@@ -111,5 +111,20 @@ fn documents_tell_to_type_what_the_program_takes() {
             command.arguments.join(" "),
             parsed.unwrap_err()
         );
+    }
+}
+
+/// As with `tutorials predict 1 | head -1`.
+#[test]
+fn a_reader_that_leaves_ends_no_lesson_by_a_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    for lesson in ["predict 1", "quiz 1"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tutorials"));
+        command.args(lesson.split(' ')).env("XDG_STATE_HOME", folder.path()).env_remove("TUTORIALS_PROGRESS");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{lesson}: {output:?}");
     }
 }

@@ -1,15 +1,16 @@
 //! The command line of the program.
 
-use crate::player::SLOWEST;
+use crate::player::{FASTEST, SLOWEST};
+use crate::shell::ShellCommand;
 use crate::{DisplayOptions, View};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 /// Watch sharded training: memory and collectives of every rank. Without a command, plays a
 /// recording that is part of the program.
 #[derive(Debug, Parser)]
-#[command(name = "viz", version)]
+#[command(name = "viz", version = env!("VERSION"))]
 pub struct Cli {
     /// The command; without one, the shipped recording plays.
     #[command(subcommand)]
@@ -19,10 +20,17 @@ pub struct Cli {
     pub display: DisplayOptions,
 }
 
+/// Returns the definition of the command line. Flags about the terminal may stand anywhere.
+pub fn command() -> clap::Command {
+    let anywhere = |arg: clap::Arg| arg.global(true);
+    Cli::command().mut_arg("depth", anywhere).mut_arg("ascii", anywhere)
+}
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Follow a run in another process without disturbing it; without a name, list all runs
+    /// Follow a run in another process without disturbing it; without a name the only one, or list
+    /// them
     Attach {
         /// The run's name, or a prefix of it
         run: Option<String>,
@@ -57,9 +65,12 @@ pub enum Command {
     Trace {
         /// The recording
         file: PathBuf,
-        /// The trace to write
+        /// The trace to write; - is standard output
         out: PathBuf,
     },
+    /// For shells.
+    #[command(flatten)]
+    Shell(ShellCommand),
 }
 
 /// Where playing begins.
@@ -68,7 +79,7 @@ pub struct Start {
     /// The step where playing begins, counted from 0
     #[arg(long, default_value_t = 0)]
     pub step: u32,
-    /// Run seconds per real second, 0.001 to 1
+    /// Run seconds per real second, 0.001 to 100
     #[arg(long, default_value_t = 0.1, value_parser = number(SPEEDS))]
     pub speed: f64,
     /// Begin paused
@@ -100,7 +111,7 @@ pub struct Export {
     /// Columns and rows
     #[arg(long, default_value = "120x40", value_parser = size)]
     pub size: (u16, u16),
-    /// Write a picture
+    /// Write a picture; - is standard output
     #[arg(long, value_name = "OUT", required_unless_present = "cast")]
     pub svg: Option<PathBuf>,
     /// Write an asciicast that begins at the step
@@ -109,13 +120,13 @@ pub struct Export {
     /// Length of the asciicast in seconds, up to an hour
     #[arg(long, default_value_t = 20.0, value_parser = number(0.0..=3600.0))]
     pub seconds: f64,
-    /// Run seconds per second of the asciicast, 0.001 to 1
+    /// Run seconds per second of the asciicast, 0.001 to 100
     #[arg(long, default_value_t = 0.01, value_parser = number(SPEEDS))]
     pub speed: f64,
 }
 
 /// The speeds allowed, in run seconds per real second.
-const SPEEDS: RangeInclusive<f64> = SLOWEST..=1.0;
+const SPEEDS: RangeInclusive<f64> = SLOWEST..=FASTEST;
 
 fn number(range: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync {
     move |text| {

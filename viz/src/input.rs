@@ -61,10 +61,14 @@ pub enum Action {
     Show(View),
     NextRank,
     PreviousRank,
+    /// Shows the next of several runs in the views of one run.
+    NextRun,
     NextStep,
     PreviousStep,
     First,
     Last,
+    /// Goes to the next step that was skipped, or to the failure; recordings only.
+    NextTrouble,
     /// Goes to this share of the run's time; recordings only.
     Seek(f64),
     Help,
@@ -72,6 +76,11 @@ pub enum Action {
     Suspend,
     Redraw,
     Quit,
+    /// Ends a live run that the screen has asked about.
+    EndRun,
+    /// Leaves a live run that the screen has asked about going on.
+    Detach,
+    Interrupt,
 }
 
 /// An input to the program, from a person or from the clock.
@@ -127,17 +136,18 @@ use KeyCode::{BackTab, Char, Down, End, Enter, Esc, Home, Left, PageDown, PageUp
 /// The table of keys.
 pub const BINDINGS: &[Binding] = &[
     binding(&[Char(' ')], "space", "pause", "pause or resume", Action::TogglePause),
-    binding(&[Left, Char(',')], "←→", "step", "one step back or forward", Action::Back),
-    counterpart(&[Right, Char('.')], Action::Forward),
+    binding(&[Left, Char(','), Char('h')], "←→", "step", "one step back or forward", Action::Back),
+    counterpart(&[Right, Char('.'), Char('l')], Action::Forward),
     binding(&[Char('g')], "g", "by", "size of a step: event, collective, unit or step", Action::Granularity),
     binding(
         &[Char('-'), Char('[')],
         "-+",
         "speed",
-        "slower or faster, 1/1000 to real time (attach --control)",
+        "slower or faster; a recording up to ×100",
         Action::Slower,
     ),
     counterpart(&[Char('+'), Char('='), Char(']')], Action::Faster),
+    binding(&[Char('f')], "f", "", "next failure or skipped step of a recording", Action::NextTrouble),
     binding(&[Enter, Char('r')], "enter", "", "resume at full speed, at the latest event", Action::Release),
     binding(&[Tab], "tab", "view", "next view; with shift, the previous one", Action::NextView),
     counterpart(&[BackTab], Action::PreviousView),
@@ -149,18 +159,20 @@ pub const BINDINGS: &[Binding] = &[
     view(&[Char('4')], "4", "Streams: compute and communication on one time axis", View::Streams),
     view(&[Char('5')], "5", "Traffic: bytes per operation and pair, against theory", View::Traffic),
     view(&[Char('6')], "6", "Compare: runs side by side at the same step", View::Compare),
+    binding(&[Char('n')], "n", "", "next of the runs compared, in the views of one run", Action::NextRun),
     binding(&[PageUp], "page up, down", "", "previous or next step of the run", Action::PreviousStep),
     counterpart(&[PageDown], Action::NextStep),
     binding(&[Home], "home, end", "", "the oldest event kept or the latest", Action::First),
     counterpart(&[End], Action::Last),
-    binding(
-        &[Char('?'), Char('h')],
-        "?",
-        "help",
-        "this list; the mouse selects views, ranks and moments",
-        Action::Help,
-    ),
-    binding(&[Char('q')], "q", "quit", "quit; ends a live run, leaves an attached one running", Action::Quit),
+    binding(&[Char('?')], "?", "help", "this list; the mouse selects views, ranks and moments", Action::Help),
+    binding(&[Char('q')], "q", "quit", "quit, or close this list; a live run asks first", Action::Quit),
+];
+
+/// The keys that answer the question whether a live run ends, as [`BINDINGS`] are.
+pub const ANSWERS: &[Binding] = &[
+    binding(&[Char('y')], "y", "", "end the run: whole steps count, results are saved", Action::EndRun),
+    binding(&[Char('d')], "d", "", "detach: it goes on, without this terminal too", Action::Detach),
+    binding(&[Esc], "esc", "", "stay here", Action::Dismiss),
 ];
 
 /// Returns the column and row of a click, or of a drag with the left button held.
@@ -174,7 +186,7 @@ pub fn clicked(event: &TerminalEvent) -> Option<(u16, u16)> {
 }
 
 /// Returns the input that a terminal's event stands for, if any. Clicks depend on the picture: see
-/// [`clicked`].
+/// [`clicked`]. Pasted text stands for none.
 pub fn translate(event: &TerminalEvent) -> Option<Input> {
     match event {
         TerminalEvent::Key(key) if key.kind != KeyEventKind::Release => key_action(key).map(Input::Do),
@@ -191,14 +203,15 @@ pub fn translate(event: &TerminalEvent) -> Option<Input> {
 fn key_action(key: &KeyEvent) -> Option<Action> {
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         return match key.code {
-            Char('c') => Some(Action::Quit),
+            Char('c') => Some(Action::Interrupt),
             Char('z') => Some(Action::Suspend),
             Char('l') => Some(Action::Redraw),
             _ => None,
         };
     }
-    if key.code == Esc {
-        return Some(Action::Dismiss);
-    }
-    BINDINGS.iter().find(|binding| binding.keys.contains(&key.code)).map(|binding| binding.action)
+    BINDINGS
+        .iter()
+        .chain(ANSWERS)
+        .find(|binding| binding.keys.contains(&key.code))
+        .map(|binding| binding.action)
 }

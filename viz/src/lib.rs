@@ -14,6 +14,7 @@ pub mod open;
 pub mod overlap;
 pub mod places;
 pub mod player;
+pub mod shell;
 pub mod simulate;
 pub mod terminal;
 pub mod theme;
@@ -23,6 +24,7 @@ pub mod view;
 pub mod window;
 pub mod words;
 
+pub use app::Departure;
 pub use input::View;
 pub use open::{DisplayOptions, LiveOptions, attached, live, recorded};
 pub use terminal::terminal_available;

@@ -1,13 +1,13 @@
 //! `viz`: watch runs in other processes, replay and compare recordings, export pictures and traces.
 
-use clap::Parser;
+use clap::FromArgMatches;
 use events::{Recording, runs};
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use viz::app::{App, EventSource};
-use viz::cli::{Cli, Command, Export, Start};
+use viz::cli::{Cli, Command, Export, Start, command};
 use viz::export::{asciicast, svg, trace};
 use viz::player::{Motion, Player};
 use viz::timeline::Timeline;
@@ -17,7 +17,7 @@ use viz::{DisplayOptions, view, words};
 const SHIPPED: &[u8] = include_bytes!("../recordings/zero3.events");
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
     match run(cli) {
         Ok(()) => events::say::code(),
         Err(error) => {
@@ -35,8 +35,8 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
             let start = Start { step: 1, speed: 0.05, paused: false, view: None };
             Ok(viz::recorded(play(vec![recording], &start)?, display)?)
         }
-        Some(Command::Attach { run: None, .. }) => list(),
-        Some(Command::Attach { run: Some(run), control, view }) => {
+        Some(Command::Attach { run, control, view }) => {
+            let Some(run) = run.map_or_else(only_run, |run| Ok(Some(run)))? else { return list() };
             let attachment = runs::attach(&runs::directory(), &run)?;
             Ok(viz::attached(vec![attachment], Vec::new(), control, Some(view), display)?)
         }
@@ -46,6 +46,10 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
         Some(Command::Compare { runs, start }) => compare(&runs, &start, display),
         Some(Command::Export(export)) => write_pictures(&export, display),
         Some(Command::Trace { file, out }) => write_trace(&file, &out),
+        Some(Command::Shell(shell)) => {
+            events::say!("{}", shell.text(command())?.trim_end());
+            Ok(())
+        }
     }
 }
 
@@ -69,14 +73,20 @@ fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(
     Ok(viz::attached(attached, recorded, false, start.view, display)?)
 }
 
+/// Returns the name of the only run, if there is a terminal to show it in.
+fn only_run() -> Result<Option<String>, Box<dyn Error>> {
+    let runs = if viz::terminal_available() { runs::list(&runs::directory())? } else { Vec::new() };
+    Ok(<[_; 1]>::try_from(runs).ok().map(|[run]| run.name))
+}
+
 fn list() -> Result<(), Box<dyn Error>> {
     let runs = runs::list(&runs::directory())?;
     if runs.is_empty() {
         events::say!("nothing is running now; every training run can be followed while it runs");
     }
-    let rows: Vec<[String; 6]> = runs.iter().map(|run| described(&run.name, &run.header)).collect();
+    let rows: Vec<[String; 8]> = runs.iter().map(described).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 6] = std::array::from_fn(width);
+    let widths: [usize; 8] = std::array::from_fn(width);
     for row in &rows {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
         events::say!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
@@ -88,15 +98,22 @@ fn list() -> Result<(), Box<dyn Error>> {
 }
 
 /// Returns a run's row in the list.
-fn described(name: &str, header: &events::RunHeader) -> [String; 6] {
+fn described(run: &runs::ListedRun) -> [String; 8] {
+    let (header, latest) = (&run.header, runs::latest_step(&runs::directory(), &run.name));
+    let (step, loss) = match latest {
+        Some(latest) => (latest.step + 1, format!("loss {:.4}", latest.loss)),
+        None => (0, "no loss yet".into()),
+    };
     // A model may be a path; its file's name suffices.
     let model = header.model.rsplit('/').next().unwrap_or(&header.model);
     [
-        name.into(),
+        run.name.clone(),
         header.stage.clone(),
         model.into(),
         words::counted(header.world_size, "rank"),
-        words::counted(header.steps, "step"),
+        format!("{step} of {}", words::counted(header.steps, "step")),
+        loss,
+        format!("for {}", words::age(run.age)),
         header.device.clone(),
     ]
 }
@@ -174,6 +191,11 @@ fn warn_of_early_end(recording: &Recording) {
     }
 }
 
+/// Writes `text` to a file, or to standard output if `out` is `-`.
 fn write(out: &Path, text: &str) -> Result<(), Box<dyn Error>> {
+    if out == Path::new("-") {
+        events::say::raw(text);
+        return Ok(());
+    }
     fs::write(out, text).map_err(|error| format!("cannot write {}: {error}", out.display()).into())
 }

@@ -6,7 +6,8 @@ use crate::{places, words};
 use events::event::NO_UNIT;
 use events::units::GatherState;
 use events::{
-    Class, Flight, Operation, Pass, PassNow, Place, RankSnapshot, RankStatus, Route, Scaling, TransferEvent,
+    Class, Flight, Hop, Operation, Pass, PassNow, Place, RankSnapshot, RankStatus, Route, Scaling,
+    TransferEvent,
 };
 
 /// Returns a sentence about `scene`. It has at most `room` characters unless even the shortest form
@@ -135,11 +136,15 @@ fn collective(scene: &Scene, flight: &Flight) -> String {
     let units = words::units(&scene.header, flight.event.unit, flight.event.units);
     let groups = groups::beside(&scene.now, flight.event.group);
     let slice = words::bytes(groups::slice(&groups, flight.event.bytes));
-    let (others, among) = if groups.len() > 1 {
-        ("its group", format!(" in groups of {}", groups::members(&groups)))
+    let members = groups::members(&groups);
+    let (others, among, kept) = if groups.len() > 1 {
+        ("its group", format!(" in groups of {members}"), format!("r mod {members}"))
     } else {
-        ("the others", String::new())
+        ("the others", String::new(), "r".into())
     };
+    if let Some(hop) = hop(scene, flight, members) {
+        return format!("{} of {units}{among}, {hop} ({slice})", capitalised(flight.event.operation.label()));
+    }
     match flight.event.operation {
         Operation::AllReduce if !groups::are_neighbours(&groups) => {
             let whole = words::bytes(flight.event.bytes);
@@ -152,7 +157,7 @@ fn collective(scene: &Scene, flight: &Flight) -> String {
             format!("All-gather of {units}: every rank sends its updated slice ({slice})")
         }
         Operation::ReduceScatter => {
-            format!("Reduce-scatter of {units}{among}: rank r keeps the sum of slice r ({slice})")
+            format!("Reduce-scatter of {units}{among}: rank r keeps the sum of slice {kept} ({slice})")
         }
         Operation::AllReduce => {
             let whole = words::bytes(flight.event.bytes);
@@ -161,6 +166,24 @@ fn collective(scene: &Scene, flight: &Flight) -> String {
         Operation::Broadcast => format!("Broadcast of {units}: one rank sends its copy to all others"),
         other => format!("{} of {units}", capitalised(other.label())),
     }
+}
+
+/// Returns where a slice of a collective among `members` ranks moves around a ring now: the furthest
+/// hop of the ranks that have not finished it.
+fn hop(scene: &Scene, flight: &Flight, members: usize) -> Option<String> {
+    let key = (flight.event.group, flight.event.sequence);
+    let moving = |(rank, state): (usize, &RankSnapshot)| {
+        let hop = state.last_hop.filter(|hop| (hop.group, hop.sequence) == key)?;
+        let flies = |flight: &Flight| (flight.event.group, flight.event.sequence) == key;
+        state.flights.iter().any(flies).then_some((rank, hop))
+    };
+    let hops = scene.now.ranks.iter().enumerate().filter_map(moving);
+    let (from, hop) = hops.max_by_key(|(rank, hop)| (hop.number, usize::MAX - rank))?;
+    let rounds = if flight.event.operation == Operation::AllReduce { 2 } else { 1 };
+    let all = rounds * (members - 1);
+    let Hop { chunk, to, number, .. } = hop;
+    (scene.header.algorithm == "ring")
+        .then(|| format!("slice {chunk}: rank {from} → rank {to}, hop {number} of {all}"))
 }
 
 /// Returns what travels between places, and why. If the ranks are `waiting`, that is the oldest
@@ -265,7 +288,8 @@ fn between(scene: &Scene) -> String {
     match rank.last_pass {
         None if rank.in_step => format!("Step {} begins.", rank.step),
         None => "The ranks set up: parameters, gradients and optimizer states are allocated.".into(),
-        Some(_) if !rank.in_step => done(rank),
+        Some(last) if !rank.in_step && last.pass != Pass::Evaluate => done(rank),
+        Some(last) if rank.in_step && last.since < rank.step_started => format!("Step {} begins.", rank.step),
         Some(last) => {
             let unit = words::unit(&scene.header, last.unit);
             format!("{} of {unit} is done.", capitalised(words::pass(last.pass)))

@@ -1,6 +1,6 @@
 //! Opens the screen: on a run in this process, on runs in other processes, on recordings.
 
-use crate::app::{App, EventSource};
+use crate::app::{App, Departure, EventSource};
 use crate::input::View;
 use crate::player::{Motion, Player};
 use crate::theme::{Depth, Theme};
@@ -59,21 +59,24 @@ impl LiveOptions {
     }
 }
 
-/// Ends the run when dropped, however the screen was left.
+/// Ends the run when dropped, however the screen was left, unless it is disarmed.
 struct Stopper {
     stop: Arc<AtomicBool>,
     pace: Arc<Pace>,
+    armed: bool,
 }
 
 impl Drop for Stopper {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        self.pace.cancel();
+        if self.armed {
+            self.stop.store(true, Ordering::Release);
+            self.pace.cancel();
+        }
     }
 }
 
-/// Shows a run of this process until the person quits. The ranks run on other threads. On return
-/// `stop` is set and the pace is cancelled, so that no rank stays held.
+/// Shows a run of this process until the person leaves it. The ranks run on other threads. On return
+/// no rank is held any more. `stop` is set, unless the person has detached from the run.
 ///
 /// # Errors
 /// [`VizError`]. The terminal is restored and `stop` is set.
@@ -82,13 +85,19 @@ pub fn live(
     pace: Arc<Pace>,
     options: LiveOptions,
     stop: Arc<AtomicBool>,
-) -> Result<(), VizError> {
-    let _stopper = Stopper { stop, pace: pace.clone() };
+) -> Result<Departure, VizError> {
+    let mut stopper = Stopper { stop, pace: pace.clone(), armed: true };
     options.prepare(&pace);
     let timeline = Timeline::live(subscription.header.clone(), "");
     let mut app = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
     (app.view, app.held, app.pace) = (options.view, options.paused, options.pace);
-    ui::run(app, Connection::Live(Box::new(subscription), pace), options.display.theme())
+    let connection = Connection::Live(Box::new(subscription), pace.clone());
+    let departure = ui::run(app, connection, options.display.theme())?;
+    if departure == Departure::Detached {
+        pace.resume();
+        stopper.armed = false;
+    }
+    Ok(departure)
 }
 
 /// Shows runs of other processes until the person quits: several of them, and those that are
@@ -108,7 +117,7 @@ pub fn attached(
     let players = followed.chain(recorded).collect();
     let mut app = App::new(players, EventSource::Attached { control });
     app.view = view.unwrap_or(app.view);
-    ui::run(app, Connection::Attached(runs), display.theme())
+    ui::run(app, Connection::Attached(runs), display.theme()).map(drop)
 }
 
 /// Plays one recording, or compares several.
@@ -116,5 +125,5 @@ pub fn attached(
 /// # Errors
 /// [`VizError`].
 pub fn recorded(app: App, display: DisplayOptions) -> Result<(), VizError> {
-    ui::run(app, Connection::None, display.theme())
+    ui::run(app, Connection::None, display.theme()).map(drop)
 }

@@ -3,7 +3,9 @@
 
 use crate::app::App;
 use crate::theme::Theme;
-use crossterm::event::{DisableMouseCapture, EnableMouseCapture};
+use crossterm::event::{
+    DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture,
+};
 use crossterm::terminal::{
     self, BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
     LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
@@ -69,7 +71,13 @@ fn install_panic_hook() {
 fn restore() {
     if ACTIVE.swap(false, Ordering::AcqRel) {
         // If the terminal is gone, there is no place to report an error.
-        let _ = execute!(io::stdout(), DisableMouseCapture, LeaveAlternateScreen, cursor::Show);
+        let _ = execute!(
+            io::stdout(),
+            DisableBracketedPaste,
+            DisableMouseCapture,
+            LeaveAlternateScreen,
+            cursor::Show
+        );
         let _ = disable_raw_mode();
         for panic in std::mem::take(&mut *lock(&PANICS)) {
             let _ = writeln!(io::stderr(), "{panic}");
@@ -80,8 +88,8 @@ fn restore() {
 /// The meaning of a signal that the process has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// End the program.
-    Quit,
+    /// End the program: the signal's number.
+    Quit(i32),
     /// Stop the process until it is continued.
     Suspend,
     /// The process was continued after a stop without notice.
@@ -96,15 +104,12 @@ struct Signals {
 impl Signals {
     fn register() -> io::Result<Self> {
         let mut signals = Signals { flags: Vec::new(), registered: Vec::new() };
-        for (meaning, numbers) in [
-            (Signal::Quit, &[SIGINT, SIGTERM, SIGHUP][..]),
-            (Signal::Suspend, &[SIGTSTP]),
-            (Signal::Continue, &[SIGCONT]),
-        ] {
+        let ending = [SIGINT, SIGTERM, SIGHUP].map(|number| (Signal::Quit(number), number));
+        for (meaning, number) in
+            ending.into_iter().chain([(Signal::Suspend, SIGTSTP), (Signal::Continue, SIGCONT)])
+        {
             let raised = Arc::new(AtomicBool::new(false));
-            for &number in numbers {
-                signals.registered.push(flag::register(number, raised.clone())?);
-            }
+            signals.registered.push(flag::register(number, raised.clone())?);
             signals.flags.push((meaning, raised));
         }
         Ok(signals)
@@ -234,5 +239,6 @@ impl Drop for Screen {
 fn take_over() -> io::Result<()> {
     ACTIVE.store(true, Ordering::Release);
     enable_raw_mode()?;
-    execute!(io::stdout(), EnterAlternateScreen, EnableMouseCapture, cursor::Hide)
+    // A terminal that knows bracketed paste marks what is pasted, so that it is not taken for keys.
+    execute!(io::stdout(), EnterAlternateScreen, EnableMouseCapture, EnableBracketedPaste, cursor::Hide)
 }

@@ -1,6 +1,6 @@
 //! The main loop: reads messages, signals and keys, and draws pictures.
 
-use crate::app::{App, Effect, EventSource};
+use crate::app::{App, Departure, Effect, EventSource};
 use crate::input::{self, Input};
 use crate::player::Motion;
 use crate::terminal::{Screen, Signal};
@@ -8,6 +8,7 @@ use crate::theme::Theme;
 use crate::view::frame;
 use crossterm::event;
 use events::{Attachment, Control, Message, Pace, Subscription, cpu};
+use signal_hook::consts::SIGHUP;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -115,8 +116,8 @@ impl Budget {
     }
 }
 
-/// Shows `app` until the person quits. Sends requests to the runs through `connection`.
-pub(crate) fn run(mut app: App, mut connection: Connection, theme: Theme) -> Result<(), VizError> {
+/// Shows `app` until the person leaves. Sends requests to the runs through `connection`.
+pub(crate) fn run(mut app: App, mut connection: Connection, theme: Theme) -> Result<Departure, VizError> {
     if !crate::terminal::terminal_available() {
         return Err(VizError::NoTerminal);
     }
@@ -129,7 +130,7 @@ pub(crate) fn run(mut app: App, mut connection: Connection, theme: Theme) -> Res
     loop {
         if let Some(signal) = screen.signal() {
             let effect = match signal {
-                Signal::Quit => Effect::Quit,
+                Signal::Quit(number) => Effect::Leave(Departure::Signal(number)),
                 Signal::Suspend => Effect::Suspend,
                 Signal::Continue => {
                     session.ticked = Instant::now();
@@ -137,8 +138,8 @@ pub(crate) fn run(mut app: App, mut connection: Connection, theme: Theme) -> Res
                     Effect::Redraw
                 }
             };
-            if session.perform(effect, &mut screen, &mut connection)? {
-                return Ok(());
+            if let Some(departure) = session.perform(effect, &mut screen, &mut connection)? {
+                return Ok(departure);
             }
         }
         if let Some(panic) = screen.panic() {
@@ -150,8 +151,8 @@ pub(crate) fn run(mut app: App, mut connection: Connection, theme: Theme) -> Res
         // The next call comes after a wait for keys.
         connection.runs(2 * FRAME);
         session.draw(&app, &mut screen, &connection)?;
-        if session.keys(&mut app, &mut screen, &mut connection)? {
-            return Ok(());
+        if let Some(departure) = session.keys(&mut app, &mut screen, &mut connection)? {
+            return Ok(departure);
         }
     }
 }
@@ -169,9 +170,9 @@ struct Session {
 impl Session {
     fn tick(&mut self, app: &mut App) {
         let passed = std::mem::replace(&mut self.ticked, Instant::now()).elapsed().as_secs_f64();
-        let before = (app.player().position(), app.player().clock(), app.player().motion());
+        let before = (app.lead().position(), app.lead().clock(), app.lead().motion());
         app.update(Input::Passed(passed));
-        self.changed |= before != (app.player().position(), app.player().clock(), app.player().motion());
+        self.changed |= before != (app.lead().position(), app.lead().clock(), app.lead().motion());
     }
 
     fn draw(&mut self, app: &App, screen: &mut Screen, connection: &Connection) -> Result<(), VizError> {
@@ -184,47 +185,47 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for keys until the next picture is due, and applies them. Returns whether to quit, for
-    /// example because the terminal is closed.
+    /// Waits for keys until the next picture is due, and applies them. Returns how the screen is
+    /// left, if it is: a closed terminal counts as its signal.
     fn keys(
         &mut self,
         app: &mut App,
         screen: &mut Screen,
         connection: &mut Connection,
-    ) -> Result<bool, VizError> {
-        let timeout = match app.player().motion() {
+    ) -> Result<Option<Departure>, VizError> {
+        let timeout = match app.lead().motion() {
             _ if self.asked => self.budget.rest(),
             Motion::Standing => FRAME * 3 / 2,
             _ => FRAME,
         };
         // A signal interrupts the wait; the next iteration handles it.
         if !screen.wait(timeout) {
-            return Ok(true);
+            return Ok(Some(Departure::Signal(SIGHUP)));
         }
         while event::poll(Duration::ZERO).unwrap_or(false) {
             let event = event::read()?;
             let action = input::clicked(&event).and_then(|place| frame::clicked(app, screen.size(), place));
             let Some(input) = action.map(Input::Do).or_else(|| input::translate(&event)) else { continue };
             self.asked = true;
-            if let Some(effect) = app.update(input)
-                && self.perform(effect, screen, connection)?
-            {
-                return Ok(true);
+            let Some(effect) = app.update(input) else { continue };
+            let departure = self.perform(effect, screen, connection)?;
+            if departure.is_some() {
+                return Ok(departure);
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
-    /// Carries out an effect. Returns whether to quit.
+    /// Carries out an effect. Returns how the screen is left, if it is.
     fn perform(
         &mut self,
         effect: Effect,
         screen: &mut Screen,
         connection: &mut Connection,
-    ) -> Result<bool, VizError> {
+    ) -> Result<Option<Departure>, VizError> {
         self.asked = true;
         match effect {
-            Effect::Quit => return Ok(true),
+            Effect::Leave(departure) => return Ok(Some(departure)),
             Effect::Control(control) => connection.control(control),
             Effect::Redraw => screen.redraw()?,
             Effect::Suspend => {
@@ -233,6 +234,6 @@ impl Session {
                 self.ticked = Instant::now();
             }
         }
-        Ok(false)
+        Ok(None)
     }
 }

@@ -2,6 +2,7 @@
 
 use events::header::UnitHeader;
 use events::{Pass, RunHeader};
+use std::time::Duration;
 
 /// Formats bytes with three digits and a decimal unit: `4.72 MB`.
 pub fn bytes(bytes: u64) -> String {
@@ -76,6 +77,15 @@ pub fn time(nanoseconds: u64) -> String {
         n if n >= 9.995e8 => format!("{} s", digits(n / 1e9)),
         n if n >= 9.995e5 => format!("{} ms", digits(n / 1e6)),
         n => format!("{} µs", digits(n / 1e3)),
+    }
+}
+
+/// Formats how long something has been there: `7 s`, `12 min`, `3 h 20 min`.
+pub fn age(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..=59 => format!("{seconds} s"),
+        seconds @ 60..=3599 => format!("{} min", seconds / 60),
+        seconds => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
     }
 }
 

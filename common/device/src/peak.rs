@@ -53,8 +53,18 @@ const LENGTH: usize = 100_000;
 /// Products of bf16 use the faster of the dot product of bf16, if there is one, and
 /// multiply-additions of f32; all others use the latter.
 pub fn multiply_add_peak(threads: usize, dtype: DType) -> f64 {
+    fastest_of(200, threads, dtype)
+}
+
+/// Returns [`multiply_add_peak`] of few attempts: in about ten milliseconds, and a few percent low
+/// at worst.
+pub fn multiply_add_estimate(threads: usize, dtype: DType) -> f64 {
+    fastest_of(10, threads, dtype)
+}
+
+fn fastest_of(attempts: usize, threads: usize, dtype: DType) -> f64 {
     let fastest = || {
-        let loops = |work: fn(usize) -> usize| (0..200).map(|_| rate(work, LENGTH)).fold(0.0, f64::max);
+        let loops = |work: fn(usize) -> usize| (0..attempts).map(|_| rate(work, LENGTH)).fold(0.0, f64::max);
         match dtype {
             DType::Bf16 if pairs_pay() => loops(dot_products),
             _ => loops(multiply_adds),

@@ -108,7 +108,9 @@ pub fn check_preamble(bytes: &[u8]) -> Result<(), FrameError> {
 /// Appends `message` as a frame.
 pub fn encode(message: &Message, into: &mut Vec<u8>) {
     match message {
-        Message::Header(header) => frame(b'H', &(header.as_ref(), &header.theory, &header.offload), into),
+        Message::Header(header) => {
+            frame(b'H', &(header.as_ref(), &header.theory, &header.offload, &header.choices), into)
+        }
         Message::CatchUp(catch_up) => frame(b'C', catch_up.as_ref(), into),
         Message::Batch(batch) => frame(b'B', batch, into),
         Message::End => frame(b'E', &(), into),
@@ -205,12 +207,14 @@ impl<'a> RawFrame<'a> {
         }
     }
 
-    /// Decodes a header and, where the stream has them, the theory and the offload after it.
+    /// Decodes a header and, where the stream has them, the theory, the offload and the choices after
+    /// it.
     fn header(&self) -> Result<RunHeader, FrameError> {
         let (header, rest) = self.first(self.payload)?;
         let (theory, rest) = if rest.is_empty() { Default::default() } else { self.first(rest)? };
-        let (offload, _) = if rest.is_empty() { Default::default() } else { self.first(rest)? };
-        let header = RunHeader { theory, offload, ..header };
+        let (offload, rest) = if rest.is_empty() { Default::default() } else { self.first(rest)? };
+        let (choices, _) = if rest.is_empty() { Default::default() } else { self.first(rest)? };
+        let header = RunHeader { theory, offload, choices, ..header };
         match header.is_plausible(self.payload.len()) {
             true => Ok(header),
             false => {

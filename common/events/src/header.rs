@@ -106,6 +106,15 @@ impl Offload {
     }
 }
 
+/// Choices that change what a step does, in words; empty where a run has the usual.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choices {
+    /// How it shards: `hybrid-shard`.
+    pub strategy: String,
+    /// What backward recomputes: `block`, `selective`.
+    pub checkpointing: String,
+}
+
 /// One operation over full buffers that every step communicates, according to theory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sweep {
@@ -206,6 +215,10 @@ pub struct RunHeader {
     /// all states rest on the device.
     #[serde(skip)]
     pub offload: Offload,
+    /// What else was chosen. Streams carry it after the offload; in a stream without it the words are
+    /// empty.
+    #[serde(skip)]
+    pub choices: Choices,
 }
 
 impl RunHeader {

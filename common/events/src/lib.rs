@@ -57,7 +57,7 @@ pub use recording::{Recorder, Recording, RecordingError};
 pub use relay::{Inlets, Outlet};
 pub use ring::{Emitter, Feed, Receiver, channel, feed};
 pub use snapshot::{
-    Flight, Membership, Moved, PassNow, RankSnapshot, RankStatus, Scaling, Sent, Snapshot, TransferFlight,
-    Transfers,
+    Flight, Hop, Membership, Moved, PassNow, RankSnapshot, RankStatus, Scaling, Sent, Snapshot,
+    TransferFlight, Transfers,
 };
 pub use socket::{AttachError, Attachment};

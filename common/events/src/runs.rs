@@ -1,12 +1,14 @@
 //! Finds the runs that a viewer can follow: each has a socket in a directory that only its user can
 //! enter.
 
+use crate::frame::Message;
 use crate::header::RunHeader;
+use crate::history::StepRecord;
 use crate::socket::{AttachError, Attachment, check_private, is_own};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A run that answers on its socket.
 #[derive(Clone, Debug)]
@@ -15,6 +17,8 @@ pub struct ListedRun {
     pub name: String,
     /// Its description.
     pub header: RunHeader,
+    /// How long it has been there.
+    pub age: Duration,
 }
 
 /// Returns the directory of sockets: `$XDG_RUNTIME_DIR/zero-runs`, or one per user under the
@@ -45,17 +49,31 @@ pub fn list(directory: &Path) -> Result<Vec<ListedRun>, AttachError> {
 
 fn probe(path: &Path) -> Option<ListedRun> {
     let name = path.file_name()?.to_str()?.strip_suffix(".sock")?.to_string();
-    if !fs::symlink_metadata(path).is_ok_and(|socket| is_own(&socket)) {
-        return None;
-    }
+    let socket = fs::symlink_metadata(path).ok().filter(is_own)?;
+    let age = socket.modified().ok().and_then(|opened| opened.elapsed().ok()).unwrap_or_default();
     match Attachment::open(path, &name, Duration::from_millis(500)) {
-        Ok(attachment) => Some(ListedRun { name, header: attachment.header().clone() }),
+        Ok(attachment) => Some(ListedRun { name, header: attachment.header().clone(), age }),
         Err(AttachError::Io { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused => {
             let _ = fs::remove_file(path);
             None
         }
         Err(_) => None,
     }
+}
+
+/// Returns the latest step that the run called `name` has finished, if it tells one soon.
+pub fn latest_step(directory: &Path, name: &str) -> Option<StepRecord> {
+    let mut attachment = attach(directory, name).ok()?;
+    let deadline = Instant::now() + Duration::from_millis(500);
+    while Instant::now() < deadline {
+        for message in attachment.poll().ok()? {
+            if let Message::CatchUp(state) = message {
+                return state.history.steps.last().copied();
+            }
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    None
 }
 
 /// Connects to the run called `name`, or to the only run whose name begins with `name`.

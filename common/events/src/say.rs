@@ -31,16 +31,51 @@ where
     for<'a> &'a S: Write,
 {
     let mut text = text.to_string();
-    if let Some(columns) = columns(stream) {
+    if let Some(columns) = width(stream) {
         let lines: Vec<String> = text.split('\n').map(|line| fitted(line, columns)).collect();
         text = lines.join("\n");
     }
     let mut stream = stream;
+    noted(writeln!(stream, "{text}"));
+}
+
+/// Writes `text` as it is to standard output, for another program to read.
+pub fn raw(text: &str) {
+    noted(std::io::stdout().write_all(text.as_bytes()));
+}
+
+/// Notes whether the disk had no room for part of the output.
+fn noted(written: std::io::Result<()>) {
     let full =
         |kind| matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge);
-    if writeln!(stream, "{text}").is_err_and(|error| full(error.kind())) {
+    if written.is_err_and(|error| full(error.kind())) {
         LOST.store(true, Ordering::Relaxed);
     }
+}
+
+/// Writes `text` that this program did not make to standard output. At a terminal, control
+/// characters other than newline and tab are written as `\x1b` is here, so that the text cannot
+/// command the terminal.
+pub fn foreign(text: &str) {
+    let out = std::io::stdout();
+    let text = if out.is_terminal() { visible(text) } else { text.to_string() };
+    line(&out, format_args!("{text}"));
+}
+
+fn visible(text: &str) -> String {
+    let shown = |c: char| match c {
+        '\n' | '\t' => c.to_string(),
+        c if c.is_control() => format!("\\x{:02x}", u32::from(c)),
+        c => c.to_string(),
+    };
+    text.chars().map(shown).collect()
+}
+
+/// Writes `prompt` to standard output, for an answer to stand behind it. Returns whether it was
+/// written: not if the other end is closed.
+pub fn prompt(prompt: &str) -> bool {
+    let mut out = std::io::stdout();
+    write!(out, "{prompt} ").and_then(|()| out.flush()).is_ok()
 }
 
 /// Returns the exit code of a program that has succeeded: failure if the disk had no room for part
@@ -54,7 +89,7 @@ pub fn code() -> ExitCode {
 }
 
 /// Returns the width of `stream` if it is a terminal.
-fn columns(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
+pub fn width(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
     let size = stream.is_terminal().then(|| rustix::termios::tcgetwinsize(stream).ok()).flatten()?;
     Some(usize::from(size.ws_col)).filter(|&columns| columns > 0)
 }
@@ -75,7 +110,7 @@ pub fn wrapped(text: &str, columns: usize, first: &str, rest: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::fitted;
+    use super::{fitted, visible};
     use proptest::prelude::*;
 
     #[test]
@@ -88,6 +123,12 @@ mod tests {
         assert_eq!(fitted("Ψ und Σ über ein", 8), "Ψ und Σ\n  über\n  ein");
         let drawn = format!("      0 └{}", "─".repeat(20));
         assert_eq!(fitted(&drawn, 29), drawn);
+    }
+
+    #[test]
+    fn a_text_of_others_commands_no_terminal() {
+        let text = "\x1b]0;title\x07\u{9b}2J\ttab\nline\r\u{7f}Ψ";
+        assert_eq!(visible(text), "\\x1b]0;title\\x07\\x9b2J\ttab\nline\\x0d\\x7fΨ");
     }
 
     proptest! {

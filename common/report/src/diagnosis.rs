@@ -15,6 +15,10 @@ const BAR: f64 = 30.0;
 
 /// Returns the whole explanation, for a terminal.
 pub fn diagnosis(report: &Report) -> String {
+    if let Some(error) = &report.error {
+        let done = counted(report.steps.len(), "step", "steps");
+        return format!("The run failed after {done}; its report has no times to explain.\n{error}\n");
+    }
     if report.steps.is_empty() || report.time.is_empty() {
         return "The run has finished no step: there is nothing to explain.\n".into();
     }

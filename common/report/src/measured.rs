@@ -18,7 +18,7 @@ pub struct Peaks {
 }
 
 /// What one rank measured.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Measured {
     /// Its steps; the same on every rank but for the seconds.
     pub steps: Vec<StepRow>,

@@ -114,6 +114,9 @@ pub struct Report {
     /// Why the last checkpoint was not saved, if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsaved: Option<String>,
+    /// Why the run failed, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 impl Report {
@@ -169,6 +172,21 @@ impl Report {
             steps,
             weights_blake3: measured[0].weights_blake3.clone().unwrap_or_default(),
             unsaved: measured[0].unsaved.clone(),
+            error: None,
+        }
+    }
+
+    /// Returns the report for a run that failed with `error`: without what ranks measure at the end.
+    pub fn failed(self, error: String) -> Self {
+        Report {
+            error: Some(error),
+            memory: Vec::new(),
+            total_peak_bytes: Vec::new(),
+            transfers: Vec::new(),
+            traffic: Vec::new(),
+            traffic_to_neighbours: Vec::new(),
+            time: Vec::new(),
+            ..self
         }
     }
 

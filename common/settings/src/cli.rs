@@ -1,11 +1,13 @@
 //! The command line, the same for every stage.
 
+mod help;
 mod offload;
 #[cfg(test)]
 mod tests;
 mod train;
 
 use crate::size::{number, whole};
+pub use help::Program;
 pub use offload::{MOST_BUFFERS, OffloadArgs};
 pub use planner::placement::place_word;
 pub(crate) use train::LARGEST;
@@ -50,7 +52,7 @@ pub enum CollectivesChoice {
 
 /// Train a Llama-style transformer on several ranks.
 #[derive(Debug, Parser)]
-#[command(args_conflicts_with_subcommands = true, args_override_self = true, version)]
+#[command(args_conflicts_with_subcommands = true, args_override_self = true)]
 pub struct Cli {
     /// The subcommand; without one the program trains.
     #[command(subcommand)]
@@ -71,6 +73,9 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Show what GPUs need to compute, and which parts this machine has.
     Doctor(DoctorArgs),
+    /// For shells.
+    #[command(flatten)]
+    Shell(viz::shell::ShellCommand),
 }
 
 /// Flags of `export`.

@@ -109,6 +109,10 @@ pub struct Config {
     pub hashed: bool,
     /// The file to write the report to.
     pub report: Option<PathBuf>,
+    /// The file to write a row per step to.
+    pub metrics: Option<PathBuf>,
+    /// Steps from one printed line to the next; by number and time if none.
+    pub log_every: Option<u32>,
     /// The directory to save the weights in.
     pub save: Option<PathBuf>,
     /// How they are written.
@@ -236,6 +240,8 @@ impl Config {
             metered: false,
             hashed: true,
             report: args.output.report,
+            metrics: args.output.metrics,
+            log_every: args.output.log_every,
             save: args.output.save,
             save_format: args.output.format.format(match args.file_only.saves_trained_type {
                 true => float_type::stored(precision.parameters),

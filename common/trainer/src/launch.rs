@@ -5,21 +5,21 @@ use crate::explain;
 use crate::faults::RankFaults;
 use crate::plan::{self, Plan};
 use crate::rank_error::{self, RankError};
-use crate::run::{self, Observer};
+use crate::run::{self, News, Observer};
 use crate::witness::Milestone;
 use collectives::{Group, nccl};
-use device::{Device, Ledger, Place};
+use device::{Class, Device, Ledger, Place};
 use events::{Emitter, What};
 use offload::{Transfers, WaitLimits};
-use report::{LimitRow, Measured, Report};
-use settings::{Config, Result, wiring};
+use report::{LimitRow, Measured, Peaks, Report, StepRow};
+use settings::{Config, Failure, Result, wiring};
 use sharding::{Mesh, Rank};
 use std::any::Any;
 use std::cell::RefCell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::sync::Once;
+use std::sync::{Mutex, Once, PoisonError};
 use std::thread::ScopedJoinHandle;
 
 /// The ranks that run in this process.
@@ -30,7 +30,8 @@ pub(crate) enum Ranks {
     Process(Group),
 }
 
-/// Runs `ranks` as `plan` says. Returns the report, written to a file if the plan names one.
+/// Runs `ranks` as `plan` says. Returns the report, written to a file if the plan names one. Of a
+/// failed run, too, a report is written: its steps and its error.
 ///
 /// # Errors
 /// The failure of the run, or of writing the report.
@@ -40,19 +41,46 @@ pub(crate) fn run(
     emitters: Vec<Emitter>,
     observer: &Observer<'_>,
 ) -> Result<Report> {
+    let steps = Mutex::new(Vec::new());
+    let noting = |rank: usize, news: News<'_>| {
+        if let (0, News::Step(row, _)) = (rank, news) {
+            steps.lock().unwrap_or_else(PoisonError::into_inner).push(*row);
+        }
+        observer(rank, news);
+    };
+    let observer: &Observer<'_> = if plan.config.report.is_some() { &noting } else { observer };
     let measured = match ranks {
-        Ranks::Threads => all(plan, emitters, observer)?,
+        Ranks::Threads => all(plan, emitters, observer),
         Ranks::Process(mut group) => {
             emitters.into_iter().for_each(|emitter| group.attach(emitter));
-            one(plan, group, observer)?
+            one(plan, group, observer)
         }
     };
+    let measured = measured.inspect_err(|failure| {
+        let steps = std::mem::take(&mut *steps.lock().unwrap_or_else(PoisonError::into_inner));
+        report_failure(plan, steps, failure);
+    })?;
     let mut report = plan::report(plan, &measured);
     if let Some(path) = &plan.config.report {
         report.limit = report.gpu.is_empty().then(|| LimitRow::measure(&plan.config));
         report.write(path)?;
     }
     Ok(report)
+}
+
+/// Writes the report of a run that failed after `steps`, if one is asked for. If that fails, too,
+/// says so: the run's own failure is the one to return.
+fn report_failure(plan: &Plan, steps: Vec<StepRow>, failure: &Failure) {
+    let Some(path) = &plan.config.report else { return };
+    let peaks = || Peaks { classes: vec![0; Class::ALL.len()], total: 0 };
+    let memory = Place::ALL.iter().map(|_| peaks()).collect();
+    let measured = vec![Measured { steps, memory, ..Measured::default() }];
+    let report = plan::report(plan, &measured).failed(failure.to_string());
+    if let Err(unwritten) = report.write(path)
+        && plan.config.screen.is_none()
+    {
+        events::complain!("warning: {unwritten}");
+    }
 }
 
 /// How one rank ended.

@@ -12,6 +12,7 @@ mod faults;
 mod generate;
 mod hooks;
 mod launch;
+mod metrics;
 mod passes;
 mod plan;
 mod processes;
@@ -22,6 +23,7 @@ mod resume;
 mod run;
 mod signals;
 mod source;
+mod speed;
 mod stage;
 mod states;
 mod stop;
@@ -36,13 +38,12 @@ pub use stage::{Setup, Stage, StageKind, StepOutcome};
 pub use states::ModelStates;
 pub use witness::{At, Milestone, Witness};
 
-use clap::Parser;
-use events::Emitter;
+use events::{Emitter, say};
 use launch::Ranks;
 use plan::Plan;
 use run::News;
 use settings::Config;
-use settings::cli::{Cli, Command};
+use settings::cli::{Command, Program};
 use stage::AnyStage;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -51,13 +52,14 @@ use std::sync::atomic::AtomicBool;
 use stop::StopRequest;
 use watch::Watch;
 
-/// Runs the whole program of a stage: parses the command line, trains, prints, and turns failures
-/// into exit codes.
-pub fn main<S: StageKind>() -> ExitCode {
-    main_from::<S>(std::env::args_os())
+/// Runs the whole program of a stage, of this name and version: parses the command line, trains,
+/// prints, and turns failures into exit codes.
+pub fn main<S: StageKind>(name: &'static str, version: &'static str) -> ExitCode {
+    program(AnyStage::of::<S>(), Program { name, version }, std::env::args_os(), None)
 }
 
-/// Runs [`main`] with `arguments` in place of the command line; the first is the program's name.
+/// Runs [`main`] within another program, with `arguments` in place of the command line; the first is
+/// the program's name.
 pub fn main_from<S: StageKind>(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     main_under::<S>(arguments, None)
 }
@@ -67,23 +69,35 @@ pub fn main_under<S: StageKind>(
     arguments: impl IntoIterator<Item = OsString>,
     witness: Option<Arc<dyn Witness>>,
 ) -> ExitCode {
-    program(AnyStage::of::<S>(), Cli::parse_from(arguments), witness)
+    program(AnyStage::of::<S>(), Program::default(), arguments, witness)
 }
 
-fn program(stage: AnyStage, cli: Cli, witness: Option<Arc<dyn Witness>>) -> ExitCode {
-    let result =
-        match cli.command {
-            Some(Command::Generate(args)) => generate::sample(stage, &args)
-                .map(|texts| texts.iter().for_each(|text| events::say!("{text}"))),
-            Some(Command::Export(args)) => {
-                export::export(&args).map(|lines| lines.iter().for_each(|line| events::say!("{line}")))
-            }
-            Some(Command::Doctor(args)) => doctor::examine(&args),
-            Some(Command::Explain(args)) => Report::read(&args.report)
-                .map(|report| events::say!("{}", report::diagnosis(&report).trim_end())),
-            None => program::train(stage, cli.train, witness),
-        };
-    exit_code(result)
+fn program(
+    stage: AnyStage,
+    program: Program,
+    arguments: impl IntoIterator<Item = OsString>,
+    witness: Option<Arc<dyn Witness>>,
+) -> ExitCode {
+    let cli = program.parse(arguments);
+    let print = |lines: Vec<String>| lines.iter().for_each(|line| events::say!("{line}"));
+    exit_code(match cli.command {
+        Some(Command::Generate(args)) => {
+            generate::sample(stage, &args).map(|texts| texts.iter().for_each(|text| say::foreign(text)))
+        }
+        Some(Command::Export(args)) => export::export(&args).map(print),
+        Some(Command::Doctor(args)) => doctor::examine(&args),
+        Some(Command::Explain(args)) => {
+            Report::read(&args.report).map(|report| events::say!("{}", report::diagnosis(&report).trim_end()))
+        }
+        Some(Command::Shell(shell)) => shell
+            .text(program.command(false))
+            .map(|text| print(vec![text.trim_end().into()]))
+            .map_err(|error| Failure::run(error.to_string())),
+        None => match program::train(stage, cli.train, witness) {
+            Ok(ending) => return ending.code(),
+            Err(failure) => Err(failure),
+        },
+    })
 }
 
 /// Returns the exit code of a program that ended with `result`, and prints its failure.

@@ -28,6 +28,7 @@ fn settings(plan: &Plan) -> String {
     let mut shared = plan.config.clone();
     (shared.screen, shared.record, shared.report, shared.save) = (None, None, None, None);
     shared.save_format = Default::default();
+    (shared.metrics, shared.log_every) = (None, None);
     (shared.process, shared.log_dir, shared.init_from, shared.data.path) = (None, None, None, None);
     (shared.threads, shared.findings) = (0, Findings::default());
     shared.checkpoint.iter_mut().for_each(|checkpoint| checkpoint.directory = "".into());
@@ -84,11 +85,11 @@ fn join_mpi(_: &Config, _: &Process, _: String) -> Result<Joined> {
     Err(Failure::usage("this build has no MPI: build with --features mpi"))
 }
 
-/// Trains as a rank other than 0.
+/// Trains as a rank other than 0. Returns the number of steps that are done.
 ///
 /// # Errors
 /// This rank's failure, or the group's.
-pub(crate) fn follow(plan: &Plan, joined: Joined, logs: &Logs) -> Result<()> {
+pub(crate) fn follow(plan: &Plan, joined: Joined, logs: &Logs) -> Result<usize> {
     let Joined { mut group, mut links } = joined;
     let outlet = match links.pop() {
         Some((_, link)) => {
@@ -101,7 +102,7 @@ pub(crate) fn follow(plan: &Plan, joined: Joined, logs: &Logs) -> Result<()> {
     signals::stop_on_signal(plan)?;
     let outcome = launch::one(plan, group, &|rank, news| logs.tell(rank, news));
     drop(outlet);
-    outcome.map(drop)
+    Ok(outcome?.iter().map(|measured| measured.steps.len()).max().unwrap_or(0))
 }
 
 /// Returns an emitter whose events go to rank 0.

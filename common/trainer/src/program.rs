@@ -2,11 +2,13 @@
 //! closing tables.
 
 use crate::launch::{self, Ranks};
+use crate::metrics::Metrics;
 use crate::plan::{self, Plan};
 use crate::processes::{self, Logs};
 use crate::progress;
-use crate::run::News;
+use crate::run::{News, Observer};
 use crate::signals;
+use crate::speed::Speed;
 use crate::stage::AnyStage;
 use crate::watch::Watch;
 use crate::witness::Witness;
@@ -15,13 +17,47 @@ use settings::cli::TrainArgs;
 use settings::findings::Findings;
 use settings::{Failure, Result, communication, process};
 use std::net::TcpStream;
-use std::sync::Arc;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use viz::Departure;
+
+/// How a run ended that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// After its last step.
+    Whole,
+    /// Before it, because of a signal of this number, or as if.
+    Early(i32),
+}
+
+impl Ending {
+    /// Returns how `plan`'s run ended after so many steps of its own.
+    fn after(plan: &Plan, steps: usize) -> Self {
+        match plan.first_step() as usize + steps < plan.config.steps as usize {
+            true => Ending::Early(plan.stop.signal.load(Ordering::Relaxed)),
+            false => Ending::Whole,
+        }
+    }
+
+    /// Returns the program's exit code: a shell's for a process that the signal has ended.
+    pub(crate) fn code(self) -> ExitCode {
+        match self {
+            Ending::Whole => events::say::code(),
+            Ending::Early(signal) => ExitCode::from(128 + signal as u8),
+        }
+    }
+}
 
 /// Trains as the command line says, tells `witness` how far ranks are, and prints.
 ///
 /// # Errors
 /// Any failure of the run.
-pub(crate) fn train(stage: AnyStage, mut args: TrainArgs, witness: Option<Arc<dyn Witness>>) -> Result<()> {
+pub(crate) fn train(
+    stage: AnyStage,
+    mut args: TrainArgs,
+    witness: Option<Arc<dyn Witness>>,
+) -> Result<Ending> {
     let print = args.print_config;
     let idle = communication::without_effect(&args.given, stage.sharded);
     let process = if print { None } else { process::place(&mut args, &|name| std::env::var(name).ok())? };
@@ -36,7 +72,7 @@ pub(crate) fn train(stage: AnyStage, mut args: TrainArgs, witness: Option<Arc<dy
     warnings.filter(|_| config.leads()).for_each(|warning| events::complain!("warning: {warning}"));
     if print {
         events::say!("{}", deepspeed::print(&config, stage.plan)?);
-        return Ok(());
+        return Ok(Ending::Whole);
     }
     let plan = Plan { witness, ..plan::prepare(stage, config)? };
     let Findings { file, left_out, .. } = &plan.config.findings;
@@ -49,7 +85,7 @@ pub(crate) fn train(stage: AnyStage, mut args: TrainArgs, witness: Option<Arc<dy
 }
 
 /// Trains with all ranks as threads, or as one process of the job.
-fn carry_out(plan: Plan, logs: &Logs) -> Result<()> {
+fn carry_out(plan: Plan, logs: &Logs) -> Result<Ending> {
     let Some(process) = &plan.config.process else {
         return lead(&plan, Ranks::Threads, Vec::new(), logs);
     };
@@ -61,17 +97,23 @@ fn carry_out(plan: Plan, logs: &Logs) -> Result<()> {
     if plan.config.leads() {
         lead(&plan, Ranks::Process(joined.group), joined.links, logs)
     } else {
-        processes::follow(&plan, joined, logs)
+        Ok(Ending::after(&plan, processes::follow(&plan, joined, logs)?))
     }
 }
 
 /// Runs `ranks`, and prints for all ranks of the job.
-fn lead(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) -> Result<()> {
+fn lead(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) -> Result<Ending> {
     events::say!("{}", progress::opening(plan));
+    let speed = Arc::new(Speed::of(plan));
+    let metrics = Metrics::open(plan, &speed)?;
     let watch = Watch::start(plan, true, links)?;
+    let tell = |rank: usize, news: News<'_>| {
+        logs.tell(rank, news);
+        metrics.iter().filter(|_| rank == 0).for_each(|metrics| metrics.tell(news));
+    };
     let outcome = match plan.config.screen {
-        Some(options) => on_screen(plan, ranks, &watch, options, logs),
-        None => in_lines(plan, ranks, &watch, logs),
+        Some(options) => on_screen(plan, ranks, &watch, (options, &speed), &tell),
+        None => in_lines(plan, ranks, &watch, &speed, &tell),
     };
     watch.settle();
     let watched = watch.hub.finish();
@@ -84,18 +126,29 @@ fn lead(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) ->
     let unrecorded = watched
         .recording_error
         .map(|error| format!("the run is done, but its recording is incomplete: {error}"));
-    match [unsaved, unrecorded].into_iter().flatten().reduce(|first, second| format!("{first}\n{second}")) {
+    let unmeasured = metrics.and_then(|metrics| metrics.problem());
+    match [unsaved, unrecorded, unmeasured]
+        .into_iter()
+        .flatten()
+        .reduce(|first, second| format!("{first}\n{second}"))
+    {
         Some(message) => Err(Failure::run(message)),
-        None => Ok(()),
+        None => Ok(Ending::after(plan, report.steps.len())),
     }
 }
 
 /// Runs `ranks` and prints lines, with a progress bar on a terminal.
-fn in_lines(plan: &Plan, ranks: Ranks, watch: &Watch, logs: &Logs) -> Result<Report> {
+fn in_lines(
+    plan: &Plan,
+    ranks: Ranks,
+    watch: &Watch,
+    speed: &Arc<Speed>,
+    tell: &Observer<'_>,
+) -> Result<Report> {
     signals::stop_on_signal(plan)?;
-    let lines = progress::Lines::new(plan);
+    let lines = progress::Lines::new(plan, speed);
     let observer = |rank: usize, news: News<'_>| {
-        logs.tell(rank, news);
+        tell(rank, news);
         if rank == 0 {
             lines.tell(news);
         }
@@ -111,26 +164,44 @@ fn on_screen(
     plan: &Plan,
     ranks: Ranks,
     watch: &Watch,
-    options: viz::LiveOptions,
-    logs: &Logs,
+    (options, speed): (viz::LiveOptions, &Arc<Speed>),
+    tell: &Observer<'_>,
 ) -> Result<Report> {
     launch::hush_rank_panics();
     options.prepare(&watch.pace);
     let subscription = watch.hub.subscribe();
+    // The lines of a run whose screen was left.
+    let detached = OnceLock::new();
+    let lines: &OnceLock<progress::Lines> = &detached;
     std::thread::scope(|scope| {
         let ranks = scope.spawn(move || {
-            let observer = |rank: usize, news: News<'_>| logs.tell(rank, news);
+            let observer = |rank: usize, news: News<'_>| {
+                tell(rank, news);
+                lines.get().filter(|_| rank == 0).iter().for_each(|lines| lines.tell(news));
+            };
             let report = launch::run(plan, ranks, watch.emitters.clone(), &observer);
             watch.settle();
             watch.hub.end();
             report
         });
         let screen = viz::live(subscription, watch.pace.clone(), options, plan.stop.flag.clone());
-        // The screen is closed and the run is about to end: from now on Ctrl-C ends the process at
-        // once.
-        signals::stop_on_signal(plan)?;
+        match screen {
+            Ok(Departure::Detached) => {
+                signals::outlive_terminal(plan)?;
+                events::say!("{}", progress::detached(watch.hub.run_name()));
+                lines.get_or_init(|| progress::Lines::new(plan, speed));
+            }
+            ref departure => {
+                if let Ok(Departure::Signal(signal)) = departure {
+                    plan.stop.signal.store(*signal, Ordering::Relaxed);
+                }
+                // The run is about to end: from now on Ctrl-C ends the process at once.
+                signals::stop_on_signal(plan)?;
+            }
+        }
         let report = signals::explain_delay(&plan.stop, || ranks.join())
             .unwrap_or_else(|_| Err(Failure::run("the thread that launches the ranks panicked")));
+        lines.get().iter().for_each(|lines| lines.finish());
         screen.map_err(|e| Failure::run(e.to_string()))?;
         report
     })

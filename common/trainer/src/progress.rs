@@ -2,6 +2,7 @@
 
 use crate::plan::Plan;
 use crate::run::News;
+use crate::speed::{self, Speed};
 use indicatif::{ProgressBar, ProgressStyle};
 use planner::table::{counted, grouped};
 use report::{Report, StepRow};
@@ -10,10 +11,17 @@ use settings::config::Checkpoint;
 use settings::size::human;
 use settings::{hardware, precision};
 use std::io::IsTerminal;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-/// The most lines that a run prints, beside the first and the last.
+/// The most lines that a short run prints, beside the first and the last.
 const LINES: u32 = 30;
+
+/// The time after which a line is due in a long one.
+const DUE: Duration = Duration::from_secs(10);
+
+/// The columns of a line that says how fast the run is. On a narrower terminal only the bar does.
+const TIMED: usize = 100;
 
 /// Returns the first lines: the run and its devices.
 pub(crate) fn opening(plan: &Plan) -> String {
@@ -100,43 +108,64 @@ pub(crate) fn farewell(plan: &Plan, report: &Report, watched: &events::HubReport
     lines
 }
 
+/// Returns the words for a run that has been left to itself, which viewers find by `name`.
+pub(crate) fn detached(name: Option<&str>) -> String {
+    let watched = name.map_or_else(String::new, |name| format!(" viz attach {name} shows it;"));
+    let process = std::process::id();
+    format!("the run goes on in process {process}:{watched} kill -TERM {process} ends it\n")
+}
+
 /// The steps since the last line.
-#[derive(Default)]
 struct Since {
     tokens: u64,
     seconds: f64,
+    line: Instant,
+}
+
+impl Default for Since {
+    fn default() -> Self {
+        Since { tokens: 0, seconds: 0.0, line: Instant::now() }
+    }
 }
 
 /// Prints a line for some of the steps; on a terminal a progress bar below them.
 pub(crate) struct Lines {
     first: u32,
     steps: u32,
-    every: u32,
+    /// Steps from one line to the next, and whether a line is due after a time, too.
+    every: (u32, bool),
+    speed: Arc<Speed>,
+    /// Whether lines say how fast the run is.
+    timed: bool,
     since: Mutex<Since>,
     bar: Option<ProgressBar>,
 }
 
 impl Lines {
     /// Returns the lines of `plan`'s run.
-    pub(crate) fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &Plan, speed: &Arc<Speed>) -> Self {
         let steps = plan.config.steps;
         let bar = std::io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}")
                 .unwrap_or(ProgressStyle::default_bar());
             ProgressBar::new(u64::from(steps)).with_style(style)
         });
+        let timed = events::say::width(&std::io::stdout()).is_none_or(|columns| columns >= TIMED);
         events::say!(
-            "{:>6}  {:>8}  {:>9}  {:>9}  {:>9}  {:>9}{}",
+            "{:>6}  {:>8}  {:>9}  {:>9}  {:>9}  {:>9}{}{}",
             "step",
             "loss",
             "lr",
             "grad norm",
             "tokens/s",
             "memory",
-            if plan.config.loss_scaling.is_some() { "  loss scale" } else { "" }
+            if plan.config.loss_scaling.is_some() { "  loss scale" } else { "" },
+            if timed { "     MFU   elapsed      left" } else { "" },
         );
         let first = plan.first_step();
-        Lines { first, steps, every: (steps - first).div_ceil(LINES).max(1), since: Mutex::default(), bar }
+        let usual = ((steps - first).div_ceil(LINES).max(1), true);
+        let every = plan.config.log_every.map_or(usual, |every| (every, false));
+        Lines { first, steps, every, speed: speed.clone(), timed, since: Mutex::default(), bar }
     }
 
     /// Prints news of the rank that prints for all.
@@ -174,15 +203,28 @@ impl Lines {
         since.tokens += row.tokens;
         since.seconds += row.seconds;
         let rate = since.tokens as f64 / since.seconds.max(1e-9);
+        let pace = Pace {
+            utilisation: speed::share(self.speed.utilisation(rate)),
+            elapsed: speed::clock(Some(self.speed.elapsed())),
+            left: speed::clock(self.speed.left(row.step)),
+        };
         let ends = [self.first, self.steps - 1];
-        let shown = row.step.is_multiple_of(self.every) || ends.contains(&row.step) || row.skipped;
-        if shown {
-            self.beside_the_bar(|| line(row, rate, peak));
+        let (every, timed) = self.every;
+        let due = row.step.is_multiple_of(every) || timed && since.line.elapsed() >= DUE;
+        if due || ends.contains(&row.step) || row.skipped {
+            self.beside_the_bar(|| line(row, rate, peak, Some(&pace).filter(|_| self.timed)));
             *since = Since::default();
         }
         if let Some(bar) = &self.bar {
             bar.set_position(u64::from(row.step) + 1);
-            bar.set_message(format!("loss {:.4}  {} tokens/s", row.loss, grouped(rate as u64)));
+            bar.set_message(format!(
+                "loss {:.4}  {} tokens/s  MFU {}  {}, {} left",
+                row.loss,
+                grouped(rate as u64),
+                pace.utilisation,
+                pace.elapsed,
+                pace.left
+            ));
         }
     }
 
@@ -194,22 +236,26 @@ impl Lines {
     }
 }
 
-fn line(row: &StepRow, rate: f64, peak: u64) {
+/// How fast the run is, in words.
+struct Pace {
+    utilisation: String,
+    elapsed: String,
+    left: String,
+}
+
+fn line(row: &StepRow, rate: f64, peak: u64, pace: Option<&Pace>) {
+    let pace = pace.map_or_else(String::new, |Pace { utilisation, elapsed, left }| {
+        format!("  {utilisation:>6}  {elapsed:>8}  {left:>8}")
+    });
     events::say!(
-        "{:>6}  {:>8.4}  {:>9.3e}  {:>9.4}  {:>9}  {:>9}{}",
+        "{:>6}  {:>8.4}  {:>9.3e}  {:>9.4}  {:>9}  {:>9}{}{pace}{}",
         row.step,
         row.loss,
         row.lr,
         row.grad_norm,
         grouped(rate as u64),
         human(peak),
-        loss_scale(row),
+        row.loss_scale.map_or_else(String::new, |scale| format!("  {scale:>10}")),
+        if row.skipped { "  overflow: skipped" } else { "" },
     );
-}
-
-/// Returns the column of the loss scale.
-fn loss_scale(row: &StepRow) -> String {
-    let Some(scale) = row.loss_scale else { return String::new() };
-    let skipped = if row.skipped { "  overflow: skipped" } else { "" };
-    format!("  {scale:>10}{skipped}")
 }

@@ -5,7 +5,7 @@ use crate::stop::StopRequest;
 use settings::{Failure, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use signal_hook::low_level;
+use signal_hook::{flag, low_level};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -28,12 +28,31 @@ const POLL: Duration = Duration::from_millis(100);
 /// # Errors
 /// If the system refuses to deliver signals.
 pub(crate) fn stop_on_signal(plan: &Plan) -> Result<()> {
-    let failed = |e| Failure::run(format!("cannot listen for signals: {e}"));
-    let mut signals = Signals::new(requests()).map_err(failed)?;
+    stop_on(requests(), plan)
+}
+
+/// Does as [`stop_on_signal`], but ignores SIGHUP: the run goes on when its terminal is closed.
+///
+/// # Errors
+/// As there.
+pub(crate) fn outlive_terminal(plan: &Plan) -> Result<()> {
+    flag::register(SIGHUP, Arc::default()).map_err(failed)?;
+    stop_on([SIGINT, SIGTERM].into_iter(), plan)
+}
+
+fn failed(error: std::io::Error) -> Failure {
+    Failure::run(format!("cannot listen for signals: {error}"))
+}
+
+fn stop_on(requests: impl Iterator<Item = i32>, plan: &Plan) -> Result<()> {
+    let mut signals = Signals::new(requests).map_err(failed)?;
     let stop = Arc::clone(&plan.stop);
     let listen = move || {
         let mut first: Option<Instant> = None;
         for signal in signals.forever() {
+            if !stop.is_set() {
+                stop.signal.store(signal, Ordering::Relaxed);
+            }
             let requested = stop.flag.swap(true, Ordering::AcqRel);
             if requested && first.is_none_or(|first| first.elapsed() >= SAME_SIGNAL) {
                 low_level::exit(128 + signal);

@@ -4,13 +4,16 @@
 use crate::rank_error::{RankError, Result};
 use collectives::{ControlChannel, Topic};
 use sharding::{Micro, Rank};
-use std::sync::atomic::{AtomicBool, Ordering};
+use signal_hook::consts::SIGINT;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A request to end a run early, and how far the ranks of this process have come.
 pub(crate) struct StopRequest {
     /// Set by the screen, a signal or a test.
     pub(crate) flag: Arc<AtomicBool>,
+    /// The signal that requested it, or whose key did: SIGINT if it was another key.
+    pub(crate) signal: AtomicI32,
     /// True once the steps are over and rank 0 writes checkpoint and weights.
     pub(crate) writing: AtomicBool,
     places: Mutex<Places>,
@@ -28,6 +31,7 @@ impl StopRequest {
     pub(crate) fn new(flag: Arc<AtomicBool>, ranks: usize) -> Self {
         StopRequest {
             flag,
+            signal: AtomicI32::new(SIGINT),
             writing: AtomicBool::new(false),
             places: Mutex::new(Places { begun: vec![0; ranks], end: None }),
         }

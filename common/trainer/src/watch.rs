@@ -1,13 +1,13 @@
 //! The watchers of a run: the screen, a recording, viewers in other processes.
 
 use crate::plan::Plan;
-use events::header::{Offload, PredictedPlace, PredictedTransfer};
+use events::header::{Choices, Offload, PredictedPlace, PredictedTransfer};
 use events::{
     Class, Emitter, Hub, HubError, HubOptions, Inlets, Pace, Place, RecordingError, Route, RunHeader,
     channel, feed,
 };
 use planner::{Job, Placement, Prediction, RankPrediction};
-use settings::{Failure, Result, precision, prediction};
+use settings::{Config, Failure, Result, precision, prediction};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -107,7 +107,18 @@ fn header(plan: &Plan) -> Result<RunHeader> {
         version: env!("CARGO_PKG_VERSION").into(),
         theory: plan.prediction.theory.clone(),
         offload: offload(&job, &plan.prediction),
+        choices: choices(config),
     })
+}
+
+/// Returns what `config` chooses beside the usual.
+fn choices(config: &Config) -> Choices {
+    let strategy = config.strategy.filter(|strategy| *strategy != planner::Strategy::default());
+    let recomputes = config.checkpointing != model::Checkpointing::None;
+    Choices {
+        strategy: strategy.map_or_else(String::new, |strategy| strategy.label().into()),
+        checkpointing: if recomputes { config.checkpointing.label().into() } else { String::new() },
+    }
 }
 
 /// Returns what does not rest on the device: nothing if a run only gathers states in main memory.

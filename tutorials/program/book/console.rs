@@ -224,7 +224,8 @@ fn source_place(word: &str) -> Option<String> {
     Some(format!("{file}.rs:{REDACTED}:"))
 }
 
-/// Returns a row of the loss table with its tokens per second replaced.
+/// Returns a row of the loss table without what differs from run to run: the tokens per second, and
+/// the share of the machine, the time and the time left at its end.
 fn step_row(line: &str) -> Option<String> {
     let columns: Vec<&str> = line.split_whitespace().collect();
     let is_row = columns.len() >= 7
@@ -232,10 +233,17 @@ fn step_row(line: &str) -> Option<String> {
         && columns[1..4]
             .iter()
             .all(|column| column.parse::<f64>().is_ok() || *column == "inf" || *column == "NaN");
-    let at = is_row.then(|| line.rfind(columns[4]))??;
-    let width = columns[4].chars().count();
-    let blank = format!("{REDACTED:>width$}");
-    Some(format!("{}{blank}{}", &line[..at], &line[at + columns[4].len()..]))
+    let is_time =
+        |word: &str| word.ends_with('%') || word == "–" || word.contains(':') && word != "overflow:";
+    let times = columns.iter().skip(7).filter(|word| is_time(word));
+    let replaced = |line: String, word: &&str| {
+        let at = line.rfind(word)?;
+        let blank = format!("{REDACTED:>width$}", width = word.chars().count());
+        Some(format!("{}{blank}{}", &line[..at], &line[at + word.len()..]))
+    };
+    // From the right, so that a word which stands twice is replaced twice.
+    let words = [columns.get(4)?].into_iter().chain(times).collect::<Vec<_>>();
+    is_row.then(|| words.iter().rev().try_fold(line.to_string(), |line, word| replaced(line, word)))?
 }
 
 /// Returns the lines from FROM to TO for every `FROM .. TO` in `show`, or all of them; `…` replaces
@@ -297,6 +305,9 @@ mod tests {
         assert_eq!(redacted("parameters  918,656  equal"), "parameters  918,656  equal");
         let row = "     1    5.1111   3.000e-3     4.0991      4,883    45.8 MB";
         assert_eq!(redacted(row), "     1    5.1111   3.000e-3     4.0991          …    45.8 MB");
+        let timed = "     1    5.1111   3.000e-3     4.0991      4,883    9.96 MB       65536   31.2%      0:07      0:07  overflow: skipped";
+        let shown = "     1    5.1111   3.000e-3     4.0991          …    9.96 MB       65536       …         …         …  overflow: skipped";
+        assert_eq!(redacted(timed), shown);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use profile::Profile;
 use settings::Config;
 use settings::cli::TrainArgs;
 use settings::size::human;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use trainer::{Failure, Report, Result};
 
@@ -178,7 +179,8 @@ fn outcome(stage: Stage, config: &Config) -> Result<Outcome> {
 
 /// Runs `stage`. Returns `None` if it runs out of memory.
 fn outcome_of(stage: Stage, config: Config, how: &str) -> Result<Option<Run>> {
-    eprint!("{} … ", format!("{stage} {how}").trim_end());
+    // Nobody may read it: that is no reason to stop.
+    let _ = write!(std::io::stderr(), "{} … ", format!("{stage} {how}").trim_end());
     match stages::train(stage, config) {
         Ok(report) => {
             let speed = tables::tokens_per_second(&report) as u64;

@@ -4,7 +4,7 @@ use super::lab::case::Case;
 use super::progress::{self, Progress};
 use super::{chapters, exercises};
 use clap::Args;
-use trainer::{Failure, Result};
+use trainer::Result;
 
 /// Whether to forget the progress.
 #[derive(Args, Debug)]
@@ -17,14 +17,13 @@ pub struct Arguments {
 /// Prints the progress.
 ///
 /// # Errors
-/// If the file cannot be removed when asked to.
+/// If the file cannot be written when asked to.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let file = progress::file();
-    if arguments.reset && file.exists() {
-        std::fs::remove_file(&file)
-            .map_err(|e| Failure::run(format!("cannot remove {}: {e}", file.display())))?;
+    let mut progress = Progress::load();
+    if arguments.reset {
+        progress.forget()?;
     }
-    let progress = Progress::load();
     for chapter in chapters::ALL {
         events::say!(
             "chapter {:>2}   {}   {}",

@@ -2,6 +2,7 @@
 
 use super::question::Chapter;
 use serde_json::{Map, Value};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use trainer::{Failure, Result};
 
@@ -11,10 +12,23 @@ pub struct Progress {
     done: Map<String, Value>,
 }
 
-/// Returns where the progress is saved.
+/// Returns where the progress is saved: in the file that `TUTORIALS_PROGRESS` names, or in the
+/// user's directory for what programs remember.
 pub fn file() -> PathBuf {
-    std::env::var_os("TUTORIALS_PROGRESS")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(".progress.json"), PathBuf::from)
+    place(&|name| std::env::var_os(name).filter(|value| !value.is_empty()))
+}
+
+fn place(variable: &dyn Fn(&str) -> Option<OsString>) -> PathBuf {
+    let state = || {
+        let home = || Some(PathBuf::from(variable("HOME")?).join(".local/state"));
+        Some(variable("XDG_STATE_HOME").map(PathBuf::from).or_else(home)?.join("zero/progress.json"))
+    };
+    variable("TUTORIALS_PROGRESS").map(PathBuf::from).or_else(state).unwrap_or_else(in_checkout)
+}
+
+/// Returns where the progress was saved before, and is for a user without a home.
+fn in_checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(".progress.json")
 }
 
 /// Moves a file that cannot be read aside, so that it is not overwritten.
@@ -28,9 +42,14 @@ fn put_aside(file: &Path) {
 }
 
 impl Progress {
-    /// Reads the progress file; empty if there is none.
+    /// Reads the progress file; where there is none, that of an earlier version; empty if there is
+    /// neither.
     pub fn load() -> Self {
-        Self::at(file())
+        let file = file();
+        match file.exists() {
+            true => Self::at(file),
+            false => Progress { file, ..Self::at(in_checkout()) },
+        }
     }
 
     /// Reads the progress in `file`.
@@ -112,12 +131,23 @@ impl Progress {
             .count()
     }
 
-    /// Writes the file completely or not at all.
+    /// Saves that nothing is done.
+    pub fn forget(&mut self) -> Result<()> {
+        self.done.clear();
+        self.save()
+    }
+
     fn keep(&mut self, key: String, value: Value) -> Result<()> {
         self.done.insert(key, value);
+        self.save()
+    }
+
+    /// Writes the file completely or not at all.
+    fn save(&self) -> Result<()> {
         let fail =
             |e: &dyn std::fmt::Display| Failure::run(format!("cannot write {}: {e}", self.file.display()));
         let folder = self.file.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(folder).map_err(|e| fail(&e))?;
         let mut fresh = tempfile::NamedTempFile::new_in(folder).map_err(|e| fail(&e))?;
         let text = serde_json::to_vec_pretty(&self.done).map_err(|e| fail(&e))?;
         std::io::Write::write_all(&mut fresh, &text).map_err(|e| fail(&e))?;
@@ -129,6 +159,22 @@ impl Progress {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn progress_lies_in_the_users_directory_for_state() {
+        let under = |set: &'static [(&str, &str)]| {
+            place(&|name| set.iter().find(|(other, _)| *other == name).map(|(_, value)| value.into()))
+        };
+        let cases: [(&'static [(&str, &str)], &str); 3] = [
+            (&[("HOME", "/home/ada")], "/home/ada/.local/state/zero/progress.json"),
+            (&[("HOME", "/home/ada"), ("XDG_STATE_HOME", "/state")], "/state/zero/progress.json"),
+            (&[("XDG_STATE_HOME", "/state"), ("TUTORIALS_PROGRESS", "mine.json")], "mine.json"),
+        ];
+        for (set, file) in cases {
+            assert_eq!(under(set), PathBuf::from(file));
+        }
+        assert_eq!(under(&[]), in_checkout());
+    }
 
     #[test]
     fn a_damaged_file_is_put_aside() {

@@ -1,7 +1,7 @@
 //! Questions and answers in a terminal. An empty line skips, the end of input leaves; sentences are
 //! wrapped.
 
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use trainer::{Failure, Result};
 
 /// The most columns of a line.
@@ -19,9 +19,10 @@ pub(crate) enum Typed<T = String> {
 
 /// Shows `prompt` and reads a line.
 pub(crate) fn ask(input: &mut dyn BufRead, prompt: &str) -> Result<Typed> {
-    print!("{prompt} ");
+    if !events::say::prompt(prompt) {
+        return Ok(Typed::Leave);
+    }
     let fail = |e: std::io::Error| Failure::run(format!("cannot read from the terminal: {e}"));
-    std::io::stdout().flush().map_err(fail)?;
     let mut line = String::new();
     if input.read_line(&mut line).map_err(fail)? == 0 {
         events::say!();

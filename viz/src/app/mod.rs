@@ -7,6 +7,7 @@ mod travel;
 use crate::input::{Action, Input, View};
 use crate::player::{Motion, Player};
 use events::{Boundary, Control, Message};
+use signal_hook::consts::SIGINT;
 
 /// Where the events come from, which decides whether the run can be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +32,19 @@ pub enum Effect {
     Suspend,
     /// Clear the terminal and draw the whole picture again.
     Redraw,
-    /// End the program.
+    /// Leave the screen.
+    Leave(Departure),
+}
+
+/// How a person leaves the screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// By a key.
     Quit,
+    /// By a signal of this number, or by the key that stands for it.
+    Signal(i32),
+    /// A run of this process goes on without the screen.
+    Detached,
 }
 
 /// The state of everything that the screen shows.
@@ -44,12 +56,16 @@ pub struct App {
     pub source: EventSource,
     /// The view shown.
     pub view: View,
+    /// The run that views of one run show, by its place in `players`.
+    pub shown: usize,
     /// The rank that single-rank views show.
     pub rank: usize,
     /// The size of one step.
     pub granularity: Boundary,
     /// Whether the list of keys is shown.
     pub help: bool,
+    /// Whether the screen asks if the run ends or goes on.
+    pub asking: bool,
     /// Whether the box over a finished or failed run has been dismissed.
     pub dismissed: bool,
     /// Whether this screen holds the live run.
@@ -66,9 +82,11 @@ impl App {
             players,
             source,
             view,
+            shown: 0,
             rank: 0,
             granularity: Boundary::Unit,
             help: false,
+            asking: false,
             dismissed: false,
             held: false,
             pace: 1.0,
@@ -77,18 +95,23 @@ impl App {
         app
     }
 
-    /// Returns the first run, which the others follow.
+    /// Returns the run that views of one run show.
     pub fn player(&self) -> &Player {
+        &self.players[self.shown.min(self.players.len() - 1)]
+    }
+
+    /// Returns the first run, which the others follow.
+    pub fn lead(&self) -> &Player {
         &self.players[0]
     }
 
-    fn lead(&mut self) -> &mut Player {
+    fn lead_mut(&mut self) -> &mut Player {
         &mut self.players[0]
     }
 
     /// True if the run is over and the position is at its end.
     pub fn at_close(&self) -> bool {
-        self.player().timeline().ended() && self.player().at_end()
+        self.lead().timeline().ended() && self.lead().at_end()
     }
 
     /// Applies messages of live runs, in the players' order. Returns whether there were any.
@@ -110,7 +133,7 @@ impl App {
             Input::Wheel(by) => self.act(if by > 0 { Action::NextRank } else { Action::PreviousRank }),
             Input::Resized => None,
             Input::Passed(seconds) => {
-                if self.lead().tick(seconds) {
+                if self.lead_mut().tick(seconds) {
                     self.lock();
                 }
                 None
@@ -120,20 +143,42 @@ impl App {
 
     fn act(&mut self, action: Action) -> Option<Effect> {
         match action {
-            Action::Quit => return Some(Effect::Quit),
+            Action::Interrupt => return Some(Effect::Leave(Departure::Signal(SIGINT))),
             Action::Suspend => return Some(Effect::Suspend),
             Action::Redraw => return Some(Effect::Redraw),
+            Action::EndRun | Action::Detach | Action::Dismiss if self.asking => return self.answer(action),
+            // Only the keys that the question names answer it.
+            _ if self.asking => {}
+            Action::Quit if self.help => self.help = false,
+            Action::Quit => return self.quit(),
             Action::Help => self.help = !self.help,
-            Action::Dismiss => (self.help, self.dismissed) = (false, true),
+            Action::Dismiss if self.help => self.help = false,
+            Action::Dismiss => self.dismissed = true,
             Action::NextView => self.view = self.view.turned(1),
             Action::PreviousView => self.view = self.view.turned(View::ALL.len() - 1),
             Action::Show(view) => self.view = view,
+            Action::NextRun => self.shown = (self.shown + 1) % self.players.len(),
             Action::NextRank => self.rank = (self.rank + 1).min(self.ranks().saturating_sub(1)),
             Action::PreviousRank => self.rank = self.rank.saturating_sub(1),
             Action::Granularity => self.granularity = travel::next_granularity(self.granularity),
             moving => return self.travel(moving),
         }
         None
+    }
+
+    /// Leaves the screen, but asks first if a run of this process would end with it.
+    fn quit(&mut self) -> Option<Effect> {
+        self.asking = self.source == EventSource::Live && !self.lead().timeline().ended();
+        (!self.asking).then_some(Effect::Leave(Departure::Quit))
+    }
+
+    fn answer(&mut self, action: Action) -> Option<Effect> {
+        self.asking = false;
+        match action {
+            Action::EndRun => Some(Effect::Leave(Departure::Quit)),
+            Action::Detach => Some(Effect::Leave(Departure::Detached)),
+            _ => None,
+        }
     }
 
     fn ranks(&self) -> usize {
@@ -146,7 +191,7 @@ impl App {
         if self.players.len() < 2 {
             return;
         }
-        let leader = if self.player().motion() == Motion::Following { self.slowest() } else { 0 };
+        let leader = if self.lead().motion() == Motion::Following { self.slowest() } else { 0 };
         let (before, rest) = self.players.split_at_mut(leader);
         let Some((lead, after)) = rest.split_first_mut() else { return };
         if lead.motion() == Motion::Following {

@@ -6,7 +6,11 @@ use crate::player::{Motion, Player};
 use events::{Boundary, Control};
 
 /// The selectable speeds, in run seconds per real second.
-const SPEEDS: [f64; 10] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
+const SPEEDS: [f64; 16] =
+    [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
+
+/// The place of the fastest speed of a live run.
+const REAL_TIME: usize = 9;
 
 impl App {
     pub(super) fn travel(&mut self, action: Action) -> Option<Effect> {
@@ -24,6 +28,9 @@ impl App {
                 self.stand(|player| player.seek_fraction(share))
             }
             Action::Last => self.stand(|player| player.seek(player.timeline().len())),
+            Action::NextTrouble if self.source == EventSource::Recording => {
+                self.stand(|player| player.seek_trouble())
+            }
             Action::Slower => self.change_speed(-1),
             Action::Faster => self.change_speed(1),
             Action::Release => self.release(),
@@ -35,7 +42,7 @@ impl App {
 
     /// True if this screen may hold the run.
     pub fn may_hold(&self) -> bool {
-        let alive = !self.player().timeline().ended();
+        let alive = !self.lead().timeline().ended();
         alive && matches!(self.source, EventSource::Live | EventSource::Attached { control: true })
     }
 
@@ -47,19 +54,18 @@ impl App {
         Some(Effect::Control(Control::Pause))
     }
 
-    /// Stops the position's own motion, holds the run if possible, and applies `change`.
+    /// Stops the position's own motion and applies `change`. A run goes on meanwhile.
     pub(super) fn stand(&mut self, change: impl FnOnce(&mut Player)) -> Option<Effect> {
-        let effect = self.hold();
-        self.lead().set_motion(Motion::Standing);
-        change(self.lead());
-        effect
+        self.lead_mut().set_motion(Motion::Standing);
+        change(self.lead_mut());
+        None
     }
 
     fn toggle_pause(&mut self) -> Option<Effect> {
         let standing = self.lead().motion() == Motion::Standing;
         match self.source {
             EventSource::Recording => {
-                self.lead().set_motion(if standing { Motion::Playing } else { Motion::Standing });
+                self.lead_mut().set_motion(if standing { Motion::Playing } else { Motion::Standing });
                 None
             }
             _ if standing || self.held => self.resume(),
@@ -70,7 +76,7 @@ impl App {
     }
 
     fn resume(&mut self) -> Option<Effect> {
-        self.lead().set_motion(Motion::Following);
+        self.lead_mut().set_motion(Motion::Following);
         let was_held = std::mem::replace(&mut self.held, false);
         let control = if self.pace < 1.0 { Control::Slow(self.pace) } else { Control::Resume };
         (was_held && self.may_hold()).then_some(Effect::Control(control))
@@ -79,12 +85,12 @@ impl App {
     fn release(&mut self) -> Option<Effect> {
         self.pace = 1.0;
         if self.source == EventSource::Recording {
-            self.lead().set_speed(1.0);
-            self.lead().set_motion(Motion::Playing);
+            self.lead_mut().set_speed(1.0);
+            self.lead_mut().set_motion(Motion::Playing);
             return None;
         }
         self.held = false;
-        self.lead().set_motion(Motion::Following);
+        self.lead_mut().set_motion(Motion::Following);
         self.may_hold().then_some(Effect::Control(Control::Resume))
     }
 
@@ -93,7 +99,7 @@ impl App {
             return self.stand(|player| player.step_forward(granularity));
         }
         // At the latest event, the run itself advances by one step and the picture follows it.
-        self.lead().set_motion(Motion::Following);
+        self.lead_mut().set_motion(Motion::Following);
         self.held = self.may_hold();
         self.held.then_some(Effect::Control(Control::Step(granularity)))
     }
@@ -101,9 +107,10 @@ impl App {
     fn change_speed(&mut self, by: isize) -> Option<Effect> {
         let current = if self.source == EventSource::Recording { self.lead().speed() } else { self.pace };
         let index = SPEEDS.iter().position(|&speed| speed >= current * 0.999).unwrap_or(SPEEDS.len() - 1);
-        let speed = SPEEDS[index.saturating_add_signed(by).min(SPEEDS.len() - 1)];
+        let last = if self.source == EventSource::Recording { SPEEDS.len() - 1 } else { REAL_TIME };
+        let speed = SPEEDS[index.saturating_add_signed(by).min(last)];
         if self.source == EventSource::Recording {
-            self.lead().set_speed(speed);
+            self.lead_mut().set_speed(speed);
             return None;
         }
         self.pace = if self.may_hold() { speed } else { 1.0 };

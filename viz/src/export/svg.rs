@@ -1,8 +1,10 @@
-//! Draws a screen as an SVG picture: one rectangle per stretch of background, one text per cell.
+//! Draws a screen as an SVG picture: one rectangle per stretch of background, one text per stretch of
+//! words or other symbol.
 
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::style::{Color, Modifier};
 use std::fmt::Write;
+use std::ops::Range;
 
 const CELL: (f64, f64) = (8.4, 17.0);
 const GROUND: &str = "#14171e";
@@ -42,11 +44,27 @@ fn row(buffer: &Buffer, y: u16, svg: &mut String) {
         let alike = |cell: &Cell| (cell.fg, cell.bg, cell.modifier) == (first.fg, first.bg, first.modifier);
         let end = (x..buffer.area.width).find(|&x| !alike(&buffer[(x, y)])).unwrap_or(buffer.area.width);
         ground(first, x, end, y, svg);
-        for column in x..end {
-            symbol(&buffer[(column, y)], column, y, svg);
+        while x < end {
+            let words = words(buffer, y, x..end);
+            match words.is_empty() {
+                true => symbol(&buffer[(x, y)], x, y, svg),
+                false => text(&words, &buffer[(x, y)], x, y, svg),
+            }
+            x += (words.len() as u16).max(1);
         }
-        x = end;
     }
+}
+
+/// Returns the words of ASCII that begin a stretch of cells, with a space between any two.
+fn words(buffer: &Buffer, y: u16, mut columns: Range<u16>) -> String {
+    let at = |x: u16| buffer[(x, y)].symbol();
+    let is_part = |symbol: &str| symbol.len() == 1 && symbol.chars().all(|c| c.is_ascii_graphic());
+    let end = columns.end;
+    let goes_on = |&x: &u16| is_part(at(x)) || at(x) == " " && x + 1 < end && is_part(at(x + 1));
+    if !is_part(at(columns.start)) {
+        return String::new();
+    }
+    columns.by_ref().take_while(goes_on).map(at).collect()
 }
 
 fn colours(cell: &Cell) -> (String, Option<String>) {
@@ -75,7 +93,7 @@ fn rectangle(x: f64, y: f64, width: f64, height: f64, colour: &str, svg: &mut St
 }
 
 /// Draws the symbol of one cell. Block characters become rectangles, since fonts leave gaps between
-/// them; other symbols become one text each, since a font's widths would shift the following ones.
+/// them.
 fn symbol(cell: &Cell, x: u16, y: u16, svg: &mut String) {
     let Some(character) = cell.symbol().chars().next().filter(|c| *c != ' ') else { return };
     let (colour, _) = colours(cell);
@@ -85,11 +103,24 @@ fn symbol(cell: &Cell, x: u16, y: u16, svg: &mut String) {
         let top = if from_top { top } else { top + CELL.1 - height };
         return rectangle(left, top, width + 0.3, height + 0.3, &colour, svg);
     }
+    text(cell.symbol(), cell, x, y, svg);
+}
+
+/// Draws symbols from cell `x`, `y` on, in that cell's style and as wide as their cells, whatever
+/// the font.
+fn text(symbols: &str, cell: &Cell, x: u16, y: u16, svg: &mut String) {
+    let (colour, _) = colours(cell);
+    let (left, baseline) = (f64::from(x) * CELL.0, f64::from(y) * CELL.1 + 13.0);
     let weight = if cell.modifier.contains(Modifier::BOLD) { " font-weight=\"bold\"" } else { "" };
-    let text: String = cell.symbol().chars().map(escaped).collect();
-    let baseline = top + 13.0;
-    let _ =
-        writeln!(svg, "<text x=\"{left:.2}\" y=\"{baseline:.2}\" fill=\"{colour}\"{weight}>{text}</text>");
+    let width = match symbols.chars().count() {
+        0 | 1 => String::new(),
+        many => format!(" textLength=\"{:.2}\"", many as f64 * CELL.0),
+    };
+    let text: String = symbols.chars().map(escaped).collect();
+    let _ = writeln!(
+        svg,
+        "<text x=\"{left:.2}\" y=\"{baseline:.2}\"{width} fill=\"{colour}\"{weight}>{text}</text>"
+    );
 }
 
 /// Returns the part of a cell that a block character fills: width, height, whether it starts at the

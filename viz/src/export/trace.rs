@@ -1,13 +1,18 @@
 //! Writes a recording in the Chrome trace format, which Perfetto also reads: one process per rank,
-//! one track per stream, as many per route between places as have transfers at a time, and memory
-//! by class as counters. Times are microseconds.
+//! one track per stream, as many per route between places as have transfers at a time, memory by
+//! class as counters, and arrows between ranks. Times are microseconds.
+
+mod flows;
+mod idle;
 
 use crate::places;
 use events::event::NO_UNIT;
 use events::{
-    Class, CollectiveEvent, Event, Place, Progress, Recording, RecordingError, Route, RunHeader,
-    TransferEvent, What, Work,
+    Class, CollectiveEvent, Event, Operation, Place, Progress, Recording, RecordingError, Route, RunHeader,
+    Snapshot, TransferEvent, What, Work,
 };
+use flows::{Part, Parts};
+use idle::IdleClock;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -20,7 +25,9 @@ const TRACKS: usize = 16;
 /// The spans of a rank that a later event will close.
 #[derive(Default)]
 struct OpenSpans {
+    step: u32,
     pass: Option<(u64, String, &'static str)>,
+    idle: IdleClock,
     collectives: HashMap<(u16, u64), Moving>,
     live: [[u64; Class::ALL.len()]; Place::ALL.len()],
     /// The entry of the latest work of each kind, whose times a later [`What::Ran`] may correct.
@@ -31,6 +38,8 @@ struct OpenSpans {
 #[derive(Default)]
 struct Moving {
     issued: u64,
+    /// The rank's idle time by then.
+    idle: u64,
     started: Option<u64>,
     /// When a simulated link delivered it.
     delivered: Option<u64>,
@@ -48,7 +57,8 @@ pub fn render(recording: &Recording) -> Result<String, RecordingError> {
         entries.push(named("thread_name", rank, COMPUTE, "compute"));
         entries.push(named("thread_name", rank, COMMUNICATION, "communication"));
     }
-    let (mut transfers, mut ran) = (Vec::new(), HashMap::new());
+    let (mut transfers, mut ran, mut parts) = (Vec::new(), HashMap::new(), Parts::new());
+    let mut ending = Snapshot::new(header.world_size, 0);
     let mut open: Vec<OpenSpans> = (0..header.world_size).map(|_| OpenSpans::default()).collect();
     for event in recording.events() {
         let event = event?;
@@ -59,18 +69,23 @@ pub fn render(recording: &Recording) -> Result<String, RecordingError> {
             let (from, to) = (event.at.saturating_sub(began), event.at.saturating_sub(ended));
             ran.insert((event.rank, sequence), (from, to));
         }
+        if let What::Failing | What::Blamed { .. } | What::Failed { .. } = event.what {
+            ending.apply(&event);
+        }
         if let Some(state) = open.get_mut(event.rank as usize) {
-            state.take(header, &event, &mut entries);
+            state.take(header, &event, &mut entries, &mut parts);
         }
     }
     for transfer in &mut transfers {
         transfer.moved = *ran.get(&(transfer.rank, transfer.sequence)).unwrap_or(&transfer.moved);
     }
+    entries.extend(flows::arrows(&parts, &entries));
     entries.extend(tracks(transfers));
+    let error = ending.failure.map(|(rank, message)| json!({ "rank": rank, "message": message }));
     let trace = json!({
         "traceEvents": entries,
         "displayTimeUnit": "ms",
-        "otherData": { "stage": header.stage, "model": header.model, "version": header.version },
+        "otherData": { "stage": header.stage, "model": header.model, "version": header.version, "error": error },
     });
     Ok(trace.to_string())
 }
@@ -147,7 +162,7 @@ fn complete(
 
 impl OpenSpans {
     /// Adds the entry that `event` completes, or corrects the times of an earlier entry.
-    fn take(&mut self, header: &RunHeader, event: &Event, entries: &mut Vec<Value>) {
+    fn take(&mut self, header: &RunHeader, event: &Event, entries: &mut Vec<Value>, parts: &mut Parts) {
         if let What::Ran { work, began, ended } = event.what {
             let (from, to) = (event.at.saturating_sub(began), event.at.saturating_sub(ended));
             if let Some(entry) = self.queued.remove(&work).and_then(|index| entries.get_mut(index)) {
@@ -160,22 +175,48 @@ impl OpenSpans {
             }
             return;
         }
+        let issued = self.issued(event);
         if let Some(entry) = self.entry(header, event) {
+            if let Some((key, issued)) = issued {
+                parts.entry(key).or_default().push(Part { rank: event.rank, issued, entry: entries.len() });
+            }
             self.queued.extend(done(&event.what).map(|work| (work, entries.len())));
             entries.push(entry);
         }
     }
 
+    /// Returns the collective of a unit that `event` finishes, and when the rank issued it.
+    fn issued(&self, event: &Event) -> Option<((u16, u64), u64)> {
+        let What::Collective(collective) = &event.what else { return None };
+        let message = matches!(collective.operation, Operation::Send | Operation::Recv);
+        let key = (collective.group, collective.sequence);
+        let wanted = collective.progress == Progress::Finished && collective.unit != NO_UNIT && !message;
+        wanted.then(|| self.collectives.get(&key).map(|moving| (key, moving.issued))).flatten()
+    }
+
     fn entry(&mut self, header: &RunHeader, event: &Event) -> Option<Value> {
         match &event.what {
+            What::StepStarted { step } => {
+                self.step = *step;
+                None
+            }
             What::PassStarted { pass, unit, .. } => {
+                self.idle.pass_begins(event.at);
                 let unit = crate::words::unit(header, *unit);
                 self.pass = Some((event.at, format!("{} {unit}", crate::words::pass(*pass)), pass.label()));
                 None
             }
-            What::PassFinished { .. } => {
+            What::PassFinished { micro, .. } => {
+                self.idle.pass_ends(event.at);
                 let (from, name, category) = self.pass.take()?;
-                Some(complete(&name, category, (event.rank, COMPUTE), from, event.at, json!({})))
+                Some(complete(
+                    &name,
+                    category,
+                    (event.rank, COMPUTE),
+                    from,
+                    event.at,
+                    json!({ "step": self.step, "micro": micro }),
+                ))
             }
             &What::Memory { place, class, live, .. }
                 if place == Place::Device || places::used(header).contains(&place) =>
@@ -193,6 +234,10 @@ impl OpenSpans {
             What::StepFinished { step, loss, .. } => Some(json!({
                 "ph": "i", "s": "p", "name": format!("step {step} finished"), "pid": event.rank,
                 "tid": COMPUTE, "ts": microseconds(event.at), "args": { "loss": loss },
+            })),
+            What::Failed { message } => Some(json!({
+                "ph": "i", "s": "g", "name": format!("rank {} failed", event.rank), "pid": event.rank,
+                "tid": COMPUTE, "ts": microseconds(event.at), "args": { "error": message },
             })),
             _ => None,
         }
@@ -219,16 +264,18 @@ impl OpenSpans {
         let key = (collective.group, collective.sequence);
         match collective.progress {
             Progress::Issued => {
-                self.collectives.insert(key, Moving { issued: event.at, ..Moving::default() });
+                let idle = self.idle.until(event.at);
+                self.collectives.insert(key, Moving { issued: event.at, idle, ..Moving::default() });
                 None
             }
             Progress::Started => {
-                let moving = Moving { issued: event.at, ..Moving::default() };
+                let idle = self.idle.until(event.at);
+                let moving = Moving { issued: event.at, idle, ..Moving::default() };
                 self.collectives.entry(key).or_insert(moving).started = Some(event.at);
                 None
             }
             Progress::Finished => {
-                let Moving { issued, started, delivered } = self.collectives.remove(&key)?;
+                let Moving { issued, idle, started, delivered } = self.collectives.remove(&key)?;
                 let from = started.unwrap_or(issued);
                 let unit = if collective.unit == NO_UNIT {
                     String::new()
@@ -237,8 +284,8 @@ impl OpenSpans {
                 };
                 let name = format!("{}{unit}", collective.operation);
                 let arguments = json!({
-                    "sequence": collective.sequence, "bytes": collective.bytes,
-                    "waited_us": microseconds(from.saturating_sub(issued)),
+                    "step": self.step, "sequence": collective.sequence, "bytes": collective.bytes,
+                    "waited_us": microseconds(self.idle.waited(idle, event.at)),
                 });
                 let (place, to) = ((event.rank, COMMUNICATION), delivered.unwrap_or(event.at));
                 Some(complete(&name, collective.operation.label(), place, from, to, arguments))

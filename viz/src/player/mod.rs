@@ -47,6 +47,9 @@ pub enum Motion {
 /// The slowest speed: run seconds per real second.
 pub const SLOWEST: f64 = 0.001;
 
+/// The fastest speed of a recording.
+pub const FASTEST: f64 = 100.0;
+
 /// A position in a run.
 pub struct Player {
     timeline: Timeline,
@@ -110,9 +113,9 @@ impl Player {
         self.speed
     }
 
-    /// Sets the speed of playing, limited to between [`SLOWEST`] and 1.
+    /// Sets the speed of playing, limited to between [`SLOWEST`] and [`FASTEST`].
     pub fn set_speed(&mut self, speed: f64) {
-        self.speed = speed.clamp(SLOWEST, 1.0);
+        self.speed = speed.clamp(SLOWEST, FASTEST);
     }
 
     /// Returns the steps that are finished at the position.

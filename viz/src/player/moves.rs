@@ -63,6 +63,29 @@ impl Player {
         self.play_until(target);
     }
 
+    /// Moves to the end of the next step that was skipped because gradients overflowed, or else to
+    /// the failure of the run. Stays where it is if there is neither.
+    pub fn seek_trouble(&mut self) {
+        let steps = &self.timeline.history().steps;
+        let next = steps.partition_point(|record| record.at <= self.scene.now.at);
+        let before = next.checked_sub(1).map_or(0, |last| steps[last].skipped);
+        let skipped = steps[next..].iter().find(|record| record.skipped > before).map(|record| record.at);
+        match skipped {
+            Some(at) => self.seek_time(at),
+            None if self.timeline.latest().snapshot.failure.is_some() => self.seek(self.timeline.len()),
+            None => {}
+        }
+    }
+
+    /// Moves to the time `at` of the run.
+    fn seek_time(&mut self, at: u64) {
+        let marks = self.timeline.marks();
+        let mark = marks.partition_point(|mark| mark.at <= at);
+        let start = marks.get(mark.wrapping_sub(1)).map_or(self.timeline.beginning(), |mark| mark.position);
+        self.seek(start);
+        self.play_until(at as f64);
+    }
+
     fn play_until(&mut self, target: f64) {
         while let Some(event) = self.next_event() {
             if event.at as f64 > target {

@@ -8,7 +8,7 @@ mod steps;
 mod transfers;
 
 use clockwork::Simulation;
-use events::header::{Offload, Sharded, Sweep, UnitHeader};
+use events::header::{Choices, Offload, Sharded, Sweep, UnitHeader};
 use events::{Class, Event, Operation, Place, Purpose, RunHeader};
 
 /// Bytes per element.
@@ -161,5 +161,6 @@ fn header(plan: &SimulationPlan) -> RunHeader {
         version: "simulated".into(),
         theory,
         offload: plan.offload(),
+        choices: Choices::default(),
     }
 }

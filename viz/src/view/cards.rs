@@ -27,7 +27,7 @@ const ROOMY: u16 = 2;
 pub(super) fn per_row(ranks: usize, (width, height): (u16, u16)) -> Option<usize> {
     let wide = |cards: usize| width / cards.max(1) as u16 >= NARROWEST;
     let half = ranks.div_ceil(2);
-    if ranks > MOST {
+    if ranks > MOST || height < LOWEST {
         None
     } else if wide(ranks) {
         Some(ranks)
@@ -35,6 +35,9 @@ pub(super) fn per_row(ranks: usize, (width, height): (u16, u16)) -> Option<usize
         Some(half).filter(|&half| wide(half) && height >= 2 * TALL + REST)
     }
 }
+
+/// The fewest rows of a screen that has room for cards and for what moves between them.
+const LOWEST: u16 = 16;
 
 /// Returns the columns of the cards' middles on a screen of `width` columns.
 pub(super) fn centres(ranks: usize, width: u16) -> Vec<u16> {
@@ -189,7 +192,7 @@ fn classes(scene: &Scene, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
         paint.part(2, y, room, 1).text(0, 0, class_name(class), label);
         if bars {
             let scale = bar.scale as f64;
-            bar::plain(paint, (15, y, width - 22), live as f64, scale, class_colour(class));
+            bar::plain(paint, (15, y, width.saturating_sub(22)), live as f64, scale, class_colour(class));
         }
         paint.text(start, y, value, label);
     }
@@ -216,6 +219,6 @@ fn beside(rank: &RankSnapshot, place: Place, bar: &Bar, paint: &mut Paint<'_>) {
         }
     }
     if bars {
-        Bar { ghost: 0, capacity: None, ..*bar }.draw(paint, (15, 0, width - 22), parts);
+        Bar { ghost: 0, capacity: None, ..*bar }.draw(paint, (15, 0, width.saturating_sub(22)), parts);
     }
 }

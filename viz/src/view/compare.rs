@@ -10,10 +10,10 @@ use super::paint::{Paint, columns, fitted};
 use super::{cards, contributions, frame, table};
 use crate::app::App;
 use crate::player::{Player, Scene};
-use crate::theme::{DIM, FAINT, bold, ink};
+use crate::theme::{DIM, FAINT, WAITING, bold, ink};
 use crate::{places, words};
 use difference::{difference, in_short, sent, step_of};
-use events::Place;
+use events::{Place, RunHeader};
 use ratatui::style::Color;
 
 const LABEL: u16 = 20;
@@ -23,10 +23,15 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let rank = app.rank;
     let (width, height) = (paint.width(), paint.height());
     let x = paint.heading(0, 0, &format!("Memory of rank {rank}"));
+    let room = width.saturating_sub(x + 2);
+    let unlike = unlike(app, usize::from(room));
     let together = app.players.iter().all(|player| step_of(player) == step_of(app.player()));
     let note =
         if together { "same step, same phase, same scale" } else { "same scale; not all at the same step" };
-    paint.text(x + 2, 0, note, ink(DIM));
+    match unlike {
+        Some(unlike) => paint.text(x + 2, 0, fitted(&unlike, room), ink(WAITING)),
+        None => paint.text(x + 2, 0, note, ink(DIM)),
+    };
     let runs = app.players.len().max(2) as u16;
     let parts = contributions::rows(app);
     // Spare rows become blank ones: first above the differences, then above the metrics, below each
@@ -59,6 +64,30 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     if rest >= 7 {
         areas(app, rank, &mut paint.part(0, y + 1, width, rest));
     }
+}
+
+/// The name of a setting, and what it is in every run.
+type Setting = (&'static str, Vec<String>);
+
+/// Says in at most `room` columns, if it can, in what the runs differ that makes them learn
+/// different things.
+fn unlike(app: &App, room: usize) -> Option<String> {
+    let headers = || app.players.iter().map(|player| &player.scene().header);
+    let batch = |header: &RunHeader| header.world_size * header.micro_batches * header.batch_size;
+    let settings: [Setting; 3] = [
+        ("model", headers().map(|header| header.model.clone()).collect()),
+        ("batch", headers().map(|header| batch(header).to_string()).collect()),
+        ("length", headers().map(|header| header.sequence_length.to_string()).collect()),
+    ];
+    let different: Vec<_> =
+        settings.iter().filter(|(_, values)| values.iter().any(|value| *value != values[0])).collect();
+    let all = |with: &dyn Fn(&Setting) -> String| {
+        let named: Vec<String> = different.iter().map(|setting| with(setting)).collect();
+        format!("not the same training: {}", named.join(", "))
+    };
+    let long = all(&|(name, values)| format!("{name} {}", values.join(" | ")));
+    let short = || all(&|(name, _)| (*name).into());
+    (!different.is_empty()).then(|| if long.chars().count() <= room { long } else { short() })
 }
 
 fn common_scale(app: &App) -> Bar {
@@ -122,7 +151,7 @@ fn labels(app: &App) -> Vec<&'static str> {
     labels.extend(beside.iter().map(|&place| places::within(place)));
     labels.push("sent per step");
     labels.extend(Some("moved per step").filter(|_| !beside.is_empty()));
-    labels.extend(["tokens/s", "loss", "step time"]);
+    labels.extend(["tokens/s, all ranks", "loss, all ranks", "step time"]);
     labels
 }
 
@@ -134,6 +163,7 @@ fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     if usize::from(paint.height()) < labels.len() + app.players.len() {
         labels.pop();
     }
+    paint.text(0, 0, format!("rank {rank}"), bold(Color::Reset));
     for (y, label) in (1u16..).zip(&labels) {
         paint.text(0, y, label, ink(DIM));
     }
@@ -161,10 +191,12 @@ fn metric(label: &str, player: &Player, first: &Player, rank: usize) -> Option<S
         "peak so far" => now.map(|rank| words::bytes(rank.total_peak)),
         "in main memory" => in_place(Place::Host),
         "on disk" => in_place(Place::Disk),
-        "sent per step" => step.map(|_| words::bytes(sent(player).total())),
+        "sent per step" => step.map(|_| words::bytes(sent(player, rank).total())),
         "moved per step" => step.and(now).map(|rank| words::bytes(rank.transfers.last_step.total())),
-        "tokens/s" => step.map(|record| words::count(record.tokens as f64 / record.seconds.max(1e-9))),
-        "loss" => step.map(|record| match first.steps_done().last() {
+        "tokens/s, all ranks" => {
+            step.map(|record| words::count(record.tokens as f64 / record.seconds.max(1e-9)))
+        }
+        "loss, all ranks" => step.map(|record| match first.steps_done().last() {
             Some(first) if first.step != record.step => format!("step {} {:.3}", record.step, record.loss),
             _ => format!("{:.6}", record.loss),
         }),
@@ -213,7 +245,12 @@ fn areas(app: &App, rank: usize, paint: &mut Paint<'_>) {
         paint.part(x, 0, width, 1).text(0, 0, fitted(&title, width), ink(DIM));
         let axis = Axis::last_steps(scene, player.clock(), 2, width);
         let columns = Column::memory(&lane.memory, axis, player.clock());
-        Area { columns, top, layers: Layers::Classes }.draw(&mut paint.part(x, 1, width, height - 2));
-        paint.run(x, height - 1, width, "─", ink(FAINT));
+        Area { columns, top, layers: Layers::Classes }.draw(&mut paint.part(
+            x,
+            1,
+            width,
+            height.saturating_sub(2),
+        ));
+        paint.run(x, height.saturating_sub(1), width, "─", ink(FAINT));
     }
 }

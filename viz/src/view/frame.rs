@@ -10,11 +10,12 @@ use crate::player::{Motion, Player};
 use crate::theme::{self, ACCENT, ALARM, DIM, FAINT, GOOD, bold, ink};
 use crate::{narration, places, words};
 use events::RunHeader;
+use events::header::Choices;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 
 /// The smallest screen, in columns and rows, on which all views are readable.
-pub const SMALLEST: (u16, u16) = (80, 24);
+pub const SMALLEST: (u16, u16) = (40, 10);
 
 /// The rows of a screen.
 struct Rows {
@@ -49,10 +50,14 @@ pub(super) fn overlay(height: u16) -> (u16, u16) {
     (rows.tabs + 1, rows.narration.saturating_sub(rows.tabs))
 }
 
-fn tab_places(width: u16) -> impl Iterator<Item = (View, u16, u16)> {
+/// The screen's width below which only the chosen view's tab has a name.
+const NARROW: u16 = 66;
+
+fn tab_places(chosen: View, width: u16) -> impl Iterator<Item = (View, u16, u16)> {
     let gap = if width >= 100 { 3 } else { 1 };
     View::ALL.into_iter().scan(1, move |x, view| {
-        let length = columns(view.label()) + 4;
+        let named = width >= NARROW || view == chosen;
+        let length = if named { columns(view.label()) + 4 } else { 3 };
         let place = (view, *x, length);
         *x += length + gap - 1;
         Some(place)
@@ -64,7 +69,7 @@ pub fn clicked(app: &App, size: (u16, u16), (column, row): (u16, u16)) -> Option
     let (width, rows) = (size.0, Rows::new(size.1));
     if row == rows.tabs {
         let hit = |&(_, x, length): &(View, u16, u16)| (x..x + length).contains(&column);
-        return tab_places(width).find(hit).map(|(view, ..)| Action::Show(view));
+        return tab_places(app.view, width).find(hit).map(|(view, ..)| Action::Show(view));
     }
     if row == rows.seek {
         let (start, width) = seek_place(width);
@@ -105,18 +110,29 @@ fn title(app: &App, paint: &mut Paint<'_>) {
     let width = paint.width();
     let theme = paint.theme();
     let compared = if app.view == View::Compare { app.players.len() } else { 1 };
-    let x = app.players[..compared].iter().fold(1, |x, player| {
+    let shown: Vec<&Player> = if compared > 1 { app.players.iter().collect() } else { vec![app.player()] };
+    let x = shown.iter().fold(1, |x, player| {
         let header = &player.scene().header;
         paint.text(x, 0, format!(" {} ", header.stage), theme::badge(stage_colour(header), theme)) + 1
     });
-    let x = paint.text(x, 0, format!(" {}", header.model), bold(Color::Reset));
+    let x = match app.players.len() {
+        many @ 2.. if app.view != View::Compare => {
+            paint.text(x, 0, format!("run {} of {many}", app.shown + 1), bold(ACCENT)) + 1
+        }
+        _ => x,
+    };
     let status = status(app);
-    let progress = progress(app.player());
+    let beside = width.saturating_sub(x + columns(&status.0) + 5);
+    let progress = progress(app.player(), beside);
     let right = columns(&progress) + columns(&status.0) + 4;
+    let model = fitted(&format!(" {}", header.model), width.saturating_sub(x + right + 1));
+    let x = paint.text(x, 0, model, bold(Color::Reset));
     let room = width.saturating_sub(x + right + 2);
     let about = about(header, compared > 1);
     let fitting = about.iter().find(|about| columns(about) <= room).or(about.last());
-    paint.text(x, 0, fitted(fitting.map_or("", |about| about), room), ink(DIM));
+    if room > 8 {
+        paint.text(x, 0, fitted(fitting.map_or("", |about| about), room), ink(DIM));
+    }
     let start = width.saturating_sub(right);
     let x = paint.text(start, 0, progress, ink(Color::Reset)) + 2;
     paint.text(x, 0, status.0, bold(status.1));
@@ -124,6 +140,28 @@ fn title(app: &App, paint: &mut Paint<'_>) {
 
 /// Returns descriptions of the run, from the longest to the shortest.
 fn about(header: &RunHeader, compared: bool) -> Vec<String> {
+    let (plain, chosen) = (plainly(header, compared), chosen(header));
+    let Some(first) = chosen.first().filter(|_| !compared) else { return plain };
+    let ranks = words::counted(header.world_size, "rank");
+    let all = plain.iter().map(|form| format!("{form} · {}", chosen.join(" · ")));
+    all.chain([format!("  {ranks} · {first}")]).chain(plain.iter().cloned()).collect()
+}
+
+/// Returns what the run does otherwise than usual.
+fn chosen(header: &RunHeader) -> Vec<String> {
+    let Choices { strategy, checkpointing } = &header.choices;
+    let strategy = match header.shard_group < header.world_size {
+        true => format!("{strategy} by {}", header.shard_group),
+        false => strategy.clone(),
+    };
+    let named = |word: &str, text: String| Some(text).filter(|_| !word.is_empty());
+    [named(&header.choices.strategy, strategy), named(checkpointing, format!("checkpoints {checkpointing}"))]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn plainly(header: &RunHeader, compared: bool) -> Vec<String> {
     let ranks = words::counted(header.world_size, "rank");
     if compared {
         return vec![format!("  {ranks}")];
@@ -154,16 +192,18 @@ fn about(header: &RunHeader, compared: bool) -> Vec<String> {
     about
 }
 
-fn progress(player: &Player) -> String {
+/// Returns the step that is shown and, if `room` suffices, those of the run.
+fn progress(player: &Player, room: u16) -> String {
     let scene = player.scene();
     let step = scene.now.ranks.iter().map(|rank| rank.step).max().unwrap_or(0);
-    format!("step {step} of 0–{}", scene.header.steps.saturating_sub(1))
+    let all = format!("step {step} of 0–{}", scene.header.steps.saturating_sub(1));
+    if columns(&all) <= room { all } else { format!("step {step}") }
 }
 
 /// Returns the run's state in a word or two, and its colour.
 fn status(app: &App) -> (String, Color) {
-    let player = app.player();
-    if player.scene().now.failure.is_some() {
+    let player = app.lead();
+    if app.player().scene().now.failure.is_some() {
         return ("✗ failed".into(), ALARM);
     }
     match (app.source, player.motion()) {
@@ -181,18 +221,23 @@ fn status(app: &App) -> (String, Color) {
 }
 
 fn speed(speed: f64) -> String {
-    if speed >= 1.0 { "real time".into() } else { format!("×1/{:.0}", 1.0 / speed) }
+    match speed {
+        s if s > 1.0 => format!("×{s:.0}"),
+        1.0 => "real time".into(),
+        s => format!("×1/{:.0}", 1.0 / s),
+    }
 }
 
 fn tabs(app: &App, paint: &mut Paint<'_>) {
-    for (number, (view, x, _)) in (1..).zip(tab_places(paint.width())) {
-        let label = format!(" {number} {} ", view.label());
+    for (number, (view, x, _)) in (1..).zip(tab_places(app.view, paint.width())) {
         let chosen = view == app.view;
+        let named = chosen || paint.width() >= NARROW;
+        let label = if named { format!(" {number} {} ", view.label()) } else { format!(" {number} ") };
         let theme = paint.theme();
         let style = if chosen { theme::chosen(theme) } else { ink(DIM) };
         paint.text(x, 0, label, style);
     }
-    let end = tab_places(paint.width()).last().map_or(0, |(_, x, length)| x + length);
+    let end = tab_places(app.view, paint.width()).last().map_or(0, |(_, x, length)| x + length);
     missing(app, &mut paint.part(end, 0, paint.width().saturating_sub(end), 1));
 }
 

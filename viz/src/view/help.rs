@@ -3,7 +3,7 @@
 use super::paint::{Paint, columns, fitted};
 use super::progress;
 use crate::app::{App, EventSource};
-use crate::input::BINDINGS;
+use crate::input::{ANSWERS, BINDINGS};
 use crate::player::Scene;
 use crate::theme::{ACCENT, ALARM, DIM, GOOD, bold, class_colour, class_glyph, ink};
 use crate::{places, words};
@@ -42,6 +42,16 @@ pub(super) fn keys(paint: &mut Paint<'_>) {
         let (x, y) = (number / rows * COLUMN, number % rows);
         inside.right(x + 14, y, binding.label, bold(Color::Reset));
         inside.text(x + 16, y, binding.help, ink(DIM));
+    }
+}
+
+/// Draws the question whether a live run ends or goes on.
+pub(super) fn question(paint: &mut Paint<'_>) {
+    let mut area = cleared(paint, 60, ANSWERS.len() as u16 + 2, Anchor::Middle);
+    let mut inside = area.card(&[(" the run is not over ", bold(ACCENT))], ink(ACCENT));
+    for (y, answer) in (0u16..).zip(ANSWERS) {
+        inside.text(1, y, answer.label, bold(Color::Reset));
+        inside.text(6, y, answer.help, ink(DIM));
     }
 }
 

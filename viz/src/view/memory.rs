@@ -67,12 +67,16 @@ const LEAST: u16 = 14;
 fn charts(app: &App, rank: usize, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let lower = if height >= STATES + LEAST { STATES.max(height * 2 / 5) } else { 0 };
-    everything(app, rank, Place::Device, &mut paint.part(0, 0, width, height - lower));
+    everything(app, rank, Place::Device, &mut paint.part(0, 0, width, height.saturating_sub(lower)));
     if lower > 0 && !places::used(&app.player().scene().header).is_empty() {
-        let mut part = paint.part(0, height - lower + 1, width, lower - 1);
+        let mut part = paint.part(0, height.saturating_sub(lower) + 1, width, lower.saturating_sub(1));
         everything(app, rank, Place::Host, &mut part);
     } else if lower > 0 {
-        states(app, rank, &mut paint.part(0, height - lower + 1, width, lower - 1));
+        states(
+            app,
+            rank,
+            &mut paint.part(0, height.saturating_sub(lower) + 1, width, lower.saturating_sub(1)),
+        );
     }
 }
 

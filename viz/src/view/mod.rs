@@ -46,6 +46,9 @@ pub fn draw(app: &App, theme: Theme, buffer: &mut Buffer) {
         if app.help {
             help::keys(&mut paint.part(0, 0, area.width, area.height));
         }
+        if app.asking {
+            help::question(&mut paint.part(0, 0, area.width, area.height));
+        }
     }
     theme.adapt(buffer);
 }

@@ -58,7 +58,12 @@ fn table(app: &App, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let room = height.saturating_sub((height / 4).clamp(4, 12) + 2);
     let ranks = app.player().scene().now.ranks.len();
-    let room = if table::fits(ranks, width, room) { room } else { height.saturating_sub(1 + LEAST) };
+    let room = match height {
+        _ if table::fits(ranks, width, room) => room,
+        // There is no room for anything else.
+        0..8 => height,
+        _ => height.saturating_sub(1 + LEAST),
+    };
     let used = table::draw(app, &mut paint.part(0, 0, width, room));
     below(app, used, paint);
 }

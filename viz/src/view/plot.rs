@@ -55,12 +55,12 @@ pub(super) fn chart(paint: &mut Paint<'_>, points: &[(f64, f64)], colour: Color,
     }
     if height >= 5 {
         height -= 1;
-        abscissas(range, &mut paint.part(6, height, width - 6, 1));
+        abscissas(range, &mut paint.part(6, height, width.saturating_sub(6), 1));
     }
     let axis = 6;
     paint.right(axis - 1, 0, words::digits(range.y.1), ink(DIM));
     if height > 1 {
-        paint.right(axis - 1, height - 1, words::digits(range.y.0), ink(DIM));
+        paint.right(axis - 1, height.saturating_sub(1), words::digits(range.y.0), ink(DIM));
     }
     if height > 6 {
         paint.right(axis - 1, height / 2, words::digits((range.y.0 + range.y.1) / 2.0), ink(DIM));
@@ -68,7 +68,7 @@ pub(super) fn chart(paint: &mut Paint<'_>, points: &[(f64, f64)], colour: Color,
     for y in 0..height {
         paint.put(axis, y, "│", ink(FAINT));
     }
-    let mut inside = paint.part(axis + 1, 0, width - axis - 1, height);
+    let mut inside = paint.part(axis + 1, 0, width.saturating_sub(axis + 1), height);
     line(&mut inside, points, range, colour);
     for &point in points.iter().filter(|_| points.len() <= FEW) {
         mark(&mut inside, point, range, "•", colour);

@@ -5,7 +5,7 @@ use super::plot;
 use crate::player::{Player, Scene};
 use crate::theme::{ACCENT, ALARM, DIM, GOOD, WAITING, bold, ink};
 use crate::{places, words};
-use events::{RankSnapshot, StepRecord, amount};
+use events::{Place, RankSnapshot, StepRecord, amount};
 use ratatui::style::{Color, Style};
 use std::cmp::Ordering;
 
@@ -69,13 +69,17 @@ fn metrics(scene: &Scene, last: Option<&StepRecord>, player: &Player) -> Vec<Met
         metric("tokens/s", last.map(speed), none()),
         metric("step time", last.map(|record| words::time((record.seconds * 1e9) as u64)), none()),
         metric("memory, all ranks", Some(words::bytes(live)), share),
-        metric("sent this step", Some(words::bytes(sent)), "all ranks".into()),
+        metric("sent, all ranks", Some(words::bytes(sent)), "this step".into()),
         metric("gradient norm", last.map(gradient_norm), none()),
         metric("learning rate", last.map(|record| format!("{:.2e}", record.lr)), none()),
     ];
     for &place in places::used(&scene.header).iter().rev() {
         let live = amount::total(ranks.iter().map(|rank| rank.live_in(place)));
-        metrics.insert(4, metric(places::within(place), Some(words::bytes(live)), "all ranks".into()));
+        let (label, note) = match place {
+            Place::Disk => ("on disk, all ranks", ""),
+            _ => ("host, all ranks", places::within(place)),
+        };
+        metrics.insert(4, metric(label, Some(words::bytes(live)), note.into()));
     }
     if let Some(scaling) = last.and_then(scaling) {
         metrics.insert(1, scaling);

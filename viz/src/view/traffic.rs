@@ -29,7 +29,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let left = 64.max(width / 2 - 4);
     let used = operations(app, &mut paint.part(0, 0, left, height));
     let ranks = scene.now.ranks.len();
-    let (right, room) = (width - left - 4, used.max(height * 2 / 5));
+    let (right, room) = (width.saturating_sub(left + 4), used.max(height * 2 / 5));
     let rows = ranks.div_ceil(pairs::folded(ranks, right, room)) as u16;
     let tall = [4, 2].into_iter().find(|tall| 2 + rows * tall <= room).unwrap_or(1);
     pairs::draw(scene, tall, &mut paint.part(left + 4, 0, right, room));
@@ -38,7 +38,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let (tall, bars) = bars(ranks as u16, rest);
     let chart = if rest >= bars + CHART { rest - bars } else { 0 };
     each_rank(app, tall, &mut paint.part(0, y, width, rest - chart));
-    over_time(app, &mut paint.part(0, height - chart, width, chart));
+    over_time(app, &mut paint.part(0, height.saturating_sub(chart), width, chart));
 }
 
 /// Returns the rows per rank's bar and the rows of all bars, heading included. Many ranks are shown
@@ -61,7 +61,9 @@ fn operations(app: &App, paint: &mut Paint<'_>) -> u16 {
     let header = &scene.header;
     let x = paint.heading(0, 0, "Bytes sent");
     paint.text(x + 2, 0, "all ranks together", ink(DIM));
-    let ends = [27, 38, 46, 54, 64].map(|end: u16| end.min(paint.width()));
+    // A column that does not fit lies beyond the screen.
+    let place = |end: u16| if end <= paint.width() { end } else { u16::MAX };
+    let ends = [27, 38, 46, 54, 64].map(place);
     for (end, label) in ends.iter().zip(["this step", "predicted", "in Ψ", "theory", "the run"]) {
         paint.right(*end, 1, label, ink(DIM));
     }

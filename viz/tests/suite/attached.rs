@@ -158,3 +158,33 @@ fn a_recording_is_compared_with_a_run_in_progress() {
     let error = String::from_utf8(missing.stderr).unwrap();
     assert!(error.contains("no-such-run is no file, and no run is called no-such-run"), "{error}");
 }
+
+/// Without a name the only run is shown; where there is no terminal it is listed, with what it has
+/// reached.
+#[test]
+fn the_only_run_needs_no_name() {
+    let run = Run::start();
+    let mut pty = run.on_screen(&["attach"]);
+    pty.send("q");
+    pty.expect_restored();
+    let listed = || String::from_utf8(run.viz(&["attach"]).output().unwrap().stdout).unwrap();
+    let started = Instant::now();
+    while !listed().contains("loss 2.0000") {
+        assert!(started.elapsed() < TIMEOUT, "{}", listed());
+    }
+    let row = listed();
+    let row = row.lines().next().unwrap();
+    assert!(row.starts_with(&run.name) && row.contains(" steps") && row.contains("for "), "{row}");
+}
+
+/// Flags about the terminal may follow the command.
+#[test]
+fn display_flags_may_stand_anywhere() {
+    let run = Run::start();
+    for arguments in [["--ascii", "attach"], ["attach", "--ascii"]] {
+        let mut pty = run.on_screen(&arguments);
+        pty.expect_on_screen("+- rank 0 --");
+        pty.send("q");
+        pty.expect_restored();
+    }
+}

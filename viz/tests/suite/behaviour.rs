@@ -1,17 +1,18 @@
 //! Tests of keys, and of moving through a run.
 
-use crate::support::{STAGES, live, recorded};
+use crate::support::{STAGES, live, recorded, text};
 use events::units::GatherState;
 use events::{Boundary, Control, Message, Operation};
-use viz::View;
 use viz::app::{App, Effect, EventSource};
 use viz::input::{Action, Input};
 use viz::narration;
 use viz::player::{Motion, Player};
 use viz::simulate::SimulationPlan;
+use viz::theme::Theme;
 use viz::timeline::Timeline;
-use viz::view::frame;
+use viz::view::{frame, picture};
 use viz::window::{CollectiveSpan, PassSpan, RankWindow, StepSpan};
+use viz::{Departure, View};
 
 fn replay(stage: &str) -> App {
     App::new(vec![recorded(stage)], EventSource::Recording)
@@ -117,7 +118,8 @@ fn a_live_run_is_held_stepped_slowed_and_resumed() {
     assert_eq!(press(Action::Forward), Some(Effect::Control(Control::Step(Boundary::Step))));
     assert_eq!(press(Action::Slower), None, "a held run stays held");
     assert_eq!(press(Action::TogglePause), Some(Effect::Control(Control::Slow(0.5))));
-    assert_eq!(press(Action::Back), Some(Effect::Control(Control::Pause)), "looking back holds the run");
+    assert_eq!(press(Action::Back), None, "looking back does not hold the run");
+    assert_eq!(press(Action::First), None);
     assert_eq!(press(Action::Release), Some(Effect::Control(Control::Resume)));
     assert!(app.player().at_end());
 }
@@ -133,6 +135,44 @@ fn an_attached_run_is_left_alone_unless_asked_for() {
         assert_eq!(app.update(Input::Do(Action::TogglePause)), expected);
         assert_eq!(app.player().motion() == Motion::Standing, !control);
     }
+}
+
+/// One stray key ends no run: it is asked about, and only the answer that says so ends it.
+#[test]
+fn a_live_run_is_left_only_by_an_answer() {
+    let live_app = |ended: bool| {
+        let run = SimulationPlan::new(1, 2).run();
+        let mut timeline = Timeline::live(run.header, "");
+        timeline.push(Message::Batch(events::EventBatch { dropped: 0, events: run.events[..300].to_vec() }));
+        if ended {
+            timeline.push(Message::End);
+        }
+        App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live)
+    };
+    let mut app = live_app(false);
+    for stray in [Action::EndRun, Action::Detach, Action::Dismiss] {
+        assert_eq!(app.update(Input::Do(stray)), None, "nothing was asked: {stray:?}");
+    }
+    for (answer, leaves) in [
+        (Action::EndRun, Some(Departure::Quit)),
+        (Action::Detach, Some(Departure::Detached)),
+        (Action::Dismiss, None),
+    ] {
+        assert_eq!(app.update(Input::Do(Action::Quit)), None);
+        for stray in [Action::Quit, Action::Show(View::Memory), Action::TogglePause, Action::First] {
+            assert_eq!(app.update(Input::Do(stray)), None);
+            assert!(app.asking && app.view == View::Overview && !app.held, "{stray:?}");
+        }
+        assert_eq!(app.update(Input::Do(answer)), leaves.map(Effect::Leave));
+        assert!(!app.asking);
+    }
+    let interrupt = Some(Effect::Leave(Departure::Signal(2)));
+    assert_eq!(app.update(Input::Do(Action::Interrupt)), interrupt);
+    assert_eq!(live_app(true).update(Input::Do(Action::Quit)), Some(Effect::Leave(Departure::Quit)));
+    let mut app = replay("zero3");
+    app.update(Input::Do(Action::Help));
+    assert_eq!((app.update(Input::Do(Action::Quit)), app.help), (None, false), "the list is closed first");
+    assert_eq!(app.update(Input::Do(Action::Quit)), Some(Effect::Leave(Departure::Quit)));
 }
 
 /// A held run does not stop at once: the screen shows its last events, and the next step is one of
@@ -262,4 +302,72 @@ fn a_run_seen_late_is_whole_from_then_on() {
     let whole = live(run);
     assert_eq!(late.scene().now, whole.player().scene().now);
     assert_eq!(late.timeline().history(), whole.player().timeline().history());
+}
+
+/// Every view of one run can show each of the runs compared; what moves is the first, which the
+/// others follow.
+#[test]
+fn compared_runs_take_turns_in_the_views_of_one_run() {
+    let mut app = App::new(["ddp", "zero3"].map(recorded).into(), EventSource::Recording);
+    app.update(Input::Do(Action::NextStep));
+    for (stage, step) in [("DDP", 0), ("ZeRO-3", 0), ("DDP", 1)] {
+        assert_eq!(app.player().scene().header.stage, stage);
+        assert_eq!(app.player().scene().now.ranks[0].step, step, "{stage}");
+        for view in View::ALL.into_iter().filter(|view| *view != View::Compare) {
+            app.view = view;
+            let screen = text(&picture(&app, Theme::FULL, 80, 24));
+            let title = screen.lines().next().unwrap();
+            assert!(title.contains(&format!(" {stage} ")) && title.contains("of 2"), "{view:?}: {title}");
+        }
+        app.update(Input::Do(Action::NextRun));
+        if stage == "ZeRO-3" {
+            app.update(Input::Do(Action::NextStep));
+        }
+    }
+}
+
+/// Losses of runs with other models, batches or lengths cannot be compared, and the screen says so.
+#[test]
+fn runs_that_are_not_the_same_training_are_called_so() {
+    let compared = |change: &dyn Fn(&mut events::RunHeader)| {
+        let [first, mut second] = [0, 3].map(|stage| SimulationPlan::new(stage, 2).run());
+        change(&mut second.header);
+        let players = [first, second].map(|run| live(run).players.remove(0));
+        text(&picture(&App::new(players.into(), EventSource::Recording), Theme::FULL, 80, 24))
+    };
+    assert!(compared(&|_| ()).contains("same step, same phase, same scale"));
+    let screen = compared(&|header| header.batch_size += 3);
+    assert!(screen.contains("not the same training: batch 16 | 22"), "{screen}");
+    let screen = compared(&|header| (header.model, header.sequence_length) = ("small".into(), 7));
+    assert!(
+        screen.contains("not the same training: model ") && screen.contains("length 128 | 7"),
+        "{screen}"
+    );
+}
+
+#[test]
+fn a_recording_is_played_up_to_a_hundred_times_as_fast() {
+    let mut app = replay("zero3");
+    (0..20).for_each(|_| _ = app.update(Input::Do(Action::Faster)));
+    assert_eq!(app.player().speed(), 100.0);
+    let run = SimulationPlan::new(1, 2).run();
+    let timeline = Timeline::live(run.header, "");
+    let mut live = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
+    (0..20).for_each(|_| _ = live.update(Input::Do(Action::Faster)));
+    assert_eq!(live.pace, 1.0);
+}
+
+#[test]
+fn skipped_steps_and_failures_are_found() {
+    let mut app = replay("fp16");
+    app.update(Input::Do(Action::NextTrouble));
+    let first = app.player().steps_done().last().unwrap();
+    assert_eq!(first.skipped, 1, "{first:?}");
+    let mut failed = replay("failed");
+    failed.update(Input::Do(Action::NextTrouble));
+    assert!(failed.player().scene().now.failure.is_some());
+    let mut whole = replay("zero3");
+    let before = whole.player().position();
+    whole.update(Input::Do(Action::NextTrouble));
+    assert_eq!(whole.player().position(), before, "there is nothing to find");
 }

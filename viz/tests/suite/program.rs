@@ -55,12 +55,12 @@ fn numbers_out_of_range_are_refused_with_the_range() {
     let file = path("zero3", "events");
     let file = file.to_str().unwrap();
     for (command, flag, values, range) in [
-        ("replay", "--speed", &["0", "0.0009", "1.1", "-1", "nan", "fast"][..], "from 0.001 to 1"),
+        ("replay", "--speed", &["0", "0.0009", "100.1", "-1", "nan", "fast"][..], "from 0.001 to 100"),
         ("replay", "--step", &["-1", "1.5"], "--step"),
         ("export", "--at", &["-0.1", "1.01", "nan", "inf"], "from 0 to 1"),
         ("export", "--step", &["-1", "4294967296"], "--step"),
         ("export", "--seconds", &["-1", "1e12", "nan", "inf"], "from 0 to 3600"),
-        ("export", "--speed", &["0", "2", "nan"], "from 0.001 to 1"),
+        ("export", "--speed", &["0", "101", "nan"], "from 0.001 to 100"),
     ] {
         for value in values {
             let out = if command == "export" { &["--svg", "x"][..] } else { &[] };
@@ -94,6 +94,10 @@ fn pictures_casts_and_traces_are_written() {
     assert!(viz(&export, dir.path()).status.success());
     assert!(viz(&["trace", file, &trace], dir.path()).status.success());
     let read = |path: &str| std::fs::read_to_string(path).unwrap();
+    // Text is text: it can be searched and copied.
+    assert!(read(&svg).contains(">Memory of rank 0</text>"), "{}", read(&svg));
+    let piped = viz(&["trace", file, "-"], dir.path());
+    assert_eq!(String::from_utf8(piped.stdout).unwrap(), read(&trace));
     assert!(read(&svg).starts_with("<svg") && read(&svg).trim_end().ends_with("</svg>"));
     let cast = read(&cast);
     let mut lines = cast.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());

@@ -103,6 +103,16 @@ impl Pty {
         );
     }
 
+    /// Blocks until `text` is nowhere on the screen.
+    #[allow(dead_code, reason = "for the programs' own tests")]
+    pub(crate) fn expect_gone(&self, text: &str) {
+        let deadline = Instant::now() + self.timeout;
+        while self.now().contains(text) {
+            assert!(Instant::now() < deadline, "{text:?} stays on the screen:\n{}", self.now());
+            std::thread::yield_now();
+        }
+    }
+
     /// Waits for `text` on the screen. Returns whether it appeared in time.
     pub(crate) fn shows(&mut self, text: &str, within: Duration) -> bool {
         let deadline = Instant::now() + within;

@@ -395,3 +395,42 @@ fn ascii_is_ascii_and_colourless_is_colourless() {
         }
     }
 }
+
+/// However little of a class a rank holds, its colour is in the bar.
+#[test]
+fn every_class_that_is_held_is_in_the_memory_bar() {
+    for stage in STAGES {
+        let mut player = recorded(stage);
+        for share in 1..20 {
+            player.seek_fraction(f64::from(share) / 20.0);
+            let mut app = App::new(vec![player], EventSource::Recording);
+            app.view = View::Overview;
+            let picture = view::picture(&app, Theme::FULL, 80, 24);
+            let row: Vec<_> = (3..36).map(|x| &picture[(x, 4)]).collect();
+            let rank = &app.player().scene().now.ranks[0];
+            let shown = row.iter().flat_map(|cell| [cell.fg, cell.bg]).collect::<Vec<_>>();
+            for &class in events::Class::ALL.iter().filter(|&&class| rank.live_of(class) > 0) {
+                assert!(shown.contains(&theme::class_colour(class)), "{stage} {share}: {class}");
+            }
+            player = app.players.remove(0);
+        }
+    }
+}
+
+/// A small terminal shows fewer panels, not a refusal.
+#[test]
+fn narrow_screens_show_less() {
+    for (width, height) in [(60, 20), (40, 10)] {
+        for view in View::ALL {
+            let mut app = app("zero3", view);
+            app.rank = 1;
+            let picture = text(&view::picture(&app, Theme::FULL, width, height));
+            let rows: Vec<&str> = picture.lines().take(height.into()).collect();
+            let picture = rows.join("\n");
+            insta::assert_snapshot!(
+                format!("narrow_{}_{width}x{height}", view.label().to_lowercase()),
+                picture
+            );
+        }
+    }
+}

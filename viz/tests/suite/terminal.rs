@@ -54,7 +54,7 @@ fn views_steps_sizes_and_quitting() {
     pty.resize(80, 24);
     pty.expect_on_screen("communication below");
     pty.resize(40, 5);
-    pty.expect_on_screen("needs 80");
+    pty.expect_on_screen("needs 40");
     pty.resize(200, 60);
     pty.expect_on_screen("Waits between ranks");
     pty.send("q");
@@ -141,12 +141,34 @@ fn a_live_run_is_paused_stepped_and_ended() {
     promptly(|| {
         let mut pty = live("steady");
         pty.expect_on_screen("live");
-        pty.send("q");
+        pty.send("qy");
         let time = pty.expect_restored();
-        pty.expect("RETURNED Ok(()) stopped=true");
+        pty.expect("RETURNED Ok(Quit) stopped=true");
         assert!(pty.wait().success());
         time
     });
+}
+
+/// Neither pasted text nor a key beside the one meant ends a run.
+#[test]
+fn stray_keys_and_pasted_text_end_no_run() {
+    let mut pty = live("steady");
+    pty.expect_on_screen("live");
+    assert!(pty.output().contains("\x1b[?2004h"), "the terminal is asked to mark what is pasted");
+    pty.send("\x1b[200~qy 3\x1b[201~?");
+    pty.expect_on_screen("this list");
+    pty.send("q");
+    pty.expect_gone("this list");
+    assert!(!pty.now().contains("the run is not over"));
+    pty.send("q");
+    pty.expect_on_screen("the run is not over");
+    pty.send("qqj 4\x1b");
+    pty.expect_gone("the run is not over");
+    pty.send("4");
+    pty.expect_on_screen("communication below");
+    pty.send("qd");
+    pty.expect("\x1b[?2004l");
+    pty.expect("RETURNED Ok(Detached) stopped=false");
 }
 
 #[test]
@@ -155,7 +177,7 @@ fn a_finished_run_stays_until_it_is_left() {
     pty.expect_on_screen("ZeRO-3 is done");
     pty.send("q");
     pty.expect_restored();
-    pty.expect("RETURNED Ok(())");
+    pty.expect("RETURNED Ok(Quit)");
 }
 
 #[test]
@@ -166,7 +188,7 @@ fn a_rank_that_panics_is_shown() {
     assert!(!pty.cooked());
     pty.send("q");
     pty.expect_restored();
-    pty.expect("RETURNED Ok(())");
+    pty.expect("RETURNED Ok(Quit)");
 }
 
 #[test]
@@ -219,7 +241,7 @@ fn a_run_with_a_screen() {
     hush_ranks();
     let helper = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGUSR1, helper.clone()).unwrap();
-    let shown = std::thread::scope(|scope| {
+    let (shown, stopped) = std::thread::scope(|scope| {
         for (rank, emitter) in emitters.into_iter().enumerate() {
             let (mode, stop) = (mode.clone(), stop.clone());
             let name = format!("rank {rank}");
@@ -236,10 +258,12 @@ fn a_run_with_a_screen() {
                 }));
             });
         }
-        viz::live(hub.subscribe(), pace, LiveOptions::default(), stop.clone())
+        let shown = viz::live(hub.subscribe(), pace, LiveOptions::default(), stop.clone());
+        // What is detached would go on.
+        (shown, stop.swap(true, Ordering::AcqRel))
     });
     hub.finish();
-    println!("RETURNED {shown:?} stopped={}", stop.load(Ordering::Acquire));
+    println!("RETURNED {shown:?} stopped={stopped}");
 }
 
 /// Does what a launcher must do for the screen: reports ranks' panics as events and does not print

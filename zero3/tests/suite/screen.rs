@@ -37,21 +37,65 @@ fn on_screen(flags: &str, runtime: &Path) -> Pty {
 #[test]
 fn a_run_that_is_left_ends_cleanly_and_prints_its_tables() {
     let dir = tempfile::tempdir().unwrap();
-    for end in [None, Some(Signal::INT), Some(Signal::TERM)] {
+    for (end, code) in [(None, 130), (Some(Signal::INT), 130), (Some(Signal::TERM), 143)] {
         promptly(|| {
             let mut pty = on_screen("--steps 1000000", dir.path());
             // Step 0 is done then: the tables are of whole steps.
             comes_to(&pty, 1);
             match end {
-                None => pty.send("q"),
+                None => pty.send("qy"),
                 Some(signal) => pty.signal(signal),
             }
             let time = pty.expect_restored();
             pty.expect("predicted");
-            assert!(pty.wait().success());
+            assert_eq!(pty.wait().code(), Some(code));
             time
         });
     }
+}
+
+/// It goes on without its screen and without its terminal, whole steps and all, and viewers find
+/// it.
+#[test]
+fn a_run_that_is_detached_goes_on_and_ignores_a_hangup() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("detached.json");
+    let mut pty = on_screen(&format!("--steps 200 --report {}", report.display()), dir.path());
+    comes_to(&pty, 1);
+    pty.send("q");
+    pty.expect_on_screen("the run is not over");
+    pty.send("d");
+    pty.expect_restored();
+    pty.expect("the run goes on in process");
+    pty.expect("grad norm");
+    pty.signal(Signal::HUP);
+    let runs = runs::list(&dir.path().join("zero-runs")).unwrap();
+    assert!(pty.output().contains(&format!("viz attach {} shows it", runs[0].name)), "{}", pty.output());
+    pty.expect("predicted");
+    assert!(pty.wait().success());
+    assert_eq!(json(&report)["steps"].as_array().unwrap().len(), 200);
+}
+
+/// The run comes to its end although the screen shows its beginning.
+#[test]
+fn looking_back_holds_no_rank() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("looked-back.json");
+    let mut pty = on_screen(&format!("--steps 30 --report {}", report.display()), dir.path());
+    comes_to(&pty, 1);
+    pty.send("\x1b[H");
+    pty.expect_on_screen("‖ looking back");
+    let begun = Instant::now();
+    while !report.exists() {
+        assert!(begun.elapsed() < PATIENCE, "the run is held:\n{}", pty.now());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    pty.expect_on_screen("‖ looking back");
+    pty.send("\x1b[F");
+    pty.expect_on_screen("ZeRO-3 is done");
+    pty.send("q");
+    pty.expect_restored();
+    assert!(pty.wait().success(), "a run that is done is not interrupted");
 }
 
 /// A step of these takes minutes: the process must not wait for its end, and what it leaves is what
@@ -61,15 +105,17 @@ fn a_long_step_is_broken_off() {
     let dir = tempfile::tempdir().unwrap();
     let report = |name: &str| dir.path().join(name);
     let long = format!("--steps 1000 --grad-accum 60000 --report {}", report("ended.json").display());
-    let ends: [fn(&Pty); 3] = [|pty| pty.send("q"), |pty| pty.send("\x03"), |pty| pty.signal(Signal::TERM)];
-    for end in ends {
+    type End = fn(&Pty);
+    let ends: [(End, i32); 3] =
+        [(|pty| pty.send("qy"), 130), (|pty| pty.send("\x03"), 130), (|pty| pty.signal(Signal::TERM), 143)];
+    for (end, code) in ends {
         let mut pty = on_screen(&long, dir.path());
         pty.expect_on_screen("block");
         end(&pty);
         let asked = Instant::now();
         pty.expect_restored();
         pty.expect("Ended before its first step was done");
-        assert!(pty.wait().success());
+        assert_eq!(pty.wait().code(), Some(code));
         assert!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
     }
     let still = format!("--headless --steps 1 --lr 1e-30 --report {}", report("still.json").display());
@@ -126,10 +172,10 @@ fn goes_on_after(stop: fn(&Pty)) {
     comes_to(&pty, before + 2);
     pty.expect_on_screen("live");
     assert!(!pty.cooked());
-    pty.send("q");
+    pty.send("qy");
     pty.expect_restored();
     pty.expect("predicted");
-    assert!(pty.wait().success());
+    assert_eq!(pty.wait().code(), Some(130));
     let report = json(&report);
     let steps = report["steps"].as_array().unwrap();
     let longest = steps.iter().map(|step| step["seconds"].as_f64().unwrap()).fold(0.0, f64::max);
@@ -150,9 +196,9 @@ fn a_run_begins_at_the_pace_asked_for() {
         assert!(Instant::now() < patience, "{}", pty.now());
         std::thread::sleep(Duration::from_millis(100));
     }
-    pty.send("q");
+    pty.send("qy");
     pty.expect_restored();
-    assert!(pty.wait().success());
+    assert_eq!(pty.wait().code(), Some(130));
 }
 
 /// Where a bar grows, too: what a step did is not lost with it.

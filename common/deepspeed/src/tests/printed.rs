@@ -64,7 +64,7 @@ const LEFT_OUT: [&str; 9] = [
 
 /// Flags about the machine, the data, what is watched and what is written: DeepSpeed's
 /// configuration has no keys for them.
-const ELSEWHERE: [&str; 40] = [
+const ELSEWHERE: [&str; 42] = [
     "model",
     "device",
     "threads",
@@ -102,6 +102,8 @@ const ELSEWHERE: [&str; 40] = [
     "checkpoint-timeout",
     "resume-with",
     "report",
+    "metrics",
+    "log-every",
     "record",
     "log-dir",
     "inject",

@@ -203,6 +203,8 @@ impl RankSnapshot {
     }
 
     fn finish_step(&mut self, step: u32) {
+        // Its scale, and whether it overflowed, follows.
+        self.scaling.iter_mut().for_each(|scaling| scaling.overflowed = false);
         (self.step, self.in_step, self.pass) = (step, false, None);
         self.sent_last_step = self.sent_this_step();
         self.transfers.finish_step();

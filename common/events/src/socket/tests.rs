@@ -32,6 +32,7 @@ fn header() -> RunHeader {
         version: String::new(),
         theory: Vec::new(),
         offload: crate::header::Offload::default(),
+        choices: crate::header::Choices::default(),
     }
 }
 

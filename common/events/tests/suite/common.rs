@@ -1,6 +1,6 @@
 //! Helpers that the tests share.
 
-use events::header::{Offload, PredictedPlace, PredictedTransfer, Sharded, Sweep, UnitHeader};
+use events::header::{Choices, Offload, PredictedPlace, PredictedTransfer, Sharded, Sweep, UnitHeader};
 use events::{
     Class, CollectiveEvent, Event, Operation, Place, Progress, Purpose, Route, RunHeader, TransferEvent, What,
 };
@@ -43,6 +43,7 @@ pub(crate) fn header(ranks: u32) -> RunHeader {
             memory: vec![PredictedPlace { rank: 0, place: Place::Disk, peaks: vec![0; 7], total: 0 }],
             transfers: vec![PredictedTransfer { rank: 0, route: Route::DiskToHost, bytes: 4096 }],
         },
+        choices: Choices { strategy: "hybrid-shard".into(), checkpointing: "block".into() },
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::common::{at, header, memory};
 use events::amount::MOST;
 use events::frame::{self, VERSION};
-use events::header::Offload;
+use events::header::{Choices, Offload};
 use events::{Class, Event, FrameError, Recorder, Recording, RecordingError, RunHeader, What};
 use proptest::prelude::*;
 use std::fs;
@@ -121,13 +121,17 @@ fn a_truncated_recording_replays_up_to_its_last_complete_frame() {
     assert_eq!(lengths, [0, 3, 6, 9, 12]);
 }
 
-/// Builds headers' frames by hand: without theory and offload after the header, and without the
-/// latter.
+/// Builds headers' frames by hand: with fewer of the parts after the header than there are.
 #[test]
 fn headers_without_later_fields_are_read() {
     let whole = header(4);
-    let (plain, theory) = (postcard::to_allocvec(&whole), postcard::to_allocvec(&(&whole, &whole.theory)));
-    for (payload, theory) in [(plain, Vec::new()), (theory, whole.theory.clone())] {
+    let RunHeader { theory, offload, .. } = whole.clone();
+    let cases = [
+        (postcard::to_allocvec(&whole), Vec::new(), Offload::default()),
+        (postcard::to_allocvec(&(&whole, &theory)), theory.clone(), Offload::default()),
+        (postcard::to_allocvec(&(&whole, &theory, &offload)), theory, offload),
+    ];
+    for (payload, theory, offload) in cases {
         let payload = payload.unwrap();
         let mut frame = vec![b'H'];
         frame.extend((payload.len() as u32).to_le_bytes());
@@ -135,7 +139,7 @@ fn headers_without_later_fields_are_read() {
         frame.extend(crc32fast::hash(&payload).to_le_bytes());
         frame.extend(payload);
         let recording = parse(&[&events::frame::preamble()[..], &frame].concat()).unwrap();
-        let expected = RunHeader { theory, offload: Offload::default(), ..whole.clone() };
+        let expected = RunHeader { theory, offload, choices: Choices::default(), ..whole.clone() };
         assert_eq!(recording.header(), &expected);
     }
 }

@@ -343,9 +343,15 @@ pub struct OutputArgs {
     /// What may differ from the run that wrote the checkpoint.
     #[arg(long, requires = "checkpoint", value_name = "WHAT,…", value_enum, value_delimiter = ',')]
     pub resume_with: Vec<ResumeWith>,
-    /// Write a JSON report of the run.
+    /// Write a JSON report of the run, of a failed one too.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
+    /// Write a row per step while the run goes on: JSON lines, or CSV if the name ends in .csv.
+    #[arg(long, value_name = "FILE")]
+    pub metrics: Option<PathBuf>,
+    /// Print a line every N steps. [default: about 30 lines, and one every ten seconds]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=MOST))]
+    pub log_every: Option<u32>,
     /// Record the run, for `viz replay`: in FILE.partial until it ends.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,

@@ -27,7 +27,7 @@ pub(super) fn difference(
         format!("{name} is at another step than {first_name}; it peaked ")
     };
     sentence += &relation(before.1, after.1, ["higher", "lower", "as high"]);
-    let (a, b) = (sent(first).total() as f64, sent(other).total() as f64);
+    let (a, b) = (sent(first, rank).total() as f64, sent(other, rank).total() as f64);
     if a > 0.0 && b > 0.0 {
         sentence += &match b / a {
             ratio if (ratio - 1.0).abs() < 5e-3 => ", sends as much".into(),
@@ -64,7 +64,7 @@ pub(super) fn in_short(
     };
     let mut text =
         format!("{name} against {first_name}: {now}, peak {}", change(before.total_peak, after.total_peak));
-    let (a, b) = (sent(first).total() as f64, sent(other).total() as f64);
+    let (a, b) = (sent(first, rank).total() as f64, sent(other, rank).total() as f64);
     if a > 0.0 && b > 0.0 {
         text += &format!(", sent ×{:.2}", b / a);
     }
@@ -95,7 +95,8 @@ pub(super) fn step_of(player: &Player) -> Option<u32> {
     player.scene().now.ranks.first().map(|rank| rank.step)
 }
 
-pub(super) fn sent(player: &Player) -> Sent {
+/// Returns what `rank` sent in the last step that is done.
+pub(super) fn sent(player: &Player, rank: usize) -> Sent {
     let ranks = &player.scene().now.ranks;
-    ranks.first().map_or_else(Sent::default, |rank| rank.sent_last_step.clone())
+    ranks.get(rank).map_or_else(Sent::default, |rank| rank.sent_last_step.clone())
 }

@@ -31,7 +31,7 @@ impl FooterKey {
     fn of(app: &App, binding: &Binding) -> Self {
         let short = match binding.short {
             "by" => format!("by {}", granularity(app.granularity)),
-            "pause" if app.player().motion() == Motion::Standing || app.held => "play".into(),
+            "pause" if app.lead().motion() == Motion::Standing || app.held => "play".into(),
             other => other.to_string(),
         };
         FooterKey { x: 0, label: binding.label, short, action: binding.action }

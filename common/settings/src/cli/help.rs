@@ -1,0 +1,109 @@
+//! How the command line is presented: one screen for `-h`, everything for `--help`.
+
+use super::Cli;
+use clap::{Command, CommandFactory, FromArgMatches};
+use std::ffi::OsString;
+
+/// The flags that `-h` shows, and what it says about them.
+const ESSENTIAL: [(&str, &str); 8] = [
+    ("gpus", "Ranks, on GPUs or else on the CPU"),
+    ("model", "Preset, or a Hugging Face config.json [default: tiny]"),
+    ("data", "File to train on; built-in sentences if none is given"),
+    ("steps", "Optimizer steps"),
+    ("batch_size", "Sequences per micro-batch and rank"),
+    ("precision", "Type of parameters and activations"),
+    ("config", "DeepSpeed, Accelerate or FSDP configuration"),
+    ("headless", "Print plain lines instead of the screen"),
+];
+
+/// The short help: what is needed first, on one screen.
+const BRIEF: &str = "\
+{about}
+
+{usage-heading} {usage}
+
+{options}{after-help}";
+
+const EXAMPLES: &str = "\
+Commands: generate, export, explain, doctor, completions, man; `{} generate -h` explains one.
+
+Examples:
+  {} --gpus 4 --steps 100
+  {} --data book.txt --headless --checkpoint kept --report run.json
+";
+
+/// A program of a stage.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// Its name.
+    pub name: &'static str,
+    /// Its version, with the commit that it is built from.
+    pub version: &'static str,
+}
+
+/// A stage's program within another one.
+impl Default for Program {
+    fn default() -> Self {
+        Program { name: "zero", version: env!("CARGO_PKG_VERSION") }
+    }
+}
+
+impl Program {
+    /// Returns the definition of its command line, with a short help for `-h` if it is `brief`.
+    pub fn command(self, brief: bool) -> Command {
+        let command = Cli::command().name(self.name).version(self.version);
+        let command = command.after_help(EXAMPLES.replace("{}", self.name));
+        let command = command.mut_args(|arg| match words(arg.get_id().as_str()) {
+            Some(words) if brief => arg.help(words).help_heading(None),
+            Some(_) => arg,
+            None => arg.hide_short_help(true),
+        });
+        match brief {
+            true => command.help_template(BRIEF),
+            false => command,
+        }
+    }
+
+    /// Returns what `arguments` say, of which the first is the program's name. Where they say
+    /// nothing that can be done, prints why and ends the process.
+    pub fn parse(self, arguments: impl IntoIterator<Item = OsString>) -> Cli {
+        let arguments: Vec<OsString> = arguments.into_iter().collect();
+        let mut command = self.command(arguments.get(1).is_some_and(|first| first == "-h"));
+        let matches = command.try_get_matches_from_mut(arguments).unwrap_or_else(|error| error.exit());
+        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
+    }
+}
+
+/// Returns what `-h` says about a flag, if it shows it.
+fn words(id: &str) -> Option<&'static str> {
+    ESSENTIAL.iter().find(|(essential, _)| *essential == id).map(|(_, words)| *words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn help(flag: &str) -> String {
+        let program = Program { name: "zero3", version: "1.2 (abc)" };
+        let command = program.command(flag == "-h").term_width(80);
+        command.try_get_matches_from(["zero3", flag]).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_short_help_fits_on_one_screen() {
+        insta::assert_snapshot!(help("-h"));
+        assert!(help("-h").lines().count() < 24);
+    }
+
+    #[test]
+    fn the_long_help_has_every_flag() {
+        let long = help("--help");
+        let command = Cli::command();
+        for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+            let flag = format!("--{}", arg.get_long().unwrap());
+            assert!(long.contains(&flag), "{flag}");
+        }
+        assert!(long.contains("zero3 --gpus 4 --steps 100"));
+        assert_eq!(help("--version").trim(), "zero3 1.2 (abc)");
+    }
+}

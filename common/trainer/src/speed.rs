@@ -1,0 +1,105 @@
+//! How fast a run is while it runs: the share of the machine's measured limit, and the time left.
+
+use crate::plan::Plan;
+use device::multiply_add_estimate;
+use settings::machine::cores;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// The speed of a run.
+pub(crate) struct Speed {
+    started: Instant,
+    flops_per_token: f64,
+    /// GFLOP/s that the processors of all ranks could reach; `None` on GPUs.
+    limit: Option<f64>,
+    /// When the first step of this run was done, and its number: setup is no part of a step.
+    first: OnceLock<(Instant, u32)>,
+    steps: u32,
+}
+
+impl Speed {
+    /// Returns the speed of `plan`'s run, which starts now. Measures the processor for some
+    /// milliseconds, so call it before the ranks start.
+    pub(crate) fn of(plan: &Plan) -> Self {
+        let config = &plan.config;
+        let placement = config.process.as_ref().map(|process| &process.placement);
+        let here = placement.map_or(config.world_size, |place| place.local_world_size.unwrap_or(1));
+        let threads = (here * config.threads).clamp(1, cores());
+        let limit = || {
+            let here_limit = multiply_add_estimate(threads, config.precision.parameters);
+            here_limit * config.world_size as f64 / here.max(1) as f64
+        };
+        Speed {
+            flops_per_token: config.model.flops_per_token(config.sequence_length) as f64,
+            limit: config.hardware.one().is_none().then(limit),
+            started: Instant::now(),
+            first: OnceLock::new(),
+            steps: config.steps,
+        }
+    }
+
+    /// Returns the model's FLOP/s at so many tokens per second as a share of the limit, if the
+    /// limit is known.
+    pub(crate) fn utilisation(&self, tokens_per_second: f64) -> Option<f64> {
+        self.limit.map(|limit| tokens_per_second * self.flops_per_token / (limit * 1e9))
+    }
+
+    /// Returns the time since the start.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Returns how long the steps after `step`, which is done, will take if they are as fast as
+    /// those before; `None` after the first.
+    pub(crate) fn left(&self, step: u32) -> Option<Duration> {
+        let (at, first) = *self.first.get_or_init(|| (Instant::now(), step));
+        let done = step.checked_sub(first).filter(|&done| done > 0)?;
+        Some(at.elapsed() * (self.steps - 1).saturating_sub(step) / done)
+    }
+}
+
+/// Formats a share: `31.2%`.
+pub(crate) fn share(share: Option<f64>) -> String {
+    share.map_or_else(|| "–".into(), |share| format!("{:.1}%", 100.0 * share))
+}
+
+/// Formats a time in whole seconds: `0:07`, `1:02:33`.
+pub(crate) fn clock(time: Option<Duration>) -> String {
+    let Some(time) = time else { return "–".into() };
+    let seconds = time.as_secs();
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{seconds:02}"),
+        _ => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_shares_are_short() {
+        let clocks = [0, 59, 60, 3753, 360_000].map(|s| clock(Some(Duration::from_secs(s))));
+        assert_eq!(clocks, ["0:00", "0:59", "1:00", "1:02:33", "100:00:00"]);
+        assert_eq!((clock(None), share(None), share(Some(0.3125))), ("–".into(), "–".into(), "31.2%".into()));
+    }
+
+    #[test]
+    fn what_is_left_follows_from_the_steps_that_are_done() {
+        let speed = Speed {
+            started: Instant::now(),
+            flops_per_token: 2e6,
+            limit: Some(4.0),
+            first: OnceLock::new(),
+            steps: 101,
+        };
+        assert_eq!(speed.left(10), None, "one step tells no time");
+        let begun = Instant::now() - Duration::from_secs(30);
+        let speed = Speed { first: OnceLock::from((begun, 10)), ..speed };
+        let left = speed.left(40).unwrap().as_secs_f64();
+        assert!((60.0..61.0).contains(&left), "{left}");
+        assert_eq!(speed.left(100).unwrap(), Duration::ZERO);
+        assert_eq!(speed.utilisation(500.0), Some(0.25));
+    }
+}

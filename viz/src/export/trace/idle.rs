@@ -1,0 +1,39 @@
+//! How long a rank is idle: the time between its passes, counted for one collective only.
+
+/// The idle time of a rank so far, in nanoseconds.
+#[derive(Default)]
+pub(super) struct IdleClock {
+    /// When the rank became idle, unless it computes.
+    since: Option<u64>,
+    /// Idle time before that.
+    before: u64,
+    /// The idle time up to which it has been counted for a collective.
+    counted: u64,
+}
+
+impl IdleClock {
+    /// Notes that a pass begins.
+    pub(super) fn pass_begins(&mut self, at: u64) {
+        self.before = self.until(at);
+        self.since = None;
+    }
+
+    /// Notes that a pass has ended.
+    pub(super) fn pass_ends(&mut self, at: u64) {
+        self.since = Some(at);
+    }
+
+    /// Returns the idle time until `at`.
+    pub(super) fn until(&self, at: u64) -> u64 {
+        self.before + self.since.map_or(0, |since| at.saturating_sub(since))
+    }
+
+    /// Returns the idle time from the moment at which it was `issued` until `at`, without what has
+    /// been counted for another collective.
+    pub(super) fn waited(&mut self, issued: u64, at: u64) -> u64 {
+        let now = self.until(at);
+        let waited = now.saturating_sub(issued.max(self.counted));
+        self.counted = now;
+        waited
+    }
+}

@@ -1,0 +1,121 @@
+//! Tests of the trace that a recording is written as.
+
+use crate::support::path;
+use events::{CollectiveEvent, Event, Operation, Pass, Progress, Recorder, Recording, What};
+use serde_json::Value;
+use std::collections::HashMap;
+use viz::export::trace::render;
+use viz::simulate::SimulationPlan;
+
+fn entries(recording: &Recording) -> Vec<Value> {
+    let trace: Value = serde_json::from_str(&render(recording).unwrap()).unwrap();
+    trace["traceEvents"].as_array().unwrap().clone()
+}
+
+/// Returns the entries of a run of two ranks in which these events happen.
+fn traced(events: &[Event]) -> Vec<Value> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.events");
+    let mut recorder = Recorder::create(&path, &SimulationPlan::new(3, 2).run().header).unwrap();
+    recorder.push(0, events).unwrap();
+    recorder.finish().unwrap();
+    entries(&Recording::open(&path).unwrap())
+}
+
+fn collective(at: u64, rank: u32, sequence: u64, progress: Progress) -> Event {
+    let operation = Operation::AllGather;
+    let event =
+        CollectiveEvent { progress, sequence, operation, group: 0, unit: 0, units: 1, bytes: 8, sent: 0 };
+    Event { at, rank, what: What::Collective(event) }
+}
+
+/// Rank 0 issues two all-gathers, computes while they are in flight, and is idle before and after:
+/// the time counts once. Rank 1 comes last, and an arrow leads from it to rank 0.
+#[test]
+fn waiting_is_the_time_in_which_a_rank_is_idle() {
+    let pass = |at, rank, begins| {
+        let (pass, unit, micro) = (Pass::Forward, 0, 0);
+        let what = if begins {
+            What::PassStarted { pass, unit, micro }
+        } else {
+            What::PassFinished { pass, unit, micro }
+        };
+        Event { at, rank, what }
+    };
+    use Progress::{Finished, Issued, Started};
+    let entries = traced(&[
+        Event { at: 0, rank: 0, what: What::StepStarted { step: 7 } },
+        pass(0, 0, true),
+        pass(5_000, 0, false),
+        collective(10_000, 0, 0, Issued),
+        collective(12_000, 0, 1, Issued),
+        pass(20_000, 0, true),
+        pass(50_000, 0, false),
+        collective(70_000, 1, 0, Issued),
+        collective(70_000, 1, 0, Started),
+        collective(70_000, 0, 0, Started),
+        collective(80_000, 0, 0, Finished),
+        collective(80_000, 1, 0, Finished),
+        collective(85_000, 0, 1, Started),
+        collective(90_000, 0, 1, Finished),
+    ]);
+    let waits: Vec<(u64, f64, u64)> = entries
+        .iter()
+        .filter(|entry| entry["cat"] == "all-gather" && entry["pid"] == 0)
+        .map(|entry| &entry["args"])
+        .map(|args| {
+            (
+                args["sequence"].as_u64().unwrap(),
+                args["waited_us"].as_f64().unwrap(),
+                args["step"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(waits, [(0, 40.0, 7), (1, 10.0, 7)]);
+    let arrows: Vec<_> = entries.iter().filter(|entry| entry["ph"] == "s" || entry["ph"] == "f").collect();
+    let ends: Vec<_> = arrows.iter().map(|arrow| (&arrow["ph"], &arrow["pid"], &arrow["ts"])).collect();
+    assert_eq!(ends, [(&"s".into(), &1.into(), &70.0.into()), (&"f".into(), &0.into(), &70.0.into())]);
+    assert_eq!(arrows[0]["id"], arrows[1]["id"]);
+}
+
+/// In a real run, too, no rank waits longer in a step than the step takes, and every arrow begins
+/// and ends within an entry of its track.
+#[test]
+fn a_recorded_run_has_steps_waits_and_arrows() {
+    let entries = entries(&Recording::open(&path("zero3", "events")).unwrap());
+    let mut waited: HashMap<(u64, u64), f64> = HashMap::new();
+    let number = |value: &Value| value.as_f64().unwrap();
+    let whole = |value: &Value| value.as_u64().unwrap();
+    for entry in entries.iter().filter(|entry| entry["args"]["waited_us"].is_number()) {
+        *waited.entry((whole(&entry["pid"]), whole(&entry["args"]["step"]))).or_default() +=
+            number(&entry["args"]["waited_us"]);
+    }
+    assert_eq!(waited.keys().map(|(_, step)| step).max(), Some(&4));
+    let (ends, mut begun) = (entries.iter().filter(|entry| entry["ph"] == "i"), 0.0);
+    for end in ends.filter(|entry| entry["pid"] == 0 && entry["tid"] == 0) {
+        let step: u64 = end["name"].as_str().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let took = number(&end["ts"]) - begun;
+        begun = number(&end["ts"]);
+        assert!(waited[&(0, step)] <= took, "step {step}: {} of {took}", waited[&(0, step)]);
+    }
+    let arrows: Vec<_> = entries.iter().filter(|entry| entry["ph"] == "s" || entry["ph"] == "f").collect();
+    assert!(arrows.len() > 100, "{}", arrows.len());
+    for arrow in arrows {
+        let inside = |entry: &&Value| {
+            let (from, at) = (number(&entry["ts"]), number(&arrow["ts"]));
+            entry["pid"] == arrow["pid"] && from <= at && at <= from + number(&entry["dur"]) + 1e-6
+        };
+        let spans = entries.iter().filter(|entry| entry["ph"] == "X" && entry["tid"] == 1);
+        assert!(spans.clone().any(|entry| inside(&entry)), "{arrow}");
+    }
+}
+
+#[test]
+fn the_trace_of_a_failed_run_has_its_error() {
+    let recording = Recording::open(&path("failed", "events")).unwrap();
+    let trace: Value = serde_json::from_str(&render(&recording).unwrap()).unwrap();
+    let error = trace["otherData"]["error"]["message"].as_str().unwrap();
+    assert!(error.contains("out of memory") || error.contains("memory"), "{error}");
+    let failed = |entry: &&Value| entry["ph"] == "i" && entry["args"]["error"] == error;
+    assert!(trace["traceEvents"].as_array().unwrap().iter().any(|entry| failed(&entry)));
+}
