@@ -5,6 +5,7 @@ use crate::keys::Fate;
 use crate::node::Node;
 use crate::table::keys;
 use clap::ValueEnum;
+use device::Rounding;
 use events::Place;
 use model::{Checkpointing, Wrap};
 use planner::{Stage, Strategy};
@@ -41,6 +42,7 @@ fn nameless(config: &Config) -> Vec<String> {
             ours.backward_prefetch != usual.backward_prefetch,
             format!("--backward-prefetch {}", prefetch.as_ref().map_or("", |value| value.get_name())),
         ),
+        (config.precision.rounding == Rounding::Bf16, "--precision autocast".into()),
         (config.link.is_some(), "--link".into()),
         (config.offload.activations == Place::Disk, "--offload-activations disk".into()),
         (config.offload.host_link.is_some(), "--host-link".into()),

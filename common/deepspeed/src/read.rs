@@ -5,7 +5,7 @@ use crate::keys::{Auto, Fate, Key};
 use crate::misplaced::{Misplaced, misplaced};
 use crate::nearest::nearest;
 use crate::node::{Node, is_none, shortened};
-use crate::table::{self, is_accelerates, keys};
+use crate::table::{self, AUTOCAST, is_accelerates, keys};
 use settings::findings::Findings;
 use std::path::Path;
 
@@ -129,8 +129,17 @@ impl Reader<'_> {
         };
         for (name, value) in entries {
             let path = if parent.is_empty() { name.clone() } else { format!("{parent}.{name}") };
-            if let Some((key, value)) = self.shorthand(&path, value, section) {
-                self.row(key, None, key.path, &value);
+            let short = self.shorthand(&path, value, section);
+            let (path, value) = match &short {
+                Some((key, value)) => (key.path.to_string(), value),
+                None => (path, value),
+            };
+            if path == AUTOCAST.path && is_alone(section) {
+                self.autocast(value);
+                continue;
+            }
+            if let Some((key, value)) = &short {
+                self.row(key, None, key.path, value);
                 continue;
             }
             if let Some(kind) = self.unread(&path, section) {
@@ -169,6 +178,23 @@ impl Reader<'_> {
                 Some((table::find("mixed_precision")?, Node::text(if counts { "fp16" } else { "no" })))
             }
             _ => None,
+        }
+    }
+
+    /// Takes `mixed_precision` where neither DeepSpeed nor FSDP reads it: as PyTorch's autocast.
+    fn autocast(&mut self, value: &Node) {
+        let name = value.as_text().unwrap_or_default();
+        if name.eq_ignore_ascii_case("bf16") {
+            return self.row(&AUTOCAST, None, AUTOCAST.path, value);
+        }
+        if name.eq_ignore_ascii_case("fp16") {
+            self.warn(
+                "mixed_precision fp16 is autocast there, with fp32 weights; here weights are fp16, with fp32 masters"
+                    .into(),
+            );
+        }
+        if let Some(key) = table::find(AUTOCAST.path) {
+            self.row(key, None, key.path, value);
         }
     }
 
@@ -273,13 +299,20 @@ impl Reader<'_> {
     }
 }
 
+/// True if `root` says that Accelerate wraps the model itself, in DDP or not at all.
+fn is_alone(root: &Node) -> bool {
+    let Some(kind) = root.get("distributed_type") else { return false };
+    let named = |name: &&str| kind.as_text().is_some_and(|text| text.eq_ignore_ascii_case(name));
+    kind.as_flag() == Some(false) || ["no", "multi_gpu", "multi_cpu", "multi_xpu"].iter().any(named)
+}
+
 /// True if `root` holds keys of FSDP's and no section of DeepSpeed's: the file that Transformers'
 /// trainer takes as `fsdp_config`.
 fn is_fsdps(root: &Node) -> bool {
     let Node::Section(entries) = root else { return false };
     let own = |name: &str| matches!(find(&format!("{FSDP}.{name}")), Some(Found::Row(_)));
     let foreign = |(name, value): &(String, Node)| {
-        find(name).is_some() && !(own(name) && !matches!(value, Node::Section(_)))
+        find(name).is_some() && (!own(name) || matches!(value, Node::Section(_)))
     };
     entries.iter().any(|(name, _)| own(name)) && !entries.iter().any(foreign)
 }

@@ -5,6 +5,7 @@ use crate::keys::Kind::{Any, Choice, Count, Flag, Number, Text};
 use crate::keys::{Auto, Key, Kind};
 use crate::node::{Node, is_none};
 use settings::cli::DeviceChoice;
+use settings::float_type::PrecisionName;
 
 /// The key that names a DeepSpeed file, whose keys take precedence over those beside it.
 pub(crate) const CONFIG_FILE: &str = "deepspeed_config.deepspeed_config_file";
@@ -22,8 +23,13 @@ pub(super) static KEYS: &[Key] = &[
         |args, value| args.gpus = super::count(value),
         |_| None,
     ),
-    Key::new("mixed_precision", PRECISION, "\"no\"", "fp16 and bf16 switch those sections on")
-        .means(mixed_precision),
+    Key::new(
+        "mixed_precision",
+        PRECISION,
+        "\"no\"",
+        "fp16 and bf16 switch those sections on; bf16 is autocast under DDP",
+    )
+    .means(mixed_precision),
     Key::new("distributed_type", Text, "\"NO\"", "the crate decides"),
     Key::new("compute_environment", Text, "\"LOCAL_MACHINE\"", LAUNCH),
     Key::new(
@@ -137,6 +143,10 @@ fn some_path(target: &'static str, value: &Node) -> Option<(&'static str, Node)>
 fn all_gpus(value: &Node) -> bool {
     empty(value) || value.as_text().is_some_and(|text| text.eq_ignore_ascii_case("all"))
 }
+
+/// `mixed_precision: bf16` without DeepSpeed and FSDP.
+pub(crate) static AUTOCAST: Key = Key::new("mixed_precision", PRECISION, "\"no\"", "PyTorch's autocast")
+    .honoured(Some("precision"), |args, _| args.types.precision = PrecisionName::Autocast, |_| None);
 
 /// `no` asks for nothing.
 fn mixed_precision(value: &Node) -> Option<(&'static str, Node)> {

@@ -15,7 +15,7 @@ mod zero;
 use super::keys::{Key, Kind};
 use super::node::Node;
 
-pub(crate) use accelerate::CONFIG_FILE;
+pub(crate) use accelerate::{AUTOCAST, CONFIG_FILE};
 
 /// The rows, by subject. The stage comes before keys that depend on it.
 pub static TABLES: [&[Key]; 8] = [

@@ -126,7 +126,9 @@ fn accelerates_old_keys_are_converted_and_unknown_ones_are_errors() {
     let old = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nfp16: true\ndynamo_backend: 'NO'\n\
                tpu_name: none\ntpu_zone: none\ntpu_vm: []\n";
     let config = yaml(old, "").unwrap();
-    assert_eq!((config.precision.parameters, &config.findings.warnings), (device::DType::F16, &vec![]));
+    assert_eq!(config.precision.parameters, device::DType::F16);
+    assert_eq!(config.findings.warnings.len(), 1, "{:?}", config.findings.warnings);
+    assert!(config.findings.warnings[0].contains("fp16 is autocast there"));
     let newer = yaml(&format!("{old}mixed_precision: 'no'\n"), "").unwrap();
     assert_eq!(newer.precision.parameters, device::DType::F32);
     for (text, key) in
@@ -141,6 +143,28 @@ fn accelerates_old_keys_are_converted_and_unknown_ones_are_errors() {
     let config = yaml(idle, "").unwrap();
     assert!(config.findings.warnings[0].contains("fsdp_config is read with distributed_type FSDP alone"));
     assert_eq!(config.offload.parameters, Place::Device);
+}
+
+#[test]
+fn accelerates_bf16_is_autocast_under_ddp_and_16_bit_weights_elsewhere() {
+    let precision = |text: &str| settings::precision::label(yaml(text, "").unwrap().precision);
+    for kind in ["MULTI_GPU", "MULTI_CPU", "'NO'", "NO"] {
+        let text = format!("distributed_type: {kind}\nmixed_precision: bf16\n");
+        assert_eq!(precision(&text), "autocast", "{kind}");
+        assert_eq!(precision(&text.replace("bf16", "'no'")), "fp32", "{kind}");
+    }
+    for kind in ["distributed_type: FSDP\n", "distributed_type: DEEPSPEED\n", ""] {
+        assert_eq!(precision(&format!("{kind}mixed_precision: bf16\n")), "bf16", "{kind}");
+    }
+    let text = "distributed_type: MULTI_GPU\nmixed_precision: bf16\n";
+    let flag = yaml(text, "--precision fp32").unwrap();
+    assert!(
+        flag.findings.warnings[0].contains("mixed_precision \"bf16\" and --precision fp32"),
+        "{:?}",
+        flag.findings
+    );
+    let left = crate::left_out(&yaml(text, "").unwrap());
+    assert!(left.iter().any(|line| line.starts_with("--precision autocast has no name")), "{left:?}");
 }
 
 #[test]
