@@ -279,7 +279,7 @@ fn is_fsdps(root: &Node) -> bool {
     let Node::Section(entries) = root else { return false };
     let own = |name: &str| matches!(find(&format!("{FSDP}.{name}")), Some(Found::Row(_)));
     let foreign = |(name, value): &(String, Node)| {
-        find(name).is_some() && !(own(name) && !matches!(value, Node::Section(_)))
+        find(name).is_some() && (!own(name) || matches!(value, Node::Section(_)))
     };
     entries.iter().any(|(name, _)| own(name)) && !entries.iter().any(foreign)
 }
