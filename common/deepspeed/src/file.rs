@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 const LARGEST: u64 = 1 << 20;
 
 /// Returns where the DeepSpeed file `inner` is, which the file at `outer` names: from the current
-/// directory, from that of `outer`, or beside it.
+/// directory, from that of `outer` or one above it, or beside `outer`.
 pub(crate) fn beside(outer: &Path, inner: &str) -> PathBuf {
     let inner = Path::new(inner);
-    let folder = outer.parent().unwrap_or(Path::new(""));
-    let near = inner.file_name().map(|name| folder.join(name));
-    let places = [Some(inner.to_path_buf()), Some(folder.join(inner)), near];
-    places.into_iter().flatten().find(|path| path.is_file()).unwrap_or(inner.into())
+    let above = outer.ancestors().skip(1).map(|folder| folder.join(inner));
+    let near = inner.file_name().map(|name| outer.with_file_name(name));
+    let mut places = [inner.to_path_buf()].into_iter().chain(above).chain(near);
+    places.find(|path| path.is_file()).unwrap_or(inner.into())
 }
 
 /// Reads the file at `path`: JSON and HJSON, or YAML.

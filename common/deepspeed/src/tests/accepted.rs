@@ -172,6 +172,10 @@ fn a_deepspeed_file_is_found_beside_the_one_that_names_it() {
     let outer = File::new("a.yaml", "deepspeed_config:\n  deepspeed_config_file: configs/inner.json\n");
     std::fs::write(outer.folder.path().join("inner.json"), r#"{"gradient_accumulation_steps": 5}"#).unwrap();
     assert_eq!(outer.config("").unwrap().micro_batches, 5);
+    let above = outer.folder.path().join("sub/a.yaml");
+    std::fs::create_dir(above.parent().unwrap()).unwrap();
+    std::fs::write(&above, "deepspeed_config:\n  deepspeed_config_file: ./inner.json\n").unwrap();
+    assert_eq!(File { path: above, ..outer }.config("").unwrap().micro_batches, 5);
 }
 
 #[test]
