@@ -67,6 +67,17 @@ fn stages_agree_bit_for_bit_on_1_2_and_4_ranks() {
     }
 }
 
+/// Biases, and norms of heads inside packed projections.
+#[test]
+fn stages_agree_on_qwen2_and_qwen3() {
+    if !standin(stages_agree_on_qwen2_and_qwen3, &[]) {
+        return;
+    }
+    for model in ["qwen2.json", "qwen3.json"] {
+        stages_agree(&flags_of(model, 2, 2), 1e-4);
+    }
+}
+
 /// Heads for which tiled attention has no room.
 #[test]
 fn stages_agree_with_wide_heads() {

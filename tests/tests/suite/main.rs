@@ -8,6 +8,7 @@ mod documents;
 mod ending;
 mod evaluation;
 mod explanations;
+mod families;
 mod faults;
 mod knobs;
 mod learning;
