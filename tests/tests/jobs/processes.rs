@@ -281,7 +281,7 @@ fn a_viewer_holds_all_processes_for_longer_than_their_timeout_and_an_interrupt_e
     }
     members.iter().for_each(|member| member.signal("INT"));
     for (rank, ended) in ends(members).iter().enumerate() {
-        assert_eq!(ended.code, Some(0), "{}", ended.error);
+        assert_eq!(ended.code, Some(130), "{}", ended.error);
         assert_eq!(ended.out.contains("peak bytes, each rank"), rank == 0, "{}", ended.out);
     }
 }
@@ -317,7 +317,7 @@ fn an_interrupt_ends_a_long_step_between_two_micro_batches() {
     }
     members[1].signal("INT");
     for (rank, ended) in ends(members).iter().enumerate() {
-        assert_eq!(ended.code, Some(0), "{}", ended.error);
+        assert_eq!(ended.code, Some(130), "{}", ended.error);
         assert!(ended.after < Duration::from_secs(10), "{:?}", ended.after);
         assert_eq!(ended.out.contains("before its first step was done"), rank == 0, "{}", ended.out);
     }
