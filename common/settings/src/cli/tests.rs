@@ -4,7 +4,7 @@ use super::*;
 use clap::CommandFactory;
 
 /// A flag, a value that it refuses, and what the error says is allowed.
-const BAD: [(&str, &str, &str); 84] = [
+const BAD: [(&str, &str, &str); 85] = [
     ("gpus", "0", "from 1 to 1024"),
     ("device", "tpu", "auto, cpu, cuda"),
     ("threads", "0", "from 1 to 1024"),
@@ -24,6 +24,7 @@ const BAD: [(&str, &str, &str); 84] = [
     ("eval-every", "0", "from 1 to 4294967295"),
     ("eval-batches", "0", "from 1 to 4294967295"),
     ("steps", "0", "from 1 to 4294967295"),
+    ("log-every", "0", "from 1 to 4294967295"),
     ("batch-size", "0", "from 1 to 4294967295"),
     ("seq-len", "1.5", "from 1 to 4294967295"),
     ("grad-accum", "0", "from 1 to 65536"),
@@ -93,13 +94,14 @@ const BAD: [(&str, &str, &str); 84] = [
 
 /// Flags whose values are names of files to be written or read, or of a machine: whether they are
 /// any good is found out when they are used.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "config",
     "offload-dir",
     "data",
     "save",
     "checkpoint",
     "report",
+    "metrics",
     "record",
     "log-dir",
     "master",
