@@ -1,7 +1,7 @@
 //! How fast a run is while it runs: the share of the machine's measured limit, and the time left.
 
 use crate::plan::Plan;
-use device::multiply_add_estimate;
+use device::{DType, multiply_add_estimate};
 use settings::machine::cores;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -25,8 +25,9 @@ impl Speed {
         let placement = config.process.as_ref().map(|process| &process.placement);
         let here = placement.map_or(config.world_size, |place| place.local_world_size.unwrap_or(1));
         let threads = (here * config.threads).clamp(1, cores());
+        let multiplied = if config.precision.multiplies_bf16() { DType::Bf16 } else { DType::F32 };
         let limit = || {
-            let here_limit = multiply_add_estimate(threads, config.precision.parameters);
+            let here_limit = multiply_add_estimate(threads, multiplied);
             here_limit * config.world_size as f64 / here.max(1) as f64
         };
         Speed {
