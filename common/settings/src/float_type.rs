@@ -64,12 +64,10 @@ impl PrecisionName {
     }
 
     /// Returns the name in flags and reports.
-    pub const fn label(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
-            PrecisionName::Fp32 => "fp32",
-            PrecisionName::Bf16 => "bf16",
-            PrecisionName::Fp16 => "fp16",
             PrecisionName::Autocast => "autocast",
+            _ => name(self.stored().dtype()),
         }
     }
 }

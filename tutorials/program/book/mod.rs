@@ -20,6 +20,7 @@ mod hops;
 mod links;
 mod marks;
 mod picture;
+mod redacted;
 mod reshard;
 mod spaced;
 mod stages;

@@ -1,7 +1,10 @@
 //! Hugging Face's `config.json`, as Transformers 4 and 5 write it for the families of models.
 
+mod keys;
+
 use super::{Family, ModelConfig, RopeScaling};
 use crate::ModelError;
+use keys::Keys;
 use serde_json::{Map, Value, json};
 
 /// Keys that decide what tensors there are, with the only values that the model supports. A config
@@ -127,37 +130,7 @@ fn decimal(number: f32) -> f64 {
     number.to_string().parse().unwrap_or(f64::from(number))
 }
 
-/// A JSON object inside the config of the model called `name`; `prefix` is the path to it.
-struct Keys<'a> {
-    name: &'a str,
-    prefix: &'a str,
-    object: &'a Map<String, Value>,
-}
-
-impl<'a> Keys<'a> {
-    /// Returns the value of `key`; null counts as absent.
-    fn get(&self, key: &str) -> Option<&'a Value> {
-        self.object.get(key).filter(|value| !value.is_null())
-    }
-
-    fn unsupported(&self, key: &str, value: &Value, supported: &str) -> ModelError {
-        ModelError::Unsupported {
-            name: self.name.into(),
-            key: format!("{}{key}", self.prefix),
-            value: value.to_string(),
-            supported: supported.into(),
-        }
-    }
-
-    fn one_of(&self, key: &str, allowed: &[&str]) -> Result<(), ModelError> {
-        match self.get(key) {
-            Some(value) if !allowed.contains(&value.to_string().as_str()) => {
-                Err(self.unsupported(key, value, &format!("only {}", allowed[0])))
-            }
-            _ => Ok(()),
-        }
-    }
-
+impl Keys<'_> {
     /// Returns the family, which `architectures` must agree with.
     fn family(&self) -> Result<Family, ModelError> {
         let value = self.get("model_type").ok_or_else(|| self.missing("model_type"))?;
@@ -167,40 +140,6 @@ impl<'a> Keys<'a> {
         let family = family.ok_or_else(|| self.unsupported("model_type", value, &format!("only {known}")))?;
         self.one_of("architectures", &[&format!("[\"{}\"]", family.class())])?;
         Ok(family)
-    }
-
-    fn missing(&self, key: &str) -> ModelError {
-        ModelError::Missing { name: self.name.into(), key: format!("{}{key}", self.prefix) }
-    }
-
-    fn optional_count(&self, key: &str) -> Result<Option<usize>, ModelError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
-        let count = value.as_u64().and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0);
-        count.map(Some).ok_or_else(|| self.unsupported(key, value, "only a positive whole number"))
-    }
-
-    fn count(&self, key: &str) -> Result<usize, ModelError> {
-        self.optional_count(key)?.ok_or_else(|| self.missing(key))
-    }
-
-    fn optional_number(&self, key: &str) -> Result<Option<f32>, ModelError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
-        let number = value.as_f64().map(|number| number as f32);
-        number.map(Some).ok_or_else(|| self.unsupported(key, value, "only a number"))
-    }
-
-    fn flag(&self, key: &str) -> Result<bool, ModelError> {
-        let Some(value) = self.get(key) else { return Ok(false) };
-        value.as_bool().ok_or_else(|| self.unsupported(key, value, "only true and false"))
-    }
-
-    /// Returns the object under `key`.
-    fn nested(&self, key: &str, prefix: &'a str) -> Result<Option<Keys<'a>>, ModelError> {
-        match self.get(key) {
-            None => Ok(None),
-            Some(Value::Object(object)) => Ok(Some(Keys { name: self.name, prefix, object })),
-            Some(value) => Err(self.unsupported(key, value, "only an object")),
-        }
     }
 
     /// Returns θ and the scaling of the frequencies: θ from where Transformers 5 writes it, else
@@ -300,131 +239,4 @@ impl<'a> Keys<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    /// As Transformers 4 writes SmolLM2-135M's, less the keys that say nothing about the model.
-    const VERSION_4: &str = r#"{
-        "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 0,
-        "eos_token_id": 0, "hidden_act": "silu", "hidden_size": 576, "initializer_range": 0.041666666666666664,
-        "intermediate_size": 1536, "is_llama_config": true, "max_position_embeddings": 8192, "mlp_bias": false,
-        "model_type": "llama", "num_attention_heads": 9, "num_hidden_layers": 30, "num_key_value_heads": 3,
-        "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_interleaved": false, "rope_scaling": null,
-        "rope_theta": 100000, "tie_word_embeddings": true, "torch_dtype": "bfloat16", "use_cache": true,
-        "transformers_version": "4.40.1", "vocab_size": 49152
-    }"#;
-
-    fn read(text: &str) -> Result<ModelConfig, ModelError> {
-        ModelConfig::from_hugging_face(text, "m")
-    }
-
-    /// The error that `config.json` gives with `key` set to `value`.
-    fn refused(key: &str, value: Value) -> String {
-        let mut object: Value = serde_json::from_str(VERSION_4).unwrap();
-        object[key] = value;
-        read(&object.to_string()).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn version_4_is_read() {
-        let preset = ModelConfig::preset("smollm2-135m").unwrap();
-        let read = ModelConfig::from_hugging_face(VERSION_4, "smollm2-135m").unwrap();
-        assert_eq!(read, ModelConfig { batch_size: read.batch_size, ..preset });
-    }
-
-    #[test]
-    fn version_5_is_read() {
-        let config = read(include_str!("../../tests/fixtures/tied/config.json")).unwrap();
-        let expected = ModelConfig {
-            name: "m".into(),
-            family: Family::Llama,
-            vocabulary: 41,
-            width: 30,
-            layers: 2,
-            heads: 3,
-            kv_heads: 1,
-            head_dim: 10,
-            feed_forward: 35,
-            sequence_length: 64,
-            batch_size: 1,
-            max_positions: 64,
-            norm_eps: 1e-6,
-            rope_theta: 500_000.0,
-            rope_scaling: RopeScaling::None,
-            window: None,
-            tied: true,
-        };
-        assert_eq!(config, expected);
-    }
-
-    #[test]
-    fn theta_is_where_version_5_writes_it_before_where_version_4_does() {
-        let mut object: Value = serde_json::from_str(VERSION_4).unwrap();
-        assert_eq!(read(&object.to_string()).unwrap().rope_theta, 100_000.0);
-        object["rope_parameters"] = json!({ "rope_type": "default", "rope_theta": 7e6 });
-        assert_eq!(read(&object.to_string()).unwrap().rope_theta, 7e6);
-        object["rope_theta"] = Value::Null;
-        assert_eq!(read(&object.to_string()).unwrap().rope_theta, 7e6);
-    }
-
-    #[test]
-    fn what_is_written() {
-        let config = ModelConfig::preset("smollm2-135m").unwrap();
-        insta::assert_snapshot!(serde_json::to_string_pretty(&config.to_hugging_face()).unwrap());
-    }
-
-    #[test]
-    fn what_the_model_does_not_do_is_refused() {
-        let yarn = json!({ "rope_type": "yarn", "factor": 4.0 });
-        let llama3 = json!({ "rope_type": "llama3", "rope_theta": 500000.0 });
-        let errors = [
-            refused("rope_scaling", yarn),
-            refused("rope_parameters", llama3),
-            refused("rope_scaling", json!({ "factor": 2.0 })),
-            refused("attention_bias", json!(true)),
-            refused("mlp_bias", json!(true)),
-            refused("hidden_act", json!("gelu")),
-            refused("model_type", json!("mistral")),
-            refused("model_type", json!("gemma2")),
-            refused("architectures", json!(["LlamaForSequenceClassification"])),
-            refused("layer_types", json!(["chunked_attention"])),
-            refused("quantization_config", json!({ "bits": 4 })),
-            refused("hidden_size", json!("wide")),
-            refused("num_hidden_layers", json!(-1)),
-            refused("rope_theta", json!([1])),
-            refused("tie_word_embeddings", json!(1)),
-            refused("vocab_size", Value::Null),
-            refused("num_attention_heads", json!(7)),
-            read("[1, 2").unwrap_err().to_string(),
-        ];
-        insta::assert_snapshot!(errors.join("\n"));
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-        #[test]
-        fn what_is_written_is_read_back(
-            (kv_heads, group, half_head, feed_forward) in (1usize..5, 1usize..5, 1usize..70, 1usize..5000),
-            (layers, vocabulary, times, max_positions) in (1usize..100, 1usize..200_000, 1usize..9, 1usize..9000),
-            (norm_eps, rope_theta) in (1e-8f32..1e-3, 1f32..1e7),
-            tied: bool,
-            windowed: bool,
-            family in prop::sample::select(Family::ALL.to_vec()),
-            rope_scaling in prop::sample::select(vec![
-                RopeScaling::None,
-                RopeScaling::Linear(4.0),
-                RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, positions: 8192 },
-            ]),
-        ) {
-            let heads = kv_heads * group;
-            let config = ModelConfig {
-                name: "m".into(), family, rope_scaling,
-                window: (windowed && family != Family::Llama).then_some(max_positions),
-                vocabulary, width: heads * times, layers, heads, kv_heads, head_dim: 2 * half_head, feed_forward,
-                sequence_length: max_positions.min(512), batch_size: 1, max_positions, norm_eps, rope_theta, tied,
-            };
-            prop_assert_eq!(read(&config.to_hugging_face().to_string()).unwrap(), config);
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,128 @@
+//! Configs as Transformers 4 and 5 write them, and what they may not ask for.
+
+use super::*;
+use proptest::prelude::*;
+
+/// As Transformers 4 writes SmolLM2-135M's, less the keys that say nothing about the model.
+const VERSION_4: &str = r#"{
+    "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 0,
+    "eos_token_id": 0, "hidden_act": "silu", "hidden_size": 576, "initializer_range": 0.041666666666666664,
+    "intermediate_size": 1536, "is_llama_config": true, "max_position_embeddings": 8192, "mlp_bias": false,
+    "model_type": "llama", "num_attention_heads": 9, "num_hidden_layers": 30, "num_key_value_heads": 3,
+    "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_interleaved": false, "rope_scaling": null,
+    "rope_theta": 100000, "tie_word_embeddings": true, "torch_dtype": "bfloat16", "use_cache": true,
+    "transformers_version": "4.40.1", "vocab_size": 49152
+}"#;
+
+fn read(text: &str) -> Result<ModelConfig, ModelError> {
+    ModelConfig::from_hugging_face(text, "m")
+}
+
+/// The error that `config.json` gives with `key` set to `value`.
+fn refused(key: &str, value: Value) -> String {
+    let mut object: Value = serde_json::from_str(VERSION_4).unwrap();
+    object[key] = value;
+    read(&object.to_string()).unwrap_err().to_string()
+}
+
+#[test]
+fn version_4_is_read() {
+    let preset = ModelConfig::preset("smollm2-135m").unwrap();
+    let read = ModelConfig::from_hugging_face(VERSION_4, "smollm2-135m").unwrap();
+    assert_eq!(read, ModelConfig { batch_size: read.batch_size, ..preset });
+}
+
+#[test]
+fn version_5_is_read() {
+    let config = read(include_str!("../../../tests/fixtures/tied/config.json")).unwrap();
+    let expected = ModelConfig {
+        name: "m".into(),
+        family: Family::Llama,
+        vocabulary: 41,
+        width: 30,
+        layers: 2,
+        heads: 3,
+        kv_heads: 1,
+        head_dim: 10,
+        feed_forward: 35,
+        sequence_length: 64,
+        batch_size: 1,
+        max_positions: 64,
+        norm_eps: 1e-6,
+        rope_theta: 500_000.0,
+        rope_scaling: RopeScaling::None,
+        window: None,
+        tied: true,
+    };
+    assert_eq!(config, expected);
+}
+
+#[test]
+fn theta_is_where_version_5_writes_it_before_where_version_4_does() {
+    let mut object: Value = serde_json::from_str(VERSION_4).unwrap();
+    assert_eq!(read(&object.to_string()).unwrap().rope_theta, 100_000.0);
+    object["rope_parameters"] = json!({ "rope_type": "default", "rope_theta": 7e6 });
+    assert_eq!(read(&object.to_string()).unwrap().rope_theta, 7e6);
+    object["rope_theta"] = Value::Null;
+    assert_eq!(read(&object.to_string()).unwrap().rope_theta, 7e6);
+}
+
+#[test]
+fn what_is_written() {
+    let config = ModelConfig::preset("smollm2-135m").unwrap();
+    insta::assert_snapshot!(serde_json::to_string_pretty(&config.to_hugging_face()).unwrap());
+}
+
+#[test]
+fn what_the_model_does_not_do_is_refused() {
+    let yarn = json!({ "rope_type": "yarn", "factor": 4.0 });
+    let llama3 = json!({ "rope_type": "llama3", "rope_theta": 500000.0 });
+    let errors = [
+        refused("rope_scaling", yarn),
+        refused("rope_parameters", llama3),
+        refused("rope_scaling", json!({ "factor": 2.0 })),
+        refused("attention_bias", json!(true)),
+        refused("mlp_bias", json!(true)),
+        refused("hidden_act", json!("gelu")),
+        refused("model_type", json!("mistral")),
+        refused("model_type", json!("gemma2")),
+        refused("architectures", json!(["LlamaForSequenceClassification"])),
+        refused("layer_types", json!(["chunked_attention"])),
+        refused("quantization_config", json!({ "bits": 4 })),
+        refused("hidden_size", json!("wide")),
+        refused("num_hidden_layers", json!(-1)),
+        refused("rope_theta", json!([1])),
+        refused("tie_word_embeddings", json!(1)),
+        refused("vocab_size", Value::Null),
+        refused("num_attention_heads", json!(7)),
+        read("[1, 2").unwrap_err().to_string(),
+    ];
+    insta::assert_snapshot!(errors.join("\n"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn what_is_written_is_read_back(
+        (kv_heads, group, half_head, feed_forward) in (1usize..5, 1usize..5, 1usize..70, 1usize..5000),
+        (layers, vocabulary, times, max_positions) in (1usize..100, 1usize..200_000, 1usize..9, 1usize..9000),
+        (norm_eps, rope_theta) in (1e-8f32..1e-3, 1f32..1e7),
+        tied: bool,
+        windowed: bool,
+        family in prop::sample::select(Family::ALL.to_vec()),
+        rope_scaling in prop::sample::select(vec![
+            RopeScaling::None,
+            RopeScaling::Linear(4.0),
+            RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, positions: 8192 },
+        ]),
+    ) {
+        let heads = kv_heads * group;
+        let config = ModelConfig {
+            name: "m".into(), family, rope_scaling,
+            window: (windowed && family != Family::Llama).then_some(max_positions),
+            vocabulary, width: heads * times, layers, heads, kv_heads, head_dim: 2 * half_head, feed_forward,
+            sequence_length: max_positions.min(512), batch_size: 1, max_positions, norm_eps, rope_theta, tied,
+        };
+        prop_assert_eq!(read(&config.to_hugging_face().to_string()).unwrap(), config);
+    }
+}

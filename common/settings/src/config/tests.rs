@@ -1,0 +1,49 @@
+//! Settings that flags make.
+
+use super::*;
+use crate::cli::Cli;
+use clap::Parser;
+
+fn config(flags: &str) -> Result<Config> {
+    let words = ["zero"].into_iter().chain(flags.split_whitespace());
+    Config::new(Cli::try_parse_from(words).map_err(|error| Failure::usage(error.to_string()))?.train)
+}
+
+#[test]
+fn the_learning_rate_warms_up_and_decays_to_a_tenth() {
+    let config = config("--steps 110 --warmup-steps 10 --lr 0.01").unwrap();
+    for (step, expected) in [(0, 0.001), (9, 0.01), (10, 0.01), (60, 0.0055)] {
+        assert!((config.learning_rate(step) - expected).abs() < 1e-12, "step {step}");
+    }
+    assert!(config.learning_rate(109) < 0.00101);
+}
+
+#[test]
+fn senseless_flags_are_usage_failures_that_name_the_flag() {
+    for (flags, named) in [
+        ("--gpus 0", "--gpus"),
+        ("--steps 0", "--steps"),
+        ("--lr -1", "--lr"),
+        ("--lr nan", "--lr"),
+        ("--val-fraction 2", "--val-fraction"),
+        ("--eval-every 5", "--val-fraction"),
+        ("--model enormous", "enormous"),
+        ("--model no/such/config.json", "no/such"),
+        ("--inject panic@rank4", "rank 4"),
+        ("--steps 5 --inject panic@rank1,step5", "0 to 4"),
+        ("--model tiny --init-from /nowhere", "--init-from"),
+        ("--loss-scale 8", "--precision fp16"),
+        ("--precision bf16 --hysteresis 2", "--precision fp16"),
+        ("--precision fp16 --hysteresis 0", "--hysteresis"),
+        ("--precision fp16 --loss-scale-window 0", "--loss-scale-window"),
+        ("--precision fp16 --loss-scale nan", "up to 2^64"),
+        ("--precision fp16 --initial-scale-power 65", "0 to 64"),
+        ("--precision fp16 --min-loss-scale 0", "--min-loss-scale"),
+        ("--precision fp16 --initial-scale-power 2 --min-loss-scale 8", "2^2"),
+    ] {
+        let flags_ = flags.replace("--lr -1", "--lr=-1");
+        let failure = config(&flags_).unwrap_err();
+        assert_eq!(failure.code(), 2, "{flags}");
+        assert!(failure.to_string().contains(named), "{flags}: {failure}");
+    }
+}
