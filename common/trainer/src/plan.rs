@@ -120,28 +120,29 @@ impl Plan {
 /// # Errors
 /// A usage failure for flags and data; a failed run if the plan does not fit the device's memory.
 pub(crate) fn prepare(stage: AnyStage, config: Config) -> Result<Plan> {
-    check(stage, &config)?;
+    let prediction = check(stage, &config)?;
     let findings = config.findings.clone();
-    complete(stage, config).map_err(|failure| findings.attribute(failure))
+    complete(stage, config, prediction).map_err(|failure| findings.attribute(failure))
 }
 
-/// Checks that `stage` can do what `config` asks for, whatever the machine and the data.
+/// Checks that `stage` can do what `config` asks for, whatever the machine and the data. Returns what
+/// the planner predicts.
 ///
 /// # Errors
 /// A usage failure that names the flag, and the key of the file that stands for it.
-pub(crate) fn check(stage: AnyStage, config: &Config) -> Result<()> {
+pub(crate) fn check(stage: AnyStage, config: &Config) -> Result<Prediction> {
     config.findings.check(stage.plan)?;
-    let checked = check_stage(stage, config)
+    let predicted = check_stage(stage, config)
         .and_then(|()| contribution::check(config))
         .and_then(|()| faults::check(config, (stage.name, stage.sharded)))
-        .and_then(|()| planner::predict(&job(stage.plan, config)).map(drop).map_err(|error| invalid(&error)));
-    checked.map_err(|failure| config.findings.attribute(failure))
+        .and_then(|()| planner::predict(&job(stage.plan, config)).map_err(|error| invalid(&error)));
+    predicted.map_err(|failure| config.findings.attribute(failure))
 }
 
-fn complete(stage: AnyStage, config: Config) -> Result<Plan> {
+fn complete(stage: AnyStage, config: Config, prediction: Prediction) -> Result<Plan> {
     config.offload.probe()?;
     let job = job(stage.plan, &config);
-    let prediction = predict(&job, &config)?;
+    check_memory(&job, &prediction, &config)?;
     let data = Data::load(&config.data, config.model.vocabulary, config.sequence_length)?;
     let mut model = Model::new(config.model.clone()).map_err(|e| Failure::usage(e.to_string()))?;
     model.rounding = config.precision.rounding;
@@ -206,15 +207,13 @@ fn check_stage(stage: AnyStage, config: &Config) -> Result<()> {
     Err(Failure::usage(format!("{why}: cargo run -p {}, not {}", other.package(), stage.name)))
 }
 
-/// Predicts the run, and refuses one that does not fit its limits or this machine.
-fn predict(job: &Job, config: &Config) -> Result<Prediction> {
-    let prediction = planner::predict(job).map_err(|error| invalid(&error))?;
+/// Refuses a run that does not fit its limits or this machine.
+fn check_memory(job: &Job, prediction: &Prediction, config: &Config) -> Result<()> {
     if config.ignore_plan {
-        return Ok(prediction);
+        return Ok(());
     }
-    memory::check(job, &prediction, limits(config))?;
-    check_machine(job, &prediction, config)?;
-    Ok(prediction)
+    memory::check(job, prediction, limits(config))?;
+    check_machine(job, prediction, config)
 }
 
 /// Refuses a run whose results could not be written.
