@@ -2,9 +2,10 @@
 //! gradient_accumulation_steps × world size`.
 //!
 //! Any two give the third. With the first or the second alone there is one micro-batch per step;
-//! with neither, flags and preset supply the micro-batch. If nothing says how many ranks there are,
-//! and the batch does not fit the usual number, it trains on as many as it fits. Otherwise a product
-//! that does not match is an error that names all four numbers.
+//! with neither, flags and preset supply the micro-batch. If no flag, launcher or key gives the
+//! world size and the batch does not fit the default one, the run uses the largest world size that
+//! the batch fits, or the one that all three keys imply. Otherwise a product that does not match is
+//! an error that names all four numbers.
 
 use crate::keys::contradiction;
 use crate::mesh;
@@ -49,8 +50,9 @@ pub(crate) fn settle(args: &mut TrainArgs, findings: &mut Findings) -> Result<()
         args.training.grad_accum = accumulation.map_or(1, |count| count.value);
         return Ok(());
     };
+    let group = mesh::group(args);
     if let Some(ranks) =
-        fitting(total, micro, accumulation, args.gpus).filter(|&ranks| free && ranks != args.gpus)
+        fitting(total, micro, accumulation, (args.gpus, group)).filter(|&ranks| free && ranks != args.gpus)
     {
         warnings.push(format!(
             "{file}: {TOTAL} {total} does not fit {} ranks, the default: with {ranks} it does (--gpus)",
@@ -61,7 +63,7 @@ pub(crate) fn settle(args: &mut TrainArgs, findings: &mut Findings) -> Result<()
     let (m, a) = split(total, micro, accumulation, args.gpus);
     if product([m, a, args.gpus]) != total as u128 {
         if ![micro, accumulation].into_iter().flatten().any(|count| count.typed) || m == 0 || a == 0 {
-            return Err(mismatch(total, micro, accumulation, args.gpus));
+            return Err(mismatch(total, micro, accumulation, (args.gpus, group)));
         }
         warnings.push(format!(
             "{file}: {TOTAL} {total} and the command line disagree: the flags count, {} sequences per step",
@@ -86,12 +88,17 @@ fn split(total: usize, micro: Option<Count>, accumulation: Option<Count>, ranks:
     }
 }
 
-/// Returns the number of ranks that fits the batch: the one that follows from all three keys, else
-/// the largest up to `ranks`.
-fn fitting(total: usize, micro: Option<Count>, accumulation: Option<Count>, ranks: usize) -> Option<usize> {
+/// Returns the number of ranks that fits the batch and groups of `group` ranks: the one that follows
+/// from all three keys, else the largest up to `ranks`.
+fn fitting(
+    total: usize,
+    micro: Option<Count>,
+    accumulation: Option<Count>,
+    (ranks, group): (usize, usize),
+) -> Option<usize> {
     let fits = |&ranks: &usize| {
         let (m, a) = split(total, micro, accumulation, ranks);
-        product([m, a, ranks]) == total as u128
+        product([m, a, ranks]) == total as u128 && ranks.is_multiple_of(group)
     };
     match (micro, accumulation) {
         (Some(m), Some(a)) => {
@@ -106,9 +113,14 @@ fn product(numbers: [usize; 3]) -> u128 {
     numbers.iter().fold(1, |product: u128, &number| product.saturating_mul(number as u128))
 }
 
-fn mismatch(total: usize, micro: Option<Count>, accumulation: Option<Count>, ranks: usize) -> String {
+fn mismatch(
+    total: usize,
+    micro: Option<Count>,
+    accumulation: Option<Count>,
+    (ranks, group): (usize, usize),
+) -> String {
     let (m, a) = split(total, micro, accumulation, ranks);
-    let remedy = match fitting(total, micro, accumulation, ranks) {
+    let remedy = match fitting(total, micro, accumulation, (ranks, group)) {
         Some(gpus) => format!("--gpus {gpus} would match; or change one of the others."),
         None => format!("Change one of the four, or leave {TOTAL} out."),
     };

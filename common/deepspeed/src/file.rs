@@ -18,11 +18,20 @@ pub(crate) fn beside(outer: &Path, inner: &str) -> PathBuf {
     places.find(|path| path.is_file()).unwrap_or(inner.into())
 }
 
-/// Reads the file at `path`: JSON and HJSON, or YAML.
+/// The language of a file: DeepSpeed's are JSON, Accelerate's mostly YAML.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Language {
+    /// JSON and HJSON.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+/// Reads the file at `path`.
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) fn load(path: &Path) -> Result<Node, String> {
+pub(crate) fn load(path: &Path) -> Result<(Node, Language), String> {
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
     file.take(LARGEST + 1).read_to_string(&mut text).map_err(|e| match e.kind() {
@@ -40,10 +49,15 @@ pub(crate) fn load(path: &Path) -> Result<Node, String> {
         );
     }
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
-    match extension.to_ascii_lowercase().as_str() {
-        "json" | "hjson" | "jsonc" => hjson::parse(text),
-        "yaml" | "yml" => yaml::parse(text),
-        _ if text.trim_start().starts_with('{') => hjson::parse(text),
-        _ => yaml::parse(text),
-    }
+    let language = match extension.to_ascii_lowercase().as_str() {
+        "json" | "hjson" | "jsonc" => Language::Json,
+        "yaml" | "yml" => Language::Yaml,
+        _ if text.trim_start().starts_with('{') => Language::Json,
+        _ => Language::Yaml,
+    };
+    let root = match language {
+        Language::Json => hjson::parse(text),
+        Language::Yaml => yaml::parse(text),
+    };
+    root.map(|root| (root, language))
 }

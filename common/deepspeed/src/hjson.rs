@@ -65,10 +65,15 @@ impl<'a> Parser<'a> {
     fn root(&mut self) -> Result<Node, String> {
         if self.peek().is_some_and(|next| !"{[\"'".contains(next)) {
             let start = self.at;
-            if let Ok(section) = self.section(None, 0) {
-                return Ok(section);
+            let section = self.section(None, 0);
+            let Err(_) = section else { return section };
+            let failed = std::mem::replace(&mut self.at, start);
+            let value = self.value(0);
+            if value.is_ok() && self.peek().is_none() {
+                return value;
             }
-            self.at = start;
+            self.at = failed;
+            return section;
         }
         self.value(0)
     }
@@ -139,7 +144,7 @@ impl<'a> Parser<'a> {
         });
         let Some((end, _)) = end else { return Err("EOF: text is not closed".into()) };
         let inner = &self.rest()[1..end];
-        let inner = if quote == '"' { inner.into() } else { inner.replace("\\'", "'").replace('"', "\\\"") };
+        let inner = if quote == '"' { inner.into() } else { with_double_quotes(inner) };
         let text = serde_json::from_str(&format!("\"{inner}\""));
         let text = text.map_err(|_| format!("{} is no text of JSON", shortened(&inner)))?;
         self.at += end + 1;
@@ -148,16 +153,34 @@ impl<'a> Parser<'a> {
 
     /// Reads a number, a truth value or null, or else text up to the end of the line.
     fn unquoted(&mut self) -> Result<Node, String> {
-        let line = self.rest().lines().next().unwrap_or("");
-        let ends = |&(at, c): &(usize, char)| ",}]#".contains(c) || line[at..].starts_with("//");
-        let end = line.char_indices().find(ends).map_or(line.len(), |(at, _)| at);
-        if let Some(node) = word(line[..end].trim_end())? {
+        let rest = self.rest();
+        let comments = |at: usize| ["//", "/*"].iter().any(|comment| rest[at..].starts_with(comment));
+        let ends = |&(at, c): &(usize, char)| "\n,}]#".contains(c) || comments(at);
+        let end = rest.char_indices().find(ends).map_or(rest.len(), |(at, _)| at);
+        if let Some(node) = word(rest[..end].trim_end())? {
             self.at += end;
             return Ok(node);
         }
+        let line = rest.lines().next().unwrap_or("");
         self.at += line.len();
         Ok(Node::text(line.trim_end()))
     }
+}
+
+/// Returns what stands between single quotes as it would stand between double ones.
+fn with_double_quotes(inner: &str) -> String {
+    let (mut out, mut escaped) = (String::with_capacity(inner.len()), false);
+    for c in inner.chars() {
+        if c == '\'' && escaped {
+            out.pop();
+        }
+        if c == '"' && !escaped {
+            out.push('\\');
+        }
+        out.push(c);
+        escaped = c == '\\' && !escaped;
+    }
+    out
 }
 
 /// Returns the number, truth value or null that `word` writes; none if it is text.
@@ -198,6 +221,7 @@ mod tests {
             (r#"{"a": "b"#.into(), "not closed"),
             (r#"{"a": "\q"}"#.into(), "no text"),
             ("{: 1}".into(), "expected a key"),
+            ("a: 1\na: 2".into(), "key a is given twice, at line 2"),
         ] {
             let error = parse(&hostile).unwrap_err();
             assert!(error.contains(word), "{error}");
@@ -209,10 +233,11 @@ mod tests {
         let json = r#"{"zero_optimization": {"stage": 2, "path": "/a b, c", "list": [1, 2]}, "on": true, "n": -1.5}"#;
         for text in [
             "# a comment\n{zero_optimization: {stage: 2 // the stage\n path: /a b, c\n list: [1, 2,],},\n on: true\n n: -1.5 }",
+            "{zero_optimization: {stage: 2 /* the stage */, path: '/a b, c', list: [1, 2]}, on: true, n: -1.5}",
             "/* no braces */\nzero_optimization: {'stage': 2, 'path': '/a b, c', list: [1\n2]}\non: true # yes\nn: -1.5",
         ] {
             assert_eq!(parse(text), parse(json), "{text}");
         }
-        assert_eq!(parse(r#"'it\'s "so" \u00e9'"#), Ok(Node::text("it's \"so\" é")));
+        assert_eq!(parse(r#"'it\'s "so" \"and\" \u00e9'"#), Ok(Node::text("it's \"so\" \"and\" é")));
     }
 }

@@ -6,7 +6,7 @@
 //! preset and the flags' defaults. A key that the file leaves out is *not* filled in with
 //! DeepSpeed's default: those suit models of billions of parameters (with buckets of 5e8 elements a
 //! small model has one bucket, and overlaps nothing). The optimizer's settings are the exception,
-//! if the file names the optimizer: see `left_out`. Where two of them contradict each other, a
+//! if the file names the optimizer: see `optimizer_defaults`. Where a flag and a key contradict each other, a
 //! warning names both and the one that counts.
 //!
 //! `auto` stands for the value that Transformers fills in: that of flags and preset, or a multiple
@@ -24,13 +24,13 @@ mod batch;
 mod file;
 mod hjson;
 pub mod keys;
-mod left_out;
 mod markdown;
 mod merge;
 mod mesh;
 mod misplaced;
 mod nearest;
 pub mod node;
+mod optimizer_defaults;
 mod print;
 mod read;
 pub mod table;

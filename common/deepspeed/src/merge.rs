@@ -2,9 +2,9 @@
 
 use crate::batch;
 use crate::keys::{Auto, Fate, Key, Set, contradiction, typed_as};
-use crate::left_out;
 use crate::mesh;
 use crate::node::Node;
+use crate::optimizer_defaults;
 use crate::read::{Entries, Entry};
 use events::Place;
 use model::Checkpointing;
@@ -29,7 +29,7 @@ pub(crate) fn merge(
     let mut findings = Findings { file, ..Findings::default() };
     let entries = Entries::read(&path, &mut findings).map_err(Failure::Usage)?;
     let mut merging = Merging { args, findings, missed: Vec::new() };
-    let defaults = left_out::of_the_optimizer(&merging.args, &entries);
+    let defaults = optimizer_defaults::of_the_optimizer(&merging.args, &entries);
     for entry in entries.iter().chain(&defaults) {
         merging.entry(entry, &entries, &width)?;
     }
@@ -44,16 +44,17 @@ pub(crate) fn merge(
     if let Err(what) = batch::settle(&mut args, &mut findings) {
         findings.errors.push(format!("{}: {what}", findings.file));
     }
-    findings.left_out = left_out::words(&args, &entries);
+    findings.own_settings = optimizer_defaults::words(&args, &entries);
     Ok((args, findings))
 }
 
 /// Flags that keys set although their rows do not name them: beside another flag, or resolved
 /// together with other keys.
-const BESIDE: [(&str, &str); 6] = [
+const BESIDE: [(&str, &str); 7] = [
     ("fsdp_config.fsdp_offload_params", "offload_parameters"),
     ("fsdp_config.fsdp_offload_params", "offload_optimizer"),
     ("activation_checkpointing.cpu_checkpointing", "checkpoint_activations"),
+    ("fsdp_config.fsdp_activation_checkpointing_offload", "checkpoint_activations"),
     ("zero_optimization.mics_shard_size", "shard_group_size"),
     ("train_micro_batch_size_per_gpu", "batch_size"),
     ("gradient_accumulation_steps", "grad_accum"),
@@ -80,7 +81,8 @@ impl Merging {
                 if switched_on == Some(true)
                     && !value.is_auto()
                     && !harmless(value)
-                    && (key.name() != "adam_w_mode" || left_out::decays_inside(&self.args, entries)) =>
+                    && (key.name() != "adam_w_mode"
+                        || optimizer_defaults::decays_inside(&self.args, entries)) =>
             {
                 self.findings.missing.push(missing(key, *alias, value));
             }

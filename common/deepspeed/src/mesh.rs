@@ -5,7 +5,7 @@ use crate::node::Node;
 use crate::read::Entries;
 use crate::table::parallelism::{REPLICATE, SHARD, SPLITS};
 use planner::Strategy;
-use settings::cli::{RANKS, TrainArgs};
+use settings::cli::{RANKS, ShardingArgs, TrainArgs};
 use settings::findings::{Findings, Setter};
 
 /// True if neither a flag nor a launcher nor the file says how many ranks there are.
@@ -15,13 +15,23 @@ pub(crate) fn ranks_are_open(args: &TrainArgs, findings: &Findings) -> bool {
         && args.on_this_machine.is_none()
 }
 
-/// Sets as many ranks as one group of the file has, if the usual number does not fit and nothing
-/// else says how many there are.
+/// Returns the ranks of the file's largest group; 1 if it has none.
+pub(crate) fn group(args: &TrainArgs) -> usize {
+    let ShardingArgs { secondary_shard_size, shard_group_size, .. } = args.sharding;
+    let sizes = [("secondary_shard_size", secondary_shard_size), ("shard_group_size", shard_group_size)];
+    let of_the_file = sizes.into_iter().filter(|(id, _)| args.given.typed(id).is_none());
+    of_the_file
+        .filter_map(|(_, size)| size)
+        .max()
+        .filter(|&size| size > 0 && size as u64 <= RANKS)
+        .unwrap_or(1)
+}
+
+/// Sets the world size to that of the file's largest group, if the default is no multiple of it and
+/// nothing else gives the world size.
 pub(crate) fn fit_groups(args: &mut TrainArgs, findings: &mut Findings) {
-    let sizes = [args.sharding.secondary_shard_size, args.sharding.shard_group_size];
-    let largest = sizes.into_iter().flatten().max().filter(|&size| size > 0 && size as u64 <= RANKS);
-    let Some(size) = largest.filter(|&size| !args.gpus.is_multiple_of(size)) else { return };
-    if ranks_are_open(args, findings) {
+    let size = group(args);
+    if !args.gpus.is_multiple_of(size) && ranks_are_open(args, findings) {
         let Findings { file, warnings, .. } = findings;
         warnings.push(format!(
             "{file}: groups of {size} ranks do not fit {} ranks, the default: with {size} they do (--gpus)",
@@ -64,13 +74,13 @@ pub(crate) fn settle(args: &mut TrainArgs, entries: &Entries, findings: &mut Fin
         _ => Strategy::HybridShard,
     };
     args.sharding.strategy = Some(strategy);
-    if strategy == Strategy::HybridShard {
-        args.sharding.shard_group_size = args.sharding.shard_group_size.or(Some(shard));
-    }
     let setter =
         |flag: &str, path, value: usize| Setter { flag: flag.into(), path, value: value.to_string() };
-    findings
-        .setters
-        .extend([setter("--strategy", REPLICATE, replicate), setter("--shard-group-size", SHARD, shard)]);
+    findings.setters.push(setter("--strategy", REPLICATE, replicate));
+    if args.given.typed("shard_group_size").is_none() {
+        args.sharding.shard_group_size = Some(shard).filter(|_| strategy == Strategy::HybridShard);
+        let sets_groups = args.sharding.shard_group_size.map(|_| setter("--shard-group-size", SHARD, shard));
+        findings.setters.extend(sets_groups);
+    }
     Ok(())
 }

@@ -31,18 +31,20 @@ pub(crate) struct Misplaced<'a> {
     pub right: &'static str,
 }
 
-/// Returns the first key that asks for offload, in the unknown key or section at `path`; `yaml`
-/// tells Accelerate's files from DeepSpeed's.
-pub(crate) fn misplaced<'a>(path: &str, node: &'a Node, yaml: bool) -> Option<Misplaced<'a>> {
+/// Returns the first key that asks for offload, in the unknown key or section at `path` of a
+/// file, which is Accelerate's or else DeepSpeed's.
+pub(crate) fn misplaced<'a>(path: &str, node: &'a Node, accelerate: bool) -> Option<Misplaced<'a>> {
     if let Node::Section(entries) = node {
-        return entries.iter().find_map(|(name, value)| misplaced(&format!("{path}.{name}"), value, yaml));
+        return entries
+            .iter()
+            .find_map(|(name, value)| misplaced(&format!("{path}.{name}"), value, accelerate));
     }
-    let right = right_place(path, yaml).filter(|_| asks(node))?;
+    let right = right_place(path, accelerate).filter(|_| asks(node))?;
     Some(Misplaced { path: path.into(), value: node, right })
 }
 
 /// Returns the key that the one at `path` probably stands for, if that one says where data rest.
-fn right_place(path: &str, yaml: bool) -> Option<&'static str> {
+fn right_place(path: &str, accelerate: bool) -> Option<&'static str> {
     let about = ["offload", "nvme_path", "cpu_checkpointing"].iter().any(|word| path.contains(word));
     if !about {
         return None;
@@ -53,7 +55,7 @@ fn right_place(path: &str, yaml: bool) -> Option<&'static str> {
     let parts: Vec<&str> = path.rsplit('.').take(2).collect();
     let flat = parts.iter().rev().copied().collect::<Vec<_>>().join("_");
     let accelerates = [parts[0], &flat].map(|name| table::find(&format!("deepspeed_config.{name}")));
-    if let Some(key) = accelerates.into_iter().flatten().next().filter(|_| yaml) {
+    if let Some(key) = accelerates.into_iter().flatten().next().filter(|_| accelerate) {
         return Some(key.path);
     }
     let meant = nearest(path)?;

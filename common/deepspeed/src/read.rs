@@ -1,6 +1,6 @@
 //! Reads a file: its keys found in the table, their values checked.
 
-use crate::file::{beside, load};
+use crate::file::{Language, beside, load};
 use crate::keys::{Auto, Fate, Key};
 use crate::misplaced::{Misplaced, misplaced};
 use crate::nearest::nearest;
@@ -101,18 +101,17 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn file(&mut self, path: &Path) -> Result<(), String> {
-        let root = load(path).map_err(|what| format!("--config {}: {what}", self.file))?;
+        let (root, language) = load(path).map_err(|what| format!("--config {}: {what}", self.file))?;
         if !matches!(root, Node::Section(_)) {
             return Err(format!("--config {}: it holds {root}, not a section of keys", self.file));
         }
-        let yaml = !self.file.to_ascii_lowercase().ends_with(".json");
         self.marked = MARKS.iter().any(|mark| root.get(mark).is_some());
-        self.accelerate = yaml || self.marked;
-        let fsdp = !yaml && !self.marked && is_fsdps(&root);
-        self.accelerate |= fsdp;
+        let is_accelerates = language == Language::Yaml || self.marked;
+        let fsdp = !is_accelerates && is_fsdps(&root);
+        self.accelerate = is_accelerates || fsdp;
         self.section(&root, if fsdp { FSDP } else { "" });
-        let alone = root.get("distributed_type").is_some_and(|kind| kind.as_flag() == Some(false));
-        if alone && root.get("num_processes").is_none() {
+        let one_process = root.get("distributed_type").is_some_and(|kind| kind.as_flag() == Some(false));
+        if one_process && root.get("num_processes").is_none() {
             table::find("num_processes")
                 .into_iter()
                 .for_each(|key| self.row(key, None, key.path, &Node::count(1)));
@@ -129,12 +128,16 @@ impl Reader<'_> {
         };
         for (name, value) in entries {
             let path = if parent.is_empty() { name.clone() } else { format!("{parent}.{name}") };
+            if self.marked && parent.is_empty() && is_deepspeeds(name, value) {
+                self.rejected(&path);
+                continue;
+            }
             let short = self.shorthand(&path, value, section);
             let (path, value) = match &short {
                 Some((key, value)) => (key.path.to_string(), value),
                 None => (path, value),
             };
-            if path == AUTOCAST.path && is_alone(section) {
+            if path == AUTOCAST.path && wraps_itself(section) {
                 self.autocast(value);
                 continue;
             }
@@ -143,13 +146,10 @@ impl Reader<'_> {
                 continue;
             }
             if let Some(kind) = self.unread(&path, section) {
-                self.warn(format!("{path} is read with distributed_type {kind} alone: ignored here"));
+                self.warn(format!("Accelerate reads {path} only with distributed_type {kind}: ignored"));
                 continue;
             }
             match find(&path).filter(|_| !name.contains('.')) {
-                Some(Found::Row(key)) if self.marked && parent.is_empty() && !is_accelerates(key) => {
-                    self.rejected(&path);
-                }
                 Some(Found::Row(key)) => self.row(key, None, &path, value),
                 Some(Found::Section) => self.section(value, &path),
                 None => self.unknown(&path, value),
@@ -189,7 +189,8 @@ impl Reader<'_> {
         }
         if name.eq_ignore_ascii_case("fp16") {
             self.warn(
-                "mixed_precision fp16 is autocast there, with fp32 weights; here weights are fp16, with fp32 masters"
+                "Accelerate trains mixed_precision fp16 with fp32 weights under autocast; this program trains fp16 \
+                 weights with fp32 masters"
                     .into(),
             );
         }
@@ -256,8 +257,7 @@ impl Reader<'_> {
     /// Adds a warning about a key that has no row, or an error if Accelerate rejects it or if it
     /// would move data or split the model.
     fn unknown(&mut self, path: &str, value: &Node) {
-        let yaml = !self.file.to_ascii_lowercase().ends_with(".json");
-        if let Some(Misplaced { path, value, right }) = misplaced(path, value, yaml) {
+        if let Some(Misplaced { path, value, right }) = misplaced(path, value, self.accelerate) {
             self.refuse(format!(
                 "{} is {value}, in a place where it is not read: the data would stay on the device\n\
                  Write it as {right}, or remove it.",
@@ -300,10 +300,19 @@ impl Reader<'_> {
 }
 
 /// True if `root` says that Accelerate wraps the model itself, in DDP or not at all.
-fn is_alone(root: &Node) -> bool {
+fn wraps_itself(root: &Node) -> bool {
     let Some(kind) = root.get("distributed_type") else { return false };
-    let named = |name: &&str| kind.as_text().is_some_and(|text| text.eq_ignore_ascii_case(name));
-    kind.as_flag() == Some(false) || ["no", "multi_gpu", "multi_cpu", "multi_xpu"].iter().any(named)
+    let is = |name: &str| kind.as_text().is_some_and(|text| text.eq_ignore_ascii_case(name));
+    !SECTIONS.iter().any(|(_, name)| is(name))
+}
+
+/// True if only DeepSpeed knows the key or section `name`. (`fp16: true` is an old key of
+/// Accelerate's.)
+fn is_deepspeeds(name: &str, value: &Node) -> bool {
+    let old = name == "fp16" && matches!(value, Node::Flag(_));
+    let within =
+        |key: &Key| key.path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    find(name).is_some() && !old && !keys().any(|key| is_accelerates(key) && within(key))
 }
 
 /// True if `root` holds keys of FSDP's and no section of DeepSpeed's: the file that Transformers'

@@ -16,7 +16,7 @@ pub struct Findings {
     /// What is wrong with keys and values.
     pub errors: Vec<String>,
     /// Settings that it leaves to this program, in words; empty if there are none.
-    pub left_out: String,
+    pub own_settings: String,
     /// Keys that ask for features that are not supported yet.
     pub missing: Vec<Missing>,
     /// Flags that it has set.
@@ -115,7 +115,8 @@ impl Findings {
             message.push_str(&format!("\nIn {}, {path} {value} stands for {flag}.", self.file));
         }
         let unsupported = self.unsupported(self.stage).filter(|what| !message.contains(what));
-        Failure::Usage(unsupported.map_or(message.clone(), |what| format!("{message}\n{what}")))
+        message.extend(unsupported.map(|what| format!("\n{what}")));
+        Failure::Usage(message)
     }
 }
 

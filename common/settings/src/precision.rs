@@ -3,7 +3,7 @@
 use crate::cli::{LARGEST, PrecisionArgs};
 use crate::error::{Failure, Result};
 use crate::float_type::{PrecisionName, name};
-use clap::ValueEnum;
+use device::Rounding;
 use sharding::{LossScaling, Precision};
 
 /// Returns the element types that `args` ask for.
@@ -21,10 +21,10 @@ pub fn precision(args: &PrecisionArgs) -> Precision {
 
 /// Returns the word of `--precision` for the parameters' type and the projections' rounding.
 pub fn label(precision: Precision) -> &'static str {
-    let Precision { parameters, rounding, .. } = precision;
-    let all = PrecisionName::value_variants().iter();
-    let mut same = all.filter(|name| name.stored().dtype() == parameters && name.rounding() == rounding);
-    same.next().map_or_else(|| name(parameters), |name| name.label())
+    match precision.rounding {
+        Rounding::Bf16 => PrecisionName::Autocast.label(),
+        Rounding::None => name(precision.parameters),
+    }
 }
 
 /// Returns how the loss is scaled, if `precision` needs it.

@@ -75,9 +75,9 @@ pub(crate) fn train(
         return Ok(Ending::Whole);
     }
     let plan = Plan { witness, ..plan::prepare(stage, config)? };
-    let Findings { file, left_out, .. } = &plan.config.findings;
-    if plan.config.leads() && !left_out.is_empty() {
-        events::complain!("note: {file} leaves to this program: {left_out}");
+    let Findings { file, own_settings, .. } = &plan.config.findings;
+    if plan.config.leads() && !own_settings.is_empty() {
+        events::complain!("note: {file} leaves to this program: {own_settings}");
     }
     let logs = Logs::open(&plan)?;
     let outcome = carry_out(plan, &logs);

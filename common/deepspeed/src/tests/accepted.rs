@@ -101,6 +101,13 @@ fn a_mesh_of_shards_and_replicas_is_hybrid_sharding() {
     assert!(error.contains("is 4 ranks, not 8 (--gpus)\n--gpus 4 would fit"), "{error}");
     let error = yaml(&text(2, 4, "  tp_size: 2\n"), "").unwrap_err().to_string();
     assert!(error.contains("parallelism_config.tp_size is no key of Accelerate"), "{error}");
+    let huge =
+        "  parallelism_config_tp_size: 4503599627370496\n  parallelism_config_cp_size: 4503599627370496\n";
+    let error = yaml(&text(2, 4, huge), "").unwrap_err().to_string();
+    assert!(error.contains("parallelism_config_tp_size is 4503599627370496: it must be"), "{error}");
+    let whole = text(2, 4, "").replace("fsdp_version: 2", "fsdp_sharding_strategy: HYBRID_SHARD");
+    let whole = whole.replace("  fsdp_reshard_after_forward: true\n", "");
+    assert_eq!(yaml(&whole, "").unwrap().mesh, MeshShape::Hybrid(4), "the mesh says how large a group is");
     let kept = text(2, 4, "").replace("forward: true", "forward: false");
     let error = yaml(&kept, "").unwrap_err().to_string();
     assert!(error.contains("fsdp_reshard_after_forward"), "{error}");
@@ -128,12 +135,15 @@ fn accelerates_old_keys_are_converted_and_unknown_ones_are_errors() {
     let config = yaml(old, "").unwrap();
     assert_eq!(config.precision.parameters, device::DType::F16);
     assert_eq!(config.findings.warnings.len(), 1, "{:?}", config.findings.warnings);
-    assert!(config.findings.warnings[0].contains("fp16 is autocast there"));
+    assert!(config.findings.warnings[0].contains("fp16 with fp32 weights under autocast"));
     let newer = yaml(&format!("{old}mixed_precision: 'no'\n"), "").unwrap();
     assert_eq!(newer.precision.parameters, device::DType::F32);
-    for (text, key) in
-        [("another: 1\n", "another"), ("distributed_type: FSDP\ntrain_batch_size: 8\n", "train_batch_size")]
-    {
+    for (text, key) in [
+        ("another: 1\n", "another"),
+        ("distributed_type: FSDP\ntrain_batch_size: 8\n", "train_batch_size"),
+        ("distributed_type: FSDP\nzero_optimization: true\n", "zero_optimization"),
+        ("distributed_type: FSDP\nzero_optimization:\n  stage: 2\n", "zero_optimization"),
+    ] {
         let error = yaml(text, "").unwrap_err().to_string();
         assert!(error.starts_with(&format!("a.yaml: {key} is no key of Accelerate")), "{error}");
     }
@@ -141,14 +151,16 @@ fn accelerates_old_keys_are_converted_and_unknown_ones_are_errors() {
     assert_eq!((alone.world_size, alone.findings.warnings), (1, vec![]), "Accelerate starts one process");
     let idle = "distributed_type: MULTI_GPU\nfsdp_config:\n  fsdp_offload_params: true\n";
     let config = yaml(idle, "").unwrap();
-    assert!(config.findings.warnings[0].contains("fsdp_config is read with distributed_type FSDP alone"));
+    assert!(
+        config.findings.warnings[0].contains("Accelerate reads fsdp_config only with distributed_type FSDP")
+    );
     assert_eq!(config.offload.parameters, Place::Device);
 }
 
 #[test]
 fn accelerates_bf16_is_autocast_under_ddp_and_16_bit_weights_elsewhere() {
     let precision = |text: &str| settings::precision::label(yaml(text, "").unwrap().precision);
-    for kind in ["MULTI_GPU", "MULTI_CPU", "'NO'", "NO"] {
+    for kind in ["MULTI_GPU", "MULTI_NPU", "'NO'", "NO"] {
         let text = format!("distributed_type: {kind}\nmixed_precision: bf16\n");
         assert_eq!(precision(&text), "autocast", "{kind}");
         assert_eq!(precision(&text.replace("bf16", "'no'")), "fp32", "{kind}");
@@ -165,6 +177,17 @@ fn accelerates_bf16_is_autocast_under_ddp_and_16_bit_weights_elsewhere() {
     );
     let left = crate::left_out(&yaml(text, "").unwrap());
     assert!(left.iter().any(|line| line.starts_with("--precision autocast has no name")), "{left:?}");
+}
+
+#[test]
+fn a_file_of_deepspeeds_may_be_called_hjson() {
+    let config = File::new("a.hjson", "zero_optimization: {stage: 2}\nunheard_of: 1\n").config("").unwrap();
+    assert_eq!(config.findings.stage, Some(Stage::Zero2));
+    assert!(
+        config.findings.warnings[0].contains("unheard_of is no key of DeepSpeed"),
+        "{:?}",
+        config.findings
+    );
 }
 
 #[test]
@@ -185,15 +208,17 @@ fn a_named_optimizer_brings_deepspeeds_defaults() {
     };
     let config = named("", "");
     assert_eq!((config.lr_schedule.peak(), config.betas, config.weight_decay), (1e-3, (0.9, 0.999), 0.0));
-    assert_eq!(config.findings.left_out, "a warm-up of 30 steps, then a cosine");
+    assert_eq!(config.findings.own_settings, "a warm-up of 30 steps, then a cosine");
     let config = named(r#""lr": 0.5, "weight_decay": "auto", "betas": "auto""#, "");
     assert_eq!((config.lr_schedule.peak(), config.betas, config.weight_decay), (0.5, (0.9, 0.95), 0.1));
-    let left_out = "betas 0.9 and 0.95, weight decay 0.1, a warm-up of 30 steps, then a cosine";
-    assert_eq!(config.findings.left_out, left_out);
+    let own_settings = "betas 0.9 and 0.95, weight decay 0.1, a warm-up of 30 steps, then a cosine";
+    assert_eq!(config.findings.own_settings, own_settings);
     assert_eq!(named(r#""torch_adam": true"#, "").weight_decay, 0.01, "PyTorch's own default");
     let flagged = named("", "--lr 0.25 --weight-decay 0.5 --warmup-steps 3");
     assert_eq!((flagged.lr_schedule.peak(), flagged.weight_decay), (0.25, 0.5));
-    assert_eq!((flagged.findings.warnings, flagged.findings.left_out.as_str()), (vec![], ""));
+    assert_eq!((flagged.findings.warnings, flagged.findings.own_settings.as_str()), (vec![], ""));
+    let plain = named(r#""torch_adam": true, "adam_w_mode": false"#, "");
+    assert_eq!(plain.weight_decay, 0.0, "PyTorch's Adam decays nothing");
     let undecayed = named(r#""adam_w_mode": false"#, "");
     assert_eq!(undecayed.findings.check(Stage::Zero3), Ok(()), "there is no decay to place");
     let decayed = named(r#""adam_w_mode": false, "weight_decay": 0.1"#, "");
@@ -229,6 +254,12 @@ fn ranks_follow_from_the_batch_where_nothing_says_how_many() {
     let groups = r#"{"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}}"#;
     assert_eq!(ranks(groups, ""), Ok((8, 1)));
     assert!(ranks(groups, "--gpus 4").unwrap_err().to_string().contains("zero_hpz_partition_size 8"));
+    let both = |batch: usize, group: usize| {
+        let zero = format!(r#"{{"stage": 3, "zero_hpz_partition_size": {group}}}"#);
+        ranks(&format!(r#"{{"train_batch_size": {batch}, "zero_optimization": {zero}}}"#), "")
+    };
+    assert_eq!((both(6, 2), both(16, 8)), (Ok((2, 1)), Ok((8, 1))), "a batch breaks no group");
+    assert!(both(12, 8).unwrap_err().to_string().contains("train_batch_size 12 is not"));
     for (text, remedy) in [(all, "--gpus 8 would match"), (two, "--gpus 1 would match")] {
         let error = ranks(text, "--gpus 4").unwrap_err().to_string();
         assert!(error.contains(remedy), "{error}");

@@ -119,8 +119,8 @@ fn a_file_sets_what_its_keys_say() {
 #[test]
 fn keys_left_out_leave_flags_and_preset_alone() {
     let (plain, empty) = (plain("--lr 0.01 --model small"), json("{}", "--lr 0.01 --model small").unwrap());
-    let left_out = "betas 0.9 and 0.95, weight decay 0.1, a warm-up of 30 steps, then a cosine".into();
-    let nothing = Findings { file: "ds.json".into(), left_out, ..Findings::default() };
+    let own_settings = "betas 0.9 and 0.95, weight decay 0.1, a warm-up of 30 steps, then a cosine".into();
+    let nothing = Findings { file: "ds.json".into(), own_settings, ..Findings::default() };
     assert_eq!(empty.findings, nothing);
     assert_eq!(format!("{:?}", Config { findings: Findings::default(), ..empty }), format!("{plain:?}"));
 }

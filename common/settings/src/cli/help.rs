@@ -41,8 +41,8 @@ pub struct Program {
     pub version: &'static str,
 }
 
-/// A stage's program within another one.
 impl Default for Program {
+    /// Returns the name and version of a stage that runs inside another program.
     fn default() -> Self {
         Program { name: "zero", version: env!("CARGO_PKG_VERSION") }
     }
@@ -64,11 +64,11 @@ impl Program {
         }
     }
 
-    /// Returns what `arguments` say, of which the first is the program's name. Where they say
-    /// nothing that can be done, prints why and ends the process.
+    /// Parses `arguments`, of which the first is the program's name. On help, version or a usage
+    /// error, prints the text and exits the process.
     pub fn parse(self, arguments: impl IntoIterator<Item = OsString>) -> Cli {
         let arguments: Vec<OsString> = arguments.into_iter().collect();
-        let mut command = self.command(arguments.get(1).is_some_and(|first| first == "-h"));
+        let mut command = self.command(arguments.iter().any(|word| word == "-h"));
         let matches = command.try_get_matches_from_mut(arguments).unwrap_or_else(|error| error.exit());
         Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
     }

@@ -343,7 +343,7 @@ pub struct OutputArgs {
     /// What may differ from the run that wrote the checkpoint.
     #[arg(long, requires = "checkpoint", value_name = "WHAT,…", value_enum, value_delimiter = ',')]
     pub resume_with: Vec<ResumeWith>,
-    /// Write a JSON report of the run, of a failed one too.
+    /// Write a JSON report of the run, also if it fails.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
     /// Write a row per step while the run goes on: JSON lines, or CSV if the name ends in .csv.

@@ -38,8 +38,11 @@ pub(crate) fn of_the_optimizer(args: &TrainArgs, entries: &Entries) -> Vec<Entry
 /// Returns the default in DeepSpeed's code of a setting of the optimizer. Its own Adam decays
 /// nothing by itself; PyTorch's AdamW does.
 fn default(key: &Key, entries: &Entries) -> Option<Node> {
-    let torch = entries.get("optimizer.params.torch_adam").and_then(Node::as_flag) == Some(true);
-    if key.path == DECAY && torch {
+    let flag = |path| entries.get(path).and_then(Node::as_flag);
+    let is_adamw =
+        entries.get(OPTIMIZER).and_then(Node::as_text).is_some_and(|name| name.eq_ignore_ascii_case("adamw"));
+    let decoupled = is_adamw || flag("optimizer.params.adam_w_mode") != Some(false);
+    if key.path == DECAY && decoupled && flag("optimizer.params.torch_adam") == Some(true) {
         return Some(Node::Number(0.01));
     }
     hjson::parse(key.default).ok()
