@@ -52,10 +52,7 @@ impl LiveOptions {
     /// Sets `pace` according to these options. Call it before ranks start, so that they are held
     /// from the first boundary on.
     pub fn prepare(&self, pace: &Pace) {
-        pace.slow(self.pace);
-        if self.paused {
-            pace.pause();
-        }
+        if self.paused { pace.pause() } else { pace.slow(self.pace) }
     }
 }
 
@@ -75,8 +72,9 @@ impl Drop for Stopper {
     }
 }
 
-/// Shows a run of this process until the person leaves it. The ranks run on other threads. On return
-/// no rank is held any more. `stop` is set, unless the person has detached from the run.
+/// Shows a run of this process until the person leaves it. The ranks run on other threads, at the
+/// pace that [`LiveOptions::prepare`] has set. On return no rank is held any more. `stop` is set,
+/// unless the person has detached from the run.
 ///
 /// # Errors
 /// [`VizError`]. The terminal is restored and `stop` is set.
@@ -87,7 +85,6 @@ pub fn live(
     stop: Arc<AtomicBool>,
 ) -> Result<Departure, VizError> {
     let mut stopper = Stopper { stop, pace: pace.clone(), armed: true };
-    options.prepare(&pace);
     let timeline = Timeline::live(subscription.header.clone(), "");
     let mut app = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
     (app.view, app.held, app.pace) = (options.view, options.paused, options.pace);
