@@ -29,7 +29,7 @@ pub fn check(job: &Job, prediction: &Prediction, limits: Limits) -> Result<()> {
     Ok(())
 }
 
-/// The main memory of one machine, and what the ranks there keep in it beside their buffers.
+/// The main memory of one machine, and the ranks there.
 pub struct Machine<'a> {
     /// What they may use together.
     pub memory: &'a MainMemory,
@@ -37,8 +37,6 @@ pub struct Machine<'a> {
     pub ranks: usize,
     /// The number of one of them.
     pub rank: usize,
-    /// Bytes of the texts that their processes hold.
-    pub data: u64,
     /// True if their devices are not part of main memory.
     pub on_gpus: bool,
 }
@@ -55,15 +53,14 @@ impl Machine<'_> {
     fn needs_together(&self, prediction: &Prediction) -> u64 {
         let each = || prediction.ranks.iter().map(|rank| self.needs(rank));
         let others = self.ranks.saturating_sub(1) as u64;
-        let ranks = match self.ranks == prediction.ranks.len() {
+        match self.ranks == prediction.ranks.len() {
             true => each().fold(0, u64::saturating_add),
             false => each()
                 .min()
                 .unwrap_or(0)
                 .saturating_mul(others)
                 .saturating_add(prediction.ranks.get(self.rank).map_or(0, |rank| self.needs(rank))),
-        };
-        ranks.saturating_add(self.data)
+        }
     }
 
     /// Says what the ranks may use.
@@ -97,20 +94,13 @@ pub fn check_machine(job: &Job, prediction: &Prediction, machine: &Machine<'_>) 
     let most = prediction.ranks.iter().map(|rank| machine.needs(rank)).max().unwrap_or(0);
     let happened = format!(
         "out of memory, foreseen: this machine's {ranks} of {} would need {}, and {}\n\n\
-         A rank needs up to {} of it, the text to train on {}.\n",
+         A rank needs up to {} of it.\n",
         job.stage,
         human(needs),
         machine.has(),
-        human(most),
-        human(machine.data)
+        human(most)
     );
-    let Some(left) = machine.memory.bytes.checked_sub(machine.data) else {
-        return Err(Failure::OutOfMemory(format!(
-            "{happened}Give a shorter text with --data, or {}.",
-            machine.otherwise()
-        )));
-    };
-    let share = left / machine.ranks.max(1) as u64;
+    let share = machine.memory.bytes / machine.ranks.max(1) as u64;
     let (place, room) = match machine.on_gpus {
         true => (Place::Host, Room::of(Place::Host, share, Limits::default())),
         false => (Place::Device, Room::shared(share)),
@@ -272,7 +262,7 @@ mod tests {
     use planner::Stage;
     use settings::prediction::predict;
 
-    /// Ranks, their texts and nothing else count, to the byte; others elsewhere do not.
+    /// Ranks and nothing else count, to the byte; others elsewhere do not.
     #[test]
     fn ranks_on_one_machine_are_added_up() {
         let (job, prediction) = predict(Stage::Zero3, &config("--gpus 4 --device cpu")).unwrap();
@@ -281,17 +271,13 @@ mod tests {
         let least = prediction.ranks.iter().map(of).min().unwrap();
         let check = |ranks, on_gpus, bytes, limit: Option<&str>| {
             let memory = MainMemory { bytes, limit: limit.map(Into::into) };
-            check_machine(
-                &job,
-                &prediction,
-                &Machine { memory: &memory, ranks, rank: 0, data: 1000, on_gpus },
-            )
+            check_machine(&job, &prediction, &Machine { memory: &memory, ranks, rank: 0, on_gpus })
         };
         let pair = of(&prediction.ranks[0]) + least;
         let hosts: u64 = prediction.ranks.iter().map(|rank| rank.host.total_peak).sum();
         for (ranks, on_gpus, needs) in [(4, false, all), (2, false, pair), (4, true, hosts)] {
-            assert_eq!(check(ranks, on_gpus, needs + 1000, None), Ok(()));
-            let said = check(ranks, on_gpus, needs + 999, None).unwrap_err().to_string();
+            assert_eq!(check(ranks, on_gpus, needs, None), Ok(()));
+            let said = check(ranks, on_gpus, needs - 1, None).unwrap_err().to_string();
             assert!(said.contains(&format!("this machine's {ranks} ranks of ZeRO-3 would need")), "{said}");
             assert!(said.lines().count() <= SCREEN, "{said}");
         }
@@ -301,8 +287,6 @@ mod tests {
             said.contains(&format!("and {group} allows 1.00 MB")) && said.contains("sbatch --mem"),
             "{said}"
         );
-        let said = check(4, false, 999, Some(group)).unwrap_err().to_string();
-        assert!(said.contains("Give a shorter text with --data, or a higher limit"), "{said}");
     }
 
     /// Whatever is said before, each remedy is named with what it saves: a row if there is room, or

@@ -4,12 +4,14 @@
 //! it takes tokens `o..o + T + 1` with `o = (g · T) mod (length − T − 1)`. With a shuffle seed the
 //! windows at multiples of T are visited in a random order, a new one each epoch.
 
-use crate::corpus::{self, SplitMix};
+mod container;
+mod tokens;
+
+use crate::corpus::SplitMix;
 use crate::error::{Failure, Result};
-use crate::size::human;
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::ops::Range;
+use std::path::PathBuf;
+use tokens::Tokens;
 
 /// How a data file encodes tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -37,7 +39,7 @@ pub struct DataSource {
 }
 
 impl TokenFormat {
-    /// Bytes of a token in a file.
+    /// Bytes of a token.
     fn size(self) -> usize {
         match self {
             TokenFormat::Bytes => 1,
@@ -45,26 +47,29 @@ impl TokenFormat {
             TokenFormat::U32 => 4,
         }
     }
-}
 
-impl DataSource {
-    /// Returns the bytes of main memory that the tokens take; 0 if that is not known before they
-    /// are read.
-    pub fn bytes(&self) -> u64 {
-        let length = match &self.path {
-            None => corpus::BYTES as u64,
-            Some(path) => std::fs::metadata(path).map_or(0, |file| file.len()),
-        };
-        (length / self.format.size() as u64).saturating_mul(size_of::<u32>() as u64)
+    /// The largest id.
+    fn largest(self) -> usize {
+        (1 << (8 * self.size())) - 1
+    }
+
+    /// The word for `--data-format`.
+    fn word(self) -> &'static str {
+        match self {
+            TokenFormat::Bytes => "bytes",
+            TokenFormat::U16 => "u16",
+            TokenFormat::U32 => "u32",
+        }
     }
 }
 
-/// All tokens of a run.
-#[derive(Clone, Debug, PartialEq)]
+/// All tokens of a run. A file is read in windows, as samples need them.
+#[derive(Debug)]
 pub struct Data {
-    tokens: Vec<u32>,
+    tokens: Tokens,
     training: usize,
     shuffle: Option<u64>,
+    vocabulary: usize,
 }
 
 /// The tokens to train on, or to validate on.
@@ -77,60 +82,65 @@ pub enum Split {
 }
 
 impl Data {
-    /// Reads `source` for a model of `vocabulary` tokens and sequences of `length` tokens.
+    /// Opens `source` for a model of `vocabulary` tokens and sequences of `length` tokens.
     ///
     /// # Errors
-    /// If the file cannot be read, is too short, or holds ids that the model does not know.
-    pub fn load(source: &DataSource, vocabulary: usize, length: usize) -> Result<Self> {
-        let (name, tokens) = match &source.path {
-            None => ("the built-in text".into(), bytes_to_tokens(corpus::text().as_bytes())),
-            Some(path) => (path.display().to_string(), read(path, source.format)?),
+    /// A usage failure if the file cannot be read, is too short, or holds ids that the model does
+    /// not know.
+    pub fn open(source: &DataSource, vocabulary: usize, length: usize) -> Result<Self> {
+        let tokens = match &source.path {
+            None => Tokens::built_in(),
+            Some(path) => Tokens::open(path, source.format)?,
         };
-        let training = tokens.len() - (tokens.len() as f64 * source.validation) as usize;
-        check_length(&name, training, length, "training")?;
+        let training = tokens.len - (tokens.len as f64 * source.validation) as usize;
+        check_length(&tokens.name, training, length, "training")?;
         if source.validation > 0.0 {
-            check_length(&name, tokens.len() - training, length, "validation")?;
+            check_length(&tokens.name, tokens.len - training, length, "validation")?;
         }
-        if let Some(at) = tokens.iter().position(|&token| token as usize >= vocabulary) {
-            return Err(Failure::usage(format!(
-                "{name}: token {} at position {at} is outside the model's vocabulary of {vocabulary}\n\
-                 Choose a model with a larger vocabulary, or check --data-format.",
-                tokens[at]
-            )));
-        }
-        Ok(Data { tokens, training, shuffle: source.shuffle })
+        tokens.examine(vocabulary)?;
+        Ok(Data { tokens, training, shuffle: source.shuffle, vocabulary })
     }
 
     /// Returns the number of tokens in `split`.
     pub fn len(&self, split: Split) -> usize {
-        self.tokens_of(split).len()
+        self.place(split).len()
     }
 
     /// True if `split` has no tokens.
     pub fn is_empty(&self, split: Split) -> bool {
-        self.tokens_of(split).is_empty()
+        self.place(split).is_empty()
     }
 
-    /// Returns the tokens of `split`.
-    pub fn tokens_of(&self, split: Split) -> &[u32] {
+    fn place(&self, split: Split) -> Range<usize> {
         match split {
-            Split::Training => &self.tokens[..self.training],
-            Split::Validation => &self.tokens[self.training..],
+            Split::Training => 0..self.training,
+            Split::Validation => self.training..self.tokens.len,
         }
+    }
+
+    /// Reads `length` tokens of `split` from its token `start` on.
+    ///
+    /// # Errors
+    /// If the file cannot be read any more or has changed.
+    pub fn window(&self, split: Split, start: usize, length: usize) -> Result<Vec<u32>> {
+        let start = self.place(split).start + start;
+        self.tokens.read(start..start + length, self.vocabulary)
     }
 
     /// Returns sample `g` of `split`: `length + 1` tokens. The first `length` are the inputs, the
     /// last `length` the targets.
-    pub fn sample(&self, split: Split, g: u64, length: usize) -> &[u32] {
-        let tokens = self.tokens_of(split);
-        let span = (tokens.len() - length - 1) as u64;
+    ///
+    /// # Errors
+    /// As [`Data::window`].
+    pub fn sample(&self, split: Split, g: u64, length: usize) -> Result<Vec<u32>> {
+        let span = (self.len(split) - length - 1) as u64;
         let start = match (split, self.shuffle) {
             (Split::Training, Some(seed)) if span > length as u64 => {
                 shuffled(seed, g, span / length as u64) * length as u64
             }
             _ => (g * length as u64) % span.max(1),
         };
-        &tokens[start as usize..start as usize + length + 1]
+        self.window(split, start as usize, length + 1)
     }
 }
 
@@ -165,75 +175,28 @@ fn check_length(name: &str, tokens: usize, length: usize, what: &str) -> Result<
     )))
 }
 
-fn bytes_to_tokens(bytes: &[u8]) -> Vec<u32> {
-    bytes.iter().map(|&byte| u32::from(byte)).collect()
-}
-
-/// Bytes that are read at once: whole tokens.
-const CHUNK: usize = 1 << 16;
-
-fn read(path: &Path, format: TokenFormat) -> Result<Vec<u32>> {
-    let unreadable = |error| unreadable(path, &error);
-    let mut file = File::open(path).map_err(unreadable)?;
-    let (size, mut length) = (format.size(), 0);
-    let mut tokens = Vec::new();
-    // A pipe has no length, and a file may grow: the loop makes room for the rest.
-    reserve(path, &mut tokens, file.metadata().map_err(unreadable)?.len() as usize / size)?;
-    let mut chunk = Vec::with_capacity(CHUNK);
-    while file.by_ref().take(CHUNK as u64).read_to_end(&mut chunk).map_err(unreadable)? > 0 {
-        length += chunk.len();
-        reserve(path, &mut tokens, chunk.len() / size)?;
-        let id = |token: &[u8]| token.iter().rev().fold(0u32, |id, &byte| id << 8 | u32::from(byte));
-        tokens.extend(chunk.chunks_exact(size).map(id));
-        chunk.clear();
-    }
-    if length == 0 {
-        return Err(Failure::usage(format!(
-            "--data {} is empty\nGive a file with text, or leave --data out for the built-in text.",
-            path.display()
-        )));
-    }
-    if length % size != 0 {
-        return Err(Failure::usage(format!(
-            "--data {} has {length} bytes, not a whole number of {size}-byte token ids: check --data-format",
-            path.display()
-        )));
-    }
-    Ok(tokens)
-}
-
-/// Makes room for `more` tokens of `path`.
-fn reserve(path: &Path, tokens: &mut Vec<u32>, more: usize) -> Result<()> {
-    let reserved = if tokens.is_empty() { tokens.try_reserve_exact(more) } else { tokens.try_reserve(more) };
-    reserved.map_err(|_| {
-        let needs = (tokens.len() + more).saturating_mul(size_of::<u32>());
-        Failure::OutOfMemory(format!(
-            "out of memory: the text of --data {} needs {} of main memory, and the system gives no more\n\
-             Give a shorter text, or raise the limit (ulimit -v shows one of the process).",
-            path.display(),
-            human(needs as u64)
-        ))
-    })
-}
-
-fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
-    use std::io::ErrorKind::*;
-    let remedy = match error.kind() {
-        NotFound => "Check the path, or leave --data out for the built-in text.",
-        IsADirectory => "This is a directory. Name one file in it.",
-        NotADirectory => "A part of the path is a file: check the path.",
-        PermissionDenied => "Give this user access to it, or choose another file.",
-        _ => "Choose another file, or look into the cause that the system gives.",
-    };
-    Failure::usage(format!("cannot read --data {}: {error}\n{remedy}", path.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn data(length: u32, shuffle: Option<u64>) -> Data {
-        Data { tokens: (0..length).collect(), training: length as usize, shuffle }
+    /// Opens a file of the ids below `length`.
+    fn ids(length: u16, validation: f64, shuffle: Option<u64>) -> (tempfile::TempDir, Data) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ids.bin");
+        std::fs::write(&path, (0..length).flat_map(u16::to_le_bytes).collect::<Vec<u8>>()).unwrap();
+        let source = DataSource { path: Some(path), format: TokenFormat::U16, validation, shuffle };
+        let data = Data::open(&source, length.into(), 8).unwrap();
+        (dir, data)
+    }
+
+    fn data(length: u16, shuffle: Option<u64>) -> Data {
+        ids(length, 0.0, shuffle).1
+    }
+
+    impl Data {
+        fn first(&self, split: Split, g: u64) -> u32 {
+            self.sample(split, g, 16).unwrap()[0]
+        }
     }
 
     #[test]
@@ -242,7 +205,7 @@ mod tests {
         for g in [0u64, 1, 7, 63, 64, 1000] {
             let start = (g * 16) % (1000 - 17);
             let expected: Vec<u32> = (start as u32..start as u32 + 17).collect();
-            assert_eq!(data.sample(Split::Training, g, 16), expected);
+            assert_eq!(data.sample(Split::Training, g, 16).unwrap(), expected);
         }
     }
 
@@ -252,7 +215,7 @@ mod tests {
         let windows = (1000 - 17) / 16;
         for epoch in 0..3 {
             let mut starts: Vec<u32> =
-                (0..windows).map(|i| data.sample(Split::Training, epoch * windows + i, 16)[0]).collect();
+                (0..windows).map(|i| data.first(Split::Training, epoch * windows + i)).collect();
             let order = starts.clone();
             starts.sort_unstable();
             assert_eq!(starts, (0..windows as u32).map(|w| w * 16).collect::<Vec<_>>());
@@ -265,7 +228,7 @@ mod tests {
         let windows: u64 = (1000 - 17) / 16;
         let order = |seed, epoch| -> Vec<u32> {
             let data = data(1000, Some(seed));
-            (0..windows).map(|i| data.sample(Split::Training, epoch * windows + i, 16)[0]).collect()
+            (0..windows).map(|i| data.first(Split::Training, epoch * windows + i)).collect()
         };
         let orders = [order(0, 0), order(0, 1), order(1, 0), order(1, 1), order(u64::MAX, 0)];
         for (index, one) in orders.iter().enumerate() {
@@ -276,34 +239,18 @@ mod tests {
 
     #[test]
     fn training_and_validation_read_no_token_of_each_other() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("ids.bin");
-        let ids: Vec<u8> = (0..400u16).flat_map(u16::to_le_bytes).collect();
-        std::fs::write(&path, ids).unwrap();
         for shuffle in [None, Some(3)] {
-            let source =
-                DataSource { path: Some(path.clone()), format: TokenFormat::U16, validation: 0.25, shuffle };
-            let data = Data::load(&source, 400, 8).unwrap();
+            let (_dir, data) = ids(400, 0.25, shuffle);
             assert_eq!((data.len(Split::Training), data.len(Split::Validation)), (300, 100));
-            let seen = |split| (0..1000).flat_map(|g| data.sample(split, g, 8)).fold((400, 0), minmax);
+            let seen =
+                |split| (0..1000).flat_map(|g| data.sample(split, g, 8).unwrap()).fold((400, 0), minmax);
             let ((first, last), (held, end)) = (seen(Split::Training), seen(Split::Validation));
             assert!(first == 0 && (288..300).contains(&last), "training reads {first} to {last}");
             assert!(held == 300 && (390..400).contains(&end), "validation reads {held} to {end}");
         }
     }
 
-    fn minmax((least, most): (u32, u32), token: &u32) -> (u32, u32) {
-        (least.min(*token), most.max(*token))
-    }
-
-    #[test]
-    fn token_files_are_little_endian() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("ids.bin");
-        std::fs::write(&path, [1u8, 2, 3, 4]).unwrap();
-        assert_eq!(read(&path, TokenFormat::U16).unwrap(), [0x0201, 0x0403]);
-        assert_eq!(read(&path, TokenFormat::U32).unwrap(), [0x0403_0201]);
-        std::fs::write(&path, [1u8, 2, 3]).unwrap();
-        assert_eq!(read(&path, TokenFormat::U16).unwrap_err().code(), 2);
+    fn minmax((least, most): (u32, u32), token: u32) -> (u32, u32) {
+        (least.min(token), most.max(token))
     }
 }

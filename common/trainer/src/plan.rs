@@ -12,6 +12,7 @@ use events::Place;
 use model::Model;
 use planner::{Done, Job, Limits, Prediction, RankPrediction, Saving, Strategy};
 use report::{Measured, Peaks, Predicted, Report, memory};
+use serde_json::Value;
 use settings::data::{Data, Split};
 use settings::prediction::{invalid, job};
 use settings::{Config, Failure, GradSync, Result, machine};
@@ -36,6 +37,8 @@ pub(crate) struct Plan {
     pub schedule: Arc<Schedule>,
     /// The tokens.
     pub data: Data,
+    /// What a run that resumes this one must have in common with it.
+    pub identity: Value,
     /// The tokenizer of the initial weights, to be saved with the final ones.
     pub tokenizer: Tokenizer,
     /// The GPUs that ranks compute on; none on the CPU.
@@ -69,11 +72,11 @@ impl Plan {
     /// # Errors
     /// As there.
     pub(crate) fn resumed(self, ranks: Range<usize>, exchange: &Exchange<'_>) -> Result<Self> {
-        let Plan { config, model, data, partition, stage, witness, .. } = &self;
+        let Plan { config, model, identity, partition, stage, witness, .. } = &self;
         let run = Resuming {
             config,
             model,
-            data,
+            identity,
             partition,
             sharded: stage.sharded,
             ranks,
@@ -143,7 +146,7 @@ fn complete(stage: AnyStage, config: Config, prediction: Prediction) -> Result<P
     config.offload.probe()?;
     let job = job(stage.plan, &config);
     check_memory(&job, &prediction, &config)?;
-    let data = Data::load(&config.data, config.model.vocabulary, config.sequence_length)?;
+    let data = Data::open(&config.data, config.model.vocabulary, config.sequence_length)?;
     let mut model = Model::new(config.model.clone()).map_err(|e| Failure::usage(e.to_string()))?;
     model.rounding = config.precision.rounding;
     if config.init_from.is_some() {
@@ -164,6 +167,7 @@ fn complete(stage: AnyStage, config: Config, prediction: Prediction) -> Result<P
         stage,
         gpus,
         evaluation_batches: evaluation_batches(&config, &data),
+        identity: resume::identity(&config, &model, &data)?,
         model: Arc::new(model),
         partition: Arc::new(partition),
         schedule: Arc::new(schedule),
@@ -237,7 +241,6 @@ fn check_machine(job: &Job, prediction: &Prediction, config: &Config) -> Result<
         memory: &memory,
         ranks: if placement.is_none() { config.world_size } else { processes },
         rank: placement.map_or(0, |placement| placement.rank),
-        data: config.data.bytes().saturating_mul(processes as u64),
         on_gpus: config.hardware.one().is_some(),
     };
     memory::check_machine(job, prediction, &machine)

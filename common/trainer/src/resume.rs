@@ -12,7 +12,6 @@ use model::{Layout, Model, TensorId};
 use planner::table::{counted, grouped};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use settings::data::Data;
 use settings::{Config, Failure, Result};
 use sharding::{LossScale, LossScaler, LossScaling, Partition, TensorPart, TrainingState, WeightSource};
 use std::ops::Range;
@@ -52,8 +51,8 @@ pub(crate) struct Resuming<'a> {
     pub config: &'a Config,
     /// Its model.
     pub model: &'a Model,
-    /// Its tokens.
-    pub data: &'a Data,
+    /// What a run that resumes it must have in common. See [`identity`].
+    pub identity: &'a Value,
     /// Its units.
     pub partition: &'a Partition,
     /// What it shards.
@@ -165,8 +164,7 @@ impl ResumeState {
         check_same_directory(checkpoints, &seen)?;
         // All look for what the first rank sees.
         let names = seen[0].split_whitespace().skip(1);
-        let now = identity(run.config, run.model, run.data);
-        let open = |name: &str| ResumeState::open(run, &now, checkpoints, name);
+        let open = |name: &str| ResumeState::open(run, checkpoints, name);
         match newest_intact(names, open, exchange)? {
             (Some(state), damaged) => Ok(Some(Arc::new(ResumeState { damaged, ..state }))),
             (None, damaged) if damaged.is_empty() => Ok(None),
@@ -179,19 +177,13 @@ impl ResumeState {
         }
     }
 
-    /// Opens the checkpoint `name` for a run of the identity `now`, and verifies what the ranks of
-    /// this process need of it.
-    fn open(
-        run: &Resuming<'_>,
-        now: &Value,
-        checkpoints: &Checkpoints,
-        name: &str,
-    ) -> std::result::Result<Self, Unfit> {
+    /// Opens the checkpoint `name`, and verifies what the ranks of this process need of it.
+    fn open(run: &Resuming<'_>, checkpoints: &Checkpoints, name: &str) -> std::result::Result<Self, Unfit> {
         let path = checkpoints.directory().join(name);
         let manifest = checkpoints.manifest(name)?;
         let meant = run.config.checkpoint.iter().flat_map(|checkpoint| &checkpoint.resume_with);
         let meant: Vec<_> = meant.copied().collect();
-        identity::check(&path, &manifest, now, &meant).map_err(Unfit::Refused)?;
+        identity::check(&path, &manifest, run.identity, &meant).map_err(Unfit::Refused)?;
         let unread = |error| Unfit::Damaged(format!("{}: {error}", path.display()));
         let progress: Progress = serde_json::from_value(manifest.progress.clone()).map_err(unread)?;
         let writer = serde_json::from_value(manifest.record.clone()).map_err(unread)?;

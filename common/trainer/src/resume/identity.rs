@@ -31,11 +31,14 @@ const SETTINGS: [(&str, &str, ResumeWith); 8] = [
 ];
 
 /// Returns the identity of a run.
-pub(crate) fn identity(config: &Config, model: &Model, data: &Data) -> Value {
+///
+/// # Errors
+/// If the data cannot be read.
+pub(crate) fn identity(config: &Config, model: &Model, data: &Data) -> Result<Value> {
     let (tokens, length) = (config.tokens_per_step(), config.sequence_length);
-    json!({
+    Ok(json!({
         ARCHITECTURE: architecture(model),
-        "data": sampled(data),
+        "data": sampled(data)?,
         "order": config.data.shuffle,
         "schedule": schedule(config),
         "optimizer": optimizer(config),
@@ -43,7 +46,7 @@ pub(crate) fn identity(config: &Config, model: &Model, data: &Data) -> Value {
         "precision": precision(config),
         "batch": format!("{tokens} in sequences of {length}"),
         "clipping": config.max_grad_norm,
-    })
+    }))
 }
 
 /// Returns the model without what does not change its weights.
@@ -68,17 +71,17 @@ pub(crate) fn model(manifest: &Manifest) -> std::result::Result<ModelConfig, Mod
 }
 
 /// Returns the number of training tokens, and a hash of windows of them at equal distances.
-fn sampled(data: &Data) -> String {
-    let training = data.tokens_of(Split::Training);
-    let (length, window) = (training.len(), training.len().min(WINDOW));
+fn sampled(data: &Data) -> Result<String> {
+    let length = data.len(Split::Training);
+    let window = length.min(WINDOW);
     let mut hasher = blake3::Hasher::new();
     for number in 0..WINDOWS {
         let start = (length - window) * number / (WINDOWS - 1);
-        training[start..start + window].iter().for_each(|token| {
+        for token in data.window(Split::Training, start, window)? {
             hasher.update(&token.to_le_bytes());
-        });
+        }
     }
-    format!("{length} tokens, samples of them with hash {}", &hasher.finalize().to_hex()[..16])
+    Ok(format!("{length} tokens, samples of them with hash {}", &hasher.finalize().to_hex()[..16]))
 }
 
 /// Returns the learning rate's schedule, without what follows from the number of steps.

@@ -3,7 +3,7 @@
 use crate::hooks::Hooks;
 use crate::passes::Tokens;
 use crate::plan::Plan;
-use crate::rank_error::Result;
+use crate::rank_error::{RankError, Result};
 use settings::Config;
 use settings::data::Split;
 use sharding::{Micro, Rank};
@@ -25,7 +25,7 @@ impl<'a> Samples<'a> {
     /// Returns the rank's tokens for a micro-batch of the step under way.
     ///
     /// # Errors
-    /// If main memory has no room for them.
+    /// If main memory has no room for them, or the data cannot be read any more.
     pub(super) fn training(&self, micro: Micro) -> Result<Tokens> {
         let step = self.hooks.faults().spoil_samples(self.hooks.step(), &self.plan.config) as usize;
         self.tokens(Split::Training, step * micro.count + micro.index)
@@ -48,6 +48,7 @@ impl<'a> Samples<'a> {
         let mut tokens = Tokens { inputs: room()?, targets: room()? };
         for row in first..first + batch_size {
             let sample = self.plan.data.sample(split, row as u64, sequence_length);
+            let sample = sample.map_err(|failure| RankError::Other(failure.to_string()))?;
             tokens.inputs.extend_from_slice(&sample[..sequence_length]);
             tokens.targets.extend_from_slice(&sample[1..]);
         }

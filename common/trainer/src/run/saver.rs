@@ -15,7 +15,7 @@ use super::weight_writer::late;
 use crate::checkpoints::disk;
 use crate::plan::Plan;
 use crate::rank_error::{Result, other};
-use crate::resume::{Progress, Writer, identity};
+use crate::resume::{Progress, Writer};
 use checkpoint::{Checkpoints, Manifest, RunLock, ShardLayout, ShardWriter};
 use collectives::{ControlChannel, Topic};
 use device::{Buffer, DType};
@@ -362,7 +362,7 @@ fn touched(mut buffer: Buffer) -> Buffer {
 fn manifest(plan: &Plan) -> Result<Manifest> {
     Ok(Manifest {
         progress: Value::Null,
-        identity: identity(&plan.config, &plan.model, &plan.data),
+        identity: plan.identity.clone(),
         record: serde_json::to_value(record(plan)).map_err(other)?,
         block_bytes: checkpoint::BLOCK as u64,
         files: Vec::new(),

@@ -98,6 +98,17 @@ impl WeightWriter {
     }
 }
 
+/// How long a rank that gives up waits for its thread to remove what it has written.
+const GRACE: Duration = Duration::from_secs(1);
+
+impl Drop for WeightWriter {
+    fn drop(&mut self) {
+        // The thread ends where no jobs are left, and removes an unfinished save.
+        self.jobs = channel().0;
+        while self.done.recv_timeout(GRACE).is_ok() {}
+    }
+}
+
 /// Says what `disk` has not done in time; `what`, if no call to it is under way.
 pub(super) fn late(disk: &Disk, what: &str, timeout: Duration) -> String {
     let call = disk.answers().oldest.map(|call| format!("{} {}", call.kind, call.path.display()));

@@ -1,0 +1,209 @@
+//! Token ids where they lie: in main memory, or in a file that is read in windows.
+
+use super::TokenFormat;
+use super::container::{self, Contents};
+use crate::corpus;
+use crate::error::{Failure, Result};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// The most bytes of a file that are examined before a run.
+const EXAMINED: usize = 1 << 30;
+/// Tokens that are examined at once.
+const PIECE: usize = 1 << 14;
+
+/// The token ids of a text.
+#[derive(Debug)]
+pub(super) struct Tokens {
+    /// What errors call the text.
+    pub(super) name: String,
+    place: Place,
+    format: TokenFormat,
+    /// The number of tokens.
+    pub(super) len: usize,
+}
+
+#[derive(Debug)]
+enum Place {
+    Memory(Vec<u8>),
+    /// A file, and the byte at which its first token begins.
+    File(File, u64),
+}
+
+impl Place {
+    /// Fills `into` with the bytes from `start` on, counted from the first token.
+    fn read(&self, start: usize, into: &mut [u8]) -> io::Result<()> {
+        match self {
+            Place::Memory(bytes) => into.copy_from_slice(&bytes[start..start + into.len()]),
+            Place::File(file, first) => file.read_exact_at(into, first + start as u64)?,
+        }
+        Ok(())
+    }
+}
+
+impl Tokens {
+    /// The built-in text, a token per byte.
+    pub(super) fn built_in() -> Self {
+        let bytes = corpus::text().into_bytes();
+        let (name, len) = ("the built-in text".into(), bytes.len());
+        Tokens { name, place: Place::Memory(bytes), format: TokenFormat::Bytes, len }
+    }
+
+    /// Opens a file. `format` is that of its tokens, unless the file itself tells another.
+    ///
+    /// # Errors
+    /// A usage failure if it cannot be read, is empty, or does not hold such tokens.
+    pub(super) fn open(path: &Path, format: TokenFormat) -> Result<Self> {
+        let unreadable = |error| unreadable(path, &error);
+        let name = format!("--data {}", path.display());
+        // Opening a pipe that nobody writes to would wait forever.
+        let metadata = std::fs::metadata(path).map_err(unreadable)?;
+        if !metadata.is_file() && !metadata.is_dir() {
+            return Err(Failure::usage(format!(
+                "{name} is not a regular file, and ranks read it at many places\n\
+                 Write what it delivers to a file first: cat {} > FILE",
+                path.display()
+            )));
+        }
+        let file = File::open(path).map_err(unreadable)?;
+        let mut head = vec![0; container::HEAD.min(metadata.len() as usize)];
+        file.read_exact_at(&mut head, 0).map_err(unreadable)?;
+        let Contents { format, start } = container::recognise(&head, format)
+            .map_err(|why| Failure::usage(format!("{name} {why}")))?
+            .unwrap_or(Contents { format, start: 0 });
+        let (bytes, size) = (metadata.len().saturating_sub(start), format.size() as u64);
+        if bytes == 0 {
+            return Err(Failure::usage(format!(
+                "{name} is empty\nGive a file with text, or leave --data out for the built-in text."
+            )));
+        }
+        if bytes % size != 0 {
+            return Err(Failure::usage(format!(
+                "{name} has {bytes} bytes, not a whole number of {size}-byte token ids: check --data-format"
+            )));
+        }
+        Ok(Tokens { name, place: Place::File(file, start), format, len: (bytes / size) as usize })
+    }
+
+    /// Reads the tokens in `range`, for a model of `vocabulary` tokens.
+    ///
+    /// # Errors
+    /// A failed run if the file cannot be read any more; a usage failure if it holds ids that the
+    /// model does not know.
+    pub(super) fn read(&self, range: Range<usize>, vocabulary: usize) -> Result<Vec<u32>> {
+        let size = self.format.size();
+        let mut bytes = vec![0; range.len() * size];
+        self.place.read(range.start * size, &mut bytes).map_err(|error| self.changed(&range, &error))?;
+        let tokens: Vec<u32> = match self.format {
+            TokenFormat::Bytes => bytes.into_iter().map(u32::from).collect(),
+            TokenFormat::U16 => bytes.as_chunks().0.iter().map(|id| u16::from_le_bytes(*id).into()).collect(),
+            TokenFormat::U32 => bytes.as_chunks().0.iter().map(|id| u32::from_le_bytes(*id)).collect(),
+        };
+        match tokens.iter().position(|&token| token as usize >= vocabulary) {
+            None => Ok(tokens),
+            Some(at) => Err(Failure::usage(format!(
+                "{}: token {} at position {} is outside the model's vocabulary of {vocabulary}\n\
+                 Choose a model with a larger vocabulary, or check --data-format.",
+                self.name,
+                tokens[at],
+                range.start + at
+            ))),
+        }
+    }
+
+    /// Looks for ids outside a model's `vocabulary`: everywhere, or in a file that is larger than
+    /// [`EXAMINED`] in pieces at equal distances.
+    ///
+    /// # Errors
+    /// As [`Tokens::read`].
+    pub(super) fn examine(&self, vocabulary: usize) -> Result<()> {
+        if self.format.largest() < vocabulary {
+            return Ok(());
+        }
+        let pieces = self.len.div_ceil(PIECE);
+        let examined = pieces.min(EXAMINED / (PIECE * self.format.size()));
+        for number in 0..examined {
+            let start = pieces * number / examined * PIECE;
+            self.read(start..self.len.min(start + PIECE), vocabulary)?;
+        }
+        Ok(())
+    }
+
+    fn changed(&self, range: &Range<usize>, error: &io::Error) -> Failure {
+        let Range { start, end } = range;
+        let why = match error.kind() {
+            io::ErrorKind::UnexpectedEof => "the file is shorter than it was when the run began".into(),
+            _ => error.to_string(),
+        };
+        Failure::run(format!(
+            "{}: tokens {start} to {end} cannot be read: {why}\nLeave the file alone while a run reads it.",
+            self.name
+        ))
+    }
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    use io::ErrorKind::*;
+    let remedy = match error.kind() {
+        NotFound => "Check the path, or leave --data out for the built-in text.",
+        IsADirectory => "This is a directory. Name one file in it.",
+        NotADirectory => "A part of the path is a file: check the path.",
+        PermissionDenied => "Give this user access to it, or choose another file.",
+        _ => "Choose another file, or look into the cause that the system gives.",
+    };
+    Failure::usage(format!("cannot read --data {}: {error}\n{remedy}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(bytes: &[u8], format: TokenFormat) -> (tempfile::TempDir, Result<Tokens>) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ids.bin");
+        std::fs::write(&path, bytes).unwrap();
+        let tokens = Tokens::open(&path, format);
+        (dir, tokens)
+    }
+
+    #[test]
+    fn token_files_are_little_endian() {
+        let ids = |format| {
+            let (_dir, tokens) = open(&[1u8, 2, 3, 4], format);
+            let tokens = tokens.unwrap();
+            tokens.read(0..tokens.len, usize::MAX).unwrap()
+        };
+        assert_eq!(ids(TokenFormat::U16), [0x0201, 0x0403]);
+        assert_eq!(ids(TokenFormat::U32), [0x0403_0201]);
+        assert_eq!(open(&[1u8, 2, 3], TokenFormat::U16).1.unwrap_err().code(), 2);
+    }
+
+    #[test]
+    fn a_file_that_shrinks_is_an_error_of_the_run() {
+        let (dir, tokens) = open(&[0; 1000], TokenFormat::U16);
+        let tokens = tokens.unwrap();
+        assert!(tokens.read(400..500, 1).is_ok());
+        let file = File::options().write(true).open(dir.path().join("ids.bin")).unwrap();
+        file.set_len(900).unwrap();
+        assert!(tokens.read(350..450, 1).is_ok(), "what is left can be read");
+        let error = tokens.read(400..500, 1).unwrap_err();
+        assert!(error.code() == 1 && error.to_string().contains("shorter than it was"), "{error}");
+    }
+
+    #[test]
+    fn unknown_ids_are_found_before_a_run_wherever_they_are() {
+        for at in [0, PIECE - 1, PIECE, 2 * PIECE + 6] {
+            let mut ids = vec![9u16; 2 * PIECE + 7];
+            ids[at] = 10;
+            let bytes: Vec<u8> = ids.into_iter().flat_map(u16::to_le_bytes).collect();
+            let (_dir, tokens) = open(&bytes, TokenFormat::U16);
+            let tokens = tokens.unwrap();
+            let error = tokens.examine(10).unwrap_err().to_string();
+            assert!(error.contains(&format!("token 10 at position {at} ")), "{error}");
+            assert!(tokens.examine(11).is_ok());
+        }
+    }
+}
