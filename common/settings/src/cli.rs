@@ -117,6 +117,9 @@ pub struct GenerateArgs {
     /// Directory with saved weights.
     #[arg(long, value_name = "DIR")]
     pub from: PathBuf,
+    /// Hugging Face tokenizer; without it the model's own. (Build with --features tokenizers.)
+    #[arg(long, value_name = "FILE")]
+    pub tokenizer: Option<PathBuf>,
     /// Text to continue.
     #[arg(long, default_value = "\n")]
     pub prompt: String,

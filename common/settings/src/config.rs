@@ -200,7 +200,10 @@ impl Config {
                 format: args.corpus.data_format,
                 validation: args.corpus.val_fraction,
                 shuffle: args.corpus.shuffle_seed,
-            },
+                tokenizer: args.corpus.tokenizer,
+                mask_prompt: args.corpus.mask_prompt,
+            }
+            .checked()?,
             steps: args.training.steps,
             batch_size: args.training.batch_size.unwrap_or(model.batch_size),
             sequence_length: args.training.seq_len.unwrap_or(model.sequence_length),
@@ -271,11 +274,6 @@ impl Config {
     /// Returns the number of tokens in the global batch of one step.
     pub fn tokens_per_step(&self) -> u64 {
         (self.world_size * self.micro_batches * self.batch_size * self.sequence_length) as u64
-    }
-
-    /// Returns one rank's share of [`Config::tokens_per_step`].
-    pub fn tokens_per_rank(&self) -> u64 {
-        self.tokens_per_step() / self.world_size as u64
     }
 
     /// Describes the device, and the simulated links: between the ranks, to main memory and to

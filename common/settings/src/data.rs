@@ -5,24 +5,27 @@
 //! windows at multiples of T are visited in a random order, a new one each epoch.
 
 mod container;
+mod encoded;
 mod tokens;
 
 use crate::corpus::SplitMix;
 use crate::error::{Failure, Result};
 use std::ops::Range;
 use std::path::PathBuf;
-use tokens::Tokens;
+use tokens::{Tokens, Width};
 
 /// How a data file encodes tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum TokenFormat {
-    /// Every byte is a token.
+    /// Text: every byte is a token, or what --tokenizer makes of it.
     #[default]
     Bytes,
     /// Little-endian 16-bit token ids.
     U16,
     /// Little-endian 32-bit token ids.
     U32,
+    /// A JSON object per line: its "text", or its "prompt" and "completion".
+    Jsonl,
 }
 
 /// Where tokens come from.
@@ -36,30 +39,46 @@ pub struct DataSource {
     pub validation: f64,
     /// Seed of the shuffled order; the order of the text if none.
     pub shuffle: Option<u64>,
+    /// The tokenizer of text; bytes if none.
+    pub tokenizer: Option<PathBuf>,
+    /// Whether the tokens of prompts are read and not learned.
+    pub mask_prompt: bool,
 }
 
+/// Set in a token that is read and not learned: a prompt's.
+const PROMPT: u32 = 1 << 31;
+
 impl TokenFormat {
-    /// Bytes of a token.
-    fn size(self) -> usize {
+    /// Returns how a file of this format stores a token.
+    fn width(self) -> Width {
         match self {
-            TokenFormat::Bytes => 1,
-            TokenFormat::U16 => 2,
-            TokenFormat::U32 => 4,
+            TokenFormat::Bytes => Width::U8,
+            TokenFormat::U16 => Width::U16,
+            TokenFormat::U32 | TokenFormat::Jsonl => Width::U32,
         }
     }
+}
 
-    /// The largest id.
-    fn largest(self) -> usize {
-        (1 << (8 * self.size())) - 1
+impl DataSource {
+    /// True if the data are encoded before a run.
+    fn is_encoded(&self) -> bool {
+        self.format == TokenFormat::Jsonl || self.tokenizer.is_some() && self.format == TokenFormat::Bytes
     }
 
-    /// The word for `--data-format`.
-    fn word(self) -> &'static str {
-        match self {
-            TokenFormat::Bytes => "bytes",
-            TokenFormat::U16 => "u16",
-            TokenFormat::U32 => "u32",
+    /// Returns these settings if they fit each other.
+    ///
+    /// # Errors
+    /// A usage failure that names the flags.
+    pub(crate) fn checked(self) -> Result<Self> {
+        if self.mask_prompt && self.format != TokenFormat::Jsonl {
+            return Err(Failure::usage(
+                "--mask-prompt is about the prompts in JSON lines: give --data FILE --data-format jsonl, too",
+            ));
         }
+        if self.format == TokenFormat::Jsonl && self.path.is_none() {
+            return Err(Failure::usage("--data-format jsonl is about a file: give --data FILE, too"));
+        }
+        Ok(self)
     }
 }
 
@@ -89,8 +108,8 @@ impl Data {
     /// not know.
     pub fn open(source: &DataSource, vocabulary: usize, length: usize) -> Result<Self> {
         let tokens = match &source.path {
-            None => Tokens::built_in(),
-            Some(path) => Tokens::open(path, source.format)?,
+            None => Tokens::built_in(&source.tokenizer)?,
+            Some(path) => Tokens::open(path, source)?,
         };
         let training = tokens.len - (tokens.len as f64 * source.validation) as usize;
         check_length(&tokens.name, training, length, "training")?;
@@ -118,7 +137,7 @@ impl Data {
         }
     }
 
-    /// Reads `length` tokens of `split` from its token `start` on.
+    /// Reads `length` tokens of `split` from its token `start` on, as they are stored.
     ///
     /// # Errors
     /// If the file cannot be read any more or has changed.
@@ -127,12 +146,11 @@ impl Data {
         self.tokens.read(start..start + length, self.vocabulary)
     }
 
-    /// Returns sample `g` of `split`: `length + 1` tokens. The first `length` are the inputs, the
-    /// last `length` the targets.
+    /// Returns sample `g` of `split`, of `length` tokens.
     ///
     /// # Errors
     /// As [`Data::window`].
-    pub fn sample(&self, split: Split, g: u64, length: usize) -> Result<Vec<u32>> {
+    pub fn sample(&self, split: Split, g: u64, length: usize) -> Result<Sample> {
         let span = (self.len(split) - length - 1) as u64;
         let start = match (split, self.shuffle) {
             (Split::Training, Some(seed)) if span > length as u64 => {
@@ -140,7 +158,42 @@ impl Data {
             }
             _ => (g * length as u64) % span.max(1),
         };
-        self.window(split, start as usize, length + 1)
+        Ok(Sample { tokens: self.window(split, start as usize, length + 1)?, vocabulary: self.vocabulary })
+    }
+
+    /// Returns how many tokens of `samples` are learned.
+    ///
+    /// # Errors
+    /// As [`Data::window`].
+    pub fn learned(&self, split: Split, samples: Range<u64>, length: usize) -> Result<u64> {
+        if !self.tokens.has_prompts {
+            return Ok((samples.end - samples.start) * length as u64);
+        }
+        let vocabulary = self.vocabulary as u32;
+        samples.map(|g| self.sample(split, g, length)).try_fold(0, |learned, sample| {
+            Ok(learned + sample?.targets().filter(|&target| target != vocabulary).count() as u64)
+        })
+    }
+}
+
+/// A sequence of tokens, each to be told from those before it.
+pub struct Sample {
+    /// One more than the sequence has.
+    tokens: Vec<u32>,
+    vocabulary: usize,
+}
+
+impl Sample {
+    /// Returns the tokens that go in.
+    pub fn inputs(&self) -> impl Iterator<Item = u32> {
+        self.tokens[..self.tokens.len() - 1].iter().map(|token| token & !PROMPT)
+    }
+
+    /// Returns the tokens that are to come out; the size of the vocabulary in place of each that is
+    /// not learned.
+    pub fn targets(&self) -> impl Iterator<Item = u32> {
+        let learned = |&token: &u32| if token & PROMPT == 0 { token } else { self.vocabulary as u32 };
+        self.tokens[1..].iter().map(learned)
     }
 }
 
@@ -184,7 +237,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ids.bin");
         std::fs::write(&path, (0..length).flat_map(u16::to_le_bytes).collect::<Vec<u8>>()).unwrap();
-        let source = DataSource { path: Some(path), format: TokenFormat::U16, validation, shuffle };
+        let format = TokenFormat::U16;
+        let source = DataSource { path: Some(path), format, validation, shuffle, ..DataSource::default() };
         let data = Data::open(&source, length.into(), 8).unwrap();
         (dir, data)
     }
@@ -195,7 +249,7 @@ mod tests {
 
     impl Data {
         fn first(&self, split: Split, g: u64) -> u32 {
-            self.sample(split, g, 16).unwrap()[0]
+            self.sample(split, g, 16).unwrap().tokens[0]
         }
     }
 
@@ -205,7 +259,7 @@ mod tests {
         for g in [0u64, 1, 7, 63, 64, 1000] {
             let start = (g * 16) % (1000 - 17);
             let expected: Vec<u32> = (start as u32..start as u32 + 17).collect();
-            assert_eq!(data.sample(Split::Training, g, 16).unwrap(), expected);
+            assert_eq!(data.sample(Split::Training, g, 16).unwrap().tokens, expected);
         }
     }
 
@@ -242,8 +296,9 @@ mod tests {
         for shuffle in [None, Some(3)] {
             let (_dir, data) = ids(400, 0.25, shuffle);
             assert_eq!((data.len(Split::Training), data.len(Split::Validation)), (300, 100));
-            let seen =
-                |split| (0..1000).flat_map(|g| data.sample(split, g, 8).unwrap()).fold((400, 0), minmax);
+            let seen = |split| {
+                (0..1000).flat_map(|g| data.sample(split, g, 8).unwrap().tokens).fold((400, 0), minmax)
+            };
             let ((first, last), (held, end)) = (seen(Split::Training), seen(Split::Validation));
             assert!(first == 0 && (288..300).contains(&last), "training reads {first} to {last}");
             assert!(held == 300 && (390..400).contains(&end), "validation reads {held} to {end}");

@@ -26,6 +26,7 @@ pub mod prediction;
 pub mod process;
 pub mod secret;
 pub mod size;
+pub mod text;
 pub mod wiring;
 
 pub use communication::Communication;

@@ -125,10 +125,10 @@ impl RankFaults {
         self.faults.iter().any(|fault| fault.kind == kind && fault.phase == phase && now(fault))
     }
 
-    /// Returns the tokens that the rank divides its loss by: those of the global batch, or with a
-    /// fault its own.
-    pub(crate) fn spoil_tokens(&self, config: &Config) -> u64 {
-        if self.lasts(Kind::Divisor) { config.tokens_per_rank() } else { config.tokens_per_step() }
+    /// Returns the tokens that the rank divides its loss by: `learned`, those of the global batch, or
+    /// with a fault its own share of them.
+    pub(crate) fn spoil_tokens(&self, learned: u64, config: &Config) -> u64 {
+        if self.lasts(Kind::Divisor) { learned / config.world_size as u64 } else { learned }
     }
 
     /// Returns `scale`, the factor of the loss gradient, or with a fault one that overflows.

@@ -4,7 +4,7 @@ use crate::hooks::Hooks;
 use crate::passes::{Kept, Passes};
 use crate::source::Saved;
 use crate::stage::{AnyStage, Setup, Stage, StageKind};
-use checkpoint::{Reader, tokenizer};
+use checkpoint::{Reader, tokenizer::VOCABULARY};
 use collectives::local::{Options, World};
 use device::{Device, Ledger, Place};
 use events::Emitter;
@@ -14,17 +14,16 @@ use planner::Strategy;
 use settings::cli::GenerateArgs;
 use settings::corpus::SplitMix;
 use settings::machine::cores;
-use settings::{Communication, GradSync};
-use settings::{Failure, Result};
+use settings::text::Tokenizer;
+use settings::{Communication, Failure, GradSync, Result};
 use sharding::{Mesh, Partition, Places, Precision, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Continues `args.prompt`, once per sample. Text is bytes: the model must have a byte-level
-/// vocabulary.
+/// Continues `args.prompt`, once per sample.
 ///
 /// # Errors
-/// If the weights cannot be read or have no byte-level vocabulary.
+/// If the weights cannot be read, or nothing turns the prompt into tokens of their model.
 pub fn generate<S: StageKind>(args: &GenerateArgs) -> Result<Vec<String>> {
     sample(AnyStage::of::<S>(), args)
 }
@@ -34,26 +33,34 @@ pub(crate) fn sample(stage: AnyStage, args: &GenerateArgs) -> Result<Vec<String>
     let reader = Reader::open(&args.from).map_err(|e| Failure::usage(e.to_string()))?;
     let config = reader.config().map_err(|e| Failure::usage(e.to_string()))?;
     let model = Model::new(config).map_err(|e| Failure::usage(e.to_string()))?;
-    check(args, &model)?;
-    let prompt = tokenizer::encode(&args.prompt);
-    let mut sequences = vec![if prompt.is_empty() { vec![u32::from(b'\n')] } else { prompt }; args.samples];
+    let tokenizer = tokenizer(args, &model)?;
+    let mut prompt = tokenizer.encode(&args.prompt)?;
+    if prompt.is_empty() {
+        prompt.push(tokenizer.end().unwrap_or_default());
+    }
+    check(&prompt, &model)?;
+    let mut sequences = vec![prompt; args.samples];
     let mut sampler = Sampler::new(stage, args, reader, model)?;
     for _ in 0..args.tokens {
         sampler.extend(&mut sequences)?;
     }
-    Ok(sequences.iter().map(|tokens| tokenizer::decode(tokens)).collect())
+    sequences.iter().map(|tokens| tokenizer.decode(tokens)).collect()
 }
 
-fn check(args: &GenerateArgs, model: &Model) -> Result<()> {
-    if model.config.vocabulary != 256 {
-        return Err(Failure::usage(format!(
-            "{} has a vocabulary of {} tokens; generate supports bytes (256) only\n\
-             Load the directory in Transformers to sample from it.",
-            args.from.display(),
-            model.config.vocabulary
-        )));
+/// Returns the tokenizer that is asked for, or else the model's own.
+fn tokenizer(args: &GenerateArgs, model: &Model) -> Result<Tokenizer> {
+    let own = (model.config.vocabulary != VOCABULARY).then(|| args.from.join("tokenizer.json"));
+    Tokenizer::open(args.tokenizer.as_ref().or(own.as_ref()).map(|path| path.as_path()))
+}
+
+fn check(prompt: &[u32], model: &Model) -> Result<()> {
+    let vocabulary = model.config.vocabulary;
+    match prompt.iter().find(|&&token| token as usize >= vocabulary) {
+        None => Ok(()),
+        Some(token) => Err(Failure::usage(format!(
+            "the tokenizer gives token {token}, and the model has {vocabulary}: check --tokenizer"
+        ))),
     }
-    Ok(())
 }
 
 /// A stage of one rank that only computes forward.

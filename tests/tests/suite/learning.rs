@@ -11,6 +11,7 @@ fn three_hundred_steps_teach_the_grammar() {
     let flags = format!("--gpus 4 --steps 300 --batch-size 4 --save {}", dir.path().display());
     train(Stage::Zero3, &flags).unwrap();
     let args = GenerateArgs {
+        tokenizer: None,
         from: dir.path().into(),
         prompt: "\n".into(),
         tokens: 125,

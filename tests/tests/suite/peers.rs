@@ -46,3 +46,27 @@ fn training_follows_pytorch_from_the_same_weights() {
         }
     }
 }
+
+/// The tokens of prompts are PyTorch's `ignore_index`; what is learned is averaged over all ranks and
+/// micro-batches. `tests/peers/make_masked.py` made the curve.
+#[test]
+fn prompts_carry_no_loss_as_in_pytorch() {
+    let text = std::fs::read_to_string(fixture("curve/masked.json")).unwrap();
+    let expected = floats(&serde_json::from_str(&text).unwrap(), "losses");
+    let flags = format!(
+        "--gpus 4 --init-from {0} --data {0}/masked.jsonl --data-format jsonl --batch-size 2 --seq-len 32 \
+         --steps 20 --grad-accum 2 --lr 3e-3 --warmup-steps 10 --threads 1",
+        fixture("curve"),
+    );
+    let mut weights = Vec::new();
+    for stage in Stage::ALL {
+        let report = train(stage, &format!("{flags} --mask-prompt")).unwrap();
+        let apart = largest_difference(&losses(&report), &expected);
+        assert!(apart < 1e-4, "{stage}: losses differ by {apart}");
+        weights.push(report.weights_blake3);
+    }
+    // DDP and ZeRO-1 sum the micro-batches before the ranks, ZeRO-2 and ZeRO-3 after them.
+    assert!(weights[0] == weights[1] && weights[2] == weights[3], "{weights:?}");
+    let all = losses(&train(Stage::Ddp, &flags).unwrap());
+    assert!(largest_difference(&all, &expected) > 1e-2, "the mask makes a difference");
+}

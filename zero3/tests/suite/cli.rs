@@ -267,6 +267,12 @@ fn unusable_data_is_a_usage_error() {
     data(&pipe.display().to_string(), &["pipe is not a regular file"]);
     let packed = [&[0x1F, 0x8B, 8, 0], &[7; 2000][..]].concat();
     data(&file("text.gz", &packed), &["text.gz is compressed with gzip", "gunzip"]);
+    refuses(&format!("{SHORT} --mask-prompt"), 2, &["--mask-prompt", "--data-format jsonl"]);
+    let latin = file("latin.jsonl", &[0xE9, b'\n']);
+    refuses(&format!("{SHORT} --data-format jsonl --data {latin}"), 2, &["latin.jsonl is no text in UTF-8"]);
+    if !cfg!(feature = "tokenizers") {
+        refuses(&format!("{SHORT} --tokenizer t.json"), 2, &["--tokenizer t.json", "--features tokenizers"]);
+    }
     let locked = file("locked.txt", b"nobody may read this");
     fs::set_permissions(&locked, PermissionsExt::from_mode(0o000)).unwrap();
     match fs::read(&locked) {

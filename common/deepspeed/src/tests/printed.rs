@@ -64,7 +64,7 @@ const LEFT_OUT: [&str; 9] = [
 
 /// Flags about the machine, the data, what is watched and what is written: DeepSpeed's
 /// configuration has no keys for them.
-const ELSEWHERE: [&str; 42] = [
+const ELSEWHERE: [&str; 44] = [
     "model",
     "device",
     "threads",
@@ -78,6 +78,8 @@ const ELSEWHERE: [&str; 42] = [
     "seed",
     "data",
     "data-format",
+    "tokenizer",
+    "mask-prompt",
     "shuffle-seed",
     "val-fraction",
     "eval-every",

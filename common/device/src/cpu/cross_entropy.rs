@@ -46,9 +46,13 @@ fn rows_of_losses(
     Ok(())
 }
 
-/// The loss of one row; its logits become their gradient.
+/// The loss of one row, 0 without a target; its logits become their gradient.
 #[inline(always)]
 fn row_loss(logits: &mut [f32], target: usize, gradient_scale: f32) -> f32 {
+    if target == logits.len() {
+        logits.fill(0.0);
+        return 0.0;
+    }
     let largest = maximum(logits);
     let below_largest = logits[target] - largest;
     let sum = exponentiate(logits, 1.0, largest);

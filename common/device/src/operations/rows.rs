@@ -100,14 +100,15 @@ pub struct EmbeddingBackward<R, W> {
 }
 
 /// Cross-entropy and its gradient in one pass: `losses = −log softmax(logits)[target]` per row, and
-/// `logits = (softmax(logits) − onehot(target)) · gradient_scale`.
+/// `logits = (softmax(logits) − onehot(target)) · gradient_scale`. A row without a target has the
+/// loss 0, and so is its gradient.
 #[derive(Clone, Copy, Debug)]
 pub struct CrossEntropy<R, W> {
     /// Output, f32 `[rows]`.
     pub losses: W,
     /// `[rows, width]`: logits before, their gradients after. `width` is the vocabulary.
     pub logits: W,
-    /// u32 `[rows]`, each below `width`.
+    /// u32 `[rows]`, each below `width`; `width` where a row has none.
     pub targets: R,
     /// Factor of the gradients.
     pub gradient_scale: f32,
@@ -220,7 +221,7 @@ impl<R, W> CrossEntropy<R, W> {
         Ok(CrossEntropy {
             losses: v.write(Operand::f32("losses", shape.rows), losses)?,
             logits: v.write(Operand::floats("logits", shape.elements()).updated(), logits)?,
-            targets: v.read(Operand::indices("targets", shape.rows, shape.width), targets)?,
+            targets: v.read(Operand::indices("targets", shape.rows, shape.width + 1), targets)?,
             gradient_scale,
             shape,
         })

@@ -194,7 +194,7 @@ fn check_cross_entropy(setting: Setting, dtype: DType, shape: RowShape, scale: f
     let mut bench = setting.bench();
     let (mut logits, logits_memory) = bench.tensor(dtype, shape.rows * shape.width, 8.0);
     let (mut losses, losses_memory) = bench.tensor(DType::F32, shape.rows, 1.0);
-    let (targets, targets_memory) = bench.indices(shape.rows, shape.width);
+    let (targets, targets_memory) = bench.indices(shape.rows, shape.width + 1);
     let (losses_view, logits_view) = (losses.view_mut(), logits.view_mut());
     let device = bench.device.clone();
     device

@@ -9,7 +9,7 @@ fn check(setting: Setting, shape: RowShape, scale: f64) {
     let mut bench = setting.bench();
     let mut logits = bench.tensor(setting.dtype, shape.rows * shape.width, 8.0);
     let mut losses = bench.tensor(DType::F32, shape.rows, 1.0);
-    let (targets, indices) = bench.indices(shape.rows, shape.width);
+    let (targets, indices) = bench.indices(shape.rows, shape.width + 1);
     let kernels = bench.device.kernels();
     let (losses_view, logits_view) = (losses.buffer.view_mut(), logits.buffer.view_mut());
     kernels
@@ -44,7 +44,7 @@ proptest! {
 fn gradient_is_the_slope() {
     let mut bench = Bench::seeded(5);
     let mut logits = bench.tensor(DType::F32, 3 * 21, 4.0);
-    let (targets, indices) = bench.indices(3, 21);
+    let (targets, indices) = bench.indices(3, 22);
     let want = finite_differences(&logits.values, |x| oracle::cross_entropy(x, &indices, 21).0.iter().sum());
     let mut losses = bench.tensor(DType::F32, 3, 1.0).buffer;
     let shape = RowShape { rows: 3, width: 21 };
@@ -86,4 +86,25 @@ fn large_logits_do_not_overflow_and_divergence_shows() {
     let losses = read(&losses);
     assert!((losses[0] - (10.0 + (-10f64).exp().ln_1p())).abs() < 1e-5);
     assert!(losses[1].is_nan() && losses[2].is_nan());
+}
+
+/// Whatever a row without a target holds, its loss and its gradient are 0.
+#[test]
+fn a_row_without_a_target_has_no_loss() {
+    let bench = Bench::seeded(0);
+    let mut logits = bench.store(DType::F32, &[1.0, 2.0, 3.0, f64::NAN, f64::INFINITY, 0.0]);
+    let targets = bench.device.upload(device::Class::Workspace, &[0u32, 3]).unwrap();
+    let mut losses = bench.store(DType::F32, &[7.0; 2]).buffer;
+    let shape = RowShape { rows: 2, width: 3 };
+    let (losses_view, logits_view) = (losses.view_mut(), logits.buffer.view_mut());
+    let arguments = CrossEntropy {
+        losses: losses_view,
+        logits: logits_view,
+        targets: targets.view(),
+        gradient_scale: 1.0,
+        shape,
+    };
+    bench.device.kernels().cross_entropy(arguments).unwrap();
+    assert!(read(&losses)[0] > 0.0 && read(&losses)[1] == 0.0);
+    assert_eq!(read(&logits.buffer)[3..], [0.0; 3]);
 }

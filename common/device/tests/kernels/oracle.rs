@@ -32,10 +32,14 @@ pub(crate) fn swiglu(gate_up: &[f64], shape: RowShape) -> Vec<f64> {
         .collect()
 }
 
-/// Losses, and the gradient of their sum.
+/// Losses, and the gradient of their sum. Both are 0 where the target is `width`.
 pub(crate) fn cross_entropy(logits: &[f64], targets: &[usize], width: usize) -> (Vec<f64>, Vec<f64>) {
     let mut gradient = Vec::new();
     let loss = |(row, &target): (&[f64], &usize)| {
+        if target == width {
+            gradient.extend(vec![0.0; width]);
+            return 0.0;
+        }
         let sum: f64 = row.iter().map(|x| x.exp()).sum();
         gradient.extend((0..width).map(|i| row[i].exp() / sum - if i == target { 1.0 } else { 0.0 }));
         sum.ln() - row[target]

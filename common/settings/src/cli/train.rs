@@ -142,6 +142,12 @@ pub struct DataArgs {
     /// Format of the data file.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub data_format: TokenFormat,
+    /// Hugging Face tokenizer of the data's text. (Build with --features tokenizers.)
+    #[arg(long, value_name = "FILE")]
+    pub tokenizer: Option<PathBuf>,
+    /// Learn completions only: prompts in JSON lines are read and carry no loss.
+    #[arg(long)]
+    pub mask_prompt: bool,
     /// Visit the data in an order shuffled by this seed.
     #[arg(long, value_name = "SEED", value_parser = whole::<u64>(0..=u64::MAX))]
     pub shuffle_seed: Option<u64>,

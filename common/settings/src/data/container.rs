@@ -1,6 +1,6 @@
 //! What a file holds, by its first bytes: token ids after a header, or something that is no text.
 
-use super::TokenFormat;
+use super::{TokenFormat, Width};
 
 /// The first bytes of a file that decide what it holds.
 pub(super) const HEAD: usize = 1024;
@@ -8,7 +8,7 @@ pub(super) const HEAD: usize = 1024;
 /// Where the tokens of a file begin, and how they are stored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Contents {
-    pub format: TokenFormat,
+    pub width: Width,
     /// The byte of the first token.
     pub start: u64,
 }
@@ -33,7 +33,7 @@ const FOREIGN: [(&[u8], &str, &str); 6] = [
 
 const NUMPY: &[u8] = b"\x93NUMPY";
 /// llm.c's token files: the first 32-bit word, and the format of the ids behind a header of 256 words.
-const LLM_C: [(u32, TokenFormat); 2] = [(20240520, TokenFormat::U16), (20240801, TokenFormat::U32)];
+const LLM_C: [(u32, Width); 2] = [(20240520, Width::U16), (20240801, Width::U32)];
 
 /// Returns where the tokens are in a file that begins with `head`; `None` if it has no header that
 /// tells. `asked` is the format that the command line asks for.
@@ -49,13 +49,13 @@ pub(super) fn recognise(head: &[u8], asked: TokenFormat) -> Result<Option<Conten
         [a, b, c, d, ..] if head.len() == HEAD => {
             let word = u32::from_le_bytes([*a, *b, *c, *d]);
             let known = LLM_C.iter().find(|(magic, _)| *magic == word);
-            let Some(&(_, format)) = known else { return Ok(None) };
-            Contents { format, start: HEAD as u64 }
+            let Some(&(_, width)) = known else { return Ok(None) };
+            Contents { width, start: HEAD as u64 }
         }
         _ => return Ok(None),
     };
-    if ![TokenFormat::Bytes, contents.format].contains(&asked) {
-        let stored = contents.format.word();
+    if asked != TokenFormat::Bytes && asked.width() != contents.width {
+        let stored = contents.width.word();
         return Err(format!(
             "holds {stored} tokens, as its header says\nLeave --data-format out, or give {stored}."
         ));
@@ -75,10 +75,10 @@ fn numpy(head: &[u8]) -> Result<Contents, String> {
     let header = std::str::from_utf8(header).map_err(|_| unreadable())?;
     let value = |key: &str| header.split_once(&format!("'{key}':")).map(|(_, rest)| rest.trim_start());
     let kind = value("descr").and_then(|rest| rest.split('\'').nth(1)).ok_or_else(unreadable)?;
-    let format = match kind {
-        "|u1" => TokenFormat::Bytes,
-        "<u2" => TokenFormat::U16,
-        "<u4" => TokenFormat::U32,
+    let width = match kind {
+        "|u1" => Width::U8,
+        "<u2" => Width::U16,
+        "<u4" => Width::U32,
         other => {
             return Err(format!(
                 "is a NumPy array of {other}, and token ids are unsigned numbers of 16 or 32 bits\n\
@@ -92,7 +92,7 @@ fn numpy(head: &[u8]) -> Result<Contents, String> {
                 .into(),
         );
     }
-    Ok(Contents { format, start: (before + length) as u64 })
+    Ok(Contents { width, start: (before + length) as u64 })
 }
 
 #[cfg(test)]
@@ -112,8 +112,9 @@ mod tests {
             npy(&format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': (4,), }}    \n"))
         };
         for (kind, format) in [("<u2", TokenFormat::U16), ("<u4", TokenFormat::U32)] {
+            let width = format.width();
             let head = head(kind);
-            let contents = Contents { format, start: head.len() as u64 };
+            let contents = Contents { width, start: head.len() as u64 };
             assert_eq!(recognise(&head, TokenFormat::Bytes), Ok(Some(contents)));
             assert_eq!(recognise(&head, format), Ok(Some(contents)));
         }
@@ -136,7 +137,7 @@ mod tests {
     fn llm_c_tells_the_width_of_its_ids() {
         let mut head = vec![0; HEAD];
         head[..4].copy_from_slice(&20240520u32.to_le_bytes());
-        let contents = Contents { format: TokenFormat::U16, start: 1024 };
+        let contents = Contents { width: Width::U16, start: 1024 };
         assert_eq!(recognise(&head, TokenFormat::Bytes), Ok(Some(contents)));
         assert_eq!(recognise(b"plain text", TokenFormat::Bytes), Ok(None));
     }

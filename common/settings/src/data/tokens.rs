@@ -1,19 +1,53 @@
 //! Token ids where they lie: in main memory, or in a file that is read in windows.
 
-use super::TokenFormat;
 use super::container::{self, Contents};
+use super::{DataSource, PROMPT, encoded};
 use crate::corpus;
 use crate::error::{Failure, Result};
+use crate::text::Tokenizer;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The most bytes of a file that are examined before a run.
 const EXAMINED: usize = 1 << 30;
 /// Tokens that are examined at once.
 const PIECE: usize = 1 << 14;
+
+/// How a token is stored: as an unsigned little-endian number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Width {
+    U8,
+    U16,
+    U32,
+}
+
+impl Width {
+    /// Bytes of a token.
+    pub(super) fn size(self) -> usize {
+        match self {
+            Width::U8 => size_of::<u8>(),
+            Width::U16 => size_of::<u16>(),
+            Width::U32 => size_of::<u32>(),
+        }
+    }
+
+    /// The largest id.
+    fn largest(self) -> usize {
+        (1 << (8 * self.size())) - 1
+    }
+
+    /// What `--data-format` calls it.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Width::U8 => "bytes",
+            Width::U16 => "u16",
+            Width::U32 => "u32",
+        }
+    }
+}
 
 /// The token ids of a text.
 #[derive(Debug)]
@@ -21,7 +55,9 @@ pub(super) struct Tokens {
     /// What errors call the text.
     pub(super) name: String,
     place: Place,
-    format: TokenFormat,
+    width: Width,
+    /// Whether some are prompts', with [`PROMPT`] set.
+    pub(super) has_prompts: bool,
     /// The number of tokens.
     pub(super) len: usize,
 }
@@ -45,18 +81,29 @@ impl Place {
 }
 
 impl Tokens {
-    /// The built-in text, a token per byte.
-    pub(super) fn built_in() -> Self {
-        let bytes = corpus::text().into_bytes();
-        let (name, len) = ("the built-in text".into(), bytes.len());
-        Tokens { name, place: Place::Memory(bytes), format: TokenFormat::Bytes, len }
+    /// The built-in text, a token per byte, or what a tokenizer makes of it.
+    ///
+    /// # Errors
+    /// As [`Tokens::open`].
+    pub(super) fn built_in(tokenizer: &Option<PathBuf>) -> Result<Self> {
+        let (name, text) = ("the built-in text".into(), corpus::text());
+        let (bytes, width) = match tokenizer {
+            None => (text.into_bytes(), Width::U8),
+            Some(path) => {
+                let ids = Tokenizer::open(Some(path))?.encode(&text)?;
+                (ids.into_iter().flat_map(u32::to_le_bytes).collect(), Width::U32)
+            }
+        };
+        let len = bytes.len() / width.size();
+        Ok(Tokens { name, place: Place::Memory(bytes), width, has_prompts: false, len })
     }
 
-    /// Opens a file. `format` is that of its tokens, unless the file itself tells another.
+    /// Opens a file. Its tokens are stored as `source` says, unless the file itself tells
+    /// otherwise. Text for a tokenizer is encoded to another file.
     ///
     /// # Errors
     /// A usage failure if it cannot be read, is empty, or does not hold such tokens.
-    pub(super) fn open(path: &Path, format: TokenFormat) -> Result<Self> {
+    pub(super) fn open(path: &Path, source: &DataSource) -> Result<Self> {
         let unreadable = |error| unreadable(path, &error);
         let name = format!("--data {}", path.display());
         // Opening a pipe that nobody writes to would wait forever.
@@ -71,21 +118,16 @@ impl Tokens {
         let file = File::open(path).map_err(unreadable)?;
         let mut head = vec![0; container::HEAD.min(metadata.len() as usize)];
         file.read_exact_at(&mut head, 0).map_err(unreadable)?;
-        let Contents { format, start } = container::recognise(&head, format)
-            .map_err(|why| Failure::usage(format!("{name} {why}")))?
-            .unwrap_or(Contents { format, start: 0 });
-        let (bytes, size) = (metadata.len().saturating_sub(start), format.size() as u64);
-        if bytes == 0 {
-            return Err(Failure::usage(format!(
-                "{name} is empty\nGive a file with text, or leave --data out for the built-in text."
-            )));
-        }
-        if bytes % size != 0 {
-            return Err(Failure::usage(format!(
-                "{name} has {bytes} bytes, not a whole number of {size}-byte token ids: check --data-format"
-            )));
-        }
-        Ok(Tokens { name, place: Place::File(file, start), format, len: (bytes / size) as usize })
+        let found = container::recognise(&head, source.format);
+        let found = found.map_err(|why| Failure::usage(format!("{name} {why}")))?;
+        let encoded = found.is_none() && source.is_encoded();
+        let file = if encoded { encoded::encode(source, file, &name)? } else { file };
+        let width = if encoded { Width::U32 } else { source.format.width() };
+        let Contents { width, start } = found.unwrap_or(Contents { width, start: 0 });
+        let length = file.metadata().map_err(unreadable)?.len();
+        let len = count(&name, length.saturating_sub(start), width)?;
+        let has_prompts = encoded && source.mask_prompt;
+        Ok(Tokens { name, place: Place::File(file, start), width, has_prompts, len })
     }
 
     /// Reads the tokens in `range`, for a model of `vocabulary` tokens.
@@ -94,21 +136,22 @@ impl Tokens {
     /// A failed run if the file cannot be read any more; a usage failure if it holds ids that the
     /// model does not know.
     pub(super) fn read(&self, range: Range<usize>, vocabulary: usize) -> Result<Vec<u32>> {
-        let size = self.format.size();
+        let size = self.width.size();
         let mut bytes = vec![0; range.len() * size];
         self.place.read(range.start * size, &mut bytes).map_err(|error| self.changed(&range, &error))?;
-        let tokens: Vec<u32> = match self.format {
-            TokenFormat::Bytes => bytes.into_iter().map(u32::from).collect(),
-            TokenFormat::U16 => bytes.as_chunks().0.iter().map(|id| u16::from_le_bytes(*id).into()).collect(),
-            TokenFormat::U32 => bytes.as_chunks().0.iter().map(|id| u32::from_le_bytes(*id)).collect(),
+        let tokens: Vec<u32> = match self.width {
+            Width::U8 => bytes.into_iter().map(u32::from).collect(),
+            Width::U16 => bytes.as_chunks().0.iter().map(|id| u16::from_le_bytes(*id).into()).collect(),
+            Width::U32 => bytes.as_chunks().0.iter().map(|id| u32::from_le_bytes(*id)).collect(),
         };
-        match tokens.iter().position(|&token| token as usize >= vocabulary) {
+        let mask = if self.has_prompts { !PROMPT } else { u32::MAX };
+        match tokens.iter().position(|&token| (token & mask) as usize >= vocabulary) {
             None => Ok(tokens),
             Some(at) => Err(Failure::usage(format!(
                 "{}: token {} at position {} is outside the model's vocabulary of {vocabulary}\n\
-                 Choose a model with a larger vocabulary, or check --data-format.",
+                 Choose a model with a larger vocabulary, or check --data-format and --tokenizer.",
                 self.name,
-                tokens[at],
+                tokens[at] & mask,
                 range.start + at
             ))),
         }
@@ -120,11 +163,11 @@ impl Tokens {
     /// # Errors
     /// As [`Tokens::read`].
     pub(super) fn examine(&self, vocabulary: usize) -> Result<()> {
-        if self.format.largest() < vocabulary {
+        if self.width.largest() < vocabulary {
             return Ok(());
         }
         let pieces = self.len.div_ceil(PIECE);
-        let examined = pieces.min(EXAMINED / (PIECE * self.format.size()));
+        let examined = pieces.min(EXAMINED / (PIECE * self.width.size()));
         for number in 0..examined {
             let start = pieces * number / examined * PIECE;
             self.read(start..self.len.min(start + PIECE), vocabulary)?;
@@ -145,6 +188,22 @@ impl Tokens {
     }
 }
 
+/// Returns the number of tokens in `bytes` bytes.
+fn count(name: &str, bytes: u64, width: Width) -> Result<usize> {
+    let size = width.size() as u64;
+    if bytes == 0 {
+        return Err(Failure::usage(format!(
+            "{name} is empty\nGive a file with text, or leave --data out for the built-in text."
+        )));
+    }
+    if !bytes.is_multiple_of(size) {
+        return Err(Failure::usage(format!(
+            "{name} has {bytes} bytes, not a whole number of {size}-byte token ids: check --data-format"
+        )));
+    }
+    Ok((bytes / size) as usize)
+}
+
 fn unreadable(path: &Path, error: &io::Error) -> Failure {
     use io::ErrorKind::*;
     let remedy = match error.kind() {
@@ -160,12 +219,13 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::TokenFormat;
 
     fn open(bytes: &[u8], format: TokenFormat) -> (tempfile::TempDir, Result<Tokens>) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ids.bin");
         std::fs::write(&path, bytes).unwrap();
-        let tokens = Tokens::open(&path, format);
+        let tokens = Tokens::open(&path, &DataSource { format, ..DataSource::default() });
         (dir, tokens)
     }
 

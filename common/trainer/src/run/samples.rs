@@ -3,10 +3,11 @@
 use crate::hooks::Hooks;
 use crate::passes::Tokens;
 use crate::plan::Plan;
-use crate::rank_error::{RankError, Result};
+use crate::rank_error::{Result, other};
 use settings::Config;
 use settings::data::Split;
 use sharding::{Micro, Rank};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// The samples of one rank.
@@ -39,6 +40,32 @@ impl<'a> Samples<'a> {
         self.tokens(Split::Validation, index)
     }
 
+    /// Returns how many tokens all ranks together learn in the step under way.
+    ///
+    /// # Errors
+    /// If the data cannot be read any more.
+    pub(super) fn learned(&self) -> Result<u64> {
+        let (step, count) = (self.hooks.step() as usize, self.plan.config.micro_batches);
+        self.learned_in(Split::Training, step * count..(step + 1) * count)
+    }
+
+    /// Returns how many tokens all ranks together are tested on in a validation.
+    ///
+    /// # Errors
+    /// As [`Samples::learned`].
+    pub(super) fn tested(&self) -> Result<u64> {
+        self.learned_in(Split::Validation, 0..self.plan.evaluation_batches)
+    }
+
+    /// Returns the learned tokens of all ranks in these micro-batches of `split`; 1 if there are
+    /// none, so that a sum divided by it is a mean.
+    fn learned_in(&self, split: Split, micro_batches: Range<usize>) -> Result<u64> {
+        let Config { world_size, batch_size, sequence_length, .. } = self.plan.config;
+        let first = |number: usize| (number * world_size * batch_size) as u64;
+        let samples = first(micro_batches.start)..first(micro_batches.end);
+        Ok(self.plan.data.learned(split, samples, sequence_length).map_err(other)?.max(1))
+    }
+
     /// Returns the rank's tokens in the micro-batch `number` of `split`, which all ranks read a
     /// piece of.
     fn tokens(&self, split: Split, number: usize) -> Result<Tokens> {
@@ -47,10 +74,9 @@ impl<'a> Samples<'a> {
         let room = || self.rank.device.room(batch_size * sequence_length);
         let mut tokens = Tokens { inputs: room()?, targets: room()? };
         for row in first..first + batch_size {
-            let sample = self.plan.data.sample(split, row as u64, sequence_length);
-            let sample = sample.map_err(|failure| RankError::Other(failure.to_string()))?;
-            tokens.inputs.extend_from_slice(&sample[..sequence_length]);
-            tokens.targets.extend_from_slice(&sample[1..]);
+            let sample = self.plan.data.sample(split, row as u64, sequence_length).map_err(other)?;
+            tokens.inputs.extend(sample.inputs());
+            tokens.targets.extend(sample.targets());
         }
         Ok(tokens)
     }

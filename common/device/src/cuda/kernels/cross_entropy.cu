@@ -38,18 +38,20 @@ template <class T> __device__ inline Softmax own_part(const T *logits, u32 width
     return part;
 }
 
-// losses = −log softmax(logits)[target]; logits = (softmax(logits) − onehot(target)) · scale.
+// losses = −log softmax(logits)[target]; logits = (softmax(logits) − onehot(target)) · scale; both 0 where
+// the target is `width`: the row has none.
 template <class T>
 __device__ inline void cross_entropy(float *losses, T *logits, const u32 *targets, u32 width, float scale) {
     u64 row = blockIdx.x;
     u32 target = targets[row];
+    bool counts = target != width;
     logits += row * width;
     float target_logit = target < width ? widen(logits[target]) : not_a_number();
     Softmax part = own_part(logits, width);
     float largest = block_reduce(part.largest, -infinity(), Larger());
     part.rebase(largest);
     float sum = block_sum(part.sum);
-    if (threadIdx.x == 0) losses[row] = logf(sum) - (target_logit - largest);
+    if (threadIdx.x == 0) losses[row] = counts ? logf(sum) - (target_logit - largest) : 0.0f;
     float factor = scale / sum;
     for (u32 start = threadIdx.x * CHUNK; start < width; start += blockDim.x * CHUNK) {
         u32 count = chunk_count(start, width);
@@ -59,6 +61,7 @@ __device__ inline void cross_entropy(float *losses, T *logits, const u32 *target
         for (u32 i = 0; i < CHUNK; i++) {
             x[i] = fast_exponential(x[i] - largest) * factor;
             x[i] = start + i == target ? x[i] - scale : x[i];
+            x[i] = counts ? x[i] : 0.0f;
         }
         store_chunk(logits + start, x, count);
     }

@@ -1,0 +1,150 @@
+//! Text that is encoded before a run, to a file of 32-bit ids that has no name and vanishes with the
+//! process.
+
+use super::{DataSource, PROMPT, TokenFormat};
+use crate::error::{Failure, Result};
+use crate::text::Tokenizer;
+use serde::Deserialize;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+
+/// Bytes of a text that are encoded at once; a line that is longer is not cut.
+const PIECE: usize = 1 << 20;
+
+/// A line of JSON.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Record {
+    Text { text: String },
+    Pair { prompt: String, completion: String },
+}
+
+/// What is encoded, and how.
+struct Encoder<'a> {
+    name: &'a str,
+    tokenizer: Tokenizer,
+    mask_prompt: bool,
+    out: BufWriter<File>,
+}
+
+/// Encodes the text in `file`, which errors call `name`, as `source` asks.
+///
+/// # Errors
+/// A usage failure if the tokenizer cannot be opened or the text is malformed; a failed run if the
+/// file for the ids cannot be written.
+pub(super) fn encode(source: &DataSource, file: File, name: &str) -> Result<File> {
+    let tokenizer = Tokenizer::open(source.tokenizer.as_deref())?;
+    let out = BufWriter::new(tempfile::tempfile().map_err(unwritten)?);
+    let mut encoder = Encoder { name, tokenizer, mask_prompt: source.mask_prompt, out };
+    let text = BufReader::new(file);
+    match source.format {
+        TokenFormat::Jsonl => encoder.records(text)?,
+        _ => encoder.text(text)?,
+    }
+    encoder.out.into_inner().map_err(|error| unwritten(error.into_error()))
+}
+
+impl Encoder<'_> {
+    /// Encodes plain text in pieces of whole lines. A piece ends before a line that begins with no
+    /// space, where tokenizers that split text first split it anyway.
+    fn text(&mut self, mut text: impl BufRead) -> Result<()> {
+        let mut piece = String::new();
+        loop {
+            let read = text.read_line(&mut piece).map_err(|error| self.unread(&error))?;
+            let next = text.fill_buf().map_err(|error| self.unread(&error))?.first();
+            let may_end = next.is_none_or(|byte| !byte.is_ascii_whitespace());
+            if read == 0 || piece.len() >= PIECE && may_end {
+                let ids = self.tokenizer.encode(&piece)?;
+                self.put(ids, 0)?;
+                piece.clear();
+            }
+            if read == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Encodes a record per line, each with the token that ends a text.
+    fn records(&mut self, text: impl BufRead) -> Result<()> {
+        let mask = if self.mask_prompt { PROMPT } else { 0 };
+        for (number, line) in text.lines().enumerate() {
+            let line = line.map_err(|error| self.unread(&error))?;
+            if line.trim().is_empty() {
+                continue;
+            }
+            let record = serde_json::from_str(&line).map_err(|_| self.malformed(number + 1))?;
+            let (prompt, rest) = match &record {
+                Record::Text { text } => ("", text),
+                Record::Pair { prompt, completion } => (prompt.as_str(), completion),
+            };
+            self.put(self.tokenizer.encode(prompt)?, mask)?;
+            self.put(self.tokenizer.encode(rest)?, 0)?;
+            self.put(self.tokenizer.end(), 0)?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, ids: impl IntoIterator<Item = u32>, mask: u32) -> Result<()> {
+        let write = |id: u32| self.out.write_all(&(id | mask).to_le_bytes());
+        ids.into_iter().try_for_each(write).map_err(unwritten)
+    }
+
+    fn malformed(&self, line: usize) -> Failure {
+        Failure::usage(format!(
+            "{}: line {line} is no JSON object with \"text\", or with \"prompt\" and \"completion\"\n\
+             Write each example as {{\"prompt\": \"…\", \"completion\": \"…\"}} in one line.",
+            self.name
+        ))
+    }
+
+    fn unread(&self, error: &io::Error) -> Failure {
+        Failure::usage(match error.kind() {
+            io::ErrorKind::InvalidData => {
+                format!("{} is no text in UTF-8\nFor token ids give --data-format u16 or u32.", self.name)
+            }
+            _ => format!("cannot read {}: {error}", self.name),
+        })
+    }
+}
+
+fn unwritten(error: io::Error) -> Failure {
+    let directory = std::env::temp_dir();
+    Failure::run(format!(
+        "the tokens of the data cannot be written to {}: {error}\n\
+         Make room there, or name another directory in the environment variable TMPDIR.",
+        directory.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Seek};
+
+    fn ids(text: &str, mask_prompt: bool) -> Result<Vec<u32>> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file.rewind().unwrap();
+        let source = DataSource { format: TokenFormat::Jsonl, mask_prompt, ..DataSource::default() };
+        let (mut out, mut bytes) = (encode(&source, file, "--data x.jsonl")?, Vec::new());
+        out.rewind().unwrap();
+        out.read_to_end(&mut bytes).unwrap();
+        Ok(bytes.as_chunks().0.iter().map(|id| u32::from_le_bytes(*id)).collect())
+    }
+
+    #[test]
+    fn prompts_are_marked_if_that_is_asked_for() {
+        let text = "{\"prompt\": \"a\", \"completion\": \"b\", \"id\": 7}\n\n{\"text\": \"c\"}";
+        let [a, b, c, end] = [b'a', b'b', b'c', b'\n'].map(u32::from);
+        assert_eq!(ids(text, true).unwrap(), [a | PROMPT, b, end, c, end]);
+        assert_eq!(ids(text, false).unwrap(), [a, b, end, c, end]);
+    }
+
+    #[test]
+    fn a_malformed_line_is_named() {
+        for line in ["{\"prompt\": \"a\"}", "[1]", "{\"text\": 1}", "{\"text\": \"a\""] {
+            let error = ids(&format!("{{\"text\": \"a\"}}\n{line}\n"), false).unwrap_err().to_string();
+            assert!(error.starts_with("--data x.jsonl: line 2 is no JSON object with"), "{error}");
+        }
+    }
+}
