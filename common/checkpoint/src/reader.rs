@@ -1,12 +1,11 @@
 //! Loads a model.
 
 use crate::file_reader::FileReader;
-use crate::{CONFIG, CheckpointError, Result, TOKENIZER, index, names};
+use crate::{CONFIG, CheckpointError, Companions, ElementType, Result, index, names};
 use model::{Layout, ModelConfig, TensorSpec};
 use safetensors::tensor::TensorInfo;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -79,25 +78,29 @@ impl Reader {
             .map_err(|source| CheckpointError::Config { path, source })
     }
 
-    /// Reads the files of the tokenizer beside the weights, by name; none if there is none. A model
-    /// that is trained from these weights uses its tokens: see
-    /// [`Writer::attach`](crate::Writer::attach).
+    /// Reads the small files beside the weights. What is trained from these weights is saved with
+    /// them, in the type in which most of the weights are stored.
     ///
     /// # Errors
     /// [`CheckpointError::Io`] naming the file that is there and cannot be read,
     /// [`CheckpointError::Replaced`] if they may be another save's.
-    pub fn tokenizer(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
-        let mut files = Vec::new();
-        for name in TOKENIZER {
-            let path = self.directory.join(name);
-            match fs::read(&path) {
-                Ok(contents) => files.push((name, contents)),
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(CheckpointError::io("read", &path)(error)),
+    pub fn companions(&self) -> Result<Companions> {
+        let found = Companions::beside(&self.directory, self.stored_type())?;
+        self.check_same_save()?;
+        Ok(found)
+    }
+
+    /// Returns the type of most elements.
+    fn stored_type(&self) -> ElementType {
+        let infos = self.place.iter().filter_map(|(name, &file)| self.files.get(file)?.info(name));
+        let mut elements = ElementType::ALL.map(|one| (0, one));
+        for info in infos {
+            if let Some((count, _)) = elements.iter_mut().find(|(_, one)| one.dtype() == info.dtype) {
+                *count += info.shape.iter().product::<usize>();
             }
         }
-        self.check_same_save()?;
-        Ok(files)
+        // The first of equals: the widest.
+        elements.into_iter().rev().max_by_key(|(count, _)| *count).map_or(ElementType::F32, |(_, one)| one)
     }
 
     /// Checks that every tensor of `layout` is there, with its shape and in a supported type, so

@@ -1,6 +1,6 @@
 //! Initial weights: from a seed, or from saved weights.
 
-use checkpoint::Reader;
+use checkpoint::{Companions, Reader};
 use model::{Layout, Model, TensorId, init};
 use settings::Config;
 use sharding::WeightSource;
@@ -55,16 +55,22 @@ pub(crate) fn weights(config: &Config, model: &Model, seed: u64) -> Result<Arc<d
     })
 }
 
-/// Files of a tokenizer, by name.
-pub(crate) type Tokenizer = Vec<(&'static str, Vec<u8>)>;
-
-/// Returns the tokenizer of the initial weights, if it is to be saved with the final ones.
+/// Returns the small files that the model of `config` brings, if this process is to save them.
 ///
 /// # Errors
-/// If it exists and cannot be read.
-pub(crate) fn tokenizer(config: &Config) -> Result<Tokenizer, String> {
-    let (Some(dir), Some(_)) = (&config.init_from, &config.save) else { return Ok(Vec::new()) };
-    Reader::open(dir).and_then(|reader| reader.tokenizer()).map_err(|e| e.to_string())
+/// If one exists and cannot be read.
+pub(crate) fn companions(config: &Config) -> Result<Companions, String> {
+    let saves = config.save.is_some() || config.checkpoint.is_some();
+    match (&config.init_from, &config.config_json) {
+        (Some(dir), _) if saves && config.leads() => {
+            Reader::open(dir).and_then(|reader| reader.companions()).map_err(|e| e.to_string())
+        }
+        (None, Some(path)) if saves && config.leads() => {
+            let text = std::fs::read_to_string(path);
+            Ok(Companions::of_config(&text.map_err(|e| format!("cannot read {}: {e}", path.display()))?))
+        }
+        _ => Ok(Companions::default()),
+    }
 }
 
 /// Returns a hash over the beginning of every tensor. Ranks compare it, so that none silently
