@@ -4,16 +4,23 @@ use crate::file_reader::FileReader;
 use crate::{CONFIG, CheckpointError, Companions, ElementType, Result, index, names};
 use model::{Layout, ModelConfig, TensorSpec};
 use safetensors::tensor::TensorInfo;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+/// The tensors that are one if the head is tied.
+const EMBEDDING: &str = "model.embed_tokens.weight";
+const HEAD: &str = "lm_head.weight";
+/// Elements of them that are compared at a time.
+const COMPARED: usize = 1 << 18;
+/// The most surplus tensors that a sentence lists.
+const LISTED: usize = 3;
+
 /// A model's files, open and validated. Reads slices of tensors straight from the disk, so that a
 /// rank reads only what it owns; ranks may share one reader.
 ///
-/// It ignores tensors that the model does not have (rotary frequencies, a head beside tied
-/// embeddings).
+/// It ignores tensors that the model does not have; [`Reader::doubts`] names them.
 #[derive(Debug)]
 pub struct Reader {
     /// The weights' file or index, for messages.
@@ -65,17 +72,86 @@ impl Reader {
         &self.directory
     }
 
-    /// Reads the architecture from `config.json`; its name is the directory's.
+    /// Reads the architecture from `config.json`; its name is the directory's. A head that is stored
+    /// with other values than the embedding is not tied, whatever `config.json` says: Transformers 5
+    /// loads it so.
     ///
     /// # Errors
     /// [`CheckpointError::Io`] if there is none, [`CheckpointError::Config`] if it does not
-    /// describe a Llama-style model, [`CheckpointError::Replaced`] if it may be another save's.
+    /// describe a Llama-style model, [`CheckpointError::Replaced`] if it may be another save's;
+    /// otherwise as [`Reader::read`].
     pub fn config(&self) -> Result<ModelConfig> {
+        let stated = self.stated_config()?;
+        let tied = stated.tied && !self.has_own_head(&stated)?;
+        Ok(ModelConfig { tied, ..stated })
+    }
+
+    /// Reads the architecture as `config.json` states it.
+    fn stated_config(&self) -> Result<ModelConfig> {
         let path = self.directory.join(CONFIG);
         let text = fs::read_to_string(&path).map_err(CheckpointError::io("open", &path))?;
         self.check_same_save()?;
         ModelConfig::from_hugging_face(&text, &self.name())
             .map_err(|source| CheckpointError::Config { path, source })
+    }
+
+    /// True if a head is stored that is not the embedding of `config`'s model.
+    fn has_own_head(&self, config: &ModelConfig) -> Result<bool> {
+        let spec =
+            |name: &str| TensorSpec { name: name.into(), shape: vec![config.vocabulary, config.width] };
+        let both = [EMBEDDING, HEAD];
+        if !both.iter().all(|name| self.place.contains_key(*name)) {
+            return Ok(false);
+        }
+        let [embedding, head] = both.map(spec);
+        let elements = embedding.elements();
+        for start in (0..elements).step_by(COMPARED) {
+            let range = start..elements.min(start + COMPARED);
+            let mut values = [(); 2].map(|()| vec![0.0; range.len()]);
+            self.read(&embedding, range.clone(), &mut values[0])?;
+            self.read(&head, range, &mut values[1])?;
+            if values[0] != values[1] {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns what the files say that contradicts `config`, which [`Reader::config`] has returned,
+    /// or the tensors in its `layout`: a sentence each.
+    ///
+    /// # Errors
+    /// As [`Reader::config`].
+    pub fn doubts(&self, config: &ModelConfig, layout: &Layout) -> Result<Vec<String>> {
+        let directory = self.directory.display();
+        let untied = (!config.tied && self.stated_config()?.tied).then(|| {
+            format!(
+                "{directory} has `{HEAD}` with other values than `{EMBEDDING}`, though config.json says \
+                 \"tie_word_embeddings\": true; the head is used as it is stored and is not tied, as in Transformers 5"
+            )
+        });
+        let surplus = self.surplus(layout);
+        let ignored = (!surplus.is_empty()).then(|| {
+            let (count, listed) = (surplus.len(), surplus.iter().take(LISTED));
+            let listed = listed.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+            let more = count.checked_sub(LISTED).filter(|more| *more > 0);
+            let more = more.map(|more| format!(" and {more} more")).unwrap_or_default();
+            let tensors = if count == 1 { "a tensor" } else { &format!("{count} tensors") };
+            format!(
+                "{directory} has {tensors} that the model does not have, so they are neither trained nor saved: \
+                 {listed}{more}"
+            )
+        });
+        Ok(untied.into_iter().chain(ignored).collect())
+    }
+
+    /// Returns the names of tensors that are not in `layout`, but for a copy of the embedding as head
+    /// and for rotary frequencies, which old models have and which follow from `config.json`.
+    fn surplus(&self, layout: &Layout) -> Vec<&str> {
+        let known: BTreeSet<&str> = layout.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+        let names = self.place.keys().map(String::as_str);
+        let usual = |name: &&str| *name == HEAD || name.ends_with("rotary_emb.inv_freq");
+        names.filter(|name| !known.contains(name) && !usual(name)).collect()
     }
 
     /// Reads the small files beside the weights. What is trained from these weights is saved with
@@ -145,7 +221,7 @@ impl Reader {
     }
 
     fn missing(&self, tensor: &TensorSpec) -> CheckpointError {
-        let hint = if tensor.name == "lm_head.weight" {
+        let hint = if tensor.name == HEAD {
             "If its head uses the embedding's weights, say \"tie_word_embeddings\": true in config.json."
         } else {
             "The weights belong to another architecture: use the config.json that came with them."

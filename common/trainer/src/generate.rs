@@ -35,6 +35,9 @@ pub(crate) fn sample(stage: AnyStage, args: &GenerateArgs) -> Result<Vec<String>
     let config = reader.config().map_err(|e| Failure::usage(e.to_string()))?;
     let model = Model::new(config).map_err(|e| Failure::usage(e.to_string()))?;
     check(args, &model)?;
+    let doubts = reader.check(&model.layout).and_then(|()| reader.doubts(&model.config, &model.layout));
+    let doubts = doubts.map_err(|e| Failure::usage(e.to_string()))?;
+    doubts.iter().for_each(|doubt| events::complain!("warning: {doubt}"));
     let prompt = tokenizer::encode(&args.prompt);
     let mut sequences = vec![if prompt.is_empty() { vec![u32::from(b'\n')] } else { prompt }; args.samples];
     let mut sampler = Sampler::new(stage, args, reader, model)?;
