@@ -34,12 +34,14 @@ pub(crate) fn sample(stage: AnyStage, args: &GenerateArgs) -> Result<Vec<String>
     let reader = Reader::open(&args.from).map_err(|e| Failure::usage(e.to_string()))?;
     let config = reader.config().map_err(|e| Failure::usage(e.to_string()))?;
     let model = Model::new(config).map_err(|e| Failure::usage(e.to_string()))?;
-    check(args, &model)?;
+    let prompt = tokenizer::encode(&args.prompt);
+    let prompt = if prompt.is_empty() { vec![u32::from(b'\n')] } else { prompt };
+    check_vocabulary(args, &model)?;
+    check_window(args, prompt.len(), &model)?;
     let doubts = reader.check(&model.layout).and_then(|()| reader.doubts(&model.config, &model.layout));
     let doubts = doubts.map_err(|e| Failure::usage(e.to_string()))?;
     doubts.iter().for_each(|doubt| events::complain!("warning: {doubt}"));
-    let prompt = tokenizer::encode(&args.prompt);
-    let mut sequences = vec![if prompt.is_empty() { vec![u32::from(b'\n')] } else { prompt }; args.samples];
+    let mut sequences = vec![prompt; args.samples];
     let mut sampler = Sampler::new(stage, args, reader, model)?;
     for _ in 0..args.tokens {
         sampler.extend(&mut sequences)?;
@@ -47,16 +49,37 @@ pub(crate) fn sample(stage: AnyStage, args: &GenerateArgs) -> Result<Vec<String>
     Ok(sequences.iter().map(|tokens| tokenizer::decode(tokens)).collect())
 }
 
-fn check(args: &GenerateArgs, model: &Model) -> Result<()> {
-    if model.config.vocabulary != 256 {
-        return Err(Failure::usage(format!(
-            "{} has a vocabulary of {} tokens; generate supports bytes (256) only\n\
-             Load the directory in Transformers to sample from it.",
-            args.from.display(),
-            model.config.vocabulary
-        )));
+/// Refuses a vocabulary that is not bytes.
+fn check_vocabulary(args: &GenerateArgs, model: &Model) -> Result<()> {
+    if model.config.vocabulary == tokenizer::VOCABULARY {
+        return Ok(());
     }
-    Ok(())
+    Err(Failure::usage(format!(
+        "{} has a vocabulary of {} tokens; generate supports bytes (256) only\n\
+         Load the directory in Transformers to sample from it.",
+        args.from.display(),
+        model.config.vocabulary
+    )))
+}
+
+/// Refuses a text that is longer than the window of attention, as training does. The last token
+/// computes nothing: it is drawn from those before it.
+fn check_window(args: &GenerateArgs, prompt: usize, model: &Model) -> Result<()> {
+    let (Some(window), 1..) = (model.config.window, args.tokens) else { return Ok(()) };
+    let length = prompt + args.tokens - 1;
+    if length <= window {
+        return Ok(());
+    }
+    let remedy = match (window + 1).checked_sub(prompt) {
+        Some(most @ 1..) => format!("Ask for at most {most} after this prompt (--tokens {most})."),
+        _ => format!("Give a prompt of at most {window} tokens."),
+    };
+    Err(Failure::usage(format!(
+        "--tokens {}: the last one would follow {length} tokens, but in {} each attends to the last {window} only \
+         (`sliding_window`), and this program hides none\n{remedy}",
+        args.tokens,
+        args.from.display(),
+    )))
 }
 
 /// A stage of one rank that only computes forward.

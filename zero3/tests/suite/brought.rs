@@ -88,3 +88,23 @@ fn a_weight_that_is_no_number_ends_the_run_by_name() {
         fs::write(&weights, &whole).unwrap();
     }
 }
+
+#[test]
+fn no_text_grows_longer_than_the_window_of_attention() {
+    let dir = tempfile::tempdir().unwrap();
+    let [json, model] = ["mistral.json", "model"].map(|name| dir.path().join(name));
+    let config = r#"{"model_type": "mistral", "vocab_size": 256, "hidden_size": 26, "intermediate_size": 24,
+        "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "sliding_window": 16}"#;
+    fs::write(&json, config).unwrap();
+    let train = zero3(&format!("{SHORT} --model {} --save {}", json.display(), model.display()));
+    assert!(train.status.success(), "{}", text(&train.stderr));
+    let from = format!("generate --from {} --prompt 0123456789", model.display());
+    refuses(&from, 2, &["--tokens 400", "409 tokens", "last 16 only", "at most 7 after", "--tokens 7"]);
+    refuses(&format!("{from} --tokens 8"), 2, &["17 tokens", "--tokens 7"]);
+    for (prompt, tokens) in [("", 7), ("0123456", 0)] {
+        let sampled = zero3(&format!("{from}{prompt} --tokens {tokens}"));
+        assert!(sampled.status.success(), "{}", text(&sampled.stderr));
+        assert!(text(&sampled.stdout).starts_with("0123456789"), "{}", text(&sampled.stdout));
+    }
+    refuses(&format!("{from}0123456 --tokens 1"), 2, &["17 tokens", "a prompt of at most 16 tokens"]);
+}

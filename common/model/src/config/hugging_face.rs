@@ -32,6 +32,9 @@ const TIED: &str = "tie_word_embeddings";
 const FULL: &str = "full_attention";
 const WINDOWED: &str = "sliding_attention";
 
+/// The first layer of a Qwen that has a window, if its config leaves it out.
+const FIRST_WINDOWED: u64 = 28;
+
 /// The window of a Mistral whose config leaves it out.
 const MISTRAL_WINDOW: usize = 4096;
 
@@ -212,12 +215,20 @@ impl Keys<'_> {
     fn window(&self) -> Result<Option<usize>, ModelError> {
         let family = self.family()?;
         let switched = matches!(family, Family::Qwen2 | Family::Qwen3);
-        let switched_off = switched && !self.flag("use_sliding_window")?;
+        let switched_off = switched && !(self.flag("use_sliding_window")? && self.reaches_windows()?);
         if !self.any_windowed()? || switched_off || family == Family::Llama {
             return Ok(None);
         }
         let left_out = family == Family::Mistral && !self.object.contains_key("sliding_window");
         Ok(self.optional_count("sliding_window")?.or(left_out.then_some(MISTRAL_WINDOW)))
+    }
+
+    /// True if a layer of a Qwen has a window, as far as `layer_types` does not say which do: those
+    /// from `max_window_layers` on.
+    fn reaches_windows(&self) -> Result<bool, ModelError> {
+        let first = self.object.get("max_window_layers").and_then(Value::as_u64);
+        let first = first.unwrap_or(FIRST_WINDOWED);
+        Ok(self.get("layer_types").is_some() || first < self.count("num_hidden_layers")? as u64)
     }
 
     /// True unless `layer_types` says that every layer sees all tokens.
