@@ -186,7 +186,11 @@ impl Reader {
     /// The first of [`CheckpointError::MissingTensor`], [`CheckpointError::WrongShape`] and
     /// [`CheckpointError::UnsupportedType`], in the layout's order.
     pub fn check(&self, layout: &Layout) -> Result<()> {
+        let has_head = layout.tensors.iter().any(|tensor| tensor.name == HEAD);
         for tensor in &layout.tensors {
+            if has_head && tensor.name == EMBEDDING && !self.place.contains_key(EMBEDDING) {
+                return Err(self.missing(tensor));
+            }
             let (file, info) = self.find(tensor)?;
             file.stored(&tensor.name, info)?;
         }
@@ -204,10 +208,14 @@ impl Reader {
         file.read(&tensor.name, info, range, values)
     }
 
-    /// Finds the file that holds `tensor`, and checks its shape.
+    /// Finds the file that holds `tensor`, and checks its shape. An embedding may be stored as the
+    /// head that is tied to it: some writers keep one name of a tensor that has two.
     fn find(&self, tensor: &TensorSpec) -> Result<(&FileReader, &TensorInfo)> {
-        let file = self.place.get(&tensor.name).and_then(|&place| self.files.get(place));
-        let found = file.and_then(|file| Some((file, file.info(&tensor.name)?)));
+        let stored = |name: &str| {
+            let file = self.files.get(*self.place.get(name)?)?;
+            Some((file, file.info(name)?))
+        };
+        let found = stored(&tensor.name).or_else(|| stored(HEAD).filter(|_| tensor.name == EMBEDDING));
         let (file, info) = found.ok_or_else(|| self.missing(tensor))?;
         if info.shape != tensor.shape {
             return Err(CheckpointError::WrongShape {

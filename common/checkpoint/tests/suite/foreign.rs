@@ -1,6 +1,6 @@
 //! Models from other programs: Transformers' own, shards, 16-bit weights, additional tensors.
 
-use crate::common::{assert_reads_back, config, value, values};
+use crate::common::{assert_reads_back, config, save, value, values};
 use checkpoint::{CheckpointError, Format, Reader, Writer};
 use half::{bf16, f16};
 use model::{Layout, ModelConfig};
@@ -176,4 +176,24 @@ fn surplus_tensors_are_named_but_for_rotary_frequencies() {
     assert_eq!(one.len(), 1);
     assert!(one[0].contains(" has 9 tensors that the model does not have"), "{}", one[0]);
     assert!(one[0].ends_with(" and 6 more"), "{}", one[0]);
+}
+
+#[test]
+fn a_tied_embedding_may_be_stored_as_the_head() {
+    let directory = tempfile::tempdir().unwrap();
+    let tied = ModelConfig { tied: true, ..config() };
+    save(directory.path(), &tied).unwrap();
+    let path = directory.path().join("model.safetensors");
+    let bytes = std::fs::read(&path).unwrap();
+    let data = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header = std::str::from_utf8(&bytes[8..data]).unwrap();
+    let header = header.replace("model.embed_tokens.weight", "lm_head.weight");
+    let length = (header.len() as u64).to_le_bytes();
+    std::fs::write(&path, [&length[..], header.as_bytes(), &bytes[data..]].concat()).unwrap();
+    let reader = Reader::open(directory.path()).unwrap();
+    assert!(reader.config().unwrap().tied);
+    assert_reads_back(&reader, &Layout::new(&tied));
+    assert_eq!(reader.doubts(&tied, &Layout::new(&tied)).unwrap(), [] as [String; 0]);
+    let missing = reader.check(&Layout::new(&config())).unwrap_err().to_string();
+    assert!(missing.contains("no tensor `model.embed_tokens.weight`"), "{missing}");
 }
