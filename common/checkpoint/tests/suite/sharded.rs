@@ -56,9 +56,14 @@ fn write_shard(
     ShardWriter::create(checkpoints.disk(), partial, &name, &shard)?.write_all(bytes, length).1
 }
 
+/// What the model brought.
+fn brought() -> Companions {
+    Companions::of_config(r#"{"eos_token_id": 2}"#)
+}
+
 /// Saves a checkpoint of `ranks` ranks after `steps` steps, and removes all but the two newest.
 pub(crate) fn save(checkpoints: &Checkpoints, ranks: usize, steps: u32) -> Result<()> {
-    save_with(checkpoints, ranks, steps, &Companions::default())
+    save_with(checkpoints, ranks, steps, &brought())
 }
 
 /// Saves as [`save`], with what a model brought.
@@ -98,6 +103,7 @@ pub(crate) fn assert_holds(
     cut: impl Fn(usize) -> std::ops::Range<usize>,
 ) {
     assert_eq!(generation.manifest().progress["steps"], steps);
+    assert_eq!(**generation.companions(), brought());
     for state in TrainingState::ALL {
         for (tensor, spec) in layout().tensors.iter().enumerate() {
             let range = cut(spec.elements());
