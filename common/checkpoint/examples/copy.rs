@@ -1,11 +1,13 @@
 //! Copies a model: `cargo run -p checkpoint --example copy FROM TO`.
 //!
-//! Joins shards into one file and widens 16-bit weights to F32. It takes any Llama in the Hugging
-//! Face layout.
+//! Joins shards into one file and widens 16-bit weights to F32. It takes any model that can be
+//! trained here, in the Hugging Face layout, with its tokenizer.
 
-use checkpoint::{Format, Reader, Writer};
+use checkpoint::{ElementType, Format, Reader, Writer};
 use model::Layout;
 use std::process::ExitCode;
+use std::sync::Arc;
+use storage::Disk;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -26,7 +28,9 @@ fn copy(from: &str, to: &str) -> checkpoint::Result<()> {
     let config = reader.config()?;
     let layout = Layout::new(&config);
     reader.check(&layout)?;
-    let mut writer = Writer::create(to, &config, &layout, Format::default())?;
+    let format = Format { element_type: Some(ElementType::F32), ..Format::default() };
+    let (disk, brought) = (Arc::new(Disk::new(1)), reader.companions()?);
+    let mut writer = Writer::on(disk, to.as_ref(), (&config, &layout), format, &brought)?;
     for (id, tensor) in layout.tensors.iter().enumerate() {
         let mut values = vec![0.0; tensor.elements()];
         reader.read(tensor, 0..tensor.elements(), &mut values)?;

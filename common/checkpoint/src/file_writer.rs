@@ -47,7 +47,7 @@ impl FileWriter {
         tensors: &[TensorSpec],
         element_type: ElementType,
     ) -> Result<Self> {
-        let file = directory.file(name)?;
+        let file = directory.disk().create(&directory.file_path(name))?;
         let header = header(tensors, element_type)
             .map_err(|error| CheckpointError::malformed(&directory.path().join(name), error))?;
         directory.disk().write_now(&file, 0, &header)?;

@@ -2,8 +2,8 @@
 //! atomically.
 //!
 //! * [`Writer`] takes a model's tensors one at a time, in any order, and leaves a directory that
-//!   Transformers loads: `model.safetensors` (or shards and their index), `config.json` and, for
-//!   byte-level models, a tokenizer. The whole directory takes the place of the one before at once.
+//!   Transformers loads: `model.safetensors` (or shards and their index), `config.json` and a
+//!   tokenizer. [`Companions`] are what a model brought of such small files. The whole directory takes the place of the one before at once.
 //! * [`Reader`] opens such a directory (one file or many shards), validates it whole, and then
 //!   reads any slice of any tensor, so that a rank reads only the elements that it owns.
 //! * [`state`] has checkpoints of a run, from which any stage on any number of ranks resumes: a file
@@ -35,6 +35,7 @@
 //! The file format: <https://github.com/huggingface/safetensors#format>. All of it is
 //! little-endian.
 
+mod companions;
 mod elements;
 mod error;
 mod file_reader;
@@ -48,8 +49,9 @@ mod tensor_files;
 pub mod tokenizer;
 mod writer;
 
-use names::{CONFIG, TOKENIZER};
+use names::CONFIG;
 
+pub use companions::Companions;
 pub use elements::ElementType;
 pub use error::CheckpointError;
 pub use reader::Reader;

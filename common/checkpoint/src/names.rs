@@ -8,6 +8,8 @@ use std::os::unix::fs::MetadataExt;
 pub(crate) const STEMS: [&str; 3] = ["model", "exp_avg", "exp_avg_sq"];
 /// The architecture.
 pub(crate) const CONFIG: &str = "config.json";
+/// How to generate text from the model.
+pub(crate) const GENERATION: &str = "generation_config.json";
 /// The files of a tokenizer that may be beside the weights, by Transformers' names.
 pub(crate) const TOKENIZER: [&str; 8] = [
     "tokenizer.json",
@@ -19,6 +21,16 @@ pub(crate) const TOKENIZER: [&str; 8] = [
     "vocab.json",
     "merges.txt",
 ];
+
+/// Returns this crate's own name for a small file beside the weights that is called `name`.
+pub(crate) fn companion(name: &str) -> Option<&'static str> {
+    companions().find(|known| *known == name)
+}
+
+/// Returns the names of all small files that may be beside the weights.
+pub(crate) fn companions() -> impl Iterator<Item = &'static str> {
+    [CONFIG, GENERATION].into_iter().chain(TOKENIZER)
+}
 
 /// The name of the one file of all tensors under `stem`.
 pub(crate) fn single(stem: &str) -> String {
@@ -38,7 +50,7 @@ pub(crate) fn shard(stem: &str, number: usize, files: usize) -> String {
 /// True if a save replaces or removes the file of this name.
 pub(crate) fn is_ours(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
-    name == CONFIG || TOKENIZER.contains(&name) || STEMS.iter().any(|stem| is_of(name, stem))
+    companion(name).is_some() || STEMS.iter().any(|stem| is_of(name, stem))
 }
 
 fn is_of(name: &str, stem: &str) -> bool {
@@ -65,6 +77,7 @@ mod tests {
     fn files_of_weights_are_ours_and_others_are_not() {
         for name in [
             "config.json",
+            "generation_config.json",
             "merges.txt",
             "model.safetensors",
             "model.safetensors.index.json",
@@ -76,7 +89,6 @@ mod tests {
         }
         for name in [
             "notes.txt",
-            "generation_config.json",
             "model",
             "model-1-of-3.safetensors",
             "model-00001-of-0000x.safetensors",

@@ -1,20 +1,26 @@
 //! Loads a model.
 
 use crate::file_reader::FileReader;
-use crate::{CONFIG, CheckpointError, Result, TOKENIZER, index, names};
+use crate::{CONFIG, CheckpointError, Companions, ElementType, Result, index, names};
 use model::{Layout, ModelConfig, TensorSpec};
 use safetensors::tensor::TensorInfo;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+
+/// The tensors that are one if the head is tied.
+const EMBEDDING: &str = "model.embed_tokens.weight";
+const HEAD: &str = "lm_head.weight";
+/// Elements of them that are compared at a time.
+const COMPARED: usize = 1 << 18;
+/// The most surplus tensors that a sentence lists.
+const LISTED: usize = 3;
 
 /// A model's files, open and validated. Reads slices of tensors straight from the disk, so that a
 /// rank reads only what it owns; ranks may share one reader.
 ///
-/// It ignores tensors that the model does not have (rotary frequencies, a head beside tied
-/// embeddings).
+/// It ignores tensors that the model does not have; [`Reader::doubts`] names them.
 #[derive(Debug)]
 pub struct Reader {
     /// The weights' file or index, for messages.
@@ -66,12 +72,22 @@ impl Reader {
         &self.directory
     }
 
-    /// Reads the architecture from `config.json`; its name is the directory's.
+    /// Reads the architecture from `config.json`; its name is the directory's. A head that is stored
+    /// with other values than the embedding is not tied, whatever `config.json` says: Transformers 5
+    /// loads it so.
     ///
     /// # Errors
     /// [`CheckpointError::Io`] if there is none, [`CheckpointError::Config`] if it does not
-    /// describe a Llama-style model, [`CheckpointError::Replaced`] if it may be another save's.
+    /// describe a Llama-style model, [`CheckpointError::Replaced`] if it may be another save's;
+    /// otherwise as [`Reader::read`].
     pub fn config(&self) -> Result<ModelConfig> {
+        let stated = self.stated_config()?;
+        let tied = stated.tied && !self.has_own_head(&stated)?;
+        Ok(ModelConfig { tied, ..stated })
+    }
+
+    /// Reads the architecture as `config.json` states it.
+    fn stated_config(&self) -> Result<ModelConfig> {
         let path = self.directory.join(CONFIG);
         let text = fs::read_to_string(&path).map_err(CheckpointError::io("open", &path))?;
         self.check_same_save()?;
@@ -79,25 +95,88 @@ impl Reader {
             .map_err(|source| CheckpointError::Config { path, source })
     }
 
-    /// Reads the files of the tokenizer beside the weights, by name; none if there is none. A model
-    /// that is trained from these weights uses its tokens: see
-    /// [`Writer::attach`](crate::Writer::attach).
+    /// True if a head is stored that is not the embedding of `config`'s model.
+    fn has_own_head(&self, config: &ModelConfig) -> Result<bool> {
+        let spec =
+            |name: &str| TensorSpec { name: name.into(), shape: vec![config.vocabulary, config.width] };
+        let both = [EMBEDDING, HEAD];
+        if !both.iter().all(|name| self.place.contains_key(*name)) {
+            return Ok(false);
+        }
+        let [embedding, head] = both.map(spec);
+        let elements = embedding.elements();
+        for start in (0..elements).step_by(COMPARED) {
+            let range = start..elements.min(start + COMPARED);
+            let mut values = [(); 2].map(|()| vec![0.0; range.len()]);
+            self.read(&embedding, range.clone(), &mut values[0])?;
+            self.read(&head, range, &mut values[1])?;
+            if values[0] != values[1] {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns what the files say that contradicts `config`, which [`Reader::config`] has returned,
+    /// or the tensors in its `layout`: a sentence each.
+    ///
+    /// # Errors
+    /// As [`Reader::config`].
+    pub fn doubts(&self, config: &ModelConfig, layout: &Layout) -> Result<Vec<String>> {
+        let directory = self.directory.display();
+        let untied = (!config.tied && self.stated_config()?.tied).then(|| {
+            format!(
+                "{directory} has `{HEAD}` with other values than `{EMBEDDING}`, though config.json says \
+                 \"tie_word_embeddings\": true; the head is used as it is stored and is not tied, as in Transformers 5"
+            )
+        });
+        let surplus = self.surplus(layout);
+        let ignored = (!surplus.is_empty()).then(|| {
+            let (count, listed) = (surplus.len(), surplus.iter().take(LISTED));
+            let listed = listed.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+            let more = count.checked_sub(LISTED).filter(|more| *more > 0);
+            let more = more.map(|more| format!(" and {more} more")).unwrap_or_default();
+            let tensors = if count == 1 { "a tensor" } else { &format!("{count} tensors") };
+            format!(
+                "{directory} has {tensors} that the model does not have, so they are neither trained nor saved: \
+                 {listed}{more}"
+            )
+        });
+        Ok(untied.into_iter().chain(ignored).collect())
+    }
+
+    /// Returns the names of tensors that are not in `layout`, but for a copy of the embedding as head
+    /// and for rotary frequencies, which old models have and which follow from `config.json`.
+    fn surplus(&self, layout: &Layout) -> Vec<&str> {
+        let known: BTreeSet<&str> = layout.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+        let names = self.place.keys().map(String::as_str);
+        let usual = |name: &&str| *name == HEAD || name.ends_with("rotary_emb.inv_freq");
+        names.filter(|name| !known.contains(name) && !usual(name)).collect()
+    }
+
+    /// Reads the small files beside the weights. What is trained from these weights is saved with
+    /// them, in the type in which most of the weights are stored.
     ///
     /// # Errors
     /// [`CheckpointError::Io`] naming the file that is there and cannot be read,
     /// [`CheckpointError::Replaced`] if they may be another save's.
-    pub fn tokenizer(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
-        let mut files = Vec::new();
-        for name in TOKENIZER {
-            let path = self.directory.join(name);
-            match fs::read(&path) {
-                Ok(contents) => files.push((name, contents)),
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(CheckpointError::io("read", &path)(error)),
+    pub fn companions(&self) -> Result<Companions> {
+        let found = Companions::beside(&self.directory, self.stored_type())?;
+        self.check_same_save()?;
+        Ok(found)
+    }
+
+    /// Returns the type of most elements.
+    fn stored_type(&self) -> ElementType {
+        let infos = self.place.iter().filter_map(|(name, &file)| self.files.get(file)?.info(name));
+        let mut elements = ElementType::ALL.map(|one| (0, one));
+        for info in infos {
+            if let Some((count, _)) = elements.iter_mut().find(|(_, one)| one.dtype() == info.dtype) {
+                *count += info.shape.iter().product::<usize>();
             }
         }
-        self.check_same_save()?;
-        Ok(files)
+        // The first of equals: the widest.
+        elements.into_iter().rev().max_by_key(|(count, _)| *count).map_or(ElementType::F32, |(_, one)| one)
     }
 
     /// Checks that every tensor of `layout` is there, with its shape and in a supported type, so
@@ -107,7 +186,11 @@ impl Reader {
     /// The first of [`CheckpointError::MissingTensor`], [`CheckpointError::WrongShape`] and
     /// [`CheckpointError::UnsupportedType`], in the layout's order.
     pub fn check(&self, layout: &Layout) -> Result<()> {
+        let has_head = layout.tensors.iter().any(|tensor| tensor.name == HEAD);
         for tensor in &layout.tensors {
+            if has_head && tensor.name == EMBEDDING && !self.place.contains_key(EMBEDDING) {
+                return Err(self.missing(tensor));
+            }
             let (file, info) = self.find(tensor)?;
             file.stored(&tensor.name, info)?;
         }
@@ -125,10 +208,14 @@ impl Reader {
         file.read(&tensor.name, info, range, values)
     }
 
-    /// Finds the file that holds `tensor`, and checks its shape.
+    /// Finds the file that holds `tensor`, and checks its shape. An embedding may be stored as the
+    /// head that is tied to it: some writers keep one name of a tensor that has two.
     fn find(&self, tensor: &TensorSpec) -> Result<(&FileReader, &TensorInfo)> {
-        let file = self.place.get(&tensor.name).and_then(|&place| self.files.get(place));
-        let found = file.and_then(|file| Some((file, file.info(&tensor.name)?)));
+        let stored = |name: &str| {
+            let file = self.files.get(*self.place.get(name)?)?;
+            Some((file, file.info(name)?))
+        };
+        let found = stored(&tensor.name).or_else(|| stored(HEAD).filter(|_| tensor.name == EMBEDDING));
         let (file, info) = found.ok_or_else(|| self.missing(tensor))?;
         if info.shape != tensor.shape {
             return Err(CheckpointError::WrongShape {
@@ -142,7 +229,7 @@ impl Reader {
     }
 
     fn missing(&self, tensor: &TensorSpec) -> CheckpointError {
-        let hint = if tensor.name == "lm_head.weight" {
+        let hint = if tensor.name == HEAD {
             "If its head uses the embedding's weights, say \"tie_word_embeddings\": true in config.json."
         } else {
             "The weights belong to another architecture: use the config.json that came with them."

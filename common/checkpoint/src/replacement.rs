@@ -69,12 +69,9 @@ impl Replacement {
         &self.place.disk
     }
 
-    /// Creates a file of the new directory.
-    ///
-    /// # Errors
-    /// [`CheckpointError::Disk`].
-    pub(crate) fn file(&self, name: &str) -> Result<Arc<storage::File>> {
-        Ok(self.disk().create(&self.staging.join(name))?)
+    /// Returns the path of a file of the new directory.
+    pub(crate) fn file_path(&self, name: &str) -> PathBuf {
+        self.staging.join(name)
     }
 
     /// Puts the new directory, all of whose files have been flushed, in the place of the old one.

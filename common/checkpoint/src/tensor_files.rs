@@ -6,6 +6,8 @@ use crate::{CheckpointError, ElementType, Result, names};
 use model::{Layout, TensorId, TensorSpec};
 use serde_json::{Map, Value, json};
 use std::ops::Range;
+use std::path::Path;
+use storage::Disk;
 
 /// The files of all weights, momenta, or variances.
 pub(crate) struct TensorFiles {
@@ -61,7 +63,9 @@ impl TensorFiles {
         let index = (self.parts.len() > 1).then(|| format!("{:#}\n", self.index()));
         self.files.into_iter().try_for_each(FileWriter::finish)?;
         match index {
-            Some(text) => whole_file(directory, &names::index(self.stem), text.as_bytes()),
+            Some(text) => {
+                whole_file(directory.disk(), &directory.file_path(&names::index(self.stem)), text.as_bytes())
+            }
             None => Ok(()),
         }
     }
@@ -83,10 +87,10 @@ impl TensorFiles {
 ///
 /// # Errors
 /// [`CheckpointError::Disk`].
-pub(crate) fn whole_file(directory: &Replacement, name: &str, contents: &[u8]) -> Result<()> {
-    let file = directory.file(name)?;
-    directory.disk().write_now(&file, 0, contents)?;
-    Ok(directory.disk().flush(&file)?)
+pub(crate) fn whole_file(disk: &Disk, path: &Path, contents: &[u8]) -> Result<()> {
+    let file = disk.create(path)?;
+    disk.write_now(&file, 0, contents)?;
+    Ok(disk.flush(&file)?)
 }
 
 fn file_name(stem: &str, number: usize, files: usize) -> String {

@@ -2,9 +2,8 @@
 
 use crate::replacement::Replacement;
 use crate::tensor_files::{TensorFiles, whole_file};
-use crate::{CONFIG, ElementType, Reader, Result, TOKENIZER, names, tokenizer};
+use crate::{Companions, ElementType, Reader, Result, names};
 use model::{Layout, ModelConfig, TensorId, TrainingState};
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use storage::Disk;
@@ -12,8 +11,9 @@ use storage::Disk;
 /// How a model is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Format {
-    /// The type of the weights' elements; moments are always f32.
-    pub element_type: ElementType,
+    /// The type of the weights' elements; if none, the one that the model's companions name. Moments
+    /// are always f32.
+    pub element_type: Option<ElementType>,
     /// Most bytes of tensors in a file; all are in one file if it is left out.
     pub max_shard: Option<u64>,
     /// Whether AdamW's moments are written beside the weights, in files of their own.
@@ -31,8 +31,8 @@ pub struct Writer {
     /// By [`TrainingState`]: the weights, and the moments if they are written.
     files: Vec<TensorFiles>,
     vocabulary: usize,
-    /// The other files, by name. They are small and are written at the end.
-    companions: BTreeMap<String, Vec<u8>>,
+    /// The other files, which are written at the end.
+    companions: Companions,
 }
 
 impl Writer {
@@ -58,28 +58,29 @@ impl Writer {
         layout: &Layout,
         format: Format,
     ) -> Result<Self> {
-        Writer::on(Arc::new(Disk::new(1)), path.as_ref(), config, layout, format)
+        Writer::on(Arc::new(Disk::new(1)), path.as_ref(), (config, layout), format, &Companions::default())
     }
 
-    /// Starts saving as [`Writer::create`], through `disk`.
+    /// Starts saving as [`Writer::create`], through `disk`, with what the model brought.
     ///
     /// # Errors
     /// As [`Writer::create`].
     pub fn on(
         disk: Arc<Disk>,
         path: &Path,
-        config: &ModelConfig,
-        layout: &Layout,
+        (config, layout): (&ModelConfig, &Layout),
         format: Format,
+        brought: &Companions,
     ) -> Result<Self> {
         let directory = Replacement::begin(path, disk)?;
         let states = if format.moments { names::STEMS.len() } else { 1 };
-        let types = [format.element_type, ElementType::F32, ElementType::F32];
+        let stored = format.element_type.unwrap_or_else(|| brought.element_type());
+        let types = [stored, ElementType::F32, ElementType::F32];
         let create = |(stem, element_type)| {
             TensorFiles::create(&directory, stem, layout, element_type, format.max_shard)
         };
         let files = names::STEMS.into_iter().zip(types).take(states).map(create).collect::<Result<_>>()?;
-        let companions = companions(config, format.element_type);
+        let companions = brought.trained(config, stored);
         Ok(Writer { directory, files, vocabulary: config.vocabulary, companions })
     }
 
@@ -105,52 +106,29 @@ impl Writer {
         self.files[state as usize].write(tensor, values)
     }
 
-    /// Adds a small file beside the weights, in place of this writer's own file of that name: for
-    /// instance the tokenizer of the model from which training started. `name` is a plain file
-    /// name.
-    pub fn attach(&mut self, name: &str, contents: impl Into<Vec<u8>>) {
-        self.companions.insert(name.into(), contents.into());
-    }
-
     /// Flushes everything to the disk and puts it in its place.
     ///
     /// # Errors
     /// [`CheckpointError`](crate::CheckpointError): `Incomplete` if a tensor was never written;
     /// otherwise as [`Writer::create`].
     pub fn finish(mut self) -> Result<()> {
-        self.keep_tokenizer()?;
+        self.keep_old()?;
         for files in self.files {
             files.finish(&self.directory)?;
         }
-        for (name, contents) in &self.companions {
-            whole_file(&self.directory, name, contents)?;
+        for (name, contents) in self.companions.files() {
+            whole_file(self.directory.disk(), &self.directory.file_path(name), contents)?;
         }
         self.directory.publish()
     }
 
-    /// Keeps the tokenizer that is in the directory, if these weights bring none and have as many
-    /// tokens as the ones that they replace.
-    fn keep_tokenizer(&mut self) -> Result<()> {
-        if TOKENIZER.iter().any(|name| self.companions.contains_key(*name)) {
-            return Ok(());
-        }
+    /// Keeps the tokenizer that is in the directory and the settings of generation, if these weights
+    /// bring none and have as many tokens as the ones that they replace.
+    fn keep_old(&mut self) -> Result<()> {
         let Ok(old) = Reader::open(self.directory.path()) else { return Ok(()) };
         if old.config().is_ok_and(|config| config.vocabulary == self.vocabulary) {
-            self.companions.extend(old.tokenizer()?.into_iter().map(|(name, text)| (name.into(), text)));
+            self.companions.complete(old.companions()?);
         }
         Ok(())
     }
-}
-
-/// Returns the files beside the weights.
-fn companions(config: &ModelConfig, element_type: ElementType) -> BTreeMap<String, Vec<u8>> {
-    let mut architecture = config.to_hugging_face();
-    architecture["torch_dtype"] = element_type.torch().into();
-    let mut files = BTreeMap::from([(CONFIG.into(), format!("{architecture:#}\n").into_bytes())]);
-    if config.vocabulary == tokenizer::VOCABULARY {
-        for (name, contents) in tokenizer::files(config.max_positions.max(config.sequence_length)) {
-            files.insert(name.into(), contents.into_bytes());
-        }
-    }
-    files
 }

@@ -16,7 +16,7 @@ use crate::machine::cores;
 use crate::offload::Offload;
 use crate::precision;
 use crate::process::Process;
-use checkpoint::{ElementType, Format};
+use checkpoint::Format;
 use collectives::nccl;
 use model::{Checkpointing, ModelConfig, Wrap};
 use planner::{Algorithm, Strategy};
@@ -28,6 +28,7 @@ mod architecture;
 mod in_process;
 
 pub use architecture::architecture;
+use architecture::config_json;
 
 /// A training run, fully determined.
 #[derive(Clone, Debug)]
@@ -125,6 +126,8 @@ pub struct Config {
     pub checkpoint: Option<Checkpoint>,
     /// The directory to read initial weights from.
     pub init_from: Option<PathBuf>,
+    /// The `config.json` that `--model` names, if it is no preset.
+    pub config_json: Option<PathBuf>,
     /// The directory of the ranks' logs.
     pub log_dir: Option<PathBuf>,
     /// This process's part in a job, if each rank is a process.
@@ -185,6 +188,7 @@ impl Config {
     pub fn new(args: TrainArgs) -> Result<Self> {
         check(&args)?;
         let model = architecture(&args)?;
+        let config_json = args.architecture.model.as_deref().and_then(config_json);
         let precision = precision::precision(&args.types);
         let loss_scaling = precision::loss_scaling(&args.types, precision)?;
         let mesh = groups::mesh(&args)?;
@@ -246,10 +250,13 @@ impl Config {
             metrics: args.output.metrics,
             log_every: args.output.log_every,
             save: args.output.save,
-            save_format: args.output.format.format(match args.file_only.saves_trained_type {
-                true => float_type::stored(precision.parameters),
-                false => ElementType::F32,
-            }),
+            save_format: match args.file_only.saves_trained_type {
+                true => Format {
+                    element_type: Some(float_type::stored(precision.parameters)),
+                    ..args.output.format.format()
+                },
+                false => args.output.format.format(),
+            },
             save_timeout: Duration::from_secs(args.output.checkpoint_timeout),
             save_faults: Vec::new(),
             checkpoint: args.output.checkpoint.map(|directory| Checkpoint {
@@ -262,6 +269,7 @@ impl Config {
                 faults: Vec::new(),
             }),
             init_from: args.architecture.init_from,
+            config_json,
             log_dir: args.output.log_dir,
             process: None,
             faults: args.inject,

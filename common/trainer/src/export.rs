@@ -1,7 +1,7 @@
 //! The weights in a checkpoint, in Hugging Face's format.
 
 use crate::resume::{self, DamagedCheckpoints, Progress, Writer as Record};
-use checkpoint::{CheckpointError, Checkpoints, ElementType, Format, Generation, Writer};
+use checkpoint::{CheckpointError, Checkpoints, Format, Generation, Writer};
 use model::{Layout, ModelConfig};
 use planner::table::counted;
 use settings::cli::ExportArgs;
@@ -24,7 +24,7 @@ struct Intact {
 /// If there is no intact checkpoint, or the directory cannot be written.
 pub(crate) fn export(args: &ExportArgs) -> Result<Vec<String>> {
     let intact = choose(&args.from)?;
-    let format = Format { moments: args.moments, ..args.format.format(ElementType::F32) };
+    let format = Format { moments: args.moments, ..args.format.format() };
     write(&intact, &args.to, format).map_err(|error| Failure::run(error.to_string()))?;
     let manifest = intact.generation.manifest();
     let progress: Option<Progress> = serde_json::from_value(manifest.progress.clone()).ok();
@@ -33,6 +33,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<Vec<String>> {
         progress.map(|progress| format!(" after {}", counted(progress.steps as usize, "step", "steps")));
     let writer =
         record.map(|record| format!(", {}'s on {}", record.stage, counted(record.ranks, "rank", "ranks")));
+    let stored = format.element_type.unwrap_or_else(|| intact.generation.companions().element_type());
     let moments = if args.moments { " and moments (f32)" } else { "" };
     Ok(vec![
         format!(
@@ -41,7 +42,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<Vec<String>> {
             after.unwrap_or_default(),
             writer.unwrap_or_default()
         ),
-        format!("weights ({}){moments} saved to {}", format.element_type, args.to.display()),
+        format!("weights ({stored}){moments} saved to {}", args.to.display()),
     ])
 }
 
@@ -83,7 +84,8 @@ fn open(checkpoints: &Checkpoints, name: &str) -> checkpoint::Result<Intact> {
 
 fn write(intact: &Intact, to: &Path, format: Format) -> checkpoint::Result<()> {
     let Intact { generation, config, layout } = intact;
-    let mut writer = Writer::create(to, config, layout, format)?;
+    let brought = generation.companions();
+    let mut writer = Writer::on(Arc::new(Disk::new(1)), to, (config, layout), format, brought)?;
     let mut values = Vec::new();
     for state in TrainingState::ALL.into_iter().take(if format.moments { 3 } else { 1 }) {
         for (id, tensor) in layout.tensors.iter().enumerate() {

@@ -38,7 +38,11 @@ pub(crate) fn sample(stage: AnyStage, args: &GenerateArgs) -> Result<Vec<String>
     if prompt.is_empty() {
         prompt.push(tokenizer.end().unwrap_or_default());
     }
-    check(&prompt, &model)?;
+    check_prompt(&prompt, &model)?;
+    check_window(args, prompt.len(), &model)?;
+    let doubts = reader.check(&model.layout).and_then(|()| reader.doubts(&model.config, &model.layout));
+    let doubts = doubts.map_err(|e| Failure::usage(e.to_string()))?;
+    doubts.iter().for_each(|doubt| events::complain!("warning: {doubt}"));
     let mut sequences = vec![prompt; args.samples];
     let mut sampler = Sampler::new(stage, args, reader, model)?;
     for _ in 0..args.tokens {
@@ -53,7 +57,8 @@ fn tokenizer(args: &GenerateArgs, model: &Model) -> Result<Tokenizer> {
     Tokenizer::open(args.tokenizer.as_ref().or(own.as_ref()).map(|path| path.as_path()))
 }
 
-fn check(prompt: &[u32], model: &Model) -> Result<()> {
+/// Refuses tokens that the model does not have.
+fn check_prompt(prompt: &[u32], model: &Model) -> Result<()> {
     let vocabulary = model.config.vocabulary;
     match prompt.iter().find(|&&token| token as usize >= vocabulary) {
         None => Ok(()),
@@ -61,6 +66,26 @@ fn check(prompt: &[u32], model: &Model) -> Result<()> {
             "the tokenizer gives token {token}, and the model has {vocabulary}: check --tokenizer"
         ))),
     }
+}
+
+/// Refuses a text that is longer than the window of attention, as training does. The last token
+/// computes nothing: it is drawn from those before it.
+fn check_window(args: &GenerateArgs, prompt: usize, model: &Model) -> Result<()> {
+    let (Some(window), 1..) = (model.config.window, args.tokens) else { return Ok(()) };
+    let length = prompt + args.tokens - 1;
+    if length <= window {
+        return Ok(());
+    }
+    let remedy = match (window + 1).checked_sub(prompt) {
+        Some(most @ 1..) => format!("Ask for at most {most} after this prompt (--tokens {most})."),
+        _ => format!("Give a prompt of at most {window} tokens."),
+    };
+    Err(Failure::usage(format!(
+        "--tokens {}: the last one would follow {length} tokens, but in {} each attends to the last {window} only \
+         (`sliding_window`), and this program hides none\n{remedy}",
+        args.tokens,
+        args.from.display(),
+    )))
 }
 
 /// A stage of one rank that only computes forward.

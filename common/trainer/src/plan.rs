@@ -1,12 +1,12 @@
 //! The plan of a run: everything that is fixed before it starts, and its prediction.
 
 use crate::resume::{self, Exchange, ResumeState, Resuming};
-use crate::source::{self, Tokenizer, weights};
+use crate::source::{self, weights};
 use crate::stage::AnyStage;
 use crate::stop::StopRequest;
 use crate::witness::{At, Milestone, Witness};
 use crate::{checkpoints, contribution, faults};
-use checkpoint::{Checkpoints, RunLock, Writer};
+use checkpoint::{Checkpoints, Companions, RunLock, Writer};
 use device::cuda::Gpu;
 use events::Place;
 use model::Model;
@@ -39,8 +39,9 @@ pub(crate) struct Plan {
     pub data: Data,
     /// What a run that resumes this one must have in common with it.
     pub identity: Value,
-    /// The tokenizer of the initial weights, to be saved with the final ones.
-    pub tokenizer: Tokenizer,
+    /// What the model brought beside its weights, unless the checkpoint that training resumes from
+    /// has it.
+    pub companions: Arc<Companions>,
     /// The GPUs that ranks compute on; none on the CPU.
     pub gpus: Vec<Arc<Gpu>>,
     /// The directory of the run's checkpoints, if it saves any.
@@ -85,6 +86,13 @@ impl Plan {
         let choose = |checkpoints| ResumeState::choose(&run, checkpoints, exchange);
         let resume = self.checkpoints.as_ref().map_or(Ok(None), choose)?;
         Ok(Plan { resume, ..self })
+    }
+
+    /// Returns what the run's model brought beside its weights: what the checkpoint that it resumes
+    /// from has kept, or else what the flags name.
+    pub(crate) fn companions(&self) -> &Arc<Companions> {
+        let kept = self.resume.as_ref().map(|state| state.companions());
+        kept.filter(|kept| !kept.is_empty()).unwrap_or(&self.companions)
     }
 
     /// Tells the witness, if there is one, that `rank` has come to `milestone`.
@@ -152,7 +160,7 @@ fn complete(stage: AnyStage, config: Config, prediction: Prediction) -> Result<P
     if config.init_from.is_some() {
         weights(&config, &model, config.seed).map_err(Failure::usage)?;
     }
-    let tokenizer = source::tokenizer(&config).map_err(Failure::usage)?;
+    let companions = Arc::new(source::companions(&config).map_err(Failure::usage)?);
     probe_outputs(&config)?;
     let (checkpoints, lock) = checkpoints::open(&config, model.layout.parameters())?.unzip();
     let partition = Partition::new(&model.layout, config.wrap, job.shards() as usize);
@@ -172,7 +180,7 @@ fn complete(stage: AnyStage, config: Config, prediction: Prediction) -> Result<P
         partition: Arc::new(partition),
         schedule: Arc::new(schedule),
         data,
-        tokenizer,
+        companions,
         checkpoints,
         lock: lock.flatten(),
         saving: job.placement.saving,

@@ -8,6 +8,7 @@ use crate::processes::{self, Logs};
 use crate::progress;
 use crate::run::{News, Observer};
 use crate::signals;
+use crate::source;
 use crate::speed::Speed;
 use crate::stage::AnyStage;
 use crate::watch::Watch;
@@ -78,6 +79,10 @@ pub(crate) fn train(
     let Findings { file, own_settings, .. } = &plan.config.findings;
     if plan.config.leads() && !own_settings.is_empty() {
         events::complain!("note: {file} leaves to this program: {own_settings}");
+    }
+    if plan.config.leads() {
+        let doubts = source::doubts(&plan.config, &plan.model).map_err(Failure::usage)?;
+        doubts.iter().for_each(|doubt| events::complain!("warning: {doubt}"));
     }
     let logs = Logs::open(&plan)?;
     let outcome = carry_out(plan, &logs);

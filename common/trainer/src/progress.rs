@@ -3,6 +3,7 @@
 use crate::plan::Plan;
 use crate::run::News;
 use crate::speed::{self, Speed};
+use checkpoint::ElementType;
 use indicatif::{ProgressBar, ProgressStyle};
 use planner::table::{counted, grouped};
 use report::{Report, StepRow};
@@ -100,7 +101,11 @@ pub(crate) fn farewell(plan: &Plan, report: &Report, watched: &events::HubReport
         }
     };
     lines.extend(plan.config.checkpoint.as_ref().map(kept));
-    lines.extend(plan.config.save.as_ref().map(|dir| format!("saved to {}", dir.display())));
+    lines.extend(plan.config.save.as_ref().map(|dir| {
+        let stored = plan.config.save_format.element_type.unwrap_or_else(|| plan.companions().element_type());
+        let rounded = if stored == ElementType::F32 { String::new() } else { format!(" as {stored}") };
+        format!("saved to {}{rounded}", dir.display())
+    }));
     lines.extend(watched.recorded.as_ref().map(|file| format!("recorded to {}", file.display())));
     if watched.dropped > 0 {
         lines.push(format!("watchers missed {} events, which came too fast", grouped(watched.dropped)));

@@ -6,7 +6,7 @@ mod identity;
 pub(crate) use identity::{identity, model};
 
 use crate::witness::{At, Milestone, Witness};
-use checkpoint::{CheckpointError, Checkpoints, Generation, RunLock};
+use checkpoint::{CheckpointError, Checkpoints, Companions, Generation, RunLock};
 use events::header::Sharded;
 use model::{Layout, Model, TensorId};
 use planner::table::{counted, grouped};
@@ -271,6 +271,11 @@ impl ResumeState {
     /// JSON's.
     pub(crate) fn fingerprint(&self) -> serde_json::Result<[u8; 32]> {
         Ok(*blake3::hash(&serde_json::to_vec(self.generation.manifest())?).as_bytes())
+    }
+
+    /// What the model brought when training began.
+    pub(crate) fn companions(&self) -> &Arc<Companions> {
+        self.generation.companions()
     }
 
     /// A source that reads one state of all parameters.

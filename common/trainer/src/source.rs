@@ -1,6 +1,6 @@
 //! Initial weights: from a seed, or from saved weights.
 
-use checkpoint::Reader;
+use checkpoint::{Companions, Reader};
 use model::{Layout, Model, TensorId, init};
 use settings::Config;
 use sharding::WeightSource;
@@ -9,6 +9,9 @@ use std::sync::Arc;
 
 /// Elements of each tensor that ranks compare before they start.
 const SAMPLE: usize = 256;
+
+/// Values that are checked at a time.
+const CHUNK: usize = 4096;
 
 /// Weights drawn from a seed, the same whatever the stage and the number of ranks.
 pub(crate) struct Seeded {
@@ -35,8 +38,37 @@ pub(crate) struct Saved {
 
 impl WeightSource for Saved {
     fn read(&self, tensor: TensorId, range: Range<usize>, into: &mut [f32]) -> Result<(), String> {
-        self.reader.read(&self.layout.tensors[tensor], range, into).map_err(|e| e.to_string())
+        let spec = &self.layout.tensors[tensor];
+        self.reader.read(spec, range.clone(), into).map_err(|e| e.to_string())?;
+        match not_finite(into) {
+            None => Ok(()),
+            Some(at) => Err(format!(
+                "{}: tensor `{}` has {} at {:?}, so no loss with these weights is finite\n\
+                 Copy or download them again, or start from an earlier save of them.",
+                self.reader.directory().display(),
+                spec.name,
+                into[at],
+                place(&spec.shape, range.start + at),
+            )),
+        }
     }
+}
+
+/// Returns the position of the first value that is infinite or not a number.
+fn not_finite(values: &[f32]) -> Option<usize> {
+    // Whole chunks are looked at without an exit, so that the comparison runs in vector registers.
+    let clean = |chunk: &[f32]| chunk.iter().fold(true, |clean, value| clean & value.is_finite());
+    let chunk = values.chunks(CHUNK).position(|chunk| !clean(chunk))?;
+    let within = values[chunk * CHUNK..].iter().position(|value| !value.is_finite())?;
+    Some(chunk * CHUNK + within)
+}
+
+/// Returns the indices of element `number`, counted row-major.
+fn place(shape: &[usize], number: usize) -> Vec<usize> {
+    let mut left = number;
+    let mut indices: Vec<usize> = shape.iter().rev().map(|&size| (left % size, left /= size).0).collect();
+    indices.reverse();
+    indices
 }
 
 /// Returns the source that the flags name, with `seed` if they name none.
@@ -55,16 +87,32 @@ pub(crate) fn weights(config: &Config, model: &Model, seed: u64) -> Result<Arc<d
     })
 }
 
-/// Files of a tokenizer, by name.
-pub(crate) type Tokenizer = Vec<(&'static str, Vec<u8>)>;
-
-/// Returns the tokenizer of the initial weights, if it is to be saved with the final ones.
+/// Returns the small files that the model of `config` brings, if this process is to save them.
 ///
 /// # Errors
-/// If it exists and cannot be read.
-pub(crate) fn tokenizer(config: &Config) -> Result<Tokenizer, String> {
-    let (Some(dir), Some(_)) = (&config.init_from, &config.save) else { return Ok(Vec::new()) };
-    Reader::open(dir).and_then(|reader| reader.tokenizer()).map_err(|e| e.to_string())
+/// If one exists and cannot be read.
+pub(crate) fn companions(config: &Config) -> Result<Companions, String> {
+    let saves = config.save.is_some() || config.checkpoint.is_some();
+    match (&config.init_from, &config.config_json) {
+        (Some(dir), _) if saves && config.leads() => {
+            Reader::open(dir).and_then(|reader| reader.companions()).map_err(|e| e.to_string())
+        }
+        (None, Some(path)) if saves && config.leads() => {
+            let text = std::fs::read_to_string(path);
+            Ok(Companions::of_config(&text.map_err(|e| format!("cannot read {}: {e}", path.display()))?))
+        }
+        _ => Ok(Companions::default()),
+    }
+}
+
+/// Returns what the initial weights say that contradicts their configuration: a sentence each.
+///
+/// # Errors
+/// If saved weights cannot be read.
+pub(crate) fn doubts(config: &Config, model: &Model) -> Result<Vec<String>, String> {
+    let Some(dir) = &config.init_from else { return Ok(Vec::new()) };
+    let doubts = Reader::open(dir).and_then(|reader| reader.doubts(&model.config, &model.layout));
+    doubts.map_err(|e| e.to_string())
 }
 
 /// Returns a hash over the beginning of every tensor. Ranks compare it, so that none silently

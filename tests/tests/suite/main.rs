@@ -2,6 +2,7 @@
 
 mod architecture;
 mod chaos;
+mod companions;
 mod configurations;
 mod contract;
 mod documents;

@@ -9,16 +9,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
-fn zero3(flags: &str) -> Output {
+pub(crate) fn zero3(flags: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_zero3")).args(flags.split_whitespace()).output().unwrap()
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 /// The program refuses `flags` with `code`, and says every one of `words`.
-fn refuses(flags: &str, code: i32, words: &[&str]) {
+pub(crate) fn refuses(flags: &str, code: i32, words: &[&str]) {
     let output = zero3(flags);
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{flags}\n{error}");
@@ -34,7 +34,7 @@ fn skipped(what: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {what}");
 }
 
-const SHORT: &str = "--headless --gpus 2 --steps 2 --batch-size 1 --seq-len 16 --threads 1";
+pub(crate) const SHORT: &str = "--headless --gpus 2 --steps 2 --batch-size 1 --seq-len 16 --threads 1";
 
 #[test]
 fn what_gpus_take_is_named_where_it_is_missing() {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed expectation is a panic")]
 
+mod brought;
 mod cli;
 mod config;
 mod offload;

@@ -1,8 +1,10 @@
 //! The directory of a run's checkpoints: what is there, what is published, what is removed.
 
-use super::manifest::{MANIFEST, Manifest};
+use super::blocks::BlockHasher;
+use super::manifest::{FileRecord, MANIFEST, Manifest};
 use super::reader::{self, Generation};
-use crate::{CheckpointError, Result};
+use crate::tensor_files::whole_file;
+use crate::{CheckpointError, Companions, Result};
 use model::Layout;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -82,6 +84,21 @@ impl Checkpoints {
     /// two attempts of a run may have the same number.
     pub fn partial(&self, steps: u32, attempt: u32) -> PathBuf {
         self.directory.join(format!(".{PREFIX}{steps:08}-{attempt}{PARTIAL}"))
+    }
+
+    /// Writes what the model brought into `partial`, and flushes it. Returns what the manifest says
+    /// of it.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Disk`].
+    pub fn write_companions(&self, partial: &Path, companions: &Companions) -> Result<Vec<FileRecord>> {
+        let write = |(name, contents): (&str, &[u8])| {
+            whole_file(&self.disk, &partial.join(name), contents)?;
+            let mut hasher = BlockHasher::default();
+            hasher.update(contents);
+            Ok(FileRecord { name: name.into(), bytes: contents.len() as u64, blocks: hasher.finish() })
+        };
+        companions.files().map(write).collect()
     }
 
     /// Publishes what all ranks have written to `partial` and flushed: writes the manifest,

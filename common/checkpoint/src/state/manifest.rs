@@ -24,6 +24,9 @@ pub struct Manifest {
     pub block_bytes: u64,
     /// The files, a rank's each.
     pub files: Vec<FileRecord>,
+    /// The small files that the model brought, if training began with weights that had any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub companions: Vec<FileRecord>,
 }
 
 /// A file of a checkpoint.
@@ -97,6 +100,7 @@ mod tests {
             record: json!({"stage": "ZeRO-3"}),
             block_bytes: 1 << 20,
             files: vec![FileRecord { name: "rank-0".into(), bytes: 7, blocks: vec!["ab".into()] }],
+            companions: Vec::new(),
         }
     }
 

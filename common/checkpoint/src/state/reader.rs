@@ -3,7 +3,7 @@
 use super::blocks::{BLOCK, is_intact};
 use super::manifest::{FileRecord, MANIFEST, Manifest, NotAManifest};
 use super::{FORMAT, shard};
-use crate::{CheckpointError, Result};
+use crate::{CheckpointError, Companions, Result};
 use model::{Layout, TensorId, TensorSpec, TrainingState};
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
@@ -18,6 +18,7 @@ pub struct Generation {
     path: PathBuf,
     manifest: Manifest,
     files: Vec<ShardFile>,
+    companions: Arc<Companions>,
     /// Per state, per tensor: where its elements are, in their order.
     runs: [Vec<Vec<StoredRun>>; TrainingState::ALL.len()],
 }
@@ -60,10 +61,24 @@ pub(super) fn manifest(disk: &Disk, directory: &Path) -> Result<Manifest> {
         file.blocks.len() as u64 == file.bytes.div_ceil(BLOCK as u64)
             && Path::new(&file.name).file_name() == Some(file.name.as_ref())
     };
-    if manifest.block_bytes != BLOCK as u64 || !manifest.files.iter().all(sound) {
+    let mut files = manifest.files.iter().chain(&manifest.companions);
+    if manifest.block_bytes != BLOCK as u64 || !files.all(sound) {
         return Err(damaged("its list of blocks is wrong"));
     }
     Ok(manifest)
+}
+
+/// Reads what the model brought, which the manifest in `directory` lists.
+fn companions(disk: &Arc<Disk>, directory: &Path, manifest: &Manifest) -> Result<Companions> {
+    let read = |record: &FileRecord| {
+        let file = ShardFile::open(disk, directory, record.clone())?;
+        Ok((record.name.clone(), file.read(0..record.bytes)?))
+    };
+    let files = manifest.companions.iter().map(read).collect::<Result<Vec<_>>>()?;
+    Companions::from_files(files).ok_or_else(|| CheckpointError::Damaged {
+        path: directory.join(MANIFEST),
+        how: "it lists files that no model brings".into(),
+    })
 }
 
 impl Generation {
@@ -80,9 +95,10 @@ impl Generation {
     ) -> Result<Self> {
         let open = |record: &FileRecord| ShardFile::open(disk, directory, record.clone());
         let files = manifest.files.iter().map(open).collect::<Result<Vec<_>>>()?;
+        let companions = Arc::new(companions(disk, directory, &manifest)?);
         let empty = || layout.tensors.iter().map(|_| Vec::new()).collect();
-        let mut generation =
-            Generation { path: directory.into(), manifest, files, runs: [empty(), empty(), empty()] };
+        let runs = [empty(), empty(), empty()];
+        let mut generation = Generation { path: directory.into(), manifest, files, companions, runs };
         for file in 0..generation.files.len() {
             generation.add_runs(file, layout)?;
         }
@@ -98,6 +114,11 @@ impl Generation {
     /// What it says of itself.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// What the model brought; empty if training began without weights.
+    pub fn companions(&self) -> &Arc<Companions> {
+        &self.companions
     }
 
     /// Notes where the runs of a file are.
@@ -227,20 +248,22 @@ impl ShardFile {
         const LENGTH: u64 = size_of::<u64>() as u64;
         let bytes = self.record.bytes;
         let wrong = || self.damaged("its header is wrong");
-        let read = |range: Range<u64>| {
-            self.verify(range.clone())?;
-            let mut read = vec![0; (range.end - range.start) as usize];
-            self.disk.read_now(&self.file, range.start, &mut read)?;
-            Result::Ok(read)
-        };
-        let length = read(0..LENGTH.min(bytes))?.try_into().map_err(|_| wrong())?;
+        let length = self.read(0..LENGTH.min(bytes))?.try_into().map_err(|_| wrong())?;
         let data = LENGTH.checked_add(u64::from_le_bytes(length)).filter(|&data| data <= bytes);
         let data = data.ok_or_else(wrong)?;
-        let header: Metadata = serde_json::from_slice(&read(LENGTH..data)?).map_err(|_| wrong())?;
+        let header: Metadata = serde_json::from_slice(&self.read(LENGTH..data)?).map_err(|_| wrong())?;
         if data + header.data_len() as u64 != bytes {
             return Err(wrong());
         }
         Ok((header, data))
+    }
+
+    /// Reads bytes `range` from intact blocks.
+    fn read(&self, range: Range<u64>) -> Result<Vec<u8>> {
+        self.verify(range.clone())?;
+        let mut read = vec![0; (range.end - range.start) as usize];
+        self.disk.read_now(&self.file, range.start, &mut read)?;
+        Ok(read)
     }
 
     /// Verifies the blocks that have bytes of `range`.

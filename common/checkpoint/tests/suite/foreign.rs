@@ -1,9 +1,9 @@
 //! Models from other programs: Transformers' own, shards, 16-bit weights, additional tensors.
 
-use crate::common::{assert_reads_back, config, value, values};
-use checkpoint::{CheckpointError, Reader};
+use crate::common::{assert_reads_back, config, save, value, values};
+use checkpoint::{CheckpointError, Format, Reader, Writer};
 use half::{bf16, f16};
-use model::Layout;
+use model::{Layout, ModelConfig};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use std::path::Path;
@@ -127,4 +127,73 @@ fn a_single_file_goes_before_an_index_as_in_transformers() {
     crate::common::save(directory.path(), &config()).unwrap();
     std::fs::remove_file(directory.path().join("a.safetensors")).unwrap();
     assert_reads_back(&Reader::open(directory.path()).unwrap(), &Layout::new(&config()));
+}
+
+/// Saves the odd model with `head` as its head, says in `config.json` that it is tied, and opens it.
+fn tied_with(directory: &Path, head: impl Fn(usize) -> f32) -> Reader {
+    let layout = Layout::new(&config());
+    let mut writer = Writer::create(directory, &config(), &layout, Format::default()).unwrap();
+    let last = layout.tensors.len() - 1;
+    (0..last).for_each(|id| writer.write(id, &values(&layout, id)).unwrap());
+    let head: Vec<f32> = (0..layout.tensors[last].elements()).map(head).collect();
+    writer.write(last, &head).unwrap();
+    writer.finish().unwrap();
+    let tied = ModelConfig { tied: true, ..config() }.to_hugging_face();
+    std::fs::write(directory.join("config.json"), tied.to_string()).unwrap();
+    Reader::open(directory).unwrap()
+}
+
+#[test]
+fn a_head_is_tied_unless_it_is_stored_with_other_values() {
+    let directory = tempfile::tempdir().unwrap();
+    let doubts = |reader: &Reader| {
+        let config = reader.config().unwrap();
+        (config.tied, reader.doubts(&config, &Layout::new(&config)).unwrap())
+    };
+    let copy = tied_with(directory.path(), |i| value(0, i));
+    assert_eq!(doubts(&copy), (true, vec![]));
+    let last = 19 * 12 - 1;
+    let own = tied_with(directory.path(), |i| if i == last { 5.0 } else { value(0, i) });
+    let (tied, said) = doubts(&own);
+    assert!(!tied);
+    let [line] = &said[..] else { panic!("{said:?}") };
+    assert!(line.contains("lm_head.weight") && line.contains("Transformers 5"), "{line}");
+}
+
+#[test]
+fn surplus_tensors_are_named_but_for_rotary_frequencies() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("model.safetensors");
+    save_some(&path, Dtype::BF16, 0..21);
+    std::fs::write(directory.path().join("config.json"), config().to_hugging_face().to_string()).unwrap();
+    let reader = Reader::open(&path).unwrap();
+    let said = |layers| {
+        let config = ModelConfig { layers, ..config() };
+        reader.doubts(&config, &Layout::new(&config)).unwrap()
+    };
+    assert_eq!(said(2), [] as [String; 0]);
+    let one = said(1);
+    assert_eq!(one.len(), 1);
+    assert!(one[0].contains(" has 9 tensors that the model does not have"), "{}", one[0]);
+    assert!(one[0].ends_with(" and 6 more"), "{}", one[0]);
+}
+
+#[test]
+fn a_tied_embedding_may_be_stored_as_the_head() {
+    let directory = tempfile::tempdir().unwrap();
+    let tied = ModelConfig { tied: true, ..config() };
+    save(directory.path(), &tied).unwrap();
+    let path = directory.path().join("model.safetensors");
+    let bytes = std::fs::read(&path).unwrap();
+    let data = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header = std::str::from_utf8(&bytes[8..data]).unwrap();
+    let header = header.replace("model.embed_tokens.weight", "lm_head.weight");
+    let length = (header.len() as u64).to_le_bytes();
+    std::fs::write(&path, [&length[..], header.as_bytes(), &bytes[data..]].concat()).unwrap();
+    let reader = Reader::open(directory.path()).unwrap();
+    assert!(reader.config().unwrap().tied);
+    assert_reads_back(&reader, &Layout::new(&tied));
+    assert_eq!(reader.doubts(&tied, &Layout::new(&tied)).unwrap(), [] as [String; 0]);
+    let missing = reader.check(&Layout::new(&config())).unwrap_err().to_string();
+    assert!(missing.contains("no tensor `model.embed_tokens.weight`"), "{missing}");
 }

@@ -27,7 +27,7 @@ fn shards_are_at_most_as_large_as_allowed_and_read_back() {
         let out = parent.path().join("out");
         // The embedding, with 228 elements, is larger.
         let most = 200 * bytes;
-        let format = Format { element_type, max_shard: Some(most), ..Format::default() };
+        let format = Format { element_type: Some(element_type), max_shard: Some(most), ..Format::default() };
         save_as(&out, format, |id| values(&layout, id)).unwrap();
         assert_reads_back(&Reader::open(&out).unwrap(), &layout);
         let index = json(&out.join("model.safetensors.index.json"));
@@ -76,7 +76,7 @@ fn weights_are_rounded_to_the_nearest_and_the_configuration_says_their_type() {
         };
         let parent = tempfile::tempdir().unwrap();
         let out = parent.path().join("out");
-        save_as(&out, Format { element_type, ..Format::default() }, exact).unwrap();
+        save_as(&out, Format { element_type: Some(element_type), ..Format::default() }, exact).unwrap();
         assert_eq!(json(&out.join("config.json"))["torch_dtype"], word);
         let reader = Reader::open(&out).unwrap();
         assert_eq!(reader.config().unwrap().width, config().width);
@@ -94,7 +94,7 @@ fn a_weight_beyond_the_range_of_f16_is_an_error_that_changes_nothing() {
     let parent = tempfile::tempdir().unwrap();
     let out = parent.path().join("out");
     let large = |id: usize| vec![if id == 1 { 65_520.0 } else { 1.0 }; layout.tensors[id].elements()];
-    let format = Format { element_type: ElementType::F16, ..Format::default() };
+    let format = Format { element_type: Some(ElementType::F16), ..Format::default() };
     let error = save_as(&out, format, large).unwrap_err();
     assert!(matches!(error, CheckpointError::OutOfRange { .. }), "{error}");
     let said = error.to_string();
@@ -103,7 +103,7 @@ fn a_weight_beyond_the_range_of_f16_is_an_error_that_changes_nothing() {
         "{said}"
     );
     assert!(names(&out).is_empty());
-    save_as(&out, Format { element_type: ElementType::Bf16, ..format }, large).unwrap();
+    save_as(&out, Format { element_type: Some(ElementType::Bf16), ..format }, large).unwrap();
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn moments_have_files_of_their_own_in_f32() {
     let layout = Layout::new(&config());
     let parent = tempfile::tempdir().unwrap();
     let out = parent.path().join("out");
-    let format = Format { element_type: ElementType::Bf16, moments: true, ..Format::default() };
+    let format = Format { element_type: Some(ElementType::Bf16), moments: true, ..Format::default() };
     let mut writer = Writer::create(&out, &config(), &layout, format).unwrap();
     for state in TrainingState::ALL {
         for id in 0..layout.tensors.len() {

@@ -1,7 +1,7 @@
 //! A save replaces the one before as one, whenever it dies, and takes along what is not its own.
 
 use crate::common::{assert_reads_back, config, names, save, values};
-use checkpoint::{CheckpointError, Format, Reader, Writer};
+use checkpoint::{CheckpointError, Companions, Format, Reader, Writer};
 use model::{Layout, ModelConfig};
 use std::fs;
 use std::io::ErrorKind;
@@ -19,10 +19,11 @@ fn other() -> ModelConfig {
 fn save_on(faults: &[Fault], path: &Path, config: &ModelConfig) -> (checkpoint::Result<()>, Vec<Call>) {
     let disk = Arc::new(Disk::with_faults(1, faults.to_vec()));
     let layout = Layout::new(config);
-    let saved = Writer::on(disk.clone(), path, config, &layout, Format::default()).and_then(|mut writer| {
-        (0..layout.tensors.len()).try_for_each(|id| writer.write(id, &values(&layout, id)))?;
-        writer.finish()
-    });
+    let saved = Writer::on(disk.clone(), path, (config, &layout), Format::default(), &Companions::default())
+        .and_then(|mut writer| {
+            (0..layout.tensors.len()).try_for_each(|id| writer.write(id, &values(&layout, id)))?;
+            writer.finish()
+        });
     (saved, disk.record())
 }
 
@@ -145,7 +146,7 @@ fn a_reader_whose_directory_was_replaced_says_so() {
     save(&out, &config()).unwrap();
     let reader = Reader::open(&out).unwrap();
     save(&out, &other()).unwrap();
-    let errors = [reader.config().unwrap_err(), reader.tokenizer().unwrap_err()];
+    let errors = [reader.config().unwrap_err(), reader.companions().unwrap_err()];
     assert!(errors.iter().all(|error| matches!(error, CheckpointError::Replaced(_))), "{errors:?}");
     // The weights are still those that were opened.
     assert_reads_back(&reader, &Layout::new(&config()));

@@ -104,34 +104,6 @@ fn a_byte_level_model_brings_its_tokenizer() {
 }
 
 #[test]
-fn attached_files_come_along_and_take_precedence() {
-    let directory = tempfile::tempdir().unwrap();
-    let config = ModelConfig { vocabulary: 256, ..config() };
-    let layout = Layout::new(&config);
-    let mut writer = Writer::create(directory.path(), &config, &layout, Format::default()).unwrap();
-    (0..layout.tensors.len()).for_each(|id| writer.write(id, &values(&layout, id)).unwrap());
-    writer.attach("tokenizer.json", "another");
-    writer.finish().unwrap();
-    assert_eq!(std::fs::read_to_string(directory.path().join("tokenizer.json")).unwrap(), "another");
-}
-
-#[test]
-fn a_tokenizer_is_read_with_its_weights() {
-    assert_eq!(saved().1.tokenizer().unwrap(), []);
-    let directory = tempfile::tempdir().unwrap();
-    save(directory.path(), &config()).unwrap();
-    for name in ["tokenizer.model", "special_tokens_map.json", "notes.txt"] {
-        std::fs::write(directory.path().join(name), name).unwrap();
-    }
-    let reader = Reader::open(directory.path().join("model.safetensors")).unwrap();
-    let expected =
-        ["special_tokens_map.json", "tokenizer.model"].map(|name| (name, name.as_bytes().to_vec()));
-    assert_eq!(reader.tokenizer().unwrap(), expected);
-    std::fs::create_dir(directory.path().join("merges.txt")).unwrap();
-    assert!(reader.tokenizer().unwrap_err().to_string().contains("merges.txt"));
-}
-
-#[test]
 fn what_a_caller_gets_wrong_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let layout = Layout::new(&config());

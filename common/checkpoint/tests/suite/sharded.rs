@@ -1,7 +1,9 @@
 //! Checkpoints that several ranks write: what they hold, and what any damage, fault or loss of
 //! power leaves of them.
 
-use checkpoint::{Checkpoints, FileRecord, Generation, Manifest, Result, Run, ShardLayout, ShardWriter};
+use checkpoint::{
+    Checkpoints, Companions, FileRecord, Generation, Manifest, Result, Run, ShardLayout, ShardWriter,
+};
 use model::{Layout, ModelConfig, TrainingState};
 use serde_json::json;
 use std::path::Path;
@@ -54,15 +56,31 @@ fn write_shard(
     ShardWriter::create(checkpoints.disk(), partial, &name, &shard)?.write_all(bytes, length).1
 }
 
+/// What the model brought.
+fn brought() -> Companions {
+    Companions::of_config(r#"{"eos_token_id": 2}"#)
+}
+
 /// Saves a checkpoint of `ranks` ranks after `steps` steps, and removes all but the two newest.
 pub(crate) fn save(checkpoints: &Checkpoints, ranks: usize, steps: u32) -> Result<()> {
+    save_with(checkpoints, ranks, steps, &brought())
+}
+
+/// Saves as [`save`], with what a model brought.
+pub(crate) fn save_with(
+    checkpoints: &Checkpoints,
+    ranks: usize,
+    steps: u32,
+    brought: &Companions,
+) -> Result<()> {
     checkpoints.disk().create_directory(checkpoints.directory())?;
     let partial = checkpoints.partial(steps, 1);
     let shards = (0..ranks).map(|rank| write_shard(checkpoints, &partial, (rank, ranks), steps));
     let files = shards.collect::<Result<_>>()?;
     let (progress, record) = (json!({"steps": steps}), json!({"ranks": ranks}));
-    let manifest =
-        Manifest { progress, identity: json!({}), record, block_bytes: checkpoint::BLOCK as u64, files };
+    let (identity, companions) = (json!({}), checkpoints.write_companions(&partial, brought)?);
+    let block_bytes = checkpoint::BLOCK as u64;
+    let manifest = Manifest { progress, identity, record, block_bytes, files, companions };
     let name = checkpoints.publish(&partial, steps, &manifest)?;
     checkpoints.prune(&name, 2, &[])
 }
@@ -85,6 +103,7 @@ pub(crate) fn assert_holds(
     cut: impl Fn(usize) -> std::ops::Range<usize>,
 ) {
     assert_eq!(generation.manifest().progress["steps"], steps);
+    assert_eq!(**generation.companions(), brought());
     for state in TrainingState::ALL {
         for (tensor, spec) in layout().tensors.iter().enumerate() {
             let range = cut(spec.elements());

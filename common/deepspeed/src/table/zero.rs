@@ -159,7 +159,7 @@ pub(super) static KEYS: &[Key] = &[
     .honoured(Some("save_dtype"), saves_trained_type, |run| {
         let Config { save_format, precision, .. } = run.config;
         let trained = float_type::stored(precision.parameters);
-        let gathers_16bit = save_format.element_type == trained && trained != ElementType::F32;
+        let gathers_16bit = save_format.element_type == Some(trained) && trained != ElementType::F32;
         run.stage.sharded().parameters.then_some(Node::Flag(gathers_16bit))
     }),
     Key::new("zero_optimization.stage3_gather_fp16_weights_on_model_save", Flag, "false", "its old name")

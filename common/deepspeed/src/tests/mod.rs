@@ -174,7 +174,7 @@ fn gathered_16_bit_weights_are_of_the_type_that_is_trained() {
         (config.save_format.element_type, config.findings.warnings)
     };
     let (bf16, fp16) = (r#""bf16": {"enabled": true}, "#, r#""fp16": {"enabled": true}, "#);
-    let silently = |element_type| (element_type, vec![]);
+    let silently = |element_type| (Some(element_type), vec![]);
     for key in [
         "stage3_gather_16bit_weights_on_model_save",
         "gather_16bit_weights_on_model_save",
@@ -185,14 +185,14 @@ fn gathered_16_bit_weights_are_of_the_type_that_is_trained() {
         assert_eq!(saved(key, "", ""), silently(ElementType::F32), "{key}");
         assert_eq!(saved(key, bf16, "--save out --save-dtype f16"), silently(ElementType::F16), "{key}");
         let (element_type, warnings) = saved(key, bf16, "--save out --save-dtype f32");
-        assert_eq!((element_type, warnings.len()), (ElementType::F32, 1), "{warnings:?}");
+        assert_eq!((element_type, warnings.len()), (Some(ElementType::F32), 1), "{warnings:?}");
         assert!(warnings[0].contains("--save-dtype f32"), "{warnings:?}");
     }
     let yaml = "deepspeed_config:\n  zero3_save_16bit_model: true\n  zero_stage: 3\nmixed_precision: bf16\n";
     let config = File::new("accelerate.yaml", yaml).config("").unwrap();
-    assert_eq!(config.save_format.element_type, ElementType::Bf16);
+    assert_eq!(config.save_format.element_type, Some(ElementType::Bf16));
     let unasked = json(&format!(r#"{{{bf16}"zero_optimization": {{"stage": 3}}}}"#), "").unwrap();
-    assert_eq!(unasked.save_format.element_type, ElementType::F32);
+    assert_eq!(unasked.save_format.element_type, None);
 }
 
 #[test]

@@ -24,9 +24,16 @@ const ARITHMETIC: [(&str, &[&str]); 4] = [
     ("rope_interleaved", &["false"]),
 ];
 
+/// The longest sequence that the model was made for, and whether its head is the embedding.
+const POSITIONS: &str = "max_position_embeddings";
+const TIED: &str = "tie_word_embeddings";
+
 /// What an attention may be called in `layer_types`.
 const FULL: &str = "full_attention";
 const WINDOWED: &str = "sliding_attention";
+
+/// The first layer of a Qwen that has a window, if its config leaves it out.
+const FIRST_WINDOWED: u64 = 28;
 
 /// The window of a Mistral whose config leaves it out.
 const MISTRAL_WINDOW: usize = 4096;
@@ -84,7 +91,7 @@ impl ModelConfig {
             "num_key_value_heads": self.kv_heads,
             "head_dim": self.head_dim,
             "hidden_act": "silu",
-            "max_position_embeddings": self.max_positions.max(self.sequence_length),
+            POSITIONS: self.max_positions.max(self.sequence_length),
             "rms_norm_eps": decimal(self.norm_eps),
             "rope_theta": theta,
             "rope_parameters": rope,
@@ -92,7 +99,7 @@ impl ModelConfig {
             "attention_bias": false,
             "attention_dropout": 0.0,
             "mlp_bias": false,
-            "tie_word_embeddings": self.tied,
+            TIED: self.tied,
             "initializer_range": 0.02,
             "torch_dtype": "float32",
             "bos_token_id": null,
@@ -109,6 +116,20 @@ impl ModelConfig {
         object
     }
 
+    /// Replaces what training has decided in `original`, the `config.json` that this model was read
+    /// from: the longest sequence, if training has seen longer ones, and whether the head is tied.
+    /// All else stays as it is.
+    pub fn update_hugging_face(&self, original: &mut Map<String, Value>) {
+        let longest = self.max_positions.max(self.sequence_length);
+        let known = original.get(POSITIONS).and_then(Value::as_u64);
+        if longest as u64 > known.unwrap_or(default_positions(self.family) as u64) {
+            original.insert(POSITIONS.into(), longest.into());
+        }
+        if (original.get(TIED) == Some(&Value::Bool(true))) != self.tied {
+            original.insert(TIED.into(), self.tied.into());
+        }
+    }
+
     /// Returns what a `config.json` says of the scaling of rotary frequencies.
     fn rope_keys(&self) -> Value {
         match self.rope_scaling {
@@ -122,6 +143,15 @@ impl ModelConfig {
                 "original_max_position_embeddings": positions,
             }),
         }
+    }
+}
+
+/// Returns what Transformers takes for the longest sequence where a config leaves it out.
+const fn default_positions(family: Family) -> usize {
+    match family {
+        Family::Llama => 2048,
+        Family::Mistral => 131_072,
+        Family::Qwen2 | Family::Qwen3 => 32_768,
     }
 }
 
@@ -185,12 +215,20 @@ impl Keys<'_> {
     fn window(&self) -> Result<Option<usize>, ModelError> {
         let family = self.family()?;
         let switched = matches!(family, Family::Qwen2 | Family::Qwen3);
-        let switched_off = switched && !self.flag("use_sliding_window")?;
+        let switched_off = switched && !(self.flag("use_sliding_window")? && self.reaches_windows()?);
         if !self.any_windowed()? || switched_off || family == Family::Llama {
             return Ok(None);
         }
         let left_out = family == Family::Mistral && !self.object.contains_key("sliding_window");
         Ok(self.optional_count("sliding_window")?.or(left_out.then_some(MISTRAL_WINDOW)))
+    }
+
+    /// True if a layer of a Qwen has a window, as far as `layer_types` does not say which do: those
+    /// from `max_window_layers` on.
+    fn reaches_windows(&self) -> Result<bool, ModelError> {
+        let first = self.object.get("max_window_layers").and_then(Value::as_u64);
+        let first = first.unwrap_or(FIRST_WINDOWED);
+        Ok(self.get("layer_types").is_some() || first < self.count("num_hidden_layers")? as u64)
     }
 
     /// True unless `layer_types` says that every layer sees all tokens.
@@ -208,14 +246,8 @@ impl Keys<'_> {
         let family = self.family()?;
         TENSORS.iter().try_for_each(|(key, allowed)| self.one_of(key, allowed))?;
         let (width, heads) = (self.count("hidden_size")?, self.count("num_attention_heads")?);
-        // What Transformers takes where a config leaves these out.
-        let default_positions = match family {
-            Family::Llama => 2048,
-            Family::Mistral => 131_072,
-            Family::Qwen2 | Family::Qwen3 => 32_768,
-        };
         let head_dim = if family == Family::Qwen3 { 128 } else { width / heads };
-        let max_positions = self.optional_count("max_position_embeddings")?.unwrap_or(default_positions);
+        let max_positions = self.optional_count(POSITIONS)?.unwrap_or(default_positions(family));
         Ok(ModelConfig {
             name: self.name.into(),
             family,
@@ -233,7 +265,7 @@ impl Keys<'_> {
             rope_theta: 10_000.0,
             rope_scaling: RopeScaling::None,
             window,
-            tied: self.flag("tie_word_embeddings")?,
+            tied: self.flag(TIED)?,
         })
     }
 }

@@ -104,9 +104,10 @@ impl ModelConfig {
 
     fn heads_fit(&self) -> Result<(), String> {
         let ModelConfig { width, heads, kv_heads, head_dim, .. } = self;
-        if width % heads != 0 {
+        // As in Transformers; the other families may have heads of any size.
+        if self.family == Family::Llama && width % heads != 0 {
             return Err(format!(
-                "{heads} heads do not divide a width of {width} evenly; `heads` must divide `width`"
+                "{heads} heads do not divide a width of {width} evenly; in a Llama `heads` must divide `width`"
             ));
         }
         if heads * head_dim > LARGEST {
@@ -198,7 +199,7 @@ mod tests {
         insta::assert_snapshot!(problem(|c| c.layers = 1 << 40), @"model `tiny`: `layers` is 1099511627776; it must be at most 4096");
         insta::assert_snapshot!(problem(|c| c.width = 1 << 60), @"model `tiny`: `width` is 1152921504606846976; it must be at most 16777216");
         insta::assert_snapshot!(problem(|c| c.head_dim = 1 << 23), @"model `tiny`: 4 heads of 8388608 elements are 33554432 together; they must be at most 16777216");
-        insta::assert_snapshot!(problem(|c| c.heads = 3), @"model `tiny`: 3 heads do not divide a width of 128 evenly; `heads` must divide `width`");
+        insta::assert_snapshot!(problem(|c| c.heads = 3), @"model `tiny`: 3 heads do not divide a width of 128 evenly; in a Llama `heads` must divide `width`");
         insta::assert_snapshot!(problem(|c| c.kv_heads = 3), @"model `tiny`: 4 query heads cannot share 3 key/value heads evenly; `kv_heads` must divide `heads`");
         insta::assert_snapshot!(problem(|c| c.head_dim = 5), @"model `tiny`: `head_dim` is 5; rotary embedding turns pairs of elements, so it must be even");
         insta::assert_snapshot!(problem(|c| c.window = Some(64)), @"model `tiny`: a sequence has 128 tokens, but each attends to the last 64 only (`sliding_window`), and this program hides none; train on sequences of at most 64 tokens (--seq-len)");

@@ -303,7 +303,8 @@ pub struct WatchArgs {
 /// Flags about saved weights.
 #[derive(Args, Clone, Copy, Debug, PartialEq)]
 pub struct FormatArgs {
-    /// Type of saved weights: f32, bf16, f16; rounded to the nearest. [default: f32]
+    /// Type of saved weights: f32, bf16, f16; rounded to the nearest. [default: that of the weights
+    /// of --init-from, else f32]
     #[arg(long, value_name = "TYPE")]
     pub save_dtype: Option<ElementType>,
     /// Save weights in files of at most so many bytes of tensors, such as 5GB, with an index.
@@ -313,10 +314,9 @@ pub struct FormatArgs {
 }
 
 impl FormatArgs {
-    /// Returns the format that they ask for; weights of `usual` if they name no type.
-    pub fn format(self, usual: ElementType) -> Format {
-        let element_type = self.save_dtype.unwrap_or(usual);
-        Format { element_type, max_shard: self.max_shard_size, moments: false }
+    /// Returns the format that they ask for.
+    pub fn format(self) -> Format {
+        Format { element_type: self.save_dtype, max_shard: self.max_shard_size, moments: false }
     }
 }
 

@@ -4,7 +4,7 @@ use crate::cli::TrainArgs;
 use crate::error::{Failure, Result};
 use checkpoint::Reader;
 use model::ModelConfig;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Returns the model of the `--init-from` weights, or else the one that `--model` names, with the
 /// micro-batch shape that the flags give.
@@ -28,13 +28,20 @@ pub fn architecture(args: &TrainArgs) -> Result<ModelConfig> {
     Ok(model)
 }
 
+/// Returns the `config.json` that `--model name` names, unless it is a preset.
+pub(super) fn config_json(name: &str) -> Option<PathBuf> {
+    let path = Path::new(name);
+    match path.is_dir() {
+        true => Some(path.join("config.json")),
+        false => (name.ends_with(".json") || path.exists()).then(|| path.into()),
+    }
+}
+
 /// Reads a preset, or a `config.json`.
 fn named(name: &str) -> Result<ModelConfig> {
-    let path = Path::new(name);
-    if !name.ends_with(".json") && !path.exists() {
+    let Some(path) = config_json(name) else {
         return ModelConfig::preset(name).map_err(|e| Failure::usage(format!("--model: {e}")));
-    }
-    let path = if path.is_dir() { path.join("config.json") } else { path.into() };
+    };
     let text = std::fs::read_to_string(&path)
         .map_err(|e| Failure::usage(format!("cannot read --model {}: {e}", path.display())))?;
     ModelConfig::from_hugging_face(&text, name).map_err(|e| Failure::usage(format!("--model: {e}")))

@@ -16,7 +16,7 @@ use crate::checkpoints::disk;
 use crate::plan::Plan;
 use crate::rank_error::{Result, other};
 use crate::resume::{Progress, Writer};
-use checkpoint::{Checkpoints, Manifest, RunLock, ShardLayout, ShardWriter};
+use checkpoint::{Checkpoints, Companions, Manifest, RunLock, ShardLayout, ShardWriter};
 use collectives::{ControlChannel, Topic};
 use device::{Buffer, DType};
 use planner::Saving;
@@ -46,6 +46,8 @@ pub(super) struct Saver {
     lock: Option<Arc<RunLock>>,
     /// What all manifests have in common, on the rank that publishes.
     manifest: Option<Manifest>,
+    /// What the model brought beside its weights.
+    companions: Arc<Companions>,
     keep: usize,
     timeout: Duration,
     /// Newer checkpoints than the resumed one, which are damaged and do not count.
@@ -125,6 +127,7 @@ impl Saver {
             checkpoints: Checkpoints::new(checkpoints.directory(), Arc::new(disk(checkpoint, rank.number()))),
             lock: plan.lock.clone(),
             manifest: (rank.number() == 0).then(|| manifest(plan)).transpose()?,
+            companions: plan.companions().clone(),
             keep: checkpoint.keep,
             timeout: checkpoint.timeout,
             damaged: plan.damaged(),
@@ -281,9 +284,13 @@ impl Saver {
         let (lock, checkpoints) = (self.lock.clone(), self.checkpoints.clone());
         let (partial, steps, keep, damaged) =
             (save.partial.clone(), save.steps, self.keep, self.damaged.clone());
+        let companions = self.companions.clone();
         let publish = move || {
             let published = lock.iter().try_for_each(|lock| lock.check());
-            let published = published.and_then(|()| checkpoints.publish(&partial, steps, &manifest));
+            let published = published.and_then(|()| {
+                let companions = checkpoints.write_companions(&partial, &companions)?;
+                checkpoints.publish(&partial, steps, &Manifest { companions, ..manifest })
+            });
             // What could not be removed now is the next time, or by the next run.
             match published {
                 Ok(ref name) => drop(checkpoints.prune(name, keep, &damaged)),
@@ -366,6 +373,7 @@ fn manifest(plan: &Plan) -> Result<Manifest> {
         record: serde_json::to_value(record(plan)).map_err(other)?,
         block_bytes: checkpoint::BLOCK as u64,
         files: Vec::new(),
+        companions: Vec::new(),
     })
 }
 

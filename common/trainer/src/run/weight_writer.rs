@@ -49,14 +49,12 @@ impl WeightWriter {
             none if none.is_empty() => Disk::new(1),
             faults => Disk::with_faults(1, faults),
         });
-        let (model, tokenizer) = (plan.model.clone(), plan.tokenizer.clone());
+        let (model, companions) = (plan.model.clone(), plan.companions().clone());
         let (save, format, on) = (config.save.clone(), config.save_format, disk.clone());
         let create = move || match &save {
             None => Ok(None),
             Some(directory) => {
-                let mut writer = Writer::on(on, directory, &model.config, &model.layout, format)?;
-                tokenizer.iter().for_each(|(name, contents)| writer.attach(name, contents.as_slice()));
-                Ok(Some(writer))
+                Writer::on(on, directory, (&model.config, &model.layout), format, &companions).map(Some)
             }
         };
         let (jobs, given) = channel();

@@ -67,6 +67,52 @@ fn theta_is_where_version_5_writes_it_before_where_version_4_does() {
     assert_eq!(read(&object.to_string()).unwrap().rope_theta, 7e6);
 }
 
+/// The window of SmolLM2's config as a Qwen2's with `keys`: it has 30 layers.
+fn window_with(keys: Value) -> Option<usize> {
+    let mut object: Value = serde_json::from_str(VERSION_4).unwrap();
+    let qwen = json!({ "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "sliding_window": 100 });
+    [qwen, keys]
+        .iter()
+        .for_each(|keys| object.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone()));
+    read(&object.to_string()).unwrap().window
+}
+
+#[test]
+fn a_qwen_has_a_window_where_a_layer_of_it_has_one() {
+    let full = vec!["full_attention"; 30];
+    let mixed = [&full[1..], &["sliding_attention"]].concat();
+    for (keys, window) in [
+        (json!({}), None),
+        (json!({ "use_sliding_window": false, "max_window_layers": 0 }), None),
+        (json!({ "use_sliding_window": true }), Some(100)),
+        (json!({ "use_sliding_window": true, "max_window_layers": 29 }), Some(100)),
+        (json!({ "use_sliding_window": true, "max_window_layers": 30 }), None),
+        (json!({ "use_sliding_window": true, "max_window_layers": 30, "layer_types": mixed }), Some(100)),
+        (json!({ "use_sliding_window": true, "max_window_layers": 0, "layer_types": full }), None),
+    ] {
+        assert_eq!(window_with(keys.clone()), window, "{keys}");
+    }
+}
+
+#[test]
+fn heads_need_not_divide_the_width_but_in_a_llama() {
+    let mut object: Value = serde_json::from_str(VERSION_4).unwrap();
+    (object["num_attention_heads"], object["num_key_value_heads"]) = (7.into(), 7.into());
+    object["head_dim"] = 64.into();
+    assert!(read(&object.to_string()).unwrap_err().to_string().contains("in a Llama `heads` must divide"));
+    for family in &Family::ALL[1..] {
+        object["model_type"] = family.model_type().into();
+        object["architectures"] = json!([family.class()]);
+        let config = read(&object.to_string()).unwrap();
+        assert_eq!((config.width, config.heads, config.head_dim), (576, 7, 64), "{family:?}");
+    }
+    // Where the size of a head is left out, it is rounded down.
+    object["head_dim"] = Value::Null;
+    object["model_type"] = "mistral".into();
+    object["architectures"] = Value::Null;
+    assert_eq!(read(&object.to_string()).unwrap().head_dim, 82);
+}
+
 #[test]
 fn what_is_written() {
     let config = ModelConfig::preset("smollm2-135m").unwrap();

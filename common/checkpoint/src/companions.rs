@@ -1,0 +1,134 @@
+//! The small files beside a model's weights: its configuration, how to generate text from it, its
+//! tokenizer.
+
+use crate::names::{self, CONFIG, TOKENIZER};
+use crate::{CheckpointError, ElementType, Result, tokenizer};
+use model::ModelConfig;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// Where a `config.json` has the type of the weights: since Transformers 5, and before.
+const TYPES: [&str; 2] = ["dtype", "torch_dtype"];
+
+/// The small files that a model brought, by name, to be saved with what training makes of it. Its
+/// `config.json` names the type in which the weights are to be saved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Companions {
+    files: BTreeMap<&'static str, Vec<u8>>,
+}
+
+impl Companions {
+    /// Returns the companions of a model that is trained from the beginning: the `config.json` whose
+    /// text is given. Its weights are saved as f32, the type of training.
+    pub fn of_config(text: &str) -> Self {
+        let mut new = Companions { files: BTreeMap::from([(CONFIG, text.into())]) };
+        new.set_element_type(ElementType::F32);
+        new
+    }
+
+    /// Reads what is in `directory`, beside weights that are stored as `stored`.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`] naming the file that is there and cannot be read.
+    pub(crate) fn beside(directory: &Path, stored: ElementType) -> Result<Self> {
+        let mut found = Companions::default();
+        for name in names::companions() {
+            let path = directory.join(name);
+            match fs::read(&path) {
+                Ok(contents) => drop(found.files.insert(name, contents)),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(CheckpointError::io("read", &path)(error)),
+            }
+        }
+        found.set_element_type(stored);
+        Ok(found)
+    }
+
+    /// Returns the companions with these contents, by name; none if a name is not a companion's.
+    pub(crate) fn from_files(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Option<Self> {
+        let known = |(name, contents): (String, _)| Some((names::companion(&name)?, contents));
+        Some(Companions { files: files.into_iter().map(known).collect::<Option<_>>()? })
+    }
+
+    /// True if the model brought no file.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Returns the contents of each file, by name.
+    pub fn files(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
+        self.files.iter().map(|(name, contents)| (*name, contents.as_slice()))
+    }
+
+    /// Returns the type in which weights are saved unless another one is asked for.
+    pub fn element_type(&self) -> ElementType {
+        let config = self.config().unwrap_or_default();
+        let named = TYPES.iter().find_map(|key| config.get(*key)?.as_str());
+        ElementType::ALL.into_iter().find(|one| Some(one.torch()) == named).unwrap_or_default()
+    }
+
+    /// Returns these companions as they are saved beside the weights that training has made of the
+    /// model, stored as `stored`. A model that brought no `config.json` gets one, and one of 256
+    /// tokens without a tokenizer gets the byte-level one.
+    pub(crate) fn trained(&self, model: &ModelConfig, stored: ElementType) -> Self {
+        let mut saved = self.clone();
+        match saved.config() {
+            Some(mut config) => {
+                model.update_hugging_face(&mut config);
+                saved.set_config(config);
+            }
+            None => saved.set_config(own_config(model)),
+        }
+        saved.set_element_type(stored);
+        if model.vocabulary == tokenizer::VOCABULARY && !saved.has_tokenizer() {
+            let files = tokenizer::files(model.max_positions.max(model.sequence_length));
+            saved.files.extend(files.map(|(name, contents)| (name, contents.into_bytes())));
+        }
+        saved
+    }
+
+    /// Adds those of `old`'s files that these do not have. A tokenizer is one, however many files it
+    /// has.
+    pub(crate) fn complete(&mut self, old: Self) {
+        let has_tokenizer = self.has_tokenizer();
+        for (name, contents) in old.files {
+            if !(has_tokenizer && TOKENIZER.contains(&name)) {
+                self.files.entry(name).or_insert(contents);
+            }
+        }
+    }
+
+    fn has_tokenizer(&self) -> bool {
+        TOKENIZER.iter().any(|name| self.files.contains_key(name))
+    }
+
+    /// Returns `config.json`, if it is there and is an object.
+    fn config(&self) -> Option<Map<String, Value>> {
+        serde_json::from_slice(self.files.get(CONFIG)?).ok()
+    }
+
+    fn set_config(&mut self, config: Map<String, Value>) {
+        self.files.insert(CONFIG, format!("{:#}\n", Value::Object(config)).into_bytes());
+    }
+
+    /// Writes the weights' type into `config.json`, wherever the type is there.
+    fn set_element_type(&mut self, stored: ElementType) {
+        let Some(mut config) = self.config() else { return };
+        let there: Vec<_> = TYPES.into_iter().filter(|key| config.contains_key(*key)).collect();
+        for key in if there.is_empty() { vec![TYPES[1]] } else { there } {
+            config.insert(key.into(), stored.torch().into());
+        }
+        self.set_config(config);
+    }
+}
+
+/// Returns the `config.json` of a model that has none of its own.
+fn own_config(model: &ModelConfig) -> Map<String, Value> {
+    match model.to_hugging_face() {
+        Value::Object(config) => config,
+        _ => Map::new(),
+    }
+}

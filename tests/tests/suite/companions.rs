@@ -1,0 +1,104 @@
+//! A model that people bring keeps its configuration, its settings of generation, its tokenizer and
+//! its element type, also over a run of several sessions.
+
+use checkpoint::{ElementType, Reader};
+use planner::Stage;
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use tests::{fixture, run};
+
+/// A Qwen2 as its authors publish it: windows on the second layer only, two ends of a text, and
+/// keys that mean nothing here.
+fn theirs() -> Value {
+    let mut theirs: Value = serde_json::from_slice(&fs::read(fixture("qwen2.json")).unwrap()).unwrap();
+    let more = json!({
+        "use_sliding_window": true, "sliding_window": 16, "max_window_layers": 1,
+        "layer_types": ["full_attention", "sliding_attention"],
+        "bos_token_id": 1, "eos_token_id": [2, 7], "pad_token_id": 0, "initializer_range": 0.041666666666666664,
+        "dtype": "bfloat16", "transformers_version": "5.1.0", "use_cache": true, "auto_map": { "a": "b" },
+    });
+    theirs.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    theirs
+}
+
+const SHAPE: &str = "--gpus 2 --batch-size 1 --seq-len 8 --threads 1 --device cpu";
+
+const OTHERS: [&str; 4] =
+    ["generation_config.json", "tokenizer.json", "special_tokens_map.json", "chat_template.jinja"];
+
+/// A directory with that model, its weights stored as bf16.
+fn brought(parent: &Path) -> PathBuf {
+    let [json, model] = ["theirs.json", "theirs"].map(|name| parent.join(name));
+    fs::write(&json, theirs().to_string()).unwrap();
+    let flags = format!("--model {} --steps 1 --save-dtype bf16 --save {}", json.display(), model.display());
+    run(Stage::Ddp, &format!("{flags} {SHAPE}"));
+    fs::write(model.join("config.json"), theirs().to_string()).unwrap();
+    for name in OTHERS {
+        fs::write(model.join(name), format!("their {name}")).unwrap();
+    }
+    model
+}
+
+/// Asserts that `out` is that model, trained.
+fn assert_theirs(out: &Path) {
+    let config: Value = serde_json::from_slice(&fs::read(out.join("config.json")).unwrap()).unwrap();
+    assert_eq!(config, theirs(), "{}", out.display());
+    for name in OTHERS {
+        assert_eq!(fs::read_to_string(out.join(name)).unwrap(), format!("their {name}"), "{}", out.display());
+    }
+    // As the weights are stored, whatever the config says.
+    let stored = Reader::open(out).unwrap().companions().unwrap().element_type();
+    assert_eq!(stored, ElementType::Bf16, "{}", out.display());
+}
+
+#[test]
+fn a_model_keeps_what_it_brought_over_all_sessions_of_a_run() {
+    let parent = tempfile::tempdir().unwrap();
+    let model = brought(parent.path());
+    let [kept, first, second, third, out] =
+        ["kept", "first", "second", "third", "out"].map(|name| parent.path().join(name));
+    let session = |stage, from: &str, steps: u32, to: &Path| {
+        let (kept, to) = (kept.display(), to.display());
+        let flags = format!("{from} --steps {steps} --resume-with steps --checkpoint {kept} --save {to}");
+        run(stage, &format!("{flags} {SHAPE}"))
+    };
+    session(Stage::Zero3, &format!("--init-from {}", model.display()), 2, &first);
+    assert_theirs(&first);
+    // The model is gone, and what names its architecture has no more than that.
+    fs::remove_dir_all(&model).unwrap();
+    let json = parent.path().join("bare.json");
+    let mut bare = theirs();
+    bare.as_object_mut().unwrap().retain(|key, _| !key.ends_with("_token_id") && key != "dtype");
+    fs::write(&json, bare.to_string()).unwrap();
+    let named = format!("--model {}", json.display());
+    session(Stage::Zero1, &named, 4, &second);
+    assert_theirs(&second);
+    session(Stage::Zero3, &named, 6, &third);
+    assert_theirs(&third);
+    let command = format!("zero export --from {} --to {}", kept.display(), out.display());
+    let code = trainer::main_from::<zero3::Zero3>(command.split_whitespace().map(OsString::from));
+    assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::SUCCESS), "{command}");
+    assert_theirs(&out);
+    let [saved, exported] = [&third, &out].map(|dir| fs::read(dir.join("model.safetensors")).unwrap());
+    assert_eq!(saved, exported);
+}
+
+#[test]
+fn a_flag_goes_before_the_type_that_weights_had_and_a_config_alone_has_none() {
+    let parent = tempfile::tempdir().unwrap();
+    let model = brought(parent.path());
+    let out = parent.path().join("out");
+    for (from, word) in [
+        (format!("--init-from {} --save-dtype f32", model.display()), "float32"),
+        (format!("--model {}", model.join("config.json").display()), "float32"),
+    ] {
+        run(Stage::Zero2, &format!("{from} --steps 1 --save {} {SHAPE}", out.display()));
+        let config: Value = serde_json::from_slice(&fs::read(out.join("config.json")).unwrap()).unwrap();
+        let mut expected = theirs();
+        expected["dtype"] = word.into();
+        assert_eq!(config, expected, "{from}");
+    }
+}
