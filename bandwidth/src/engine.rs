@@ -1,6 +1,7 @@
 //! What connects the ranks.
 
 use clap::ValueEnum;
+use collectives::local::Algorithm;
 
 /// What connects the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -18,6 +19,11 @@ pub(crate) enum Engine {
 }
 
 impl Engine {
+    /// Returns how a simulation of it moves data.
+    pub(crate) fn algorithm(self) -> Algorithm {
+        if self == Engine::Ring { Algorithm::Ring } else { Algorithm::Direct }
+    }
+
     /// Its name in tables.
     pub(crate) fn label(self) -> &'static str {
         match self {

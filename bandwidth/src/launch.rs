@@ -105,7 +105,7 @@ fn in_job(flags: &Flags, placement: &Placement, body: Body<'_>) -> Result<Vec<Ro
     let gpu = gpus(engine, (number, 1), Some(together))?.pop().flatten();
     let joined =
         if engine == Engine::Mpi { join_mpi(flags, placement)? } else { join_tcp(flags, placement)? };
-    if placement.rank == 0 {
+    if placement.rank == 0 && !flags.json {
         heading(placement.world_size, "processes");
     }
     let rows = body(&MeasuredRank::new(joined.group, engine, gpu, flags)?)?;
@@ -153,7 +153,9 @@ fn alone(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>, Failure> {
     if engines.contains(&Engine::Mpi) {
         return Err(Failure::Usage("--engine mpi needs mpirun: ranks are processes there".into()));
     }
-    heading(ranks, "threads");
+    if !flags.json {
+        heading(ranks, "threads");
+    }
     let mut rows = Vec::new();
     for &engine in engines {
         let meeting = free_address(ranks, flags)?;

@@ -6,10 +6,12 @@
 //! reduce-scatter and all-gather, 1 for broadcast. A call takes as long as its slowest rank; the
 //! table shows the median call and the best. The results of every size are checked.
 
+mod document;
 mod engine;
 mod failure;
 mod launch;
 mod measure;
+mod model;
 mod overhead;
 mod plot;
 mod row;
@@ -18,6 +20,8 @@ use clap::{Parser, ValueEnum};
 use engine::Engine;
 use events::Operation;
 use failure::Failure;
+use launch::MeasuredRank;
+use model::Model;
 use row::Row;
 use std::process::ExitCode;
 
@@ -76,6 +80,9 @@ pub(crate) struct Flags {
     /// Seconds that a rank waits for another.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     timeout: u64,
+    /// Print JSON in place of the table and the plots.
+    #[arg(long)]
+    json: bool,
 }
 
 impl Flags {
@@ -116,27 +123,14 @@ fn main() -> ExitCode {
 }
 
 fn measure_all(flags: &Flags) -> Result<(), Failure> {
-    let mut rows = Vec::new();
-    let measured = launch::run(flags, &|rank| {
-        let print = rank.group.rank() == 0;
-        let mut rows = Vec::new();
-        for collective in &flags.operation {
-            for size in flags.sizes() {
-                let row = measure::measure(rank, collective.operation(), size)?;
-                if print {
-                    events::say!("{row}");
-                }
-                rows.push(row);
-            }
-        }
-        if rank.engine == engine::Engine::Nccl {
-            let lines = overhead::measure(rank, flags)?;
-            lines.iter().filter(|_| print).for_each(|line| events::say!("{line}"));
-        }
-        Ok(rows)
-    })?;
-    rows.extend(measured);
+    let rows = launch::run(flags, &|rank| measure_rank(rank, flags))?;
+    // Processes other than rank 0's have nothing to print.
     if rows.is_empty() {
+        return Ok(());
+    }
+    let models = model::models(&rows);
+    if flags.json {
+        events::say!("{}", document::json(&rows, &models).unwrap_or_default());
         return Ok(());
     }
     events::say!("\nEvery result was right.");
@@ -144,5 +138,42 @@ fn measure_all(flags: &Flags) -> Result<(), Failure> {
         let of: Vec<&Row> = rows.iter().filter(|row| row.operation == collective.operation()).collect();
         events::say!("{}", plot::plot(collective.operation().label(), &of).trim_end_matches('\n'));
     }
+    print_links(&models);
     Ok(())
+}
+
+/// Measures every operation and size on one rank. Rank 0 prints each row as soon as it is there.
+fn measure_rank(rank: &MeasuredRank, flags: &Flags) -> Result<Vec<Row>, Failure> {
+    let print = rank.group.rank() == 0 && !flags.json;
+    let mut rows = Vec::new();
+    for collective in &flags.operation {
+        for size in flags.sizes() {
+            let row = measure::measure(rank, collective.operation(), size)?;
+            if print {
+                events::say!("{row}");
+            }
+            rows.push(row);
+        }
+    }
+    if rank.engine == Engine::Nccl && !flags.json {
+        let lines = overhead::measure(rank, flags)?;
+        lines.iter().filter(|_| print).for_each(|line| events::say!("{line}"));
+    }
+    Ok(rows)
+}
+
+/// Prints the links that cost what was measured, if there are any.
+fn print_links(models: &[Model]) {
+    if models.is_empty() {
+        return;
+    }
+    events::say!("\nTime of a call: α per round, β per byte that the busiest rank sends.");
+    events::say!(
+        "{:<8}{:>13}{:>14}{:>12}   as a flag of a run",
+        "engine",
+        "latency α",
+        "bandwidth 1/β",
+        "misses by"
+    );
+    models.iter().for_each(|model| events::say!("{model}"));
 }

@@ -33,7 +33,8 @@ pub(crate) fn measure(rank: &MeasuredRank, operation: Operation, size: usize) ->
     }
     let slowest = slowest(group, &times)?;
     let (median, best) = (slowest[slowest.len() / 2], slowest[0]);
-    Ok(Row { operation, engine: *engine, size: elements * size_of::<f32>(), ranks, median, best })
+    let (size, calls) = (elements * size_of::<f32>(), slowest.len());
+    Ok(Row { operation, engine: *engine, size, ranks, calls, median, best })
 }
 
 pub(crate) fn lost() -> Failure {

@@ -1,6 +1,7 @@
 //! What was measured of one operation at one size.
 
 use crate::engine::Engine;
+use collectives::local::Algorithm;
 use events::Operation;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ pub(crate) struct Row {
     /// Bytes of a rank's buffer.
     pub(crate) size: usize,
     pub(crate) ranks: usize,
+    /// Calls that were timed.
+    pub(crate) calls: usize,
     /// Of the calls: the median time, and the shortest.
     pub(crate) median: Duration,
     pub(crate) best: Duration,
@@ -36,6 +39,20 @@ impl Row {
 
     fn algorithm(&self, time: Duration) -> f64 {
         self.size as f64 / time.as_secs_f64() / 1e9
+    }
+
+    /// Returns the algorithm bandwidth of the median call, in GB/s.
+    pub(crate) fn algorithm_bandwidth(&self) -> f64 {
+        self.algorithm(self.median)
+    }
+
+    /// Returns the bytes that the busiest rank sends under `algorithm`.
+    pub(crate) fn sent(&self, algorithm: Algorithm) -> f64 {
+        let receivers = match (self.operation, algorithm) {
+            (Operation::Broadcast, Algorithm::Direct) => (self.ranks - 1) as f64,
+            _ => 1.0,
+        };
+        self.size as f64 * self.bus_factor() * receivers
     }
 
     /// Returns the bus bandwidth of the median call, in GB/s.

@@ -1,5 +1,9 @@
 //! The command as a user runs it.
 
+use clap::Parser;
+use collectives::local::Link;
+use serde_json::Value;
+use settings::cli::Cli;
 use std::process::{Command, Output, Stdio};
 
 fn bandwidth(flags: &str) -> Output {
@@ -37,6 +41,38 @@ fn every_engine_and_operation_is_measured_and_plotted() {
     assert!(out.contains("Every result was right"));
     assert_eq!(out.matches("bus bandwidth in GB/s over the size").count(), 4);
     assert_eq!(out.matches("l local, r ring, t tcp").count(), 4);
+    let links: Vec<&str> = out.lines().filter_map(|line| Some(line.split_once("--link ")?.1)).collect();
+    assert_eq!(links.len(), 3, "{out}");
+    assert!(links.into_iter().map(link).all(|link| link.bandwidth > 1e3), "{out}");
+}
+
+/// Returns the link that `--link value` means to a run.
+fn link(value: &str) -> Link {
+    let cli = Cli::try_parse_from(["zero3", "--link", value]);
+    cli.unwrap_or_else(|error| panic!("{value}: {error}")).train.link.unwrap().link
+}
+
+/// The figures in numbers are those of the flag, to its three digits.
+#[test]
+fn json_has_every_row_and_the_link_that_a_run_takes() {
+    let output = bandwidth("--gpus 2 --engine local,ring --operation all-reduce,broadcast --max 256 --json");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = document["rows"].as_array().unwrap();
+    assert_eq!((document["ranks"].as_u64(), rows.len()), (Some(2), 2 * 2 * 5));
+    for row in rows {
+        let (bytes, seconds) = (row["bytes"].as_f64().unwrap(), row["median_seconds"].as_f64().unwrap());
+        let ratio = row["algorithm_bandwidth"].as_f64().unwrap() * seconds / bytes;
+        assert!((ratio - 1.0).abs() < 1e-6 && row["best_seconds"].as_f64().unwrap() <= seconds, "{row}");
+    }
+    let links = document["links"].as_array().unwrap();
+    assert_eq!(links.iter().map(|link| &link["engine"]).collect::<Vec<_>>(), ["local", "ring"]);
+    for fitted in links {
+        let read = link(fitted["flag"].as_str().unwrap());
+        let near =
+            |read: f64, name: &str| (read - fitted[name].as_f64().unwrap()).abs() <= 0.005 * read + 1e-9;
+        assert!(near(read.bandwidth, "bytes_per_second"), "{fitted}");
+        assert!(near(read.latency.as_secs_f64(), "latency_seconds"), "{fitted}");
+    }
 }
 
 /// `bandwidth | head -1` closes the pipe early.

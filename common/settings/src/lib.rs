@@ -17,7 +17,7 @@ mod groups;
 pub mod hardware;
 pub mod labels;
 pub mod launcher;
-mod link;
+pub mod link;
 pub mod lr_schedule;
 pub mod machine;
 pub mod offload;

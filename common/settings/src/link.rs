@@ -62,6 +62,18 @@ impl LinkChoice {
     }
 }
 
+/// Writes `link` as `--link` reads it: `12.3us,3.45GB/s`, in three digits.
+pub fn flag(link: &Link) -> String {
+    let nanos = link.latency.as_nanos() as f64;
+    let (latency, unit) = match nanos {
+        n if n < 1e3 => (n, "ns"),
+        n if n < 1e6 => (n / 1e3, "us"),
+        n => (n / 1e6, "ms"),
+    };
+    let time = if nanos == 0.0 { "0".into() } else { size::three_digits(latency, unit) };
+    format!("{time},{}/s", human(link.bandwidth as u64)).replace(' ', "")
+}
+
 /// Reads `--link`.
 ///
 /// # Errors
@@ -181,6 +193,19 @@ mod tests {
         {
             let error = parse(text).unwrap_err();
             assert!(error.contains("such as"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_as_a_flag_is_read_again_to_three_digits() {
+        for (latency, bandwidth) in
+            [(0, 1e3), (7, 9.994e5), (999, 3.456e9), (12_345, 4.5e11), (9_999_999_999, 1e12)]
+        {
+            let link = Link { latency: Duration::from_nanos(latency), bandwidth };
+            let read = parse(&flag(&link)).unwrap().link;
+            let near = |read: f64, given: f64| (read - given).abs() <= 0.005 * given;
+            assert!(near(read.latency.as_secs_f64(), latency as f64 * 1e-9), "{}", flag(&link));
+            assert!(near(read.bandwidth, bandwidth), "{}", flag(&link));
         }
     }
 

@@ -1,0 +1,69 @@
+//! The measurements as JSON.
+
+use crate::model::Model;
+use crate::row::Row;
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    ranks: usize,
+    rows: Vec<Measured<'a>>,
+    links: Vec<Fitted<'a>>,
+}
+
+#[derive(Serialize)]
+struct Measured<'a> {
+    operation: &'a str,
+    engine: &'a str,
+    bytes: usize,
+    calls: usize,
+    median_seconds: f64,
+    best_seconds: f64,
+    /// Of the median call, in bytes per second, as all bandwidths here.
+    algorithm_bandwidth: f64,
+    bus_bandwidth: f64,
+}
+
+#[derive(Serialize)]
+struct Fitted<'a> {
+    engine: &'a str,
+    latency_seconds: f64,
+    bytes_per_second: f64,
+    /// The median share by which the link misses the rows' medians.
+    error: f64,
+    /// The value that `--link` takes.
+    flag: String,
+}
+
+/// Returns the document; nothing if nothing was measured.
+pub(crate) fn json(rows: &[Row], models: &[Model]) -> Option<String> {
+    let document = Document {
+        ranks: rows.first()?.ranks,
+        rows: rows.iter().map(measured).collect(),
+        links: models.iter().map(fitted).collect(),
+    };
+    serde_json::to_string_pretty(&document).ok()
+}
+
+fn measured(row: &Row) -> Measured<'_> {
+    Measured {
+        operation: row.operation.label(),
+        engine: row.engine.label(),
+        bytes: row.size,
+        calls: row.calls,
+        median_seconds: row.median.as_secs_f64(),
+        best_seconds: row.best.as_secs_f64(),
+        algorithm_bandwidth: row.algorithm_bandwidth() * 1e9,
+        bus_bandwidth: row.bus_bandwidth() * 1e9,
+    }
+}
+
+fn fitted(model: &Model) -> Fitted<'_> {
+    Fitted {
+        engine: model.engine.label(),
+        latency_seconds: model.link.latency.as_secs_f64(),
+        bytes_per_second: model.link.bandwidth,
+        error: model.error,
+        flag: model.flag(),
+    }
+}
