@@ -6,81 +6,16 @@
 
 mod container;
 mod encoded;
+mod source;
 mod tokens;
+
+pub use source::{DataSource, TokenFormat};
 
 use crate::corpus::SplitMix;
 use crate::error::{Failure, Result};
+use source::PROMPT;
 use std::ops::Range;
-use std::path::PathBuf;
-use tokens::{Tokens, Width};
-
-/// How a data file encodes tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum TokenFormat {
-    /// Text: every byte is a token, or what --tokenizer makes of it.
-    #[default]
-    Bytes,
-    /// Little-endian 16-bit token ids.
-    U16,
-    /// Little-endian 32-bit token ids.
-    U32,
-    /// A JSON object per line: its "text", or its "prompt" and "completion".
-    Jsonl,
-}
-
-/// Where tokens come from.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct DataSource {
-    /// A file; the built-in text if none.
-    pub path: Option<PathBuf>,
-    /// Its encoding.
-    pub format: TokenFormat,
-    /// Share of the tokens, at the end, that is kept for validation.
-    pub validation: f64,
-    /// Seed of the shuffled order; the order of the text if none.
-    pub shuffle: Option<u64>,
-    /// The tokenizer of text; bytes if none.
-    pub tokenizer: Option<PathBuf>,
-    /// Whether the tokens of prompts are read and not learned.
-    pub mask_prompt: bool,
-}
-
-/// Set in a token that is read and not learned: a prompt's.
-const PROMPT: u32 = 1 << 31;
-
-impl TokenFormat {
-    /// Returns how a file of this format stores a token.
-    fn width(self) -> Width {
-        match self {
-            TokenFormat::Bytes => Width::U8,
-            TokenFormat::U16 => Width::U16,
-            TokenFormat::U32 | TokenFormat::Jsonl => Width::U32,
-        }
-    }
-}
-
-impl DataSource {
-    /// True if the data are encoded before a run.
-    fn is_encoded(&self) -> bool {
-        self.format == TokenFormat::Jsonl || self.tokenizer.is_some() && self.format == TokenFormat::Bytes
-    }
-
-    /// Returns these settings if they fit each other.
-    ///
-    /// # Errors
-    /// A usage failure that names the flags.
-    pub(crate) fn checked(self) -> Result<Self> {
-        if self.mask_prompt && self.format != TokenFormat::Jsonl {
-            return Err(Failure::usage(
-                "--mask-prompt is about the prompts in JSON lines: give --data FILE --data-format jsonl, too",
-            ));
-        }
-        if self.format == TokenFormat::Jsonl && self.path.is_none() {
-            return Err(Failure::usage("--data-format jsonl is about a file: give --data FILE, too"));
-        }
-        Ok(self)
-    }
-}
+use tokens::Tokens;
 
 /// All tokens of a run. A file is read in windows, as samples need them.
 #[derive(Debug)]

@@ -94,10 +94,11 @@ const BAD: [(&str, &str, &str); 85] = [
 
 /// Flags whose values are names of files to be written or read, or of a machine: whether they are
 /// any good is found out when they are used.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "config",
     "offload-dir",
     "data",
+    "tokenizer",
     "save",
     "checkpoint",
     "report",

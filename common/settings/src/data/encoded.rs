@@ -1,7 +1,7 @@
 //! Text that is encoded before a run, to a file of 32-bit ids that has no name and vanishes with the
 //! process.
 
-use super::{DataSource, PROMPT, TokenFormat};
+use super::source::{DataSource, PROMPT, TokenFormat};
 use crate::error::{Failure, Result};
 use crate::text::Tokenizer;
 use serde::Deserialize;

@@ -1,7 +1,8 @@
 //! Token ids where they lie: in main memory, or in a file that is read in windows.
 
 use super::container::{self, Contents};
-use super::{DataSource, PROMPT, encoded};
+use super::encoded;
+use super::source::{DataSource, PROMPT, Width};
 use crate::corpus;
 use crate::error::{Failure, Result};
 use crate::text::Tokenizer;
@@ -15,39 +16,6 @@ use std::path::{Path, PathBuf};
 const EXAMINED: usize = 1 << 30;
 /// Tokens that are examined at once.
 const PIECE: usize = 1 << 14;
-
-/// How a token is stored: as an unsigned little-endian number.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Width {
-    U8,
-    U16,
-    U32,
-}
-
-impl Width {
-    /// Bytes of a token.
-    pub(super) fn size(self) -> usize {
-        match self {
-            Width::U8 => size_of::<u8>(),
-            Width::U16 => size_of::<u16>(),
-            Width::U32 => size_of::<u32>(),
-        }
-    }
-
-    /// The largest id.
-    fn largest(self) -> usize {
-        (1 << (8 * self.size())) - 1
-    }
-
-    /// What `--data-format` calls it.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Width::U8 => "bytes",
-            Width::U16 => "u16",
-            Width::U32 => "u32",
-        }
-    }
-}
 
 /// The token ids of a text.
 #[derive(Debug)]
