@@ -14,9 +14,11 @@ pub fn parse(text: &str) -> Result<u64, String> {
         "kb" | "k" => 1e3,
         "mb" | "m" => 1e6,
         "gb" | "g" => 1e9,
+        "tb" | "t" => 1e12,
         "kib" => 1024.0,
         "mib" => 1024.0 * 1024.0,
         "gib" => 1024.0 * 1024.0 * 1024.0,
+        "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
         unit => {
             return Err(format!("unknown unit {unit:?}: write 512MiB, 1.5GiB, 80GB or a number of bytes"));
         }
