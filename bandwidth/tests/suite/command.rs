@@ -48,8 +48,7 @@ fn every_engine_and_operation_is_measured_and_plotted() {
 
 /// Returns the link that `--link value` means to a run.
 fn link(value: &str) -> Link {
-    let cli = Cli::try_parse_from(["zero3", "--link", value]);
-    cli.unwrap_or_else(|error| panic!("{value}: {error}")).train.link.unwrap().link
+    Cli::try_parse_from(["zero3", "--link", value]).unwrap().train.link.unwrap().link
 }
 
 /// The figures in numbers are those of the flag, to its three digits.

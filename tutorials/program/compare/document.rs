@@ -83,7 +83,10 @@ fn settings(comparison: &Comparison) -> String {
 /// Explains how to read the numbers.
 fn notes(comparison: &Comparison) -> String {
     let mut notes = String::from(
-        "Times are means over ranks. Losses and weights are compared with the first column's.\n",
+        "Medians leave out the first two steps, which warm up.\n\
+         Means, and the parts below them, are of all steps and ranks.\n\
+         ± is half the width of the middle half of the steps. What it cannot tell apart counts as equal.\n\
+         Losses and weights are compared with the first column's.\n",
     );
     let cores = settings::machine::cores();
     if comparison.config.world_size > cores {

@@ -5,6 +5,7 @@ mod document;
 mod plot;
 mod profile;
 mod recommend;
+mod steps;
 mod tables;
 
 use crate::single;

@@ -1,5 +1,6 @@
 //! The tables of a comparison: a column per stage.
 
+use super::steps::Steps;
 use super::{Comparison, Outcome, Run};
 use events::{Class, Place};
 use planner::Stage;
@@ -24,8 +25,7 @@ pub(super) fn all(comparison: &Comparison) -> Vec<Table> {
     if !comparison.buckets.is_empty() {
         let title = |what: &str| format!("{what} by bucket");
         let buckets = &comparison.buckets;
-        tables
-            .push(sweep(comparison, buckets, None, &title("step"), |report| time(seconds_per_step(report))));
+        tables.push(sweep(comparison, buckets, None, &title("step"), step));
         tables.push(sweep(comparison, buckets, None, &title("exposed"), |r| time(exposed(r))));
         tables.push(sweep(comparison, buckets, None, &title("collectives"), |r| grouped(calls(r))));
         tables.push(sweep(comparison, buckets, None, &title("peak per rank"), |r| human(peak(r))));
@@ -98,7 +98,12 @@ fn costs(comparison: &Comparison) -> Table {
             comparison.outcomes.iter().map(|o| moved(comparison, o.stage())),
         );
     }
-    row(&mut table, "time (mean)", comparison, account(|a| a.step));
+    row(&mut table, "time, median", comparison, |report| time(Steps::of(report).seconds.median));
+    row(&mut table, "  spread of steps", comparison, |r| {
+        format!("±{}", percent(Steps::of(r).seconds.width()))
+    });
+    row(&mut table, "tokens/s, median", comparison, |r| grouped(tokens_per_second(r) as u64));
+    row(&mut table, "time, mean of all steps", comparison, account(|a| a.step));
     row(
         &mut table,
         "  computing",
@@ -113,7 +118,6 @@ fn costs(comparison: &Comparison) -> Table {
     if offloads {
         row(&mut table, "  waiting for transfers", comparison, account(|a| a.places));
     }
-    row(&mut table, "tokens/s (median step)", comparison, speed);
     let first = comparison.outcomes.iter().find_map(Outcome::run);
     row(&mut table, "first loss", comparison, |report| loss(report.steps.first().map(|step| step.loss)));
     row(&mut table, "last loss", comparison, |report| loss(report.steps.last().map(|step| step.loss)));
@@ -171,21 +175,24 @@ fn calls(report: &Report) -> u64 {
     rows.map(|row| row.calls).sum::<u64>() / report.steps.len().max(1) as u64
 }
 
-/// Returns the seconds of a median step. The first two are left out if there are more.
-pub(super) fn seconds_per_step(report: &Report) -> f64 {
-    let skipped = if report.steps.len() > 2 { 2 } else { 0 };
-    let mut seconds: Vec<f64> = report.steps[skipped..].iter().map(|step| step.seconds).collect();
-    seconds.sort_by(f64::total_cmp);
-    seconds.get(seconds.len() / 2).copied().unwrap_or(0.0)
-}
-
 /// Returns the tokens per second of the median step.
 pub(super) fn tokens_per_second(report: &Report) -> f64 {
-    report.steps.first().map_or(0.0, |step| step.tokens as f64) / seconds_per_step(report)
+    Steps::of(report).speed(report).median
+}
+
+fn step(report: &Report) -> String {
+    let seconds = Steps::of(report).seconds;
+    format!("{} ±{}", time(seconds.median), percent(seconds.width()))
+}
+
+fn percent(share: f64) -> String {
+    let digits = usize::from(share < 0.01);
+    format!("{:.digits$} %", 100.0 * share)
 }
 
 fn speed(report: &Report) -> String {
-    grouped(tokens_per_second(report) as u64)
+    let speed = Steps::of(report).speed(report);
+    format!("{} ±{}", grouped(speed.median as u64), percent(speed.width()))
 }
 
 fn exposed(report: &Report) -> f64 {

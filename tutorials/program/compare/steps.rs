@@ -1,0 +1,91 @@
+//! How long a run's steps took: the median, the spread, and what the spread cannot tell apart.
+
+use report::Report;
+
+/// Steps that are left out, because caches, pools and threads are not warm yet.
+pub(super) const WARM_UP: usize = 2;
+/// The fewest timed steps whose spread tells speeds apart.
+pub(super) const FEWEST: usize = 3;
+/// The fewest timed steps of which the middle half is taken. Of fewer, the spread is all of them.
+const HALVED: usize = 8;
+
+/// Values of which half lie between `low` and `high`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Spread {
+    pub(super) low: f64,
+    pub(super) median: f64,
+    pub(super) high: f64,
+}
+
+impl Spread {
+    fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        let cut = if values.len() < HALVED { 0 } else { values.len() / 4 };
+        let at = |index: usize| values.get(index).copied().unwrap_or(0.0);
+        let last = values.len().saturating_sub(1 + cut);
+        Spread { low: at(cut), median: at(values.len() / 2), high: at(last) }
+    }
+
+    /// Returns half the distance from `low` to `high`, as a share of the median.
+    pub(super) fn width(self) -> f64 {
+        (self.high - self.low) / 2.0 / self.median
+    }
+
+    fn overlaps(self, other: Self) -> bool {
+        self.low <= other.high && other.low <= self.high
+    }
+}
+
+/// The timed steps of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Steps {
+    pub(super) count: usize,
+    pub(super) seconds: Spread,
+}
+
+impl Steps {
+    /// Returns those of `report`'s run: all but the first two, if there are more.
+    pub(super) fn of(report: &Report) -> Self {
+        let skipped = if report.steps.len() > WARM_UP { WARM_UP } else { 0 };
+        let seconds: Vec<f64> = report.steps[skipped..].iter().map(|step| step.seconds).collect();
+        Steps { count: seconds.len(), seconds: Spread::of(seconds) }
+    }
+
+    /// Returns the tokens per second.
+    pub(super) fn speed(self, report: &Report) -> Spread {
+        let tokens = report.steps.first().map_or(0.0, |step| step.tokens as f64);
+        let Spread { low, median, high } = self.seconds;
+        Spread { low: tokens / high, median: tokens / median, high: tokens / low }
+    }
+
+    /// True if the steps of two runs may be equally fast: there are too few to tell, or their
+    /// spreads overlap.
+    pub(super) fn equal(self, other: Self) -> bool {
+        self.count.min(other.count) < FEWEST || self.seconds.overlaps(other.seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps(seconds: &[f64]) -> Steps {
+        Steps { count: seconds.len(), seconds: Spread::of(seconds.to_vec()) }
+    }
+
+    #[test]
+    fn the_middle_half_leaves_out_what_lies_far_off() {
+        let eight = Spread::of(vec![1.0, 90.0, 2.0, 6.0, 3.0, 5.0, 4.0, 100.0]);
+        assert_eq!(eight, Spread { low: 3.0, median: 5.0, high: 6.0 });
+        assert_eq!(eight.width(), 0.3);
+        assert_eq!(Spread::of(vec![2.0, 9.0, 1.0]), Spread { low: 1.0, median: 2.0, high: 9.0 });
+    }
+
+    #[test]
+    fn steps_are_equal_unless_their_spreads_are_apart() {
+        let slow = steps(&[4.0, 5.0, 6.0]);
+        assert!(slow.equal(steps(&[1.0, 2.0, 4.0])) && slow.equal(slow));
+        assert!(!slow.equal(steps(&[1.0, 2.0, 3.0])) && !steps(&[1.0, 2.0, 3.0]).equal(slow));
+        assert!(slow.equal(steps(&[1.0, 2.0])), "two steps tell nothing");
+    }
+}
