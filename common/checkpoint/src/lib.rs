@@ -3,7 +3,8 @@
 //!
 //! * [`Writer`] takes a model's tensors one at a time, in any order, and leaves a directory that
 //!   Transformers loads: `model.safetensors` (or shards and their index), `config.json` and a
-//!   tokenizer. [`Companions`] are what a model brought of such small files. The whole directory takes the place of the one before at once.
+//!   tokenizer. [`Companions`] are such small files that a model brought. The new directory replaces
+//!   the old one at once.
 //! * [`Reader`] opens such a directory (one file or many shards), validates it whole, and then
 //!   reads any slice of any tensor, so that a rank reads only the elements that it owns.
 //! * [`state`] has checkpoints of a run, from which any stage on any number of ranks resumes: a file

@@ -126,7 +126,7 @@ impl Writer {
     /// bring none and have as many tokens as the ones that they replace.
     fn keep_old(&mut self) -> Result<()> {
         let Ok(old) = Reader::open(self.directory.path()) else { return Ok(()) };
-        if old.config().is_ok_and(|config| config.vocabulary == self.vocabulary) {
+        if old.stated_config().is_ok_and(|config| config.vocabulary == self.vocabulary) {
             self.companions.complete(old.companions()?);
         }
         Ok(())

@@ -250,13 +250,10 @@ impl Config {
             metrics: args.output.metrics,
             log_every: args.output.log_every,
             save: args.output.save,
-            save_format: match args.file_only.saves_trained_type {
-                true => Format {
-                    element_type: Some(float_type::stored(precision.parameters)),
-                    ..args.output.format.format()
-                },
-                false => args.output.format.format(),
-            },
+            save_format: args
+                .output
+                .format
+                .format(args.file_only.saves_trained_type.then(|| float_type::stored(precision.parameters))),
             save_timeout: Duration::from_secs(args.output.checkpoint_timeout),
             save_faults: Vec::new(),
             checkpoint: args.output.checkpoint.map(|directory| Checkpoint {

@@ -43,7 +43,7 @@ impl Data {
     /// not know.
     pub fn open(source: &DataSource, vocabulary: usize, length: usize) -> Result<Self> {
         let tokens = match &source.path {
-            None => Tokens::built_in(&source.tokenizer)?,
+            None => Tokens::built_in(source.tokenizer.as_deref())?,
             Some(path) => Tokens::open(path, source)?,
         };
         let training = tokens.len - (tokens.len as f64 * source.validation) as usize;
@@ -96,17 +96,17 @@ impl Data {
         Ok(Sample { tokens: self.window(split, start as usize, length + 1)?, vocabulary: self.vocabulary })
     }
 
-    /// Returns how many tokens of `samples` are learned.
+    /// Returns how many tokens of `samples` carry a loss.
     ///
     /// # Errors
     /// As [`Data::window`].
-    pub fn learned(&self, split: Split, samples: Range<u64>, length: usize) -> Result<u64> {
+    pub fn target_count(&self, split: Split, samples: Range<u64>, length: usize) -> Result<u64> {
         if !self.tokens.has_prompts {
             return Ok((samples.end - samples.start) * length as u64);
         }
         let vocabulary = self.vocabulary as u32;
-        samples.map(|g| self.sample(split, g, length)).try_fold(0, |learned, sample| {
-            Ok(learned + sample?.targets().filter(|&target| target != vocabulary).count() as u64)
+        samples.map(|g| self.sample(split, g, length)).try_fold(0, |count, sample| {
+            Ok(count + sample?.targets().filter(|&target| target != vocabulary).count() as u64)
         })
     }
 }
@@ -124,11 +124,11 @@ impl Sample {
         self.tokens[..self.tokens.len() - 1].iter().map(|token| token & !PROMPT)
     }
 
-    /// Returns the tokens that are to come out; the size of the vocabulary in place of each that is
-    /// not learned.
+    /// Returns the tokens that are to come out; the size of the vocabulary in place of each that
+    /// carries no loss.
     pub fn targets(&self) -> impl Iterator<Item = u32> {
-        let learned = |&token: &u32| if token & PROMPT == 0 { token } else { self.vocabulary as u32 };
-        self.tokens[1..].iter().map(learned)
+        let target = |&token: &u32| if token & PROMPT == 0 { token } else { self.vocabulary as u32 };
+        self.tokens[1..].iter().map(target)
     }
 }
 

@@ -24,7 +24,7 @@ struct Intact {
 /// If there is no intact checkpoint, or the directory cannot be written.
 pub(crate) fn export(args: &ExportArgs) -> Result<Vec<String>> {
     let intact = choose(&args.from)?;
-    let format = Format { moments: args.moments, ..args.format.format() };
+    let format = Format { moments: args.moments, ..args.format.format(None) };
     write(&intact, &args.to, format).map_err(|error| Failure::run(error.to_string()))?;
     let manifest = intact.generation.manifest();
     let progress: Option<Progress> = serde_json::from_value(manifest.progress.clone()).ok();

@@ -125,10 +125,10 @@ impl RankFaults {
         self.faults.iter().any(|fault| fault.kind == kind && fault.phase == phase && now(fault))
     }
 
-    /// Returns the tokens that the rank divides its loss by: `learned`, those of the global batch, or
-    /// with a fault its own share of them.
-    pub(crate) fn spoil_tokens(&self, learned: u64, config: &Config) -> u64 {
-        if self.lasts(Kind::Divisor) { learned / config.world_size as u64 } else { learned }
+    /// Returns the tokens that the rank divides its loss by: the `targets` of the global batch, or
+    /// with a fault a rank's share of them.
+    pub(crate) fn spoil_tokens(&self, targets: u64, config: &Config) -> u64 {
+        if self.lasts(Kind::Divisor) { targets / config.world_size as u64 } else { targets }
     }
 
     /// Returns `scale`, the factor of the loss gradient, or with a fault one that overflows.

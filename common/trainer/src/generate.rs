@@ -36,7 +36,8 @@ pub(crate) fn sample(stage: AnyStage, args: &GenerateArgs) -> Result<Vec<String>
     let tokenizer = tokenizer(args, &model)?;
     let mut prompt = tokenizer.encode(&args.prompt)?;
     if prompt.is_empty() {
-        prompt.push(tokenizer.end().unwrap_or_default());
+        let nothing = "--prompt is empty, and the tokenizer names no token that ends a text: give a prompt";
+        prompt.push(tokenizer.end().ok_or_else(|| Failure::usage(nothing))?);
     }
     check_prompt(&prompt, &model)?;
     check_window(args, prompt.len(), &model)?;

@@ -29,7 +29,8 @@ fn settings(plan: &Plan) -> String {
     (shared.screen, shared.record, shared.report, shared.save) = (None, None, None, None);
     shared.save_format = Default::default();
     (shared.metrics, shared.log_every) = (None, None);
-    (shared.process, shared.log_dir, shared.data.path) = (None, None, None);
+    (shared.process, shared.log_dir) = (None, None);
+    (shared.data.path, shared.data.tokenizer) = (None, None);
     (shared.init_from, shared.config_json) = (None, None);
     (shared.threads, shared.findings) = (0, Findings::default());
     shared.checkpoint.iter_mut().for_each(|checkpoint| checkpoint.directory = "".into());

@@ -41,8 +41,8 @@ struct Worker<'a> {
     stage: Watched,
     passes: Passes,
     samples: Samples<'a>,
-    /// The tokens that all ranks together learn in the step under way.
-    learned: u64,
+    /// The tokens of the step under way that carry a loss, on all ranks together.
+    targets: u64,
     scaler: Option<LossScaler>,
     /// Steps that are done, those of runs before this one included.
     steps: u32,
@@ -134,7 +134,7 @@ impl<'a> Worker<'a> {
             stage,
             passes,
             samples: Samples::new(plan, rank.clone(), hooks.clone()),
-            learned: 0,
+            targets: 0,
             scaler: config.loss_scaling.map(|scaling| ResumeState::scaler(resume, scaling)),
             steps: plan.first_step(),
             updates: resume.map_or(0, |state| state.progress.updates),
@@ -192,7 +192,7 @@ impl<'a> Worker<'a> {
     fn begin(&mut self, step: u32) -> Result<()> {
         self.hooks.begin(step);
         self.record.begin()?;
-        self.learned = self.samples.learned()?;
+        self.targets = self.samples.training_targets()?;
         self.stage.begin();
         Ok(())
     }
@@ -200,10 +200,10 @@ impl<'a> Worker<'a> {
     /// Runs forward and backward over one micro-batch. Returns its losses, which a GPU may still be
     /// computing.
     fn micro_batch(&mut self, micro: Micro) -> Result<Losses> {
-        // One over the learned tokens of the global batch: sums over micro-batches and ranks are then
-        // means.
+        // One over the tokens of the global batch that carry a loss: sums over micro-batches and
+        // ranks are then means.
         let (faults, loss_scale) = (self.hooks.faults(), self.loss_scale().unwrap_or(1.0));
-        let tokens = faults.spoil_tokens(self.learned, &self.plan.config);
+        let tokens = faults.spoil_tokens(self.targets, &self.plan.config);
         let scale = faults.spoil_scale((loss_scale / tokens as f64) as f32);
         let Worker { hooks, rank, stage, passes, samples, .. } = self;
         hooks.before_micro_batch(micro)?;
@@ -229,12 +229,12 @@ impl<'a> Worker<'a> {
         let update = config.update(self.updates, self.loss_scale());
         let saving = self.saver.as_ref().is_some_and(Saver::is_busy);
         let (outcome, Agreed { loss, stop, saving }) = self.hooks.phase(Phase::Step, || {
-            self.stage.note_loss(loss / (self.learned as f64 / config.world_size as f64));
+            self.stage.note_loss(loss / (self.targets as f64 / config.world_size as f64));
             let outcome = self.stage.step(&update)?;
             if outcome.skipped {
                 stop(&mut self.stage, &self.rank)?;
             }
-            let loss = loss / self.learned as f64;
+            let loss = loss / self.targets as f64;
             Ok((outcome, agree(self.plan, &self.rank, loss, saving)?))
         })?;
         self.record.step(loss, &update, outcome)?;
@@ -257,7 +257,7 @@ impl<'a> Worker<'a> {
                 hooks.before_micro_batch(Micro { index, count })?;
                 sum += passes.evaluate(stage, &samples.validation(index)?)?;
             }
-            Ok(agree(plan, rank, sum / samples.tested()? as f64, false)?.loss)
+            Ok(agree(plan, rank, sum / samples.validation_targets()? as f64, false)?.loss)
         })?;
         self.record.validation(loss);
         Ok(())

@@ -314,9 +314,9 @@ pub struct FormatArgs {
 }
 
 impl FormatArgs {
-    /// Returns the format that they ask for.
-    pub fn format(self) -> Format {
-        Format { element_type: self.save_dtype, max_shard: self.max_shard_size, moments: false }
+    /// Returns the format that they ask for; weights of `usual` if they name no type.
+    pub fn format(self, usual: Option<ElementType>) -> Format {
+        Format { element_type: self.save_dtype.or(usual), max_shard: self.max_shard_size, moments: false }
     }
 }
 

@@ -54,7 +54,12 @@ pub(super) fn recognise(head: &[u8], asked: TokenFormat) -> Result<Option<Conten
         }
         _ => return Ok(None),
     };
-    if asked != TokenFormat::Bytes && asked.width() != contents.width {
+    let fits = match asked {
+        TokenFormat::Bytes => true,
+        TokenFormat::U16 | TokenFormat::U32 => asked.width() == contents.width,
+        TokenFormat::Jsonl => false,
+    };
+    if !fits {
         let stored = contents.width.word();
         return Err(format!(
             "holds {stored} tokens, as its header says\nLeave --data-format out, or give {stored}."
@@ -118,8 +123,10 @@ mod tests {
             assert_eq!(recognise(&head, TokenFormat::Bytes), Ok(Some(contents)));
             assert_eq!(recognise(&head, format), Ok(Some(contents)));
         }
-        let other = recognise(&head("<u2"), TokenFormat::U32).unwrap_err();
-        assert!(other.contains("holds u16 tokens"), "{other}");
+        for (stored, asked, word) in [("<u2", TokenFormat::U32, "u16"), ("<u4", TokenFormat::Jsonl, "u32")] {
+            let other = recognise(&head(stored), asked).unwrap_err();
+            assert!(other.contains(&format!("holds {word} tokens")), "{other}");
+        }
         let wide = recognise(&head("<i8"), TokenFormat::Bytes).unwrap_err();
         assert!(wide.contains("<i8") && wide.contains("astype"), "{wide}");
     }

@@ -1,5 +1,5 @@
-//! Text that is encoded before a run, to a file of 32-bit ids that has no name and vanishes with the
-//! process.
+//! Encodes text before a run, to a temporary file of 32-bit ids. The file has no name, so it vanishes
+//! with the process.
 
 use super::source::{DataSource, PROMPT, TokenFormat};
 use crate::error::{Failure, Result};

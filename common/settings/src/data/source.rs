@@ -1,4 +1,4 @@
-//! What data are asked for.
+//! The settings of the data.
 
 use crate::error::{Failure, Result};
 use std::path::PathBuf;
@@ -30,11 +30,11 @@ pub struct DataSource {
     pub shuffle: Option<u64>,
     /// The tokenizer of text; bytes if none.
     pub tokenizer: Option<PathBuf>,
-    /// Whether the tokens of prompts are read and not learned.
+    /// Whether the tokens of prompts carry no loss.
     pub mask_prompt: bool,
 }
 
-/// Set in a token that is read and not learned: a prompt's.
+/// Set in a token that carries no loss: a prompt's.
 pub(super) const PROMPT: u32 = 1 << 31;
 
 impl TokenFormat {

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The most bytes of a file that are examined before a run.
 const EXAMINED: usize = 1 << 30;
@@ -53,7 +53,7 @@ impl Tokens {
     ///
     /// # Errors
     /// As [`Tokens::open`].
-    pub(super) fn built_in(tokenizer: &Option<PathBuf>) -> Result<Self> {
+    pub(super) fn built_in(tokenizer: Option<&Path>) -> Result<Self> {
         let (name, text) = ("the built-in text".into(), corpus::text());
         let (bytes, width) = match tokenizer {
             None => (text.into_bytes(), Width::U8),
@@ -74,7 +74,7 @@ impl Tokens {
     pub(super) fn open(path: &Path, source: &DataSource) -> Result<Self> {
         let unreadable = |error| unreadable(path, &error);
         let name = format!("--data {}", path.display());
-        // Opening a pipe that nobody writes to would wait forever.
+        // Checked before it is opened: opening a pipe without a writer blocks.
         let metadata = std::fs::metadata(path).map_err(unreadable)?;
         if !metadata.is_file() && !metadata.is_dir() {
             return Err(Failure::usage(format!(

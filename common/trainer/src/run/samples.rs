@@ -40,30 +40,30 @@ impl<'a> Samples<'a> {
         self.tokens(Split::Validation, index)
     }
 
-    /// Returns how many tokens all ranks together learn in the step under way.
+    /// Returns how many tokens of the step under way carry a loss, on all ranks together.
     ///
     /// # Errors
     /// If the data cannot be read any more.
-    pub(super) fn learned(&self) -> Result<u64> {
+    pub(super) fn training_targets(&self) -> Result<u64> {
         let (step, count) = (self.hooks.step() as usize, self.plan.config.micro_batches);
-        self.learned_in(Split::Training, step * count..(step + 1) * count)
+        self.targets(Split::Training, step * count..(step + 1) * count)
     }
 
-    /// Returns how many tokens all ranks together are tested on in a validation.
+    /// Returns how many tokens of a validation carry a loss, on all ranks together.
     ///
     /// # Errors
-    /// As [`Samples::learned`].
-    pub(super) fn tested(&self) -> Result<u64> {
-        self.learned_in(Split::Validation, 0..self.plan.evaluation_batches)
+    /// As [`Samples::training_targets`].
+    pub(super) fn validation_targets(&self) -> Result<u64> {
+        self.targets(Split::Validation, 0..self.plan.evaluation_batches)
     }
 
-    /// Returns the learned tokens of all ranks in these micro-batches of `split`; 1 if there are
-    /// none, so that a sum divided by it is a mean.
-    fn learned_in(&self, split: Split, micro_batches: Range<usize>) -> Result<u64> {
+    /// Returns how many tokens carry a loss in these micro-batches of `split`, on all ranks; 1 if
+    /// none does, so that the mean loss is then 0.
+    fn targets(&self, split: Split, micro_batches: Range<usize>) -> Result<u64> {
         let Config { world_size, batch_size, sequence_length, .. } = self.plan.config;
         let first = |number: usize| (number * world_size * batch_size) as u64;
         let samples = first(micro_batches.start)..first(micro_batches.end);
-        Ok(self.plan.data.learned(split, samples, sequence_length).map_err(other)?.max(1))
+        Ok(self.plan.data.target_count(split, samples, sequence_length).map_err(other)?.max(1))
     }
 
     /// Returns the rank's tokens in the micro-batch `number` of `split`, which all ranks read a
