@@ -11,7 +11,7 @@ use trainer::Report;
 fn flags(device: &str, more: &str) -> String {
     format!(
         "--model {} --gpus 2 --batch-size 1 --seq-len 12 --threads 1 --device {device} {more}",
-        fixture("odd.json")
+        fixture("three-heads.json")
     )
 }
 
@@ -146,7 +146,7 @@ fn gpu_bench_prints_its_tables() {
     if !standin(gpu_bench_prints_its_tables, &[]) {
         return;
     }
-    let model = fixture("odd.json");
+    let model = fixture("three-heads.json");
     let size =
         ["--model", &model, "--seq-len", "8", "--micro-batches", "1,2,0,4", "--steps", "2", "--rounds", "2"];
     let less = ["--stages", "zero3,zero1", "--no-peer", "--ranks", "2", "--buffer-bytes", "8192"];

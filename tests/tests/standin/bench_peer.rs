@@ -18,7 +18,7 @@ fn text(bytes: &[u8]) -> String {
 /// gone when it has ended.
 fn bench(python: &str, more: &[&str]) -> Output {
     let temporary = tempfile::tempdir().unwrap();
-    let model = fixture("odd.json");
+    let model = fixture("three-heads.json");
     let size = ["--model", &model, "--seq-len", "8", "--micro-batches", "1", "--steps", "1", "--rounds", "2"];
     let less = ["--stages", "ddp", "--ranks", "2", "--buffer-bytes", "4096", "--python", python];
     let command = env!("CARGO_BIN_EXE_gpu-bench");
@@ -50,8 +50,10 @@ fn a_live_pytorch_takes_turns() {
     let output = bench(&python, &["--peer-with", "--device cpu --no-compile", "--precision", "fp32"]);
     let shown = text(&output.stdout);
     assert!(output.status.success(), "{shown}{}", text(&output.stderr));
-    let ours =
-        format!("--model {} --gpus 1 --batch-size 1 --seq-len 8 --steps 1 --device cpu", fixture("odd.json"));
+    let ours = format!(
+        "--model {} --gpus 1 --batch-size 1 --seq-len 8 --steps 1 --device cpu",
+        fixture("three-heads.json")
+    );
     let parameters = train(Stage::Ddp, &ours).unwrap().model.parameters;
     let peer = format!(" on CPU, {parameters} parameters: FSDP2 over one rank, nothing compiled");
     for words in [peer.as_str(), "| PyTorch FSDP2 | 1 | "] {

@@ -10,7 +10,7 @@ use tests::{STAGES, fixture, largest_difference, losses, mispredictions, padding
 use trainer::Report;
 
 /// A model of which some units divide by no number of ranks above 1.
-const MODEL: &str = "uneven.json";
+const MODEL: &str = "three-heads.json";
 
 /// 4 sequences of 12 tokens per step: threads of a GPU that are emulated one by one are slow.
 fn flags(world: usize, micro_batches: usize, steps: u32) -> String {

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 fn flags(world: usize, steps: u32) -> String {
     format!(
         "--model {} --batch-size {} --seq-len 12 --steps {steps} --threads 1 --device cuda",
-        fixture("uneven.json"),
+        fixture("three-heads.json"),
         4 / world
     )
 }

@@ -14,7 +14,7 @@ fn flags(world: usize, more: &str) -> String {
     format!(
         "--model {} --gpus {world} --batch-size 1 --grad-accum 2 --seq-len 12 --steps 2 --threads 1 \
          --device cuda --val-fraction 0.1 --eval-every 2 --eval-batches 1 {more}",
-        fixture("odd-tied.json"),
+        fixture("three-heads-tied.json"),
     )
 }
 

@@ -190,7 +190,8 @@ fn a_gpu_that_is_too_old_is_left_alone() {
     if !standin(a_gpu_that_is_too_old_is_left_alone, &[("STANDIN_CAPABILITY", "70")]) {
         return;
     }
-    let flags = format!("--model {} --gpus 1 --batch-size 1 --seq-len 8 --steps 1", fixture("odd.json"));
+    let flags =
+        format!("--model {} --gpus 1 --batch-size 1 --seq-len 8 --steps 1", fixture("three-heads.json"));
     let ended = start(STAGE, &format!("zero3 --headless {flags}"), "").end(PATIENCE);
     assert_eq!(ended.code, Some(0), "{}", ended.error);
     for words in ["No CUDA GPU is used: ", "compute capability 7.0", "CPU cores"] {
@@ -279,7 +280,7 @@ fn tf32_rounds_products_of_f32_by_flag_alone() {
     let run = |more: &str| {
         let flags = format!(
             "--model {} --gpus 1 --batch-size 1 --seq-len 8 --steps 2 --device cuda",
-            fixture("odd.json")
+            fixture("three-heads.json")
         );
         losses(&train(planner::Stage::Ddp, &format!("{flags} {more}")).unwrap())
     };

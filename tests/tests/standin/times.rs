@@ -37,7 +37,7 @@ fn recorded(stage: Stage, more: &str) -> Run {
     let flags = format!(
         "--model {} --gpus {RANKS} --batch-size 1 --grad-accum 2 --seq-len 12 --steps 2 --device cuda --threads 1 \
          --record {} {more}",
-        fixture("odd.json"),
+        fixture("three-heads.json"),
         file.display()
     );
     train(stage, &flags).unwrap();

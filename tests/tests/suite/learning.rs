@@ -6,9 +6,9 @@ use settings::corpus;
 use tests::train;
 
 #[test]
-fn three_hundred_steps_teach_the_grammar() {
+fn four_hundred_steps_teach_the_grammar() {
     let dir = tempfile::tempdir().unwrap();
-    let flags = format!("--gpus 4 --steps 300 --batch-size 4 --save {}", dir.path().display());
+    let flags = format!("--gpus 4 --steps 400 --batch-size 2 --save {}", dir.path().display());
     train(Stage::Zero3, &flags).unwrap();
     let args = GenerateArgs {
         tokenizer: None,
