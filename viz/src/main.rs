@@ -118,16 +118,6 @@ fn described(run: &runs::ListedRun) -> [String; 8] {
     ]
 }
 
-/// Returns an error if `player` has no such step.
-fn check_step(player: &Player, step: u32) -> Result<(), String> {
-    let last = player.timeline().marks().back().map_or(0, |mark| mark.step);
-    if step <= last {
-        Ok(())
-    } else {
-        Err(format!("there is no step {step}: the recording has steps 0 to {last}"))
-    }
-}
-
 fn players(recordings: Vec<Recording>) -> Result<Vec<Player>, events::RecordingError> {
     let player =
         |recording| Timeline::recorded(recording).map(|timeline| Player::new(timeline, Motion::Standing));
@@ -136,7 +126,7 @@ fn players(recordings: Vec<Recording>) -> Result<Vec<Player>, events::RecordingE
 
 fn play(recordings: Vec<Recording>, start: &Start) -> Result<App, Box<dyn Error>> {
     let mut players = players(recordings)?;
-    check_step(&players[0], start.step)?;
+    players[0].check_step(start.step)?;
     players[0].set_speed(start.speed);
     if start.step > 0 {
         players[0].seek_step(start.step);
@@ -155,7 +145,7 @@ fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dy
     let recordings = open(&export.files)?;
     recordings.iter().for_each(warn_of_early_end);
     let mut players = players(recordings)?;
-    check_step(&players[0], export.step)?;
+    players[0].check_step(export.step)?;
     players[0].seek_into_step(export.step, export.at);
     let mut app = App::new(players, EventSource::Recording);
     (app.view, app.rank) = (export.view, export.rank);

@@ -208,6 +208,11 @@ impl Timeline {
         self.ended || self.state.snapshot.is_over()
     }
 
+    /// True if the events come from a recording.
+    pub fn is_recorded(&self) -> bool {
+        self.recording.is_some()
+    }
+
     /// True if the recording ends before the run.
     pub fn truncated(&self) -> bool {
         self.recording.as_ref().is_some_and(|recording| !recording.is_complete())

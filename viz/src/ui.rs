@@ -205,7 +205,8 @@ impl Session {
         while event::poll(Duration::ZERO).unwrap_or(false) {
             let event = event::read()?;
             let action = input::clicked(&event).and_then(|place| frame::clicked(app, screen.size(), place));
-            let Some(input) = action.map(Input::Do).or_else(|| input::translate(&event)) else { continue };
+            let input = action.map(Input::Do).or_else(|| input::translate(&event, app.prompt.is_some()));
+            let Some(input) = input else { continue };
             self.asked = true;
             let Some(effect) = app.update(input) else { continue };
             let departure = self.perform(effect, screen, connection)?;

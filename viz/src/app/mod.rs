@@ -2,11 +2,13 @@
 //! caller must carry out. It reads no clock, no terminal and no file, so the same inputs always
 //! lead to the same picture.
 
+mod prompt;
 mod travel;
 
 use crate::input::{Action, Input, View};
 use crate::player::{Motion, Player};
 use events::{Boundary, Control, Message};
+pub use prompt::Prompt;
 use signal_hook::consts::SIGINT;
 
 /// Where the events come from, which decides whether the run can be held.
@@ -64,6 +66,8 @@ pub struct App {
     pub granularity: Boundary,
     /// Whether the list of keys is shown.
     pub help: bool,
+    /// The prompt for the number of a step, if it is open.
+    pub prompt: Option<Prompt>,
     /// Whether the screen asks if the run ends or goes on.
     pub asking: bool,
     /// Whether the box over a finished or failed run has been dismissed.
@@ -86,6 +90,7 @@ impl App {
             rank: 0,
             granularity: Boundary::Unit,
             help: false,
+            prompt: None,
             asking: false,
             dismissed: false,
             held: false,
@@ -131,6 +136,10 @@ impl App {
         match input {
             Input::Do(action) => self.act(action),
             Input::Wheel(by) => self.act(if by > 0 { Action::NextRank } else { Action::PreviousRank }),
+            Input::Typed(key) => {
+                self.type_into_prompt(key);
+                None
+            }
             Input::Resized => None,
             Input::Passed(seconds) => {
                 if self.lead_mut().tick(seconds) {
@@ -152,6 +161,7 @@ impl App {
             Action::Quit if self.help => self.help = false,
             Action::Quit => return self.quit(),
             Action::Help => self.help = !self.help,
+            Action::GoToStep => (self.help, self.prompt) = (false, Some(Prompt::default())),
             Action::Dismiss if self.help => self.help = false,
             Action::Dismiss => self.dismissed = true,
             Action::NextView => self.view = self.view.turned(1),

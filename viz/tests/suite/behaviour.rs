@@ -4,7 +4,7 @@ use crate::support::{STAGES, live, recorded, text};
 use events::units::GatherState;
 use events::{Boundary, Control, Message, Operation};
 use viz::app::{App, Effect, EventSource};
-use viz::input::{Action, Input};
+use viz::input::{Action, Input, Keystroke};
 use viz::narration;
 use viz::player::{Motion, Player};
 use viz::simulate::SimulationPlan;
@@ -135,6 +135,28 @@ fn an_attached_run_is_left_alone_unless_asked_for() {
         assert_eq!(app.update(Input::Do(Action::TogglePause)), expected);
         assert_eq!(app.player().motion() == Motion::Standing, !control);
     }
+}
+
+/// A step of a live run is shown while the run goes on.
+#[test]
+fn a_step_of_a_live_run_is_looked_back_at() {
+    let run = SimulationPlan { steps: 4, ..SimulationPlan::new(1, 2) }.run();
+    let mut timeline = Timeline::live(run.header.clone(), "");
+    let first = Message::Batch(events::EventBatch { dropped: 0, events: run.events.clone() });
+    timeline.push(first);
+    let mut app = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
+    let enter = |app: &mut App, typed: &str| {
+        app.update(Input::Do(Action::GoToStep));
+        let keys = typed.chars().map(Keystroke::Character).chain([Keystroke::Enter]);
+        keys.for_each(|key| assert_eq!(app.update(Input::Typed(key)), None));
+        app.prompt.take().and_then(|prompt| prompt.problem)
+    };
+    assert_eq!(enter(&mut app, "2"), None);
+    assert_eq!((app.player().motion(), app.player().scene().now.ranks[0].step), (Motion::Standing, 2));
+    assert_eq!(enter(&mut app, ""), None);
+    let told = enter(&mut app, "4").unwrap();
+    assert_eq!(told, "there is no step 4: steps 0 to 3 are kept");
+    assert_eq!(app.player().scene().now.ranks[0].step, 2, "it stays where it was");
 }
 
 /// One stray key ends no run: it is asked about, and only the answer that says so ends it.
