@@ -1,7 +1,7 @@
 //! `viz`: watch runs in other processes, replay and compare recordings, export pictures and traces.
 
 use clap::FromArgMatches;
-use events::{Recording, runs};
+use events::{Growth, Recording, runs};
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,8 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
             let attachment = runs::attach(&runs::directory(), &run)?;
             Ok(viz::attached(vec![attachment], Vec::new(), control, Some(view), display)?)
         }
-        Some(Command::Replay { file, start }) => {
+        Some(Command::Replay { file, follow: true, start }) => follow(&file, &start, display),
+        Some(Command::Replay { file, start, .. }) => {
             Ok(viz::recorded(play(vec![Recording::open(&file)?], &start)?, display)?)
         }
         Some(Command::Compare { runs, start }) => compare(&runs, &start, display),
@@ -118,6 +119,17 @@ fn described(run: &runs::ListedRun) -> [String; 8] {
     ]
 }
 
+/// Plays a recording that grows, from its latest event on unless `start` names a step.
+fn follow(file: &Path, start: &Start, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
+    let (recording, growth) = Growth::open(file)?;
+    let player = Player::new(Timeline::followed(recording)?, Motion::Standing);
+    let mut app = begin(vec![player], start)?;
+    if start.step == 0 && !start.paused {
+        app.players[0].set_motion(Motion::Following);
+    }
+    Ok(viz::followed(app, growth, display)?)
+}
+
 fn players(recordings: Vec<Recording>) -> Result<Vec<Player>, events::RecordingError> {
     let player =
         |recording| Timeline::recorded(recording).map(|timeline| Player::new(timeline, Motion::Standing));
@@ -125,7 +137,10 @@ fn players(recordings: Vec<Recording>) -> Result<Vec<Player>, events::RecordingE
 }
 
 fn play(recordings: Vec<Recording>, start: &Start) -> Result<App, Box<dyn Error>> {
-    let mut players = players(recordings)?;
+    begin(players(recordings)?, start)
+}
+
+fn begin(mut players: Vec<Player>, start: &Start) -> Result<App, Box<dyn Error>> {
     players[0].check_step(start.step)?;
     players[0].set_speed(start.speed);
     if start.step > 0 {

@@ -7,9 +7,12 @@ mod travel;
 
 use crate::input::{Action, Input, View};
 use crate::player::{Motion, Player};
-use events::{Boundary, Control, Message};
+use events::{Boundary, Control, Message, RecordingError};
 pub use prompt::Prompt;
 use signal_hook::consts::SIGINT;
+
+/// The seconds without growth from which on a recording that may still grow counts as quiet.
+const QUIET: f64 = 10.0;
 
 /// Where the events come from, which decides whether the run can be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +79,8 @@ pub struct App {
     pub held: bool,
     /// A live run's pace: run seconds per real second. At 1 it runs freely.
     pub pace: f64,
+    /// Seconds since a recording that is followed has grown.
+    pub quiet: f64,
 }
 
 impl App {
@@ -95,6 +100,7 @@ impl App {
             dismissed: false,
             held: false,
             pace: 1.0,
+            quiet: 0.0,
         };
         app.lock();
         app
@@ -119,6 +125,13 @@ impl App {
         self.lead().timeline().ended() && self.lead().at_end()
     }
 
+    /// Returns for how many seconds a recording that may still grow has not grown, if a person
+    /// should know: a run writes several times a second.
+    pub fn quiet_seconds(&self) -> Option<u64> {
+        let grows = self.lead().timeline().grows() == Some(true);
+        (grows && self.quiet >= QUIET).then_some(self.quiet as u64)
+    }
+
     /// Applies messages of live runs, in the players' order. Returns whether there were any.
     pub fn receive(&mut self, messages: Vec<Vec<Message>>) -> bool {
         let any = messages.iter().any(|messages| !messages.is_empty());
@@ -129,6 +142,15 @@ impl App {
             self.lock();
         }
         any
+    }
+
+    /// Adds the bytes by which the recording's file has grown.
+    ///
+    /// # Errors
+    /// [`RecordingError`] if they are unreadable.
+    pub fn grow(&mut self, bytes: &[u8]) -> Result<(), RecordingError> {
+        self.quiet = 0.0;
+        self.lead_mut().grow(bytes)
     }
 
     /// Applies one input. Returns the effect that the caller must carry out, if any.
@@ -142,6 +164,7 @@ impl App {
             }
             Input::Resized => None,
             Input::Passed(seconds) => {
+                self.quiet += seconds;
                 if self.lead_mut().tick(seconds) {
                     self.lock();
                 }

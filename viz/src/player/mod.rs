@@ -4,7 +4,7 @@ mod moves;
 
 use crate::timeline::Timeline;
 use crate::window::Window;
-use events::{Event, Message, RunHeader, Snapshot, StepRecord};
+use events::{Event, Message, RecordingError, RunHeader, Snapshot, StepRecord};
 use std::sync::Arc;
 
 /// The state of a run at one position, which the views draw.
@@ -137,6 +137,14 @@ impl Player {
         if self.position() < self.timeline.beginning() {
             self.seek(self.timeline.beginning());
         }
+    }
+
+    /// Adds the bytes by which the recording's file has grown.
+    ///
+    /// # Errors
+    /// [`RecordingError`] if they are unreadable.
+    pub fn grow(&mut self, bytes: &[u8]) -> Result<(), RecordingError> {
+        self.timeline.grow(bytes)
     }
 
     /// Advances by `seconds` of real time. Returns whether the position or the time shown has

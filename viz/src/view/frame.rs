@@ -207,7 +207,11 @@ fn status(app: &App) -> (String, Color) {
         return ("✗ failed".into(), ALARM);
     }
     match (app.source, player.motion()) {
-        (EventSource::Recording, Motion::Standing) if player.at_end() => ("■ end".into(), DIM),
+        (EventSource::Recording, Motion::Following) if player.timeline().grows() == Some(false) => {
+            ("■ complete".into(), GOOD)
+        }
+        (EventSource::Recording, Motion::Following) => ("● following".into(), GOOD),
+        (EventSource::Recording, Motion::Standing) if app.at_close() => ("■ end".into(), DIM),
         (EventSource::Recording, Motion::Standing) => ("‖ paused".into(), theme::WAITING),
         (EventSource::Recording, _) => (format!("▶ {}", speed(player.speed())), GOOD),
         _ if app.at_close() => ("■ finished".into(), GOOD),
@@ -242,13 +246,13 @@ fn tabs(app: &App, paint: &mut Paint<'_>) {
 }
 
 /// Draws a warning that events are missing, in the longest form that fits: dropped events, a
-/// truncated recording.
+/// truncated recording. If none are, draws whether a recording that is followed is complete.
 fn missing(app: &App, paint: &mut Paint<'_>) {
     let timeline = app.player().timeline();
     let dropped = timeline.dropped(app.player().position());
     let (all, few) = (words::grouped(dropped), words::count(dropped as f64));
     let (told, colour) = match (timeline.truncated(), dropped > 0) {
-        (false, false) => return,
+        (false, false) => growth(app),
         (true, false) => (vec!["recording ends early".into(), "ends early".into()], theme::WAITING),
         (false, true) => {
             (vec![format!("{all} events dropped"), format!("{all} dropped"), format!("{few} dropped")], ALARM)
@@ -261,6 +265,18 @@ fn missing(app: &App, paint: &mut Paint<'_>) {
     let room = paint.width().saturating_sub(1);
     if let Some(text) = told.iter().find(|text| columns(text) <= room) {
         paint.right(room, 0, text, ink(colour));
+    }
+}
+
+/// Returns whether a recording that is followed is complete, and the colour of that.
+fn growth(app: &App) -> (Vec<String>, Color) {
+    match (app.player().timeline().grows(), app.quiet_seconds()) {
+        (None, _) => (Vec::new(), DIM),
+        (Some(false), _) => (vec!["the recording is complete".into(), "complete".into()], GOOD),
+        (Some(true), None) => (vec!["the recording grows".into(), "grows".into()], DIM),
+        (Some(true), Some(seconds)) => {
+            (vec![format!("nothing new for {seconds} s"), format!("quiet {seconds} s")], theme::WAITING)
+        }
     }
 }
 

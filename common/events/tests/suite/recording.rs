@@ -5,7 +5,7 @@ use crate::common::{at, header, memory};
 use events::amount::MOST;
 use events::frame::{self, VERSION};
 use events::header::{Choices, Offload};
-use events::{Class, Event, FrameError, Recorder, Recording, RecordingError, RunHeader, What};
+use events::{Class, Event, FrameError, Growth, Recorder, Recording, RecordingError, RunHeader, What};
 use proptest::prelude::*;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -95,6 +95,40 @@ fn a_recording_gets_its_name_when_it_is_complete() {
     assert_eq!((Recording::open(&path).unwrap().header(), mode(&path)), (&header(3), plain));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     assert!(Recorder::create(dir.path(), &header(3)).is_err(), "a directory is no file");
+}
+
+/// A reader follows the file from its first frame on, under whichever name it has.
+#[test]
+fn a_growing_recording_is_read_on_across_its_renaming() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.events");
+    fs::write(dir.path().join("run.events-notes.partial"), "another file").unwrap();
+    let step = |step: u32| vec![at(step.into(), 0, What::StepStarted { step })];
+    let mut recorder = Recorder::create(&path, &header(4)).unwrap();
+    let partial = recorder.partial().to_path_buf();
+    for named in [&path, &partial] {
+        let (recording, _) = Growth::open(named).unwrap();
+        assert_eq!((recording.path(), recording.len()), (&*partial, 0));
+    }
+    let (mut recording, mut growth) = Growth::open(&path).unwrap();
+    recorder.push(0, &step(0)).unwrap();
+    recorder.flush().unwrap();
+    let grown = growth.read_on().unwrap();
+    let (first, rest) = grown.split_at(grown.len() / 2);
+    recording.grow(first).unwrap();
+    assert!(recording.is_empty(), "half a frame is none yet");
+    recording.grow(rest).unwrap();
+    assert_eq!(events_of(&recording), step(0));
+    assert!(growth.read_on().unwrap().is_empty() && !recording.is_complete());
+    recorder.push(0, &step(1)).unwrap();
+    recorder.finish().unwrap();
+    recording.grow(&growth.read_on().unwrap()).unwrap();
+    assert_eq!(events_of(&recording), [step(0), step(1)].concat());
+    assert!(recording.is_complete());
+    for named in [&path, &partial] {
+        let (recording, _) = Growth::open(named).unwrap();
+        assert_eq!((recording.path(), recording.is_complete()), (&*path, true));
+    }
 }
 
 #[test]
