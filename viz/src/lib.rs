@@ -7,6 +7,7 @@ pub mod app;
 pub mod cli;
 pub mod disagreement;
 pub mod export;
+pub mod gaps;
 pub mod groups;
 pub mod input;
 pub mod narration;

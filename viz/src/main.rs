@@ -158,7 +158,7 @@ fn begin(mut players: Vec<Player>, start: &Start) -> Result<App, Box<dyn Error>>
 
 fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
     let recordings = open(&export.files)?;
-    recordings.iter().for_each(warn_of_early_end);
+    recordings.iter().for_each(warn);
     let mut players = players(recordings)?;
     players[0].check_step(export.step)?;
     players[0].seek_into_step(export.step, export.at);
@@ -182,12 +182,21 @@ fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dy
 
 fn write_trace(file: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
     let recording = Recording::open(file)?;
-    warn_of_early_end(&recording);
+    warn(&recording);
     write(out, &trace::render(&recording)?)
 }
 
-/// Prints a warning if a recording ends early. Exported files do not show it, unlike the screen.
-fn warn_of_early_end(recording: &Recording) {
+/// Prints a warning if a recording ends early, and one if it is damaged. Exported files do not show
+/// it, unlike the screen.
+fn warn(recording: &Recording) {
+    if !recording.gaps().is_empty() {
+        events::complain!(
+            "warning: {} of the recording {} are damaged and were skipped: events are missing in {}, and what follows each is incomplete until a whole step has passed",
+            words::bytes(recording.damaged_bytes()),
+            recording.path().display(),
+            words::counted(recording.gaps().len() as u32, "place"),
+        );
+    }
     if !recording.is_complete() {
         events::complain!(
             "warning: the recording {} ends early: its run was killed or is still running; frames up to the last complete one are used",

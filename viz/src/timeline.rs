@@ -4,6 +4,7 @@
 //! events and discards the oldest. Both keep the state of all ranks at the beginning of every chunk
 //! of events, which is so long that the state takes no more memory than the events.
 
+use crate::gaps::Gaps;
 use events::{
     CatchUp, Event, EventBatch, History, Message, Pass, Recording, RecordingError, RunHeader, Snapshot, What,
 };
@@ -53,6 +54,7 @@ pub struct Timeline {
     state: CatchUp,
     open_start: Arc<Snapshot>,
     marks: VecDeque<Mark>,
+    gaps: Gaps,
     ended: bool,
     followed: bool,
     title: String,
@@ -62,6 +64,7 @@ impl Timeline {
     /// Returns a live run without events.
     pub fn live(header: RunHeader, title: &str) -> Self {
         let state = CatchUp::new(header.world_size, header.units.len());
+        let gaps = Gaps::new(header.world_size);
         Timeline {
             header: Arc::new(header),
             recording: None,
@@ -70,6 +73,7 @@ impl Timeline {
             open_start: Arc::new(state.snapshot.clone()),
             state,
             marks: VecDeque::new(),
+            gaps,
             ended: false,
             followed: false,
             title: title.into(),
@@ -123,6 +127,10 @@ impl Timeline {
             let (first, start) = (self.len(), Arc::new(self.state.snapshot.clone()));
             let stored = ChunkEvents::Recorded(index..index);
             self.chunks.push_back(Chunk { first, count: 0, start, stored, dropped: 0 });
+        }
+        if recording.has_gap_before(index) {
+            self.gaps.open(self.len());
+            self.state.snapshot.lose_track();
         }
         self.account(&batch);
         let Some(chunk) = self.chunks.back_mut() else { return Ok(()) };
@@ -195,6 +203,7 @@ impl Timeline {
             if event.rank == 0 {
                 self.mark(event);
             }
+            self.gaps.apply(self.len(), event);
             self.state.apply(event);
         }
         self.state.dropped = batch.dropped;
@@ -264,6 +273,16 @@ impl Timeline {
     /// Returns all finished steps and validations.
     pub fn history(&self) -> &History {
         &self.state.history
+    }
+
+    /// Returns the gaps that damage has left in a recording.
+    pub fn gaps(&self) -> &Gaps {
+        &self.gaps
+    }
+
+    /// Returns the number of a recording's bytes that are damaged.
+    pub fn damaged_bytes(&self) -> u64 {
+        self.recording.as_ref().map_or(0, Recording::damaged_bytes)
     }
 
     /// Returns the marks, ascending.

@@ -24,6 +24,11 @@ impl Scene {
         Scene { header, now, window }
     }
 
+    fn lose_track(&mut self) {
+        self.now.lose_track();
+        self.window.lose_track(self.now.at);
+    }
+
     fn apply(&mut self, event: &Event) {
         let takes = self.now.ranks.get(event.rank as usize).is_some_and(|rank| rank.takes(event));
         self.now.apply(event);
@@ -168,7 +173,7 @@ impl Player {
             if event.at as f64 > self.clock {
                 return;
             }
-            self.scene.apply(&event);
+            self.take(&event);
         }
         self.clock = self.clock.min(self.scene.now.at as f64);
         if self.timeline.ended() {
@@ -192,10 +197,18 @@ impl Player {
         self.batch.1.get(offset as usize).cloned()
     }
 
+    /// Applies the event after the position.
+    fn take(&mut self, event: &Event) {
+        if self.timeline.gaps().begins_at(self.position()) {
+            self.scene.lose_track();
+        }
+        self.scene.apply(event);
+    }
+
     fn advance_to(&mut self, position: u64) {
         while self.position() < position {
             let Some(event) = self.next_event() else { return };
-            self.scene.apply(&event);
+            self.take(&event);
         }
     }
 }

@@ -108,7 +108,7 @@ impl Player {
             if event.at as f64 > target {
                 break;
             }
-            self.scene.apply(&event);
+            self.take(&event);
         }
         self.clock = target.max(self.scene.now.at as f64);
     }
@@ -116,7 +116,7 @@ impl Player {
     /// Advances to the next event, collective, pass over a unit or step.
     pub fn step_forward(&mut self, granularity: Boundary) {
         while let Some(event) = self.next_event() {
-            self.scene.apply(&event);
+            self.take(&event);
             if ends_step(&event, granularity) {
                 break;
             }

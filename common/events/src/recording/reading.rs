@@ -5,6 +5,7 @@ use crate::event::Event;
 use crate::frame::{self, EventBatch, FrameError, Message, PREAMBLE, RawFrame};
 use crate::header::RunHeader;
 use crate::recording::error::RecordingError;
+use crate::recording::salvage::Salvage;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -17,13 +18,25 @@ pub struct Recording {
     contents: Contents,
 }
 
+/// A damaged part of a recording, which is skipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The number of batches before it.
+    pub batch: usize,
+    /// Its bytes.
+    pub bytes: usize,
+}
+
 /// What the bytes of a recording hold, up to some byte.
 #[derive(Debug, Default)]
 struct Contents {
     batches: Vec<Range<usize>>,
+    /// In the order of the file.
+    gaps: Vec<Gap>,
     complete: bool,
     /// The end of the last frame.
     end: usize,
+    salvage: Salvage,
 }
 
 impl Contents {
@@ -31,8 +44,8 @@ impl Contents {
     /// them.
     fn read_on(&mut self, bytes: &[u8]) -> Result<Option<RunHeader>, FrameError> {
         let mut header = None;
-        while let Some((frame, _)) = RawFrame::split(&bytes[self.end..], self.end as u64)? {
-            let start = self.end;
+        while let Some((start, frame)) = self.salvage.next(bytes, self.end) {
+            self.skip_to(start);
             self.end += frame.len();
             if frame.is_batch() {
                 self.batches.push(start..self.end);
@@ -44,7 +57,36 @@ impl Contents {
                 _ => {}
             }
         }
+        // A frame that is only cut short may become whole.
+        if RawFrame::split(&bytes[self.end..], self.end as u64).is_err() {
+            self.skip_to(bytes.len());
+        }
         Ok(header)
+    }
+
+    fn skip_to(&mut self, start: usize) {
+        let skipped = start - self.end;
+        self.end = start;
+        match self.gaps.last_mut().filter(|gap| gap.batch == self.batches.len()) {
+            Some(gap) => gap.bytes += skipped,
+            None if skipped > 0 => self.gaps.push(Gap { batch: self.batches.len(), bytes: skipped }),
+            None => {}
+        }
+    }
+
+    /// Returns why there is no header.
+    fn headless(&self, path: &Path) -> RecordingError {
+        let path = path.into();
+        match self.gaps.first() {
+            None => RecordingError::Empty { path },
+            Some(_) => RecordingError::Frame {
+                path,
+                source: frame::corrupt(
+                    PREAMBLE as u64,
+                    "this is the run's header, without which nothing can be shown",
+                ),
+            },
+        }
     }
 }
 
@@ -52,8 +94,8 @@ impl Recording {
     /// Reads `path` and verifies its checksums.
     ///
     /// # Errors
-    /// [`RecordingError`]. A file that only ends early is no error but
-    /// [incomplete](Self::is_complete).
+    /// [`RecordingError`], also if the header is damaged. A file that only ends early is no error
+    /// but [incomplete](Self::is_complete), and other damage makes [gaps](Self::gaps).
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
         let failed = |source| RecordingError::Io { action: "read", path: path.into(), source };
         Self::parse(path, std::fs::read(path).map_err(failed)?)
@@ -68,7 +110,7 @@ impl Recording {
         frame::check_preamble(&bytes).map_err(damaged)?;
         let mut contents = Contents { end: PREAMBLE, ..Contents::default() };
         let header = contents.read_on(&bytes).map_err(damaged)?;
-        let header = header.ok_or_else(|| RecordingError::Empty { path: path.into() })?;
+        let header = header.ok_or_else(|| contents.headless(path))?;
         Ok(Recording { path: path.into(), header, bytes, contents })
     }
 
@@ -96,6 +138,21 @@ impl Recording {
     /// completely.
     pub fn is_complete(&self) -> bool {
         self.contents.complete
+    }
+
+    /// Returns the damaged parts that were skipped, in the order of the file.
+    pub fn gaps(&self) -> &[Gap] {
+        &self.contents.gaps
+    }
+
+    /// True if a damaged part was skipped right before the batch at `index`.
+    pub fn has_gap_before(&self, index: usize) -> bool {
+        self.gaps().binary_search_by_key(&index, |gap| gap.batch).is_ok()
+    }
+
+    /// Returns the number of bytes that were skipped.
+    pub fn damaged_bytes(&self) -> u64 {
+        self.gaps().iter().map(|gap| gap.bytes as u64).sum()
     }
 
     /// Returns the number of batches.
@@ -145,6 +202,9 @@ impl Recording {
         let mut state = CatchUp::new(self.header.world_size, self.header.units.len());
         for index in 0..self.len() {
             let batch = self.batch(index)?;
+            if self.has_gap_before(index) {
+                state.snapshot.lose_track();
+            }
             batch.events.iter().for_each(|event| state.apply(event));
             state.dropped = batch.dropped;
         }
