@@ -61,6 +61,8 @@ pub enum Action {
     Show(View),
     NextRank,
     PreviousRank,
+    /// Lists ranks by number, or the slowest first.
+    Order,
     /// Shows the next of several runs in the views of one run.
     NextRun,
     NextStep,
@@ -172,6 +174,7 @@ pub const BINDINGS: &[Binding] = &[
     counterpart(&[BackTab], Action::PreviousView),
     binding(&[Up, Char('k')], "↑↓", "rank", "previous or next rank", Action::PreviousRank),
     counterpart(&[Down, Char('j')], Action::NextRank),
+    binding(&[Char('o')], "o", "", "order in lists: ranks by number, or the slowest first", Action::Order),
     view(&[Char('1')], "1", "Overview: memory, collectives and progress of every rank", View::Overview),
     view(&[Char('2')], "2", "Shards: which slice of each unit every rank holds", View::Shards),
     view(&[Char('3')], "3", "Memory: one rank's memory over the last steps", View::Memory),

@@ -15,6 +15,7 @@ pub mod open;
 pub mod overlap;
 pub mod places;
 pub mod player;
+pub mod ranking;
 pub mod shell;
 pub mod simulate;
 pub mod terminal;

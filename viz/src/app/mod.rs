@@ -7,6 +7,7 @@ mod travel;
 
 use crate::input::{Action, Input, View};
 use crate::player::{Motion, Player};
+use crate::ranking::RankOrder;
 use events::{Boundary, Control, Message, RecordingError};
 pub use prompt::Prompt;
 use signal_hook::consts::SIGINT;
@@ -65,6 +66,8 @@ pub struct App {
     pub shown: usize,
     /// The rank that single-rank views show.
     pub rank: usize,
+    /// The order of ranks in lists.
+    pub order: RankOrder,
     /// The size of one step.
     pub granularity: Boundary,
     /// Whether the list of keys is shown.
@@ -93,6 +96,7 @@ impl App {
             view,
             shown: 0,
             rank: 0,
+            order: RankOrder::default(),
             granularity: Boundary::Unit,
             help: false,
             prompt: None,
@@ -191,8 +195,9 @@ impl App {
             Action::PreviousView => self.view = self.view.turned(View::ALL.len() - 1),
             Action::Show(view) => self.view = view,
             Action::NextRun => self.shown = (self.shown + 1) % self.players.len(),
-            Action::NextRank => self.rank = (self.rank + 1).min(self.ranks().saturating_sub(1)),
-            Action::PreviousRank => self.rank = self.rank.saturating_sub(1),
+            Action::NextRank => self.move_rank(1),
+            Action::PreviousRank => self.move_rank(-1),
+            Action::Order => self.change_order(),
             Action::Granularity => self.granularity = travel::next_granularity(self.granularity),
             moving => return self.travel(moving),
         }
@@ -214,8 +219,20 @@ impl App {
         }
     }
 
-    fn ranks(&self) -> usize {
-        self.player().scene().now.ranks.len()
+    /// Selects the rank `by` places further on in the list.
+    fn move_rank(&mut self, by: isize) {
+        let ranks = self.order.ranks(self.player().scene());
+        let place = ranks.iter().position(|&rank| rank == self.rank).unwrap_or(0);
+        let place = place.saturating_add_signed(by).min(ranks.len().saturating_sub(1));
+        self.rank = ranks.get(place).copied().unwrap_or(0);
+    }
+
+    /// Changes the order of ranks. The slowest rank is selected when it comes first.
+    fn change_order(&mut self) {
+        self.order = self.order.other();
+        if self.order == RankOrder::Slowest {
+            self.rank = self.order.ranks(self.player().scene()).first().copied().unwrap_or(0);
+        }
     }
 
     /// Moves the other runs to the step and phase of the first. If live runs are followed, all runs
