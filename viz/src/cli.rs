@@ -45,6 +45,10 @@ pub enum Command {
     Replay {
         /// The recording
         file: PathBuf,
+        /// Read on while the file grows: FILE is the name that the recording will have, or its
+        /// temporary one
+        #[arg(long)]
+        follow: bool,
         /// Where playing begins
         #[command(flatten)]
         start: Start,

@@ -61,6 +61,8 @@ pub enum Action {
     Show(View),
     NextRank,
     PreviousRank,
+    /// Lists ranks by number, or the slowest first.
+    Order,
     /// Shows the next of several runs in the views of one run.
     NextRun,
     NextStep,
@@ -71,6 +73,8 @@ pub enum Action {
     NextTrouble,
     /// Goes to this share of the run's time; recordings only.
     Seek(f64),
+    /// Opens the prompt for the number of a step.
+    GoToStep,
     Help,
     Dismiss,
     Suspend,
@@ -83,11 +87,26 @@ pub enum Action {
     Interrupt,
 }
 
+/// A key that a person has pressed while a prompt is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keystroke {
+    /// Adds this character.
+    Character(char),
+    /// Removes the last character.
+    Erase,
+    /// Accepts what is typed.
+    Enter,
+    /// Closes the prompt.
+    Close,
+}
+
 /// An input to the program, from a person or from the clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Input {
     /// A person has pressed a key, or clicked on something that stands for this action.
     Do(Action),
+    /// A person has pressed a key in a prompt.
+    Typed(Keystroke),
     /// A turn of the mouse wheel. Up is negative.
     Wheel(i32),
     /// The terminal's size has changed.
@@ -131,7 +150,9 @@ const fn view(keys: &'static [KeyCode], label: &'static str, help: &'static str,
     binding(keys, label, "", help, Action::Show(view))
 }
 
-use KeyCode::{BackTab, Char, Down, End, Enter, Esc, Home, Left, PageDown, PageUp, Right, Tab, Up};
+use KeyCode::{
+    BackTab, Backspace, Char, Down, End, Enter, Esc, Home, Left, PageDown, PageUp, Right, Tab, Up,
+};
 
 /// The table of keys.
 pub const BINDINGS: &[Binding] = &[
@@ -153,6 +174,7 @@ pub const BINDINGS: &[Binding] = &[
     counterpart(&[BackTab], Action::PreviousView),
     binding(&[Up, Char('k')], "↑↓", "rank", "previous or next rank", Action::PreviousRank),
     counterpart(&[Down, Char('j')], Action::NextRank),
+    binding(&[Char('o')], "o", "", "order in lists: ranks by number, or the slowest first", Action::Order),
     view(&[Char('1')], "1", "Overview: memory, collectives and progress of every rank", View::Overview),
     view(&[Char('2')], "2", "Shards: which slice of each unit every rank holds", View::Shards),
     view(&[Char('3')], "3", "Memory: one rank's memory over the last steps", View::Memory),
@@ -162,6 +184,7 @@ pub const BINDINGS: &[Binding] = &[
     binding(&[Char('n')], "n", "", "next of the runs compared, in the views of one run", Action::NextRun),
     binding(&[PageUp], "page up, down", "", "previous or next step of the run", Action::PreviousStep),
     counterpart(&[PageDown], Action::NextStep),
+    binding(&[Char(':')], ":", "", "go to a step: type its number, then enter", Action::GoToStep),
     binding(&[Home], "home, end", "", "the oldest event kept or the latest", Action::First),
     counterpart(&[End], Action::Last),
     binding(&[Char('?')], "?", "help", "this list; the mouse selects views, ranks and moments", Action::Help),
@@ -185,17 +208,33 @@ pub fn clicked(event: &TerminalEvent) -> Option<(u16, u16)> {
     left.then_some((mouse.column, mouse.row))
 }
 
-/// Returns the input that a terminal's event stands for, if any. Clicks depend on the picture: see
-/// [`clicked`]. Pasted text stands for none.
-pub fn translate(event: &TerminalEvent) -> Option<Input> {
+/// Returns the input that a terminal's event stands for, if any. Keys are text while a prompt is
+/// open. Clicks depend on the picture: see [`clicked`]. Pasted text stands for none.
+pub fn translate(event: &TerminalEvent, prompting: bool) -> Option<Input> {
     match event {
-        TerminalEvent::Key(key) if key.kind != KeyEventKind::Release => key_action(key).map(Input::Do),
+        TerminalEvent::Key(key) if key.kind != KeyEventKind::Release => {
+            let typed = if prompting { keystroke(key) } else { None };
+            typed.map(Input::Typed).or_else(|| key_action(key).map(Input::Do))
+        }
         TerminalEvent::Mouse(mouse) => match mouse.kind {
             MouseEventKind::ScrollUp => Some(Input::Wheel(-1)),
             MouseEventKind::ScrollDown => Some(Input::Wheel(1)),
             _ => None,
         },
         TerminalEvent::Resize(..) => Some(Input::Resized),
+        _ => None,
+    }
+}
+
+fn keystroke(key: &KeyEvent) -> Option<Keystroke> {
+    if key.modifiers.contains(KeyModifiers::CONTROL) {
+        return None;
+    }
+    match key.code {
+        Char(typed) => Some(Keystroke::Character(typed)),
+        Backspace => Some(Keystroke::Erase),
+        Enter => Some(Keystroke::Enter),
+        Esc => Some(Keystroke::Close),
         _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! `viz`: watch runs in other processes, replay and compare recordings, export pictures and traces.
 
 use clap::FromArgMatches;
-use events::{Recording, runs};
+use events::{Growth, Recording, runs};
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,8 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
             let attachment = runs::attach(&runs::directory(), &run)?;
             Ok(viz::attached(vec![attachment], Vec::new(), control, Some(view), display)?)
         }
-        Some(Command::Replay { file, start }) => {
+        Some(Command::Replay { file, follow: true, start }) => follow(&file, &start, display),
+        Some(Command::Replay { file, start, .. }) => {
             Ok(viz::recorded(play(vec![Recording::open(&file)?], &start)?, display)?)
         }
         Some(Command::Compare { runs, start }) => compare(&runs, &start, display),
@@ -118,14 +119,15 @@ fn described(run: &runs::ListedRun) -> [String; 8] {
     ]
 }
 
-/// Returns an error if `player` has no such step.
-fn check_step(player: &Player, step: u32) -> Result<(), String> {
-    let last = player.timeline().marks().back().map_or(0, |mark| mark.step);
-    if step <= last {
-        Ok(())
-    } else {
-        Err(format!("there is no step {step}: the recording has steps 0 to {last}"))
+/// Plays a recording that grows, from its latest event on unless `start` names a step.
+fn follow(file: &Path, start: &Start, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
+    let (recording, growth) = Growth::open(file)?;
+    let player = Player::new(Timeline::followed(recording)?, Motion::Standing);
+    let mut app = begin(vec![player], start)?;
+    if start.step == 0 && !start.paused {
+        app.players[0].set_motion(Motion::Following);
     }
+    Ok(viz::followed(app, growth, display)?)
 }
 
 fn players(recordings: Vec<Recording>) -> Result<Vec<Player>, events::RecordingError> {
@@ -135,8 +137,11 @@ fn players(recordings: Vec<Recording>) -> Result<Vec<Player>, events::RecordingE
 }
 
 fn play(recordings: Vec<Recording>, start: &Start) -> Result<App, Box<dyn Error>> {
-    let mut players = players(recordings)?;
-    check_step(&players[0], start.step)?;
+    begin(players(recordings)?, start)
+}
+
+fn begin(mut players: Vec<Player>, start: &Start) -> Result<App, Box<dyn Error>> {
+    players[0].check_step(start.step)?;
     players[0].set_speed(start.speed);
     if start.step > 0 {
         players[0].seek_step(start.step);
@@ -153,9 +158,9 @@ fn play(recordings: Vec<Recording>, start: &Start) -> Result<App, Box<dyn Error>
 
 fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
     let recordings = open(&export.files)?;
-    recordings.iter().for_each(warn_of_early_end);
+    recordings.iter().for_each(warn);
     let mut players = players(recordings)?;
-    check_step(&players[0], export.step)?;
+    players[0].check_step(export.step)?;
     players[0].seek_into_step(export.step, export.at);
     let mut app = App::new(players, EventSource::Recording);
     (app.view, app.rank) = (export.view, export.rank);
@@ -177,12 +182,21 @@ fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dy
 
 fn write_trace(file: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
     let recording = Recording::open(file)?;
-    warn_of_early_end(&recording);
+    warn(&recording);
     write(out, &trace::render(&recording)?)
 }
 
-/// Prints a warning if a recording ends early. Exported files do not show it, unlike the screen.
-fn warn_of_early_end(recording: &Recording) {
+/// Prints a warning if a recording ends early, and one if it is damaged. Exported files do not show
+/// it, unlike the screen.
+fn warn(recording: &Recording) {
+    if !recording.gaps().is_empty() {
+        events::complain!(
+            "warning: {} of the recording {} are damaged and were skipped: events are missing in {}, and what follows each is incomplete until a whole step has passed",
+            words::bytes(recording.damaged_bytes()),
+            recording.path().display(),
+            words::counted(recording.gaps().len() as u32, "place"),
+        );
+    }
     if !recording.is_complete() {
         events::complain!(
             "warning: the recording {} ends early: its run was killed or is still running; frames up to the last complete one are used",

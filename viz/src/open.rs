@@ -6,7 +6,7 @@ use crate::player::{Motion, Player};
 use crate::theme::{Depth, Theme};
 use crate::timeline::Timeline;
 use crate::ui::{self, Connection, VizError};
-use events::{Attachment, Pace, Subscription};
+use events::{Attachment, Growth, Pace, Subscription};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -115,6 +115,14 @@ pub fn attached(
     let mut app = App::new(players, EventSource::Attached { control });
     app.view = view.unwrap_or(app.view);
     ui::run(app, Connection::Attached(runs), display.theme()).map(drop)
+}
+
+/// Plays a recording whose file grows.
+///
+/// # Errors
+/// [`VizError`].
+pub fn followed(app: App, growth: Growth, display: DisplayOptions) -> Result<(), VizError> {
+    ui::run(app, Connection::Growing(growth), display.theme()).map(drop)
 }
 
 /// Plays one recording, or compares several.

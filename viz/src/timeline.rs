@@ -4,6 +4,7 @@
 //! events and discards the oldest. Both keep the state of all ranks at the beginning of every chunk
 //! of events, which is so long that the state takes no more memory than the events.
 
+use crate::gaps::Gaps;
 use events::{
     CatchUp, Event, EventBatch, History, Message, Pass, Recording, RecordingError, RunHeader, Snapshot, What,
 };
@@ -53,7 +54,9 @@ pub struct Timeline {
     state: CatchUp,
     open_start: Arc<Snapshot>,
     marks: VecDeque<Mark>,
+    gaps: Gaps,
     ended: bool,
+    followed: bool,
     title: String,
 }
 
@@ -61,6 +64,7 @@ impl Timeline {
     /// Returns a live run without events.
     pub fn live(header: RunHeader, title: &str) -> Self {
         let state = CatchUp::new(header.world_size, header.units.len());
+        let gaps = Gaps::new(header.world_size);
         Timeline {
             header: Arc::new(header),
             recording: None,
@@ -69,7 +73,9 @@ impl Timeline {
             open_start: Arc::new(state.snapshot.clone()),
             state,
             marks: VecDeque::new(),
+            gaps,
             ended: false,
+            followed: false,
             title: title.into(),
         }
     }
@@ -81,25 +87,59 @@ impl Timeline {
     pub fn recorded(recording: Recording) -> Result<Self, RecordingError> {
         let title = recording.path().file_stem().map(|name| name.to_string_lossy().into_owned());
         let mut timeline = Timeline::live(recording.header().clone(), &title.unwrap_or_default());
-        for index in 0..recording.len() {
-            let batch = recording.batch(index)?;
-            if timeline.chunks.back().is_none_or(|chunk| timeline.is_full(chunk.count)) {
-                let (first, start) = (timeline.len(), Arc::new(timeline.state.snapshot.clone()));
-                let stored = ChunkEvents::Recorded(index..index);
-                timeline.chunks.push_back(Chunk { first, count: 0, start, stored, dropped: 0 });
-            }
-            timeline.account(&batch);
-            let Some(chunk) = timeline.chunks.back_mut() else { continue };
-            chunk.count += batch.events.len() as u64;
-            chunk.dropped = batch.dropped;
-            if let ChunkEvents::Recorded(batches) = &mut chunk.stored {
-                batches.end = index + 1;
-            }
-        }
+        (0..recording.len()).try_for_each(|index| timeline.take_batch(index, &recording))?;
         timeline.open_start = Arc::new(timeline.state.snapshot.clone());
         timeline.recording = Some(recording);
         timeline.ended = true;
         Ok(timeline)
+    }
+
+    /// Returns the run of a recording whose file may still grow.
+    ///
+    /// # Errors
+    /// As [`Self::recorded`].
+    pub fn followed(recording: Recording) -> Result<Self, RecordingError> {
+        let ended = recording.is_complete();
+        Ok(Timeline { ended, followed: true, ..Self::recorded(recording)? })
+    }
+
+    /// Adds the bytes by which the recording's file has grown.
+    ///
+    /// # Errors
+    /// As [`Self::recorded`].
+    pub fn grow(&mut self, bytes: &[u8]) -> Result<(), RecordingError> {
+        let Some(mut recording) = self.recording.take() else { return Ok(()) };
+        let known = recording.len();
+        let mut result = recording.grow(bytes);
+        for index in known..recording.len() {
+            result = result.and_then(|()| self.take_batch(index, &recording));
+        }
+        self.open_start = Arc::new(self.state.snapshot.clone());
+        self.ended = recording.is_complete();
+        self.recording = Some(recording);
+        result
+    }
+
+    /// Applies the recording's batch of number `index`.
+    fn take_batch(&mut self, index: usize, recording: &Recording) -> Result<(), RecordingError> {
+        let batch = recording.batch(index)?;
+        if self.chunks.back().is_none_or(|chunk| self.is_full(chunk.count)) {
+            let (first, start) = (self.len(), Arc::new(self.state.snapshot.clone()));
+            let stored = ChunkEvents::Recorded(index..index);
+            self.chunks.push_back(Chunk { first, count: 0, start, stored, dropped: 0 });
+        }
+        if recording.has_gap_before(index) {
+            self.gaps.open(self.len());
+            self.state.snapshot.lose_track();
+        }
+        self.account(&batch);
+        let Some(chunk) = self.chunks.back_mut() else { return Ok(()) };
+        chunk.count += batch.events.len() as u64;
+        chunk.dropped = batch.dropped;
+        if let ChunkEvents::Recorded(batches) = &mut chunk.stored {
+            batches.end = index + 1;
+        }
+        Ok(())
     }
 
     /// Applies a message of a live run. Returns true if earlier events were discarded because this
@@ -163,6 +203,7 @@ impl Timeline {
             if event.rank == 0 {
                 self.mark(event);
             }
+            self.gaps.apply(self.len(), event);
             self.state.apply(event);
         }
         self.state.dropped = batch.dropped;
@@ -208,9 +249,20 @@ impl Timeline {
         self.ended || self.state.snapshot.is_over()
     }
 
-    /// True if the recording ends before the run.
+    /// True if the events come from a recording.
+    pub fn is_recorded(&self) -> bool {
+        self.recording.is_some()
+    }
+
+    /// True if the recording ends before the run, and is not expected to grow.
     pub fn truncated(&self) -> bool {
-        self.recording.as_ref().is_some_and(|recording| !recording.is_complete())
+        !self.followed && self.recording.as_ref().is_some_and(|recording| !recording.is_complete())
+    }
+
+    /// Returns whether the recording may still grow, if it is followed while it does.
+    pub fn grows(&self) -> Option<bool> {
+        let recording = self.recording.as_ref().filter(|_| self.followed)?;
+        Some(!recording.is_complete())
     }
 
     /// Returns the state after the latest event.
@@ -221,6 +273,16 @@ impl Timeline {
     /// Returns all finished steps and validations.
     pub fn history(&self) -> &History {
         &self.state.history
+    }
+
+    /// Returns the gaps that damage has left in a recording.
+    pub fn gaps(&self) -> &Gaps {
+        &self.gaps
+    }
+
+    /// Returns the number of a recording's bytes that are damaged.
+    pub fn damaged_bytes(&self) -> u64 {
+        self.recording.as_ref().map_or(0, Recording::damaged_bytes)
     }
 
     /// Returns the marks, ascending.

@@ -7,7 +7,7 @@ use crate::terminal::{Screen, Signal};
 use crate::theme::Theme;
 use crate::view::frame;
 use crossterm::event;
-use events::{Attachment, Control, Message, Pace, Subscription, cpu};
+use events::{Attachment, Control, Growth, Message, Pace, Subscription, cpu};
 use signal_hook::consts::SIGHUP;
 use std::io;
 use std::sync::Arc;
@@ -28,12 +28,17 @@ pub enum VizError {
     /// The connection to the run is broken.
     #[error(transparent)]
     Attach(#[from] events::AttachError),
+    /// The recording that is followed cannot be read on.
+    #[error(transparent)]
+    Recording(#[from] events::RecordingError),
 }
 
 /// The connection to the runs shown: messages come from it, requests go to it.
 pub(crate) enum Connection {
     /// None: recordings.
     None,
+    /// The file of a recording that grows.
+    Growing(Growth),
     /// A run in this process.
     Live(Box<Subscription>, Arc<Pace>),
     /// Runs in other processes, in the players' order.
@@ -44,15 +49,23 @@ impl Connection {
     /// Returns new messages, by player.
     fn poll(&mut self) -> Result<Vec<Vec<Message>>, VizError> {
         match self {
-            Connection::None => Ok(Vec::new()),
+            Connection::None | Connection::Growing(_) => Ok(Vec::new()),
             Connection::Live(subscription, _) => Ok(vec![subscription.poll()]),
             Connection::Attached(runs) => runs.iter_mut().map(|run| Ok(run.poll()?)).collect(),
         }
     }
 
+    /// Returns the bytes by which the recording has grown.
+    fn grown(&mut self) -> Result<Vec<u8>, VizError> {
+        match self {
+            Connection::Growing(growth) => Ok(growth.read_on()?),
+            _ => Ok(Vec::new()),
+        }
+    }
+
     fn control(&mut self, control: Control) {
         match self {
-            Connection::None => {}
+            Connection::None | Connection::Growing(_) => {}
             Connection::Live(_, pace) => pace.control(control),
             // The messages of a run that is gone end, which `poll` reports.
             Connection::Attached(runs) => runs.iter_mut().for_each(|run| drop(run.control(control))),
@@ -147,6 +160,11 @@ pub(crate) fn run(mut app: App, mut connection: Connection, theme: Theme) -> Res
             return Err(VizError::Panicked(panic));
         }
         session.changed |= app.receive(connection.poll()?);
+        let grown = connection.grown()?;
+        if !grown.is_empty() {
+            app.grow(&grown)?;
+            session.changed = true;
+        }
         session.tick(&mut app);
         // The next call comes after a wait for keys.
         connection.runs(2 * FRAME);
@@ -170,9 +188,13 @@ struct Session {
 impl Session {
     fn tick(&mut self, app: &mut App) {
         let passed = std::mem::replace(&mut self.ticked, Instant::now()).elapsed().as_secs_f64();
-        let before = (app.lead().position(), app.lead().clock(), app.lead().motion());
+        let shown = |app: &App| {
+            let lead = app.lead();
+            (lead.position(), lead.clock(), lead.motion(), app.quiet_seconds())
+        };
+        let before = shown(app);
         app.update(Input::Passed(passed));
-        self.changed |= before != (app.lead().position(), app.lead().clock(), app.lead().motion());
+        self.changed |= before != shown(app);
     }
 
     fn draw(&mut self, app: &App, screen: &mut Screen, connection: &Connection) -> Result<(), VizError> {
@@ -205,7 +227,8 @@ impl Session {
         while event::poll(Duration::ZERO).unwrap_or(false) {
             let event = event::read()?;
             let action = input::clicked(&event).and_then(|place| frame::clicked(app, screen.size(), place));
-            let Some(input) = action.map(Input::Do).or_else(|| input::translate(&event)) else { continue };
+            let input = action.map(Input::Do).or_else(|| input::translate(&event, app.prompt.is_some()));
+            let Some(input) = input else { continue };
             self.asked = true;
             let Some(effect) = app.update(input) else { continue };
             let departure = self.perform(effect, screen, connection)?;

@@ -157,6 +157,19 @@ impl Window {
         }
     }
 
+    /// Forgets the spans whose end may be in a gap of the events. The step under way ends `at` the
+    /// gap, unless an event after it says otherwise.
+    pub fn lose_track(&mut self, at: u64) {
+        if let Some(step) = self.steps.back_mut() {
+            step.to = step.to.or(Some(at));
+        }
+        for lane in &mut self.lanes {
+            lane.spans.retain(|span| span.to.is_some());
+            lane.collectives.retain(|collective| collective.finished.is_some());
+            lane.transfers.retain(|transfer| transfer.finished.is_some());
+        }
+    }
+
     fn step(&mut self, event: &Event) {
         match event.what {
             What::StepStarted { step } => {
@@ -167,9 +180,9 @@ impl Window {
                 let oldest = self.steps.front().map_or(0, |step| step.from);
                 self.lanes.iter_mut().for_each(|lane| lane.forget(oldest));
             }
-            What::StepFinished { .. } => {
-                if let Some(step) = self.steps.back_mut() {
-                    step.to = Some(event.at);
+            What::StepFinished { step, .. } => {
+                if let Some(span) = self.steps.back_mut().filter(|span| span.step == step) {
+                    span.to = Some(event.at);
                 }
             }
             _ => {}
@@ -191,7 +204,7 @@ impl RankWindow {
                 shorten(&mut self.spans);
             }
             What::PassFinished { .. } => {
-                if let Some(span) = self.spans.back_mut() {
+                if let Some(span) = self.spans.back_mut().filter(|span| span.to.is_none()) {
                     span.to = Some(event.at);
                 }
             }

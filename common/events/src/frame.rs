@@ -138,6 +138,16 @@ fn word(bytes: &[u8]) -> u32 {
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
+/// Returns the length of the frame that begins `bytes`, content included. `None` if its head is
+/// incomplete or damaged.
+pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
+    let head = bytes.get(..FRAME_HEAD)?;
+    let content = word(&head[1..5]) as usize;
+    let head_sum = (crc32fast::hash(&head[..5]) as u16).to_le_bytes();
+    let valid = head_sum == head[5..7] && content <= MAX_PAYLOAD && b"HCBEP".contains(&head[0]);
+    valid.then_some(FRAME_HEAD + content)
+}
+
 /// A complete frame within a longer buffer, its checksums verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawFrame<'a> {
@@ -165,17 +175,14 @@ impl<'a> RawFrame<'a> {
         if bytes.len() < FRAME_HEAD {
             return Ok(None);
         }
-        let length = word(&bytes[1..5]) as usize;
-        let head_sum = (crc32fast::hash(&bytes[..5]) as u16).to_le_bytes();
-        if head_sum != bytes[5..7] || length > longest || !b"HCBEP".contains(&bytes[0]) {
-            return Err(corrupt(offset, "no frame begins here"));
-        }
-        let Some(payload) = bytes.get(FRAME_HEAD..FRAME_HEAD + length) else { return Ok(None) };
+        let end = length(bytes).filter(|end| end - FRAME_HEAD <= longest);
+        let end = end.ok_or_else(|| corrupt(offset, "no frame begins here"))?;
+        let Some(payload) = bytes.get(FRAME_HEAD..end) else { return Ok(None) };
         if crc32fast::hash(payload) != word(&bytes[7..FRAME_HEAD]) {
             return Err(corrupt(offset, "the checksum does not match the content"));
         }
         let frame = RawFrame { kind: bytes[0], payload, offset };
-        Ok(Some((frame, &bytes[FRAME_HEAD + length..])))
+        Ok(Some((frame, &bytes[end..])))
     }
 
     /// Returns the frame's length in bytes.
@@ -237,7 +244,8 @@ impl<'a> RawFrame<'a> {
     }
 }
 
-fn corrupt(offset: u64, problem: &str) -> FrameError {
+/// Returns an error about the frame at `offset`.
+pub(crate) fn corrupt(offset: u64, problem: &str) -> FrameError {
     FrameError::Corrupt { offset, problem: problem.into() }
 }
 

@@ -53,7 +53,7 @@ pub use header::RunHeader;
 pub use history::{History, StepRecord};
 pub use hub::{Hub, HubError, HubOptions, HubReport, Subscription};
 pub use pace::{Boundary, Control, Pace};
-pub use recording::{Recorder, Recording, RecordingError};
+pub use recording::{Gap, Growth, Recorder, Recording, RecordingError};
 pub use relay::{Inlets, Outlet};
 pub use ring::{Emitter, Feed, Receiver, channel, feed};
 pub use snapshot::{

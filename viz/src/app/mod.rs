@@ -2,12 +2,18 @@
 //! caller must carry out. It reads no clock, no terminal and no file, so the same inputs always
 //! lead to the same picture.
 
+mod prompt;
 mod travel;
 
 use crate::input::{Action, Input, View};
 use crate::player::{Motion, Player};
-use events::{Boundary, Control, Message};
+use crate::ranking::RankOrder;
+use events::{Boundary, Control, Message, RecordingError};
+pub use prompt::Prompt;
 use signal_hook::consts::SIGINT;
+
+/// The seconds without growth from which on a recording that may still grow counts as quiet.
+const QUIET: f64 = 10.0;
 
 /// Where the events come from, which decides whether the run can be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +66,14 @@ pub struct App {
     pub shown: usize,
     /// The rank that single-rank views show.
     pub rank: usize,
+    /// The order of ranks in lists.
+    pub order: RankOrder,
     /// The size of one step.
     pub granularity: Boundary,
     /// Whether the list of keys is shown.
     pub help: bool,
+    /// The prompt for the number of a step, if it is open.
+    pub prompt: Option<Prompt>,
     /// Whether the screen asks if the run ends or goes on.
     pub asking: bool,
     /// Whether the box over a finished or failed run has been dismissed.
@@ -72,6 +82,8 @@ pub struct App {
     pub held: bool,
     /// A live run's pace: run seconds per real second. At 1 it runs freely.
     pub pace: f64,
+    /// Seconds since a recording that is followed has grown.
+    pub quiet: f64,
 }
 
 impl App {
@@ -84,12 +96,15 @@ impl App {
             view,
             shown: 0,
             rank: 0,
+            order: RankOrder::default(),
             granularity: Boundary::Unit,
             help: false,
+            prompt: None,
             asking: false,
             dismissed: false,
             held: false,
             pace: 1.0,
+            quiet: 0.0,
         };
         app.lock();
         app
@@ -114,6 +129,13 @@ impl App {
         self.lead().timeline().ended() && self.lead().at_end()
     }
 
+    /// Returns for how many seconds a recording that may still grow has not grown, if a person
+    /// should know: a run writes several times a second.
+    pub fn quiet_seconds(&self) -> Option<u64> {
+        let grows = self.lead().timeline().grows() == Some(true);
+        (grows && self.quiet >= QUIET).then_some(self.quiet as u64)
+    }
+
     /// Applies messages of live runs, in the players' order. Returns whether there were any.
     pub fn receive(&mut self, messages: Vec<Vec<Message>>) -> bool {
         let any = messages.iter().any(|messages| !messages.is_empty());
@@ -126,13 +148,27 @@ impl App {
         any
     }
 
+    /// Adds the bytes by which the recording's file has grown.
+    ///
+    /// # Errors
+    /// [`RecordingError`] if they are unreadable.
+    pub fn grow(&mut self, bytes: &[u8]) -> Result<(), RecordingError> {
+        self.quiet = 0.0;
+        self.lead_mut().grow(bytes)
+    }
+
     /// Applies one input. Returns the effect that the caller must carry out, if any.
     pub fn update(&mut self, input: Input) -> Option<Effect> {
         match input {
             Input::Do(action) => self.act(action),
             Input::Wheel(by) => self.act(if by > 0 { Action::NextRank } else { Action::PreviousRank }),
+            Input::Typed(key) => {
+                self.type_into_prompt(key);
+                None
+            }
             Input::Resized => None,
             Input::Passed(seconds) => {
+                self.quiet += seconds;
                 if self.lead_mut().tick(seconds) {
                     self.lock();
                 }
@@ -152,14 +188,16 @@ impl App {
             Action::Quit if self.help => self.help = false,
             Action::Quit => return self.quit(),
             Action::Help => self.help = !self.help,
+            Action::GoToStep => (self.help, self.prompt) = (false, Some(Prompt::default())),
             Action::Dismiss if self.help => self.help = false,
             Action::Dismiss => self.dismissed = true,
             Action::NextView => self.view = self.view.turned(1),
             Action::PreviousView => self.view = self.view.turned(View::ALL.len() - 1),
             Action::Show(view) => self.view = view,
             Action::NextRun => self.shown = (self.shown + 1) % self.players.len(),
-            Action::NextRank => self.rank = (self.rank + 1).min(self.ranks().saturating_sub(1)),
-            Action::PreviousRank => self.rank = self.rank.saturating_sub(1),
+            Action::NextRank => self.move_rank(1),
+            Action::PreviousRank => self.move_rank(-1),
+            Action::Order => self.change_order(),
             Action::Granularity => self.granularity = travel::next_granularity(self.granularity),
             moving => return self.travel(moving),
         }
@@ -181,8 +219,20 @@ impl App {
         }
     }
 
-    fn ranks(&self) -> usize {
-        self.player().scene().now.ranks.len()
+    /// Selects the rank `by` places further on in the list.
+    fn move_rank(&mut self, by: isize) {
+        let ranks = self.order.ranks(self.player().scene());
+        let place = ranks.iter().position(|&rank| rank == self.rank).unwrap_or(0);
+        let place = place.saturating_add_signed(by).min(ranks.len().saturating_sub(1));
+        self.rank = ranks.get(place).copied().unwrap_or(0);
+    }
+
+    /// Changes the order of ranks. The slowest rank is selected when it comes first.
+    fn change_order(&mut self) {
+        self.order = self.order.other();
+        if self.order == RankOrder::Slowest {
+            self.rank = self.order.ranks(self.player().scene()).first().copied().unwrap_or(0);
+        }
     }
 
     /// Moves the other runs to the step and phase of the first. If live runs are followed, all runs

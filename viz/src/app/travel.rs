@@ -46,6 +46,11 @@ impl App {
         alive && matches!(self.source, EventSource::Live | EventSource::Attached { control: true })
     }
 
+    /// True if the run is a recording that is followed and may still grow.
+    fn grows(&self) -> bool {
+        self.lead().timeline().grows() == Some(true)
+    }
+
     fn hold(&mut self) -> Option<Effect> {
         if self.held || !self.may_hold() {
             return None;
@@ -65,7 +70,9 @@ impl App {
         let standing = self.lead().motion() == Motion::Standing;
         match self.source {
             EventSource::Recording => {
-                self.lead_mut().set_motion(if standing { Motion::Playing } else { Motion::Standing });
+                let follows = self.grows() && self.lead().at_end();
+                let onward = if follows { Motion::Following } else { Motion::Playing };
+                self.lead_mut().set_motion(if standing { onward } else { Motion::Standing });
                 None
             }
             _ if standing || self.held => self.resume(),
@@ -84,7 +91,7 @@ impl App {
 
     fn release(&mut self) -> Option<Effect> {
         self.pace = 1.0;
-        if self.source == EventSource::Recording {
+        if self.source == EventSource::Recording && !self.grows() {
             self.lead_mut().set_speed(1.0);
             self.lead_mut().set_motion(Motion::Playing);
             return None;

@@ -2,25 +2,23 @@
 //! one track per stream, as many per route between places as have transfers at a time, memory by
 //! class as counters, and arrows between ranks. Times are microseconds.
 
+mod entry;
 mod flows;
 mod idle;
+mod transfers;
 
 use crate::places;
+use entry::{COMMUNICATION, COMPUTE, complete, microseconds, named};
 use events::event::NO_UNIT;
 use events::{
-    Class, CollectiveEvent, Event, Operation, Place, Progress, Recording, RecordingError, Route, RunHeader,
-    Snapshot, TransferEvent, What, Work,
+    Class, CollectiveEvent, Event, Operation, Place, Progress, Recording, RecordingError, RunHeader,
+    Snapshot, What, Work,
 };
 use flows::{Part, Parts};
 use idle::IdleClock;
 use serde_json::{Value, json};
 use std::collections::HashMap;
-
-const COMPUTE: u32 = 0;
-const COMMUNICATION: u32 = 1;
-
-/// The most transfers on one route at a time that have tracks of their own.
-const TRACKS: usize = 16;
+use transfers::TransferEntry;
 
 /// The spans of a rank that a later event will close.
 #[derive(Default)]
@@ -45,122 +43,91 @@ struct Moving {
     delivered: Option<u64>,
 }
 
+/// A trace, as far as its events are read.
+struct Trace<'a> {
+    header: &'a RunHeader,
+    entries: Vec<Value>,
+    transfers: Vec<TransferEntry>,
+    /// When transfers ran, of those whose GPU reported it: by rank and number.
+    ran: HashMap<(u32, u64), (u64, u64)>,
+    parts: Parts,
+    ending: Snapshot,
+    /// By rank.
+    open: Vec<OpenSpans>,
+}
+
 /// Returns the trace of `recording` as JSON.
 ///
 /// # Errors
 /// [`RecordingError`] if a batch is unreadable.
 pub fn render(recording: &Recording) -> Result<String, RecordingError> {
-    let header = recording.header();
-    let mut entries = Vec::new();
-    for rank in 0..header.world_size {
-        entries.push(named("process_name", rank, 0, &format!("rank {rank}")));
-        entries.push(named("thread_name", rank, COMPUTE, "compute"));
-        entries.push(named("thread_name", rank, COMMUNICATION, "communication"));
+    let mut trace = Trace::new(recording.header());
+    for index in 0..recording.len() {
+        if recording.has_gap_before(index) {
+            trace.open.iter_mut().for_each(OpenSpans::lose_track);
+        }
+        recording.batch(index)?.events.iter().for_each(|event| trace.take(event));
     }
-    let (mut transfers, mut ran, mut parts) = (Vec::new(), HashMap::new(), Parts::new());
-    let mut ending = Snapshot::new(header.world_size, 0);
-    let mut open: Vec<OpenSpans> = (0..header.world_size).map(|_| OpenSpans::default()).collect();
-    for event in recording.events() {
-        let event = event?;
+    Ok(trace.finish().to_string())
+}
+
+impl<'a> Trace<'a> {
+    fn new(header: &'a RunHeader) -> Self {
+        let mut entries = Vec::new();
+        for rank in 0..header.world_size {
+            entries.push(named("process_name", rank, 0, &format!("rank {rank}")));
+            entries.push(named("thread_name", rank, COMPUTE, "compute"));
+            entries.push(named("thread_name", rank, COMMUNICATION, "communication"));
+        }
+        Trace {
+            header,
+            entries,
+            transfers: Vec::new(),
+            ran: HashMap::new(),
+            parts: Parts::new(),
+            ending: Snapshot::new(header.world_size, 0),
+            open: (0..header.world_size).map(|_| OpenSpans::default()).collect(),
+        }
+    }
+
+    fn take(&mut self, event: &Event) {
         if let What::Transfer(transfer) = &event.what {
-            transfers.extend(TransferEntry::of(header, &event, transfer));
+            self.transfers.extend(TransferEntry::of(self.header, event, transfer));
         }
         if let What::Ran { work: Work::Transfer { sequence }, began, ended } = event.what {
             let (from, to) = (event.at.saturating_sub(began), event.at.saturating_sub(ended));
-            ran.insert((event.rank, sequence), (from, to));
+            self.ran.insert((event.rank, sequence), (from, to));
         }
         if let What::Failing | What::Blamed { .. } | What::Failed { .. } = event.what {
-            ending.apply(&event);
+            self.ending.apply(event);
         }
-        if let Some(state) = open.get_mut(event.rank as usize) {
-            state.take(header, &event, &mut entries, &mut parts);
+        if let Some(state) = self.open.get_mut(event.rank as usize) {
+            state.take(self.header, event, &mut self.entries, &mut self.parts);
         }
     }
-    for transfer in &mut transfers {
-        transfer.moved = *ran.get(&(transfer.rank, transfer.sequence)).unwrap_or(&transfer.moved);
-    }
-    entries.extend(flows::arrows(&parts, &entries));
-    entries.extend(tracks(transfers));
-    let error = ending.failure.map(|(rank, message)| json!({ "rank": rank, "message": message }));
-    let trace = json!({
-        "traceEvents": entries,
-        "displayTimeUnit": "ms",
-        "otherData": { "stage": header.stage, "model": header.model, "version": header.version, "error": error },
-    });
-    Ok(trace.to_string())
-}
 
-/// A transfer that has finished.
-struct TransferEntry {
-    rank: u32,
-    sequence: u64,
-    route: Route,
-    /// When its bytes moved.
-    moved: (u64, u64),
-    name: String,
-    arguments: Value,
-}
-
-impl TransferEntry {
-    fn of(header: &RunHeader, event: &Event, transfer: &TransferEvent) -> Option<Self> {
-        let before = |time: u64| event.at.saturating_sub(time);
-        (transfer.progress == Progress::Finished).then(|| TransferEntry {
-            rank: event.rank,
-            sequence: transfer.sequence,
-            route: transfer.route,
-            moved: (before(transfer.began), before(transfer.ended)),
-            name: places::cargo(header, transfer),
-            arguments: json!({
-                "sequence": transfer.sequence, "bytes": transfer.bytes,
-                "waited_us": microseconds(transfer.exposed),
-            }),
+    fn finish(self) -> Value {
+        let Trace { header, mut entries, mut transfers, ran, parts, ending, .. } = self;
+        for transfer in &mut transfers {
+            transfer.moved = *ran.get(&(transfer.rank, transfer.sequence)).unwrap_or(&transfer.moved);
+        }
+        entries.extend(flows::arrows(&parts, &entries));
+        entries.extend(transfers::tracks(transfers));
+        let error = ending.failure.map(|(rank, message)| json!({ "rank": rank, "message": message }));
+        json!({
+            "traceEvents": entries,
+            "displayTimeUnit": "ms",
+            "otherData": { "stage": header.stage, "model": header.model, "version": header.version, "error": error },
         })
     }
 }
 
-/// Returns the entries of transfers, and the names of their tracks. Those on one route may overlap,
-/// which spans of one track may not: each goes on the first track that is free.
-fn tracks(mut transfers: Vec<TransferEntry>) -> Vec<Value> {
-    transfers.sort_by_key(|transfer| transfer.moved);
-    let mut free: HashMap<(u32, Route), Vec<u64>> = HashMap::new();
-    let mut entries = Vec::new();
-    for TransferEntry { rank, route, moved: (from, to), name, arguments, .. } in transfers {
-        let free = free.entry((rank, route)).or_default();
-        let place = free.iter().position(|&end| end <= from).unwrap_or(free.len().min(TRACKS - 1));
-        let track = COMMUNICATION + 1 + (route.index() * TRACKS + place) as u32;
-        if place == free.len() {
-            free.push(0);
-            entries.push(named("thread_name", rank, track, route.label()));
-        }
-        free[place] = to;
-        entries.push(complete(&name, route.label(), (rank, track), from, to, arguments));
-    }
-    entries
-}
-
-fn named(kind: &str, rank: u32, track: u32, name: &str) -> Value {
-    json!({ "ph": "M", "name": kind, "pid": rank, "tid": track, "args": { "name": name } })
-}
-
-fn microseconds(nanoseconds: u64) -> f64 {
-    nanoseconds as f64 / 1e3
-}
-
-fn complete(
-    name: &str,
-    category: &str,
-    (rank, track): (u32, u32),
-    from: u64,
-    to: u64,
-    arguments: Value,
-) -> Value {
-    json!({
-        "ph": "X", "name": name, "cat": category, "pid": rank, "tid": track,
-        "ts": microseconds(from), "dur": microseconds(to.saturating_sub(from)), "args": arguments,
-    })
-}
-
 impl OpenSpans {
+    /// Forgets the spans whose end may be in a gap of the events.
+    fn lose_track(&mut self) {
+        *self = OpenSpans { step: self.step, live: self.live, ..OpenSpans::default() };
+    }
+
     /// Adds the entry that `event` completes, or corrects the times of an earlier entry.
     fn take(&mut self, header: &RunHeader, event: &Event, entries: &mut Vec<Value>, parts: &mut Parts) {
         if let What::Ran { work, began, ended } = event.what {

@@ -4,7 +4,7 @@ mod moves;
 
 use crate::timeline::Timeline;
 use crate::window::Window;
-use events::{Event, Message, RunHeader, Snapshot, StepRecord};
+use events::{Event, Message, RecordingError, RunHeader, Snapshot, StepRecord};
 use std::sync::Arc;
 
 /// The state of a run at one position, which the views draw.
@@ -22,6 +22,11 @@ impl Scene {
     fn new(header: Arc<RunHeader>, now: Snapshot) -> Self {
         let window = Window::new(&now);
         Scene { header, now, window }
+    }
+
+    fn lose_track(&mut self) {
+        self.now.lose_track();
+        self.window.lose_track(self.now.at);
     }
 
     fn apply(&mut self, event: &Event) {
@@ -139,6 +144,14 @@ impl Player {
         }
     }
 
+    /// Adds the bytes by which the recording's file has grown.
+    ///
+    /// # Errors
+    /// [`RecordingError`] if they are unreadable.
+    pub fn grow(&mut self, bytes: &[u8]) -> Result<(), RecordingError> {
+        self.timeline.grow(bytes)
+    }
+
     /// Advances by `seconds` of real time. Returns whether the position or the time shown has
     /// changed.
     pub fn tick(&mut self, seconds: f64) -> bool {
@@ -160,7 +173,7 @@ impl Player {
             if event.at as f64 > self.clock {
                 return;
             }
-            self.scene.apply(&event);
+            self.take(&event);
         }
         self.clock = self.clock.min(self.scene.now.at as f64);
         if self.timeline.ended() {
@@ -184,10 +197,18 @@ impl Player {
         self.batch.1.get(offset as usize).cloned()
     }
 
+    /// Applies the event after the position.
+    fn take(&mut self, event: &Event) {
+        if self.timeline.gaps().begins_at(self.position()) {
+            self.scene.lose_track();
+        }
+        self.scene.apply(event);
+    }
+
     fn advance_to(&mut self, position: u64) {
         while self.position() < position {
             let Some(event) = self.next_event() else { return };
-            self.scene.apply(&event);
+            self.take(&event);
         }
     }
 }

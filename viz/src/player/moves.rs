@@ -44,6 +44,23 @@ impl Player {
         (start.at, self.timeline.latest().snapshot.at.max(start.at + 1))
     }
 
+    /// Returns an error that names the steps there are, if `step` is none of them.
+    ///
+    /// # Errors
+    /// A sentence for the person who asked for the step.
+    pub fn check_step(&self, step: u32) -> Result<(), String> {
+        let marks = self.timeline.marks();
+        let (Some(first), Some(last)) = (marks.front(), marks.back()) else {
+            return Err(format!("there is no step {step}: no step has begun"));
+        };
+        let from = marks.partition_point(|mark| mark.step < step);
+        if marks.get(from).is_some_and(|mark| mark.step == step) {
+            return Ok(());
+        }
+        let kept = if self.timeline.is_recorded() { "recorded" } else { "kept" };
+        Err(format!("there is no step {step}: steps {} to {} are {kept}", first.step, last.step))
+    }
+
     /// Moves to the beginning of `step`, or of the next step if there is no such step.
     pub fn seek_step(&mut self, step: u32) {
         let marks = self.timeline.marks();
@@ -91,7 +108,7 @@ impl Player {
             if event.at as f64 > target {
                 break;
             }
-            self.scene.apply(&event);
+            self.take(&event);
         }
         self.clock = target.max(self.scene.now.at as f64);
     }
@@ -99,7 +116,7 @@ impl Player {
     /// Advances to the next event, collective, pass over a unit or step.
     pub fn step_forward(&mut self, granularity: Boundary) {
         while let Some(event) = self.next_event() {
-            self.scene.apply(&event);
+            self.take(&event);
             if ends_step(&event, granularity) {
                 break;
             }

@@ -2,6 +2,7 @@
 //! on them.
 
 mod footer;
+mod missing;
 
 use super::paint::{Paint, columns, fitted};
 use crate::app::{App, EventSource};
@@ -207,7 +208,11 @@ fn status(app: &App) -> (String, Color) {
         return ("✗ failed".into(), ALARM);
     }
     match (app.source, player.motion()) {
-        (EventSource::Recording, Motion::Standing) if player.at_end() => ("■ end".into(), DIM),
+        (EventSource::Recording, Motion::Following) if player.timeline().grows() == Some(false) => {
+            ("■ complete".into(), GOOD)
+        }
+        (EventSource::Recording, Motion::Following) => ("● following".into(), GOOD),
+        (EventSource::Recording, Motion::Standing) if app.at_close() => ("■ end".into(), DIM),
         (EventSource::Recording, Motion::Standing) => ("‖ paused".into(), theme::WAITING),
         (EventSource::Recording, _) => (format!("▶ {}", speed(player.speed())), GOOD),
         _ if app.at_close() => ("■ finished".into(), GOOD),
@@ -238,40 +243,21 @@ fn tabs(app: &App, paint: &mut Paint<'_>) {
         paint.text(x, 0, label, style);
     }
     let end = tab_places(app.view, paint.width()).last().map_or(0, |(_, x, length)| x + length);
-    missing(app, &mut paint.part(end, 0, paint.width().saturating_sub(end), 1));
-}
-
-/// Draws a warning that events are missing, in the longest form that fits: dropped events, a
-/// truncated recording.
-fn missing(app: &App, paint: &mut Paint<'_>) {
-    let timeline = app.player().timeline();
-    let dropped = timeline.dropped(app.player().position());
-    let (all, few) = (words::grouped(dropped), words::count(dropped as f64));
-    let (told, colour) = match (timeline.truncated(), dropped > 0) {
-        (false, false) => return,
-        (true, false) => (vec!["recording ends early".into(), "ends early".into()], theme::WAITING),
-        (false, true) => {
-            (vec![format!("{all} events dropped"), format!("{all} dropped"), format!("{few} dropped")], ALARM)
-        }
-        (true, true) => {
-            let long = format!("recording ends early · {all} events dropped");
-            (vec![long, format!("ends early · {few} dropped"), "incomplete".into()], ALARM)
-        }
-    };
-    let room = paint.width().saturating_sub(1);
-    if let Some(text) = told.iter().find(|text| columns(text) <= room) {
-        paint.right(room, 0, text, ink(colour));
-    }
+    missing::draw(app, &mut paint.part(end, 0, paint.width().saturating_sub(end), 1));
 }
 
 fn narrate(app: &App, paint: &mut Paint<'_>) {
     let room = paint.width().saturating_sub(2);
     let scene = app.player().scene();
-    let sentence = match scene.now.events {
-        0 if app.held => "Held before the first event: space resumes the run, → takes one step.".into(),
-        _ => narration::sentence(scene, usize::from(room)),
-    };
     let failed = scene.now.failure.is_some();
+    let incomplete = app.player().timeline().gaps().incomplete(app.player().position());
+    let sentence = match incomplete.filter(|_| !failed) {
+        Some(stays) => missing::sentence(stays, room),
+        None if app.held && scene.now.events == 0 => {
+            "Held before the first event: space resumes the run, → takes one step.".into()
+        }
+        None => narration::sentence(scene, usize::from(room)),
+    };
     let x = paint.text(0, 0, "▌", ink(if failed { ALARM } else { ACCENT }));
     paint.text(x + 1, 0, fitted(&sentence, room), ink(Color::Reset));
 }

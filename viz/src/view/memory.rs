@@ -5,6 +5,7 @@ mod tables;
 use super::area::{Area, Column, Layers};
 use super::axis::Axis;
 use super::chart::{self, SCALE};
+use super::pages::RankPage;
 use super::paint::{Paint, columns};
 use crate::app::App;
 use crate::player::Scene;
@@ -218,13 +219,14 @@ fn others(app: &App, paint: &mut Paint<'_>) {
     if fitting == 0 {
         return;
     }
-    paint.heading(0, 0, "All ranks");
-    let first = if ranks > fitting { (app.rank / fitting) * fitting } else { 0 };
+    let page = RankPage::new(app, fitting);
+    let x = paint.heading(0, 0, "All ranks");
+    paint.text(x + 2, 0, page.label(), ink(ACCENT));
     let top = scene.now.ranks.iter().map(|rank| rank.total_peak).max().unwrap_or(1).max(1);
     let width = paint.width().saturating_sub(9);
     let axis = Axis::last_steps(scene, app.player().clock(), 2, width);
-    for (place, rank) in (first..ranks.min(first + fitting)).enumerate() {
-        let y = 1 + place as u16 * each;
+    for (place, rank) in (0u16..).zip(page.ranks) {
+        let y = 1 + place * each;
         let style = if rank == app.rank { bold(ACCENT) } else { ink(DIM) };
         paint.text(0, y + each - 2, format!("rank {rank}"), style);
         let columns = Column::memory(&scene.window.lanes[rank].memory, axis, app.player().clock());

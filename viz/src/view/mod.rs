@@ -12,6 +12,7 @@ pub mod frame;
 mod help;
 mod memory;
 mod overview;
+mod pages;
 mod paint;
 mod pairs;
 mod plot;

@@ -4,6 +4,7 @@
 use super::activity::{Activity, activity};
 use super::bar::Bar;
 use super::cards;
+use super::pages::RankPage;
 use super::paint::{Paint, columns, fitted};
 use crate::app::App;
 use crate::player::Scene;
@@ -62,17 +63,20 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> u16 {
     let ranks = scene.now.ranks.len().max(1);
     let layout = TableShape::new(ranks, paint.width(), paint.height());
     let (shown, width) = (layout.shown(), paint.width());
-    // Where not all ranks fit, the page with the selected one is shown.
-    let first = if ranks > shown { (app.rank / shown) * shown } else { 0 };
+    let page = RankPage::new(app, shown);
     let mut room = width;
-    if ranks > shown {
-        let text = format!("ranks {first} to {} of {ranks} ↑↓", (first + shown).min(ranks) - 1);
-        paint.right(width, 0, &text, ink(ACCENT));
-        room = width.saturating_sub(columns(&text) + GAP);
+    let told = page.label();
+    // The key of the classes needs its row on a narrow screen.
+    let mut x = 0;
+    if layout.header > 1 && shown >= ranks && !told.is_empty() {
+        x = paint.text(0, 1, &told, ink(ACCENT)) + GAP;
+    } else if !told.is_empty() {
+        paint.right(width, 0, &told, ink(ACCENT));
+        room = width.saturating_sub(columns(&told) + GAP);
     }
     legend(&[scene], &mut paint.part(0, 0, room, 1));
     if layout.header > 1 {
-        let x = activities(scene, &mut paint.part(0, 1, width, 1));
+        x += activities(scene, &mut paint.part(x, 1, width, 1));
         let capacity =
             scene.header.capacity.map_or(String::new(), |c| format!("capacity {} each", words::bytes(c)));
         let most = |place| (0..ranks).map(|rank| scene.now.ranks[rank].live_in(place)).max().unwrap_or(0);
@@ -86,7 +90,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> u16 {
         }
     }
     let bar = cards::bar_scale(scene);
-    for (place, number) in (first..ranks.min(first + shown)).enumerate() {
+    for (place, number) in page.ranks.into_iter().enumerate() {
         let x = (place / layout.rows) as u16 * layout.each;
         let y = (place % layout.rows) as u16 + layout.header;
         row(app, number, &bar, &mut paint.part(x, y, layout.each - GAP, 1));

@@ -3,6 +3,7 @@
 use super::area::{Area, Column, Layers};
 use super::axis::Axis;
 use super::chart::{self, SCALE};
+use super::pages::RankPage;
 use super::paint::{Paint, columns, fitted};
 use super::sent::{data, of_step, sums};
 use super::{bar, cards, pairs, theory};
@@ -137,12 +138,9 @@ fn each_rank(app: &App, tall: u16, paint: &mut Paint<'_>) {
     paint.right(start + width + 25, 1, "last step", ink(DIM));
     let pages = ranks.div_ceil(usize::from((paint.height() - 2) / tall).max(1));
     let shown = ranks.div_ceil(pages);
-    let first = (app.rank / shown * shown).min(ranks - shown);
-    if pages > 1 {
-        let text = format!("ranks {first} to {} of {ranks} ↑↓", first + shown - 1);
-        paint.text(x + 2, 0, text, ink(ACCENT));
-    }
-    for (place, rank) in (0u16..).zip(first..first + shown) {
+    let page = RankPage::new(app, shown);
+    paint.text(x + 2, 0, page.label(), ink(ACCENT));
+    for (place, rank) in (0u16..).zip(page.ranks) {
         let y = 2 + place * tall;
         let style = if rank == app.rank { bold(ACCENT) } else { ink(DIM) };
         paint.text(0, y, format!("rank {rank}"), style);

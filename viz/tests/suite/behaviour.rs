@@ -1,12 +1,14 @@
 //! Tests of keys, and of moving through a run.
 
-use crate::support::{STAGES, live, recorded, text};
+use crate::support::{STAGES, live, made_up, recorded, text};
 use events::units::GatherState;
 use events::{Boundary, Control, Message, Operation};
+use std::cmp::Reverse;
 use viz::app::{App, Effect, EventSource};
-use viz::input::{Action, Input};
+use viz::input::{Action, Input, Keystroke};
 use viz::narration;
 use viz::player::{Motion, Player};
+use viz::ranking;
 use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::timeline::Timeline;
@@ -135,6 +137,28 @@ fn an_attached_run_is_left_alone_unless_asked_for() {
         assert_eq!(app.update(Input::Do(Action::TogglePause)), expected);
         assert_eq!(app.player().motion() == Motion::Standing, !control);
     }
+}
+
+/// A step of a live run is shown while the run goes on.
+#[test]
+fn a_step_of_a_live_run_is_looked_back_at() {
+    let run = SimulationPlan { steps: 4, ..SimulationPlan::new(1, 2) }.run();
+    let mut timeline = Timeline::live(run.header.clone(), "");
+    let first = Message::Batch(events::EventBatch { dropped: 0, events: run.events.clone() });
+    timeline.push(first);
+    let mut app = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
+    let enter = |app: &mut App, typed: &str| {
+        app.update(Input::Do(Action::GoToStep));
+        let keys = typed.chars().map(Keystroke::Character).chain([Keystroke::Enter]);
+        keys.for_each(|key| assert_eq!(app.update(Input::Typed(key)), None));
+        app.prompt.take().and_then(|prompt| prompt.problem)
+    };
+    assert_eq!(enter(&mut app, "2"), None);
+    assert_eq!((app.player().motion(), app.player().scene().now.ranks[0].step), (Motion::Standing, 2));
+    assert_eq!(enter(&mut app, ""), None);
+    let told = enter(&mut app, "4").unwrap();
+    assert_eq!(told, "there is no step 4: steps 0 to 3 are kept");
+    assert_eq!(app.player().scene().now.ranks[0].step, 2, "it stays where it was");
 }
 
 /// One stray key ends no run: it is asked about, and only the answer that says so ends it.
@@ -302,6 +326,45 @@ fn a_run_seen_late_is_whole_from_then_on() {
     let whole = live(run);
     assert_eq!(late.scene().now, whole.player().scene().now);
     assert_eq!(late.timeline().history(), whole.player().timeline().history());
+}
+
+/// With 64 ranks, `o` brings those to the front for which the others waited longest. Moving down goes
+/// on in that order, and every list says which order it has.
+#[test]
+fn ranks_are_listed_by_number_or_the_slowest_first() {
+    let mut app = made_up(&SimulationPlan::new(3, 64));
+    let delays = ranking::delays(app.player().scene());
+    app.update(Input::Do(Action::Order));
+    let listed = app.order.ranks(app.player().scene());
+    assert!(listed.is_sorted_by_key(|&rank| Reverse(delays[rank])) && delays[listed[0]] > 0);
+    assert_ne!(listed, (0..64).collect::<Vec<_>>());
+    let screen = |app: &App| text(&picture(app, Theme::FULL, 80, 24));
+    for place in [0, 1, 2] {
+        assert_eq!(app.rank, listed[place]);
+        app.update(Input::Do(Action::NextRank));
+    }
+    for (view, slowest, by_number) in [
+        (View::Streams, "slowest first: 1 to 5 of 64 ↑↓", "of 64 ↑↓"),
+        (View::Overview, "slowest first", ""),
+        (View::Shards, "slowest of 64", "64 ranks ↑↓"),
+    ] {
+        app.view = view;
+        let shown = screen(&app);
+        assert!(shown.contains(slowest), "{shown}");
+        app.update(Input::Do(Action::Order));
+        let shown = screen(&app);
+        assert!(!shown.contains("slowest") && shown.contains(by_number), "{shown}");
+        app.update(Input::Do(Action::Order));
+    }
+    app.view = View::Streams;
+    let shown = screen(&app);
+    let rows: Vec<usize> = shown
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("rank "))
+        .filter_map(|row| row.split_whitespace().next()?.parse().ok())
+        .collect();
+    assert_eq!(rows, [&listed[..5], &listed[..5]].concat(), "lanes and table: {shown}");
+    assert!(shown.contains("held up") && shown.contains(&viz::words::time(delays[listed[0]])), "{shown}");
 }
 
 /// Every view of one run can show each of the runs compared; what moves is the first, which the

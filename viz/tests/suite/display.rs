@@ -3,14 +3,15 @@
 
 use crate::pty::Pty;
 use crate::support::path;
-use events::{EventBatch, Message, Recorder, Recording};
+use events::{EventBatch, Growth, Message, Recorder, Recording};
 use std::process::Command;
 use viz::app::{App, EventSource};
+use viz::input::Input;
 use viz::player::{Motion, Player};
 use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::timeline::Timeline;
-use viz::{View, view};
+use viz::{View, view, words};
 
 fn viz(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_viz"));
@@ -91,7 +92,11 @@ fn without_arguments_it_plays_its_own_recording() {
 fn screen(timeline: Timeline, source: EventSource, width: u16) -> String {
     let mut app = App::new(vec![Player::new(timeline, Motion::Following)], source);
     app.view = View::Overview;
-    let picture = view::picture(&app, Theme::FULL, width, 24);
+    rows(&app, width)
+}
+
+fn rows(app: &App, width: u16) -> String {
+    let picture = view::picture(app, Theme::FULL, width, 24);
     picture
         .content
         .chunks(usize::from(width))
@@ -125,6 +130,52 @@ fn a_truncated_recording_without_some_events_reports_both() {
         let screen = screen(timeline, EventSource::Recording, width);
         assert!(screen.contains(told), "{screen}");
     }
+}
+
+/// The file is renamed while it is read. Its end, and that nothing has come for a while, are told.
+#[test]
+fn a_recording_is_followed_while_it_grows() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.zero");
+    let run = SimulationPlan::new(3, 4).run();
+    let (before, after) = run.events.split_at(run.events.len() / 2);
+    let mut recorder = Recorder::create(&file, &run.header).unwrap();
+    recorder.push(0, before).unwrap();
+    recorder.flush().unwrap();
+    let mut pty = Pty::start(&mut viz(&["replay", "--follow", file.to_str().unwrap()]), (120, 40));
+    pty.expect_on_screen("● following");
+    pty.expect_on_screen(&format!("event {} ", words::grouped(before.len() as u64)));
+    pty.expect_on_screen("the recording grows");
+    pty.send(":1\r");
+    pty.expect_on_screen("‖ paused");
+    recorder.push(0, after).unwrap();
+    pty.send("\r");
+    recorder.finish().unwrap();
+    pty.expect_on_screen("■ complete");
+    pty.expect_on_screen(&format!("event {} ", words::grouped(run.events.len() as u64)));
+    pty.expect_on_screen("the recording is complete");
+    pty.send("q");
+    pty.expect_restored();
+    assert!(pty.wait().success());
+}
+
+#[test]
+fn a_recording_that_has_stopped_growing_is_called_quiet() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = SimulationPlan::new(3, 4).run();
+    let mut recorder = Recorder::create(&dir.path().join("run.zero"), &run.header).unwrap();
+    recorder.push(0, &run.events[..1000]).unwrap();
+    recorder.flush().unwrap();
+    let (recording, _) = Growth::open(recorder.partial()).unwrap();
+    let player = Player::new(Timeline::followed(recording).unwrap(), Motion::Following);
+    let mut app = App::new(vec![player], EventSource::Recording);
+    let mut told = |seconds| {
+        app.update(Input::Passed(seconds));
+        rows(&app, 80)
+    };
+    assert!(told(9.0).contains("grows"));
+    let screen = told(3.5);
+    assert!(screen.contains("quiet 12 s"), "{screen}");
 }
 
 /// The run of the recording was killed: the screen shows it, and exports warn about it.

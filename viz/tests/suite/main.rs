@@ -4,6 +4,7 @@
 
 mod attached;
 mod behaviour;
+mod damage;
 mod details;
 mod display;
 mod narration;

@@ -39,9 +39,9 @@ fn errors_name_bad_input_and_its_remedy() {
         (fails(&["export", file, "--size", "huge", "--svg", "x"]), "huge is not a size"),
         (
             fails(&["export", file, "--step", "5", "--svg", "x"]),
-            "there is no step 5: the recording has steps 0 to 4",
+            "there is no step 5: steps 0 to 4 are recorded",
         ),
-        (fails(&["replay", file, "--step", "99"]), "there is no step 99: the recording has steps 0 to 4"),
+        (fails(&["replay", file, "--step", "99"]), "there is no step 99: steps 0 to 4 are recorded"),
         (fails(&["compare", file, file, "--step", "5"]), "there is no step 5"),
     ];
     for (error, expected) in cases {

@@ -62,6 +62,26 @@ fn views_steps_sizes_and_quitting() {
     assert!(pty.wait().success());
 }
 
+/// `:` asks for a step. What names none is said beside it, and esc makes keys do again what they
+/// did.
+#[test]
+fn a_step_is_reached_by_its_number() {
+    let mut pty = replay();
+    pty.send(":3");
+    pty.expect_on_screen(":3▏ the number of a step · enter goes there · esc closes");
+    pty.send("\r");
+    pty.expect_on_screen("step 3 of 0–4");
+    pty.send(":99\r");
+    pty.expect_on_screen(":99▏ there is no step 99: steps 0 to 4 are recorded");
+    pty.send("\x7f\x7fq\r");
+    pty.expect_on_screen(":q▏ q is no step: type a number");
+    pty.send("\x1b");
+    pty.expect_gone(":q");
+    assert!(pty.now().contains("step 3 of 0–4"), "{}", pty.now());
+    pty.send("3");
+    pty.expect_on_screen("Memory of rank 0");
+}
+
 /// The limit holds however fast keys arrive.
 #[test]
 fn keys_draw_no_more_than_fifteen_pictures_a_second() {

@@ -73,6 +73,13 @@ impl Snapshot {
         }
     }
 
+    /// Forgets what may have ended in a gap of the events: the passes, collectives and transfers
+    /// under way, and what was gathered. Other values stay as they were before the gap until their
+    /// next event.
+    pub fn lose_track(&mut self) {
+        self.ranks.iter_mut().for_each(RankSnapshot::lose_track);
+    }
+
     /// Notes that rank `teller` blames `culprit`. The error of a rank that only `heard` of the
     /// failure does not count if another rank has one.
     fn blame(&mut self, teller: u32, culprit: u32, heard: bool) {

@@ -234,6 +234,13 @@ impl RankSnapshot {
         (self.status, self.pass, self.in_step) = (RankStatus::Finished, None, false);
     }
 
+    pub(super) fn lose_track(&mut self) {
+        (self.pass, self.last_hop) = (None, None);
+        self.flights.clear();
+        self.transfers.flights.clear();
+        self.units = Units::new(self.units.units.len());
+    }
+
     /// True if `event` is part of the run. Events after a rank's last step (it gathers weights to
     /// save them) or after its failure (it frees its buffers) are not: reports do not count them,
     /// and pictures do not show them.

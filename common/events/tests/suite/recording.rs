@@ -1,13 +1,14 @@
-//! Tests of recordings: events survive a round trip, and errors distinguish truncated from damaged
-//! files.
+//! Tests of recordings: events survive a round trip, files may end early, and damage costs no more
+//! than it must.
 
 use crate::common::{at, header, memory};
 use events::amount::MOST;
 use events::frame::{self, VERSION};
 use events::header::{Choices, Offload};
-use events::{Class, Event, FrameError, Recorder, Recording, RecordingError, RunHeader, What};
+use events::{Class, Event, FrameError, Gap, Growth, Recorder, Recording, RecordingError, RunHeader, What};
 use proptest::prelude::*;
 use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -67,13 +68,80 @@ proptest! {
         prop_assert_eq!(events_of(&recording), pieces.concat());
     }
 
+    /// A flipped bit costs the events of its frame, and is counted. Without a header nothing can be
+    /// read.
     #[test]
-    fn any_damage_is_an_error(pieces in prop::collection::vec(some_events(), 1..3), place in any::<prop::sample::Index>(), bit in 0u8..8) {
+    fn a_flipped_bit_costs_its_frame(
+        pieces in prop::collection::vec(some_events().prop_filter("no frame", |events| !events.is_empty()), 1..4),
+        place in any::<prop::sample::Index>(),
+        bit in 0u8..8,
+    ) {
         let mut bytes = record(&pieces, true);
         let place = place.index(bytes.len());
+        let frames = frames(&bytes);
+        let hit = frames.iter().position(|frame| frame.contains(&place));
         bytes[place] ^= 1 << bit;
-        prop_assert!(parse(&bytes).is_err(), "a flipped bit at byte {} went unnoticed", place);
+        let Some(hit @ 1..) = hit else {
+            prop_assert!(parse(&bytes).is_err(), "a flipped bit at byte {} went unnoticed", place);
+            return Ok(());
+        };
+        let recording = parse(&bytes).unwrap();
+        let gap = Gap { batch: hit - 1, bytes: frames[hit].len() };
+        prop_assert_eq!(recording.gaps(), &[gap]);
+        prop_assert_eq!(recording.is_complete(), hit + 1 < frames.len());
+        let mut left = pieces;
+        left.resize(left.len().max(hit), Vec::new());
+        left.remove(hit - 1);
+        prop_assert_eq!(events_of(&recording), left.concat());
+        prop_assert!(recording.final_state().is_ok());
     }
+
+    /// Damage of any kind and length costs the frames that it touches, and perhaps the next. Every
+    /// byte is in a frame, skipped, or part of a frame that is cut short.
+    #[test]
+    fn any_damage_costs_the_frames_that_it_touches(
+        pieces in prop::collection::vec(some_events().prop_filter("no frame", |events| !events.is_empty()), 1..6),
+        (place, length) in (any::<prop::sample::Index>(), 0usize..300),
+        garbage in prop::collection::vec(any::<u8>(), 0..300),
+    ) {
+        let bytes = record(&pieces, true);
+        let frames = frames(&bytes);
+        let from = frames[0].end + place.index(bytes.len() - frames[0].end);
+        let to = (from + length).min(bytes.len());
+        let recording = parse(&[&bytes[..from], &garbage, &bytes[to..]].concat()).unwrap();
+        let batches: Vec<Vec<Event>> =
+            (0..recording.len()).map(|index| recording.batch(index).unwrap().events).collect();
+        let mut left = pieces.iter();
+        prop_assert!(batches.iter().all(|batch| left.any(|piece| piece == batch)));
+        let touched = frames.iter().filter(|frame| frame.start < to.max(from + 1) && from < frame.end).count();
+        prop_assert!(batches.len() + touched + 1 >= pieces.len());
+        prop_assert!(recording.damaged_bytes() as usize <= bytes.len() + garbage.len());
+    }
+}
+
+/// Returns the places of the frames of an undamaged recording.
+fn frames(bytes: &[u8]) -> Vec<Range<usize>> {
+    let (mut frames, mut end) = (Vec::new(), frame::PREAMBLE);
+    while let Some(length) = bytes.get(end + 1..end + 5) {
+        let start = end;
+        end += 11 + u32::from_le_bytes(length.try_into().unwrap()) as usize;
+        frames.push(start..end);
+    }
+    frames
+}
+
+/// A file of nothing but heads of long frames is given up, rather than checked at every byte.
+#[test]
+fn searching_damage_takes_time_in_proportion_to_the_file() {
+    let mut bytes = record(&[], false);
+    let mut head = vec![b'B'];
+    head.extend(500_000u32.to_le_bytes());
+    head.extend((crc32fast::hash(&head) as u16).to_le_bytes());
+    head.extend([0; 4]);
+    let garbage = head.repeat(150_000);
+    bytes.extend(&garbage);
+    let recording = parse(&bytes).unwrap();
+    assert_eq!((recording.len(), recording.damaged_bytes()), (0, garbage.len() as u64));
 }
 
 /// The run that was recorded before stays until the next one is whole, and files get the umask's
@@ -95,6 +163,40 @@ fn a_recording_gets_its_name_when_it_is_complete() {
     assert_eq!((Recording::open(&path).unwrap().header(), mode(&path)), (&header(3), plain));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     assert!(Recorder::create(dir.path(), &header(3)).is_err(), "a directory is no file");
+}
+
+/// A reader follows the file from its first frame on, under whichever name it has.
+#[test]
+fn a_growing_recording_is_read_on_across_its_renaming() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.events");
+    fs::write(dir.path().join("run.events-notes.partial"), "another file").unwrap();
+    let step = |step: u32| vec![at(step.into(), 0, What::StepStarted { step })];
+    let mut recorder = Recorder::create(&path, &header(4)).unwrap();
+    let partial = recorder.partial().to_path_buf();
+    for named in [&path, &partial] {
+        let (recording, _) = Growth::open(named).unwrap();
+        assert_eq!((recording.path(), recording.len()), (&*partial, 0));
+    }
+    let (mut recording, mut growth) = Growth::open(&path).unwrap();
+    recorder.push(0, &step(0)).unwrap();
+    recorder.flush().unwrap();
+    let grown = growth.read_on().unwrap();
+    let (first, rest) = grown.split_at(grown.len() / 2);
+    recording.grow(first).unwrap();
+    assert!(recording.is_empty(), "half a frame is none yet");
+    recording.grow(rest).unwrap();
+    assert_eq!(events_of(&recording), step(0));
+    assert!(growth.read_on().unwrap().is_empty() && !recording.is_complete());
+    recorder.push(0, &step(1)).unwrap();
+    recorder.finish().unwrap();
+    recording.grow(&growth.read_on().unwrap()).unwrap();
+    assert_eq!(events_of(&recording), [step(0), step(1)].concat());
+    assert!(recording.is_complete());
+    for named in [&path, &partial] {
+        let (recording, _) = Growth::open(named).unwrap();
+        assert_eq!((recording.path(), recording.is_complete()), (&*path, true));
+    }
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! The footer: the keys that have an effect now.
 
-use crate::app::{App, EventSource};
+use crate::app::{App, EventSource, Prompt};
 use crate::input::{Action, BINDINGS, Binding};
 use crate::player::Motion;
-use crate::theme::{DIM, bold, ink};
-use crate::view::paint::{Paint, columns};
+use crate::theme::{ACCENT, ALARM, DIM, bold, ink};
+use crate::view::paint::{Paint, columns, fitted};
 use events::Boundary;
 use ratatui::style::Color;
 use std::ops::Range;
@@ -84,10 +84,25 @@ fn entries(app: &App, width: u16) -> Vec<FooterKey> {
     placed
 }
 
-/// Draws the keys that fit.
+/// Draws the keys that fit, or the prompt if it is open.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
+    if let Some(open) = &app.prompt {
+        return prompt(open, paint);
+    }
     for entry in entries(app, paint.width()) {
         let x = paint.text(entry.x, 0, entry.label, bold(Color::Reset));
         paint.text(x + 1, 0, &entry.short, ink(DIM));
     }
+}
+
+/// Draws what is typed, and beside it what the keys do or why it names no step.
+fn prompt(open: &Prompt, paint: &mut Paint<'_>) {
+    let x = paint.text(1, 0, format!(":{}", open.typed), bold(Color::Reset));
+    let x = paint.text(x, 0, "▏", bold(ACCENT)) + 1;
+    let (told, colour) = match &open.problem {
+        Some(problem) => (problem.as_str(), ALARM),
+        None => ("the number of a step · enter goes there · esc closes", DIM),
+    };
+    let room = paint.width().saturating_sub(x + 1);
+    paint.text(x, 0, fitted(told, room), ink(colour));
 }

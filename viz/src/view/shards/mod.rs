@@ -6,9 +6,11 @@
 mod cell;
 mod key;
 
+use super::pages::RankPage;
 use super::paint::{Paint, columns, fitted};
 use crate::app::App;
 use crate::player::Scene;
+use crate::ranking::RankOrder;
 use crate::theme::{self, ACCENT, DIM, FAINT, bold, class_colour, class_glyph, ink};
 use crate::{places, words};
 use cell::{UnitCell, slots};
@@ -26,8 +28,8 @@ const KEY: u16 = 5;
 struct Grid {
     /// Columns before the first cell.
     label: u16,
-    first_rank: usize,
-    ranks: usize,
+    /// The ranks shown.
+    page: RankPage,
     /// Columns per cell.
     cell: u16,
     /// Columns between cells.
@@ -64,8 +66,7 @@ impl Grid {
         let current = current_unit(scene).unwrap_or(0);
         Grid {
             label,
-            first_rank: (app.rank / shown * shown).min(ranks - shown),
-            ranks: shown,
+            page: RankPage::new(app, shown),
             cell,
             gap: each_rank.saturating_sub(cell).clamp(1, 2),
             first_unit: current.saturating_sub(fitting / 2).min(units - fitting),
@@ -79,7 +80,7 @@ impl Grid {
     /// Returns the ranks shown, with the first column of each.
     fn columns(&self) -> impl Iterator<Item = (usize, u16)> + '_ {
         let each = self.cell + self.gap;
-        (0..self.ranks).map(move |place| (self.first_rank + place, self.label + place as u16 * each))
+        (0u16..).zip(&self.page.ranks).map(move |(place, &rank)| (rank, self.label + place * each))
     }
 }
 
@@ -105,7 +106,12 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
 
 fn header(app: &App, grid: &Grid, paint: &mut Paint<'_>) {
     let all = app.player().scene().now.ranks.len();
-    let note = if grid.ranks < all { format!("{all} ranks ↑↓") } else { "unit".into() };
+    let note = match (app.order, grid.page.ranks.len() < all) {
+        (RankOrder::Slowest, true) => format!("slowest of {all} ↑↓"),
+        (RankOrder::Slowest, false) => "slowest first".into(),
+        (RankOrder::Number, true) => format!("{all} ranks ↑↓"),
+        (RankOrder::Number, false) => "unit".into(),
+    };
     paint.text(0, 0, note, ink(DIM));
     for (rank, x) in grid.columns() {
         let style = if rank == app.rank { bold(ACCENT) } else { bold(Color::Reset) };

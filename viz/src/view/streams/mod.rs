@@ -5,6 +5,7 @@ mod strip;
 mod waits;
 
 use super::axis::Axis;
+use super::pages::RankPage;
 use super::paint::{Paint, columns};
 use crate::app::App;
 use crate::overlap::{self, Meetings};
@@ -58,29 +59,25 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let (ranks, width) = (scene.now.ranks.len(), paint.width());
     let streams = 2 + places::used(&scene.header).len() as u16;
     let StreamRows { shown, tall, each, lanes, spare } = StreamRows::new(ranks, streams, paint.height());
-    let first = (app.rank / shown * shown).min(ranks - shown);
-    heading(scene, (first, first + shown), paint);
+    let page = RankPage::new(app, shown);
+    heading(scene, &page, paint);
     let axis = Axis::last_steps(scene, app.player().clock(), 1, width.saturating_sub(LABELS));
     let meetings = Meetings::of(&scene.window);
     let top = 1 + u16::from(spare > 1);
-    for (place, rank) in (0u16..).zip(first..first + shown) {
+    for (place, &rank) in (0u16..).zip(&page.ranks) {
         lane(app, rank, (axis, &meetings), &mut paint.part(0, top + place * each, width, streams * tall));
     }
     let y = top + lanes;
     axis.draw(paint, LABELS, y);
     key(scene, &mut paint.part(0, y + 1, width, 1));
     let mut rest = paint.part(0, y + 2 + u16::from(spare > 0), width, u16::MAX);
-    waits::overlaps(app, axis, (first, first + shown), &mut rest);
+    waits::overlaps(app, axis, &page.ranks, &mut rest);
 }
 
-fn heading(scene: &Scene, (first, end): (usize, usize), paint: &mut Paint<'_>) {
-    let (ranks, width) = (scene.now.ranks.len(), paint.width());
+fn heading(scene: &Scene, page: &RankPage, paint: &mut Paint<'_>) {
+    let width = paint.width();
     let x = paint.heading(0, 0, "Streams") + 2;
-    let page = if end - first < ranks {
-        format!("ranks {first} to {} of {ranks} ↑↓", end - 1)
-    } else {
-        String::new()
-    };
+    let page = page.label();
     paint.right(width, 0, &page, ink(ACCENT));
     let header = &scene.header;
     let below = match words::simulated_communication(header) {

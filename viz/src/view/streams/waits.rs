@@ -5,13 +5,14 @@ use super::super::paint::Paint;
 use super::LABELS;
 use crate::app::App;
 use crate::overlap::{self, Overlap};
+use crate::ranking::{self, RankOrder};
 use crate::theme::{self, ACCENT, DIM, FAINT, WAITING, bold, ink};
 use crate::{places, words};
 use events::Place;
 use ratatui::style::Color;
 
 /// Draws overlapped and exposed communication per rank, and the waiting times.
-pub(super) fn overlaps(app: &App, axis: Axis, shown: (usize, usize), paint: &mut Paint<'_>) {
+pub(super) fn overlaps(app: &App, axis: Axis, shown: &[usize], paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let range = (axis.from, app.player().clock().min(axis.to));
     let measured = overlap::measure(&scene.window, range);
@@ -25,18 +26,29 @@ pub(super) fn overlaps(app: &App, axis: Axis, shown: (usize, usize), paint: &mut
         paint.right(end, 0, label, ink(DIM));
     }
     let after = ends[ends.len() - 1] + if wide { 3 } else { 2 };
-    paint.text(after, 0, if wide { "mostly for" } else { "most for" }, ink(DIM));
-    for (y, rank) in (1u16..paint.height()).zip(shown.0..shown.1) {
+    let delays = (app.order == RankOrder::Slowest).then(|| ranking::delays(scene));
+    let last = match (&delays, wide) {
+        (Some(_), true) => "others waited for it",
+        (Some(_), false) => "held up",
+        (None, true) => "mostly for",
+        (None, false) => "most for",
+    };
+    paint.text(after, 0, last, ink(DIM));
+    for (y, rank) in (1u16..paint.height()).zip(shown.iter().copied()) {
         let style = if rank == app.rank { bold(ACCENT) } else { ink(Color::Reset) };
         paint.text(0, y, format!("rank {rank}"), style);
         row(&measured[rank], y, ends, paint);
-        paint.text(after, y, waited_for(&measured[rank], wide), ink(theme::WAITING));
+        let last = match &delays {
+            Some(delays) => words::time(delays[rank]),
+            None => waited_for(&measured[rank], wide),
+        };
+        paint.text(after, y, last, ink(theme::WAITING));
     }
     below(&measured, shown, paint);
 }
 
 /// Draws what each rank waits for and how long it computes, as shares of `whole`.
-fn shares(app: &App, measured: &[Overlap], whole: u64, shown: (usize, usize), paint: &mut Paint<'_>) {
+fn shares(app: &App, measured: &[Overlap], whole: u64, shown: &[usize], paint: &mut Paint<'_>) {
     let disk = places::used(&app.player().scene().header).contains(&Place::Disk);
     let mut labels = vec!["collectives", "other ranks", "copies", "disk", "computes"];
     labels.retain(|&label| disk || label != "disk");
@@ -46,7 +58,7 @@ fn shares(app: &App, measured: &[Overlap], whole: u64, shown: (usize, usize), pa
     for (end, label) in ends.clone().zip(&labels) {
         paint.right(end, 0, label, ink(DIM));
     }
-    for (y, rank) in (1u16..paint.height()).zip(shown.0..shown.1) {
+    for (y, rank) in (1u16..paint.height()).zip(shown.iter().copied()) {
         let style = if rank == app.rank { bold(ACCENT) } else { ink(Color::Reset) };
         paint.text(0, y, format!("rank {rank}"), style);
         let of = &measured[rank];
@@ -65,28 +77,28 @@ fn shares(app: &App, measured: &[Overlap], whole: u64, shown: (usize, usize), pa
 }
 
 /// Draws the waits between ranks below a table with a row per rank.
-fn below(measured: &[Overlap], shown: (usize, usize), paint: &mut Paint<'_>) {
-    let ranks = (shown.1 - shown.0) as u16;
+fn below(measured: &[Overlap], shown: &[usize], paint: &mut Paint<'_>) {
+    let ranks = shown.len() as u16;
     let y = 2 + ranks + u16::from(paint.height() > 2 * ranks + 6);
     let rest = paint.height().saturating_sub(y);
     waits(measured, shown, &mut paint.part(0, y, paint.width(), rest));
 }
 
 /// Draws how long each rank waited for each other one, if there is room.
-fn waits(measured: &[Overlap], (first, end): (usize, usize), paint: &mut Paint<'_>) {
-    let ranks = end - first;
+fn waits(measured: &[Overlap], shown: &[usize], paint: &mut Paint<'_>) {
+    let ranks = shown.len();
     if paint.height() < ranks as u16 + 3 || paint.width() < LABELS + 10 * ranks as u16 {
         return;
     }
     let x = paint.heading(0, 0, "Waits between ranks");
     paint.text(x + 2, 0, "the row's rank waited for the column's", ink(DIM));
-    for (place, other) in (1u16..).zip(first..end) {
+    for (place, other) in (1u16..).zip(shown.iter().copied()) {
         paint.right(LABELS + 10 * place, 1, format!("rank {other}"), ink(DIM));
     }
     let most = measured.iter().flat_map(|overlap| &overlap.waited_for).copied().max().unwrap_or(0).max(1);
-    for (y, rank) in (2u16..).zip(first..end) {
+    for (y, rank) in (2u16..).zip(shown.iter().copied()) {
         paint.text(0, y, format!("rank {rank}"), ink(DIM));
-        for (place, other) in (1u16..).zip(first..end) {
+        for (place, other) in (1u16..).zip(shown.iter().copied()) {
             let time = measured[rank].waited_for[other];
             let text = if time == 0 { "·".into() } else { words::time(time) };
             let style = if time * 2 > most {

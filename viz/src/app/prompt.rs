@@ -1,0 +1,47 @@
+//! The line in which a person types the number of a step.
+
+use super::App;
+use crate::input::Keystroke;
+
+/// The longest text that can be typed.
+const LONGEST: usize = 12;
+
+/// What a person has typed so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prompt {
+    /// The text.
+    pub typed: String,
+    /// Why the text names no step, once it has been entered.
+    pub problem: Option<String>,
+}
+
+impl App {
+    /// Applies a key that was pressed while the prompt is open.
+    pub(super) fn type_into_prompt(&mut self, key: Keystroke) {
+        let Some(mut prompt) = self.prompt.take() else { return };
+        prompt.problem = None;
+        match key {
+            Keystroke::Close => return,
+            Keystroke::Enter => match self.go_to_step(&prompt.typed) {
+                Ok(()) => return,
+                Err(problem) => prompt.problem = Some(problem),
+            },
+            Keystroke::Erase => _ = prompt.typed.pop(),
+            Keystroke::Character(typed) if prompt.typed.chars().count() < LONGEST => prompt.typed.push(typed),
+            Keystroke::Character(_) => {}
+        }
+        self.prompt = Some(prompt);
+    }
+
+    /// Moves to the beginning of the step that `typed` names. Does nothing if it is empty.
+    fn go_to_step(&mut self, typed: &str) -> Result<(), String> {
+        if typed.is_empty() {
+            return Ok(());
+        }
+        let step = typed.trim().parse().map_err(|_| format!("{typed} is no step: type a number"))?;
+        self.lead().check_step(step)?;
+        self.stand(|player| player.seek_step(step));
+        self.lock();
+        Ok(())
+    }
+}

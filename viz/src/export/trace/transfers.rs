@@ -1,0 +1,59 @@
+//! Transfers between places.
+
+use crate::export::trace::entry::{COMMUNICATION, complete, microseconds, named};
+use crate::places;
+use events::{Event, Progress, Route, RunHeader, TransferEvent};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+/// The most transfers on one route at a time that have tracks of their own.
+const TRACKS: usize = 16;
+
+/// A transfer that has finished.
+pub(super) struct TransferEntry {
+    pub(super) rank: u32,
+    pub(super) sequence: u64,
+    route: Route,
+    /// When its bytes moved.
+    pub(super) moved: (u64, u64),
+    name: String,
+    arguments: Value,
+}
+
+impl TransferEntry {
+    /// Returns the entry of a transfer that `event` finishes.
+    pub(super) fn of(header: &RunHeader, event: &Event, transfer: &TransferEvent) -> Option<Self> {
+        let before = |time: u64| event.at.saturating_sub(time);
+        (transfer.progress == Progress::Finished).then(|| TransferEntry {
+            rank: event.rank,
+            sequence: transfer.sequence,
+            route: transfer.route,
+            moved: (before(transfer.began), before(transfer.ended)),
+            name: places::cargo(header, transfer),
+            arguments: json!({
+                "sequence": transfer.sequence, "bytes": transfer.bytes,
+                "waited_us": microseconds(transfer.exposed),
+            }),
+        })
+    }
+}
+
+/// Returns the entries of transfers, and the names of their tracks. Those on one route may overlap,
+/// which spans of one track may not: each goes on the first track that is free.
+pub(super) fn tracks(mut transfers: Vec<TransferEntry>) -> Vec<Value> {
+    transfers.sort_by_key(|transfer| transfer.moved);
+    let mut free: HashMap<(u32, Route), Vec<u64>> = HashMap::new();
+    let mut entries = Vec::new();
+    for TransferEntry { rank, route, moved: (from, to), name, arguments, .. } in transfers {
+        let free = free.entry((rank, route)).or_default();
+        let place = free.iter().position(|&end| end <= from).unwrap_or(free.len().min(TRACKS - 1));
+        let track = COMMUNICATION + 1 + (route.index() * TRACKS + place) as u32;
+        if place == free.len() {
+            free.push(0);
+            entries.push(named("thread_name", rank, track, route.label()));
+        }
+        free[place] = to;
+        entries.push(complete(&name, route.label(), (rank, track), from, to, arguments));
+    }
+    entries
+}

@@ -1,0 +1,85 @@
+//! Damaged parts of a recording. Their events are missing, so the state after one is incomplete
+//! until every rank has taken a whole step: by then each value that changes in a step has had its
+//! next event. Memory that a gap before the first whole step allocated has none, to the end.
+
+use events::{Event, What};
+
+/// How far a rank has come since the latest gap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Regained {
+    #[default]
+    Nothing,
+    /// It has begun a step.
+    Begun,
+    /// It has finished that step.
+    Step,
+}
+
+/// A gap between events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct EventGap {
+    /// The number of events before it.
+    position: u64,
+    /// The number of events up to which the state is incomplete, once that is known.
+    until: Option<u64>,
+}
+
+/// The gaps of a recording.
+#[derive(Debug, Default)]
+pub struct Gaps {
+    /// Ascending.
+    gaps: Vec<EventGap>,
+    /// The first gap after which memory stays incomplete.
+    lasting: Option<u64>,
+    ranks: Vec<Regained>,
+    /// True if every rank has taken a whole step.
+    settled: bool,
+}
+
+impl Gaps {
+    /// Returns no gaps of a run of this many ranks.
+    pub(crate) fn new(ranks: u32) -> Self {
+        Gaps { ranks: vec![Regained::default(); ranks as usize], ..Gaps::default() }
+    }
+
+    /// Adds a gap after `position` events.
+    pub(crate) fn open(&mut self, position: u64) {
+        if !self.begins_at(position) {
+            self.gaps.push(EventGap { position, until: None });
+        }
+        if !self.settled {
+            self.lasting = self.lasting.or(Some(position));
+        }
+        self.ranks.fill(Regained::Nothing);
+    }
+
+    /// Applies an event with `position` events before it.
+    pub(crate) fn apply(&mut self, position: u64, event: &Event) {
+        let Some(rank) = self.ranks.get_mut(event.rank as usize) else { return };
+        match event.what {
+            What::StepStarted { .. } if *rank == Regained::Nothing => *rank = Regained::Begun,
+            What::StepFinished { .. } if *rank == Regained::Begun => *rank = Regained::Step,
+            _ => return,
+        }
+        if self.ranks.iter().all(|rank| *rank == Regained::Step) {
+            self.settled = true;
+            let open = self.gaps.iter_mut().rev().take_while(|gap| gap.until.is_none());
+            open.for_each(|gap| gap.until = Some(position + 1));
+        }
+    }
+
+    /// True if there is a gap after exactly `position` events.
+    pub(crate) fn begins_at(&self, position: u64) -> bool {
+        self.gaps.binary_search_by_key(&position, |gap| gap.position).is_ok()
+    }
+
+    /// Returns whether a gap makes the state after `position` events incomplete, and if so, whether
+    /// it stays so.
+    pub fn incomplete(&self, position: u64) -> Option<bool> {
+        let before = self.gaps.partition_point(|gap| gap.position < position);
+        let latest = before.checked_sub(1).map(|latest| self.gaps[latest]);
+        let passing = latest.is_some_and(|gap| gap.until.is_none_or(|until| position < until));
+        let lasting = self.lasting.is_some_and(|first| first < position);
+        (passing || lasting).then_some(lasting)
+    }
+}

@@ -1,0 +1,37 @@
+//! Which ranks a list shows, and in which order.
+
+use crate::app::App;
+use crate::ranking::RankOrder;
+
+/// Some of the ranks, in the order that the person has chosen.
+pub(super) struct RankPage {
+    /// The ranks shown.
+    pub(super) ranks: Vec<usize>,
+    /// The number of ranks before them.
+    first: usize,
+    of: usize,
+    order: RankOrder,
+}
+
+impl RankPage {
+    /// Returns the page of `shown` ranks that holds the selected one.
+    pub(super) fn new(app: &App, shown: usize) -> Self {
+        let mut ranks = app.order.ranks(app.player().scene());
+        let (of, shown) = (ranks.len(), shown.clamp(1, ranks.len().max(1)));
+        let place = ranks.iter().position(|&rank| rank == app.rank).unwrap_or(0);
+        let first = (place / shown * shown).min(of.saturating_sub(shown));
+        ranks = ranks.into_iter().skip(first).take(shown).collect();
+        RankPage { ranks, first, of, order: app.order }
+    }
+
+    /// Returns which ranks these are, if they are not all ranks by number.
+    pub(super) fn label(&self) -> String {
+        let (first, end) = (self.first, self.first + self.ranks.len());
+        match self.order {
+            RankOrder::Number if self.ranks.len() == self.of => String::new(),
+            RankOrder::Number => format!("ranks {first} to {} of {} ↑↓", end - 1, self.of),
+            RankOrder::Slowest if self.ranks.len() == self.of => "slowest first".into(),
+            RankOrder::Slowest => format!("slowest first: {} to {end} of {} ↑↓", first + 1, self.of),
+        }
+    }
+}
