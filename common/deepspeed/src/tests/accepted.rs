@@ -171,12 +171,40 @@ fn accelerates_bf16_is_autocast_under_ddp_and_16_bit_weights_elsewhere() {
     let text = "distributed_type: MULTI_GPU\nmixed_precision: bf16\n";
     let flag = yaml(text, "--precision fp32").unwrap();
     assert!(
-        flag.findings.warnings[0].contains("mixed_precision \"bf16\" and --precision fp32"),
+        flag.findings.warnings[0]
+            .contains("mixed_precision, which asks for torch_autocast.enabled true and --precision fp32"),
         "{:?}",
         flag.findings
     );
-    let left = crate::left_out(&yaml(text, "").unwrap());
-    assert!(left.iter().any(|line| line.starts_with("--precision autocast has no name")), "{left:?}");
+}
+
+#[test]
+fn deepspeeds_autocast_is_to_bf16_and_says_what_travels() {
+    let section = |keys: &str, rest: &str| {
+        json(&format!(r#"{{"torch_autocast": {{"enabled": true{keys}}}{rest}}}"#), "--gpus 2")
+    };
+    let config = section(r#", "dtype": "bfloat16""#, "").unwrap();
+    assert_eq!(settings::precision::label(config.precision), "autocast");
+    let [warning] = config.findings.warnings.as_slice() else { panic!("{:?}", config.findings.warnings) };
+    assert!(warning.contains("travel in fp32 here"), "{warning}");
+    let whole = r#", "dtype": "torch.bfloat16", "lower_precision_safe_modules": []"#;
+    let silent = section(whole, "").unwrap();
+    assert_eq!(silent.findings.warnings, [""; 0]);
+    let ddp = section(r#", "dtype": "bf16""#, r#", "zero_optimization": {"stage": 0}"#).unwrap();
+    assert_eq!(ddp.findings.warnings, [""; 0], "without ZeRO DeepSpeed sends fp32 too");
+    let off = json(r#"{"torch_autocast": {"enabled": false, "dtype": "float16"}}"#, "").unwrap();
+    assert_eq!((settings::precision::label(off.precision), off.findings.warnings.len()), ("fp32", 0));
+    for (keys, rest, words) in [
+        ("", "", "torch_autocast has no dtype"),
+        (r#", "dtype": "float16""#, "", r#"torch_autocast.dtype is "float16""#),
+        (whole, r#", "bf16": {"enabled": true}"#, "bf16.enabled and torch_autocast.enabled are both true"),
+    ] {
+        let error = section(keys, rest).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    let printed = print(&silent, Stage::Zero2).unwrap();
+    let again = json(&printed, "--gpus 2").unwrap();
+    assert_eq!((again.precision, again.findings.warnings), (silent.precision, vec![]), "{printed}");
 }
 
 #[test]
