@@ -4,6 +4,7 @@ use crate::batch;
 use crate::keys::{Auto, Fate, Key, Set, contradiction, typed_as};
 use crate::mesh;
 use crate::node::Node;
+use crate::one_bit;
 use crate::optimizer_defaults;
 use crate::read::{Entries, Entry};
 use crate::table::{AUTOCAST_DTYPE, SENT_IN_16_BITS};
@@ -46,7 +47,7 @@ pub(crate) fn merge(
     if let Err(what) = batch::settle(&mut args, &mut findings) {
         findings.errors.push(format!("{}: {what}", findings.file));
     }
-    findings.own_settings = optimizer_defaults::words(&args, &entries);
+    findings.own_settings = optimizer_defaults::words(&args, &entries, &defaults);
     Ok((args, findings))
 }
 
@@ -202,6 +203,12 @@ impl Merging {
             self.findings.errors.push(format!("{file}: {first} and {second} are both true: choose one"));
         } else if precisions == [AUTOCAST] && self.args.types.precision == PrecisionName::Autocast {
             self.check_autocast(entries);
+        }
+        match one_bit::settle(&mut self.args, entries) {
+            Ok(warning) => {
+                self.findings.warnings.extend(warning.map(|what| format!("{file}: {what}")));
+            }
+            Err(what) => self.findings.errors.push(format!("{file}: {what}")),
         }
         self.check_offload(entries);
         let total = "scheduler.params.total_num_steps";

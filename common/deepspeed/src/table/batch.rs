@@ -1,9 +1,10 @@
 //! Batch, optimizer and learning rate.
 
 use super::{count, flag, from, number, on};
-use crate::keys::Kind::{Choice, Count, Flag, Number, Pair, Positive};
+use crate::keys::Kind::{Choice, Count, Flag, Number, Pair, Positive, Text};
 use crate::keys::{Auto, Key, Kind, pair};
 use crate::node::Node;
+use crate::one_bit;
 use settings::file::SchedulerName;
 use settings::lr_schedule::Climb;
 use settings::lr_schedule::LrSchedule::{WarmupCosineLr, WarmupDecayLr, WarmupLr, WarmupThenCosine};
@@ -58,9 +59,9 @@ pub(super) static KEYS: &[Key] = &[
     ),
     Key::new(
         "optimizer.type",
-        Choice(&["AdamW", "Adam"]),
+        Choice(&["AdamW", "Adam", one_bit::NAME]),
         "",
-        "AdamW is the optimizer here; DeepSpeed's Adam is AdamW too unless `adam_w_mode` is false; with it, DeepSpeed's defaults count",
+        "AdamW is the optimizer here; DeepSpeed's Adam is AdamW too unless `adam_w_mode` is false; of OnebitAdam, the warm-up alone; with it, DeepSpeed's defaults count",
     )
     .auto(Auto::No)
     .honoured(None, |_, _| {}, |_| Some(Node::text("AdamW"))),
@@ -120,6 +121,9 @@ pub(super) static KEYS: &[Key] = &[
         "DeepSpeed refuses it beside Adam; `gradient_clipping` counts",
     )
     .missed_unless(|value| number(value) == 0.0),
+    Key::new("optimizer.params.freeze_step", STEPS, "100000", "where OnebitAdam's warm-up ends; a run must end first"),
+    Key::new("optimizer.params.cuda_aware", Flag, "false", "how OnebitAdam sends what is compressed"),
+    Key::new("optimizer.params.comm_backend_name", Text, "\"nccl\"", "how OnebitAdam sends what is compressed"),
     Key::new("optimizer.legacy_fusion", Flag, "false", "which kernel does the arithmetic"),
     Key::new(
         "scheduler.type",

@@ -127,7 +127,13 @@ fn every_row_takes_its_values_and_does_what_it_says() {
                 _ => assert!(!missing, "{} {value}", key.path),
             }
             let missed = matches!(key.fate, Fate::Accepted { harmless } if !harmless(&value));
-            assert_eq!(config.findings.warnings.len(), usize::from(missed), "{:?}", config.findings.warnings);
+            let warm_up = value == Node::text(&crate::one_bit::NAME.to_uppercase());
+            assert_eq!(
+                config.findings.warnings.len(),
+                usize::from(missed || warm_up),
+                "{:?}",
+                config.findings.warnings
+            );
         }
     }
 }
