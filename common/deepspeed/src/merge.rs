@@ -10,7 +10,6 @@ use crate::read::{Entries, Entry};
 use crate::table::{AUTOCAST_DTYPE, SENT_IN_16_BITS};
 use events::Place;
 use model::Checkpointing;
-use planner::Stage;
 use settings::cli::TrainArgs;
 use settings::file::SchedulerName;
 use settings::findings::{Findings, Missing, Setter};
@@ -242,7 +241,9 @@ impl Merging {
             }
             Some(_) => {}
         }
-        if entries.get(SENT_IN_16_BITS).is_none() && self.args.file_only.stage != Some(Stage::Ddp) {
+        if entries.get(SENT_IN_16_BITS).is_none()
+            && self.args.file_only.stage.is_none_or(|stage| stage.sharded().optimizer)
+        {
             warnings.push(format!(
                 "{file}: with torch_autocast DeepSpeed sends weights and gradients of linear layers in 16 bits: they \
                  travel in fp32 here (there too, if lower_precision_safe_modules is [])"

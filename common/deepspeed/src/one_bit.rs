@@ -4,14 +4,12 @@
 use crate::node::Node;
 use crate::optimizer_defaults::OPTIMIZER;
 use crate::read::Entries;
-use planner::Stage;
+use crate::table;
 use settings::cli::TrainArgs;
 
-/// The name in `optimizer.type`.
-pub(crate) const NAME: &str = "OnebitAdam";
 const FREEZE_STEP: &str = "optimizer.params.freeze_step";
 /// The warm-up of a file that does not say how long it is.
-pub(crate) const WARM_UP: u32 = 100_000;
+const WARM_UP: u32 = 100_000;
 
 /// Makes `args` train with the warm-up of 1-bit Adam if the file names that optimizer. Returns a
 /// warning that says so.
@@ -20,10 +18,10 @@ pub(crate) const WARM_UP: u32 = 100_000;
 /// What stands in the way: a run that is longer than the warm-up, or sharded states.
 pub(crate) fn settle(args: &mut TrainArgs, entries: &Entries) -> Result<Option<String>, String> {
     let name = entries.get(OPTIMIZER).and_then(Node::as_text).unwrap_or_default();
-    if !name.eq_ignore_ascii_case(NAME) {
+    if !name.eq_ignore_ascii_case(table::ONE_BIT_ADAM) {
         return Ok(None);
     }
-    if let Some(stage) = args.file_only.stage.filter(|&stage| stage != Stage::Ddp) {
+    if let Some(stage) = args.file_only.stage.filter(|stage| stage.sharded().optimizer) {
         return Err(format!(
             "optimizer.type is \"{name}\", which DeepSpeed rejects beside {stage}\n\
              Remove zero_optimization, or write \"Adam\"."

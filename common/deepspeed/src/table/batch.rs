@@ -4,10 +4,12 @@ use super::{count, flag, from, number, on};
 use crate::keys::Kind::{Choice, Count, Flag, Number, Pair, Positive, Text};
 use crate::keys::{Auto, Key, Kind, pair};
 use crate::node::Node;
-use crate::one_bit;
 use settings::file::SchedulerName;
 use settings::lr_schedule::Climb;
 use settings::lr_schedule::LrSchedule::{WarmupCosineLr, WarmupDecayLr, WarmupLr, WarmupThenCosine};
+
+/// What `optimizer.type` calls 1-bit Adam.
+pub(crate) const ONE_BIT_ADAM: &str = "OnebitAdam";
 
 const STEPS: Kind = Count(0, u32::MAX as u64);
 const RATE: Kind = Positive(1e6);
@@ -59,7 +61,7 @@ pub(super) static KEYS: &[Key] = &[
     ),
     Key::new(
         "optimizer.type",
-        Choice(&["AdamW", "Adam", one_bit::NAME]),
+        Choice(&["AdamW", "Adam", ONE_BIT_ADAM]),
         "",
         "AdamW is the optimizer here; DeepSpeed's Adam is AdamW too unless `adam_w_mode` is false; of OnebitAdam, the warm-up alone; with it, DeepSpeed's defaults count",
     )
