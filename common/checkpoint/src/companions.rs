@@ -35,16 +35,36 @@ impl Companions {
     /// [`CheckpointError::Io`] naming the file that is there and cannot be read.
     pub(crate) fn beside(directory: &Path, stored: ElementType) -> Result<Self> {
         let mut found = Companions::default();
-        for name in names::companions() {
+        found.add(directory, names::companions())?;
+        found.set_element_type(stored);
+        Ok(found)
+    }
+
+    /// Returns these companions with another tokenizer, that of the file at `path`: the file itself
+    /// and what is beside it.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`] naming the file that is there and cannot be read.
+    pub fn with_tokenizer(mut self, path: &Path) -> Result<Self> {
+        let [definition, others @ ..] = TOKENIZER;
+        let contents = fs::read(path).map_err(CheckpointError::io("read", path))?;
+        self.files.retain(|name, _| !TOKENIZER.contains(name));
+        self.add(path.parent().unwrap_or(Path::new("")), others)?;
+        self.files.insert(definition, contents);
+        Ok(self)
+    }
+
+    /// Reads those of the files called `names` that `directory` has.
+    fn add(&mut self, directory: &Path, names: impl IntoIterator<Item = &'static str>) -> Result<()> {
+        for name in names {
             let path = directory.join(name);
             match fs::read(&path) {
-                Ok(contents) => drop(found.files.insert(name, contents)),
+                Ok(contents) => drop(self.files.insert(name, contents)),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(CheckpointError::io("read", &path)(error)),
             }
         }
-        found.set_element_type(stored);
-        Ok(found)
+        Ok(())
     }
 
     /// Returns the companions with these contents, by name; none if a name is not a companion's.

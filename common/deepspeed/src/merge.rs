@@ -4,8 +4,10 @@ use crate::batch;
 use crate::keys::{Auto, Fate, Key, Set, contradiction, typed_as};
 use crate::mesh;
 use crate::node::Node;
+use crate::one_bit;
 use crate::optimizer_defaults;
 use crate::read::{Entries, Entry};
+use crate::table::{AUTOCAST_DTYPE, SENT_IN_16_BITS};
 use events::Place;
 use model::Checkpointing;
 use settings::cli::TrainArgs;
@@ -44,7 +46,7 @@ pub(crate) fn merge(
     if let Err(what) = batch::settle(&mut args, &mut findings) {
         findings.errors.push(format!("{}: {what}", findings.file));
     }
-    findings.own_settings = optimizer_defaults::words(&args, &entries);
+    findings.own_settings = optimizer_defaults::words(&args, &entries, &defaults);
     Ok((args, findings))
 }
 
@@ -59,6 +61,10 @@ const BESIDE: [(&str, &str); 7] = [
     ("train_micro_batch_size_per_gpu", "batch_size"),
     ("gradient_accumulation_steps", "grad_accum"),
 ];
+
+/// Sections that choose the precision.
+const PRECISIONS: [&str; 3] = ["fp16.enabled", "bf16.enabled", AUTOCAST];
+const AUTOCAST: &str = "torch_autocast.enabled";
 
 struct Merging {
     args: TrainArgs,
@@ -137,7 +143,9 @@ impl Merging {
         if let Some(typed) = flag.and_then(|id| self.args.given.typed(id)) {
             if differs {
                 let flag = key.flag().unwrap_or_default();
-                let warning = contradiction(&self.findings.file, key.path, value, &flag, typed);
+                let asked = entry.alias.map(|alias| format!("{alias}, which asks for ")).unwrap_or_default()
+                    + key.path;
+                let warning = contradiction(&self.findings.file, &asked, value, &flag, typed);
                 self.findings.warnings.push(warning);
             }
             return;
@@ -188,10 +196,18 @@ impl Merging {
     /// Checks keys that depend on each other.
     fn check_together(&mut self, entries: &Entries) {
         let file = self.findings.file.clone();
-        let on = |path| entries.get(path).and_then(Node::as_flag) == Some(true);
-        if on("fp16.enabled") && on("bf16.enabled") {
-            let what = format!("{file}: fp16.enabled and bf16.enabled are both true: choose one");
-            self.findings.errors.push(what);
+        let on = |path: &&str| entries.get(path).and_then(Node::as_flag) == Some(true);
+        let precisions: Vec<&str> = PRECISIONS.into_iter().filter(on).collect();
+        if let [first, second, ..] = precisions[..] {
+            self.findings.errors.push(format!("{file}: {first} and {second} are both true: choose one"));
+        } else if precisions == [AUTOCAST] && self.args.types.precision == PrecisionName::Autocast {
+            self.check_autocast(entries);
+        }
+        match one_bit::settle(&mut self.args, entries) {
+            Ok(warning) => {
+                self.findings.warnings.extend(warning.map(|what| format!("{file}: {what}")));
+            }
+            Err(what) => self.findings.errors.push(format!("{file}: {what}")),
         }
         self.check_offload(entries);
         let total = "scheduler.params.total_num_steps";
@@ -207,6 +223,31 @@ impl Merging {
             self.findings
                 .warnings
                 .push(format!("{file}: {total} {steps} leaves nothing after a warm-up of {warmup} steps"));
+        }
+    }
+
+    /// Refuses an autocast to another type, and warns that DeepSpeed sends fewer bytes.
+    fn check_autocast(&mut self, entries: &Entries) {
+        let Findings { file, errors, warnings, .. } = &mut self.findings;
+        match entries.get(AUTOCAST_DTYPE) {
+            None => errors.push(format!(
+                "{file}: torch_autocast has no dtype: DeepSpeed's documentation means bfloat16 then, its code float16\n\
+                 Write \"dtype\": \"bfloat16\"."
+            )),
+            Some(dtype) if !dtype.word().is_some_and(|word| word.to_ascii_lowercase().contains("bf")) => {
+                errors.push(format!(
+                    "{file}: {AUTOCAST_DTYPE} is {dtype}: autocast is to bfloat16 alone here (--precision autocast)"
+                ));
+            }
+            Some(_) => {}
+        }
+        if entries.get(SENT_IN_16_BITS).is_none()
+            && self.args.file_only.stage.is_none_or(|stage| stage.sharded().optimizer)
+        {
+            warnings.push(format!(
+                "{file}: with torch_autocast DeepSpeed sends weights and gradients of linear layers in 16 bits: they \
+                 travel in fp32 here (there too, if lower_precision_safe_modules is [])"
+            ));
         }
     }
 

@@ -1,38 +1,37 @@
 //! What a file leaves to this program, and what it means where the file names the optimizer.
 
 use crate::hjson;
-use crate::keys::Key;
+use crate::keys::{Fate, Key};
 use crate::node::Node;
 use crate::read::{Entries, Entry};
 use crate::table;
 use settings::cli::TrainArgs;
-use settings::config::default_warmup;
+use settings::config::{BETAS as BUILT_IN_BETAS, default_warmup};
 
 /// The optimizer's name; a file that has it means DeepSpeed's defaults for what it leaves out.
-const OPTIMIZER: &str = "optimizer.type";
-/// Paths of the optimizer's settings, and the flags of the same meaning.
-const SETTINGS: [(&str, Option<&str>); 4] = [
-    ("optimizer.params.lr", Some("lr")),
-    ("optimizer.params.betas", None),
-    ("optimizer.params.eps", None),
-    (DECAY, Some("weight_decay")),
-];
+pub(crate) const OPTIMIZER: &str = "optimizer.type";
+const RATE: &str = "optimizer.params.lr";
+const BETAS: &str = "optimizer.params.betas";
 const DECAY: &str = "optimizer.params.weight_decay";
+const SETTINGS: [&str; 4] = [RATE, BETAS, "optimizer.params.eps", DECAY];
 const PEAK: &str = "scheduler.params.warmup_max_lr";
 
 /// Returns DeepSpeed's defaults of the settings that a file which names its optimizer leaves out,
 /// as far as no flag was typed.
 pub(crate) fn of_the_optimizer(args: &TrainArgs, entries: &Entries) -> Vec<Entry> {
-    let open = |(path, flag): &&(&'static str, Option<&str>)| {
-        let elsewhere = *path == SETTINGS[0].0 && entries.get(PEAK).is_some();
-        entries.get(path).is_none() && !elsewhere && flag.is_none_or(|id| args.given.typed(id).is_none())
+    let elsewhere = |path| path == RATE && entries.get(PEAK).is_some();
+    let entry = |path| {
+        let key = table::find(path)?;
+        let open = entries.get(path).is_none() && !elsewhere(path) && !typed(args, key);
+        Some(Entry { key, value: default(key, entries)?, alias: None }).filter(|_| open)
     };
     let named = entries.get(OPTIMIZER).is_some();
-    let entry = |(path, _): &(&'static str, Option<&str>)| {
-        let key = table::find(path)?;
-        Some(Entry { key, value: default(key, entries)?, alias: None })
-    };
-    SETTINGS.iter().filter(|setting| named && open(setting)).filter_map(entry).collect()
+    SETTINGS.into_iter().filter(|_| named).filter_map(entry).collect()
+}
+
+/// True if the flag of `key`'s meaning was typed.
+fn typed(args: &TrainArgs, key: &Key) -> bool {
+    matches!(key.fate, Fate::Honoured { flag: Some(id), .. } if args.given.typed(id).is_some())
 }
 
 /// Returns the default in DeepSpeed's code of a setting of the optimizer. Its own Adam decays
@@ -61,22 +60,22 @@ pub(crate) fn decays_inside(args: &TrainArgs, entries: &Entries) -> bool {
     adam && decay != Some(0.0)
 }
 
-/// Says which of the settings that `args` ended up with are this program's own.
-pub(crate) fn words(args: &TrainArgs, entries: &Entries) -> String {
-    let silent = |path: &str| match entries.get(path) {
-        None => entries.get(OPTIMIZER).is_none(),
-        Some(value) => value.is_auto(),
+/// Says which of the settings that `args` ended up with are this program's own: those that neither
+/// the file nor a flag nor one of `defaults` gives.
+pub(crate) fn words(args: &TrainArgs, entries: &Entries, defaults: &[Entry]) -> String {
+    let given = |path: &str| entries.get(path).is_some_and(|value| !value.is_auto());
+    let own = |path: &str| {
+        let by_flag = table::find(path).is_some_and(|key| typed(args, key));
+        !given(path) && !by_flag && !defaults.iter().any(|default| default.key.path == path)
     };
-    let typed = |id: &str| args.given.typed(id).is_some();
     let training = &args.training;
-    let peak = entries.get(PEAK).is_some_and(|value| !value.is_auto());
+    let (momentum, variance) = BUILT_IN_BETAS;
     let warmup = training.warmup_steps.unwrap_or(default_warmup(training.steps));
-    let built_in = args.file_only.scheduler.name.is_none() && !typed("warmup_steps");
+    let built_in = args.file_only.scheduler.name.is_none() && args.given.typed("warmup_steps").is_none();
     let words = [
-        (silent("optimizer.params.lr") && !peak && !typed("lr"))
-            .then(|| format!("learning rate {}", training.lr)),
-        silent("optimizer.params.betas").then(|| "betas 0.9 and 0.95".into()),
-        (silent(DECAY) && !typed("weight_decay")).then(|| format!("weight decay {}", training.weight_decay)),
+        (own(RATE) && !given(PEAK)).then(|| format!("learning rate {}", training.lr)),
+        own(BETAS).then(|| format!("betas {momentum} and {variance}")),
+        own(DECAY).then(|| format!("weight decay {}", training.weight_decay)),
         built_in.then(|| format!("a warm-up of {warmup} steps, then a cosine")),
     ];
     words.into_iter().flatten().collect::<Vec<_>>().join(", ")

@@ -3,7 +3,7 @@
 use crate::Resolved;
 use crate::keys::Fate;
 use crate::node::Node;
-use crate::table::keys;
+use crate::table::{SENT_IN_16_BITS, keys};
 use clap::ValueEnum;
 use device::Rounding;
 use events::Place;
@@ -42,7 +42,6 @@ fn nameless(config: &Config) -> Vec<String> {
             ours.backward_prefetch != usual.backward_prefetch,
             format!("--backward-prefetch {}", prefetch.as_ref().map_or("", |value| value.get_name())),
         ),
-        (config.precision.rounding == Rounding::Bf16, "--precision autocast".into()),
         (config.link.is_some(), "--link".into()),
         (config.offload.activations == Place::Disk, "--offload-activations disk".into()),
         (config.offload.host_link.is_some(), "--host-link".into()),
@@ -69,6 +68,9 @@ pub fn print(config: &Config, stage: Stage) -> Result<String> {
         {
             root.insert(key.path, value);
         }
+    }
+    if config.precision.rounding == Rounding::Bf16 {
+        root.insert(SENT_IN_16_BITS, Node::List(Vec::new()));
     }
     serde_json::to_string_pretty(&root).map_err(|e| Failure::run(format!("cannot print the settings: {e}")))
 }

@@ -5,7 +5,7 @@ use crate::keys::{Auto, Fate, Key};
 use crate::misplaced::{Misplaced, misplaced};
 use crate::nearest::nearest;
 use crate::node::{Node, is_none, shortened};
-use crate::table::{self, AUTOCAST, is_accelerates, keys};
+use crate::table::{self, is_accelerates, keys};
 use settings::findings::Findings;
 use std::path::Path;
 
@@ -28,6 +28,8 @@ const MARKS: [&str; 2] = ["compute_environment", "distributed_type"];
 /// Sections of Accelerate's, and the distributed_type with which it reads them.
 const SECTIONS: [(&str, &str); 3] =
     [("deepspeed_config", "DEEPSPEED"), (FSDP, "FSDP"), ("megatron_lm_config", "MEGATRON_LM")];
+/// Accelerate's key of the precision.
+const MIXED_PRECISION: &str = "mixed_precision";
 /// The section of FSDP's keys.
 const FSDP: &str = "fsdp_config";
 /// The most unknown keys that warnings name.
@@ -112,9 +114,7 @@ impl Reader<'_> {
         self.section(&root, if fsdp { FSDP } else { "" });
         let one_process = root.get("distributed_type").is_some_and(|kind| kind.as_flag() == Some(false));
         if one_process && root.get("num_processes").is_none() {
-            table::find("num_processes")
-                .into_iter()
-                .for_each(|key| self.row(key, None, key.path, &Node::count(1)));
+            self.known("num_processes", None, &Node::count(1));
         }
         Ok(())
     }
@@ -137,7 +137,7 @@ impl Reader<'_> {
                 Some((key, value)) => (key.path.to_string(), value),
                 None => (path, value),
             };
-            if path == AUTOCAST.path && wraps_itself(section) {
+            if path == MIXED_PRECISION && wraps_itself(section) {
                 self.autocast(value);
                 continue;
             }
@@ -185,7 +185,10 @@ impl Reader<'_> {
     fn autocast(&mut self, value: &Node) {
         let name = value.as_text().unwrap_or_default();
         if name.eq_ignore_ascii_case("bf16") {
-            return self.row(&AUTOCAST, None, AUTOCAST.path, value);
+            for (path, value) in table::autocast() {
+                self.known(path, Some(MIXED_PRECISION), &value);
+            }
+            return;
         }
         if name.eq_ignore_ascii_case("fp16") {
             self.warn(
@@ -194,9 +197,7 @@ impl Reader<'_> {
                     .into(),
             );
         }
-        if let Some(key) = table::find(AUTOCAST.path) {
-            self.row(key, None, key.path, value);
-        }
+        self.known(MIXED_PRECISION, None, value);
     }
 
     fn refuse(&mut self, what: String) {
@@ -229,13 +230,18 @@ impl Reader<'_> {
         }
         match key.fate {
             Fate::Means(means) => {
-                if let Some((target, value)) =
-                    means(&value).and_then(|(to, value)| Some((table::find(to)?, value)))
-                {
-                    self.row(target, Some(key.path), target.path, &value);
+                if let Some((target, value)) = means(&value) {
+                    self.known(target, Some(key.path), &value);
                 }
             }
             _ => self.add(Entry { key, value, alias }),
+        }
+    }
+
+    /// Takes a value of `path`, which has a row, on behalf of `alias`.
+    fn known(&mut self, path: &str, alias: Option<&'static str>, value: &Node) {
+        if let Some(key) = table::find(path) {
+            self.row(key, alias, key.path, value);
         }
     }
 

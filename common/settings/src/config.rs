@@ -147,6 +147,9 @@ pub struct Evaluation {
     pub batches: Option<usize>,
 }
 
+/// Decay of momentum and of variance, unless a file gives them.
+pub const BETAS: (f32, f32) = (0.9, 0.95);
+
 /// Returns the steps of warm-up of a run of `steps` steps that says nothing of them.
 pub fn default_warmup(steps: u32) -> u32 {
     (steps / 10).min(100)
@@ -221,7 +224,7 @@ impl Config {
                 args.training.warmup_steps.unwrap_or(default_warmup(args.training.steps)),
                 args.training.steps,
             ),
-            betas: args.file_only.betas.unwrap_or((0.9, 0.95)),
+            betas: args.file_only.betas.unwrap_or(BETAS),
             eps: args.file_only.eps.unwrap_or(1e-8),
             bias_correction: !args.file_only.biased,
             weight_decay: args.training.weight_decay as f32,

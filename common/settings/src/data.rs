@@ -55,6 +55,16 @@ impl Data {
         Ok(Data { tokens, training, shuffle: source.shuffle, vocabulary })
     }
 
+    /// Returns what errors call the data.
+    pub fn name(&self) -> &str {
+        &self.tokens.name
+    }
+
+    /// True if each token is a byte of text.
+    pub fn is_bytes(&self) -> bool {
+        self.tokens.is_bytes
+    }
+
     /// Returns the number of tokens in `split`.
     pub fn len(&self, split: Split) -> usize {
         self.place(split).len()

@@ -115,7 +115,7 @@ impl Sampler {
             rank: rank.clone(),
             partition: partition.clone(),
             schedule: schedule.clone(),
-            source: Arc::new(Saved { reader, layout: model.layout.clone() }),
+            source: Arc::new(Saved { reader: Arc::new(reader), layout: model.layout.clone() }),
             moments: None,
             communication: Communication::default(),
             grad_sync: GradSync::default(),

@@ -1,12 +1,12 @@
 //! The plan of a run: everything that is fixed before it starts, and its prediction.
 
 use crate::resume::{self, Exchange, ResumeState, Resuming};
-use crate::source::{self, weights};
+use crate::source;
 use crate::stage::AnyStage;
 use crate::stop::StopRequest;
 use crate::witness::{At, Milestone, Witness};
 use crate::{checkpoints, contribution, faults};
-use checkpoint::{Checkpoints, Companions, RunLock, Writer};
+use checkpoint::{Checkpoints, Companions, Reader, RunLock, Writer};
 use device::cuda::Gpu;
 use events::Place;
 use model::Model;
@@ -39,6 +39,8 @@ pub(crate) struct Plan {
     pub data: Data,
     /// What a run that resumes this one must have in common with it.
     pub identity: Value,
+    /// The saved weights that the flags name, if they do.
+    pub brought: Option<Arc<Reader>>,
     /// What the model brought beside its weights, unless the checkpoint that training resumes from
     /// has it.
     pub companions: Arc<Companions>,
@@ -157,10 +159,8 @@ fn complete(stage: AnyStage, config: Config, prediction: Prediction) -> Result<P
     let data = Data::open(&config.data, config.model.vocabulary, config.sequence_length)?;
     let mut model = Model::new(config.model.clone()).map_err(|e| Failure::usage(e.to_string()))?;
     model.rounding = config.precision.rounding;
-    if config.init_from.is_some() {
-        weights(&config, &model, config.seed).map_err(Failure::usage)?;
-    }
-    let companions = Arc::new(source::companions(&config).map_err(Failure::usage)?);
+    let brought = source::brought(&config, &model).map_err(Failure::usage)?;
+    let companions = source::companions(&config, brought.as_ref()).map_err(Failure::usage)?;
     probe_outputs(&config)?;
     let (checkpoints, lock) = checkpoints::open(&config, model.layout.parameters())?.unzip();
     let partition = Partition::new(&model.layout, config.wrap, job.shards() as usize);
@@ -180,7 +180,8 @@ fn complete(stage: AnyStage, config: Config, prediction: Prediction) -> Result<P
         partition: Arc::new(partition),
         schedule: Arc::new(schedule),
         data,
-        companions,
+        brought,
+        companions: Arc::new(companions),
         checkpoints,
         lock: lock.flatten(),
         saving: job.placement.saving,

@@ -80,8 +80,8 @@ pub(crate) fn train(
     if plan.config.leads() && !own_settings.is_empty() {
         events::complain!("note: {file} leaves to this program: {own_settings}");
     }
-    if plan.config.leads() {
-        let doubts = source::doubts(&plan.config, &plan.model).map_err(Failure::usage)?;
+    if let Some(reader) = plan.brought.as_ref().filter(|_| plan.config.leads()) {
+        let doubts = source::doubts(reader, &plan.model, &plan.data).map_err(Failure::usage)?;
         doubts.iter().for_each(|doubt| events::complain!("warning: {doubt}"));
     }
     let logs = Logs::open(&plan)?;

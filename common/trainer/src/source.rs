@@ -1,8 +1,10 @@
 //! Initial weights: from a seed, or from saved weights.
 
+use checkpoint::tokenizer::VOCABULARY;
 use checkpoint::{Companions, Reader};
 use model::{Layout, Model, TensorId, init};
 use settings::Config;
+use settings::data::Data;
 use sharding::WeightSource;
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,10 +30,10 @@ impl WeightSource for Seeded {
     }
 }
 
-/// Weights in a file.
+/// Weights in files.
 pub(crate) struct Saved {
-    /// The file.
-    pub reader: Reader,
+    /// The files.
+    pub reader: Arc<Reader>,
     /// The tensors.
     pub layout: Layout,
 }
@@ -71,48 +73,67 @@ fn place(shape: &[usize], number: usize) -> Vec<usize> {
     indices
 }
 
-/// Returns the source that the flags name, with `seed` if they name none.
+/// Opens the saved weights that `config` names, if it does, for all ranks of this process.
 ///
 /// # Errors
-/// If saved weights cannot be opened.
-pub(crate) fn weights(config: &Config, model: &Model, seed: u64) -> Result<Arc<dyn WeightSource>, String> {
-    let layout = model.layout.clone();
-    Ok(match &config.init_from {
-        None => Arc::new(Seeded { seed, layout }),
-        Some(dir) => {
-            let reader = Reader::open(dir).map_err(|e| e.to_string())?;
-            reader.check(&layout).map_err(|e| e.to_string())?;
-            Arc::new(Saved { reader, layout })
-        }
-    })
+/// If they cannot be read, or do not fit `model`.
+pub(crate) fn brought(config: &Config, model: &Model) -> Result<Option<Arc<Reader>>, String> {
+    let Some(dir) = &config.init_from else { return Ok(None) };
+    let reader = Reader::open(dir).map_err(|e| e.to_string())?;
+    reader.check(&model.layout).map_err(|e| e.to_string())?;
+    Ok(Some(Arc::new(reader)))
 }
 
-/// Returns the small files that the model of `config` brings, if this process is to save them.
-///
-/// # Errors
-/// If one exists and cannot be read.
-pub(crate) fn companions(config: &Config) -> Result<Companions, String> {
-    let saves = config.save.is_some() || config.checkpoint.is_some();
-    match (&config.init_from, &config.config_json) {
-        (Some(dir), _) if saves && config.leads() => {
-            Reader::open(dir).and_then(|reader| reader.companions()).map_err(|e| e.to_string())
-        }
-        (None, Some(path)) if saves && config.leads() => {
-            let text = std::fs::read_to_string(path);
-            Ok(Companions::of_config(&text.map_err(|e| format!("cannot read {}: {e}", path.display()))?))
-        }
-        _ => Ok(Companions::default()),
+/// Returns a source of the tensors in `layout`: saved weights if some are `brought`, or else `seed`.
+pub(crate) fn weights(brought: Option<&Arc<Reader>>, layout: &Layout, seed: u64) -> Arc<dyn WeightSource> {
+    let layout = layout.clone();
+    match brought {
+        None => Arc::new(Seeded { seed, layout }),
+        Some(reader) => Arc::new(Saved { reader: reader.clone(), layout }),
     }
 }
 
-/// Returns what the initial weights say that contradicts their configuration: a sentence each.
+/// Returns the small files that the model of `config` brings, if this process is to save them: those
+/// beside saved weights or of a named `config.json`, with the tokenizer of the data.
 ///
 /// # Errors
-/// If saved weights cannot be read.
-pub(crate) fn doubts(config: &Config, model: &Model) -> Result<Vec<String>, String> {
-    let Some(dir) = &config.init_from else { return Ok(Vec::new()) };
-    let doubts = Reader::open(dir).and_then(|reader| reader.doubts(&model.config, &model.layout));
-    doubts.map_err(|e| e.to_string())
+/// If one exists and cannot be read.
+pub(crate) fn companions(config: &Config, brought: Option<&Arc<Reader>>) -> Result<Companions, String> {
+    let saves = config.save.is_some() || config.checkpoint.is_some();
+    if !(saves && config.leads()) {
+        return Ok(Companions::default());
+    }
+    let own = match (brought, &config.config_json) {
+        (Some(reader), _) => reader.companions().map_err(|e| e.to_string())?,
+        (None, Some(path)) => {
+            let text = std::fs::read_to_string(path);
+            Companions::of_config(&text.map_err(|e| format!("cannot read {}: {e}", path.display()))?)
+        }
+        _ => Companions::default(),
+    };
+    match &config.data.tokenizer {
+        Some(path) => own.with_tokenizer(path).map_err(|e| e.to_string()),
+        None => Ok(own),
+    }
+}
+
+/// Returns what saved weights say that contradicts their configuration or the data: a sentence each.
+///
+/// # Errors
+/// If they cannot be read.
+pub(crate) fn doubts(reader: &Reader, model: &Model, data: &Data) -> Result<Vec<String>, String> {
+    let mut doubts = reader.doubts(&model.config, &model.layout).map_err(|e| e.to_string())?;
+    let tokenizer = reader.directory().join("tokenizer.json");
+    let other = data.is_bytes() && model.config.vocabulary != VOCABULARY;
+    if other && tokenizer.exists() {
+        doubts.push(format!(
+            "{} is read as bytes, but the model has learned a tokenizer's tokens: give --tokenizer {} (in a program \
+             that is built with --features tokenizers)",
+            data.name(),
+            tokenizer.display()
+        ));
+    }
+    Ok(doubts)
 }
 
 /// Returns a hash over the beginning of every tensor. Ranks compare it, so that none silently

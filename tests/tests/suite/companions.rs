@@ -87,6 +87,36 @@ fn a_model_keeps_what_it_brought_over_all_sessions_of_a_run() {
 }
 
 #[test]
+fn a_tokenizer_of_the_data_is_saved_with_the_weights_and_kept_by_checkpoints() {
+    let parent = tempfile::tempdir().unwrap();
+    let model = brought(parent.path());
+    let [kept, first, second, fresh, other, ids] =
+        ["kept", "first", "second", "fresh", "other", "ids"].map(|name| parent.path().join(name));
+    fs::create_dir(&other).unwrap();
+    for name in ["own.json", "tokenizer_config.json"] {
+        fs::write(other.join(name), format!("other {name}")).unwrap();
+    }
+    fs::write(&ids, [1, 0].repeat(200)).unwrap();
+    let data = format!("--data {} --data-format u16", ids.display());
+    let given = format!("{data} --tokenizer {}", other.join("own.json").display());
+    let session = |flags: &str, to: &Path| {
+        run(Stage::Zero2, &format!("{flags} --save {} {SHAPE}", to.display()));
+        let tokenizer = fs::read_to_string(to.join("tokenizer.json")).unwrap();
+        let beside = fs::read_to_string(to.join("tokenizer_config.json")).unwrap();
+        assert_eq!([tokenizer.as_str(), &beside], ["other own.json", "other tokenizer_config.json"]);
+        assert!(!to.join("special_tokens_map.json").exists(), "the model's own tokenizer is replaced");
+    };
+    let resumed = format!("--checkpoint {} --resume-with steps", kept.display());
+    session(&format!("{given} --init-from {} {resumed} --steps 1", model.display()), &first);
+    assert_eq!(
+        fs::read_to_string(first.join("generation_config.json")).unwrap(),
+        "their generation_config.json"
+    );
+    session(&format!("{data} --init-from {} {resumed} --steps 2", model.display()), &second);
+    session(&format!("{given} --model tiny --steps 1"), &fresh);
+}
+
+#[test]
 fn a_flag_goes_before_the_type_that_weights_had_and_a_config_alone_has_none() {
     let parent = tempfile::tempdir().unwrap();
     let model = brought(parent.path());

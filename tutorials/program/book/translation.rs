@@ -38,6 +38,7 @@ const PLACES: &[(&str, &str, &str)] = &[
     ("fp16.enabled", "common/sharding/src/precision.rs", "struct Precision"),
     ("fp16.", "common/sharding/src/loss_scale.rs", "struct LossScaler"),
     ("bf16.enabled", "common/sharding/src/precision.rs", "struct Precision"),
+    ("torch_autocast.", "common/device/src/operations/matmul.rs", "enum Rounding"),
     ("communication_data_type", "common/sharding/src/buckets.rs", "fn convert"),
     ("data_types.grad_accum_dtype", "common/trainer/src/states.rs", "fn gradients"),
     ("num_processes", "common/settings/src/config.rs", "struct Config"),

@@ -57,6 +57,33 @@ fn tensors_that_the_model_does_not_have_are_counted_and_named() {
     }
 }
 
+#[test]
+fn bytes_for_a_model_with_a_tokenizer_are_doubted() {
+    let dir = tempfile::tempdir().unwrap();
+    let [json, model, ids] = ["wide.json", "model", "ids.bin"].map(|name| dir.path().join(name));
+    let config = r#"{"model_type": "llama", "vocab_size": 300, "hidden_size": 24, "intermediate_size": 24,
+        "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2}"#;
+    fs::write(&json, config).unwrap();
+    fs::write(&ids, [1; 400]).unwrap();
+    let train = zero3(&format!("{SHORT} --model {} --save {}", json.display(), model.display()));
+    assert!(train.status.success() && train.stderr.is_empty(), "{}", text(&train.stderr));
+    let doubts = |flags: &str| {
+        let output = zero3(&format!("{SHORT} --init-from {} {flags}", model.display()));
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    assert_eq!(doubts(""), "", "it has no tokenizer");
+    fs::write(model.join("tokenizer.json"), "{}").unwrap();
+    let data = format!("--data {}", ids.display());
+    for (flags, name) in [("", "the built-in text"), (data.as_str(), data.as_str())] {
+        let (found, tokenizer) = (doubts(flags), model.join("tokenizer.json"));
+        assert!(found.starts_with(&format!("warning: {name} is read as bytes")), "{found}");
+        assert!(found.contains(&format!("give --tokenizer {}", tokenizer.display())), "{found}");
+        assert_eq!(found.lines().count(), 1, "{found}");
+    }
+    assert_eq!(doubts(&format!("{data} --data-format u16")), "");
+}
+
 /// Writes `value` into the file of weights at `path`, as an element of a tensor.
 fn set(path: &Path, tensor: &str, element: usize, value: f32) {
     let mut bytes = fs::read(path).unwrap();

@@ -126,6 +126,29 @@ fn a_checkpoint_keeps_what_the_model_brought() {
 }
 
 #[test]
+fn another_tokenizer_replaces_the_models_whole() {
+    let [from, other, out] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let config = ModelConfig { vocabulary: 256, ..config() };
+    let brought = bring(from.path(), &config, ElementType::F32);
+    for name in ["own.json", "tokenizer_config.json", "generation_config.json"] {
+        fs::write(other.path().join(name), format!("other {name}")).unwrap();
+    }
+    let with = brought.with_tokenizer(&other.path().join("own.json")).unwrap();
+    write(out.path(), &config, Format::default(), &with).unwrap();
+    for (name, contents) in [
+        ("tokenizer.json", "other own.json"),
+        ("tokenizer_config.json", "other tokenizer_config.json"),
+        ("generation_config.json", "their generation_config.json"),
+    ] {
+        assert_eq!(fs::read_to_string(out.path().join(name)).unwrap(), contents);
+    }
+    let all = names(out.path());
+    assert!(!all.iter().any(|name| name == "tokenizer.model" || name == "chat_template.jinja"), "{all:?}");
+    let missing = Companions::default().with_tokenizer(&other.path().join("none.json")).unwrap_err();
+    assert!(missing.to_string().contains("none.json"), "{missing}");
+}
+
+#[test]
 fn damage_to_what_a_checkpoint_keeps_of_a_model_is_found() {
     let [from, directory] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let checkpoints = kept(directory.path(), &bring(from.path(), &config(), ElementType::F32));

@@ -5,7 +5,6 @@ use crate::keys::Kind::{Any, Choice, Count, Flag, Number, Text};
 use crate::keys::{Auto, Key, Kind};
 use crate::node::{Node, is_none};
 use settings::cli::DeviceChoice;
-use settings::float_type::PrecisionName;
 
 /// The key that names a DeepSpeed file, whose keys take precedence over those beside it.
 pub(crate) const CONFIG_FILE: &str = "deepspeed_config.deepspeed_config_file";
@@ -143,10 +142,6 @@ fn some_path(target: &'static str, value: &Node) -> Option<(&'static str, Node)>
 fn all_gpus(value: &Node) -> bool {
     empty(value) || value.as_text().is_some_and(|text| text.eq_ignore_ascii_case("all"))
 }
-
-/// `mixed_precision: bf16` without DeepSpeed and FSDP.
-pub(crate) static AUTOCAST: Key = Key::new("mixed_precision", PRECISION, "\"no\"", "PyTorch's autocast")
-    .honoured(Some("precision"), |args, _| args.types.precision = PrecisionName::Autocast, |_| None);
 
 /// `no` asks for nothing.
 fn mixed_precision(value: &Node) -> Option<(&'static str, Node)> {

@@ -15,7 +15,9 @@ mod zero;
 use super::keys::{Key, Kind};
 use super::node::Node;
 
-pub(crate) use accelerate::{AUTOCAST, CONFIG_FILE};
+pub(crate) use accelerate::CONFIG_FILE;
+pub(crate) use batch::ONE_BIT_ADAM;
+pub(crate) use precision::{AUTOCAST_DTYPE, SENT_IN_16_BITS, autocast};
 
 /// The rows, by subject. The stage comes before keys that depend on it.
 pub static TABLES: [&[Key]; 8] = [

@@ -1,12 +1,12 @@
 //! Precision and loss scaling.
 
-use super::{count, disabled, flag, number, off};
+use super::{count, disabled, empty, flag, number, off};
 use crate::Resolved;
 use crate::keys::Kind::{Any, Choice, Count, Flag, Number};
 use crate::keys::{Auto, Key, Kind};
 use crate::node::{Node, is_none};
 use clap::ValueEnum;
-use device::DType;
+use device::{DType, Rounding};
 use settings::cli::TrainArgs;
 use settings::float_type::{FloatType, PrecisionName, name};
 use sharding::LossScaling;
@@ -15,6 +15,13 @@ const HALF: &str = "16-bit parameters and gradients, with f32 masters";
 const SCALING: &str = "how the loss scale is found";
 const SMALL: Kind = Count(1, u32::MAX as u64);
 const DTYPE: Kind = Choice(&["none", "fp32", "fp16", "bf16"]);
+
+/// The type to which autocast rounds.
+pub(crate) const AUTOCAST_DTYPE: &str = "torch_autocast.dtype";
+/// The layers whose weights and gradients DeepSpeed sends in that type.
+pub(crate) const SENT_IN_16_BITS: &str = "torch_autocast.lower_precision_safe_modules";
+const AUTOCAST_DTYPES: &[&str] =
+    &["bfloat16", "bf16", "torch.bfloat16", "float16", "fp16", "half", "torch.float16"];
 
 pub(super) static KEYS: &[Key] = &[
     Key::new("fp16.enabled", Flag, "false", HALF).auto(Auto::Flags).honoured(
@@ -67,7 +74,17 @@ pub(super) static KEYS: &[Key] = &[
         .auto(Auto::Flags)
         .means(|value| Some(("bf16.enabled", value.clone()))),
     Key::new("amp", Any, "", "NVIDIA Apex's mixed precision").not_yet(disabled),
-    Key::new("torch_autocast", Any, "", "PyTorch's autocast").not_yet(disabled),
+    Key::new("torch_autocast.enabled", Flag, "false", "PyTorch's autocast: fp32 weights, products in bf16")
+        .honoured(
+            Some("precision"),
+            |args, value| switch(args, value, PrecisionName::Autocast),
+            |run| Some(Node::Flag(rounds(run))),
+        ),
+    Key::new(AUTOCAST_DTYPE, Choice(AUTOCAST_DTYPES), "", "bfloat16 alone; must be given")
+        .auto(Auto::No)
+        .honoured(None, |_, _| {}, |run| rounds(run).then(|| Node::text("bfloat16"))),
+    Key::new(SENT_IN_16_BITS, Any, "", "their weights and gradients travel in 16 bits there, in fp32 here")
+        .missed_unless(empty),
     Key::new("communication_data_type", DTYPE, "null", "gradients on the wire; as in memory if left out")
         .honoured(
             Some("reduce_dtype"),
@@ -98,6 +115,21 @@ fn switch(args: &mut TrainArgs, value: &Node, precision: PrecisionName) {
     if flag(value) {
         args.types.precision = precision;
     }
+}
+
+/// True if products round to bf16.
+fn rounds(run: &Resolved<'_>) -> bool {
+    run.config.precision.rounding == Rounding::Bf16
+}
+
+/// Returns the keys of DeepSpeed's that make what `mixed_precision: bf16` means without DeepSpeed
+/// and FSDP.
+pub(crate) fn autocast() -> [(&'static str, Node); 3] {
+    [
+        ("torch_autocast.enabled", Node::Flag(true)),
+        (AUTOCAST_DTYPE, Node::text("bfloat16")),
+        (SENT_IN_16_BITS, Node::List(Vec::new())),
+    ]
 }
 
 /// `none` counts as left out.

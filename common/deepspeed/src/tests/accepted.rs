@@ -171,12 +171,40 @@ fn accelerates_bf16_is_autocast_under_ddp_and_16_bit_weights_elsewhere() {
     let text = "distributed_type: MULTI_GPU\nmixed_precision: bf16\n";
     let flag = yaml(text, "--precision fp32").unwrap();
     assert!(
-        flag.findings.warnings[0].contains("mixed_precision \"bf16\" and --precision fp32"),
+        flag.findings.warnings[0]
+            .contains("mixed_precision, which asks for torch_autocast.enabled true and --precision fp32"),
         "{:?}",
         flag.findings
     );
-    let left = crate::left_out(&yaml(text, "").unwrap());
-    assert!(left.iter().any(|line| line.starts_with("--precision autocast has no name")), "{left:?}");
+}
+
+#[test]
+fn deepspeeds_autocast_is_to_bf16_and_says_what_travels() {
+    let section = |keys: &str, rest: &str| {
+        json(&format!(r#"{{"torch_autocast": {{"enabled": true{keys}}}{rest}}}"#), "--gpus 2")
+    };
+    let config = section(r#", "dtype": "bfloat16""#, "").unwrap();
+    assert_eq!(settings::precision::label(config.precision), "autocast");
+    let [warning] = config.findings.warnings.as_slice() else { panic!("{:?}", config.findings.warnings) };
+    assert!(warning.contains("travel in fp32 here"), "{warning}");
+    let whole = r#", "dtype": "torch.bfloat16", "lower_precision_safe_modules": []"#;
+    let silent = section(whole, "").unwrap();
+    assert_eq!(silent.findings.warnings, [""; 0]);
+    let ddp = section(r#", "dtype": "bf16""#, r#", "zero_optimization": {"stage": 0}"#).unwrap();
+    assert_eq!(ddp.findings.warnings, [""; 0], "without ZeRO DeepSpeed sends fp32 too");
+    let off = json(r#"{"torch_autocast": {"enabled": false, "dtype": "float16"}}"#, "").unwrap();
+    assert_eq!((settings::precision::label(off.precision), off.findings.warnings.len()), ("fp32", 0));
+    for (keys, rest, words) in [
+        ("", "", "torch_autocast has no dtype"),
+        (r#", "dtype": "float16""#, "", r#"torch_autocast.dtype is "float16""#),
+        (whole, r#", "bf16": {"enabled": true}"#, "bf16.enabled and torch_autocast.enabled are both true"),
+    ] {
+        let error = section(keys, rest).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    let printed = print(&silent, Stage::Zero2).unwrap();
+    let again = json(&printed, "--gpus 2").unwrap();
+    assert_eq!((again.precision, again.findings.warnings), (silent.precision, vec![]), "{printed}");
 }
 
 #[test]
@@ -223,6 +251,36 @@ fn a_named_optimizer_brings_deepspeeds_defaults() {
     assert_eq!(undecayed.findings.check(Stage::Zero3), Ok(()), "there is no decay to place");
     let decayed = named(r#""adam_w_mode": false, "weight_decay": 0.1"#, "");
     assert!(decayed.findings.check(Stage::Zero3).unwrap_err().to_string().contains("adam_w_mode"));
+}
+
+#[test]
+fn an_automatic_peak_leaves_the_rate_to_this_program_and_says_so() {
+    let text = r#"{"optimizer": {"type": "AdamW"}, "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": "auto"}}}"#;
+    let config = json(text, "").unwrap();
+    let rate = plain("").lr_schedule.peak();
+    assert_eq!(config.lr_schedule.peak(), rate);
+    assert_eq!(config.findings.own_settings, format!("learning rate {rate}"));
+    assert_eq!(json(text, "--lr 0.5").unwrap().findings.own_settings, "");
+}
+
+#[test]
+fn one_bit_adam_is_its_warm_up_alone() {
+    let text = |name: &str, more: &str, rest: &str| {
+        format!(
+            r#"{{"optimizer": {{"type": "{name}", "params": {{"lr": 3e-5, "weight_decay": 0.01{more}}}}}{rest}}}"#
+        )
+    };
+    let sent =
+        r#", "bias_correction": true, "freeze_step": 400, "cuda_aware": false, "comm_backend_name": "mpi""#;
+    let config = json(&text("OneBitAdam", sent, ""), "--steps 400").unwrap();
+    let adam = json(&text("Adam", r#", "bias_correction": false"#, ""), "--steps 400").unwrap();
+    assert_eq!(config.findings.warnings.len(), 1, "{:?}", config.findings.warnings);
+    assert_eq!(settings(config), settings(adam));
+    let error = |more, rest, flags| json(&text("OnebitAdam", more, rest), flags).unwrap_err().to_string();
+    assert!(error(sent, "", "--steps 401").contains("--steps 400"));
+    assert!(error("", "", "--steps 100001").contains("after 100000 steps"));
+    let sharded = error(sent, r#", "zero_optimization": {"stage": 1}"#, "--steps 9");
+    assert!(sharded.contains("DeepSpeed rejects beside ZeRO-1"), "{sharded}");
 }
 
 #[test]

@@ -106,7 +106,7 @@ proptest! {
         let mut names = Vec::new();
         for (index, value) in &entries {
             let path = keys().nth(*index).unwrap().path;
-            names.push(path.rsplit('.').next().unwrap());
+            names.extend([path.split('.').next().unwrap(), path.rsplit('.').next().unwrap()]);
             root.insert(path, hjson::parse(value).unwrap());
         }
         let text = serde_json::to_string(&root).unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::keys::{Auto, Fate, Kind};
 use crate::node::Node;
-use crate::table::{find, is_accelerates, keys};
+use crate::table::{AUTOCAST_DTYPE, SENT_IN_16_BITS, find, is_accelerates, keys};
 
 /// A file with one value, and whatever switches its section on.
 fn file_with(path: &str, value: Node) -> File {
@@ -22,6 +22,10 @@ fn file_with(path: &str, value: Node) -> File {
     }
     if path.starts_with("aio.") {
         root.insert("zero_optimization.offload_optimizer.device", Node::text("nvme"));
+    }
+    if path.starts_with("torch_autocast.") {
+        let others = [(AUTOCAST_DTYPE, Node::text("bfloat16")), (SENT_IN_16_BITS, Node::List(vec![]))];
+        others.into_iter().filter(|(other, _)| *other != path).for_each(|(other, on)| root.insert(other, on));
     }
     if path.starts_with("scheduler.params") {
         let name = if path.ends_with("_ratio") { "WarmupCosineLR" } else { "WarmupDecayLR" };
@@ -123,7 +127,13 @@ fn every_row_takes_its_values_and_does_what_it_says() {
                 _ => assert!(!missing, "{} {value}", key.path),
             }
             let missed = matches!(key.fate, Fate::Accepted { harmless } if !harmless(&value));
-            assert_eq!(config.findings.warnings.len(), usize::from(missed), "{:?}", config.findings.warnings);
+            let warm_up = value == Node::text(&table::ONE_BIT_ADAM.to_uppercase());
+            assert_eq!(
+                config.findings.warnings.len(),
+                usize::from(missed || warm_up),
+                "{:?}",
+                config.findings.warnings
+            );
         }
     }
 }
@@ -149,7 +159,8 @@ fn every_honoured_row_reads_back_what_it_was_given() {
                     back == "fp32" || back == "none"
                 }
                 (Some(Node::Text(back)), Node::Text(value)) => {
-                    back.eq_ignore_ascii_case(value) || key.path == "optimizer.type"
+                    let named = ["optimizer.type", AUTOCAST_DTYPE].contains(&key.path);
+                    back.eq_ignore_ascii_case(value) || named
                 }
                 // A bucket of no elements is one of a tensor at a time; a piece of none is a unit.
                 (back, Node::Number(0.0))

@@ -49,9 +49,14 @@ impl TokenFormat {
 }
 
 impl DataSource {
+    /// True if the data are text.
+    pub(super) fn holds_text(&self) -> bool {
+        matches!(self.format, TokenFormat::Bytes | TokenFormat::Jsonl)
+    }
+
     /// True if the data are encoded before a run.
     pub(super) fn is_encoded(&self) -> bool {
-        self.format == TokenFormat::Jsonl || self.tokenizer.is_some() && self.format == TokenFormat::Bytes
+        self.format == TokenFormat::Jsonl || self.tokenizer.is_some() && self.holds_text()
     }
 
     /// Returns these settings if they fit each other.

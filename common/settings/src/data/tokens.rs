@@ -24,6 +24,8 @@ pub(super) struct Tokens {
     pub(super) name: String,
     place: Place,
     width: Width,
+    /// Whether each is a byte of text.
+    pub(super) is_bytes: bool,
     /// Whether some are prompts', with [`PROMPT`] set.
     pub(super) has_prompts: bool,
     /// The number of tokens.
@@ -63,7 +65,8 @@ impl Tokens {
             }
         };
         let len = bytes.len() / width.size();
-        Ok(Tokens { name, place: Place::Memory(bytes), width, has_prompts: false, len })
+        let is_bytes = tokenizer.is_none();
+        Ok(Tokens { name, place: Place::Memory(bytes), width, is_bytes, has_prompts: false, len })
     }
 
     /// Opens a file. Its tokens are stored as `source` says, unless the file itself tells
@@ -95,7 +98,8 @@ impl Tokens {
         let length = file.metadata().map_err(unreadable)?.len();
         let len = count(&name, length.saturating_sub(start), width)?;
         let has_prompts = encoded && source.mask_prompt;
-        Ok(Tokens { name, place: Place::File(file, start), width, has_prompts, len })
+        let is_bytes = found.is_none() && source.holds_text() && source.tokenizer.is_none();
+        Ok(Tokens { name, place: Place::File(file, start), width, is_bytes, has_prompts, len })
     }
 
     /// Reads the tokens in `range`, for a model of `vocabulary` tokens.

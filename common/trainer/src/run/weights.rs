@@ -20,22 +20,22 @@ use std::sync::Arc;
 
 /// Returns the weights that `rank` starts from, once all ranks have compared theirs.
 pub(super) fn first_weights(plan: &Plan, rank: &Rank, faults: &RankFaults) -> Result<Arc<dyn WeightSource>> {
-    let config = &plan.config;
     let wrong = |phase| faults.strikes_in(phase, Kind::Seed);
     let weights = |wrong| match &plan.resume {
-        Some(state) => Ok(state.source(TrainingState::Weight)),
+        Some(state) => state.source(TrainingState::Weight),
         None => {
-            source::weights(config, &plan.model, config.seed + u64::from(wrong)).map_err(RankError::Other)
+            let seed = plan.config.seed + u64::from(wrong);
+            source::weights(plan.brought.as_ref(), &plan.model.layout, seed)
         }
     };
-    let source = weights(wrong(Phase::Setup))?;
+    let source = weights(wrong(Phase::Setup));
     let mut mine = match &plan.resume {
         Some(state) => state.fingerprint().map_err(other)?,
         None => source::fingerprint(&*source, &plan.model.layout).map_err(RankError::Other)?,
     };
     mine[..4].copy_from_slice(&plan.first_step().to_be_bytes());
     agree_on_start(rank, mine)?;
-    if wrong(Phase::Backward) { weights(true) } else { Ok(source) }
+    Ok(if wrong(Phase::Backward) { weights(true) } else { source })
 }
 
 /// Fails unless all ranks start alike: ranks that start from different weights would silently train
