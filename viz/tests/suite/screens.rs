@@ -418,6 +418,23 @@ fn every_class_that_is_held_is_in_the_memory_bar() {
             player = app.players.remove(0);
         }
     }
+    for ranks in [8, 16, 32] {
+        let mut app = made_up(&SimulationPlan::new(3, ranks));
+        for share in 1..20 {
+            app.players[0].seek_fraction(f64::from(share) / 20.0);
+            let picture = view::picture(&app, Theme::FULL, 80, 24);
+            let shown: Vec<_> = (3..18)
+                .flat_map(|y| (5..80).map(move |x| (x, y)))
+                .flat_map(|cell| [picture[cell].fg, picture[cell].bg])
+                .collect();
+            for &class in events::Class::ALL {
+                let held =
+                    app.player().scene().now.ranks.iter().filter(|rank| rank.live_of(class) > 0).count();
+                let cells = shown.iter().filter(|&&colour| colour == theme::class_colour(class)).count();
+                assert!(cells >= held, "{ranks} ranks, {share}: {class} is held by {held}, in {cells} cells");
+            }
+        }
+    }
 }
 
 /// A small terminal shows fewer panels, not a refusal.
