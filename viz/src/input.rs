@@ -63,6 +63,8 @@ pub enum Action {
     PreviousRank,
     /// Lists ranks by number, or the slowest first.
     Order,
+    /// Shows the next units of a list that is too long, after the last ones those under way.
+    NextUnits,
     /// Shows the next of several runs in the views of one run.
     NextRun,
     NextStep,
@@ -174,6 +176,13 @@ pub const BINDINGS: &[Binding] = &[
     counterpart(&[BackTab], Action::PreviousView),
     binding(&[Up, Char('k')], "↑↓", "rank", "previous or next rank", Action::PreviousRank),
     counterpart(&[Down, Char('j')], Action::NextRank),
+    binding(
+        &[Char('u')],
+        "u",
+        "",
+        "next units of a long list, then those under way again",
+        Action::NextUnits,
+    ),
     binding(&[Char('o')], "o", "", "order in lists: ranks by number, or the slowest first", Action::Order),
     view(&[Char('1')], "1", "Overview: memory, collectives and progress of every rank", View::Overview),
     view(&[Char('2')], "2", "Shards: which slice of each unit every rank holds", View::Shards),

@@ -68,6 +68,8 @@ pub struct App {
     pub rank: usize,
     /// The order of ranks in lists.
     pub order: RankOrder,
+    /// How often the next units of a long list were asked for: see [`Self::page`].
+    pub unit_turns: usize,
     /// The size of one step.
     pub granularity: Boundary,
     /// Whether the list of keys is shown.
@@ -97,6 +99,7 @@ impl App {
             shown: 0,
             rank: 0,
             order: RankOrder::default(),
+            unit_turns: 0,
             granularity: Boundary::Unit,
             help: false,
             prompt: None,
@@ -122,6 +125,11 @@ impl App {
 
     fn lead_mut(&mut self) -> &mut Player {
         &mut self.players[0]
+    }
+
+    /// Returns which of `pages` pages of units is chosen: none if the page follows the run.
+    pub fn page(&self, pages: usize) -> Option<usize> {
+        (self.unit_turns % (pages + 1)).checked_sub(1)
     }
 
     /// True if the run is over and the position is at its end.
@@ -198,6 +206,7 @@ impl App {
             Action::NextRank => self.move_rank(1),
             Action::PreviousRank => self.move_rank(-1),
             Action::Order => self.change_order(),
+            Action::NextUnits => self.unit_turns += 1,
             Action::Granularity => self.granularity = travel::next_granularity(self.granularity),
             moving => return self.travel(moving),
         }

@@ -39,7 +39,8 @@ impl Bar {
     fn stack(&self, paint: &mut Paint<'_>, (x, y, width): (u16, u16, u16), parts: &ByClass, ghost: u16) {
         let ends = ends(*parts, self.scale, width);
         // Of a bar that is shorter, every cell is needed for the whole.
-        let roomy = usize::from(width) >= 2 * Class::ALL.len();
+        let held = parts.iter().filter(|&&bytes| bytes > 0).count();
+        let roomy = usize::from(width) >= 2 * held;
         let ends = if roomy { visible(ends, parts) } else { ends };
         let end = ends[ends.len() - 1];
         for column in 0..(end.div_ceil(8) as u16).min(width) {

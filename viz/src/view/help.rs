@@ -3,7 +3,7 @@
 use super::paint::{Paint, columns, fitted};
 use super::progress;
 use crate::app::{App, EventSource};
-use crate::input::{ANSWERS, BINDINGS};
+use crate::input::{ANSWERS, Action, BINDINGS, Binding, View};
 use crate::player::Scene;
 use crate::theme::{ACCENT, ALARM, DIM, GOOD, bold, class_colour, class_glyph, ink};
 use crate::{places, words};
@@ -32,17 +32,33 @@ fn cleared<'a>(paint: &'a mut Paint<'_>, width: u16, height: u16, at: Anchor) ->
 /// Draws the list of keys.
 pub(super) fn keys(paint: &mut Paint<'_>) {
     const COLUMN: u16 = 73;
-    let listed = || BINDINGS.iter().filter(|binding| !binding.label.is_empty());
-    let count = listed().count() as u16;
+    let mut listed: Vec<(&str, &str)> = listed().map(|binding| (binding.label, binding.help)).collect();
     let columns = if paint.width() >= 2 * COLUMN + 4 { 2 } else { 1 };
-    let rows = count.div_ceil(columns);
+    if listed.len() as u16 > columns * paint.height().saturating_sub(2) {
+        listed = shorter();
+    }
+    let rows = (listed.len() as u16).div_ceil(columns);
     let mut area = cleared(paint, columns * COLUMN + 2, rows + 2, Anchor::Middle);
     let mut inside = area.card(&[(" keys ", bold(ACCENT))], ink(ACCENT));
-    for (number, binding) in (0u16..).zip(listed()) {
+    for (number, (label, help)) in (0u16..).zip(listed) {
         let (x, y) = (number / rows * COLUMN, number % rows);
-        inside.right(x + 14, y, binding.label, bold(Color::Reset));
-        inside.text(x + 16, y, binding.help, ink(DIM));
+        inside.right(x + 14, y, label, bold(Color::Reset));
+        inside.text(x + 16, y, help, ink(DIM));
     }
+}
+
+fn listed() -> impl Iterator<Item = &'static Binding> {
+    BINDINGS.iter().filter(|binding| !binding.label.is_empty())
+}
+
+/// Returns the rows of the list with one for all views.
+fn shorter() -> Vec<(&'static str, &'static str)> {
+    let row = |binding: &Binding| match binding.action {
+        Action::Show(View::Overview) => Some(("1 to 6", "the views")),
+        Action::Show(_) => None,
+        _ => Some((binding.label, binding.help)),
+    };
+    listed().filter_map(row).collect()
 }
 
 /// Draws the question whether a live run ends or goes on.

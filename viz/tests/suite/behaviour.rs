@@ -367,6 +367,39 @@ fn ranks_are_listed_by_number_or_the_slowest_first() {
     assert!(shown.contains("held up") && shown.contains(&viz::words::time(delays[listed[0]])), "{shown}");
 }
 
+/// A model with more units than rows: the shards view shows those around the pass under way, says
+/// which they are, and `u` turns the pages through all of them and back.
+#[test]
+fn long_lists_of_units_are_paged_through() {
+    let mut app = made_up(&SimulationPlan { blocks: 32, ..SimulationPlan::new(3, 4) });
+    app.view = View::Shards;
+    let shown = |app: &App| {
+        let screen = text(&picture(app, Theme::FULL, 80, 24));
+        let told = screen.split("  units ").nth(1).unwrap_or_else(|| panic!("{screen}")).to_string();
+        let told = told.lines().next().unwrap().trim().to_string();
+        let names: Vec<String> = screen
+            .lines()
+            .filter_map(|line| line.strip_prefix(' ')?.split("  ").next().map(str::trim))
+            .filter(|name| *name == "embedding" || *name == "head" || name.starts_with("block "))
+            .map(String::from)
+            .collect();
+        (told, names)
+    };
+    let under_way = shown(&app);
+    let mut seen = Vec::new();
+    for (from, to) in [(1, 6), (7, 12), (13, 18), (19, 24), (25, 30), (29, 34)] {
+        app.update(Input::Do(Action::NextUnits));
+        let (told, names) = shown(&app);
+        assert_eq!((told, names.len()), (format!("{from}–{to} of 34 u"), 6));
+        seen.extend(names);
+    }
+    for unit in &app.player().scene().header.units {
+        assert!(seen.contains(&unit.name), "{}: {seen:?}", unit.name);
+    }
+    app.update(Input::Do(Action::NextUnits));
+    assert_eq!(shown(&app), under_way);
+}
+
 /// Every view of one run can show each of the runs compared; what moves is the first, which the
 /// others follow.
 #[test]

@@ -148,7 +148,10 @@ fn the_smallest_screen_shows_it_all() {
     }
     shown.help = true;
     let last = viz::input::BINDINGS.last().unwrap().help;
-    assert!(smallest(&shown).contains(last), "{}", smallest(&shown));
+    for (width, height) in [(80, 24), (80, 20)] {
+        let keys = text(&view::picture(&shown, Theme::FULL, width, height));
+        assert!(keys.contains(last) && keys.contains("pause or resume"), "{keys}");
+    }
     insta::assert_snapshot!("help_80x24", smallest(&shown));
     let many = smallest(&made_up(&SimulationPlan::new(3, 64)));
     let words: Vec<&str> = many.split_whitespace().collect();
@@ -413,6 +416,23 @@ fn every_class_that_is_held_is_in_the_memory_bar() {
                 assert!(shown.contains(&theme::class_colour(class)), "{stage} {share}: {class}");
             }
             player = app.players.remove(0);
+        }
+    }
+    for ranks in [8, 16, 32] {
+        let mut app = made_up(&SimulationPlan::new(3, ranks));
+        for share in 1..20 {
+            app.players[0].seek_fraction(f64::from(share) / 20.0);
+            let picture = view::picture(&app, Theme::FULL, 80, 24);
+            let shown: Vec<_> = (3..18)
+                .flat_map(|y| (5..80).map(move |x| (x, y)))
+                .flat_map(|cell| [picture[cell].fg, picture[cell].bg])
+                .collect();
+            for &class in events::Class::ALL {
+                let held =
+                    app.player().scene().now.ranks.iter().filter(|rank| rank.live_of(class) > 0).count();
+                let cells = shown.iter().filter(|&&colour| colour == theme::class_colour(class)).count();
+                assert!(cells >= held, "{ranks} ranks, {share}: {class} is held by {held}, in {cells} cells");
+            }
         }
     }
 }

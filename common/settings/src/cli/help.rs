@@ -16,6 +16,9 @@ const ESSENTIAL: [(&str, &str); 8] = [
     ("headless", "Print plain lines instead of the screen"),
 ];
 
+/// The flags about the terminal, which may stand anywhere.
+const DISPLAY: [&str; 2] = ["depth", "ascii"];
+
 /// The short help: what is needed first, on one screen.
 const BRIEF: &str = "\
 {about}
@@ -58,6 +61,8 @@ impl Program {
             Some(_) => arg,
             None => arg.hide_short_help(true),
         });
+        let command =
+            DISPLAY.iter().fold(command, |command, flag| command.mut_arg(flag, |arg| arg.global(true)));
         match brief {
             true => command.help_template(BRIEF),
             false => command,
@@ -67,11 +72,27 @@ impl Program {
     /// Parses `arguments`, of which the first is the program's name. On help, version or a usage
     /// error, prints the text and exits the process.
     pub fn parse(self, arguments: impl IntoIterator<Item = OsString>) -> Cli {
-        let arguments: Vec<OsString> = arguments.into_iter().collect();
+        let arguments = display_last(arguments.into_iter().collect());
         let mut command = self.command(arguments.iter().any(|word| word == "-h"));
         let matches = command.try_get_matches_from_mut(arguments).unwrap_or_else(|error| error.exit());
         Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
     }
+}
+
+/// Moves the flags about the terminal from before a subcommand, where `clap` refuses those of a run,
+/// to the end.
+fn display_last(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let length = |words: &[OsString]| match words {
+        [flag, _, ..] if flag == "--colors" => 2,
+        [flag, ..] if flag == "--ascii" || flag.to_string_lossy().starts_with("--colors=") => 1,
+        _ => 0,
+    };
+    let mut end = 1;
+    while let Some(more @ 1..) = arguments.get(end..).map(length) {
+        end += more;
+    }
+    arguments.get_mut(1..).unwrap_or_default().rotate_left(end - 1);
+    arguments
 }
 
 /// Returns what `-h` says about a flag, if it shows it.
@@ -93,6 +114,25 @@ mod tests {
     fn the_short_help_fits_on_one_screen() {
         insta::assert_snapshot!(help("-h"));
         assert!(help("-h").lines().count() < 24);
+    }
+
+    /// As of `viz`, before a subcommand, after it, and among other flags.
+    #[test]
+    fn display_flags_may_stand_anywhere() {
+        let parsed = |line: &str| Program::default().parse(line.split(' ').map(OsString::from));
+        for line in [
+            "zero --ascii --colors never doctor",
+            "zero --colors=never --ascii doctor",
+            "zero --ascii doctor --colors never",
+            "zero doctor --ascii --colors=never",
+            "zero --ascii --steps 3 --colors never",
+            "zero --steps 3 --ascii --colors never",
+        ] {
+            let cli = parsed(line);
+            let display = cli.train.watching.display;
+            let expected = viz::DisplayOptions { depth: Some(viz::theme::Depth::None), ascii: true };
+            assert_eq!((display, cli.command.is_some()), (expected, line.contains("doctor")), "{line}");
+        }
     }
 
     #[test]

@@ -63,13 +63,16 @@ impl Grid {
         let cell = if widest >= slots { widest / slots * slots } else { widest };
         let cell = cell.min((slots * 12).max(44 / slots * slots)).max(1);
         let fitting = usize::from((rows / each).max(1)).min(units);
-        let current = current_unit(scene).unwrap_or(0);
+        let first_unit = match app.page(units.div_ceil(fitting)) {
+            Some(page) => page * fitting,
+            None => current_unit(scene).unwrap_or(0).saturating_sub(fitting / 2),
+        };
         Grid {
             label,
             page: RankPage::new(app, shown),
             cell,
             gap: each_rank.saturating_sub(cell).clamp(1, 2),
-            first_unit: current.saturating_sub(fitting / 2).min(units - fitting),
+            first_unit: first_unit.min(units - fitting),
             units: fitting,
             tall,
             each,
@@ -94,6 +97,14 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     }
     let (width, height) = (paint.width(), paint.height());
     if grid.key_beside {
+        let (first, all) = (grid.first_unit, scene.header.units.len());
+        if grid.units < all {
+            let told = match grid.units {
+                1 => format!("unit {} of {all} u", first + 1),
+                many => format!("units {}–{} of {all} u", first + 1, first + many),
+            };
+            paint.right(width, 0, told, ink(ACCENT));
+        }
         return key::beside(scene, &mut paint.part(width.saturating_sub(key::WIDTH), 0, key::WIDTH, height));
     }
     let mut y = 1 + grid.units as u16 * grid.each;
