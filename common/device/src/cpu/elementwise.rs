@@ -2,6 +2,7 @@
 
 use super::Cpu;
 use super::operand::{Floats, FloatsMut, Split};
+use super::streamed;
 use crate::Result;
 use crate::vectorized;
 use crate::view::{View, ViewMut};
@@ -55,7 +56,7 @@ pub(super) fn copy_or_convert(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) -> Resul
 
 /// `out = x`, of one type.
 fn copy(out: ViewMut<'_>, x: View<'_>) -> Result<()> {
-    out.into_bytes_mut().copy_from_slice(x.bytes());
+    streamed::copy(out.into_bytes_mut(), x.bytes());
     Ok(())
 }
 

@@ -14,6 +14,7 @@ mod operand;
 mod product;
 mod reduction;
 mod rope;
+mod streamed;
 mod swiglu;
 mod tile;
 mod workers;
