@@ -30,7 +30,6 @@ mod mesh;
 mod misplaced;
 mod nearest;
 pub mod node;
-mod one_bit;
 mod optimizer_defaults;
 mod print;
 mod read;

@@ -4,7 +4,6 @@ use crate::batch;
 use crate::keys::{Auto, Fate, Key, Set, contradiction, typed_as};
 use crate::mesh;
 use crate::node::Node;
-use crate::one_bit;
 use crate::optimizer_defaults;
 use crate::read::{Entries, Entry};
 use crate::table::{AUTOCAST_DTYPE, SENT_IN_16_BITS};
@@ -202,12 +201,6 @@ impl Merging {
             self.findings.errors.push(format!("{file}: {first} and {second} are both true: choose one"));
         } else if precisions == [AUTOCAST] && self.args.types.precision == PrecisionName::Autocast {
             self.check_autocast(entries);
-        }
-        match one_bit::settle(&mut self.args, entries) {
-            Ok(warning) => {
-                self.findings.warnings.extend(warning.map(|what| format!("{file}: {what}")));
-            }
-            Err(what) => self.findings.errors.push(format!("{file}: {what}")),
         }
         self.check_offload(entries);
         let total = "scheduler.params.total_num_steps";

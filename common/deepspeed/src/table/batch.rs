@@ -1,15 +1,12 @@
 //! Batch, optimizer and learning rate.
 
 use super::{count, flag, from, number, on};
-use crate::keys::Kind::{Choice, Count, Flag, Number, Pair, Positive, Text};
+use crate::keys::Kind::{Choice, Count, Flag, Number, Pair, Positive};
 use crate::keys::{Auto, Key, Kind, pair};
 use crate::node::Node;
 use settings::file::SchedulerName;
 use settings::lr_schedule::Climb;
 use settings::lr_schedule::LrSchedule::{WarmupCosineLr, WarmupDecayLr, WarmupLr, WarmupThenCosine};
-
-/// What `optimizer.type` calls 1-bit Adam.
-pub(crate) const ONE_BIT_ADAM: &str = "OnebitAdam";
 
 const STEPS: Kind = Count(0, u32::MAX as u64);
 const RATE: Kind = Positive(1e6);
@@ -61,9 +58,9 @@ pub(super) static KEYS: &[Key] = &[
     ),
     Key::new(
         "optimizer.type",
-        Choice(&["AdamW", "Adam", ONE_BIT_ADAM]),
+        Choice(&["AdamW", "Adam"]),
         "",
-        "AdamW is the optimizer here; DeepSpeed's Adam is AdamW too unless `adam_w_mode` is false; of OnebitAdam, the warm-up alone; with it, DeepSpeed's defaults count",
+        "AdamW is the optimizer here; DeepSpeed's Adam is AdamW too unless `adam_w_mode` is false; with it, DeepSpeed's defaults count",
     )
     .auto(Auto::No)
     .honoured(None, |_, _| {}, |_| Some(Node::text("AdamW"))),
@@ -123,9 +120,6 @@ pub(super) static KEYS: &[Key] = &[
         "DeepSpeed refuses it beside Adam; `gradient_clipping` counts",
     )
     .missed_unless(|value| number(value) == 0.0),
-    Key::new("optimizer.params.freeze_step", STEPS, "100000", "where OnebitAdam's warm-up ends; a run must end first"),
-    Key::new("optimizer.params.cuda_aware", Flag, "false", "how OnebitAdam sends what is compressed"),
-    Key::new("optimizer.params.comm_backend_name", Text, "\"nccl\"", "how OnebitAdam sends what is compressed"),
     Key::new("optimizer.legacy_fusion", Flag, "false", "which kernel does the arithmetic"),
     Key::new(
         "scheduler.type",

@@ -16,7 +16,6 @@ use super::keys::{Key, Kind};
 use super::node::Node;
 
 pub(crate) use accelerate::CONFIG_FILE;
-pub(crate) use batch::ONE_BIT_ADAM;
 pub(crate) use precision::{AUTOCAST_DTYPE, SENT_IN_16_BITS, autocast};
 
 /// The rows, by subject. The stage comes before keys that depend on it.

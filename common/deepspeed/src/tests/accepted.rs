@@ -264,26 +264,6 @@ fn an_automatic_peak_leaves_the_rate_to_this_program_and_says_so() {
 }
 
 #[test]
-fn one_bit_adam_is_its_warm_up_alone() {
-    let text = |name: &str, more: &str, rest: &str| {
-        format!(
-            r#"{{"optimizer": {{"type": "{name}", "params": {{"lr": 3e-5, "weight_decay": 0.01{more}}}}}{rest}}}"#
-        )
-    };
-    let sent =
-        r#", "bias_correction": true, "freeze_step": 400, "cuda_aware": false, "comm_backend_name": "mpi""#;
-    let config = json(&text("OneBitAdam", sent, ""), "--steps 400").unwrap();
-    let adam = json(&text("Adam", r#", "bias_correction": false"#, ""), "--steps 400").unwrap();
-    assert_eq!(config.findings.warnings.len(), 1, "{:?}", config.findings.warnings);
-    assert_eq!(settings(config), settings(adam));
-    let error = |more, rest, flags| json(&text("OnebitAdam", more, rest), flags).unwrap_err().to_string();
-    assert!(error(sent, "", "--steps 401").contains("--steps 400"));
-    assert!(error("", "", "--steps 100001").contains("after 100000 steps"));
-    let sharded = error(sent, r#", "zero_optimization": {"stage": 1}"#, "--steps 9");
-    assert!(sharded.contains("DeepSpeed rejects beside ZeRO-1"), "{sharded}");
-}
-
-#[test]
 fn all_that_stands_in_the_way_is_named_at_once() {
     let text = r#"{"optimizer": {"type": "Lamb"}, "gradient_clipping": -1, "train_batch_size": 9,
         "train_micro_batch_size_per_gpu": 2, "amp": {"enabled": true}, "fp16": {"enabled": true}, "bf16": {"enabled": true},
