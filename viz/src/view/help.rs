@@ -43,7 +43,8 @@ pub(super) fn keys(paint: &mut Paint<'_>) {
     for (number, (label, help)) in (0u16..).zip(listed) {
         let (x, y) = (number / rows * COLUMN, number % rows);
         inside.right(x + 14, y, label, bold(Color::Reset));
-        inside.text(x + 16, y, help, ink(DIM));
+        let room = inside.width().saturating_sub(x + 16);
+        inside.text(x + 16, y, fitted(help, room), ink(DIM));
     }
 }
 

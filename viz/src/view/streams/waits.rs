@@ -21,8 +21,13 @@ pub(super) fn overlaps(app: &App, axis: Axis, shown: &[usize], paint: &mut Paint
     }
     let labels = ["compute", "communicate", "overlapped", "exposed", "waited"];
     let wide = paint.width() >= 106;
-    let ends = if wide { [21, 35, 52, 69, 82] } else { [15, 27, 42, 57, 67] };
-    for (end, label) in ends.into_iter().zip(labels) {
+    let ends = match paint.width() {
+        106.. => [21, 35, 52, 69, 82],
+        76.. => [15, 27, 42, 57, 67],
+        // Where not all columns fit, these tell what a rank loses and to which other one.
+        _ => [15, 0, 0, 31, 41],
+    };
+    for (end, label) in ends.into_iter().zip(labels).filter(|(end, _)| *end > 0) {
         paint.right(end, 0, label, ink(DIM));
     }
     let after = ends[ends.len() - 1] + if wide { 3 } else { 2 };
@@ -122,7 +127,7 @@ fn row(overlap: &Overlap, y: u16, ends: [u16; 5], paint: &mut Paint<'_>) {
         share(overlap.exposed),
         words::time(overlap.waiting),
     ];
-    for (end, value) in ends.into_iter().zip(values) {
+    for (end, value) in ends.into_iter().zip(values).filter(|(end, _)| *end > 0) {
         paint.right(end, y, value, ink(Color::Reset));
     }
 }
