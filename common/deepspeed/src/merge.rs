@@ -6,7 +6,7 @@ use crate::mesh;
 use crate::node::Node;
 use crate::optimizer_defaults;
 use crate::read::{Entries, Entry};
-use crate::table::{AUTOCAST_DTYPE, SENT_IN_16_BITS};
+use crate::table::{AUTOCAST, AUTOCAST_DTYPE, SENT_IN_16_BITS};
 use events::Place;
 use model::Checkpointing;
 use settings::cli::TrainArgs;
@@ -63,7 +63,6 @@ const BESIDE: [(&str, &str); 7] = [
 
 /// Sections that choose the precision.
 const PRECISIONS: [&str; 3] = ["fp16.enabled", "bf16.enabled", AUTOCAST];
-const AUTOCAST: &str = "torch_autocast.enabled";
 
 struct Merging {
     args: TrainArgs,

@@ -141,11 +141,10 @@ fn word(bytes: &[u8]) -> u32 {
 /// Returns the length of the frame that begins `bytes`, content included. `None` if its head is
 /// incomplete or damaged.
 pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
-    let head = bytes.get(..FRAME_HEAD)?;
+    let head = bytes.get(..FRAME_HEAD).filter(|head| b"HCBEP".contains(&head[0]))?;
     let content = word(&head[1..5]) as usize;
     let head_sum = (crc32fast::hash(&head[..5]) as u16).to_le_bytes();
-    let valid = head_sum == head[5..7] && content <= MAX_PAYLOAD && b"HCBEP".contains(&head[0]);
-    valid.then_some(FRAME_HEAD + content)
+    (head_sum == head[5..7] && content <= MAX_PAYLOAD).then_some(FRAME_HEAD + content)
 }
 
 /// A complete frame within a longer buffer, its checksums verified.

@@ -160,7 +160,7 @@ fn complete(stage: AnyStage, config: Config, prediction: Prediction) -> Result<P
     let mut model = Model::new(config.model.clone()).map_err(|e| Failure::usage(e.to_string()))?;
     model.rounding = config.precision.rounding;
     let brought = source::brought(&config, &model).map_err(Failure::usage)?;
-    let companions = source::companions(&config, brought.as_ref()).map_err(Failure::usage)?;
+    let companions = source::companions(&config, brought.as_deref()).map_err(Failure::usage)?;
     probe_outputs(&config)?;
     let (checkpoints, lock) = checkpoints::open(&config, model.layout.parameters())?.unzip();
     let partition = Partition::new(&model.layout, config.wrap, job.shards() as usize);

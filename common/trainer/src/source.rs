@@ -98,7 +98,7 @@ pub(crate) fn weights(brought: Option<&Arc<Reader>>, layout: &Layout, seed: u64)
 ///
 /// # Errors
 /// If one exists and cannot be read.
-pub(crate) fn companions(config: &Config, brought: Option<&Arc<Reader>>) -> Result<Companions, String> {
+pub(crate) fn companions(config: &Config, brought: Option<&Reader>) -> Result<Companions, String> {
     let saves = config.save.is_some() || config.checkpoint.is_some();
     if !(saves && config.leads()) {
         return Ok(Companions::default());

@@ -9,7 +9,8 @@ use planner::Stage;
 use tests::{STAGES, fixture, largest_difference, losses, mispredictions, padding, standin, train};
 use trainer::Report;
 
-/// A model of which some units divide by no number of ranks above 1.
+/// A model of which some units divide by neither 2 nor 4 ranks, with few heads: emulation takes its
+/// time by heads.
 const MODEL: &str = "three-heads.json";
 
 /// 4 sequences of 12 tokens per step: threads of a GPU that are emulated one by one are slow.

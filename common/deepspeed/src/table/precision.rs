@@ -16,7 +16,9 @@ const SCALING: &str = "how the loss scale is found";
 const SMALL: Kind = Count(1, u32::MAX as u64);
 const DTYPE: Kind = Choice(&["none", "fp32", "fp16", "bf16"]);
 
-/// The type to which autocast rounds.
+/// Whether PyTorch's autocast is on.
+pub(crate) const AUTOCAST: &str = "torch_autocast.enabled";
+/// The type to which it rounds.
 pub(crate) const AUTOCAST_DTYPE: &str = "torch_autocast.dtype";
 /// The layers whose weights and gradients DeepSpeed sends in that type.
 pub(crate) const SENT_IN_16_BITS: &str = "torch_autocast.lower_precision_safe_modules";
@@ -74,12 +76,11 @@ pub(super) static KEYS: &[Key] = &[
         .auto(Auto::Flags)
         .means(|value| Some(("bf16.enabled", value.clone()))),
     Key::new("amp", Any, "", "NVIDIA Apex's mixed precision").not_yet(disabled),
-    Key::new("torch_autocast.enabled", Flag, "false", "PyTorch's autocast: fp32 weights, products in bf16")
-        .honoured(
-            Some("precision"),
-            |args, value| switch(args, value, PrecisionName::Autocast),
-            |run| Some(Node::Flag(rounds(run))),
-        ),
+    Key::new(AUTOCAST, Flag, "false", "PyTorch's autocast: fp32 weights, products in bf16").honoured(
+        Some("precision"),
+        |args, value| switch(args, value, PrecisionName::Autocast),
+        |run| Some(Node::Flag(rounds(run))),
+    ),
     Key::new(AUTOCAST_DTYPE, Choice(AUTOCAST_DTYPES), "", "bfloat16 alone; must be given")
         .auto(Auto::No)
         .honoured(None, |_, _| {}, |run| rounds(run).then(|| Node::text("bfloat16"))),
@@ -126,7 +127,7 @@ fn rounds(run: &Resolved<'_>) -> bool {
 /// and FSDP.
 pub(crate) fn autocast() -> [(&'static str, Node); 3] {
     [
-        ("torch_autocast.enabled", Node::Flag(true)),
+        (AUTOCAST, Node::Flag(true)),
         (AUTOCAST_DTYPE, Node::text("bfloat16")),
         (SENT_IN_16_BITS, Node::List(Vec::new())),
     ]

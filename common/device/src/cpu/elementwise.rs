@@ -1,8 +1,8 @@
 //! Addition, copies with conversion, and filling.
 
 use super::Cpu;
+use super::non_temporal;
 use super::operand::{Floats, FloatsMut, Split};
-use super::streamed;
 use crate::Result;
 use crate::vectorized;
 use crate::view::{View, ViewMut};
@@ -56,7 +56,7 @@ pub(super) fn copy_or_convert(cpu: &Cpu, out: ViewMut<'_>, x: View<'_>) -> Resul
 
 /// `out = x`, of one type.
 fn copy(out: ViewMut<'_>, x: View<'_>) -> Result<()> {
-    streamed::copy(out.into_bytes_mut(), x.bytes());
+    non_temporal::copy(out.into_bytes_mut(), x.bytes());
     Ok(())
 }
 

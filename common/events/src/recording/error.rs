@@ -2,7 +2,7 @@
 
 use crate::frame::FrameError;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a recording cannot be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -31,4 +31,9 @@ pub enum RecordingError {
         /// The file.
         path: PathBuf,
     },
+}
+
+/// Returns the error of a file that cannot be read, from the operating system's reason.
+pub(super) fn unreadable(path: &Path) -> impl Fn(io::Error) -> RecordingError + '_ {
+    move |source| RecordingError::Io { action: "read", path: path.into(), source }
 }

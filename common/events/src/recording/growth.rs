@@ -1,6 +1,6 @@
 //! A recording's file while its run goes on.
 
-use crate::recording::error::RecordingError;
+use crate::recording::error::{RecordingError, unreadable};
 use crate::recording::reading::Recording;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -22,10 +22,9 @@ impl Growth {
     /// [`RecordingError`], as of [`Recording::open`].
     pub fn open(path: &Path) -> Result<(Recording, Self), RecordingError> {
         let path = newest(path);
-        let failed = |source| RecordingError::Io { action: "read", path: path.clone(), source };
-        let mut growth = Growth { file: File::open(&path).map_err(failed)?, path: path.clone() };
+        let mut growth = Growth { file: File::open(&path).map_err(unreadable(&path))?, path };
         let bytes = growth.read_on()?;
-        Ok((Recording::parse(&path, bytes)?, growth))
+        Ok((Recording::parse(&growth.path, bytes)?, growth))
     }
 
     /// Returns the bytes by which the file has grown since the last call.
@@ -34,8 +33,7 @@ impl Growth {
     /// [`RecordingError::Io`].
     pub fn read_on(&mut self) -> Result<Vec<u8>, RecordingError> {
         let mut bytes = Vec::new();
-        let failed = |source| RecordingError::Io { action: "read", path: self.path.clone(), source };
-        self.file.read_to_end(&mut bytes).map_err(failed)?;
+        self.file.read_to_end(&mut bytes).map_err(unreadable(&self.path))?;
         Ok(bytes)
     }
 }

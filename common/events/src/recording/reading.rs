@@ -4,7 +4,7 @@ use crate::catchup::CatchUp;
 use crate::event::Event;
 use crate::frame::{self, EventBatch, FrameError, Message, PREAMBLE, RawFrame};
 use crate::header::RunHeader;
-use crate::recording::error::RecordingError;
+use crate::recording::error::{RecordingError, unreadable};
 use crate::recording::salvage::Salvage;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -97,8 +97,7 @@ impl Recording {
     /// [`RecordingError`], also if the header is damaged. A file that only ends early is no error
     /// but [incomplete](Self::is_complete), and other damage makes [gaps](Self::gaps).
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
-        let failed = |source| RecordingError::Io { action: "read", path: path.into(), source };
-        Self::parse(path, std::fs::read(path).map_err(failed)?)
+        Self::parse(path, std::fs::read(path).map_err(unreadable(path))?)
     }
 
     /// Verifies the `bytes` of a recording. Errors name it `path`.

@@ -80,6 +80,16 @@ impl Grid {
         }
     }
 
+    /// Returns which of `all` units are shown, if not all are, and the key that turns the page.
+    fn units_label(&self, all: usize) -> String {
+        let first = self.first_unit + 1;
+        match self.units {
+            units if units == all => String::new(),
+            1 => format!("unit {first} of {all} u"),
+            units => format!("units {first}–{} of {all} u", first + units - 1),
+        }
+    }
+
     /// Returns the ranks shown, with the first column of each.
     fn columns(&self) -> impl Iterator<Item = (usize, u16)> + '_ {
         let each = self.cell + self.gap;
@@ -97,14 +107,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     }
     let (width, height) = (paint.width(), paint.height());
     if grid.key_beside {
-        let (first, all) = (grid.first_unit, scene.header.units.len());
-        if grid.units < all {
-            let told = match grid.units {
-                1 => format!("unit {} of {all} u", first + 1),
-                many => format!("units {}–{} of {all} u", first + 1, first + many),
-            };
-            paint.right(width, 0, told, ink(ACCENT));
-        }
+        paint.right(width, 0, grid.units_label(scene.header.units.len()), ink(ACCENT));
         return key::beside(scene, &mut paint.part(width.saturating_sub(key::WIDTH), 0, key::WIDTH, height));
     }
     let mut y = 1 + grid.units as u16 * grid.each;

@@ -21,6 +21,7 @@ pub(super) fn overlaps(app: &App, axis: Axis, shown: &[usize], paint: &mut Paint
     }
     let labels = ["compute", "communicate", "overlapped", "exposed", "waited"];
     let wide = paint.width() >= 106;
+    // A column that ends at 0 is left out.
     let ends = match paint.width() {
         106.. => [21, 35, 52, 69, 82],
         76.. => [15, 27, 42, 57, 67],

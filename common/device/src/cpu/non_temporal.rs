@@ -1,4 +1,4 @@
-//! Long copies that leave the caches to others.
+//! Long copies by non-temporal stores, which go past the caches.
 
 /// Bytes from which a copy goes past the caches: more than a core's own cache keeps for the next
 /// reader.
