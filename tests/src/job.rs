@@ -2,7 +2,9 @@
 
 use std::io::Read;
 use std::net::TcpListener;
+use std::ops::Range;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -30,12 +32,29 @@ pub const OPEN_MPI: &str =
 /// A job's secret, for jobs that meet beyond loopback.
 pub const SECRET: &str = "ZERO_JOB_SECRET=not-a-secret-of-any-real-job";
 
-/// A port of this machine that is free right now.
+/// Returns a free port of this machine that no other test of this program gets.
 ///
 /// # Panics
 /// If there is none.
 pub fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+    free_ports(1)
+}
+
+/// Returns the first of `count` free ports in a row that no other test of this program gets. They
+/// lie below those that systems give to connections, so that none is taken before it is used.
+///
+/// # Panics
+/// If there are none.
+pub fn free_ports(count: u16) -> u16 {
+    const PORTS: Range<u16> = 10_000..20_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let free =
+        |first: &u16| (*first..first + count).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok());
+    let next = || {
+        let turn = std::process::id().wrapping_add(NEXT.fetch_add(count.into(), Ordering::Relaxed));
+        PORTS.start + (turn % u32::from(PORTS.end - PORTS.start)) as u16
+    };
+    std::iter::repeat_with(next).take(PORTS.len()).find(free).unwrap()
 }
 
 /// Starts `program` with `flags` and the variables `set` (`NAME=value …`), and without a

@@ -5,7 +5,7 @@ use planner::Stage;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Output;
-use tests::job::free_port;
+use tests::job::{free_port, free_ports};
 use tests::script::succeeded;
 use tests::{fixture, train};
 use trainer::Report;
@@ -77,12 +77,9 @@ fn tasks_of_a_slurm_job_learn_what_threads_do() {
 #[test]
 fn workers_of_torchrun_learn_what_threads_do() {
     let folder = tempfile::tempdir().unwrap();
-    let beside = |agent: &TcpListener| {
-        let port = agent.local_addr().unwrap().port();
-        port < u16::MAX && TcpListener::bind(("127.0.0.1", port + 1)).is_ok()
-    };
-    let agent = std::iter::repeat_with(|| TcpListener::bind(("127.0.0.1", 0)).unwrap()).find(beside).unwrap();
-    let port = [("MASTER_PORT", agent.local_addr().unwrap().port().to_string())];
+    let port = free_ports(2);
+    let _agent = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let port = [("MASTER_PORT", port.to_string())];
     let report = folder.path().join("report.json");
     let words = format!("2 zero3 {} --report {}", flags(), report.display());
     succeeded(&launch(folder.path(), "torchrun", &words, &port));

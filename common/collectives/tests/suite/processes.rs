@@ -8,19 +8,23 @@ use collectives::{Bucket, Group};
 use device::{Buffer, Class, DType, Device, Ledger};
 use events::{Emitter, Operation};
 use proptest::prelude::*;
-use std::collections::BTreeSet;
 use std::net::TcpListener;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) const PATIENT: Duration = Duration::from_secs(60);
 
 /// Options that let rank 0 listen on this machine.
 pub(crate) fn place(world_size: u32, timeout: Duration) -> JoinOptions {
-    // No two tests of this program meet at one port.
-    static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    let free = || TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
-    let port = std::iter::repeat_with(free).find(|port| TAKEN.lock().unwrap().insert(*port)).unwrap();
+    // No two tests of this program meet at one port. All lie below those that systems give to whoever
+    // asks for any, so that no rank of another test has it before rank 0 listens.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let next = || {
+        let turn = std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        10_000 + (turn % 10_000) as u16
+    };
+    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let port = std::iter::repeat_with(next).take(10_000).find(free).unwrap();
     let (address, settings) = ("127.0.0.1".to_string(), "steps 3".to_string());
     JoinOptions { rank: 0, world_size, address, port, timeout, settings, secret: None }
 }
