@@ -5,7 +5,7 @@ use crate::error::{Failure, Result};
 use crate::machine::cores;
 use crate::size::human;
 use collectives::nccl;
-use device::cuda::{Gpu, GpuInfo, Library, Options, list};
+use device::cuda::{Gpu, GpuInfo, Library, Operands, Options, list};
 use device::{Device, DeviceError, Ledger};
 use planner::Algorithm;
 use sharding::Precision;
@@ -144,6 +144,21 @@ impl Hardware {
             Hardware::Cpu(_) => Hardware::Cpu(Why::Asked),
             Hardware::Gpus { tf32, .. } => Hardware::Gpus { gpus: Vec::new(), tf32: *tf32 },
         }
+    }
+
+    /// Returns the GFLOP/s that the data sheets promise for the GPUs of `ranks` ranks; `None` on the
+    /// CPU, and where a data sheet is not known. Of ranks in several `processes`, each is taken to
+    /// have a GPU like this process's.
+    pub fn sheet_limit(&self, ranks: usize, processes: bool, precision: Precision) -> Option<f64> {
+        let Hardware::Gpus { gpus, tf32 } = self else { return None };
+        let operands = match (precision.multiplies_half(), tf32) {
+            (true, _) => Operands::Half,
+            (false, true) => Operands::Tf32,
+            (false, false) => Operands::F32,
+        };
+        let used = if processes { ranks } else { ranks.min(gpus.len()) };
+        let peaks = gpus.iter().cycle().take(used).map(|gpu| gpu.peak(operands));
+        Some(1e3 * peaks.sum::<Option<f64>>()?)
     }
 
     /// Returns the device's name, for reports.

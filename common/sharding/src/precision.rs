@@ -44,6 +44,11 @@ impl Precision {
             || [self.parameters, self.gradients, self.reduce].contains(&DType::Bf16)
     }
 
+    /// Whether projections multiply numbers of 16 bits.
+    pub fn multiplies_half(&self) -> bool {
+        self.multiplies_bf16() || self.parameters == DType::F16
+    }
+
     /// Whether projections multiply in bf16.
     pub fn multiplies_bf16(&self) -> bool {
         self.rounding == Rounding::Bf16 || self.parameters == DType::Bf16

@@ -15,17 +15,32 @@ const SAMPLE: usize = 256;
 /// Values that are checked at a time.
 const CHUNK: usize = 4096;
 
+/// Elements that a thread draws at least: fewer take less time than starting it.
+const LEAST: usize = 1 << 16;
+
 /// Weights drawn from a seed, the same whatever the stage and the number of ranks.
 pub(crate) struct Seeded {
     /// The seed.
     pub seed: u64,
     /// The tensors.
     pub layout: Layout,
+    /// Threads that draw the elements of a large tensor.
+    pub threads: usize,
 }
 
 impl WeightSource for Seeded {
     fn read(&self, tensor: TensorId, range: Range<usize>, into: &mut [f32]) -> Result<(), String> {
-        init::fill(self.seed, &self.layout.tensors[tensor], tensor, range, into);
+        let piece = into.len().div_ceil(self.threads.max(1)).max(LEAST);
+        let draw = &|(number, out): (usize, &mut [f32])| {
+            let start = range.start + number * piece;
+            init::fill(self.seed, &self.layout.tensors[tensor], tensor, start..start + out.len(), out);
+        };
+        let mut pieces = into.chunks_mut(piece).enumerate();
+        let first = pieces.next();
+        std::thread::scope(|scope| {
+            pieces.for_each(|piece| drop(scope.spawn(move || draw(piece))));
+            first.into_iter().for_each(draw);
+        });
         Ok(())
     }
 }
@@ -84,11 +99,17 @@ pub(crate) fn brought(config: &Config, model: &Model) -> Result<Option<Arc<Reade
     Ok(Some(Arc::new(reader)))
 }
 
-/// Returns a source of the tensors in `layout`: saved weights if some are `brought`, or else `seed`.
-pub(crate) fn weights(brought: Option<&Arc<Reader>>, layout: &Layout, seed: u64) -> Arc<dyn WeightSource> {
+/// Returns a source of the tensors in `layout`: saved weights if some are `brought`, else weights
+/// that `threads` threads draw from `seed`.
+pub(crate) fn weights(
+    brought: Option<&Arc<Reader>>,
+    layout: &Layout,
+    seed: u64,
+    threads: usize,
+) -> Arc<dyn WeightSource> {
     let layout = layout.clone();
     match brought {
-        None => Arc::new(Seeded { seed, layout }),
+        None => Arc::new(Seeded { seed, layout, threads }),
         Some(reader) => Arc::new(Saved { reader: reader.clone(), layout }),
     }
 }
@@ -149,4 +170,25 @@ pub(crate) fn fingerprint(source: &dyn WeightSource, layout: &Layout) -> Result<
         hasher.update(bytemuck::cast_slice(&values));
     }
     Ok(*hasher.finalize().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::ModelConfig;
+
+    #[test]
+    fn several_threads_draw_the_weights_of_one() {
+        let layout = Layout::new(&ModelConfig::preset("small").unwrap());
+        let id = layout.tensors.iter().position(|tensor| tensor.elements() > 3 * LEAST).unwrap();
+        // From an odd element on, in pieces that do not divide it evenly.
+        let range = 7..layout.tensors[id].elements() - 2;
+        let drawn = [1, 3].map(|threads| {
+            let mut values = vec![0.0; range.len()];
+            let source = Seeded { seed: 5, layout: layout.clone(), threads };
+            source.read(id, range.clone(), &mut values).unwrap();
+            values
+        });
+        assert!(drawn[0] == drawn[1]);
+    }
 }

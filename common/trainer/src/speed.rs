@@ -1,4 +1,4 @@
-//! How fast a run is while it runs: the share of the machine's measured limit, and the time left.
+//! How fast a run is while it runs: the share of the machine's limit, and the time left.
 
 use crate::plan::Plan;
 use device::{DType, multiply_add_estimate};
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Speed {
     started: Instant,
     flops_per_token: f64,
-    /// GFLOP/s that the processors of all ranks could reach; `None` on GPUs.
+    /// GFLOP/s that the processors or the GPUs of all ranks could reach; `None` for GPUs whose data
+    /// sheet is not known.
     limit: Option<f64>,
     /// When the first step of this run was done, and its number: setup is no part of a step.
     first: OnceLock<(Instant, u32)>,
@@ -18,21 +19,25 @@ pub(crate) struct Speed {
 }
 
 impl Speed {
-    /// Returns the speed of `plan`'s run, which starts now. Measures the processor for some
-    /// milliseconds, so call it before the ranks start.
+    /// Returns the speed of `plan`'s run, which starts now. Without GPUs it measures the processor
+    /// for some milliseconds, so call it before the ranks start.
     pub(crate) fn of(plan: &Plan) -> Self {
         let config = &plan.config;
         let placement = config.process.as_ref().map(|process| &process.placement);
         let here = placement.map_or(config.world_size, |place| place.local_world_size.unwrap_or(1));
         let threads = (here * config.threads).clamp(1, cores());
         let multiplied = if config.precision.multiplies_bf16() { DType::Bf16 } else { DType::F32 };
-        let limit = || {
+        let measured = || {
             let here_limit = multiply_add_estimate(threads, multiplied);
             here_limit * config.world_size as f64 / here.max(1) as f64
         };
+        let limit = match config.hardware.one() {
+            None => Some(measured()),
+            Some(_) => config.hardware.sheet_limit(config.world_size, placement.is_some(), config.precision),
+        };
         Speed {
             flops_per_token: config.model.flops_per_token(config.sequence_length) as f64,
-            limit: config.hardware.one().is_none().then(limit),
+            limit,
             started: Instant::now(),
             first: OnceLock::new(),
             steps: config.steps,

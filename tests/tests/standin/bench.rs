@@ -150,7 +150,11 @@ fn gpu_bench_prints_its_tables() {
     let size =
         ["--model", &model, "--seq-len", "8", "--micro-batches", "1,2,0,4", "--steps", "2", "--rounds", "2"];
     let less = ["--stages", "zero3,zero1", "--no-peer", "--ranks", "2", "--buffer-bytes", "8192"];
-    let output = bench(&[size.as_slice(), &less].concat());
+    let all = [size.as_slice(), &less].concat();
+    let unknown = bench(&all);
+    let text = String::from_utf8_lossy(&unknown.stderr);
+    assert!(text.contains("the data sheet of Stand-in GPU is not known here: give its peak"), "{text}");
+    let output = bench(&[all.as_slice(), &["--peak", "100"]].concat());
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     for words in [

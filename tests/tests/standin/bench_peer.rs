@@ -20,7 +20,8 @@ fn bench(python: &str, more: &[&str]) -> Output {
     let temporary = tempfile::tempdir().unwrap();
     let model = fixture("three-heads.json");
     let size = ["--model", &model, "--seq-len", "8", "--micro-batches", "1", "--steps", "1", "--rounds", "2"];
-    let less = ["--stages", "ddp", "--ranks", "2", "--buffer-bytes", "4096", "--python", python];
+    let less =
+        ["--stages", "ddp", "--ranks", "2", "--buffer-bytes", "4096", "--peak", "100", "--python", python];
     let command = env!("CARGO_BIN_EXE_gpu-bench");
     let mut command = Command::new(command);
     let output = command.args(size.iter().chain(&less).chain(more)).env("TMPDIR", temporary.path()).output();

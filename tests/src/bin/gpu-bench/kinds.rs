@@ -11,17 +11,16 @@ const ARITHMETIC: [&str; 2] = ["matmul", "attention"];
 /// Runs our first stage metered and prints the table. `copies` is what the GPU copies in bytes per
 /// second.
 pub(crate) fn table(arguments: &Arguments, micro_batch: usize, copies: f64) -> Result<(), String> {
-    let stage = arguments.stages[0];
+    let (stage, peak) = (arguments.stages[0], arguments.peak()?);
     let mut config = arguments.run(micro_batch, arguments.steps).map_err(|f| f.to_string())?;
     config.metered = true;
     let report = train_as(stage, config).map_err(|failure| failure.to_string())?;
     events::say!(
         "Where a step of {stage} goes, micro-batch {micro_batch}: the time of each kernel on the compute stream, measured by \
-         events around it, which make the step slower. The limit of products and attention is {} TFLOP/s (attention \
-         counts what the causal mask leaves), that of all others what the GPU's copies reach, each operand read or written once.\n",
-        arguments.peak
+         events around it, which make the step slower. The limit of products and attention is {peak} TFLOP/s (attention \
+         counts what the causal mask leaves), that of all others what the GPU's copies reach, each operand read or written once.\n"
     );
-    print(&report, arguments.peak * 1e12, copies);
+    print(&report, peak * 1e12, copies);
     Ok(())
 }
 

@@ -68,9 +68,9 @@ struct Arguments {
     /// Seconds that PyTorch may take for one answer; compiling a large model takes minutes.
     #[arg(long, default_value_t = 240)]
     peer_timeout: u64,
-    /// The GPU's peak in TFLOP/s at this precision: an H100's or H200's in bf16, dense.
-    #[arg(long, default_value_t = 989.0)]
-    peak: f64,
+    /// The GPU's peak in TFLOP/s at this precision, dense, where its data sheet is not known.
+    #[arg(long)]
+    peak: Option<f64>,
     /// Ranks on the one GPU for collectives.
     #[arg(long, value_delimiter = ',', default_value = "2,4")]
     ranks: Vec<u32>,
@@ -89,6 +89,19 @@ impl Arguments {
             WARMUP + steps
         );
         Ok(Config { hashed: false, ..stages::config(&flags)? })
+    }
+
+    /// TFLOP/s that the GPU promises at this precision.
+    ///
+    /// # Errors
+    /// If neither its data sheet is known nor `--peak` given.
+    fn peak(&self) -> Result<f64, String> {
+        let config = self.run(1, 1).map_err(|failure| failure.to_string())?;
+        let sheet = || Some(config.hardware.sheet_limit(1, false, config.precision)? / 1e3);
+        self.peak.or_else(sheet).ok_or_else(|| {
+            let name = config.hardware.name();
+            format!("the data sheet of {name} is not known here: give its peak in TFLOP/s with --peak")
+        })
     }
 }
 
@@ -115,6 +128,7 @@ fn main() -> ExitCode {
 /// Measures everything and prints it, piece by piece.
 fn measure(arguments: &Arguments) -> Result<(), String> {
     let words = |error: DeviceError| error.to_string();
+    arguments.peak()?;
     events::say!("## Speed on one GPU\n\n{}", heading().map_err(words)?);
     // Held to the end: between runs the driver would take its context down and make it again.
     let gpu = Gpu::open(0).map_err(words)?;

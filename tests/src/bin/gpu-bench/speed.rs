@@ -49,7 +49,7 @@ pub(crate) fn compare(arguments: &Arguments, best: usize, peer: &mut Opponent) -
         }
     }
     rows.retain(|row| !row.tokens_per_second.is_empty());
-    print(arguments, &rows, flops_per_token);
+    print(arguments, &rows, flops_per_token, arguments.peak()?);
     Ok(())
 }
 
@@ -103,8 +103,8 @@ fn whole(number: f64) -> String {
     grouped(number as u64)
 }
 
-fn print(arguments: &Arguments, rows: &[Row], flops_per_token: u64) {
-    let Arguments { model, precision, seq_len, rounds, peak, .. } = arguments;
+fn print(arguments: &Arguments, rows: &[Row], flops_per_token: u64, peak: f64) {
+    let Arguments { model, precision, seq_len, rounds, .. } = arguments;
     events::say!(
         "`{model}`, {precision}, T = {seq_len}, one rank. MFU: {} FLOPs per token (6 per parameter without the embedding, \
          12 · layers · width · T for attention, not halved for causality) of {peak} TFLOP/s.\n",
