@@ -25,22 +25,35 @@ fn runs() -> Vec<App> {
         .collect()
 }
 
-/// Draws every view at every size, with the runs in turn.
-#[test]
-fn every_view_at_every_size_from_1x1_to_300x100() {
+/// Draws every view at the sizes of which `is_drawn` is true, from 1×1 to 300×100, with the runs in
+/// turn.
+fn draw_at(is_drawn: impl Fn(u16, u16) -> bool + Sync) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let draw = |first: usize| {
         let mut runs = runs();
         let mut turn = first;
         for width in (1..=300u16).skip(first).step_by(threads) {
-            for (height, view) in (1..=100u16).flat_map(|height| View::ALL.map(|view| (height, view))) {
+            let heights = (1..=100u16).filter(|&height| is_drawn(width, height));
+            for (height, view) in heights.flat_map(|height| View::ALL.map(|view| (height, view))) {
                 turn = (turn + 1) % runs.len();
                 runs[turn].view = view;
                 view::picture(&runs[turn], Theme::FULL, width, height);
             }
         }
     };
+    let draw = &draw;
     std::thread::scope(|scope| (0..threads).for_each(|first| drop(scope.spawn(move || draw(first)))));
+}
+
+#[test]
+fn every_view_at_every_size_up_to_100x50_and_at_many_beyond() {
+    draw_at(|width, height| (width <= 100 && height <= 50) || (width % 7 == 0 && height % 5 == 0));
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn every_view_at_every_size_from_1x1_to_300x100() {
+    draw_at(|_, _| true);
 }
 
 /// Optimizer states, parameters and activations, each in any place.
