@@ -94,14 +94,17 @@ def load_model(dtype):
 
 
 def make_curve(dtype):
-    """The fixture's content: the recipe, some sums of the weights, and one run for each accumulation."""
+    """The fixture's content: the recipe, some sums of the weights, and runs: by accumulation, and in autocast."""
     recipe = Recipe()
     data = (FIXTURE / "text.txt").read_bytes()
     return {
         "made_with": {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__},
         "recipe": dataclasses.asdict(recipe),
         "weights": {name: summary(tensor) for name, tensor in load_model(dtype).state_dict().items()},
-        "runs": [train(recipe, data, accumulation, dtype) for accumulation in (1, 2)],
+        "runs": [
+            train(recipe, data, dtype, accumulation, autocast)
+            for accumulation, autocast in ((1, False), (2, False), (1, True))
+        ],
     }
 
 
@@ -112,15 +115,17 @@ def summary(tensor):
     return {"shape": shape, "first": flat[0].item(), "last": flat[-1].item(), "sum": flat.sum().item()}
 
 
-def train(recipe, data, accumulation, dtype):
+def train(recipe, data, dtype, accumulation, autocast):
     """One run. Per step: the loss before the update, the gradient norm before clipping, and the learning rate."""
     model = load_model(dtype)
     optimizer = make_optimizer(recipe, model)
-    run = {"accumulation": accumulation, "losses": [], "gradient_norms": [], "learning_rates": []}
+    run = {"accumulation": accumulation, "autocast": autocast, "losses": [], "gradient_norms": [], "learning_rates": []}
     for step in range(recipe.steps):
         loss = 0.0
         for inputs, targets in recipe.micro_batches(data, step, accumulation):
-            micro_loss = mean_loss(model, inputs, targets) / accumulation
+            # Weights that are rounded once per forward pass: a context over several would keep the first ones.
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+                micro_loss = mean_loss(model, inputs, targets) / accumulation
             micro_loss.backward()
             loss += micro_loss.item()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)
@@ -148,7 +153,7 @@ def compare(curve, expected):
     for run, reference in zip(curve["runs"], expected["runs"], strict=True):
         losses = largest_difference(run["losses"], reference["losses"])
         norms = largest_difference(run["gradient_norms"], reference["gradient_norms"])
-        print(f"accumulation {run['accumulation']}: losses within {losses:.1e}, gradient norms within {norms:.1e}")
+        print(f"accumulation {run['accumulation']}{', autocast' * run['autocast']}: losses within {losses:.1e}, gradient norms within {norms:.1e}")
         worst = max(worst, losses)
     return int(worst > TOLERANCE)
 

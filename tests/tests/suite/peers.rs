@@ -8,18 +8,19 @@ fn floats(run: &Value, key: &str) -> Vec<f64> {
     run[key].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
 }
 
-/// The run with `micro_batches` micro-batches per step.
-fn curve(micro_batches: u64) -> Value {
+/// The run with `micro_batches` micro-batches per step, in f32 or in autocast.
+fn curve(micro_batches: u64, autocast: bool) -> Value {
     let text = std::fs::read_to_string(fixture("curve/curve.json")).unwrap();
     let json: Value = serde_json::from_str(&text).unwrap();
     let mut runs = json["runs"].as_array().unwrap().iter();
-    runs.find(|run| run["accumulation"].as_u64() == Some(micro_batches)).unwrap().clone()
+    let is_meant = |run: &&Value| run["accumulation"] == micro_batches && run["autocast"] == autocast;
+    runs.find(is_meant).unwrap().clone()
 }
 
 #[test]
 fn training_follows_pytorch_from_the_same_weights() {
     for micro_batches in [1, 2] {
-        let run = curve(micro_batches);
+        let run = curve(micro_batches, false);
         let [expected, norms, rates] =
             ["losses", "gradient_norms", "learning_rates"].map(|key| floats(&run, key));
         assert_eq!((expected.len(), rates.len()), (50, 50));
@@ -44,6 +45,28 @@ fn training_follows_pytorch_from_the_same_weights() {
                 assert_eq!(row.tokens, 4 * micro_batches * 2 * 32, "{stage}: step {}", row.step);
             }
         }
+    }
+}
+
+/// PyTorch rounds what products give to bf16, too, so the two part by roundings: no more than either
+/// parts from f32.
+#[test]
+fn autocast_follows_pytorchs() {
+    let flags = format!(
+        "--gpus 4 --init-from {0} --data {0}/text.txt --batch-size 2 --seq-len 32 --steps 50 --lr 3e-3 \
+         --warmup-steps 10 --threads 1 --precision autocast",
+        fixture("curve"),
+    );
+    let ours = train(Stage::Zero3, &flags).unwrap();
+    let [theirs, exact] = [true, false].map(|autocast| curve(1, autocast));
+    let apart = |key, ours: &[f64], other: &Value| largest_difference(ours, &floats(other, key));
+    let norms: Vec<f64> = ours.steps.iter().map(|row| row.grad_norm).collect();
+    for (key, ours) in [("losses", &losses(&ours)), ("gradient_norms", &norms)] {
+        let rounding = apart(key, &floats(&theirs, key), &exact);
+        let (to_theirs, to_exact) = (apart(key, ours, &theirs), apart(key, ours, &exact));
+        let [least, most] = [rounding / 2.0, rounding * 1.5];
+        assert!((least..most).contains(&to_exact), "{key}: {to_exact} from f32, PyTorch {rounding}");
+        assert!(to_theirs < most, "{key}: {to_theirs} from PyTorch, which is {rounding} from f32");
     }
 }
 
