@@ -106,8 +106,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Walks through setup, a step, an evaluation, a checkpoint and the end.
-    pub(crate) fn run(mut self) -> Walked {
+    /// Walks through setup, a step, which `updates` or is skipped, an evaluation, a checkpoint and
+    /// the end.
+    pub(crate) fn run(mut self, updates: bool) -> Walked {
         self.model_states();
         self.take_room_for_copy();
         let resting = self.live();
@@ -122,7 +123,10 @@ impl<'a> Walk<'a> {
         counters.skipped_step = self.counter.clone();
         counters.skipped_step.transfers.add(&counters.ahead, 1);
         counters.kept = self.parameters.kept();
-        self.update();
+        match updates {
+            true => self.update(),
+            false => self.host.free_all(self.ahead.take()),
+        }
         self.gather_updated_parameters();
         counters.step = std::mem::take(&mut self.counter);
         self.evaluation_batch();

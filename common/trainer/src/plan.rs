@@ -267,10 +267,13 @@ fn evaluation_batches(config: &Config, data: &Data) -> usize {
     evaluation.batches.unwrap_or(EVALUATION_BATCHES.min(available))
 }
 
-/// The predicted peaks of `rank` in `place`.
-fn peaks(rank: &RankPrediction, place: Place) -> Peaks {
-    let memory = rank.place(place);
-    Peaks { classes: memory.peaks().to_vec(), total: memory.total_peak }
+/// The predicted peaks of `rank`, in [`Place::ALL`]'s order, in a run that has `done` so much.
+fn peaks(plan: &Plan, rank: &RankPrediction, done: Done) -> Vec<Peaks> {
+    let without_updates = || planner::peaks_without_updates(&job(plan.stage.plan, &plan.config)).ok();
+    let never_updated = done.steps == 0 && done.skipped > 0;
+    let predicted = never_updated.then(without_updates).flatten();
+    let memory = predicted.unwrap_or([rank.memory, rank.host, rank.disk]);
+    memory.map(|memory| Peaks { classes: memory.peaks().to_vec(), total: memory.total_peak }).into()
 }
 
 /// Returns the report: predictions beside measurements.
@@ -287,10 +290,7 @@ pub(crate) fn report(plan: &Plan, measured: &[Measured]) -> Report {
     };
     let ranks = &plan.prediction.ranks;
     let predicted = Predicted {
-        memory: ranks
-            .iter()
-            .map(|rank| Place::ALL.iter().map(|&place| peaks(rank, place)).collect())
-            .collect(),
+        memory: ranks.iter().map(|rank| peaks(plan, rank, done)).collect(),
         transfers: ranks.iter().map(|rank| rank.transfers(done)).collect(),
         traffic: ranks.iter().map(|rank| rank.traffic(done)).collect(),
         to_neighbours: ranks.iter().map(|rank| rank.to_neighbours.total(done)).collect(),

@@ -160,6 +160,14 @@ fn skipped_steps_move_less_and_as_predicted() {
 }
 
 #[test]
+fn a_run_that_updates_nothing_holds_what_it_was_predicted_to() {
+    let base = flags(2, "--precision fp16 --initial-scale-power 50");
+    let plain = run(Stage::Zero3, &base);
+    assert_eq!(plain.skipped_steps as usize, plain.steps.len());
+    none_changes_a_bit(Stage::Zero3, &base, &[EVERYTHING[0], EVERYTHING[4], EVERYTHING[7]]);
+}
+
+#[test]
 fn activations_leave_and_come_back_as_they_were() {
     for stage in [Stage::Ddp, Stage::Zero3] {
         let base = flags(2, "--checkpoint-activations block");
