@@ -8,6 +8,7 @@ mod damage;
 mod details;
 mod display;
 mod narration;
+mod narrow;
 mod palette;
 mod places;
 mod program;
