@@ -190,7 +190,7 @@ pub const BINDINGS: &[Binding] = &[
     view(&[Char('4')], "4", "Streams: compute and communication on one time axis", View::Streams),
     view(&[Char('5')], "5", "Traffic: bytes per operation and pair, against theory", View::Traffic),
     view(&[Char('6')], "6", "Compare: runs side by side at the same step", View::Compare),
-    binding(&[Char('n')], "n", "", "next of the runs compared, in the views of one run", Action::NextRun),
+    binding(&[Char('n')], "n", "run", "next of the runs compared, in the views of one run", Action::NextRun),
     binding(&[PageUp], "page up, down", "", "previous or next step of the run", Action::PreviousStep),
     counterpart(&[PageDown], Action::NextStep),
     binding(&[Char(':')], ":", "", "go to a step: type its number, then enter", Action::GoToStep),
@@ -202,9 +202,9 @@ pub const BINDINGS: &[Binding] = &[
 
 /// The keys that answer the question whether a live run ends, as [`BINDINGS`] are.
 pub const ANSWERS: &[Binding] = &[
-    binding(&[Char('y')], "y", "", "end the run: whole steps count, results are saved", Action::EndRun),
-    binding(&[Char('d')], "d", "", "detach: it goes on, without this terminal too", Action::Detach),
-    binding(&[Esc], "esc", "", "stay here", Action::Dismiss),
+    binding(&[Char('y')], "y", "end", "end the run: whole steps count, results are saved", Action::EndRun),
+    binding(&[Char('d')], "d", "detach", "detach: it goes on, without this terminal too", Action::Detach),
+    binding(&[Esc], "esc", "stay", "stay here", Action::Dismiss),
 ];
 
 /// Returns the column and row of a click, or of a drag with the left button held.

@@ -213,6 +213,9 @@ fn status(app: &App) -> (String, Color) {
         }
         (EventSource::Recording, Motion::Following) => ("● following".into(), GOOD),
         (EventSource::Recording, Motion::Standing) if app.at_close() => ("■ end".into(), DIM),
+        (EventSource::Recording, Motion::Standing) if player.speed() != 1.0 => {
+            (format!("‖ paused {}", speed(player.speed())), theme::WAITING)
+        }
         (EventSource::Recording, Motion::Standing) => ("‖ paused".into(), theme::WAITING),
         (EventSource::Recording, _) => (format!("▶ {}", speed(player.speed())), GOOD),
         _ if app.at_close() => ("■ finished".into(), GOOD),

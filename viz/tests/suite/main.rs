@@ -7,6 +7,7 @@ mod behaviour;
 mod damage;
 mod details;
 mod display;
+mod footer;
 mod narration;
 mod narrow;
 mod palette;

@@ -1,7 +1,7 @@
 //! The footer: the keys that have an effect now.
 
 use crate::app::{App, EventSource, Prompt};
-use crate::input::{Action, BINDINGS, Binding};
+use crate::input::{ANSWERS, Action, BINDINGS, Binding, View};
 use crate::player::Motion;
 use crate::theme::{ACCENT, ALARM, DIM, bold, ink};
 use crate::view::paint::{Paint, columns, fitted};
@@ -42,12 +42,16 @@ impl FooterKey {
     }
 }
 
-/// True if an action has an effect: only a run that may be held has a speed, and a finished run
-/// cannot be paused.
+/// True if an action has an effect now. A position that follows its run has no speed, unless the
+/// run itself may be slowed down.
 fn does_something(app: &App, action: Action) -> bool {
+    let recorded = app.source == EventSource::Recording;
     match action {
-        Action::Slower => app.source == EventSource::Recording || app.may_hold(),
-        Action::TogglePause => app.source == EventSource::Recording || !app.at_close(),
+        Action::Slower if recorded => app.lead().motion() != Motion::Following,
+        Action::Slower => app.may_hold(),
+        Action::TogglePause => recorded || !app.at_close(),
+        Action::PreviousRank => app.player().scene().now.ranks.len() > 1,
+        Action::NextRun => app.players.len() > 1 && app.view != View::Compare,
         _ => true,
     }
 }
@@ -58,11 +62,13 @@ pub(super) fn is_help(app: &App, width: u16, column: u16) -> bool {
     entries(app, width).iter().any(help)
 }
 
-/// Returns the keys that fit in the footer. Help and quit are always there, at the right end.
+/// Returns the keys that fit in the footer: those that answer the question on the screen, or else
+/// those of the program, with help and quit at the right end.
 fn entries(app: &App, width: u16) -> Vec<FooterKey> {
     let gap = if width >= 110 { 3 } else { 2 };
+    let keys = if app.asking { ANSWERS } else { BINDINGS };
     let shown =
-        BINDINGS.iter().filter(|binding| !binding.short.is_empty() && does_something(app, binding.action));
+        keys.iter().filter(|binding| !binding.short.is_empty() && does_something(app, binding.action));
     let (ends, others): (Vec<FooterKey>, Vec<FooterKey>) = shown
         .map(|binding| FooterKey::of(app, binding))
         .partition(|entry| matches!(entry.action, Action::Help | Action::Quit));
