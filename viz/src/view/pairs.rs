@@ -24,6 +24,9 @@ pub(super) fn folded(ranks: usize, width: u16, height: u16) -> usize {
 /// those of the step, and those of the run below them or, if rows are scarce, beside them.
 pub(super) fn draw(scene: &Scene, tall: u16, paint: &mut Paint<'_>) {
     let ranks = &scene.now.ranks;
+    if ranks.len() < 2 {
+        return;
+    }
     let (width, height) = (paint.width(), paint.height());
     let fold = folded(ranks.len(), width, height);
     let exact = ranks.iter().any(|rank| rank.last_hop.is_some());

@@ -3,7 +3,7 @@
 use crate::support::{recorded, text};
 use events::{EventBatch, Message, Recorder};
 use viz::app::{App, EventSource};
-use viz::input::{Action, Input};
+use viz::input::{Action, Input, Keystroke};
 use viz::player::{Motion, Player};
 use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
@@ -80,4 +80,31 @@ fn a_paused_recording_tells_its_speed() {
     shows(&app, "-+ speed", "n run");
     app.update(Input::Do(Action::Show(viz::View::Memory)));
     shows(&app, "n run", "pause");
+}
+
+/// The seek bar marks skipped steps, and the footer offers the key that finds what went wrong, as
+/// long as something lies ahead.
+#[test]
+fn what_went_wrong_is_offered_until_it_is_reached() {
+    for (name, word, marked) in [("fp16", "f skipped step", true), ("failed", "f failure", false)] {
+        let mut app = App::new(vec![recorded(name)], EventSource::Recording);
+        let seek = text(&view::picture(&app, Theme::FULL, 120, 30)).lines().nth(28).unwrap().to_string();
+        assert_eq!(seek.contains('×'), marked, "{name}: {seek}");
+        shows(&app, word, "no such word");
+        (0..9).for_each(|_| _ = app.update(Input::Do(Action::NextTrouble)));
+        shows(&app, "←→ step", word);
+    }
+    shows(&App::new(vec![recorded("zero3")], EventSource::Recording), "←→ step", "f failure, f skipped");
+}
+
+/// A step that does not exist is named, and the way out of the prompt stays on the screen.
+#[test]
+fn a_prompt_tells_how_it_is_closed() {
+    let mut app = App::new(vec![recorded("zero3")], EventSource::Recording);
+    app.update(Input::Do(Action::GoToStep));
+    shows(&app, "enter goes there · esc closes", "quit");
+    for key in [Keystroke::Character('9'), Keystroke::Enter] {
+        app.update(Input::Typed(key));
+    }
+    shows(&app, "there is no step 9, recorded · esc closes", "quit");
 }

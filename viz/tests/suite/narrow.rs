@@ -1,6 +1,7 @@
 //! Tests of what narrow screens leave out, and how they say so.
 
 use crate::support::{made_up, recorded, text};
+use events::{Class, Place};
 use viz::app::{App, EventSource};
 use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
@@ -111,5 +112,44 @@ fn shared_cells_say_how_many_ranks_they_are_of() {
         let screen = rows(&app, width, height);
         let row = screen.iter().find(|row| row.contains("ank to rank")).unwrap();
         assert!(row.contains(" ranks a cell") || row.contains(" a cell"), "{width}: {row}");
+    }
+}
+
+/// Where the table of other places does not fit beside the classes, a row each tells their totals;
+/// and no time of the streams view is cut.
+#[test]
+fn narrow_screens_show_what_other_places_hold() {
+    let resting = vec![(Class::Optimizer, Place::Disk), (Class::Parameters, Place::Host)];
+    let mut app = made_up(&SimulationPlan { resting, ..SimulationPlan::new(3, 4) });
+    app.view = View::Memory;
+    let screen = rows(&app, 60, 24);
+    let held = |place: &str| screen.iter().find(|row| row.starts_with(&format!("   {place} "))).unwrap();
+    let now = &app.player().scene().now.ranks[0];
+    for (name, place) in [("main memory", Place::Host), ("disk", Place::Disk)] {
+        let told = held(name).split_whitespace().collect::<Vec<_>>().join(" ");
+        let peak = words::bytes(now.peak_in(place));
+        assert!(told.starts_with(name) && told.contains(&peak), "{peak} in {told}");
+    }
+    app.view = View::Streams;
+    for (width, columns) in [(40, 2), (60, 4), (78, 4), (80, 5), (120, 5)] {
+        let screen = rows(&app, width, 30);
+        let titles = screen.iter().position(|row| row.contains("waits for")).unwrap();
+        let names = ["collectives", "other ranks", "copies", "disk", "computes"];
+        let shown = names.iter().filter(|name| screen[titles].contains(*name)).count();
+        assert_eq!(shown, columns, "{width}: {}", screen[titles]);
+        let row = &screen[titles + 1];
+        let times = row.split_whitespace().filter(|word| ["ns", "µs", "ms", "s", "0"].contains(word)).count();
+        assert!(times >= columns, "{width}: {row}");
+    }
+}
+
+/// A single rank sends nothing to others and waits for none: there is no table of pairs.
+#[test]
+fn one_rank_has_no_pairs() {
+    let mut app = made_up(&SimulationPlan::new(3, 1));
+    for view in [View::Streams, View::Traffic] {
+        app.view = view;
+        let screen = rows(&app, 120, 40).join("\n");
+        assert!(!screen.contains("From rank to rank") && !screen.contains("Waits between"), "{screen}");
     }
 }

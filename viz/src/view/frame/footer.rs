@@ -2,7 +2,7 @@
 
 use crate::app::{App, EventSource, Prompt};
 use crate::input::{ANSWERS, Action, BINDINGS, Binding, View};
-use crate::player::Motion;
+use crate::player::{Motion, Trouble};
 use crate::theme::{ACCENT, ALARM, DIM, bold, ink};
 use crate::view::paint::{Paint, columns, fitted};
 use events::Boundary;
@@ -31,6 +31,8 @@ impl FooterKey {
     fn of(app: &App, binding: &Binding) -> Self {
         let short = match binding.short {
             "by" => format!("by {}", granularity(app.granularity)),
+            "trouble" if app.player().next_trouble() == Some(Trouble::Failure) => "failure".into(),
+            "trouble" => "skipped step".into(),
             "pause" if app.lead().motion() == Motion::Standing || app.held => "play".into(),
             other => other.to_string(),
         };
@@ -49,6 +51,7 @@ fn does_something(app: &App, action: Action) -> bool {
     match action {
         Action::Slower if recorded => app.lead().motion() != Motion::Following,
         Action::Slower => app.may_hold(),
+        Action::NextTrouble => recorded && app.player().next_trouble().is_some(),
         Action::TogglePause => recorded || !app.at_close(),
         Action::PreviousRank => app.player().scene().now.ranks.len() > 1,
         Action::NextRun => app.players.len() > 1 && app.view != View::Compare,
@@ -101,14 +104,19 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     }
 }
 
+const CLOSES: &str = " · esc closes";
+
 /// Draws what is typed, and beside it what the keys do or why it names no step.
 fn prompt(open: &Prompt, paint: &mut Paint<'_>) {
     let x = paint.text(1, 0, format!(":{}", open.typed), bold(Color::Reset));
     let x = paint.text(x, 0, "▏", bold(ACCENT)) + 1;
     let (told, colour) = match &open.problem {
         Some(problem) => (problem.as_str(), ALARM),
-        None => ("the number of a step · enter goes there · esc closes", DIM),
+        None => ("the number of a step · enter goes there", DIM),
     };
     let room = paint.width().saturating_sub(x + 1);
-    paint.text(x, 0, fitted(told, room), ink(colour));
+    let x = paint.text(x, 0, fitted(told, room), ink(colour));
+    if x + columns(CLOSES) < paint.width() {
+        paint.text(x, 0, CLOSES, ink(DIM));
+    }
 }
