@@ -11,16 +11,28 @@ fn main() {
     for folder in &folders {
         println!("cargo::rerun-if-changed={}", folder.display());
     }
-    println!("cargo::rerun-if-changed=../common/version.rs");
+    println!("cargo::rerun-if-changed={}", root().join("common/version.rs").display());
     println!("cargo::rustc-env=VERSION={version}{}", commit(&folders).unwrap_or_default());
+}
+
+/// Returns the workspace's folder, as seen from the package.
+fn root() -> &'static Path {
+    let folder = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
+    let is_common = folder.parent().is_some_and(|parent| parent.ends_with("common"));
+    Path::new(if is_common { "../.." } else { ".." })
 }
 
 /// Returns the folders of the sources that the program is built from.
 fn sources() -> Vec<PathBuf> {
-    let root = Path::new("..");
-    if env::var("CARGO_PKG_NAME").is_ok_and(|name| name == "viz") {
-        // It is built before most of them.
-        return ["common/events/src", "viz/src"].map(|folder| root.join(folder)).into();
+    let root = root();
+    // Crates that others stand on are built before most sources.
+    let below: &[&str] = match env::var("CARGO_PKG_NAME").as_deref() {
+        Ok("viz") => &["common/events/src", "viz/src"],
+        Ok("planner") => &["common/events/src", "common/model/src", "common/planner/src"],
+        _ => &[],
+    };
+    if !below.is_empty() {
+        return below.iter().map(|folder| root.join(folder)).collect();
     }
     let crates = [root.to_path_buf(), root.join("common")];
     let entries = crates.iter().flat_map(fs::read_dir).flatten().flatten().map(|entry| entry.path());

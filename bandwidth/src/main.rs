@@ -16,13 +16,14 @@ mod overhead;
 mod plot;
 mod row;
 
-use clap::{Parser, ValueEnum};
+use clap::{CommandFactory, Parser, ValueEnum};
 use engine::Engine;
 use events::Operation;
 use failure::Failure;
 use launch::MeasuredRank;
 use model::Model;
 use row::Row;
+use shell::ShellCommand;
 use std::process::ExitCode;
 
 /// An operation that can be measured.
@@ -51,8 +52,11 @@ impl Collective {
 
 /// Measure the bandwidth of collectives.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version = env!("VERSION"), args_conflicts_with_subcommands = true)]
 pub(crate) struct Flags {
+    /// For shells; without it the program measures.
+    #[command(subcommand)]
+    shell: Option<ShellCommand>,
     /// Number of ranks. [default: 4 threads; in a job, its number of processes]
     #[arg(long, value_name = "N")]
     gpus: Option<usize>,
@@ -109,7 +113,11 @@ impl Flags {
 
 fn main() -> ExitCode {
     let flags = Flags::parse();
-    match flags.check().and_then(|()| measure_all(&flags)) {
+    let done = match &flags.shell {
+        Some(shell) => print_for_shell(shell),
+        None => flags.check().and_then(|()| measure_all(&flags)),
+    };
+    match done {
         Ok(()) => events::say::code(),
         Err(failure) => {
             let (code, message) = match failure {
@@ -120,6 +128,12 @@ fn main() -> ExitCode {
             ExitCode::from(code)
         }
     }
+}
+
+fn print_for_shell(shell: &ShellCommand) -> Result<(), Failure> {
+    let text = shell.text(Flags::command()).map_err(|problem| Failure::Run(problem.to_string()))?;
+    events::say!("{}", text.trim_end());
+    Ok(())
 }
 
 fn measure_all(flags: &Flags) -> Result<(), Failure> {

@@ -197,7 +197,7 @@ fn process_seconds(id: u32) -> f64 {
 
 /// Runs with a screen; the median share that drawing and collecting take.
 fn screens(flags: &Flags, stage: Stage, dir: &Path) -> f64 {
-    let columns = ["process", "screen", "collector", "share", "a step", "unwatched", "added"];
+    let columns = ["process", "screen", "collects", "share", "a step", "alone", "added"];
     let mut table = Table::numbers("CPU seconds", columns);
     let mut shares = Vec::new();
     for round in 0..flags.rounds.div_ceil(2) {

@@ -40,5 +40,5 @@ pub enum Command {
     Program(programs::Arguments),
     /// For shells.
     #[command(flatten)]
-    Shell(viz::shell::ShellCommand),
+    Shell(shell::ShellCommand),
 }

@@ -1,9 +1,9 @@
 //! The command line of the program.
 
 use crate::player::{FASTEST, SLOWEST};
-use crate::shell::ShellCommand;
 use crate::{DisplayOptions, View};
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use shell::ShellCommand;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 

@@ -170,7 +170,7 @@ pub const BINDINGS: &[Binding] = &[
         Action::Slower,
     ),
     counterpart(&[Char('+'), Char('='), Char(']')], Action::Faster),
-    binding(&[Char('f')], "f", "", "next failure or skipped step of a recording", Action::NextTrouble),
+    binding(&[Char('f')], "f", "trouble", "next failure or skipped step of a recording", Action::NextTrouble),
     binding(&[Enter, Char('r')], "enter", "", "resume at full speed, at the latest event", Action::Release),
     binding(&[Tab], "tab", "view", "next view; with shift, the previous one", Action::NextView),
     counterpart(&[BackTab], Action::PreviousView),
@@ -190,11 +190,11 @@ pub const BINDINGS: &[Binding] = &[
     view(&[Char('4')], "4", "Streams: compute and communication on one time axis", View::Streams),
     view(&[Char('5')], "5", "Traffic: bytes per operation and pair, against theory", View::Traffic),
     view(&[Char('6')], "6", "Compare: runs side by side at the same step", View::Compare),
-    binding(&[Char('n')], "n", "", "next of the runs compared, in the views of one run", Action::NextRun),
+    binding(&[Char('n')], "n", "run", "next of the runs compared, in the views of one run", Action::NextRun),
     binding(&[PageUp], "page up, down", "", "previous or next step of the run", Action::PreviousStep),
     counterpart(&[PageDown], Action::NextStep),
     binding(&[Char(':')], ":", "", "go to a step: type its number, then enter", Action::GoToStep),
-    binding(&[Home], "home, end", "", "the oldest event kept or the latest", Action::First),
+    binding(&[Home], "home, end", "", "the oldest event kept; the latest, and follow the run", Action::First),
     counterpart(&[End], Action::Last),
     binding(&[Char('?')], "?", "help", "this list; the mouse selects views, ranks and moments", Action::Help),
     binding(&[Char('q')], "q", "quit", "quit, or close this list; a live run asks first", Action::Quit),
@@ -202,9 +202,9 @@ pub const BINDINGS: &[Binding] = &[
 
 /// The keys that answer the question whether a live run ends, as [`BINDINGS`] are.
 pub const ANSWERS: &[Binding] = &[
-    binding(&[Char('y')], "y", "", "end the run: whole steps count, results are saved", Action::EndRun),
-    binding(&[Char('d')], "d", "", "detach: it goes on, without this terminal too", Action::Detach),
-    binding(&[Esc], "esc", "", "stay here", Action::Dismiss),
+    binding(&[Char('y')], "y", "end", "end the run: whole steps count, results are saved", Action::EndRun),
+    binding(&[Char('d')], "d", "detach", "detach: it goes on, without this terminal too", Action::Detach),
+    binding(&[Esc], "esc", "stay", "stay here", Action::Dismiss),
 ];
 
 /// Returns the column and row of a click, or of a drag with the left button held.

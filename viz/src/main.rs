@@ -85,7 +85,9 @@ fn list() -> Result<(), Box<dyn Error>> {
     if runs.is_empty() {
         events::say!("nothing is running now; every training run can be followed while it runs");
     }
-    let rows: Vec<[String; 8]> = runs.iter().map(described).collect();
+    let titles = ["run", "stage", "model", "ranks", "step", "loss", "for", "device"].map(String::from);
+    let mut rows: Vec<[String; 8]> = runs.iter().map(described).collect();
+    rows.splice(..0, Some(titles).filter(|_| !runs.is_empty()));
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; 8] = std::array::from_fn(width);
     for row in &rows {
@@ -102,8 +104,8 @@ fn list() -> Result<(), Box<dyn Error>> {
 fn described(run: &runs::ListedRun) -> [String; 8] {
     let (header, latest) = (&run.header, runs::latest_step(&runs::directory(), &run.name));
     let (step, loss) = match latest {
-        Some(latest) => (latest.step + 1, format!("loss {:.4}", latest.loss)),
-        None => (0, "no loss yet".into()),
+        Some(latest) => (latest.step + 1, format!("{:.4}", latest.loss)),
+        None => (0, "–".into()),
     };
     // A model may be a path; its file's name suffices.
     let model = header.model.rsplit('/').next().unwrap_or(&header.model);
@@ -111,10 +113,10 @@ fn described(run: &runs::ListedRun) -> [String; 8] {
         run.name.clone(),
         header.stage.clone(),
         model.into(),
-        words::counted(header.world_size, "rank"),
-        format!("{step} of {}", words::counted(header.steps, "step")),
+        header.world_size.to_string(),
+        format!("{step} of {}", words::grouped(header.steps.into())),
         loss,
-        format!("for {}", words::age(run.age)),
+        words::age(run.age),
         header.device.clone(),
     ]
 }

@@ -110,3 +110,20 @@ fn documents_tell_to_type_what_the_program_takes() {
         assert!(output.status.success(), "{}: {}", command.place, text(&output.stderr));
     }
 }
+
+/// As of every other program: completions and a manual that know the flags, and a version with the
+/// commit of the sources.
+#[test]
+fn shells_get_completions_and_a_manual() {
+    let printed = |flags: &str| {
+        let output = bandwidth(flags);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(printed(&format!("completions {shell}")).contains("reduce-scatter"), "{shell}");
+    }
+    let manual = printed("man");
+    assert!(manual.contains(".TH bandwidth 1") && manual.contains("\\-\\-factor"), "{manual}");
+    assert_eq!(printed("--version").trim(), concat!("bandwidth ", env!("VERSION")));
+}

@@ -13,14 +13,19 @@ use clap::error::ErrorKind;
 use clap::{ArgGroup, CommandFactory, Parser};
 use events::Place;
 use model::{Checkpointing, Layout, ModelConfig, Wrap};
+use shell::ShellCommand;
 use std::path::Path;
 
 /// What a model would need in every stage of ZeRO, before anything runs: memory, traffic, and what
 /// fits where.
 #[derive(Parser, Debug)]
-#[command(name = "planner", version, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(name = "planner", version = env!("VERSION"), arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(group = ArgGroup::new("subject").args(["model", "parameters", "claims"]).required(true))]
 struct Arguments {
+    /// For shells; without it the program computes.
+    #[command(subcommand)]
+    shell: Option<ShellCommand>,
     /// A model: a preset, a config.json, or a directory with one
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
@@ -119,6 +124,9 @@ where
     T: Into<std::ffi::OsString> + Clone,
 {
     let arguments = Arguments::try_parse_from(arguments)?;
+    if let Some(shell) = &arguments.shell {
+        return shell.text(command()).map_err(|problem| invalid(problem.to_string()));
+    }
     if arguments.claims {
         return claims_text(&arguments);
     }

@@ -75,7 +75,7 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// For shells.
     #[command(flatten)]
-    Shell(viz::shell::ShellCommand),
+    Shell(shell::ShellCommand),
 }
 
 /// Flags of `export`.

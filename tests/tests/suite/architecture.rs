@@ -64,21 +64,22 @@ fn is_exercise(folder: &Path) -> bool {
 
 #[test]
 fn no_crate_depends_upwards() {
-    let rooms: [(&str, &str, &str); 23] = [
+    let rooms: [(&str, &str, &str); 24] = [
         ("events", "common/events", "storage"),
         ("device", "common/device", "events"),
         ("collectives", "common/collectives", "events device"),
         ("model", "common/model", "events device"),
-        ("planner", "common/planner", "events model"),
+        ("planner", "common/planner", "events model shell"),
         ("storage", "common/storage", ""),
+        ("shell", "common/shell", ""),
         ("offload", "common/offload", "events device collectives storage"),
         ("sharding", "common/sharding", "events device collectives model offload"),
         ("checkpoint", "common/checkpoint", "events device model storage"),
-        ("viz", "viz", "events"),
+        ("viz", "viz", "events shell"),
         (
             "settings",
             "common/settings",
-            "events device collectives model planner sharding checkpoint storage viz",
+            "events device collectives model planner sharding checkpoint storage shell viz",
         ),
         ("deepspeed", "common/deepspeed", "events device model planner sharding checkpoint settings"),
         (
@@ -97,11 +98,11 @@ fn no_crate_depends_upwards() {
         ("zero2", "zero2", STAGE),
         ("zero3", "zero3", STAGE),
         ("stages", "stages", "events settings deepspeed trainer planner zero0-ddp zero1 zero2 zero3"),
-        ("bandwidth", "bandwidth", "events device collectives settings"),
+        ("bandwidth", "bandwidth", "events device collectives settings shell"),
         (
             "tutorials",
             "tutorials",
-            "events storage model checkpoint viz settings deepspeed report trainer planner stages",
+            "events storage shell model checkpoint viz settings deepspeed report trainer planner stages",
         ),
         (
             "exercises",

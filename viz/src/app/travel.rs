@@ -27,7 +27,7 @@ impl App {
             Action::Seek(share) if self.source == EventSource::Recording => {
                 self.stand(|player| player.seek_fraction(share))
             }
-            Action::Last => self.stand(|player| player.seek(player.timeline().len())),
+            Action::Last => self.last(),
             Action::NextTrouble if self.source == EventSource::Recording => {
                 self.stand(|player| player.seek_trouble())
             }
@@ -63,6 +63,16 @@ impl App {
     pub(super) fn stand(&mut self, change: impl FnOnce(&mut Player)) -> Option<Effect> {
         self.lead_mut().set_motion(Motion::Standing);
         change(self.lead_mut());
+        None
+    }
+
+    /// Goes to the latest event, and follows a run that goes on.
+    fn last(&mut self) -> Option<Effect> {
+        self.stand(|player| player.seek(player.timeline().len()));
+        let recorded = self.source == EventSource::Recording;
+        if if recorded { self.grows() } else { !self.lead().timeline().ended() } {
+            self.lead_mut().set_motion(Motion::Following);
+        }
         None
     }
 

@@ -8,7 +8,7 @@ mod idle;
 mod transfers;
 
 use crate::places;
-use entry::{COMMUNICATION, COMPUTE, complete, microseconds, named};
+use entry::{COMMUNICATION, COMPUTE, complete, microseconds, named, place_in_list};
 use events::event::NO_UNIT;
 use events::{
     Class, CollectiveEvent, Event, Operation, Place, Progress, Recording, RecordingError, RunHeader,
@@ -76,6 +76,7 @@ impl<'a> Trace<'a> {
         let mut entries = Vec::new();
         for rank in 0..header.world_size {
             entries.push(named("process_name", rank, 0, &format!("rank {rank}")));
+            entries.push(place_in_list(rank));
             entries.push(named("thread_name", rank, COMPUTE, "compute"));
             entries.push(named("thread_name", rank, COMMUNICATION, "communication"));
         }
@@ -113,6 +114,7 @@ impl<'a> Trace<'a> {
         }
         entries.extend(flows::arrows(&parts, &entries));
         entries.extend(transfers::tracks(transfers));
+        entries.sort_by(entry::order);
         let error = ending.failure.map(|(rank, message)| json!({ "rank": rank, "message": message }));
         json!({
             "traceEvents": entries,

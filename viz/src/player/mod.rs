@@ -2,6 +2,8 @@
 
 mod moves;
 
+pub use moves::Trouble;
+
 use crate::timeline::Timeline;
 use crate::window::Window;
 use events::{Event, Message, RecordingError, RunHeader, Snapshot, StepRecord};

@@ -4,6 +4,15 @@ use super::{Player, Scene};
 use crate::timeline::Mark;
 use events::{Boundary, Event, Operation, Pass, Progress, What};
 
+/// What a person may look for in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// A step without an update, because gradients overflowed; the time at which it ended.
+    Skipped(u64),
+    /// The failure that ended the run.
+    Failure,
+}
+
 impl Player {
     /// Moves to just before event `position`. The window then holds the two steps before it.
     pub fn seek(&mut self, position: u64) {
@@ -80,18 +89,45 @@ impl Player {
         self.play_until(target);
     }
 
-    /// Moves to the end of the next step that was skipped because gradients overflowed, or else to
-    /// the failure of the run. Stays where it is if there is neither.
-    pub fn seek_trouble(&mut self) {
+    /// Returns the times at which steps ended that were skipped because gradients overflowed.
+    pub fn skips(&self) -> impl Iterator<Item = u64> {
         let steps = &self.timeline.history().steps;
-        let next = steps.partition_point(|record| record.at <= self.scene.now.at);
-        let before = next.checked_sub(1).map_or(0, |last| steps[last].skipped);
-        let skipped = steps[next..].iter().find(|record| record.skipped > before).map(|record| record.at);
-        match skipped {
-            Some(at) => self.seek_time(at),
-            None if self.timeline.latest().snapshot.failure.is_some() => self.seek(self.timeline.len()),
+        let before = std::iter::once(0).chain(steps.iter().map(|record| record.skipped));
+        let skipped = steps.iter().zip(before).filter(|(record, before)| record.skipped > *before);
+        skipped.map(|(record, _)| record.at)
+    }
+
+    /// Returns the next skipped step or, after the last one, the failure of the run, if it has
+    /// failed.
+    pub fn next_trouble(&self) -> Option<Trouble> {
+        let skipped = self.skips().find(|at| *at > self.scene.now.at).map(Trouble::Skipped);
+        let failed = self.timeline.latest().snapshot.failure.is_some() && !self.at_end();
+        skipped.or_else(|| failed.then_some(Trouble::Failure))
+    }
+
+    /// Moves to where the next skipped step is told, or else to the failure of the run. Stays where
+    /// it is if there is neither.
+    pub fn seek_trouble(&mut self) {
+        match self.next_trouble() {
+            Some(Trouble::Skipped(at)) => {
+                self.seek_time(at);
+                self.play_until_told();
+            }
+            Some(Trouble::Failure) => self.seek(self.timeline.len()),
             None => {}
         }
+    }
+
+    /// Advances until rank 0 has reported its loss scale, with which it tells of a skipped step, or
+    /// has begun another step.
+    fn play_until_told(&mut self) {
+        while let Some(event) = self.next_event() {
+            self.take(&event);
+            if event.rank == 0 && matches!(event.what, What::LossScale { .. } | What::StepStarted { .. }) {
+                break;
+            }
+        }
+        self.clock = self.scene.now.at as f64;
     }
 
     /// Moves to the time `at` of the run.

@@ -74,12 +74,28 @@ fn rows(scene: &Scene, number: usize) -> u16 {
 
 /// Returns the bar whose scale all ranks share, so that their bars can be compared.
 pub(super) fn bar_scale(scene: &Scene) -> Bar {
-    let ghost = scene.header.replicated_total.iter().copied().max().unwrap_or(0);
-    let beside = places::used(&scene.header);
-    let peaks =
-        |rank: &RankSnapshot| beside.iter().map(|&place| rank.peak_in(place)).fold(rank.total_peak, u64::max);
-    let peak = scene.now.ranks.iter().map(peaks).max().unwrap_or(0);
-    let needed = ghost.max(peak).max(1);
+    let ghost = highest(&scene.header.replicated_total);
+    let places = places::used(&scene.header).iter().copied().chain([Place::Device]);
+    bar(scene, ghost, ghost.max(places.map(|place| peak_in(scene, place)).max().unwrap_or(0)))
+}
+
+/// Returns the bar that all ranks share where bars have few columns. It ends at the highest peak on
+/// a device, measured or predicted: what DDP would need leaves a sharded rank too few columns.
+pub(super) fn short_bar(scene: &Scene) -> Bar {
+    bar(scene, 0, highest(&scene.header.predicted_total).max(peak_in(scene, Place::Device)))
+}
+
+fn highest(bytes: &[u64]) -> u64 {
+    bytes.iter().copied().max().unwrap_or(0)
+}
+
+fn peak_in(scene: &Scene, place: Place) -> u64 {
+    scene.now.ranks.iter().map(|rank| rank.peak_in(place)).max().unwrap_or(0)
+}
+
+/// Returns a bar that has room for `needed` bytes.
+fn bar(scene: &Scene, ghost: u64, needed: u64) -> Bar {
+    let needed = needed.max(1);
     // A capacity far above all peaks would make the bars too short to read, so it is written as a
     // number only.
     let capacity = scene.header.capacity.filter(|&capacity| capacity <= needed * 3 / 2);

@@ -50,7 +50,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
         y += 3;
     }
     let scenes: Vec<&Scene> = app.players.iter().map(Player::scene).collect();
-    table::legend(&scenes, &mut paint.part(0, y, width, 1));
+    table::classes(&scenes, true, &mut paint.part(0, y, width, 1));
     y += 1 + blank(1);
     y += metrics(app, rank, &mut paint.part(0, y, width, height.saturating_sub(y + parts)));
     y += blank(0);

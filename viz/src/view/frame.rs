@@ -3,12 +3,13 @@
 
 mod footer;
 mod missing;
+mod seek;
 
 use super::paint::{Paint, columns, fitted};
 use crate::app::{App, EventSource};
 use crate::input::{Action, View};
 use crate::player::{Motion, Player};
-use crate::theme::{self, ACCENT, ALARM, DIM, FAINT, GOOD, bold, ink};
+use crate::theme::{self, ACCENT, ALARM, DIM, GOOD, bold, ink};
 use crate::{narration, places, words};
 use events::RunHeader;
 use events::header::Choices;
@@ -73,15 +74,9 @@ pub fn clicked(app: &App, size: (u16, u16), (column, row): (u16, u16)) -> Option
         return tab_places(app.view, width).find(hit).map(|(view, ..)| Action::Show(view));
     }
     if row == rows.seek {
-        let (start, width) = seek_place(width);
-        let inside = column.checked_sub(start).filter(|offset| *offset < width)?;
-        return Some(Action::Seek(f64::from(inside) / f64::from(width.max(2) - 1)));
+        return seek::clicked(width, column).map(Action::Seek);
     }
     (row == rows.footer && footer::is_help(app, width, column)).then_some(Action::Help)
-}
-
-fn seek_place(width: u16) -> (u16, u16) {
-    (1, width.saturating_sub(28))
 }
 
 /// Draws the frame and returns the rectangle for the view.
@@ -91,7 +86,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> Rect {
     title(app, &mut paint.part(0, 0, width, 1));
     tabs(app, &mut paint.part(0, rows.tabs, width, 1));
     narrate(app, &mut paint.part(1, rows.narration, width.saturating_sub(2), 1));
-    seek(app, &mut paint.part(0, rows.seek, width, 1));
+    seek::draw(app, &mut paint.part(0, rows.seek, width, 1));
     footer::draw(app, &mut paint.part(0, rows.footer, width, 1));
     Rect { x: 1, y: rows.body, width: width.saturating_sub(2), height: rows.body_height }
 }
@@ -213,6 +208,9 @@ fn status(app: &App) -> (String, Color) {
         }
         (EventSource::Recording, Motion::Following) => ("● following".into(), GOOD),
         (EventSource::Recording, Motion::Standing) if app.at_close() => ("■ end".into(), DIM),
+        (EventSource::Recording, Motion::Standing) if player.speed() != 1.0 => {
+            (format!("‖ paused {}", speed(player.speed())), theme::WAITING)
+        }
         (EventSource::Recording, Motion::Standing) => ("‖ paused".into(), theme::WAITING),
         (EventSource::Recording, _) => (format!("▶ {}", speed(player.speed())), GOOD),
         _ if app.at_close() => ("■ finished".into(), GOOD),
@@ -260,41 +258,6 @@ fn narrate(app: &App, paint: &mut Paint<'_>) {
     };
     let x = paint.text(0, 0, "▌", ink(if failed { ALARM } else { ACCENT }));
     paint.text(x + 1, 0, fitted(&sentence, room), ink(Color::Reset));
-}
-
-fn seek(app: &App, paint: &mut Paint<'_>) {
-    let (start, width) = seek_place(paint.width());
-    let player = app.player();
-    let (first, last) = player.time_range();
-    let share = (player.clock().saturating_sub(first)) as f64 / (last - first) as f64;
-    let share = if app.source == EventSource::Recording { share } else { live_share(player) };
-    let head = (share.clamp(0.0, 1.0) * f64::from(width.saturating_sub(1))).round() as u16;
-    paint.run(start, 0, width, "─", ink(FAINT));
-    if app.source == EventSource::Recording {
-        let steps = player.timeline().marks().iter().filter(|mark| mark.pass.is_none());
-        let spacing = f64::from(width) / f64::from(player.scene().header.steps.max(1));
-        for mark in steps.filter(|_| spacing >= 3.0) {
-            let share = (mark.at.saturating_sub(first)) as f64 / (last - first) as f64;
-            paint.put(
-                start + (share * f64::from(width.saturating_sub(1))).round() as u16,
-                0,
-                "┴",
-                ink(FAINT),
-            );
-        }
-    }
-    paint.run(start, 0, head, "━", ink(ACCENT));
-    paint.put(start + head, 0, "●", bold(ACCENT));
-    let time = words::time(player.clock());
-    let right = paint.width().saturating_sub(1);
-    let event = format!("event {}", words::grouped(player.position()));
-    paint.right(right, 0, format!("{event} · {time}"), ink(DIM));
-}
-
-/// Returns the share of planned steps that are done.
-fn live_share(player: &Player) -> f64 {
-    let done = player.steps_done().last().map_or(0, |record| record.step + 1);
-    f64::from(done) / f64::from(player.scene().header.steps.max(1))
 }
 
 /// Draws a line on a screen that is too small.

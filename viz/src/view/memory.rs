@@ -13,7 +13,7 @@ use crate::theme::{self, ACCENT, ALARM, DIM, FAINT, GOOD, INK, bold, ink};
 use crate::{places, words};
 use events::{Class, Pass, Place};
 use ratatui::style::{Color, Style};
-use tables::{classes, elsewhere_table, place_rows, predicted_total, used_classes};
+use tables::{classes, elsewhere_table, place_rows, predicted_total, totals_elsewhere, used_classes};
 
 /// Draws the view.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
@@ -24,9 +24,11 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let table = if beside { 48 } else { 0 };
     let chart_width = width.saturating_sub(table + if beside { 3 } else { 0 });
     let used = used_classes(scene, rank).count() as u16 + 2 + u16::from(scene.header.capacity.is_some());
-    let elsewhere: u16 =
-        places::used(&scene.header).iter().map(|&place| place_rows(scene, rank, place)).sum();
-    let used = used.max(elsewhere).min(height.saturating_sub(6));
+    let places = places::used(&scene.header);
+    let elsewhere: u16 = places.iter().map(|&place| place_rows(scene, rank, place)).sum();
+    let totals = if elsewhere > 0 && width < NARROW + ELSEWHERE { places.len() as u16 } else { 0 };
+    let used = if totals > 0 { used + totals } else { used.max(elsewhere) };
+    let used = used.min(height.saturating_sub(6));
     let chart_height = if beside { height } else { height.saturating_sub(used) };
     charts(app, rank, &mut paint.part(0, 0, chart_width, chart_height));
     if beside {
@@ -44,6 +46,10 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
             );
         }
         others(app, &mut side.part(0, used + 2, table, height));
+    } else if totals > 0 {
+        let mut table = paint.part(0, chart_height, width, used);
+        let used = classes(scene, rank, &mut table);
+        totals_elsewhere(scene, rank, &mut table.part(0, used, width, totals));
     } else {
         let room = if elsewhere > 0 { NARROW } else { width };
         classes(scene, rank, &mut paint.part(0, chart_height, room, used));
@@ -57,6 +63,8 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
 
 /// The width of the table of classes where that of other places is beside it.
 const NARROW: u16 = 47;
+/// The width of the table of other places, with the gap before it.
+const ELSEWHERE: u16 = 31;
 
 /// Rows of the chart of sharded states, with the blank row before it, and the fewest rows of the
 /// chart above it.

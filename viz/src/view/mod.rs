@@ -10,6 +10,7 @@ pub mod compare;
 mod contributions;
 pub mod frame;
 mod help;
+mod legend;
 mod memory;
 mod overview;
 mod pages;

@@ -24,6 +24,9 @@ pub(super) fn folded(ranks: usize, width: u16, height: u16) -> usize {
 /// those of the step, and those of the run below them or, if rows are scarce, beside them.
 pub(super) fn draw(scene: &Scene, tall: u16, paint: &mut Paint<'_>) {
     let ranks = &scene.now.ranks;
+    if ranks.len() < 2 {
+        return;
+    }
     let (width, height) = (paint.width(), paint.height());
     let fold = folded(ranks.len(), width, height);
     let exact = ranks.iter().any(|rank| rank.last_hop.is_some());
@@ -43,8 +46,10 @@ pub(super) fn draw(scene: &Scene, tall: u16, paint: &mut Paint<'_>) {
     heading(fold, &when, &mut paint.part(0, 0, first, 1));
     cells(&step, Some(&run).filter(|_| tall > 1), (fold, tall), &mut paint.part(0, 1, first, height));
     if beside {
-        paint.text(half + 2, 0, format!("in the run{}", sharing(fold)), ink(DIM));
-        cells(&run, None, (fold, tall), &mut paint.part(half + 2, 1, half, height));
+        let mut second = paint.part(half + 2, 0, half, height);
+        let notes = sharing(fold).map(|cells| format!("in the run{cells}"));
+        second.text(0, 0, fitting(&notes, half), ink(DIM));
+        cells(&run, None, (fold, tall), &mut second.part(0, 1, half, height));
     }
 }
 
@@ -78,17 +83,28 @@ fn cells(
 }
 
 fn heading(fold: usize, when: &str, paint: &mut Paint<'_>) {
-    let cells = sharing(fold);
-    let x = paint.heading(0, 0, "From rank to rank") + 2;
-    let notes = [format!("{when}{cells}: rows send, columns receive"), format!("{when}{cells}"), when.into()];
-    let fits = |note: &&String| x + columns(note) <= paint.width();
-    let note =
-        notes.iter().find(fits).map_or_else(|| fitted(when, paint.width().saturating_sub(x)), String::clone);
+    const HEADINGS: [&str; 2] = ["From rank to rank", "Rank to rank"];
+    let [long, short] = sharing(fold).map(|cells| format!("{when}{cells}"));
+    let notes = [format!("{long}: rows send, columns receive"), long, short.clone()];
+    let room = |heading: &str| paint.width().saturating_sub(columns(heading) + 2);
+    let short_heading = columns(&short) > room(HEADINGS[0]) && columns(&short) <= room(HEADINGS[1]);
+    let heading = HEADINGS[usize::from(short_heading)];
+    let all = [&notes[..], &[when.into()]].concat();
+    let note = fitting(&all, room(heading));
+    let x = paint.heading(0, 0, heading) + 2;
     paint.text(x, 0, note, ink(DIM));
 }
 
-fn sharing(fold: usize) -> String {
-    if fold > 1 { format!(", {fold} × {fold} ranks a cell") } else { String::new() }
+/// Returns the first of `notes` that fits into `width` columns, or the last one cut.
+fn fitting(notes: &[String], width: u16) -> String {
+    let found = notes.iter().find(|note| columns(note) <= width);
+    found.cloned().unwrap_or_else(|| notes.last().map_or(String::new(), |last| fitted(last, width)))
+}
+
+/// Returns how many ranks share a cell, in many words and in few; nothing if none do.
+fn sharing(fold: usize) -> [String; 2] {
+    let told = [format!(", {fold} × {fold} ranks a cell"), format!(", {fold} × {fold} a cell")];
+    told.map(|text| if fold > 1 { text } else { String::new() })
 }
 
 /// Returns the matrix with `fold` neighbours summed in both directions.

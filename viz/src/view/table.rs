@@ -4,6 +4,7 @@
 use super::activity::{Activity, activity};
 use super::bar::Bar;
 use super::cards;
+use super::legend::{self, Entry};
 use super::pages::RankPage;
 use super::paint::{Paint, columns, fitted};
 use crate::app::App;
@@ -17,6 +18,9 @@ use ratatui::style::Color;
 const NARROWEST: u16 = 16;
 const WORDS: u16 = 50;
 const GAP: u16 = 2;
+/// The width of a column of the table with the gap after it below which bars are too short to show
+/// a rank's part of what DDP would need.
+const SHORT: u16 = 24;
 
 /// The layout of the table.
 struct TableShape {
@@ -74,28 +78,37 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> u16 {
         paint.right(width, 0, &told, ink(ACCENT));
         room = width.saturating_sub(columns(&told) + GAP);
     }
-    legend(&[scene], &mut paint.part(0, 0, room, 1));
+    let bar = if layout.each < SHORT { cards::short_bar(scene) } else { cards::bar_scale(scene) };
+    classes(&[scene], bar.ghost > 0, &mut paint.part(0, 0, room, 1));
     if layout.header > 1 {
-        x += activities(scene, &mut paint.part(x, 1, width, 1));
-        let capacity =
-            scene.header.capacity.map_or(String::new(), |c| format!("capacity {} each", words::bytes(c)));
-        let most = |place| (0..ranks).map(|rank| scene.now.ranks[rank].live_in(place)).max().unwrap_or(0);
-        let held = places::used(&scene.header)
-            .iter()
-            .map(|&place| format!("{} {}", words::short_bytes(most(place)), places::within(place)));
-        let held = held.collect::<Vec<_>>().join(", ");
-        let capacity = if held.is_empty() { capacity } else { format!("each at most {held}") };
-        if x + columns(&capacity) <= width {
-            paint.right(width, 1, capacity, ink(DIM));
+        x = activities(scene, &mut paint.part(x, 1, width.saturating_sub(x), 1)) + x + GAP;
+        if let Some(scale) = scales(scene, &bar).iter().find(|scale| x + columns(scale) <= width) {
+            paint.right(width, 1, scale, ink(DIM));
         }
     }
-    let bar = cards::bar_scale(scene);
     for (place, number) in page.ranks.into_iter().enumerate() {
         let x = (place / layout.rows) as u16 * layout.each;
         let y = (place % layout.rows) as u16 + layout.header;
         row(app, number, &bar, &mut paint.part(x, y, layout.each - GAP, 1));
     }
     layout.rows as u16 + layout.header
+}
+
+/// Returns what bars among many ranks cannot show, from the longest to the shortest: the bytes at
+/// their right end if DDP would need more, and the capacity or what ranks hold in other places.
+fn scales(scene: &Scene, bar: &Bar) -> Vec<String> {
+    let full = if bar.ghost > 0 { String::new() } else { format!("full bar {}", words::bytes(bar.scale)) };
+    let most = |place| scene.now.ranks.iter().map(|rank| rank.live_in(place)).max().unwrap_or(0);
+    let held = places::used(&scene.header)
+        .iter()
+        .map(|&place| format!("{} {}", words::short_bytes(most(place)), places::within(place)));
+    let held = held.collect::<Vec<_>>().join(", ");
+    let more = match scene.header.capacity {
+        _ if !held.is_empty() => format!("each at most {held}"),
+        Some(capacity) => format!("capacity {} each", words::bytes(capacity)),
+        None => return vec![full],
+    };
+    if full.is_empty() { vec![more] } else { vec![format!("{full} · {more}"), full, more] }
 }
 
 /// Draws the number of ranks in each activity, which explains the letters. Returns the column after
@@ -110,13 +123,11 @@ fn activities(scene: &Scene, paint: &mut Paint<'_>) -> u16 {
         }
     }
     kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let mut x = 0;
-    for (Activity { letter, kind, style, .. }, count) in kinds {
-        x = paint.text(x, 0, letter, style);
-        x = paint.text(x + 1, 0, kind, ink(DIM));
-        x = paint.text(x + 1, 0, count.to_string(), ink(Color::Reset)) + 3;
-    }
-    x
+    let entry = |(activity, count): &(Activity, usize)| {
+        let entry = Entry::new(activity.letter, activity.style, activity.kind, *count as u64);
+        entry.followed_by(&count.to_string(), ink(Color::Reset))
+    };
+    legend::draw(kinds.iter().map(entry).collect(), 3, paint)
 }
 
 fn row(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
@@ -149,26 +160,24 @@ fn row(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
 /// A function that names classes.
 type Name = fn(Class) -> &'static str;
 
-/// Draws the glyphs, colours and names of the classes in use, with the longest names that fit.
-pub(super) fn legend(scenes: &[&Scene], paint: &mut Paint<'_>) {
+/// Draws the glyphs, colours and names of the classes in use, with the longest names that fit, and
+/// that of what DDP would need if bars have such a `ghost`. Model states are left out last.
+pub(super) fn classes(scenes: &[&Scene], ghost: bool, paint: &mut Paint<'_>) {
     const GHOST: &str = "what DDP would need";
     let ranks = || scenes.iter().flat_map(|scene| &scene.now.ranks);
-    let used = |class: &Class| ranks().any(|rank| rank.peak_of(*class) > 0);
-    let classes: Vec<Class> = Class::ALL.iter().copied().filter(used).collect();
-    let length = |name: Name, gap: u16| {
-        classes.iter().map(|&class| columns(name(class)) + 2 + gap).sum::<u16>().saturating_sub(gap)
+    let entry = |class: Class, name: Name| {
+        let weight = Class::ALL.len() - class.index();
+        Entry::new(class_glyph(class), ink(class_colour(class)), name(class), weight as u64)
     };
+    let used = || Class::ALL.iter().copied().filter(|&class| ranks().any(|rank| rank.peak_of(class) > 0));
+    let named = |name: Name| used().map(|class| entry(class, name)).collect::<Vec<_>>();
     let names: [(Name, u16); 4] = [(Class::label, 3), (class_name, 3), (class_name, 1), (shortest_name, 1)];
-    let fitting = names.into_iter().find(|&(name, gap)| length(name, gap) <= paint.width());
+    let fitting = names.into_iter().find(|&(name, gap)| legend::length(&named(name), gap) <= paint.width());
     let (name, gap) = fitting.unwrap_or(names[3]);
-    let mut x = 0;
-    for &class in &classes {
-        x = paint.text(x, 0, class_glyph(class), ink(class_colour(class)));
-        x = paint.text(x + 1, 0, name(class), ink(DIM)) + gap;
-    }
-    if x + columns(GHOST) + 2 <= paint.width() {
+    let x = legend::draw(named(name), gap, paint) + gap;
+    if ghost && x + columns(GHOST) + 2 <= paint.width() {
         let fill = if paint.theme().colours() { "░" } else { "·" };
-        x = paint.text(x, 0, fill, ink(FAINT));
+        let x = paint.text(x, 0, fill, ink(FAINT));
         paint.text(x + 1, 0, GHOST, ink(DIM));
     }
 }

@@ -169,12 +169,14 @@ fn the_only_run_needs_no_name() {
     pty.expect_restored();
     let listed = || String::from_utf8(run.viz(&["attach"]).output().unwrap().stdout).unwrap();
     let started = Instant::now();
-    while !listed().contains("loss 2.0000") {
+    while !listed().contains("2.0000") {
         assert!(started.elapsed() < TIMEOUT, "{}", listed());
     }
     let row = listed();
-    let row = row.lines().next().unwrap();
-    assert!(row.starts_with(&run.name) && row.contains(" steps") && row.contains("for "), "{row}");
+    let [titles, row] = [0, 1].map(|line| row.lines().nth(line).unwrap());
+    assert!(titles.starts_with("run ") && row.starts_with(&run.name) && row.ends_with("CPU"), "{row}");
+    assert_eq!(titles.find("loss"), row.find("2.0000"), "{titles}\n{row}");
+    assert!(row.chars().count() < 80, "{row}");
 }
 
 /// Flags about the terminal may follow the command.

@@ -161,6 +161,28 @@ fn a_step_of_a_live_run_is_looked_back_at() {
     assert_eq!(app.player().scene().now.ranks[0].step, 2, "it stays where it was");
 }
 
+/// The latest event is followed where more come, and only looked at where none do.
+#[test]
+fn the_latest_event_is_followed_if_more_come() {
+    let run = SimulationPlan::new(2, 2).run();
+    let mut timeline = Timeline::live(run.header.clone(), "");
+    timeline.push(Message::Batch(events::EventBatch { dropped: 0, events: run.events[..400].to_vec() }));
+    let mut app = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
+    for (action, motion) in [(Action::First, Motion::Standing), (Action::Last, Motion::Following)] {
+        app.update(Input::Do(action));
+        assert_eq!(app.player().motion(), motion);
+    }
+    app.receive(vec![vec![Message::Batch(events::EventBatch {
+        dropped: 0,
+        events: run.events[400..].to_vec(),
+    })]]);
+    app.update(Input::Passed(0.1));
+    assert!(app.player().at_end() && !app.held);
+    let mut recording = replay("zero2");
+    recording.update(Input::Do(Action::Last));
+    assert_eq!((recording.player().motion(), recording.at_close()), (Motion::Standing, true));
+}
+
 /// One stray key ends no run: it is asked about, and only the answer that says so ends it.
 #[test]
 fn a_live_run_is_left_only_by_an_answer() {
@@ -459,6 +481,8 @@ fn skipped_steps_and_failures_are_found() {
     app.update(Input::Do(Action::NextTrouble));
     let first = app.player().steps_done().last().unwrap();
     assert_eq!(first.skipped, 1, "{first:?}");
+    let told = narration::sentence(app.player().scene(), 200);
+    assert!(told.starts_with(&format!("Step {} is skipped", first.step)), "{told}");
     let mut failed = replay("failed");
     failed.update(Input::Do(Action::NextTrouble));
     assert!(failed.player().scene().now.failure.is_some());

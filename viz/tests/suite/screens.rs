@@ -436,35 +436,3 @@ fn every_class_that_is_held_is_in_the_memory_bar() {
         }
     }
 }
-
-/// On 60 columns the streams view still says for which rank the others waited, and a key's
-/// description that is cut short ends with an ellipsis.
-#[test]
-fn narrow_screens_say_who_is_slow_and_what_is_cut() {
-    let mut app = app("zero3", View::Streams);
-    let screen = text(&view::picture(&app, Theme::FULL, 60, 20));
-    let table = screen.lines().find(|line| line.contains("compute")).unwrap();
-    assert!(table.contains("waited") && table.contains("most for"), "{screen}");
-    assert!(screen.lines().any(|line| line.starts_with(" rank 0") && line.matches("rank").count() == 2));
-    app.help = true;
-    let keys = text(&view::picture(&app, Theme::FULL, 60, 20));
-    assert!(keys.contains("…│") && keys.contains("pause or resume"), "{keys}");
-}
-
-/// A small terminal shows fewer panels, not a refusal.
-#[test]
-fn narrow_screens_show_less() {
-    for (width, height) in [(60, 20), (40, 10)] {
-        for view in View::ALL {
-            let mut app = app("zero3", view);
-            app.rank = 1;
-            let picture = text(&view::picture(&app, Theme::FULL, width, height));
-            let rows: Vec<&str> = picture.lines().take(height.into()).collect();
-            let picture = rows.join("\n");
-            insta::assert_snapshot!(
-                format!("narrow_{}_{width}x{height}", view.label().to_lowercase()),
-                picture
-            );
-        }
-    }
-}

@@ -1,7 +1,7 @@
 //! Tests of the trace that a recording is written as.
 
 use crate::support::path;
-use events::{CollectiveEvent, Event, Operation, Pass, Progress, Recorder, Recording, What};
+use events::{Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Recorder, Recording, What};
 use serde_json::Value;
 use std::collections::HashMap;
 use viz::export::trace::render;
@@ -118,4 +118,50 @@ fn the_trace_of_a_failed_run_has_its_error() {
     assert!(error.contains("out of memory") || error.contains("memory"), "{error}");
     let failed = |entry: &&Value| entry["ph"] == "i" && entry["args"]["error"] == error;
     assert!(trace["traceEvents"].as_array().unwrap().iter().any(|entry| failed(&entry)));
+}
+
+/// What the documented format asks for, of runs of every kind: entries have their fields and are
+/// sorted by time, spans of one track never overlap in part, and each arrow has one beginning, with
+/// one end after it.
+#[test]
+fn a_trace_is_as_the_format_documents_it() {
+    for name in ["ddp", "zero3", "ring", "link", "hybrid", "hpz", "fp16", "failed", "stall"] {
+        is_well_formed(name, &entries(&Recording::open(&path(name, "events")).unwrap()));
+    }
+    let resting = [Class::Optimizer, Class::Parameters].map(|class| (class, Place::Disk)).to_vec();
+    let run = SimulationPlan { resting, ..SimulationPlan::new(3, 4) }.run();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.events");
+    let mut recorder = Recorder::create(&file, &run.header).unwrap();
+    recorder.push(0, &run.events).unwrap();
+    recorder.finish().unwrap();
+    is_well_formed("offloaded", &entries(&Recording::open(&file).unwrap()));
+}
+
+fn is_well_formed(name: &str, entries: &[Value]) {
+    let time = |entry: &Value| entry["ts"].as_f64().unwrap();
+    let timed: Vec<&Value> = entries.iter().filter(|entry| entry["ph"] != "M").collect();
+    assert!(entries[..entries.len() - timed.len()].iter().all(|entry| entry["ph"] == "M"), "{name}");
+    assert!(timed.is_sorted_by_key(|entry| time(entry)), "{name}");
+    let (mut tracks, mut arrows) = (HashMap::<_, Vec<f64>>::new(), HashMap::<_, Vec<&Value>>::new());
+    for entry in timed {
+        assert!(entry["pid"].is_u64() && entry["tid"].is_u64() && entry["name"].is_string(), "{entry}");
+        match entry["ph"].as_str().unwrap() {
+            "X" => {
+                let open = tracks.entry((&entry["pid"], &entry["tid"])).or_default();
+                open.retain(|end| *end > time(entry) + 1e-6);
+                let end = time(entry) + entry["dur"].as_f64().unwrap();
+                assert!(open.iter().all(|outer| end <= outer + 1e-6), "{name}: {entry} overlaps in part");
+                open.push(end);
+            }
+            "C" => assert!(entry["args"].as_object().unwrap().values().all(Value::is_u64), "{entry}"),
+            "i" => assert!(["g", "p", "t"].contains(&entry["s"].as_str().unwrap()), "{entry}"),
+            "s" | "f" => arrows.entry((&entry["cat"], &entry["name"], &entry["id"])).or_default().push(entry),
+            other => panic!("{name}: {other} is no kind of entry that is written"),
+        }
+    }
+    for arrow in arrows.values() {
+        let kinds: Vec<&Value> = arrow.iter().map(|end| &end["ph"]).collect();
+        assert_eq!(kinds, ["s", "f"], "{name}: {arrow:?}");
+    }
 }

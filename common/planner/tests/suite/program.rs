@@ -41,3 +41,21 @@ fn the_path_of_a_config_is_a_model_and_arithmetic_is_not_refused() {
     let (plain, other) = (planned("a", ""), planned("b", &format!(", {unsupported}")));
     assert_eq!(plain.lines().skip(1).collect::<Vec<_>>(), other.lines().skip(1).collect::<Vec<_>>());
 }
+
+/// As of every other program: completions and a manual that know the flags, and a version with the
+/// commit of the sources.
+#[test]
+fn shells_get_completions_and_a_manual() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(["planner", "completions", shell]).unwrap();
+        assert!(script.contains("offload-optimizer"), "{shell}");
+    }
+    let manual = run(["planner", "man"]).unwrap();
+    for word in [".TH planner 1", "\\-\\-offload\\-optimizer", ".SH COMPLETIONS"] {
+        assert!(manual.contains(word), "{word:?} is missing");
+    }
+    let mixed = run(["planner", "--model", "tiny", "man"]).unwrap_err().to_string();
+    assert!(mixed.contains("'man'") && mixed.contains("--model"), "{mixed}");
+    let version = run(["planner", "--version"]).unwrap_err().to_string();
+    assert_eq!(version.trim(), concat!("planner ", env!("VERSION")));
+}

@@ -1,6 +1,7 @@
 //! Entries of a trace.
 
 use serde_json::{Value, json};
+use std::cmp::Ordering;
 
 /// The track of a rank's passes.
 pub(super) const COMPUTE: u32 = 0;
@@ -10,6 +11,25 @@ pub(super) const COMMUNICATION: u32 = 1;
 /// Returns the entry that names a process or a track.
 pub(super) fn named(kind: &str, rank: u32, track: u32, name: &str) -> Value {
     json!({ "ph": "M", "name": kind, "pid": rank, "tid": track, "args": { "name": name } })
+}
+
+/// Returns the entry that lists the process of `rank` in the order of ranks.
+pub(super) fn place_in_list(rank: u32) -> Value {
+    json!({ "ph": "M", "name": "process_sort_index", "pid": rank, "tid": 0, "args": { "sort_index": rank } })
+}
+
+/// Returns the order of entries in the file: names, then by time. Of spans that begin together the
+/// longest is first, and an arrow follows the spans that it binds to.
+pub(super) fn order(a: &Value, b: &Value) -> Ordering {
+    let time = |entry: &Value| entry["ts"].as_f64().unwrap_or(f64::NEG_INFINITY);
+    let kind = |entry: &Value| match entry["ph"].as_str() {
+        Some("X") => 0,
+        Some("s") => 2,
+        Some("f") => 3,
+        _ => 1,
+    };
+    let length = |entry: &Value| entry["dur"].as_f64().unwrap_or(0.0);
+    time(a).total_cmp(&time(b)).then(kind(a).cmp(&kind(b))).then(length(b).total_cmp(&length(a)))
 }
 
 pub(super) fn microseconds(nanoseconds: u64) -> f64 {

@@ -1,8 +1,8 @@
 //! The footer: the keys that have an effect now.
 
 use crate::app::{App, EventSource, Prompt};
-use crate::input::{Action, BINDINGS, Binding};
-use crate::player::Motion;
+use crate::input::{ANSWERS, Action, BINDINGS, Binding, View};
+use crate::player::{Motion, Trouble};
 use crate::theme::{ACCENT, ALARM, DIM, bold, ink};
 use crate::view::paint::{Paint, columns, fitted};
 use events::Boundary;
@@ -31,6 +31,8 @@ impl FooterKey {
     fn of(app: &App, binding: &Binding) -> Self {
         let short = match binding.short {
             "by" => format!("by {}", granularity(app.granularity)),
+            "trouble" if app.player().next_trouble() == Some(Trouble::Failure) => "failure".into(),
+            "trouble" => "skipped step".into(),
             "pause" if app.lead().motion() == Motion::Standing || app.held => "play".into(),
             other => other.to_string(),
         };
@@ -42,12 +44,17 @@ impl FooterKey {
     }
 }
 
-/// True if an action has an effect: only a run that may be held has a speed, and a finished run
-/// cannot be paused.
+/// True if an action has an effect now. A position that follows its run has no speed, unless the
+/// run itself may be slowed down.
 fn does_something(app: &App, action: Action) -> bool {
+    let recorded = app.source == EventSource::Recording;
     match action {
-        Action::Slower => app.source == EventSource::Recording || app.may_hold(),
-        Action::TogglePause => app.source == EventSource::Recording || !app.at_close(),
+        Action::Slower if recorded => app.lead().motion() != Motion::Following,
+        Action::Slower => app.may_hold(),
+        Action::NextTrouble => recorded && app.player().next_trouble().is_some(),
+        Action::TogglePause => recorded || !app.at_close(),
+        Action::PreviousRank => app.player().scene().now.ranks.len() > 1,
+        Action::NextRun => app.players.len() > 1 && app.view != View::Compare,
         _ => true,
     }
 }
@@ -58,11 +65,13 @@ pub(super) fn is_help(app: &App, width: u16, column: u16) -> bool {
     entries(app, width).iter().any(help)
 }
 
-/// Returns the keys that fit in the footer. Help and quit are always there, at the right end.
+/// Returns the keys that fit in the footer: those that answer the question on the screen, or else
+/// those of the program, with help and quit at the right end.
 fn entries(app: &App, width: u16) -> Vec<FooterKey> {
     let gap = if width >= 110 { 3 } else { 2 };
+    let keys = if app.asking { ANSWERS } else { BINDINGS };
     let shown =
-        BINDINGS.iter().filter(|binding| !binding.short.is_empty() && does_something(app, binding.action));
+        keys.iter().filter(|binding| !binding.short.is_empty() && does_something(app, binding.action));
     let (ends, others): (Vec<FooterKey>, Vec<FooterKey>) = shown
         .map(|binding| FooterKey::of(app, binding))
         .partition(|entry| matches!(entry.action, Action::Help | Action::Quit));
@@ -95,14 +104,19 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     }
 }
 
+const CLOSES: &str = " · esc closes";
+
 /// Draws what is typed, and beside it what the keys do or why it names no step.
 fn prompt(open: &Prompt, paint: &mut Paint<'_>) {
     let x = paint.text(1, 0, format!(":{}", open.typed), bold(Color::Reset));
     let x = paint.text(x, 0, "▏", bold(ACCENT)) + 1;
     let (told, colour) = match &open.problem {
         Some(problem) => (problem.as_str(), ALARM),
-        None => ("the number of a step · enter goes there · esc closes", DIM),
+        None => ("the number of a step · enter goes there", DIM),
     };
     let room = paint.width().saturating_sub(x + 1);
-    paint.text(x, 0, fitted(told, room), ink(colour));
+    let x = paint.text(x, 0, fitted(told, room), ink(colour));
+    if x + columns(CLOSES) < paint.width() {
+        paint.text(x, 0, CLOSES, ink(DIM));
+    }
 }

@@ -20,10 +20,25 @@ pub(super) fn used_classes(scene: &Scene, rank: usize) -> impl Iterator<Item = C
     Class::ALL.iter().copied().filter(move |&class| scene.now.ranks[rank].peak_of(class) > 0)
 }
 
+/// Returns where the columns of figures end in a table of `width` columns.
+fn ends(width: u16) -> [u16; 3] {
+    [32, 42, 54].map(|end| if width < 54 { end - 9 } else { end })
+}
+
+/// Draws a row per place beside the device, below the table of classes.
+pub(super) fn totals_elsewhere(scene: &Scene, rank: usize, paint: &mut Paint<'_>) {
+    let (now, ends) = (&scene.now.ranks[rank], ends(paint.width()));
+    for (y, &place) in (0u16..).zip(places::used(&scene.header)) {
+        paint.text(2, y, places::name(place), bold(Color::Reset));
+        let bytes = [now.live_in(place), now.peak_in(place)];
+        figures(paint, y, ends, words::bytes, bytes, predicted_total(scene, rank, place), Style::new());
+    }
+}
+
 /// Draws each class with its live bytes, peak and prediction. Returns the rows used.
 pub(super) fn classes(scene: &Scene, rank: usize, paint: &mut Paint<'_>) -> u16 {
     let now = &scene.now.ranks[rank];
-    let ends = [32, 42, 54].map(|end: u16| if paint.width() < 54 { end - 9 } else { end });
+    let ends = ends(paint.width());
     paint.text(0, 0, "class", ink(DIM));
     for (end, label) in ends.iter().zip(["now", "peak", "predicted"]) {
         paint.right(*end, 0, label, ink(DIM));

@@ -1,6 +1,7 @@
 //! Compute, communication and transfers of every rank on one time axis, and how much of it
 //! overlaps.
 
+mod key;
 mod strip;
 mod waits;
 
@@ -11,12 +12,12 @@ use crate::app::App;
 use crate::overlap::{self, Meetings};
 use crate::player::Scene;
 use crate::theme::{
-    ACCENT, DIM, Depth, FAINT, Theme, WAITING, bold, class_colour, class_name, ink, operation_colour,
+    ACCENT, DIM, Depth, Theme, WAITING, bold, class_colour, class_name, ink, operation_colour,
     operation_glyph, pass_colour, pass_glyph,
 };
 use crate::window::RankWindow;
 use crate::{places, words};
-use events::{Operation, Pass, Place};
+use events::Place;
 use ratatui::style::Color;
 use strip::{Fill, Look, Strip};
 
@@ -69,7 +70,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     }
     let y = top + lanes;
     axis.draw(paint, LABELS, y);
-    key(scene, &mut paint.part(0, y + 1, width, 1));
+    key::draw(scene, &mut paint.part(0, y + 1, width, 1));
     let mut rest = paint.part(0, y + 2 + u16::from(spare > 0), width, u16::MAX);
     waits::overlaps(app, axis, &page.ranks, &mut rest);
 }
@@ -235,41 +236,4 @@ fn transfers(
 /// Returns the symbol of waiting time.
 fn waiting(theme: Theme) -> &'static str {
     if theme.colours() { "╍" } else { "w" }
-}
-
-fn key(scene: &Scene, paint: &mut Paint<'_>) {
-    let theme = paint.theme();
-    let symbol = |glyph| if theme.colours() { "█" } else { glyph };
-    let used = |operation: Operation| {
-        scene.now.ranks.iter().any(|rank| rank.sent.by_operation[operation.index()] > 0)
-    };
-    let seen = |pass: Pass| {
-        let lanes = &scene.window.lanes;
-        lanes.iter().any(|lane| lane.spans.iter().any(|span| span.pass == pass))
-    };
-    let mut entries: Vec<(&str, Color, &str)> = [Pass::Forward, Pass::Recompute, Pass::Backward, Pass::Step]
-        .into_iter()
-        .filter(|&pass| pass != Pass::Recompute || seen(pass))
-        .map(|pass| (symbol(pass_glyph(pass)), pass_colour(pass), words::pass(pass)))
-        .collect();
-    let operation = |o: Operation| (symbol(operation_glyph(o)), operation_colour(o), o.label());
-    let operations = [Operation::AllGather, Operation::ReduceScatter, Operation::AllReduce];
-    entries.extend(operations.into_iter().filter(|&o| used(o)).map(operation));
-    entries.extend([("╌", FAINT, "issued"), (waiting(theme), WAITING, "waits")]);
-    let mut x = if paint.width() >= 100 { LABELS } else { 0 };
-    let scalars = operation(Operation::Scalars);
-    let length: u16 = entries.iter().map(|(_, _, label)| columns(label) + 4).sum();
-    if used(Operation::Scalars) && x + length + columns(scalars.2) + 2 <= paint.width() {
-        entries.push(scalars);
-    }
-    let gap = if x + length <= paint.width() + 2 { 2 } else { 1 };
-    let moves = [("↑", DIM, "to the device"), ("↓", DIM, "away from it")];
-    let more: u16 = moves.iter().map(|(_, _, label)| columns(label) + 4).sum();
-    if !places::used(&scene.header).is_empty() && x + length + more + 4 <= paint.width() {
-        entries.extend(moves);
-    }
-    for (glyph, colour, label) in entries {
-        x = paint.text(x, 0, glyph, ink(colour));
-        x = paint.text(x + 1, 0, label, ink(DIM)) + gap;
-    }
 }

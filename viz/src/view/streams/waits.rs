@@ -58,7 +58,11 @@ fn shares(app: &App, measured: &[Overlap], whole: u64, shown: &[usize], paint: &
     let disk = places::used(&app.player().scene().header).contains(&Place::Disk);
     let mut labels = vec!["collectives", "other ranks", "copies", "disk", "computes"];
     labels.retain(|&label| disk || label != "disk");
-    let each = if paint.width() >= 106 { 18 } else { 14 };
+    let room = paint.width().saturating_sub(8);
+    // Where not all columns fit, what a rank does while it does not wait is left out.
+    labels.truncate(labels.len() - usize::from(room < 14 * labels.len() as u16));
+    let each = [18, 14].into_iter().find(|each| each * (labels.len() as u16) <= room).unwrap_or(12);
+    labels.truncate(usize::from(room / each));
     paint.text(0, 0, "waits for", ink(DIM));
     let ends = (1u16..).map(|column| 8 + column * each);
     for (end, label) in ends.clone().zip(&labels) {
@@ -74,7 +78,8 @@ fn shares(app: &App, measured: &[Overlap], whole: u64, shown: &[usize], paint: &
         }
         let most = times[..times.len() - 1].iter().copied().max().unwrap_or(0).max(1);
         for ((end, &time), label) in ends.clone().zip(&times).zip(&labels) {
-            let text = format!("{} {:>5}", words::time(time), words::percent(time as f64, whole as f64));
+            let share = format!(" {:>5}", words::percent(time as f64, whole as f64));
+            let text = words::time(time) + if each >= 14 { &share } else { "" };
             let style = if time == most && *label != "computes" { bold(WAITING) } else { ink(Color::Reset) };
             paint.right(end, y, text, style);
         }
@@ -93,7 +98,7 @@ fn below(measured: &[Overlap], shown: &[usize], paint: &mut Paint<'_>) {
 /// Draws how long each rank waited for each other one, if there is room.
 fn waits(measured: &[Overlap], shown: &[usize], paint: &mut Paint<'_>) {
     let ranks = shown.len();
-    if paint.height() < ranks as u16 + 3 || paint.width() < LABELS + 10 * ranks as u16 {
+    if ranks < 2 || paint.height() < ranks as u16 + 3 || paint.width() < LABELS + 10 * ranks as u16 {
         return;
     }
     let x = paint.heading(0, 0, "Waits between ranks");

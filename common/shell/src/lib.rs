@@ -1,5 +1,7 @@
 //! What shells and manuals need of a program: completions and a manual page.
 
+#![forbid(unsafe_code)]
+
 use clap::{Command, Subcommand};
 use clap_complete::{Shell, generate};
 use clap_mangen::Man;

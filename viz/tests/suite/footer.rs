@@ -1,0 +1,110 @@
+//! Tests of the footer: it offers the keys that do something now.
+
+use crate::support::{recorded, text};
+use events::{EventBatch, Message, Recorder};
+use viz::app::{App, EventSource};
+use viz::input::{Action, Input, Keystroke};
+use viz::player::{Motion, Player};
+use viz::simulate::SimulationPlan;
+use viz::theme::Theme;
+use viz::timeline::Timeline;
+use viz::view;
+
+/// Returns the last row of the screen.
+fn footer(app: &App) -> String {
+    let picture = text(&view::picture(app, Theme::FULL, 120, 30));
+    picture.lines().nth(29).unwrap().to_string()
+}
+
+/// Asserts which of `keys` the footer shows.
+fn shows(app: &App, keys: &str, hides: &str) {
+    let footer = footer(app);
+    let held = |keys: &str| keys.split(", ").filter(|key| footer.contains(key)).count();
+    assert_eq!(held(keys), keys.split(", ").count(), "{keys} in {footer}");
+    assert_eq!(held(hides), 0, "none of {hides} in {footer}");
+}
+
+fn live(ranks: u32, source: EventSource) -> App {
+    let run = SimulationPlan::new(2, ranks).run();
+    let mut timeline = Timeline::live(run.header, "");
+    timeline.push(Message::Batch(EventBatch { dropped: 0, events: run.events[..300].to_vec() }));
+    App::new(vec![Player::new(timeline, Motion::Following)], source)
+}
+
+#[test]
+fn a_run_that_may_not_be_held_has_no_speed() {
+    let mut app = live(2, EventSource::Attached { control: false });
+    shows(&app, "space pause, ↑↓ rank, q quit", "speed");
+    app.update(Input::Do(Action::TogglePause));
+    shows(&app, "space play", "speed");
+    shows(&live(2, EventSource::Attached { control: true }), "-+ speed", "play");
+    shows(&live(1, EventSource::Live), "-+ speed", "rank");
+}
+
+/// A recording that is followed has no speed until the person looks back at it.
+#[test]
+fn a_growing_recording_has_a_speed_only_where_it_is_played() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = SimulationPlan::new(3, 4).run();
+    let mut recorder = Recorder::create(&dir.path().join("run.zero"), &run.header).unwrap();
+    recorder.push(0, &run.events[..1000]).unwrap();
+    recorder.flush().unwrap();
+    let (recording, _) = events::Growth::open(recorder.partial()).unwrap();
+    let player = Player::new(Timeline::followed(recording).unwrap(), Motion::Following);
+    let mut app = App::new(vec![player], EventSource::Recording);
+    shows(&app, "space pause", "speed");
+    app.update(Input::Do(Action::PreviousStep));
+    shows(&app, "space play, -+ speed", "pause");
+    app.update(Input::Do(Action::Release));
+    shows(&app, "space pause", "speed");
+}
+
+#[test]
+fn a_question_offers_its_answers_alone() {
+    let mut app = live(2, EventSource::Live);
+    app.update(Input::Do(Action::Quit));
+    shows(&app, "y end, d detach, esc stay", "space, quit, help");
+    app.update(Input::Do(Action::Dismiss));
+    shows(&app, "q quit", "esc stay");
+}
+
+/// The speed of playing is shown while the recording stands, since keys change it there too.
+#[test]
+fn a_paused_recording_tells_its_speed() {
+    let mut app = App::new(vec![recorded("zero3"), recorded("zero2")], EventSource::Recording);
+    let title =
+        |app: &App| text(&view::picture(app, Theme::FULL, 80, 24)).lines().next().unwrap().to_string();
+    assert!(title(&app).ends_with("‖ paused"), "{}", title(&app));
+    app.update(Input::Do(Action::Slower));
+    assert!(title(&app).ends_with("‖ paused ×1/2"), "{}", title(&app));
+    shows(&app, "-+ speed", "n run");
+    app.update(Input::Do(Action::Show(viz::View::Memory)));
+    shows(&app, "n run", "pause");
+}
+
+/// The seek bar marks skipped steps, and the footer offers the key that finds what went wrong, as
+/// long as something lies ahead.
+#[test]
+fn what_went_wrong_is_offered_until_it_is_reached() {
+    for (name, word, marked) in [("fp16", "f skipped step", true), ("failed", "f failure", false)] {
+        let mut app = App::new(vec![recorded(name)], EventSource::Recording);
+        let seek = text(&view::picture(&app, Theme::FULL, 120, 30)).lines().nth(28).unwrap().to_string();
+        assert_eq!(seek.contains('×'), marked, "{name}: {seek}");
+        shows(&app, word, "no such word");
+        (0..9).for_each(|_| _ = app.update(Input::Do(Action::NextTrouble)));
+        shows(&app, "←→ step", word);
+    }
+    shows(&App::new(vec![recorded("zero3")], EventSource::Recording), "←→ step", "f failure, f skipped");
+}
+
+/// A step that does not exist is named, and the way out of the prompt stays on the screen.
+#[test]
+fn a_prompt_tells_how_it_is_closed() {
+    let mut app = App::new(vec![recorded("zero3")], EventSource::Recording);
+    app.update(Input::Do(Action::GoToStep));
+    shows(&app, "enter goes there · esc closes", "quit");
+    for key in [Keystroke::Character('9'), Keystroke::Enter] {
+        app.update(Input::Typed(key));
+    }
+    shows(&app, "there is no step 9, recorded · esc closes", "quit");
+}

@@ -1,0 +1,155 @@
+//! Tests of what narrow screens leave out, and how they say so.
+
+use crate::support::{made_up, recorded, text};
+use events::{Class, Place};
+use viz::app::{App, EventSource};
+use viz::simulate::SimulationPlan;
+use viz::theme::Theme;
+use viz::{View, view, words};
+
+/// Returns a recorded run in the middle of its second step's backward.
+fn app(stage: &str, view: View) -> App {
+    let mut player = recorded(stage);
+    player.seek_into_step(1, 0.62);
+    let mut app = App::new(vec![player], EventSource::Recording);
+    app.view = view;
+    app
+}
+
+/// Returns the rows of the screen, without its colours.
+fn rows(app: &App, width: u16, height: u16) -> Vec<String> {
+    let picture = text(&view::picture(app, Theme::FULL, width, height));
+    picture.lines().take(height.into()).map(String::from).collect()
+}
+
+/// On 60 columns the streams view still says for which rank the others waited, and a key's
+/// description that is cut short ends with an ellipsis.
+#[test]
+fn narrow_screens_say_who_is_slow_and_what_is_cut() {
+    let mut app = app("zero3", View::Streams);
+    let screen = text(&view::picture(&app, Theme::FULL, 60, 20));
+    let table = screen.lines().find(|line| line.contains("compute")).unwrap();
+    assert!(table.contains("waited") && table.contains("most for"), "{screen}");
+    assert!(screen.lines().any(|line| line.starts_with(" rank 0") && line.matches("rank").count() == 2));
+    app.help = true;
+    let keys = text(&view::picture(&app, Theme::FULL, 60, 20));
+    assert!(keys.contains("…│") && keys.contains("pause or resume"), "{keys}");
+}
+
+/// A small terminal shows fewer panels, not a refusal.
+#[test]
+fn narrow_screens_show_less() {
+    for (width, height) in [(60, 20), (40, 10)] {
+        for view in View::ALL {
+            let mut app = app("zero3", view);
+            app.rank = 1;
+            let picture = text(&view::picture(&app, Theme::FULL, width, height));
+            let rows: Vec<&str> = picture.lines().take(height.into()).collect();
+            let picture = rows.join("\n");
+            insta::assert_snapshot!(
+                format!("narrow_{}_{width}x{height}", view.label().to_lowercase()),
+                picture
+            );
+        }
+    }
+}
+
+/// A rank among many that holds a small part of what DDP would need still has a bar that can be read:
+/// it ends at the highest peak, which the screen tells.
+#[test]
+fn bars_among_many_ranks_end_at_the_highest_peak() {
+    for (ranks, width, height) in [(40, 80, 24), (64, 80, 24), (64, 60, 20)] {
+        let app = made_up(&SimulationPlan::new(3, ranks));
+        let scene = app.player().scene();
+        let full = scene.header.predicted_total.iter().copied().max().unwrap();
+        assert!(full < scene.header.replicated_total[0], "sharding saves memory");
+        let screen = rows(&app, width, height);
+        let told = format!("full bar {}", words::bytes(full));
+        assert!(screen.iter().any(|row| row.contains(&told)), "{told:?}\n{}", screen.join("\n"));
+        let live = scene.now.ranks[0].live_total();
+        let row = screen.iter().find(|row| row.starts_with("  0 ")).unwrap();
+        let cells: Vec<char> = row.chars().skip(6).take_while(|cell| !cell.is_ascii_digit()).collect();
+        let filled = cells.iter().filter(|cell| ('\u{2588}'..='\u{258f}').contains(*cell)).count();
+        let columns = cells.len() - (5 - words::short_bytes(live).len());
+        let expected = (live as f64 / full as f64 * columns as f64).ceil();
+        assert_eq!(filled as f64, expected, "{columns} columns, {live} of {full}: {row}");
+    }
+}
+
+/// Every word of `row` is whole: it is one of `words`, a number or a symbol.
+fn is_whole(row: &str, words: &[&str]) -> bool {
+    let letters = |word: &&str| word.chars().filter(char::is_ascii_alphabetic).count() > 1;
+    row.split_whitespace().filter(letters).all(|word| words.contains(&word))
+}
+
+/// A key that does not fit leaves out whole entries, the least important first, and says so.
+#[test]
+fn keys_leave_out_whole_entries() {
+    let streams = "forward backward update all-gather reduce-scatter gather reduce issued waits scalars";
+    let classes = "parameters params gradients grads optimizer gathered activations buckets communication \
+                   workspace what DDP would need";
+    for (view, first, least, words) in
+        [(View::Streams, "█ forward", "issued", streams), (View::Compare, "■ param", "workspace", classes)]
+    {
+        let (app, words): (App, Vec<&str>) = (app("zero3", view), words.split(' ').collect());
+        let cut = (40..=120).filter(|&width| {
+            let screen = rows(&app, width, 30);
+            let key = screen.iter().find(|row| row.contains(first)).unwrap();
+            assert!(is_whole(key, &words), "{width}: {key}");
+            assert_eq!(key.ends_with('…'), !key.contains(least), "{width}: {key}");
+            key.ends_with('…')
+        });
+        assert!((10..40).contains(&cut.count()));
+    }
+}
+
+/// Cells of several ranks are called so, whatever the width.
+#[test]
+fn shared_cells_say_how_many_ranks_they_are_of() {
+    let mut app = made_up(&SimulationPlan::new(3, 64));
+    app.view = View::Traffic;
+    for (width, height) in [(60, 20), (72, 24), (80, 24), (120, 40)] {
+        let screen = rows(&app, width, height);
+        let row = screen.iter().find(|row| row.contains("ank to rank")).unwrap();
+        assert!(row.contains(" ranks a cell") || row.contains(" a cell"), "{width}: {row}");
+    }
+}
+
+/// Where the table of other places does not fit beside the classes, a row each tells their totals;
+/// and no time of the streams view is cut.
+#[test]
+fn narrow_screens_show_what_other_places_hold() {
+    let resting = vec![(Class::Optimizer, Place::Disk), (Class::Parameters, Place::Host)];
+    let mut app = made_up(&SimulationPlan { resting, ..SimulationPlan::new(3, 4) });
+    app.view = View::Memory;
+    let screen = rows(&app, 60, 24);
+    let held = |place: &str| screen.iter().find(|row| row.starts_with(&format!("   {place} "))).unwrap();
+    let now = &app.player().scene().now.ranks[0];
+    for (name, place) in [("main memory", Place::Host), ("disk", Place::Disk)] {
+        let told = held(name).split_whitespace().collect::<Vec<_>>().join(" ");
+        let peak = words::bytes(now.peak_in(place));
+        assert!(told.starts_with(name) && told.contains(&peak), "{peak} in {told}");
+    }
+    app.view = View::Streams;
+    for (width, columns) in [(40, 2), (60, 4), (78, 4), (80, 5), (120, 5)] {
+        let screen = rows(&app, width, 30);
+        let titles = screen.iter().position(|row| row.contains("waits for")).unwrap();
+        let names = ["collectives", "other ranks", "copies", "disk", "computes"];
+        let shown = names.iter().filter(|name| screen[titles].contains(*name)).count();
+        assert_eq!(shown, columns, "{width}: {}", screen[titles]);
+        let row = &screen[titles + 1];
+        let times = row.split_whitespace().filter(|word| ["ns", "µs", "ms", "s", "0"].contains(word)).count();
+        assert!(times >= columns, "{width}: {row}");
+    }
+}
+
+/// A single rank sends nothing to others and waits for none: there is no table of pairs.
+#[test]
+fn one_rank_has_no_pairs() {
+    let mut app = made_up(&SimulationPlan::new(3, 1));
+    for view in [View::Streams, View::Traffic] {
+        app.view = view;
+        let screen = rows(&app, 120, 40).join("\n");
+        assert!(!screen.contains("From rank to rank") && !screen.contains("Waits between"), "{screen}");
+    }
+}
