@@ -5,6 +5,7 @@ use super::source::{DataSource, PROMPT, TokenFormat};
 use crate::error::{Failure, Result};
 use crate::text::Tokenizer;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 
@@ -15,8 +16,18 @@ const PIECE: usize = 1 << 20;
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Record {
-    Text { text: String },
-    Pair { prompt: String, completion: String },
+    Chat {
+        /// The model's template reads the line itself.
+        #[serde(rename = "messages", alias = "conversations")]
+        _messages: IgnoredAny,
+    },
+    Text {
+        text: String,
+    },
+    Pair {
+        prompt: String,
+        completion: String,
+    },
 }
 
 /// What is encoded, and how.
@@ -54,8 +65,7 @@ impl Encoder<'_> {
             let next = text.fill_buf().map_err(|error| self.unread(&error))?.first();
             let may_end = next.is_none_or(|byte| !byte.is_ascii_whitespace());
             if read == 0 || piece.len() >= PIECE && may_end {
-                let ids = self.tokenizer.encode(&piece)?;
-                self.put(ids, 0)?;
+                self.put(self.tokenizer.encode(&piece)?)?;
                 piece.clear();
             }
             if read == 0 {
@@ -64,7 +74,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// Encodes a record per line, each with the token that ends a text.
+    /// Encodes a record per line.
     fn records(&mut self, text: impl BufRead) -> Result<()> {
         let mask = if self.mask_prompt { PROMPT } else { 0 };
         for (number, line) in text.lines().enumerate() {
@@ -72,29 +82,37 @@ impl Encoder<'_> {
             if line.trim().is_empty() {
                 continue;
             }
-            let record = serde_json::from_str(&line).map_err(|_| self.malformed(number + 1))?;
-            let (prompt, rest) = match &record {
-                Record::Text { text } => ("", text),
-                Record::Pair { prompt, completion } => (prompt.as_str(), completion),
-            };
-            self.put(self.tokenizer.encode(prompt)?, mask)?;
-            self.put(self.tokenizer.encode(rest)?, 0)?;
-            self.put(self.tokenizer.end(), 0)?;
+            self.record(&line, mask).map_err(|failure| self.of_line(number + 1, failure))?;
         }
         Ok(())
     }
 
-    fn put(&mut self, ids: impl IntoIterator<Item = u32>, mask: u32) -> Result<()> {
-        let write = |id: u32| self.out.write_all(&(id | mask).to_le_bytes());
+    /// Encodes a line, and the token that ends a text. A chat template ends a conversation itself.
+    fn record(&mut self, line: &str, mask: u32) -> Result<()> {
+        let (prompt, rest) = match serde_json::from_str(line).map_err(|_| malformed())? {
+            Record::Chat { .. } => {
+                let tokens = self.tokenizer.converse(line, mask != 0)?.into_iter();
+                return self.put(tokens.map(|(id, learned)| if learned { id } else { id | mask }));
+            }
+            Record::Text { text } => (String::new(), text),
+            Record::Pair { prompt, completion } => (prompt, completion),
+        };
+        self.put(self.tokenizer.encode(&prompt)?.into_iter().map(|id| id | mask))?;
+        self.put(self.tokenizer.encode(&rest)?)?;
+        self.put(self.tokenizer.end())
+    }
+
+    fn put(&mut self, ids: impl IntoIterator<Item = u32>) -> Result<()> {
+        let write = |id: u32| self.out.write_all(&id.to_le_bytes());
         ids.into_iter().try_for_each(write).map_err(unwritten)
     }
 
-    fn malformed(&self, line: usize) -> Failure {
-        Failure::usage(format!(
-            "{}: line {line} is no JSON object with \"text\", or with \"prompt\" and \"completion\"\n\
-             Write each example as {{\"prompt\": \"…\", \"completion\": \"…\"}} in one line.",
-            self.name
-        ))
+    /// Returns `failure` with the number of the line in which something is wrong.
+    fn of_line(&self, line: usize, failure: Failure) -> Failure {
+        match failure {
+            Failure::Usage(why) => Failure::usage(format!("{}: line {line} {why}", self.name)),
+            other => other,
+        }
     }
 
     fn unread(&self, error: &io::Error) -> Failure {
@@ -105,6 +123,13 @@ impl Encoder<'_> {
             _ => format!("cannot read {}: {error}", self.name),
         })
     }
+}
+
+fn malformed() -> Failure {
+    Failure::usage(
+        "is no JSON object with \"text\", with \"prompt\" and \"completion\", or with \"messages\"\n\
+         Write each example in one line, for instance as {\"prompt\": \"…\", \"completion\": \"…\"}.",
+    )
 }
 
 fn unwritten(error: io::Error) -> Failure {
@@ -122,10 +147,15 @@ mod tests {
     use std::io::{Read, Seek};
 
     fn ids(text: &str, mask_prompt: bool) -> Result<Vec<u32>> {
+        ids_of(text, DataSource { mask_prompt, ..DataSource::default() })
+    }
+
+    /// Encodes `text` as JSON lines.
+    fn ids_of(text: &str, source: DataSource) -> Result<Vec<u32>> {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         file.rewind().unwrap();
-        let source = DataSource { format: TokenFormat::Jsonl, mask_prompt, ..DataSource::default() };
+        let source = DataSource { format: TokenFormat::Jsonl, ..source };
         let (mut out, mut bytes) = (encode(&source, file, "--data x.jsonl")?, Vec::new());
         out.rewind().unwrap();
         out.read_to_end(&mut bytes).unwrap();
@@ -141,10 +171,37 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_line_is_named() {
-        for line in ["{\"prompt\": \"a\"}", "[1]", "{\"text\": 1}", "{\"text\": \"a\""] {
+    fn a_line_that_is_malformed_or_needs_a_template_is_named() {
+        let malformed = ["{\"prompt\": \"a\"}", "[1]", "{\"text\": 1}", "{\"text\": \"a\""];
+        let chat = ["{\"messages\": []}", "{\"id\": 1, \"conversations\": 2, \"text\": \"a\"}"];
+        let expected = malformed.map(|line| (line, "is no JSON object with"));
+        for (line, what) in
+            expected.into_iter().chain(chat.map(|line| (line, "is a conversation, which needs")))
+        {
             let error = ids(&format!("{{\"text\": \"a\"}}\n{line}\n"), false).unwrap_err().to_string();
-            assert!(error.starts_with("--data x.jsonl: line 2 is no JSON object with"), "{error}");
+            assert!(error.starts_with(&format!("--data x.jsonl: line 2 {what}")), "{error}");
         }
+    }
+
+    #[cfg(feature = "tokenizers")]
+    #[test]
+    fn conversations_are_encoded_by_the_template_beside_the_tokenizer() {
+        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/chat/bytes.json");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokenizer.json");
+        std::fs::copy(fixture, &path).unwrap();
+        let template = "{% for message in messages %}{{ message.content ~ '.' }}{% endfor %}";
+        std::fs::write(dir.path().join("chat_template.jinja"), template).unwrap();
+        let tokenizer = Some(path);
+        let [x, y, dot] = ["x", "y", "."]
+            .map(|text| Tokenizer::open(tokenizer.as_deref()).unwrap().encode(text).unwrap()[0]);
+        let text =
+            r#"{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]}"#;
+        let ids = |mask_prompt| {
+            let source = DataSource { tokenizer: tokenizer.clone(), mask_prompt, ..DataSource::default() };
+            ids_of(&format!("{text}\n{text}"), source).unwrap()
+        };
+        assert_eq!(ids(false), [x, dot, y, dot].repeat(2));
+        assert_eq!(ids(true), [x | PROMPT, dot | PROMPT, y, dot].repeat(2));
     }
 }
