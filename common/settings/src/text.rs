@@ -95,7 +95,8 @@ impl Tokenizer {
     }
 }
 
-#[cfg(all(test, feature = "tokenizers"))]
+#[cfg(test)]
+#[cfg(feature = "tokenizers")]
 mod tests {
     use super::*;
     use serde_json::Value;
