@@ -121,7 +121,7 @@ pub struct TrainArgs {
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
     /// Preset (tiny, small, base, smollm2-135m, tinyllama-1.1b, llama2-7b, …) or a Hugging Face
-    /// config.json. [default: tiny]
+    /// config.json. [default: that of the checkpoint to resume, else tiny]
     #[arg(long, value_name = "NAME|FILE")]
     pub model: Option<String>,
     /// Start from saved weights, which supply the architecture too.
