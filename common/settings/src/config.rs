@@ -26,9 +26,10 @@ use std::time::Duration;
 
 mod architecture;
 mod in_process;
+pub mod resumed;
 
-pub use architecture::architecture;
 use architecture::config_json;
+pub use architecture::{USUAL, architecture};
 
 /// A training run, fully determined.
 #[derive(Clone, Debug)]

@@ -6,6 +6,7 @@
 
 mod container;
 mod encoded;
+mod progress;
 mod source;
 mod tokens;
 
@@ -36,15 +37,16 @@ pub enum Split {
 }
 
 impl Data {
-    /// Opens `source` for a model of `vocabulary` tokens and sequences of `length` tokens.
+    /// Opens `source` for a model of `vocabulary` tokens and sequences of `length` tokens. If `tells`,
+    /// lines say how far the encoding of a large text has come.
     ///
     /// # Errors
     /// A usage failure if the file cannot be read, is too short, or holds ids that the model does
     /// not know.
-    pub fn open(source: &DataSource, vocabulary: usize, length: usize) -> Result<Self> {
+    pub fn open(source: &DataSource, vocabulary: usize, length: usize, tells: bool) -> Result<Self> {
         let tokens = match &source.path {
             None => Tokens::built_in(source.tokenizer.as_deref())?,
-            Some(path) => Tokens::open(path, source)?,
+            Some(path) => Tokens::open(path, source, tells)?,
         };
         let training = tokens.len - (tokens.len as f64 * source.validation) as usize;
         check_length(&tokens.name, training, length, "training")?;
@@ -184,7 +186,7 @@ mod tests {
         std::fs::write(&path, (0..length).flat_map(u16::to_le_bytes).collect::<Vec<u8>>()).unwrap();
         let format = TokenFormat::U16;
         let source = DataSource { path: Some(path), format, validation, shuffle, ..DataSource::default() };
-        let data = Data::open(&source, length.into(), 8).unwrap();
+        let data = Data::open(&source, length.into(), 8, false).unwrap();
         (dir, data)
     }
 

@@ -1,6 +1,7 @@
-//! Numbers and sizes, read and written.
+//! Numbers, sizes and times, read and written.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 /// Reads `512MiB`, `80GB`, `1.5GiB` or a plain number of bytes.
 ///
@@ -84,6 +85,16 @@ pub fn human(bytes: u64) -> String {
     if unit == "B" { format!("{bytes} B") } else { three_digits(value, unit) }
 }
 
+/// Writes a time in whole seconds: `0:07`, `1:02:33`.
+pub fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{seconds:02}"),
+        _ => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
 /// Writes `12.3 ms` from 12.34 and `ms`: three digits below 1000.
 pub fn three_digits(value: f64, unit: &str) -> String {
     match value {
@@ -96,6 +107,12 @@ pub fn three_digits(value: f64, unit: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_short() {
+        let clocks = [0, 59, 60, 3753, 360_000].map(|s| clock(Duration::from_secs(s)));
+        assert_eq!(clocks, ["0:00", "0:59", "1:00", "1:02:33", "100:00:00"]);
+    }
 
     #[test]
     fn elements_are_whole_numbers_in_range() {

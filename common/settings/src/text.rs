@@ -1,6 +1,15 @@
 //! Text to tokens and back: bytes, or a Hugging Face tokenizer in a program that is built with the
 //! feature `tokenizers`.
 
+#[cfg(feature = "tokenizers")]
+mod chat;
+#[cfg(feature = "tokenizers")]
+mod conversation;
+#[cfg(feature = "tokenizers")]
+mod file;
+#[cfg(feature = "tokenizers")]
+mod python;
+
 use crate::error::{Failure, Result};
 use checkpoint::tokenizer as bytes;
 use std::path::Path;
@@ -45,6 +54,24 @@ impl Tokenizer {
         }
     }
 
+    /// Returns the tokens of the conversation in a line of JSON, as the model's chat template writes
+    /// it, each with whether it carries a loss. If `mask`, only the assistant's do.
+    ///
+    /// # Errors
+    /// A usage failure that says what is wrong, after the number of the line.
+    pub fn converse(&self, line: &str, mask: bool) -> Result<Vec<(u32, bool)>> {
+        match self {
+            #[cfg(feature = "tokenizers")]
+            Tokenizer::File(file) => file.converse(line, mask),
+            Tokenizer::Bytes => {
+                let _ = (line, mask);
+                Err(Failure::usage(
+                    "is a conversation, which needs the chat template of a model: give --tokenizer MODEL/tokenizer.json",
+                ))
+            }
+        }
+    }
+
     /// Returns the text of `tokens`.
     ///
     /// # Errors
@@ -68,56 +95,11 @@ impl Tokenizer {
     }
 }
 
+#[cfg(test)]
 #[cfg(feature = "tokenizers")]
-mod file {
-    use super::{Failure, Path, Result};
-    use serde_json::Value;
-
-    /// A tokenizer in a file, which errors name.
-    pub struct FileTokenizer {
-        name: String,
-        tokenizer: tokenizers::Tokenizer,
-        pub(super) end: Option<u32>,
-    }
-
-    impl FileTokenizer {
-        pub(super) fn open(path: &Path) -> Result<Self> {
-            let name = format!("--tokenizer {}", path.display());
-            let tokenizer = tokenizers::Tokenizer::from_file(path).map_err(|error| {
-                Failure::usage(format!(
-                    "cannot read {name}: {error}\nGive the tokenizer.json of a model in Hugging Face's format."
-                ))
-            })?;
-            let end = end_of_text(path).and_then(|token| tokenizer.token_to_id(&token));
-            Ok(FileTokenizer { name, tokenizer, end })
-        }
-
-        pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>> {
-            let encoded = self.tokenizer.encode_fast(text, false);
-            Ok(encoded.map_err(|error| self.failed("encode a text", &error))?.get_ids().to_vec())
-        }
-
-        pub(super) fn decode(&self, tokens: &[u32]) -> Result<String> {
-            self.tokenizer.decode(tokens, true).map_err(|error| self.failed("decode tokens", &error))
-        }
-
-        fn failed(&self, what: &str, error: &tokenizers::Error) -> Failure {
-            Failure::run(format!("{} cannot {what}: {error}", self.name))
-        }
-    }
-
-    /// Returns the `eos_token` of the `tokenizer_config.json` beside a tokenizer: a string, or an
-    /// object with its content.
-    fn end_of_text(path: &Path) -> Option<String> {
-        let text = std::fs::read_to_string(path.with_file_name("tokenizer_config.json")).ok()?;
-        let token = serde_json::from_str::<Value>(&text).ok()?["eos_token"].take();
-        token.as_str().or(token["content"].as_str()).map(String::from)
-    }
-}
-
-#[cfg(all(test, feature = "tokenizers"))]
 mod tests {
     use super::*;
+    use serde_json::Value;
 
     const DEFINITION: &str = r#"{
         "version": "1.0", "added_tokens": [{"id": 4, "content": "</s>", "special": true, "single_word": false,
@@ -140,6 +122,78 @@ mod tests {
                 .unwrap();
             assert_eq!(open().end(), Some(4), "{token}");
         }
+    }
+
+    #[test]
+    fn conversations_become_what_transformers_makes_of_them() {
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/chat");
+        let cases: Vec<Value> =
+            serde_json::from_str(&std::fs::read_to_string(fixture.join("cases.json")).unwrap()).unwrap();
+        assert_eq!(cases.len(), 7);
+        for case in &cases {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("tokenizer.json");
+            let tokenizer = fixture.join(format!("{}.json", case["tokenizer"].as_str().unwrap()));
+            std::fs::copy(tokenizer, &path).unwrap();
+            std::fs::write(dir.path().join("tokenizer_config.json"), case["config"].to_string()).unwrap();
+            if let Some(template) = case["chat_template.jinja"].as_str() {
+                std::fs::write(dir.path().join("chat_template.jinja"), template).unwrap();
+            }
+            let tokenizer = Tokenizer::open(Some(&path)).unwrap();
+            let template = chat::ChatTemplate::beside(&path).unwrap();
+            for example in case["examples"].as_array().unwrap() {
+                compare(&tokenizer, &template, example, &case["name"]);
+            }
+        }
+    }
+
+    /// Compares what becomes of a conversation with what Transformers made of it.
+    fn compare(tokenizer: &Tokenizer, template: &chat::ChatTemplate, example: &Value, name: &Value) {
+        let line = example["line"].as_str().unwrap();
+        let chat = conversation::Conversation::read(line).unwrap();
+        if let Some(error) = example["error"].as_str() {
+            let said = tokenizer.converse(line, false).unwrap_err().to_string();
+            assert!(said.starts_with("cannot be rendered by") && said.contains(error), "{name}: {said}");
+            return;
+        }
+        let rendered = template.render(&chat, false).map(|rendering| rendering.text);
+        assert_eq!(rendered.as_deref().ok(), example["text"].as_str(), "{name}");
+        let ids: Vec<u32> = serde_json::from_value(example["ids"].clone()).unwrap();
+        let all: Vec<_> = ids.iter().map(|&id| (id, true)).collect();
+        assert_eq!(tokenizer.converse(line, false).unwrap(), all, "{name}");
+        match (tokenizer.converse(line, true), example["learned"].as_str()) {
+            (Ok(tokens), Some(learned)) => {
+                let expected = learned.chars().map(|learned| learned == '1');
+                assert_eq!(tokens, ids.into_iter().zip(expected).collect::<Vec<_>>(), "{name}: {line}");
+            }
+            (Err(error), None) => {
+                let error = error.to_string();
+                assert!(error.contains("cannot tell from its prompt"), "{name}: {error}");
+            }
+            (said, expected) => panic!("{name}: {line}: {said:?}, not {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn a_template_that_is_missing_or_wrong_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokenizer.json");
+        std::fs::write(&path, DEFINITION).unwrap();
+        let said =
+            |line: &str| Tokenizer::open(Some(&path)).unwrap().converse(line, false).unwrap_err().to_string();
+        let line = r#"{"messages": [{"role": "user", "content": "a"}]}"#;
+        let missing = said(line);
+        for name in ["chat_template.jinja", "tokenizer_config.json"] {
+            assert!(missing.contains(&dir.path().join(name).display().to_string()), "{missing}");
+        }
+        let template = dir.path().join("chat_template.jinja");
+        std::fs::write(&template, "{% for message in messages %}").unwrap();
+        assert!(said(line).contains("chat_template.jinja cannot be read: "), "{}", said(line));
+        std::fs::write(&template, "a\n{{ messages[0].content.a.b }}").unwrap();
+        assert!(said(line).contains("cannot be rendered by the chat template in "), "{}", said(line));
+        std::fs::write(&template, "{% generation %}{{ messages[0].content }}{% endgeneration %}").unwrap();
+        let marked = said(r#"{"messages": [{"role": "user", "content": "\uFDD0b\ufdd1"}]}"#);
+        assert!(marked.contains("U+FDD0"), "{marked}");
     }
 
     #[test]

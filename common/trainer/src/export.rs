@@ -5,6 +5,7 @@ use checkpoint::{CheckpointError, Checkpoints, Format, Generation, Writer};
 use model::{Layout, ModelConfig};
 use planner::table::counted;
 use settings::cli::ExportArgs;
+use settings::config::resumed;
 use settings::{Failure, Result};
 use sharding::TrainingState;
 use std::path::Path;
@@ -70,8 +71,8 @@ fn choose(from: &Path) -> Result<Intact> {
 fn open(checkpoints: &Checkpoints, name: &str) -> checkpoint::Result<Intact> {
     let manifest = checkpoints.manifest(name)?;
     let path = checkpoints.directory().join(name);
-    let config =
-        resume::model(&manifest).map_err(|source| CheckpointError::Config { path: path.clone(), source })?;
+    let config = resumed::model(&manifest, "checkpoint")
+        .map_err(|source| CheckpointError::Config { path: path.clone(), source })?;
     let layout = Layout::new(&config);
     let generation = checkpoints.open(name, manifest, &layout)?;
     for state in TrainingState::ALL {

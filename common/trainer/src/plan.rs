@@ -156,7 +156,7 @@ fn complete(stage: AnyStage, config: Config, prediction: Prediction) -> Result<P
     config.offload.probe()?;
     let job = job(stage.plan, &config);
     check_memory(&job, &prediction, &config)?;
-    let data = Data::open(&config.data, config.model.vocabulary, config.sequence_length)?;
+    let data = Data::open(&config.data, config.model.vocabulary, config.sequence_length, config.leads())?;
     let mut model = Model::new(config.model.clone()).map_err(|e| Failure::usage(e.to_string()))?;
     model.rounding = config.precision.rounding;
     let brought = source::brought(&config, &model).map_err(Failure::usage)?;

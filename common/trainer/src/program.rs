@@ -15,6 +15,7 @@ use crate::watch::Watch;
 use crate::witness::Witness;
 use report::Report;
 use settings::cli::TrainArgs;
+use settings::config::{Checkpoint, USUAL};
 use settings::findings::Findings;
 use settings::{Failure, Result, communication, process};
 use std::net::TcpStream;
@@ -60,6 +61,7 @@ pub(crate) fn train(
     witness: Option<Arc<dyn Witness>>,
 ) -> Result<Ending> {
     let print = args.print_config;
+    let unnamed = args.architecture.model.is_none() && args.architecture.init_from.is_none();
     let idle = communication::without_effect(&args.given, stage.sharded);
     let process = if print { None } else { process::place(&mut args, &|name| std::env::var(name).ok())? };
     let config = deepspeed::configure(args)?.in_process(process)?;
@@ -71,6 +73,13 @@ pub(crate) fn train(
     let idle = idle.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", stage.name));
     let warnings = config.findings.warnings.iter().cloned().chain(unsaid).chain(idle).chain(config.caution());
     warnings.filter(|_| config.leads()).for_each(|warning| events::complain!("warning: {warning}"));
+    let resumes = config.checkpoint.as_ref().filter(|_| unnamed && config.model.name != USUAL);
+    if let Some(Checkpoint { directory, .. }) = resumes.filter(|_| config.leads()) {
+        events::complain!(
+            "note: no --model is given: the model is that of the checkpoints in {}",
+            directory.display()
+        );
+    }
     if print {
         events::say!("{}", deepspeed::print(&config, stage.plan)?);
         return Ok(Ending::Whole);

@@ -3,7 +3,7 @@
 
 mod identity;
 
-pub(crate) use identity::{identity, model};
+pub(crate) use identity::identity;
 
 use crate::witness::{At, Milestone, Witness};
 use checkpoint::{CheckpointError, Checkpoints, Companions, Generation, RunLock};

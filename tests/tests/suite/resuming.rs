@@ -270,6 +270,17 @@ fn another_training_does_not_resume_unless_that_is_meant() {
 }
 
 #[test]
+fn a_run_that_names_no_model_takes_that_of_the_checkpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = format!("--model {}", fixture("three-heads.json"));
+    let whole = run(Stage::Zero1, &format!("{RUN} {model}"));
+    let flags = format!("{RUN} --checkpoint {} --checkpoint-wait --checkpoint-every 2", dir.path().display());
+    train(Stage::Zero2, &format!("{flags} {model} --inject panic@rank1,step5,backward")).unwrap_err();
+    is_the_end_of(&whole, &run(Stage::Zero3, &flags), "without --model");
+    refused(&format!("{flags} --model tiny"), "a checkpoint of another model");
+}
+
+#[test]
 fn a_damaged_checkpoint_is_named_and_the_one_before_it_is_used() {
     let dir = tempfile::tempdir().unwrap();
     let flags = format!("{RUN} --checkpoint {}", dir.path().display());

@@ -135,3 +135,18 @@ fn no_text_grows_longer_than_the_window_of_attention() {
     }
     refuses(&format!("{from}0123456 --tokens 1"), 2, &["17 tokens", "a prompt of at most 16 tokens"]);
 }
+
+#[test]
+fn a_run_that_names_no_model_says_that_it_takes_the_checkpoint_s() {
+    let kept = tempfile::tempdir().unwrap();
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/three-heads.json");
+    let note = format!(
+        "note: no --model is given: the model is that of the checkpoints in {}\n",
+        kept.path().display()
+    );
+    for (flags, said) in [(format!("--model {model}"), ""), ("--steps 9".into(), note.as_str())] {
+        let output =
+            zero3(&format!("{SHORT} {flags} --resume-with steps --checkpoint {}", kept.path().display()));
+        assert!(output.status.success() && text(&output.stderr) == said, "{}", text(&output.stderr));
+    }
+}

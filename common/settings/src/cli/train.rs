@@ -121,7 +121,7 @@ pub struct TrainArgs {
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
     /// Preset (tiny, small, base, smollm2-135m, tinyllama-1.1b, llama2-7b, …) or a Hugging Face
-    /// config.json. [default: tiny]
+    /// config.json. [default: that of the checkpoint to resume, else tiny]
     #[arg(long, value_name = "NAME|FILE")]
     pub model: Option<String>,
     /// Start from saved weights, which supply the architecture too.
@@ -142,10 +142,11 @@ pub struct DataArgs {
     /// Format of the data file.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub data_format: TokenFormat,
-    /// Hugging Face tokenizer of the data's text. (Build with --features tokenizers.)
+    /// Hugging Face tokenizer of the data's text, with its model's chat template beside it. (Build with
+    /// --features tokenizers.)
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
-    /// Learn completions only: prompts in JSON lines are read and carry no loss.
+    /// Learn completions and the assistant's turns only: all else in JSON lines is read and carries no loss.
     #[arg(long)]
     pub mask_prompt: bool,
     /// Visit the data in an order shuffled by this seed.

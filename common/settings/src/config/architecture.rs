@@ -1,13 +1,17 @@
 //! The model that the flags name.
 
+use super::resumed;
 use crate::cli::TrainArgs;
 use crate::error::{Failure, Result};
 use checkpoint::Reader;
 use model::ModelConfig;
 use std::path::{Path, PathBuf};
 
-/// Returns the model of the `--init-from` weights, or else the one that `--model` names, with the
-/// micro-batch shape that the flags give.
+/// The model that a run trains if no flag says which.
+pub const USUAL: &str = "tiny";
+
+/// Returns the model of the `--init-from` weights, or else the one that `--model` names, or else that
+/// of the checkpoint to resume, or else the usual one, with the micro-batch shape that the flags give.
 ///
 /// # Errors
 /// A usage failure that names the flag, the preset or the file.
@@ -20,7 +24,11 @@ pub fn architecture(args: &TrainArgs) -> Result<ModelConfig> {
             let config = Reader::open(dir).and_then(|reader| reader.config());
             config.map_err(|e| Failure::usage(format!("--init-from: {e}")))?
         }
-        (None, name) => named(name.as_deref().unwrap_or("tiny"))?,
+        (None, Some(name)) => named(name)?,
+        (None, None) => match args.output.checkpoint.as_deref().and_then(resumed::newest) {
+            Some(model) => model,
+            None => named(USUAL)?,
+        },
     };
     model.batch_size = args.training.batch_size.unwrap_or(model.batch_size);
     model.sequence_length = args.training.seq_len.unwrap_or(model.sequence_length);

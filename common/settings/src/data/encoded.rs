@@ -1,22 +1,36 @@
 //! Encodes text before a run, to a temporary file of 32-bit ids. The file has no name, so it vanishes
 //! with the process.
 
+use super::progress::Progress;
 use super::source::{DataSource, PROMPT, TokenFormat};
 use crate::error::{Failure, Result};
 use crate::text::Tokenizer;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 
-/// Bytes of a text that are encoded at once; a line that is longer is not cut.
+/// Bytes of a text that are encoded at once.
 const PIECE: usize = 1 << 20;
+/// The most bytes where no line ends after which the text may be cut.
+const MOST: usize = 4 * PIECE;
 
 /// A line of JSON.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Record {
-    Text { text: String },
-    Pair { prompt: String, completion: String },
+    Chat {
+        /// The model's template reads the line itself.
+        #[serde(rename = "messages", alias = "conversations")]
+        _messages: IgnoredAny,
+    },
+    Text {
+        text: String,
+    },
+    Pair {
+        prompt: String,
+        completion: String,
+    },
 }
 
 /// What is encoded, and how.
@@ -25,76 +39,116 @@ struct Encoder<'a> {
     tokenizer: Tokenizer,
     mask_prompt: bool,
     out: BufWriter<File>,
+    /// Tokens that are written.
+    tokens: u64,
+    progress: Option<Progress>,
 }
 
-/// Encodes the text in `file`, which errors call `name`, as `source` asks.
+/// Encodes the text in `file`, which errors call `name`, as `source` asks, and tells `progress`.
 ///
 /// # Errors
 /// A usage failure if the tokenizer cannot be opened or the text is malformed; a failed run if the
 /// file for the ids cannot be written.
-pub(super) fn encode(source: &DataSource, file: File, name: &str) -> Result<File> {
+pub(super) fn encode(
+    source: &DataSource,
+    file: File,
+    name: &str,
+    progress: Option<Progress>,
+) -> Result<File> {
     let tokenizer = Tokenizer::open(source.tokenizer.as_deref())?;
     let out = BufWriter::new(tempfile::tempfile().map_err(unwritten)?);
-    let mut encoder = Encoder { name, tokenizer, mask_prompt: source.mask_prompt, out };
+    let mask_prompt = source.mask_prompt;
+    let mut encoder = Encoder { name, tokenizer, mask_prompt, out, tokens: 0, progress };
     let text = BufReader::new(file);
     match source.format {
         TokenFormat::Jsonl => encoder.records(text)?,
         _ => encoder.text(text)?,
     }
+    encoder.progress.take().into_iter().for_each(Progress::finish);
     encoder.out.into_inner().map_err(|error| unwritten(error.into_error()))
 }
 
 impl Encoder<'_> {
-    /// Encodes plain text in pieces of whole lines. A piece ends before a line that begins with no
-    /// space, where tokenizers that split text first split it anyway.
+    /// Encodes plain text in pieces. A piece ends before a line that begins with no space, where
+    /// tokenizers that split text first split it anyway; else, once it has [`MOST`] bytes, at
+    /// [`last_cut`].
     fn text(&mut self, mut text: impl BufRead) -> Result<()> {
-        let mut piece = String::new();
+        let mut piece = Vec::new();
         loop {
-            let read = text.read_line(&mut piece).map_err(|error| self.unread(&error))?;
+            let room = (MOST - piece.len()) as u64;
+            let read = Read::take(&mut text, room).read_until(b'\n', &mut piece);
+            let read = read.map_err(|error| self.unread(&error))?;
             let next = text.fill_buf().map_err(|error| self.unread(&error))?.first();
-            let may_end = next.is_none_or(|byte| !byte.is_ascii_whitespace());
-            if read == 0 || piece.len() >= PIECE && may_end {
-                let ids = self.tokenizer.encode(&piece)?;
-                self.put(ids, 0)?;
-                piece.clear();
-            }
+            let may_end = piece.ends_with(b"\n") && next.is_none_or(|byte| !byte.is_ascii_whitespace());
+            let end = match piece.len() {
+                length if read == 0 || length >= PIECE && may_end => length,
+                MOST => last_cut(&piece),
+                _ => continue,
+            };
+            let rest = piece.split_off(end);
+            self.piece(std::mem::replace(&mut piece, rest))?;
             if read == 0 {
                 return Ok(());
             }
         }
     }
 
-    /// Encodes a record per line, each with the token that ends a text.
+    fn piece(&mut self, piece: Vec<u8>) -> Result<()> {
+        let bytes = piece.len();
+        let piece = String::from_utf8(piece).map_err(|_| self.unread(&io::ErrorKind::InvalidData.into()))?;
+        self.put(self.tokenizer.encode(&piece)?)?;
+        self.advance(bytes);
+        Ok(())
+    }
+
+    /// Counts `bytes` more that are encoded.
+    fn advance(&mut self, bytes: usize) {
+        let tokens = self.tokens;
+        self.progress.iter_mut().for_each(|progress| progress.advance(bytes as u64, tokens));
+    }
+
+    /// Encodes a record per line.
     fn records(&mut self, text: impl BufRead) -> Result<()> {
         let mask = if self.mask_prompt { PROMPT } else { 0 };
         for (number, line) in text.lines().enumerate() {
             let line = line.map_err(|error| self.unread(&error))?;
-            if line.trim().is_empty() {
-                continue;
+            if !line.trim().is_empty() {
+                self.record(&line, mask).map_err(|failure| self.of_line(number + 1, failure))?;
             }
-            let record = serde_json::from_str(&line).map_err(|_| self.malformed(number + 1))?;
-            let (prompt, rest) = match &record {
-                Record::Text { text } => ("", text),
-                Record::Pair { prompt, completion } => (prompt.as_str(), completion),
-            };
-            self.put(self.tokenizer.encode(prompt)?, mask)?;
-            self.put(self.tokenizer.encode(rest)?, 0)?;
-            self.put(self.tokenizer.end(), 0)?;
+            self.advance(line.len() + 1);
         }
         Ok(())
     }
 
-    fn put(&mut self, ids: impl IntoIterator<Item = u32>, mask: u32) -> Result<()> {
-        let write = |id: u32| self.out.write_all(&(id | mask).to_le_bytes());
-        ids.into_iter().try_for_each(write).map_err(unwritten)
+    /// Encodes a line, and the token that ends a text. A chat template ends a conversation itself.
+    fn record(&mut self, line: &str, mask: u32) -> Result<()> {
+        let (prompt, rest) = match serde_json::from_str(line).map_err(|_| malformed())? {
+            Record::Chat { .. } => {
+                let tokens = self.tokenizer.converse(line, mask != 0)?.into_iter();
+                return self.put(tokens.map(|(id, learned)| if learned { id } else { id | mask }));
+            }
+            Record::Text { text } => (String::new(), text),
+            Record::Pair { prompt, completion } => (prompt, completion),
+        };
+        self.put(self.tokenizer.encode(&prompt)?.into_iter().map(|id| id | mask))?;
+        self.put(self.tokenizer.encode(&rest)?)?;
+        self.put(self.tokenizer.end())
     }
 
-    fn malformed(&self, line: usize) -> Failure {
-        Failure::usage(format!(
-            "{}: line {line} is no JSON object with \"text\", or with \"prompt\" and \"completion\"\n\
-             Write each example as {{\"prompt\": \"…\", \"completion\": \"…\"}} in one line.",
-            self.name
-        ))
+    fn put(&mut self, ids: impl IntoIterator<Item = u32>) -> Result<()> {
+        for id in ids {
+            self.out.write_all(&id.to_le_bytes()).map_err(unwritten)?;
+            self.tokens += 1;
+        }
+        Ok(())
+    }
+
+    /// Returns `failure` with the number of the line in which something is wrong.
+    fn of_line(&self, line: usize, failure: Failure) -> Failure {
+        match failure {
+            Failure::Usage(why) => Failure::usage(format!("{}: line {line} {why}", self.name)),
+            other => other,
+        }
     }
 
     fn unread(&self, error: &io::Error) -> Failure {
@@ -105,6 +159,24 @@ impl Encoder<'_> {
             _ => format!("cannot read {}: {error}", self.name),
         })
     }
+}
+
+/// Returns the last place between a word and a space before another one, where tokenizers that
+/// split text first split it, too. In a text without spaces it is before the last character.
+fn last_cut(piece: &[u8]) -> usize {
+    let cuts = |&at: &usize| {
+        !piece[at - 1].is_ascii_whitespace() && piece[at] == b' ' && piece[at + 1].is_ascii_alphanumeric()
+    };
+    let begins = |&at: &usize| piece[at] & 0xC0 != 0x80;
+    let mut last = (1..piece.len() - 1).rev().filter(cuts);
+    last.next().or_else(|| (1..piece.len()).rev().find(begins)).unwrap_or(piece.len())
+}
+
+fn malformed() -> Failure {
+    Failure::usage(
+        "is no JSON object with \"text\", with \"prompt\" and \"completion\", or with \"messages\"\n\
+         Write each example in one line, for instance as {\"prompt\": \"…\", \"completion\": \"…\"}.",
+    )
 }
 
 fn unwritten(error: io::Error) -> Failure {
@@ -119,17 +191,26 @@ fn unwritten(error: io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read, Seek};
+    use std::io::Seek;
 
     fn ids(text: &str, mask_prompt: bool) -> Result<Vec<u32>> {
+        ids_of(text, DataSource { mask_prompt, ..DataSource::default() })
+    }
+
+    /// Encodes `text` as JSON lines.
+    fn ids_of(text: &str, source: DataSource) -> Result<Vec<u32>> {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         file.rewind().unwrap();
-        let source = DataSource { format: TokenFormat::Jsonl, mask_prompt, ..DataSource::default() };
-        let (mut out, mut bytes) = (encode(&source, file, "--data x.jsonl")?, Vec::new());
-        out.rewind().unwrap();
-        out.read_to_end(&mut bytes).unwrap();
-        Ok(bytes.as_chunks().0.iter().map(|id| u32::from_le_bytes(*id)).collect())
+        let source = DataSource { format: TokenFormat::Jsonl, ..source };
+        Ok(written(encode(&source, file, "--data x.jsonl", None)?))
+    }
+
+    fn written(mut ids: File) -> Vec<u32> {
+        let mut bytes = Vec::new();
+        ids.rewind().unwrap();
+        ids.read_to_end(&mut bytes).unwrap();
+        bytes.as_chunks().0.iter().map(|id| u32::from_le_bytes(*id)).collect()
     }
 
     #[test]
@@ -141,10 +222,52 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_line_is_named() {
-        for line in ["{\"prompt\": \"a\"}", "[1]", "{\"text\": 1}", "{\"text\": \"a\""] {
-            let error = ids(&format!("{{\"text\": \"a\"}}\n{line}\n"), false).unwrap_err().to_string();
-            assert!(error.starts_with("--data x.jsonl: line 2 is no JSON object with"), "{error}");
+    fn a_text_without_lines_is_encoded_in_pieces_between_words_or_characters() {
+        let text = format!("{}{} end", "two words".repeat(MOST / 9), "é學".repeat(MOST / 3));
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file.rewind().unwrap();
+        let ids = written(encode(&DataSource::default(), file, "", None).unwrap());
+        assert!(ids.into_iter().eq(text.bytes().map(u32::from)), "no byte is lost");
+        for (piece, end) in
+            [(&b"one two  three"[..], 3), (b"one\n two", 7), ("1é".as_bytes(), 1), (&[b'1', 0xE5, 0xAD], 1)]
+        {
+            assert_eq!(last_cut(piece), end, "{piece:?}");
         }
+    }
+
+    #[test]
+    fn a_line_that_is_malformed_or_needs_a_template_is_named() {
+        let malformed = ["{\"prompt\": \"a\"}", "[1]", "{\"text\": 1}", "{\"text\": \"a\""];
+        let chat = ["{\"messages\": []}", "{\"id\": 1, \"conversations\": 2, \"text\": \"a\"}"];
+        let expected = malformed.map(|line| (line, "is no JSON object with"));
+        for (line, what) in
+            expected.into_iter().chain(chat.map(|line| (line, "is a conversation, which needs")))
+        {
+            let error = ids(&format!("{{\"text\": \"a\"}}\n{line}\n"), false).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("--data x.jsonl: line 2 {what}")), "{error}");
+        }
+    }
+
+    #[cfg(feature = "tokenizers")]
+    #[test]
+    fn conversations_are_encoded_by_the_template_beside_the_tokenizer() {
+        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/chat/bytes.json");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokenizer.json");
+        std::fs::copy(fixture, &path).unwrap();
+        let template = "{% for message in messages %}{{ message.content ~ '.' }}{% endfor %}";
+        std::fs::write(dir.path().join("chat_template.jinja"), template).unwrap();
+        let tokenizer = Some(path);
+        let [x, y, dot] = ["x", "y", "."]
+            .map(|text| Tokenizer::open(tokenizer.as_deref()).unwrap().encode(text).unwrap()[0]);
+        let text =
+            r#"{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]}"#;
+        let ids = |mask_prompt| {
+            let source = DataSource { tokenizer: tokenizer.clone(), mask_prompt, ..DataSource::default() };
+            ids_of(&format!("{text}\n{text}"), source).unwrap()
+        };
+        assert_eq!(ids(false), [x, dot, y, dot].repeat(2));
+        assert_eq!(ids(true), [x | PROMPT, dot | PROMPT, y, dot].repeat(2));
     }
 }

@@ -13,7 +13,7 @@ pub enum TokenFormat {
     U16,
     /// Little-endian 32-bit token ids.
     U32,
-    /// A JSON object per line: its "text", or its "prompt" and "completion".
+    /// A JSON object per line: its "text", its "prompt" and "completion", or its "messages".
     Jsonl,
 }
 
@@ -30,7 +30,7 @@ pub struct DataSource {
     pub shuffle: Option<u64>,
     /// The tokenizer of text; bytes if none.
     pub tokenizer: Option<PathBuf>,
-    /// Whether the tokens of prompts carry no loss.
+    /// Whether the tokens of prompts, and of all turns but the assistant's, carry no loss.
     pub mask_prompt: bool,
 }
 

@@ -2,6 +2,7 @@
 
 use super::container::{self, Contents};
 use super::encoded;
+use super::progress::Progress;
 use super::source::{DataSource, PROMPT, Width};
 use crate::corpus;
 use crate::error::{Failure, Result};
@@ -70,11 +71,12 @@ impl Tokens {
     }
 
     /// Opens a file. Its tokens are stored as `source` says, unless the file itself tells
-    /// otherwise. Text for a tokenizer is encoded to another file.
+    /// otherwise. Text for a tokenizer is encoded to another file; if `tells`, lines say how far that
+    /// has come.
     ///
     /// # Errors
     /// A usage failure if it cannot be read, is empty, or does not hold such tokens.
-    pub(super) fn open(path: &Path, source: &DataSource) -> Result<Self> {
+    pub(super) fn open(path: &Path, source: &DataSource, tells: bool) -> Result<Self> {
         let unreadable = |error| unreadable(path, &error);
         let name = format!("--data {}", path.display());
         // Checked before it is opened: opening a pipe without a writer blocks.
@@ -92,7 +94,12 @@ impl Tokens {
         let found = container::recognise(&head, source.format);
         let found = found.map_err(|why| Failure::usage(format!("{name} {why}")))?;
         let encoded = found.is_none() && source.is_encoded();
-        let file = if encoded { encoded::encode(source, file, &name)? } else { file };
+        let file = if encoded {
+            let progress = tells.then(|| Progress::new(&name, metadata.len()));
+            encoded::encode(source, file, &name, progress)?
+        } else {
+            file
+        };
         let width = if encoded { Width::U32 } else { source.format.width() };
         let Contents { width, start } = found.unwrap_or(Contents { width, start: 0 });
         let length = file.metadata().map_err(unreadable)?.len();
@@ -197,7 +204,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ids.bin");
         std::fs::write(&path, bytes).unwrap();
-        let tokens = Tokens::open(&path, &DataSource { format, ..DataSource::default() });
+        let tokens = Tokens::open(&path, &DataSource { format, ..DataSource::default() }, false);
         (dir, tokens)
     }
 

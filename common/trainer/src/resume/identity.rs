@@ -1,10 +1,11 @@
 //! What a run that resumes must have in common with the run that wrote the checkpoint.
 
 use checkpoint::Manifest;
-use model::{Model, ModelConfig, ModelError};
+use model::Model;
 use serde_json::{Value, json};
 use settings::cli::ResumeWith;
 use settings::config::default_warmup;
+use settings::config::resumed::{self, ARCHITECTURE};
 use settings::data::{Data, Split};
 use settings::{Config, Failure, LrSchedule, Result};
 use std::path::Path;
@@ -14,11 +15,7 @@ const WINDOWS: usize = 64;
 /// Tokens of one.
 const WINDOW: usize = 64;
 
-/// The key of the architecture that does not change the weights.
-const POSITIONS: &str = "max_position_embeddings";
-/// The key of the architecture, which no flag lets differ.
-const ARCHITECTURE: &str = "architecture";
-/// The other keys, each with what says that it is meant to differ, in words for errors.
+/// The keys that may differ, each with what says that it is meant to differ, in words for errors.
 const SETTINGS: [(&str, &str, ResumeWith); 8] = [
     ("data", "the training tokens", ResumeWith::Data),
     ("order", "the seed of their order (--shuffle-seed)", ResumeWith::Order),
@@ -37,7 +34,7 @@ const SETTINGS: [(&str, &str, ResumeWith); 8] = [
 pub(crate) fn identity(config: &Config, model: &Model, data: &Data) -> Result<Value> {
     let (tokens, length) = (config.tokens_per_step(), config.sequence_length);
     Ok(json!({
-        ARCHITECTURE: architecture(model),
+        ARCHITECTURE: resumed::identity(&model.config),
         "data": sampled(data)?,
         "order": config.data.shuffle,
         "schedule": schedule(config),
@@ -47,27 +44,6 @@ pub(crate) fn identity(config: &Config, model: &Model, data: &Data) -> Result<Va
         "batch": format!("{tokens} in sequences of {length}"),
         "clipping": config.max_grad_norm,
     }))
-}
-
-/// Returns the model without what does not change its weights.
-fn architecture(model: &Model) -> Value {
-    let mut config = model.config.to_hugging_face();
-    if let Some(keys) = config.as_object_mut() {
-        keys.remove(POSITIONS);
-    }
-    config
-}
-
-/// Returns the model of the run that wrote `manifest`.
-///
-/// # Errors
-/// If it does not describe a Llama-style model.
-pub(crate) fn model(manifest: &Manifest) -> std::result::Result<ModelConfig, ModelError> {
-    let mut config = manifest.identity[ARCHITECTURE].clone();
-    if let Some(keys) = config.as_object_mut() {
-        keys.insert(POSITIONS.into(), manifest.record["max_positions"].clone());
-    }
-    ModelConfig::from_hugging_face(&config.to_string(), "checkpoint")
 }
 
 /// Returns the number of training tokens, and a hash of windows of them at equal distances.

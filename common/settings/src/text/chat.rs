@@ -1,0 +1,184 @@
+//! Renders conversations by the chat template of a model.
+
+use super::conversation::Conversation;
+use super::python::{self, MARKS, Marked};
+use minijinja::{Environment, Error, Template, Value};
+use serde_json::Value as Json;
+use std::ops::Range;
+use std::path::Path;
+
+/// The name of the template of conversations, and of those with tools, where a model has two.
+const NAMES: [&str; 2] = ["default", "tool_use"];
+
+/// A chat template, and the special tokens that it writes.
+pub(super) struct ChatTemplate {
+    /// The file that it is in.
+    file: String,
+    environment: Environment<'static>,
+    tokens: Vec<(String, Value)>,
+}
+
+/// A conversation as text.
+pub(super) struct Rendering {
+    pub text: String,
+    /// The bytes that the assistant says, in order.
+    pub learned: Vec<Range<usize>>,
+}
+
+impl ChatTemplate {
+    /// Reads the template beside the tokenizer in `path`.
+    ///
+    /// # Errors
+    /// What is missing or wrong.
+    pub(super) fn beside(path: &Path) -> Result<Self, String> {
+        let [own, config] =
+            ["chat_template.jinja", "tokenizer_config.json"].map(|name| path.with_file_name(name));
+        let settings = std::fs::read_to_string(&config).unwrap_or_default();
+        let settings: Json = serde_json::from_str(&settings).unwrap_or_default();
+        let (file, sources) = match std::fs::read_to_string(&own) {
+            Ok(source) => (&own, vec![(NAMES[0].into(), source)]),
+            Err(_) => (&config, named(&settings["chat_template"])),
+        };
+        if !sources.iter().any(|(name, _)| name == NAMES[0]) {
+            return Err(format!(
+                "is a conversation, and the model has no chat template: neither a file {} nor a \"chat_template\" in \
+                 {}\nSave the model's template there, or give examples with \"text\", or with \"prompt\" and \
+                 \"completion\".",
+                own.display(),
+                config.display()
+            ));
+        }
+        let file = file.display().to_string();
+        let environment = compiled(sources).map_err(|error| {
+            let why = words(&error);
+            format!("is a conversation, and the chat template in {file} cannot be read: {why}")
+        })?;
+        Ok(ChatTemplate { file, environment, tokens: special_tokens(&settings) })
+    }
+
+    /// Renders `chat`, and finds what the assistant says if `mask`.
+    ///
+    /// # Errors
+    /// Why the template cannot render it, after the number of its line.
+    pub(super) fn render(&self, chat: &Conversation, mask: bool) -> Result<Rendering, String> {
+        let template = self.template(chat)?;
+        let (text, marked) = self.text(&template, chat, chat.messages.len(), false)?;
+        let learned = match mask {
+            false => Vec::new(),
+            true if python::marks_generation(template.source()) => marked,
+            true => self.turns(&template, chat, &text)?,
+        };
+        Ok(Rendering { text, learned })
+    }
+
+    fn template(&self, chat: &Conversation) -> Result<Template<'_, '_>, String> {
+        let [usual, with_tools] = NAMES.map(|name| self.environment.get_template(name));
+        let template = if chat.tools.is_some() { with_tools.or(usual) } else { usual };
+        template.map_err(|error| self.failed(&error))
+    }
+
+    /// Renders the first `count` messages; `asks` if an answer is to follow. Returns the text and
+    /// what the template marks in it as generated.
+    fn text(
+        &self,
+        template: &Template<'_, '_>,
+        chat: &Conversation,
+        count: usize,
+        asks: bool,
+    ) -> Result<(String, Vec<Range<usize>>), String> {
+        let values = [
+            ("messages", Value::from(&chat.messages[..count])),
+            ("tools", chat.tools.clone().unwrap_or(().into())),
+            ("documents", ().into()),
+            ("add_generation_prompt", asks.into()),
+        ];
+        let tokens = self.tokens.iter().map(|(name, token)| (name.as_str(), token.clone()));
+        let rendered = template.render_captured(Value::from_pairs(tokens.chain(values)));
+        let rendered = rendered.map_err(|error| self.failed(&error))?;
+        let marked = rendered.state().get_extension::<Marked>().map_or(0, |marked| marked.0);
+        unmarked(rendered.output(), marked).ok_or_else(|| {
+            "cannot be rendered: it holds the character U+FDD0 or U+FDD1, which is no text\nRemove it.".into()
+        })
+    }
+
+    /// Returns what each turn of the assistant adds to the prompt before it.
+    fn turns(
+        &self,
+        template: &Template<'_, '_>,
+        chat: &Conversation,
+        text: &str,
+    ) -> Result<Vec<Range<usize>>, String> {
+        let turn = |at: usize| {
+            let (before, _) = self.text(template, chat, at, true)?;
+            let (after, _) = self.text(template, chat, at + 1, false)?;
+            let continues = after.starts_with(&before) && text.starts_with(&after);
+            continues.then_some(before.len()..after.len()).ok_or_else(|| self.no_continuation(at))
+        };
+        chat.turns().map(turn).collect()
+    }
+
+    fn no_continuation(&self, at: usize) -> String {
+        format!(
+            "has an answer (message {}) that --mask-prompt cannot tell from its prompt: the chat template in {} \
+             does not render a conversation as the beginning of a longer one\n\
+             Mark the answers in the template with {{% generation %}} and {{% endgeneration %}}, or leave \
+             --mask-prompt out.",
+            at + 1,
+            self.file
+        )
+    }
+
+    fn failed(&self, error: &Error) -> String {
+        let why = words(error);
+        format!(
+            "cannot be rendered by the chat template in {}: {why}\nChange the messages to what it accepts.",
+            self.file
+        )
+    }
+}
+
+/// Returns the templates in a configuration by name: one, or a list with names.
+fn named(templates: &Json) -> Vec<(String, String)> {
+    let string = |value: &Json| value.as_str().map(String::from);
+    let one = string(templates).map(|template| (NAMES[0].into(), template));
+    let of_list = |entry: &Json| Some((string(&entry["name"])?, string(&entry["template"])?));
+    one.into_iter().chain(templates.as_array().into_iter().flatten().filter_map(of_list)).collect()
+}
+
+fn compiled(sources: Vec<(String, String)>) -> Result<Environment<'static>, Error> {
+    let mut environment = python::environment()?;
+    for (name, source) in sources {
+        let source = python::with_generation_filter(&source.replace("\r\n", "\n"));
+        environment.add_template_owned(name, source)?;
+    }
+    Ok(environment)
+}
+
+/// Returns the special tokens of a configuration by name: each a string, or an object with its
+/// content.
+fn special_tokens(settings: &Json) -> Vec<(String, Value)> {
+    let entries = settings.as_object().into_iter().flatten().filter(|(name, _)| name.ends_with("_token"));
+    let token = |value: &Json| value.as_str().or(value["content"].as_str()).map(Value::from);
+    entries.filter_map(|(name, value)| Some((name.clone(), token(value)?))).collect()
+}
+
+/// Returns `text` without its marks, and the ranges of bytes between them; `None` if they are not
+/// the marks of `spans` spans.
+fn unmarked(text: &str, spans: usize) -> Option<(String, Vec<Range<usize>>)> {
+    if MARKS.iter().any(|mark| text.matches(*mark).count() != spans) {
+        return None;
+    }
+    let (mut plain, mut learned) = (String::with_capacity(text.len()), Vec::with_capacity(spans));
+    for (number, piece) in text.split(MARKS).enumerate() {
+        if number % 2 == 1 {
+            learned.push(plain.len()..plain.len() + piece.len());
+        }
+        plain += piece;
+    }
+    Some((plain, learned))
+}
+
+fn words(error: &Error) -> String {
+    let what = error.detail().map_or_else(|| error.kind().to_string(), String::from);
+    error.line().map_or(what.clone(), |line| format!("{what} (line {line})"))
+}

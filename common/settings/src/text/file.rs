@@ -1,0 +1,71 @@
+//! A Hugging Face tokenizer in a file, with what is beside it.
+
+use super::chat::ChatTemplate;
+use super::conversation::Conversation;
+use crate::error::{Failure, Result};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// A tokenizer in a file.
+pub struct FileTokenizer {
+    path: PathBuf,
+    tokenizer: tokenizers::Tokenizer,
+    pub(super) end: Option<u32>,
+    /// Read when the first conversation comes.
+    template: OnceLock<std::result::Result<ChatTemplate, String>>,
+}
+
+impl FileTokenizer {
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let mut tokenizer = tokenizers::Tokenizer::from_file(path).map_err(|error| {
+            Failure::usage(format!(
+                "cannot read --tokenizer {}: {error}\n\
+                 Give the tokenizer.json of a model in Hugging Face's format.",
+                path.display()
+            ))
+        })?;
+        // A file may ask for inputs of one length, which is not for the text of a run.
+        tokenizer.with_padding(None);
+        tokenizer.with_truncation(None).map_err(|error| failed(path, "be set up", &error))?;
+        let end = end_of_text(path).and_then(|token| tokenizer.token_to_id(&token));
+        Ok(FileTokenizer { path: path.into(), tokenizer, end, template: OnceLock::new() })
+    }
+
+    pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let encoded = self.tokenizer.encode_fast(text, false);
+        Ok(encoded.map_err(|error| failed(&self.path, "encode a text", &error))?.get_ids().to_vec())
+    }
+
+    /// Implements [`super::Tokenizer::converse`]. A token of which any byte carries a loss does so, as
+    /// in Transformers.
+    pub(super) fn converse(&self, line: &str, mask: bool) -> Result<Vec<(u32, bool)>> {
+        let template = self.template.get_or_init(|| ChatTemplate::beside(&self.path));
+        let template = template.as_ref().map_err(Failure::usage)?;
+        let chat = Conversation::read(line).map_err(Failure::usage)?;
+        let rendering = template.render(&chat, mask).map_err(Failure::usage)?;
+        let encoded = self.tokenizer.encode(rendering.text, false);
+        let encoded = encoded.map_err(|error| failed(&self.path, "encode a text", &error))?;
+        let learned = |&(start, end): &(usize, usize)| {
+            !mask || rendering.learned.iter().any(|span| start < span.end && end > span.start)
+        };
+        let offsets = encoded.get_offsets().iter().map(learned);
+        Ok(encoded.get_ids().iter().copied().zip(offsets).collect())
+    }
+
+    pub(super) fn decode(&self, tokens: &[u32]) -> Result<String> {
+        self.tokenizer.decode(tokens, true).map_err(|error| failed(&self.path, "decode tokens", &error))
+    }
+}
+
+fn failed(path: &Path, what: &str, error: &tokenizers::Error) -> Failure {
+    Failure::run(format!("--tokenizer {} cannot {what}: {error}", path.display()))
+}
+
+/// Returns the `eos_token` of the `tokenizer_config.json` beside a tokenizer: a string, or an
+/// object with its content.
+fn end_of_text(path: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(path.with_file_name("tokenizer_config.json")).ok()?;
+    let token = serde_json::from_str::<Value>(&text).ok()?["eos_token"].take();
+    token.as_str().or(token["content"].as_str()).map(String::from)
+}
