@@ -3,12 +3,14 @@
 use planner::Stage;
 use settings::cli::GenerateArgs;
 use settings::corpus;
-use tests::train;
+use tests::{fixture, train};
 
 #[test]
-fn four_hundred_steps_teach_the_grammar() {
+fn six_hundred_steps_teach_two_narrow_blocks_the_grammar() {
     let dir = tempfile::tempdir().unwrap();
-    let flags = format!("--gpus 4 --steps 400 --batch-size 2 --save {}", dir.path().display());
+    let (model, to) = (fixture("narrow.json"), dir.path().display());
+    let flags =
+        format!("--model {model} --gpus 4 --steps 600 --batch-size 2 --seq-len 128 --device cpu --save {to}");
     train(Stage::Zero3, &flags).unwrap();
     let args = GenerateArgs {
         tokenizer: None,
