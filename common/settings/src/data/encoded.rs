@@ -13,7 +13,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 /// Bytes of a text that are encoded at once.
 const PIECE: usize = 1 << 20;
 /// The most bytes where no line ends after which the text may be cut.
-const MOST: usize = 4 * PIECE;
+const MOST: usize = 2 * PIECE;
 
 /// A line of JSON.
 #[derive(Deserialize)]
