@@ -9,7 +9,6 @@
 
 use crate::keys::contradiction;
 use crate::mesh;
-use crate::node::Node;
 use settings::cli::{RANKS, TrainArgs};
 use settings::findings::Findings;
 
@@ -33,7 +32,7 @@ pub(crate) fn settle(args: &mut TrainArgs, findings: &mut Findings) -> Result<()
         if let (Some(ours), Some(flag)) = (ours, flag)
             && ours != flag
         {
-            warnings.push(contradiction(file, key, &Node::count(ours), name, &flag.to_string()));
+            warnings.push(contradiction(file, &format!("{key} {ours}"), name, &flag.to_string()));
         }
         let typed = flag.map(|value| Count { value, typed: true });
         typed.or(ours.map(|value| Count { value, typed: false }))

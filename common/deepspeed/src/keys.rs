@@ -229,10 +229,10 @@ pub(crate) fn typed_as(id: &str) -> String {
     format!("--{}", id.replace('_', "-"))
 }
 
-/// Returns the warning that a key and a flag differ.
-pub(crate) fn contradiction(file: &str, key: &str, value: &Node, flag: &str, typed: &str) -> String {
+/// Returns the warning that a flag differs from what the file has `asked` for.
+pub(crate) fn contradiction(file: &str, asked: &str, flag: &str, typed: &str) -> String {
     let typed = if typed.is_empty() { String::new() } else { format!(" {typed}") };
-    format!("{file}: {key} {value} and {flag}{typed} on the command line disagree: the flag counts")
+    format!("{file}: {asked} and {flag}{typed} on the command line disagree: the flag counts")
 }
 
 /// Largest decay: beyond it, 1 − β is lost in f32.

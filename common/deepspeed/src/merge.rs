@@ -5,7 +5,7 @@ use crate::keys::{Auto, Fate, Key, Set, contradiction, typed_as};
 use crate::mesh;
 use crate::node::Node;
 use crate::optimizer_defaults;
-use crate::read::{Entries, Entry};
+use crate::read::{Entries, Entry, Written, asked};
 use crate::table::{AUTOCAST, AUTOCAST_DTYPE, SENT_IN_16_BITS};
 use events::Place;
 use model::Checkpointing;
@@ -67,8 +67,8 @@ const PRECISIONS: [&str; 3] = ["fp16.enabled", "bf16.enabled", AUTOCAST];
 struct Merging {
     args: TrainArgs,
     findings: Findings,
-    /// Accepted keys whose values ask for something that does not happen.
-    missed: Vec<(&'static Key, Node)>,
+    /// Accepted keys whose values ask for something that does not happen: why, and what.
+    missed: Vec<(&'static str, String)>,
 }
 
 impl Merging {
@@ -78,7 +78,7 @@ impl Merging {
         entries: &Entries,
         width: &impl Fn(&TrainArgs) -> Result<usize>,
     ) -> Result<()> {
-        let Entry { key, value, alias } = entry;
+        let Entry { key, value, .. } = entry;
         let switched_on = entries.switched_on(key.path);
         match key.fate {
             Fate::NotYet { harmless }
@@ -88,12 +88,12 @@ impl Merging {
                     && (key.name() != "adam_w_mode"
                         || optimizer_defaults::decays_inside(&self.args, entries)) =>
             {
-                self.findings.missing.push(missing(key, *alias, value));
+                self.findings.missing.push(missing(entry));
             }
             Fate::Accepted { harmless }
                 if switched_on != Some(false) && !harmless(value) && !self.is_idle(key) =>
             {
-                self.missed.push((key, value.clone()));
+                self.missed.push((key.note, entry.asked(value)));
             }
             Fate::Honoured { flag, set, .. } if switched_on != Some(false) && !self.is_idle(key) => {
                 let value = match key.auto {
@@ -141,9 +141,7 @@ impl Merging {
         if let Some(typed) = flag.and_then(|id| self.args.given.typed(id)) {
             if differs {
                 let flag = key.flag().unwrap_or_default();
-                let asked = entry.alias.map(|alias| format!("{alias}, which asks for ")).unwrap_or_default()
-                    + key.path;
-                let warning = contradiction(&self.findings.file, &asked, value, &flag, typed);
+                let warning = contradiction(&self.findings.file, &entry.asked(value), &flag, typed);
                 self.findings.warnings.push(warning);
             }
             return;
@@ -163,7 +161,8 @@ impl Merging {
     fn set_by(&mut self, id: &str, entry: &Entry, value: &Node, differs: bool) {
         let flag = typed_as(id);
         let Findings { file, warnings, setters, .. } = &mut self.findings;
-        let path = entry.alias.unwrap_or(entry.key.path);
+        let own = Written { path: entry.key.path.into(), value: value.clone() };
+        let Written { path, value } = entry.alias.clone().unwrap_or(own);
         if self.args.given.typed(id).is_some() {
             return;
         }
@@ -179,10 +178,10 @@ impl Merging {
     /// Adds a warning for every reason why keys change nothing.
     fn warn_of_missed(&mut self) {
         let mut missed = std::mem::take(&mut self.missed);
-        while let Some(note) = missed.first().map(|(key, _)| key.note) {
-            let (same, others): (Vec<_>, Vec<_>) = missed.into_iter().partition(|(key, _)| key.note == note);
+        while let Some(&(note, _)) = missed.first() {
+            let (same, others): (Vec<_>, Vec<_>) = missed.into_iter().partition(|(why, _)| *why == note);
             missed = others;
-            let words: Vec<String> = same.iter().map(|(key, value)| asked(key, value)).collect();
+            let words: Vec<String> = same.into_iter().map(|(_, what)| what).collect();
             let change = if words.len() == 1 { "changes" } else { "change" };
             let file = &self.findings.file;
             self.findings
@@ -268,27 +267,19 @@ impl Merging {
         };
         for id in ["offload_parameters", "offload_optimizer"] {
             if let Some(typed) = args.given.typed(id).filter(|&typed| typed != "cpu") {
-                let warning = contradiction(file, key, value, &typed_as(id), typed);
+                let warning = contradiction(file, &asked(key, value), &typed_as(id), typed);
                 self.findings.warnings.push(warning);
             }
         }
     }
 }
 
-fn missing(key: &Key, alias: Option<&'static str>, value: &Node) -> Missing {
+fn missing(Entry { key, value, alias }: &Entry) -> Missing {
     Missing {
         path: key.path,
-        alias,
+        alias: alias.as_ref().map(|alias| asked(&alias.path, &alias.value)),
         value: value.to_string(),
         note: key.note,
         needs_sharded_parameters: key.is_about_sharded_parameters(),
-    }
-}
-
-/// Writes a key and its value; of a section its name alone.
-fn asked(key: &Key, value: &Node) -> String {
-    match value {
-        Node::Section(_) | Node::List(_) => key.path.into(),
-        value => format!("{} {value}", key.path),
     }
 }

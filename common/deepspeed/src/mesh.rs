@@ -74,8 +74,11 @@ pub(crate) fn settle(args: &mut TrainArgs, entries: &Entries, findings: &mut Fin
         _ => Strategy::HybridShard,
     };
     args.sharding.strategy = Some(strategy);
-    let setter =
-        |flag: &str, path, value: usize| Setter { flag: flag.into(), path, value: value.to_string() };
+    let setter = |flag: &str, path: &str, value: usize| Setter {
+        flag: flag.into(),
+        path: path.into(),
+        value: value.to_string(),
+    };
     findings.setters.push(setter("--strategy", REPLICATE, replicate));
     if args.given.typed("shard_group_size").is_none() {
         args.sharding.shard_group_size = Some(shard).filter(|_| strategy == Strategy::HybridShard);

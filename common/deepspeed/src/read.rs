@@ -15,8 +15,35 @@ pub(crate) struct Entry {
     pub key: &'static Key,
     /// Its value.
     pub value: Node,
-    /// What the file calls it, if that is another name.
-    pub alias: Option<&'static str>,
+    /// What the file writes, if that is another key.
+    pub alias: Option<Written>,
+}
+
+/// A key and its value as the file writes them.
+#[derive(Clone)]
+pub(crate) struct Written {
+    pub path: String,
+    pub value: Node,
+}
+
+impl Entry {
+    /// Writes what the file asks for; `value` is the entry's, resolved.
+    pub(crate) fn asked(&self, value: &Node) -> String {
+        let means = asked(self.key.path, value);
+        match &self.alias {
+            None => means,
+            Some(alias) if alias.value == *value => asked(&alias.path, value),
+            Some(alias) => format!("{}, which asks for {means},", asked(&alias.path, &alias.value)),
+        }
+    }
+}
+
+/// Writes a key and its value; of a section its name alone.
+pub(crate) fn asked(path: &str, value: &Node) -> String {
+    match value {
+        Node::Section(_) | Node::List(_) => path.into(),
+        value => format!("{path} {value}"),
+    }
 }
 
 /// The entries of a file, in the table's order, each key once.
@@ -112,9 +139,10 @@ impl Reader<'_> {
         let fsdp = !is_accelerates && is_fsdps(&root);
         self.accelerate = is_accelerates || fsdp;
         self.section(&root, if fsdp { FSDP } else { "" });
-        let one_process = root.get("distributed_type").is_some_and(|kind| kind.as_flag() == Some(false));
-        if one_process && root.get("num_processes").is_none() {
-            self.known("num_processes", None, &Node::count(1));
+        let one_process = root.get("distributed_type").filter(|kind| kind.as_flag() == Some(false));
+        if let Some(value) = one_process.filter(|_| root.get("num_processes").is_none()) {
+            let written = Written { path: "distributed_type".into(), value: value.clone() };
+            self.known("num_processes", &written, &Node::count(1));
         }
         Ok(())
     }
@@ -132,17 +160,18 @@ impl Reader<'_> {
                 self.rejected(&path);
                 continue;
             }
+            let written = Written { path: path.clone(), value: value.clone() };
             let short = self.shorthand(&path, value, section);
             let (path, value) = match &short {
                 Some((key, value)) => (key.path.to_string(), value),
                 None => (path, value),
             };
             if path == MIXED_PRECISION && wraps_itself(section) {
-                self.autocast(value);
+                self.autocast(&written, value);
                 continue;
             }
             if let Some((key, value)) = &short {
-                self.row(key, None, key.path, value);
+                self.row(key, &written, key.path, value);
                 continue;
             }
             if let Some(kind) = self.unread(&path, section) {
@@ -150,7 +179,7 @@ impl Reader<'_> {
                 continue;
             }
             match find(&path).filter(|_| !name.contains('.')) {
-                Some(Found::Row(key)) => self.row(key, None, &path, value),
+                Some(Found::Row(key)) => self.row(key, &written, &path, value),
                 Some(Found::Section) => self.section(value, &path),
                 None => self.unknown(&path, value),
             }
@@ -182,11 +211,11 @@ impl Reader<'_> {
     }
 
     /// Takes `mixed_precision` where neither DeepSpeed nor FSDP reads it: as PyTorch's autocast.
-    fn autocast(&mut self, value: &Node) {
+    fn autocast(&mut self, written: &Written, value: &Node) {
         let name = value.as_text().unwrap_or_default();
         if name.eq_ignore_ascii_case("bf16") {
             for (path, value) in table::autocast() {
-                self.known(path, Some(MIXED_PRECISION), &value);
+                self.known(path, written, &value);
             }
             return;
         }
@@ -197,7 +226,7 @@ impl Reader<'_> {
                     .into(),
             );
         }
-        self.known(MIXED_PRECISION, None, value);
+        self.known(MIXED_PRECISION, written, value);
     }
 
     fn refuse(&mut self, what: String) {
@@ -210,8 +239,8 @@ impl Reader<'_> {
         self.findings.warnings.push(warning);
     }
 
-    /// Checks a value, follows other names, and adds it.
-    fn row(&mut self, key: &'static Key, alias: Option<&'static str>, path: &str, value: &Node) {
+    /// Checks the value of `path`, which the file writes as `written`, follows other names, and adds it.
+    fn row(&mut self, key: &'static Key, written: &Written, path: &str, value: &Node) {
         if key.path != path && path.starts_with("deepspeed_config.") {
             self.warn(format!(
                 "{path} is no key of Accelerate, which ignores it; taken as DeepSpeed's {}",
@@ -231,17 +260,20 @@ impl Reader<'_> {
         match key.fate {
             Fate::Means(means) => {
                 if let Some((target, value)) = means(&value) {
-                    self.known(target, Some(key.path), &value);
+                    self.known(target, written, &value);
                 }
             }
-            _ => self.add(Entry { key, value, alias }),
+            _ => {
+                let alias = (written.path != key.path).then(|| written.clone());
+                self.add(Entry { key, value, alias });
+            }
         }
     }
 
-    /// Takes a value of `path`, which has a row, on behalf of `alias`.
-    fn known(&mut self, path: &str, alias: Option<&'static str>, value: &Node) {
+    /// Takes a value of `path`, which has a row, for what is `written`.
+    fn known(&mut self, path: &str, written: &Written, value: &Node) {
         if let Some(key) = table::find(path) {
-            self.row(key, alias, key.path, value);
+            self.row(key, written, key.path, value);
         }
     }
 

@@ -28,8 +28,8 @@ pub struct Findings {
 pub struct Missing {
     /// The key.
     pub path: &'static str,
-    /// What the file calls it, if that is another name.
-    pub alias: Option<&'static str>,
+    /// What the file writes, if that is another key.
+    pub alias: Option<String>,
     /// Its value.
     pub value: String,
     /// The feature.
@@ -43,9 +43,9 @@ pub struct Missing {
 pub struct Setter {
     /// As typed.
     pub flag: String,
-    /// The key, as the file calls it.
-    pub path: &'static str,
-    /// Its value.
+    /// The key, as the file writes it.
+    pub path: String,
+    /// Its value there.
     pub value: String,
 }
 
@@ -73,7 +73,7 @@ impl Findings {
         let missing = self.missing.iter().filter(|missing| shards || !missing.needs_sharded_parameters);
         let missing: Vec<_> = missing.collect();
         let line = |m: &&Missing| {
-            let asked = m.alias.map(|alias| format!("{alias}, which asks for ")).unwrap_or_default();
+            let asked = m.alias.as_ref().map(|alias| format!("{alias}, which asks for ")).unwrap_or_default();
             format!("\n  {asked}{}: {}  ({})", m.path, m.value, m.note)
         };
         let lines: String = missing.iter().take(LISTED).map(line).collect();

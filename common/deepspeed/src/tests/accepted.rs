@@ -171,8 +171,9 @@ fn accelerates_bf16_is_autocast_under_ddp_and_16_bit_weights_elsewhere() {
     let text = "distributed_type: MULTI_GPU\nmixed_precision: bf16\n";
     let flag = yaml(text, "--precision fp32").unwrap();
     assert!(
-        flag.findings.warnings[0]
-            .contains("mixed_precision, which asks for torch_autocast.enabled true and --precision fp32"),
+        flag.findings.warnings[0].contains(
+            "mixed_precision \"bf16\", which asks for torch_autocast.enabled true, and --precision fp32"
+        ),
         "{:?}",
         flag.findings
     );

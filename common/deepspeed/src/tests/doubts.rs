@@ -136,9 +136,46 @@ fn errors_name_the_keys_of_whole_flags_alone() {
 }
 
 #[test]
+fn keys_with_other_names_are_named_with_the_file_s_own_values() {
+    for (text, flag, value, own, means) in [
+        ("fp16: true\n", "--precision", "fp32", "fp16 true", ""),
+        (
+            "mixed_precision: bf16\ndistributed_type: NO\n",
+            "--precision",
+            "fp32",
+            "mixed_precision \"bf16\"",
+            ", which asks for torch_autocast.enabled true,",
+        ),
+        (
+            "distributed_type: NO\n",
+            "--gpus",
+            "2",
+            "distributed_type \"NO\"",
+            ", which asks for num_processes 1,",
+        ),
+        (
+            "distributed_type: FSDP\nfsdp_config:\n  activation_checkpointing: true\n",
+            "--checkpoint-activations",
+            "none",
+            "fsdp_config.activation_checkpointing true",
+            "",
+        ),
+    ] {
+        let file = File::new("a.yaml", text);
+        let error = file.config("").unwrap().findings.attribute(Failure::usage(format!("{flag}: no")));
+        let line = format!("In a.yaml, {own} stands for {flag}.");
+        assert!(error.to_string().lines().any(|found| found == line), "{error}");
+        let warnings = file.config(&format!("{flag} {value}")).unwrap().findings.warnings;
+        let warning =
+            format!("a.yaml: {own}{means} and {flag} {value} on the command line disagree: the flag counts");
+        assert!(warnings.contains(&warning), "{warnings:?}");
+    }
+}
+
+#[test]
 fn what_cannot_be_honoured_is_named_as_the_file_names_it() {
     let config = File::new("a.yaml", "mixed_precision: fp8\n").config("").unwrap();
     let error = config.findings.check(Stage::Zero3).unwrap_err().to_string();
-    let words = "mixed_precision, which asks for fp8_config: \"fp8\"  (8-bit training)";
+    let words = "mixed_precision \"fp8\", which asks for fp8_config: \"fp8\"  (8-bit training)";
     assert!(error.contains(words), "{error}");
 }

@@ -13,7 +13,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 /// Bytes of a text that are encoded at once.
 const PIECE: usize = 1 << 20;
 /// The most bytes where no line ends after which the text may be cut.
-const MOST: usize = 4 * PIECE;
+const MOST: usize = 2 * PIECE;
 
 /// A line of JSON.
 #[derive(Deserialize)]
@@ -39,8 +39,9 @@ struct Encoder<'a> {
     tokenizer: Tokenizer,
     mask_prompt: bool,
     out: BufWriter<File>,
-    /// Tokens that are written.
+    /// Tokens that are written, and those of them that carry a loss.
     tokens: u64,
+    learned: u64,
     progress: Option<Progress>,
 }
 
@@ -58,7 +59,7 @@ pub(super) fn encode(
     let tokenizer = Tokenizer::open(source.tokenizer.as_deref())?;
     let out = BufWriter::new(tempfile::tempfile().map_err(unwritten)?);
     let mask_prompt = source.mask_prompt;
-    let mut encoder = Encoder { name, tokenizer, mask_prompt, out, tokens: 0, progress };
+    let mut encoder = Encoder { name, tokenizer, mask_prompt, out, tokens: 0, learned: 0, progress };
     let text = BufReader::new(file);
     match source.format {
         TokenFormat::Jsonl => encoder.records(text)?,
@@ -117,7 +118,7 @@ impl Encoder<'_> {
             }
             self.advance(line.len() + 1);
         }
-        Ok(())
+        if self.learned == 0 && self.tokens > 0 { Err(self.unlearned()) } else { Ok(()) }
     }
 
     /// Encodes a line, and the token that ends a text. A chat template ends a conversation itself.
@@ -139,6 +140,7 @@ impl Encoder<'_> {
         for id in ids {
             self.out.write_all(&id.to_le_bytes()).map_err(unwritten)?;
             self.tokens += 1;
+            self.learned += u64::from(id & PROMPT == 0);
         }
         Ok(())
     }
@@ -149,6 +151,14 @@ impl Encoder<'_> {
             Failure::Usage(why) => Failure::usage(format!("{}: line {line} {why}", self.name)),
             other => other,
         }
+    }
+
+    fn unlearned(&self) -> Failure {
+        Failure::usage(format!(
+            "{}: with --mask-prompt no token carries a loss: no message has the role \"assistant\"\n\
+             Check the roles, or leave --mask-prompt out.",
+            self.name
+        ))
     }
 
     fn unread(&self, error: &io::Error) -> Failure {
@@ -263,11 +273,13 @@ mod tests {
             .map(|text| Tokenizer::open(tokenizer.as_deref()).unwrap().encode(text).unwrap()[0]);
         let text =
             r#"{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]}"#;
-        let ids = |mask_prompt| {
+        let of = |text: &str, mask_prompt| {
             let source = DataSource { tokenizer: tokenizer.clone(), mask_prompt, ..DataSource::default() };
-            ids_of(&format!("{text}\n{text}"), source).unwrap()
+            ids_of(&format!("{text}\n{text}"), source)
         };
-        assert_eq!(ids(false), [x, dot, y, dot].repeat(2));
-        assert_eq!(ids(true), [x | PROMPT, dot | PROMPT, y, dot].repeat(2));
+        assert_eq!(of(text, false).unwrap(), [x, dot, y, dot].repeat(2));
+        assert_eq!(of(text, true).unwrap(), [x | PROMPT, dot | PROMPT, y, dot].repeat(2));
+        let unlearned = of(&text.replace("assistant", "model"), true).unwrap_err().to_string();
+        assert!(unlearned.contains("no token carries a loss"), "{unlearned}");
     }
 }
