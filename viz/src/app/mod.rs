@@ -74,7 +74,7 @@ pub struct App {
     pub granularity: Boundary,
     /// Whether the list of keys is shown.
     pub help: bool,
-    /// The prompt for the number of a step, if it is open.
+    /// The prompt for the number of a step or of a rank, if it is open.
     pub prompt: Option<Prompt>,
     /// Whether the screen asks if the run ends or goes on.
     pub asking: bool,
@@ -125,6 +125,12 @@ impl App {
 
     fn lead_mut(&mut self) -> &mut Player {
         &mut self.players[0]
+    }
+
+    /// True if another run has the stage of `player`, so that its title tells them apart.
+    pub fn shares_stage(&self, player: &Player) -> bool {
+        let stage = |player: &Player| player.scene().header.stage.clone();
+        self.players.iter().filter(|other| stage(other) == stage(player)).count() > 1
     }
 
     /// Returns which of `pages` pages of units is chosen: none if the page follows the run.

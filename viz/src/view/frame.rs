@@ -113,7 +113,10 @@ fn title(app: &App, paint: &mut Paint<'_>) {
     });
     let x = match app.players.len() {
         many @ 2.. if app.view != View::Compare => {
-            paint.text(x, 0, format!("run {} of {many}", app.shown + 1), bold(ACCENT)) + 1
+            let x = paint.text(x, 0, format!("run {} of {many}", app.shown + 1), bold(ACCENT)) + 1;
+            let named = width >= 80 && app.shares_stage(app.player());
+            let title = fitted(if named { app.player().timeline().title() } else { "" }, 16);
+            paint.text(x, 0, &title, bold(ACCENT)) + u16::from(!title.is_empty())
         }
         _ => x,
     };
@@ -121,7 +124,8 @@ fn title(app: &App, paint: &mut Paint<'_>) {
     let beside = width.saturating_sub(x + columns(&status.0) + 5);
     let progress = progress(app.player(), beside);
     let right = columns(&progress) + columns(&status.0) + 4;
-    let model = fitted(&format!(" {}", header.model), width.saturating_sub(x + right + 1));
+    let room = Some(width.saturating_sub(x + right + 1)).filter(|&room| room >= 4);
+    let model = room.map_or(String::new(), |room| fitted(&format!(" {}", header.model), room));
     let x = paint.text(x, 0, model, bold(Color::Reset));
     let room = width.saturating_sub(x + right + 2);
     let about = about(header, compared > 1);
