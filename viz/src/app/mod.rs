@@ -204,7 +204,10 @@ impl App {
             Action::Help => self.help = !self.help,
             Action::GoToStep => (self.help, self.prompt) = (false, Some(Prompt::default())),
             Action::Dismiss if self.help => self.help = false,
-            Action::Dismiss => self.dismissed = true,
+            // A key pressed too early dismisses no box that comes later.
+            Action::Dismiss => {
+                self.dismissed |= self.at_close() || self.player().scene().now.failure.is_some()
+            }
             Action::NextView => self.view = self.view.turned(1),
             Action::PreviousView => self.view = self.view.turned(View::ALL.len() - 1),
             Action::Show(view) => self.view = view,

@@ -6,8 +6,10 @@ mod axis;
 mod bar;
 mod cards;
 mod chart;
+mod closing;
 pub mod compare;
 mod contributions;
+mod failure;
 pub mod frame;
 mod help;
 mod legend;
@@ -17,6 +19,7 @@ mod pages;
 mod paint;
 mod pairs;
 mod plot;
+mod popup;
 mod progress;
 mod sent;
 mod shards;
@@ -44,7 +47,7 @@ pub fn draw(app: &App, theme: Theme, buffer: &mut Buffer) {
         let body = frame::draw(app, &mut paint);
         view(app, &mut paint.part(body.x, body.y, body.width, body.height));
         let (y, height) = frame::overlay(area.height);
-        help::closing(app, &mut paint.part(0, y, area.width, height));
+        closing::draw(app, &mut paint.part(0, y, area.width, height));
         if app.help {
             help::keys(&mut paint.part(0, 0, area.width, area.height));
         }

@@ -161,6 +161,22 @@ fn a_step_of_a_live_run_is_looked_back_at() {
     assert_eq!(app.player().scene().now.ranks[0].step, 2, "it stays where it was");
 }
 
+/// A key that is pressed while nothing has ended dismisses no box that comes later.
+#[test]
+fn a_box_is_dismissed_only_once_it_is_there() {
+    let mut app = replay("failed");
+    let boxed = |app: &App| text(&picture(app, Theme::FULL, 80, 24)).contains("the run has failed");
+    app.update(Input::Do(Action::Dismiss));
+    app.update(Input::Do(Action::Last));
+    assert!(boxed(&app));
+    app.update(Input::Do(Action::Dismiss));
+    assert!(!boxed(&app));
+    for action in [Action::First, Action::Dismiss, Action::Last] {
+        app.update(Input::Do(action));
+        assert!(!boxed(&app), "it stays dismissed");
+    }
+}
+
 /// The latest event is followed where more come, and only looked at where none do.
 #[test]
 fn the_latest_event_is_followed_if_more_come() {

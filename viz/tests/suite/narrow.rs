@@ -1,6 +1,6 @@
 //! Tests of what narrow screens leave out, and how they say so.
 
-use crate::support::{made_up, path, recorded, text};
+use crate::support::{live, made_up, path, recorded, text};
 use events::{Class, Place, Recording};
 use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
@@ -193,4 +193,24 @@ fn ascii_shows_how_far_the_position_is() {
     let picture = text(&view::picture(&app, plain, 80, 24));
     let bar = picture.lines().find(|row| row.contains("=O")).unwrap();
     assert!(bar.starts_with(" ===") && bar.contains("--"), "{bar}");
+}
+
+/// The boxes over a run are whole on narrow screens: the result has all of its numbers, and a list
+/// of keys that is too long says so.
+#[test]
+fn boxes_fit_on_narrow_screens() {
+    let mut app = live(SimulationPlan::new(3, 4).run());
+    let screen = |app: &App, width, height| rows(app, width, height).join("\n");
+    let result = screen(&app, 60, 20);
+    let sent: u64 = app.player().scene().now.ranks.iter().map(|rank| rank.sent.total()).sum();
+    for word in ["activations", "reduce-scatter", &words::bytes(sent), "esc looks back at the run ─"] {
+        assert!(result.contains(word), "{word} is missing\n{result}");
+    }
+    let tiny = screen(&app, 40, 10);
+    assert!(tiny.contains(" q leaves · esc looks back ─") && !tiny.contains("Sent by"), "{tiny}");
+    app.help = true;
+    assert!(screen(&app, 40, 10).contains(" more on a taller screen "), "{}", screen(&app, 40, 10));
+    assert!(!screen(&app, 80, 24).contains("taller"));
+    (app.help, app.asking) = (false, true);
+    assert!(screen(&app, 40, 10).contains("…│"), "{}", screen(&app, 40, 10));
 }
