@@ -61,6 +61,8 @@ pub enum Action {
     Show(View),
     NextRank,
     PreviousRank,
+    /// Selects this rank.
+    SelectRank(usize),
     /// Lists ranks by number, or the slowest first.
     Order,
     /// Shows the next units of a list that is too long, after the last ones those under way.

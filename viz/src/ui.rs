@@ -5,7 +5,7 @@ use crate::input::{self, Input};
 use crate::player::Motion;
 use crate::terminal::{Screen, Signal};
 use crate::theme::Theme;
-use crate::view::frame;
+use crate::view;
 use crossterm::event;
 use events::{Attachment, Control, Growth, Message, Pace, Subscription, cpu};
 use signal_hook::consts::SIGHUP;
@@ -226,7 +226,7 @@ impl Session {
         }
         while event::poll(Duration::ZERO).unwrap_or(false) {
             let event = event::read()?;
-            let action = input::clicked(&event).and_then(|place| frame::clicked(app, screen.size(), place));
+            let action = input::clicked(&event).and_then(|place| view::clicked(app, screen.size(), place));
             let input = action.map(Input::Do).or_else(|| input::translate(&event, app.prompt.is_some()));
             let Some(input) = input else { continue };
             self.asked = true;

@@ -214,6 +214,7 @@ impl App {
             Action::NextRun => self.shown = (self.shown + 1) % self.players.len(),
             Action::NextRank => self.move_rank(1),
             Action::PreviousRank => self.move_rank(-1),
+            Action::SelectRank(rank) => self.rank = rank,
             Action::Order => self.change_order(),
             Action::NextUnits => self.unit_turns += 1,
             Action::Granularity => self.granularity = travel::next_granularity(self.granularity),

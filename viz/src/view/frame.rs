@@ -66,8 +66,9 @@ fn tab_places(chosen: View, width: u16) -> impl Iterator<Item = (View, u16, u16)
     })
 }
 
-/// Returns the action of a click on `column`, `row` of a screen of `size` columns and rows.
-pub fn clicked(app: &App, size: (u16, u16), (column, row): (u16, u16)) -> Option<Action> {
+/// Returns the action of a click on `column`, `row` of a screen of `size` columns and rows, unless it
+/// is within the view.
+pub(super) fn clicked(app: &App, size: (u16, u16), (column, row): (u16, u16)) -> Option<Action> {
     let (width, rows) = (size.0, Rows::new(size.1));
     if row == rows.tabs {
         let hit = |&(_, x, length): &(View, u16, u16)| (x..x + length).contains(&column);
@@ -88,6 +89,12 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> Rect {
     narrate(app, &mut paint.part(1, rows.narration, width.saturating_sub(2), 1));
     seek::draw(app, &mut paint.part(0, rows.seek, width, 1));
     footer::draw(app, &mut paint.part(0, rows.footer, width, 1));
+    body((width, paint.height()))
+}
+
+/// Returns the rectangle for the view, on a screen of `width` columns and `height` rows.
+pub(super) fn body((width, height): (u16, u16)) -> Rect {
+    let rows = Rows::new(height);
     Rect { x: 1, y: rows.body, width: width.saturating_sub(2), height: rows.body_height }
 }
 

@@ -31,7 +31,7 @@ mod transfers;
 mod wires;
 
 use crate::app::App;
-use crate::input::View;
+use crate::input::{Action, View};
 use crate::theme::Theme;
 use paint::Paint;
 use ratatui::buffer::Buffer;
@@ -56,6 +56,19 @@ pub fn draw(app: &App, theme: Theme, buffer: &mut Buffer) {
         }
     }
     theme.adapt(buffer);
+}
+
+/// Returns the action of a click on `column`, `row` of a screen of `size` columns and rows.
+pub fn clicked(app: &App, size: (u16, u16), (column, row): (u16, u16)) -> Option<Action> {
+    let body = frame::body(size);
+    let covered = app.help || app.asking || !body.contains((column, row).into());
+    let rank = match app.view {
+        View::Overview if !covered => {
+            overview::rank_at(app, (body.width, body.height), (column - body.x, row - body.y))
+        }
+        _ => None,
+    };
+    rank.map(Action::SelectRank).or_else(|| frame::clicked(app, size, (column, row)))
 }
 
 fn view(app: &App, paint: &mut Paint<'_>) {

@@ -61,6 +61,14 @@ pub(super) fn fits(ranks: usize, width: u16, height: u16) -> bool {
     TableShape::new(ranks, width, height).shown() >= ranks
 }
 
+/// Returns the rank that is drawn at `x`, `y` of a table of `width` columns and `height` rows.
+pub(super) fn at(app: &App, (width, height): (u16, u16), (x, y): (u16, u16)) -> Option<usize> {
+    let layout = TableShape::new(app.player().scene().now.ranks.len().max(1), width, height);
+    let row = y.checked_sub(layout.header).map(usize::from).filter(|&row| row < layout.rows)?;
+    let place = usize::from(x / layout.each) * layout.rows + row;
+    RankPage::new(app, layout.shown()).ranks.get(place).copied()
+}
+
 /// Draws the ranks in as many columns as needed. Returns the rows used.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> u16 {
     let scene = app.player().scene();

@@ -82,6 +82,12 @@ fn a_step_is_reached_by_its_number() {
     pty.expect_on_screen("Memory of rank 0");
     pty.send(":r2\r");
     pty.expect_on_screen("Memory of rank 2");
+    // A click with the left button on the card of rank 1.
+    pty.send("1");
+    pty.expect_on_screen("rank 1 ");
+    pty.send("\x1b[<0;40;8M\x1b[<0;40;8m");
+    pty.send("3");
+    pty.expect_on_screen("Memory of rank 1");
     pty.send(":r9\r");
     pty.expect_on_screen(":r9▏ there is no rank 9: ranks are 0 to 3 · esc closes");
 }
