@@ -20,7 +20,7 @@ pub enum VizError {
     #[error("cannot use the terminal: {0}")]
     Terminal(#[from] io::Error),
     /// Standard output is not a terminal.
-    #[error("the screen needs a terminal, but standard output is not one (or TERM is dumb)")]
+    #[error("the screen needs a terminal, but standard output is not one (or TERM is dumb); viz export draws a moment of a recording without one")]
     NoTerminal,
     /// Another thread of this process panicked.
     #[error("a thread panicked: {0}")]

@@ -182,7 +182,10 @@ pub(super) fn classes(scenes: &[&Scene], ghost: bool, paint: &mut Paint<'_>) {
     let names: [(Name, u16); 4] = [(Class::label, 3), (class_name, 3), (class_name, 1), (shortest_name, 1)];
     let fitting = names.into_iter().find(|&(name, gap)| legend::length(&named(name), gap) <= paint.width());
     let (name, gap) = fitting.unwrap_or(names[3]);
-    let x = legend::draw(named(name), gap, paint) + gap;
+    let x = match legend::draw(named(name), gap, paint) {
+        0 => 0,
+        end => end + gap,
+    };
     if ghost && x + columns(GHOST) + 2 <= paint.width() {
         let fill = if paint.theme().colours() { "░" } else { "·" };
         let x = paint.text(x, 0, fill, ink(FAINT));
