@@ -20,7 +20,9 @@ pub enum VizError {
     #[error("cannot use the terminal: {0}")]
     Terminal(#[from] io::Error),
     /// Standard output is not a terminal.
-    #[error("the screen needs a terminal, but standard output is not one (or TERM is dumb); viz export draws a moment of a recording without one")]
+    #[error(
+        "the screen needs a terminal, but standard output is none (or TERM is dumb); viz export needs none"
+    )]
     NoTerminal,
     /// Another thread of this process panicked.
     #[error("a thread panicked: {0}")]
