@@ -61,6 +61,8 @@ pub enum Action {
     Show(View),
     NextRank,
     PreviousRank,
+    /// Selects this rank.
+    SelectRank(usize),
     /// Lists ranks by number, or the slowest first.
     Order,
     /// Shows the next units of a list that is too long, after the last ones those under way.
@@ -75,7 +77,7 @@ pub enum Action {
     NextTrouble,
     /// Goes to this share of the run's time; recordings only.
     Seek(f64),
-    /// Opens the prompt for the number of a step.
+    /// Opens the prompt for the number of a step or of a rank.
     GoToStep,
     Help,
     Dismiss,
@@ -193,7 +195,7 @@ pub const BINDINGS: &[Binding] = &[
     binding(&[Char('n')], "n", "run", "next of the runs compared, in the views of one run", Action::NextRun),
     binding(&[PageUp], "page up, down", "", "previous or next step of the run", Action::PreviousStep),
     counterpart(&[PageDown], Action::NextStep),
-    binding(&[Char(':')], ":", "", "go to a step: type its number, then enter", Action::GoToStep),
+    binding(&[Char(':')], ":", "", "go to step 12 or rank 3: type 12 or r3, then enter", Action::GoToStep),
     binding(&[Home], "home, end", "", "the oldest event kept; the latest, and follow the run", Action::First),
     counterpart(&[End], Action::Last),
     binding(&[Char('?')], "?", "help", "this list; the mouse selects views, ranks and moments", Action::Help),

@@ -5,7 +5,7 @@ use crate::input::{self, Input};
 use crate::player::Motion;
 use crate::terminal::{Screen, Signal};
 use crate::theme::Theme;
-use crate::view::frame;
+use crate::view;
 use crossterm::event;
 use events::{Attachment, Control, Growth, Message, Pace, Subscription, cpu};
 use signal_hook::consts::SIGHUP;
@@ -20,7 +20,9 @@ pub enum VizError {
     #[error("cannot use the terminal: {0}")]
     Terminal(#[from] io::Error),
     /// Standard output is not a terminal.
-    #[error("the screen needs a terminal, but standard output is not one (or TERM is dumb)")]
+    #[error(
+        "the screen needs a terminal, but standard output is none (or TERM is dumb); viz export needs none"
+    )]
     NoTerminal,
     /// Another thread of this process panicked.
     #[error("a thread panicked: {0}")]
@@ -226,7 +228,7 @@ impl Session {
         }
         while event::poll(Duration::ZERO).unwrap_or(false) {
             let event = event::read()?;
-            let action = input::clicked(&event).and_then(|place| frame::clicked(app, screen.size(), place));
+            let action = input::clicked(&event).and_then(|place| view::clicked(app, screen.size(), place));
             let input = action.map(Input::Do).or_else(|| input::translate(&event, app.prompt.is_some()));
             let Some(input) = input else { continue };
             self.asked = true;

@@ -74,7 +74,7 @@ pub struct App {
     pub granularity: Boundary,
     /// Whether the list of keys is shown.
     pub help: bool,
-    /// The prompt for the number of a step, if it is open.
+    /// The prompt for the number of a step or of a rank, if it is open.
     pub prompt: Option<Prompt>,
     /// Whether the screen asks if the run ends or goes on.
     pub asking: bool,
@@ -125,6 +125,12 @@ impl App {
 
     fn lead_mut(&mut self) -> &mut Player {
         &mut self.players[0]
+    }
+
+    /// True if another run has the stage of `player`, so that its title tells them apart.
+    pub fn shares_stage(&self, player: &Player) -> bool {
+        let stage = |player: &Player| player.scene().header.stage.clone();
+        self.players.iter().filter(|other| stage(other) == stage(player)).count() > 1
     }
 
     /// Returns which of `pages` pages of units is chosen: none if the page follows the run.
@@ -198,13 +204,17 @@ impl App {
             Action::Help => self.help = !self.help,
             Action::GoToStep => (self.help, self.prompt) = (false, Some(Prompt::default())),
             Action::Dismiss if self.help => self.help = false,
-            Action::Dismiss => self.dismissed = true,
+            // A key pressed too early dismisses no box that comes later.
+            Action::Dismiss => {
+                self.dismissed |= self.at_close() || self.player().scene().now.failure.is_some()
+            }
             Action::NextView => self.view = self.view.turned(1),
             Action::PreviousView => self.view = self.view.turned(View::ALL.len() - 1),
             Action::Show(view) => self.view = view,
             Action::NextRun => self.shown = (self.shown + 1) % self.players.len(),
             Action::NextRank => self.move_rank(1),
             Action::PreviousRank => self.move_rank(-1),
+            Action::SelectRank(rank) => self.rank = rank,
             Action::Order => self.change_order(),
             Action::NextUnits => self.unit_turns += 1,
             Action::Granularity => self.granularity = travel::next_granularity(self.granularity),

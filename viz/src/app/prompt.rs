@@ -1,4 +1,4 @@
-//! The line in which a person types the number of a step.
+//! The line in which a person types the number of a step or of a rank.
 
 use super::App;
 use crate::input::Keystroke;
@@ -22,7 +22,7 @@ impl App {
         prompt.problem = None;
         match key {
             Keystroke::Close => return,
-            Keystroke::Enter => match self.go_to_step(&prompt.typed) {
+            Keystroke::Enter => match self.go_to(&prompt.typed) {
                 Ok(()) => return,
                 Err(problem) => prompt.problem = Some(problem),
             },
@@ -33,12 +33,27 @@ impl App {
         self.prompt = Some(prompt);
     }
 
-    /// Moves to the beginning of the step that `typed` names. Does nothing if it is empty.
-    fn go_to_step(&mut self, typed: &str) -> Result<(), String> {
-        if typed.is_empty() {
-            return Ok(());
+    /// Moves to the beginning of the step that `typed` names, or selects the rank whose number
+    /// follows an `r`. Does nothing if it is empty.
+    fn go_to(&mut self, typed: &str) -> Result<(), String> {
+        let typed = typed.trim();
+        match typed.strip_prefix(['r', 'R']) {
+            _ if typed.is_empty() => Ok(()),
+            Some(rank) => self.select_rank(rank.trim()),
+            None => self.go_to_step(typed),
         }
-        let step = typed.trim().parse().map_err(|_| format!("{typed} is no step: type a number"))?;
+    }
+
+    fn select_rank(&mut self, typed: &str) -> Result<(), String> {
+        let ranks = self.player().scene().now.ranks.len();
+        let rank = typed.parse().ok().filter(|rank| *rank < ranks);
+        self.rank = rank.ok_or_else(|| format!("there is no rank {typed}: ranks are 0 to {}", ranks - 1))?;
+        Ok(())
+    }
+
+    fn go_to_step(&mut self, typed: &str) -> Result<(), String> {
+        let step =
+            typed.parse().map_err(|_| format!("{typed} is no step: type a number, or r and a rank"))?;
         self.lead().check_step(step)?;
         self.stand(|player| player.seek_step(step));
         self.lock();

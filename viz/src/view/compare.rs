@@ -100,8 +100,18 @@ fn common_scale(app: &App) -> Bar {
 /// Returns a run's name: its stage, and its title if another run has the same stage.
 fn name(app: &App, player: &Player) -> String {
     let stage = &player.scene().header.stage;
-    let alike = app.players.iter().filter(|other| other.scene().header.stage == *stage).count() > 1;
-    if alike { format!("{stage} {}", player.timeline().title()) } else { stage.clone() }
+    if app.shares_stage(player) { format!("{stage} {}", player.timeline().title()) } else { stage.clone() }
+}
+
+/// Returns the part of a run's name that tells it apart: its title if another run has the same
+/// stage, else its stage.
+fn short_name(app: &App, player: &Player) -> String {
+    let title = player.timeline().title();
+    if app.shares_stage(player) && !title.is_empty() {
+        title.into()
+    } else {
+        player.scene().header.stage.clone()
+    }
 }
 
 fn run(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
@@ -170,7 +180,8 @@ fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     for (place, player) in (0u16..).zip(&app.players) {
         let scene = player.scene();
         let end = LABEL + (place + 1) * each;
-        let title = fitted(&name(app, player), each.saturating_sub(2));
+        let long = Some(name(app, player)).filter(|name| columns(name) + 2 <= each);
+        let title = long.unwrap_or_else(|| fitted(&short_name(app, player), each.saturating_sub(2)));
         paint.right(end, 0, title, bold(frame::stage_colour(&scene.header)));
         for (y, label) in (1u16..).zip(&labels) {
             let value = metric(label, player, app.player(), rank).unwrap_or_else(|| "–".into());
@@ -214,7 +225,9 @@ fn differences(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     let mut sentences: Vec<String> =
         named().map(|(name, other)| difference(&mine, first, &name, other, rank)).collect();
     if sentences.iter().any(|sentence| columns(sentence) > room) {
-        let short = named().map(|(name, other)| in_short((&mine, first), (&name, other), rank));
+        let mine = short_name(app, first);
+        let named = others.iter().map(|other| (short_name(app, other), other));
+        let short = named.map(|(name, other)| in_short((&mine, first), (&name, other), rank));
         sentences = short.zip(sentences).map(|(short, long)| short.unwrap_or(long)).collect();
     }
     for (y, (other, sentence)) in (0u16..).zip(others.iter().zip(&sentences)) {

@@ -66,8 +66,9 @@ fn tab_places(chosen: View, width: u16) -> impl Iterator<Item = (View, u16, u16)
     })
 }
 
-/// Returns the action of a click on `column`, `row` of a screen of `size` columns and rows.
-pub fn clicked(app: &App, size: (u16, u16), (column, row): (u16, u16)) -> Option<Action> {
+/// Returns the action of a click on `column`, `row` of a screen of `size` columns and rows, unless it
+/// is within the view.
+pub(super) fn clicked(app: &App, size: (u16, u16), (column, row): (u16, u16)) -> Option<Action> {
     let (width, rows) = (size.0, Rows::new(size.1));
     if row == rows.tabs {
         let hit = |&(_, x, length): &(View, u16, u16)| (x..x + length).contains(&column);
@@ -88,6 +89,12 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> Rect {
     narrate(app, &mut paint.part(1, rows.narration, width.saturating_sub(2), 1));
     seek::draw(app, &mut paint.part(0, rows.seek, width, 1));
     footer::draw(app, &mut paint.part(0, rows.footer, width, 1));
+    body((width, paint.height()))
+}
+
+/// Returns the rectangle for the view, on a screen of `width` columns and `height` rows.
+pub(super) fn body((width, height): (u16, u16)) -> Rect {
+    let rows = Rows::new(height);
     Rect { x: 1, y: rows.body, width: width.saturating_sub(2), height: rows.body_height }
 }
 
@@ -113,7 +120,10 @@ fn title(app: &App, paint: &mut Paint<'_>) {
     });
     let x = match app.players.len() {
         many @ 2.. if app.view != View::Compare => {
-            paint.text(x, 0, format!("run {} of {many}", app.shown + 1), bold(ACCENT)) + 1
+            let x = paint.text(x, 0, format!("run {} of {many}", app.shown + 1), bold(ACCENT)) + 1;
+            let named = width >= 80 && app.shares_stage(app.player());
+            let title = fitted(if named { app.player().timeline().title() } else { "" }, 16);
+            paint.text(x, 0, &title, bold(ACCENT)) + u16::from(!title.is_empty())
         }
         _ => x,
     };
@@ -121,7 +131,8 @@ fn title(app: &App, paint: &mut Paint<'_>) {
     let beside = width.saturating_sub(x + columns(&status.0) + 5);
     let progress = progress(app.player(), beside);
     let right = columns(&progress) + columns(&status.0) + 4;
-    let model = fitted(&format!(" {}", header.model), width.saturating_sub(x + right + 1));
+    let room = Some(width.saturating_sub(x + right + 1)).filter(|&room| room >= 4);
+    let model = room.map_or(String::new(), |room| fitted(&format!(" {}", header.model), room));
     let x = paint.text(x, 0, model, bold(Color::Reset));
     let room = width.saturating_sub(x + right + 2);
     let about = about(header, compared > 1);

@@ -209,7 +209,8 @@ fn passes(scene: &Scene, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
 /// Draws a unit's name, or as much of it as fits.
 fn unit(name: &str, (from, to): (u16, u16), shade: Color, paint: &mut Paint<'_>) {
     let short = name.strip_prefix("block ").unwrap_or(name);
-    let label = if columns(name) < to - from { name } else { short };
+    // Neighbours may share a column.
+    let label = if columns(name) + 1 < to - from { name } else { short };
     // Labels of several letters leave a gap to their neighbours.
     if columns(label) + u16::from(columns(label) > 1) <= to - from {
         paint.centred(from, to - from, 1, label, ink(shade));

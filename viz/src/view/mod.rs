@@ -6,8 +6,10 @@ mod axis;
 mod bar;
 mod cards;
 mod chart;
+mod closing;
 pub mod compare;
 mod contributions;
+mod failure;
 pub mod frame;
 mod help;
 mod legend;
@@ -17,6 +19,7 @@ mod pages;
 mod paint;
 mod pairs;
 mod plot;
+mod popup;
 mod progress;
 mod sent;
 mod shards;
@@ -28,7 +31,7 @@ mod transfers;
 mod wires;
 
 use crate::app::App;
-use crate::input::View;
+use crate::input::{Action, View};
 use crate::theme::Theme;
 use paint::Paint;
 use ratatui::buffer::Buffer;
@@ -44,7 +47,7 @@ pub fn draw(app: &App, theme: Theme, buffer: &mut Buffer) {
         let body = frame::draw(app, &mut paint);
         view(app, &mut paint.part(body.x, body.y, body.width, body.height));
         let (y, height) = frame::overlay(area.height);
-        help::closing(app, &mut paint.part(0, y, area.width, height));
+        closing::draw(app, &mut paint.part(0, y, area.width, height));
         if app.help {
             help::keys(&mut paint.part(0, 0, area.width, area.height));
         }
@@ -53,6 +56,19 @@ pub fn draw(app: &App, theme: Theme, buffer: &mut Buffer) {
         }
     }
     theme.adapt(buffer);
+}
+
+/// Returns the action of a click on `column`, `row` of a screen of `size` columns and rows.
+pub fn clicked(app: &App, size: (u16, u16), (column, row): (u16, u16)) -> Option<Action> {
+    let body = frame::body(size);
+    let covered = app.help || app.asking || !body.contains((column, row).into());
+    let rank = match app.view {
+        View::Overview if !covered => {
+            overview::rank_at(app, (body.width, body.height), (column - body.x, row - body.y))
+        }
+        _ => None,
+    };
+    rank.map(Action::SelectRank).or_else(|| frame::clicked(app, size, (column, row)))
 }
 
 fn view(app: &App, paint: &mut Paint<'_>) {

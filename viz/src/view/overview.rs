@@ -6,6 +6,7 @@ use super::paint::Paint;
 use super::progress::progress;
 use super::{cards, table, transfers, wires};
 use crate::app::App;
+use crate::player::Scene;
 use crate::theme::{DIM, FAINT, ink};
 use crate::words;
 
@@ -22,15 +23,36 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     }
 }
 
+/// Returns the rank that is drawn at `x`, `y` of the view, which has `size` columns and rows.
+pub(super) fn rank_at(app: &App, size: (u16, u16), (x, y): (u16, u16)) -> Option<usize> {
+    let scene = app.player().scene();
+    let ranks = scene.now.ranks.len();
+    match cards::per_row(ranks, size) {
+        Some(all) if all == ranks => cards::at(ranks, all, (size.0, one_row_height(scene, size.1)), (x, y)),
+        Some(per_row) => cards::at(ranks, per_row, (size.0, cards::height(scene, 0)), (x, y)),
+        None => table::at(app, (size.0, table_room(ranks, size)), (x, y)),
+    }
+}
+
+/// Returns the gap between the parts of a view of `height` rows.
+fn gap(height: u16) -> u16 {
+    u16::from(height >= 28)
+}
+
+/// Returns the rows of cards that are all in one row, in a view of `height` rows.
+fn one_row_height(scene: &Scene, height: u16) -> u16 {
+    let (wires, gap) = (scene.now.ranks.len() as u16 + 1, gap(height));
+    let rest = wires + (height / 4).clamp(4, 14) + 2 * gap;
+    let cards_height = cards::height(scene, height.saturating_sub(rest));
+    cards_height.min(height.saturating_sub(wires + LEAST + 2 * gap))
+}
+
 /// Draws all cards in one row, and the wires between them below.
 fn one_row(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let (ranks, width, height) = (scene.now.ranks.len(), paint.width(), paint.height());
-    let gap = u16::from(height >= 28);
-    let wires = ranks as u16 + 1;
-    let rest = wires + (height / 4).clamp(4, 14) + 2 * gap;
-    let cards_height = cards::height(scene, height.saturating_sub(rest));
-    let cards_height = cards_height.min(height.saturating_sub(wires + LEAST + 2 * gap));
+    let (wires, gap) = (ranks as u16 + 1, gap(height));
+    let cards_height = one_row_height(scene, height);
     let mut bottom = height.saturating_sub(cards_height + wires + 2 * gap);
     let moving = transfers::rows(scene).min(bottom.saturating_sub(LEAST));
     bottom -= moving;
@@ -53,17 +75,21 @@ fn two_rows(app: &App, per_row: usize, paint: &mut Paint<'_>) {
     below(app, 2 * each, paint);
 }
 
-/// Draws a row per rank.
-fn table(app: &App, paint: &mut Paint<'_>) {
-    let (width, height) = (paint.width(), paint.height());
+/// Returns the rows for a table of `ranks` ranks in a view of `width` columns and `height` rows.
+fn table_room(ranks: usize, (width, height): (u16, u16)) -> u16 {
     let room = height.saturating_sub((height / 4).clamp(4, 12) + 2);
-    let ranks = app.player().scene().now.ranks.len();
-    let room = match height {
+    match height {
         _ if table::fits(ranks, width, room) => room,
         // There is no room for anything else.
         0..8 => height,
         _ => height.saturating_sub(1 + LEAST),
-    };
+    }
+}
+
+/// Draws a row per rank.
+fn table(app: &App, paint: &mut Paint<'_>) {
+    let width = paint.width();
+    let room = table_room(app.player().scene().now.ranks.len(), (width, paint.height()));
     let used = table::draw(app, &mut paint.part(0, 0, width, room));
     below(app, used, paint);
 }

@@ -61,6 +61,14 @@ pub(super) fn fits(ranks: usize, width: u16, height: u16) -> bool {
     TableShape::new(ranks, width, height).shown() >= ranks
 }
 
+/// Returns the rank that is drawn at `x`, `y` of a table of `width` columns and `height` rows.
+pub(super) fn at(app: &App, (width, height): (u16, u16), (x, y): (u16, u16)) -> Option<usize> {
+    let layout = TableShape::new(app.player().scene().now.ranks.len().max(1), width, height);
+    let row = y.checked_sub(layout.header).map(usize::from).filter(|&row| row < layout.rows)?;
+    let place = usize::from(x / layout.each) * layout.rows + row;
+    RankPage::new(app, layout.shown()).ranks.get(place).copied()
+}
+
 /// Draws the ranks in as many columns as needed. Returns the rows used.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> u16 {
     let scene = app.player().scene();
@@ -174,7 +182,10 @@ pub(super) fn classes(scenes: &[&Scene], ghost: bool, paint: &mut Paint<'_>) {
     let names: [(Name, u16); 4] = [(Class::label, 3), (class_name, 3), (class_name, 1), (shortest_name, 1)];
     let fitting = names.into_iter().find(|&(name, gap)| legend::length(&named(name), gap) <= paint.width());
     let (name, gap) = fitting.unwrap_or(names[3]);
-    let x = legend::draw(named(name), gap, paint) + gap;
+    let x = match legend::draw(named(name), gap, paint) {
+        0 => 0,
+        end => end + gap,
+    };
     if ghost && x + columns(GHOST) + 2 <= paint.width() {
         let fill = if paint.theme().colours() { "░" } else { "·" };
         let x = paint.text(x, 0, fill, ink(FAINT));

@@ -3,6 +3,7 @@
 use crate::support::{STAGES, live, made_up, recorded, text};
 use events::units::GatherState;
 use events::{Boundary, Control, Message, Operation};
+use ratatui::style::Modifier;
 use std::cmp::Reverse;
 use viz::app::{App, Effect, EventSource};
 use viz::input::{Action, Input, Keystroke};
@@ -12,7 +13,7 @@ use viz::ranking;
 use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::timeline::Timeline;
-use viz::view::{frame, picture};
+use viz::view::picture;
 use viz::window::{CollectiveSpan, PassSpan, RankWindow, StepSpan};
 use viz::{Departure, View};
 
@@ -161,6 +162,22 @@ fn a_step_of_a_live_run_is_looked_back_at() {
     assert_eq!(app.player().scene().now.ranks[0].step, 2, "it stays where it was");
 }
 
+/// A key that is pressed while nothing has ended dismisses no box that comes later.
+#[test]
+fn a_box_is_dismissed_only_once_it_is_there() {
+    let mut app = replay("failed");
+    let boxed = |app: &App| text(&picture(app, Theme::FULL, 80, 24)).contains("the run has failed");
+    app.update(Input::Do(Action::Dismiss));
+    app.update(Input::Do(Action::Last));
+    assert!(boxed(&app));
+    app.update(Input::Do(Action::Dismiss));
+    assert!(!boxed(&app));
+    for action in [Action::First, Action::Dismiss, Action::Last] {
+        app.update(Input::Do(action));
+        assert!(!boxed(&app), "it stays dismissed");
+    }
+}
+
 /// The latest event is followed where more come, and only looked at where none do.
 #[test]
 fn the_latest_event_is_followed_if_more_come() {
@@ -288,7 +305,7 @@ fn compared_live_runs_wait_for_the_slowest() {
 fn the_mouse_chooses_views_and_moments() {
     let mut app = replay("zero3");
     let click = |app: &mut App, column, row| {
-        if let Some(action) = frame::clicked(app, (120, 40), (column, row)) {
+        if let Some(action) = viz::view::clicked(app, (120, 40), (column, row)) {
             app.update(Input::Do(action));
         }
     };
@@ -301,6 +318,35 @@ fn the_mouse_chooses_views_and_moments() {
     for (column, shown) in [(50, false), (106, true), (116, true), (106, false)] {
         click(&mut app, column, 39);
         assert_eq!(app.help, shown, "the footer's help alone is clicked at column {column}");
+    }
+}
+
+/// A click on a rank of the overview, a card or a row of the table, selects it.
+#[test]
+fn the_mouse_chooses_ranks() {
+    for (ranks, size) in
+        [(4, (120, 40)), (4, (80, 24)), (8, (80, 60)), (16, (120, 40)), (64, (80, 24)), (64, (60, 20))]
+    {
+        let mut app = made_up(&SimulationPlan::new(3, ranks));
+        for rank in (0..ranks as usize).rev() {
+            app.rank = rank;
+            let picture = picture(&app, Theme::FULL, size.0, size.1);
+            // The number of the selected rank is bold, in the accent's colour.
+            let first = if size.1 >= 32 { 4 } else { 2 };
+            let mut places = (first..size.1 - 4).flat_map(|y| (0..size.0).map(move |x| (x, y)));
+            let digit = |place: &(u16, u16)| {
+                let cell = &picture[*place];
+                let chosen = (cell.fg, cell.modifier) == (viz::theme::ACCENT, Modifier::BOLD);
+                chosen && cell.symbol().chars().all(char::is_numeric)
+            };
+            let (x, y) = places.find(digit).unwrap();
+            let action = viz::view::clicked(&app, size, (x, y));
+            assert_eq!(action, Some(Action::SelectRank(rank)), "{ranks} ranks, {size:?}, at {x}, {y}");
+        }
+        app.update(Input::Do(Action::SelectRank(1)));
+        assert_eq!(app.rank, 1);
+        app.help = true;
+        assert_eq!(viz::view::clicked(&app, size, (4, 5)), None, "the list of keys covers the ranks");
     }
 }
 

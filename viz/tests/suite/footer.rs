@@ -102,7 +102,7 @@ fn what_went_wrong_is_offered_until_it_is_reached() {
 fn a_prompt_tells_how_it_is_closed() {
     let mut app = App::new(vec![recorded("zero3")], EventSource::Recording);
     app.update(Input::Do(Action::GoToStep));
-    shows(&app, "enter goes there · esc closes", "quit");
+    shows(&app, "r3 for rank 3 · enter goes there · esc closes", "quit");
     for key in [Keystroke::Character('9'), Keystroke::Enter] {
         app.update(Input::Typed(key));
     }

@@ -1,10 +1,12 @@
 //! Tests of what narrow screens leave out, and how they say so.
 
-use crate::support::{made_up, recorded, text};
-use events::{Class, Place};
+use crate::support::{live, made_up, path, recorded, text};
+use events::{Class, Place, Recording};
 use viz::app::{App, EventSource};
+use viz::player::{Motion, Player};
 use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
+use viz::timeline::Timeline;
 use viz::{View, view, words};
 
 /// Returns a recorded run in the middle of its second step's backward.
@@ -137,6 +139,7 @@ fn narrow_screens_show_what_other_places_hold() {
         let names = ["collectives", "other ranks", "copies", "disk", "computes"];
         let shown = names.iter().filter(|name| screen[titles].contains(*name)).count();
         assert_eq!(shown, columns, "{width}: {}", screen[titles]);
+        assert!(screen[titles].contains("waits for "), "{width}: {}", screen[titles]);
         let row = &screen[titles + 1];
         let times = row.split_whitespace().filter(|word| ["ns", "µs", "ms", "s", "0"].contains(word)).count();
         assert!(times >= columns, "{width}: {row}");
@@ -152,4 +155,62 @@ fn one_rank_has_no_pairs() {
         let screen = rows(&app, 120, 40).join("\n");
         assert!(!screen.contains("From rank to rank") && !screen.contains("Waits between"), "{screen}");
     }
+}
+
+/// Runs of one stage are told apart by their titles, in the columns of a narrow screen, in the
+/// differences, and where one of them is shown alone.
+#[test]
+fn runs_of_one_stage_are_told_apart_by_their_titles() {
+    let titled = |name: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(format!("{name}.events"));
+        std::fs::copy(path("zero3", "events"), &file).unwrap();
+        let timeline = Timeline::recorded(Recording::open(&file).unwrap()).unwrap();
+        Player::new(timeline, Motion::Standing)
+    };
+    let mut app = App::new(["first", "second", "third"].map(titled).into(), EventSource::Recording);
+    app.players[0].seek_into_step(2, 0.5);
+    app.lock();
+    for (width, height) in [(60, 20), (80, 24)] {
+        let screen = rows(&app, width, height);
+        let titles = screen.iter().find(|row| row.starts_with(" rank 0  ")).unwrap();
+        assert!(["first", "second", "third"].iter().all(|title| titles.contains(title)), "{titles}");
+    }
+    let screen = rows(&app, 80, 24);
+    assert!(
+        screen.iter().any(|row| row.contains("▌ second against first: ") && row.ends_with("same losses"))
+    );
+    app.view = View::Memory;
+    app.shown = 2;
+    assert!(rows(&app, 80, 24)[0].contains("run 3 of 3 third"), "{}", rows(&app, 80, 24)[0]);
+}
+
+/// Without colours, what has passed of the seek bar and what has not look different.
+#[test]
+fn ascii_shows_how_far_the_position_is() {
+    let app = app("zero3", View::Overview);
+    let plain = Theme { depth: viz::theme::Depth::None, ascii: true };
+    let picture = text(&view::picture(&app, plain, 80, 24));
+    let bar = picture.lines().find(|row| row.contains("=O")).unwrap();
+    assert!(bar.starts_with(" ===") && bar.contains("--"), "{bar}");
+}
+
+/// The boxes over a run are whole on narrow screens: the result has all of its numbers, and a list
+/// of keys that is too long says so.
+#[test]
+fn boxes_fit_on_narrow_screens() {
+    let mut app = live(SimulationPlan::new(3, 4).run());
+    let screen = |app: &App, width, height| rows(app, width, height).join("\n");
+    let result = screen(&app, 60, 20);
+    let sent: u64 = app.player().scene().now.ranks.iter().map(|rank| rank.sent.total()).sum();
+    for word in ["activations", "reduce-scatter", &words::bytes(sent), "esc looks back at the run ─"] {
+        assert!(result.contains(word), "{word} is missing\n{result}");
+    }
+    let tiny = screen(&app, 40, 10);
+    assert!(tiny.contains(" q leaves · esc looks back ─") && !tiny.contains("Sent by"), "{tiny}");
+    app.help = true;
+    assert!(screen(&app, 40, 10).contains(" more on a taller screen "), "{}", screen(&app, 40, 10));
+    assert!(!screen(&app, 80, 24).contains("taller"));
+    (app.help, app.asking) = (false, true);
+    assert!(screen(&app, 40, 10).contains("…│"), "{}", screen(&app, 40, 10));
 }

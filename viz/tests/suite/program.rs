@@ -28,6 +28,7 @@ fn errors_name_bad_input_and_its_remedy() {
         (fails(&["replay", "/nowhere.events"]), "cannot read the recording /nowhere.events"),
         (fails(&["replay", text.to_str().unwrap()]), "does not begin with the recording's signature"),
         (fails(&["replay", file]), "needs a terminal"),
+        (fails(&["replay", file]), "viz export needs none"),
         (fails(&["attach", "zero3"]), "no run is called zero3; nothing is running now"),
         (fails(&["compare", file]), "2 values required"),
         (fails(&["export", file]), "--svg"),

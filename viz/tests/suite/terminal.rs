@@ -68,18 +68,28 @@ fn views_steps_sizes_and_quitting() {
 fn a_step_is_reached_by_its_number() {
     let mut pty = replay();
     pty.send(":3");
-    pty.expect_on_screen(":3▏ the number of a step · enter goes there · esc closes");
+    pty.expect_on_screen(":3▏ a step's number, or r3 for rank 3 · enter goes there · esc closes");
     pty.send("\r");
     pty.expect_on_screen("step 3 of 0–4");
     pty.send(":99\r");
     pty.expect_on_screen(":99▏ there is no step 99: steps 0 to 4 are recorded");
     pty.send("\x7f\x7fq\r");
-    pty.expect_on_screen(":q▏ q is no step: type a number");
+    pty.expect_on_screen(":q▏ q is no step: type a number, or r and a rank");
     pty.send("\x1b");
     pty.expect_gone(":q");
     assert!(pty.now().contains("step 3 of 0–4"), "{}", pty.now());
     pty.send("3");
     pty.expect_on_screen("Memory of rank 0");
+    pty.send(":r2\r");
+    pty.expect_on_screen("Memory of rank 2");
+    // A click with the left button on the card of rank 1.
+    pty.send("1");
+    pty.expect_on_screen("rank 1 ");
+    pty.send("\x1b[<0;40;8M\x1b[<0;40;8m");
+    pty.send("3");
+    pty.expect_on_screen("Memory of rank 1");
+    pty.send(":r9\r");
+    pty.expect_on_screen(":r9▏ there is no rank 9: ranks are 0 to 3 · esc closes");
 }
 
 /// The limit holds however fast keys arrive.

@@ -112,7 +112,7 @@ fn prompt(open: &Prompt, paint: &mut Paint<'_>) {
     let x = paint.text(x, 0, "▏", bold(ACCENT)) + 1;
     let (told, colour) = match &open.problem {
         Some(problem) => (problem.as_str(), ALARM),
-        None => ("the number of a step · enter goes there", DIM),
+        None => ("a step's number, or r3 for rank 3 · enter goes there", DIM),
     };
     let room = paint.width().saturating_sub(x + 1);
     let x = paint.text(x, 0, fitted(told, room), ink(colour));

@@ -58,13 +58,9 @@ fn shares(app: &App, measured: &[Overlap], whole: u64, shown: &[usize], paint: &
     let disk = places::used(&app.player().scene().header).contains(&Place::Disk);
     let mut labels = vec!["collectives", "other ranks", "copies", "disk", "computes"];
     labels.retain(|&label| disk || label != "disk");
-    let room = paint.width().saturating_sub(8);
-    // Where not all columns fit, what a rank does while it does not wait is left out.
-    labels.truncate(labels.len() - usize::from(room < 14 * labels.len() as u16));
-    let each = [18, 14].into_iter().find(|each| each * (labels.len() as u16) <= room).unwrap_or(12);
-    labels.truncate(usize::from(room / each));
+    let (start, each) = share_columns(&mut labels, paint.width());
     paint.text(0, 0, "waits for", ink(DIM));
-    let ends = (1u16..).map(|column| 8 + column * each);
+    let ends = (1u16..).map(|column| start + column * each);
     for (end, label) in ends.clone().zip(&labels) {
         paint.right(end, 0, label, ink(DIM));
     }
@@ -85,6 +81,20 @@ fn shares(app: &App, measured: &[Overlap], whole: u64, shown: &[usize], paint: &
         }
     }
     below(measured, shown, paint);
+}
+
+/// Leaves out the columns of `labels` that do not fit into `width`, first what a rank does while it
+/// does not wait. Returns where the columns start and how wide each is.
+fn share_columns(labels: &mut Vec<&str>, width: u16) -> (u16, u16) {
+    const START: u16 = 8;
+    let fits = |labels: &[&str], each: u16| START + each * labels.len() as u16 <= width;
+    labels.truncate(labels.len() - usize::from(!fits(labels, 14)));
+    if let Some(each) = [18, 14].into_iter().find(|&each| fits(labels, each)) {
+        return (START, each);
+    }
+    let (start, each) = (START + 2, 12);
+    labels.truncate(usize::from(width.saturating_sub(start) / each));
+    (start, each)
 }
 
 /// Draws the waits between ranks below a table with a row per rank.

@@ -1,0 +1,146 @@
+//! The box over a run that has ended: its result, or its error.
+
+use super::paint::{Paint, fitted};
+use super::popup::{Anchor, cleared, lower_edge};
+use super::{failure, progress};
+use crate::app::{App, EventSource};
+use crate::player::Scene;
+use crate::theme::{GOOD, bold, class_colour, class_glyph, class_name, ink};
+use crate::{places, words};
+use events::{Class, Operation, Place, amount};
+use ratatui::style::Color;
+
+/// Draws the result of a run that has ended, unless the box was dismissed.
+pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
+    let alone = app.players.len() == 1 && app.source != EventSource::Recording;
+    let wanted = alone && app.at_close() && !app.dismissed;
+    let error = app.player().scene().now.failure.as_ref().filter(|_| !app.dismissed);
+    match error {
+        Some((_, message)) => failure::draw(message, app.source == EventSource::Live, paint),
+        None if wanted => finished(app, paint),
+        None => {}
+    }
+}
+
+/// The columns of the result.
+struct ResultColumns {
+    /// Where the bytes of the peaks end.
+    peaks: u16,
+    /// Where the operations begin and their bytes end, if there is room for them.
+    sent: Option<(u16, u16)>,
+    /// Returns the name of a class.
+    name: fn(Class) -> &'static str,
+}
+
+impl ResultColumns {
+    /// Returns the columns of a box whose inside has `width` columns.
+    fn new(width: u16) -> Self {
+        match width {
+            75.. => ResultColumns { peaks: 39, sent: Some((45, 74)), name: Class::label },
+            54.. => ResultColumns { peaks: 25, sent: Some((29, 53)), name: class_name },
+            _ => ResultColumns { peaks: width.saturating_sub(2).min(39), sent: None, name: class_name },
+        }
+    }
+}
+
+fn finished(app: &App, paint: &mut Paint<'_>) {
+    let scene = app.player().scene();
+    let classes: Vec<(Class, u64)> = Class::ALL.iter().map(|&class| (class, peak(scene, class))).collect();
+    let classes: Vec<(Class, u64)> = classes.into_iter().filter(|(_, peak)| *peak > 0).collect();
+    let operations = Operation::ALL.iter().map(|&operation| (operation, sent(scene, operation)));
+    let operations: Vec<(Operation, u64)> = operations.filter(|(_, sent)| *sent > 0).collect();
+    let rows = classes.len().max(operations.len()) as u16;
+    let verdict = progress::verdict(scene);
+    let more = u16::from(!places::used(&scene.header).is_empty());
+    let mut area = cleared(paint, 78, rows + more + 6 + 2 * u16::from(verdict.is_some()), Anchor::Middle);
+    let title = format!(" {} is done ", scene.header.stage);
+    let mut inside = area.card(&[(&title, bold(GOOD))], ink(GOOD));
+    let width = inside.width();
+    let columns = ResultColumns::new(width);
+    inside.text(1, 0, fitted(&outline(app), width.saturating_sub(2)), ink(Color::Reset));
+    peaks(scene, &classes, (&columns, rows), &mut inside.part(0, 2, width, rows + 3));
+    if let Some(place) = columns.sent {
+        traffic(scene, &operations, (place, rows), &mut inside.part(0, 2, width, rows + 3));
+    }
+    if let Some((text, colour)) = verdict {
+        inside.text(1, rows + more + 5, fitted(&text, width.saturating_sub(2)), ink(colour));
+    }
+    lower_edge(
+        &mut area,
+        &[" q leaves the screen · esc looks back at the run ", " q leaves · esc looks back "],
+    );
+}
+
+/// Draws the highest peak of any rank by class, in all below the `rows` of classes, and in places
+/// beside the devices.
+fn peaks(
+    scene: &Scene,
+    classes: &[(Class, u64)],
+    (columns, rows): (&ResultColumns, u16),
+    paint: &mut Paint<'_>,
+) {
+    let end = columns.peaks;
+    paint.heading(1, 0, "Peak of any rank");
+    for (y, &(class, peak)) in (1u16..).zip(classes) {
+        paint.text(1, y, class_glyph(class), ink(class_colour(class)));
+        paint.text(3, y, (columns.name)(class), ink(Color::Reset));
+        paint.right(end, y, words::bytes(peak), bold(Color::Reset));
+    }
+    let total = scene.now.ranks.iter().map(|rank| rank.total_peak).max().unwrap_or(0);
+    paint.text(3, rows + 1, "total", bold(Color::Reset));
+    paint.right(end, rows + 1, words::bytes(total), bold(Color::Reset));
+    let room = columns.sent.map_or(paint.width(), |(start, _)| start).saturating_sub(5);
+    paint.text(3, rows + 2, fitted(&peaks_beside(scene).join(", "), room), ink(Color::Reset));
+}
+
+/// Draws the bytes that all ranks have sent by operation, in all below the `rows` of operations, and
+/// between places.
+fn traffic(
+    scene: &Scene,
+    operations: &[(Operation, u64)],
+    ((start, end), rows): ((u16, u16), u16),
+    paint: &mut Paint<'_>,
+) {
+    paint.heading(start, 0, "Sent by all ranks");
+    let mut row = |y: u16, label: &str, bytes: u64, style| {
+        paint.text(start, y, label, style);
+        paint.right(end, y, words::bytes(bytes), bold(Color::Reset));
+    };
+    for (y, &(operation, sent)) in (1u16..).zip(operations) {
+        row(y, operation.label(), sent, ink(Color::Reset));
+    }
+    let all = amount::total(operations.iter().map(|(_, sent)| *sent));
+    row(rows + 1, "total", all, bold(Color::Reset));
+    if !places::used(&scene.header).is_empty() {
+        let moved = amount::total(scene.now.ranks.iter().map(|rank| rank.transfers.moved.total()));
+        row(rows + 2, "between places", moved, ink(Color::Reset));
+    }
+}
+
+fn sent(scene: &Scene, operation: Operation) -> u64 {
+    amount::total(scene.now.ranks.iter().map(|rank| rank.sent.by_operation[operation.index()]))
+}
+
+/// Returns the peak of any rank in each place beside the devices.
+fn peaks_beside(scene: &Scene) -> Vec<String> {
+    let peak = |&place: &Place| {
+        let peak = scene.now.ranks.iter().map(|rank| rank.peak_in(place)).max().unwrap_or(0);
+        format!("{} {}", words::bytes(peak), places::within(place))
+    };
+    places::used(&scene.header).iter().map(peak).collect()
+}
+
+fn peak(scene: &Scene, class: Class) -> u64 {
+    scene.now.ranks.iter().map(|rank| rank.peak_of(class)).max().unwrap_or(0)
+}
+
+fn outline(app: &App) -> String {
+    let history = app.player().timeline().history();
+    let steps = history.steps.len();
+    let loss = history.steps.last().map_or(String::new(), |record| format!(" · loss {:.4}", record.loss));
+    let evaluation = history.evaluations.last();
+    let evaluation = evaluation.map_or(String::new(), |(_, loss)| format!(" · validation {loss:.4}"));
+    let dropped = app.player().timeline().latest().dropped;
+    let dropped = if dropped > 0 { format!(" · {dropped} events dropped") } else { String::new() };
+    format!("{} steps{loss}{evaluation}{dropped}", words::grouped(steps as u64))
+}
