@@ -18,7 +18,7 @@ fn main() {
 /// Returns the workspace's folder, as seen from the package.
 fn root() -> &'static Path {
     let folder = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
-    let is_common = folder.parent().is_some_and(|parent| parent.ends_with("common"));
+    let is_common = folder.parent().is_some_and(|parent| parent.join("version.rs").exists());
     Path::new(if is_common { "../.." } else { ".." })
 }
 
@@ -27,8 +27,8 @@ fn sources() -> Vec<PathBuf> {
     let root = root();
     // Crates that others stand on are built before most sources.
     let below: &[&str] = match env::var("CARGO_PKG_NAME").as_deref() {
-        Ok("viz") => &["common/events/src", "viz/src"],
-        Ok("planner") => &["common/events/src", "common/model/src", "common/planner/src"],
+        Ok("viz") => &["common/events/src", "common/shell/src", "viz/src"],
+        Ok("planner") => &["common/events/src", "common/shell/src", "common/model/src", "common/planner/src"],
         _ => &[],
     };
     if !below.is_empty() {

@@ -29,7 +29,7 @@ mod in_process;
 pub mod resumed;
 
 use architecture::config_json;
-pub use architecture::{USUAL, architecture};
+pub use architecture::{DEFAULT_MODEL, architecture};
 
 /// A training run, fully determined.
 #[derive(Clone, Debug)]

@@ -37,16 +37,16 @@ pub enum Split {
 }
 
 impl Data {
-    /// Opens `source` for a model of `vocabulary` tokens and sequences of `length` tokens. If `tells`,
-    /// lines say how far the encoding of a large text has come.
+    /// Opens `source` for a model of `vocabulary` tokens and sequences of `length` tokens. If
+    /// `reports_progress`, prints how much of a large text is encoded.
     ///
     /// # Errors
     /// A usage failure if the file cannot be read, is too short, or holds ids that the model does
     /// not know.
-    pub fn open(source: &DataSource, vocabulary: usize, length: usize, tells: bool) -> Result<Self> {
+    pub fn open(source: &DataSource, vocabulary: usize, length: usize, reports_progress: bool) -> Result<Self> {
         let tokens = match &source.path {
             None => Tokens::built_in(source.tokenizer.as_deref())?,
-            Some(path) => Tokens::open(path, source, tells)?,
+            Some(path) => Tokens::open(path, source, reports_progress)?,
         };
         let training = tokens.len - (tokens.len as f64 * source.validation) as usize;
         check_length(&tokens.name, training, length, "training")?;

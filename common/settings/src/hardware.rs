@@ -149,10 +149,10 @@ impl Hardware {
     /// Returns the GFLOP/s that the data sheets promise for the GPUs of `ranks` ranks; `None` on the
     /// CPU, and where a data sheet is not known. Of ranks in several `processes`, each is taken to
     /// have a GPU like this process's.
-    pub fn sheet_limit(&self, ranks: usize, processes: bool, precision: Precision) -> Option<f64> {
+    pub fn peak_gflops(&self, ranks: usize, processes: bool, precision: Precision) -> Option<f64> {
         let Hardware::Gpus { gpus, tf32 } = self else { return None };
         let operands = match (precision.multiplies_half(), tf32) {
-            (true, _) => Operands::Half,
+            (true, _) => Operands::SixteenBit,
             (false, true) => Operands::Tf32,
             (false, false) => Operands::F32,
         };

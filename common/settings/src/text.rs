@@ -59,10 +59,10 @@ impl Tokenizer {
     ///
     /// # Errors
     /// A usage failure that says what is wrong, after the number of the line.
-    pub fn converse(&self, line: &str, mask: bool) -> Result<Vec<(u32, bool)>> {
+    pub fn encode_conversation(&self, line: &str, mask: bool) -> Result<Vec<(u32, bool)>> {
         match self {
             #[cfg(feature = "tokenizers")]
-            Tokenizer::File(file) => file.converse(line, mask),
+            Tokenizer::File(file) => file.encode_conversation(line, mask),
             Tokenizer::Bytes => {
                 let _ = (line, mask);
                 Err(Failure::usage(
@@ -152,7 +152,7 @@ mod tests {
         let line = example["line"].as_str().unwrap();
         let chat = conversation::Conversation::read(line).unwrap();
         if let Some(error) = example["error"].as_str() {
-            let said = tokenizer.converse(line, false).unwrap_err().to_string();
+            let said = tokenizer.encode_conversation(line, false).unwrap_err().to_string();
             assert!(said.starts_with("cannot be rendered by") && said.contains(error), "{name}: {said}");
             return;
         }
@@ -160,8 +160,8 @@ mod tests {
         assert_eq!(rendered.as_deref().ok(), example["text"].as_str(), "{name}");
         let ids: Vec<u32> = serde_json::from_value(example["ids"].clone()).unwrap();
         let all: Vec<_> = ids.iter().map(|&id| (id, true)).collect();
-        assert_eq!(tokenizer.converse(line, false).unwrap(), all, "{name}");
-        match (tokenizer.converse(line, true), example["learned"].as_str()) {
+        assert_eq!(tokenizer.encode_conversation(line, false).unwrap(), all, "{name}");
+        match (tokenizer.encode_conversation(line, true), example["learned"].as_str()) {
             (Ok(tokens), Some(learned)) => {
                 let expected = learned.chars().map(|learned| learned == '1');
                 assert_eq!(tokens, ids.into_iter().zip(expected).collect::<Vec<_>>(), "{name}: {line}");
@@ -180,7 +180,7 @@ mod tests {
         let path = dir.path().join("tokenizer.json");
         std::fs::write(&path, DEFINITION).unwrap();
         let said =
-            |line: &str| Tokenizer::open(Some(&path)).unwrap().converse(line, false).unwrap_err().to_string();
+            |line: &str| Tokenizer::open(Some(&path)).unwrap().encode_conversation(line, false).unwrap_err().to_string();
         let line = r#"{"messages": [{"role": "user", "content": "a"}]}"#;
         let missing = said(line);
         for name in ["chat_template.jinja", "tokenizer_config.json"] {

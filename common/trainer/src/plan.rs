@@ -10,7 +10,7 @@ use checkpoint::{Checkpoints, Companions, Reader, RunLock, Writer};
 use device::cuda::Gpu;
 use events::Place;
 use model::Model;
-use planner::{Done, Job, Limits, Prediction, RankPrediction, Saving, Strategy};
+use planner::{Done, Job, Limits, Memory, Prediction, RankPrediction, Saving, Strategy};
 use report::{Measured, Peaks, Predicted, Report, memory};
 use serde_json::Value;
 use settings::data::{Data, Split};
@@ -267,13 +267,16 @@ fn evaluation_batches(config: &Config, data: &Data) -> usize {
     evaluation.batches.unwrap_or(EVALUATION_BATCHES.min(available))
 }
 
-/// The predicted peaks of `rank`, in [`Place::ALL`]'s order, in a run that has `done` so much.
-fn peaks(plan: &Plan, rank: &RankPrediction, done: Done) -> Vec<Peaks> {
-    let without_updates = || planner::peaks_without_updates(&job(plan.stage.plan, &plan.config)).ok();
+/// The predicted peaks of every rank in every place, in a run that has `done` so much.
+fn peaks(plan: &Plan, done: Done) -> Vec<Vec<Peaks>> {
     let never_updated = done.steps == 0 && done.skipped > 0;
-    let predicted = never_updated.then(without_updates).flatten();
-    let memory = predicted.unwrap_or([rank.memory, rank.host, rank.disk]);
-    memory.map(|memory| Peaks { classes: memory.peaks().to_vec(), total: memory.total_peak }).into()
+    let job = never_updated.then(|| job(plan.stage.plan, &plan.config));
+    let skipped = job.and_then(|job| planner::peaks_without_updates(&job).ok());
+    let in_words = |memory: Memory| Peaks { classes: memory.peaks().to_vec(), total: memory.total_peak };
+    let of = |rank: &RankPrediction| {
+        skipped.unwrap_or([rank.memory, rank.host, rank.disk]).map(in_words).to_vec()
+    };
+    plan.prediction.ranks.iter().map(of).collect()
 }
 
 /// Returns the report: predictions beside measurements.
@@ -290,7 +293,7 @@ pub(crate) fn report(plan: &Plan, measured: &[Measured]) -> Report {
     };
     let ranks = &plan.prediction.ranks;
     let predicted = Predicted {
-        memory: ranks.iter().map(|rank| peaks(plan, rank, done)).collect(),
+        memory: peaks(plan, done),
         transfers: ranks.iter().map(|rank| rank.transfers(done)).collect(),
         traffic: ranks.iter().map(|rank| rank.traffic(done)).collect(),
         to_neighbours: ranks.iter().map(|rank| rank.to_neighbours.total(done)).collect(),

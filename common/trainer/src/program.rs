@@ -15,7 +15,7 @@ use crate::watch::Watch;
 use crate::witness::Witness;
 use report::Report;
 use settings::cli::TrainArgs;
-use settings::config::{Checkpoint, USUAL};
+use settings::config::{Checkpoint, DEFAULT_MODEL};
 use settings::findings::Findings;
 use settings::{Failure, Result, communication, process};
 use std::net::TcpStream;
@@ -73,12 +73,8 @@ pub(crate) fn train(
     let idle = idle.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", stage.name));
     let warnings = config.findings.warnings.iter().cloned().chain(unsaid).chain(idle).chain(config.caution());
     warnings.filter(|_| config.leads()).for_each(|warning| events::complain!("warning: {warning}"));
-    let resumes = config.checkpoint.as_ref().filter(|_| unnamed && config.model.name != USUAL);
-    if let Some(Checkpoint { directory, .. }) = resumes.filter(|_| config.leads()) {
-        events::complain!(
-            "note: no --model is given: the model is that of the checkpoints in {}",
-            directory.display()
-        );
+    if unnamed {
+        note_resumed_model(&config);
     }
     if print {
         events::say!("{}", deepspeed::print(&config, stage.plan)?);
@@ -96,6 +92,15 @@ pub(crate) fn train(
     let logs = Logs::open(&plan)?;
     let outcome = carry_out(plan, &logs);
     logs.end(outcome)
+}
+
+/// Says that the model is that of a checkpoint, if it is and another than the default one.
+fn note_resumed_model(config: &Config) {
+    let resumes = config.checkpoint.as_ref().filter(|_| config.leads() && config.model.name != DEFAULT_MODEL);
+    if let Some(Checkpoint { directory, .. }) = resumes {
+        let directory = directory.display();
+        events::complain!("note: no --model is given: the model is that of the checkpoints in {directory}");
+    }
 }
 
 /// Trains with all ranks as threads, or as one process of the job.

@@ -15,8 +15,8 @@ const SAMPLE: usize = 256;
 /// Values that are checked at a time.
 const CHUNK: usize = 4096;
 
-/// Elements that a thread draws at least: fewer take less time than starting it.
-const LEAST: usize = 1 << 16;
+/// The fewest elements for a thread: drawing fewer takes less time than starting one.
+const ELEMENTS_PER_THREAD: usize = 1 << 16;
 
 /// Weights drawn from a seed, the same whatever the stage and the number of ranks.
 pub(crate) struct Seeded {
@@ -30,7 +30,7 @@ pub(crate) struct Seeded {
 
 impl WeightSource for Seeded {
     fn read(&self, tensor: TensorId, range: Range<usize>, into: &mut [f32]) -> Result<(), String> {
-        let piece = into.len().div_ceil(self.threads.max(1)).max(LEAST);
+        let piece = into.len().div_ceil(self.threads.max(1)).max(ELEMENTS_PER_THREAD);
         let draw = &|(number, out): (usize, &mut [f32])| {
             let start = range.start + number * piece;
             init::fill(self.seed, &self.layout.tensors[tensor], tensor, start..start + out.len(), out);
@@ -38,10 +38,15 @@ impl WeightSource for Seeded {
         let mut pieces = into.chunks_mut(piece).enumerate();
         let first = pieces.next();
         std::thread::scope(|scope| {
-            pieces.for_each(|piece| drop(scope.spawn(move || draw(piece))));
+            for piece in pieces {
+                let spawned = std::thread::Builder::new().spawn_scoped(scope, move || draw(piece));
+                spawned.map_err(|error| {
+                    format!("cannot start a thread to draw weights: {error}\nUse fewer --threads.")
+                })?;
+            }
             first.into_iter().for_each(draw);
-        });
-        Ok(())
+            Ok(())
+        })
     }
 }
 
@@ -180,7 +185,7 @@ mod tests {
     #[test]
     fn several_threads_draw_the_weights_of_one() {
         let layout = Layout::new(&ModelConfig::preset("small").unwrap());
-        let id = layout.tensors.iter().position(|tensor| tensor.elements() > 3 * LEAST).unwrap();
+        let id = layout.tensors.iter().position(|tensor| tensor.elements() > 3 * ELEMENTS_PER_THREAD).unwrap();
         // From an odd element on, in pieces that do not divide it evenly.
         let range = 7..layout.tensors[id].elements() - 2;
         let drawn = [1, 3].map(|threads| {

@@ -34,7 +34,7 @@ impl Speed {
         };
         let limit = match config.hardware.one() {
             None => Some(measured()),
-            Some(_) => config.hardware.sheet_limit(config.world_size, placement.is_some(), config.precision),
+            Some(_) => config.hardware.peak_gflops(config.world_size, placement.is_some(), config.precision),
         };
         Speed {
             flops_per_token: config.model.flops_per_token(config.sequence_length) as f64,

@@ -51,7 +51,7 @@ fn an_optimizer_beyond_the_gpu_changes_no_bit_of_any_stage() {
     if !standin(an_optimizer_beyond_the_gpu_changes_no_bit_of_any_stage, &[DOZE]) {
         return;
     }
-    // Every stage with every place, and both with every precision.
+    // Each stage and each precision meets both places, but not in every combination.
     for (stage, [first, second]) in
         STAGES.into_iter().zip([OPTIMIZER, [OPTIMIZER[1], OPTIMIZER[0]]].repeat(2))
     {

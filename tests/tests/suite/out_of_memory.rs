@@ -122,7 +122,6 @@ fn a_limit_of_the_process_is_an_error_of_a_rank() {
             assert!(error.lines().count() <= SCREEN, "{case}: {error}");
             refused += 1;
         }
-        println!("{stage} is refused {refused} times");
         assert!(refused > 3, "{stage}: {refused}");
     }
 }

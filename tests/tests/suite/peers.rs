@@ -48,8 +48,9 @@ fn training_follows_pytorch_from_the_same_weights() {
     }
 }
 
-/// PyTorch rounds what products give to bf16, too, so the two part by roundings: no more than either
-/// parts from f32.
+/// PyTorch rounds the results of products to bf16, too, and so has other roundings. Ours must be half
+/// to one and a half times as far from f32 as PyTorch's are, and no farther from PyTorch's. This
+/// tests their size, not their place.
 #[test]
 fn autocast_follows_pytorchs() {
     let flags = format!(

@@ -46,8 +46,12 @@ impl App {
 
     fn select_rank(&mut self, typed: &str) -> Result<(), String> {
         let ranks = self.player().scene().now.ranks.len();
+        let last = ranks - 1;
+        if typed.is_empty() {
+            return Err(format!("type r and the number of a rank, 0 to {last}"));
+        }
         let rank = typed.parse().ok().filter(|rank| *rank < ranks);
-        self.rank = rank.ok_or_else(|| format!("there is no rank {typed}: ranks are 0 to {}", ranks - 1))?;
+        self.rank = rank.ok_or_else(|| format!("there is no rank {typed}: ranks are 0 to {last}"))?;
         Ok(())
     }
 

@@ -8,7 +8,7 @@ mod idle;
 mod transfers;
 
 use crate::places;
-use entry::{COMMUNICATION, COMPUTE, complete, microseconds, named, place_in_list};
+use entry::{COMMUNICATION, COMPUTE, complete, microseconds, named, sort_index, thread};
 use events::event::NO_UNIT;
 use events::{
     Class, CollectiveEvent, Event, Operation, Place, Progress, Recording, RecordingError, RunHeader,
@@ -76,7 +76,7 @@ impl<'a> Trace<'a> {
         let mut entries = Vec::new();
         for rank in 0..header.world_size {
             entries.push(named("process_name", rank, 0, &format!("rank {rank}")));
-            entries.push(place_in_list(rank));
+            entries.push(sort_index(rank));
             entries.push(named("thread_name", rank, COMPUTE, "compute"));
             entries.push(named("thread_name", rank, COMMUNICATION, "communication"));
         }
@@ -202,11 +202,11 @@ impl OpenSpans {
             }
             What::StepFinished { step, loss, .. } => Some(json!({
                 "ph": "i", "s": "p", "name": format!("step {step} finished"), "pid": event.rank,
-                "tid": COMPUTE, "ts": microseconds(event.at), "args": { "loss": loss },
+                "tid": thread(event.rank, COMPUTE), "ts": microseconds(event.at), "args": { "loss": loss },
             })),
             What::Failed { message } => Some(json!({
                 "ph": "i", "s": "g", "name": format!("rank {} failed", event.rank), "pid": event.rank,
-                "tid": COMPUTE, "ts": microseconds(event.at), "args": { "error": message },
+                "tid": thread(event.rank, COMPUTE), "ts": microseconds(event.at), "args": { "error": message },
             })),
             _ => None,
         }
@@ -219,7 +219,7 @@ impl OpenSpans {
         let arguments: serde_json::Map<String, Value> = named.collect();
         let name = if place == Place::Device { "memory".into() } else { format!("memory: {place}") };
         json!({
-            "ph": "C", "name": name, "pid": event.rank, "tid": COMPUTE,
+            "ph": "C", "name": name, "pid": event.rank, "tid": thread(event.rank, COMPUTE),
             "ts": microseconds(event.at), "args": arguments,
         })
     }

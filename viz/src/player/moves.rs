@@ -105,13 +105,13 @@ impl Player {
         skipped.or_else(|| failed.then_some(Trouble::Failure))
     }
 
-    /// Moves to where the next skipped step is told, or else to the failure of the run. Stays where
+    /// Moves to the event that reports the next skipped step, or else to the failure of the run. Stays where
     /// it is if there is neither.
     pub fn seek_trouble(&mut self) {
         match self.next_trouble() {
             Some(Trouble::Skipped(at)) => {
                 self.seek_time(at);
-                self.play_until_told();
+                self.play_until_reported();
             }
             Some(Trouble::Failure) => self.seek(self.timeline.len()),
             None => {}
@@ -120,7 +120,7 @@ impl Player {
 
     /// Advances until rank 0 has reported its loss scale, with which it tells of a skipped step, or
     /// has begun another step.
-    fn play_until_told(&mut self) {
+    fn play_until_reported(&mut self) {
         while let Some(event) = self.next_event() {
             self.take(&event);
             if event.rank == 0 && matches!(event.what, What::LossScale { .. } | What::StepStarted { .. }) {

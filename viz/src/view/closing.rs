@@ -12,14 +12,18 @@ use ratatui::style::Color;
 
 /// Draws the result of a run that has ended, unless the box was dismissed.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
-    let alone = app.players.len() == 1 && app.source != EventSource::Recording;
-    let wanted = alone && app.at_close() && !app.dismissed;
-    let error = app.player().scene().now.failure.as_ref().filter(|_| !app.dismissed);
-    match error {
+    match &app.player().scene().now.failure {
+        _ if !is_shown(app) => {}
         Some((_, message)) => failure::draw(message, app.source == EventSource::Live, paint),
-        None if wanted => finished(app, paint),
-        None => {}
+        None => finished(app, paint),
     }
+}
+
+/// Returns true if the box is on the screen.
+pub(super) fn is_shown(app: &App) -> bool {
+    let alone = app.players.len() == 1 && app.source != EventSource::Recording;
+    let failed = app.player().scene().now.failure.is_some();
+    !app.dismissed && (failed || alone && app.at_close())
 }
 
 /// The columns of the result.

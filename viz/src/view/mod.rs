@@ -61,7 +61,7 @@ pub fn draw(app: &App, theme: Theme, buffer: &mut Buffer) {
 /// Returns the action of a click on `column`, `row` of a screen of `size` columns and rows.
 pub fn clicked(app: &App, size: (u16, u16), (column, row): (u16, u16)) -> Option<Action> {
     let body = frame::body(size);
-    let covered = app.help || app.asking || !body.contains((column, row).into());
+    let covered = app.help || app.asking || closing::is_shown(app) || !body.contains((column, row).into());
     let rank = match app.view {
         View::Overview if !covered => {
             overview::rank_at(app, (body.width, body.height), (column - body.x, row - body.y))

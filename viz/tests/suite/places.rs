@@ -1,6 +1,6 @@
 //! Views of runs whose states rest in main memory or on disk.
 
-use crate::support::{live, made_up, text};
+use crate::support::{live, made_up, text, track};
 use events::{Boundary, Class, Place, Recorder, Recording};
 use std::collections::{BTreeMap, BTreeSet};
 use viz::app::App;
@@ -160,9 +160,9 @@ fn a_trace_has_transfers() {
     assert_eq!((of("cat", "disk→host"), of("cat", "host→disk")), (4 * 3 * 6, 4 * 3 * 6));
     let mut tracks: BTreeMap<_, Vec<(f64, f64)>> = BTreeMap::new();
     for entry in entries.iter().filter(|entry| entry["cat"].as_str().is_some_and(|cat| cat.contains('→'))) {
-        let [process, track] = ["pid", "tid"].map(|key| entry[key].as_u64().unwrap());
+        let place = (entry["pid"].as_u64().unwrap(), track(entry));
         let [from, length] = ["ts", "dur"].map(|key| entry[key].as_f64().unwrap());
-        tracks.entry((process, track)).or_default().push((from, from + length));
+        tracks.entry(place).or_default().push((from, from + length));
     }
     assert!(tracks.keys().all(|(_, track)| *track > 1), "compute and communication have tracks of their own");
     for spans in tracks.values() {

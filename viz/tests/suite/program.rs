@@ -1,7 +1,7 @@
 //! Tests of the program without a terminal: exports, and errors of at most one screen for bad
 //! input.
 
-use crate::support::path;
+use crate::support::{path, track};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -115,9 +115,8 @@ fn pictures_casts_and_traces_are_written() {
     for (rank, stream, name) in
         [(0, 0, "compute"), (0, 1, "communication"), (3, 0, "compute"), (3, 1, "communication")]
     {
-        let named = |entry: &&Value| {
-            entry["name"] == "thread_name" && (&entry["pid"], &entry["tid"]) == (&rank.into(), &stream.into())
-        };
+        let named =
+            |entry: &&Value| entry["name"] == "thread_name" && entry["pid"] == rank && track(entry) == stream;
         let tracks: Vec<&Value> = entries.iter().filter(named).collect();
         assert!(matches!(&tracks[..], [track] if track["args"]["name"] == name), "rank {rank}: {tracks:?}");
     }
@@ -125,7 +124,7 @@ fn pictures_casts_and_traces_are_written() {
         let pass = ["forward", "backward", "update"]
             .iter()
             .any(|pass| entry["name"].as_str().unwrap().starts_with(pass));
-        assert_eq!(entry["tid"], u32::from(!pass), "{entry}");
+        assert_eq!(track(entry), u64::from(!pass), "{entry}");
     }
     let last_rank = entries.iter().map(|entry| entry["pid"].as_u64().unwrap()).max();
     assert_eq!(last_rank, Some(3));

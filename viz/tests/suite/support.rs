@@ -84,3 +84,9 @@ fn described(letter: char, (fg, bg, modifier): &(Color, Color, Modifier)) -> Str
     let bold = if modifier.is_empty() { String::new() } else { format!(" {modifier:?}") };
     format!("{letter}: {fg} on {bg}{bold}\n")
 }
+
+/// The number of the track that an entry of a trace belongs to, among those of its rank.
+pub(crate) fn track(entry: &serde_json::Value) -> u64 {
+    let number = |key: &str| entry[key].as_u64().unwrap();
+    number("tid") - (number("pid") + 1) * 1_000_000
+}

@@ -1,4 +1,4 @@
-//! What NVIDIA's data sheets promise: the peaks that shares of a GPU's speed refer to.
+//! Peaks from NVIDIA's data sheets: the denominators of MFU.
 
 use super::gpu::GpuInfo;
 
@@ -10,11 +10,11 @@ pub enum Operands {
     /// f32, rounded to TF32.
     Tf32,
     /// bf16 or f16.
-    Half,
+    SixteenBit,
 }
 
 /// TFLOP/s of a model of GPU, dense, with sums in f32.
-struct Sheet {
+struct DataSheet {
     /// Words of its name, all of which must be there.
     words: &'static [&'static str],
     f32: f64,
@@ -23,12 +23,12 @@ struct Sheet {
     half: f64,
 }
 
-const fn sheet(words: &'static [&'static str], f32: f64, tf32: f64, half: f64) -> Sheet {
-    Sheet { words, f32, tf32, half }
+const fn sheet(words: &'static [&'static str], f32: f64, tf32: f64, half: f64) -> DataSheet {
+    DataSheet { words, f32, tf32, half }
 }
 
 /// Those of several words come before those of fewer.
-const SHEETS: [Sheet; 13] = [
+const DATA_SHEETS: [DataSheet; 13] = [
     sheet(&["H100", "PCIe"], 51.2, 378.0, 756.0),
     sheet(&["H100", "NVL"], 60.0, 417.5, 835.5),
     sheet(&["H200", "NVL"], 60.0, 417.5, 835.5),
@@ -49,11 +49,15 @@ impl GpuInfo {
     /// for a GPU whose data sheet is not known here.
     pub fn peak(&self, operands: Operands) -> Option<f64> {
         let words: Vec<&str> = self.name.split([' ', '-']).collect();
-        let sheet = SHEETS.iter().find(|sheet| sheet.words.iter().all(|word| words.contains(word)))?;
+        // A slice of a GPU has a part of its peak.
+        if words.contains(&"MIG") {
+            return None;
+        }
+        let sheet = DATA_SHEETS.iter().find(|sheet| sheet.words.iter().all(|word| words.contains(word)))?;
         let peak = match operands {
             Operands::F32 => sheet.f32,
             Operands::Tf32 => sheet.tf32,
-            Operands::Half => sheet.half,
+            Operands::SixteenBit => sheet.half,
         };
         (peak > 0.0).then_some(peak)
     }
@@ -71,12 +75,13 @@ mod tests {
 
     #[test]
     fn peaks_go_by_the_whole_words_of_a_name() {
-        assert_eq!(peak("NVIDIA H100 80GB HBM3", Operands::Half), Some(989.4));
-        assert_eq!(peak("NVIDIA H100 PCIe", Operands::Half), Some(756.0));
+        assert_eq!(peak("NVIDIA H100 80GB HBM3", Operands::SixteenBit), Some(989.4));
+        assert_eq!(peak("NVIDIA H100 PCIe", Operands::SixteenBit), Some(756.0));
         assert_eq!(peak("NVIDIA H200", Operands::F32), Some(66.9));
         assert_eq!(peak("NVIDIA A100-SXM4-80GB", Operands::Tf32), Some(156.0));
-        assert_eq!(peak("NVIDIA L40S", Operands::Half), Some(362.0));
-        assert_eq!(peak("NVIDIA A10G", Operands::Half), None, "another GPU than the A10");
+        assert_eq!(peak("NVIDIA L40S", Operands::SixteenBit), Some(362.0));
+        assert_eq!(peak("NVIDIA A10G", Operands::SixteenBit), None, "another GPU than the A10");
+        assert_eq!(peak("NVIDIA A100-SXM4-80GB MIG 1g.10gb", Operands::SixteenBit), None);
         assert_eq!(peak("Tesla T4", Operands::Tf32), None, "it has no TF32");
     }
 }

@@ -146,7 +146,7 @@ pub struct DataArgs {
     /// --features tokenizers.)
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
-    /// Learn completions and the assistant's turns only: all else in JSON lines is read and carries no loss.
+    /// Learn neither prompts nor what others than the assistant say: they are read, and carry no loss.
     #[arg(long)]
     pub mask_prompt: bool,
     /// Visit the data in an order shuffled by this seed.

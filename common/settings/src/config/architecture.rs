@@ -8,7 +8,7 @@ use model::ModelConfig;
 use std::path::{Path, PathBuf};
 
 /// The model that a run trains if no flag says which.
-pub const USUAL: &str = "tiny";
+pub const DEFAULT_MODEL: &str = "tiny";
 
 /// Returns the model of the `--init-from` weights, or else the one that `--model` names, or else that
 /// of the checkpoint to resume, or else the usual one, with the micro-batch shape that the flags give.
@@ -27,7 +27,7 @@ pub fn architecture(args: &TrainArgs) -> Result<ModelConfig> {
         (None, Some(name)) => named(name)?,
         (None, None) => match args.output.checkpoint.as_deref().and_then(resumed::newest) {
             Some(model) => model,
-            None => named(USUAL)?,
+            None => named(DEFAULT_MODEL)?,
         },
     };
     model.batch_size = args.training.batch_size.unwrap_or(model.batch_size);

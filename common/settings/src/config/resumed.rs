@@ -19,7 +19,9 @@ pub const POSITIONS: &str = "max_position_embeddings";
 pub fn model(manifest: &Manifest, name: &str) -> Result<ModelConfig, ModelError> {
     let mut kept = manifest.identity[ARCHITECTURE].clone();
     let preset = ModelConfig::presets().filter_map(|preset| ModelConfig::preset(preset).ok());
-    if let Some(preset) = preset.into_iter().find(|preset| identity(preset) == kept) {
+    if let Some(mut preset) = preset.into_iter().find(|preset| identity(preset) == kept) {
+        let trained = manifest.record["max_positions"].as_u64().unwrap_or(0) as usize;
+        preset.max_positions = preset.max_positions.max(trained);
         return Ok(preset);
     }
     if let Some(keys) = kept.as_object_mut() {
@@ -67,6 +69,12 @@ mod tests {
             let preset = ModelConfig::preset(name).unwrap();
             assert_eq!(model(&of(&preset), "kept").unwrap(), preset);
         }
+    }
+
+    #[test]
+    fn a_preset_keeps_the_longest_sequences_that_it_was_trained_on() {
+        let longer = ModelConfig { sequence_length: 512, ..ModelConfig::tiny() };
+        assert_eq!(model(&of(&longer), "kept").unwrap().max_positions, 512);
     }
 
     #[test]

@@ -12,8 +12,8 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 
 /// Bytes of a text that are encoded at once.
 const PIECE: usize = 1 << 20;
-/// The most bytes where no line ends after which the text may be cut.
-const MOST: usize = 2 * PIECE;
+/// The longest piece: a text is cut there even where no line ends.
+const LONGEST_PIECE: usize = 2 * PIECE;
 
 /// A line of JSON.
 #[derive(Deserialize)]
@@ -71,19 +71,19 @@ pub(super) fn encode(
 
 impl Encoder<'_> {
     /// Encodes plain text in pieces. A piece ends before a line that begins with no space, where
-    /// tokenizers that split text first split it anyway; else, once it has [`MOST`] bytes, at
+    /// tokenizers that split text first split it anyway; else, once it has [`LONGEST_PIECE`] bytes, at
     /// [`last_cut`].
     fn text(&mut self, mut text: impl BufRead) -> Result<()> {
         let mut piece = Vec::new();
         loop {
-            let room = (MOST - piece.len()) as u64;
+            let room = (LONGEST_PIECE - piece.len()) as u64;
             let read = Read::take(&mut text, room).read_until(b'\n', &mut piece);
             let read = read.map_err(|error| self.unread(&error))?;
             let next = text.fill_buf().map_err(|error| self.unread(&error))?.first();
             let may_end = piece.ends_with(b"\n") && next.is_none_or(|byte| !byte.is_ascii_whitespace());
             let end = match piece.len() {
                 length if read == 0 || length >= PIECE && may_end => length,
-                MOST => last_cut(&piece),
+                LONGEST_PIECE => last_cut(&piece),
                 _ => continue,
             };
             let rest = piece.split_off(end);
@@ -125,7 +125,7 @@ impl Encoder<'_> {
     fn record(&mut self, line: &str, mask: u32) -> Result<()> {
         let (prompt, rest) = match serde_json::from_str(line).map_err(|_| malformed())? {
             Record::Chat { .. } => {
-                let tokens = self.tokenizer.converse(line, mask != 0)?.into_iter();
+                let tokens = self.tokenizer.encode_conversation(line, mask != 0)?.into_iter();
                 return self.put(tokens.map(|(id, learned)| if learned { id } else { id | mask }));
             }
             Record::Text { text } => (String::new(), text),
@@ -155,8 +155,8 @@ impl Encoder<'_> {
 
     fn unlearned(&self) -> Failure {
         Failure::usage(format!(
-            "{}: with --mask-prompt no token carries a loss: no message has the role \"assistant\"\n\
-             Check the roles, or leave --mask-prompt out.",
+            "{}: with --mask-prompt no token carries a loss: no message has the role \"assistant\", or the chat \
+             template marks none\nCheck the roles and the template, or leave --mask-prompt out.",
             self.name
         ))
     }
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_text_without_lines_is_encoded_in_pieces_between_words_or_characters() {
-        let text = format!("{}{} end", "two words".repeat(MOST / 9), "é學".repeat(MOST / 3));
+        let text = format!("{}{} end", "two words".repeat(LONGEST_PIECE / 9), "é學".repeat(LONGEST_PIECE / 3));
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         file.rewind().unwrap();

@@ -6,9 +6,9 @@ use planner::table::grouped;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// What takes less says nothing.
+/// An encoding that ends sooner prints nothing.
 const SILENT: Duration = Duration::from_secs(2);
-/// From one line to the next where there is no terminal.
+/// Time between two lines where there is no terminal.
 const EVERY: Duration = Duration::from_secs(10);
 
 /// How much of a text is encoded.
@@ -43,7 +43,7 @@ impl Progress {
         }
         match &self.line {
             Some(line) => line.set_message(self.words(elapsed)),
-            None => events::say!("{}", self.words(elapsed)),
+            None => events::complain!("{}", self.words(elapsed)),
         }
     }
 
@@ -53,7 +53,7 @@ impl Progress {
         self.line.iter().for_each(ProgressBar::finish_and_clear);
         if elapsed >= SILENT {
             let (size, tokens) = (human(self.bytes), grouped(self.tokens));
-            events::say!("tokenized {}: {size}, {tokens} tokens in {}", self.name, clock(elapsed));
+            events::complain!("tokenized {}: {size}, {tokens} tokens in {}", self.name, clock(elapsed));
         }
     }
 

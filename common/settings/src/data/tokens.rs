@@ -70,13 +70,13 @@ impl Tokens {
         Ok(Tokens { name, place: Place::Memory(bytes), width, is_bytes, has_prompts: false, len })
     }
 
-    /// Opens a file. Its tokens are stored as `source` says, unless the file itself tells
-    /// otherwise. Text for a tokenizer is encoded to another file; if `tells`, lines say how far that
-    /// has come.
+    /// Opens a file. Its tokens are stored as `source` says, unless the file itself tells otherwise.
+    /// Text for a tokenizer is encoded to another file, and its progress printed if
+    /// `reports_progress`.
     ///
     /// # Errors
     /// A usage failure if it cannot be read, is empty, or does not hold such tokens.
-    pub(super) fn open(path: &Path, source: &DataSource, tells: bool) -> Result<Self> {
+    pub(super) fn open(path: &Path, source: &DataSource, reports_progress: bool) -> Result<Self> {
         let unreadable = |error| unreadable(path, &error);
         let name = format!("--data {}", path.display());
         // Checked before it is opened: opening a pipe without a writer blocks.
@@ -95,7 +95,7 @@ impl Tokens {
         let found = found.map_err(|why| Failure::usage(format!("{name} {why}")))?;
         let encoded = found.is_none() && source.is_encoded();
         let file = if encoded {
-            let progress = tells.then(|| Progress::new(&name, metadata.len()));
+            let progress = reports_progress.then(|| Progress::new(&name, metadata.len()));
             encoded::encode(source, file, &name, progress)?
         } else {
             file

@@ -4,6 +4,7 @@ use super::conversation::Conversation;
 use super::python::{self, MARKS, Marked};
 use minijinja::{Environment, Error, Template, Value};
 use serde_json::Value as Json;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
 
@@ -25,6 +26,18 @@ pub(super) struct Rendering {
     pub learned: Vec<Range<usize>>,
 }
 
+/// Reads a file of the model's; `None` if there is none.
+fn read(path: &Path) -> Result<Option<String>, String> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!(
+            "is a conversation, and {} cannot be read: {error}\nLet this program read it.",
+            path.display()
+        )),
+    }
+}
+
 impl ChatTemplate {
     /// Reads the template beside the tokenizer in `path`.
     ///
@@ -33,11 +46,16 @@ impl ChatTemplate {
     pub(super) fn beside(path: &Path) -> Result<Self, String> {
         let [own, config] =
             ["chat_template.jinja", "tokenizer_config.json"].map(|name| path.with_file_name(name));
-        let settings = std::fs::read_to_string(&config).unwrap_or_default();
-        let settings: Json = serde_json::from_str(&settings).unwrap_or_default();
-        let (file, sources) = match std::fs::read_to_string(&own) {
-            Ok(source) => (&own, vec![(NAMES[0].into(), source)]),
-            Err(_) => (&config, named(&settings["chat_template"])),
+        let settings = match read(&config)? {
+            Some(text) => serde_json::from_str(&text).map_err(|error| {
+                let config = config.display();
+                format!("is a conversation, and {config} is no JSON: {error}\nDownload it again with the model.")
+            })?,
+            None => Json::Null,
+        };
+        let (file, sources) = match read(&own)? {
+            Some(source) => (&own, vec![(NAMES[0].into(), source)]),
+            None => (&config, named(&settings["chat_template"])),
         };
         if !sources.iter().any(|(name, _)| name == NAMES[0]) {
             return Err(format!(
@@ -51,7 +69,10 @@ impl ChatTemplate {
         let file = file.display().to_string();
         let environment = compiled(sources).map_err(|error| {
             let why = words(&error);
-            format!("is a conversation, and the chat template in {file} cannot be read: {why}")
+            format!(
+                "is a conversation, and the chat template in {file} cannot be read: {why}\n\
+                 Download it again with the model, or give examples with \"prompt\" and \"completion\"."
+            )
         })?;
         Ok(ChatTemplate { file, environment, tokens: special_tokens(&settings) })
     }
@@ -77,20 +98,20 @@ impl ChatTemplate {
         template.map_err(|error| self.failed(&error))
     }
 
-    /// Renders the first `count` messages; `asks` if an answer is to follow. Returns the text and
-    /// what the template marks in it as generated.
+    /// Renders the first `count` messages, and asks for an answer if `add_generation_prompt`. Returns
+    /// the text and what the template marks in it as generated.
     fn text(
         &self,
         template: &Template<'_, '_>,
         chat: &Conversation,
         count: usize,
-        asks: bool,
+        add_generation_prompt: bool,
     ) -> Result<(String, Vec<Range<usize>>), String> {
         let values = [
             ("messages", Value::from(&chat.messages[..count])),
             ("tools", chat.tools.clone().unwrap_or(().into())),
             ("documents", ().into()),
-            ("add_generation_prompt", asks.into()),
+            ("add_generation_prompt", add_generation_prompt.into()),
         ];
         let tokens = self.tokens.iter().map(|(name, token)| (name.as_str(), token.clone()));
         let rendered = template.render_captured(Value::from_pairs(tokens.chain(values)));

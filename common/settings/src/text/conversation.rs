@@ -22,7 +22,12 @@ impl Conversation {
     /// Why it is no conversation, after the number of the line.
     pub(super) fn read(line: &str) -> Result<Self, String> {
         let mut read: Conversation = serde_json::from_str(line)
-            .map_err(|error| format!("has messages that are no list of objects: {error}"))?;
+            .map_err(|error| {
+                format!(
+                    "has messages that cannot be read: {error}\n\
+                     Write {{\"messages\": [{{\"role\": \"user\", \"content\": \"…\"}}]}}."
+                )
+            })?;
         for (number, message) in read.messages.iter_mut().enumerate() {
             *message = normal(message).ok_or_else(|| {
                 let number = number + 1;

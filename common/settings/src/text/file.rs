@@ -37,9 +37,9 @@ impl FileTokenizer {
         Ok(encoded.map_err(|error| failed(&self.path, "encode a text", &error))?.get_ids().to_vec())
     }
 
-    /// Implements [`super::Tokenizer::converse`]. A token of which any byte carries a loss does so, as
+    /// Implements [`super::Tokenizer::encode_conversation`]. A token of which any byte carries a loss does so, as
     /// in Transformers.
-    pub(super) fn converse(&self, line: &str, mask: bool) -> Result<Vec<(u32, bool)>> {
+    pub(super) fn encode_conversation(&self, line: &str, mask: bool) -> Result<Vec<(u32, bool)>> {
         let template = self.template.get_or_init(|| ChatTemplate::beside(&self.path));
         let template = template.as_ref().map_err(Failure::usage)?;
         let chat = Conversation::read(line).map_err(Failure::usage)?;

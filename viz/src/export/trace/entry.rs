@@ -8,14 +8,22 @@ pub(super) const COMPUTE: u32 = 0;
 /// The track of a rank's collectives. The tracks of its transfers follow.
 pub(super) const COMMUNICATION: u32 = 1;
 
+/// Returns the thread that a track of `rank` is shown as. Perfetto takes a thread 0 for the one that
+/// has its process's number, and threads of one number for one thread. So no two tracks share a
+/// number, and none has that of a process.
+pub(super) fn thread(rank: u32, track: u32) -> u64 {
+    (u64::from(rank) + 1) * 1_000_000 + u64::from(track)
+}
+
 /// Returns the entry that names a process or a track.
 pub(super) fn named(kind: &str, rank: u32, track: u32, name: &str) -> Value {
-    json!({ "ph": "M", "name": kind, "pid": rank, "tid": track, "args": { "name": name } })
+    json!({ "ph": "M", "name": kind, "pid": rank, "tid": thread(rank, track), "args": { "name": name } })
 }
 
 /// Returns the entry that lists the process of `rank` in the order of ranks.
-pub(super) fn place_in_list(rank: u32) -> Value {
-    json!({ "ph": "M", "name": "process_sort_index", "pid": rank, "tid": 0, "args": { "sort_index": rank } })
+pub(super) fn sort_index(rank: u32) -> Value {
+    let thread = thread(rank, COMPUTE);
+    json!({ "ph": "M", "name": "process_sort_index", "pid": rank, "tid": thread, "args": { "sort_index": rank } })
 }
 
 /// Returns the order of entries in the file: names, then by time. Of spans that begin together the
@@ -46,7 +54,7 @@ pub(super) fn complete(
     arguments: Value,
 ) -> Value {
     json!({
-        "ph": "X", "name": name, "cat": category, "pid": rank, "tid": track,
+        "ph": "X", "name": name, "cat": category, "pid": rank, "tid": thread(rank, track),
         "ts": microseconds(from), "dur": microseconds(to.saturating_sub(from)), "args": arguments,
     })
 }

@@ -1,7 +1,7 @@
 //! Arrows between ranks: from the last rank to issue a collective, for which the others waited, to
 //! each of them.
 
-use super::{COMMUNICATION, microseconds};
+use super::entry::{COMMUNICATION, microseconds, thread};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -31,15 +31,16 @@ fn of_one(number: usize, parts: &[Part], entries: &[Value]) -> Vec<Value> {
     let from = span(last).0.max(microseconds(last.issued)).min(span(last).1);
     let later = parts.iter().filter(|part| part.rank != last.rank && span(part).1 >= from);
     let end = |(arrow, part): (usize, &Part)| {
-        let id = format!("{number}.{arrow}");
-        [entry("s", &id, last.rank, from), entry("f", &id, part.rank, span(part).0.max(from))]
+        // A number, or Perfetto drops the arrow.
+        let id = (number << 32) as u64 | arrow as u64;
+        [entry("s", id, last.rank, from), entry("f", id, part.rank, span(part).0.max(from))]
     };
     later.enumerate().flat_map(end).collect()
 }
 
-fn entry(kind: &str, id: &str, rank: u32, at: f64) -> Value {
+fn entry(kind: &str, id: u64, rank: u32, at: f64) -> Value {
     json!({
         "ph": kind, "id": id, "bp": "e", "name": "last to come", "cat": "last to come",
-        "pid": rank, "tid": COMMUNICATION, "ts": at,
+        "pid": rank, "tid": thread(rank, COMMUNICATION), "ts": at,
     })
 }
