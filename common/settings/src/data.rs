@@ -43,7 +43,12 @@ impl Data {
     /// # Errors
     /// A usage failure if the file cannot be read, is too short, or holds ids that the model does
     /// not know.
-    pub fn open(source: &DataSource, vocabulary: usize, length: usize, reports_progress: bool) -> Result<Self> {
+    pub fn open(
+        source: &DataSource,
+        vocabulary: usize,
+        length: usize,
+        reports_progress: bool,
+    ) -> Result<Self> {
         let tokens = match &source.path {
             None => Tokens::built_in(source.tokenizer.as_deref())?,
             Some(path) => Tokens::open(path, source, reports_progress)?,

@@ -179,8 +179,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tokenizer.json");
         std::fs::write(&path, DEFINITION).unwrap();
-        let said =
-            |line: &str| Tokenizer::open(Some(&path)).unwrap().encode_conversation(line, false).unwrap_err().to_string();
+        let said = |line: &str| {
+            Tokenizer::open(Some(&path)).unwrap().encode_conversation(line, false).unwrap_err().to_string()
+        };
         let line = r#"{"messages": [{"role": "user", "content": "a"}]}"#;
         let missing = said(line);
         for name in ["chat_template.jinja", "tokenizer_config.json"] {

@@ -17,7 +17,7 @@ use report::Report;
 use settings::cli::TrainArgs;
 use settings::config::{Checkpoint, DEFAULT_MODEL};
 use settings::findings::Findings;
-use settings::{Failure, Result, communication, process};
+use settings::{Config, Failure, Result, communication, process};
 use std::net::TcpStream;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;

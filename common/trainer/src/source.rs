@@ -185,7 +185,8 @@ mod tests {
     #[test]
     fn several_threads_draw_the_weights_of_one() {
         let layout = Layout::new(&ModelConfig::preset("small").unwrap());
-        let id = layout.tensors.iter().position(|tensor| tensor.elements() > 3 * ELEMENTS_PER_THREAD).unwrap();
+        let id =
+            layout.tensors.iter().position(|tensor| tensor.elements() > 3 * ELEMENTS_PER_THREAD).unwrap();
         // From an odd element on, in pieces that do not divide it evenly.
         let range = 7..layout.tensors[id].elements() - 2;
         let drawn = [1, 3].map(|threads| {

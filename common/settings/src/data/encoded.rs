@@ -233,7 +233,8 @@ mod tests {
 
     #[test]
     fn a_text_without_lines_is_encoded_in_pieces_between_words_or_characters() {
-        let text = format!("{}{} end", "two words".repeat(LONGEST_PIECE / 9), "é學".repeat(LONGEST_PIECE / 3));
+        let text =
+            format!("{}{} end", "two words".repeat(LONGEST_PIECE / 9), "é學".repeat(LONGEST_PIECE / 3));
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         file.rewind().unwrap();

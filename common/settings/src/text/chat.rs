@@ -49,7 +49,9 @@ impl ChatTemplate {
         let settings = match read(&config)? {
             Some(text) => serde_json::from_str(&text).map_err(|error| {
                 let config = config.display();
-                format!("is a conversation, and {config} is no JSON: {error}\nDownload it again with the model.")
+                format!(
+                    "is a conversation, and {config} is no JSON: {error}\nDownload it again with the model."
+                )
             })?,
             None => Json::Null,
         };

@@ -21,13 +21,12 @@ impl Conversation {
     /// # Errors
     /// Why it is no conversation, after the number of the line.
     pub(super) fn read(line: &str) -> Result<Self, String> {
-        let mut read: Conversation = serde_json::from_str(line)
-            .map_err(|error| {
-                format!(
-                    "has messages that cannot be read: {error}\n\
+        let mut read: Conversation = serde_json::from_str(line).map_err(|error| {
+            format!(
+                "has messages that cannot be read: {error}\n\
                      Write {{\"messages\": [{{\"role\": \"user\", \"content\": \"…\"}}]}}."
-                )
-            })?;
+            )
+        })?;
         for (number, message) in read.messages.iter_mut().enumerate() {
             *message = normal(message).ok_or_else(|| {
                 let number = number + 1;
@@ -127,7 +126,7 @@ mod tests {
     #[test]
     fn what_is_no_conversation_is_refused() {
         for (line, why) in [
-            (r#"{"messages": "a"}"#, "has messages that are no list of objects"),
+            (r#"{"messages": "a"}"#, "has messages that cannot be read"),
             (r#"{"messages": []}"#, "has no messages"),
             (r#"{"messages": ["a"]}"#, "has no \"role\" in message 1"),
             (r#"{"messages": [{"role": "user"}, {"role": 1}]}"#, "has no \"role\" in message 2"),
