@@ -27,11 +27,11 @@ pub(crate) enum Language {
     Yaml,
 }
 
-/// Reads the file at `path`.
+/// Reads the file at `path`. Returns what is to be said of it, too.
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) fn load(path: &Path) -> Result<(Node, Language), String> {
+pub(crate) fn load(path: &Path) -> Result<(Node, Language, Vec<String>), String> {
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
     file.take(LARGEST + 1).read_to_string(&mut text).map_err(|e| match e.kind() {
@@ -55,9 +55,10 @@ pub(crate) fn load(path: &Path) -> Result<(Node, Language), String> {
         _ if text.trim_start().starts_with('{') => Language::Json,
         _ => Language::Yaml,
     };
-    let root = match language {
-        Language::Json => hjson::parse(text),
-        Language::Yaml => yaml::parse(text),
+    // JSON is YAML, too.
+    let (root, doubts) = match language {
+        Language::Yaml if !text.trim_start().starts_with('{') => yaml::parse(text)?,
+        _ => (hjson::parse(text)?, Vec::new()),
     };
-    root.map(|root| (root, language))
+    Ok((root, language, doubts))
 }

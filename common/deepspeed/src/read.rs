@@ -130,7 +130,9 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn file(&mut self, path: &Path) -> Result<(), String> {
-        let (root, language) = load(path).map_err(|what| format!("--config {}: {what}", self.file))?;
+        let (root, language, doubts) =
+            load(path).map_err(|what| format!("--config {}: {what}", self.file))?;
+        doubts.into_iter().for_each(|doubt| self.warn(doubt));
         if !matches!(root, Node::Section(_)) {
             return Err(format!("--config {}: it holds {root}, not a section of keys", self.file));
         }

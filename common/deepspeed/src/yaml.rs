@@ -20,11 +20,12 @@ struct Line<'a> {
     value: &'a str,
 }
 
-/// Reads `text`.
+/// Reads `text`. Returns a sentence for each key that is given again: as for Accelerate, the last one
+/// counts.
 ///
 /// # Errors
 /// A message that names the line.
-pub(crate) fn parse(text: &str) -> Result<Node, String> {
+pub(crate) fn parse(text: &str) -> Result<(Node, Vec<String>), String> {
     let mut lines = Vec::new();
     for (index, line) in text.lines().enumerate() {
         if let Some(line) = read_line(index + 1, line)? {
@@ -33,9 +34,10 @@ pub(crate) fn parse(text: &str) -> Result<Node, String> {
     }
     let mut lines = lines.as_slice();
     let indent = lines.first().map_or(0, |line| line.indent);
-    let node = section(&mut lines, indent, 1)?;
+    let mut repeated = Vec::new();
+    let node = section(&mut lines, indent, 1, &mut repeated)?;
     match lines.first() {
-        None => Ok(node),
+        None => Ok((node, repeated)),
         Some(line) => {
             Err(format!("line {}: {} is indented less than what precedes it", line.number, line.key))
         }
@@ -43,7 +45,12 @@ pub(crate) fn parse(text: &str) -> Result<Node, String> {
 }
 
 /// Reads the section at `indent` that `lines` starts with, and removes its lines.
-fn section(lines: &mut &[Line<'_>], indent: usize, depth: usize) -> Result<Node, String> {
+fn section(
+    lines: &mut &[Line<'_>],
+    indent: usize,
+    depth: usize,
+    repeated: &mut Vec<String>,
+) -> Result<Node, String> {
     let mut entries: Vec<(String, Node)> = Vec::new();
     while let Some((line, rest)) = lines.split_first().filter(|(line, _)| line.indent >= indent) {
         let fail = |what: &str| Err(format!("line {}: {} {what}", line.number, shortened(&line.key)));
@@ -53,8 +60,10 @@ fn section(lines: &mut &[Line<'_>], indent: usize, depth: usize) -> Result<Node,
         if line.key == ITEM {
             return fail("begins an item of a list that has no key");
         }
-        if entries.iter().any(|(key, _)| *key == line.key) {
-            return fail("is given twice");
+        if let Some(first) = entries.iter().position(|(key, _)| *key == line.key) {
+            entries.remove(first);
+            let (number, key) = (line.number, shortened(&line.key));
+            repeated.push(format!("line {number}: {key} is given twice: the last counts"));
         }
         *lines = rest;
         let inner = rest.first().map(|next| next.indent).filter(|&next| next > indent);
@@ -64,7 +73,7 @@ fn section(lines: &mut &[Line<'_>], indent: usize, depth: usize) -> Result<Node,
             }
             Some(_) if !line.value.is_empty() => return fail("has both a value and a section"),
             Some(_) if depth == DEEPEST => return fail("is nested too deeply"),
-            Some(inner) => section(lines, inner, depth + 1)?,
+            Some(inner) => section(lines, inner, depth + 1, repeated)?,
             None => scalar(line.value).map_err(|what| format!("line {}: {what}", line.number))?,
         };
         entries.push((line.key.clone(), value));
@@ -186,19 +195,31 @@ mod tests {
         let expected = r#"{"compute_environment": "LOCAL_MACHINE", "deepspeed_config": {"zero_stage": 2,
             "reduce_bucket_size": 5e8, "path": "/a #b", "url": "http://x#y"}, "mixed_precision": "no", "tpu_env": [],
             "fsdp_config": {}, "betas": [0.9, 1], "empty": null, "debug": false}"#;
-        assert_eq!(parse(text).unwrap(), hjson::parse(expected).unwrap());
+        assert_eq!(read(text), hjson::parse(expected).unwrap());
         let lists = "a:\n- x\n- 'y: z'\nb:\n  c:\n    - 1\n  d: 2\n";
         let expected = r#"{"a": ["x", "y: z"], "b": {"c": [1], "d": 2}}"#;
-        assert_eq!(parse(lists).unwrap(), hjson::parse(expected).unwrap());
-        assert_eq!(parse("").unwrap(), Node::Section(vec![]));
-        assert_eq!(parse("  a: 1\n  b: 2").unwrap(), hjson::parse(r#"{"a": 1, "b": 2}"#).unwrap());
+        assert_eq!(read(lists), hjson::parse(expected).unwrap());
+        assert_eq!(read(""), Node::Section(vec![]));
+        assert_eq!(read("  a: 1\n  b: 2"), hjson::parse(r#"{"a": 1, "b": 2}"#).unwrap());
+    }
+
+    fn read(text: &str) -> Node {
+        let (node, repeated) = parse(text).unwrap();
+        assert_eq!(repeated, Vec::<String>::new());
+        node
+    }
+
+    #[test]
+    fn the_last_of_two_counts_and_is_said() {
+        let (node, repeated) = parse("a:\n  b: 1\n  c: 2\n  b: 3\n").unwrap();
+        assert_eq!(node, hjson::parse(r#"{"a": {"c": 2, "b": 3}}"#).unwrap());
+        assert_eq!(repeated, ["line 4: b is given twice: the last counts"]);
     }
 
     #[test]
     fn refuses_the_rest_by_line() {
         let deep: String = (0..20).map(|depth| format!("{}k:\n", " ".repeat(depth))).collect();
         for (text, words) in [
-            ("a: 1\na: 2", ["line 2", "twice"]),
             ("a: 1\n  b: 2", ["line 1", "both a value"]),
             ("a:\n  b: 1\n   c: 2", ["line 2", "both a value"]),
             ("a:\n   b: 1\n  c: 2", ["line 3", "more"]),

@@ -304,3 +304,9 @@ fn ranks_follow_from_the_batch_where_nothing_says_how_many() {
         assert!(error.contains(remedy), "{error}");
     }
 }
+
+#[test]
+fn a_yaml_file_may_hold_json() {
+    let config = yaml(r#"{"distributed_type": "MULTI_GPU", "num_processes": 2}"#, "").unwrap();
+    assert_eq!(config.world_size, 2);
+}
