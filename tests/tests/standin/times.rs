@@ -202,8 +202,8 @@ fn communication_overlaps_computation_and_the_screen_shows_it() {
     }
     for rank in 0..RANKS {
         for (track, ran) in [(0, passes(&all, rank)), (1, transfers(&all, rank))] {
-            let of_track =
-                |entry: &&Value| entry["ph"] == "X" && entry["pid"] == rank && entry["tid"] == track;
+            let thread = (u64::from(rank) + 1) * 1_000_000 + track;
+            let of_track = |entry: &&Value| entry["ph"] == "X" && entry["tid"] == thread;
             let entries = trace["traceEvents"].as_array().unwrap().iter().filter(of_track);
             let shown: Vec<f64> = entries.map(|entry| entry["ts"].as_f64().unwrap()).collect();
             for ran in ran {
