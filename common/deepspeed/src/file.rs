@@ -27,7 +27,7 @@ pub(crate) enum Language {
     Yaml,
 }
 
-/// Reads the file at `path`. Returns what is to be said of it, too.
+/// Reads the file at `path`. Returns its contents, its language, and warnings.
 ///
 /// # Errors
 /// What is wrong with it.

@@ -21,6 +21,7 @@
 //! `distributed_type` does not read is not read here, and keys that Accelerate rejects are errors.
 
 mod batch;
+mod entries;
 mod file;
 mod hjson;
 pub mod keys;

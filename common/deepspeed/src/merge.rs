@@ -1,11 +1,11 @@
 //! Merges a file's keys with the flags of the same meaning, and finds contradictions.
 
 use crate::batch;
+use crate::entries::{Entries, Entry, Written, asked};
 use crate::keys::{Auto, Fate, Key, Set, contradiction, typed_as};
 use crate::mesh;
 use crate::node::Node;
 use crate::optimizer_defaults;
-use crate::read::{Entries, Entry, Written, asked};
 use crate::table::{AUTOCAST, AUTOCAST_DTYPE, SENT_IN_16_BITS};
 use events::Place;
 use model::Checkpointing;

@@ -1,8 +1,8 @@
 //! How many ranks there are, where nothing says so; and Accelerate's `parallelism_config`, resolved
 //! to a strategy and groups of neighbours.
 
+use crate::entries::Entries;
 use crate::node::Node;
-use crate::read::Entries;
 use crate::table::parallelism::{REPLICATE, SHARD, SPLITS};
 use planner::Strategy;
 use settings::cli::{RANKS, ShardingArgs, TrainArgs};

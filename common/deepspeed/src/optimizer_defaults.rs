@@ -1,9 +1,9 @@
 //! What a file leaves to this program, and what it means where the file names the optimizer.
 
+use crate::entries::{Entries, Entry};
 use crate::hjson;
 use crate::keys::{Fate, Key};
 use crate::node::Node;
-use crate::read::{Entries, Entry};
 use crate::table;
 use settings::cli::TrainArgs;
 use settings::config::{BETAS as BUILT_IN_BETAS, default_warmup};

@@ -151,7 +151,7 @@ impl Hardware {
     /// have a GPU like this process's.
     pub fn peak_gflops(&self, ranks: usize, processes: bool, precision: Precision) -> Option<f64> {
         let Hardware::Gpus { gpus, tf32 } = self else { return None };
-        let operands = match (precision.multiplies_half(), tf32) {
+        let operands = match (precision.multiplies_16_bits(), tf32) {
             (true, _) => Operands::SixteenBit,
             (false, true) => Operands::Tf32,
             (false, false) => Operands::F32,

@@ -45,7 +45,7 @@ impl Precision {
     }
 
     /// Whether projections multiply numbers of 16 bits.
-    pub fn multiplies_half(&self) -> bool {
+    pub fn multiplies_16_bits(&self) -> bool {
         self.multiplies_bf16() || self.parameters == DType::F16
     }
 

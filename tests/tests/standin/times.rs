@@ -201,10 +201,11 @@ fn communication_overlaps_computation_and_the_screen_shows_it() {
         }
     }
     for rank in 0..RANKS {
-        for (track, ran) in [(0, passes(&all, rank)), (1, transfers(&all, rank))] {
-            let thread = (u64::from(rank) + 1) * 1_000_000 + track;
-            let of_track = |entry: &&Value| entry["ph"] == "X" && entry["tid"] == thread;
-            let entries = trace["traceEvents"].as_array().unwrap().iter().filter(of_track);
+        for (track, ran) in [("compute", passes(&all, rank)), ("communication", transfers(&all, rank))] {
+            let entries = trace["traceEvents"].as_array().unwrap();
+            let names = |entry: &&Value| entry["pid"] == rank && entry["args"]["name"] == track;
+            let thread = &entries.iter().find(names).unwrap()["tid"];
+            let entries = entries.iter().filter(|entry| entry["ph"] == "X" && entry["tid"] == *thread);
             let shown: Vec<f64> = entries.map(|entry| entry["ts"].as_f64().unwrap()).collect();
             for ran in ran {
                 assert!(shown.contains(&(ran.from as f64 / 1e3)), "rank {rank}: {ran:?} is not in the trace");

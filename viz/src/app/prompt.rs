@@ -46,7 +46,7 @@ impl App {
 
     fn select_rank(&mut self, typed: &str) -> Result<(), String> {
         let ranks = self.player().scene().now.ranks.len();
-        let last = ranks - 1;
+        let last = ranks.saturating_sub(1);
         if typed.is_empty() {
             return Err(format!("type r and the number of a rank, 0 to {last}"));
         }

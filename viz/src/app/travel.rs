@@ -69,8 +69,11 @@ impl App {
     /// Goes to the latest event, and follows a run that goes on.
     fn last(&mut self) -> Option<Effect> {
         self.stand(|player| player.seek(player.timeline().len()));
-        let recorded = self.source == EventSource::Recording;
-        if if recorded { self.grows() } else { !self.lead().timeline().ended() } {
+        let goes_on = match self.source {
+            EventSource::Recording => self.grows(),
+            _ => !self.lead().timeline().ended(),
+        };
+        if goes_on {
             self.lead_mut().set_motion(Motion::Following);
         }
         None

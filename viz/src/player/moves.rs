@@ -105,8 +105,8 @@ impl Player {
         skipped.or_else(|| failed.then_some(Trouble::Failure))
     }
 
-    /// Moves to the event that reports the next skipped step, or else to the failure of the run. Stays where
-    /// it is if there is neither.
+    /// Moves to the event that reports the next skipped step, or else to the failure of the run.
+    /// Stays where it is if there is neither.
     pub fn seek_trouble(&mut self) {
         match self.next_trouble() {
             Some(Trouble::Skipped(at)) => {

@@ -1,6 +1,6 @@
 //! Tests of what narrow screens leave out, and how they say so.
 
-use crate::support::{live, made_up, path, recorded, text};
+use crate::support::{app, live, made_up, path, text};
 use events::{Class, Place, Recording};
 use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
@@ -8,15 +8,6 @@ use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::timeline::Timeline;
 use viz::{View, view, words};
-
-/// Returns a recorded run in the middle of its second step's backward.
-fn app(stage: &str, view: View) -> App {
-    let mut player = recorded(stage);
-    player.seek_into_step(1, 0.62);
-    let mut app = App::new(vec![player], EventSource::Recording);
-    app.view = view;
-    app
-}
 
 /// Returns the rows of the screen, without its colours.
 fn rows(app: &App, width: u16, height: u16) -> Vec<String> {

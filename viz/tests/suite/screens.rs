@@ -1,6 +1,6 @@
 //! Every view of a recorded run of each stage, at three sizes, symbols and colours.
 
-use crate::support::{STAGES, live, made_up, recorded, text};
+use crate::support::{STAGES, app, live, made_up, recorded, text};
 use events::{Boundary, Event, LocalMetrics, What};
 use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
@@ -16,15 +16,6 @@ fn snapshots(stage: &str, app: &App) {
         let name = format!("{view}_{stage}_{width}x{height}");
         insta::assert_snapshot!(name, text(&view::picture(app, Theme::FULL, width, height)));
     }
-}
-
-/// Returns a recorded run in the middle of its second step's backward.
-fn app(stage: &str, view: View) -> App {
-    let mut player = recorded(stage);
-    player.seek_into_step(1, 0.62);
-    let mut app = App::new(vec![player], EventSource::Recording);
-    app.view = view;
-    app
 }
 
 #[test]

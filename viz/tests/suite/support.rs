@@ -4,6 +4,7 @@ use events::{EventBatch, Message, Recording};
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
 use std::path::PathBuf;
+use viz::View;
 use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
 use viz::simulate::{SimulatedRun, SimulationPlan};
@@ -27,6 +28,15 @@ pub(crate) fn path(stage: &str, extension: &str) -> PathBuf {
 pub(crate) fn recorded(stage: &str) -> Player {
     let recording = Recording::open(&path(stage, "events")).unwrap();
     Player::new(Timeline::recorded(recording).unwrap(), Motion::Standing)
+}
+
+/// Returns a recorded run in the middle of its second step's backward.
+pub(crate) fn app(stage: &str, view: View) -> App {
+    let mut player = recorded(stage);
+    player.seek_into_step(1, 0.62);
+    let mut app = App::new(vec![player], EventSource::Recording);
+    app.view = view;
+    app
 }
 
 /// Returns a simulated run as if it were live, at its end.

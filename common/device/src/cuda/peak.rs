@@ -20,11 +20,11 @@ struct DataSheet {
     f32: f64,
     /// 0 where there are no tensor cores for it.
     tf32: f64,
-    half: f64,
+    sixteen_bit: f64,
 }
 
-const fn sheet(words: &'static [&'static str], f32: f64, tf32: f64, half: f64) -> DataSheet {
-    DataSheet { words, f32, tf32, half }
+const fn sheet(words: &'static [&'static str], f32: f64, tf32: f64, sixteen_bit: f64) -> DataSheet {
+    DataSheet { words, f32, tf32, sixteen_bit }
 }
 
 /// Those of several words come before those of fewer.
@@ -57,7 +57,7 @@ impl GpuInfo {
         let peak = match operands {
             Operands::F32 => sheet.f32,
             Operands::Tf32 => sheet.tf32,
-            Operands::SixteenBit => sheet.half,
+            Operands::SixteenBit => sheet.sixteen_bit,
         };
         (peak > 0.0).then_some(peak)
     }

@@ -45,7 +45,7 @@ struct Encoder<'a> {
     progress: Option<Progress>,
 }
 
-/// Encodes the text in `file`, which errors call `name`, as `source` asks, and tells `progress`.
+/// Encodes the text in `file`, which errors call `name`, as `source` asks, and reports to `progress`.
 ///
 /// # Errors
 /// A usage failure if the tokenizer cannot be opened or the text is malformed; a failed run if the

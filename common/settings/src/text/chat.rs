@@ -177,12 +177,15 @@ fn compiled(sources: Vec<(String, String)>) -> Result<Environment<'static>, Erro
     Ok(environment)
 }
 
-/// Returns the special tokens of a configuration by name: each a string, or an object with its
-/// content.
+/// Returns the special tokens of a configuration by name.
 fn special_tokens(settings: &Json) -> Vec<(String, Value)> {
     let entries = settings.as_object().into_iter().flatten().filter(|(name, _)| name.ends_with("_token"));
-    let token = |value: &Json| value.as_str().or(value["content"].as_str()).map(Value::from);
-    entries.filter_map(|(name, value)| Some((name.clone(), token(value)?))).collect()
+    entries.filter_map(|(name, token)| Some((name.clone(), content(token)?.into()))).collect()
+}
+
+/// Returns the text of a special token: a string, or an object with its content.
+pub(super) fn content(token: &Json) -> Option<&str> {
+    token.as_str().or(token["content"].as_str())
 }
 
 /// Returns `text` without its marks, and the ranges of bytes between them; `None` if they are not

@@ -1,6 +1,6 @@
 //! A Hugging Face tokenizer in a file, with what is beside it.
 
-use super::chat::ChatTemplate;
+use super::chat::{ChatTemplate, content};
 use super::conversation::Conversation;
 use crate::error::{Failure, Result};
 use serde_json::Value;
@@ -37,8 +37,8 @@ impl FileTokenizer {
         Ok(encoded.map_err(|error| failed(&self.path, "encode a text", &error))?.get_ids().to_vec())
     }
 
-    /// Implements [`super::Tokenizer::encode_conversation`]. A token of which any byte carries a loss does so, as
-    /// in Transformers.
+    /// Implements [`super::Tokenizer::encode_conversation`]. A token of which any byte carries a loss
+    /// does so, as in Transformers.
     pub(super) fn encode_conversation(&self, line: &str, mask: bool) -> Result<Vec<(u32, bool)>> {
         let template = self.template.get_or_init(|| ChatTemplate::beside(&self.path));
         let template = template.as_ref().map_err(Failure::usage)?;
@@ -62,10 +62,8 @@ fn failed(path: &Path, what: &str, error: &tokenizers::Error) -> Failure {
     Failure::run(format!("--tokenizer {} cannot {what}: {error}", path.display()))
 }
 
-/// Returns the `eos_token` of the `tokenizer_config.json` beside a tokenizer: a string, or an
-/// object with its content.
+/// Returns the `eos_token` of the `tokenizer_config.json` beside a tokenizer.
 fn end_of_text(path: &Path) -> Option<String> {
     let text = std::fs::read_to_string(path.with_file_name("tokenizer_config.json")).ok()?;
-    let token = serde_json::from_str::<Value>(&text).ok()?["eos_token"].take();
-    token.as_str().or(token["content"].as_str()).map(String::from)
+    content(&serde_json::from_str::<Value>(&text).ok()?["eos_token"]).map(String::from)
 }

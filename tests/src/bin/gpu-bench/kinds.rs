@@ -8,10 +8,14 @@ use trainer::Report;
 /// Kinds that arithmetic limits; memory limits the others.
 const ARITHMETIC: [&str; 2] = ["matmul", "attention"];
 
-/// Runs our first stage metered and prints the table. `copies` is what the GPU copies in bytes per
-/// second.
-pub(crate) fn table(arguments: &Arguments, micro_batch: usize, copies: f64) -> Result<(), String> {
-    let (stage, peak) = (arguments.stages[0], arguments.peak()?);
+/// Runs our first stage metered and prints the table. `peak` is the GPU's in TFLOP/s, `copies` what
+/// it copies in bytes per second.
+pub(crate) fn table(
+    arguments: &Arguments,
+    micro_batch: usize,
+    (peak, copies): (f64, f64),
+) -> Result<(), String> {
+    let stage = arguments.stages[0];
     let mut config = arguments.run(micro_batch, arguments.steps).map_err(|f| f.to_string())?;
     config.metered = true;
     let report = train_as(stage, config).map_err(|failure| failure.to_string())?;

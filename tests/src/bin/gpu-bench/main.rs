@@ -128,7 +128,7 @@ fn main() -> ExitCode {
 /// Measures everything and prints it, piece by piece.
 fn measure(arguments: &Arguments) -> Result<(), String> {
     let words = |error: DeviceError| error.to_string();
-    arguments.peak()?;
+    let peak = arguments.peak()?;
     events::say!("## Speed on one GPU\n\n{}", heading().map_err(words)?);
     // Held to the end: between runs the driver would take its context down and make it again.
     let gpu = Gpu::open(0).map_err(words)?;
@@ -138,9 +138,9 @@ fn measure(arguments: &Arguments) -> Result<(), String> {
     let mut peer = Opponent::start(arguments);
     let best = speed::best(arguments)?;
     // Before PyTorch compiles: should it never come to an end, this has been printed.
-    kinds::table(arguments, best, copies)?;
+    kinds::table(arguments, best, (peak, copies))?;
     collectives::table(&gpu, &arguments.ranks, arguments.buffer_bytes, copies)?;
-    speed::compare(arguments, best, &mut peer)?;
+    speed::compare(arguments, best, peak, &mut peer)?;
     peer.lost.map_or(Ok(()), |reason| Err(format!("PyTorch did not take part to the end: {reason}")))
 }
 

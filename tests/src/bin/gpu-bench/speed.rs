@@ -30,7 +30,12 @@ pub(crate) fn best(arguments: &Arguments) -> Result<usize, String> {
 }
 
 /// Finds PyTorch's micro-batch, alternates rounds, ours with `best`, and prints the table.
-pub(crate) fn compare(arguments: &Arguments, best: usize, peer: &mut Opponent) -> Result<(), String> {
+pub(crate) fn compare(
+    arguments: &Arguments,
+    best: usize,
+    peak: f64,
+    peer: &mut Opponent,
+) -> Result<(), String> {
     let sizes = &arguments.micro_batches;
     let mut rows: Vec<Row> = arguments.stages.iter().map(|stage| Row::new(stage.label(), best)).collect();
     let theirs = peer.ask(|peer| sweep("PyTorch", sizes, |micro_batch| theirs(peer, micro_batch)));
@@ -49,7 +54,7 @@ pub(crate) fn compare(arguments: &Arguments, best: usize, peer: &mut Opponent) -
         }
     }
     rows.retain(|row| !row.tokens_per_second.is_empty());
-    print(arguments, &rows, flops_per_token, arguments.peak()?);
+    print(arguments, &rows, flops_per_token, peak);
     Ok(())
 }
 

@@ -8,9 +8,9 @@ pub(super) const COMPUTE: u32 = 0;
 /// The track of a rank's collectives. The tracks of its transfers follow.
 pub(super) const COMMUNICATION: u32 = 1;
 
-/// Returns the thread that a track of `rank` is shown as. Perfetto takes a thread 0 for the one that
-/// has its process's number, and threads of one number for one thread. So no two tracks share a
-/// number, and none has that of a process.
+/// Returns the thread that a track of `rank` is shown as. Perfetto knows a thread by its number
+/// alone, and takes 0 for the main thread, whose number is its process's. So every track has a
+/// number of its own, which is no process's.
 pub(super) fn thread(rank: u32, track: u32) -> u64 {
     (u64::from(rank) + 1) * 1_000_000 + u64::from(track)
 }

@@ -32,7 +32,7 @@ fn of_one(number: usize, parts: &[Part], entries: &[Value]) -> Vec<Value> {
     let later = parts.iter().filter(|part| part.rank != last.rank && span(part).1 >= from);
     let end = |(arrow, part): (usize, &Part)| {
         // A number, or Perfetto drops the arrow.
-        let id = (number << 32) as u64 | arrow as u64;
+        let id = (number as u64) << 32 | arrow as u64;
         [entry("s", id, last.rank, from), entry("f", id, part.rank, span(part).0.max(from))]
     };
     later.enumerate().flat_map(end).collect()

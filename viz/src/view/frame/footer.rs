@@ -106,7 +106,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
 
 const CLOSES: &str = " · esc closes";
 
-/// Draws what is typed, and beside it what the keys do or why it names no step.
+/// Draws what is typed, and beside it what the keys do, or the error.
 fn prompt(open: &Prompt, paint: &mut Paint<'_>) {
     let x = paint.text(1, 0, format!(":{}", open.typed), bold(Color::Reset));
     let x = paint.text(x, 0, "▏", bold(ACCENT)) + 1;

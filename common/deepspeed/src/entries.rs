@@ -1,0 +1,82 @@
+//! What a file asks for: keys of the table with their values, and how the file writes them.
+
+use crate::keys::Key;
+use crate::node::{Node, is_none};
+use crate::table::keys;
+
+/// A key of the file, with a value that passed its row's check, or `auto` where the row allows it.
+pub(crate) struct Entry {
+    /// Its row.
+    pub key: &'static Key,
+    /// Its value.
+    pub value: Node,
+    /// What the file writes, if that is another key.
+    pub alias: Option<Written>,
+}
+
+/// A key and its value as the file writes them.
+#[derive(Clone)]
+pub(crate) struct Written {
+    pub path: String,
+    pub value: Node,
+}
+
+impl Entry {
+    /// Writes what the file asks for; `value` is the entry's, resolved.
+    pub(crate) fn asked(&self, value: &Node) -> String {
+        let means = asked(self.key.path, value);
+        match &self.alias {
+            None => means,
+            Some(alias) if alias.value == *value => asked(&alias.path, value),
+            Some(alias) => format!("{}, which asks for {means},", asked(&alias.path, &alias.value)),
+        }
+    }
+}
+
+/// Writes a key and its value; of a section its name alone.
+pub(crate) fn asked(path: &str, value: &Node) -> String {
+    match value {
+        Node::Section(_) | Node::List(_) => path.into(),
+        value => format!("{path} {value}"),
+    }
+}
+
+/// The entries of a file, in the table's order, each key once.
+#[derive(Default)]
+pub(crate) struct Entries(Vec<Entry>);
+
+impl Entries {
+    /// Sorts `entries`, of which no two have the same key, as the table is.
+    pub(crate) fn in_order(mut entries: Vec<Entry>) -> Self {
+        entries.sort_by_key(|entry| keys().position(|key| key.path == entry.key.path));
+        Entries(entries)
+    }
+
+    /// Iterates over all entries.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.0.iter()
+    }
+
+    /// Returns the value of `path`.
+    pub(crate) fn get(&self, path: &str) -> Option<&Node> {
+        self.0.iter().find(|entry| entry.key.path == path).map(|entry| &entry.value)
+    }
+
+    /// True if the section of `path` is switched on, for sections that have a switch (`enabled` or
+    /// `device`); `None` if the flags decide.
+    pub(crate) fn switched_on(&self, path: &str) -> Option<bool> {
+        let Some((section, name)) = path.rsplit_once('.') else { return Some(true) };
+        for switch in ["enabled", "device"] {
+            let switch_path = format!("{section}.{switch}");
+            if name != switch && keys().any(|key| key.path == switch_path) {
+                let value = self.get(&switch_path).filter(|value| !is_none(value));
+                return match value {
+                    Some(value) if value.is_auto() => None,
+                    Some(value) => Some(value.as_flag().unwrap_or(true)),
+                    None => Some(false),
+                };
+            }
+        }
+        Some(true)
+    }
+}
