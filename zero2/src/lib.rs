@@ -9,7 +9,7 @@ use events::Pass;
 use events::header::Sharded;
 use sharding::{
     Buckets, FullGradients, FullParameters, GradientShards, Micro, Optimizer, Rank, Result, UnitBuffers,
-    UnitId, Update, global_norm,
+    UnitId, Update,
 };
 use std::rc::Rc;
 use trainer::{Setup, Stage, StageKind, StepOutcome};
@@ -73,7 +73,7 @@ impl Stage for Zero2 {
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {
         let summed = self.reductions.finish(&self.rank)?;
         self.gradients.finish(&self.rank, summed)?;
-        let norm = global_norm(&self.rank, &self.optimizer.own(self.gradients.shards())?)?;
+        let norm = self.gradients.norm(&self.rank)?;
         let grad_norm = update.unscaled(norm);
         // Clips, and undoes the loss scale; after an overflow there is nothing to apply.
         let Some(update) = update.scaled(grad_norm)? else {

@@ -17,7 +17,7 @@ use events::header::Sharded;
 use planner::{BackwardPrefetch, Strategy};
 use sharding::{
     Buckets, FullGradients, FullParameters, GatherWindow, GradientShards, Micro, Optimizer, Rank, Result,
-    UnitBuffers, UnitId, Update, buckets::bucket, global_norm,
+    UnitBuffers, UnitId, Update, buckets::bucket,
 };
 use std::rc::Rc;
 use trainer::{Setup, Stage, StageKind, StepOutcome};
@@ -109,7 +109,7 @@ impl Stage for Zero3 {
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {
         let summed = self.reductions.finish(&self.rank)?;
         self.gradients.finish(&self.rank, summed)?;
-        let norm = global_norm(&self.rank, &self.optimizer.own(self.gradients.shards())?)?;
+        let norm = self.gradients.norm(&self.rank)?;
         let grad_norm = update.unscaled(norm);
         // Clips, and undoes the loss scale; after an overflow there is nothing to apply.
         let Some(update) = update.scaled(grad_norm)? else {

@@ -2,10 +2,11 @@
 
 use crate::Result;
 use crate::full::{FullGradients, Micro, UnitBuffers};
+use crate::norm::{global_norm, norm_of_largest};
 use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
 use crate::replicas::ReplicaSum;
-use device::{Buffer, Class};
+use device::{Buffer, Class, max_or_nan};
 use offload::{Cargo, Crossing};
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,11 +26,23 @@ pub enum WithShards {
     Replicas(Box<ReplicaSum>),
     /// The shards rest in main memory, where an offloaded optimizer reads them: the slice travels
     /// there while backward continues, and is added on arrival. At most one is on its way.
-    ToHost(Option<Box<Arrival>>),
+    ToHost(Box<Arrivals>),
+}
+
+/// Reduced slices that arrive in main memory.
+#[derive(Default)]
+pub struct Arrivals {
+    on_its_way: Option<Arrival>,
+    /// How many micro-batches a step has.
+    micro_batches: usize,
+    /// Per unit: how many of them have arrived.
+    arrived: Vec<usize>,
+    /// The largest magnitude in shards of which all have.
+    largest: f32,
 }
 
 /// A reduced slice on its way to main memory.
-pub struct Arrival {
+struct Arrival {
     unit: UnitId,
     crossing: Crossing,
     /// Held until the copy is over, which may still read it; the planner counts it so long.
@@ -50,6 +63,9 @@ impl GradientShards {
     /// If the rank is out of memory.
     pub fn full(&mut self, rank: &Rank, unit: UnitId, micro: Micro) -> Result<FullGradients> {
         let shard = self.shards.get_mut(unit)?;
+        if let WithShards::ToHost(arrivals) = &mut self.follows {
+            arrivals.micro_batches = micro.count;
+        }
         if micro.is_first() {
             rank.kernels().fill(shard.view_mut(), 0.0)?;
         }
@@ -74,9 +90,9 @@ impl GradientShards {
                     let summed = replicas.add(rank, unit, shard, (full, own))?;
                     self.shards.put_all(summed);
                 }
-                WithShards::ToHost(_) => {
-                    self.settle(rank)?;
-                    self.follows = WithShards::ToHost(Some(Box::new(Arrival::send(rank, unit, full, own)?)));
+                WithShards::ToHost(arrivals) => {
+                    arrivals.settle(rank, &mut self.shards)?;
+                    arrivals.on_its_way = Some(Arrival::send(rank, unit, full, own)?);
                 }
             }
         }
@@ -90,10 +106,26 @@ impl GradientShards {
     /// As [`GradientShards::accumulate`].
     pub fn finish(&mut self, rank: &Rank, reduced: Vec<(UnitId, Buffer)>) -> Result<()> {
         self.accumulate(rank, reduced)?;
-        if let WithShards::Replicas(replicas) = &mut self.follows {
-            self.shards.put_all(replicas.finish(rank)?);
+        match &mut self.follows {
+            WithShards::Add => {}
+            WithShards::Replicas(replicas) => self.shards.put_all(replicas.finish(rank)?),
+            WithShards::ToHost(arrivals) => arrivals.settle(rank, &mut self.shards)?,
         }
-        self.settle(rank)
+        Ok(())
+    }
+
+    /// Returns the norm of all ranks' shards, which hold their sums. All ranks call it.
+    ///
+    /// # Errors
+    /// If a kernel or an exchange fails.
+    pub fn norm(&mut self, rank: &Rank) -> Result<f64> {
+        let measured = match &mut self.follows {
+            WithShards::ToHost(arrivals) => Some(std::mem::take(&mut arrivals.largest)),
+            WithShards::Add | WithShards::Replicas(_) => None,
+        };
+        let shard = |unit| self.shards.slice(unit, self.own(unit, rank));
+        let shards = (0..self.partition.units.len()).map(shard).collect::<Result<Vec<_>>>()?;
+        measured.map_or_else(|| global_norm(rank, &shards), |largest| norm_of_largest(rank, &shards, largest))
     }
 
     /// Drops the gradients that are on their way to main memory: no update follows.
@@ -101,17 +133,9 @@ impl GradientShards {
     /// # Errors
     /// If the transfer fails.
     pub fn stop(&mut self, rank: &Rank) -> Result<()> {
-        let WithShards::ToHost(arrival) = &mut self.follows else { return Ok(()) };
-        Ok(arrival.take().map_or(Ok(()), |arrival| rank.transfers.wait(arrival.crossing))?)
-    }
-
-    /// Adds what is on its way to main memory to its shard, once it is there.
-    fn settle(&mut self, rank: &Rank) -> Result<()> {
-        let WithShards::ToHost(arrival) = &mut self.follows else { return Ok(()) };
-        let Some(arrival) = arrival.take() else { return Ok(()) };
-        let Arrival { unit, crossing, arrived, _sent } = *arrival;
-        rank.transfers.wait(crossing)?;
-        Ok(rank.kernels().add(self.shard_mut(unit)?.view_mut(), arrived.view())?)
+        let WithShards::ToHost(arrivals) = &mut self.follows else { return Ok(()) };
+        let Arrivals { on_its_way, .. } = std::mem::take(&mut **arrivals);
+        Ok(on_its_way.map_or(Ok(()), |arrival| rank.transfers.wait(arrival.crossing))?)
     }
 
     /// The elements of `unit` whose gradients this rank keeps.
@@ -130,6 +154,26 @@ impl GradientShards {
     /// The shards, to read.
     pub fn shards(&self) -> &UnitBuffers {
         &self.shards
+    }
+}
+
+impl Arrivals {
+    /// Adds what is on its way to its shard, once it is there. A shard that is complete is measured
+    /// at once, while it is in a cache and the device computes.
+    fn settle(&mut self, rank: &Rank, shards: &mut UnitBuffers) -> Result<()> {
+        let Some(Arrival { unit, crossing, arrived, _sent }) = self.on_its_way.take() else { return Ok(()) };
+        rank.transfers.wait(crossing)?;
+        let shard = shards.get_mut(unit)?;
+        rank.kernels().add(shard.view_mut(), arrived.view())?;
+        if self.arrived.len() <= unit {
+            self.arrived.resize(unit + 1, 0);
+        }
+        self.arrived[unit] += 1;
+        if self.arrived[unit] == self.micro_batches {
+            self.arrived[unit] = 0;
+            self.largest = max_or_nan(self.largest, rank.kernels().max_magnitude(shard.view())?);
+        }
+        Ok(())
     }
 }
 

@@ -14,11 +14,14 @@ use device::{View, max_or_nan};
 /// # Errors
 /// If a kernel or an exchange fails.
 pub fn global_norm(rank: &Rank, gradients: &[View<'_>]) -> Result<f64> {
+    norm_of_largest(rank, gradients, rank.kernels().max_magnitude_of(gradients)?)
+}
+
+/// As [`global_norm`], of gradients whose largest magnitude on this rank is `largest`.
+pub(crate) fn norm_of_largest(rank: &Rank, gradients: &[View<'_>], largest: f32) -> Result<f64> {
     let group = rank.shard_group();
     let largest =
-        combine(group, rank.kernels().max_magnitude_of(gradients)?.to_le_bytes(), f32::from_le_bytes)?
-            .into_iter()
-            .fold(0.0, max_or_nan);
+        combine(group, largest.to_le_bytes(), f32::from_le_bytes)?.into_iter().fold(0.0, max_or_nan);
     // The second exchange always happens, so that every step sends the same bytes.
     let exponent = exponent(largest);
     let own = exponent.map_or(Ok(0), |exponent| rank.kernels().sum_of_squares_of(gradients, exponent))?;

@@ -56,7 +56,7 @@ impl Setup {
     pub fn gradient_shards(&self, shards: UnitBuffers) -> GradientShards {
         let follows = match self.replica_sum() {
             Some(replicas) => WithShards::Replicas(Box::new(replicas)),
-            None if self.gradients_follow() => WithShards::ToHost(None),
+            None if self.gradients_follow() => WithShards::ToHost(Box::default()),
             None => WithShards::Add,
         };
         GradientShards::new(shards, self.partition.clone(), follows)
