@@ -6,9 +6,10 @@
 //! the bytes reach the disk, beside a `fio` that flushes, too.
 //!
 //! Flags after `--`: `--dir DIR`, `--model base`, `--gpus 4`, `--rounds 7`, `--period 8` (steps from
-//! save to save; half of them must be enough for a save), and `--with "--batch-size 1 --seq-len 64"`.
+//! save to save; half of them must be enough for a save), `--with "--batch-size 1 --seq-len 64"`, and
+//! `--parts background,paused`.
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use planner::Stage;
 use settings::fault::Phase;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,12 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 use tests::{config, median};
 use trainer::{At, Milestone, Witness};
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Background,
+    Paused,
+}
 
 #[derive(Parser)]
 struct Flags {
@@ -34,6 +41,8 @@ struct Flags {
     /// More flags of every run.
     #[arg(long, default_value = "--batch-size 1 --seq-len 64", allow_hyphen_values = true)]
     with: String,
+    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Part::Background, Part::Paused])]
+    parts: Vec<Part>,
     /// Cargo passes it to benchmarks; tests leave it out, and nothing is measured.
     #[arg(long)]
     bench: bool,
@@ -127,13 +136,13 @@ impl Witness for Clock {
                     (self.compare)(self, At { step, rank });
                 }
             }
-            Milestone::Copying => self.note(step, Moment::Copies),
-            Milestone::Checkpointing => {
-                self.note(step, Moment::Copied);
+            Milestone::Copying => {
+                self.note(step, Moment::Copies);
                 if rank == 0 {
                     self.await_name(step + 1);
                 }
             }
+            Milestone::Checkpointing => self.note(step, Moment::Copied),
             _ => {}
         }
     }
@@ -152,8 +161,12 @@ fn main() {
     let within = flags.dir.clone().unwrap_or_else(std::env::temp_dir);
     let dir = tempfile::tempdir_in(&within).unwrap();
     println!("{}", run_words(&flags));
-    in_the_background(&flags, dir.path());
-    paused(&flags, dir.path());
+    for part in &flags.parts {
+        match part {
+            Part::Background => in_the_background(&flags, dir.path()),
+            Part::Paused => paused(&flags, dir.path()),
+        }
+    }
 }
 
 fn run_words(flags: &Flags) -> String {
@@ -260,7 +273,7 @@ fn paused(flags: &Flags, dir: &Path) {
     };
     let (clock, total) = train(flags, dir, "--checkpoint-wait", Box::new(compare));
     let seconds = |until: Moment| -> Vec<f64> {
-        saves(flags).map(|steps| clock.seconds((steps - 1, Moment::Copied), (steps, until))).collect()
+        saves(flags).map(|steps| clock.seconds((steps - 1, Moment::Copies), (steps, until))).collect()
     };
     let written: Vec<f64> =
         seconds(Moment::Published).into_iter().map(|seconds| total as f64 / 1e9 / seconds).collect();

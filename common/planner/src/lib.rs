@@ -54,7 +54,7 @@ pub use job::Job;
 pub use ledger::Memory;
 pub use moment::{Moment, Peak};
 pub use partition::{Partition, Unit};
-pub use placement::{Limits, PIECE, Placement, Saving, place_word};
+pub use placement::{Limits, PIECE, Placement, STREAM, STREAMED, STREAMS, Saving, place_word};
 pub use predict::{Done, NeighbourBytes, Prediction, RankPrediction, peaks_without_updates, predict};
 pub use recipe::{ModelStates, Recipe};
 pub use remedies::{Remedies, Remedy, Room, remedies, remedies_in};

@@ -4,7 +4,7 @@
 
 use crate::job::Job;
 use crate::partition::{Partition, Unit};
-use crate::placement::{PIECE, Placement};
+use crate::placement::Placement;
 use crate::recipe::{ModelStates, Recipe};
 use crate::reduce::F32;
 use crate::transfers::Transfers;
@@ -238,15 +238,6 @@ impl Offload {
             }
             _ => Vec::new(),
         }
-    }
-
-    /// Returns the bytes of the buffer through which a rank's part of a checkpoint of `unit` is
-    /// written piece by piece: its weights or another state. What is read from disk is written from
-    /// where it arrives.
-    pub(crate) fn staged(&self, unit: &Slices, weights: bool) -> u64 {
-        let part = unit.optimizer.div_ceil(self.holders);
-        let piece = part.min(self.placement.piece()).min(PIECE);
-        if self.reads(unit, weights).is_empty() { pages(piece * F32) } else { 0 }
     }
 
     /// Returns the slots through which parameters are fetched, and the bytes of the largest shard

@@ -10,6 +10,15 @@ pub type Limits = [Option<u64>; Place::ALL.len()];
 /// Elements that an offloaded update takes at a time unless the run says otherwise.
 pub const PIECE: u64 = 4 << 20;
 
+/// Most elements of a buffer through which a checkpoint is written piece by piece.
+pub const STREAM: u64 = 1 << 20;
+
+/// Such buffers of a rank.
+pub const STREAMS: u64 = 6;
+
+/// Pieces in which a rank's part of a checkpoint is written at least.
+pub const STREAMED: u64 = 32;
+
 /// Where a rank's model states and activations rest (Ren et al., "ZeRO-Offload", 2021; Rajbhandari
 /// et al., "ZeRO-Infinity", 2021), and the buffers through which they visit the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +50,8 @@ pub enum Saving {
     /// It copies its part to main memory, in room that it has taken for that at setup, and trains
     /// on while that is written.
     Copying,
-    /// It writes piece by piece, and trains on once that is done.
+    /// It writes piece by piece, through buffers that it has taken at setup, and trains on once
+    /// that is done.
     Streaming,
 }
 

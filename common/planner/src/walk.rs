@@ -118,7 +118,7 @@ impl<'a> Walk<'a> {
 
     fn through(mut self, updates: bool) -> Walked {
         self.model_states();
-        self.take_room_for_copy();
+        self.take_room_for_saves();
         let resting = self.live();
         let mut counters = Counters::default();
         for _ in 0..splits(self.job) {

@@ -44,12 +44,12 @@ pub fn job(stage: planner::Stage, config: &Config) -> Job {
 }
 
 /// Returns how checkpoints are saved if main memory has no limit. What rests on disk is written
-/// from there.
+/// from there, and nothing is copied for a save that training waits for.
 fn saving(config: &Config) -> Saving {
     let on_disk = [config.offload.optimizer, config.offload.parameters].contains(&Place::Disk);
-    match config.checkpoint {
+    match &config.checkpoint {
         None => Saving::Never,
-        Some(_) if on_disk => Saving::Streaming,
+        Some(checkpoint) if on_disk || checkpoint.waits => Saving::Streaming,
         Some(_) => Saving::Copying,
     }
 }

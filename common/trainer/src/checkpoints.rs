@@ -11,13 +11,15 @@ use storage::Disk;
 /// Bytes per parameter of a checkpoint: three states in f32.
 const BYTES: u64 = 12;
 
-/// Returns the disk of `rank` for its checkpoints. Two threads move bytes, so that one is on its
-/// way while the next is hashed.
+/// Threads that write a rank's part of a checkpoint: disks are fastest with several writes at once.
+const WRITERS: usize = 4;
+
+/// Returns the disk of `rank` for its checkpoints.
 pub(crate) fn disk(checkpoint: &Checkpoint, rank: usize) -> Disk {
     let ours = checkpoint.faults.iter().filter(|(struck, _)| *struck == rank);
     match ours.map(|(_, fault)| *fault).collect::<Vec<_>>() {
-        none if none.is_empty() => Disk::new(2),
-        faults => Disk::with_faults(2, faults),
+        none if none.is_empty() => Disk::new(WRITERS),
+        faults => Disk::with_faults(WRITERS, faults),
     }
 }
 

@@ -29,7 +29,7 @@ fn six_steps() -> String {
 /// What is saved, and how: through a copy, and piece by piece.
 const CASES: [(Stage, &str); 3] = [
     (Stage::Zero3, ""),
-    (Stage::Zero2, "--host-memory 60kB --ignore-plan"),
+    (Stage::Zero2, "--host-memory 100kB --ignore-plan"),
     (Stage::Zero1, "--offload-optimizer disk"),
 ];
 
@@ -206,18 +206,18 @@ fn a_disk_slower_than_the_timeout_ends_no_run() {
     });
 }
 
-/// A disk that was late gives back the room for the copy, and saves go on.
+/// A disk that is late keeps one of the buffers through which a save goes; the next saves go on.
 #[test]
 fn saves_go_on_once_a_late_disk_answers() {
     let dir = tempfile::tempdir().unwrap();
     let flags = format!("{} --checkpoint {} --checkpoint-every 1", six_steps(), dir.path().display());
     let flags = format!("{flags} --checkpoint-wait").replace("--steps 6", "--steps 40");
     let slow = nth(4, Effect::Delay(2 * TIMEOUT));
-    let others = (20..60).map(|number| (0, nth(number, Effect::Delay(TIMEOUT / 10))));
+    let others = (20..60).map(|number| (0, nth(number, Effect::Delay(TIMEOUT / 40))));
     let faults: Vec<_> = std::iter::once((1, slow)).chain(others).collect();
     let (report, saves) = with_faults(Stage::Zero3, &flags, &faults, TIMEOUT);
     assert!(saves[0].1.as_ref().is_some_and(|why| why.contains("rank 1: the disk did not")), "{saves:?}");
-    assert!(saves[1].1.is_some(), "the disk still has the copy: {saves:?}");
+    assert!(saves[1].1.is_none(), "other buffers are free: {saves:?}");
     assert_eq!((report.unsaved, &saves.last().unwrap().1), (None, &None));
 }
 

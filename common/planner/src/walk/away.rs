@@ -4,7 +4,7 @@
 use super::{Walk, sharing};
 use crate::ledger::Allocation;
 use crate::offload::{STATES, Slices, pages};
-use crate::placement::Saving;
+use crate::placement::{STREAM, STREAMED, STREAMS, Saving};
 use crate::reduce::{F32, UnitGradients};
 use events::{Class, Operation, Place, Route};
 
@@ -98,23 +98,25 @@ impl Walk<'_> {
         self.device.free(on_device);
     }
 
-    /// Takes room for a copy of the rank's part of a checkpoint, to the end.
-    pub(super) fn take_room_for_copy(&mut self) {
-        if self.offload.placement.saving == Saving::Copying {
-            let parts = self.offload.units.iter().map(|unit| unit.optimizer.div_ceil(self.offload.holders));
-            let bytes = pages(STATES * F32 * parts.sum::<u64>());
-            self.resting.push(self.host.allocate(Class::Workspace, bytes));
-        }
+    /// Takes room for saves of the rank's part of a checkpoint, to the end: for a copy of it, or
+    /// for the buffers through which it is written piece by piece.
+    pub(super) fn take_room_for_saves(&mut self) {
+        let parts = self.offload.units.iter().map(|unit| unit.optimizer.div_ceil(self.offload.holders));
+        let elements = STATES * parts.sum::<u64>();
+        let bytes = match self.offload.placement.saving {
+            Saving::Never => return,
+            Saving::Copying => pages(F32 * elements),
+            Saving::Streaming => STREAMS * pages(F32 * elements.div_ceil(STREAMED).min(STREAM)),
+        };
+        self.resting.push(self.host.allocate(Class::Workspace, bytes));
     }
 
-    /// Saves the rank's part of a checkpoint, if that is done piece by piece.
+    /// Saves the rank's part of a checkpoint: reads what rests on disk.
     pub(super) fn checkpoint(&mut self) {
         if self.offload.placement.saving == Saving::Streaming {
             for unit in self.offload.units.clone() {
                 for weights in [true, false, false] {
                     self.pass_through_memory(Route::DiskToHost, &self.offload.reads(&unit, weights));
-                    let staged = self.host.allocate(Class::Workspace, self.offload.staged(&unit, weights));
-                    self.host.free(staged);
                 }
             }
         }

@@ -10,7 +10,6 @@
 mod states;
 mod work;
 
-use super::places;
 use super::weight_writer::late;
 use crate::checkpoints::disk;
 use crate::plan::Plan;
@@ -22,6 +21,7 @@ use device::{Buffer, DType};
 use planner::Saving;
 use serde_json::Value;
 use sharding::{Optimizer, Partition, Rank, TensorPart, TrainingState, UnitBuffers, UnitId};
+use states::PieceBuffers;
 use std::cell::Cell;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ use work::{Work, Writing, Written, words, write_copy};
 const LOOK: Duration = Duration::from_millis(1);
 
 /// How often ranks that wait for a save tell each other so.
-pub(super) const HEARTBEAT: Duration = Duration::from_millis(20);
+pub(super) const HEARTBEAT: Duration = Duration::from_millis(100);
 
 /// How long a run that fails waits for its threads.
 pub(super) const LEAVING: Duration = Duration::from_secs(5);
@@ -55,13 +55,12 @@ pub(super) struct Saver {
     layout: Arc<ShardLayout>,
     /// Per unit: the elements that this rank saves.
     parts: Vec<Range<usize>>,
-    /// Most elements that are written at a time, if not all are copied.
-    piece: usize,
     /// Room for a copy of all of them, unless a thread has it.
     room: Option<Buffer>,
+    /// Buffers through which they are written, if they are not copied.
+    pieces: Option<PieceBuffers>,
     /// A thread that has not been done in time, with the room.
     late: Option<Writing>,
-    copies: bool,
     /// Saves begun, so that each has a directory of its own.
     attempts: u32,
     phase: Phase,
@@ -114,15 +113,17 @@ impl Saver {
         let units = 0..plan.partition.units.len();
         let parts: Vec<_> =
             units.map(|unit| part(&rank, &plan.partition, unit, optimizer.slice(unit))).collect();
-        let room: usize = parts.iter().map(|(part, _)| TrainingState::ALL.len() * part).sum();
+        let elements: usize = parts.iter().map(|(part, _)| TrainingState::ALL.len() * part).sum();
         let parts: Vec<Range<usize>> = parts.into_iter().map(|(_, range)| range).collect();
         let runs = |(unit, part): (UnitId, &Range<usize>)| {
             let run = |part: TensorPart| checkpoint::Run { tensor: part.tensor, range: part.elements };
             plan.partition.parts(unit, part).map(run).collect()
         };
         let stretches: Vec<_> = parts.iter().enumerate().map(runs).collect();
-        let copies = plan.saving == Saving::Copying;
-        let room = copies.then(|| rank.transfers.staging(DType::F32, room)).transpose()?;
+        let (room, pieces) = match plan.saving {
+            Saving::Copying => (Some(room(&rank, elements)?), None),
+            Saving::Streaming | Saving::Never => (None, Some(PieceBuffers::new(&rank, elements)?)),
+        };
         Ok(Some(Saver {
             checkpoints: Checkpoints::new(checkpoints.directory(), Arc::new(disk(checkpoint, rank.number()))),
             lock: plan.lock.clone(),
@@ -133,10 +134,9 @@ impl Saver {
             damaged: plan.damaged(),
             layout: Arc::new(ShardLayout::new(&plan.model.layout, &stretches)),
             parts,
-            piece: places(plan).piece.min(planner::PIECE as usize),
-            room: room.map(touched),
+            room,
+            pieces,
             late: None,
-            copies,
             attempts: 0,
             phase: Phase::Idle,
             channel: rank.group.control_channel(Topic::Saving),
@@ -180,8 +180,8 @@ impl Saver {
             checkpoints.disk().create_directory(&partial)?;
             ShardWriter::create(checkpoints.disk(), &partial, &name, &layout)
         };
-        if !self.copies {
-            let work = self.stream(states, create)?;
+        if let Some(pieces) = self.pieces.take() {
+            let work = self.stream(states, pieces, create)?;
             self.phase = Phase::Writing(save, work);
             return self.settle();
         }
@@ -359,10 +359,11 @@ fn file_name(rank: &Rank) -> String {
     format!("rank-{:05}-of-{:05}.safetensors", rank.number(), rank.world_size())
 }
 
-/// `buffer`, once all of its pages are there.
-fn touched(mut buffer: Buffer) -> Buffer {
+/// A buffer in main memory for so many f32, all of whose pages are there.
+fn room(rank: &Rank, elements: usize) -> Result<Buffer> {
+    let mut buffer = rank.transfers.staging(DType::F32, elements)?;
     buffer.bytes_mut().fill(0);
-    buffer
+    Ok(buffer)
 }
 
 /// What `plan`'s run says of itself in every manifest.
