@@ -21,6 +21,14 @@ impl Backend {
         }
     }
 
+    /// The threads that compute in main memory.
+    pub(crate) fn cpu(&self) -> &Cpu {
+        match self {
+            Backend::Cpu(cpu) => cpu,
+            Backend::Cuda(gpu) => gpu.host(),
+        }
+    }
+
     /// The rank's share of a GPU, if it computes on one.
     pub(crate) fn rank(&self) -> Option<&Arc<Runtime>> {
         match self {

@@ -2,8 +2,9 @@
 //! memory.
 
 use crate::check::check;
+use crate::cpu::{self, FloatsMut};
 use crate::{Buffer, Class, Copying, DType, Device, DeviceError, Element, Fetched, Operation, Result};
-use crate::{View, ViewMut, cpu, gpu};
+use crate::{View, ViewMut, gpu};
 use events::Work;
 use half::{bf16, f16};
 use std::borrow::Cow;
@@ -14,21 +15,21 @@ impl Device {
     /// # Errors
     /// [`DeviceError::Shape`] or [`DeviceError::Type`] if they do not fit.
     pub fn write_rounded(&self, mut out: ViewMut<'_>, values: &[f32]) -> Result<()> {
-        match (self.gpu().filter(|_| !out.on_host()), out.dtype()) {
+        let cpu = self.backend.cpu();
+        match (out.on_host(), out.dtype()) {
             (_, DType::U32) => Err(refused("write", "out", DType::U32)),
             (_, DType::F32) => self.write(out, values),
-            (None, _) => {
-                cpu::round_into(out.reborrow(), values);
-                Ok(())
-            }
-            (Some(_), DType::Bf16) => {
+            (true, _) => cpu::round_into(cpu, out.reborrow().into(), values),
+            (false, DType::Bf16) => {
                 let mut rounded: Vec<bf16> = self.room(values.len())?;
-                rounded.extend(values.iter().map(|&value| bf16::from_f32(value)));
+                rounded.resize(values.len(), bf16::ZERO);
+                cpu::round_into(cpu, FloatsMut::Bf16(&mut rounded), values)?;
                 self.write(out, &rounded)
             }
-            (Some(_), DType::F16) => {
+            (false, DType::F16) => {
                 let mut rounded: Vec<f16> = self.room(values.len())?;
-                rounded.extend(values.iter().map(|&value| f16::from_f32(value)));
+                rounded.resize(values.len(), f16::ZERO);
+                cpu::round_into(cpu, FloatsMut::F16(&mut rounded), values)?;
                 self.write(out, &rounded)
             }
         }

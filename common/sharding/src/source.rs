@@ -2,7 +2,7 @@
 
 use crate::partition::{Partition, TensorPart, UnitId};
 use crate::{Error, Result};
-use device::Device;
+use device::{DType, Device, ViewMut};
 use model::TensorId;
 use std::ops::Range;
 
@@ -21,21 +21,49 @@ pub trait WeightSource: Send + Sync {
     ) -> std::result::Result<(), String>;
 }
 
-/// Elements `slice` of `unit`, f32; padding is zero.
+/// Elements that are rounded at a time: as many as stay in a processor's caches, and in memory that
+/// the next ones reuse.
+const PIECE: usize = 1 << 22;
+
+/// Writes elements `slice` of `unit` to `out`, rounded to its type; padding is zero.
 ///
 /// # Errors
 /// If the source fails, or `device` has no room in main memory.
-pub fn read(
+pub fn write(
     device: &Device,
     partition: &Partition,
     unit: UnitId,
     slice: Range<usize>,
     source: &dyn WeightSource,
-) -> Result<Vec<f32>> {
-    let mut values = device.room(slice.len())?;
-    values.resize(slice.len(), 0f32);
-    for TensorPart { tensor, elements, within, .. } in partition.parts(unit, &slice) {
-        source.read(tensor, elements, &mut values[within]).map_err(Error::Weights)?;
+    mut out: ViewMut<'_>,
+) -> Result<()> {
+    if out.on_host() && out.dtype() == DType::F32 {
+        return read(partition, unit, slice, source, out.as_mut_slice());
     }
-    Ok(values)
+    let mut values = device.room(slice.len().min(PIECE))?;
+    for start in slice.clone().step_by(PIECE) {
+        let piece = start..(start + PIECE).min(slice.end);
+        values.resize(piece.len(), 0f32);
+        read(partition, unit, piece.clone(), source, &mut values)?;
+        device.write_rounded(out.slice_mut(start - slice.start..piece.end - slice.start), &values)?;
+    }
+    Ok(())
+}
+
+/// Writes elements `slice` of `unit` to `out`.
+fn read(
+    partition: &Partition,
+    unit: UnitId,
+    slice: Range<usize>,
+    source: &dyn WeightSource,
+    out: &mut [f32],
+) -> Result<()> {
+    let mut end = 0;
+    for TensorPart { tensor, elements, within, .. } in partition.parts(unit, &slice) {
+        out[end..within.start].fill(0.0);
+        end = within.end;
+        source.read(tensor, elements, &mut out[within]).map_err(Error::Weights)?;
+    }
+    out[end..].fill(0.0);
+    Ok(())
 }

@@ -55,8 +55,7 @@ impl Setup {
             let kind = (place, Class::Parameters, dtype);
             return Ok(Rest::Buffer(self.load(&*self.source, unit, range, kind)?));
         }
-        let values = source::read(&self.rank.device, &self.partition, unit, range, &*self.source)?;
-        let extent = self.store((Class::Parameters, dtype), unit, &values)?;
+        let extent = self.store(Some(&*self.source), (Class::Parameters, dtype), unit, range)?;
         Ok(Rest::Disk(extent, dtype))
     }
 
@@ -79,7 +78,8 @@ impl Setup {
             let pieces = AdamWShard::cut(range.len(), piece);
             let on_disk = |piece: Range<usize>| {
                 let elements = range.start + piece.start..range.start + piece.end;
-                let store = |state| self.store_state(from(state), unit, elements.clone());
+                let kind = (Class::Optimizer, DType::F32);
+                let store = |state| self.store(from(state), kind, unit, elements.clone());
                 let [weight, momentum, variance] = TrainingState::ALL;
                 Ok([store(weight)?, store(momentum)?, store(variance)?])
             };
@@ -119,35 +119,27 @@ impl Setup {
         (place, class, dtype): (Place, Class, DType),
     ) -> Result<Buffer> {
         let mut buffer = self.rank.device.allocate_in(place, class, dtype, range.len())?;
-        let values = source::read(&self.rank.device, &self.partition, unit, range, source)?;
-        self.rank.device.write_rounded(buffer.view_mut(), &values)?;
+        source::write(&self.rank.device, &self.partition, unit, range, source, buffer.view_mut())?;
         Ok(buffer)
     }
 
-    /// An optimizer state of elements `range` of `unit` on disk: zero without a source.
-    fn store_state(
+    /// Writes elements `range` of `unit`, of this class and type, to an extent of their own: zeros
+    /// without a source.
+    fn store(
         &self,
         source: Option<&dyn WeightSource>,
+        (class, dtype): (Class, DType),
         unit: UnitId,
         range: Range<usize>,
     ) -> Result<Extent> {
-        let values = match source {
-            Some(source) => source::read(&self.rank.device, &self.partition, unit, range, source)?,
-            None => {
-                let mut zeros = self.rank.device.room(range.len())?;
-                zeros.resize(range.len(), 0.0);
-                zeros
-            }
-        };
-        self.store((Class::Optimizer, DType::F32), unit, &values)
-    }
-
-    /// Writes `values`, rounded to this type, to an extent of their own.
-    fn store(&self, (class, dtype): (Class, DType), unit: UnitId, values: &[f32]) -> Result<Extent> {
         let transfers = &self.rank.transfers;
-        let extent = transfers.extent(class, values.len() * dtype.size())?;
-        let mut staging = transfers.staging(dtype, values.len())?;
-        self.rank.device.write_rounded(staging.slice_mut(0..values.len()), values)?;
+        let extent = transfers.extent(class, range.len() * dtype.size())?;
+        let mut staging = transfers.staging(dtype, range.len())?;
+        let out = staging.slice_mut(0..range.len());
+        match source {
+            Some(source) => source::write(&self.rank.device, &self.partition, unit, range, source, out)?,
+            None => self.rank.kernels().fill(out, 0.0)?,
+        }
         let bytes = staging.byte_len();
         transfers.settle(transfers.write(Cargo { class, unit }, &extent, 0, staging, bytes))?;
         Ok(extent)

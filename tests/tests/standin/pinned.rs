@@ -1,6 +1,7 @@
 //! Copies between main memory and a GPU, on the stand-in driver: they run late there, so that a
 //! page-locked block that is reused before its copy was done shows, and so does pageable memory
-//! whose copy is not waited for. Launches from any thread.
+//! whose copy is not waited for. Large blocks, which the rank's threads fetch. Launches from any
+//! thread.
 
 use device::cuda::kernels::{self, Operand};
 use device::cuda::{Gpu, Options};
@@ -12,8 +13,12 @@ use tests::standin;
 const DOZE: (&str, &str) = ("STANDIN_DOZE", "5000");
 
 fn rank() -> Device {
+    rank_of(1)
+}
+
+fn rank_of(threads: usize) -> Device {
     let ledger = Ledger::new(Emitter::silent(0), None);
-    Device::cuda(ledger, Gpu::open(0).unwrap(), Options::default()).unwrap()
+    Device::cuda(ledger, Gpu::open(0).unwrap(), Options { threads, ..Options::default() }).unwrap()
 }
 
 /// The `index`-th of a row of batches that differ everywhere.
@@ -186,4 +191,60 @@ fn any_thread_may_launch() {
         launched.unwrap().unwrap();
     });
     assert_eq!(device.read::<f32>(buffer.view()).unwrap()[..], [2.5; 100]);
+}
+
+/// Elements of a block that the driver does not allocate itself; neither pages nor threads divide
+/// it.
+const LARGE: usize = (20 << 20) / 4 + 7;
+
+/// Memory that is left at the end fails the test.
+const FREED: (&str, &str) = ("STANDIN_FREED", "1");
+
+/// Less than [`LARGE`] elements.
+const SMALL_BLOCKS: (&str, &str) = ("STANDIN_HOST_BLOCK", "16777215");
+
+/// Sends two large blocks to the GPU and back into two others, which come in the place of blocks
+/// that were freed and written to.
+fn large_blocks_travel() {
+    let device = rank_of(3);
+    let host = || device.allocate_host(Class::Workspace, DType::U32, LARGE).unwrap();
+    let mut first = [host(), host()];
+    for (index, block) in first.iter_mut().enumerate() {
+        device.write(block.view_mut(), &batch(index, LARGE)).unwrap();
+    }
+    let there = first.map(|block| {
+        let mut there = device.allocate(Class::Workspace, DType::U32, LARGE).unwrap();
+        start(&device, there.view_mut(), block.view()).wait().unwrap();
+        there
+    });
+    for (index, there) in there.iter().enumerate() {
+        let mut back = host();
+        start(&device, back.view_mut(), there.view()).wait().unwrap();
+        assert!(back.as_slice::<u32>() == batch(index, LARGE), "batch {index}");
+    }
+}
+
+#[test]
+fn large_blocks_are_fetched_by_threads_then_locked_and_freed() {
+    if standin(large_blocks_are_fetched_by_threads_then_locked_and_freed, &[DOZE, FREED, SMALL_BLOCKS]) {
+        large_blocks_travel();
+    }
+}
+
+#[test]
+fn large_blocks_are_the_drivers_where_it_locks_no_others() {
+    let refused = ("STANDIN_REGISTER", "0");
+    if standin(large_blocks_are_the_drivers_where_it_locks_no_others, &[DOZE, FREED, refused]) {
+        large_blocks_travel();
+    }
+}
+
+#[test]
+fn a_block_that_cannot_be_locked_is_an_error() {
+    let refused = ("STANDIN_REGISTER", "0");
+    if standin(a_block_that_cannot_be_locked_is_an_error, &[FREED, refused, SMALL_BLOCKS]) {
+        let refused = rank_of(3).allocate_host(Class::Workspace, DType::U32, LARGE);
+        let refusal = refused.err().unwrap().to_string();
+        assert!(refusal.contains("cuMemHostAlloc") && refusal.contains("out of memory"), "{refusal}");
+    }
 }

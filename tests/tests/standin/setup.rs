@@ -262,7 +262,7 @@ fn machine_code_on_disk_outlives_damage_and_many_writers() {
     let both = contents(&folder);
     assert_eq!(both.len(), 2 * whole.len());
     assert!(
-        both.keys().all(|name| name.contains("-sm_90-") || name.contains("-sm_80-")),
+        both.keys().all(|name| name.contains("-sm_90a-") || name.contains("-sm_80-")),
         "{:?}",
         both.keys()
     );

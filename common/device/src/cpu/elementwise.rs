@@ -85,15 +85,24 @@ fn convert_run(cpu: &Cpu, mut out: FloatsMut<'_>, x: Floats<'_>, run: Range<usiz
     Ok(())
 }
 
-/// `out = values`, rounded; `out` holds floats.
-pub(crate) fn round_into(out: ViewMut<'_>, values: &[f32]) {
-    FloatsMut::from(out).store(0..values.len(), values);
+/// `out = values`, rounded.
+pub(crate) fn round_into(cpu: &Cpu, out: FloatsMut<'_>, values: &[f32]) -> Result<()> {
+    let runs = cpu.workers.runs(values.len(), 1);
+    let tasks = runs.iter().cloned().zip(out.runs(&runs, 1)).collect();
+    cpu.workers.each(tasks, |(run, mut out)| {
+        vectorized!(out.store(0..run.len(), &values[run.clone()]));
+        Ok(())
+    })
 }
 
-pub(super) fn fill(out: ViewMut<'_>, value: f32) {
-    match FloatsMut::from(out) {
-        FloatsMut::F32(out) => out.fill(value),
-        FloatsMut::Bf16(out) => out.fill(bf16::from_f32(value)),
-        FloatsMut::F16(out) => out.fill(f16::from_f32(value)),
-    }
+pub(super) fn fill(cpu: &Cpu, out: ViewMut<'_>, value: f32) -> Result<()> {
+    let runs = cpu.workers.runs(out.len(), 1);
+    cpu.workers.each(FloatsMut::from(out).runs(&runs, 1), |out| {
+        match out {
+            FloatsMut::F32(out) => out.fill(value),
+            FloatsMut::Bf16(out) => out.fill(bf16::from_f32(value)),
+            FloatsMut::F16(out) => out.fill(f16::from_f32(value)),
+        }
+        Ok(())
+    })
 }

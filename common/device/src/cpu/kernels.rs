@@ -27,10 +27,7 @@ impl Kernels for Cpu {
             Operation::Copy { out, x, .. } | Operation::Convert { out, x, .. } => {
                 elementwise::copy_or_convert(self, out, x)
             }
-            Operation::Fill { out, value, .. } => {
-                elementwise::fill(out, value);
-                Ok(())
-            }
+            Operation::Fill { out, value, .. } => elementwise::fill(self, out, value),
         }
     }
 

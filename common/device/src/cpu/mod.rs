@@ -20,6 +20,7 @@ mod tile;
 mod workers;
 
 pub(crate) use elementwise::round_into;
+pub(crate) use operand::FloatsMut;
 
 use crate::Result;
 use crate::ledger::Ledger;

@@ -62,7 +62,7 @@ impl<'a> Floats<'a> {
 }
 
 /// Floats to write.
-pub(super) enum FloatsMut<'a> {
+pub(crate) enum FloatsMut<'a> {
     F32(&'a mut [f32]),
     Bf16(&'a mut [bf16]),
     F16(&'a mut [f16]),

@@ -27,9 +27,10 @@ pub(super) struct Architecture {
 }
 
 impl Architecture {
-    /// `sm_90` for 9.0.
+    /// `sm_86` for 8.6. For 9.0 it is `sm_90a`, with the products of warpgroups that later ones lack.
     fn label(self) -> String {
-        format!("sm_{}{}", self.major, self.minor)
+        let Architecture { major, minor } = self;
+        format!("sm_{major}{minor}{}", if (major, minor) == (9, 0) { "a" } else { "" })
     }
 }
 

@@ -8,7 +8,8 @@
 //! | `kernels` | CUDA C++ sources, and the launches that each operation takes |
 //! | `runtime`, `stream` | one rank on a GPU: streams, launches, the fences between streams |
 //! | `timeline`, `laps`, `timing` | when queued work ran, and how long it took |
-//! | `memory`, `block`, `pinned` | its memory, and page-locked main memory |
+//! | `memory`, `block` | its memory |
+//! | `pinned`, `locked` | page-locked main memory, kept for reuse; how its pages are locked |
 //! | `staging`, `transfer` | copies from and to main memory in the order of computation |
 //! | `copies`, `copy_streams`, `in_flight` | the same beside computation, and what waits for them |
 //! | `matmul`, `rotations` | products by cuBLASLt; tables of cosines and sines |
@@ -31,6 +32,7 @@ mod in_flight;
 pub mod kernels;
 mod laps;
 mod library;
+mod locked;
 mod matmul;
 mod memory;
 mod modules;

@@ -2,23 +2,29 @@
 //!
 //! Locking pages takes longer than most transfers, so a rank keeps freed blocks for reuse.
 
-use super::call::Named;
 use super::context::Context;
 use super::in_flight::InFlight;
+use super::locked::Locked;
 use crate::Result;
-use cudarc::driver::result;
 use std::collections::BTreeMap;
-use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Freed blocks by size.
-#[derive(Default)]
-pub(super) struct Spare(Mutex<BTreeMap<usize, Vec<Pages>>>);
+/// A rank's freed blocks.
+pub(super) struct Spare {
+    /// By size.
+    blocks: Mutex<BTreeMap<usize, Vec<Pages>>>,
+    /// Threads that fetch the pages of a new block.
+    threads: usize,
+}
 
 impl Spare {
+    pub(super) fn new(threads: usize) -> Self {
+        Spare { blocks: Mutex::default(), threads }
+    }
+
     fn blocks(&self) -> MutexGuard<'_, BTreeMap<usize, Vec<Pages>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -36,7 +42,7 @@ pub(crate) struct Pinned {
 impl Pinned {
     pub(super) fn new(context: &Arc<Context>, spare: &Arc<Spare>, bytes: usize) -> Result<Self> {
         let kept = spare.blocks().get_mut(&bytes).and_then(Vec::pop);
-        let pages = kept.map_or_else(|| Pages::new(context.clone(), bytes), Ok)?;
+        let pages = kept.map_or_else(|| Pages::new(context.clone(), bytes, spare.threads), Ok)?;
         Ok(Pinned { pages: Some(pages), spare: spare.clone() })
     }
 
@@ -79,9 +85,10 @@ impl Drop for Pinned {
 /// Pages that the driver has locked.
 struct Pages {
     in_flight: InFlight,
-    context: Arc<Context>,
-    start: *mut u8,
+    /// Before the context, so that it is freed first.
+    locked: Locked,
     bytes: usize,
+    context: Arc<Context>,
 }
 
 // SAFETY: no other reference to this memory exists, and any thread may free it.
@@ -90,18 +97,15 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    fn new(context: Arc<Context>, bytes: usize) -> Result<Self> {
+    fn new(context: Arc<Context>, bytes: usize, threads: usize) -> Result<Self> {
         context.enter()?;
-        // SAFETY: the driver takes a size and touches nothing of ours; a context is current.
-        let start = unsafe { result::malloc_host(bytes.max(1), 0) }.named("cuMemHostAlloc")?;
-        // SAFETY: just allocated with this many bytes; no other reference exists.
-        unsafe { start.cast::<u8>().write_bytes(0, bytes) };
-        Ok(Pages { in_flight: InFlight::default(), context, start: start.cast(), bytes })
+        let locked = Locked::new(bytes, threads)?;
+        Ok(Pages { in_flight: InFlight::default(), locked, bytes, context })
     }
 
     fn start(&self, range: &Range<usize>) -> *mut u8 {
         assert!(range.start <= range.end && range.end <= self.bytes, "{range:?} of {} bytes", self.bytes);
-        self.start.wrapping_add(range.start)
+        self.locked.start().wrapping_add(range.start)
     }
 
     fn bytes(&self, range: Range<usize>) -> &[u8] {
@@ -131,8 +135,7 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         self.settle(&(0..self.bytes), true);
+        // No copy touches them any more; they are freed next, in their context.
         let _ = self.context.enter();
-        // SAFETY: allocated once, freed once, and no copy touches it any more.
-        let _ = unsafe { result::free_host(self.start.cast::<c_void>()) };
     }
 }

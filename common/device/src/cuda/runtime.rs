@@ -75,7 +75,7 @@ impl Runtime {
             timeline,
             laps: Laps::default(),
             staging: Staging::default(),
-            spare: Arc::default(),
+            spare: Arc::new(Spare::new(options.threads)),
             compute,
             communication: Stream::new(true)?,
             copies: CopyStreams::default(),

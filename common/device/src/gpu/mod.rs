@@ -38,4 +38,8 @@ impl GpuKernels {
     pub(crate) fn rank(&self) -> &Arc<Runtime> {
         &self.rank
     }
+
+    pub(crate) fn host(&self) -> &Cpu {
+        &self.host
+    }
 }

@@ -124,10 +124,12 @@ proptest! {
     #[test]
     fn on_tensor_cores(
         seed in any::<u64>(),
+        architecture in prop_oneof![Just(80u32), Just(90)],
         dtype in prop_oneof![Just(DType::Bf16), Just(DType::F16)],
         shape in shapes(prop_oneof![Just(64usize), Just(128)], prop_oneof![1usize..20, 60usize..70, 120usize..140, 185usize..260]),
     ) {
-        check(Setting { seed, shift: 0 }, &Shim::new(seed), dtype, shape, tolerances(dtype));
+        let shim = Shim::new(seed).with_architecture(architecture);
+        check(Setting { seed, shift: 0 }, &shim, dtype, shape, tolerances(dtype));
     }
 
     #[test]

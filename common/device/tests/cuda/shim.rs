@@ -107,7 +107,7 @@ fn compiler() -> String {
 
 fn compile(kernels: &Path, shim: &Path, library: &Path) {
     let unfinished = library.with_extension("unfinished");
-    let sources = ["shim.cpp", "run.cpp", "fibers.cpp"].map(|name| shim.join(name));
+    let sources = ["shim.cpp", "run.cpp", "warpgroup.cpp", "fibers.cpp"].map(|name| shim.join(name));
     let mut command = Command::new(compiler());
     command.args(FLAGS).args(CHECK_ADDRESSES).arg("-I").arg(kernels).args(sources).arg("-o").arg(&unfinished);
     let output = command.output().unwrap();
@@ -172,7 +172,11 @@ impl Launcher for Shim {
         assert_eq!(signature(launch.kernel.name), Some(letters), "arguments of {}", launch.kernel.name);
         self.run(launch).unwrap_or_else(|error| panic!("{error}"));
         // The most shared memory that a block may use on every GPU of the generation.
-        let most = if self.architecture < 80 { 64 << 10 } else { 99 << 10 };
+        let most = match self.architecture {
+            ..80 => 64 << 10,
+            90 => 227 << 10,
+            _ => 99 << 10,
+        };
         // SAFETY: only reads a number.
         let all = launch.shared_bytes as usize + unsafe { (functions().static_bytes)() };
         assert!(all <= most, "{}: {all} bytes of shared memory", launch.kernel.name);

@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "warpgroup.h"
+
 #define __device__
 #define __global__
 
@@ -63,6 +65,8 @@ void *shared_array(const void *key, size_t bytes);
 void *dynamic_shared_memory();
 
 [[noreturn]] void fail(const char *what);
+// Notes an error at the end of a block.
+void fail_block(const char *what);
 
 void copy_async(void *to, const void *from, unsigned bytes, bool zero);
 void commit_copies();
@@ -132,6 +136,29 @@ template <class T> void multiply(float (&sums)[4], const unsigned (&a)[4], const
             memcpy(slots.out[lane], own.sums, sizeof own.sums);
         }
     });
+}
+
+void issue_product(const Product &product);
+void begin_products();
+void commit_products();
+void wait_for_products(unsigned pending);
+void show_to_products();
+
+// The distance in bytes from the begin of the block's dynamic shared memory, and `bytes` bytes at a
+// distance.
+unsigned shared_address(const void *place);
+const unsigned char *shared_bytes(unsigned address, unsigned bytes);
+
+template <class T> float widen_bits(unsigned short bits) { return widen(T{bits}); }
+
+// sums (+)= left · right by the tables of wgmma.mma_async.m64nNk16, N = 8·n.
+template <class T, size_t n> void multiply(float (&sums)[n][4], uint64_t left, uint64_t right, bool add) {
+    issue_product({8 * n, sums[0], nullptr, left, right, false, add, widen_bits<T>, {}});
+}
+
+template <class T, bool over_rows, size_t n>
+void multiply(float (&sums)[n][4], const unsigned (&left)[4], uint64_t right, bool add) {
+    issue_product({8 * n, sums[0], left, 0, right, over_rows, add, widen_bits<T>, {}});
 }
 
 // A kernel by name, and how to call it with an array of the addresses of its arguments.

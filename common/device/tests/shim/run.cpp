@@ -4,6 +4,7 @@
 
 #include "fibers.h"
 #include "host.h"
+#include "warpgroup.h"
 
 #include <algorithm>
 #include <map>
@@ -22,6 +23,8 @@ constexpr size_t MOST_STATIC = 8 << 10;
 // Bytes after every array, and at the end of every stack, that must not be written.
 constexpr size_t FENCE = 64;
 constexpr unsigned char FENCE_BYTE = 0xa5;
+// What arrays begin at a multiple of: a block's own, and the one whose size the launch gives.
+constexpr size_t PLACE = 16, DYNAMIC_PLACE = 1024;
 // Every bit set: NaN in all float types.
 constexpr unsigned char POISON = 0xff;
 // The prefixes of the names of the kernels in `faults.cu`.
@@ -42,6 +45,7 @@ struct Fiber {
     // Asynchronous copies: groups that were committed, the oldest first, and the one that is open.
     std::vector<std::vector<Copy>> groups;
     std::vector<Copy> open;
+    WarpgroupState products;
 };
 
 struct Warp {
@@ -58,8 +62,10 @@ struct SharedArray {
     std::unique_ptr<unsigned char[]> memory;
     unsigned char *data;
 
-    SharedArray(const void *key, size_t bytes) : key(key), bytes(bytes), memory(new unsigned char[bytes + FENCE + 16]) {
-        data = reinterpret_cast<unsigned char *>((reinterpret_cast<uintptr_t>(memory.get()) + 15) & ~uintptr_t(15));
+    SharedArray(const void *key, size_t bytes) : key(key), bytes(bytes) {
+        uintptr_t place = key ? PLACE : DYNAMIC_PLACE;
+        memory.reset(new unsigned char[bytes + FENCE + place]);
+        data = reinterpret_cast<unsigned char *>((reinterpret_cast<uintptr_t>(memory.get()) + place - 1) & ~(place - 1));
         memset(data, POISON, bytes);
         memset(data + bytes, FENCE_BYTE, FENCE);
     }
@@ -210,6 +216,7 @@ bool Machine::run_block() {
         if (!moved && error.empty()) error = "threads wait for others that never come";
     }
     check_fences();
+    if (error.empty()) check_warpgroups();
     return error.empty();
 }
 
@@ -235,6 +242,13 @@ void fail(const char *what) {
     machine().error = what;
     for (;;) switch_stacks(machine().running->context, machine().scheduler);
 }
+
+void fail_block(const char *what) { machine().error = what; }
+
+WarpgroupState &own_state() { return machine().running->products; }
+WarpgroupState &state_of(unsigned thread) { return machine().fibers[thread].products; }
+unsigned own_thread() { return machine().running->index; }
+unsigned block_threads() { return static_cast<unsigned>(machine().fibers.size()); }
 
 bool meet_block(bool vote) {
     machine().vote |= vote;
@@ -268,6 +282,15 @@ void *shared_array(const void *key, size_t bytes) {
 }
 
 void *dynamic_shared_memory() { return shared_array(nullptr, machine().shared_bytes); }
+
+unsigned shared_address(const void *place) {
+    return unsigned(static_cast<const unsigned char *>(place) - static_cast<unsigned char *>(dynamic_shared_memory()));
+}
+
+const unsigned char *shared_bytes(unsigned address, unsigned bytes) {
+    if (address + bytes > machine().shared_bytes) fail("a product reads behind the shared memory of its block");
+    return static_cast<unsigned char *>(dynamic_shared_memory()) + address;
+}
 
 unsigned ballot(unsigned mask, bool vote) {
     if (mask != 0xffffffff) fail("a vote that is not of the whole warp");
@@ -319,6 +342,7 @@ void wait_for_copies(unsigned pending) {
         for (const Copy &copy : groups.front()) {
             if (copy.zero) memset(copy.to, 0, copy.bytes);
             else memcpy(copy.to, copy.from, copy.bytes);
+            own_state().unshown.push_back(copy.to);
         }
         groups.erase(groups.begin());
     }

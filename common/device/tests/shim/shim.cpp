@@ -10,6 +10,8 @@
 #include "mma.cuh"
 #include "attention.cuh"
 #include "tile.cuh"
+#include "online_softmax.cuh"
+#include "warpgroup.cuh"
 
 namespace elementwise {
 #include "elementwise.cu"
@@ -43,6 +45,9 @@ namespace attention {
 }
 namespace attention_mma {
 #include "attention_mma.cu"
+}
+namespace attention_wgmma {
+#include "attention_wgmma.cu"
 }
 namespace tree_sum {
 #include "tree_sum.cu"

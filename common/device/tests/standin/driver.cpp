@@ -15,8 +15,10 @@
 // Environment: STANDIN_GPUS (how many, 1), STANDIN_MEMORY (bytes of each, 1 GiB),
 // STANDIN_CAPABILITY (90 is 9.0), STANDIN_DRIVER (13000 is for CUDA 13.0), STANDIN_DOZE (longest
 // sleep in microseconds, 200), STANDIN_SEED, STANDIN_FENCES (0: no stream ever waits for an event),
-// STANDIN_PEERS (0: no GPU reaches another's memory), STANDIN_BREAKS (the beginning of a kernel's
-// name: launching it breaks the context).
+// STANDIN_PEERS (0: no GPU reaches another's memory), STANDIN_REGISTER (0: it locks no main
+// memory that the program has mapped), STANDIN_HOST_BLOCK (bytes of the largest page-locked block
+// that it allocates itself), STANDIN_FREED (1: memory that is not freed at the end makes the program
+// fail), STANDIN_BREAKS (the beginning of a kernel's name: launching it breaks the context).
 #include "shim.h"
 
 #include <atomic>
@@ -34,6 +36,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 namespace {
@@ -50,6 +53,8 @@ enum Status {
     INVALID_HANDLE = 400,
     NOT_FOUND = 500,
     NOT_READY = 600,
+    ALREADY_REGISTERED = 712,
+    NOT_REGISTERED = 713,
     LAUNCH_FAILED = 719,
 };
 
@@ -186,10 +191,30 @@ Blocks &on_device() {
     return all;
 }
 
+// Page-locked memory: all of it, and what the program had mapped itself.
 Blocks &pinned() {
     static Blocks all;
     return all;
 }
+
+Blocks &registered() {
+    static Blocks all;
+    return all;
+}
+
+// Ends the program with an error if it leaves memory behind.
+struct FreedAtTheEnd {
+    FreedAtTheEnd() { on_device(), pinned(), registered(); }
+
+    ~FreedAtTheEnd() {
+        if (!setting("STANDIN_FREED", 0) || (on_device().empty() && pinned().empty())) return;
+        fprintf(stderr, "stand-in driver: %zu blocks on GPUs and %zu page-locked ones were not freed\n", on_device().size(),
+                pinned().size());
+        _exit(1);
+    }
+};
+
+const FreedAtTheEnd freed_at_the_end;
 
 // Page-locked memory that queued copies will read.
 std::multimap<uint64_t, uint64_t> &being_read() {
@@ -290,6 +315,8 @@ int cuGetErrorString(int status, const char **text) {
     case PEER_ACCESS_UNSUPPORTED: *text = "peer access is not supported between these two devices"; break;
     case PEER_ACCESS_ALREADY_ENABLED: *text = "peer access is already enabled"; break;
     case NOT_FOUND: *text = "named symbol not found"; break;
+    case ALREADY_REGISTERED: *text = "part or all of the requested memory range is already mapped"; break;
+    case NOT_REGISTERED: *text = "pointer does not correspond to a registered memory region"; break;
     case LAUNCH_FAILED: *text = "unspecified launch failure"; break;
     default: *text = "unknown error";
     }
@@ -524,6 +551,8 @@ int cuMemFree_v2(uint64_t address) {
 
 int cuMemHostAlloc(void **memory, size_t bytes, unsigned) {
     if (int status = ready()) return status;
+    static const uint64_t most = setting("STANDIN_HOST_BLOCK", UINT64_MAX);
+    if (bytes > most) return OUT_OF_MEMORY;
     *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     if (!*memory) return OUT_OF_MEMORY;
     std::lock_guard<std::mutex> lock(registry_lock());
@@ -533,8 +562,32 @@ int cuMemHostAlloc(void **memory, size_t bytes, unsigned) {
 
 int cuMemFreeHost(void *memory) {
     std::lock_guard<std::mutex> lock(registry_lock());
-    if (!pinned().erase(reinterpret_cast<uint64_t>(memory))) return INVALID_VALUE;
+    uint64_t address = reinterpret_cast<uint64_t>(memory);
+    if (registered().count(address) || !pinned().erase(address)) return INVALID_VALUE;
     free(memory);
+    return SUCCESS;
+}
+
+int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) {
+    if (int status = ready()) return status;
+    static const bool allowed = setting("STANDIN_REGISTER", 1) != 0;
+    // CU_MEMHOSTREGISTER_PORTABLE
+    if (!allowed || bytes == 0 || flags > 1) return INVALID_VALUE;
+    uint64_t first = reinterpret_cast<uint64_t>(memory), page = 4096;
+    std::lock_guard<std::mutex> lock(registry_lock());
+    // Whole pages are locked, each once.
+    for (auto &[start, length] : pinned())
+        if (start / page <= (first + bytes - 1) / page && first / page <= (start + length - 1) / page) return ALREADY_REGISTERED;
+    pinned()[first] = registered()[first] = bytes;
+    return SUCCESS;
+}
+
+int cuMemHostUnregister(void *memory) {
+    if (int status = ready()) return status;
+    std::lock_guard<std::mutex> lock(registry_lock());
+    uint64_t address = reinterpret_cast<uint64_t>(memory);
+    if (!registered().erase(address)) return NOT_REGISTERED;
+    pinned().erase(address);
     return SUCCESS;
 }
 

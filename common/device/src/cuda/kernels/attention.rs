@@ -1,12 +1,12 @@
-//! Attention: launches of `attention_mma.cu` (16-bit types on tensor cores) and `attention.cu` (any
-//! type, f32 arithmetic), and the choice between them. Heads that fit into neither use matrix
-//! products.
+//! Attention: launches of `attention_wgmma.cu` (16-bit types on Hopper's tensor cores, forward),
+//! `attention_mma.cu` (16-bit types on tensor cores) and `attention.cu` (any type, f32 arithmetic),
+//! and the choice between them. Heads that fit into none use matrix products.
 
 use super::products::{attention_backward_by_products, attention_by_products, parts};
 use super::softmax::{attention_delta, attention_store};
 use super::table::{
     ATTENTION, ATTENTION_KEYS, ATTENTION_MMA, ATTENTION_MMA_KEYS, ATTENTION_MMA_QUERIES, ATTENTION_QUERIES,
-    of_type, same_type,
+    ATTENTION_WGMMA, of_type, same_type,
 };
 use super::{Argument, Kernel, Launch, Launcher, MatrixOperand, Multiplier, Operand, THREADS};
 use crate::operations::{Attention, AttentionBackward};
@@ -25,6 +25,9 @@ const MMA_TILE: usize = 64;
 /// Tiles of queries that a block owns in the forward pass on tensor cores.
 const FORWARD_TILES: usize = 2;
 
+/// The only compute capability that has products of warpgroups.
+const WARPGROUPS: u32 = 90;
+
 /// Tiles of queries, or of keys, that a block owns in the backward pass on tensor cores: registers
 /// hold the gradients of so many.
 const fn backward_tiles(head_dim: usize) -> usize {
@@ -35,7 +38,7 @@ const fn backward_tiles(head_dim: usize) -> usize {
 /// queries share, a group of query heads is cut into shares.
 const ENOUGH_BLOCKS: usize = 512;
 
-/// Threads of a block on tensor cores.
+/// Threads of a block on tensor cores, or of a warpgroup.
 const MMA_THREADS: usize = 128;
 
 /// Kernels of one pass, and their geometry.
@@ -153,7 +156,15 @@ fn forward_tiling(
     operands: [Operand; 2],
     shape: AttentionShape,
 ) -> Result<Option<Tiling<1>>> {
-    if let Some((head, dtype)) = on_tensor_cores(l, &operands, shape) {
+    let on_tensor_cores = on_tensor_cores(l, &operands, shape);
+    if let Some((head, dtype)) = on_tensor_cores.filter(|_| l.architecture() == WARPGROUPS) {
+        // Two tiles each of keys and values, one in use while the next arrives, and the queries
+        // without their first 64 columns.
+        let shared_bytes = [mma_tiles(5, shape) - MMA_TILE * 64 * 2];
+        let kernels = [ATTENTION_WGMMA[head][dtype]];
+        return Ok(Some(Tiling { kernels, rows: MMA_TILE, threads: MMA_THREADS, shared_bytes }));
+    }
+    if let Some((head, dtype)) = on_tensor_cores {
         // The queries, and a tile each of keys and values: one is in use while the other arrives.
         let shared_bytes = [mma_tiles(FORWARD_TILES + 2, shape)];
         let (kernels, rows) = ([ATTENTION_MMA[head][dtype]], FORWARD_TILES * MMA_TILE);

@@ -8,6 +8,7 @@
 #include "attention.cuh"
 #include "block.cuh"
 #include "math.cuh"
+#include "online_softmax.cuh"
 #include "tile.cuh"
 
 // A statistic of a lane's rows in M tiles; `outside` where there is no such row.
@@ -21,60 +22,6 @@ template <u32 M> __device__ inline PerRow<M> row_statistics(const float *statist
             if (row < tokens) own.at[m][half] = statistics[row];
         }
     return own;
-}
-
-// Softmax of scores that come tile by tile (Milakov & Gimelshein, 2018), for a lane's rows; in
-// powers of two.
-template <u32 M> struct OnlineSoftmax {
-    PerRow<M> largest, total;
-
-    __device__ OnlineSoftmax() : largest(-infinity()), total(0.0f) {}
-
-    // Replaces `scores` by their powers, and scales `sums` to the new largest score. `total` covers
-    // the lane's own columns.
-    template <u32 N, u32 K> __device__ void step(Sums<M, N> &scores, Sums<M, K> &sums, float scale) {
-#pragma unroll
-        for (u32 m = 0; m < M; m++)
-#pragma unroll
-            for (u32 half = 0; half < 2; half++)
-                row_step(scores.at[m], sums.at[m], half, scale * LOG2_E, largest.at[m][half], total.at[m][half]);
-    }
-
-    template <u32 N, u32 K>
-    __device__ static void row_step(float (&scores)[N][4], float (&sums)[K][4], u32 half, float unit, float &largest, float &total) {
-        float larger = largest;
-#pragma unroll
-        for (u32 n = 0; n < N; n++) larger = Larger()(Larger()(larger, scores[n][2 * half]), scores[n][2 * half + 1]);
-        larger = warp_reduce<4>(larger, Larger());
-        float kept = power_of_two((largest - larger) * unit), shift = larger * unit;
-        largest = larger;
-        total *= kept;
-#pragma unroll
-        for (u32 k = 0; k < K; k++) sums[k][2 * half] *= kept, sums[k][2 * half + 1] *= kept;
-#pragma unroll
-        for (u32 n = 0; n < N; n++)
-#pragma unroll
-            for (u32 i = 2 * half; i < 2 * half + 2; i++) {
-                scores[n][i] = power_of_two(fmaf(scores[n][i], unit, -shift));
-                total += scores[n][i];
-            }
-    }
-};
-
-// Columns from a lane's first sum to its sum (m, n, i), less the rows between them.
-__device__ inline int sideways(u32 m, u32 n, u32 i) { return int(8 * n + i % 2) - int(TILE * m + i / 2 * 8); }
-
-// Hides scores of keys after their query: rows are queries from first_row on and columns keys from
-// first_column, or vice versa.
-template <bool KEYS_AS_ROWS, u32 M, u32 N> __device__ inline void hide_later_keys(Sums<M, N> &scores, u32 first_row, u32 first_column) {
-    int diagonal = int(first_row + own_row(0, 0)) - int(first_column + lane_column());
-#pragma unroll
-    for (u32 m = 0; m < M; m++)
-#pragma unroll
-        for (u32 n = 0; n < N; n++)
-#pragma unroll
-            for (u32 i = 0; i < 4; i++)
-                if (KEYS_AS_ROWS ? sideways(m, n, i) < diagonal : sideways(m, n, i) > diagonal) scores.at[m][n][i] = -infinity();
 }
 
 // A block's own tiles of queries, and the tiles of keys that they see.
@@ -118,24 +65,15 @@ __device__ inline void attention(T *out, float *log_sum, const T *qkv, const Sha
         Sums<M, TILE / 8> scores;
         row_products(scores, queries, keys, 0);
         if (own.hides(tile)) hide_later_keys<false>(scores, own.first_row(), tile * TILE);
-        softmax.step(scores, sums, shape.scale);
+        scale_rows(sums, softmax.update_largest(scores, shape.scale));
+        softmax.take_powers(scores, shape.scale);
         wait_for_copies<0>();
         __syncthreads();
         if (tile + 1 < own.seen) keys.fetch(key_head, (tile + 1) * TILE, shape.tokens);
         commit_copies();
         add_weighted(sums, scores, values, 0);
     }
-    PerRow<M> factors(0.0f);
-#pragma unroll
-    for (u32 m = 0; m < M; m++)
-#pragma unroll
-        for (u32 half = 0; half < 2; half++) {
-            float total = warp_reduce<4>(softmax.total.at[m][half], Sum());
-            u32 row = own.first_row() + own_row(m, half);
-            factors.at[m][half] = 1.0f / total;
-            if (lane_column() == 0 && row < shape.tokens)
-                log_sum[shape.statistics(head) + row] = softmax.largest.at[m][half] * shape.scale + logf(total);
-        }
+    const PerRow<M> factors = softmax.finish(log_sum + shape.statistics(head), own.first_row(), shape.tokens, shape.scale);
     store_rows<W>(out_head(out, shape, head), sums, factors, own.first_row(), shape.tokens);
 }
 

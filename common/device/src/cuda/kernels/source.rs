@@ -28,23 +28,27 @@ pub enum Source {
     Attention,
     /// Tiled attention on tensor cores.
     AttentionMma,
+    /// Its forward pass by products of warpgroups.
+    AttentionWgmma,
     /// Sums over ranks.
     TreeSum,
 }
 
 /// The headers that `#include` finds.
-const HEADERS: [(&str, &str); 6] = [
+const HEADERS: [(&str, &str); 8] = [
     ("types.cuh", include_str!("types.cuh")),
     ("block.cuh", include_str!("block.cuh")),
     ("attention.cuh", include_str!("attention.cuh")),
     ("math.cuh", include_str!("math.cuh")),
     ("mma.cuh", include_str!("mma.cuh")),
+    ("online_softmax.cuh", include_str!("online_softmax.cuh")),
     ("tile.cuh", include_str!("tile.cuh")),
+    ("warpgroup.cuh", include_str!("warpgroup.cuh")),
 ];
 
 impl Source {
     /// Every source.
-    pub const ALL: [Source; 12] = [
+    pub const ALL: [Source; 13] = [
         Source::Elementwise,
         Source::Adamw,
         Source::Norm,
@@ -56,6 +60,7 @@ impl Source {
         Source::Softmax,
         Source::Attention,
         Source::AttentionMma,
+        Source::AttentionWgmma,
         Source::TreeSum,
     ];
 
@@ -84,6 +89,7 @@ impl Source {
             Source::Softmax => ("softmax.cu", include_str!("softmax.cu")),
             Source::Attention => ("attention.cu", include_str!("attention.cu")),
             Source::AttentionMma => ("attention_mma.cu", include_str!("attention_mma.cu")),
+            Source::AttentionWgmma => ("attention_wgmma.cu", include_str!("attention_wgmma.cu")),
             Source::TreeSum => ("tree_sum.cu", include_str!("tree_sum.cu")),
         }
     }

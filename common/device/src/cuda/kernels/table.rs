@@ -55,10 +55,10 @@ macro_rules! by_head_dim {
 
 /// By the width of a head, 64 or 128, then bf16 or f16.
 macro_rules! on_tensor_cores {
-    ($name:literal) => {
+    ($source:ident, $name:literal) => {
         [
-            [kernel!(AttentionMma, $name, "_d64_bf16"), kernel!(AttentionMma, $name, "_d64_f16")],
-            [kernel!(AttentionMma, $name, "_d128_bf16"), kernel!(AttentionMma, $name, "_d128_f16")],
+            [kernel!($source, $name, "_d64_bf16"), kernel!($source, $name, "_d64_f16")],
+            [kernel!($source, $name, "_d128_bf16"), kernel!($source, $name, "_d128_f16")],
         ]
     };
 }
@@ -89,9 +89,11 @@ pub(super) static ATTENTION_STORE: ByType = by_type!(Softmax, "attention_store")
 pub(super) static ATTENTION: [ByType; 3] = by_head_dim!("attention");
 pub(super) static ATTENTION_KEYS: [ByType; 3] = by_head_dim!("attention_keys");
 pub(super) static ATTENTION_QUERIES: [ByType; 3] = by_head_dim!("attention_queries");
-pub(super) static ATTENTION_MMA: [[Kernel; 2]; 2] = on_tensor_cores!("attention_mma");
-pub(super) static ATTENTION_MMA_KEYS: [[Kernel; 2]; 2] = on_tensor_cores!("attention_mma_keys");
-pub(super) static ATTENTION_MMA_QUERIES: [[Kernel; 2]; 2] = on_tensor_cores!("attention_mma_queries");
+pub(super) static ATTENTION_MMA: [[Kernel; 2]; 2] = on_tensor_cores!(AttentionMma, "attention_mma");
+pub(super) static ATTENTION_MMA_KEYS: [[Kernel; 2]; 2] = on_tensor_cores!(AttentionMma, "attention_mma_keys");
+pub(super) static ATTENTION_MMA_QUERIES: [[Kernel; 2]; 2] =
+    on_tensor_cores!(AttentionMma, "attention_mma_queries");
+pub(super) static ATTENTION_WGMMA: [[Kernel; 2]; 2] = on_tensor_cores!(AttentionWgmma, "attention_wgmma");
 pub(super) static TREE_SUM: ByType = by_type!(TreeSum, "tree_sum");
 pub(super) static TREE_SUM_EXACT: ByType = by_type!(TreeSum, "tree_sum_exact");
 
@@ -119,7 +121,7 @@ pub fn kernels() -> Vec<Kernel> {
     ];
     let squares = [&ADD, &CONVERT, &ADAMW_ROUNDING, &EMBEDDING_BACKWARD];
     let tiled = [&ATTENTION, &ATTENTION_KEYS, &ATTENTION_QUERIES];
-    let on_tensor_cores = [&ATTENTION_MMA, &ATTENTION_MMA_KEYS, &ATTENTION_MMA_QUERIES];
+    let on_tensor_cores = [&ATTENTION_MMA, &ATTENTION_MMA_KEYS, &ATTENTION_MMA_QUERIES, &ATTENTION_WGMMA];
     let by_type =
         families.into_iter().chain(squares.into_iter().flatten()).chain(tiled.into_iter().flatten());
     let mut all: Vec<Kernel> = by_type.flatten().copied().collect();

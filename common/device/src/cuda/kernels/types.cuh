@@ -18,9 +18,9 @@ typedef unsigned long long u64;
     extern "C" __global__ void __launch_bounds__(threads, blocks) name(__VA_ARGS__)
 // An array of the block's shared memory.
 #define SHARED(type, name, count) __shared__ type name[count]
-// The shared memory whose size the launch gives.
-#define DYNAMIC_SHARED(type, name)                              \
-    extern __shared__ __align__(16) unsigned char dynamic_shared[]; \
+// The shared memory whose size the launch gives; it begins at a multiple of 1024 bytes.
+#define DYNAMIC_SHARED(type, name)                                    \
+    extern __shared__ __align__(1024) unsigned char dynamic_shared[]; \
     type *name = reinterpret_cast<type *>(dynamic_shared)
 #endif
 
