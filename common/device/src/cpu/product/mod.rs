@@ -32,7 +32,7 @@ use coming::Coming;
 use flush::Flushed;
 use pack::{Groups, pack, pack_rows};
 use register_tile::Ahead;
-use registers::{Columns, Products};
+use registers::{Base, Columns, Products};
 use std::ops::Range;
 use unit::Unit;
 
@@ -65,8 +65,12 @@ const ALIASES: usize = 2048;
 /// costs less than reading it more often.
 const READS: usize = 8;
 
+/// Whole vectors of every processor.
+pub(super) const BASE_COLUMNS: usize = 32;
+
 /// Computes `out = a · b` or `out += a · b` on this thread. A sum is rounded once to `out`'s type.
-/// Two operands of bf16 are multiplied as bf16, whatever `rounding` says.
+/// Two operands of bf16 are multiplied as bf16, whatever `rounding` says. With a `base`, `out +=`
+/// becomes `out = base +`; both are f32 then, and columns are a multiple of [`BASE_COLUMNS`].
 ///
 /// # Errors
 /// [`OutOfMemory`](crate::OutOfMemory) if the system gives no more.
@@ -77,10 +81,11 @@ pub(super) fn multiply(
     a: Tile<'_>,
     b: Tile<'_>,
     rounding: Rounding,
+    base: Option<Tile<'_>>,
 ) -> Result<()> {
     let bf16 = rounding == Rounding::Bf16 || (a.is_bf16() && b.is_bf16());
     let (instructions, unit) = Unit::fastest(bf16);
-    Product { instructions, unit, a, b: b.transposed_if(true), write }.compute(cpu, out)
+    Product { instructions, unit, a, b: b.transposed_if(true), write, base }.compute(cpu, out)
 }
 
 /// A right operand, copied for the innermost loop.
@@ -161,6 +166,7 @@ struct Product<'a> {
     a: Tile<'a>,
     b: Tile<'a>,
     write: Write,
+    base: Option<Tile<'a>>,
 }
 
 impl Product<'_> {
@@ -176,10 +182,15 @@ impl Product<'_> {
                 let next = parts.peek().cloned();
                 let b = |steps| self.b.at(columns.clone(), steps);
                 let (first, last) = (steps.start == 0, next.is_none());
-                let mut part =
-                    Part { first, last, coming: [Coming::of(None), Coming::of(next.clone().map(b))] };
+                let mut part = Part {
+                    first,
+                    last,
+                    base: None,
+                    coming: [Coming::of(None), Coming::of(next.clone().map(b))],
+                };
                 let b = Panels::copy(self.instructions, right, b(steps.clone()), self.unit);
                 for rows in pieces(rows, cut.block) {
+                    part.base = self.base.map(|base| base.at(rows.clone(), columns.clone()));
                     part.coming[0] = Coming::of(self.left_after(&cut, &rows, &steps, next.clone()));
                     let waiting = if cut.waits { &mut sums[rows.start * cut.stride..] } else { &mut *sums };
                     let a = self.left(left, self.a.at(rows.clone(), steps.clone()));
@@ -227,7 +238,7 @@ impl Product<'_> {
         &self,
         cut: &Cut,
         mut out: TileMut<'_>,
-        part: &mut Part,
+        part: &mut Part<'_>,
         a: &Left<'_>,
         b: &Panels<'_>,
         sums: &mut [f32],
@@ -243,12 +254,13 @@ impl Product<'_> {
                     self.tiles(out, start, a, b, None, &mut part.coming)
                 }
                 (TileMut::F32(out), Write::Accumulate) if whole && part.last => {
+                    let base = part.base.map(|base| base.at(0..rows, columns.clone()));
                     self.tiles(
                         Grid::new(sums, rows, width, cut.stride),
                         start,
                         a,
                         b,
-                        Some(out),
+                        Some(Finished { out, base }),
                         &mut part.coming,
                     );
                 }
@@ -283,41 +295,59 @@ impl Product<'_> {
         Left { rows, tile: Some(tiles.stride * unit), tiles, steps }
     }
 
-    /// Multiplies a block of `a` with a panel of `b`; then adds the sums to `out`, if there is one.
+    /// Multiplies a block of `a` with a panel of `b`; then finishes the sums, if these are the last.
     fn tiles(
         &self,
         mut sums: Grid<'_, f32>,
         start: Start,
         a: &Left<'_>,
         b: Columns<'_>,
-        mut out: Option<Grid<'_, f32>>,
+        mut finished: Option<Finished<'_>>,
         coming: &mut [Coming; 2],
     ) {
         for (tile, rows) in a.tiles.iter().enumerate() {
             let left = a.tile(tile, rows.start);
             let (next, next_rows) = a.after(tile);
-            let next_sums = match &mut out {
-                Some(out) if start == Start::Zero => out.rows(next_rows).stored().0,
+            let next_sums = match &mut finished {
+                Some(Finished { out, .. }) if start == Start::Zero => out.rows(next_rows).stored().0,
                 _ => sums.rows(next_rows).stored().0,
             };
             let source = if a.along() { None } else { coming.iter_mut().find_map(|rows| rows.take(a.steps)) };
             let (next, row) = source.unwrap_or((next, 0));
             let ahead = Some(Ahead { a: next, row, sums: next_sums });
             let products = Products { start, a: left, b, steps: a.steps, ahead };
-            match &mut out {
+            match &mut finished {
                 None => products.add_to(self.instructions, sums.rows(rows)),
-                Some(out) => {
-                    products.finish(self.instructions, sums.rows(rows.clone()), out.rows(rows));
+                Some(Finished { out, base }) => {
+                    let base = base.and_then(|base| base_at(base, rows.start));
+                    products.finish(self.instructions, sums.rows(rows.clone()), out.rows(rows), base);
                 }
             }
         }
     }
 }
 
+/// Where complete sums go, and what they are added to if not what is there.
+struct Finished<'a> {
+    out: Grid<'a, f32>,
+    base: Option<Tile<'a>>,
+}
+
+/// Returns a base's elements from a row on.
+fn base_at(base: Tile<'_>, row: usize) -> Option<Base<'_>> {
+    let (rows, columns) = base.shape();
+    match base.at(row..rows, 0..columns).stored() {
+        (Floats::F32(data), stride) => Some(Base { data, stride }),
+        _ => None,
+    }
+}
+
 /// A part of the depth.
-struct Part {
+struct Part<'a> {
     first: bool,
     last: bool,
+    /// What the last part's sums are added to, if not the output.
+    base: Option<Tile<'a>>,
     /// What is copied after a block of the left operand, and after a strip of the right one.
     coming: [Coming; 2],
 }

@@ -33,12 +33,12 @@ pub(super) struct Ahead {
     pub(super) sums: *const f32,
 }
 
-/// Where a tile's sums go, and whether they are added to what is there.
+/// Where a tile's sums go, and to which elements, how far apart, they are added.
 #[derive(Clone, Copy)]
 pub(super) struct Target {
     pub(super) first: *mut f32,
     pub(super) stride: usize,
-    pub(super) adds: bool,
+    pub(super) base: Option<(*const f32, usize)>,
 }
 
 /// A tile's operands, without their lengths.
@@ -172,20 +172,21 @@ impl RegisterTile {
     #[inline(always)]
     #[allow(clippy::needless_range_loop)]
     pub(super) unsafe fn store<L: Lanes, const R: usize, const C: usize>(&self, sums: &[[L::Vector; C]; R]) {
-        let at =
-            |row: usize, vector: usize| self.to.first.wrapping_add(row * self.to.stride + vector * L::WIDTH);
-        // SAFETY: the addresses are of vectors of the tile's target.
+        let at = |stride: usize, row: usize, vector: usize| row * stride + vector * L::WIDTH;
+        let to = |row: usize, vector: usize| self.to.first.wrapping_add(at(self.to.stride, row, vector));
+        // SAFETY: the addresses are of vectors of the tile's target, and of its base.
         unsafe {
-            if self.to.adds {
+            if let Some((base, stride)) = self.to.base {
                 for row in 0..R {
                     for vector in 0..C {
-                        L::store(at(row, vector), L::add(L::load(at(row, vector)), sums[row][vector]));
+                        let base = L::load(base.wrapping_add(at(stride, row, vector)));
+                        L::store(to(row, vector), L::add(base, sums[row][vector]));
                     }
                 }
             } else {
                 for row in 0..R {
                     for vector in 0..C {
-                        L::store(at(row, vector), sums[row][vector]);
+                        L::store(to(row, vector), sums[row][vector]);
                     }
                 }
             }

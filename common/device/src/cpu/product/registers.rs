@@ -152,6 +152,14 @@ pub(in crate::cpu) struct Products<'a> {
     pub(super) ahead: Option<Ahead>,
 }
 
+/// Elements from a tile's first one on, to which its sums are added.
+#[derive(Clone, Copy)]
+pub(super) struct Base<'a> {
+    pub(super) data: &'a [f32],
+    /// From a row to the next.
+    pub(super) stride: usize,
+}
+
 impl Products<'_> {
     /// Adds them to every sum. `sums` are whole vectors of columns.
     ///
@@ -160,24 +168,27 @@ impl Products<'_> {
     #[inline(always)]
     pub(in crate::cpu) fn add_to(self, instructions: Instructions, mut sums: Grid<'_, f32>) {
         let stored = sums.stored();
-        self.compute(instructions, sums, Target { first: stored.0, stride: stored.1, adds: false });
+        self.compute(instructions, sums, Target { first: stored.0, stride: stored.1, base: None });
     }
 
-    /// Adds them to every sum, and the sums to `out`, which is of the same shape. What becomes of
-    /// `sums` is unspecified.
+    /// Adds them to every sum; `out` becomes the sums and `base`, or what it was if there is none.
+    /// All are of one shape. What becomes of `sums` is unspecified.
     ///
     /// # Panics
     /// As [`Products::add_to`].
     #[inline(always)]
-    pub(in crate::cpu) fn finish(
+    pub(super) fn finish(
         self,
         instructions: Instructions,
         sums: Grid<'_, f32>,
         mut out: Grid<'_, f32>,
+        base: Option<Base<'_>>,
     ) {
-        assert_eq!(sums.shape(), out.shape(), "sums and what they are added to");
-        let (first, stride) = out.stored();
-        self.compute(instructions, sums, Target { first, stride, adds: true });
+        let ((rows, columns), (first, stride)) = (out.shape(), out.stored());
+        let fits = |base: Base<'_>| (rows - 1) * base.stride + columns <= base.data.len();
+        assert!(sums.shape() == (rows, columns) && base.is_none_or(fits), "what sums are added to");
+        let base = base.map_or((first.cast_const(), stride), |base| (base.data.as_ptr(), base.stride));
+        self.compute(instructions, sums, Target { first, stride, base: Some(base) });
     }
 
     #[inline(always)]
