@@ -52,6 +52,7 @@ pub(super) struct RegisterTile {
     pub(super) a_step: usize,
     pub(super) b: *const f32,
     pub(super) steps: usize,
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(super) ahead: Ahead,
 }
 
