@@ -2,7 +2,7 @@
 
 use crate::oracle;
 use crate::support::{Setting, Tensor, assert_close, cases, read, settings};
-use device::{DType, Matrix, View, Write};
+use device::{Addend, DType, Matmul, Matrix, Rounding, View, Write};
 use proptest::prelude::*;
 
 /// A stored matrix: rows, columns, stride, and whether it is read transposed.
@@ -76,6 +76,28 @@ fn large_products_are_cut_over_threads_and_panels() {
             let setting = Setting { seed: 7, dtype, threads };
             check(setting, size, [0, 3, 0], [false, true], Write::Accumulate);
             check(setting, size, [1, 0, 0], [true, false], Write::Replace);
+        }
+    }
+}
+
+/// The output becomes a base and the product, with the bits of a copy to which it is added.
+#[test]
+fn a_base_is_added_as_if_it_were_there() {
+    for (rows, columns, depth) in [(40, 64, 70), (100, 96, 900), (33, 50, 20)] {
+        for (dtype, threads) in [(DType::F32, 1), (DType::F32, 3), (DType::Bf16, 1)] {
+            let mut bench = Setting { seed: 9, dtype, threads }.bench();
+            let (a, b) = (bench.tensor(dtype, rows * depth, 1.0), bench.tensor(dtype, depth * columns, 1.0));
+            let base = bench.tensor(dtype, rows * columns, 1.0);
+            let [mut out, mut want] = [(); 2].map(|()| bench.tensor(dtype, rows * columns, 1.0));
+            let kernels = bench.device.kernels();
+            kernels.copy(want.buffer.view_mut(), base.buffer.view()).unwrap();
+            for (out, addend) in [(&mut out, Addend::Base(base.buffer.view())), (&mut want, Addend::Out)] {
+                let out = Matrix::new(out.buffer.view_mut(), rows, columns);
+                let (a, b) =
+                    (Matrix::new(a.buffer.view(), rows, depth), Matrix::new(b.buffer.view(), depth, columns));
+                kernels.product(Matmul { out, a, b, addend, rounding: Rounding::None }).unwrap();
+            }
+            assert_eq!(read(&out.buffer), read(&want.buffer), "{rows}×{depth}×{columns}, {dtype}, {threads}");
         }
     }
 }

@@ -16,7 +16,9 @@ pub(super) trait Lanes {
     /// The 32 bits at `from`, of any alignment, in every lane.
     unsafe fn spread(from: *const u8) -> Self::Vector;
     /// Asks for the cache line at `at`, which need not exist.
-    unsafe fn prefetch(at: *const f32);
+    unsafe fn prefetch(at: *const u8);
+    /// `a + b`.
+    unsafe fn add(a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// `sum + a · b`.
     unsafe fn add_product(sum: Self::Vector, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 }
@@ -63,9 +65,15 @@ mod x86 {
         }
 
         #[inline(always)]
-        unsafe fn prefetch(at: *const f32) {
+        unsafe fn prefetch(at: *const u8) {
             // SAFETY: a prefetch reads nothing.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+        }
+
+        #[inline(always)]
+        unsafe fn add(a: __m256, b: __m256) -> __m256 {
+            // SAFETY: as the trait's.
+            unsafe { _mm256_add_ps(a, b) }
         }
 
         #[inline(always)]
@@ -108,9 +116,15 @@ mod x86 {
         }
 
         #[inline(always)]
-        unsafe fn prefetch(at: *const f32) {
+        unsafe fn prefetch(at: *const u8) {
             // SAFETY: a prefetch reads nothing.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+        }
+
+        #[inline(always)]
+        unsafe fn add(a: __m512, b: __m512) -> __m512 {
+            // SAFETY: as the trait's.
+            unsafe { _mm512_add_ps(a, b) }
         }
 
         #[inline(always)]
@@ -162,7 +176,12 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    unsafe fn prefetch(_: *const f32) {}
+    unsafe fn prefetch(_: *const u8) {}
+
+    #[inline(always)]
+    unsafe fn add(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|lane| a[lane] + b[lane])
+    }
 
     #[inline(always)]
     unsafe fn add_product(sum: [f32; 4], a: [f32; 4], b: [f32; 4]) -> [f32; 4] {

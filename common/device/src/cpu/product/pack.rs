@@ -21,9 +21,8 @@ pub(super) struct Groups {
     lanes: usize,
     /// Number of groups.
     count: usize,
-    /// Lanes of a group; the first `longer` groups have one more.
+    /// Lanes of a group, but for the last one, which has the rest.
     size: usize,
-    longer: usize,
     /// Units from a step to the next.
     pub(super) slot: usize,
     /// Units from a group to the next.
@@ -31,16 +30,18 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Makes as few groups of at most `most` lanes as possible, whose sizes differ by one at most.
-    pub(super) fn equal(lanes: usize, most: usize, steps: usize) -> Self {
-        let (count, slot) = (lanes.div_ceil(most).max(1), most.next_power_of_two());
-        Groups { lanes, count, size: lanes / count, longer: lanes % count, slot, stride: steps * slot + GAP }
+    /// Makes groups of rows of the left operand.
+    pub(super) fn rows(rows: usize, size: usize, steps: usize) -> Self {
+        Groups::new(rows, size, size.next_power_of_two(), steps)
     }
 
-    /// Makes groups of `size` lanes; the last one has the rest.
-    pub(super) fn full(lanes: usize, size: usize, steps: usize) -> Self {
-        let count = lanes.div_ceil(size);
-        Groups { lanes, count, size, longer: 0, slot: size, stride: steps * size + GAP }
+    /// Makes groups of columns of the right operand.
+    pub(super) fn columns(columns: usize, size: usize, steps: usize) -> Self {
+        Groups::new(columns, size, size, steps)
+    }
+
+    fn new(lanes: usize, size: usize, slot: usize, steps: usize) -> Self {
+        Groups { lanes, count: lanes.div_ceil(size), size, slot, stride: steps * slot + GAP }
     }
 
     /// Returns the units of all groups.
@@ -48,11 +49,15 @@ impl Groups {
         self.count * self.stride
     }
 
+    /// Returns the number of groups.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
     /// Returns the lanes of a group.
     #[inline(always)]
     pub(super) fn lanes(&self, group: usize) -> Range<usize> {
-        let first = |group: usize| (group * self.size + group.min(self.longer)).min(self.lanes);
-        first(group)..first(group + 1)
+        group * self.size..((group + 1) * self.size).min(self.lanes)
     }
 
     /// Returns the lanes of each group.

@@ -1,13 +1,12 @@
 //! The innermost loop of every product: a tile of sums in registers, one step of the depth at a
-//! time.
-//!
-//! A sum is one chain of multiply-additions in ascending order, so its bits do not depend on the
-//! tile that it is in, nor on the processor.
+//! time, with the widest instructions that the processor has.
 
 use super::lanes::{Lanes, Portable};
+use super::register_tile::{Ahead, RegisterTile, Start, Target, VECTORS};
 use crate::cpu::grid::Grid;
-use std::hint::black_box;
 
+#[cfg(target_arch = "x86_64")]
+use super::avx512;
 #[cfg(target_arch = "x86_64")]
 use super::lanes::{Avx2, Avx512};
 #[cfg(target_arch = "x86_64")]
@@ -32,9 +31,6 @@ pub(in crate::cpu) enum Instructions {
     /// Of any processor.
     Portable,
 }
-
-/// Vectors of columns of a tile, at most.
-const VECTORS: usize = 2;
 
 impl Instructions {
     /// Returns the widest for f32 that this processor has.
@@ -94,7 +90,7 @@ impl Instructions {
     pub(in crate::cpu) const fn rows(self) -> usize {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Instructions::Avx512 | Instructions::Avx512Pairs => 14,
+            Instructions::Avx512 | Instructions::Avx512Pairs => avx512::ROWS,
             #[cfg(target_arch = "x86_64")]
             Instructions::Avx2 => 6,
             Instructions::Portable => 8,
@@ -145,93 +141,90 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Where a tile's sums begin.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::cpu) enum Start {
-    /// At 0.
-    Zero,
-    /// Where an earlier part of the depth has left them.
-    Sums,
+/// The products of `steps` of the depth, for a tile of sums.
+#[derive(Clone, Copy)]
+pub(in crate::cpu) struct Products<'a> {
+    pub(in crate::cpu) start: Start,
+    pub(in crate::cpu) a: Rows<'a>,
+    pub(in crate::cpu) b: Columns<'a>,
+    pub(in crate::cpu) steps: usize,
+    /// None if the next tile is near.
+    pub(super) ahead: Option<Ahead>,
 }
 
-/// Adds `steps` products to every sum. `sums` are whole vectors of columns.
-///
-/// # Panics
-/// If an operand is too short, or the tile is none that `instructions` has.
-#[inline(always)]
-pub(in crate::cpu) fn add_products(
-    instructions: Instructions,
-    mut sums: Grid<'_, f32>,
-    start: Start,
-    a: Rows<'_>,
-    b: Columns<'_>,
-    steps: usize,
-) {
-    let (rows, columns) = sums.shape();
-    let (first, stride) = sums.stored();
-    let vectors = columns / instructions.width();
-    let fits = (1..=instructions.rows()).contains(&rows)
-        && (1..=VECTORS).contains(&vectors)
-        && columns == vectors * instructions.width();
-    let last = steps.saturating_sub(1);
-    let reads = steps == 0
-        || (rows - 1) * a.row + last * a.step + size_of::<f32>() <= a.bytes.len()
-            && last * b.step + columns <= b.data.len();
-    assert!(fits && reads, "a tile of {rows} rows, {columns} columns and {steps} steps");
-    let tile = RegisterTile {
-        sums: first,
-        stride,
-        start,
-        a: a.bytes.as_ptr(),
-        a_row: a.row,
-        a_step: a.step,
-        b: b.data.as_ptr(),
-        b_step: b.step,
-        steps,
-    };
-    // SAFETY: the processor has the instructions, and the operands hold the tile, as just checked.
-    unsafe { tile.dispatch(instructions, (rows, vectors)) }
+/// Elements from a tile's first one on, to which its sums are added.
+#[derive(Clone, Copy)]
+pub(super) struct Base<'a> {
+    pub(super) data: &'a [f32],
+    /// From a row to the next.
+    pub(super) stride: usize,
 }
 
-/// A tile's operands, without their lengths.
-struct RegisterTile {
-    sums: *mut f32,
-    stride: usize,
-    start: Start,
-    a: *const u8,
-    a_row: usize,
-    a_step: usize,
-    b: *const f32,
-    b_step: usize,
-    steps: usize,
-}
-
-/// Distances of rows from the first one, so that few registers address half a tile's rows, each
-/// without an addition that has to wait for the one before.
-struct Offsets {
-    one: usize,
-    three: usize,
-    five: usize,
-}
-
-impl Offsets {
-    /// Rows that they reach.
-    const ROWS: usize = 7;
-
-    /// The compiler must not see that one is a multiple of another, or it would add after all.
+impl Products<'_> {
+    /// Adds them to every sum. `sums` are whole vectors of columns.
+    ///
+    /// # Panics
+    /// If an operand is too short, or the tile is none that `instructions` has.
     #[inline(always)]
-    fn new(row: usize) -> Self {
-        Offsets { one: black_box(row), three: black_box(3 * row), five: black_box(5 * row) }
+    pub(in crate::cpu) fn add_to(self, instructions: Instructions, mut sums: Grid<'_, f32>) {
+        let stored = sums.stored();
+        self.compute(instructions, sums, Target { first: stored.0, stride: stored.1, base: None });
+    }
+
+    /// Adds them to every sum; `out` becomes the sums and `base`, or what it was if there is none.
+    /// All are of one shape. What becomes of `sums` is unspecified.
+    ///
+    /// # Panics
+    /// As [`Products::add_to`].
+    #[inline(always)]
+    pub(super) fn finish(
+        self,
+        instructions: Instructions,
+        sums: Grid<'_, f32>,
+        mut out: Grid<'_, f32>,
+        base: Option<Base<'_>>,
+    ) {
+        let ((rows, columns), (first, stride)) = (out.shape(), out.stored());
+        let fits = |base: Base<'_>| (rows - 1) * base.stride + columns <= base.data.len();
+        assert!(sums.shape() == (rows, columns) && base.is_none_or(fits), "what sums are added to");
+        let base = base.map_or((first.cast_const(), stride), |base| (base.data.as_ptr(), base.stride));
+        self.compute(instructions, sums, Target { first, stride, base: Some(base) });
     }
 
     #[inline(always)]
-    fn of(&self, row: usize) -> usize {
-        match row {
-            3 => self.three,
-            5 => self.five,
-            6 => 2 * self.three,
-            row => row * self.one,
-        }
+    fn compute(self, instructions: Instructions, mut sums: Grid<'_, f32>, to: Target) {
+        let Products { start, a, b, steps, ahead } = self;
+        let (rows, columns) = sums.shape();
+        let (first, stride) = sums.stored();
+        let vectors = columns / instructions.width();
+        let fits = (1..=instructions.rows()).contains(&rows)
+            && (1..=VECTORS).contains(&vectors)
+            && columns == vectors * instructions.width();
+        let last = steps.saturating_sub(1);
+        let reads = steps == 0
+            || (rows - 1) * a.row + last * a.step + size_of::<f32>() <= a.bytes.len()
+                && last * b.step + columns <= b.data.len();
+        let packed = b.step == VECTORS * instructions.width();
+        let stored = a.step == size_of::<u32>() || a.row == size_of::<u32>();
+        assert!(
+            fits && reads && packed && stored,
+            "a tile of {rows} rows, {columns} columns and {steps} steps"
+        );
+        let near = Ahead { a: a.bytes.as_ptr(), row: 0, sums: first };
+        let tile = RegisterTile {
+            sums: first,
+            stride,
+            start,
+            to,
+            a: a.bytes.as_ptr(),
+            a_row: a.row,
+            a_step: a.step,
+            b: b.data.as_ptr(),
+            steps,
+            ahead: ahead.unwrap_or(near),
+        };
+        // SAFETY: the processor has the instructions, and the operands hold the tile, as just checked.
+        unsafe { tile.dispatch(instructions, (rows, vectors)) }
     }
 }
 
@@ -268,14 +261,24 @@ impl RegisterTile {
     #[target_feature(enable = "avx512f,avx512bf16")]
     unsafe fn avx512_pairs(&self, size: (usize, usize)) {
         // SAFETY: as the caller's.
-        unsafe { run!(self, Avx512<true>, size, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]) }
+        unsafe {
+            match size {
+                (avx512::ROWS, VECTORS) => self.run_full_pairs(),
+                _ => run!(self, Avx512<true>, size, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]),
+            }
+        }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f")]
     unsafe fn avx512(&self, size: (usize, usize)) {
         // SAFETY: as the caller's.
-        unsafe { run!(self, Avx512<false>, size, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]) }
+        unsafe {
+            match size {
+                (avx512::ROWS, VECTORS) => self.run_full(),
+                _ => run!(self, Avx512<false>, size, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]),
+            }
+        }
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -283,52 +286,5 @@ impl RegisterTile {
     unsafe fn avx2(&self, size: (usize, usize)) {
         // SAFETY: as the caller's.
         unsafe { run!(self, Avx2, size, [1 2 3 4 5 6]) }
-    }
-
-    /// # Safety
-    /// The processor has the instructions, and the operands hold `R` rows of `C` vectors.
-    #[inline(always)]
-    // Iterators over the sums would keep them in memory instead of registers.
-    #[allow(clippy::needless_range_loop)]
-    unsafe fn run<L: Lanes, const R: usize, const C: usize>(&self) {
-        // SAFETY: as this function's: every address below is of an element of the tile's.
-        unsafe {
-            let sum_at = |row: usize, vector: usize| self.sums.add(row * self.stride + vector * L::WIDTH);
-            let mut sums = [[L::zero(); C]; R];
-            if self.start == Start::Sums {
-                for row in 0..R {
-                    for vector in 0..C {
-                        sums[row][vector] = L::load(sum_at(row, vector));
-                    }
-                }
-            } else {
-                for row in 0..R {
-                    for vector in 0..C {
-                        L::prefetch(sum_at(row, vector));
-                    }
-                }
-            }
-            let offsets = Offsets::new(self.a_row);
-            let (mut upper, mut b) = (self.a, self.b);
-            let mut lower = upper.wrapping_add(Offsets::ROWS * self.a_row);
-            for _ in 0..self.steps {
-                let columns: [L::Vector; C] = std::array::from_fn(|vector| L::load(b.add(vector * L::WIDTH)));
-                for row in 0..R {
-                    let half = if row < Offsets::ROWS { upper } else { lower };
-                    let factor = L::spread(half.add(offsets.of(row % Offsets::ROWS)));
-                    for vector in 0..C {
-                        sums[row][vector] = L::add_product(sums[row][vector], factor, columns[vector]);
-                    }
-                }
-                upper = upper.wrapping_add(self.a_step);
-                lower = lower.wrapping_add(self.a_step);
-                b = b.wrapping_add(self.b_step);
-            }
-            for row in 0..R {
-                for vector in 0..C {
-                    L::store(sum_at(row, vector), sums[row][vector]);
-                }
-            }
-        }
     }
 }

@@ -74,7 +74,9 @@ fn all_ways(instructions: Instructions, unit: Unit, a: [Tile<'_>; 2], b: [Tile<'
         for b in b {
             let mut out = vec![0.0; rows * columns];
             let target = TileMut::new(FloatsMut::F32(&mut out), rows, columns, columns);
-            Product { instructions, unit, a, b, write: Write::Replace }.compute(&cpu(), target).unwrap();
+            Product { instructions, unit, a, b, write: Write::Replace, base: None }
+                .compute(&cpu(), target)
+                .unwrap();
             ways.push(out);
         }
     }
@@ -86,7 +88,7 @@ fn bits(x: &[f32]) -> Vec<u32> {
 }
 
 /// Around tiles, panels, parts of the depth and chunks that are turned.
-const SIZES: [(usize, usize, usize); 8] = [
+const SIZES: [(usize, usize, usize); 9] = [
     (1, 1, 1),
     (3, 5, 2),
     (14, 32, 64),
@@ -94,6 +96,7 @@ const SIZES: [(usize, usize, usize); 8] = [
     (29, 31, 257),
     (6, 70, 513),
     (43, 17, 1025),
+    (31, 64, 801),
     (100, 40, 130),
 ];
 
@@ -109,6 +112,27 @@ fn all_instructions_give_the_bits_of_the_chain() {
             for (way, out) in all_ways(instructions, Unit::Single, a, b).iter().enumerate() {
                 assert!(bits(out) == want, "{instructions:?}, {rows}×{depth}×{columns}, way {way}");
             }
+        }
+    }
+}
+
+/// What is there is added once, to the whole sum.
+#[test]
+fn a_product_is_added_when_its_sum_is_complete() {
+    for (rows, columns, depth) in SIZES {
+        let (a, b) = (numbers(rows * depth, 1), numbers(columns * depth, 2));
+        let base = numbers(rows * columns, 7);
+        let want: Vec<f32> =
+            base.iter().zip(f32_model(&a, &b, depth)).map(|(base, sum)| base + sum).collect();
+        for instructions in Instructions::all() {
+            let [a, b] =
+                [(&a, rows), (&b, columns)].map(|(x, lanes)| Tile::new(Floats::F32(x), lanes, depth, depth));
+            let mut out = base.clone();
+            let target = TileMut::new(FloatsMut::F32(&mut out), rows, columns, columns);
+            let product =
+                Product { instructions, unit: Unit::Single, a, b, write: Write::Accumulate, base: None };
+            product.compute(&cpu(), target).unwrap();
+            assert!(bits(&out) == bits(&want), "{instructions:?}, {rows}×{depth}×{columns}");
         }
     }
 }
@@ -178,6 +202,6 @@ fn denormal_bf16_count_as_zero() {
     let mut out = [1.0];
     let target = TileMut::new(FloatsMut::F32(&mut out), 1, 1, 1);
     let (a, b) = (Tile::new(Floats::Bf16(&a), 1, 4, 4), Tile::new(Floats::Bf16(&b), 4, 1, 1));
-    multiply(&cpu(), target, Write::Replace, a, b, Rounding::None).unwrap();
+    multiply(&cpu(), target, Write::Replace, a, b, Rounding::None, None).unwrap();
     assert_eq!(out, [0.0]);
 }

@@ -1,0 +1,46 @@
+//! Operands that are copied next. While tiles are computed, their loops bring them nearer.
+
+use super::register_tile::SOURCE_STEPS;
+use crate::cpu::tile::Tile;
+
+/// Bytes that are asked for of a row.
+const BYTES: usize = 1024;
+
+/// What remains to be asked for of an operand that is stored across the depth, row by row.
+#[derive(Clone, Copy)]
+pub(super) struct Coming {
+    first: *const u8,
+    /// Bytes from a row to the next.
+    row: usize,
+    rows: usize,
+}
+
+impl Coming {
+    /// Returns the rows of `tile`, if they are short, or follow each other.
+    pub(super) fn of(tile: Option<Tile<'_>>) -> Self {
+        let Some(tile) = tile.filter(Tile::is_transposed) else { return Coming::nothing() };
+        let ((lanes, depth), (source, stride)) = (tile.shape(), tile.stored());
+        let (bytes, row) = (source.bytes(), stride * source.size());
+        let first = bytes.as_ptr();
+        match lanes * source.size() {
+            used if used == row => Coming { first, row: BYTES, rows: (depth * row).div_ceil(BYTES) },
+            used if used <= BYTES => Coming { first, row, rows: depth },
+            _ => Coming::nothing(),
+        }
+    }
+
+    /// Returns no rows.
+    fn nothing() -> Self {
+        Coming { first: std::ptr::null(), row: 0, rows: 0 }
+    }
+
+    /// Takes as many rows as a tile of `steps` asks for: where they begin, and the bytes from one to
+    /// the next. None if no rows remain.
+    pub(super) fn take(&mut self, steps: usize) -> Option<(*const u8, usize)> {
+        let rows = steps.div_ceil(SOURCE_STEPS).min(self.rows);
+        let taken = (self.first, self.row);
+        self.first = self.first.wrapping_add(rows * self.row);
+        self.rows -= rows;
+        (rows > 0).then_some(taken)
+    }
+}
