@@ -16,7 +16,6 @@ pub mod overlap;
 pub mod places;
 pub mod player;
 pub mod ranking;
-pub mod simulate;
 pub mod terminal;
 pub mod theme;
 pub mod timeline;
