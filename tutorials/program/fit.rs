@@ -106,7 +106,7 @@ fn fit(stage: Stage, arguments: &Arguments, capacity: u64) -> Result<Found> {
 fn beyond(job: &Job, batch: usize) -> Result<Option<[u64; 3]>> {
     let job = Job { batch_size: batch.max(1), ..job.clone() };
     let rank = predict(&job).map_err(|e| Failure::usage(e.to_string()))?.ranks[0];
-    let bytes = [rank.host.total_peak, rank.disk.total_peak, rank.transfers_per_step.total_bytes()];
+    let bytes = [rank.host.total_peak, rank.disk.total_peak, rank.transfers.step.total_bytes()];
     Ok(job.placement.any().then_some(bytes))
 }
 
