@@ -26,6 +26,6 @@ pub mod words;
 
 pub use app::Departure;
 pub use input::View;
-pub use open::{DisplayOptions, LiveOptions, attached, followed, live, recorded};
+pub use open::{DisplayOptions, LiveOptions, attached, live, recorded};
 pub use terminal::terminal_available;
 pub use ui::VizError;

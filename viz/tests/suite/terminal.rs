@@ -256,7 +256,7 @@ fn a_screen_that_panics() {
     }
     let mut app = App::new(vec![recorded("zero3")], EventSource::Recording);
     app.players.clear();
-    viz::recorded(app, DisplayOptions::default()).unwrap();
+    viz::recorded(app, None, DisplayOptions::default()).unwrap();
 }
 
 /// Not a test by itself: other tests run it in a terminal of its own.
