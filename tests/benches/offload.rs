@@ -181,7 +181,7 @@ impl Moves {
         let rank = predicted.ranks[0];
         // A skipped step moves what does not wait for the norm.
         let bytes = |route: &Route| {
-            let [step, passes] = [rank.transfers_per_step, rank.transfers_per_skipped_step]
+            let [step, passes] = [rank.transfers.step, rank.transfers.skipped_step]
                 .map(|transfers| transfers.bytes(*route) as f64);
             [step, passes, step - passes]
         };

@@ -106,7 +106,7 @@ fn fit(stage: Stage, arguments: &Arguments, capacity: u64) -> Result<Found> {
 fn beyond(job: &Job, batch: usize) -> Result<Option<[u64; 3]>> {
     let job = Job { batch_size: batch.max(1), ..job.clone() };
     let rank = predict(&job).map_err(|e| Failure::usage(e.to_string()))?.ranks[0];
-    let bytes = [rank.host.total_peak, rank.disk.total_peak, rank.transfers_per_step.total_bytes()];
+    let bytes = [rank.host.total_peak, rank.disk.total_peak, rank.transfers.step.total_bytes()];
     Ok(job.placement.any().then_some(bytes))
 }
 
@@ -196,53 +196,4 @@ fn tried(stage: Stage, measured: &Measured) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn searching_finds_the_last_that_fits() {
-        for largest in 0..40 {
-            let found = search(|batch| Ok((batch <= largest).then_some(batch as u64 * 10))).unwrap();
-            assert_eq!((found.batch, found.peak), (largest, largest as u64 * 10));
-            assert!(found.tried.len() <= 12, "{:?}", found.tried);
-        }
-    }
-
-    /// What `fit` finds of each stage with `flags`, under 12 MB.
-    fn fitted(flags: &str) -> Vec<Found> {
-        #[derive(clap::Parser)]
-        struct Program {
-            #[command(flatten)]
-            arguments: Arguments,
-        }
-        let own = "x --device-memory 12MB --model tiny --gpus 2 --seq-len 8 --threads 1 --device cpu";
-        let program: Program =
-            clap::Parser::parse_from(own.split_whitespace().chain(flags.split_whitespace()));
-        let found = Stage::ALL.map(|stage| fit(stage, &program.arguments, 12_000_000).unwrap());
-        for found in &found {
-            assert_eq!(found.measured.as_ref().unwrap().batch, found.predicted, "{} {flags}", found.stage);
-        }
-        found.into()
-    }
-
-    #[test]
-    fn prediction_and_running_find_the_same() {
-        let found = fitted("");
-        assert_eq!(found[0].predicted, 0, "DDP's model states alone are larger");
-        assert!(found[3].predicted >= found[2].predicted && found[2].predicted > found[1].predicted);
-        assert_eq!(beyond_table(&found), None);
-        insta::assert_snapshot!(table(&found, 12_000_000).render(Format::Terminal));
-    }
-
-    /// Main memory has room for each stage's optimizer states but DDP's, and for inputs of blocks.
-    #[test]
-    fn main_memory_is_a_limit_too() {
-        let found = fitted(
-            "--offload-optimizer cpu --host-memory 10MB --offload-activations cpu --checkpoint-activations block",
-        );
-        assert_eq!(found[0].predicted, 0, "12 bytes for each of 918,656 parameters");
-        let within = |found: &Found| found.predicted > 0 && found.beyond.unwrap()[0] <= 10_000_000;
-        assert!(found[1..].iter().all(within), "{found:?}");
-        insta::assert_snapshot!(beyond_table(&found).unwrap().render(Format::Terminal));
-    }
-}
+mod tests;

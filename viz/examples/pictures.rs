@@ -3,13 +3,16 @@
 //!
 //! `cargo run -p viz --example pictures -- OUT_DIR [WIDTHxHEIGHT …]`
 
+#[path = "../tests/simulate/mod.rs"]
+mod simulate;
+
 use events::Recording;
+use simulate::SimulationPlan;
 use std::error::Error;
 use std::fs;
 use std::path::Path;
 use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
-use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::timeline::Timeline;
 use viz::{View, export, view};

@@ -2,14 +2,17 @@
 //!
 //! `cargo run --release -p viz --example speed`
 
+#[path = "../tests/simulate/mod.rs"]
+mod simulate;
+
 use events::{Recorder, Recording};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use simulate::SimulationPlan;
 use std::error::Error;
 use std::time::{Duration, Instant};
 use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
-use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::timeline::Timeline;
 use viz::{View, view};

@@ -16,7 +16,6 @@ pub mod overlap;
 pub mod places;
 pub mod player;
 pub mod ranking;
-pub mod simulate;
 pub mod terminal;
 pub mod theme;
 pub mod timeline;
@@ -27,6 +26,6 @@ pub mod words;
 
 pub use app::Departure;
 pub use input::View;
-pub use open::{DisplayOptions, LiveOptions, attached, followed, live, recorded};
+pub use open::{DisplayOptions, LiveOptions, attached, live, recorded};
 pub use terminal::terminal_available;
 pub use ui::VizError;

@@ -33,7 +33,7 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
         None => {
             let recording = Recording::parse(Path::new("the shipped recording"), SHIPPED.to_vec())?;
             let start = Start { step: 1, speed: 0.05, paused: false, view: None };
-            Ok(viz::recorded(play(vec![recording], &start)?, display)?)
+            Ok(viz::recorded(play(vec![recording], &start)?, None, display)?)
         }
         Some(Command::Attach { run, control, view }) => {
             let Some(run) = run.map_or_else(only_run, |run| Ok(Some(run)))? else { return list() };
@@ -42,7 +42,7 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
         }
         Some(Command::Replay { file, follow: true, start }) => follow(&file, &start, display),
         Some(Command::Replay { file, start, .. }) => {
-            Ok(viz::recorded(play(vec![Recording::open(&file)?], &start)?, display)?)
+            Ok(viz::recorded(play(vec![Recording::open(&file)?], &start)?, None, display)?)
         }
         Some(Command::Compare { runs, start }) => compare(&runs, &start, display),
         Some(Command::Export(export)) => write_pictures(&export, display),
@@ -63,7 +63,7 @@ fn open(files: &[PathBuf]) -> Result<Vec<Recording>, events::RecordingError> {
 fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
     let (files, names): (Vec<PathBuf>, Vec<PathBuf>) = runs.iter().cloned().partition(|run| run.is_file());
     if names.is_empty() {
-        return Ok(viz::recorded(play(open(&files)?, start)?, display)?);
+        return Ok(viz::recorded(play(open(&files)?, start)?, None, display)?);
     }
     let recorded = players(open(&files)?)?;
     let attach = |run: &PathBuf| {
@@ -129,7 +129,7 @@ fn follow(file: &Path, start: &Start, display: DisplayOptions) -> Result<(), Box
     if start.step == 0 && !start.paused {
         app.players[0].set_motion(Motion::Following);
     }
-    Ok(viz::followed(app, growth, display)?)
+    Ok(viz::recorded(app, Some(growth), display)?)
 }
 
 fn players(recordings: Vec<Recording>) -> Result<Vec<Player>, events::RecordingError> {

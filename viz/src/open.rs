@@ -117,18 +117,10 @@ pub fn attached(
     ui::run(app, Connection::Attached(runs), display.theme()).map(drop)
 }
 
-/// Plays a recording whose file grows.
+/// Plays one recording, or compares several. `growth` is the file of one that may still grow.
 ///
 /// # Errors
 /// [`VizError`].
-pub fn followed(app: App, growth: Growth, display: DisplayOptions) -> Result<(), VizError> {
-    ui::run(app, Connection::Growing(growth), display.theme()).map(drop)
-}
-
-/// Plays one recording, or compares several.
-///
-/// # Errors
-/// [`VizError`].
-pub fn recorded(app: App, display: DisplayOptions) -> Result<(), VizError> {
-    ui::run(app, Connection::None, display.theme()).map(drop)
+pub fn recorded(app: App, growth: Option<Growth>, display: DisplayOptions) -> Result<(), VizError> {
+    ui::run(app, Connection::Recorded(growth), display.theme()).map(drop)
 }

@@ -37,10 +37,8 @@ pub enum VizError {
 
 /// The connection to the runs shown: messages come from it, requests go to it.
 pub(crate) enum Connection {
-    /// None: recordings.
-    None,
-    /// The file of a recording that grows.
-    Growing(Growth),
+    /// Recordings, and the file of one that may still grow.
+    Recorded(Option<Growth>),
     /// A run in this process.
     Live(Box<Subscription>, Arc<Pace>),
     /// Runs in other processes, in the players' order.
@@ -51,7 +49,7 @@ impl Connection {
     /// Returns new messages, by player.
     fn poll(&mut self) -> Result<Vec<Vec<Message>>, VizError> {
         match self {
-            Connection::None | Connection::Growing(_) => Ok(Vec::new()),
+            Connection::Recorded(_) => Ok(Vec::new()),
             Connection::Live(subscription, _) => Ok(vec![subscription.poll()]),
             Connection::Attached(runs) => runs.iter_mut().map(|run| Ok(run.poll()?)).collect(),
         }
@@ -60,14 +58,14 @@ impl Connection {
     /// Returns the bytes by which the recording has grown.
     fn grown(&mut self) -> Result<Vec<u8>, VizError> {
         match self {
-            Connection::Growing(growth) => Ok(growth.read_on()?),
+            Connection::Recorded(Some(growth)) => Ok(growth.read_on()?),
             _ => Ok(Vec::new()),
         }
     }
 
     fn control(&mut self, control: Control) {
         match self {
-            Connection::None | Connection::Growing(_) => {}
+            Connection::Recorded(_) => {}
             Connection::Live(_, pace) => pace.control(control),
             // The messages of a run that is gone end, which `poll` reports.
             Connection::Attached(runs) => runs.iter_mut().for_each(|run| drop(run.control(control))),

@@ -5,7 +5,7 @@ use crate::event::{Class, Operation, Place, Purpose, Route};
 use serde::{Deserialize, Serialize};
 
 /// One unit of the partition: tensors that are gathered, reduced and released together.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitHeader {
     /// Its name on screen: `embedding`, `block 0`, `head`.
     pub name: String,

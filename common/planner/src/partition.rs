@@ -2,23 +2,10 @@
 
 use crate::job::Job;
 use crate::recipe::ModelStates;
-use events::header::UnitHeader;
 use model::{LayerKind, Layout, Wrap};
-use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// One unit.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Unit {
-    /// Its name on screen.
-    pub name: String,
-    /// Parameters in it (n), without padding.
-    pub parameters: u64,
-    /// Parameters in it, padded to a multiple of the shard count (P).
-    pub padded: u64,
-    /// Whether every rank holds its parameters in full, where others are sharded.
-    pub persistent: bool,
-}
+pub use events::header::UnitHeader as Unit;
 
 /// The units of a model, in forward order, and which layers need them.
 ///
@@ -110,14 +97,8 @@ impl Partition {
     }
 
     /// Returns the units as a run's header lists them.
-    pub fn headers(&self) -> Vec<UnitHeader> {
-        let header = |unit: &Unit| UnitHeader {
-            name: unit.name.clone(),
-            parameters: unit.parameters,
-            padded: unit.padded,
-            persistent: unit.persistent,
-        };
-        self.units.iter().map(header).collect()
+    pub fn headers(&self) -> Vec<Unit> {
+        self.units.clone()
     }
 
     /// Returns the index of the last layer: the head.

@@ -1,5 +1,6 @@
 //! Bytes on the wire.
 
+use crate::parts::Figure;
 use crate::transfers::Transfers;
 use clap::ValueEnum;
 use events::Operation;
@@ -36,13 +37,12 @@ impl Traffic {
     pub fn payload_bytes(&self) -> u64 {
         self.total_bytes() - self.bytes(Operation::Scalars)
     }
+}
 
-    /// Adds `other`, `times` times.
-    pub fn add(&mut self, other: &Traffic, times: u64) {
-        for i in 0..OPERATIONS {
-            self.bytes[i] += times * other.bytes[i];
-            self.calls[i] += times * other.calls[i];
-        }
+impl Figure for Traffic {
+    fn add(&mut self, other: &Traffic, times: u64) {
+        self.bytes.add(&other.bytes, times);
+        self.calls.add(&other.calls, times);
     }
 }
 

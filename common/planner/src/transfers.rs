@@ -1,5 +1,6 @@
 //! Bytes between places.
 
+use crate::parts::Figure;
 use events::Route;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::collections::BTreeMap;
@@ -45,13 +46,12 @@ impl Transfers {
     pub fn total_bytes(&self) -> u64 {
         self.bytes.iter().sum()
     }
+}
 
-    /// Adds `other`, `times` times.
-    pub fn add(&mut self, other: &Transfers, times: u64) {
-        for i in 0..ROUTES {
-            self.bytes[i] += times * other.bytes[i];
-            self.calls[i] += times * other.calls[i];
-        }
+impl Figure for Transfers {
+    fn add(&mut self, other: &Transfers, times: u64) {
+        self.bytes.add(&other.bytes, times);
+        self.calls.add(&other.calls, times);
     }
 }
 

@@ -11,6 +11,7 @@ use crate::ledger::{Allocation, Memory, SymbolicLedger};
 use crate::moment::{Moment, Peak};
 use crate::offload::Offload;
 use crate::partition::Partition;
+use crate::parts::{Figure, Parts};
 use crate::reduce::{Bucket, Reducer, UnitGradients, buckets};
 use crate::traffic::{Among, ByteCounter};
 use crate::transfers::Transfers;
@@ -30,12 +31,7 @@ const COLOUR: u64 = 8;
 /// Counts what a rank sends and moves in each part of a run.
 #[derive(Default)]
 pub(crate) struct Counters {
-    pub(crate) setup: ByteCounter,
-    pub(crate) step: ByteCounter,
-    pub(crate) skipped_step: ByteCounter,
-    pub(crate) evaluation: ByteCounter,
-    pub(crate) evaluation_batch: ByteCounter,
-    pub(crate) checkpoint: ByteCounter,
+    pub(crate) parts: Parts<ByteCounter>,
     /// What a step reads ahead of its update, skipped or not.
     pub(crate) ahead: Transfers,
     /// Elements that forward gathers and backward finds still gathered.
@@ -125,24 +121,24 @@ impl<'a> Walk<'a> {
             self.counter.exchange(Among::World, COLOUR);
         }
         self.counter.exchange(Among::World, HASH);
-        counters.setup = std::mem::take(&mut self.counter);
+        counters.parts.setup = std::mem::take(&mut self.counter);
         self.step();
         counters.ahead = self.offload.read_ahead();
-        counters.skipped_step = self.counter.clone();
-        counters.skipped_step.transfers.add(&counters.ahead, 1);
+        counters.parts.skipped_step = self.counter.clone();
+        counters.parts.skipped_step.transfers.add(&counters.ahead, 1);
         counters.kept = self.parameters.kept();
         match updates {
             true => self.update(),
             false => self.host.free_all(self.ahead.take()),
         }
         self.gather_updated_parameters();
-        counters.step = std::mem::take(&mut self.counter);
+        counters.parts.step = std::mem::take(&mut self.counter);
         self.evaluation_batch();
-        counters.evaluation_batch = std::mem::take(&mut self.counter);
+        counters.parts.evaluation_batch = std::mem::take(&mut self.counter);
         self.counter.exchange(Among::World, LOSS);
-        counters.evaluation = std::mem::take(&mut self.counter);
+        counters.parts.evaluation = std::mem::take(&mut self.counter);
         self.checkpoint();
-        counters.checkpoint = std::mem::take(&mut self.counter);
+        counters.parts.checkpoint = std::mem::take(&mut self.counter);
         if self.offload.placement.gathers_states {
             self.gather_weights();
         }

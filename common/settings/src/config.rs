@@ -203,15 +203,7 @@ impl Config {
             nccl: hardware.nccl(&args, args.on_this_machine.unwrap_or(args.gpus))?,
             hardware,
             world_size: args.gpus,
-            data: DataSource {
-                path: args.corpus.data,
-                format: args.corpus.data_format,
-                validation: args.corpus.val_fraction,
-                shuffle: args.corpus.shuffle_seed,
-                tokenizer: args.corpus.tokenizer,
-                mask_prompt: args.corpus.mask_prompt,
-            }
-            .checked()?,
+            data: args.corpus.source.checked()?,
             steps: args.training.steps,
             batch_size: args.training.batch_size.unwrap_or(model.batch_size),
             sequence_length: args.training.seq_len.unwrap_or(model.sequence_length),
@@ -325,7 +317,7 @@ fn check(args: &TrainArgs) -> Result<()> {
     if !(1..=RANKS).contains(&(args.gpus as u64)) {
         return Err(Failure::usage(format!("{} ranks: one process holds 1 to {RANKS} (--gpus)", args.gpus)));
     }
-    if args.corpus.eval_every.is_some() && args.corpus.val_fraction == 0.0 {
+    if args.corpus.eval_every.is_some() && args.corpus.source.validation == 0.0 {
         return Err(Failure::usage(
             "--eval-every needs data that training does not see: add --val-fraction 0.1",
         ));

@@ -7,10 +7,11 @@
 //! `stale@rank1,step4`, `divisor@…`, `data@…`, `drop@…`, `slow@…`; `nan@…` hits one step.
 //! `seed@rank3,step0` is silent too: it comes after ranks have compared their initial weights.
 
+use clap::ValueEnum;
 use std::str::FromStr;
 
 /// What goes wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Kind {
     /// The rank panics.
     Panic,
@@ -48,7 +49,7 @@ pub enum Kind {
 }
 
 /// The phase of a step in which a fault strikes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Phase {
     /// Before the first step.
     Setup,
@@ -83,43 +84,14 @@ pub struct Fault {
     pub allocation: u64,
 }
 
-const KINDS: &[(&str, Kind)] = &[
-    ("panic", Kind::Panic),
-    ("error", Kind::Error),
-    ("stall", Kind::Stall),
-    ("seed", Kind::Seed),
-    ("overflow", Kind::Overflow),
-    ("stale", Kind::Stale),
-    ("divisor", Kind::Divisor),
-    ("data", Kind::Data),
-    ("drop", Kind::Drop),
-    ("slow", Kind::Slow),
-    ("nan", Kind::Nan),
-    ("skip", Kind::Skip),
-    ("disk-error", Kind::DiskError),
-    ("disk-full", Kind::DiskFull),
-    ("out-of-memory", Kind::OutOfMemory),
-    ("disk-hang", Kind::DiskHang),
-];
-const PHASES: &[(&str, Phase)] = &[
-    ("setup", Phase::Setup),
-    ("data", Phase::Data),
-    ("forward", Phase::Forward),
-    ("backward", Phase::Backward),
-    ("recompute", Phase::Recompute),
-    ("step", Phase::Step),
-    ("evaluate", Phase::Evaluate),
-    ("save", Phase::Save),
-];
-
 impl Kind {
     /// Faults that no rank reports: only the run's evidence shows them.
     pub const SILENT: [Kind; 7] =
         [Kind::Stale, Kind::Divisor, Kind::Data, Kind::Drop, Kind::Slow, Kind::Nan, Kind::Seed];
 
     /// Returns its name in `--inject`.
-    pub fn name(self) -> &'static str {
-        KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    pub fn name(self) -> String {
+        word(&self)
     }
 
     /// Returns the phase that `phase` and `step` as written stand for: without a step the setup,
@@ -189,13 +161,15 @@ impl std::fmt::Display for Fault {
     }
 }
 
-fn pick<T: Copy>(names: &[(&str, T)], name: &str) -> std::result::Result<T, String> {
-    let known = || names.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    names
-        .iter()
-        .find(|(n, _)| *n == name)
-        .map(|(_, value)| *value)
-        .ok_or_else(|| format!("{name:?} is none of {}: write panic@rank2,step3,backward", known()))
+/// Returns the word for a kind or a phase.
+fn word(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or(String::new(), |value| value.get_name().to_string())
+}
+
+fn pick<T: ValueEnum>(name: &str) -> std::result::Result<T, String> {
+    let known = || T::value_variants().iter().map(word).collect::<Vec<_>>().join(", ");
+    T::from_str(name, false)
+        .map_err(|_| format!("{name:?} is none of {}: write panic@rank2,step3,backward", known()))
 }
 
 impl FromStr for Fault {
@@ -203,7 +177,7 @@ impl FromStr for Fault {
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let (kind, place) = text.split_once('@').ok_or("write panic@rank2,step3,backward")?;
-        let kind = pick(KINDS, kind)?;
+        let kind = pick::<Kind>(kind)?;
         let (mut rank, mut step, mut phase, mut allocation) = (0, None, None, 0);
         for part in place.split(',') {
             let number = |digits: &str| digits.parse::<u32>().map_err(|_| format!("{part:?} has no number"));
@@ -214,7 +188,7 @@ impl FromStr for Fault {
             } else if let Some(digits) = part.strip_prefix("allocation") {
                 allocation = u64::from(number(digits)?);
             } else {
-                phase = Some(pick(PHASES, part)?);
+                phase = Some(pick(part)?);
             }
         }
         let phase = kind.phase(step, phase)?;
@@ -226,57 +200,4 @@ impl FromStr for Fault {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn faults_are_read_from_words() {
-        let fault = |kind, rank, step, phase| Ok(Fault { kind, rank, step, phase, allocation: 0 });
-        assert_eq!("panic@rank2,step3,backward".parse(), fault(Kind::Panic, 2, 3, Phase::Backward));
-        assert_eq!("error@rank0,step1,step".parse(), fault(Kind::Error, 0, 1, Phase::Step));
-        assert_eq!("stall@rank0,step1,recompute".parse(), fault(Kind::Stall, 0, 1, Phase::Recompute));
-        assert_eq!("panic@rank2,step3".parse(), fault(Kind::Panic, 2, 3, Phase::Backward));
-        assert_eq!("panic@rank2".parse(), fault(Kind::Panic, 2, 0, Phase::Setup));
-        assert_eq!("panic@rank2,step0,setup".parse(), fault(Kind::Panic, 2, 0, Phase::Setup));
-        assert_eq!("panic@rank1,save".parse(), fault(Kind::Panic, 1, 0, Phase::Save));
-        assert_eq!("seed@rank1".parse(), fault(Kind::Seed, 1, 0, Phase::Setup));
-        assert_eq!("seed@rank1,step0".parse(), fault(Kind::Seed, 1, 0, Phase::Backward));
-        assert_eq!("overflow@rank1,step5".parse(), fault(Kind::Overflow, 1, 5, Phase::Backward));
-        assert_eq!("skip@rank1,step5".parse(), fault(Kind::Skip, 1, 5, Phase::Backward));
-        let never = [
-            "panic@rank1,step2,setup",
-            "panic@rank1,step4294967297",
-            "seed@rank1,step2",
-            "seed@rank1,forward",
-            "seed@rank1,step0,setup",
-            "slow@rank1,forward",
-            "slow@rank1,allocation1",
-            "out-of-memory@rank1",
-            "out-of-memory@rank1,allocation0",
-            "out-of-memory@rank1,step2,allocation1",
-            "out-of-memory@rank1,forward,allocation1",
-        ];
-        for bad in ["panic", "melt@rank1", "panic@rank,step1", "panic@rank1,sideways"].iter().chain(&never) {
-            assert!(bad.parse::<Fault>().is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn an_allocation_is_written_as_it_is_read() {
-        let fault: Fault = "out-of-memory@rank1,allocation17".parse().unwrap();
-        assert_eq!((fault.kind, fault.rank, fault.allocation), (Kind::OutOfMemory, 1, 17));
-        assert_eq!(fault.to_string(), "out-of-memory@rank1,allocation17");
-        assert!(!fault.passed(9));
-    }
-
-    #[test]
-    fn silent_faults_are_written_as_they_are_read() {
-        for kind in Kind::SILENT {
-            let begins = if kind == Kind::Seed { 0 } else { 7 };
-            let fault = Fault::silent(kind, 3, begins);
-            assert_eq!(fault.to_string().parse(), Ok(fault));
-            assert!(fault.lasts(kind, 3, 9) && !fault.lasts(kind, 2, 9));
-            assert!(begins == 0 || !fault.lasts(kind, 3, begins - 1));
-        }
-    }
-}
+mod tests;

@@ -293,8 +293,8 @@ pub(crate) fn report(plan: &Plan, measured: &[Measured]) -> Report {
     let ranks = &plan.prediction.ranks;
     let predicted = Predicted {
         memory: peaks(plan, done),
-        transfers: ranks.iter().map(|rank| rank.transfers(done)).collect(),
-        traffic: ranks.iter().map(|rank| rank.traffic(done)).collect(),
+        transfers: ranks.iter().map(|rank| rank.transfers.total(done)).collect(),
+        traffic: ranks.iter().map(|rank| rank.traffic.total(done)).collect(),
         to_neighbours: ranks.iter().map(|rank| rank.to_neighbours.total(done)).collect(),
     };
     let (parameters, units) = (plan.model.layout.parameters(), plan.partition.units.len());

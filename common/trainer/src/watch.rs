@@ -143,7 +143,7 @@ fn offload(job: &Job, prediction: &Prediction) -> Offload {
     let transfers = |(number, rank): (u32, &RankPrediction), route: Route| PredictedTransfer {
         rank: number,
         route,
-        bytes: rank.transfers_per_step.bytes(route),
+        bytes: rank.transfers.step.bytes(route),
     };
     Offload {
         resting,

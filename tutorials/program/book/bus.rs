@@ -68,7 +68,7 @@ pub(super) fn break_even() -> Result<Vec<String>> {
     let placement = Placement { optimizer: Place::Host, ..Placement::default() };
     let job = Job { recipe: Recipe::MIXED, placement, ..Job::new(config, Stage::Zero2, 8) };
     let prediction = predict(&job).map_err(|e| Failure::run(e.to_string()))?;
-    let moved = prediction.ranks[0].transfers_per_step;
+    let moved = prediction.ranks[0].transfers.step;
     let slice: u64 = prediction.units.iter().map(|unit| unit.padded / 8).sum();
     let update = slice as f64 * TOUCHED / MEMORY;
     let flops = job.config.flops_per_token(job.tokens) as f64;

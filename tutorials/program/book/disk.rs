@@ -131,7 +131,7 @@ fn job(placement: Placement, gpus: usize) -> Result<Job> {
 /// Returns the bytes that a GPU moves to and from its disk in a step.
 fn on_disk(job: &Job) -> Result<u64> {
     let prediction = predict(job).map_err(|e| Failure::run(e.to_string()))?;
-    let moved = prediction.ranks[0].transfers_per_step;
+    let moved = prediction.ranks[0].transfers.step;
     Ok(moved.bytes(Route::DiskToHost) + moved.bytes(Route::HostToDisk))
 }
 

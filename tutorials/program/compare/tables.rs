@@ -162,7 +162,7 @@ pub(super) fn peak(report: &Report) -> u64 {
 /// nothing can be predicted.
 fn moved(comparison: &Comparison, stage: Stage) -> String {
     let predicted = settings::prediction::predict(stage, &comparison.config);
-    predicted.map_or("-".into(), |(_, run)| human(run.ranks[0].transfers_per_step.total_bytes()))
+    predicted.map_or("-".into(), |(_, run)| human(run.ranks[0].transfers.step.total_bytes()))
 }
 
 fn sent(report: &Report) -> u64 {

@@ -1,6 +1,7 @@
 //! Tests of the program on runs of other processes.
 
 use crate::pty::Pty;
+use crate::simulate::SimulationPlan;
 use crate::support::path;
 use crate::terminal::{hush_ranks, train};
 use events::{Attachment, Hub, HubOptions, Message, Pace, channel, runs};
@@ -10,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use viz::simulate::SimulationPlan;
 
 /// Longer than any step of a test takes on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,5 +1,6 @@
 //! Tests of keys, and of moving through a run.
 
+use crate::simulate::SimulationPlan;
 use crate::support::{STAGES, live, made_up, recorded, text};
 use events::units::GatherState;
 use events::{Boundary, Control, Message, Operation};
@@ -10,7 +11,6 @@ use viz::input::{Action, Input, Keystroke};
 use viz::narration;
 use viz::player::{Motion, Player};
 use viz::ranking;
-use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::timeline::Timeline;
 use viz::view::picture;
@@ -285,7 +285,7 @@ fn compared_runs_stay_at_the_same_step_and_phase() {
 #[test]
 fn compared_live_runs_wait_for_the_slowest() {
     let runs = [SimulationPlan::new(0, 2).run(), SimulationPlan::new(3, 2).run()];
-    let player = |run: &viz::simulate::SimulatedRun| {
+    let player = |run: &crate::simulate::SimulatedRun| {
         Player::new(Timeline::live(run.header.clone(), ""), Motion::Following)
     };
     let mut app = App::new(runs.iter().map(player).collect(), EventSource::Attached { control: false });

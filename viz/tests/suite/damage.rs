@@ -1,12 +1,12 @@
 //! Damaged recordings: the state after a gap is right or said to be incomplete.
 
+use crate::simulate::SimulationPlan;
 use crate::support::{path, text};
 use events::{Event, Recorder, Recording, RunHeader};
 use std::path::Path;
 use std::process::Command;
 use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
-use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::timeline::Timeline;
 use viz::view;

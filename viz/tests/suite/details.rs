@@ -1,10 +1,10 @@
 //! Tests of details in the views' text, at the sizes at which they are easily lost.
 
+use crate::simulate::SimulationPlan;
 use crate::support::{live, made_up, recorded, text};
 use events::Boundary;
 use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
-use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::{View, view};
 

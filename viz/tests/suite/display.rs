@@ -2,13 +2,13 @@
 //! runs.
 
 use crate::pty::Pty;
+use crate::simulate::SimulationPlan;
 use crate::support::path;
 use events::{EventBatch, Growth, Message, Recorder, Recording};
 use std::process::Command;
 use viz::app::{App, EventSource};
 use viz::input::Input;
 use viz::player::{Motion, Player};
-use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::timeline::Timeline;
 use viz::{View, view, words};

@@ -1,11 +1,11 @@
 //! Tests of the footer: it offers the keys that do something now.
 
+use crate::simulate::SimulationPlan;
 use crate::support::{recorded, text};
 use events::{EventBatch, Message, Recorder};
 use viz::app::{App, EventSource};
 use viz::input::{Action, Input, Keystroke};
 use viz::player::{Motion, Player};
-use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::timeline::Timeline;
 use viz::view;

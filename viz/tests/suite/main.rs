@@ -15,6 +15,8 @@ mod places;
 mod program;
 mod pty;
 mod screens;
+#[path = "../simulate/mod.rs"]
+mod simulate;
 mod sizes;
 mod speed;
 mod sums;

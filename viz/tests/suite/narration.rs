@@ -1,5 +1,6 @@
 //! Tests that the sentence on the screen says what the state shown is.
 
+use crate::simulate::SimulationPlan;
 use crate::support::{SPECIAL, STAGES, live, made_up, path, recorded, text};
 use events::header::Choices;
 use events::{Boundary, Operation, Pass};
@@ -8,7 +9,6 @@ use std::cell::RefCell;
 use viz::app::{App, EventSource};
 use viz::narration::{self, sentence};
 use viz::player::{Motion, Player, Scene};
-use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::view::picture;
 use viz::{groups, words};

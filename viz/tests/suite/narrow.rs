@@ -1,10 +1,10 @@
 //! Tests of what narrow screens leave out, and how they say so.
 
+use crate::simulate::SimulationPlan;
 use crate::support::{app, live, made_up, path, text};
 use events::{Class, Place, Recording};
 use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
-use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::timeline::Timeline;
 use viz::{View, view, words};

@@ -1,10 +1,10 @@
 //! Views of runs whose states rest in main memory or on disk.
 
+use crate::simulate::{SimulatedRun, SimulationPlan};
 use crate::support::{live, made_up, text, track};
 use events::{Boundary, Class, Place, Recorder, Recording};
 use std::collections::{BTreeMap, BTreeSet};
 use viz::app::App;
-use viz::simulate::{SimulatedRun, SimulationPlan};
 use viz::theme::{Depth, Theme};
 use viz::{View, export, narration, view};
 

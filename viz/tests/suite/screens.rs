@@ -1,10 +1,10 @@
 //! Every view of a recorded run of each stage, at three sizes, symbols and colours.
 
+use crate::simulate::{SimulatedRun, SimulationPlan};
 use crate::support::{STAGES, app, live, made_up, recorded, text};
 use events::{Boundary, Event, LocalMetrics, What};
 use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
-use viz::simulate::{SimulatedRun, SimulationPlan};
 use viz::theme::{self, Depth, Theme};
 use viz::{View, view};
 

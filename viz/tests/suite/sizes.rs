@@ -1,11 +1,11 @@
 //! Tests that views can be drawn at every size.
 
+use crate::simulate::SimulationPlan;
 use crate::support::{STAGES, live, made_up, recorded};
 use events::{Boundary, Class, Place};
 use proptest::prelude::*;
 use viz::app::{App, EventSource};
 use viz::player::Player;
-use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::{View, view};
 

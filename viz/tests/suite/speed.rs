@@ -1,6 +1,7 @@
 //! Limits of time for pictures, loading and seeking, in processor time of the thread. Other
 //! programs on the same core or host can double it, so the fastest repetition counts.
 
+use crate::simulate::SimulationPlan;
 use crate::support::{STAGES, made_up, recorded};
 use events::{Recorder, Recording, cpu};
 use ratatui::buffer::Buffer;
@@ -8,7 +9,6 @@ use ratatui::layout::Rect;
 use std::time::Duration;
 use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
-use viz::simulate::SimulationPlan;
 use viz::theme::Theme;
 use viz::timeline::Timeline;
 use viz::{View, view};

@@ -1,5 +1,6 @@
 //! Recorded runs of each stage, and pictures as text.
 
+use crate::simulate::{SimulatedRun, SimulationPlan};
 use events::{EventBatch, Message, Recording};
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
@@ -7,7 +8,6 @@ use std::path::PathBuf;
 use viz::View;
 use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
-use viz::simulate::{SimulatedRun, SimulationPlan};
 use viz::timeline::Timeline;
 
 pub(crate) const STAGES: [&str; 4] = ["ddp", "zero1", "zero2", "zero3"];

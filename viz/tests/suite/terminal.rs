@@ -1,6 +1,7 @@
 //! Tests that the terminal is restored, whatever ends the screen.
 
 use crate::pty::{Pty, outlives_its_terminal, promptly};
+use crate::simulate::SimulationPlan;
 use crate::support::{path, recorded};
 use events::{Boundary, Class, Emitter, Hub, HubOptions, Pace, Pass, Place, What, channel};
 use rustix::process::Signal;
@@ -10,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use viz::app::{App, EventSource};
-use viz::simulate::SimulationPlan;
 use viz::{DisplayOptions, LiveOptions};
 
 const SCREEN: &str = "\x1b[?1049h";
@@ -256,7 +256,7 @@ fn a_screen_that_panics() {
     }
     let mut app = App::new(vec![recorded("zero3")], EventSource::Recording);
     app.players.clear();
-    viz::recorded(app, DisplayOptions::default()).unwrap();
+    viz::recorded(app, None, DisplayOptions::default()).unwrap();
 }
 
 /// Not a test by itself: other tests run it in a terminal of its own.

@@ -1,11 +1,11 @@
 //! Tests of the trace that a recording is written as.
 
+use crate::simulate::SimulationPlan;
 use crate::support::{path, track};
 use events::{Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Recorder, Recording, What};
 use serde_json::Value;
 use std::collections::HashMap;
 use viz::export::trace::render;
-use viz::simulate::SimulationPlan;
 
 fn entries(recording: &Recording) -> Vec<Value> {
     let trace: Value = serde_json::from_str(&render(recording).unwrap()).unwrap();

@@ -54,10 +54,10 @@ fn predicted(
             let memory = rank.place(place);
             (partition.model_states_in(job, place), Some(memory), memory.total_peak)
         }),
-        transfers_per_step: rank.transfers_per_step,
-        traffic_per_step: rank.traffic_per_step,
-        to_neighbours_per_step: rank.to_neighbours.per_step,
-        sweeps: sweeps(&rank.traffic_per_step, parameters, job),
+        transfers_per_step: rank.transfers.step,
+        traffic_per_step: rank.traffic.step,
+        to_neighbours_per_step: rank.to_neighbours.step,
+        sweeps: sweeps(&rank.traffic.step, parameters, job),
         fits,
     })
 }

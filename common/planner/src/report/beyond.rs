@@ -115,19 +115,4 @@ impl Report {
         rows.push((total, self.of(|stage| stage.beyond[i].total)));
         self.bytes(&format!("{} per GPU", NAMES[i]), rows)
     }
-
-    /// Returns one figure of every stage.
-    fn of(&self, bytes: impl Fn(&StageReport) -> u64) -> Vec<u64> {
-        self.stages.iter().map(bytes).collect()
-    }
-
-    fn bytes(&self, title: &str, rows: Vec<(&str, Vec<u64>)>) -> Table {
-        let scale = self.scale(rows.iter().flat_map(|(_, bytes)| bytes.iter().copied()));
-        let stages = self.stages.iter().map(|stage| stage.stage);
-        let mut table = Table::numbers(format!("{title}, {}", scale.label()), stages);
-        for (name, bytes) in rows {
-            table.row(name, bytes.into_iter().map(|bytes| scale.show(bytes)));
-        }
-        table
-    }
 }

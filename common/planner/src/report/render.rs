@@ -1,7 +1,7 @@
 //! The report as tables and text.
 
 use super::{CAPACITIES, CapacityFit, Compute, MicroBatch, Report, StageReport};
-use crate::recipe::Recipe;
+use crate::recipe::{ModelStates, Recipe};
 use crate::strategy::Strategy;
 use crate::table::{Format, Scale, Table, counted, grouped, in_words};
 use events::{Class, Operation};
@@ -67,30 +67,27 @@ impl Report {
 
     /// Returns the memory per GPU by class and stage.
     pub fn memory(&self) -> Table {
-        let scale = self.scale(self.stages.iter().map(|stage| stage.total));
-        let title = format!("memory per GPU, {}", scale.label());
-        let mut table = Table::numbers(title, self.stages.iter().map(|stage| stage.stage));
-        let mut row = |name: &str, bytes: &dyn Fn(&StageReport) -> u64| {
-            table.row(name, self.stages.iter().map(|stage| scale.show(bytes(stage))));
-        };
-        row("parameters", &|stage| stage.model_states.parameters());
-        row("gradients", &|stage| stage.model_states.gradients);
-        if self.model.is_none() {
-            if self.recipe.master > 0 {
-                row("master weights", &|stage| stage.model_states.master);
-            }
-            row("momentum", &|stage| stage.model_states.momentum);
-            row("variance", &|stage| stage.model_states.variance);
+        let states = |bytes: fn(&ModelStates) -> u64| self.of(|stage| bytes(&stage.model_states));
+        let mut rows = vec![
+            ("parameters", states(ModelStates::parameters)),
+            ("gradients", states(|states| states.gradients)),
+        ];
+        if self.model.is_some() {
+            rows.push(("optimizer", states(ModelStates::optimizer)));
         } else {
-            row("optimizer", &|stage| stage.model_states.optimizer());
+            let masters =
+                (self.recipe.master > 0).then(|| ("master weights", states(|states| states.master)));
+            rows.extend(masters);
+            rows.push(("momentum", states(|states| states.momentum)));
+            rows.push(("variance", states(|states| states.variance)));
         }
-        row("= model states", &|stage| stage.model_states.total());
-        self.residual_rows(&mut row);
-        table
+        rows.push(("= model states", states(ModelStates::total)));
+        rows.extend(self.residual_rows());
+        self.bytes("memory per GPU", rows)
     }
 
-    fn residual_rows(&self, row: &mut AddRow<'_>) {
-        let given = |stage: &StageReport| stage.total - stage.model_states.total();
+    fn residual_rows(&self) -> Vec<(&'static str, Vec<u64>)> {
+        let total = self.of(|stage| stage.total);
         if self.model.is_some() {
             let classes = [
                 Class::GatheredParameters,
@@ -98,45 +95,38 @@ impl Report {
                 Class::CommunicationBuckets,
                 Class::Workspace,
             ];
-            for class in classes {
-                row(class.label(), &|stage| stage.memory.map_or(0, |memory| memory.peak(class)));
-            }
-            row("= peak at any one time", &|stage| stage.total);
-        } else if self.stages.iter().any(|stage| given(stage) > 0) {
-            row("activations, as given", &given);
-            row("= together", &|stage| stage.total);
+            let peak = |class: Class| self.of(|stage| stage.memory.map_or(0, |memory| memory.peak(class)));
+            let rows = classes.map(|class| (class.label(), peak(class))).into_iter();
+            return rows.chain([("= peak at any one time", total)]).collect();
         }
+        let given = self.of(|stage| stage.total - stage.model_states.total());
+        let any = given.iter().any(|&bytes| bytes > 0);
+        if any { vec![("activations, as given", given), ("= together", total)] } else { Vec::new() }
     }
 
     /// Returns the bytes sent per GPU and step, by operation and stage.
     pub fn traffic(&self) -> Table {
-        let scale = self.scale(self.stages.iter().map(|stage| stage.traffic_per_step.payload_bytes()));
-        let title = format!("sent per GPU and step, {}", scale.label());
-        let mut table = Table::numbers(title, self.stages.iter().map(|stage| stage.stage));
-        for operation in [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather] {
-            let bytes = self.stages.iter().map(|stage| stage.traffic_per_step.bytes(operation));
-            table.row(operation.label(), bytes.map(|bytes| scale.show(bytes)));
+        let operations = [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather];
+        let sent = |operation| self.of(|stage| stage.traffic_per_step.bytes(operation));
+        let mut rows = operations.map(|operation| (operation.label(), sent(operation))).to_vec();
+        rows.push(("= together", self.of(|stage| stage.traffic_per_step.payload_bytes())));
+        let to_neighbours = self.of(|stage| stage.to_neighbours_per_step);
+        if to_neighbours.iter().any(|&bytes| bytes > 0) {
+            rows.push(("of that to neighbours", to_neighbours));
         }
-        let totals = self.stages.iter().map(|stage| stage.traffic_per_step.payload_bytes());
-        table.row("= together", totals.map(|bytes| scale.show(bytes)));
-        if self.stages.iter().any(|stage| stage.to_neighbours_per_step > 0) {
-            let bytes = self.stages.iter().map(|stage| stage.to_neighbours_per_step);
-            table.row("of that to neighbours", bytes.map(|bytes| scale.show(bytes)));
-        }
-        let sweeps = self.stages.iter().map(|stage| stage.sweeps);
-        table.row(
-            "elements, × Ψ(N−1)/N",
-            sweeps.map(|sweeps| sweeps.map_or("-".into(), |sweeps| format!("{sweeps:.2}"))),
-        );
+        let mut table = self.bytes("sent per GPU and step", rows);
+        let sweeps = self.of(|stage| stage.sweeps);
+        let shown =
+            sweeps.into_iter().map(|sweeps| sweeps.map_or("-".into(), |sweeps| format!("{sweeps:.2}")));
+        table.row("elements, × Ψ(N−1)/N", shown);
         table
     }
 
     /// Returns which stage fits on which GPU.
     pub fn fits(&self) -> Table {
-        let mut table = Table::numbers("fits on", self.stages.iter().map(|stage| stage.stage));
+        let mut table = Table::numbers("fits on", self.of(|stage| stage.stage));
         for (i, capacity) in CAPACITIES.into_iter().enumerate() {
-            let cells = self.stages.iter().map(|stage| stage.fits[i].show());
-            table.row(format!("{} GB", capacity / 1_000_000_000), cells);
+            table.row(format!("{} GB", capacity / 1_000_000_000), self.of(|stage| stage.fits[i].show()));
         }
         table
     }
@@ -147,8 +137,20 @@ impl Report {
         [notes, beyond].concat()
     }
 
-    pub(super) fn scale(&self, bytes: impl Iterator<Item = u64>) -> Scale {
-        Scale::suiting(bytes.max().unwrap_or(0), self.recipe.unit)
+    /// Returns one figure of every stage.
+    pub(super) fn of<T>(&self, figure: impl Fn(&StageReport) -> T) -> Vec<T> {
+        self.stages.iter().map(figure).collect()
+    }
+
+    /// Returns a table with a row of bytes per stage for each of `rows`.
+    pub(super) fn bytes(&self, title: &str, rows: Vec<(&str, Vec<u64>)>) -> Table {
+        let largest = rows.iter().flat_map(|(_, bytes)| bytes).max();
+        let scale = Scale::suiting(largest.copied().unwrap_or(0), self.recipe.unit);
+        let mut table = Table::numbers(format!("{title}, {}", scale.label()), self.of(|stage| stage.stage));
+        for (name, bytes) in rows {
+            table.row(name, bytes.into_iter().map(|bytes| scale.show(bytes)));
+        }
+        table
     }
 }
 
@@ -164,9 +166,6 @@ impl CapacityFit {
         }
     }
 }
-
-/// Adds a row of bytes per stage to a table.
-type AddRow<'a> = dyn FnMut(&str, &dyn Fn(&StageReport) -> u64) + 'a;
 
 const MODEL_NOTES: &str = "\
 B: sequences per micro-batch. Classes reach their peaks at different times.

@@ -4,6 +4,7 @@
 use super::{Walk, sharing};
 use crate::ledger::Allocation;
 use crate::offload::{STATES, Slices, pages};
+use crate::parts::Figure;
 use crate::placement::{STREAM, STREAMED, STREAMS, Saving};
 use crate::reduce::{F32, UnitGradients};
 use events::{Class, Operation, Place, Route};

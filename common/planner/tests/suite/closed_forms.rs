@@ -29,7 +29,7 @@ fn tiny_to_the_byte() {
 #[test]
 fn calls_of_tiny() {
     let calls = |stage| {
-        let step = predict(&Job::new(ModelConfig::tiny(), stage, 4)).unwrap().ranks[0].traffic_per_step;
+        let step = predict(&Job::new(ModelConfig::tiny(), stage, 4)).unwrap().ranks[0].traffic.step;
         [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather, Operation::Scalars]
             .map(|operation| step.calls(operation))
     };

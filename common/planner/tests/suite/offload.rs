@@ -45,7 +45,7 @@ fn moved(transfers: Transfers) -> [(u64, u64); 4] {
 
 /// What the update alone moves: what a skipped step spares.
 fn updates(rank: &RankPrediction) -> [(u64, u64); 4] {
-    let (step, skipped) = (moved(rank.transfers_per_step), moved(rank.transfers_per_skipped_step));
+    let (step, skipped) = (moved(rank.transfers.step), moved(rank.transfers.skipped_step));
     std::array::from_fn(|i| (step[i].0 - skipped[i].0, step[i].1 - skipped[i].1))
 }
 
@@ -65,7 +65,7 @@ fn the_optimizers_states_in_main_memory() {
             assert_eq!(states(&away, Device), [parameters, left, 0], "{stage}");
             assert_eq!(states(&away, Host), [0, gradients * recipe.gradients, 12 * elements], "{stage}");
             assert!(away.disk.is_none(), "{stage}");
-            assert_eq!(away.traffic_per_step, here.traffic_per_step, "{stage}");
+            assert_eq!(away.traffic.step, here.traffic.step, "{stage}");
         }
     }
 }
@@ -81,7 +81,7 @@ fn gradients_of_hybrid_sharding_stay() {
     assert_eq!(states(&away, Host), [0, 0, 12 * SLICES]);
     assert_eq!(states(&away, Device), [4 * SLICES, 4 * SLICES, 0]);
     assert_eq!(updates(&away)[0], (4 * SLICES, PIECES));
-    assert!(away.transfers_per_skipped_step.is_none());
+    assert!(away.transfers.skipped_step.is_none());
 }
 
 /// On disk each piece of a state, and each unit's parameters, take whole pages.
@@ -93,7 +93,7 @@ fn what_rests_on_disk_takes_whole_pages() {
     assert_eq!(states(&disk, Host), [0; 3]);
     assert_eq!(states(&disk, Device), [0, 4 * SLICES, 0]);
     let writes = (parameters + 3 * STATE_PAGES * PAGE, 6 + 3 * PIECES);
-    assert_eq!(moved(disk.transfers_setup), [(0, 0), (0, 0), writes, (0, 0)]);
+    assert_eq!(moved(disk.transfers.setup), [(0, 0), (0, 0), writes, (0, 0)]);
 }
 
 /// What the update moves for each pair of places, in f32 and in 16 bits.
@@ -133,14 +133,14 @@ fn updates_between_places() {
 #[test]
 fn a_skipped_step_has_read_the_first_pieces() {
     for stage in Stage::ALL {
-        let skipped = |job: Job| moved(rank(&job).transfers_per_skipped_step)[3];
+        let skipped = |job: Job| moved(rank(&job).transfers.skipped_step)[3];
         let disk = Job { micro_batches: 3, ..job(stage, Disk, Device) };
         let share = if stage == Stage::Ddp { 4 } else { 1 };
         let expected = if share == 1 { READ_AHEAD } else { (3 * (20 + 13 + 20) * PAGE, 9) };
         assert_eq!(skipped(disk.clone()), expected, "{stage}");
         let mut all = disk;
         all.placement.buffers = 1000;
-        let state = rank(&all).transfers_per_step;
+        let state = rank(&all).transfers.step;
         assert_eq!(skipped(all), (state.bytes(Route::DiskToHost), state.calls(Route::DiskToHost)), "{stage}");
         assert_eq!(skipped(job(stage, Host, Device)), (0, 0), "{stage}");
     }
@@ -156,7 +156,7 @@ fn gradients_follow_the_optimizer() {
     };
     for stage in [Stage::Zero2, Stage::Zero3] {
         let host = with(stage, Host);
-        assert_eq!(moved(host.transfers_per_skipped_step)[0], (3 * 4 * SLICES, 3 * 6), "{stage}");
+        assert_eq!(moved(host.transfers.skipped_step)[0], (3 * 4 * SLICES, 3 * 6), "{stage}");
         assert_eq!(updates(&host)[0], (0, 0), "{stage}");
         assert_eq!(updates(&with(stage, Disk))[0], (2 * SLICES, PIECES), "{stage}");
         // One unit's gradients arrive at a time; the update's buffers for parameters are smaller.
@@ -164,7 +164,7 @@ fn gradients_follow_the_optimizer() {
     }
     for (stage, share) in [(Stage::Ddp, 4), (Stage::Zero1, 1)] {
         let host = with(stage, Host);
-        assert!(host.transfers_per_skipped_step.is_none(), "{stage}");
+        assert!(host.transfers.skipped_step.is_none(), "{stage}");
         assert_eq!(updates(&host)[0].0, 2 * share * SLICES, "{stage}");
     }
 }
@@ -215,13 +215,13 @@ fn gathers_fetch_shards() {
     for (place, on_disk) in [(Host, 0), (Disk, 1)] {
         let rank = rank(&Job { micro_batches: 2, ..job(Stage::Zero3, Host, place) });
         let fetched = [(2 * 4 * step, 2 * 11), (0, 0), (on_disk * 2 * pages * PAGE, on_disk * 2 * 11)];
-        assert_eq!(moved(rank.transfers_per_skipped_step)[1..], fetched);
+        assert_eq!(moved(rank.transfers.skipped_step)[1..], fetched);
         let evaluated = [(0, 0), (4 * SLICES, 6), (0, 0), (on_disk * (8 + 4 * 53 + 9) * PAGE, on_disk * 6)];
-        assert_eq!(moved(rank.transfers_per_evaluation_batch), evaluated);
+        assert_eq!(moved(rank.transfers.evaluation_batch), evaluated);
     }
     // With secondary shards backward gathers what never left the device.
     let secondary = rank(&Job { secondary_shards: Some(2), ..job(Stage::Zero3, Host, Host) });
-    assert_eq!(moved(secondary.transfers_per_skipped_step)[1], (4 * SLICES, 6));
+    assert_eq!(moved(secondary.transfers.skipped_step)[1], (4 * SLICES, 6));
     assert_eq!(states(&secondary, Device), [4 * 2 * SLICES, 0, 0]);
     assert_eq!(states(&secondary, Host)[0], 4 * SLICES);
 }
@@ -257,18 +257,18 @@ fn inputs_of_blocks() {
     assert_eq!(host.host.peak(Class::Activations), 4 * INPUT);
     assert_eq!((disk.disk.total_peak, disk.host.total_peak), (4 * INPUT, 2 * INPUT));
     let each = (2 * 4 * INPUT, 2 * 4);
-    assert_eq!(moved(host.transfers_per_step), [each, each, (0, 0), (0, 0)]);
-    assert_eq!(moved(disk.transfers_per_step), [each; 4]);
+    assert_eq!(moved(host.transfers.step), [each, each, (0, 0), (0, 0)]);
+    assert_eq!(moved(disk.transfers.step), [each; 4]);
     for away in [host, disk] {
-        assert_eq!(away.transfers_per_skipped_step, away.transfers_per_step);
-        assert!(away.transfers_per_evaluation_batch.is_none());
+        assert_eq!(away.transfers.skipped_step, away.transfers.step);
+        assert!(away.transfers.evaluation_batch.is_none());
     }
     // The shortest sequence's input takes a page on disk.
     let placement = Placement { activations: Disk, ..Placement::default() };
     let short = Job { placement, batch_size: 1, tokens: 1, ..Job::new(ModelConfig::tiny(), Stage::Ddp, 4) };
     let short = rank(&Job { checkpointing: Checkpointing::Block, ..short });
     assert_eq!((short.disk.total_peak, short.host.total_peak), (4 * PAGE, 2 * PAGE));
-    assert_eq!(moved(short.transfers_per_step), [(4 * 512, 4), (4 * 512, 4), (4 * PAGE, 4), (4 * PAGE, 4)]);
+    assert_eq!(moved(short.transfers.step), [(4 * 512, 4), (4 * 512, 4), (4 * PAGE, 4), (4 * PAGE, 4)]);
 }
 
 /// The hash at the end gathers weights in main memory unit by unit. A checkpoint copies a rank's
@@ -288,18 +288,18 @@ fn states_in_main_memory() {
     assert_eq!(copied.host, sharded.host, "each rank saves a part");
     let plain = gathering(job(Stage::Zero3, Device, Device));
     assert_eq!(plain.host.total_peak, 4 * 4 * BLOCK, "one unit at a time");
-    assert!(plain.transfers_per_checkpoint.is_none());
+    assert!(plain.transfers.checkpoint.is_none());
     // A block's attention and norms stay whole: they come before and after the rest of the block.
     let whole = gathering(Job { whole_tensor: 128 * 128, ..job(Stage::Zero3, Device, Device) });
     assert_eq!(whole.host.total_peak, 4 * 4 * BLOCK, "two units at a time");
 
     let states = saving(Saving::Streaming, job(Stage::Zero3, Disk, Disk));
     let reads = [(0, 0), (0, 0), (0, 0), (3 * STATE_PAGES * PAGE, 3 * PIECES)];
-    assert_eq!(moved(states.transfers_per_checkpoint), reads);
+    assert_eq!(moved(states.transfers.checkpoint), reads);
     let parameters = |recipe| saving(Saving::Streaming, Job { recipe, ..job(Stage::Zero3, Device, Disk) });
     let weights = [(0, 0), (0, 0), (0, 0), ((8 + 4 * 53 + 9) * PAGE, 6)];
-    assert_eq!(moved(parameters(Recipe::FP32).transfers_per_checkpoint), weights);
-    assert!(parameters(Recipe::MIXED).transfers_per_checkpoint.is_none(), "master weights are read");
+    assert_eq!(moved(parameters(Recipe::FP32).transfers.checkpoint), weights);
+    assert!(parameters(Recipe::MIXED).transfers.checkpoint.is_none(), "master weights are read");
 
     // On disk: a unit's weights gathered, and the buffer through which they come.
     let resting = gathering(Job { world_size: 1, ..job(Stage::Zero3, Disk, Device) }).host;
@@ -315,16 +315,19 @@ fn a_run_moves_what_its_parts_move() {
     let rank = rank(&job(Stage::Zero3, Disk, Disk));
     let done = Done { steps: 3, skipped: 2, evaluations: 5, evaluation_batches: 7, checkpoints: 4 };
     let parts = [
-        (rank.transfers_setup, 1),
-        (rank.transfers_per_step, 3),
-        (rank.transfers_per_skipped_step, 2),
-        (rank.transfers_per_evaluation_batch, 7),
-        (rank.transfers_per_checkpoint, 4),
+        (rank.transfers.setup, 1),
+        (rank.transfers.step, 3),
+        (rank.transfers.skipped_step, 2),
+        (rank.transfers.evaluation_batch, 7),
+        (rank.transfers.checkpoint, 4),
     ];
     for &route in Route::ALL {
         let bytes: u64 = parts.iter().map(|(part, times)| times * part.bytes(route)).sum();
         let calls: u64 = parts.iter().map(|(part, times)| times * part.calls(route)).sum();
-        assert_eq!((rank.transfers(done).bytes(route), rank.transfers(done).calls(route)), (bytes, calls));
+        assert_eq!(
+            (rank.transfers.total(done).bytes(route), rank.transfers.total(done).calls(route)),
+            (bytes, calls)
+        );
     }
 }
 

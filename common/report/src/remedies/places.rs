@@ -30,7 +30,7 @@ pub(super) fn resting_nearer(report: &Report, account: &Account, run: &PlannedRu
 }
 
 fn transfers(job: &Job) -> Option<Transfers> {
-    Some(predict(job).ok()?.ranks[0].transfers_per_step)
+    Some(predict(job).ok()?.ranks[0].transfers.step)
 }
 
 /// Returns the seconds of a step in which a rank waits for transfers on `route`, the mean of all.

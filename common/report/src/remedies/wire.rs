@@ -52,7 +52,7 @@ impl Wire {
     pub(super) fn time(&self, job: &Job) -> Option<f64> {
         let prediction = planner::predict(job).ok()?;
         let of_rank = |rank: &RankPrediction| {
-            let sent = &rank.traffic_per_step;
+            let sent = &rank.traffic.step;
             let one = |&op: &Operation| self.call(op) * sent.calls(op) as f64 + self.transfer(sent.bytes(op));
             Operation::ALL.iter().map(one).sum::<f64>()
         };

@@ -3,7 +3,7 @@
 use super::offload::OffloadArgs;
 use super::{CollectivesChoice, DeviceChoice};
 use crate::communication::CommunicationArgs;
-use crate::data::TokenFormat;
+use crate::data::DataSource;
 use crate::fault::Fault;
 use crate::file::FileOnly;
 use crate::float_type::{FloatType, PrecisionName};
@@ -136,25 +136,10 @@ pub struct ModelArgs {
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Data")]
 pub struct DataArgs {
-    /// Text or binary file to train on; sentences about ranks and shards if none is given.
-    #[arg(long, value_name = "FILE")]
-    pub data: Option<PathBuf>,
-    /// Format of the data file.
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    pub data_format: TokenFormat,
-    /// Hugging Face tokenizer of the data's text, with its model's chat template beside it. (Build with
-    /// --features tokenizers.)
-    #[arg(long, value_name = "FILE")]
-    pub tokenizer: Option<PathBuf>,
-    /// Learn neither prompts nor what others than the assistant say: they are read, and carry no loss.
-    #[arg(long)]
-    pub mask_prompt: bool,
-    /// Visit the data in an order shuffled by this seed.
-    #[arg(long, value_name = "SEED", value_parser = whole::<u64>(0..=u64::MAX))]
-    pub shuffle_seed: Option<u64>,
-    /// Share of the data, at its end, that is used for validation only.
-    #[arg(long, default_value_t = 0.0, value_name = "SHARE", value_parser = number("a number from 0 to 0.9", |x| (0.0..=0.9).contains(&x)))]
-    pub val_fraction: f64,
+    /// Where tokens come from.
+    #[command(flatten)]
+    pub source: DataSource,
+
     /// Measure the validation loss every so many steps, and at the end.
     #[arg(long, value_name = "STEPS", value_parser = whole::<u32>(1..=MOST))]
     pub eval_every: Option<u32>,

@@ -1,6 +1,8 @@
 //! The settings of the data.
 
 use crate::error::{Failure, Result};
+use crate::size::{number, whole};
+use clap::Args;
 use std::path::PathBuf;
 
 /// How a data file encodes tokens.
@@ -17,21 +19,28 @@ pub enum TokenFormat {
     Jsonl,
 }
 
-/// Where tokens come from.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Where tokens come from, as the flags say it.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct DataSource {
-    /// A file; the built-in text if none.
+    /// Text or binary file to train on; sentences about ranks and shards if none is given.
+    #[arg(id = "data", long = "data", value_name = "FILE")]
     pub path: Option<PathBuf>,
-    /// Its encoding.
+    /// Format of the data file.
+    #[arg(id = "data_format", long = "data-format", value_enum, default_value_t, value_name = "FORMAT")]
     pub format: TokenFormat,
-    /// Share of the tokens, at the end, that is kept for validation.
-    pub validation: f64,
-    /// Seed of the shuffled order; the order of the text if none.
-    pub shuffle: Option<u64>,
-    /// The tokenizer of text; bytes if none.
+    /// Hugging Face tokenizer of the data's text, with its model's chat template beside it. (Build with
+    /// --features tokenizers.)
+    #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
-    /// Whether the tokens of prompts, and of all turns but the assistant's, carry no loss.
+    /// Learn neither prompts nor what others than the assistant say: they are read, and carry no loss.
+    #[arg(long)]
     pub mask_prompt: bool,
+    /// Visit the data in an order shuffled by this seed.
+    #[arg(id = "shuffle_seed", long = "shuffle-seed", value_name = "SEED", value_parser = whole::<u64>(0..=u64::MAX))]
+    pub shuffle: Option<u64>,
+    /// Share of the data, at its end, that is used for validation only.
+    #[arg(id = "val_fraction", long = "val-fraction", default_value_t = 0.0, value_name = "SHARE", value_parser = number("a number from 0 to 0.9", |x| (0.0..=0.9).contains(&x)))]
+    pub validation: f64,
 }
 
 /// Set in a token that carries no loss: a prompt's.

@@ -1,10 +1,5 @@
 //! Checks this exercise.
 
-#[path = "../solution.rs"]
-mod solution;
-
 use exercises::planner_formula::check;
 
-fn main() -> std::process::ExitCode {
-    exercises::main(|| check(planner_formula::model_states), || check(solution::model_states))
-}
+exercises::program!(check(planner_formula::model_states), check(solution::model_states));

@@ -1,10 +1,5 @@
 //! Checks this exercise.
 
-#[path = "../solution.rs"]
-mod solution;
-
 use exercises::loss_scaler::check;
 
-fn main() -> std::process::ExitCode {
-    exercises::main(|| check(loss_scaler::next), || check(solution::next))
-}
+exercises::program!(check(loss_scaler::next), check(solution::next));

@@ -1,10 +1,5 @@
 //! Checks this exercise.
 
-#[path = "../solution.rs"]
-mod solution;
-
 use exercises::hybrid_reduction::check;
 
-fn main() -> std::process::ExitCode {
-    exercises::main(|| check(hybrid_reduction::reduce), || check(solution::reduce))
-}
+exercises::program!(check(hybrid_reduction::reduce), check(solution::reduce));

@@ -1,10 +1,5 @@
 //! Checks this exercise.
 
-#[path = "../solution.rs"]
-mod solution;
-
 use exercises::reshard::check;
 
-fn main() -> std::process::ExitCode {
-    exercises::main(|| check(reshard::reads), || check(solution::reads))
-}
+exercises::program!(check(reshard::reads), check(solution::reads));

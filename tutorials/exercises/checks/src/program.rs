@@ -16,6 +16,19 @@ struct Arguments {
     score: Option<PathBuf>,
 }
 
+/// Makes the program of an exercise: the checks of its starter, and of the solution beside `src`.
+#[macro_export]
+macro_rules! program {
+    ($starter:expr, $solution:expr) => {
+        #[path = "../solution.rs"]
+        mod solution;
+
+        fn main() -> std::process::ExitCode {
+            $crate::main(|| $starter, || $solution)
+        }
+    };
+}
+
 /// Checks the starter as it is now, or the solution.
 pub fn main(starter: Check, solution: Check) -> ExitCode {
     let arguments = Arguments::parse();

@@ -10,8 +10,8 @@ pub use patient::{Given, Patient};
 
 use super::progress::Progress;
 use case::Case;
-use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
 use settings::fault::Kind;
 use std::path::PathBuf;
 use trainer::Result;
@@ -42,8 +42,9 @@ pub struct Arguments {
 }
 
 fn kinds() -> impl TypedValueParser<Value = Kind> {
-    let words = PossibleValuesParser::new(Kind::SILENT.map(Kind::name));
-    words.map(|word| Kind::SILENT.into_iter().find(|kind| kind.name() == word).unwrap_or(Kind::Nan))
+    let word = |kind: &Kind| Some(kind.to_possible_value()?.help(None::<&str>));
+    PossibleValuesParser::new(Kind::SILENT.iter().filter_map(word))
+        .try_map(|word| Kind::from_str(&word, false))
 }
 
 /// Runs a lab, shows the evidence, and asks.

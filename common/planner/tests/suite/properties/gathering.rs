@@ -30,7 +30,7 @@ proptest! {
         let parameters = Partition::of(&job).parameters();
         let (n, m) = (job.world_size as u64, job.micro_batches as u64);
         let with = |wrap| Job { wrap, ..job.clone() };
-        let gathers = |job: &Job| ranks(job)[0].traffic_per_step.calls(Operation::AllGather);
+        let gathers = |job: &Job| ranks(job)[0].traffic.step.calls(Operation::AllGather);
 
         let whole = with(Wrap::Model);
         prop_assert_eq!(peak(&whole, Class::GatheredParameters), F32 * parameters.next_multiple_of(n));
@@ -57,7 +57,7 @@ proptest! {
         for wrap in [Wrap::Module, Wrap::Size(size)] {
             let job = with(wrap);
             let sum: u64 = Partition::of(&job).units.iter().map(|unit| unit.padded).sum();
-            let reduced = ranks(&job)[0].traffic_per_step.bytes(Operation::ReduceScatter);
+            let reduced = ranks(&job)[0].traffic.step.bytes(Operation::ReduceScatter);
             prop_assert_eq!(reduced, m * sum / n * (n - 1) * F32);
             prop_assert!(sum - parameters <= Partition::of(&job).units.len() as u64 * (n - 1));
         }
@@ -95,7 +95,7 @@ proptest! {
         let gathered = |reuse| {
             let gathering = Gathering { reuse, ..Gathering::default() };
             let rank = ranks(&Job { gathering, ..job.clone() })[0];
-            (rank.traffic_per_step.bytes(Operation::AllGather), rank.memory.peak(Class::GatheredParameters))
+            (rank.traffic.step.bytes(Operation::AllGather), rank.memory.peak(Class::GatheredParameters))
         };
         let share = sum / n * (n - 1) * F32;
         prop_assert_eq!(gathered(0).0, 2 * m * share);
@@ -119,7 +119,7 @@ proptest! {
         let reshard = Gathering { reuse: 0, ..Gathering::default() };
         let rank = ranks(&Job { gathering: reshard, ..job.clone() })[0];
         let share = |elements: u64| elements / n * (n - 1) * F32;
-        let step = rank.traffic_per_step;
+        let step = rank.traffic.step;
         prop_assert_eq!(step.bytes(Operation::AllGather), 2 * m * share(gathered) + share(held));
         prop_assert_eq!(step.bytes(Operation::ReduceScatter), m * share(gathered + held));
         prop_assert_eq!(Partition::of(&job.with_stage(Stage::Zero2)).units.iter().filter(|unit| unit.persistent).count(), 0);

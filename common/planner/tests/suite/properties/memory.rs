@@ -48,7 +48,7 @@ proptest! {
             let everything = with(Checkpointing::None);
             for checkpointing in [Checkpointing::Selective, Checkpointing::Block] {
                 let less = with(checkpointing);
-                prop_assert_eq!(less.traffic_per_step, everything.traffic_per_step);
+                prop_assert_eq!(less.traffic.step, everything.traffic.step);
                 prop_assert!(less.memory.total_peak <= everything.memory.total_peak);
                 let classes = Class::ALL.iter().filter(|&&class| class != Class::Activations);
                 for &class in classes {

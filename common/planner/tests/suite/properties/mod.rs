@@ -86,17 +86,18 @@ fn alone() {
         let job = Job { micro_batches: 2, ..Job::new(ModelConfig::tiny(), stage, 1) };
         let rank = ranks(&job)[0];
         assert_eq!(
-            rank.traffic(Done {
-                steps: 3,
-                evaluations: 2,
-                evaluation_batches: 8,
-                checkpoints: 2,
-                ..Done::default()
-            })
-            .total_bytes(),
+            rank.traffic
+                .total(Done {
+                    steps: 3,
+                    evaluations: 2,
+                    evaluation_batches: 8,
+                    checkpoints: 2,
+                    ..Done::default()
+                })
+                .total_bytes(),
             0
         );
-        assert!(rank.traffic_per_step.calls(Operation::Scalars) > 0);
+        assert!(rank.traffic.step.calls(Operation::Scalars) > 0);
         let held =
             [Class::Parameters, Class::Gradients, Class::Optimizer].map(|class| rank.memory.peak(class));
         assert_eq!(held.iter().sum::<u64>(), 16 * 918_656);

@@ -42,7 +42,7 @@ proptest! {
             let partition = Partition::of(&away);
             let done = Done { steps: 1, skipped: 1, evaluations: 1, evaluation_batches: 1, checkpoints: 1 };
             for (with, without) in ranks(&away).iter().zip(ranks(&here)) {
-                prop_assert_eq!(with.traffic(done), without.traffic(done), "{}", stage);
+                prop_assert_eq!(with.traffic.total(done), without.traffic.total(done), "{}", stage);
                 prop_assert_eq!(with.to_neighbours, without.to_neighbours);
                 for &place in Place::ALL {
                     let memory = with.place(place);
@@ -81,7 +81,7 @@ proptest! {
             };
             prop_assert_eq!(told.host.total_peak, expected, "{}", stage);
             let done = Done { steps: 1, checkpoints: 1, ..Done::default() };
-            prop_assert!(told.transfers(done).is_none());
+            prop_assert!(told.transfers.total(done).is_none());
         }
     }
 }

@@ -12,7 +12,7 @@ proptest! {
         job.config.tied = false;
         prop_assert_eq!(peak(&job, Class::CommunicationBuckets), F32 * largest_in_a_row(&padded(&job), 1));
         let overlapping = Job { overlap: true, ..job.clone() };
-        prop_assert_eq!(ranks(&job)[0].traffic_per_step, ranks(&overlapping)[0].traffic_per_step);
+        prop_assert_eq!(ranks(&job)[0].traffic.step, ranks(&overlapping)[0].traffic.step);
     }
 
     /// A bucket per unit: full gradients of the unit in backward and of the one before it, which is
@@ -51,8 +51,8 @@ proptest! {
     fn converted_traffic(job in jobs()) {
         for stage in [Stage::Zero1, Stage::Zero2, Stage::Zero3] {
             let job = job.with_stage(stage);
-            let plain = ranks(&job)[0].traffic_per_step;
-            let halved = ranks(&Job { converted_gradients: Some(2), ..job })[0].traffic_per_step;
+            let plain = ranks(&job)[0].traffic.step;
+            let halved = ranks(&Job { converted_gradients: Some(2), ..job })[0].traffic.step;
             let bytes = |traffic: &planner::Traffic, operation| traffic.bytes(operation);
             prop_assert_eq!(2 * bytes(&halved, Operation::ReduceScatter), bytes(&plain, Operation::ReduceScatter));
             prop_assert_eq!(bytes(&halved, Operation::AllGather), bytes(&plain, Operation::AllGather));
@@ -68,7 +68,7 @@ proptest! {
             let job = Job { reduce_bucket: Some(u64::MAX), ..job.with_stage(stage) };
             let times = job.micro_batches.min(2) as u64;
             prop_assert_eq!(peak(&job, Class::CommunicationBuckets), F32 * times * sum);
-            let calls = ranks(&job)[0].traffic_per_step.calls(Operation::ReduceScatter);
+            let calls = ranks(&job)[0].traffic.step.calls(Operation::ReduceScatter);
             prop_assert_eq!(calls, job.micro_batches as u64);
         }
     }

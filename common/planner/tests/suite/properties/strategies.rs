@@ -14,8 +14,8 @@ proptest! {
         let sum: u64 = padded(&full).iter().sum();
         prop_assert_eq!(peak(&kept, Class::GatheredParameters), F32 * sum);
         for (kept, full) in ranks(&kept).iter().zip(ranks(&full)) {
-            prop_assert_eq!(kept.traffic_per_step.bytes(Operation::AllGather), m * sum / n * (n - 1) * F32);
-            prop_assert_eq!(kept.traffic_per_evaluation_batch, full.traffic_per_evaluation_batch);
+            prop_assert_eq!(kept.traffic.step.bytes(Operation::AllGather), m * sum / n * (n - 1) * F32);
+            prop_assert_eq!(kept.traffic.evaluation_batch, full.traffic.evaluation_batch);
             prop_assert_eq!(kept.to_neighbours.total(Done { steps: 1, skipped: 1, evaluations: 1, evaluation_batches: 1, checkpoints: 1 }), 0);
         }
     }
@@ -32,19 +32,19 @@ proptest! {
         let (group, world) = (ranks(&alone), ranks(&hybrid));
         let norm = (4 + 16) * (n as u64 - 1);
         for (number, rank) in world.iter().enumerate() {
-            let (within, step) = (&group[number % n], &rank.traffic_per_step);
+            let (within, step) = (&group[number % n], &rank.traffic.step);
             prop_assert_eq!(rank.memory, within.memory);
             for operation in [Operation::ReduceScatter, Operation::AllGather] {
-                prop_assert_eq!(step.bytes(operation), within.traffic_per_step.bytes(operation));
+                prop_assert_eq!(step.bytes(operation), within.traffic.step.bytes(operation));
             }
             prop_assert_eq!(step.bytes(Operation::Scalars), 16 * (world_size as u64 - 1) + norm);
             // The shards of one bucket form one bucket across groups.
             let all_reduces = step.calls(Operation::AllReduce) * job.micro_batches as u64;
             prop_assert_eq!(all_reduces, step.calls(Operation::ReduceScatter));
             let moved = step.bytes(Operation::ReduceScatter) + step.bytes(Operation::AllGather);
-            prop_assert_eq!(rank.to_neighbours.per_step, moved + norm);
+            prop_assert_eq!(rank.to_neighbours.step, moved + norm);
         }
-        let across: u64 = world.iter().map(|rank| rank.traffic_per_step.bytes(Operation::AllReduce)).sum();
+        let across: u64 = world.iter().map(|rank| rank.traffic.step.bytes(Operation::AllReduce)).sum();
         let sum: u64 = padded(&hybrid).iter().sum();
         prop_assert_eq!(across, 2 * (groups as u64 - 1) * sum * F32, "once per step");
     }
@@ -62,11 +62,11 @@ proptest! {
         let (group, world) = (ranks(&alone), ranks(&hybrid));
         for (number, rank) in world.iter().enumerate() {
             for operation in [Operation::ReduceScatter, Operation::AllGather] {
-                let within = group[number % n].traffic_per_step.bytes(operation);
-                prop_assert_eq!(rank.traffic_per_step.bytes(operation), within);
+                let within = group[number % n].traffic.step.bytes(operation);
+                prop_assert_eq!(rank.traffic.step.bytes(operation), within);
             }
         }
-        let across: u64 = world.iter().map(|rank| rank.traffic_per_step.bytes(Operation::AllReduce)).sum();
+        let across: u64 = world.iter().map(|rank| rank.traffic.step.bytes(Operation::AllReduce)).sum();
         let units = padded(&hybrid);
         prop_assert_eq!(across, 2 * (groups as u64 - 1) * units.iter().sum::<u64>() * F32);
         let most = |unit: &u64| {
@@ -94,13 +94,13 @@ proptest! {
         }
         let among = |elements: u64, ranks: u64| elements / ranks * (ranks - 1) * F32;
         for (with, without) in ranks(&secondary).iter().zip(ranks(&full)) {
-            let (step, plain) = (&with.traffic_per_step, &without.traffic_per_step);
+            let (step, plain) = (&with.traffic.step, &without.traffic.step);
             let backward = m * among(sum - kept, s);
             prop_assert_eq!(step.bytes(Operation::AllGather), m * among(sum, n) + backward);
             prop_assert_eq!(step.calls(Operation::AllGather), plain.calls(Operation::AllGather));
             prop_assert_eq!(step.bytes(Operation::ReduceScatter), plain.bytes(Operation::ReduceScatter));
-            prop_assert_eq!(with.to_neighbours.per_step, backward);
-            prop_assert_eq!(with.traffic_per_evaluation_batch, without.traffic_per_evaluation_batch);
+            prop_assert_eq!(with.to_neighbours.step, backward);
+            prop_assert_eq!(with.traffic.evaluation_batch, without.traffic.evaluation_batch);
         }
     }
 

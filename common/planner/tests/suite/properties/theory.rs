@@ -38,7 +38,7 @@ proptest! {
         for job in variants(&job, groups) {
             let prediction = predict(&job).unwrap();
             for operation in [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather] {
-                let sent: u64 = prediction.ranks.iter().map(|rank| rank.traffic_per_step.bytes(operation)).sum();
+                let sent: u64 = prediction.ranks.iter().map(|rank| rank.traffic.step.bytes(operation)).sum();
                 let sweeps = prediction.theory.iter().filter(|sweep| sweep.operation == operation);
                 let counted: u64 = sweeps.map(|sweep| sweep.bytes_sent(job.world_size as u32)).sum();
                 prop_assert_eq!(counted, sent, "{} {:?} {}", job.stage, job.strategy, operation);

@@ -31,7 +31,7 @@ proptest! {
     fn skipped_steps(job in jobs()) {
         for stage in Stage::ALL {
             let rank = ranks(&job.with_stage(stage))[0];
-            let (step, skipped) = (rank.traffic_per_step, rank.traffic_per_skipped_step);
+            let (step, skipped) = (rank.traffic.step, rank.traffic.skipped_step);
             let gathers = matches!(stage, Stage::Zero1 | Stage::Zero2);
             for &operation in Operation::ALL {
                 let spared = gathers && operation == Operation::AllGather;
@@ -57,16 +57,16 @@ proptest! {
         ];
         for (stage, reduced, gathered) in closed {
             for rank in ranks(&job.with_stage(stage)) {
-                let step = rank.traffic_per_step;
+                let step = rank.traffic.step;
                 prop_assert_eq!(step.bytes(Operation::ReduceScatter), reduced, "{}", stage);
                 prop_assert_eq!(step.bytes(Operation::AllGather), gathered, "{}", stage);
                 prop_assert_eq!(step.bytes(Operation::Scalars), (16 + 4 + 16) * (n - 1));
                 prop_assert_eq!(step.calls(Operation::Scalars), 3);
-                prop_assert_eq!(rank.traffic_setup.total_bytes(), 32 * (n - 1));
-                prop_assert_eq!(rank.traffic_per_evaluation.total_bytes(), 16 * (n - 1));
+                prop_assert_eq!(rank.traffic.setup.total_bytes(), 32 * (n - 1));
+                prop_assert_eq!(rank.traffic.evaluation.total_bytes(), 16 * (n - 1));
             }
         }
-        let gathers = ranks(&job.with_stage(Stage::Zero3))[0].traffic_per_step.calls(Operation::AllGather);
+        let gathers = ranks(&job.with_stage(Stage::Zero3))[0].traffic.step.calls(Operation::AllGather);
         let kept_units = 1 + u64::from(job.config.tied);
         prop_assert_eq!(gathers, m * (2 * units.len() as u64 - kept_units));
     }
@@ -77,17 +77,17 @@ proptest! {
     fn all_reduce(job in jobs()) {
         let n = job.world_size as u64;
         let full = Partition::of(&job).parameters();
-        let sent = ranks(&job).iter().map(|rank| rank.traffic_per_step.bytes(Operation::AllReduce)).collect::<Vec<_>>();
+        let sent = ranks(&job).iter().map(|rank| rank.traffic.step.bytes(Operation::AllReduce)).collect::<Vec<_>>();
         prop_assert_eq!(sent.iter().sum::<u64>(), 2 * (n - 1) * full * F32);
         let units = Partition::of(&job).units.len() as u64;
         let (least, most) = (*sent.iter().min().unwrap(), *sent.iter().max().unwrap());
         prop_assert!(most - least <= units * n.saturating_sub(2) * F32);
-        let step = ranks(&job)[0].traffic_per_step;
+        let step = ranks(&job)[0].traffic.step;
         prop_assert_eq!((step.calls(Operation::Scalars), step.bytes(Operation::Scalars)), (1, 16 * (n - 1)));
 
         let textbook = Job { textbook_all_reduce: true, ..job.with_stage(Stage::Zero1) };
         let sum: u64 = padded(&textbook).iter().sum();
-        let step = ranks(&textbook)[0].traffic_per_step;
+        let step = ranks(&textbook)[0].traffic.step;
         prop_assert_eq!(step.payload_bytes(), 3 * (sum / n) * (n - 1) * F32);
     }
 
@@ -117,7 +117,7 @@ proptest! {
             let around = ranks(&Job { algorithm: Algorithm::Ring, ..direct.clone() });
             let units = padded(&direct);
             for (rank, (ring, direct)) in around.iter().zip(ranks(&direct)).enumerate() {
-                let (step, plain) = (ring.traffic_per_step, direct.traffic_per_step);
+                let (step, plain) = (ring.traffic.step, direct.traffic.step);
                 if stage == Stage::Ddp {
                     let cut = units.iter().map(|&unit| slices(unit, job.world_size as u64));
                     let passed = cut.map(|slices| passed_on(Operation::AllReduce, &slices, rank));
@@ -137,7 +137,7 @@ proptest! {
         let n = job.world_size as u64;
         for stage in Stage::ALL {
             let job = job.with_stage(stage);
-            let batch = ranks(&job)[0].traffic_per_evaluation_batch;
+            let batch = ranks(&job)[0].traffic.evaluation_batch;
             let units = padded(&job);
             let (calls, elements) =
                 if stage == Stage::Zero3 { (units.len() as u64, units.iter().sum()) } else { (0, 0) };

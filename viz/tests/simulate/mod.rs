@@ -16,38 +16,38 @@ const ELEMENT: u64 = 4;
 
 /// A simulated run.
 #[derive(Clone, Debug)]
-pub struct SimulatedRun {
+pub(crate) struct SimulatedRun {
     /// Its header.
-    pub header: RunHeader,
+    pub(crate) header: RunHeader,
     /// Its events, sorted by time.
-    pub events: Vec<Event>,
+    pub(crate) events: Vec<Event>,
 }
 
 /// The parameters of a simulated run.
 #[derive(Clone, Debug)]
-pub struct SimulationPlan {
+pub(crate) struct SimulationPlan {
     /// 0 is DDP, 1 to 3 are the ZeRO stages.
-    pub stage: u8,
+    pub(crate) stage: u8,
     /// World size.
-    pub ranks: u32,
+    pub(crate) ranks: u32,
     /// Optimizer steps.
-    pub steps: u32,
+    pub(crate) steps: u32,
     /// Transformer blocks.
-    pub blocks: usize,
+    pub(crate) blocks: usize,
     /// Micro-batches per step.
-    pub micro_batches: u16,
+    pub(crate) micro_batches: u16,
     /// Whether collectives use the ring algorithm, with an event per hop.
-    pub ring: bool,
+    pub(crate) ring: bool,
     /// The step in which the last rank fails.
-    pub fail_at: Option<u32>,
+    pub(crate) fail_at: Option<u32>,
     /// The classes that do not rest on the device, each with its place: parameters (of stage 3),
     /// optimizer states, activations.
-    pub resting: Vec<(Class, Place)>,
+    pub(crate) resting: Vec<(Class, Place)>,
 }
 
 impl SimulationPlan {
     /// Returns a plan for `stage` on `ranks` ranks: tiny model, three steps, one micro-batch.
-    pub fn new(stage: u8, ranks: u32) -> Self {
+    pub(crate) fn new(stage: u8, ranks: u32) -> Self {
         SimulationPlan {
             stage,
             ranks,
@@ -84,7 +84,7 @@ impl SimulationPlan {
     }
 
     /// Simulates the run.
-    pub fn run(&self) -> SimulatedRun {
+    pub(crate) fn run(&self) -> SimulatedRun {
         let mut simulation = Simulation::new(self);
         simulation.run();
         simulation.finish()

@@ -1,0 +1,52 @@
+//! Which ranks an out-of-memory error counts, and that no remedy is cut off.
+
+use super::*;
+use crate::samples::config;
+use planner::Stage;
+use settings::prediction::predict;
+
+/// Ranks and nothing else count, to the byte; others elsewhere do not.
+#[test]
+fn ranks_on_one_machine_are_added_up() {
+    let (job, prediction) = predict(Stage::Zero3, &config("--gpus 4 --device cpu")).unwrap();
+    let of = |rank: &RankPrediction| rank.memory.total_peak + rank.host.total_peak;
+    let all: u64 = prediction.ranks.iter().map(of).sum();
+    let least = prediction.ranks.iter().map(of).min().unwrap();
+    let check = |ranks, on_gpus, bytes, limit: Option<&str>| {
+        let memory = MainMemory { bytes, limit: limit.map(Into::into) };
+        check_machine(&job, &prediction, &Machine { memory: &memory, ranks, rank: 0, on_gpus })
+    };
+    let pair = of(&prediction.ranks[0]) + least;
+    let hosts: u64 = prediction.ranks.iter().map(|rank| rank.host.total_peak).sum();
+    for (ranks, on_gpus, needs) in [(4, false, all), (2, false, pair), (4, true, hosts)] {
+        assert_eq!(check(ranks, on_gpus, needs, None), Ok(()));
+        let said = check(ranks, on_gpus, needs - 1, None).unwrap_err().to_string();
+        assert!(said.contains(&format!("this machine's {ranks} ranks of ZeRO-3 would need")), "{said}");
+        assert!(said.lines().count() <= SCREEN, "{said}");
+    }
+    let group = "/sys/fs/cgroup/job/memory.max";
+    let said = check(4, false, 1_000_000, Some(group)).unwrap_err().to_string();
+    assert!(said.contains(&format!("and {group} allows 1.00 MB")) && said.contains("sbatch --mem"), "{said}");
+}
+
+/// Whatever is said before, each remedy is named with what it saves: a row if there is room, or
+/// in short.
+#[test]
+fn no_remedy_is_cut_off() {
+    for count in [1, 9, 14, 22] {
+        let remedy = |saves: u64| {
+            let how = format!("--flag-number-{saves} {saves}");
+            Remedy { how, costs: "nothing", total_peak: 900 - saves, saves, moves: 0 }
+        };
+        let alone: Vec<Remedy> = (1..=count).rev().map(remedy).collect();
+        let text =
+            on_one_screen("line\n".repeat(10), &Remedies { capacity: 1, alone, together: None }, "more");
+        assert!(text.lines().count() <= SCREEN, "{text}");
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for saves in 1..=count {
+            let how = format!("--flag-number-{saves} {saves}");
+            let [row, short] = [format!("{how} {saves} B"), format!("{how} ({saves} B)")];
+            assert!(words.contains(&row) || words.contains(&short), "{how} is missing in\n{text}");
+        }
+    }
+}

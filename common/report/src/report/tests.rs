@@ -1,0 +1,63 @@
+//! Reports read back as they were, and a disk that fails leaves a whole one.
+
+use super::*;
+use crate::samples::one_step;
+use storage::{Effect, Fault, Kind};
+
+#[test]
+fn a_report_reads_back_as_it_was() {
+    let report = one_step("--link ethernet25g --precision bf16 --gpus 1");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("report.json");
+    report.write(&path).unwrap();
+    assert_eq!(Report::read(&path).unwrap(), report);
+    std::fs::write(&path, std::fs::read_to_string(&path).unwrap().replace("bf16", "fp17")).unwrap();
+    assert!(Report::read(&path).unwrap_err().to_string().contains("fp17"));
+}
+
+/// An error, a full disk or a crash at every call: the old report stays whole, or the new one
+/// is.
+#[test]
+fn a_disk_that_fails_at_any_call_leaves_a_whole_report() {
+    let report = one_step("--gpus 1");
+    let effects = [Effect::Error(std::io::ErrorKind::Other), Effect::Full, Effect::Crash];
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.json");
+    let disk = Arc::new(Disk::with_faults(1, Vec::new()));
+    report.write_on(&disk, &path).unwrap();
+    let calls = disk.record().len() as u64;
+    assert!(calls >= 5, "created, written, flushed, renamed, the directory flushed: {calls}");
+    for (effect, number) in effects.iter().flat_map(|&effect| (1..=calls).map(move |n| (effect, n))) {
+        std::fs::write(&path, "an older one").unwrap();
+        let disk = Arc::new(Disk::with_faults(1, vec![Fault { kind: None, number, effect }]));
+        let outcome = report.write_on(&disk, &path);
+        let is_old = std::fs::read(&path).unwrap() == b"an older one";
+        assert!(is_old || Report::read(&path).unwrap() == report, "{effect:?} at call {number}");
+        let Err(failure) = outcome else { continue };
+        let said = failure.to_string();
+        assert!(said.contains("cannot write --report") && said.contains("report.json: "), "{said}");
+        // A machine that has crashed removes nothing.
+        let left = std::fs::read_dir(folder.path()).unwrap().count();
+        assert!(left == 1 || effect == Effect::Crash, "{effect:?} at call {number} leaves files");
+        let _ = std::fs::remove_file(folder.path().join("report.json.partial"));
+    }
+    let short = Fault { kind: Some(Kind::Write), number: 1, effect: Effect::Short(7) };
+    report.write_on(&Arc::new(Disk::with_faults(1, vec![short])), &path).unwrap();
+    assert_eq!(Report::read(&path).unwrap(), report, "a short write is continued");
+}
+
+#[test]
+fn a_report_takes_the_place_of_another_whole() {
+    use std::io::Read;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("report.json");
+    std::fs::write(&path, "an older one").unwrap();
+    // A reader that has the old file open still reads the old text: the file is replaced, not
+    // overwritten.
+    let mut old = std::fs::File::open(&path).unwrap();
+    one_step("--gpus 1").write(&path).unwrap();
+    let mut text = String::new();
+    old.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "an older one");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left there");
+}

@@ -1,0 +1,82 @@
+//! Text, JSON lines and conversations as they are encoded before a run.
+
+use super::*;
+use std::io::Seek;
+
+fn ids(text: &str, mask_prompt: bool) -> Result<Vec<u32>> {
+    ids_of(text, DataSource { mask_prompt, ..DataSource::default() })
+}
+
+/// Encodes `text` as JSON lines.
+fn ids_of(text: &str, source: DataSource) -> Result<Vec<u32>> {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file.rewind().unwrap();
+    let source = DataSource { format: TokenFormat::Jsonl, ..source };
+    Ok(written(encode(&source, file, "--data x.jsonl", None)?))
+}
+
+fn written(mut ids: File) -> Vec<u32> {
+    let mut bytes = Vec::new();
+    ids.rewind().unwrap();
+    ids.read_to_end(&mut bytes).unwrap();
+    bytes.as_chunks().0.iter().map(|id| u32::from_le_bytes(*id)).collect()
+}
+
+#[test]
+fn prompts_are_marked_if_that_is_asked_for() {
+    let text = "{\"prompt\": \"a\", \"completion\": \"b\", \"id\": 7}\n\n{\"text\": \"c\"}";
+    let [a, b, c, end] = [b'a', b'b', b'c', b'\n'].map(u32::from);
+    assert_eq!(ids(text, true).unwrap(), [a | PROMPT, b, end, c, end]);
+    assert_eq!(ids(text, false).unwrap(), [a, b, end, c, end]);
+}
+
+#[test]
+fn a_text_without_lines_is_encoded_in_pieces_between_words_or_characters() {
+    let text = format!("{}{} end", "two words".repeat(LONGEST_PIECE / 9), "é學".repeat(LONGEST_PIECE / 3));
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file.rewind().unwrap();
+    let ids = written(encode(&DataSource::default(), file, "", None).unwrap());
+    assert!(ids.into_iter().eq(text.bytes().map(u32::from)), "no byte is lost");
+    for (piece, end) in
+        [(&b"one two  three"[..], 3), (b"one\n two", 7), ("1é".as_bytes(), 1), (&[b'1', 0xE5, 0xAD], 1)]
+    {
+        assert_eq!(last_cut(piece), end, "{piece:?}");
+    }
+}
+
+#[test]
+fn a_line_that_is_malformed_or_needs_a_template_is_named() {
+    let malformed = ["{\"prompt\": \"a\"}", "[1]", "{\"text\": 1}", "{\"text\": \"a\""];
+    let chat = ["{\"messages\": []}", "{\"id\": 1, \"conversations\": 2, \"text\": \"a\"}"];
+    let expected = malformed.map(|line| (line, "is no JSON object with"));
+    for (line, what) in expected.into_iter().chain(chat.map(|line| (line, "is a conversation, which needs")))
+    {
+        let error = ids(&format!("{{\"text\": \"a\"}}\n{line}\n"), false).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("--data x.jsonl: line 2 {what}")), "{error}");
+    }
+}
+
+#[cfg(feature = "tokenizers")]
+#[test]
+fn conversations_are_encoded_by_the_template_beside_the_tokenizer() {
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/chat/bytes.json");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokenizer.json");
+    std::fs::copy(fixture, &path).unwrap();
+    let template = "{% for message in messages %}{{ message.content ~ '.' }}{% endfor %}";
+    std::fs::write(dir.path().join("chat_template.jinja"), template).unwrap();
+    let tokenizer = Some(path);
+    let [x, y, dot] =
+        ["x", "y", "."].map(|text| Tokenizer::open(tokenizer.as_deref()).unwrap().encode(text).unwrap()[0]);
+    let text = r#"{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]}"#;
+    let of = |text: &str, mask_prompt| {
+        let source = DataSource { tokenizer: tokenizer.clone(), mask_prompt, ..DataSource::default() };
+        ids_of(&format!("{text}\n{text}"), source)
+    };
+    assert_eq!(of(text, false).unwrap(), [x, dot, y, dot].repeat(2));
+    assert_eq!(of(text, true).unwrap(), [x | PROMPT, dot | PROMPT, y, dot].repeat(2));
+    let unlearned = of(&text.replace("assistant", "model"), true).unwrap_err().to_string();
+    assert!(unlearned.contains("no token carries a loss"), "{unlearned}");
+}

@@ -1,0 +1,79 @@
+//! The order in which a run sees its data.
+
+use super::*;
+
+/// Opens a file of the ids below `length`.
+fn ids(length: u16, validation: f64, shuffle: Option<u64>) -> (tempfile::TempDir, Data) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ids.bin");
+    std::fs::write(&path, (0..length).flat_map(u16::to_le_bytes).collect::<Vec<u8>>()).unwrap();
+    let format = TokenFormat::U16;
+    let source = DataSource { path: Some(path), format, validation, shuffle, ..DataSource::default() };
+    let data = Data::open(&source, length.into(), 8, false).unwrap();
+    (dir, data)
+}
+
+fn data(length: u16, shuffle: Option<u64>) -> Data {
+    ids(length, 0.0, shuffle).1
+}
+
+impl Data {
+    fn first(&self, split: Split, g: u64) -> u32 {
+        self.sample(split, g, 16).unwrap().tokens[0]
+    }
+}
+
+#[test]
+fn the_order_is_the_documented_one() {
+    let data = data(1000, None);
+    for g in [0u64, 1, 7, 63, 64, 1000] {
+        let start = (g * 16) % (1000 - 17);
+        let expected: Vec<u32> = (start as u32..start as u32 + 17).collect();
+        assert_eq!(data.sample(Split::Training, g, 16).unwrap().tokens, expected);
+    }
+}
+
+#[test]
+fn a_shuffled_epoch_visits_every_window_once() {
+    let data = data(1000, Some(9));
+    let windows = (1000 - 17) / 16;
+    for epoch in 0..3 {
+        let mut starts: Vec<u32> =
+            (0..windows).map(|i| data.first(Split::Training, epoch * windows + i)).collect();
+        let order = starts.clone();
+        starts.sort_unstable();
+        assert_eq!(starts, (0..windows as u32).map(|w| w * 16).collect::<Vec<_>>());
+        assert_ne!(order, starts, "epoch {epoch} is shuffled");
+    }
+}
+
+#[test]
+fn every_seed_and_every_epoch_has_an_order_of_its_own() {
+    let windows: u64 = (1000 - 17) / 16;
+    let order = |seed, epoch| -> Vec<u32> {
+        let data = data(1000, Some(seed));
+        (0..windows).map(|i| data.first(Split::Training, epoch * windows + i)).collect()
+    };
+    let orders = [order(0, 0), order(0, 1), order(1, 0), order(1, 1), order(u64::MAX, 0)];
+    for (index, one) in orders.iter().enumerate() {
+        assert!(orders[..index].iter().all(|other| other != one), "order {index} was there before");
+    }
+    assert_eq!(order(1, 1), orders[3], "the same every time");
+}
+
+#[test]
+fn training_and_validation_read_no_token_of_each_other() {
+    for shuffle in [None, Some(3)] {
+        let (_dir, data) = ids(400, 0.25, shuffle);
+        assert_eq!((data.len(Split::Training), data.len(Split::Validation)), (300, 100));
+        let seen =
+            |split| (0..1000).flat_map(|g| data.sample(split, g, 8).unwrap().tokens).fold((400, 0), minmax);
+        let ((first, last), (held, end)) = (seen(Split::Training), seen(Split::Validation));
+        assert!(first == 0 && (288..300).contains(&last), "training reads {first} to {last}");
+        assert!(held == 300 && (390..400).contains(&end), "validation reads {held} to {end}");
+    }
+}
+
+fn minmax((least, most): (u32, u32), token: u32) -> (u32, u32) {
+    (least.min(token), most.max(token))
+}

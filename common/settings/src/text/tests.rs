@@ -1,0 +1,111 @@
+//! Tokens and conversations of a tokenizer, and one that is missing or wrong.
+
+use super::*;
+use serde_json::Value;
+
+const DEFINITION: &str = r#"{
+    "version": "1.0", "added_tokens": [{"id": 4, "content": "</s>", "special": true, "single_word": false,
+    "lstrip": false, "rstrip": false, "normalized": false}], "normalizer": null, "pre_tokenizer": null,
+    "post_processor": null, "decoder": {"type": "Fuse"}, "truncation": null, "padding": null,
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, " ": 2, "ab": 3}, "merges": ["a b"]}
+}"#;
+
+#[test]
+fn a_file_gives_its_tokens_and_the_one_that_ends_a_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokenizer.json");
+    std::fs::write(&path, DEFINITION).unwrap();
+    let open = || Tokenizer::open(Some(&path)).unwrap();
+    assert_eq!(open().encode("ab ba").unwrap(), [3, 2, 1, 0]);
+    assert_eq!(open().decode(&[3, 2, 1, 0, 4]).unwrap(), "ab ba");
+    assert_eq!(open().end(), None);
+    for token in [r#""</s>""#, r#"{"content": "</s>", "lstrip": false}"#] {
+        std::fs::write(dir.path().join("tokenizer_config.json"), format!(r#"{{"eos_token": {token}}}"#))
+            .unwrap();
+        assert_eq!(open().end(), Some(4), "{token}");
+    }
+}
+
+#[test]
+fn conversations_become_what_transformers_makes_of_them() {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/chat");
+    let cases: Vec<Value> =
+        serde_json::from_str(&std::fs::read_to_string(fixture.join("cases.json")).unwrap()).unwrap();
+    assert_eq!(cases.len(), 7);
+    for case in &cases {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokenizer.json");
+        let tokenizer = fixture.join(format!("{}.json", case["tokenizer"].as_str().unwrap()));
+        std::fs::copy(tokenizer, &path).unwrap();
+        std::fs::write(dir.path().join("tokenizer_config.json"), case["config"].to_string()).unwrap();
+        if let Some(template) = case["chat_template.jinja"].as_str() {
+            std::fs::write(dir.path().join("chat_template.jinja"), template).unwrap();
+        }
+        let tokenizer = Tokenizer::open(Some(&path)).unwrap();
+        let template = chat::ChatTemplate::beside(&path).unwrap();
+        for example in case["examples"].as_array().unwrap() {
+            compare(&tokenizer, &template, example, &case["name"]);
+        }
+    }
+}
+
+/// Compares what becomes of a conversation with what Transformers made of it.
+fn compare(tokenizer: &Tokenizer, template: &chat::ChatTemplate, example: &Value, name: &Value) {
+    let line = example["line"].as_str().unwrap();
+    let chat = conversation::Conversation::read(line).unwrap();
+    if let Some(error) = example["error"].as_str() {
+        let said = tokenizer.encode_conversation(line, false).unwrap_err().to_string();
+        assert!(said.starts_with("cannot be rendered by") && said.contains(error), "{name}: {said}");
+        return;
+    }
+    let rendered = template.render(&chat, false).map(|rendering| rendering.text);
+    assert_eq!(rendered.as_deref().ok(), example["text"].as_str(), "{name}");
+    let ids: Vec<u32> = serde_json::from_value(example["ids"].clone()).unwrap();
+    let all: Vec<_> = ids.iter().map(|&id| (id, true)).collect();
+    assert_eq!(tokenizer.encode_conversation(line, false).unwrap(), all, "{name}");
+    match (tokenizer.encode_conversation(line, true), example["learned"].as_str()) {
+        (Ok(tokens), Some(learned)) => {
+            let expected = learned.chars().map(|learned| learned == '1');
+            assert_eq!(tokens, ids.into_iter().zip(expected).collect::<Vec<_>>(), "{name}: {line}");
+        }
+        (Err(error), None) => {
+            let error = error.to_string();
+            assert!(error.contains("cannot tell from its prompt"), "{name}: {error}");
+        }
+        (said, expected) => panic!("{name}: {line}: {said:?}, not {expected:?}"),
+    }
+}
+
+#[test]
+fn a_template_that_is_missing_or_wrong_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokenizer.json");
+    std::fs::write(&path, DEFINITION).unwrap();
+    let said = |line: &str| {
+        Tokenizer::open(Some(&path)).unwrap().encode_conversation(line, false).unwrap_err().to_string()
+    };
+    let line = r#"{"messages": [{"role": "user", "content": "a"}]}"#;
+    let missing = said(line);
+    for name in ["chat_template.jinja", "tokenizer_config.json"] {
+        assert!(missing.contains(&dir.path().join(name).display().to_string()), "{missing}");
+    }
+    let template = dir.path().join("chat_template.jinja");
+    std::fs::write(&template, "{% for message in messages %}").unwrap();
+    assert!(said(line).contains("chat_template.jinja cannot be read: "), "{}", said(line));
+    std::fs::write(&template, "a\n{{ messages[0].content.a.b }}").unwrap();
+    assert!(said(line).contains("cannot be rendered by the chat template in "), "{}", said(line));
+    std::fs::write(&template, "{% generation %}{{ messages[0].content }}{% endgeneration %}").unwrap();
+    let marked = said(r#"{"messages": [{"role": "user", "content": "\uFDD0b\ufdd1"}]}"#);
+    assert!(marked.contains("U+FDD0"), "{marked}");
+}
+
+#[test]
+fn a_file_that_is_no_tokenizer_is_a_usage_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokenizer.json");
+    for contents in ["", "{}", r#"{"model": {"type": "BPE"}}"#] {
+        std::fs::write(&path, contents).unwrap();
+        let error = Tokenizer::open(Some(&path)).err().unwrap();
+        assert!(error.code() == 2 && error.to_string().starts_with("cannot read --tokenizer "), "{error}");
+    }
+}

@@ -1,0 +1,70 @@
+//! The loss scale, step by step, against DeepSpeed's.
+
+use super::*;
+
+/// Follows `steps` (`x` overflows, `.` does not) and returns the scale before each of them, and
+/// at the end.
+fn scales(scaling: LossScaling, steps: &str) -> Vec<f64> {
+    let mut scaler = LossScaler::new(scaling);
+    let mut scales = vec![scaler.scale()];
+    for step in steps.chars() {
+        scaler.finished(step == 'x').unwrap();
+        scales.push(scaler.scale());
+    }
+    scales
+}
+
+const SMALL: LossScaling = LossScaling {
+    fixed: None,
+    initial_power: 4,
+    window: 3,
+    hysteresis: 2,
+    consecutive_hysteresis: false,
+    minimum: 1.0,
+};
+
+/// The scales that DeepSpeed 0.18's `DynamicLossScaler` goes through, by hand from its
+/// `update_scale`.
+#[test]
+fn the_scale_follows_deepspeeds() {
+    let cases: [(&str, &[f64]); 6] = [
+        ("...", &[16., 16., 16., 32.]),
+        ("......", &[16., 16., 16., 32., 32., 32., 64.]),
+        ("xxx", &[16., 16., 8., 4.]),
+        // A clean step does not fill the hysteresis; a clean window does.
+        ("x.x", &[16., 16., 16., 8.]),
+        ("x...x", &[16., 16., 16., 16., 32., 32.]),
+        // The window starts again after an overflow.
+        ("..x...", &[16., 16., 16., 16., 16., 16., 32.]),
+    ];
+    for (steps, expected) in cases {
+        assert_eq!(scales(SMALL, steps), expected, "{steps}");
+    }
+    let consecutive = LossScaling { consecutive_hysteresis: true, ..SMALL };
+    assert_eq!(scales(consecutive, "x.xx"), [16., 16., 16., 16., 8.]);
+    let eager = LossScaling { hysteresis: 1, ..SMALL };
+    assert_eq!(scales(eager, "xx...x"), [16., 8., 4., 4., 4., 8., 4.]);
+}
+
+#[test]
+fn an_overflow_at_the_minimum_is_an_error_and_no_scale_is_below_it() {
+    let scaling = LossScaling { minimum: 6.0, ..SMALL };
+    let mut scaler = LossScaler::new(scaling);
+    for expected in [16.0, 8.0, 6.0] {
+        assert_eq!(scaler.finished(true), Ok(()));
+        assert_eq!(scaler.scale(), expected);
+    }
+    assert_eq!(scaler.finished(true), Err(Error::LossScaleAtMinimum { scale: 6.0, skipped: 4 }));
+    assert_eq!(scaler.skipped(), 4);
+}
+
+#[test]
+fn a_fixed_scale_stays() {
+    let fixed = LossScaling { fixed: Some(128.0), window: 1, hysteresis: 1, ..SMALL };
+    assert_eq!(scales(fixed, "..xx.x"), [128.0; 7]);
+}
+
+#[test]
+fn the_defaults_are_deepspeeds() {
+    assert_eq!(LossScaler::new(LossScaling::default()).scale(), 65536.0);
+}

@@ -1,0 +1,91 @@
+//! Outputs as a block shows them, and commands that may not end as they do.
+
+use super::*;
+
+#[test]
+fn stretches_are_shown_with_what_is_left_out_marked() {
+    let lines: Vec<String> = ["a", "b", "c", "d"].map(String::from).into();
+    assert_eq!(shown(&lines, Some("b .. c")).unwrap(), ["…", "b", "c", "…"]);
+    assert_eq!(shown(&lines, Some("a; d")).unwrap(), ["a", "…", "d"]);
+    for (show, said) in [("x", "is not"), ("b; a", "above"), ("b .. x", "is not")] {
+        assert!(shown(&lines, Some(show)).unwrap_err().contains(said), "{show}");
+    }
+}
+
+#[test]
+fn a_pattern_that_matches_two_lines_is_refused() {
+    let lines: Vec<String> =
+        ["918,656 parameters", "parameters  459,328", "end", "end"].map(String::from).into();
+    for show in ["parameters", "918 .. end"] {
+        assert!(shown(&lines, Some(show)).unwrap_err().contains("2 times"), "{show}");
+    }
+    assert_eq!(shown(&lines, Some("parameters  ")).unwrap()[1], lines[1]);
+}
+
+/// Returns a console whose programs are all this shell script. A shell reads it, since a file
+/// that is still open for writing cannot be executed.
+fn console(script: &str) -> Console {
+    let root = tempfile::tempdir().unwrap();
+    let console = Console::new(root.path(), "/bin/sh".into()).unwrap();
+    // What is run is `sh program PACKAGE …`.
+    std::fs::write(console.folder.path().join("program"), script).unwrap();
+    console
+}
+
+fn fresh(script: &str, old: &[&str], options: &[(&'static str, &'static str)]) -> Result<Vec<String>> {
+    console(script).block(old, &options.iter().copied().collect())
+}
+
+#[test]
+fn what_a_command_says_now_takes_the_place_of_what_it_said() {
+    let command = "$ cargo run -p zero3 -- --steps 2";
+    for (said, old, stays) in [
+        ("loss 5.4321", "loss 5.4330", true),
+        ("loss 5.4321", "loss 5.4421", false),
+        ("peak 918,656", "peak 918,657", false),
+        ("peak 918,656", "peak 918,656 more", false),
+        ("4 ranks", "3 ranks", false),
+        ("12 of 45.8", "12 of 45.9", false),
+        ("1234 tokens/s", "… tokens/s", true),
+    ] {
+        let block = fresh(&format!("echo '{said}'"), &[command, old], &[]).unwrap();
+        assert_eq!(block[1] == old, stays, "{said:?} where the book has {old:?}: {block:?}");
+    }
+    let more = fresh("echo one; echo two", &[command, "one"], &[]).unwrap();
+    assert_eq!(more, [command, "one", "two"]);
+}
+
+#[test]
+fn hashes_are_renamed_alike_everywhere() {
+    let (a, b, c) = ("a".repeat(16), "b".repeat(16), "c".repeat(16));
+    let command = "$ cargo run -p zero3";
+    let same = format!("echo {a} {a}");
+    let block = |old: &str| fresh(&same, &[command, old], &[]).unwrap()[1] == old;
+    assert!(block(&format!("{b} {b}")), "another machine's hash, twice");
+    assert!(!block(&format!("{b} {c}")), "what was two hashes is one now");
+    let two = format!("{a} {c}");
+    let old = format!("{b} {b}");
+    assert_eq!(fresh(&format!("echo {two}"), &[command, &old], &[]).unwrap()[1], two, "one hash is two now");
+}
+
+#[test]
+fn a_command_must_end_as_the_block_says() {
+    let (command, fails) = ("$ cargo run -p zero3", [("fails", "2")]);
+    assert!(fresh("exit 0", &[command], &[]).is_ok());
+    assert!(fresh("exit 2", &[command], &fails).is_ok());
+    for (script, options) in [("exit 1", &[][..]), ("exit 0", &fails), ("exit 1", &fails)] {
+        assert!(fresh(script, &[command], options).unwrap_err().to_string().contains("ended with"));
+    }
+    let background = "$ cargo run -p zero3 &";
+    assert!(fresh("exit 0", &[background], &[]).is_ok());
+    assert!(fresh("exit 1", &[background], &[]).unwrap_err().to_string().contains("ended with"));
+    assert!(fresh("exit 0", &["$ rm -r x"], &[]).unwrap_err().to_string().contains("cargo run"));
+}
+
+#[test]
+fn quotes_keep_spaces() {
+    assert_eq!(
+        words("generate --prompt \"rank 0\" --tokens 5"),
+        ["generate", "--prompt", "rank 0", "--tokens", "5"]
+    );
+}
