@@ -30,10 +30,9 @@ pub enum WithShards {
 }
 
 /// Reduced slices that arrive in main memory.
-#[derive(Default)]
 pub struct Arrivals {
     on_its_way: Option<Arrival>,
-    /// How many micro-batches a step has.
+    /// Of a step.
     micro_batches: usize,
     /// Per unit: how many of them have arrived.
     arrived: Vec<usize>,
@@ -63,9 +62,6 @@ impl GradientShards {
     /// If the rank is out of memory.
     pub fn full(&mut self, rank: &Rank, unit: UnitId, micro: Micro) -> Result<FullGradients> {
         let shard = self.shards.get_mut(unit)?;
-        if let WithShards::ToHost(arrivals) = &mut self.follows {
-            arrivals.micro_batches = micro.count;
-        }
         if micro.is_first() {
             rank.kernels().fill(shard.view_mut(), 0.0)?;
         }
@@ -134,8 +130,9 @@ impl GradientShards {
     /// If the transfer fails.
     pub fn stop(&mut self, rank: &Rank) -> Result<()> {
         let WithShards::ToHost(arrivals) = &mut self.follows else { return Ok(()) };
-        let Arrivals { on_its_way, .. } = std::mem::take(&mut **arrivals);
-        Ok(on_its_way.map_or(Ok(()), |arrival| rank.transfers.wait(arrival.crossing))?)
+        let none = Arrivals::new(arrivals.micro_batches);
+        let stopped = std::mem::replace(&mut **arrivals, none);
+        Ok(stopped.on_its_way.map_or(Ok(()), |arrival| rank.transfers.wait(arrival.crossing))?)
     }
 
     /// The elements of `unit` whose gradients this rank keeps.
@@ -158,6 +155,11 @@ impl GradientShards {
 }
 
 impl Arrivals {
+    /// None, of steps of so many micro-batches.
+    pub fn new(micro_batches: usize) -> Self {
+        Arrivals { on_its_way: None, micro_batches, arrived: Vec::new(), largest: 0.0 }
+    }
+
     /// Adds what is on its way to its shard, once it is there. A shard that is complete is measured
     /// at once, while it is in a cache and the device computes.
     fn settle(&mut self, rank: &Rank, shards: &mut UnitBuffers) -> Result<()> {

@@ -44,7 +44,7 @@ pub use error::Error;
 pub use full::{
     FullGradients, FullParameters, LayerGradients, LayerWeights, Micro, Rest, StateRest, UnitBuffers,
 };
-pub use gradients::{GradientShards, WithShards};
+pub use gradients::{Arrivals, GradientShards, WithShards};
 pub use loss_scale::{LossScale, LossScaler, LossScaling};
 pub use mesh::{Mesh, MeshShape};
 pub use model::TrainingState;

@@ -6,8 +6,8 @@ use events::header::Sharded;
 use planner::Strategy;
 use settings::{Communication, GradSync};
 use sharding::{
-    BucketOptions, Buckets, FullGradients, FullParameters, GatherWindow, GradientShards, Micro, Optimizer,
-    Partition, Places, Precision, Rank, ReplicaSum, Result, Schedule, UnitBuffers, UnitId, Update,
+    Arrivals, BucketOptions, Buckets, FullGradients, FullParameters, GatherWindow, GradientShards, Micro,
+    Optimizer, Partition, Places, Precision, Rank, ReplicaSum, Result, Schedule, UnitBuffers, UnitId, Update,
     WeightSource, WithShards, buckets::Issue,
 };
 use std::ops::Range;
@@ -56,7 +56,9 @@ impl Setup {
     pub fn gradient_shards(&self, shards: UnitBuffers) -> GradientShards {
         let follows = match self.replica_sum() {
             Some(replicas) => WithShards::Replicas(Box::new(replicas)),
-            None if self.gradients_follow() => WithShards::ToHost(Box::default()),
+            None if self.gradients_follow() => {
+                WithShards::ToHost(Box::new(Arrivals::new(self.micro_batches)))
+            }
             None => WithShards::Add,
         };
         GradientShards::new(shards, self.partition.clone(), follows)

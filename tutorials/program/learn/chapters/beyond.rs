@@ -152,7 +152,7 @@ pub(super) const STATE: Chapter = Chapter {
             PeakIn("host", "workspace"),
         ),
         guess(
-            "ZeRO-3 on four ranks again, with `--host-memory 2MB`, which is no room for a copy. Training waits while one state of one unit after the other is written: bytes of the largest staging buffer. A block has 213,248 parameters.",
+            "ZeRO-3 on four ranks again, with `--host-memory 2MB`, which is no room for a copy. Training waits while the rank's part is written in 32 pieces, in whole pages each, through six buffers: bytes of the six.",
             Zero3,
             STREAMED,
             PeakIn("host", "workspace"),
