@@ -5,11 +5,11 @@
 //! beside two bounds; and steps with everything on the real disk. Takes less than four minutes.
 //!
 //! The simple bound of a step is the longer of what it computes and what the busier direction of a
-//! way moves. It forgets the gradient's norm, which needs all gradients: what the update moves
-//! after it cannot hide behind the passes, but for the states of as many pieces as there are
-//! buffers, which are read before. So the second bound adds the longer of the two for the passes,
-//! the same for the update, and the ends of the passes: while the first shard comes, which the
-//! update has just changed, and while the last gradients leave, there is nothing to compute.
+//! way moves. It forgets what cannot hide, so the second bound adds up the longer of the two for
+//! each part of a step: forward and backward, whose last blocks compute after all shards have come;
+//! the first shard, which comes while nothing computes, since the update has just changed it; the
+//! gradients of the last two units, which leave when nothing computes any more, since a reduction
+//! ends when the next one begins; and the update, which needs the norm of all gradients.
 //!
 //! Flags after `--`: `--model small`, `--batch-size 2`, `--gpus 2`, `--steps 5`, `--rounds 3`,
 //! `--parts update,host,disk,real`, and `--offload-dir DIR`.
@@ -166,12 +166,40 @@ fn moved(report: &Report, route: Route) -> f64 {
 /// Bytes that a rank moves in a step, in the busier direction of a way.
 struct Moves {
     all: f64,
-    /// Up to the norm.
-    passes: f64,
-    /// After it.
+    forward: f64,
+    backward: f64,
+    /// After the norm.
     update: f64,
-    /// The first shard, and the last gradients if they move.
-    ends: f64,
+    /// The largest shard.
+    shard: f64,
+    /// Gradients that leave at the end of backward.
+    last: f64,
+}
+
+/// Seconds of a step without a simulated way.
+struct Computed {
+    forward: f64,
+    backward: f64,
+    update: f64,
+    /// Of the model.
+    blocks: f64,
+}
+
+impl Computed {
+    fn of(flags: &Flags, reports: &[Report]) -> Self {
+        let time = |of: fn(&Report) -> f64| median(&reports.iter().map(of).collect::<Vec<_>>());
+        let update = time(optimizer);
+        let share = time(|report| {
+            let [forward, backward] = report.time.iter().fold([0.0; 2], |[forward, backward], row| {
+                [forward + row.phases.forward, backward + row.phases.backward]
+            });
+            forward / (forward + backward)
+        });
+        let passes = time(step) - update;
+        let layers = tests::config(&words(flags, "")).map_or(1, |config| config.model.layers);
+        let [forward, backward] = [share * passes, (1.0 - share) * passes];
+        Computed { forward, backward, update, blocks: layers as f64 }
+    }
 }
 
 impl Moves {
@@ -187,10 +215,19 @@ impl Moves {
         };
         let bytes: Vec<[f64; 3]> = routes.iter().map(bytes).collect();
         let most = |part: usize| bytes.iter().map(|bytes| bytes[part]).fold(0.0, f64::max);
-        let largest = predicted.units.iter().map(|unit| unit.padded).max().unwrap_or(0);
-        let shard = (4 * largest) as f64 / flags.gpus as f64;
-        let ends = if routes.contains(&Route::DeviceToHost) { 2.0 * shard } else { shard };
-        Moves { all: most(0), passes: most(1), update: most(2), ends }
+        let shards = predicted.units.iter().map(|unit| (4 * unit.padded) as f64 / flags.gpus as f64);
+        let (all, shard) =
+            shards.fold((0.0, 0f64), |(all, largest), shard| (all + shard, largest.max(shard)));
+        let last = if routes.contains(&Route::DeviceToHost) { 2.0 * shard } else { 0.0 };
+        Moves { all: most(0), forward: all, backward: most(1) - all, update: most(2), shard, last }
+    }
+
+    /// Returns the seconds that forward, backward, the last gradients and the update take at least.
+    fn bounds(&self, computed: &Computed, rate: f64) -> [f64; 4] {
+        let Computed { forward, backward, update, blocks } = *computed;
+        let forward = (forward + self.shard / rate).max(self.forward / rate + forward / blocks);
+        let backward = backward.max(self.backward / rate + backward / blocks);
+        [forward, backward, self.last / rate, update.max(self.update / rate)]
     }
 }
 
@@ -206,35 +243,41 @@ fn link(flags: &Flags, away: &str, flag: &str, routes: [Route; 2]) {
     let reports = rounds(flags, &cases);
     let time =
         |reports: &[Report], of: fn(&Report) -> f64| median(&reports.iter().map(of).collect::<Vec<_>>());
-    let (computed, update) = (time(&reports[0], step), time(&reports[1], optimizer));
-    let passes = time(&reports[1], step) - update;
-    let columns =
-        ["moves", "step", "simple bound", "ratio", "after norm", "ends", "bound", "ratio (least to most)"];
+    let (plain, computed) = (time(&reports[0], step), Computed::of(flags, &reports[1]));
+    let columns = [
+        "moves",
+        "step",
+        "simple bound",
+        "ratio",
+        "forward",
+        "backward",
+        "last gradients",
+        "update",
+        "bound",
+        "ratio (least to most)",
+    ];
     let mut table = Table::numbers(flag.trim_start_matches("--"), columns);
     for (reports, rate) in reports[2..].iter().zip(rates) {
         let took: Vec<f64> = reports.iter().map(step).collect();
-        let simple = computed.max(moves.all / rate);
-        let (after, ends) = (update.max(moves.update / rate), moves.ends / rate);
-        let bound = passes.max(moves.passes / rate) + after + ends;
+        let simple = plain.max(moves.all / rate);
+        let parts = moves.bounds(&computed, rate);
+        let bound: f64 = parts.iter().sum();
         let ratio = spread(&took.iter().map(|took| took / bound).collect::<Vec<_>>());
         let to_simple = format!("{:.2}", median(&took) / simple);
-        let [moves, took, simple, after, ends, bound] =
-            [moves.all / rate, median(&took), simple, after, ends, bound].map(milliseconds);
-        let row = [moves, took, simple, to_simple, after, ends, bound, ratio];
+        let [forward, backward, last, update] = parts.map(milliseconds);
+        let [moves, took, simple, bound] = [moves.all / rate, median(&took), simple, bound].map(milliseconds);
+        let row = [moves, took, simple, to_simple, forward, backward, last, update, bound, ratio];
         table.row(format!("{:.0} MB/s", rate / 1e6), row);
     }
     println!("{} with {away}, two bounds of a step\n{}", flags.model, table.render(Format::Terminal));
-    let [computed, passes, update] = [computed, passes, update].map(milliseconds);
-    let [before, after] = [moves.passes, moves.update].map(|bytes| format!("{:.0} MB", bytes / 1e6));
+    let [plain, forward, backward, update] =
+        [plain, computed.forward, computed.backward, computed.update].map(milliseconds);
+    let [before, after] =
+        [moves.forward + moves.backward, moves.update].map(|bytes| format!("{:.0} MB", bytes / 1e6));
     println!(
-        "Without offload a step takes {computed}; with it and no simulated way the passes {passes}, the update {update}."
+        "Without offload a step takes {plain}; with it and no simulated way forward {forward}, backward {backward}, the update {update}."
     );
-    println!(
-        "A rank moves {before} in the busier direction before the norm, and {after} after it, in the update alone:"
-    );
-    println!(
-        "no state can be written before the norm, and only as many pieces are read as there are buffers.\n"
-    );
+    println!("A rank moves {before} in the busier direction before the norm, and {after} after it.\n");
 }
 
 /// Steps with everything on the real disk, and in main memory, beside steps with nothing there.
