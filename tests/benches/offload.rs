@@ -12,7 +12,8 @@
 //! ends when the next one begins; and the update, which needs the norm of all gradients.
 //!
 //! Flags after `--`: `--model small`, `--batch-size 2`, `--gpus 2`, `--steps 5`, `--rounds 3`,
-//! `--parts update,host,disk,real`, and `--offload-dir DIR`.
+//! `--parts update,host,disk,real`, `--precisions fp32,bf16` of the updates, `--with "FLAGS"` of all
+//! runs, and `--offload-dir DIR`. The bounds are those of fp32.
 
 use clap::{Parser, ValueEnum};
 use events::Route;

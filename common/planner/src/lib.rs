@@ -56,7 +56,9 @@ pub use ledger::Memory;
 pub use moment::{Moment, Peak};
 pub use partition::{Partition, Unit};
 pub use parts::{Done, Parts};
-pub use placement::{Limits, PIECE, Placement, STREAM, STREAMED, STREAMS, Saving, place_word};
+pub use placement::{
+    Limits, MIN_STREAM_PIECES, PIECE, Placement, STREAM_BUFFER, STREAM_BUFFERS, Saving, place_word,
+};
 pub use predict::{Prediction, RankPrediction, peaks_without_updates, predict};
 pub use recipe::{ModelStates, Recipe};
 pub use remedies::{Remedies, Remedy, Room, remedies, remedies_in};

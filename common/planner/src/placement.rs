@@ -11,13 +11,13 @@ pub type Limits = [Option<u64>; Place::ALL.len()];
 pub const PIECE: u64 = 4 << 20;
 
 /// Most elements of a buffer through which a checkpoint is written piece by piece.
-pub const STREAM: u64 = 1 << 20;
+pub const STREAM_BUFFER: u64 = 1 << 20;
 
-/// Such buffers of a rank.
-pub const STREAMS: u64 = 6;
+/// Stream buffers of a rank.
+pub const STREAM_BUFFERS: u64 = 6;
 
 /// Pieces in which a rank's part of a checkpoint is written at least.
-pub const STREAMED: u64 = 32;
+pub const MIN_STREAM_PIECES: u64 = 32;
 
 /// Where a rank's model states and activations rest (Ren et al., "ZeRO-Offload", 2021; Rajbhandari
 /// et al., "ZeRO-Infinity", 2021), and the buffers through which they visit the device.

@@ -32,7 +32,7 @@ pub enum WithShards {
 /// Reduced slices that arrive in main memory.
 pub struct Arrivals {
     on_its_way: Option<Arrival>,
-    /// Of a step.
+    /// Micro-batches of a step.
     micro_batches: usize,
     /// Per unit: how many of them have arrived.
     arrived: Vec<usize>,
@@ -110,13 +110,19 @@ impl GradientShards {
         Ok(())
     }
 
-    /// Returns the norm of all ranks' shards, which hold their sums. All ranks call it.
+    /// Returns the norm of all ranks' shards. All ranks call it, once per step, after
+    /// [`GradientShards::finish`].
     ///
     /// # Errors
     /// If a kernel or an exchange fails.
     pub fn norm(&mut self, rank: &Rank) -> Result<f64> {
         let measured = match &mut self.follows {
-            WithShards::ToHost(arrivals) => Some(std::mem::take(&mut arrivals.largest)),
+            WithShards::ToHost(arrivals) => {
+                debug_assert!(
+                    arrivals.on_its_way.is_none() && arrivals.arrived.iter().all(|&count| count == 0)
+                );
+                Some(std::mem::take(&mut arrivals.largest))
+            }
             WithShards::Add | WithShards::Replicas(_) => None,
         };
         let shard = |unit| self.shards.slice(unit, self.own(unit, rank));
@@ -155,7 +161,7 @@ impl GradientShards {
 }
 
 impl Arrivals {
-    /// None, of steps of so many micro-batches.
+    /// Nothing has arrived yet, in steps of so many micro-batches.
     pub fn new(micro_batches: usize) -> Self {
         Arrivals { on_its_way: None, micro_batches, arrived: Vec::new(), largest: 0.0 }
     }

@@ -21,8 +21,7 @@ pub trait WeightSource: Send + Sync {
     ) -> std::result::Result<(), String>;
 }
 
-/// Elements that are rounded at a time: as many as stay in a processor's caches, and in memory that
-/// the next ones reuse.
+/// Elements that are rounded at a time, in memory that the next ones reuse.
 const PIECE: usize = 1 << 22;
 
 /// Writes elements `slice` of `unit` to `out`, rounded to its type; padding is zero.

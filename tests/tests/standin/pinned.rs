@@ -195,7 +195,7 @@ fn any_thread_may_launch() {
 
 /// Elements of a block that the driver does not allocate itself; neither pages nor threads divide
 /// it.
-const LARGE: usize = (20 << 20) / 4 + 7;
+const LARGE: usize = (20 << 20) / 4 + 5;
 
 /// Memory that is left at the end fails the test.
 const FREED: (&str, &str) = ("STANDIN_FREED", "1");

@@ -99,10 +99,7 @@ fn checkpoints_change_no_bit_and_are_predicted() {
     let runs = STAGES.map(|stage| (stage, "")).into_iter();
     for (stage, flags) in runs.chain(strategies.map(|flags| (Stage::Zero3, flags))) {
         let kept = tempfile::tempdir_in(&dir).unwrap();
-        let flags = format!(
-            "{RUN} {flags} --checkpoint {} --checkpoint-wait --checkpoint-every 1",
-            kept.path().display()
-        );
+        let flags = format!("{RUN} {flags} --checkpoint {} --checkpoint-every 1", kept.path().display());
         let report = run(stage, &flags);
         assert_eq!(report.weights_blake3, whole.weights_blake3, "{stage} {flags}");
         let is_copy = |row: &&MemoryRow| (row.place, row.class) == ("host", "workspace");

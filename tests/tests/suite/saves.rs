@@ -208,7 +208,7 @@ fn a_disk_slower_than_the_timeout_ends_no_run() {
 
 /// A disk that is late keeps one of the buffers through which a save goes; the next saves go on.
 #[test]
-fn saves_go_on_once_a_late_disk_answers() {
+fn a_late_disk_keeps_a_buffer_and_saves_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let flags = format!("{} --checkpoint {} --checkpoint-every 1", six_steps(), dir.path().display());
     let flags = format!("{flags} --checkpoint-wait").replace("--steps 6", "--steps 40");

@@ -5,7 +5,7 @@ use super::{Walk, sharing};
 use crate::ledger::Allocation;
 use crate::offload::{STATES, Slices, pages};
 use crate::parts::Figure;
-use crate::placement::{STREAM, STREAMED, STREAMS, Saving};
+use crate::placement::{MIN_STREAM_PIECES, STREAM_BUFFER, STREAM_BUFFERS, Saving};
 use crate::reduce::{F32, UnitGradients};
 use events::{Class, Operation, Place, Route};
 
@@ -107,7 +107,9 @@ impl Walk<'_> {
         let bytes = match self.offload.placement.saving {
             Saving::Never => return,
             Saving::Copying => pages(F32 * elements),
-            Saving::Streaming => STREAMS * pages(F32 * elements.div_ceil(STREAMED).min(STREAM)),
+            Saving::Streaming => {
+                STREAM_BUFFERS * pages(F32 * elements.div_ceil(MIN_STREAM_PIECES).min(STREAM_BUFFER))
+            }
         };
         self.resting.push(self.host.allocate(Class::Workspace, bytes));
     }

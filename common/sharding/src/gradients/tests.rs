@@ -8,9 +8,14 @@ use events::Emitter;
 use model::{Layout, ModelConfig, Wrap};
 use offload::{Options as Ways, Transfers};
 
-/// The shards of rank `number` of two, after `micros` micro-batches whose reduced gradients are
-/// `value`'s.
-fn accumulated(group: collectives::Group, micros: usize, value: fn(usize, usize) -> f32) -> Vec<Vec<f32>> {
+/// The shards of a rank of two, after `micros` micro-batches whose reduced gradients are `value`'s,
+/// and their norm, which must be [`global_norm`]'s. Others of half a step come before, and the step
+/// ends early.
+fn accumulated(
+    group: collectives::Group,
+    (micros, follows): (usize, fn(usize) -> WithShards),
+    value: fn(usize, usize) -> f32,
+) -> (Vec<Vec<f32>>, f64) {
     let emitter = Emitter::silent(group.rank());
     let device = Device::cpu(Ledger::new(emitter.clone(), None), 1);
     let transfers = Transfers::new(device.clone(), emitter.clone(), Ways::default()).unwrap();
@@ -24,8 +29,11 @@ fn accumulated(group: collectives::Group, micros: usize, value: fn(usize, usize)
         (buffer, slice(unit))
     };
     let shards = UnitBuffers::new(units.clone().map(shard).collect(), "gradients");
-    let mut gradients = GradientShards::new(shards, partition.clone(), WithShards::Add);
-    for index in 0..micros {
+    let mut gradients = GradientShards::new(shards, partition.clone(), follows(micros));
+    for index in std::iter::once(0).chain(0..micros) {
+        if index == 0 {
+            gradients.stop(&rank).unwrap();
+        }
         let micro = Micro { index, count: micros };
         for unit in units.clone() {
             let mut full = gradients.full(&rank, unit, micro).unwrap();
@@ -35,24 +43,57 @@ fn accumulated(group: collectives::Group, micros: usize, value: fn(usize, usize)
         }
     }
     gradients.finish(&rank, Vec::new()).unwrap();
+    let all: Vec<_> = units.clone().map(|unit| gradients.shards().get(unit).unwrap().view()).collect();
+    let expected = global_norm(&rank, &all).unwrap();
+    let norm = gradients.norm(&rank).unwrap();
+    assert_eq!(norm.to_bits(), expected.to_bits(), "{norm} {expected}");
     let read =
         |unit| rank.device.read::<f32>(gradients.shards().get(unit).unwrap().view()).unwrap().into_owned();
-    units.map(read).collect()
+    (units.map(read).collect(), norm)
 }
+
+/// Runs `accumulated` on both ranks.
+fn on_both_ranks(
+    how: (usize, fn(usize) -> WithShards),
+    value: fn(usize, usize) -> f32,
+) -> Vec<(Vec<Vec<f32>>, f64)> {
+    let threads: Vec<_> = World::new(2, Options::default())
+        .into_iter()
+        .map(|group| std::thread::spawn(move || accumulated(group, how, value)))
+        .collect();
+    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+}
+
+const FOLLOWS: [fn(usize) -> WithShards; 2] =
+    [|_| WithShards::Add, |micros| WithShards::ToHost(Box::new(Arrivals::new(micros)))];
 
 /// The sums are exact in f32, so the expectation is one of integers.
 #[test]
 fn a_shard_is_the_sum_of_its_slice_over_micro_batches() {
     let value = |micro: usize, at: usize| ((micro + 1) * (at % 1000)) as f32;
-    let threads: Vec<_> = World::new(2, Options::default())
-        .into_iter()
-        .map(|group| std::thread::spawn(move || accumulated(group, 3, value)))
-        .collect();
-    for (rank, thread) in threads.into_iter().enumerate() {
-        for shard in thread.join().unwrap() {
-            let start = rank * shard.len();
-            let expected = |at: usize| (6 * ((start + at) % 1000)) as f32;
-            assert!(shard.iter().enumerate().all(|(at, &sum)| sum == expected(at)), "rank {rank}");
+    for follows in FOLLOWS {
+        for (rank, (shards, norm)) in on_both_ranks((3, follows), value).into_iter().enumerate() {
+            assert!(norm.is_finite());
+            for shard in shards {
+                let start = rank * shard.len();
+                let expected = |at: usize| (6 * ((start + at) % 1000)) as f32;
+                assert!(shard.iter().enumerate().all(|(at, &sum)| sum == expected(at)), "rank {rank}");
+            }
         }
+    }
+}
+
+/// An infinity that one micro-batch brings, and a sum of opposite ones, which is NaN.
+#[test]
+fn what_is_not_finite_reaches_the_norm() {
+    for follows in FOLLOWS {
+        let infinite = |micro: usize, at: usize| if (micro, at) == (1, 7) { f32::INFINITY } else { 1.0 };
+        assert!(on_both_ranks((3, follows), infinite).iter().all(|(_, norm)| *norm == f64::INFINITY));
+        let opposite = |micro: usize, at: usize| match (micro, at) {
+            (0, 7) => f32::INFINITY,
+            (2, 7) => f32::NEG_INFINITY,
+            _ => 1.0,
+        };
+        assert!(on_both_ranks((3, follows), opposite).iter().all(|(_, norm)| norm.is_nan()));
     }
 }

@@ -101,8 +101,8 @@ pub(super) struct Saved {
 }
 
 impl Saver {
-    /// The saver of `rank`, which holds `states`, with room for a copy of its part if `plan` says
-    /// so.
+    /// The saver of `rank`, which holds `optimizer`, with room for a copy of its part, or buffers
+    /// through which that streams, as `plan` says.
     ///
     /// # Errors
     /// If main memory is full.
@@ -122,7 +122,8 @@ impl Saver {
         let stretches: Vec<_> = parts.iter().enumerate().map(runs).collect();
         let (room, pieces) = match plan.saving {
             Saving::Copying => (Some(room(&rank, elements)?), None),
-            Saving::Streaming | Saving::Never => (None, Some(PieceBuffers::new(&rank, elements)?)),
+            Saving::Streaming => (None, Some(PieceBuffers::new(&rank, elements)?)),
+            Saving::Never => return Ok(None),
         };
         Ok(Some(Saver {
             checkpoints: Checkpoints::new(checkpoints.directory(), Arc::new(disk(checkpoint, rank.number()))),

@@ -120,21 +120,21 @@ macro_rules! with_sums {
 
 /// Defines the computation of a full tile with an instruction that multiplies and adds.
 macro_rules! full_tile {
-    ($name:ident, $pairs:literal, $multiply:literal) => {
+    ($name:ident, $features:literal, $pairs:literal, $multiply:literal) => {
         impl RegisterTile {
             /// Computes a full tile.
             ///
             /// # Safety
             /// The processor has AVX-512 and the instruction, and the operands hold the tile.
-            #[target_feature(enable = "avx512f")]
+            #[target_feature(enable = $features)]
             pub(super) unsafe fn $name(&self) {
                 let (mut a, mut b) = (self.a, self.b);
-                let Ahead { a: mut next, row: source, sums: mut next_sums } = self.ahead;
+                let Ahead { a: mut next, row: source, sums: mut next_sums, sums_stride } = self.ahead;
                 // SAFETY: as this function's; lines are no more than all steps, and a prefetch reads
                 // nothing.
                 unsafe {
                     let mut sums = self.start_sums::<Avx512<$pairs>, ROWS, VECTORS>();
-                    let (mut rest, mut stride) = (self.steps / LINE, self.stride * size_of::<f32>());
+                    let (mut rest, mut stride) = (self.steps / LINE, sums_stride * size_of::<f32>());
                     while rest > 0 {
                         let lines = rest.min(SOURCE_STEPS / LINE);
                         rest -= lines;
@@ -203,5 +203,5 @@ macro_rules! full_tile {
     };
 }
 
-full_tile!(run_full, false, "vfmadd231ps");
-full_tile!(run_full_pairs, true, "vdpbf16ps");
+full_tile!(run_full, "avx512f", false, "vfmadd231ps");
+full_tile!(run_full_pairs, "avx512f,avx512bf16", true, "vdpbf16ps");

@@ -265,6 +265,7 @@ impl Product<'_> {
                     );
                 }
                 (mut out, write) => {
+                    debug_assert!(part.base.is_none(), "a base is added to whole vectors of f32");
                     self.tiles(Grid::new(sums, rows, width, cut.stride), start, a, b, None, &mut part.coming);
                     if part.last {
                         out.finish(sums, cut.stride, write);
@@ -308,13 +309,13 @@ impl Product<'_> {
         for (tile, rows) in a.tiles.iter().enumerate() {
             let left = a.tile(tile, rows.start);
             let (next, next_rows) = a.after(tile);
-            let next_sums = match &mut finished {
-                Some(Finished { out, .. }) if start == Start::Zero => out.rows(next_rows).stored().0,
-                _ => sums.rows(next_rows).stored().0,
+            let (next_sums, sums_stride) = match &mut finished {
+                Some(Finished { out, .. }) if start == Start::Zero => out.rows(next_rows).stored(),
+                _ => sums.rows(next_rows).stored(),
             };
             let source = if a.along() { None } else { coming.iter_mut().find_map(|rows| rows.take(a.steps)) };
             let (next, row) = source.unwrap_or((next, 0));
-            let ahead = Some(Ahead { a: next, row, sums: next_sums });
+            let ahead = Some(Ahead { a: next, row, sums: next_sums, sums_stride });
             let products = Products { start, a: left, b, steps: a.steps, ahead };
             match &mut finished {
                 None => products.add_to(self.instructions, sums.rows(rows)),

@@ -29,8 +29,9 @@ pub(super) struct Ahead {
     /// rows of memory, `row` bytes apart, one for every [`SOURCE_STEPS`].
     pub(super) a: *const u8,
     pub(super) row: usize,
-    /// Its sums, as far apart as this tile's.
+    /// Its sums, or where they go, and the elements from a row of them to the next.
     pub(super) sums: *const f32,
+    pub(super) sums_stride: usize,
 }
 
 /// Where a tile's sums go, and to which elements, how far apart, they are added.

@@ -210,7 +210,7 @@ impl Products<'_> {
             fits && reads && packed && stored,
             "a tile of {rows} rows, {columns} columns and {steps} steps"
         );
-        let near = Ahead { a: a.bytes.as_ptr(), row: 0, sums: first };
+        let near = Ahead { a: a.bytes.as_ptr(), row: 0, sums: first, sums_stride: 0 };
         let tile = RegisterTile {
             sums: first,
             stride,

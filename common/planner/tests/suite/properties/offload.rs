@@ -73,11 +73,11 @@ proptest! {
             let slices = padded(&job).into_iter().map(|padded| if stage == Stage::Ddp { padded } else { padded / shards });
             let parts: Vec<u64> = slices.map(|slice| slice.div_ceil(job.world_size as u64 / shards)).collect();
             let saved = 3 * parts.iter().sum::<u64>();
-            let piece = saved.div_ceil(planner::STREAMED).min(planner::STREAM);
+            let piece = saved.div_ceil(planner::MIN_STREAM_PIECES).min(planner::STREAM_BUFFER);
             let expected = match placement.saving {
                 Saving::Never => gathered,
                 Saving::Copying => pages(saved) + gathered,
-                Saving::Streaming => planner::STREAMS * pages(piece) + gathered,
+                Saving::Streaming => planner::STREAM_BUFFERS * pages(piece) + gathered,
             };
             prop_assert_eq!(told.host.total_peak, expected, "{}", stage);
             let done = Done { steps: 1, checkpoints: 1, ..Done::default() };

@@ -54,6 +54,7 @@ impl Saver {
                     StateRest::Here(here) => stream.add(here.slice(part))?,
                     StateRest::Disk(class, stretches) => {
                         for (range, extent) in stretches {
+                            self.tell_when_due()?;
                             let read = read_stretch(&self.rank, Cargo { class, unit }, range.len(), extent)?;
                             let (start, end) = (part.start.max(range.start), part.end.min(range.end));
                             if start < end {
@@ -85,7 +86,7 @@ const COPIED: usize = 1 << 18;
 /// Buffers through which a rank's data goes to its file, one after the other.
 #[derive(Default)]
 pub(super) struct PieceBuffers {
-    /// Of each.
+    /// Elements of a buffer.
     elements: usize,
     free: Vec<Buffer>,
     /// Those that a disk has not given back in time.
@@ -98,9 +99,10 @@ impl PieceBuffers {
     /// # Errors
     /// If main memory is full.
     pub(super) fn new(rank: &Rank, elements: usize) -> Result<Self> {
-        let elements = elements.div_ceil(planner::STREAMED as usize).min(planner::STREAM as usize);
+        let elements =
+            elements.div_ceil(planner::MIN_STREAM_PIECES as usize).min(planner::STREAM_BUFFER as usize);
         let mut pieces = PieceBuffers { elements, free: Vec::new(), late: Vec::new() };
-        (0..planner::STREAMS).try_for_each(|_| pieces.add(rank))?;
+        (0..planner::STREAM_BUFFERS).try_for_each(|_| pieces.add(rank))?;
         Ok(pieces)
     }
 
@@ -194,9 +196,9 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Waits for the oldest write. Tells the other ranks, whether it has to wait or not: they wait
-    /// for each other when they do. A disk that takes longer than a save may keeps the buffer; so
-    /// does one that takes long while the group fails.
+    /// Waits for the oldest write. Tells the other ranks even if the write is done, since they may
+    /// be waiting for that. If the write takes longer than a save may, or long while the group
+    /// fails, the disk keeps the buffer; a later save takes it back.
     fn settle_oldest(&mut self) -> Result<()> {
         let Some(ticket) = self.queued.pop_front() else { return Ok(()) };
         let mut told = self.saver.tell_when_due();
@@ -223,10 +225,13 @@ impl<'a> Stream<'a> {
                 self.pieces.late.push(ticket);
             }
         }
+        if self.began.elapsed() >= self.saver.timeout {
+            self.fail(self.saver.lateness());
+        }
         told
     }
 
-    /// Notes why there is no file. What came first counts.
+    /// Notes why there is no file, unless it has failed before.
     fn fail(&mut self, why: String) {
         if self.writer.is_ok() {
             self.writer = Err(why);
@@ -240,7 +245,8 @@ impl<'a> Stream<'a> {
             self.settle_oldest()?;
         }
         let writer = std::mem::replace(&mut self.writer, Err(String::new()));
-        let work = Work::start(|| (None, writer.and_then(|writer| writer.finish().map_err(words))))?;
+        let finish = || (None, writer.and_then(|writer| writer.finish().map_err(words)));
+        let work = Work::start(finish)?.since(self.began);
         self.pieces.free.extend(self.filling.take().map(|(buffer, _)| buffer));
         Ok((work, std::mem::take(&mut self.pieces)))
     }

@@ -25,6 +25,11 @@ impl<T: Send + 'static> Work<T> {
         Ok(Work { thread, began: Instant::now() })
     }
 
+    /// This work, as a part of what began then.
+    pub(super) fn since(self, began: Instant) -> Self {
+        Work { began, ..self }
+    }
+
     /// True until the work is done or has taken longer than `timeout`.
     pub(super) fn is_busy(&self, timeout: Duration) -> bool {
         !self.is_done() && self.began.elapsed() < timeout
