@@ -136,9 +136,10 @@ impl GradientShards {
     /// If the transfer fails.
     pub fn stop(&mut self, rank: &Rank) -> Result<()> {
         let WithShards::ToHost(arrivals) = &mut self.follows else { return Ok(()) };
-        let none = Arrivals::new(arrivals.micro_batches);
-        let stopped = std::mem::replace(&mut **arrivals, none);
-        Ok(stopped.on_its_way.map_or(Ok(()), |arrival| rank.transfers.wait(arrival.crossing))?)
+        arrivals.arrived.fill(0);
+        arrivals.largest = 0.0;
+        let on_its_way = arrivals.on_its_way.take();
+        Ok(on_its_way.map_or(Ok(()), |arrival| rank.transfers.wait(arrival.crossing))?)
     }
 
     /// The elements of `unit` whose gradients this rank keeps.
@@ -161,9 +162,9 @@ impl GradientShards {
 }
 
 impl Arrivals {
-    /// Nothing has arrived yet, in steps of so many micro-batches.
-    pub fn new(micro_batches: usize) -> Self {
-        Arrivals { on_its_way: None, micro_batches, arrived: Vec::new(), largest: 0.0 }
+    /// Nothing of so many units has arrived yet, in steps of so many micro-batches.
+    pub fn new(units: usize, micro_batches: usize) -> Self {
+        Arrivals { on_its_way: None, micro_batches, arrived: vec![0; units], largest: 0.0 }
     }
 
     /// Adds what is on its way to its shard, once it is there. A shard that is complete is measured
@@ -173,9 +174,6 @@ impl Arrivals {
         rank.transfers.wait(crossing)?;
         let shard = shards.get_mut(unit)?;
         rank.kernels().add(shard.view_mut(), arrived.view())?;
-        if self.arrived.len() <= unit {
-            self.arrived.resize(unit + 1, 0);
-        }
         self.arrived[unit] += 1;
         if self.arrived[unit] == self.micro_batches {
             self.arrived[unit] = 0;

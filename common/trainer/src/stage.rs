@@ -57,7 +57,7 @@ impl Setup {
         let follows = match self.replica_sum() {
             Some(replicas) => WithShards::Replicas(Box::new(replicas)),
             None if self.gradients_follow() => {
-                WithShards::ToHost(Box::new(Arrivals::new(self.micro_batches)))
+                WithShards::ToHost(Box::new(Arrivals::new(self.partition.units.len(), self.micro_batches)))
             }
             None => WithShards::Add,
         };

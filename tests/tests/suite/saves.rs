@@ -221,6 +221,19 @@ fn a_late_disk_keeps_a_buffer_and_saves_go_on() {
     assert_eq!((report.unsaved, &saves.last().unwrap().1), (None, &None));
 }
 
+/// A copy that a late disk has cannot be written over: the save after it fails, too, and says so.
+#[test]
+fn a_late_disk_keeps_the_copy_of_a_save() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = format!("{} --checkpoint {} --checkpoint-every 4", six_steps(), dir.path().display());
+    let slow = nth(4, Effect::Delay(3 * TIMEOUT));
+    let (report, saves) = with_faults(Stage::Zero3, &flags, &[(1, slow)], TIMEOUT);
+    let why: Vec<&str> = saves.iter().filter_map(|(_, failed)| failed.as_deref()).collect();
+    assert!(why[0].contains("rank 1: the disk did not"), "{saves:?}");
+    assert!(why[1].contains("rank 1: the disk has not given back the save before"), "{saves:?}");
+    assert_eq!((saves.len(), report.unsaved.as_deref()), (2, Some(why[1])));
+}
+
 /// A learning rate beyond f32 makes the weights infinite in the last step.
 #[test]
 fn state_that_is_not_finite_is_never_published() {

@@ -1,4 +1,4 @@
-//! Which spans of communication count as overlapped, and who waits for whom.
+//! Which spans of communication count as overlapped, and which rank waits for which.
 
 use super::*;
 use events::{

@@ -1,14 +1,14 @@
 //! Matrix products, cut over threads.
 
 use super::Cpu;
-use super::elementwise;
-use super::product::{BASE_COLUMNS, multiply};
+use super::product::multiply;
 use super::tile::{Tile, TileMut};
 use super::workers::cut;
+use crate::Result;
 use crate::operations::{Addend, Matmul, Rounding};
-use crate::shapes::{Matrix, Write};
+use crate::shapes::Matrix;
 use crate::view::{View, ViewMut};
-use crate::{DType, Result};
+
 use std::ops::Range;
 
 /// Multiplications that are worth another thread.
@@ -25,30 +25,14 @@ fn tile(matrix: Matrix<View<'_>>) -> Tile<'_> {
 
 pub(super) fn matmul(cpu: &Cpu, arguments: Matmul<View<'_>, ViewMut<'_>>) -> Result<()> {
     let Matmul { out, a, b, addend, rounding } = arguments;
-    let Matrix { mut data, rows, columns, stride, .. } = out;
-    let (write, base) = match addend {
-        Addend::Zero => (Write::Replace, None),
-        Addend::Out => (Write::Accumulate, None),
-        Addend::Base(base) if is_added_in_registers(&data, &base, columns) => {
-            (Write::Accumulate, Some(Tile::new(base.into(), rows, columns, columns)))
-        }
-        Addend::Base(base) => {
-            elementwise::copy_or_convert(cpu, data.reborrow(), base)?;
-            (Write::Accumulate, None)
-        }
-    };
+    let Matrix { data, rows, columns, stride, .. } = out;
     if rows == 0 || columns == 0 {
         return Ok(());
     }
     let out = TileMut::new(data.into(), rows, columns, stride);
-    let product = SharedProduct { a: tile(a), b: tile(b), rounding, write, base };
+    let addend = addend.map(|base| Tile::new(base.into(), rows, columns, columns));
+    let product = SharedProduct { a: tile(a), b: tile(b), rounding, addend };
     cpu.workers.each(product.shares(cpu, out), |share| product.compute(cpu, share))
-}
-
-/// True if a product adds `base` to its sums before it writes them to `out`.
-fn is_added_in_registers(out: &ViewMut<'_>, base: &View<'_>, columns: usize) -> bool {
-    let is_f32 = out.dtype() == DType::F32 && base.dtype() == DType::F32;
-    is_f32 && columns.is_multiple_of(BASE_COLUMNS)
 }
 
 /// A part of a product for one thread.
@@ -63,8 +47,7 @@ struct SharedProduct<'a> {
     a: Tile<'a>,
     b: Tile<'a>,
     rounding: Rounding,
-    write: Write,
-    base: Option<Tile<'a>>,
+    addend: Addend<Tile<'a>>,
 }
 
 impl SharedProduct<'_> {
@@ -93,8 +76,8 @@ impl SharedProduct<'_> {
 
     fn compute(&self, cpu: &Cpu, share: Share<'_>) -> Result<()> {
         let depth = self.a.shape().1;
-        let base = self.base.map(|base| base.at(share.rows.clone(), share.columns.clone()));
+        let addend = self.addend.map(|base| base.at(share.rows.clone(), share.columns.clone()));
         let (a, b) = (self.a.at(share.rows, 0..depth), self.b.at(0..depth, share.columns));
-        multiply(cpu, share.out, self.write, a, b, self.rounding, base)
+        multiply(cpu, share.out, addend, a, b, self.rounding)
     }
 }

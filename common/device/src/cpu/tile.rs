@@ -3,7 +3,7 @@
 use super::grid::Grid;
 use super::operand::{Floats, FloatsMut};
 use crate::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
-use crate::shapes::Write;
+use crate::operations::Addend;
 use crate::vectorized;
 use half::{bf16, f16};
 use std::ops::Range;
@@ -132,28 +132,50 @@ impl<'a> TileMut<'a> {
         }
         let stride = columns.next_multiple_of(width);
         f(Grid::new(scratch, rows, stride, stride));
-        self.finish(scratch, stride, Write::Replace);
+        self.finish(scratch, stride, Addend::Zero);
     }
 
-    /// Takes the tile's elements from `sums`, whose rows are `stride` apart, or adds those, as
-    /// `write` says: rounded once.
-    pub(super) fn finish(&mut self, sums: &[f32], stride: usize, write: Write) {
+    /// The tile becomes `addend` and `sums`, whose rows are `stride` apart: rounded once.
+    pub(super) fn finish(&mut self, sums: &[f32], stride: usize, addend: Addend<Tile<'_>>) {
+        if let Addend::Base(base) = addend {
+            self.copy(base);
+        }
+        let adds = !matches!(addend, Addend::Zero);
         match self {
-            TileMut::F32(x) => finish_f32(x.reborrow(), sums, stride, write),
-            TileMut::Bf16(x) => finish(x.reborrow(), sums, stride, write, widen_bf16, narrow_bf16),
-            TileMut::F16(x) => finish(x.reborrow(), sums, stride, write, widen_f16, narrow_f16),
+            TileMut::F32(x) => finish_f32(x.reborrow(), sums, stride, adds),
+            TileMut::Bf16(x) => finish(x.reborrow(), sums, stride, adds, widen_bf16, narrow_bf16),
+            TileMut::F16(x) => finish(x.reborrow(), sums, stride, adds, widen_f16, narrow_f16),
+        }
+    }
+
+    /// Copies `from`, which is no transpose, rounded to the tile's type.
+    fn copy(&mut self, from: Tile<'_>) {
+        match self {
+            TileMut::F32(x) => copy(x.reborrow(), from, |to, from| to.copy_from_slice(from)),
+            TileMut::Bf16(x) => copy(x.reborrow(), from, narrow_bf16),
+            TileMut::F16(x) => copy(x.reborrow(), from, narrow_f16),
         }
     }
 }
 
-/// Elements that [`finish`] adds at a time.
+/// Elements that are widened at a time.
 const CHUNK: usize = 32;
 
-fn finish_f32(to: Grid<'_, f32>, sums: &[f32], stride: usize, write: Write) {
+fn copy<T>(to: Grid<'_, T>, from: Tile<'_>, narrow: impl Fn(&mut [T], &[f32])) {
+    let (source, stride) = from.stored();
+    vectorized!(for (row, to) in to.into_rows().enumerate() {
+        for (chunk, to) in to.chunks_mut(CHUNK).enumerate() {
+            let at = row * stride + chunk * CHUNK;
+            narrow(to, source.read(at..at + to.len(), &mut [0.0; CHUNK]));
+        }
+    });
+}
+
+fn finish_f32(to: Grid<'_, f32>, sums: &[f32], stride: usize, adds: bool) {
     vectorized!(for (to, sums) in to.into_rows().zip(sums.chunks(stride)) {
-        match write {
-            Write::Replace => to.copy_from_slice(&sums[..to.len()]),
-            Write::Accumulate => to.iter_mut().zip(sums).for_each(|(to, sum)| *to += sum),
+        match adds {
+            false => to.copy_from_slice(&sums[..to.len()]),
+            true => to.iter_mut().zip(sums).for_each(|(to, sum)| *to += sum),
         }
     });
 }
@@ -162,12 +184,12 @@ fn finish<T>(
     to: Grid<'_, T>,
     sums: &[f32],
     stride: usize,
-    write: Write,
+    adds: bool,
     widen: impl Fn(&mut [f32], &[T]),
     narrow: impl Fn(&mut [T], &[f32]),
 ) {
     vectorized!(for (to, sums) in to.into_rows().zip(sums.chunks(stride)) {
-        if write == Write::Replace {
+        if !adds {
             narrow(to, &sums[..to.len()]);
             continue;
         }

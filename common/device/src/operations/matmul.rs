@@ -40,6 +40,17 @@ pub enum Addend<R> {
     Base(R),
 }
 
+impl<R> Addend<R> {
+    /// This, with `f` of the other matrix.
+    pub(crate) fn map<S>(self, f: impl FnOnce(R) -> S) -> Addend<S> {
+        match self {
+            Addend::Zero => Addend::Zero,
+            Addend::Out => Addend::Out,
+            Addend::Base(base) => Addend::Base(f(base)),
+        }
+    }
+}
+
 impl<R> From<Write> for Addend<R> {
     fn from(write: Write) -> Self {
         match write {

@@ -84,10 +84,16 @@ fn large_products_are_cut_over_threads_and_panels() {
 #[test]
 fn a_base_is_added_as_if_it_were_there() {
     for (rows, columns, depth) in [(40, 64, 70), (100, 96, 900), (33, 50, 20)] {
-        for (dtype, threads) in [(DType::F32, 1), (DType::F32, 3), (DType::Bf16, 1)] {
+        for (dtype, of_base, threads) in [
+            (DType::F32, DType::F32, 1),
+            (DType::F32, DType::F32, 3),
+            (DType::F32, DType::F16, 1),
+            (DType::Bf16, DType::Bf16, 1),
+            (DType::Bf16, DType::F32, 1),
+        ] {
             let mut bench = Setting { seed: 9, dtype, threads }.bench();
             let (a, b) = (bench.tensor(dtype, rows * depth, 1.0), bench.tensor(dtype, depth * columns, 1.0));
-            let base = bench.tensor(dtype, rows * columns, 1.0);
+            let base = bench.tensor(of_base, rows * columns, 1.0);
             let [mut out, mut want] = [(); 2].map(|()| bench.tensor(dtype, rows * columns, 1.0));
             let kernels = bench.device.kernels();
             kernels.copy(want.buffer.view_mut(), base.buffer.view()).unwrap();
@@ -97,7 +103,11 @@ fn a_base_is_added_as_if_it_were_there() {
                     (Matrix::new(a.buffer.view(), rows, depth), Matrix::new(b.buffer.view(), depth, columns));
                 kernels.product(Matmul { out, a, b, addend, rounding: Rounding::None }).unwrap();
             }
-            assert_eq!(read(&out.buffer), read(&want.buffer), "{rows}×{depth}×{columns}, {dtype}, {threads}");
+            assert_eq!(
+                read(&out.buffer),
+                read(&want.buffer),
+                "{rows}×{depth}×{columns}, {dtype}, {of_base}, {threads}"
+            );
         }
     }
 }

@@ -13,7 +13,7 @@ use offload::{Options as Ways, Transfers};
 /// ends early.
 fn accumulated(
     group: collectives::Group,
-    (micros, follows): (usize, fn(usize) -> WithShards),
+    (micros, follows): (usize, fn(usize, usize) -> WithShards),
     value: fn(usize, usize) -> f32,
 ) -> (Vec<Vec<f32>>, f64) {
     let emitter = Emitter::silent(group.rank());
@@ -29,7 +29,7 @@ fn accumulated(
         (buffer, slice(unit))
     };
     let shards = UnitBuffers::new(units.clone().map(shard).collect(), "gradients");
-    let mut gradients = GradientShards::new(shards, partition.clone(), follows(micros));
+    let mut gradients = GradientShards::new(shards, partition.clone(), follows(units.len(), micros));
     for index in std::iter::once(0).chain(0..micros) {
         if index == 0 {
             gradients.stop(&rank).unwrap();
@@ -54,7 +54,7 @@ fn accumulated(
 
 /// Runs `accumulated` on both ranks.
 fn on_both_ranks(
-    how: (usize, fn(usize) -> WithShards),
+    how: (usize, fn(usize, usize) -> WithShards),
     value: fn(usize, usize) -> f32,
 ) -> Vec<(Vec<Vec<f32>>, f64)> {
     let threads: Vec<_> = World::new(2, Options::default())
@@ -64,8 +64,8 @@ fn on_both_ranks(
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
-const FOLLOWS: [fn(usize) -> WithShards; 2] =
-    [|_| WithShards::Add, |micros| WithShards::ToHost(Box::new(Arrivals::new(micros)))];
+const FOLLOWS: [fn(usize, usize) -> WithShards; 2] =
+    [|_, _| WithShards::Add, |units, micros| WithShards::ToHost(Box::new(Arrivals::new(units, micros)))];
 
 /// The sums are exact in f32, so the expectation is one of integers.
 #[test]

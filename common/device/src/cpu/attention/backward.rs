@@ -8,8 +8,9 @@ use crate::cpu::math::{LANES, dot, exponentiate};
 use crate::cpu::operand::{Floats, FloatsMut};
 use crate::cpu::product::{Panels, Rows, Start, widened_rows};
 use crate::cpu::tile::{Tile, TileMut};
+use crate::operations::Addend;
 use crate::operations::AttentionBackward;
-use crate::shapes::{AttentionShape, Write};
+use crate::shapes::AttentionShape;
 use crate::vectorized;
 use crate::view::{View, ViewMut};
 use std::ops::Range;
@@ -106,8 +107,8 @@ fn backward(cpu: &Cpu, sizes: Sizes, mut gradient: Gradient<'_>, inputs: PairInp
         let head = Head { sizes, number: head, inputs: &inputs, keys: &keys };
         head.compute(room, &mut gradient.queries, dkeys, dvalues);
     }
-    gradient.keys.finish(dkeys, padded, Write::Replace);
-    gradient.values.finish(dvalues, padded, Write::Replace);
+    gradient.keys.finish(dkeys, padded, Addend::Zero);
+    gradient.values.finish(dvalues, padded, Addend::Zero);
     Ok(())
 }
 

@@ -9,13 +9,16 @@
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod coming;
+mod cut;
 mod flush;
 mod lanes;
+mod operands;
 mod pack;
 mod register_tile;
 mod registers;
 mod unit;
 
+pub(super) use operands::{Panels, widened_rows};
 pub(super) use pack::packed_row;
 pub(super) use register_tile::Start;
 pub(super) use registers::{Instructions, Rows};
@@ -26,37 +29,15 @@ use super::operand::Floats;
 use super::tile::{Tile, TileMut};
 use super::workers::pieces;
 use crate::Result;
-use crate::operations::Rounding;
-use crate::shapes::Write;
+use crate::operations::{Addend, Rounding};
 use coming::Coming;
+use cut::Cut;
 use flush::Flushed;
-use pack::{Groups, pack, pack_rows};
+use operands::Left;
 use register_tile::Ahead;
 use registers::{Base, Columns, Products};
 use std::ops::Range;
 use unit::Unit;
-
-/// Steps of the depth at a time: as many as a panel of the right operand has in the nearest cache.
-const STEPS: usize = 256;
-
-/// The same where the left operand lies along the depth: its tiles reach the loop faster than the
-/// panel does, and fewer parts move fewer sums.
-const STEPS_ALONG: usize = 384;
-
-/// Units of a part of a strip of the right operand, at most: 1 MiB.
-const STRIP: usize = 1 << 18;
-
-/// Sums that wait, at most: 4 MiB.
-const WAITING: usize = 1 << 20;
-
-/// Units of a block of the left operand: half a MiB.
-const BLOCK: usize = 1 << 17;
-
-/// Tiles of a block, at least and at most.
-const TILES: (usize, usize) = (4, 24);
-
-/// As many of a left operand that is copied step by step: what [`Coming`] asks for of a row.
-const TILES_ACROSS: usize = 18;
 
 /// Rows that are so many bytes apart compete for the same lines of the nearest cache.
 const ALIASES: usize = 2048;
@@ -65,98 +46,22 @@ const ALIASES: usize = 2048;
 /// costs less than reading it more often.
 const READS: usize = 8;
 
-/// Whole vectors of every processor.
-pub(super) const BASE_COLUMNS: usize = 32;
-
-/// Computes `out = a · b` or `out += a · b` on this thread. A sum is rounded once to `out`'s type.
-/// Two operands of bf16 are multiplied as bf16, whatever `rounding` says. With a `base`, `out +=`
-/// becomes `out = base +`; both are f32 then, and columns are a multiple of [`BASE_COLUMNS`].
+/// Computes `out = addend + a · b` on this thread. A sum is rounded once to `out`'s type. Two operands
+/// of bf16 are multiplied as bf16, whatever `rounding` says.
 ///
 /// # Errors
 /// [`OutOfMemory`](crate::OutOfMemory) if the system gives no more.
 pub(super) fn multiply(
     cpu: &Cpu,
     out: TileMut<'_>,
-    write: Write,
+    addend: Addend<Tile<'_>>,
     a: Tile<'_>,
     b: Tile<'_>,
     rounding: Rounding,
-    base: Option<Tile<'_>>,
 ) -> Result<()> {
     let bf16 = rounding == Rounding::Bf16 || (a.is_bf16() && b.is_bf16());
     let (instructions, unit) = Unit::fastest(bf16);
-    Product { instructions, unit, a, b: b.transposed_if(true), write, base }.compute(cpu, out)
-}
-
-/// A right operand, copied for the innermost loop.
-pub(super) struct Panels<'a> {
-    data: &'a [f32],
-    groups: Groups,
-}
-
-impl<'a> Panels<'a> {
-    /// Returns the f32 that a copy of `columns × depth` elements needs.
-    pub(super) fn len(instructions: Instructions, columns: usize, depth: usize) -> usize {
-        Groups::columns(columns, instructions.columns(), depth).len()
-    }
-
-    /// Copies `from` `[columns, depth]`, widened.
-    pub(super) fn widened(instructions: Instructions, to: &'a mut [f32], from: Tile<'_>) -> Self {
-        Panels::copy(instructions, to, from, Unit::Single)
-    }
-
-    fn copy(instructions: Instructions, to: &'a mut [f32], from: Tile<'_>, unit: Unit) -> Self {
-        let (columns, depth) = from.shape();
-        let groups = Groups::columns(columns, instructions.columns(), unit.steps(depth));
-        pack(bytemuck::cast_slice_mut(to), from, unit, groups);
-        Panels { data: to, groups }
-    }
-
-    /// Returns each panel's columns, and its copy from step `first` on.
-    fn iter(&self, first: usize) -> impl Iterator<Item = (Range<usize>, Columns<'a>)> {
-        let Groups { slot, stride, .. } = self.groups;
-        let panels = self.groups.iter().zip(self.data.chunks(stride));
-        panels.map(move |(columns, data)| (columns, Columns { data: &data[first * slot..], step: slot }))
-    }
-
-    /// Multiplies `a` with `steps` of the depth, for the first `columns` columns of a tile's sums, up
-    /// to whole vectors.
-    pub(super) fn add_products(
-        &self,
-        instructions: Instructions,
-        mut sums: Grid<'_, f32>,
-        start: Start,
-        a: Rows<'_>,
-        columns: usize,
-        steps: Range<usize>,
-    ) {
-        let rows = sums.shape().0;
-        for (panel, b) in self.iter(steps.start).take_while(|(panel, _)| panel.start < columns) {
-            let width = (panel.end.min(columns) - panel.start).next_multiple_of(instructions.width());
-            let sums = sums.at(0..rows, panel.start..panel.start + width);
-            let products = Products { start, a, b, steps: steps.len(), ahead: None };
-            products.add_to(instructions, sums);
-        }
-    }
-}
-
-/// Prepares a left operand `[rows, depth]`: widened to `scratch` if it is not f32.
-pub(super) fn widened_rows<'s>(scratch: &'s mut [f32], from: Tile<'s>) -> Rows<'s> {
-    let in_place = matches!(from.stored().0, Floats::F32(_));
-    rows_along(scratch, from, Unit::Single, in_place)
-}
-
-/// Prepares a left operand `[rows, depth]` that is stored along the depth: in place, or copied to
-/// `scratch`.
-fn rows_along<'s>(scratch: &'s mut [f32], from: Tile<'s>, unit: Unit, in_place: bool) -> Rows<'s> {
-    let step = size_of::<u32>();
-    if in_place {
-        let (source, stride) = from.stored();
-        return Rows { bytes: source.bytes(), row: stride * source.size(), step };
-    }
-    pack_rows(bytemuck::cast_slice_mut(scratch), from, unit);
-    let row = packed_row(unit.steps(from.shape().1)) * step;
-    Rows { bytes: bytemuck::cast_slice(scratch), row, step }
+    Product { instructions, unit, a, b: b.transposed_if(true), addend }.compute(cpu, out)
 }
 
 /// A product of `a` `[rows, depth]` and `b` `[columns, depth]`.
@@ -165,8 +70,7 @@ struct Product<'a> {
     unit: Unit,
     a: Tile<'a>,
     b: Tile<'a>,
-    write: Write,
-    base: Option<Tile<'a>>,
+    addend: Addend<Tile<'a>>,
 }
 
 impl Product<'_> {
@@ -185,15 +89,16 @@ impl Product<'_> {
                 let mut part = Part {
                     first,
                     last,
-                    base: None,
+                    addend: self.addend,
                     coming: [Coming::of(None), Coming::of(next.clone().map(b))],
                 };
                 let b = Panels::copy(self.instructions, right, b(steps.clone()), self.unit);
                 for rows in pieces(rows, cut.block) {
-                    part.base = self.base.map(|base| base.at(rows.clone(), columns.clone()));
+                    part.addend = self.addend.map(|base| base.at(rows.clone(), columns.clone()));
                     part.coming[0] = Coming::of(self.left_after(&cut, &rows, &steps, next.clone()));
                     let waiting = if cut.waits { &mut sums[rows.start * cut.stride..] } else { &mut *sums };
-                    let a = self.left(left, self.a.at(rows.clone(), steps.clone()));
+                    let a = self.a.at(rows.clone(), steps.clone());
+                    let a = Left::new(left, a, self.unit, self.instructions.rows(), self.in_place());
                     self.block(&cut, out.at(rows, columns.clone()), &mut part, &a, &b, waiting);
                 }
             }
@@ -249,51 +154,24 @@ impl Product<'_> {
         for (columns, b) in b.iter(0) {
             let width = columns.len().next_multiple_of(width);
             let sums = if cut.waits { &mut sums[columns.start..] } else { &mut *sums };
-            match (out.at(0..rows, columns.clone()), self.write) {
-                (TileMut::F32(out), Write::Replace) if whole => {
-                    self.tiles(out, start, a, b, None, &mut part.coming)
+            let addend = part.addend.map(|base| base.at(0..rows, columns.clone()));
+            let in_registers = Base::of(addend).filter(|_| part.last);
+            match (out.at(0..rows, columns.clone()), in_registers) {
+                (TileMut::F32(out), _) if whole && matches!(addend, Addend::Zero) => {
+                    self.tiles(out, start, a, b, None, &mut part.coming);
                 }
-                (TileMut::F32(out), Write::Accumulate) if whole && part.last => {
-                    let base = part.base.map(|base| base.at(0..rows, columns.clone()));
-                    self.tiles(
-                        Grid::new(sums, rows, width, cut.stride),
-                        start,
-                        a,
-                        b,
-                        Some(Finished { out, base }),
-                        &mut part.coming,
-                    );
+                (TileMut::F32(out), Some(base)) if whole => {
+                    let sums = Grid::new(sums, rows, width, cut.stride);
+                    self.tiles(sums, start, a, b, Some(Finished { out, base }), &mut part.coming);
                 }
-                (mut out, write) => {
-                    debug_assert!(part.base.is_none(), "a base is added to whole vectors of f32");
+                (mut out, _) => {
                     self.tiles(Grid::new(sums, rows, width, cut.stride), start, a, b, None, &mut part.coming);
                     if part.last {
-                        out.finish(sums, cut.stride, write);
+                        out.finish(sums, cut.stride, addend);
                     }
                 }
             }
         }
-    }
-
-    /// Prepares a block of `a` for a part of the depth.
-    fn left<'s>(&self, scratch: &'s mut [f32], a: Tile<'s>) -> Left<'s> {
-        let (rows, depth) = a.shape();
-        let steps = self.unit.steps(depth);
-        let tiles = Groups::rows(rows, self.instructions.rows(), steps);
-        if !a.is_transposed() {
-            let rows = rows_along(scratch, a, self.unit, self.in_place());
-            return Left { rows, tile: None, tiles, steps };
-        }
-        if self.in_place() {
-            let (source, stride) = a.stored();
-            let rows = Rows { bytes: source.bytes(), row: source.size(), step: stride * source.size() };
-            return Left { rows, tile: None, tiles, steps };
-        }
-        let units: &mut [u32] = bytemuck::cast_slice_mut(scratch);
-        pack(units, a, self.unit, tiles);
-        let (bytes, unit) = (bytemuck::cast_slice(units), size_of::<u32>());
-        let rows = Rows { bytes, row: unit, step: tiles.slot * unit };
-        Left { rows, tile: Some(tiles.stride * unit), tiles, steps }
     }
 
     /// Multiplies a block of `a` with a panel of `b`; then finishes the sums, if these are the last.
@@ -320,7 +198,7 @@ impl Product<'_> {
             match &mut finished {
                 None => products.add_to(self.instructions, sums.rows(rows)),
                 Some(Finished { out, base }) => {
-                    let base = base.and_then(|base| base_at(base, rows.start));
+                    let base = base.map(|base| base.starting_at(rows.start));
                     products.finish(self.instructions, sums.rows(rows.clone()), out.rows(rows), base);
                 }
             }
@@ -331,107 +209,17 @@ impl Product<'_> {
 /// Where complete sums go, and what they are added to if not what is there.
 struct Finished<'a> {
     out: Grid<'a, f32>,
-    base: Option<Tile<'a>>,
-}
-
-/// Returns a base's elements from a row on.
-fn base_at(base: Tile<'_>, row: usize) -> Option<Base<'_>> {
-    let (rows, columns) = base.shape();
-    match base.at(row..rows, 0..columns).stored() {
-        (Floats::F32(data), stride) => Some(Base { data, stride }),
-        _ => None,
-    }
+    base: Option<Base<'a>>,
 }
 
 /// A part of the depth.
 struct Part<'a> {
     first: bool,
     last: bool,
-    /// What the last part's sums are added to, if not the output.
-    base: Option<Tile<'a>>,
+    /// What the last part's sums are added to.
+    addend: Addend<Tile<'a>>,
     /// What is copied after a block of the left operand, and after a strip of the right one.
     coming: [Coming; 2],
-}
-
-/// Sizes of the pieces of a product.
-struct Cut {
-    /// Depth of a part, at most.
-    part: usize,
-    /// Rows of a block and columns of a strip, at most.
-    block: usize,
-    strip: usize,
-    /// Units of a copy of a strip's part and of a block's.
-    right: usize,
-    left: usize,
-    /// True if sums wait for the next part of the depth.
-    waits: bool,
-    /// f32 of the sums that do not go to the output at once, and from one of their rows to the next.
-    sums: usize,
-    stride: usize,
-}
-
-impl Cut {
-    fn new(product: &Product<'_>) -> Self {
-        let Product { instructions, unit, a, b, .. } = *product;
-        let ((rows, depth), columns) = (a.shape(), b.shape().0);
-        let (width, tile) = (instructions.columns(), instructions.rows());
-        let steps = if a.is_transposed() { STEPS } else { STEPS_ALONG };
-        let part = if unit == Unit::Pair { 2 * steps } else { steps };
-        let (waits, steps) = (depth > part, unit.steps(part.min(depth)));
-        let most = if waits { WAITING / rows } else { usize::MAX };
-        let most = (STRIP / steps.max(1)).min(most).max(width);
-        let strip = columns.div_ceil(columns.div_ceil(most)).next_multiple_of(width);
-        let most_tiles = if a.is_transposed() { TILES_ACROSS } else { TILES.1 };
-        let tiles = (BLOCK / steps.max(1) / tile).clamp(TILES.0, most_tiles);
-        let block = rows.min(tiles * tile);
-        let left = match (product.in_place(), a.is_transposed()) {
-            (true, _) => 0,
-            (false, true) => Groups::rows(block, tile, steps).len(),
-            (false, false) => block * packed_row(steps),
-        };
-        let (sums, stride) = if waits { (rows * strip, strip) } else { (block * width, width) };
-        let right = Panels::len(instructions, strip, steps);
-        Cut { part, block, strip, right, left, waits, sums, stride }
-    }
-
-    /// Cuts a depth into parts of even lengths; the last one may be odd.
-    fn parts(&self, depth: usize) -> impl Iterator<Item = Range<usize>> {
-        let pairs = pieces(depth.div_ceil(2), self.part / 2);
-        pairs.map(move |pairs| 2 * pairs.start..(2 * pairs.end).min(depth))
-    }
-}
-
-/// A block of the left operand, as the innermost loop reads it.
-struct Left<'a> {
-    rows: Rows<'a>,
-    /// Bytes from a tile's rows to the next tile's, if they are copied tile by tile.
-    tile: Option<usize>,
-    tiles: Groups,
-    /// Steps of the part of the depth.
-    steps: usize,
-}
-
-impl Left<'_> {
-    /// True if rows lie along the depth.
-    fn along(&self) -> bool {
-        self.rows.step == size_of::<u32>()
-    }
-
-    /// Returns the first row and step of the tile after number `tile`, the first after the last,
-    /// and its rows.
-    fn after(&self, tile: usize) -> (*const u8, Range<usize>) {
-        let next = if tile + 1 < self.tiles.count() { tile + 1 } else { 0 };
-        let rows = self.tiles.lanes(next);
-        (self.tile(next, rows.start).bytes.as_ptr(), rows)
-    }
-
-    /// Returns the rows of tile number `tile`, the first of which is `row`.
-    fn tile(&self, tile: usize, row: usize) -> Rows<'_> {
-        match self.tile {
-            Some(distance) => Rows { bytes: &self.rows.bytes[tile * distance..], ..self.rows },
-            None => self.rows.starting_at(row),
-        }
-    }
 }
 
 #[cfg(test)]

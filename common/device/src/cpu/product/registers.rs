@@ -4,6 +4,9 @@
 use super::lanes::{Lanes, Portable};
 use super::register_tile::{Ahead, RegisterTile, Start, Target, VECTORS};
 use crate::cpu::grid::Grid;
+use crate::cpu::operand::Floats;
+use crate::cpu::tile::Tile;
+use crate::operations::Addend;
 
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
@@ -158,6 +161,25 @@ pub(super) struct Base<'a> {
     pub(super) data: &'a [f32],
     /// From a row to the next.
     pub(super) stride: usize,
+}
+
+impl<'a> Base<'a> {
+    /// Returns what registers can add: the output, which is `Some(None)`, or another f32 matrix.
+    pub(super) fn of(addend: Addend<Tile<'a>>) -> Option<Option<Self>> {
+        match addend {
+            Addend::Zero => None,
+            Addend::Out => Some(None),
+            Addend::Base(base) => match base.stored() {
+                (Floats::F32(data), stride) => Some(Some(Base { data, stride })),
+                _ => None,
+            },
+        }
+    }
+
+    /// Returns the elements from `row` on.
+    pub(super) fn starting_at(self, row: usize) -> Self {
+        Base { data: &self.data[row * self.stride..], ..self }
+    }
 }
 
 impl Products<'_> {

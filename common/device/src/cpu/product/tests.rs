@@ -74,9 +74,7 @@ fn all_ways(instructions: Instructions, unit: Unit, a: [Tile<'_>; 2], b: [Tile<'
         for b in b {
             let mut out = vec![0.0; rows * columns];
             let target = TileMut::new(FloatsMut::F32(&mut out), rows, columns, columns);
-            Product { instructions, unit, a, b, write: Write::Replace, base: None }
-                .compute(&cpu(), target)
-                .unwrap();
+            Product { instructions, unit, a, b, addend: Addend::Zero }.compute(&cpu(), target).unwrap();
             ways.push(out);
         }
     }
@@ -129,8 +127,7 @@ fn a_product_is_added_when_its_sum_is_complete() {
                 [(&a, rows), (&b, columns)].map(|(x, lanes)| Tile::new(Floats::F32(x), lanes, depth, depth));
             let mut out = base.clone();
             let target = TileMut::new(FloatsMut::F32(&mut out), rows, columns, columns);
-            let product =
-                Product { instructions, unit: Unit::Single, a, b, write: Write::Accumulate, base: None };
+            let product = Product { instructions, unit: Unit::Single, a, b, addend: Addend::Out };
             product.compute(&cpu(), target).unwrap();
             assert!(bits(&out) == bits(&want), "{instructions:?}, {rows}×{depth}×{columns}");
         }
@@ -202,6 +199,6 @@ fn denormal_bf16_count_as_zero() {
     let mut out = [1.0];
     let target = TileMut::new(FloatsMut::F32(&mut out), 1, 1, 1);
     let (a, b) = (Tile::new(Floats::Bf16(&a), 1, 4, 4), Tile::new(Floats::Bf16(&b), 4, 1, 1));
-    multiply(&cpu(), target, Write::Replace, a, b, Rounding::None, None).unwrap();
+    multiply(&cpu(), target, Addend::Zero, a, b, Rounding::None).unwrap();
     assert_eq!(out, [0.0]);
 }
