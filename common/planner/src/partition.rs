@@ -96,11 +96,6 @@ impl Partition {
         self.units.iter().map(|unit| unit.padded).max().unwrap_or(0)
     }
 
-    /// Returns the units as a run's header lists them.
-    pub fn headers(&self) -> Vec<Unit> {
-        self.units.clone()
-    }
-
     /// Returns the index of the last layer: the head.
     pub(crate) fn last_layer(&self) -> usize {
         self.needs.len().saturating_sub(1)

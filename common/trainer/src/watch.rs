@@ -99,7 +99,7 @@ fn header(plan: &Plan) -> Result<RunHeader> {
         capacity: config.device_memory,
         shard_group: job.sharing_ranks() as u32,
         sharded: plan.stage.sharded,
-        units: planner::Partition::of(&job).headers(),
+        units: planner::Partition::of(&job).units,
         predicted_memory: plan.prediction.memory_header(),
         predicted_total: plan.prediction.total_header(),
         replicated_total: replicated.total_header(),
