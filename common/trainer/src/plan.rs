@@ -187,7 +187,7 @@ fn complete(stage: AnyStage, config: Config, prediction: Prediction) -> Result<P
         saving: job.placement.saving,
         resume: None,
         prediction,
-        stop: Arc::new(StopRequest::new(Arc::default(), config.world_size)),
+        stop: Arc::new(StopRequest::new(Arc::default(), threads.as_ref().map_or(1, Range::len))),
         witness: None,
         config,
     };

@@ -268,7 +268,7 @@ impl<'a> Worker<'a> {
         let measured = self.record.finish()?;
         let (plan, hooks) = (self.plan, self.hooks.clone());
         let weights_blake3 = hooks.phase(Phase::Save, || {
-            plan.stop.writing.store(true, Ordering::Relaxed);
+            plan.stop.training.fetch_sub(1, Ordering::Relaxed);
             // The checkpoint comes first: only training makes it again.
             self.last_checkpoint()?;
             self.save()

@@ -102,12 +102,10 @@ pub(crate) fn explain_delay<T>(request: &StopRequest, wait: impl FnOnce() -> T) 
 }
 
 fn explain(request: &StopRequest) {
-    match request.writing.load(Ordering::Relaxed) {
-        false => {
-            events::complain!("stopping after the current layer; Ctrl-C or SIGTERM ends the run at once");
-        }
-        true => events::complain!(
+    match request.training.load(Ordering::Relaxed) {
+        0 => events::complain!(
             "the run's results are being written; Ctrl-C or SIGTERM ends the run at once, without them"
         ),
+        _ => events::complain!("stopping after the current layer; Ctrl-C or SIGTERM ends the run at once"),
     }
 }

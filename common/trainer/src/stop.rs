@@ -5,7 +5,7 @@ use crate::rank_error::{RankError, Result};
 use collectives::{ControlChannel, Topic};
 use sharding::{Micro, Rank};
 use signal_hook::consts::SIGINT;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A request to end a run early, and how far the ranks of this process have come.
@@ -14,8 +14,8 @@ pub(crate) struct StopRequest {
     pub(crate) flag: Arc<AtomicBool>,
     /// The signal that requested it, or whose key did: SIGINT if it was another key.
     pub(crate) signal: AtomicI32,
-    /// True once the steps are over and rank 0 writes checkpoint and weights.
-    pub(crate) writing: AtomicBool,
+    /// Ranks that still train. At 0, checkpoint and weights are being written.
+    pub(crate) training: AtomicUsize,
     places: Mutex<Places>,
 }
 
@@ -27,12 +27,12 @@ struct Places {
 }
 
 impl StopRequest {
-    /// A stop request driven by `flag`, in a run of `ranks` ranks.
+    /// A stop request driven by `flag`, in a process that has `ranks` ranks.
     pub(crate) fn new(flag: Arc<AtomicBool>, ranks: usize) -> Self {
         StopRequest {
             flag,
             signal: AtomicI32::new(SIGINT),
-            writing: AtomicBool::new(false),
+            training: AtomicUsize::new(ranks),
             places: Mutex::new(Places { begun: vec![0; ranks], end: None }),
         }
     }
