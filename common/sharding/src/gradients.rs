@@ -2,11 +2,11 @@
 
 use crate::Result;
 use crate::full::{FullGradients, Micro, UnitBuffers};
-use crate::norm::{global_norm, norm_of_largest};
+use crate::norm::{Measured, global_norm};
 use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
 use crate::replicas::ReplicaSum;
-use device::{Buffer, Class, max_or_nan};
+use device::{Buffer, Class};
 use offload::{Cargo, Crossing};
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ pub struct Arrivals {
     micro_batches: usize,
     /// Per unit: how many of them have arrived.
     arrived: Vec<usize>,
-    /// The largest magnitude in shards of which all have.
-    largest: f32,
+    /// Shards of which all have.
+    measured: Measured,
 }
 
 /// A reduced slice on its way to main memory.
@@ -116,18 +116,18 @@ impl GradientShards {
     /// # Errors
     /// If a kernel or an exchange fails.
     pub fn norm(&mut self, rank: &Rank) -> Result<f64> {
-        let measured = match &mut self.follows {
+        let GradientShards { shards, partition, follows } = self;
+        let own = |unit| shards.slice(unit, partition.slice(unit, rank.shard()));
+        let shards = (0..partition.units.len()).map(own).collect::<Result<Vec<_>>>()?;
+        match follows {
             WithShards::ToHost(arrivals) => {
                 debug_assert!(
                     arrivals.on_its_way.is_none() && arrivals.arrived.iter().all(|&count| count == 0)
                 );
-                Some(std::mem::take(&mut arrivals.largest))
+                arrivals.measured.norm(rank, &shards)
             }
-            WithShards::Add | WithShards::Replicas(_) => None,
-        };
-        let shard = |unit| self.shards.slice(unit, self.own(unit, rank));
-        let shards = (0..self.partition.units.len()).map(shard).collect::<Result<Vec<_>>>()?;
-        measured.map_or_else(|| global_norm(rank, &shards), |largest| norm_of_largest(rank, &shards, largest))
+            WithShards::Add | WithShards::Replicas(_) => global_norm(rank, &shards),
+        }
     }
 
     /// Drops the gradients that are on their way to main memory: no update follows.
@@ -137,7 +137,7 @@ impl GradientShards {
     pub fn stop(&mut self, rank: &Rank) -> Result<()> {
         let WithShards::ToHost(arrivals) = &mut self.follows else { return Ok(()) };
         arrivals.arrived.fill(0);
-        arrivals.largest = 0.0;
+        arrivals.measured.clear();
         let on_its_way = arrivals.on_its_way.take();
         Ok(on_its_way.map_or(Ok(()), |arrival| rank.transfers.wait(arrival.crossing))?)
     }
@@ -164,7 +164,7 @@ impl GradientShards {
 impl Arrivals {
     /// Nothing of so many units has arrived yet, in steps of so many micro-batches.
     pub fn new(units: usize, micro_batches: usize) -> Self {
-        Arrivals { on_its_way: None, micro_batches, arrived: vec![0; units], largest: 0.0 }
+        Arrivals { on_its_way: None, micro_batches, arrived: vec![0; units], measured: Measured::default() }
     }
 
     /// Adds what is on its way to its shard, once it is there. A shard that is complete is measured
@@ -177,7 +177,7 @@ impl Arrivals {
         self.arrived[unit] += 1;
         if self.arrived[unit] == self.micro_batches {
             self.arrived[unit] = 0;
-            self.largest = max_or_nan(self.largest, rank.kernels().max_magnitude(shard.view())?);
+            self.measured.add(rank, shard.view())?;
         }
         Ok(())
     }

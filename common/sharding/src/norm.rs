@@ -14,19 +14,77 @@ use device::{View, max_or_nan};
 /// # Errors
 /// If a kernel or an exchange fails.
 pub fn global_norm(rank: &Rank, gradients: &[View<'_>]) -> Result<f64> {
-    norm_of_largest(rank, gradients, rank.kernels().max_magnitude_of(gradients)?)
+    let largest = rank.kernels().max_magnitude_of(gradients)?;
+    let squares = |exponent| Ok(rank.kernels().sum_of_squares_of(gradients, exponent)?);
+    Ok(combined_norm(rank, largest, squares)?.0)
 }
 
-/// As [`global_norm`], of gradients whose largest magnitude on this rank is `largest`.
-pub(crate) fn norm_of_largest(rank: &Rank, gradients: &[View<'_>], largest: f32) -> Result<f64> {
+/// What a rank has measured of its shards before it asks for their norm.
+#[derive(Default)]
+pub(crate) struct Measured {
+    /// The largest magnitude.
+    largest: f32,
+    /// An exponent, which is the one of the norm before, and the sum of squares that are scaled by
+    /// it. The next norm's exponent is mostly the same.
+    squares: Option<(i32, u128)>,
+}
+
+impl Measured {
+    /// Measures one more shard.
+    ///
+    /// # Errors
+    /// If a kernel fails.
+    pub(crate) fn add(&mut self, rank: &Rank, shard: View<'_>) -> Result<()> {
+        let largest = rank.kernels().max_magnitude(shard.clone())?;
+        self.largest = max_or_nan(self.largest, largest);
+        let fits = |exponent: i32| f64::from(largest) < 2f64.powi(exponent + 1);
+        self.squares = match self.squares {
+            Some((exponent, sum)) if fits(exponent) => {
+                Some((exponent, sum + rank.kernels().sum_of_squares(shard, exponent)?))
+            }
+            _ => None,
+        };
+        Ok(())
+    }
+
+    /// Forgets the shards.
+    pub(crate) fn clear(&mut self) {
+        self.largest = 0.0;
+        self.squares = self.squares.map(|(exponent, _)| (exponent, 0));
+    }
+
+    /// Returns [`global_norm`] of `shards`, which are those that were measured, and forgets them.
+    /// They are read again only if the exponent has changed.
+    ///
+    /// # Errors
+    /// If a kernel or an exchange fails.
+    pub(crate) fn norm(&mut self, rank: &Rank, shards: &[View<'_>]) -> Result<f64> {
+        let squares = |exponent| match self.squares {
+            Some((of, sum)) if of == exponent => Ok(sum),
+            _ => Ok(rank.kernels().sum_of_squares_of(shards, exponent)?),
+        };
+        let (norm, exponent) = combined_norm(rank, self.largest, squares)?;
+        *self = Measured { largest: 0.0, squares: exponent.map(|exponent| (exponent, 0)) };
+        Ok(norm)
+    }
+}
+
+/// Returns the norm over all shards, and the exponent of the largest magnitude. This rank's largest
+/// is `largest`; its squares, scaled by an exponent, add up to what `squares` returns.
+fn combined_norm(
+    rank: &Rank,
+    largest: f32,
+    squares: impl FnOnce(i32) -> Result<u128>,
+) -> Result<(f64, Option<i32>)> {
     let group = rank.shard_group();
     let largest =
         combine(group, largest.to_le_bytes(), f32::from_le_bytes)?.into_iter().fold(0.0, max_or_nan);
     // The second exchange always happens, so that every step sends the same bytes.
     let exponent = exponent(largest);
-    let own = exponent.map_or(Ok(0), |exponent| rank.kernels().sum_of_squares_of(gradients, exponent))?;
+    let own = exponent.map_or(Ok(0), squares)?;
     let sums = combine(group, own.to_le_bytes(), u128::from_le_bytes)?;
-    Ok(exponent.map_or(f64::from(largest), |exponent| root(sums.into_iter().sum(), exponent)))
+    let norm = exponent.map_or(f64::from(largest), |exponent| root(sums.into_iter().sum(), exponent));
+    Ok((norm, exponent))
 }
 
 /// Returns the norm of `gradients` that this rank holds in full.
@@ -67,6 +125,35 @@ fn root(sum: u128, exponent: i32) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mesh::Mesh;
+    use collectives::local::{Options, World};
+    use device::{Class, DType, Device, Ledger};
+    use events::Emitter;
+    use offload::{Options as Ways, Transfers};
+
+    /// The second norm needs no shards: its exponent is the first one's.
+    #[test]
+    fn measured_shards_are_read_again_only_for_another_exponent() {
+        let emitter = Emitter::silent(0);
+        let device = Device::cpu(Ledger::new(emitter.clone(), None), 1);
+        let transfers = Transfers::new(device.clone(), emitter.clone(), Ways::default()).unwrap();
+        let group = World::new(1, Options::default()).remove(0);
+        let rank = Rank { device, mesh: Mesh::World, group, transfers, emitter };
+        let mut shard = rank.device.zeros(Class::Gradients, DType::F32, 2).unwrap();
+        let mut measured = Measured::default();
+        let mut norm = |values: [f32; 2], is_read: bool| {
+            rank.device.write(shard.view_mut(), &values).unwrap();
+            measured.add(&rank, shard.view()).unwrap();
+            let all = [shard.view()];
+            measured.norm(&rank, if is_read { &all } else { &[] }).unwrap()
+        };
+        assert_eq!(norm([3.0, 4.0], true), 5.0);
+        assert_eq!(norm([6.0, 4.5], false), 7.5);
+        assert_eq!(norm([6.0, 8.0], true), 10.0, "a larger exponent");
+        assert_eq!(norm([3.0, 4.0], true), 5.0, "a smaller one");
+        assert_eq!(norm([0.0, 0.0], true), 0.0);
+        assert_eq!(norm([3.0, 4.0], true), 5.0, "after a norm without one");
+    }
 
     #[test]
     fn exponents_scale_into_one_to_two() {

@@ -8,9 +8,13 @@ use events::Emitter;
 use model::{Layout, ModelConfig, Wrap};
 use offload::{Options as Ways, Transfers};
 
+/// Of the steps that come before the last one, what the gradients are multiplied by: their largest
+/// magnitude keeps its exponent, grows, shrinks, and vanishes.
+const STEPS_BEFORE: [f32; 5] = [1.0, 1.0, 4.0, 0.5, 0.0];
+
 /// The shards of a rank of two, after `micros` micro-batches whose reduced gradients are `value`'s,
-/// and their norm, which must be [`global_norm`]'s. Others of half a step come before, and the step
-/// ends early.
+/// and their norm, which must be [`global_norm`]'s; so must those of [`STEPS_BEFORE`]. Others of
+/// half a step come first, and that step ends early.
 fn accumulated(
     group: collectives::Group,
     (micros, follows): (usize, fn(usize, usize) -> WithShards),
@@ -30,23 +34,26 @@ fn accumulated(
     };
     let shards = UnitBuffers::new(units.clone().map(shard).collect(), "gradients");
     let mut gradients = GradientShards::new(shards, partition.clone(), follows(units.len(), micros));
-    for index in std::iter::once(0).chain(0..micros) {
-        if index == 0 {
-            gradients.stop(&rank).unwrap();
-        }
-        let micro = Micro { index, count: micros };
+    let add = |gradients: &mut GradientShards, index: usize, factor: f32| {
         for unit in units.clone() {
+            let micro = Micro { index, count: micros };
             let mut full = gradients.full(&rank, unit, micro).unwrap();
-            let values: Vec<f32> = (0..full.buffer.len()).map(|at| value(index, at)).collect();
+            let values: Vec<f32> = (0..full.buffer.len()).map(|at| factor * value(index, at)).collect();
             rank.device.write(full.buffer.view_mut(), &values).unwrap();
             gradients.accumulate(&rank, vec![(unit, full.buffer)]).unwrap();
         }
+    };
+    add(&mut gradients, 0, 1.0);
+    gradients.stop(&rank).unwrap();
+    let mut norm = f64::NAN;
+    for factor in STEPS_BEFORE.into_iter().chain([1.0]) {
+        (0..micros).for_each(|index| add(&mut gradients, index, factor));
+        gradients.finish(&rank, Vec::new()).unwrap();
+        let all: Vec<_> = units.clone().map(|unit| gradients.shards().get(unit).unwrap().view()).collect();
+        let expected = global_norm(&rank, &all).unwrap();
+        norm = gradients.norm(&rank).unwrap();
+        assert_eq!(norm.to_bits(), expected.to_bits(), "{norm} {expected}");
     }
-    gradients.finish(&rank, Vec::new()).unwrap();
-    let all: Vec<_> = units.clone().map(|unit| gradients.shards().get(unit).unwrap().view()).collect();
-    let expected = global_norm(&rank, &all).unwrap();
-    let norm = gradients.norm(&rank).unwrap();
-    assert_eq!(norm.to_bits(), expected.to_bits(), "{norm} {expected}");
     let read =
         |unit| rank.device.read::<f32>(gradients.shards().get(unit).unwrap().view()).unwrap().into_owned();
     (units.map(read).collect(), norm)
