@@ -300,10 +300,8 @@ fn fio(folder: &Path, ranks: usize, bytes: u64) -> f64 {
         let json: serde_json::Value =
             serde_json::from_str(&text[text.find('{').unwrap_or_else(|| panic!("fio says: {text}"))..])
                 .unwrap();
-        let job = &json["jobs"][0];
-        let written = job["write"]["io_bytes"].as_f64().unwrap();
-        // In milliseconds; of a group, that of its slowest job.
-        written / 1e6 / (job["job_runtime"].as_f64().unwrap() / ranks as f64)
+        // Of a group: all bytes, by the time until its slowest job has flushed.
+        json["jobs"][0]["write"]["bw_bytes"].as_f64().unwrap() / 1e9
     };
     let best = [("1M", 8), ("4M", 4)].map(rate).into_iter().fold(0.0, f64::max);
     for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap()) {
