@@ -3,7 +3,7 @@
 
 use crate::memory::{Bench, Memory, Setting, assert_close, cases, floats, roundings, settings};
 use crate::shim::{self, Shim};
-use device::cuda::kernels::{self, Operand, ScoreTile};
+use device::cuda::kernels::{self, Launch, Launcher, MatrixOperand, Multiplier, Operand, ScoreTile};
 use device::{Attention, AttentionBackward, AttentionShape, Buffer, DType, Matrix, Result, View, Write};
 use proptest::prelude::*;
 
@@ -28,6 +28,37 @@ const CHOSEN: Way = Way { forward: kernels::attention, backward: kernels::attent
 
 const BY_PRODUCTS: Way =
     Way { forward: kernels::attention_by_products, backward: kernels::attention_backward_by_products };
+
+/// One block of queries takes all heads in turn, where [`CHOSEN`] has so few blocks that each takes
+/// one.
+const HEADS_IN_TURN: Way = Way {
+    forward: kernels::attention,
+    backward: |shim, arguments| kernels::attention_backward(&HeadsInTurn(shim), arguments),
+};
+
+struct HeadsInTurn<'a>(&'a Shim);
+
+impl Launcher for HeadsInTurn<'_> {
+    fn launch(&self, launch: Launch<'_>) -> Result<()> {
+        let in_turn = launch.kernel.name.starts_with("attention_wgmma_queries");
+        let [heads, batch, tiles] = launch.grid;
+        self.0.launch(Launch { grid: [if in_turn { 1 } else { heads }, batch, tiles], ..launch })
+    }
+
+    fn scratch(&self, bytes: usize) -> Result<u64> {
+        self.0.scratch(bytes)
+    }
+
+    fn architecture(&self) -> u32 {
+        self.0.architecture()
+    }
+}
+
+impl Multiplier for HeadsInTurn<'_> {
+    fn multiply(&self, out: MatrixOperand, a: MatrixOperand, b: MatrixOperand, write: Write) -> Result<()> {
+        self.0.multiply(out, a, b, write)
+    }
+}
 
 /// The results of both sides.
 struct Results {
@@ -214,6 +245,32 @@ fn without_tensor_cores_or_alignment_wide_heads_are_computed_in_f32() {
     check(aligned, &older, DType::F16, shape, [roundings(64.0), roundings(256.0)]);
     let shifted = Setting { seed: 5, shift: 1 };
     check(shifted, &Shim::new(5), DType::F16, shape, [roundings(64.0), roundings(256.0)]);
+}
+
+/// They add up in the same order.
+#[test]
+fn products_of_warps_and_of_warpgroups_have_the_same_bits_and_so_do_heads_in_turn() {
+    if !shim::can_be_built() {
+        return;
+    }
+    let bytes = |architecture, way, dtype, shape| {
+        let shim = Shim::new(7).with_architecture(architecture);
+        let results = run(&mut Setting { seed: 2, shift: 0 }.bench(), &shim, way, dtype, shape);
+        results.got.map(|memory| memory.bytes().to_vec())
+    };
+    std::thread::scope(|threads| {
+        let bytes = &bytes;
+        for (dtype, head_dim, tokens) in
+            [(DType::Bf16, 64, 40), (DType::F16, 64, 270), (DType::Bf16, 128, 270)]
+        {
+            let shape = AttentionShape { batch: 1, tokens, heads: 4, kv_heads: 2, head_dim };
+            threads.spawn(move || {
+                let want = bytes(80, CHOSEN, dtype, shape);
+                assert!(bytes(90, CHOSEN, dtype, shape) == want, "{shape:?}");
+                assert!(bytes(90, HEADS_IN_TURN, dtype, shape) == want, "{shape:?}, heads in turn");
+            });
+        }
+    });
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn check(compiler: &Compiler, source: Source, architecture: &str) {
     let usage = Usage::of(&image);
     for kernel in kernels().into_iter().filter(|kernel| kernel.source == source) {
         let usage = usage.get(kernel.name).unwrap_or_else(|| panic!("{} is missing", kernel.name));
-        if [Source::AttentionMma, Source::AttentionWgmma].contains(&source) {
+        if [Source::AttentionMma, Source::AttentionWgmma, Source::AttentionWgmmaBackward].contains(&source) {
             check_registers(kernel.name, *usage, architecture);
         }
     }
@@ -151,14 +151,19 @@ fn check(compiler: &Compiler, source: Source, architecture: &str) {
 /// block. So a multiprocessor's 65,536 registers have to suffice for several blocks of 128 threads
 /// with all values of a thread in registers: for two, which own four tiles, or two in the backward
 /// pass over heads of 128; by products of warpgroups, for four that own a tile, or three over heads
-/// of 128. Only the forward pass over heads of 128, with its 192 sums, may keep two others in memory.
+/// of 128, or two in the backward pass, which make one block. Only the forward pass over heads of
+/// 128, with its 192 sums, may keep two others in memory.
 fn check_registers(kernel: &str, Usage { registers, stack }: Usage, architecture: &str) {
     let by_warpgroups = kernel.strip_prefix("attention_wgmma_");
-    if architecture == "sm_90a" && kernel.starts_with("attention_mma_d") {
+    if architecture == "sm_90a" && by_warpgroups.is_none() {
         return; // The GPU takes a kernel by warpgroups instead.
     }
     let blocks = 65_536 / (registers.next_multiple_of(8) * 128);
-    let enough = by_warpgroups.map_or(2, |kernel| if kernel.starts_with("d64") { 4 } else { 3 });
+    let enough = match by_warpgroups {
+        Some(forward) if forward.starts_with("d64") => 4,
+        Some(forward) if forward.starts_with("d128") => 3,
+        _ => 2,
+    };
     let most = if kernel.starts_with("attention_mma_d128") { 8 } else { 0 };
     assert!(stack <= most, "{kernel} for {architecture} keeps {stack} bytes of a thread in memory");
     assert!(blocks >= enough, "{kernel} for {architecture}: {registers} registers, {blocks} blocks");

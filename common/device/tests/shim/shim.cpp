@@ -11,7 +11,9 @@
 #include "attention.cuh"
 #include "tile.cuh"
 #include "online_softmax.cuh"
+#include "softmax_backward.cuh"
 #include "warpgroup.cuh"
+#include "warpgroup_tile.cuh"
 
 namespace elementwise {
 #include "elementwise.cu"
@@ -48,6 +50,9 @@ namespace attention_mma {
 }
 namespace attention_wgmma {
 #include "attention_wgmma.cu"
+}
+namespace attention_wgmma_backward {
+#include "attention_wgmma_backward.cu"
 }
 namespace tree_sum {
 #include "tree_sum.cu"

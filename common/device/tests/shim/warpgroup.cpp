@@ -9,6 +9,7 @@
 
 #include "host.h"
 
+#include <iterator>
 #include <set>
 
 namespace shim {
@@ -175,8 +176,9 @@ void commit_products() {
 void wait_for_products(unsigned pending) {
     own_state().begun = false;
     remember(3 + pending);
-    if (pending > 1) fail("a wait that leaves more than one group of products");
-    meet(pending == 0 ? wait_together<0> : wait_together<1>);
+    constexpr Together WAITS[] = {wait_together<0>, wait_together<1>, wait_together<2>};
+    if (pending >= std::size(WAITS)) fail("a wait that leaves more than two groups of products");
+    meet(WAITS[pending]);
 }
 
 void show_to_products() { own_state().unshown.clear(); }

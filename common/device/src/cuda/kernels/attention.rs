@@ -1,12 +1,12 @@
-//! Attention: launches of `attention_wgmma.cu` (16-bit types on Hopper's tensor cores, forward),
-//! `attention_mma.cu` (16-bit types on tensor cores) and `attention.cu` (any type, f32 arithmetic),
-//! and the choice between them. Heads that fit into none use matrix products.
+//! Attention: launches of `attention_wgmma.cu` and `attention_wgmma_backward.cu` (16-bit types on
+//! Hopper's tensor cores), `attention_mma.cu` (16-bit types on tensor cores) and `attention.cu` (any
+//! type, f32 arithmetic), and the choice between them. Heads that fit into none use matrix products.
 
 use super::products::{attention_backward_by_products, attention_by_products, parts};
 use super::softmax::{attention_delta, attention_store};
 use super::table::{
     ATTENTION, ATTENTION_KEYS, ATTENTION_MMA, ATTENTION_MMA_KEYS, ATTENTION_MMA_QUERIES, ATTENTION_QUERIES,
-    ATTENTION_WGMMA, of_type, same_type,
+    ATTENTION_WGMMA, ATTENTION_WGMMA_KEYS, ATTENTION_WGMMA_QUERIES, of_type, same_type,
 };
 use super::{Argument, Kernel, Launch, Launcher, MatrixOperand, Multiplier, Operand, THREADS};
 use crate::operations::{Attention, AttentionBackward};
@@ -41,6 +41,11 @@ const ENOUGH_BLOCKS: usize = 512;
 /// Threads of a block on tensor cores, or of a warpgroup.
 const MMA_THREADS: usize = 128;
 
+/// Warpgroups of a block in the backward pass, each with a tile of keys or queries, and the tiles of
+/// a kind that a block holds of those that stream by.
+const BACKWARD_WARPGROUPS: usize = 2;
+const BACKWARD_STAGES: usize = 4;
+
 /// Kernels of one pass, and their geometry.
 struct Tiling<const N: usize> {
     kernels: [Kernel; N],
@@ -48,6 +53,13 @@ struct Tiling<const N: usize> {
     rows: usize,
     threads: usize,
     shared_bytes: [usize; N],
+}
+
+/// The kernels of the backward pass, for keys and queries.
+struct BackwardTiling {
+    tiling: Tiling<2>,
+    /// Equal shares of the query heads: a block of queries takes the heads of one in turn.
+    shares_of_heads: usize,
 }
 
 /// See [`Attention`]; operands but `log_sum` have one type. On tensor cores where the type and the
@@ -83,7 +95,8 @@ pub fn attention(l: &impl Multiplier, arguments: Attention<Operand, Operand>) ->
 pub fn attention_backward(l: &impl Multiplier, arguments: AttentionBackward<Operand, Operand>) -> Result<()> {
     let AttentionBackward { dqkv, dout, qkv, out, log_sum, shape } = arguments;
     same_type("attention_backward", qkv, [("dqkv", dqkv), ("dout", dout), ("out", out)])?;
-    let Some(tiling) = backward_tiling(l, [qkv, dout, dqkv], shape)? else {
+    let Some(BackwardTiling { tiling, shares_of_heads }) = backward_tiling(l, [qkv, dout, dqkv], shape)?
+    else {
         return attention_backward_by_products(l, arguments);
     };
     let shares = shares_of_groups(tiling.rows, shape);
@@ -99,17 +112,21 @@ pub fn attention_backward(l: &impl Multiplier, arguments: AttentionBackward<Oper
     if shares > 1 {
         attention_store(l, gradients, partial, shares)?;
     }
-    launch_tiles(l, queries, &tiling, [shape.heads, shape.batch], shape, &arguments)
+    launch_tiles(l, queries, &tiling, [shares_of_heads, shape.batch], shape, &arguments)
 }
 
 /// Returns the number of shares that a group of query heads is cut into, whose gradients of keys
 /// and values are added up last: as few as give [`ENOUGH_BLOCKS`] of `rows` keys. It depends on the
 /// shape alone, so that sums are the same on every GPU.
 fn shares_of_groups(rows: usize, shape: AttentionShape) -> usize {
-    let blocks = shape.tokens.div_ceil(rows) * shape.kv_heads * shape.batch;
     let group = (shape.heads / shape.kv_heads.max(1)).max(1);
-    let mut even = (1..=group).filter(|shares| group.is_multiple_of(*shares));
-    even.find(|shares| blocks * shares >= ENOUGH_BLOCKS).unwrap_or(group)
+    enough_shares(group, shape.tokens.div_ceil(rows) * shape.kv_heads * shape.batch)
+}
+
+/// Returns the fewest equal shares of `heads` that give [`ENOUGH_BLOCKS`], if each has `blocks`.
+fn enough_shares(heads: usize, blocks: usize) -> usize {
+    let mut even = (1..=heads).filter(|shares| heads.is_multiple_of(*shares));
+    even.find(|shares| blocks * shares >= ENOUGH_BLOCKS).unwrap_or(heads)
 }
 
 /// The columns of `dqkv` that belong to keys and values.
@@ -181,21 +198,35 @@ fn backward_tiling(
     l: &impl Launcher,
     operands: [Operand; 3],
     shape: AttentionShape,
-) -> Result<Option<Tiling<2>>> {
-    if let Some((head, dtype)) = on_tensor_cores(l, &operands, shape) {
+) -> Result<Option<BackwardTiling>> {
+    let head_by_head = |tiling| Ok(Some(BackwardTiling { tiling, shares_of_heads: shape.heads }));
+    let on_tensor_cores = on_tensor_cores(l, &operands, shape);
+    if let Some((head, dtype)) = on_tensor_cores.filter(|_| l.architecture() == WARPGROUPS) {
+        let kernels = [ATTENTION_WGMMA_KEYS[head][dtype], ATTENTION_WGMMA_QUERIES[head][dtype]];
+        // Of both inputs the block's own tiles, and stages of those that stream by. A block of keys
+        // also holds their statistics.
+        let tiles = mma_tiles(2 * BACKWARD_WARPGROUPS + 2 * BACKWARD_STAGES, shape);
+        let shared_bytes = [tiles + BACKWARD_STAGES * 2 * MMA_TILE * 4, tiles];
+        let (rows, threads) = (BACKWARD_WARPGROUPS * MMA_TILE, BACKWARD_WARPGROUPS * MMA_THREADS);
+        let tiling = Tiling { kernels, rows, threads, shared_bytes };
+        // As few as give enough blocks, for a block fetches the next head while it computes one.
+        let shares_of_heads = enough_shares(shape.heads, shape.tokens.div_ceil(rows) * shape.batch);
+        return Ok(Some(BackwardTiling { tiling, shares_of_heads }));
+    }
+    if let Some((head, dtype)) = on_tensor_cores {
         let kernels = [ATTENTION_MMA_KEYS[head][dtype], ATTENTION_MMA_QUERIES[head][dtype]];
         let own = backward_tiles(shape.head_dim);
         // Of both inputs the block's own tiles, and two of those that stream by: one is in use
         // while the next arrives. A block of keys also holds two tiles' statistics.
         let tiles = mma_tiles(2 * own + 4, shape);
         let (rows, shared_bytes) = (own * MMA_TILE, [tiles + 4 * MMA_TILE * 4, tiles]);
-        return Ok(Some(Tiling { kernels, rows, threads: MMA_THREADS, shared_bytes }));
+        return head_by_head(Tiling { kernels, rows, threads: MMA_THREADS, shared_bytes });
     }
     // Queries, their output's gradient, keys and values.
     let Some((head, bytes)) = padded_tiles(l, 4, shape) else { return Ok(None) };
     let of = |family: &[_; 3]| of_type(&family[head], "qkv", operands[0].dtype);
     let kernels = [of(&ATTENTION_KEYS)?, of(&ATTENTION_QUERIES)?];
-    Ok(Some(Tiling { kernels, rows: TILE, threads: THREADS, shared_bytes: [bytes; 2] }))
+    head_by_head(Tiling { kernels, rows: TILE, threads: THREADS, shared_bytes: [bytes; 2] })
 }
 
 /// Bytes of `count` tiles on tensor cores, which take types of 16 bits.
@@ -220,7 +251,7 @@ fn shared_memory(architecture: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::shares_of_groups;
+    use super::{enough_shares, shares_of_groups};
     use crate::shapes::AttentionShape;
 
     #[test]
@@ -231,5 +262,7 @@ mod tests {
         assert_eq!([1, 2, 4, 8].map(|batch| shares(batch, 32, 4)), [8, 4, 2, 1]);
         assert_eq!([1, 2, 4].map(|batch| shares(batch, 12, 4)), [3, 3, 3]);
         assert_eq!([shares(1, 32, 32), shares(1, 9, 9), shares(0, 32, 4)], [1, 1, 8]);
+        assert_eq!([1, 16, 128].map(|batch| enough_shares(12, 16 * batch)), [12, 2, 1]);
+        assert_eq!(enough_shares(0, 16), 0);
     }
 }

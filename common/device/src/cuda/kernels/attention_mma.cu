@@ -9,36 +9,8 @@
 #include "block.cuh"
 #include "math.cuh"
 #include "online_softmax.cuh"
+#include "softmax_backward.cuh"
 #include "tile.cuh"
-
-// A statistic of a lane's rows in M tiles; `outside` where there is no such row.
-template <u32 M> __device__ inline PerRow<M> row_statistics(const float *statistics, u32 first, u32 tokens, float outside) {
-    PerRow<M> own(outside);
-#pragma unroll
-    for (u32 m = 0; m < M; m++)
-#pragma unroll
-        for (u32 half = 0; half < 2; half++) {
-            u32 row = first + own_row(m, half);
-            if (row < tokens) own.at[m][half] = statistics[row];
-        }
-    return own;
-}
-
-// A block's own tiles of queries, and the tiles of keys that they see.
-template <u32 M> struct QueryTiles {
-    u32 first, seen;
-
-    // The longest rows first.
-    __device__ QueryTiles(u32 tokens) {
-        u32 tiles = (tokens + TILE - 1) / TILE;
-        first = (gridDim.z - 1 - blockIdx.z) * M;
-        seen = first + M < tiles ? first + M : tiles;
-    }
-
-    __device__ u32 first_row() const { return first * TILE; }
-    // True if some own query does not see all keys of a tile.
-    __device__ bool hides(u32 tile) const { return tile >= first; }
-};
 
 // out = softmax(q · kᵀ · scale + causal mask) · v, log_sum = log of the denominators. A block per M
 // tiles of queries, head and sequence. Dynamic shared memory: the queries, and a tile each of keys
@@ -75,41 +47,6 @@ __device__ inline void attention(T *out, float *log_sum, const T *qkv, const Sha
     }
     const PerRow<M> factors = softmax.finish(log_sum + shape.statistics(head), own.first_row(), shape.tokens, shape.scale);
     store_rows<W>(out_head(out, shape, head), sums, factors, own.first_row(), shape.tokens);
-}
-
-// A probability and the gradient of its scaled score: score = 2^(score · unit − shift), dscore =
-// score · (dscore − mean), where each query has its shift and mean.
-__device__ inline void softmax_backward(float &score, float &dscore, float shift, float mean, float unit) {
-    score = power_of_two(fmaf(score, unit, -shift));
-    dscore = score * (dscore - mean);
-}
-
-// With keys as rows: a query is a column. Its shift is given in powers of e.
-template <u32 M, u32 N>
-__device__ inline void softmax_backward_by_column(Sums<M, N> &scores, Sums<M, N> &dscores, const float *logs, const float *means,
-                                                  float unit) {
-#pragma unroll
-    for (u32 n = 0; n < N; n++)
-#pragma unroll
-        for (u32 i = 0; i < 4; i++) {
-            u32 column = 8 * n + lane_column() + i % 2;
-            float shift = logs[column] * LOG2_E, mean = means[column];
-#pragma unroll
-            for (u32 m = 0; m < M; m++) softmax_backward(scores.at[m][n][i], dscores.at[m][n][i], shift, mean, unit);
-        }
-}
-
-// With queries as rows.
-template <u32 M, u32 N>
-__device__ inline void softmax_backward_by_row(Sums<M, N> &scores, Sums<M, N> &dscores, const PerRow<M> &logs,
-                                               const PerRow<M> &means, float unit) {
-#pragma unroll
-    for (u32 m = 0; m < M; m++)
-#pragma unroll
-        for (u32 n = 0; n < N; n++)
-#pragma unroll
-            for (u32 i = 0; i < 4; i++)
-                softmax_backward(scores.at[m][n][i], dscores.at[m][n][i], logs.at[m][i / 2] * LOG2_E, means.at[m][i / 2], unit);
 }
 
 // dv = Pᵀ·dout and dk = dSᵀ·q, with P the probabilities and dS = P ∘ (dout·vᵀ − delta) · scale. A
@@ -163,7 +100,8 @@ __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, cons
             row_products(weights, keys, queries.number(now), first);
             if (tile < own + M) hide_later_keys<true>(weights, own * TILE, tile * TILE + first);
             row_products(dweights, values, douts.number(now), first);
-            softmax_backward_by_column(weights, dweights, logs + first, means + first, unit);
+            take_probabilities(weights, OfColumns{logs + first}, unit);
+            take_gradients(dweights, weights, OfColumns{means + first});
             add_weighted(dvalues, weights, douts.number(now), first);
             add_weighted(dkeys, dweights, queries.number(now), first);
         }
@@ -191,8 +129,8 @@ __device__ inline void attention_queries(T *dqkv, const T *dout, const T *qkv, c
     Head<const T> key_head = packed_head(qkv, shape, shape.heads + kv_head);
     Head<const T> value_head = packed_head(qkv, shape, shape.heads + shape.kv_heads + kv_head);
     float unit = shape.scale * LOG2_E;
-    const PerRow<M> logs = row_statistics<M>(log_sum + shape.statistics(head), own.first_row(), shape.tokens, infinity());
-    const PerRow<M> means = row_statistics<M>(delta + shape.statistics(head), own.first_row(), shape.tokens, 0.0f);
+    const OfRows<M> logs = {row_statistics<M>(log_sum + shape.statistics(head), own.first_row(), shape.tokens, infinity())};
+    const OfRows<M> means = {row_statistics<M>(delta + shape.statistics(head), own.first_row(), shape.tokens, 0.0f)};
     queries.template fetch_tiles<M>(packed_head(qkv, shape, head), own.first_row(), shape.tokens);
     douts.template fetch_tiles<M>(out_head(dout, shape, head), own.first_row(), shape.tokens);
     keys.fetch(key_head, 0, shape.tokens);
@@ -215,7 +153,8 @@ __device__ inline void attention_queries(T *dqkv, const T *dout, const T *qkv, c
             row_products(weights, queries, keys.number(now), first);
             if (own.hides(tile)) hide_later_keys<false>(weights, own.first_row(), tile * TILE + first);
             row_products(dweights, douts, values.number(now), first);
-            softmax_backward_by_row(weights, dweights, logs, means, unit);
+            take_probabilities(weights, logs, unit);
+            take_gradients(dweights, weights, means);
             add_weighted(dqueries, dweights, keys.number(now), first);
         }
     }

@@ -30,25 +30,29 @@ pub enum Source {
     AttentionMma,
     /// Its forward pass by products of warpgroups.
     AttentionWgmma,
+    /// Its backward pass by products of warpgroups.
+    AttentionWgmmaBackward,
     /// Sums over ranks.
     TreeSum,
 }
 
 /// The headers that `#include` finds.
-const HEADERS: [(&str, &str); 8] = [
+const HEADERS: [(&str, &str); 10] = [
     ("types.cuh", include_str!("types.cuh")),
     ("block.cuh", include_str!("block.cuh")),
     ("attention.cuh", include_str!("attention.cuh")),
     ("math.cuh", include_str!("math.cuh")),
     ("mma.cuh", include_str!("mma.cuh")),
     ("online_softmax.cuh", include_str!("online_softmax.cuh")),
+    ("softmax_backward.cuh", include_str!("softmax_backward.cuh")),
     ("tile.cuh", include_str!("tile.cuh")),
     ("warpgroup.cuh", include_str!("warpgroup.cuh")),
+    ("warpgroup_tile.cuh", include_str!("warpgroup_tile.cuh")),
 ];
 
 impl Source {
     /// Every source.
-    pub const ALL: [Source; 13] = [
+    pub const ALL: [Source; 14] = [
         Source::Elementwise,
         Source::Adamw,
         Source::Norm,
@@ -61,6 +65,7 @@ impl Source {
         Source::Attention,
         Source::AttentionMma,
         Source::AttentionWgmma,
+        Source::AttentionWgmmaBackward,
         Source::TreeSum,
     ];
 
@@ -90,6 +95,9 @@ impl Source {
             Source::Attention => ("attention.cu", include_str!("attention.cu")),
             Source::AttentionMma => ("attention_mma.cu", include_str!("attention_mma.cu")),
             Source::AttentionWgmma => ("attention_wgmma.cu", include_str!("attention_wgmma.cu")),
+            Source::AttentionWgmmaBackward => {
+                ("attention_wgmma_backward.cu", include_str!("attention_wgmma_backward.cu"))
+            }
             Source::TreeSum => ("tree_sum.cu", include_str!("tree_sum.cu")),
         }
     }

@@ -94,6 +94,10 @@ pub(super) static ATTENTION_MMA_KEYS: [[Kernel; 2]; 2] = on_tensor_cores!(Attent
 pub(super) static ATTENTION_MMA_QUERIES: [[Kernel; 2]; 2] =
     on_tensor_cores!(AttentionMma, "attention_mma_queries");
 pub(super) static ATTENTION_WGMMA: [[Kernel; 2]; 2] = on_tensor_cores!(AttentionWgmma, "attention_wgmma");
+pub(super) static ATTENTION_WGMMA_KEYS: [[Kernel; 2]; 2] =
+    on_tensor_cores!(AttentionWgmmaBackward, "attention_wgmma_keys");
+pub(super) static ATTENTION_WGMMA_QUERIES: [[Kernel; 2]; 2] =
+    on_tensor_cores!(AttentionWgmmaBackward, "attention_wgmma_queries");
 pub(super) static TREE_SUM: ByType = by_type!(TreeSum, "tree_sum");
 pub(super) static TREE_SUM_EXACT: ByType = by_type!(TreeSum, "tree_sum_exact");
 
@@ -121,11 +125,12 @@ pub fn kernels() -> Vec<Kernel> {
     ];
     let squares = [&ADD, &CONVERT, &ADAMW_ROUNDING, &EMBEDDING_BACKWARD];
     let tiled = [&ATTENTION, &ATTENTION_KEYS, &ATTENTION_QUERIES];
-    let on_tensor_cores = [&ATTENTION_MMA, &ATTENTION_MMA_KEYS, &ATTENTION_MMA_QUERIES, &ATTENTION_WGMMA];
+    let by_warps = [&ATTENTION_MMA, &ATTENTION_MMA_KEYS, &ATTENTION_MMA_QUERIES];
+    let by_warpgroups = [&ATTENTION_WGMMA, &ATTENTION_WGMMA_KEYS, &ATTENTION_WGMMA_QUERIES];
     let by_type =
         families.into_iter().chain(squares.into_iter().flatten()).chain(tiled.into_iter().flatten());
     let mut all: Vec<Kernel> = by_type.flatten().copied().collect();
-    all.extend(on_tensor_cores.into_iter().flatten().flatten());
+    all.extend(by_warps.into_iter().chain(by_warpgroups).flatten().flatten());
     all.extend([MAX_INDEX, MAX_OF_PARTS, SUM_OF_PARTS]);
     all
 }

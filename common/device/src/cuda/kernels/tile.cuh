@@ -34,6 +34,22 @@ __device__ inline u32 own_row(u32 tile, u32 half) { return tile * TILE + warp_ro
 // The first of the two columns, among eight.
 __device__ inline u32 lane_column() { return own_lane() % 4 * 2; }
 
+// A block's own tiles of queries, and the tiles of keys that they see.
+template <u32 M> struct QueryTiles {
+    u32 first, seen;
+
+    // The longest rows first.
+    __device__ QueryTiles(u32 tokens) {
+        u32 tiles = (tokens + TILE - 1) / TILE;
+        first = (gridDim.z - 1 - blockIdx.z) * M;
+        seen = first + M < tiles ? first + M : tiles;
+    }
+
+    __device__ u32 first_row() const { return first * TILE; }
+    // True if some own query does not see all keys of a tile.
+    __device__ bool hides(u32 tile) const { return tile >= first; }
+};
+
 // 64 rows of W elements in shared memory.
 template <u32 W, class T> struct Tile {
     T *data;
