@@ -11,7 +11,7 @@
 #include "attention.cuh"
 #include "tile.cuh"
 #include "online_softmax.cuh"
-#include "softmax_backward.cuh"
+#include "attention_backward.cuh"
 #include "warpgroup.cuh"
 #include "warpgroup_tile.cuh"
 

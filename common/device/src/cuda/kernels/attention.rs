@@ -41,10 +41,13 @@ const ENOUGH_BLOCKS: usize = 512;
 /// Threads of a block on tensor cores, or of a warpgroup.
 const MMA_THREADS: usize = 128;
 
-/// Warpgroups of a block in the backward pass, each with a tile of keys or queries, and the tiles of
-/// a kind that a block holds of those that stream by.
+/// Warpgroups of a block in the backward pass, each with a tile of keys or queries.
 const BACKWARD_WARPGROUPS: usize = 2;
-const BACKWARD_STAGES: usize = 4;
+
+/// Tiles of a kind that a block of the backward pass by warpgroups holds, of those that stream by.
+const fn backward_stages(head_dim: usize) -> usize {
+    if head_dim == 64 { 5 } else { 4 }
+}
 
 /// Kernels of one pass, and their geometry.
 struct Tiling<const N: usize> {
@@ -205,8 +208,9 @@ fn backward_tiling(
         let kernels = [ATTENTION_WGMMA_KEYS[head][dtype], ATTENTION_WGMMA_QUERIES[head][dtype]];
         // Of both inputs the block's own tiles, and stages of those that stream by. A block of keys
         // also holds their statistics.
-        let tiles = mma_tiles(2 * BACKWARD_WARPGROUPS + 2 * BACKWARD_STAGES, shape);
-        let shared_bytes = [tiles + BACKWARD_STAGES * 2 * MMA_TILE * 4, tiles];
+        let stages = backward_stages(shape.head_dim);
+        let tiles = mma_tiles(2 * BACKWARD_WARPGROUPS + 2 * stages, shape);
+        let shared_bytes = [tiles + stages * 2 * MMA_TILE * 4, tiles];
         let (rows, threads) = (BACKWARD_WARPGROUPS * MMA_TILE, BACKWARD_WARPGROUPS * MMA_THREADS);
         let tiling = Tiling { kernels, rows, threads, shared_bytes };
         // As few as give enough blocks, for a block fetches the next head while it computes one.

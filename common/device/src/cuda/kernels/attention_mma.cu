@@ -6,10 +6,10 @@
 // for. Tiles of the other kind stream through shared memory: the next one is being copied while one
 // is in use.
 #include "attention.cuh"
+#include "attention_backward.cuh"
 #include "block.cuh"
 #include "math.cuh"
 #include "online_softmax.cuh"
-#include "softmax_backward.cuh"
 #include "tile.cuh"
 
 // out = softmax(q · kᵀ · scale + causal mask) · v, log_sum = log of the denominators. A block per M
@@ -107,12 +107,7 @@ __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, cons
         }
         tile = next_tile, head = next_head;
     }
-    const PerRow<M> scaled(shape.scale), plain(1.0f);
-    auto store = [&](u32 head, const Sums<M, W / 8> &sums, const PerRow<M> &factors) {
-        if (shares == 1) store_rows<W>(packed_head(dqkv, shape, shape.heads + head), sums, factors, own * TILE, shape.tokens);
-        else store_rows<W>(share.head(partial, shape, head), sums, factors, own * TILE, shape.tokens);
-    };
-    store(kv_head, dkeys, scaled), store(shape.kv_heads + kv_head, dvalues, plain);
+    store_key_gradients<W>(dqkv, partial, shares, shape, dkeys, dvalues, own * TILE);
 }
 
 // dq = dS·k. A block per M tiles of queries, head and sequence. Dynamic shared memory: queries,

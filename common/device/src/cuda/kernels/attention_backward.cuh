@@ -1,8 +1,10 @@
-// The softmax of attention, backward: probabilities again from scores and the logarithms of their
-// denominators, and the gradients of scores, over sums in the tensor cores' layout. Each query has a
-// logarithm, in powers of e, and a mean of its probabilities' gradients.
-#ifndef SOFTMAX_BACKWARD_CUH
-#define SOFTMAX_BACKWARD_CUH
+// What the kernels of attention's backward pass on tensor cores share: the softmax, over sums in the
+// tensor cores' layout, and where gradients of keys and values go.
+//
+// Probabilities are computed again from the scores and the logarithms of their denominators. Each
+// query has such a logarithm, in powers of e, and a mean of its probabilities' gradients.
+#ifndef ATTENTION_BACKWARD_CUH
+#define ATTENTION_BACKWARD_CUH
 #include "math.cuh"
 #include "tile.cuh"
 
@@ -19,7 +21,7 @@ template <u32 M> __device__ inline PerRow<M> row_statistics(const float *statist
     return own;
 }
 
-// The logarithms or means of the queries that a lane's sums belong to. With queries as rows:
+// A statistic of the queries that sums belong to. With queries as rows:
 template <u32 M> struct OfRows {
     PerRow<M> own;
 
@@ -44,7 +46,7 @@ template <u32 M, u32 N, class Logs> __device__ inline void take_probabilities(Su
                 scores.at[m][n][i] = power_of_two(fmaf(scores.at[m][n][i], unit, -(logs.at(m, n, i) * LOG2_E)));
 }
 
-// gradient = probability · (gradient − mean): the scaled scores' gradients in place of
+// gradient = probability · (gradient − mean): the scaled scores' gradients in place of the
 // probabilities'.
 template <u32 M, u32 N, class Means>
 __device__ inline void take_gradients(Sums<M, N> &gradients, const Sums<M, N> &probabilities, const Means &means) {
@@ -55,6 +57,20 @@ __device__ inline void take_gradients(Sums<M, N> &gradients, const Sums<M, N> &p
 #pragma unroll
             for (u32 m = 0; m < M; m++)
                 gradients.at[m][n][i] = probabilities.at[m][n][i] * (gradients.at[m][n][i] - means.at(m, n, i));
+}
+
+// Stores the gradients of keys `first`.. and their values: in `dqkv`, or in `partial` if others add
+// up shares of them.
+template <u32 W, u32 M, class T>
+__device__ inline void store_key_gradients(T *dqkv, float *partial, u32 shares, const Shape &shape, const Sums<M, W / 8> &dkeys,
+                                           const Sums<M, W / 8> &dvalues, u32 first) {
+    const Share share(shape, shares);
+    const PerRow<M> scaled(shape.scale), plain(1.0f);
+    auto store = [&](u32 head, const Sums<M, W / 8> &sums, const PerRow<M> &factors) {
+        if (shares == 1) store_rows<W>(packed_head(dqkv, shape, shape.heads + head), sums, factors, first, shape.tokens);
+        else store_rows<W>(share.head(partial, shape, head), sums, factors, first, shape.tokens);
+    };
+    store(share.kv_head, dkeys, scaled), store(shape.kv_heads + share.kv_head, dvalues, plain);
 }
 
 #endif
