@@ -206,11 +206,12 @@ fn backward_tiling(
     let on_tensor_cores = on_tensor_cores(l, &operands, shape);
     if let Some((head, dtype)) = on_tensor_cores.filter(|_| l.architecture() == WARPGROUPS) {
         let kernels = [ATTENTION_WGMMA_KEYS[head][dtype], ATTENTION_WGMMA_QUERIES[head][dtype]];
-        // Of both inputs the block's own tiles, and stages of those that stream by. A block of keys
-        // also holds their statistics.
+        // Of both inputs the block's own tiles, and stages of those that stream by; and statistics of
+        // the queries among them.
         let stages = backward_stages(shape.head_dim);
         let tiles = mma_tiles(2 * BACKWARD_WARPGROUPS + 2 * stages, shape);
-        let shared_bytes = [tiles + stages * 2 * MMA_TILE * 4, tiles];
+        let shared_bytes =
+            [stages, BACKWARD_WARPGROUPS].map(|of_queries| tiles + of_queries * 2 * MMA_TILE * 4);
         let (rows, threads) = (BACKWARD_WARPGROUPS * MMA_TILE, BACKWARD_WARPGROUPS * MMA_THREADS);
         let tiling = Tiling { kernels, rows, threads, shared_bytes };
         // As few as give enough blocks, for a block fetches the next head while it computes one.

@@ -53,6 +53,14 @@ __device__ inline void copy_statistics(float *to, const float *log_sum, const fl
     if (thread < 2 * TILE) copy_word_async(to + thread, from + shape.statistics(head) + query, query >= shape.tokens);
 }
 
+// A statistic of a lane's rows, of those of its warpgroup's tile.
+__device__ inline OfRows<1> of_own_rows(const float *of_tile) {
+    OfRows<1> rows = {PerRow<1>(0.0f)};
+#pragma unroll
+    for (u32 half = 0; half < 2; half++) rows.own.at[0][half] = of_tile[own_row(0, half) % TILE];
+    return rows;
+}
+
 // dv = Pᵀ·dout and dk = dSᵀ·q, with P the probabilities and dS = P ∘ (dout·vᵀ − delta) · scale. A
 // block per two tiles of keys, key/value head, or share of it, and sequence; it adds up over the
 // query heads of its group and their tiles in order. Keys are rows here, so that Pᵀ and dSᵀ are left
@@ -105,7 +113,7 @@ __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, cons
         left.round(weights);
         left.add_weighted(dvalues, douts.number(stage));
         if (more && !leads) meet<W>();
-        // As above, the registers: no product is under way while those of heads of 128 are reused.
+        // Over heads of 128, the gradients' left operands need registers of products that are done.
         wait_for_products<W == 64 ? 1 : 0>();
         hold(dweights.at[0]);
         if (more && !leads) fetch();
@@ -134,14 +142,15 @@ __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, cons
 }
 
 // dq = dS·k. A block per two tiles of queries, share of the heads (x counts these) and sequence. It
-// takes its heads in turn: the tiles of the next one are copied meanwhile. Dynamic shared memory:
-// queries, their output's gradient, and stages of keys and values.
+// takes its heads in turn: the own tiles of the next one are copied meanwhile. Dynamic shared memory:
+// queries, their output's gradient, and stages of keys and values; then the queries' statistics, f32.
 template <u32 W, class T>
 __device__ inline void attention_queries(T *dqkv, const T *dout, const T *qkv, const float *log_sum, const float *delta,
                                          const Shape &shape) {
     DYNAMIC_SHARED(T, shared);
     const PanelTile<W, T> queries = {shared, 0}, douts = queries.number(OWN), keys = douts.number(OWN);
     const PanelTile<W, T> values = keys.number(STAGES<W>);
+    float *statistics = reinterpret_cast<float *>(shared) + values.number(STAGES<W>).at / sizeof(float);
     const QueryTiles<OWN> own(shape.tokens);
     const u32 heads = shape.heads / gridDim.x, end = (blockIdx.x + 1) * heads;
     const bool leads = warpgroup() == 0;
@@ -150,8 +159,10 @@ __device__ inline void attention_queries(T *dqkv, const T *dout, const T *qkv, c
     // The stream of tiles: of each head, those that the own queries see.
     u32 next_head = head, kv_head = head / shape.group(), next_tile = 0, arriving = 0;
     auto fetch_own = [&](u32 head) {
-        for (u32 i = 0; i < OWN; i++)
+        for (u32 i = 0; i < OWN; i++) {
             copy_query_tile(queries.number(i), douts.number(i), qkv, dout, shape, head, own.first + i);
+            copy_statistics(statistics + i * 2 * TILE, log_sum, delta, shape, head, own.first + i);
+        }
     };
     // Starts to copy the next tiles, if there are any.
     auto fetch = [&] {
@@ -169,9 +180,8 @@ __device__ inline void attention_queries(T *dqkv, const T *dout, const T *qkv, c
         show_copies();
         LeftTile<W, W / 16, T> own_queries, own_douts;
         own_queries.load(queries.number(warpgroup())), own_douts.load(douts.number(warpgroup()));
-        const float *head_logs = log_sum + shape.statistics(head), *head_means = delta + shape.statistics(head);
-        const OfRows<1> logs = {row_statistics<1>(head_logs, own.first_row(), shape.tokens, infinity())};
-        const OfRows<1> means = {row_statistics<1>(head_means, own.first_row(), shape.tokens, 0.0f)};
+        const float *own_statistics = statistics + warpgroup() * 2 * TILE;
+        const OfRows<1> logs = of_own_rows(own_statistics), means = of_own_rows(own_statistics + TILE);
         Sums<1, W / 8> dqueries;
         dqueries.clear();
         Sums<1, TILE / 8> weights, dweights;
