@@ -1,5 +1,8 @@
 //! Long copies by non-temporal stores, which go past the caches.
 
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::__m128i as Vector;
+
 /// Bytes from which a copy goes past the caches: more than a core's own cache keeps for the next
 /// reader.
 const LONG: usize = 2 << 20;
@@ -22,23 +25,44 @@ fn long(to: &mut [u8], from: &[u8]) {
 /// of MiB.
 #[cfg(target_arch = "x86_64")]
 fn long(to: &mut [u8], from: &[u8]) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
-    const LANE: usize = size_of::<__m128i>();
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch, _mm_sfence};
+    /// Vectors of a line of a cache, and of a page.
+    const LINE: usize = 64 / size_of::<Vector>();
+    const PAGE: usize = 4096 / size_of::<Vector>();
+    /// A core fetches ahead within a page only, so a line of each of so many pages is copied in turn.
+    const PAGES: usize = 4;
     assert_eq!(to.len(), from.len(), "a copy between different lengths");
     // SAFETY: any bytes are an integer vector.
-    let (head, lanes, tail) = unsafe { to.align_to_mut::<__m128i>() };
+    let (head, vectors, tail) = unsafe { to.align_to_mut::<Vector>() };
     let (first, rest) = from.split_at(head.len());
     let (middle, last) = rest.split_at(rest.len() - tail.len());
     head.copy_from_slice(first);
     tail.copy_from_slice(last);
-    for (lane, from) in lanes.iter_mut().zip(middle.as_chunks::<LANE>().0) {
-        // SAFETY: every x86-64 has these instructions; `lane` is aligned, and `from` has `LANE`
-        // bytes.
-        unsafe { _mm_stream_si128(lane, _mm_loadu_si128(from.as_ptr().cast())) };
+    let (groups, rest) = vectors.as_chunks_mut::<{ PAGES * PAGE }>();
+    let (from_groups, from_rest) = middle.as_chunks().0.as_chunks::<{ PAGES * PAGE }>();
+    for (to, from) in groups.iter_mut().zip(from_groups) {
+        for line in (0..PAGE).step_by(LINE) {
+            for at in (line..PAGES * PAGE).step_by(PAGE) {
+                // SAFETY: every x86-64 has this instruction, which takes any address.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_add(from.len() + at).cast()) };
+                store_past_caches(&mut to[at..at + LINE], &from[at..at + LINE]);
+            }
+        }
     }
-    // SAFETY: as above. Other threads see what was stored once they see what this thread stores
-    // later.
+    store_past_caches(rest, from_rest);
+    // SAFETY: every x86-64 has this instruction. Other threads see what was stored once they see
+    // what this thread stores later.
     unsafe { _mm_sfence() };
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn store_past_caches(to: &mut [Vector], from: &[[u8; size_of::<Vector>()]]) {
+    use std::arch::x86_64::{_mm_loadu_si128, _mm_stream_si128};
+    for (to, from) in to.iter_mut().zip(from) {
+        // SAFETY: every x86-64 has these instructions; `to` is aligned, and `from` is as long.
+        unsafe { _mm_stream_si128(to, _mm_loadu_si128(from.as_ptr().cast())) };
+    }
 }
 
 #[cfg(test)]
