@@ -10,7 +10,7 @@ use offload::{Options as Ways, Transfers};
 
 /// Of the steps that come before the last one, what the gradients are multiplied by: their largest
 /// magnitude keeps its exponent, grows, shrinks, and vanishes.
-const STEPS_BEFORE: [f32; 5] = [1.0, 1.0, 4.0, 0.5, 0.0];
+const STEPS_BEFORE: [f32; 5] = [1.0, 1.0, 64.0, 0.25, 0.0];
 
 /// The shards of a rank of two, after `micros` micro-batches whose reduced gradients are `value`'s,
 /// and their norm, which must be [`global_norm`]'s; so must those of [`STEPS_BEFORE`]. Others of
