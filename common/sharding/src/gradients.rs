@@ -36,7 +36,7 @@ pub struct Arrivals {
     micro_batches: usize,
     /// Per unit: how many of them have arrived.
     arrived: Vec<usize>,
-    /// Shards of which all have.
+    /// What is measured of the shards that are complete.
     measured: Measured,
 }
 

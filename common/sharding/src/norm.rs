@@ -1,8 +1,8 @@
 //! The norm of all gradients: its bits do not depend on which rank holds which slice.
 //!
-//! The largest magnitude comes first; its exponent, rounded up, scales every element below 2, and
-//! squares are then summed in fixed point (2⁻⁴⁸), where addition is exact and so the order does not
-//! matter.
+//! The largest magnitude comes first; its exponent, rounded up to 3 more than a multiple of 4,
+//! scales every element below 2, and squares are then summed in fixed point (2⁻⁴⁸), where addition
+//! is exact and so the order does not matter.
 
 use crate::Result;
 use crate::rank::Rank;
@@ -25,8 +25,8 @@ pub fn global_norm(rank: &Rank, gradients: &[View<'_>]) -> Result<f64> {
 pub(crate) struct Measured {
     /// The largest magnitude.
     largest: f32,
-    /// An exponent, which is the one of the norm before, and the sum of squares that are scaled by
-    /// it. The next norm's exponent is mostly the same.
+    /// The last norm's exponent, and the sum of squares scaled by it. None if there is no such
+    /// exponent or a shard does not fit it: the norm then reads all shards.
     squares: Option<(i32, u128)>,
 }
 
@@ -70,7 +70,7 @@ impl Measured {
     }
 }
 
-/// Returns the norm over all shards, and the exponent of the largest magnitude. This rank's largest
+/// Returns the norm over all shards, and its [`exponent`]. This rank's largest
 /// is `largest`; its squares, scaled by an exponent, add up to what `squares` returns.
 fn combined_norm(
     rank: &Rank,
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn exponents_scale_below_two_and_are_rare() {
+    fn exponents_scale_below_two_and_come_in_steps_of_four() {
         for x in [1.0f32, 1.999, 2.0, 3e-38, 1e-45, 3e38, 0.1] {
             let scaled = f64::from(x) * 2f64.powi(-exponent(x).unwrap());
             assert!((0.125..2.0).contains(&scaled), "{x}: {scaled}");

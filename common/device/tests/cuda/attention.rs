@@ -247,7 +247,7 @@ fn without_tensor_cores_or_alignment_wide_heads_are_computed_in_f32() {
     check(shifted, &Shim::new(5), DType::F16, shape, [roundings(64.0), roundings(256.0)]);
 }
 
-/// They add up in the same order.
+/// Both add up in the same order.
 #[test]
 fn products_of_warps_and_of_warpgroups_have_the_same_bits_and_so_do_heads_in_turn() {
     if !shim::can_be_built() {

@@ -44,7 +44,8 @@ const MMA_THREADS: usize = 128;
 /// Warpgroups of a block in the backward pass, each with a tile of keys or queries.
 const BACKWARD_WARPGROUPS: usize = 2;
 
-/// Tiles of a kind that a block of the backward pass by warpgroups holds, of those that stream by.
+/// Streamed tiles of each kind that a block of the backward pass by warpgroups holds: `STAGES` in
+/// `attention_wgmma_backward.cu`.
 const fn backward_stages(head_dim: usize) -> usize {
     if head_dim == 64 { 5 } else { 4 }
 }
@@ -120,7 +121,7 @@ pub fn attention_backward(l: &impl Multiplier, arguments: AttentionBackward<Oper
 
 /// Returns the number of shares that a group of query heads is cut into, whose gradients of keys
 /// and values are added up last: as few as give [`ENOUGH_BLOCKS`] of `rows` keys. It depends on the
-/// shape alone, so that sums are the same on every GPU.
+/// shape and the kernel's rows alone, so that sums are the same on all GPUs of one architecture.
 fn shares_of_groups(rows: usize, shape: AttentionShape) -> usize {
     let group = (shape.heads / shape.kv_heads.max(1)).max(1);
     enough_shares(group, shape.tokens.div_ceil(rows) * shape.kv_heads * shape.batch)
@@ -214,7 +215,8 @@ fn backward_tiling(
             [stages, BACKWARD_WARPGROUPS].map(|of_queries| tiles + of_queries * 2 * MMA_TILE * 4);
         let (rows, threads) = (BACKWARD_WARPGROUPS * MMA_TILE, BACKWARD_WARPGROUPS * MMA_THREADS);
         let tiling = Tiling { kernels, rows, threads, shared_bytes };
-        // As few as give enough blocks, for a block fetches the next head while it computes one.
+        // As few shares as give enough blocks: a block with several heads fetches the next head's
+        // tiles while it computes.
         let shares_of_heads = enough_shares(shape.heads, shape.tokens.div_ceil(rows) * shape.batch);
         return Ok(Some(BackwardTiling { tiling, shares_of_heads }));
     }

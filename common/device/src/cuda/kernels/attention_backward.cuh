@@ -21,14 +21,14 @@ template <u32 M> __device__ inline PerRow<M> row_statistics(const float *statist
     return own;
 }
 
-// A statistic of the queries that sums belong to. With queries as rows:
+// A statistic of each query, for sums whose rows are queries.
 template <u32 M> struct OfRows {
     PerRow<M> own;
 
     __device__ float at(u32 m, u32, u32 i) const { return own.at[m][i / 2]; }
 };
 
-// With keys as rows, a query is a column.
+// A statistic of each query, for sums whose columns are queries; `all` begins with the first one's.
 struct OfColumns {
     const float *all;
 

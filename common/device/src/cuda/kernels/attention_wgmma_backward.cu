@@ -3,10 +3,10 @@
 // storage type before the next product.
 //
 // A block is two warpgroups, each with a tile of 64 keys or queries; tiles of the other kind stream
-// through shared memory for both. Registers hold the sums of one block on a multiprocessor. So that
-// tensor cores have products while powers are computed, a warpgroup issues all that it can before it
+// through shared memory for both. A multiprocessor's registers suffice for one such block. So that
+// tensor cores have products while probabilities are computed, a warpgroup issues all that it can before it
 // waits for scores, and the two are half a tile apart: at a barrier the first is about to begin a
-// tile, and the second has computed the powers of the one before.
+// tile, and the second has computed the probabilities of the one before.
 #include "attention.cuh"
 #include "attention_backward.cuh"
 #include "block.cuh"
@@ -101,8 +101,9 @@ __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, cons
     Sums<1, TILE / 8> weights, dweights;
     Weights<T> left, dleft;
     u32 now = own, stage = 0;
-    // Waits for the scores of a tile, behind which `wait` leaves the groups that were issued since,
-    // and issues what it adds to the values' gradients.
+    // Takes a tile from scores to the left operand of the keys' gradients, and issues what it adds to
+    // the values'. `wait` blocks until the scores are done and leaves later groups of products
+    // running. The second warpgroup meets the first here, half a tile after it.
     auto take = [&](auto wait) {
         const bool more = --coming > 0;
         const float *logs = statistics + stage * 2 * TILE, *means = logs + TILE;
@@ -186,8 +187,9 @@ __device__ inline void attention_queries(T *dqkv, const T *dout, const T *qkv, c
         dqueries.clear();
         Sums<1, TILE / 8> weights, dweights;
         Weights<T> dleft;
-        // Waits for the scores of a tile, behind which `wait` leaves the groups that were issued
-        // since, and for these.
+        // Takes a tile from scores to the left operand of the queries' gradients. `wait` blocks until
+        // the scores are done; all later products are awaited here. The second warpgroup meets the
+        // first here, half a tile after it.
         auto take = [&](u32 tile, auto wait) {
             const bool more = tile + 1 < own.seen;
             wait();

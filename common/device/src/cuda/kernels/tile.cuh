@@ -1,7 +1,8 @@
 // Tiles of heads in shared memory, and their products on tensor cores.
 //
-// A tile has 64 rows; a block of 4 warps owns one or two, and a warp 16 rows of each, so that a
-// load from another tile serves both: with one, shared memory is busy for longer than tensor cores.
+// A tile has 64 rows. A block of 4 warps owns one or two, and a warp 16 rows of each, so that a load
+// from another tile serves both: with one, shared memory is busy for longer than tensor cores. Of a
+// block of two warpgroups, each owns one.
 // Sums stay in registers in the tensor cores' layout: of each 8 columns a lane holds two neighbours
 // in two rows, 8 apart. In shared memory, 16-byte pieces of a row are permuted by the row's number,
 // so that the eight rows of a matrix load hit different banks.
@@ -27,7 +28,8 @@ __device__ inline u32 thread_here() {
 }
 
 __device__ inline u32 own_lane() { return threadIdx.x % WARP; }
-// First of the warp's rows in each tile.
+// First of the warp's rows, counted from the block's first tile. The first 4 warps have these rows in
+// each of their tiles; those of a second warpgroup lie in the next one.
 __device__ inline u32 warp_row() { return threadIdx.x / WARP * 16; }
 // The rows of which a lane holds sums, two in each tile, counted from the first tile's first.
 __device__ inline u32 own_row(u32 tile, u32 half) { return tile * TILE + warp_row() + own_lane() / 4 + 8 * half; }

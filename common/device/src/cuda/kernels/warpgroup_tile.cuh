@@ -77,7 +77,7 @@ template <u32 W, int HELD, class T> struct LeftTile {
         for (int step = 0; step < HELD; step++) multiply<false>(sums.at[0], held[step], right.columns(rows, step), step > 0, T());
 #pragma unroll
         for (int step = HELD; step < ALL; step++)
-            multiply(sums.at[0], right.columns(panels, step), right.columns(rows, step), step > 0, T());
+            multiply(sums.at[0], PanelTile<W, T>::columns(panels, step), right.columns(rows, step), step > 0, T());
         commit_products();
     }
 };
