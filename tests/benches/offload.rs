@@ -123,6 +123,11 @@ fn optimizer(report: &Report) -> f64 {
     seconds / (report.time.len() * report.steps.len()) as f64
 }
 
+/// The median of what `of` returns of each report.
+fn typical(reports: &[Report], of: impl Fn(&Report) -> f64) -> f64 {
+    median(&reports.iter().map(of).collect::<Vec<_>>())
+}
+
 /// The median, with the least and the largest.
 fn spread(values: &[f64]) -> String {
     let (least, most) = values.iter().fold((f64::MAX, 0f64), |(a, b), &v| (a.min(v), b.max(v)));
@@ -149,8 +154,7 @@ fn update(flags: &Flags) {
         let away = ["--offload-optimizer cpu", &both].map(|away| format!("{base} {away}"));
         let reports = rounds(flags, &[vec![base], away.to_vec()].concat());
         for (away, words) in reports[1..].iter().zip(["optimizer", "optimizer, parameters"]) {
-            let time =
-                |reports: &[Report]| milliseconds(median(&reports.iter().map(optimizer).collect::<Vec<_>>()));
+            let time = |reports: &[Report]| milliseconds(typical(reports, optimizer));
             let ratio = spread(&ratios(away, &reports[0], optimizer));
             table.row(format!("{precision}, {words}"), [time(&reports[0]), time(away), ratio]);
         }
@@ -188,15 +192,14 @@ struct Computed {
 
 impl Computed {
     fn of(flags: &Flags, reports: &[Report]) -> Self {
-        let time = |of: fn(&Report) -> f64| median(&reports.iter().map(of).collect::<Vec<_>>());
-        let update = time(optimizer);
-        let share = time(|report| {
+        let update = typical(reports, optimizer);
+        let share = typical(reports, |report| {
             let [forward, backward] = report.time.iter().fold([0.0; 2], |[forward, backward], row| {
                 [forward + row.phases.forward, backward + row.phases.backward]
             });
             forward / (forward + backward)
         });
-        let passes = time(step) - update;
+        let passes = typical(reports, step) - update;
         let layers = tests::config(&words(flags, "")).map_or(1, |config| config.model.layers);
         let [forward, backward] = [share * passes, (1.0 - share) * passes];
         Computed { forward, backward, update, blocks: layers as f64 }
@@ -242,9 +245,7 @@ fn link(flags: &Flags, away: &str, flag: &str, routes: [Route; 2]) {
     let cases: Vec<String> =
         [String::new(), away.to_string()].into_iter().chain(rates.iter().map(case)).collect();
     let reports = rounds(flags, &cases);
-    let time =
-        |reports: &[Report], of: fn(&Report) -> f64| median(&reports.iter().map(of).collect::<Vec<_>>());
-    let (plain, computed) = (time(&reports[0], step), Computed::of(flags, &reports[1]));
+    let (plain, computed) = (typical(&reports[0], step), Computed::of(flags, &reports[1]));
     let columns = [
         "moves",
         "step",
@@ -290,7 +291,7 @@ fn real(flags: &Flags) {
     let plain = &reports[0];
     for (reports, words) in reports.iter().zip(["all on the device", "in main memory", "on disk"]) {
         let ratio = spread(&ratios(reports, plain, step));
-        let took = milliseconds(median(&reports.iter().map(step).collect::<Vec<_>>()));
+        let took = milliseconds(typical(reports, step));
         let bytes = |route| format!("{:.0} MB", moved(&reports[0], route) / 1e6);
         table.row(words, [took, ratio, bytes(Route::DiskToHost), bytes(Route::HostToDisk)]);
     }

@@ -70,8 +70,8 @@ impl Measured {
     }
 }
 
-/// Returns the norm over all shards, and its [`exponent`]. This rank's largest
-/// is `largest`; its squares, scaled by an exponent, add up to what `squares` returns.
+/// Returns the norm over all shards, and its [`exponent`]. This rank's largest magnitude is
+/// `largest`; its squares, scaled by an exponent, add up to what `squares` returns.
 fn combined_norm(
     rank: &Rank,
     largest: f32,
@@ -128,20 +128,13 @@ fn root(sum: u128, exponent: i32) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mesh::Mesh;
     use collectives::local::{Options, World};
-    use device::{Class, DType, Device, Ledger};
-    use events::Emitter;
-    use offload::{Options as Ways, Transfers};
+    use device::{Class, DType};
 
     /// The second norm needs no shards: its exponent is the first one's.
     #[test]
     fn measured_shards_are_read_again_only_for_another_exponent() {
-        let emitter = Emitter::silent(0);
-        let device = Device::cpu(Ledger::new(emitter.clone(), None), 1);
-        let transfers = Transfers::new(device.clone(), emitter.clone(), Ways::default()).unwrap();
-        let group = World::new(1, Options::default()).remove(0);
-        let rank = Rank { device, mesh: Mesh::World, group, transfers, emitter };
+        let rank = Rank::for_tests(World::new(1, Options::default()).remove(0));
         let mut shard = rank.device.zeros(Class::Gradients, DType::F32, 2).unwrap();
         let mut measured = Measured::default();
         let mut norm = |values: [f32; 2], is_read: bool| {

@@ -66,3 +66,14 @@ impl Rank {
         self.device.kernels()
     }
 }
+
+#[cfg(test)]
+impl Rank {
+    /// A rank of `group`, which computes on the CPU with one thread.
+    pub(crate) fn for_tests(group: Group) -> Self {
+        let emitter = Emitter::silent(group.rank());
+        let device = Device::cpu(device::Ledger::new(emitter.clone(), None), 1);
+        let transfers = Transfers::new(device.clone(), emitter.clone(), offload::Options::default()).unwrap();
+        Rank { device, mesh: Mesh::World, group, transfers, emitter }
+    }
+}

@@ -8,7 +8,6 @@ use crate::Result;
 use crate::operations::{Addend, Matmul, Rounding};
 use crate::shapes::Matrix;
 use crate::view::{View, ViewMut};
-
 use std::ops::Range;
 
 /// Multiplications that are worth another thread.

@@ -1,12 +1,9 @@
 //! A shard against the plain sum of its slice.
 
 use super::*;
-use crate::mesh::Mesh;
 use collectives::local::{Options, World};
-use device::{DType, Device, Ledger};
-use events::Emitter;
+use device::DType;
 use model::{Layout, ModelConfig, Wrap};
-use offload::{Options as Ways, Transfers};
 
 /// Of the steps that come before the last one, what the gradients are multiplied by: their largest
 /// magnitude keeps its exponent, grows, shrinks, and vanishes.
@@ -20,10 +17,7 @@ fn accumulated(
     (micros, follows): (usize, fn(usize, usize) -> WithShards),
     value: fn(usize, usize) -> f32,
 ) -> (Vec<Vec<f32>>, f64) {
-    let emitter = Emitter::silent(group.rank());
-    let device = Device::cpu(Ledger::new(emitter.clone(), None), 1);
-    let transfers = Transfers::new(device.clone(), emitter.clone(), Ways::default()).unwrap();
-    let rank = Rank { device, mesh: Mesh::World, group, transfers, emitter };
+    let rank = Rank::for_tests(group);
     let layout = Layout::new(&ModelConfig { layers: 1, ..ModelConfig::tiny() });
     let partition = Arc::new(Partition::new(&layout, Wrap::Block, 2));
     let units = 0..partition.units.len();

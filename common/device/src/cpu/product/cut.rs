@@ -26,7 +26,8 @@ const BLOCK: usize = 1 << 17;
 /// Tiles of a block, at least and at most.
 const TILES: (usize, usize) = (4, 24);
 
-/// As many of a left operand that is copied step by step: what [`Coming`](super::coming::Coming) asks for of a row.
+/// As many of a left operand that is copied step by step: what [`Coming`](super::coming::Coming) asks
+/// for of a row.
 const TILES_ACROSS: usize = 18;
 
 /// Sizes of the pieces of a product.

@@ -155,13 +155,12 @@ impl Product<'_> {
             let width = columns.len().next_multiple_of(width);
             let sums = if cut.waits { &mut sums[columns.start..] } else { &mut *sums };
             let addend = part.addend.map(|base| base.at(0..rows, columns.clone()));
-            let in_registers = Base::of(addend).filter(|_| part.last);
-            match (out.at(0..rows, columns.clone()), in_registers) {
-                (TileMut::F32(out), _) if whole && matches!(addend, Addend::Zero) => {
+            match (out.at(0..rows, columns.clone()), Base::of(addend)) {
+                (TileMut::F32(out), Some(Addend::Zero)) if whole => {
                     self.tiles(out, start, a, b, None, &mut part.coming);
                 }
-                (TileMut::F32(out), Some(base)) if whole => {
-                    let sums = Grid::new(sums, rows, width, cut.stride);
+                (TileMut::F32(out), Some(addend)) if whole && part.last => {
+                    let (sums, base) = (Grid::new(sums, rows, width, cut.stride), addend.base());
                     self.tiles(sums, start, a, b, Some(Finished { out, base }), &mut part.coming);
                 }
                 (mut out, _) => {

@@ -164,13 +164,13 @@ pub(super) struct Base<'a> {
 }
 
 impl<'a> Base<'a> {
-    /// Returns what registers can add: the output, which is `Some(None)`, or another f32 matrix.
-    pub(super) fn of(addend: Addend<Tile<'a>>) -> Option<Option<Self>> {
+    /// Returns `addend` as it is added in registers; none if it is another matrix, and not f32.
+    pub(super) fn of(addend: Addend<Tile<'a>>) -> Option<Addend<Self>> {
         match addend {
-            Addend::Zero => None,
-            Addend::Out => Some(None),
+            Addend::Zero => Some(Addend::Zero),
+            Addend::Out => Some(Addend::Out),
             Addend::Base(base) => match base.stored() {
-                (Floats::F32(data), stride) => Some(Some(Base { data, stride })),
+                (Floats::F32(data), stride) => Some(Addend::Base(Base { data, stride })),
                 _ => None,
             },
         }
