@@ -32,7 +32,7 @@ pub(crate) struct Replacement {
     staging: PathBuf,
     published: bool,
     /// Hold the locks of the old directory and of the new one.
-    _locks: [Option<File>; 2],
+    _locks: [Option<Lock>; 2],
 }
 
 impl Replacement {
@@ -152,11 +152,22 @@ fn make(staging: &Path, place: &Place) -> Result<()> {
     copied.map_err(CheckpointError::io("create", staging))
 }
 
+/// A locked directory. Dropping it releases the lock: closing the handle would not while a process
+/// that is just being started, and has not yet closed what it inherits, holds it too.
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing it is all that is left if that fails.
+        let _ = self.0.unlock();
+    }
+}
+
 /// Locks a directory. Returns none on a file system without locks.
-fn lock(path: &Path) -> Result<Option<File>> {
+fn lock(path: &Path) -> Result<Option<Lock>> {
     let handle = File::open(path).map_err(CheckpointError::io("open", path))?;
     match handle.try_lock() {
-        Ok(()) if is_at(&handle, path) => Ok(Some(handle)),
+        Ok(()) if is_at(&handle, path) => Ok(Some(Lock(handle))),
         Ok(()) | Err(TryLockError::WouldBlock) => Err(CheckpointError::Busy(path.to_path_buf())),
         Err(TryLockError::Error(_)) => Ok(None),
     }
@@ -173,4 +184,19 @@ fn is_at(handle: &File, path: &Path) -> bool {
 /// Returns the name of a directory beside `name` for this process.
 fn sibling(name: &str, end: &str) -> OsString {
     format!(".{name}.{}{end}", std::process::id()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_released_while_a_process_that_is_being_started_holds_its_handle() {
+        let directory = tempfile::tempdir().unwrap();
+        let held = lock(directory.path()).unwrap().unwrap();
+        assert!(matches!(lock(directory.path()), Err(CheckpointError::Busy(_))));
+        let _inherited = held.0.try_clone().unwrap();
+        drop(held);
+        assert!(lock(directory.path()).unwrap().is_some());
+    }
 }
