@@ -12,6 +12,7 @@ mod matmul;
 mod non_temporal;
 mod norm;
 mod operand;
+mod prefetch;
 mod product;
 mod reduction;
 mod rope;

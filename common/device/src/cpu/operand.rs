@@ -3,6 +3,7 @@
 //! An f32 operand is used in place. A 16-bit one is widened into scratch memory, exactly, and
 //! narrowed from it, to nearest even. So each kernel is written once, in f32.
 
+use super::prefetch::prefetch;
 use crate::DType;
 use crate::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 use crate::view::{View, ViewMut};
@@ -31,6 +32,14 @@ impl<'a> Floats<'a> {
             Floats::F16(x) => widen_f16(&mut scratch[..len], &x[range]),
         }
         &scratch[..len]
+    }
+
+    /// Asks for elements `range`, which are read or written soon, as far as there are so many.
+    #[inline(always)]
+    pub(super) fn ask_for(&self, range: Range<usize>) {
+        let bytes = self.bytes();
+        let end = (range.end * self.size()).min(bytes.len());
+        prefetch(bytes.get(range.start * self.size()..end).unwrap_or_default());
     }
 
     /// The elements from `start` on; none if there are no more.

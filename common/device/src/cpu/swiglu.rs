@@ -10,6 +10,20 @@ use crate::vectorized;
 use crate::view::{View, ViewMut};
 use std::ops::Range;
 
+/// Elements of a row that are computed while the same ones of the next row are asked for: rows lie
+/// on different pages, up to which a core fetches ahead by itself.
+const CHUNK: usize = 128;
+
+/// Cuts a row of `width` elements.
+fn chunks(width: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..width).step_by(CHUNK).map(move |start| start..(start + CHUNK).min(width))
+}
+
+/// Elements `chunk` of row `row`.
+fn within(chunk: &Range<usize>, row: usize, width: usize) -> Range<usize> {
+    row * width + chunk.start..row * width + chunk.end
+}
+
 pub(super) fn swiglu(cpu: &Cpu, arguments: Swiglu<View<'_>, ViewMut<'_>>) -> Result<()> {
     let Swiglu { out, gate_up, shape: RowShape { rows, width } } = arguments;
     let (out, gate_up) = (FloatsMut::from(out), Floats::from(gate_up));
@@ -34,7 +48,13 @@ fn forward(
                 i * width..(i + 1) * width,
                 wide_out,
                 #[inline(always)]
-                |out| gate_row(out, gate, up),
+                |out| {
+                    for chunk in chunks(width) {
+                        gate_up.ask_for(within(&chunk, 2 * row + 2, width));
+                        gate_up.ask_for(within(&chunk, 2 * row + 3, width));
+                        gate_row(&mut out[chunk.clone()], &gate[chunk.clone()], &up[chunk]);
+                    }
+                },
             );
         }
     });
@@ -59,7 +79,7 @@ pub(super) fn swiglu_backward(cpu: &Cpu, arguments: SwigluBackward<View<'_>, Vie
 fn backward(
     cpu: &Cpu,
     mut dgate_up: FloatsMut<'_>,
-    dout: Floats<'_>,
+    douts: Floats<'_>,
     gate_up: Floats<'_>,
     run: Range<usize>,
     width: usize,
@@ -69,14 +89,20 @@ fn backward(
     vectorized!({
         for (i, row) in run.enumerate() {
             let (gate, up) = gate_up.read(2 * row * width..2 * (row + 1) * width, wide).split_at(width);
-            let dout = dout.read(row * width..(row + 1) * width, wide_dout);
+            let dout = douts.read(row * width..(row + 1) * width, wide_dout);
             dgate_up.write(
                 2 * i * width..2 * (i + 1) * width,
                 wide_dgate_up,
                 #[inline(always)]
                 |dgate_up| {
                     let (dgate, dup) = dgate_up.split_at_mut(width);
-                    gate_row_backward(dgate, dup, dout, gate, up);
+                    for chunk in chunks(width) {
+                        gate_up.ask_for(within(&chunk, 2 * row + 2, width));
+                        gate_up.ask_for(within(&chunk, 2 * row + 3, width));
+                        douts.ask_for(within(&chunk, row + 1, width));
+                        let (dgate, dup) = (&mut dgate[chunk.clone()], &mut dup[chunk.clone()]);
+                        gate_row_backward(dgate, dup, &dout[chunk.clone()], &gate[chunk.clone()], &up[chunk]);
+                    }
                 },
             );
         }

@@ -2,6 +2,7 @@
 
 use super::grid::Grid;
 use super::operand::{Floats, FloatsMut};
+use super::prefetch::prefetch;
 use crate::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 use crate::operations::Addend;
 use crate::vectorized;
@@ -56,6 +57,16 @@ impl<'a> Tile<'a> {
         matches!(self.source, Floats::Bf16(_))
     }
 
+    /// Asks for some stored rows, which are read soon: a processor does not fetch rows ahead by itself
+    /// that lie on different pages.
+    pub(super) fn ask_for(&self, rows: Range<usize>) {
+        let (source, stride) = self.stored();
+        let (bytes, size) = (source.bytes(), source.size());
+        for row in rows {
+            prefetch(&bytes[row * stride * size..][..self.columns * size]);
+        }
+    }
+
     /// The elements from the first stored one on, and how far its stored rows are apart.
     #[inline(always)]
     pub(super) fn stored(&self) -> (Floats<'a>, usize) {
@@ -90,6 +101,16 @@ impl<'a> TileMut<'a> {
             TileMut::F32(x) => x.shape(),
             TileMut::Bf16(x) => x.shape(),
             TileMut::F16(x) => x.shape(),
+        }
+    }
+
+    /// Asks for some rows, which are written soon.
+    pub(super) fn ask_for(&mut self, rows: Range<usize>) {
+        let columns = self.shape().1;
+        match self.at(rows, 0..columns) {
+            TileMut::F32(x) => x.into_rows().for_each(|row| prefetch(bytemuck::cast_slice(row))),
+            TileMut::Bf16(x) => x.into_rows().for_each(|row| prefetch(bytemuck::cast_slice(row))),
+            TileMut::F16(x) => x.into_rows().for_each(|row| prefetch(bytemuck::cast_slice(row))),
         }
     }
 

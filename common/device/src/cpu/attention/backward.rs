@@ -1,6 +1,6 @@
 //! Attention backward, which recomputes the probabilities.
 
-use super::{Heads, QUERIES, Sizes, hide, pairs, per_head};
+use super::{Heads, Pair, QUERIES, Sizes, ask_for, hide, pairs, per_head};
 use crate::Result;
 use crate::cpu::Cpu;
 use crate::cpu::grid::Grid;
@@ -22,8 +22,10 @@ pub(in crate::cpu) fn attention_backward(
     let sizes = Sizes::new(shape);
     let inputs =
         Inputs { dout: dout.into(), qkv: qkv.into(), out: out.into(), log_sum: log_sum.as_slice(), shape };
-    let tasks = pairs(shape).zip(gradients(dqkv.into(), shape)).collect();
-    cpu.workers.each(tasks, |(pair, gradient)| backward(cpu, sizes, gradient, inputs.pair(pair)))
+    let tasks = pairs(shape, cpu.workers.threads()).zip(gradients(dqkv.into(), shape)).collect();
+    cpu.workers.each(tasks, |((pair, next), gradient)| {
+        backward(cpu, sizes, gradient, inputs.pair(pair), next.map(|next| inputs.pair(next)))
+    })
 }
 
 /// One (sequence, key/value head) pair's part of the packed gradient, as [`Heads`].
@@ -71,7 +73,7 @@ struct PairInputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    fn pair(self, (sequence, kv_head): (usize, usize)) -> PairInputs<'a> {
+    fn pair(self, (sequence, kv_head): Pair) -> PairInputs<'a> {
         let AttentionShape { tokens, heads, kv_heads, head_dim, .. } = self.shape;
         let group = heads / kv_heads;
         let rows = sequence * tokens..(sequence + 1) * tokens;
@@ -81,7 +83,7 @@ impl<'a> Inputs<'a> {
             |source| Tile::new(source, self.shape.rows(), width, width).at(rows.clone(), columns.clone());
         let first = (sequence * heads + kv_head * group) * tokens;
         PairInputs {
-            heads: Heads::new(self.qkv, self.shape, sequence, kv_head),
+            heads: Heads::new(self.qkv, self.shape, (sequence, kv_head)),
             dout: part(self.dout),
             out: part(self.out),
             log_sum: &self.log_sum[first..first + group * tokens],
@@ -89,7 +91,23 @@ impl<'a> Inputs<'a> {
     }
 }
 
-fn backward(cpu: &Cpu, sizes: Sizes, mut gradient: Gradient<'_>, inputs: PairInputs<'_>) -> Result<()> {
+impl PairInputs<'_> {
+    /// As [`Heads::ask_for`].
+    fn ask_for(&self, rows: &Range<usize>, head: usize) {
+        self.heads.ask_for(rows, head);
+        for tile in [self.dout, self.out] {
+            ask_for(tile, rows, head, self.heads.keys.shape().1);
+        }
+    }
+}
+
+fn backward(
+    cpu: &Cpu,
+    sizes: Sizes,
+    mut gradient: Gradient<'_>,
+    inputs: PairInputs<'_>,
+    next: Option<PairInputs<'_>>,
+) -> Result<()> {
     let Sizes { tokens, group, instructions, .. } = sizes;
     let (head, padded) = ((tokens * sizes.padded()).next_multiple_of(LANES), sizes.padded());
     let lengths = [sizes.by_token(), sizes.by_token(), sizes.by_element(), head, head, sizes.room()];
@@ -103,8 +121,8 @@ fn backward(cpu: &Cpu, sizes: Sizes, mut gradient: Gradient<'_>, inputs: PairInp
     dkeys.fill(0.0);
     dvalues.fill(0.0);
     for head in 0..group {
-        let head = Head { sizes, number: head, inputs: &inputs, keys: &keys };
-        head.compute(room, &mut gradient.queries, dkeys, dvalues);
+        let head = Head { sizes, number: head, inputs: &inputs, next: next.as_ref(), keys: &keys };
+        head.compute(room, &mut gradient, dkeys, dvalues);
     }
     gradient.keys.finish(dkeys, padded, Addend::Zero);
     gradient.values.finish(dvalues, padded, Addend::Zero);
@@ -131,14 +149,16 @@ struct Head<'a> {
     sizes: Sizes,
     number: usize,
     inputs: &'a PairInputs<'a>,
+    /// Those of the pair after this one.
+    next: Option<&'a PairInputs<'a>>,
     keys: &'a KeysValues<'a>,
 }
 
 impl Head<'_> {
     /// With P the probabilities: dV = Pᵀ·dO, dP = dO·Vᵀ, dS = P ∘ (dP − rowsum(dO ∘ O)) · scale,
-    /// dQ = dS·K, dK = dSᵀ·Q (Dao et al., 2022, appendix B.2). `dqueries` is overwritten; `dkeys`
-    /// and `dvalues` `[tokens, head_dim]` are added to.
-    fn compute(&self, room: &mut [f32], dqueries: &mut TileMut<'_>, dkeys: &mut [f32], dvalues: &mut [f32]) {
+    /// dQ = dS·K, dK = dSᵀ·Q (Dao et al., 2022, appendix B.2). The queries' gradient is
+    /// overwritten; `dkeys` and `dvalues` `[tokens, head_dim]` are added to.
+    fn compute(&self, room: &mut [f32], gradient: &mut Gradient<'_>, dkeys: &mut [f32], dvalues: &mut [f32]) {
         let Sizes { tokens, head_dim, instructions, .. } = self.sizes;
         let columns = self.number * head_dim..(self.number + 1) * head_dim;
         let (queries, dout) = (
@@ -152,11 +172,16 @@ impl Head<'_> {
         let (scores, room) = room.split_at_mut(self.sizes.scores());
         let (dscores, room) = room.split_at_mut(self.sizes.scores());
         for rows in self.sizes.blocks() {
+            self.next.iter().for_each(|next| next.ask_for(&rows, self.number));
+            if self.number == 0 {
+                gradient.keys.ask_for(rows.clone());
+                gradient.values.ask_for(rows.clone());
+            }
             let block = BackwardBlock { head: self, rows: rows.clone() };
             block.scores(scores, dscores, room);
             block.add_by_key(dvalues, scores, &dout_elements);
             block.add_by_key(dkeys, dscores, &query_elements);
-            dqueries.at(rows, columns.clone()).overwrite(room, instructions.width(), |sums| {
+            gradient.queries.at(rows, columns.clone()).overwrite(room, instructions.width(), |sums| {
                 block.queries(sums, dscores);
             });
         }
@@ -173,7 +198,7 @@ impl BackwardBlock<'_> {
     /// `scores` = the probabilities, `dscores` = the gradient of the raw scores; both 0 behind a
     /// query.
     fn scores(&self, scores: &mut [f32], dscores: &mut [f32], room: &mut [f32]) {
-        let Head { sizes, number, inputs, keys } = *self.head;
+        let Head { sizes, number, inputs, keys, .. } = *self.head;
         let Sizes { tokens, head_dim, instructions, .. } = sizes;
         let columns = number * head_dim..(number + 1) * head_dim;
         let (wide_queries, wide_dout) = room.split_at_mut(sizes.wide_rows());

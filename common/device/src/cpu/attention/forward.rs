@@ -20,9 +20,10 @@ pub(in crate::cpu) fn attention(cpu: &Cpu, arguments: Attention<View<'_>, ViewMu
     let (log_sum, qkv) = (log_sum.into_mut_slice::<f32>(), Floats::from(qkv));
     let outs = per_head(out, shape.tokens, sizes.group * shape.head_dim);
     let log_sums = log_sum.chunks_mut((sizes.group * shape.tokens).max(1));
-    let tasks = pairs(shape).zip(outs.into_iter().zip(log_sums)).collect();
-    cpu.workers.each(tasks, |((sequence, head), (out, log_sum))| {
-        forward(cpu, sizes, out, log_sum, Heads::new(qkv, shape, sequence, head))
+    let tasks = pairs(shape, cpu.workers.threads()).zip(outs.into_iter().zip(log_sums)).collect();
+    cpu.workers.each(tasks, |((pair, next), (out, log_sum))| {
+        let heads = |pair| Heads::new(qkv, shape, pair);
+        forward(cpu, sizes, out, log_sum, heads(pair), next.map(heads))
     })
 }
 
@@ -32,6 +33,7 @@ fn forward(
     mut out: TileMut<'_>,
     log_sum: &mut [f32],
     heads: Heads<'_>,
+    next: Option<Heads<'_>>,
 ) -> Result<()> {
     let Sizes { tokens, head_dim, group, instructions, .. } = sizes;
     let lengths = [
@@ -49,6 +51,8 @@ fn forward(
     for (head, log_sum) in (0..group).zip(log_sum.chunks_mut(tokens)) {
         let columns = head * head_dim..(head + 1) * head_dim;
         for rows in sizes.blocks() {
+            next.iter().for_each(|next| next.ask_for(&rows, head));
+            out.at(0..tokens, columns.clone()).ask_for(rows.clone());
             let queries = widened_rows(queries, heads.queries.at(rows.clone(), columns.clone()));
             let block = ForwardBlock { sizes, rows: rows.clone(), keys: &keys, values: &values };
             let log_sum = &mut log_sum[rows.clone()];

@@ -1,7 +1,8 @@
 //! Causal attention, forward and backward, in tiles of queries against the keys up to them.
 //!
-//! One block's scores exist at a time, in the nearest cache. Like every product, they are computed
-//! in registers, tile by tile. Each (sequence, key/value head) pair is a task of its own; the query
+//! One block's scores exist at a time, in the nearest caches. Like every product, they are computed
+//! in registers, tile by tile. Rows of one head lie on different pages, which a processor does not
+//! fetch ahead by itself, so a pair asks for the next one's. Each (sequence, key/value head) pair is a task of its own; the query
 //! heads that share a key/value head follow each other, so their contributions to its gradient add
 //! up in order.
 
@@ -19,8 +20,8 @@ use super::workers::pieces;
 use crate::shapes::AttentionShape;
 use std::ops::Range;
 
-/// Queries of a block, at most.
-const QUERIES: usize = 28;
+/// Queries of a block, at most: backward, each block passes over all sums of the keys before it.
+const QUERIES: usize = 56;
 
 /// Sizes that follow from [`AttentionShape`], and the instructions of the products.
 #[derive(Clone, Copy)]
@@ -111,7 +112,7 @@ struct Heads<'a> {
 }
 
 impl<'a> Heads<'a> {
-    fn new(qkv: Floats<'a>, shape: AttentionShape, sequence: usize, kv_head: usize) -> Self {
+    fn new(qkv: Floats<'a>, shape: AttentionShape, (sequence, kv_head): Pair) -> Self {
         let width = shape.packed_width();
         let rows = sequence * shape.tokens..(sequence + 1) * shape.tokens;
         let all = Tile::new(qkv, shape.rows(), width, width);
@@ -125,6 +126,21 @@ impl<'a> Heads<'a> {
             values: head(shape.heads + shape.kv_heads + kv_head, 1),
         }
     }
+
+    /// Asks for some rows of query head number `head` of the pair, and with the first one's for the
+    /// keys and values.
+    fn ask_for(&self, rows: &Range<usize>, head: usize) {
+        ask_for(self.queries, rows, head, self.keys.shape().1);
+        if head == 0 {
+            self.keys.ask_for(rows.clone());
+            self.values.ask_for(rows.clone());
+        }
+    }
+}
+
+/// Asks for some rows of head number `head` of `tile`, whose heads have `head_dim` columns each.
+fn ask_for(tile: Tile<'_>, rows: &Range<usize>, head: usize, head_dim: usize) {
+    tile.at(0..tile.shape().0, head * head_dim..(head + 1) * head_dim).ask_for(rows.clone());
 }
 
 /// Cuts a `[rows, heads · width]` tile into one `[tokens, width]` tile per sequence and head.
@@ -144,9 +160,15 @@ fn per_head(tile: TileMut<'_>, tokens: usize, width: usize) -> Vec<TileMut<'_>> 
     tiles
 }
 
-/// Every (sequence, key/value head) pair, in order.
-fn pairs(shape: AttentionShape) -> impl Iterator<Item = (usize, usize)> {
-    (0..shape.batch).flat_map(move |sequence| (0..shape.kv_heads).map(move |head| (sequence, head)))
+/// A (sequence, key/value head) pair.
+type Pair = (usize, usize);
+
+/// Every pair in order, with the one that the same thread computes next.
+fn pairs(shape: AttentionShape, threads: usize) -> impl Iterator<Item = (Pair, Option<Pair>)> {
+    let count = shape.batch * shape.kv_heads;
+    let pair = move |number: usize| (number / shape.kv_heads, number % shape.kv_heads);
+    (0..count)
+        .map(move |number| (pair(number), Some(number + threads).filter(|next| *next < count).map(pair)))
 }
 
 /// Fills the scores after the first `seen` with `hidden` up to the end of the last vector that
