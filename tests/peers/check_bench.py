@@ -78,16 +78,16 @@ def left_after_running_out(peer):
         left.append(sum(reference() is not None for reference in held))
         model = torch.nn.Linear(2, 2)
         held.append(weakref.ref(model))
-        return model, torch.optim.SGD(model.parameters())
+        return Namespace(model=model)
 
     def run(_arguments, _shapes, trainee, *_):
-        activations = trainee[0](torch.zeros(2))
+        activations = trainee.model(torch.zeros(2))
         held.append(weakref.ref(activations))
         raise torch.OutOfMemoryError("memory does not do")
 
     peer.build, peer.run, sys.stdin = build, run, io.StringIO("1 0 1\n")
     with redirect_stdout(io.StringIO()) as said:
-        peer.serve(Namespace(compile=False), None, torch.device("cpu"))
+        peer.serve(Namespace(compile=False, offload=False, deepspeed=False), None, torch.device("cpu"))
     assert '"out_of_memory": true' in said.getvalue() and len(left) == 2
     return left[-1]
 

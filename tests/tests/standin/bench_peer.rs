@@ -56,7 +56,7 @@ fn a_live_pytorch_takes_turns() {
         fixture("three-heads.json")
     );
     let parameters = train(Stage::Ddp, &ours).unwrap().model.parameters;
-    let peer = format!(" on CPU, {parameters} parameters: FSDP2 over one rank, nothing compiled");
+    let peer = format!(" on CPU, {parameters} parameters: PyTorch FSDP2 over one rank, nothing compiled");
     for words in [peer.as_str(), "| PyTorch FSDP2 | 1 | "] {
         assert!(shown.contains(words), "{words:?} is missing\n{shown}");
     }
@@ -77,7 +77,7 @@ fn a_peer_that_fails_costs_its_own_row_alone() {
     if !standin(a_peer_that_fails_costs_its_own_row_alone, &[]) {
         return;
     }
-    let hello = "echo no JSON; printf '\\377\\376\\n[1]\\n'; echo '{\"torch\": \"0\", \"device\": \"none\", \"parameters\": 1, \"how\": \"not at all\"}'";
+    let hello = "echo no JSON; printf '\\377\\376\\n[1]\\n'; echo '{\"torch\": \"0\", \"device\": \"none\", \"parameters\": 1, \"by\": \"PyTorch FSDP2\", \"how\": \"not at all\"}'";
     let answer = "read line; echo '{\"tokens_per_second\": 5.0}'";
     let folder = tempfile::tempdir().unwrap();
     for (script, words, rows) in [

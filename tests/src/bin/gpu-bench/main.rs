@@ -62,7 +62,8 @@ struct Arguments {
     /// Leave PyTorch out.
     #[arg(long)]
     no_peer: bool,
-    /// Further arguments for PyTorch's side: "--device cpu --no-compile".
+    /// Further arguments for PyTorch's side: "--offload" (all states in main memory), "--deepspeed"
+    /// (its ZeRO-2, the optimizer in main memory), "--device cpu --no-compile".
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     peer_with: String,
     /// Seconds that PyTorch may take for one answer; compiling a large model takes minutes.

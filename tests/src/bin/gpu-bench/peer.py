@@ -1,7 +1,8 @@
-"""A Llama-style transformer trained by PyTorch, for gpu-bench to compare with.
+"""A Llama-style transformer trained by PyTorch or DeepSpeed, for gpu-bench to compare with.
 
 FSDP2 over one rank (`fully_shard` of every block, f32 master weights, 16-bit parameters and reductions), compiled blocks and
-loss, `scaled_dot_product_attention`, fused AdamW. Standard output has a line of JSON per message: what this is, then one per
+loss, `scaled_dot_product_attention`, fused AdamW; with `--offload` all of its states rest in main memory. `--deepspeed` trains
+the same model by DeepSpeed's ZeRO-2, its optimizer in main memory. Standard output has a line of JSON per message: what this is, then one per
 command. Commands come on standard input: `BATCH WARMUP STEPS` trains WARMUP + STEPS steps of BATCH sequences and times the
 last STEPS.
 """
@@ -20,7 +21,7 @@ try:
     import torch.nn as nn
     import torch.nn.functional as F
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 except ImportError as error:
     sys.exit(f"{sys.executable}: {error}; it takes PyTorch 2.6 or newer (pip install torch)")
 
@@ -107,6 +108,59 @@ def angles(s, tokens, device):
     return turns.cos()[:, None, :], turns.sin()[:, None, :]
 
 
+ADAMW = {"lr": 3e-4, "betas": (0.9, 0.95), "weight_decay": 0.1}
+
+
+class Fsdp2:
+    def __init__(self, arguments, model, device):
+        types = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+        dtype = types[arguments.precision]
+        on_gpu = device.type == "cuda"
+        options = {
+            "mesh": init_device_mesh(device.type, (1,)),
+            "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype, cast_forward_inputs=False),
+            "offload_policy": CPUOffloadPolicy(pin_memory=on_gpu) if arguments.offload else OffloadPolicy(),
+        }
+        for block in model.blocks:
+            fully_shard(block, **options)
+        fully_shard(model, **options)
+        model.to_empty(device="cpu" if arguments.offload else device)
+        initialise(model)
+        self.model = model
+        self.optimizer = torch.optim.AdamW(model.parameters(), **ADAMW, fused=on_gpu)
+
+    def step(self, tokens, tables):
+        loss = self.model(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), *tables)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss.item()
+
+
+class DeepSpeed:
+    def __init__(self, arguments, model, device):
+        import deepspeed
+
+        model.to_empty(device=device)
+        initialise(model)
+        memory = {"device": "cpu", "pin_memory": device.type == "cuda"}
+        config = {
+            "train_micro_batch_size_per_gpu": 1,
+            "gradient_clipping": 1.0,
+            arguments.precision: {"enabled": True},
+            "optimizer": {"type": "AdamW", "params": ADAMW},
+            "zero_optimization": {"stage": 2, "offload_optimizer": memory, "overlap_comm": True},
+        }
+        self.model, *_ = deepspeed.initialize(model=model, config=config)
+
+    def step(self, tokens, tables):
+        loss = self.model(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), *tables)
+        self.model.backward(loss)
+        self.model.step()
+        return loss.item()
+
+
 def build(arguments, s, device):
     torch.manual_seed(0)
     with torch.device("meta"):
@@ -115,32 +169,12 @@ def build(arguments, s, device):
         for block in model.blocks:
             block.compile(dynamic=False)
         model.head.compile(dynamic=False)
-    types = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-    dtype = types[arguments.precision]
-    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype, cast_forward_inputs=False)
-    mesh = init_device_mesh(device.type, (1,))
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
-    model.to_empty(device=device)
-    initialise(model)
-    fused = device.type == "cuda"
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=fused)
-    return model, optimizer
+    return (DeepSpeed if arguments.deepspeed else Fsdp2)(arguments, model, device)
 
 
 def wait_for(device):
     if device.type == "cuda":
         torch.cuda.synchronize()
-
-
-def step(model, optimizer, tokens, tables):
-    loss = model(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), *tables)
-    loss.backward()
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return loss.item()
 
 
 def run(arguments, s, trainee, device, batch, warmup, steps):
@@ -151,7 +185,7 @@ def run(arguments, s, trainee, device, batch, warmup, steps):
         tokens = torch.randint(0, s["vocabulary"], (batch, arguments.seq_len + 1), generator=generator)
         wait_for(device)
         started = time.perf_counter()
-        losses.append(step(*trainee, tokens.to(device), tables))
+        losses.append(trainee.step(tokens.to(device), tables))
         wait_for(device)
         seconds.append(time.perf_counter() - started)
     timed = sum(seconds[warmup:])
@@ -179,14 +213,18 @@ def say(message):
 
 def way(arguments, device):
     compiled = "compiled blocks and loss" if arguments.compile else "nothing compiled"
-    return f"{compiled}, fused attention" + (" and AdamW" if device.type == "cuda" else "")
+    if arguments.deepspeed:
+        return f"{compiled}, fused attention, the optimizer in main memory"
+    away = ", all states in main memory" if arguments.offload else ""
+    return f"{compiled}, fused attention" + (" and AdamW" if device.type == "cuda" else "") + away
 
 
 def serve(arguments, s, device):
     trainee = build(arguments, s, device)
     name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
-    parameters = sum(parameter.numel() for parameter in trainee[0].parameters())
-    say({"torch": torch.__version__, "device": name, "parameters": parameters, "how": way(arguments, device)})
+    parameters = sum(parameter.numel() for parameter in trainee.model.parameters())
+    by = "DeepSpeed ZeRO-2" if arguments.deepspeed else "PyTorch FSDP2"
+    say({"torch": torch.__version__, "device": name, "parameters": parameters, "by": by, "how": way(arguments, device)})
     for line in sys.stdin:
         batch, warmup, steps = (int(word) for word in line.split())
         answer = attempt(arguments, s, trainee, device, batch, warmup, steps)
@@ -196,7 +234,7 @@ def serve(arguments, s, device):
             release(device)
             trainee = build(arguments, s, device)
         say(answer or {"out_of_memory": True})
-        trainee[0].zero_grad(set_to_none=True)
+        trainee.model.zero_grad()
         release(device)
 
 
@@ -207,6 +245,8 @@ def main():
     parser.add_argument("--precision", default="bf16", choices=("bf16", "fp16", "fp32"))
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--no-compile", dest="compile", action="store_false")
+    parser.add_argument("--offload", action="store_true")
+    parser.add_argument("--deepspeed", action="store_true")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     if arguments.device == "cuda" and not torch.cuda.is_available():
@@ -216,7 +256,7 @@ def main():
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
-    dist.init_process_group("nccl" if arguments.device == "cuda" else "gloo", rank=0, world_size=1)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if arguments.device == "cuda" else "gloo", rank=0, world_size=1)
     try:
         serve(arguments, arguments.shapes, device)
     finally:

@@ -47,6 +47,8 @@ impl Opponent {
 /// The process. While others take their turns its model states stay on the GPU; it frees everything
 /// else.
 pub(crate) struct Peer {
+    /// What trains, for the table.
+    pub(crate) name: String,
     process: Child,
     commands: ChildStdin,
     answers: Receiver<io::Result<Value>>,
@@ -74,15 +76,17 @@ impl Peer {
             return Err("PyTorch's process has no pipes".into());
         };
         let patience = Duration::from_secs(arguments.peer_timeout);
-        let mut peer = Peer { process, commands, answers: objects(answers), patience };
+        let mut peer = Peer { name: String::new(), process, commands, answers: objects(answers), patience };
         let hello = peer.answer()?;
         events::say!(
-            "PyTorch {} on {}, {} parameters: FSDP2 over one rank, {}.\n",
+            "PyTorch {} on {}, {} parameters: {} over one rank, {}.\n",
             word(&hello["torch"]),
             word(&hello["device"]),
             hello["parameters"],
+            word(&hello["by"]),
             word(&hello["how"]),
         );
+        peer.name = word(&hello["by"]).to_string();
         Ok(peer)
     }
 

@@ -38,8 +38,11 @@ pub(crate) fn compare(
 ) -> Result<(), String> {
     let sizes = &arguments.micro_batches;
     let mut rows: Vec<Row> = arguments.stages.iter().map(|stage| Row::new(stage.label(), best)).collect();
-    let theirs = peer.ask(|peer| sweep("PyTorch", sizes, |micro_batch| theirs(peer, micro_batch)));
-    rows.extend(theirs.map(|micro_batch| Row::new("PyTorch FSDP2", micro_batch)));
+    let theirs = peer.ask(|peer| {
+        let micro_batch = sweep("PyTorch", sizes, |micro_batch| theirs(peer, micro_batch))?;
+        Ok(Row::new(&peer.name, micro_batch))
+    });
+    rows.extend(theirs);
     let mut flops_per_token = 0;
     for _ in 0..arguments.rounds {
         for (row, stage) in rows.iter_mut().zip(&arguments.stages) {
