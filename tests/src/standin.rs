@@ -83,38 +83,62 @@ fn build(compiler: &str) -> PathBuf {
         let draft = target.join("draft");
         let _ = fs::remove_dir_all(&draft);
         fs::create_dir_all(&draft).expect("the target folder can be written");
-        let mut sources: Vec<PathBuf> =
+        let mut driver: Vec<PathBuf> =
             files(&shim).into_iter().filter(|f| f.extension() == Some("cpp".as_ref())).collect();
-        sources.push(standin.join("driver.cpp"));
-        let options = ["-O2", "-ffp-contract=off", "-pthread"];
-        library(compiler, &draft, "cuda", &sources, &options, &[&kernels, &shim]);
-        library(compiler, &draft, "cublasLt", &[standin.join("blas.cpp")], &["-O3", "-L.", "-lcuda"], &[]);
-        let nccl = [standin.join("nccl.cpp")];
-        library(compiler, &draft, "nccl", &nccl, &["-O2", "-pthread", "-L.", "-lcuda", "-lrt"], &[]);
-        library(compiler, &draft, "nvrtc", &[standin.join("compiler.cpp")], &["-O1"], &[]);
+        driver.push(standin.join("driver.cpp"));
+        let own = |name: &str| vec![standin.join(name)];
+        let libraries = [
+            Library { name: "cuda", sources: driver, optimised: "-O2", links: &[] },
+            Library { name: "cublasLt", sources: own("blas.cpp"), optimised: "-O3", links: &["-lcuda"] },
+            Library { name: "nccl", sources: own("nccl.cpp"), optimised: "-O2", links: &["-lcuda", "-lrt"] },
+            Library { name: "nvrtc", sources: own("compiler.cpp"), optimised: "-O1", links: &[] },
+        ];
+        std::thread::scope(|scope| {
+            for (library, source) in libraries.iter().flat_map(|l| l.sources.iter().map(move |s| (l, s))) {
+                let (draft, include) = (&draft, [&kernels, &shim]);
+                scope.spawn(move || library.compile(compiler, draft, source, include));
+            }
+        });
+        libraries.iter().for_each(|library| library.link(compiler, &draft));
         fs::rename(&draft, &folder).expect("the target folder can be written");
     }
     folder
 }
 
-fn library(
-    compiler: &str,
-    folder: &Path,
-    name: &str,
-    sources: &[PathBuf],
-    options: &[&str],
-    include: &[&Path],
-) {
-    let file = format!("lib{name}.so");
-    let output = Command::new(compiler)
-        .current_dir(folder)
-        .args(["-std=c++17", "-fPIC", "-shared", &format!("-Wl,-soname,{file}"), "-o", &file])
-        .args(include.iter().map(|folder| format!("-I{}", folder.display())))
-        .args(sources)
-        .args(options)
-        .output()
-        .expect("the compiler was there a moment ago");
-    assert!(output.status.success(), "{file}:\n{}", String::from_utf8_lossy(&output.stderr));
+/// One of the stand-in's libraries. Its sources are compiled side by side, and linked when all are
+/// compiled.
+struct Library {
+    name: &'static str,
+    sources: Vec<PathBuf>,
+    optimised: &'static str,
+    links: &'static [&'static str],
+}
+
+impl Library {
+    fn compile(&self, compiler: &str, folder: &Path, source: &Path, include: [&PathBuf; 2]) {
+        let mut command = Command::new(compiler);
+        command.args(["-std=c++17", "-fPIC", "-pthread", "-ffp-contract=off", self.optimised, "-c", "-o"]);
+        command.arg(object(source)).arg(source);
+        succeed(command.args(include.map(|folder| format!("-I{}", folder.display()))), folder);
+    }
+
+    fn link(&self, compiler: &str, folder: &Path) {
+        let file = format!("lib{}.so", self.name);
+        let mut command = Command::new(compiler);
+        command.args(["-shared", "-pthread", &format!("-Wl,-soname,{file}"), "-o", &file]);
+        command.args(self.sources.iter().map(|source| object(source)));
+        succeed(command.arg("-L.").args(self.links), folder);
+    }
+}
+
+/// The file that `source` is compiled to, in the draft's folder.
+fn object(source: &Path) -> PathBuf {
+    Path::new(source.file_name().expect("a source is a file")).with_extension("o")
+}
+
+fn succeed(command: &mut Command, folder: &Path) {
+    let output = command.current_dir(folder).output().expect("the compiler was there a moment ago");
+    assert!(output.status.success(), "{command:?}:\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {

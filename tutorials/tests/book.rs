@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use tutorials::learn::runs::Runs;
 use tutorials::{book, workspace};
 
 /// The most time that the whole book may take, with everything in it run.
@@ -23,12 +24,12 @@ fn computed() -> Option<f64> {
     Some(ticks.sum::<Option<f64>>()? / TICKS)
 }
 
-/// Returns what is wrong with the chapter in `file`. Each has a workshop of its own: a reader may
-/// begin anywhere.
-fn problems(file: &Path) -> trainer::Result<Vec<String>> {
+/// Returns what is wrong with the chapter in `file`. Each has a workshop of its own, since a reader
+/// may begin anywhere; the runs behind questions and tables, which leave nothing, are made once.
+fn problems(file: &Path, runs: &Runs) -> trainer::Result<Vec<String>> {
     let started = Instant::now();
     let program = PathBuf::from(env!("CARGO_BIN_EXE_tutorials"));
-    let mut workshop = book::Workshop::new(workspace::root(), program, false)?;
+    let mut workshop = book::Workshop::new(workspace::root(), program, false)?.sharing(runs);
     let problems = book::inspect(file, &mut workshop)?;
     let name = file.file_name().unwrap_or_default().display();
     println!("{:6.1} s   {name}", started.elapsed().as_secs_f64());
@@ -40,11 +41,11 @@ fn every_chapter_is_true() {
     let (begun, before) = (Instant::now(), computed());
     let pages = book::pages().unwrap();
     let (count, left) = (pages.len() as f64, Mutex::new(pages.into_iter()));
-    let found = Mutex::new(book::dead_links().unwrap());
+    let (found, runs) = (Mutex::new(book::dead_links().unwrap()), Runs::default());
     let check = || {
         let next = || left.lock().unwrap().next();
         while let Some(file) = next() {
-            let problems = problems(&file).unwrap_or_else(|failure| vec![failure.to_string()]);
+            let problems = problems(&file, &runs).unwrap_or_else(|failure| vec![failure.to_string()]);
             found.lock().unwrap().extend(problems);
         }
     };

@@ -1,6 +1,8 @@
 //! The default text: sentences about ranks, shards and collectives from a small seeded grammar, so
 //! that whether generated text parses can be counted.
 
+use std::sync::LazyLock;
+
 /// Version of the grammar and its seed. It changes with the text.
 pub const VERSION: u32 = 1;
 
@@ -67,8 +69,14 @@ const FORMS: &[&[Piece]] = &[
     ],
 ];
 
-/// Returns the text: about 10⁶ bytes, the same on every machine.
-pub fn text() -> String {
+/// Returns the text: about 10⁶ bytes, the same on every machine. A process makes it once, for all of
+/// its runs.
+pub fn text() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(make);
+    &TEXT
+}
+
+fn make() -> String {
     let mut random = SplitMix(u64::from(VERSION) * 0x5EED);
     let mut text = String::with_capacity(BYTES + 100);
     let mut sentences = 0;
@@ -152,7 +160,7 @@ mod tests {
     #[test]
     fn every_sentence_of_the_text_parses_and_noise_does_not() {
         let text = text();
-        let (all, good) = count_sentences(&text);
+        let (all, good) = count_sentences(text);
         assert!(all > 10_000);
         assert_eq!(all, good);
         for noise in ["rank 4 gathers block 0 before forward.", "rank 0 gathers block 0.", "", ".", "rank 0"]

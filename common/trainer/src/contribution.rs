@@ -5,6 +5,7 @@
 use device::DType;
 use events::{LocalMetrics, Pass};
 use settings::{Config, Failure, Result};
+use sharding::norm::sum_of_squares;
 
 /// A rank's own part in the step under way.
 #[derive(Default)]
@@ -30,7 +31,7 @@ impl OwnPart {
 
     /// Takes in the rank's own gradients of a unit.
     pub(crate) fn contributes(&mut self, values: &[f32]) {
-        self.squares += values.iter().map(|&g| f64::from(g) * f64::from(g)).sum::<f64>();
+        self.squares += sum_of_squares(values);
     }
 
     /// Returns the part in `step` after the update, given the rank's mean loss and all seconds that

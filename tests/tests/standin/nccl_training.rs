@@ -55,7 +55,7 @@ fn every_stage_learns_over_nccl_what_it_learns_over_copies() {
         return;
     }
     for world in [2, 4] {
-        let flags = format!("--gpus {world} {}", flags(world, 3));
+        let flags = format!("--gpus {world} {}", flags(world, 2));
         // Over copies all stages learn the same bits.
         let copies = run(Stage::Ddp, &flags);
         for stage in STAGES {
@@ -71,7 +71,7 @@ fn groups_of_neighbours_are_split_communicators() {
     if !standin(groups_of_neighbours_are_split_communicators, &[("STANDIN_GPUS", "2")]) {
         return;
     }
-    let flags = format!("--gpus 4 {}", flags(4, 3));
+    let flags = format!("--gpus 4 {}", flags(4, 2));
     // Of the two ranks on a GPU each has an end of the world's communicator, its neighbours', and
     // where it has peers across theirs.
     for (groups, ends) in
@@ -136,7 +136,7 @@ fn processes_learn_over_nccl_what_threads_do() {
     }
     let dir = tempfile::tempdir().unwrap();
     for (stage, size) in STAGES.into_iter().zip([2, 4, 2, 4]) {
-        let flags = flags(size, 3);
+        let flags = flags(size, 2);
         let threads = run(stage, &format!("--gpus {size} {flags}"));
         follows(&job(dir.path(), stage, size, &flags), &threads, 1e-4);
     }

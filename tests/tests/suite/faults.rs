@@ -5,7 +5,11 @@ use std::time::{Duration, Instant};
 use tests::job::desync;
 use tests::{STAGES, losses, recorded, train};
 
-const RUN: &str = "--gpus 4 --steps 5 --batch-size 1 --seq-len 16 --threads 1 --timeout 60";
+const RUN: &str = concat!(
+    "--model ",
+    env!("CARGO_MANIFEST_DIR"),
+    "/fixtures/odd.json --gpus 4 --steps 5 --batch-size 1 --seq-len 16 --threads 1 --device cpu --timeout 60"
+);
 
 /// Every phase of a run, with the flags that it takes.
 const PHASES: [(&str, &str); 8] = [
@@ -113,7 +117,8 @@ fn another_seed_than_that_of_saved_weights_is_none() {
     let folder = tempfile::tempdir().unwrap();
     let saved = folder.path().join("saved").display().to_string();
     train(planner::Stage::Ddp, &format!("{RUN} --save {saved}")).unwrap();
-    let seed = format!("{RUN} --init-from {saved} --inject seed@rank1");
+    let shape = RUN.split_once(".json").unwrap().1;
+    let seed = format!("{shape} --init-from {saved} --inject seed@rank1");
     let refused = train(planner::Stage::Ddp, &seed).unwrap_err();
     let named = format!("--inject seed@rank1: with --init-from {saved} no weight comes from a seed");
     assert!(refused.code() == 2 && refused.to_string().contains(&named), "{refused}");
@@ -159,7 +164,7 @@ fn a_stalled_rank_is_named_after_the_deadline() {
 #[test]
 fn running_out_of_memory_is_explained_foreseen_or_not() {
     for (flags, word) in [("", "foreseen"), ("--ignore-plan", "are in use")] {
-        let (text, _) = fail(planner::Stage::Ddp, &format!("--device-memory 8MB {flags}"));
+        let (text, _) = fail(planner::Stage::Ddp, &format!("--device-memory 800kB {flags}"));
         for part in [word, "parameters", "What would help", "cargo run -p zero3"] {
             assert!(text.contains(part), "{part} missing in: {text}");
         }

@@ -1,12 +1,22 @@
 //! The measured memory table of each stage on four ranks, held by snapshots.
 
+use planner::Stage;
 use planner::table::grouped;
+use std::sync::LazyLock;
 use tests::{STAGES, train};
+use trainer::Report;
+
+/// A run of every stage.
+static REPORTS: LazyLock<[Report; 4]> =
+    LazyLock::new(|| STAGES.map(|stage| train(stage, "--gpus 4 --steps 2 --threads 1").unwrap()));
+
+fn of_every_stage() -> impl Iterator<Item = (Stage, &'static Report)> {
+    STAGES.into_iter().zip(REPORTS.iter())
+}
 
 #[test]
 fn measured_memory_of_every_stage_on_four_ranks() {
-    for stage in STAGES {
-        let report = train(stage, "--gpus 4 --steps 2 --threads 1").unwrap();
+    for (stage, report) in of_every_stage() {
         assert!(report.predictions_hold());
         let mut table = format!("{stage}: peak bytes of rank 0, tiny, 4 ranks\n");
         for row in report.memory.iter().filter(|row| row.rank == 0) {
@@ -22,8 +32,7 @@ fn measured_memory_of_every_stage_on_four_ranks() {
 #[test]
 fn the_readme_shows_what_is_measured() {
     let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
-    for stage in STAGES {
-        let report = train(stage, "--gpus 4 --steps 1 --threads 1").unwrap();
+    for (stage, report) in of_every_stage() {
         let peak = |class: &str| report.memory.iter().find(|row| row.class == class).unwrap().peak_bytes;
         let temporary = peak("gathered parameters") + peak("communication buckets");
         let cells =
@@ -31,8 +40,8 @@ fn the_readme_shows_what_is_measured() {
         let row = readme.lines().find(|line| line.starts_with(&format!("| {stage} |"))).unwrap();
         assert!(row.contains(&cells), "{row} should hold {cells}");
     }
-    let report = train(planner::Stage::Zero3, "--gpus 4 --steps 1 --threads 1").unwrap();
-    for row in report.memory.iter().filter(|row| row.rank == 0) {
+    let [.., zero3] = &*REPORTS;
+    for row in zero3.memory.iter().filter(|row| row.rank == 0) {
         let line = readme.lines().find(|line| line.starts_with(row.class)).unwrap();
         assert_eq!(line.matches(&grouped(row.peak_bytes)).count(), 2, "{line}");
     }

@@ -100,16 +100,16 @@ fn within(stage: Stage, mebibytes: u64, flags: &str) -> Output {
     command.output().unwrap()
 }
 
-/// A run of much memory, most of it activations and scratch, in 100 MiB and 40 more each time until it
+/// A run of much memory, most of it activations and scratch, in 90 MiB and 25 more each time until it
 /// is enough.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_limit_of_the_process_is_an_error_of_a_rank() {
     let run =
-        "--gpus 2 --batch-size 6 --seq-len 512 --steps 1 --threads 2 --device cpu --timeout 60 --headless";
-    for (stage, offset) in STAGES.into_iter().zip([0, 10, 20, 30]) {
+        "--gpus 2 --batch-size 3 --seq-len 512 --steps 1 --threads 2 --device cpu --timeout 60 --headless";
+    for (stage, offset) in STAGES.into_iter().zip([0, 6, 12, 18]) {
         let mut refused = 0;
-        for mebibytes in (100 + offset..500).step_by(40) {
+        for mebibytes in (90 + offset..500).step_by(25) {
             let output = within(stage, mebibytes, run);
             let error = String::from_utf8_lossy(&output.stderr).into_owned();
             let case = format!("{stage} in {mebibytes} MiB, {}", output.status);

@@ -10,7 +10,16 @@ use std::sync::Arc;
 use tests::{STAGES, config, copy_directory, fixture, losses, run, train};
 use trainer::Report;
 
-const RUN: &str = "--gpus 4 --batch-size 1 --seq-len 16 --threads 1 --device cpu --steps 6";
+const RUN: &str = concat!(
+    "--model ",
+    env!("CARGO_MANIFEST_DIR"),
+    "/fixtures/odd.json --gpus 4 --batch-size 1 --seq-len 16 --threads 1 --device cpu --steps 6"
+);
+
+/// Flags of the same run of the default model.
+fn without_model() -> &'static str {
+    RUN.split_once(".json ").unwrap().1
+}
 
 /// Runs `broken` until a panic in step 5, with checkpoints in `dir`, the last after 4 steps. Then
 /// resumes with `then` and runs to the end.
@@ -194,7 +203,7 @@ fn newest(dir: &Path, layout: &Layout) -> Generation {
 fn the_last_checkpoint_is_what_training_has_made() {
     let dir = tempfile::tempdir().unwrap();
     let model = format!("--model {}", fixture("odd-tied.json"));
-    let flags = format!("{RUN} {model} --checkpoint {}", dir.path().display());
+    let flags = format!("{} {model} --checkpoint {}", without_model(), dir.path().display());
     let report = run(Stage::Zero3, &flags);
     let layout = Layout::new(&config(&flags).unwrap().model);
     let reader = newest(dir.path(), &layout);
@@ -235,7 +244,7 @@ fn another_training_does_not_resume_unless_that_is_meant() {
     let flags = format!("{RUN} --checkpoint {}", dir.path().display());
     run(Stage::Zero1, &flags.replace("--steps 6", "--steps 2"));
     let flags = format!("{flags} --resume-with steps");
-    refused(&format!("{flags} --model {}", fixture("odd.json")), "a checkpoint of another model");
+    refused(&flags.replace("odd.json", "uneven.json"), "a checkpoint of another model");
     let other = dir.path().join("other.txt");
     std::fs::write(&other, "o".repeat(4096)).unwrap();
     for (change, what, both) in [
@@ -270,8 +279,12 @@ fn another_training_does_not_resume_unless_that_is_meant() {
 fn a_run_that_names_no_model_takes_that_of_the_checkpoint() {
     let dir = tempfile::tempdir().unwrap();
     let model = format!("--model {}", fixture("three-heads.json"));
-    let whole = run(Stage::Zero1, &format!("{RUN} {model}"));
-    let flags = format!("{RUN} --checkpoint {} --checkpoint-wait --checkpoint-every 2", dir.path().display());
+    let whole = run(Stage::Zero1, &format!("{} {model}", without_model()));
+    let flags = format!(
+        "{} --checkpoint {} --checkpoint-wait --checkpoint-every 2",
+        without_model(),
+        dir.path().display()
+    );
     train(Stage::Zero2, &format!("{flags} {model} --inject panic@rank1,step5,backward")).unwrap_err();
     is_the_end_of(&whole, &run(Stage::Zero3, &flags), "without --model");
     refused(&format!("{flags} --model tiny"), "a checkpoint of another model");
@@ -280,8 +293,9 @@ fn a_run_that_names_no_model_takes_that_of_the_checkpoint() {
 #[test]
 fn a_damaged_checkpoint_is_named_and_the_one_before_it_is_used() {
     let dir = tempfile::tempdir().unwrap();
-    let flags = format!("{RUN} --checkpoint {}", dir.path().display());
-    let whole = run(Stage::Zero3, RUN);
+    // Of several blocks, of which the last is damaged.
+    let flags = format!("{} --checkpoint {}", without_model(), dir.path().display());
+    let whole = run(Stage::Zero3, without_model());
     let ends_early =
         format!("{flags} --checkpoint-wait --checkpoint-every 2 --inject panic@rank1,step5,backward");
     train(Stage::Zero2, &ends_early).unwrap_err();

@@ -221,7 +221,10 @@ fn secondary_shards_change_no_bit_and_keep_gathers_for_backward_among_neighbours
 
 #[test]
 fn strategies_agree_in_16_bits_and_with_everything_else() {
-    let plain = "--model tiny --gpus 4 --batch-size 1 --seq-len 16 --steps 4 --threads 1 --device cpu";
+    let plain = format!(
+        "--model {} --gpus 4 --batch-size 1 --seq-len 16 --steps 4 --threads 1 --device cpu",
+        fixture("odd.json")
+    );
     for types in [
         "--precision bf16",
         "--precision fp16 --inject overflow@rank1,step1",
@@ -236,7 +239,7 @@ fn strategies_agree_in_16_bits_and_with_everything_else() {
         let full = run(Stage::Zero3, &format!("{plain} {types}"));
         for strategy in [
             "--strategy shard-grad-op --wrap module",
-            "--secondary-shard-size 2 --wrap size:70000",
+            "--secondary-shard-size 2 --wrap size:3000",
             "--strategy hybrid-shard --shard-group-size 2",
         ] {
             let other = run(Stage::Zero3, &format!("{plain} {types} {strategy}"));

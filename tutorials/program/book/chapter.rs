@@ -59,6 +59,12 @@ impl Workshop {
         })
     }
 
+    /// Returns the workshop with `runs` behind its questions and tables, which other workshops may
+    /// share.
+    pub fn sharing(self, runs: &learn::runs::Runs) -> Self {
+        Workshop { runs: runs.clone(), ..self }
+    }
+
     /// Returns `text` with everything in it regenerated that a program made.
     ///
     /// # Errors

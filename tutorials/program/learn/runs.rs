@@ -1,9 +1,8 @@
 //! The runs behind questions, each executed once.
 
 use planner::Stage;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 use trainer::{Failure, Report, Result};
 
 /// A stage with flags.
@@ -21,10 +20,13 @@ impl Run {
     }
 }
 
-/// The runs made so far.
-#[derive(Default)]
+/// The report of a run, once it has been made. Whoever makes it holds the lock.
+type Slot = Arc<Mutex<Option<Arc<Report>>>>;
+
+/// The runs made so far. Clones share them, also between threads.
+#[derive(Clone, Default)]
 pub struct Runs {
-    reports: RefCell<BTreeMap<String, Rc<Report>>>,
+    slots: Arc<Mutex<BTreeMap<String, Slot>>>,
 }
 
 impl Runs {
@@ -33,17 +35,20 @@ impl Runs {
     ///
     /// # Errors
     /// The error that the program would print.
-    pub fn report(&self, run: &Run) -> Result<Rc<Report>> {
-        let command = run.command();
-        if let Some(report) = self.reports.borrow().get(&command) {
+    pub fn report(&self, run: &Run) -> Result<Arc<Report>> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = slots.entry(run.command()).or_default().clone();
+        drop(slots);
+        let mut made = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(report) = &*made {
             return Ok(report.clone());
         }
         let fail = |e: std::io::Error| Failure::run(format!("cannot prepare a folder for checkpoints: {e}"));
         let folder = tempfile::tempdir().map_err(fail)?;
         let mut config = stages::config(run.flags)?;
         config.checkpoint.iter_mut().for_each(|checkpoint| checkpoint.directory = folder.path().into());
-        let report = Rc::new(stages::train(run.stage, config)?);
-        self.reports.borrow_mut().insert(command, report.clone());
+        let report = Arc::new(stages::train(run.stage, config)?);
+        *made = Some(report.clone());
         Ok(report)
     }
 }

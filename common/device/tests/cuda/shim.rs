@@ -105,14 +105,28 @@ fn compiler() -> String {
     std::env::var("CXX").unwrap_or_else(|_| "c++".into())
 }
 
+/// Compiles the sources side by side, then links them.
 fn compile(kernels: &Path, shim: &Path, library: &Path) {
-    let unfinished = library.with_extension("unfinished");
-    let sources = ["shim.cpp", "run.cpp", "warpgroup.cpp", "fibers.cpp"].map(|name| shim.join(name));
-    let mut command = Command::new(compiler());
-    command.args(FLAGS).args(CHECK_ADDRESSES).arg("-I").arg(kernels).args(sources).arg("-o").arg(&unfinished);
+    let [unfinished, objects] = ["unfinished", "objects"].map(|kind| library.with_extension(kind));
+    fs::create_dir_all(&objects).unwrap();
+    let names = ["shim", "run", "warpgroup", "fibers"];
+    let object = |name: &str| objects.join(name).with_extension("o");
+    std::thread::scope(|scope| {
+        for name in names {
+            let mut command = Command::new(compiler());
+            command.args(FLAGS).args(CHECK_ADDRESSES).arg("-I").arg(kernels).arg("-c").arg("-o");
+            command.arg(object(name)).arg(shim.join(name).with_extension("cpp"));
+            scope.spawn(move || succeed(&mut command));
+        }
+    });
+    succeed(Command::new(compiler()).args(FLAGS).args(names.map(object)).arg("-o").arg(&unfinished));
+    fs::remove_dir_all(objects).unwrap();
+    fs::rename(unfinished, library).unwrap();
+}
+
+fn succeed(command: &mut Command) {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    fs::rename(unfinished, library).unwrap();
 }
 
 /// The letters of a kernel's parameters; `None` if there is no such kernel.

@@ -7,6 +7,7 @@ use super::source::{DataSource, PROMPT, Width};
 use crate::corpus;
 use crate::error::{Failure, Result};
 use crate::text::Tokenizer;
+use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -35,7 +36,7 @@ pub(super) struct Tokens {
 
 #[derive(Debug)]
 enum Place {
-    Memory(Vec<u8>),
+    Memory(Cow<'static, [u8]>),
     /// A file, and the byte at which its first token begins.
     File(File, u64),
 }
@@ -59,10 +60,10 @@ impl Tokens {
     pub(super) fn built_in(tokenizer: Option<&Path>) -> Result<Self> {
         let (name, text) = ("the built-in text".into(), corpus::text());
         let (bytes, width) = match tokenizer {
-            None => (text.into_bytes(), Width::U8),
+            None => (Cow::Borrowed(text.as_bytes()), Width::U8),
             Some(path) => {
-                let ids = Tokenizer::open(Some(path))?.encode(&text)?;
-                (ids.into_iter().flat_map(u32::to_le_bytes).collect(), Width::U32)
+                let ids = Tokenizer::open(Some(path))?.encode(text)?;
+                (Cow::Owned(ids.into_iter().flat_map(u32::to_le_bytes).collect()), Width::U32)
             }
         };
         let len = bytes.len() / width.size();
