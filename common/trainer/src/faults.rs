@@ -73,7 +73,7 @@ fn check_phase(fault: &Fault, config: &Config) -> Result<()> {
 
 /// How much longer than the timeout a rank stalls at most, so that the ranks that wait for it time
 /// out first.
-const LONGER: Duration = Duration::from_secs(2);
+const LONGER: Duration = Duration::from_secs(10);
 
 /// How often a rank that stalls looks whether its peers have failed.
 const LOOK: Duration = Duration::from_millis(10);
