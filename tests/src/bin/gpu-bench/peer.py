@@ -2,9 +2,9 @@
 
 FSDP2 over one rank (`fully_shard` of every block, f32 master weights, 16-bit parameters and reductions), compiled blocks and
 loss, `scaled_dot_product_attention`, fused AdamW; with `--offload` all of its states rest in main memory. `--deepspeed` trains
-the same model by DeepSpeed's ZeRO-2, its optimizer in main memory. Standard output has a line of JSON per message: what this is, then one per
-command. Commands come on standard input: `BATCH WARMUP STEPS` trains WARMUP + STEPS steps of BATCH sequences and times the
-last STEPS.
+the same model by DeepSpeed's ZeRO-2, its optimizer in main memory. Standard output has a line of JSON per message: what this
+is, then one per command. Commands come on standard input: `BATCH WARMUP STEPS` trains WARMUP + STEPS steps of BATCH sequences
+and times the last STEPS.
 """
 
 import argparse
