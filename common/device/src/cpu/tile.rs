@@ -114,6 +114,20 @@ impl<'a> TileMut<'a> {
         }
     }
 
+    /// Where `row` begins, and how far rows are apart, counted in f32 whatever the type: only to be
+    /// asked for.
+    pub(super) fn place_of(&mut self, row: usize) -> (*mut f32, usize) {
+        fn halves<T>(x: &mut Grid<'_, T>, row: usize) -> (*mut f32, usize) {
+            let (first, stride) = x.stored();
+            (first.wrapping_add(row * stride).cast(), stride / 2)
+        }
+        match self {
+            TileMut::F32(x) => x.rows(row..row).stored(),
+            TileMut::Bf16(x) => halves(x, row),
+            TileMut::F16(x) => halves(x, row),
+        }
+    }
+
     /// The rows before `row`, and the others.
     pub(super) fn split_rows(self, row: usize) -> (Self, Self) {
         match self {
@@ -153,19 +167,20 @@ impl<'a> TileMut<'a> {
         }
         let stride = columns.next_multiple_of(width);
         f(Grid::new(scratch, rows, stride, stride));
-        self.finish(scratch, stride, Addend::Zero);
+        self.finish(Grid::new(scratch, rows, stride, stride), Addend::Zero);
     }
 
-    /// The tile becomes `addend` and `sums`, whose rows are `stride` apart: rounded once.
-    pub(super) fn finish(&mut self, sums: &[f32], stride: usize, addend: Addend<Tile<'_>>) {
+    /// The tile becomes `addend` and `sums`, of which it has as many rows and at least as many columns:
+    /// rounded once.
+    pub(super) fn finish(&mut self, sums: Grid<'_, f32>, addend: Addend<Tile<'_>>) {
         if let Addend::Base(base) = addend {
             self.copy(base);
         }
         let adds = !matches!(addend, Addend::Zero);
         match self {
-            TileMut::F32(x) => finish_f32(x.reborrow(), sums, stride, adds),
-            TileMut::Bf16(x) => finish(x.reborrow(), sums, stride, adds, widen_bf16, narrow_bf16),
-            TileMut::F16(x) => finish(x.reborrow(), sums, stride, adds, widen_f16, narrow_f16),
+            TileMut::F32(x) => finish_f32(x.reborrow(), sums, adds),
+            TileMut::Bf16(x) => finish(x.reborrow(), sums, adds, widen_bf16, narrow_bf16),
+            TileMut::F16(x) => finish(x.reborrow(), sums, adds, widen_f16, narrow_f16),
         }
     }
 
@@ -192,24 +207,23 @@ fn copy<T>(to: Grid<'_, T>, from: Tile<'_>, narrow: impl Fn(&mut [T], &[f32])) {
     });
 }
 
-fn finish_f32(to: Grid<'_, f32>, sums: &[f32], stride: usize, adds: bool) {
-    vectorized!(for (to, sums) in to.into_rows().zip(sums.chunks(stride)) {
+fn finish_f32(to: Grid<'_, f32>, sums: Grid<'_, f32>, adds: bool) {
+    vectorized!(for (to, sums) in to.into_rows().zip(sums.into_rows()) {
         match adds {
             false => to.copy_from_slice(&sums[..to.len()]),
-            true => to.iter_mut().zip(sums).for_each(|(to, sum)| *to += sum),
+            true => to.iter_mut().zip(&*sums).for_each(|(to, sum)| *to += sum),
         }
     });
 }
 
 fn finish<T>(
     to: Grid<'_, T>,
-    sums: &[f32],
-    stride: usize,
+    sums: Grid<'_, f32>,
     adds: bool,
     widen: impl Fn(&mut [f32], &[T]),
     narrow: impl Fn(&mut [T], &[f32]),
 ) {
-    vectorized!(for (to, sums) in to.into_rows().zip(sums.chunks(stride)) {
+    vectorized!(for (to, sums) in to.into_rows().zip(sums.into_rows()) {
         if !adds {
             narrow(to, &sums[..to.len()]);
             continue;

@@ -124,8 +124,8 @@ fn backward(
         let head = Head { sizes, number: head, inputs: &inputs, next: next.as_ref(), keys: &keys };
         head.compute(room, &mut gradient, dkeys, dvalues);
     }
-    gradient.keys.finish(dkeys, padded, Addend::Zero);
-    gradient.values.finish(dvalues, padded, Addend::Zero);
+    gradient.keys.finish(Grid::new(dkeys, tokens, padded, padded), Addend::Zero);
+    gradient.values.finish(Grid::new(dvalues, tokens, padded, padded), Addend::Zero);
     Ok(())
 }
 

@@ -157,58 +157,70 @@ impl Product<'_> {
             let addend = part.addend.map(|base| base.at(0..rows, columns.clone()));
             match (out.at(0..rows, columns.clone()), Base::of(addend)) {
                 (TileMut::F32(out), Some(Addend::Zero)) if whole => {
-                    self.tiles(out, start, a, b, None, &mut part.coming);
+                    self.tiles(out, start, a, b, Then::Wait, &mut part.coming);
                 }
-                (TileMut::F32(out), Some(addend)) if whole && part.last => {
-                    let (sums, base) = (Grid::new(sums, rows, width, cut.stride), addend.base());
-                    self.tiles(sums, start, a, b, Some(Finished { out, base }), &mut part.coming);
-                }
-                (mut out, _) => {
-                    self.tiles(Grid::new(sums, rows, width, cut.stride), start, a, b, None, &mut part.coming);
-                    if part.last {
-                        out.finish(sums, cut.stride, addend);
-                    }
+                (out, base) => {
+                    let sums = Grid::new(sums, rows, width, cut.stride);
+                    let then = match (out, base) {
+                        _ if !part.last => Then::Wait,
+                        (TileMut::F32(out), Some(base)) if whole => Then::Finish { out, base: base.base() },
+                        (out, _) => Then::Round { out, addend },
+                    };
+                    self.tiles(sums, start, a, b, then, &mut part.coming);
                 }
             }
         }
     }
 
-    /// Multiplies a block of `a` with a panel of `b`; then finishes the sums, if these are the last.
+    /// Multiplies a block of `a` with a panel of `b`, tile by tile.
     fn tiles(
         &self,
         mut sums: Grid<'_, f32>,
         start: Start,
         a: &Left<'_>,
         b: Columns<'_>,
-        mut finished: Option<Finished<'_>>,
+        mut then: Then<'_>,
         coming: &mut [Coming; 2],
     ) {
         for (tile, rows) in a.tiles.iter().enumerate() {
             let left = a.tile(tile, rows.start);
             let (next, next_rows) = a.after(tile);
-            let (next_sums, sums_stride) = match &mut finished {
-                Some(Finished { out, .. }) if start == Start::Zero => out.rows(next_rows).stored(),
+            let (next_sums, sums_stride) = match &mut then {
+                Then::Finish { out, .. } if start == Start::Zero => out.rows(next_rows).stored(),
+                Then::Round { out, .. } if start == Start::Zero => out.place_of(next_rows.start),
                 _ => sums.rows(next_rows).stored(),
             };
             let source = if a.along() { None } else { coming.iter_mut().find_map(|rows| rows.take(a.steps)) };
             let (next, row) = source.unwrap_or((next, 0));
             let ahead = Some(Ahead { a: next, row, sums: next_sums, sums_stride });
             let products = Products { start, a: left, b, steps: a.steps, ahead };
-            match &mut finished {
-                None => products.add_to(self.instructions, sums.rows(rows)),
-                Some(Finished { out, base }) => {
+            match &mut then {
+                Then::Wait => products.add_to(self.instructions, sums.rows(rows)),
+                Then::Finish { out, base } => {
                     let base = base.map(|base| base.starting_at(rows.start));
                     products.finish(self.instructions, sums.rows(rows.clone()), out.rows(rows), base);
+                }
+                Then::Round { out, addend } => {
+                    // Sums that did not wait all take the same place, in the nearest cache.
+                    let place = if start == Start::Zero { 0..rows.len() } else { rows.clone() };
+                    products.add_to(self.instructions, sums.rows(place.clone()));
+                    let columns = 0..out.shape().1;
+                    let addend = addend.map(|base| base.at(rows.clone(), columns.clone()));
+                    out.at(rows, columns).finish(sums.rows(place), addend);
                 }
             }
         }
     }
 }
 
-/// Where complete sums go, and what they are added to if not what is there.
-struct Finished<'a> {
-    out: Grid<'a, f32>,
-    base: Option<Base<'a>>,
+/// What becomes of a tile's sums.
+enum Then<'a> {
+    /// They wait for the next part of the depth, or are complete where they are.
+    Wait,
+    /// They are complete, and go to `out` from registers: added to `base`, or else to what is there.
+    Finish { out: Grid<'a, f32>, base: Option<Base<'a>> },
+    /// They are complete, and go to `out` rounded, or to a part of a vector.
+    Round { out: TileMut<'a>, addend: Addend<Tile<'a>> },
 }
 
 /// A part of the depth.
