@@ -1,7 +1,7 @@
 //! Jobs of several processes, for tests.
 
 use std::io::Read;
-use std::net::TcpListener;
+use std::net::TcpStream;
 use std::ops::Range;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -48,13 +48,18 @@ pub fn free_port() -> u16 {
 pub fn free_ports(count: u16) -> u16 {
     const PORTS: Range<u16> = 10_000..20_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let free =
-        |first: &u16| (*first..first + count).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok());
+    let free = |first: &u16| (*first..first + count).all(is_free);
     let next = || {
         let turn = std::process::id().wrapping_add(NEXT.fetch_add(count.into(), Ordering::Relaxed));
         PORTS.start + (turn % u32::from(PORTS.end - PORTS.start)) as u16
     };
     std::iter::repeat_with(next).take(PORTS.len()).find(free).unwrap()
+}
+
+/// Returns true if nobody listens at `port` of this machine. It connects and does not bind: a child
+/// process between `fork` and `exec` would keep the listener open.
+pub fn is_free(port: u16) -> bool {
+    TcpStream::connect(("127.0.0.1", port)).is_err()
 }
 
 /// Starts `program` with `flags` and the variables `set` (`NAME=value …`), and without a

@@ -64,7 +64,7 @@ fn compiler() -> Option<&'static str> {
     ["c++", "g++", "clang++"].into_iter().find(works)
 }
 
-/// The folder with the three libraries, built from the sources as they are now.
+/// The folder with the four libraries, built from the sources as they are now.
 fn build(compiler: &str) -> PathBuf {
     let device = Path::new(env!("CARGO_MANIFEST_DIR")).join("../common/device");
     let [shim, standin] = ["tests/shim", "tests/standin"].map(|folder| device.join(folder));
@@ -105,7 +105,7 @@ fn build(compiler: &str) -> PathBuf {
     folder
 }
 
-/// One of the stand-in's libraries. Its sources are compiled side by side, and linked when all are
+/// One of the stand-in's libraries. Its sources are compiled in parallel, and linked when all are
 /// compiled.
 struct Library {
     name: &'static str,

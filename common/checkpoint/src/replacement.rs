@@ -152,13 +152,13 @@ fn make(staging: &Path, place: &Place) -> Result<()> {
     copied.map_err(CheckpointError::io("create", staging))
 }
 
-/// A locked directory. Dropping it releases the lock: closing the handle would not while a process
-/// that is just being started, and has not yet closed what it inherits, holds it too.
+/// A locked directory. Dropping it unlocks at once. Closing the handle is not enough: a child process
+/// between `fork` and `exec` still holds a copy.
 struct Lock(File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing it is all that is left if that fails.
+        // If that fails, closing the file is all that is left.
         let _ = self.0.unlock();
     }
 }

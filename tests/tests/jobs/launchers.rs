@@ -5,7 +5,7 @@ use planner::Stage;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Output;
-use tests::job::{free_port, free_ports};
+use tests::job::{free_port, free_ports, is_free};
 use tests::script::succeeded;
 use tests::{fixture, train};
 use trainer::Report;
@@ -61,7 +61,7 @@ fn processes_of_this_machine_learn_what_threads_do() {
 fn tasks_of_a_slurm_job_learn_what_threads_do() {
     let folder = tempfile::tempdir().unwrap();
     // The script makes the port from the job's number.
-    let free = |job: &u32| TcpListener::bind(("127.0.0.1", (20_000 + job) as u16)).is_ok();
+    let free = |job: &u32| is_free((20_000 + job) as u16);
     let job = (std::process::id() % 10_000..20_000).find(free).unwrap();
     let set = [("SLURM_JOB_ID", job.to_string()), ("SLURM_JOB_NODELIST", "node".into())];
     let words = format!("zero3 {} --report report.json", flags());

@@ -100,8 +100,8 @@ fn within(stage: Stage, mebibytes: u64, flags: &str) -> Output {
     command.output().unwrap()
 }
 
-/// A run of much memory, most of it activations and scratch, in 90 MiB and 25 more each time until it
-/// is enough.
+/// A run that needs much memory, most of it for activations and scratch, under a limit of 90 MiB that
+/// is raised by 25 until it fits.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_limit_of_the_process_is_an_error_of_a_rank() {

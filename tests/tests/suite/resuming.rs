@@ -293,7 +293,7 @@ fn a_run_that_names_no_model_takes_that_of_the_checkpoint() {
 #[test]
 fn a_damaged_checkpoint_is_named_and_the_one_before_it_is_used() {
     let dir = tempfile::tempdir().unwrap();
-    // Of several blocks, of which the last is damaged.
+    // The default model's shards have several blocks; the last is damaged.
     let flags = format!("{} --checkpoint {}", without_model(), dir.path().display());
     let whole = run(Stage::Zero3, without_model());
     let ends_early =

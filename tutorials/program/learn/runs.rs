@@ -20,10 +20,10 @@ impl Run {
     }
 }
 
-/// The report of a run, once it has been made. Whoever makes it holds the lock.
+/// The report of a run, once it has been made. The thread that makes it holds the lock.
 type Slot = Arc<Mutex<Option<Arc<Report>>>>;
 
-/// The runs made so far. Clones share them, also between threads.
+/// The runs made so far. Clones share them, across threads too.
 #[derive(Clone, Default)]
 pub struct Runs {
     slots: Arc<Mutex<BTreeMap<String, Slot>>>,

@@ -148,8 +148,7 @@ impl Drop for RunLock {
             // What stays in the file is taken for an owner that is dead.
             let _ = self.file.set_len(0);
         }
-        // Closing the file would not release it while a process that is just being started, and has
-        // not yet closed what it inherits, holds it too.
+        // Closing the file is not enough: a child process between `fork` and `exec` still holds a copy.
         let _ = self.file.unlock();
     }
 }

@@ -34,9 +34,9 @@ impl<'a> Floats<'a> {
         &scratch[..len]
     }
 
-    /// Asks for elements `range`, which are read or written soon, as far as there are so many.
+    /// Prefetches elements `range`, but for those past the end.
     #[inline(always)]
-    pub(super) fn ask_for(&self, range: Range<usize>) {
+    pub(super) fn prefetch(&self, range: Range<usize>) {
         let bytes = self.bytes();
         let end = (range.end * self.size()).min(bytes.len());
         prefetch(bytes.get(range.start * self.size()..end).unwrap_or_default());

@@ -10,8 +10,8 @@ use crate::vectorized;
 use crate::view::{View, ViewMut};
 use std::ops::Range;
 
-/// Elements of a row that are computed while the same ones of the next row are asked for: rows lie
-/// on different pages, up to which a core fetches ahead by itself.
+/// Elements of a row per chunk. While one is computed, the same chunk of the next row is prefetched:
+/// a core's own prefetching stops at the end of a page.
 const CHUNK: usize = 128;
 
 /// Cuts a row of `width` elements.
@@ -50,8 +50,8 @@ fn forward(
                 #[inline(always)]
                 |out| {
                     for chunk in chunks(width) {
-                        gate_up.ask_for(within(&chunk, 2 * row + 2, width));
-                        gate_up.ask_for(within(&chunk, 2 * row + 3, width));
+                        gate_up.prefetch(within(&chunk, 2 * row + 2, width));
+                        gate_up.prefetch(within(&chunk, 2 * row + 3, width));
                         gate_row(&mut out[chunk.clone()], &gate[chunk.clone()], &up[chunk]);
                     }
                 },
@@ -97,9 +97,9 @@ fn backward(
                 |dgate_up| {
                     let (dgate, dup) = dgate_up.split_at_mut(width);
                     for chunk in chunks(width) {
-                        gate_up.ask_for(within(&chunk, 2 * row + 2, width));
-                        gate_up.ask_for(within(&chunk, 2 * row + 3, width));
-                        douts.ask_for(within(&chunk, row + 1, width));
+                        gate_up.prefetch(within(&chunk, 2 * row + 2, width));
+                        gate_up.prefetch(within(&chunk, 2 * row + 3, width));
+                        douts.prefetch(within(&chunk, row + 1, width));
                         let (dgate, dup) = (&mut dgate[chunk.clone()], &mut dup[chunk.clone()]);
                         gate_row_backward(dgate, dup, &dout[chunk.clone()], &gate[chunk.clone()], &up[chunk]);
                     }

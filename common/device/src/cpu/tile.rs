@@ -57,9 +57,12 @@ impl<'a> Tile<'a> {
         matches!(self.source, Floats::Bf16(_))
     }
 
-    /// Asks for some stored rows, which are read soon: a processor does not fetch rows ahead by itself
-    /// that lie on different pages.
-    pub(super) fn ask_for(&self, rows: Range<usize>) {
+    /// Prefetches some stored rows. They may lie on different pages, where a core's own prefetching
+    /// stops.
+    ///
+    /// # Panics
+    /// If they are not all there.
+    pub(super) fn prefetch_rows(&self, rows: Range<usize>) {
         let (source, stride) = self.stored();
         let (bytes, size) = (source.bytes(), source.size());
         for row in rows {
@@ -104,8 +107,8 @@ impl<'a> TileMut<'a> {
         }
     }
 
-    /// Asks for some rows, which are written soon.
-    pub(super) fn ask_for(&mut self, rows: Range<usize>) {
+    /// Prefetches some rows, which are to be written.
+    pub(super) fn prefetch_rows(&mut self, rows: Range<usize>) {
         let columns = self.shape().1;
         match self.at(rows, 0..columns) {
             TileMut::F32(x) => x.into_rows().for_each(|row| prefetch(bytemuck::cast_slice(row))),
@@ -114,8 +117,8 @@ impl<'a> TileMut<'a> {
         }
     }
 
-    /// Where `row` begins, and how far rows are apart, counted in f32 whatever the type: only to be
-    /// asked for.
+    /// Returns the address of `row` and the f32 from a row to the next (rounded down for 16-bit types),
+    /// for prefetching alone: it may not be aligned for f32.
     pub(super) fn place_of(&mut self, row: usize) -> (*mut f32, usize) {
         fn halves<T>(x: &mut Grid<'_, T>, row: usize) -> (*mut f32, usize) {
             let (first, stride) = x.stored();
@@ -170,8 +173,8 @@ impl<'a> TileMut<'a> {
         self.finish(Grid::new(scratch, rows, stride, stride), Addend::Zero);
     }
 
-    /// The tile becomes `addend` and `sums`, of which it has as many rows and at least as many columns:
-    /// rounded once.
+    /// The tile becomes `addend` + `sums`, rounded once. `sums` has as many rows, and at least as many
+    /// columns.
     pub(super) fn finish(&mut self, sums: Grid<'_, f32>, addend: Addend<Tile<'_>>) {
         if let Addend::Base(base) = addend {
             self.copy(base);

@@ -105,7 +105,7 @@ fn compiler() -> String {
     std::env::var("CXX").unwrap_or_else(|_| "c++".into())
 }
 
-/// Compiles the sources side by side, then links them.
+/// Compiles the sources in parallel, then links them.
 fn compile(kernels: &Path, shim: &Path, library: &Path) {
     let [unfinished, objects] = ["unfinished", "objects"].map(|kind| library.with_extension(kind));
     fs::create_dir_all(&objects).unwrap();

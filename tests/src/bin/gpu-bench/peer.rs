@@ -44,10 +44,10 @@ impl Opponent {
     }
 }
 
-/// The process. While others take their turns its model states stay on the GPU; it frees everything
+/// The process. While others take their turns its model states stay where they are; it frees everything
 /// else.
 pub(crate) struct Peer {
-    /// What trains, for the table.
+    /// Framework and strategy, as the table names them.
     pub(crate) name: String,
     process: Child,
     commands: ChildStdin,

@@ -39,7 +39,7 @@ pub(crate) fn compare(
     let sizes = &arguments.micro_batches;
     let mut rows: Vec<Row> = arguments.stages.iter().map(|stage| Row::new(stage.label(), best)).collect();
     let theirs = peer.ask(|peer| {
-        let micro_batch = sweep("PyTorch", sizes, |micro_batch| theirs(peer, micro_batch))?;
+        let micro_batch = sweep(&peer.name.clone(), sizes, |micro_batch| theirs(peer, micro_batch))?;
         Ok(Row::new(&peer.name, micro_batch))
     });
     rows.extend(theirs);
@@ -118,9 +118,11 @@ fn print(arguments: &Arguments, rows: &[Row], flops_per_token: u64, peak: f64) {
          12 · layers · width · T for attention, not halved for causality) of {peak} TFLOP/s.\n",
         grouped(flops_per_token)
     );
-    events::say!("| | micro-batch | tokens/s, median of {rounds} | lowest | highest | MFU | to PyTorch's |");
+    let peer = rows.get(arguments.stages.len());
+    let name = peer.map_or("PyTorch", |row| &row.name);
+    events::say!("| | micro-batch | tokens/s, median of {rounds} | lowest | highest | MFU | to {name}'s |");
     events::say!("|---|--:|--:|--:|--:|--:|--:|");
-    let peer = rows.get(arguments.stages.len()).map(|row| median(&row.tokens_per_second));
+    let peer = peer.map(|row| median(&row.tokens_per_second));
     for Row { name, micro_batch, tokens_per_second } in rows {
         let middle = median(tokens_per_second);
         let lowest = tokens_per_second.iter().copied().fold(f64::INFINITY, f64::min);

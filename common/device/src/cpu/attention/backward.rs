@@ -1,6 +1,6 @@
 //! Attention backward, which recomputes the probabilities.
 
-use super::{Heads, Pair, QUERIES, Sizes, ask_for, hide, pairs, per_head};
+use super::{Heads, Pair, QUERIES, Sizes, hide, pairs, per_head, prefetch_head};
 use crate::Result;
 use crate::cpu::Cpu;
 use crate::cpu::grid::Grid;
@@ -92,11 +92,11 @@ impl<'a> Inputs<'a> {
 }
 
 impl PairInputs<'_> {
-    /// As [`Heads::ask_for`].
-    fn ask_for(&self, rows: &Range<usize>, head: usize) {
-        self.heads.ask_for(rows, head);
+    /// Prefetches `rows` of all that query head `head` reads; see [`Heads::prefetch`].
+    fn prefetch(&self, rows: &Range<usize>, head: usize) {
+        self.heads.prefetch(rows, head);
         for tile in [self.dout, self.out] {
-            ask_for(tile, rows, head, self.heads.keys.shape().1);
+            prefetch_head(tile, rows, head, self.heads.keys.shape().1);
         }
     }
 }
@@ -149,7 +149,7 @@ struct Head<'a> {
     sizes: Sizes,
     number: usize,
     inputs: &'a PairInputs<'a>,
-    /// Those of the pair after this one.
+    /// Inputs of the pair to prefetch; see [`pairs`].
     next: Option<&'a PairInputs<'a>>,
     keys: &'a KeysValues<'a>,
 }
@@ -172,10 +172,10 @@ impl Head<'_> {
         let (scores, room) = room.split_at_mut(self.sizes.scores());
         let (dscores, room) = room.split_at_mut(self.sizes.scores());
         for rows in self.sizes.blocks() {
-            self.next.iter().for_each(|next| next.ask_for(&rows, self.number));
+            self.next.iter().for_each(|next| next.prefetch(&rows, self.number));
             if self.number == 0 {
-                gradient.keys.ask_for(rows.clone());
-                gradient.values.ask_for(rows.clone());
+                gradient.keys.prefetch_rows(rows.clone());
+                gradient.values.prefetch_rows(rows.clone());
             }
             let block = BackwardBlock { head: self, rows: rows.clone() };
             block.scores(scores, dscores, room);

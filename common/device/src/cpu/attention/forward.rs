@@ -51,8 +51,8 @@ fn forward(
     for (head, log_sum) in (0..group).zip(log_sum.chunks_mut(tokens)) {
         let columns = head * head_dim..(head + 1) * head_dim;
         for rows in sizes.blocks() {
-            next.iter().for_each(|next| next.ask_for(&rows, head));
-            out.at(0..tokens, columns.clone()).ask_for(rows.clone());
+            next.iter().for_each(|next| next.prefetch(&rows, head));
+            out.at(0..tokens, columns.clone()).prefetch_rows(rows.clone());
             let queries = widened_rows(queries, heads.queries.at(rows.clone(), columns.clone()));
             let block = ForwardBlock { sizes, rows: rows.clone(), keys: &keys, values: &values };
             let log_sum = &mut log_sum[rows.clone()];

@@ -1,8 +1,9 @@
 //! Causal attention, forward and backward, in tiles of queries against the keys up to them.
 //!
-//! One block's scores exist at a time, in the nearest caches. Like every product, they are computed
-//! in registers, tile by tile. Rows of one head lie on different pages, which a processor does not
-//! fetch ahead by itself, so a pair asks for the next one's. Each (sequence, key/value head) pair is a task of its own; the query
+//! One block's scores exist at a time, in the nearest or the middle cache. Like every product, they
+//! are computed in registers, tile by tile. Rows of one head lie far apart, often on different pages,
+//! where a core's own prefetching stops; so a thread prefetches rows of the pair that it probably
+//! computes next. Each (sequence, key/value head) pair is a task of its own; the query
 //! heads that share a key/value head follow each other, so their contributions to its gradient add
 //! up in order.
 
@@ -20,7 +21,8 @@ use super::workers::pieces;
 use crate::shapes::AttentionShape;
 use std::ops::Range;
 
-/// Queries of a block, at most: backward, each block passes over all sums of the keys before it.
+/// Queries of a block, at most. In backward a block adds to the gradients of all keys up to it, so
+/// fewer blocks are fewer passes over them.
 const QUERIES: usize = 56;
 
 /// Sizes that follow from [`AttentionShape`], and the instructions of the products.
@@ -127,20 +129,19 @@ impl<'a> Heads<'a> {
         }
     }
 
-    /// Asks for some rows of query head number `head` of the pair, and with the first one's for the
-    /// keys and values.
-    fn ask_for(&self, rows: &Range<usize>, head: usize) {
-        ask_for(self.queries, rows, head, self.keys.shape().1);
+    /// Prefetches `rows` of query head `head` of the pair; with head 0, of the keys and values too.
+    fn prefetch(&self, rows: &Range<usize>, head: usize) {
+        prefetch_head(self.queries, rows, head, self.keys.shape().1);
         if head == 0 {
-            self.keys.ask_for(rows.clone());
-            self.values.ask_for(rows.clone());
+            self.keys.prefetch_rows(rows.clone());
+            self.values.prefetch_rows(rows.clone());
         }
     }
 }
 
-/// Asks for some rows of head number `head` of `tile`, whose heads have `head_dim` columns each.
-fn ask_for(tile: Tile<'_>, rows: &Range<usize>, head: usize, head_dim: usize) {
-    tile.at(0..tile.shape().0, head * head_dim..(head + 1) * head_dim).ask_for(rows.clone());
+/// Prefetches `rows` of head `head` of `tile`, whose heads have `head_dim` columns each.
+fn prefetch_head(tile: Tile<'_>, rows: &Range<usize>, head: usize, head_dim: usize) {
+    tile.at(0..tile.shape().0, head * head_dim..(head + 1) * head_dim).prefetch_rows(rows.clone());
 }
 
 /// Cuts a `[rows, heads · width]` tile into one `[tokens, width]` tile per sequence and head.
@@ -163,7 +164,8 @@ fn per_head(tile: TileMut<'_>, tokens: usize, width: usize) -> Vec<TileMut<'_>> 
 /// A (sequence, key/value head) pair.
 type Pair = (usize, usize);
 
-/// Every pair in order, with the one that the same thread computes next.
+/// Returns every pair in order, each with the one `threads` further on, which the same thread
+/// probably computes next: threads take pairs from one queue.
 fn pairs(shape: AttentionShape, threads: usize) -> impl Iterator<Item = (Pair, Option<Pair>)> {
     let count = shape.batch * shape.kv_heads;
     let pair = move |number: usize| (number / shape.kv_heads, number % shape.kv_heads);

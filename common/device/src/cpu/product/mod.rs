@@ -157,12 +157,12 @@ impl Product<'_> {
             let addend = part.addend.map(|base| base.at(0..rows, columns.clone()));
             match (out.at(0..rows, columns.clone()), Base::of(addend)) {
                 (TileMut::F32(out), Some(Addend::Zero)) if whole => {
-                    self.tiles(out, start, a, b, Then::Wait, &mut part.coming);
+                    self.tiles(out, start, a, b, Then::Stay, &mut part.coming);
                 }
                 (out, base) => {
                     let sums = Grid::new(sums, rows, width, cut.stride);
                     let then = match (out, base) {
-                        _ if !part.last => Then::Wait,
+                        _ if !part.last => Then::Stay,
                         (TileMut::F32(out), Some(base)) if whole => Then::Finish { out, base: base.base() },
                         (out, _) => Then::Round { out, addend },
                     };
@@ -195,7 +195,7 @@ impl Product<'_> {
             let ahead = Some(Ahead { a: next, row, sums: next_sums, sums_stride });
             let products = Products { start, a: left, b, steps: a.steps, ahead };
             match &mut then {
-                Then::Wait => products.add_to(self.instructions, sums.rows(rows)),
+                Then::Stay => products.add_to(self.instructions, sums.rows(rows)),
                 Then::Finish { out, base } => {
                     let base = base.map(|base| base.starting_at(rows.start));
                     products.finish(self.instructions, sums.rows(rows.clone()), out.rows(rows), base);
@@ -215,11 +215,11 @@ impl Product<'_> {
 
 /// What becomes of a tile's sums.
 enum Then<'a> {
-    /// They wait for the next part of the depth, or are complete where they are.
-    Wait,
+    /// They stay where they are: for the next part of the depth, or complete.
+    Stay,
     /// They are complete, and go to `out` from registers: added to `base`, or else to what is there.
     Finish { out: Grid<'a, f32>, base: Option<Base<'a>> },
-    /// They are complete, and go to `out` rounded, or to a part of a vector.
+    /// They are complete: rounded to `out`'s type, or copied where its columns are no whole vectors.
     Round { out: TileMut<'a>, addend: Addend<Tile<'a>> },
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Ahead {
     /// rows of memory, `row` bytes apart, one for every [`SOURCE_STEPS`].
     pub(super) a: *const u8,
     pub(super) row: usize,
-    /// Its sums, or where they go, and the elements from a row of them to the next.
+    /// Its sums, or where they go, and the f32 from a row of them to the next.
     pub(super) sums: *const f32,
     pub(super) sums_stride: usize,
 }
