@@ -56,8 +56,8 @@ pub fn free_ports(count: u16) -> u16 {
     std::iter::repeat_with(next).take(PORTS.len()).find(free).unwrap()
 }
 
-/// Returns true if nobody listens at `port` of this machine. It connects and does not bind: a child
-/// process between `fork` and `exec` would keep the listener open.
+/// Returns true if no process listens at `port` of this machine. It connects and does not bind: a
+/// child process between `fork` and `exec` would keep the listener open.
 pub fn is_free(port: u16) -> bool {
     TcpStream::connect(("127.0.0.1", port)).is_err()
 }

@@ -11,12 +11,7 @@ use std::time::{Duration, Instant};
 use tests::{STAGES, losses, mispredictions};
 use trainer::{At, Report, Witness};
 
-/// Units that do not divide evenly.
-const RUN: &str = concat!(
-    "--model ",
-    env!("CARGO_MANIFEST_DIR"),
-    "/fixtures/odd.json --gpus 4 --batch-size 1 --seq-len 16 --threads 1 --device cpu --grad-accum 3"
-);
+const RUN: &str = of_odd!("--gpus 4 --batch-size 1 --seq-len 16 --threads 1 --device cpu --grad-accum 3");
 
 /// Wishes the end when `at` computes with `unit` in `pass`, for the second time. No other rank goes
 /// further before: without collectives between micro-batches it could be at the end of the step,

@@ -1,15 +1,13 @@
 //! A rank that fails takes its peers down quickly, and the error names it.
 
+use crate::without_model;
 use events::{Operation, What};
 use std::time::{Duration, Instant};
 use tests::job::desync;
 use tests::{STAGES, losses, recorded, train};
 
-const RUN: &str = concat!(
-    "--model ",
-    env!("CARGO_MANIFEST_DIR"),
-    "/fixtures/odd.json --gpus 4 --steps 5 --batch-size 1 --seq-len 16 --threads 1 --device cpu --timeout 60"
-);
+const RUN: &str =
+    of_odd!("--gpus 4 --steps 5 --batch-size 1 --seq-len 16 --threads 1 --device cpu --timeout 60");
 
 /// Every phase of a run, with the flags that it takes.
 const PHASES: [(&str, &str); 8] = [
@@ -117,8 +115,7 @@ fn another_seed_than_that_of_saved_weights_is_none() {
     let folder = tempfile::tempdir().unwrap();
     let saved = folder.path().join("saved").display().to_string();
     train(planner::Stage::Ddp, &format!("{RUN} --save {saved}")).unwrap();
-    let shape = RUN.split_once(".json").unwrap().1;
-    let seed = format!("{shape} --init-from {saved} --inject seed@rank1");
+    let seed = format!("{} --init-from {saved} --inject seed@rank1", without_model(RUN));
     let refused = train(planner::Stage::Ddp, &seed).unwrap_err();
     let named = format!("--inject seed@rank1: with --init-from {saved} no weight comes from a seed");
     assert!(refused.code() == 2 && refused.to_string().contains(&named), "{refused}");

@@ -1,5 +1,12 @@
 //! What holds across crates, of runs whose ranks are threads on the CPU.
 
+/// The flags of a run of `fixtures/odd.json`, whose units do not divide evenly.
+macro_rules! of_odd {
+    ($flags:literal) => {
+        concat!("--model ", env!("CARGO_MANIFEST_DIR"), "/fixtures/odd.json ", $flags)
+    };
+}
+
 mod architecture;
 mod chaos;
 mod companions;
@@ -27,3 +34,8 @@ mod saves;
 mod saving;
 mod strategies;
 mod watching;
+
+/// The flags after the model's, for a run of another one.
+fn without_model(flags: &str) -> &str {
+    flags.split_once(".json ").expect("they begin with the model").1
+}

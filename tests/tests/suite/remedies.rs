@@ -136,11 +136,11 @@ fn every_knob_is_a_remedy_somewhere() {
 #[test]
 fn all_remedies_are_on_one_screen() {
     for &(stage, own) in RUNS {
-        let moments: [(u64, &[&str]); 2] = [(200_000, &[""]), (20_000, &["", "--ignore-plan"])];
-        for (capacity, moments) in moments {
+        let cases: [(u64, &[&str]); 2] = [(200_000, &[""]), (20_000, &["", "--ignore-plan"])];
+        for (capacity, plans) in cases {
             let alone = remedies(&job(stage, own), capacity).alone;
-            for moment in moments {
-                let flags = format!("{} --device-memory {capacity} {moment}", flags(own));
+            for plan in plans {
+                let flags = format!("{} --device-memory {capacity} {plan}", flags(own));
                 let error = train(stage, &flags).unwrap_err().to_string();
                 assert!(error.lines().count() <= 24, "{error}");
                 let words = error.split_whitespace().collect::<Vec<_>>().join(" ");

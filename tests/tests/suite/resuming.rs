@@ -1,6 +1,7 @@
 //! A run that resumes from a checkpoint learns the bits of an uninterrupted run, whatever stage and
 //! strategy wrote the checkpoint and resumes from it.
 
+use crate::without_model;
 use checkpoint::{Checkpoints, Generation};
 use model::{Layout, TrainingState};
 use planner::Stage;
@@ -10,16 +11,7 @@ use std::sync::Arc;
 use tests::{STAGES, config, copy_directory, fixture, losses, run, train};
 use trainer::Report;
 
-const RUN: &str = concat!(
-    "--model ",
-    env!("CARGO_MANIFEST_DIR"),
-    "/fixtures/odd.json --gpus 4 --batch-size 1 --seq-len 16 --threads 1 --device cpu --steps 6"
-);
-
-/// Flags of the same run of the default model.
-fn without_model() -> &'static str {
-    RUN.split_once(".json ").unwrap().1
-}
+const RUN: &str = of_odd!("--gpus 4 --batch-size 1 --seq-len 16 --threads 1 --device cpu --steps 6");
 
 /// Runs `broken` until a panic in step 5, with checkpoints in `dir`, the last after 4 steps. Then
 /// resumes with `then` and runs to the end.
@@ -203,7 +195,7 @@ fn newest(dir: &Path, layout: &Layout) -> Generation {
 fn the_last_checkpoint_is_what_training_has_made() {
     let dir = tempfile::tempdir().unwrap();
     let model = format!("--model {}", fixture("odd-tied.json"));
-    let flags = format!("{} {model} --checkpoint {}", without_model(), dir.path().display());
+    let flags = format!("{} {model} --checkpoint {}", without_model(RUN), dir.path().display());
     let report = run(Stage::Zero3, &flags);
     let layout = Layout::new(&config(&flags).unwrap().model);
     let reader = newest(dir.path(), &layout);
@@ -279,10 +271,10 @@ fn another_training_does_not_resume_unless_that_is_meant() {
 fn a_run_that_names_no_model_takes_that_of_the_checkpoint() {
     let dir = tempfile::tempdir().unwrap();
     let model = format!("--model {}", fixture("three-heads.json"));
-    let whole = run(Stage::Zero1, &format!("{} {model}", without_model()));
+    let whole = run(Stage::Zero1, &format!("{} {model}", without_model(RUN)));
     let flags = format!(
         "{} --checkpoint {} --checkpoint-wait --checkpoint-every 2",
-        without_model(),
+        without_model(RUN),
         dir.path().display()
     );
     train(Stage::Zero2, &format!("{flags} {model} --inject panic@rank1,step5,backward")).unwrap_err();
@@ -294,8 +286,8 @@ fn a_run_that_names_no_model_takes_that_of_the_checkpoint() {
 fn a_damaged_checkpoint_is_named_and_the_one_before_it_is_used() {
     let dir = tempfile::tempdir().unwrap();
     // The default model's shards have several blocks; the last is damaged.
-    let flags = format!("{} --checkpoint {}", without_model(), dir.path().display());
-    let whole = run(Stage::Zero3, without_model());
+    let flags = format!("{} --checkpoint {}", without_model(RUN), dir.path().display());
+    let whole = run(Stage::Zero3, without_model(RUN));
     let ends_early =
         format!("{flags} --checkpoint-wait --checkpoint-every 2 --inject panic@rank1,step5,backward");
     train(Stage::Zero2, &ends_early).unwrap_err();

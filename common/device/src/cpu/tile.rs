@@ -120,14 +120,14 @@ impl<'a> TileMut<'a> {
     /// Returns the address of `row` and the f32 from a row to the next (rounded down for 16-bit types),
     /// for prefetching alone: it may not be aligned for f32.
     pub(super) fn place_of(&mut self, row: usize) -> (*mut f32, usize) {
-        fn halves<T>(x: &mut Grid<'_, T>, row: usize) -> (*mut f32, usize) {
+        fn place<T>(x: &mut Grid<'_, T>, row: usize) -> (*mut f32, usize) {
             let (first, stride) = x.stored();
-            (first.wrapping_add(row * stride).cast(), stride / 2)
+            (first.wrapping_add(row * stride).cast(), stride * size_of::<T>() / size_of::<f32>())
         }
         match self {
-            TileMut::F32(x) => x.rows(row..row).stored(),
-            TileMut::Bf16(x) => halves(x, row),
-            TileMut::F16(x) => halves(x, row),
+            TileMut::F32(x) => place(x, row),
+            TileMut::Bf16(x) => place(x, row),
+            TileMut::F16(x) => place(x, row),
         }
     }
 

@@ -39,8 +39,9 @@ pub(crate) fn compare(
     let sizes = &arguments.micro_batches;
     let mut rows: Vec<Row> = arguments.stages.iter().map(|stage| Row::new(stage.label(), best)).collect();
     let theirs = peer.ask(|peer| {
-        let micro_batch = sweep(&peer.name.clone(), sizes, |micro_batch| theirs(peer, micro_batch))?;
-        Ok(Row::new(&peer.name, micro_batch))
+        let name = peer.name.clone();
+        let micro_batch = sweep(&name, sizes, |micro_batch| theirs(peer, micro_batch))?;
+        Ok(Row::new(name, micro_batch))
     });
     rows.extend(theirs);
     let mut flops_per_token = 0;

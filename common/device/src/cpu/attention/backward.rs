@@ -172,7 +172,9 @@ impl Head<'_> {
         let (scores, room) = room.split_at_mut(self.sizes.scores());
         let (dscores, room) = room.split_at_mut(self.sizes.scores());
         for rows in self.sizes.blocks() {
-            self.next.iter().for_each(|next| next.prefetch(&rows, self.number));
+            if let Some(next) = self.next {
+                next.prefetch(&rows, self.number);
+            }
             if self.number == 0 {
                 gradient.keys.prefetch_rows(rows.clone());
                 gradient.values.prefetch_rows(rows.clone());

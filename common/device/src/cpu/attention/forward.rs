@@ -40,7 +40,7 @@ fn forward(
         sizes.by_token(),
         sizes.by_element(),
         sizes.wide_rows(),
-        sizes.scores(),
+        sizes.tile_scores(),
         sizes.sums(),
         sizes.queries,
     ];
@@ -51,7 +51,9 @@ fn forward(
     for (head, log_sum) in (0..group).zip(log_sum.chunks_mut(tokens)) {
         let columns = head * head_dim..(head + 1) * head_dim;
         for rows in sizes.blocks() {
-            next.iter().for_each(|next| next.prefetch(&rows, head));
+            if let Some(next) = &next {
+                next.prefetch(&rows, head);
+            }
             out.at(0..tokens, columns.clone()).prefetch_rows(rows.clone());
             let queries = widened_rows(queries, heads.queries.at(rows.clone(), columns.clone()));
             let block = ForwardBlock { sizes, rows: rows.clone(), keys: &keys, values: &values };

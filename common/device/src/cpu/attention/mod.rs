@@ -3,9 +3,8 @@
 //! One block's scores exist at a time, in the nearest or the middle cache. Like every product, they
 //! are computed in registers, tile by tile. Rows of one head lie far apart, often on different pages,
 //! where a core's own prefetching stops; so a thread prefetches rows of the pair that it probably
-//! computes next. Each (sequence, key/value head) pair is a task of its own; the query
-//! heads that share a key/value head follow each other, so their contributions to its gradient add
-//! up in order.
+//! computes next. Each (sequence, key/value head) pair is a task of its own; the query heads that
+//! share a key/value head follow each other, so their contributions to its gradient add up in order.
 
 mod backward;
 mod forward;
@@ -71,7 +70,12 @@ impl Sizes {
         packed_row(self.tokens)
     }
 
-    /// f32 of a block of scores.
+    /// f32 of a tile's scores.
+    fn tile_scores(self) -> usize {
+        self.instructions.rows() * self.stride()
+    }
+
+    /// f32 of a block's scores.
     fn scores(self) -> usize {
         self.queries * self.stride()
     }

@@ -66,7 +66,7 @@ impl Cut {
             (false, true) => Groups::rows(block, tile, steps).len(),
             (false, false) => block * packed_row(steps),
         };
-        let (sums, stride) = if waits { (rows * strip, strip) } else { (block * width, width) };
+        let (sums, stride) = if waits { (rows * strip, strip) } else { (tile * width, width) };
         let right = Panels::len(instructions, strip, steps);
         Cut { part, block, strip, right, left, waits, sums, stride }
     }

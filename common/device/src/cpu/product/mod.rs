@@ -160,6 +160,8 @@ impl Product<'_> {
                     self.tiles(out, start, a, b, Then::Stay, &mut part.coming);
                 }
                 (out, base) => {
+                    // Sums that do not wait all take the same place, in the nearest cache.
+                    let rows = if cut.waits { rows } else { rows.min(self.instructions.rows()) };
                     let sums = Grid::new(sums, rows, width, cut.stride);
                     let then = match (out, base) {
                         _ if !part.last => Then::Stay,
@@ -194,15 +196,15 @@ impl Product<'_> {
             let (next, row) = source.unwrap_or((next, 0));
             let ahead = Some(Ahead { a: next, row, sums: next_sums, sums_stride });
             let products = Products { start, a: left, b, steps: a.steps, ahead };
+            let waited = start == Start::Sums;
+            let place = if waited || matches!(then, Then::Stay) { rows.clone() } else { 0..rows.len() };
             match &mut then {
-                Then::Stay => products.add_to(self.instructions, sums.rows(rows)),
+                Then::Stay => products.add_to(self.instructions, sums.rows(place)),
                 Then::Finish { out, base } => {
                     let base = base.map(|base| base.starting_at(rows.start));
-                    products.finish(self.instructions, sums.rows(rows.clone()), out.rows(rows), base);
+                    products.finish(self.instructions, sums.rows(place), out.rows(rows), base);
                 }
                 Then::Round { out, addend } => {
-                    // Sums that did not wait all take the same place, in the nearest cache.
-                    let place = if start == Start::Zero { 0..rows.len() } else { rows.clone() };
                     products.add_to(self.instructions, sums.rows(place.clone()));
                     let columns = 0..out.shape().1;
                     let addend = addend.map(|base| base.at(rows.clone(), columns.clone()));

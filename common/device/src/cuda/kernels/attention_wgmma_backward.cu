@@ -4,9 +4,9 @@
 //
 // A block is two warpgroups, each with a tile of 64 keys or queries; tiles of the other kind stream
 // through shared memory for both. A multiprocessor's registers suffice for one such block. So that
-// tensor cores have products while probabilities are computed, a warpgroup issues all that it can before it
-// waits for scores, and the two are half a tile apart: at a barrier the first is about to begin a
-// tile, and the second has computed the probabilities of the one before.
+// tensor cores have products while probabilities are computed, a warpgroup issues all that it can
+// before it waits for scores, and the two are half a tile apart: at a barrier the first is about to
+// begin a tile, and the second has computed the probabilities of the one before.
 #include "attention.cuh"
 #include "attention_backward.cuh"
 #include "block.cuh"
