@@ -34,8 +34,7 @@ pub(crate) fn give_up_at_timeout<'a>(
     }
 }
 
-/// Hands `transfers` to NCCL for the communication stream. Returns how many collectives have been
-/// handed in with them.
+/// Hands `transfers` to NCCL for the communication stream.
 ///
 /// Where threads share a GPU, none returns before all have handed in. What a rank does next may
 /// load machine code, as cuBLASLt does for every new shape. Loading waits for everything that runs
@@ -46,7 +45,7 @@ pub(crate) fn hand_in(
     call: &Call,
     transfers: &[Transfer],
     stream: &Communication<'_>,
-) -> device::Result<u64> {
+) -> device::Result<()> {
     let nccl = |reason| DeviceError::Cuda { call: "NCCL", reason };
     // SAFETY: all ranks agree about operation, lengths and types, and hand in in the same order;
     // what was handed in before has settled. The callers keep the buffers in place until `wait` has
@@ -60,7 +59,7 @@ pub(crate) fn hand_in(
     if watched.together {
         watched.meet(count, &give_up).map_err(nccl)?;
     }
-    Ok(count)
+    Ok(())
 }
 
 /// Returns what NCCL is to do for a call; nothing for empty buffers.

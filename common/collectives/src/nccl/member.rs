@@ -97,15 +97,13 @@ impl NcclMember {
         if transfers.is_empty() {
             return Ok(None);
         }
-        let mut count = 0;
+        watched.watch(call);
         let (group, sequence, operation) = (call.observer.group, call.sequence, call.operation());
         let what = Work::Collective { group, sequence, operation };
-        let queued = self.runtime.communicate_as(what, [ready], |stream| {
-            count = hand_in(watched, call, &transfers, stream)?;
-            Ok(())
-        });
+        let queued =
+            self.runtime.communicate_as(what, [ready], |stream| hand_in(watched, call, &transfers, stream));
         let done = Arc::new(queued.map_err(|error| self.failed(watched, call, error))?);
-        watched.watch(call, count, &done);
+        watched.is_queued(&done);
         Ok(Some(done))
     }
 

@@ -29,12 +29,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A call that was queued on the GPU.
+/// A call that is handed in, or queued on the GPU.
 struct Queued {
     call: Arc<Call>,
     /// How many collectives had been handed in, this one included.
     count: u64,
-    done: Arc<Fence>,
+    /// Where it is complete; `None` until it is queued.
+    done: Option<Arc<Fence>>,
     since: Instant,
     /// How long the run had been paused by then.
     held: Duration,
@@ -110,15 +111,22 @@ impl WatchedCommunicator {
         Ok(())
     }
 
-    /// Watches `call` from now on: it is queued, and complete at `done`.
-    pub(crate) fn watch(&self, call: &Arc<Call>, count: u64, done: &Arc<Fence>) {
-        let (call, done, since) = (call.clone(), done.clone(), Instant::now());
+    /// Watches `call`, the next to be handed in, from now on: NCCL may fail before it is queued.
+    pub(crate) fn watch(&self, call: &Arc<Call>) {
+        let (count, since, held) =
+            (self.handed_in.load(Ordering::Acquire) + 1, Instant::now(), call.observer.held());
         let mut queued = lock(&self.queued);
-        while queued.front().is_some_and(|first| self.runtime.has_reached(&first.done).unwrap_or(false)) {
-            queued.pop_front();
+        // The watchdog reports the driver's error, if it has one.
+        let _ = self.forget_complete(&mut queued);
+        queued.push_back(Queued { call: call.clone(), count, done: None, since, held });
+    }
+
+    /// Takes note that the call watched last is queued, and complete at `done`. Its timeout begins.
+    pub(crate) fn is_queued(&self, done: &Arc<Fence>) {
+        if let Some(last) = lock(&self.queued).back_mut() {
+            (last.since, last.held) = (Instant::now(), last.call.observer.held());
+            last.done = Some(done.clone());
         }
-        let held = call.observer.held();
-        queued.push_back(Queued { call, count, done, since, held });
     }
 
     /// Ends the watch.
@@ -149,8 +157,8 @@ impl WatchedCommunicator {
 
     /// Forgets queued calls that are complete. Returns the driver's error, if it has one.
     fn forget_complete(&self, queued: &mut VecDeque<Queued>) -> Option<String> {
-        while let Some(first) = queued.front() {
-            match self.runtime.has_reached(&first.done) {
+        while let Some(done) = queued.front().and_then(|first| first.done.as_ref()) {
+            match self.runtime.has_reached(done) {
                 Ok(true) => drop(queued.pop_front()),
                 Ok(false) => return None,
                 Err(error) => return Some(error.to_string()),
@@ -172,7 +180,7 @@ impl WatchedCommunicator {
             let culprit = self.at_fault(first.map(|first| first.count))?;
             return Some(Trouble { culprit, during, reason: format!("NCCL reports: {reason}") });
         }
-        let first = first?;
+        let first = first.filter(|first| first.done.is_some())?;
         let held = first.call.observer.held().saturating_sub(first.held);
         if first.since.elapsed().saturating_sub(held) < self.timeout {
             return None;
