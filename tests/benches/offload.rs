@@ -6,10 +6,12 @@
 //!
 //! The simple bound of a step is the longer of what it computes and what the busier direction of a
 //! way moves. It forgets what cannot hide, so the second bound adds up the longer of the two for
-//! each part of a step: forward and backward, whose last blocks compute after all shards have come;
-//! the first shard, which comes while nothing computes, since the update has just changed it; the
-//! gradients of the last two units, which leave when nothing computes any more, since a reduction
-//! ends when the next one begins; and the update, which needs the norm of all gradients.
+//! each part of a step. The update needs the norm of all gradients, and goes on in the next forward:
+//! these two are one part. So is backward, whose last block computes after all shards have come. The
+//! first shard comes while nothing computes, since the update has just changed it; and the gradients
+//! of the last two units leave when nothing computes any more, since a reduction ends when the next
+//! one begins. A step may take less than this bound, since the update's last writes go on in
+//! backward.
 //!
 //! Flags after `--`: `--model small`, `--batch-size 2`, `--gpus 2`, `--steps 5`, `--rounds 3`,
 //! `--parts update,host,disk,real`, `--precisions fp32,bf16` of the updates, `--with "FLAGS"` of all
@@ -119,8 +121,15 @@ fn step(report: &Report) -> f64 {
 
 /// Seconds of the optimizer in a step, the mean over ranks and steps.
 fn optimizer(report: &Report) -> f64 {
-    let seconds = report.time.iter().map(|row| row.phases.step - row.waits.step).sum::<f64>();
-    seconds / (report.time.len() * report.steps.len()) as f64
+    let seconds = report.time.iter().map(|row| row.phases.step - row.waits.step - row.for_places.step);
+    seconds.sum::<f64>() / (report.time.len() * report.steps.len()) as f64
+}
+
+/// Seconds that a rank waits for places in a step, the mean over ranks and steps.
+fn for_places(report: &Report) -> f64 {
+    let waits =
+        report.time.iter().map(|row| row.for_places.forward + row.for_places.backward + row.for_places.step);
+    waits.sum::<f64>() / (report.time.len() * report.steps.len()) as f64
 }
 
 /// The median of what `of` returns of each report.
@@ -195,11 +204,12 @@ impl Computed {
         let update = typical(reports, optimizer);
         let share = typical(reports, |report| {
             let [forward, backward] = report.time.iter().fold([0.0; 2], |[forward, backward], row| {
-                [forward + row.phases.forward, backward + row.phases.backward]
+                let (phases, waits) = (&row.phases, &row.for_places);
+                [forward + phases.forward - waits.forward, backward + phases.backward - waits.backward]
             });
             forward / (forward + backward)
         });
-        let passes = typical(reports, step) - update;
+        let passes = typical(reports, |report| step(report) - for_places(report)) - update;
         let layers = tests::config(&words(flags, "")).map_or(1, |config| config.model.layers);
         let [forward, backward] = [share * passes, (1.0 - share) * passes];
         Computed { forward, backward, update, blocks: layers as f64 }
@@ -223,15 +233,20 @@ impl Moves {
         let (all, shard) =
             shards.fold((0.0, 0f64), |(all, largest), shard| (all + shard, largest.max(shard)));
         let last = if routes.contains(&Route::DeviceToHost) { 2.0 * shard } else { 0.0 };
-        Moves { all: most(0), forward: all, backward: most(1) - all, update: most(2), shard, last }
+        // From disk an update hands forward its shards.
+        let handed = routes.iter().any(|route| rank.transfers.reread.bytes(*route) > 0);
+        let forward = if handed { 0.0 } else { all };
+        Moves { all: most(0), forward, backward: most(1) - forward, update: most(2), shard, last }
     }
 
-    /// Returns the seconds that forward, backward, the last gradients and the update take at least.
-    fn bounds(&self, computed: &Computed, rate: f64) -> [f64; 4] {
+    /// Returns the seconds that the update and forward, backward, and the last gradients take at
+    /// least.
+    fn bounds(&self, computed: &Computed, rate: f64) -> [f64; 3] {
         let Computed { forward, backward, update, blocks } = *computed;
-        let forward = (forward + self.shard / rate).max(self.forward / rate + forward / blocks);
+        let first = self.shard.min(self.forward) / rate;
+        let to_forward = (self.forward + self.update) / rate + forward / blocks;
         let backward = backward.max(self.backward / rate + backward / blocks);
-        [forward, backward, self.last / rate, update.max(self.update / rate)]
+        [(update + forward + first).max(to_forward), backward, self.last / rate]
     }
 }
 
@@ -251,10 +266,9 @@ fn link(flags: &Flags, away: &str, flag: &str, routes: [Route; 2]) {
         "step",
         "simple bound",
         "ratio",
-        "forward",
+        "update, forward",
         "backward",
         "last gradients",
-        "update",
         "bound",
         "ratio (least to most)",
     ];
@@ -266,9 +280,9 @@ fn link(flags: &Flags, away: &str, flag: &str, routes: [Route; 2]) {
         let bound: f64 = parts.iter().sum();
         let ratio = spread(&took.iter().map(|took| took / bound).collect::<Vec<_>>());
         let to_simple = format!("{:.2}", median(&took) / simple);
-        let [forward, backward, last, update] = parts.map(milliseconds);
+        let [forward, backward, last] = parts.map(milliseconds);
         let [moves, took, simple, bound] = [moves.all / rate, median(&took), simple, bound].map(milliseconds);
-        let row = [moves, took, simple, to_simple, forward, backward, last, update, bound, ratio];
+        let row = [moves, took, simple, to_simple, forward, backward, last, bound, ratio];
         table.row(format!("{:.0} MB/s", rate / 1e6), row);
     }
     println!("{} with {away}, two bounds of a step\n{}", flags.model, table.render(Format::Terminal));

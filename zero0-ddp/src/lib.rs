@@ -93,6 +93,10 @@ impl Stage for Ddp {
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
+    fn complete(&mut self, unit: Option<UnitId>) -> Result<()> {
+        self.optimizer.complete(&self.rank, unit, (&mut self.parameters, &self.gradients), None, None)
+    }
+
     fn states(&mut self) -> (&mut Optimizer, &UnitBuffers) {
         (&mut self.optimizer, &self.parameters)
     }

@@ -100,6 +100,11 @@ impl Stage for Zero1 {
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
+    fn complete(&mut self, unit: Option<UnitId>) -> Result<()> {
+        let (held, gathers) = ((&mut self.parameters, &self.gradients), Some(&mut self.gathers));
+        self.optimizer.complete(&self.rank, unit, held, gathers, None)
+    }
+
     fn states(&mut self) -> (&mut Optimizer, &UnitBuffers) {
         (&mut self.optimizer, &self.parameters)
     }

@@ -85,6 +85,11 @@ impl Stage for Zero2 {
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
+    fn complete(&mut self, unit: Option<UnitId>) -> Result<()> {
+        let (held, gathers) = ((&mut self.parameters, self.gradients.shards()), Some(&mut self.gathers));
+        self.optimizer.complete(&self.rank, unit, held, gathers, None)
+    }
+
     fn states(&mut self) -> (&mut Optimizer, &UnitBuffers) {
         (&mut self.optimizer, &self.parameters)
     }

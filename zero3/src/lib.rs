@@ -17,11 +17,11 @@ use events::header::Sharded;
 use planner::{BackwardPrefetch, Strategy};
 use sharding::{
     Buckets, FullGradients, FullParameters, GatherWindow, GradientShards, Micro, Optimizer, Rank, Result,
-    UnitBuffers, UnitId, Update, buckets::bucket,
+    TakeUpdated, UnitBuffers, UnitId, Update, buckets::bucket,
 };
 use std::rc::Rc;
 use trainer::{Setup, Stage, StageKind, StepOutcome};
-use variants::{Prefetch, Residency, ShardSource, Stay};
+use variants::{Held, Prefetch, Residency, ShardSource, Stay};
 
 /// One rank of a ZeRO-3 run.
 pub struct Zero3 {
@@ -81,7 +81,8 @@ impl Stage for Zero3 {
             Stay::Always => self.parameters.put(full.unit, full.buffer),
             Stay::UntilBackward => self.window.keep(full),
             Stay::No => {
-                self.source.before_free(&self.rank, &full, pass, &self.parameters, &self.window)?;
+                let (source, held) = self.shards();
+                source.before_free(&full, pass, held)?;
                 self.window.free(full);
                 self.gather_ahead(pass, BackwardPrefetch::Post)?;
             }
@@ -118,8 +119,15 @@ impl Stage for Zero3 {
         // Only persistent units are gathered here.
         let (gradients, gathers) = (self.gradients.shards(), Some(&mut self.gathers));
         self.optimizer.update(&self.rank, update, &mut self.parameters, gradients, gathers)?;
-        self.source.after_update(&self.rank, &self.parameters)?;
+        let (source, held) = self.shards();
+        source.after_update(held)?;
         Ok(StepOutcome { grad_norm, skipped: false })
+    }
+
+    fn complete(&mut self, unit: Option<UnitId>) -> Result<()> {
+        let (held, gathers) = ((&mut self.parameters, self.gradients.shards()), Some(&mut self.gathers));
+        let source = unit.map(|_| &mut self.source as &mut dyn TakeUpdated);
+        self.optimizer.complete(&self.rank, unit, held, gathers, source)
     }
 
     fn states(&mut self) -> (&mut Optimizer, &UnitBuffers) {
@@ -133,15 +141,26 @@ impl Zero3 {
         if self.window.contains(unit) {
             return Ok(());
         }
-        let (group, shard) = self.source.of(unit, pass, &self.rank, &self.parameters, &self.window)?;
+        if pass == Pass::Forward {
+            self.complete(Some(unit))?;
+        }
+        let worker = self.rank.clone();
+        let (source, held) = self.shards();
+        let (group, shard) = source.of(unit, pass, held)?;
         let (rank, ranks) = (group.rank() as usize, group.size() as usize);
         let elements = shard.len();
-        let mut full =
-            self.rank.device.allocate(Class::GatheredParameters, shard.dtype(), elements * ranks)?;
+        let mut full = worker.device.allocate(Class::GatheredParameters, shard.dtype(), elements * ranks)?;
         let own = full.slice_mut(rank * elements..(rank + 1) * elements);
-        self.rank.kernels().copy(own, shard)?;
-        self.window.issued(unit, group.all_gather(bucket(vec![full], &[unit]))?);
+        worker.kernels().copy(own, shard)?;
+        let gathering = group.all_gather(bucket(vec![full], &[unit]))?;
+        self.window.issued(unit, gathering);
         Ok(())
+    }
+
+    /// Where shards come from, and what it looks at.
+    fn shards(&mut self) -> (&mut ShardSource, Held<'_>) {
+        let Zero3 { rank, parameters, optimizer, window, source, .. } = self;
+        (source, Held { rank, parameters, optimizer, window })
     }
 
     /// Issues the all-gathers of what `pass` needs next, as far ahead as the window allows, if this

@@ -1,6 +1,7 @@
 //! Counters of payload: the authority for what a rank has sent.
 
 use events::Operation;
+use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -52,6 +53,34 @@ impl Traffic {
     pub fn seconds(&self) -> [f64; 3] {
         let sum = |counters: &[u64; OPERATIONS]| counters.iter().sum::<u64>() as f64 * 1e-9;
         [sum(&self.nanoseconds), sum(&self.for_peers), sum(&self.for_link)]
+    }
+
+    /// Combines each counter with that of `other`.
+    fn zip(self, other: Traffic, combine: fn(u64, u64) -> u64) -> Traffic {
+        let zip = |a: [u64; OPERATIONS], b: [u64; OPERATIONS]| std::array::from_fn(|i| combine(a[i], b[i]));
+        Traffic {
+            bytes: zip(self.bytes, other.bytes),
+            calls: zip(self.calls, other.calls),
+            nanoseconds: zip(self.nanoseconds, other.nanoseconds),
+            for_peers: zip(self.for_peers, other.for_peers),
+            for_link: zip(self.for_link, other.for_link),
+        }
+    }
+}
+
+impl Add for Traffic {
+    type Output = Traffic;
+
+    fn add(self, other: Traffic) -> Traffic {
+        self.zip(other, |a, b| a + b)
+    }
+}
+
+impl Sub for Traffic {
+    type Output = Traffic;
+
+    fn sub(self, earlier: Traffic) -> Traffic {
+        self.zip(earlier, |a, b| a - b)
     }
 }
 

@@ -10,7 +10,7 @@ use events::event::TransferEvent;
 use events::{Emitter, Progress, Route, What, Work};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
-use std::ops::Range;
+use std::ops::{Add, Range, Sub};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use storage::{Disk, Effect, Ticket};
@@ -52,6 +52,30 @@ pub struct Moved {
     pub calls: [u64; ROUTES],
     /// Seconds in which the rank waited for them.
     pub waited: [f64; ROUTES],
+}
+
+impl Add for Moved {
+    type Output = Moved;
+
+    fn add(self, other: Moved) -> Moved {
+        Moved {
+            bytes: std::array::from_fn(|i| self.bytes[i] + other.bytes[i]),
+            calls: std::array::from_fn(|i| self.calls[i] + other.calls[i]),
+            waited: std::array::from_fn(|i| self.waited[i] + other.waited[i]),
+        }
+    }
+}
+
+impl Sub for Moved {
+    type Output = Moved;
+
+    fn sub(self, earlier: Moved) -> Moved {
+        Moved {
+            bytes: std::array::from_fn(|i| self.bytes[i] - earlier.bytes[i]),
+            calls: std::array::from_fn(|i| self.calls[i] - earlier.calls[i]),
+            waited: std::array::from_fn(|i| self.waited[i] - earlier.waited[i]),
+        }
+    }
 }
 
 /// The transfers of one rank.

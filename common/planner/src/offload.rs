@@ -39,6 +39,8 @@ pub(crate) struct Offload {
     reduced: u64,
     /// Whether reduced gradients are added up in main memory, where the optimizer's states are.
     pub(crate) follows: bool,
+    /// Whether an update may go on while the next forward computes.
+    overlap: bool,
     /// Ranks that hold the same slices of optimizer states, and share the work of saving them.
     pub(crate) holders: u64,
     /// One entry per unit.
@@ -61,6 +63,7 @@ impl Offload {
             recipe: job.recipe,
             reduced: job.made_for_the_wire().unwrap_or(job.recipe.gradients),
             follows: placement.optimizer == Place::Host && sharded.gradients && !job.strategy.forms_groups(),
+            overlap: job.overlap,
             holders: job.world_size as u64 / job.shards(),
             units: units.iter().map(slices).collect(),
         }
@@ -105,15 +108,6 @@ impl Offload {
         before.into_iter().chain([last])
     }
 
-    /// Returns the buffers of the update for states from disk, which live from the step's last
-    /// backward on: their number, and the bytes of one. None if the states rest elsewhere.
-    pub(crate) fn state_slots(&self) -> (u64, u64) {
-        let largest = self.units.iter().map(|unit| unit.optimizer).max().unwrap_or(0);
-        let on_disk = self.placement.optimizer == Place::Disk;
-        let bytes = if on_disk { STATES * pages(largest.min(self.placement.piece()) * F32) } else { 0 };
-        (self.slots(), bytes)
-    }
-
     /// Returns what is read ahead of the update, while the step's last backward computes: the
     /// states of as many pieces as there are buffers.
     pub(crate) fn read_ahead(&self) -> Transfers {
@@ -133,11 +127,16 @@ impl Offload {
         self.placement.buffers.min(pieces.map(|piece| piece.times).sum())
     }
 
-    /// Returns the other staging buffers of the update: their number, and the bytes of one in main
-    /// memory and on the device.
+    /// True if the device makes the update.
+    pub(crate) fn updates_on_device(&self) -> bool {
+        self.placement.optimizer == Place::Device
+    }
+
+    /// Returns the buffers of the update: their number, and the bytes of one in main memory and on
+    /// the device.
     pub(crate) fn update_slots(&self) -> (u64, u64, u64) {
         let away_at = |place| self.placement.parameters == place;
-        let leaves = self.placement.optimizer != Place::Device;
+        let leaves = !self.updates_on_device();
         let needing = |needs: &dyn Fn(&Slices) -> bool| {
             let elements = self.units.iter().filter(|unit| needs(unit)).map(|unit| unit.optimizer);
             elements.max().unwrap_or(0).min(self.placement.piece())
@@ -149,8 +148,10 @@ impl Offload {
         });
         let staged = self.parameters(staged);
         let staged = if away_at(Place::Disk) { pages(staged) } else { staged };
+        let on_disk = self.placement.optimizer == Place::Disk;
+        let states = if on_disk { STATES * pages(any * F32) } else { 0 };
         let fetched = if leaves { 0 } else { self.parameters(needing(&|unit| unit.away)) };
-        (self.slots(), gradients + staged, fetched)
+        (self.slots(), states + gradients + staged, fetched)
     }
 
     /// Returns what the update of `unit` moves.
@@ -166,7 +167,7 @@ impl Offload {
     fn updates_piece(&self, away: bool, piece: Pieces) -> Transfers {
         let mut moved = Transfers::default();
         let mut count = |route, bytes| moved.count(route, bytes);
-        let leaves = self.placement.optimizer != Place::Device;
+        let leaves = !self.updates_on_device();
         let bytes = self.parameters(piece.elements);
         let on_disk = if piece.in_pages { pages(bytes) } else { bytes };
         if self.placement.optimizer == Place::Disk {
@@ -213,6 +214,20 @@ impl Offload {
         moved
     }
 
+    /// Returns what a step's first forward reads from disk if the update before it is over; one
+    /// under way hands it over.
+    pub(crate) fn rereads(&self) -> Transfers {
+        let mut moved = Transfers::default();
+        // An update that has units to gather is over before the step ends.
+        let all_away = self.units.iter().all(|unit| unit.away) && self.placement.parameters == Place::Disk;
+        if self.overlap && all_away && !self.updates_on_device() {
+            for unit in &self.units {
+                moved.count(Route::DiskToHost, pages(self.parameters(unit.parameters)));
+            }
+        }
+        moved
+    }
+
     /// Returns what a step of `micro_batches` moves if every pass gathers every unit.
     pub(crate) fn of_step(&self, micro_batches: u64) -> Transfers {
         let mut moved = Transfers::default();
@@ -223,6 +238,7 @@ impl Offload {
                 moved.count_all(Route::DeviceToHost, self.arriving(i), micro_batches);
             }
         }
+        moved.remove(&self.rereads());
         moved
     }
 

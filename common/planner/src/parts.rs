@@ -7,6 +7,8 @@ pub struct Done {
     pub steps: u64,
     /// Steps that were skipped.
     pub skipped: u64,
+    /// Steps of both kinds that began when the update before them was over.
+    pub rereads: u64,
     /// Evaluations.
     pub evaluations: u64,
     /// Batches of all of them.
@@ -24,6 +26,9 @@ pub struct Parts<T> {
     pub step: T,
     /// Per step that is skipped because a scaled loss's gradients overflowed.
     pub skipped_step: T,
+    /// In addition, per step that begins when the update before it is over: its forward reads
+    /// shards from disk which an update under way would have handed over.
+    pub reread: T,
     /// Per evaluation, without its batches.
     pub evaluation: T,
     /// Per batch of an evaluation.
@@ -39,6 +44,7 @@ impl<T> Parts<T> {
             setup: figure(&self.setup),
             step: figure(&self.step),
             skipped_step: figure(&self.skipped_step),
+            reread: figure(&self.reread),
             evaluation: figure(&self.evaluation),
             evaluation_batch: figure(&self.evaluation_batch),
             checkpoint: figure(&self.checkpoint),
@@ -53,6 +59,7 @@ impl<T> Parts<T> {
         let mut total = self.setup;
         total.add(&self.step, done.steps);
         total.add(&self.skipped_step, done.skipped);
+        total.add(&self.reread, done.rereads);
         total.add(&self.evaluation, done.evaluations);
         total.add(&self.evaluation_batch, done.evaluation_batches);
         total.add(&self.checkpoint, done.checkpoints);

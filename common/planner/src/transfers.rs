@@ -27,6 +27,14 @@ impl Transfers {
         self.calls[route.index()] += times;
     }
 
+    /// Takes away `part` of them.
+    pub(crate) fn remove(&mut self, part: &Transfers) {
+        for i in 0..ROUTES {
+            self.bytes[i] -= part.bytes[i];
+            self.calls[i] -= part.calls[i];
+        }
+    }
+
     /// Returns the payload bytes on `route`.
     pub fn bytes(&self, route: Route) -> u64 {
         self.bytes[route.index()]

@@ -58,10 +58,10 @@ pub(crate) struct Walk<'a> {
     disk: SymbolicLedger,
     /// What is live from setup to the end.
     resting: Vec<Allocation>,
+    /// The buffers of the CPU's update: live while the rank trains.
+    buffers: Option<Allocation>,
     /// Reduced gradients on their way to main memory: the buffers on both ends.
     arrival: Option<(Allocation, Allocation)>,
-    /// The update's buffers for states that are read ahead.
-    ahead: Option<Allocation>,
     /// The block's input that leaves the device.
     leaving: Option<Leaving>,
     /// The buffer of the input that is written to disk.
@@ -86,8 +86,8 @@ impl<'a> Walk<'a> {
             host: SymbolicLedger::default(),
             disk: SymbolicLedger::default(),
             resting: Vec::new(),
+            buffers: None,
             arrival: None,
-            ahead: None,
             leaving: None,
             writing: None,
             counter: ByteCounter::default(),
@@ -123,13 +123,14 @@ impl<'a> Walk<'a> {
         self.counter.exchange(Among::World, HASH);
         counters.parts.setup = std::mem::take(&mut self.counter);
         self.step();
+        counters.parts.reread.transfers = self.offload.rereads();
+        self.counter.transfers.remove(&counters.parts.reread.transfers);
         counters.ahead = self.offload.read_ahead();
         counters.parts.skipped_step = self.counter.clone();
         counters.parts.skipped_step.transfers.add(&counters.ahead, 1);
         counters.kept = self.parameters.kept();
-        match updates {
-            true => self.update(),
-            false => self.host.free_all(self.ahead.take()),
+        if updates {
+            self.update();
         }
         self.gather_updated_parameters();
         counters.parts.step = std::mem::take(&mut self.counter);
@@ -139,10 +140,11 @@ impl<'a> Walk<'a> {
         counters.parts.evaluation = std::mem::take(&mut self.counter);
         self.checkpoint();
         counters.parts.checkpoint = std::mem::take(&mut self.counter);
+        debug_assert_eq!(self.live(), resting, "a step and an evaluation free what they allocate");
+        self.host.free_all(self.buffers.take());
         if self.offload.placement.gathers_states {
             self.gather_weights();
         }
-        debug_assert_eq!(self.live(), resting, "a step and an evaluation free what they allocate");
         let memory = [self.device.memory(), self.host.memory(), self.disk.memory()];
         Walked { memory, peak: self.device.peak(), counters }
     }
@@ -165,11 +167,7 @@ impl<'a> Walk<'a> {
         for micro in 0..self.job.micro_batches {
             let batch = self.sizes.batch(&mut self.device);
             let kept = self.forward();
-            let last = micro + 1 == self.job.micro_batches;
-            if last {
-                self.read_ahead();
-            }
-            self.backward(kept, last);
+            self.backward(kept, micro + 1 == self.job.micro_batches);
             self.device.free(batch);
         }
         self.device.enter(Moment::Update);

@@ -10,7 +10,7 @@
 //! * [`mesh`]: groups of neighbours, for hybrid sharding ([`ReplicaSum`]) and secondary shards;
 //! * [`gradients`]: sharded gradients, and what follows a reduction;
 //! * [`optimizer`]: AdamW on any slice of the units, updated in one call, in place or paged through
-//!   buffers;
+//!   buffers, where the next forward goes on with it;
 //! * [`places`]: where model states rest: on the device, in main memory or on disk;
 //! * [`precision`], [`loss_scale`]: element types, and the scale that keeps f16 gradients in range;
 //! * [`Bracket`]: a pass over a unit, as events;
@@ -35,6 +35,7 @@ mod rank;
 mod replicas;
 pub mod schedule;
 pub mod source;
+mod usage;
 pub mod window;
 mod wrap;
 
@@ -49,7 +50,9 @@ pub use loss_scale::{LossScale, LossScaler, LossScaling};
 pub use mesh::{Mesh, MeshShape};
 pub use model::TrainingState;
 pub use norm::{global_norm, local_norm};
-pub use optimizer::{AdamWShard, Moments, Optimizer, OwnSlice, States, Update, read_stretch};
+pub use optimizer::{
+    AdamWShard, Late, Moments, Optimizer, OwnSlice, States, TakeUpdated, Update, read_stretch,
+};
 pub use partition::{Partition, TensorPart, Unit, UnitId, WholeTensors};
 pub use places::Places;
 pub use precision::Precision;
@@ -57,6 +60,7 @@ pub use rank::Rank;
 pub use replicas::ReplicaSum;
 pub use schedule::{Schedule, Visits};
 pub use source::WeightSource;
+pub use usage::Usage;
 pub use window::{GatherLimits, GatherWindow};
 
 /// What this crate's functions and the stages return.

@@ -11,7 +11,7 @@ use model::LayerKind;
 use planner::Moment;
 use report::{Clocks, Times};
 use settings::fault::{Kind, Phase};
-use sharding::{Bracket, Micro, Rank, UnitId};
+use sharding::{Bracket, Late, Micro, Rank, UnitId, Usage};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -80,9 +80,9 @@ impl Hooks {
         }
         // Watchers hear of the failure before the rank frees anything.
         self.strike(phase).inspect_err(|_| self.rank.emitter.emit(What::Failing))?;
-        let (started, waited) = (Instant::now(), self.waited());
+        let (started, before) = (Instant::now(), Usage::now(&self.rank));
         let value = body()?;
-        self.add(phase, started.elapsed(), waited);
+        self.add(phase, seconds(started.elapsed(), Usage::now(&self.rank) - before));
         Ok(value)
     }
 
@@ -98,19 +98,17 @@ impl Hooks {
         self.faults.trip(phase, &self.rank.group)
     }
 
-    /// Seconds in waits so far: for collectives in all, for peers, for a simulated link; and for
-    /// transfers between places.
-    fn waited(&self) -> [f64; 4] {
-        let [all, peers, link] = self.rank.group.overall_traffic().seconds();
-        [all, peers, link, self.rank.transfers.moved().waited.iter().sum()]
+    /// Moves what an update has taken in forward to the clocks of the step: updates had taken
+    /// `before` when forward began, and `now` when it ended.
+    pub(crate) fn updated_in_forward(&self, before: Late, now: Late) {
+        let seconds = seconds(now.time - before.time, now.usage - before.usage);
+        self.add(Phase::Forward, seconds.map(|seconds| -seconds));
+        self.add(Phase::Step, seconds);
     }
 
-    /// Adds `elapsed`, and what it includes of waits since they were `before`, to the clocks of
-    /// `phase`.
-    fn add(&self, phase: Phase, elapsed: Duration, before: [f64; 4]) {
-        let (mut clocks, now) = (self.clocks.get(), self.waited());
-        let mut seconds = [elapsed.as_secs_f64(); 5];
-        (0..4).for_each(|i| seconds[i + 1] = now[i] - before[i]);
+    /// Adds seconds, in all and in waits, to the clocks of `phase`.
+    fn add(&self, phase: Phase, seconds: [f64; 5]) {
+        let mut clocks = self.clocks.get();
         let Clocks { total, waits, for_peers, for_link, for_places } = &mut clocks;
         // Recomputation is a part of backward, whose clocks have its waits.
         let measured = if phase == Phase::Recompute { 1 } else { seconds.len() };
@@ -163,6 +161,12 @@ impl LayerSpan {
             std::thread::sleep((2 * self.began.elapsed()).max(LEAST_DELAY));
         }
     }
+}
+
+/// Seconds of `time`: in all, and in the waits of `usage`.
+fn seconds(time: Duration, usage: Usage) -> [f64; 5] {
+    let [all, peers, link, places] = usage.waited();
+    [time.as_secs_f64(), all, peers, link, places]
 }
 
 /// The clock of `phase`, if it has one.

@@ -231,6 +231,10 @@ impl Passes {
         for (at, &layer) in visits.layers.iter().enumerate() {
             let layer = &model.layout.layers[layer];
             self.hooks.before_layer(Pass::Backward, layer.kind)?;
+            if micro.is_last() {
+                // What the update reads first from a disk comes while backward computes.
+                stage.states().0.read_ahead(&self.rank, visits.layers.len() - at)?;
+            }
             self.loans.acquire(stage, &visits.first[at], Pass::Backward)?;
             let saved =
                 layers.pop().unwrap_or_else(|| unreachable!("forward saves something for every layer"));

@@ -115,6 +115,13 @@ impl Plan {
         step + 1 == self.config.steps
     }
 
+    /// True if an update may go on after `step`: another step follows at once, and the rank need
+    /// not wait for everything where it begins.
+    pub(crate) fn updates_go_on_after(&self, step: u32) -> bool {
+        let ends = self.is_last(step) || self.validates_after(step) || self.checkpoints_after(step);
+        self.config.communication.overlap && !ends
+    }
+
     /// True if a validation follows `step`.
     pub(crate) fn validates_after(&self, step: u32) -> bool {
         let due = |every| (step + 1).is_multiple_of(every) || self.is_last(step);
@@ -286,6 +293,7 @@ pub(crate) fn report(plan: &Plan, measured: &[Measured]) -> Report {
     let done = Done {
         steps: one.steps.len() as u64 - skipped,
         skipped,
+        rereads: one.rereads,
         evaluations,
         evaluation_batches: evaluations * plan.evaluation_batches as u64,
         checkpoints: one.checkpoints,

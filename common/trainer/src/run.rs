@@ -151,6 +151,9 @@ impl<'a> Worker<'a> {
     fn train(&mut self) -> Result<()> {
         match self.train_steps() {
             Err(RankError::Stopped) => {
+                // The update of the step before may be under way; all ranks stop at the same layer.
+                self.stage.complete(None)?;
+                self.record.broken_off(self.stage.states().0.taken_late());
                 self.rank.transfers.wind_down();
                 self.passes.hand_back(&mut self.stage)?;
                 self.rank.group.wind_down();
@@ -191,7 +194,7 @@ impl<'a> Worker<'a> {
     /// Tells everything around the loop that `step` begins.
     fn begin(&mut self, step: u32) -> Result<()> {
         self.hooks.begin(step);
-        self.record.begin()?;
+        self.record.begin(self.stage.states().0.is_updating())?;
         self.targets = self.samples.training_targets()?;
         self.stage.begin();
         Ok(())
@@ -205,17 +208,13 @@ impl<'a> Worker<'a> {
         let (faults, loss_scale) = (self.hooks.faults(), self.loss_scale().unwrap_or(1.0));
         let tokens = faults.spoil_tokens(self.targets, &self.plan.config);
         let scale = faults.spoil_scale((loss_scale / tokens as f64) as f32);
-        let Worker { hooks, rank, stage, passes, samples, .. } = self;
+        let Worker { hooks, stage, passes, samples, .. } = self;
         hooks.before_micro_batch(micro)?;
         let tokens = hooks.phase(Phase::Data, || samples.training(micro))?;
+        let late = stage.states().0.taken_late();
         let (losses, saved) = hooks.phase(Phase::Forward, || passes.forward(stage, &tokens, micro, scale))?;
-        hooks.phase(Phase::Backward, || {
-            if micro.is_last() {
-                // What the update reads first from a disk comes while backward computes.
-                stage.states().0.read_ahead(rank)?;
-            }
-            passes.backward(stage, saved, micro)
-        })?;
+        hooks.updated_in_forward(late, stage.states().0.taken_late());
+        hooks.phase(Phase::Backward, || passes.backward(stage, saved, micro))?;
         Ok(losses)
     }
 
@@ -228,16 +227,22 @@ impl<'a> Worker<'a> {
             losses.into_iter().try_fold(0.0, |sum, losses| Ok::<_, RankError>(sum + losses.wait()?))?;
         let update = config.update(self.updates, self.loss_scale());
         let saving = self.saver.as_ref().is_some_and(Saver::is_busy);
-        let (outcome, Agreed { loss, stop, saving }) = self.hooks.phase(Phase::Step, || {
+        let hooks = self.hooks.clone();
+        let (outcome, Agreed { loss, stop, saving }) = hooks.phase(Phase::Step, || {
             self.stage.note_loss(loss / (self.targets as f64 / config.world_size as f64));
             let outcome = self.stage.step(&update)?;
             if outcome.skipped {
                 stop(&mut self.stage, &self.rank)?;
             }
             let loss = loss / self.targets as f64;
-            Ok((outcome, agree(self.plan, &self.rank, loss, saving)?))
+            let agreed = agree(self.plan, &self.rank, loss, saving)?;
+            if agreed.stop || !self.plan.updates_go_on_after(hooks.step()) {
+                self.stage.complete(None)?;
+            }
+            Ok((outcome, agreed))
         })?;
-        self.record.step(loss, &update, outcome)?;
+        let late = self.stage.states().0.taken_late();
+        self.record.step(loss, &update, outcome, late)?;
         self.steps += 1;
         self.updates += u32::from(!outcome.skipped);
         self.adjust_loss_scale(outcome.skipped)?;
@@ -269,6 +274,7 @@ impl<'a> Worker<'a> {
         let (plan, hooks) = (self.plan, self.hooks.clone());
         let weights_blake3 = hooks.phase(Phase::Save, || {
             plan.stop.training.fetch_sub(1, Ordering::Relaxed);
+            self.stage.states().0.free_buffers();
             // The checkpoint comes first: only training makes it again.
             self.last_checkpoint()?;
             self.save()

@@ -152,14 +152,23 @@ pub trait Stage {
     }
 
     /// Clips, updates what this rank owns, and makes full parameters consistent again; or, if the
-    /// loss is scaled and its gradients overflowed on any rank, does nothing on all of them.
+    /// loss is scaled and its gradients overflowed on any rank, does nothing on all of them. An
+    /// update of states beyond the device only begins here.
     ///
     /// # Errors
     /// If a collective fails, or the gradient has no finite norm although the loss is not scaled.
     fn step(&mut self, update: &Update) -> Result<StepOutcome>;
 
+    /// Goes on with an update that [`Stage::step`] has begun, until `unit`'s parameters are updated
+    /// and consistent; without a unit, until all of it is over. The loop calls it before forward
+    /// acquires a unit, and where no forward follows.
+    ///
+    /// # Errors
+    /// As [`Stage::step`].
+    fn complete(&mut self, unit: Option<UnitId>) -> Result<()>;
+
     /// The optimizer and the parameters that this rank holds. The loop lends them to checkpoints,
-    /// has the optimizer read ahead before a step's last backward, and stops it.
+    /// has the optimizer read ahead during a step's last backward, and stops it.
     fn states(&mut self) -> (&mut Optimizer, &UnitBuffers);
 }
 

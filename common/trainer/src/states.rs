@@ -41,11 +41,11 @@ impl Setup {
             let states = self.optimizer(unit, slice.clone())?;
             optimizer.push(OwnSlice { slice, states, gather_after_update: sharded.optimizer && !cut });
         }
-        Ok(ModelStates {
-            parameters: UnitBuffers::new(parameters, "parameters"),
-            gradients: UnitBuffers::new(gradients, "gradients"),
-            optimizer: Optimizer::new(self.partition.clone(), optimizer, self.places),
-        })
+        let parameters = UnitBuffers::new(parameters, "parameters");
+        let gradients = UnitBuffers::new(gradients, "gradients");
+        let held = (&parameters, &gradients);
+        let optimizer = Optimizer::new(&self.rank, self.partition.clone(), optimizer, self.places, held)?;
+        Ok(ModelStates { parameters, gradients, optimizer })
     }
 
     /// Initial parameters: elements `range` of `unit`.

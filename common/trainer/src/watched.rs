@@ -101,6 +101,9 @@ impl Watched {
 
 impl Stage for Watched {
     fn acquire(&mut self, unit: UnitId, pass: Pass) -> Result<FullParameters> {
+        if pass == Pass::Forward {
+            self.stage.complete(Some(unit))?;
+        }
         let mut full = self.stage.acquire(unit, pass)?;
         self.make_stale(&mut full)?;
         let values = || self.rank.device.read(full.buffer.view());
@@ -145,6 +148,10 @@ impl Stage for Watched {
             self.rank.emitter.emit(What::Contributed(part));
         }
         outcome
+    }
+
+    fn complete(&mut self, unit: Option<UnitId>) -> Result<()> {
+        self.stage.complete(unit)
     }
 
     fn states(&mut self) -> (&mut Optimizer, &UnitBuffers) {

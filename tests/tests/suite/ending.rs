@@ -13,13 +13,14 @@ use trainer::{At, Report, Witness};
 
 const RUN: &str = of_odd!("--gpus 4 --batch-size 1 --seq-len 16 --threads 1 --device cpu --grad-accum 3");
 
-/// Wishes the end when `at` computes with `unit` in `pass`, for the second time. No other rank goes
+/// Wishes the end when `at` computes with `unit` in `pass` of micro-batch `micro`. No other rank goes
 /// further before: without collectives between micro-batches it could be at the end of the step,
 /// which then counts.
 struct Impatient {
     at: At,
     unit: usize,
     pass: Pass,
+    micro: usize,
     visits: [AtomicUsize; 4],
     enough: Arc<AtomicBool>,
 }
@@ -27,7 +28,7 @@ struct Impatient {
 impl Witness for Impatient {
     fn computes_with(&self, at: At, unit: usize, pass: Pass, _: &[f32]) {
         let here = (at.step, unit, pass) == (self.at.step, self.unit, self.pass);
-        if !here || self.visits[at.rank].fetch_add(1, Ordering::AcqRel) == 0 {
+        if !here || self.visits[at.rank].fetch_add(1, Ordering::AcqRel) != self.micro {
             return;
         }
         if at.rank == self.at.rank {
@@ -47,23 +48,30 @@ fn config(flags: &str) -> Config {
     Config { lr_schedule, ..tests::config(&format!("{RUN} {flags}")).unwrap() }
 }
 
-/// A run of six steps that is ended within its third, in the second micro-batch.
-fn ended(stage: Stage, flags: &str, rank: usize, unit: usize, pass: Pass) -> Report {
+/// A run of six steps that is ended within its third, in micro-batch `micro`.
+fn ended(stage: Stage, flags: &str, micro: usize, (rank, unit, pass): (usize, usize, Pass)) -> Report {
     let enough = Arc::new(AtomicBool::new(false));
     let at = At { step: 2, rank };
-    let witness = Arc::new(Impatient { at, unit, pass, visits: Default::default(), enough: enough.clone() });
+    let visits = Default::default();
+    let witness = Arc::new(Impatient { at, unit, pass, micro, visits, enough: enough.clone() });
     let report = stages::train_until(stage, config(&format!("--steps 6 {flags}")), witness, enough.clone());
+    let report = report.unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"));
     assert!(enough.load(Ordering::Acquire), "{stage} {flags}: no stop was requested");
-    report.unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"))
+    report
 }
 
 /// Asserts that a run stopped after two steps equals a run of two: losses, weights, and every byte
 /// and collective reported.
 fn is_of_two_steps(stage: Stage, flags: &str, places: &[(usize, usize, Pass)]) {
+    ended_in(stage, flags, 1, places);
+}
+
+/// As [`is_of_two_steps`], for runs that are stopped in micro-batch `micro`.
+fn ended_in(stage: Stage, flags: &str, micro: usize, places: &[(usize, usize, Pass)]) {
     let whole = stages::train(stage, config(&format!("--steps 2 {flags}"))).unwrap();
-    for &(rank, unit, pass) in places {
-        let report = ended(stage, flags, rank, unit, pass);
-        let place = format!("{stage} {flags}: rank {rank}, {pass:?} of unit {unit}");
+    for &place in places {
+        let report = ended(stage, flags, micro, place);
+        let place = format!("{stage} {flags}: micro-batch {micro}, rank, unit and pass {place:?}");
         assert_eq!(losses(&report), losses(&whole), "{place}");
         assert_eq!(report.weights_blake3, whole.weights_blake3, "{place}");
         assert_eq!(mispredictions(&report), Vec::<String>::new(), "{place}");
@@ -100,6 +108,24 @@ fn nothing_on_its_way_is_left_behind() {
     is_of_two_steps(Stage::Zero2, "--reduce-bucket 1000", &places);
 }
 
+/// The update of the step before is under way then, and counts.
+#[test]
+fn an_update_that_goes_on_in_forward_is_whole() {
+    for (stage, flags) in [
+        (Stage::Ddp, "--offload-optimizer cpu"),
+        (Stage::Zero1, "--offload-optimizer disk --offload-buffers 2"),
+        (Stage::Zero2, "--offload-optimizer cpu --allgather-bucket 6000"),
+        (Stage::Zero3, "--offload-optimizer disk --offload-parameters disk"),
+        (Stage::Zero3, "--offload-optimizer cpu --offload-parameters disk"),
+        (
+            Stage::Zero3,
+            "--offload-optimizer disk --offload-parameters cpu --param-persistence-threshold 1000",
+        ),
+    ] {
+        ended_in(stage, flags, 0, &[(1, 0, Pass::Forward), (3, 2, Pass::Forward), (0, 4, Pass::Backward)]);
+    }
+}
+
 /// What is on its way between places: gradients to main memory, shards to the device, inputs of
 /// blocks, states read ahead. Nothing of it is left where the last states are gathered.
 #[test]
@@ -132,7 +158,7 @@ fn what_is_on_loan_is_handed_back() {
 #[test]
 fn a_validation_that_is_broken_off_does_not_count() {
     let flags = "--val-fraction 0.2 --eval-every 3 --eval-batches 4";
-    let place = ended(Stage::Zero3, flags, 1, 2, Pass::Evaluate);
+    let place = ended(Stage::Zero3, flags, 1, (1, 2, Pass::Evaluate));
     assert_eq!(place.steps.len(), 3);
     assert_eq!(place.evaluations, []);
     assert_eq!(mispredictions(&place), Vec::<String>::new());

@@ -75,6 +75,13 @@ fn whatever_zero3_moves_it_learns_the_same() {
     }
 }
 
+/// With one micro-batch nothing but the next update asks for what the one before has yet to write.
+#[test]
+fn an_update_waits_for_the_last_writes_of_the_one_before() {
+    let base = of_odd!("--gpus 2 --batch-size 1 --seq-len 16 --steps 4 --threads 1 --device cpu");
+    none_changes_a_bit(Stage::Zero3, base, &[EVERYTHING[1], EVERYTHING[5], EVERYTHING[6], EVERYTHING[7]]);
+}
+
 #[test]
 fn offload_composes_with_zero3s_variants() {
     for variant in [
@@ -142,13 +149,53 @@ fn the_first_states_are_read_while_the_last_backward_computes() {
     let base = flags(2, "--offload-optimizer disk --offload-buffers 2");
     let reads = issued(&base, Route::DiskToHost, Class::Optimizer);
     let writes = issued(&base, Route::HostToDisk, Class::Optimizer);
-    let before =
-        |(_, (_, pass, _)): &&(u16, (u16, Pass, u16))| matches!(pass, Pass::Forward | Pass::Backward);
-    let ahead: Vec<_> = reads.iter().filter(before).collect();
-    assert_eq!(ahead.len(), 3 * 3 * 2, "three states of two pieces in three steps");
-    let is_last = |(_, (micro, pass, _)): &&(u16, (u16, Pass, u16))| (*micro, *pass) == (1, Pass::Forward);
-    assert!(ahead.iter().all(is_last), "no backward had begun: {ahead:?}");
-    assert!(!writes.is_empty() && writes.iter().filter(before).count() == 0);
+    // Backward begins once the first are on their way.
+    let last_backward = |(_, (micro, pass, _)): &&(u16, (u16, Pass, u16))| *micro == 1 && *pass != Pass::Step;
+    assert_eq!(
+        reads.iter().filter(last_backward).count(),
+        3 * 3 * 2,
+        "three states, two pieces, three steps"
+    );
+    let update = |(_, (_, pass, _)): &(u16, (u16, Pass, u16))| *pass == Pass::Step;
+    assert!(!writes.is_empty() && writes.iter().all(update));
+}
+
+/// Of each step, the pieces that are updated once the next forward has begun.
+fn updated_in_forward(stage: Stage, flags: &str) -> Vec<usize> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    run(stage, &format!("{flags} --record {}", file.path().display()));
+    let (mut begun, mut late) = (false, Vec::new());
+    for event in recorded(file.path()).into_iter().filter(|event| event.rank == 0) {
+        match event.what {
+            What::StepStarted { .. } => late.push(0),
+            What::PassStarted { pass, .. } => {
+                late.last_mut()
+                    .into_iter()
+                    .for_each(|late| *late += usize::from(begun && pass == Pass::Step));
+                begun = pass == Pass::Forward || begun && pass == Pass::Step;
+            }
+            _ => {}
+        }
+    }
+    late
+}
+
+/// The model has five units: when forward begins, the first is updated and one more, or two, which
+/// travel while forward computes. A validation waits for all of them, as does a run without overlap.
+#[test]
+fn an_update_beyond_the_device_goes_on_while_the_next_forward_computes() {
+    for stage in Stage::ALL {
+        for away in OPTIMIZER {
+            let base = flags(2, &format!("{away} --steps 5"));
+            // The second unit is on its way to other ranks, too; or ZeRO-3 gathers it already.
+            let late = if stage == Stage::Ddp { 3 } else { 2 };
+            assert_eq!(updated_in_forward(stage, &base), [0, late, 0, late, 0], "{stage} {away}");
+        }
+    }
+    let disk = format!("{} --steps 5", EVERYTHING[7]);
+    assert_eq!(updated_in_forward(Stage::Zero3, &flags(2, &disk)), [0, 2, 0, 2, 0]);
+    assert_eq!(updated_in_forward(Stage::Zero3, &flags(2, &format!("{disk} --no-overlap"))), [0; 5]);
+    assert_eq!(updated_in_forward(Stage::Zero3, &flags(2, "--steps 5")), [0; 5]);
 }
 
 #[test]

@@ -2,15 +2,18 @@
 //! al., "ZeRO-Infinity", 2021, section 5).
 //!
 //! The schedule says which unit a pass gathers next, so its shard is fetched into a buffer on the
-//! device while units before it compute. Forward ends by fetching for backward; a backward that is
+//! device while units before it compute. An update that goes on in forward hands over what it has
+//! updated, so that nothing is read back from disk. Forward ends by fetching for backward; a backward that is
 //! not the step's last, validation and the update end by fetching for the next forward. What is
 //! fetched and never gathered, as after the last step, does not count.
 
+use super::held::Held;
 use super::{Residency, Stay};
 use device::{Buffer, Class, DType, Place, View};
 use events::Pass;
 use offload::{Cargo, Crossing, Staged};
 use sharding::{Error, GatherWindow, Rank, Rest, Result, Schedule, UnitBuffers, UnitId};
+use std::ops::Range;
 use std::sync::Arc;
 use trainer::Setup;
 
@@ -42,6 +45,8 @@ struct Slot {
 /// What a slot is used for.
 enum Holds {
     Nothing,
+    /// Its shard is coming into main memory, piece by piece as it is updated.
+    Updated(UnitId),
     Reading(UnitId, Staged),
     Crossing(UnitId, Crossing),
     /// Handed out; free from the next call on.
@@ -85,14 +90,8 @@ impl Fetch {
     ///
     /// # Errors
     /// If a transfer fails.
-    pub fn shard(
-        &mut self,
-        unit: UnitId,
-        pass: Pass,
-        rank: &Rank,
-        parameters: &UnitBuffers,
-        window: &GatherWindow,
-    ) -> Result<View<'_>> {
+    pub fn shard(&mut self, unit: UnitId, pass: Pass, held: Held<'_>) -> Result<View<'_>> {
+        let rank = held.rank;
         let order = &self.schedule.pass(pass).order;
         let at = order.iter().position(|&next| next == unit).unwrap_or(order.len());
         let begins = order[..at].iter().all(|&before| self.away[before].is_none());
@@ -100,8 +99,11 @@ impl Fetch {
             self.forwards = self.forwards % self.micro_batches + 1;
         }
         self.reached = (pass, at);
+        if !self.slots.iter().any(|slot| slot.unit() == Some(unit)) {
+            held.optimizer.finish(rank, unit)?;
+        }
         self.make_room(unit, rank)?;
-        self.on(rank, parameters, window)?;
+        self.on(held)?;
         self.reached.1 += 1;
         let elements = self.away[unit].unwrap_or(0);
         let slot = self.slots.iter_mut().find(|slot| slot.unit() == Some(unit));
@@ -110,24 +112,50 @@ impl Fetch {
         Ok(slot.buffer.slice(0..elements))
     }
 
-    /// Fetches the first shards that forward gathers, now that they are updated.
+    /// Fetches the first shards that forward gathers, as far as they are updated.
     ///
     /// # Errors
     /// If a transfer fails.
-    pub fn ahead(&mut self, rank: &Rank, parameters: &UnitBuffers) -> Result<()> {
+    pub fn ahead(&mut self, held: Held<'_>) -> Result<()> {
         let schedule = self.schedule.clone();
         self.slots.iter_mut().for_each(Slot::recycle);
-        self.start(&schedule.forward.order, rank, parameters)
+        self.start(&schedule.forward.order, held)
+    }
+
+    /// Takes elements `range` of `unit`'s updated shard into a buffer, from which they cross to the
+    /// device once they are complete: forward gathers them next.
+    ///
+    /// # Errors
+    /// If no buffer is free, or a kernel or a transfer fails.
+    pub fn take(&mut self, rank: &Rank, unit: UnitId, range: Range<usize>, shard: View<'_>) -> Result<()> {
+        self.slots.iter_mut().for_each(Slot::recycle);
+        let slot = self.slots.iter().position(|slot| slot.unit() == Some(unit));
+        let slot = slot.or_else(|| self.slots.iter().position(Slot::is_free));
+        let missing = Error::Missing { unit, what: "a buffer for its updated shard" };
+        let slot = slot.map(|slot| &mut self.slots[slot]).ok_or(missing.clone())?;
+        slot.holds = Holds::Updated(unit);
+        let staging = slot.staging.as_mut().ok_or(missing)?;
+        rank.kernels().copy(staging.slice_mut(range.clone()), shard)?;
+        if Some(range.end) == self.away[unit] {
+            let cargo = Cargo { class: Class::Parameters, unit };
+            let crossing = rank.transfers.copy(
+                cargo,
+                slot.buffer.slice_mut(0..range.end),
+                staging.slice(0..range.end),
+            )?;
+            slot.holds = Holds::Crossing(unit, crossing);
+        }
+        Ok(())
     }
 
     /// Fetches the shards that are gathered next, as far as slots are free.
     ///
     /// # Errors
     /// If a transfer fails.
-    pub fn on(&mut self, rank: &Rank, parameters: &UnitBuffers, window: &GatherWindow) -> Result<()> {
+    pub fn on(&mut self, held: Held<'_>) -> Result<()> {
         self.slots.iter_mut().for_each(Slot::recycle);
-        let next = self.upcoming(window);
-        self.start(&next, rank, parameters)
+        let next = self.upcoming(held.window);
+        self.start(&next, held)
     }
 
     /// Drops what is being fetched.
@@ -161,12 +189,14 @@ impl Fetch {
         self.slots.last_mut().map_or(Ok(()), |slot| slot.clear(rank))
     }
 
-    /// Starts to fetch as many of `units` as there are free slots.
-    fn start(&mut self, units: &[UnitId], rank: &Rank, parameters: &UnitBuffers) -> Result<()> {
-        for &next in units {
+    /// Starts to fetch as many of `units` as there are free slots, up to the first whose updated
+    /// shard is not where it rests yet.
+    fn start(&mut self, units: &[UnitId], held: Held<'_>) -> Result<()> {
+        let finished = held.optimizer.finished();
+        for &next in units.iter().take_while(|&&next| next < finished) {
             if self.away[next].is_some() && !self.slots.iter().any(|slot| slot.unit() == Some(next)) {
                 let Some(free) = self.slots.iter_mut().find(|slot| slot.is_free()) else { break };
-                free.start(next, rank, parameters)?;
+                free.start(next, held.rank, held.parameters)?;
             }
         }
         Ok(())
@@ -182,7 +212,7 @@ fn slot(rank: &Rank, rests: Place, dtype: DType, elements: usize) -> Result<Slot
 impl Slot {
     fn unit(&self) -> Option<UnitId> {
         match self.holds {
-            Holds::Reading(unit, _) | Holds::Crossing(unit, _) => Some(unit),
+            Holds::Updated(unit) | Holds::Reading(unit, _) | Holds::Crossing(unit, _) => Some(unit),
             Holds::Nothing | Holds::Gathered => None,
         }
     }
@@ -234,7 +264,7 @@ impl Slot {
                 rank.transfers.wait(rank.transfers.forward(cargo, out, &arrived)?)?;
                 self.staging = Some(arrived.buffer);
             }
-            Holds::Nothing | Holds::Gathered => {}
+            Holds::Nothing | Holds::Updated(_) | Holds::Gathered => {}
         }
         Ok(())
     }

@@ -11,6 +11,7 @@
 //! shards are summed over replicas by what follows a reduction ([`sharding::GradientShards`]).
 
 pub mod fetch;
+mod held;
 pub mod prefetch;
 pub mod residency;
 pub mod secondary;
@@ -18,6 +19,7 @@ pub mod source;
 
 use planner::Strategy;
 
+pub use held::Held;
 pub use prefetch::Prefetch;
 pub use residency::{Residency, Stay};
 pub use source::ShardSource;

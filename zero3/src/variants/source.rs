@@ -6,17 +6,25 @@
 //! device are fetched ([`fetch`](super::fetch)).
 
 use super::fetch::Fetch;
+use super::held::Held;
 use super::secondary::SecondaryShards;
 use collectives::Group;
 use device::View;
 use events::Pass;
-use sharding::{FullParameters, GatherWindow, Rank, Result, UnitBuffers, UnitId};
+use sharding::{FullParameters, Rank, Result, TakeUpdated, UnitId};
+use std::ops::Range;
 use trainer::Setup;
 
 /// Where the shards come from that a pass gathers.
 pub struct ShardSource {
     secondary: Option<SecondaryShards>,
     fetch: Option<Fetch>,
+}
+
+impl TakeUpdated for ShardSource {
+    fn take(&mut self, rank: &Rank, unit: UnitId, range: Range<usize>, parameters: View<'_>) -> Result<()> {
+        self.fetch.as_mut().map_or(Ok(()), |fetch| fetch.take(rank, unit, range, parameters))
+    }
 }
 
 impl ShardSource {
@@ -30,38 +38,31 @@ impl ShardSource {
         Ok(ShardSource { secondary, fetch: Fetch::new(setup)? })
     }
 
-    /// The ranks among which `pass` gathers `unit`, and this rank's shard of it: one of
-    /// `parameters`, its own slices, or a secondary one. The caller issues its
-    /// all-gather before the next call. `window` holds the units already gathered.
+    /// The ranks among which `pass` gathers `unit`, and this rank's shard of it: its own slice,
+    /// which is updated, or a secondary one. The caller issues its all-gather before the next call.
     ///
     /// # Errors
     /// If the shard is out, or cannot be fetched.
-    pub fn of<'a>(
-        &'a mut self,
-        unit: UnitId,
-        pass: Pass,
-        rank: &'a Rank,
-        parameters: &'a UnitBuffers,
-        window: &GatherWindow,
-    ) -> Result<(&'a Group, View<'a>)> {
+    pub fn of<'a>(&'a mut self, unit: UnitId, pass: Pass, held: Held<'a>) -> Result<(&'a Group, View<'a>)> {
         if let (Some(secondary), Some(neighbours), Pass::Backward) =
-            (&self.secondary, rank.secondary_group(), pass)
+            (&self.secondary, held.rank.secondary_group(), pass)
         {
             return Ok((neighbours, secondary.shard(unit)?.view()));
         }
+        let rank = held.rank;
         let shard = match &mut self.fetch {
-            Some(fetch) => fetch.shard(unit, pass, rank, parameters, window)?,
-            None => parameters.get(unit)?.view(),
+            Some(fetch) => fetch.shard(unit, pass, held)?,
+            None => held.parameters.get(unit)?.view(),
         };
         Ok((rank.shard_group(), shard))
     }
 
-    /// Fetches the first shards of the next pass, which rest beyond the device and are updated.
+    /// Fetches the first shards of the next pass, if they rest beyond the device and are updated.
     ///
     /// # Errors
     /// If a transfer fails.
-    pub fn after_update(&mut self, rank: &Rank, parameters: &UnitBuffers) -> Result<()> {
-        self.fetch.as_mut().map_or(Ok(()), |fetch| fetch.ahead(rank, parameters))
+    pub fn after_update(&mut self, held: Held<'_>) -> Result<()> {
+        self.fetch.as_mut().map_or(Ok(()), |fetch| fetch.ahead(held))
     }
 
     /// Keeps the secondary shard of what forward is about to free. Fetches on, since slots are free
@@ -69,19 +70,12 @@ impl ShardSource {
     ///
     /// # Errors
     /// If a kernel or a transfer fails.
-    pub fn before_free(
-        &mut self,
-        rank: &Rank,
-        full: &FullParameters,
-        pass: Pass,
-        parameters: &UnitBuffers,
-        window: &GatherWindow,
-    ) -> Result<()> {
+    pub fn before_free(&mut self, full: &FullParameters, pass: Pass, held: Held<'_>) -> Result<()> {
         if let (Some(secondary), Pass::Forward) = (&mut self.secondary, pass) {
-            secondary.keep(rank, full)?;
+            secondary.keep(held.rank, full)?;
         }
         match &mut self.fetch {
-            Some(fetch) if pass != Pass::Evaluate => fetch.on(rank, parameters, window),
+            Some(fetch) if pass != Pass::Evaluate => fetch.on(held),
             _ => Ok(()),
         }
     }

@@ -33,10 +33,10 @@ fn files(directory: &Path) -> usize {
 #[test]
 fn a_disk_that_fails_in_the_middle_of_a_step_ends_all_ranks_with_one_error() {
     for (fault, words) in [
-        // Whether its reads ahead are over by then, or which of its first writes fails, is not
-        // known.
+        // Which read or write of the update fails first is not known.
         ("disk-error@rank1,step1,step", ": other error"),
-        ("disk-error@rank0,step1,forward", "cannot read"),
+        ("disk-error@rank1,step1,forward", ": other error"),
+        ("disk-error@rank0,step0,forward", "cannot read"),
         ("disk-full@rank1,step2,step", "the disk is full"),
         ("disk-full@rank0,setup", "the disk is full"),
     ] {

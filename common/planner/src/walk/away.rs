@@ -11,7 +11,7 @@ use events::{Class, Operation, Place, Route};
 
 impl Walk<'_> {
     /// Allocates what rests beyond the device, unit by unit, and the slots through which parameters
-    /// are fetched: all live to the end.
+    /// are fetched, which live to the end; and the buffers of the CPU's update.
     pub(super) fn rest(&mut self) {
         let units = self.offload.units.clone();
         for unit in &units {
@@ -23,6 +23,7 @@ impl Walk<'_> {
                 self.write_once(unit, class);
             }
         }
+        self.take_buffers();
         let (slots, bytes) = self.offload.fetch_slots();
         self.resting.push(self.device.allocate(Class::Workspace, slots * bytes));
         if self.offload.placement.parameters == Place::Disk {
@@ -78,23 +79,24 @@ impl Walk<'_> {
         }
     }
 
-    /// Begins to read the first states of the update into its buffers, before the step's last
-    /// backward.
-    pub(super) fn read_ahead(&mut self) {
-        let (slots, bytes) = self.offload.state_slots();
-        self.ahead = Some(self.host.allocate(Class::Workspace, slots * bytes));
+    /// Allocates the buffers of the CPU's update.
+    fn take_buffers(&mut self) {
+        if !self.offload.updates_on_device() {
+            let (slots, in_memory, _) = self.offload.update_slots();
+            self.buffers = Some(self.host.allocate(Class::Workspace, slots * in_memory));
+        }
     }
 
     /// Updates what rests beyond the device, piece by piece. What was read ahead is a part of what
-    /// it moves.
+    /// it moves. The CPU's update has its buffers from the start.
     pub(super) fn update(&mut self) {
         let (slots, in_memory, on_device) = self.offload.update_slots();
+        let in_memory = if self.offload.updates_on_device() { in_memory } else { 0 };
         let in_memory = self.host.allocate(Class::Workspace, slots * in_memory);
         let on_device = self.device.allocate(Class::Workspace, slots * on_device);
         for unit in &self.offload.units {
             self.counter.transfers.add(&self.offload.updates(unit), 1);
         }
-        self.host.free_all(self.ahead.take());
         self.host.free(in_memory);
         self.device.free(on_device);
     }
@@ -114,8 +116,10 @@ impl Walk<'_> {
         self.resting.push(self.host.allocate(Class::Workspace, bytes));
     }
 
-    /// Saves the rank's part of a checkpoint: reads what rests on disk.
+    /// Saves the rank's part of a checkpoint: reads what rests on disk. The update does not need its
+    /// buffers meanwhile.
     pub(super) fn checkpoint(&mut self) {
+        self.host.free_all(self.buffers.take());
         if self.offload.placement.saving == Saving::Streaming {
             for unit in self.offload.units.clone() {
                 for weights in [true, false, false] {
@@ -123,6 +127,7 @@ impl Walk<'_> {
                 }
             }
         }
+        self.take_buffers();
     }
 
     /// Gathers the weights in main memory: a unit from its first tensor to its last, in the order

@@ -1,6 +1,5 @@
 //! The optimizer of a rank: AdamW on its slice of every unit, updated in one call.
 
-mod ahead;
 mod paging;
 mod shard;
 mod update;
@@ -10,6 +9,7 @@ use crate::full::{StateRest, UnitBuffers};
 use crate::partition::{Partition, UnitId};
 use crate::places::Places;
 use crate::rank::Rank;
+use crate::usage::Usage;
 use crate::{Buckets, Result};
 use device::{Buffer, Class, DType, View, ViewMut};
 use events::Pass;
@@ -17,9 +17,10 @@ use model::TrainingState;
 use offload::{Cargo, Extent};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use ahead::ReadAhead;
-use paging::Pager;
+pub use paging::TakeUpdated;
+use paging::{Held, Paging};
 use shard::Operands;
 pub use shard::{AdamWShard, Moments, States};
 pub use update::{ScaledUpdate, Update};
@@ -39,16 +40,36 @@ pub struct OwnSlice {
 pub struct Optimizer {
     partition: Arc<Partition>,
     units: Vec<OwnSlice>,
-    places: Places,
-    /// Of the first pieces, in the order of the update.
-    ahead: Vec<ReadAhead>,
+    /// If anything that an update needs rests beyond the device.
+    paging: Option<Paging>,
+    late: Late,
+}
+
+/// What updates have taken in all after [`Optimizer::update`].
+#[derive(Clone, Copy, Default)]
+pub struct Late {
+    /// The rank's time.
+    pub time: Duration,
+    /// What it has sent and moved.
+    pub usage: Usage,
 }
 
 impl Optimizer {
     /// The optimizer that updates `units[u]` of unit u of `partition`, where states rest as
-    /// `places` says.
-    pub fn new(partition: Arc<Partition>, units: Vec<OwnSlice>, places: Places) -> Self {
-        Optimizer { partition, units, places, ahead: Vec::new() }
+    /// `places` says, and `parameters` and `gradients` where they are.
+    ///
+    /// # Errors
+    /// If there is no room in main memory for the buffers of updates.
+    pub fn new(
+        rank: &Rank,
+        partition: Arc<Partition>,
+        units: Vec<OwnSlice>,
+        places: Places,
+        (parameters, gradients): (&UnitBuffers, &UnitBuffers),
+    ) -> Result<Self> {
+        let paging = || Paging::new(rank, places, &units, (parameters, gradients));
+        let paging = places.are_away().then(paging).transpose()?;
+        Ok(Optimizer { partition, units, paging, late: Late::default() })
     }
 
     /// The elements of `unit` that this rank updates.
@@ -65,9 +86,28 @@ impl Optimizer {
         slices.map(|(unit, slice)| gradients.slice(unit, slice)).collect()
     }
 
+    /// Begins to read, from disk, what the next update needs first: no state can be written before
+    /// the norm, which needs all gradients, but the first can be read. Called `calls` times during
+    /// the last backward of a step, it reads a share of them.
+    ///
+    /// # Errors
+    /// If a transfer fails.
+    pub fn read_ahead(&mut self, rank: &Rank, calls: usize) -> Result<()> {
+        self.late(rank, |paging, units| paging.read_ahead(rank, units, calls))
+    }
+
+    /// Ends a step without an update: drops what was read ahead, once it is here.
+    ///
+    /// # Errors
+    /// If a transfer fails.
+    pub fn stop(&mut self, rank: &Rank) -> Result<()> {
+        self.paging.as_mut().map_or(Ok(()), |paging| paging.stop(rank))
+    }
+
     /// Updates this rank's slice of `parameters` from its slice of `gradients`, unit by unit. A
     /// unit that the rank holds in full goes through `gathers` as soon as its slice is updated; all
-    /// are full again when this returns.
+    /// are full again when this returns. If states rest beyond the device, the update only begins
+    /// here, and [`Optimizer::complete`] goes on with it.
     ///
     /// # Errors
     /// If a kernel, a collective or a transfer fails.
@@ -79,20 +119,91 @@ impl Optimizer {
         gradients: &UnitBuffers,
         mut gathers: Option<&mut Buckets>,
     ) -> Result<()> {
-        if self.places.are_away() {
-            let ahead = std::mem::take(&mut self.ahead);
-            Pager::new(rank, self.places, &mut self.units, (parameters, gradients), update, ahead)?
-                .run(&mut gathers)?;
-        } else {
-            for unit in 0..self.units.len() {
-                self.update_unit(rank, unit, update, parameters, gradients)?;
-                self.units[unit].gather(rank, unit, parameters, &mut gathers)?;
+        if let Some(paging) = &mut self.paging {
+            paging.begin(rank, update)?;
+            if paging.may_go_on(&self.units) {
+                return Ok(());
             }
+            return self.complete(rank, None, (parameters, gradients), gathers, None);
+        }
+        for unit in 0..self.units.len() {
+            self.update_unit(rank, unit, update, parameters, gradients)?;
+            self.units[unit].gather(rank, unit, parameters, &mut gathers)?;
         }
         if let Some(gathers) = gathers {
             parameters.put_all(gathers.finish(rank)?);
         }
         Ok(())
+    }
+
+    /// Goes on with an update of states beyond the device, if one is under way, until `unit` is
+    /// updated and, if the rank holds it in full, gathered; and a little further, so that what
+    /// comes next travels while `unit` computes. Without a unit all of the update is over when this
+    /// returns; otherwise the last writes to disk go on. `taken` takes shards on their way there.
+    ///
+    /// # Errors
+    /// As [`Optimizer::update`].
+    pub fn complete(
+        &mut self,
+        rank: &Rank,
+        unit: Option<UnitId>,
+        (parameters, gradients): (&mut UnitBuffers, &UnitBuffers),
+        gathers: Option<&mut Buckets>,
+        taken: Option<&mut (dyn TakeUpdated + 'static)>,
+    ) -> Result<()> {
+        let last = self.units.len() - 1;
+        self.late(rank, |paging, units| {
+            let held = Held { units, parameters, gradients, gathers, taken };
+            paging.complete(rank, unit.unwrap_or(last), held)?;
+            if unit.is_none() { paging.finish_unit(rank, last) } else { Ok(()) }
+        })
+    }
+
+    /// Waits until `unit`'s updated parameters are where they rest, although the update is under
+    /// way: forward is over.
+    ///
+    /// # Errors
+    /// If a transfer fails.
+    pub fn finish(&mut self, rank: &Rank, unit: UnitId) -> Result<()> {
+        self.late(rank, |paging, _| paging.finish_unit(rank, unit))
+    }
+
+    /// Frees the buffers of updates until the next one needs them. None is under way.
+    pub fn free_buffers(&mut self) {
+        self.paging.iter_mut().for_each(Paging::free_slots);
+    }
+
+    /// True while an update goes on after [`Optimizer::update`].
+    pub fn is_updating(&self) -> bool {
+        self.paging.as_ref().is_some_and(Paging::is_under_way)
+    }
+
+    /// The parameters of units before this one are where they rest; of all, unless an update is
+    /// under way.
+    pub fn finished(&self) -> UnitId {
+        self.paging.as_ref().map_or(UnitId::MAX, Paging::finished)
+    }
+
+    /// Runs `body`, and counts what it takes as [`Late`] if an update is under way.
+    fn late(
+        &mut self,
+        rank: &Rank,
+        body: impl FnOnce(&mut Paging, &mut [OwnSlice]) -> Result<()>,
+    ) -> Result<()> {
+        let Some(paging) = &mut self.paging else { return Ok(()) };
+        if !paging.is_under_way() {
+            return body(paging, &mut self.units);
+        }
+        let (began, before) = (Instant::now(), Usage::now(rank));
+        body(paging, &mut self.units)?;
+        self.late.time += began.elapsed();
+        self.late.usage = self.late.usage + (Usage::now(rank) - before);
+        Ok(())
+    }
+
+    /// What updates have taken in all after [`Optimizer::update`].
+    pub fn taken_late(&self) -> Late {
+        self.late
     }
 
     /// Updates this rank's slice of one unit's `parameters` from its slice of `gradients`, all of

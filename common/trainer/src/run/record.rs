@@ -5,12 +5,10 @@ use crate::hooks::Hooks;
 use crate::plan::Plan;
 use crate::rank_error::Result;
 use crate::stage::StepOutcome;
-use collectives::Traffic;
 use device::{Class, Ledger, Place};
 use events::{Boundary, Operation, What};
-use offload::Moved;
 use report::{Clocks, GpuRow, KernelRow, Measured, Peaks, StepRow, UNTIMED};
-use sharding::{Rank, Update};
+use sharding::{Late, Rank, Update, Usage};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -37,6 +35,8 @@ pub(super) struct Record<'a> {
     steps: Vec<StepRow>,
     evaluations: Vec<(u32, f64)>,
     checkpoints: u64,
+    /// Steps that began when the update before them was over, and whether the one under way did.
+    rereads: (u64, bool),
     /// When the step under way began, and how long watchers had held the rank by then.
     began: (Instant, Duration),
     /// As of the last whole step, or the validation and the checkpoint after it.
@@ -52,25 +52,13 @@ pub(super) fn peaks(ledger: &Ledger) -> Vec<Peaks> {
     Place::ALL.iter().map(of).collect()
 }
 
-/// What a rank has sent and where its time went.
+/// What a rank has sent and moved, and where its time went.
 #[derive(Clone, Copy)]
 struct Counted {
-    traffic: Traffic,
-    to_neighbours: Option<u64>,
-    transfers: Moved,
+    usage: Usage,
+    /// Of the updates that went on after their steps.
+    late: Usage,
     clocks: Clocks,
-}
-
-impl Counted {
-    fn now(rank: &Rank, hooks: &Hooks) -> Self {
-        let to_neighbours = rank.mesh.neighbours().map(|group| group.traffic().total());
-        Counted {
-            traffic: rank.group.overall_traffic(),
-            to_neighbours,
-            transfers: rank.transfers.moved(),
-            clocks: hooks.clocks(),
-        }
-    }
 }
 
 impl<'a> Record<'a> {
@@ -82,18 +70,21 @@ impl<'a> Record<'a> {
             steps: Vec::new(),
             evaluations: Vec::new(),
             checkpoints: 0,
+            rereads: (0, false),
             began: (Instant::now(), Duration::ZERO),
-            counted: Counted::now(&rank, &hooks),
+            counted: Counted { usage: Usage::now(&rank), late: Usage::default(), clocks: hooks.clocks() },
             rank,
             hooks,
         }
     }
 
-    /// A step begins, once a viewer that holds the rank lets it go.
+    /// A step begins, once a viewer that holds the rank lets it go. The update before it may be
+    /// under way.
     ///
     /// # Errors
     /// The driver's error.
-    pub(super) fn begin(&mut self) -> Result<()> {
+    pub(super) fn begin(&mut self, is_updating: bool) -> Result<()> {
+        self.rereads.1 = !is_updating;
         let step = self.hooks.step();
         if (step - self.plan.first_step()) as usize == UNTIMED {
             self.rank.device.reset_meter()?;
@@ -104,17 +95,26 @@ impl<'a> Record<'a> {
         Ok(())
     }
 
-    /// The step under way is done, with `loss` over the global batch.
+    /// The step under way is done, with `loss` over the global batch. The updates until then have
+    /// taken `late` after their steps.
     ///
     /// # Errors
     /// The driver's error.
-    pub(super) fn step(&mut self, loss: f64, update: &Update, outcome: StepOutcome) -> Result<()> {
+    pub(super) fn step(
+        &mut self,
+        loss: f64,
+        update: &Update,
+        outcome: StepOutcome,
+        late: Late,
+    ) -> Result<()> {
         self.rank.device.emit_past()?;
         let row = self.row(loss, update, outcome);
         let StepRow { step, loss, grad_norm, lr, tokens, seconds, .. } = row;
         self.rank.emitter.emit(What::StepFinished { step, loss, grad_norm, lr, tokens, seconds });
         self.tell(News::Step(&row, self.rank.device.ledger().peak_total(Place::Device)));
         self.steps.push(row);
+        self.counted.late = late.usage;
+        self.rereads.0 += u64::from(self.rereads.1);
         self.count();
         Ok(())
     }
@@ -154,8 +154,15 @@ impl<'a> Record<'a> {
         (self.observer)(self.rank.number(), news);
     }
 
+    /// A step is broken off, and the update of the step before it is over. With it the updates have
+    /// taken `late` after their steps.
+    pub(super) fn broken_off(&mut self, late: Late) {
+        self.counted.usage = self.counted.usage + (late.usage - self.counted.late);
+    }
+
     fn count(&mut self) {
-        self.counted = Counted::now(&self.rank, &self.hooks);
+        self.counted.usage = Usage::now(&self.rank);
+        self.counted.clocks = self.hooks.clocks();
     }
 
     /// Reads the meters once training is over. The weights' hash is not known yet.
@@ -171,12 +178,14 @@ impl<'a> Record<'a> {
         let Peaks { classes: peaks, total: total_peak } = memory[Place::Device.index()].clone();
         let gpu = GpuRow::of(self.rank.number(), device)?;
         let kernels = KernelRow::of(self.rank.number(), device)?;
-        let Counted { traffic, to_neighbours, transfers, clocks } = self.counted;
+        let Counted { usage: Usage { traffic, to_neighbours, transfers }, clocks, .. } = self.counted;
+        let to_neighbours = self.rank.mesh.neighbours().map(|_| to_neighbours);
         let sent = Operation::ALL.iter().map(|&operation| traffic.sent(operation)).collect();
         emitter.emit(What::Finished { peaks, total_peak, sent });
         Ok(Measured {
             steps: std::mem::take(&mut self.steps),
             evaluations: std::mem::take(&mut self.evaluations),
+            rereads: self.rereads.0,
             checkpoints: self.checkpoints,
             memory,
             gpu,

@@ -91,6 +91,7 @@ impl Worker<'_> {
             return Ok(());
         }
         let waits = self.plan.config.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.waits);
+        self.stage.states().0.free_buffers();
         let mut ended = self.begin_save()?;
         self.plan.reached(self.hooks.step(), self.rank.number(), Milestone::Checkpointing);
         if let Some(saver) = self.saver.as_mut().filter(|_| waits) {

@@ -1,28 +1,24 @@
 //! What a piece needs for its update, and what it leaves: transfers of a [`Pager`].
 
-use super::Pager;
 use super::piece::WriteBack;
-use super::slot::{Incoming, Outgoing, missing, wait_for_states};
+use super::slot::{Incoming, missing};
+use super::{Held, Pager};
+use crate::Result;
 use crate::optimizer::States;
-use crate::optimizer::ahead::read_states;
-use crate::{Buckets, Result};
 use device::{Class, DType};
+use offload::Cargo;
 use offload::transfers::span;
-use offload::{Cargo, paged};
 
 impl Pager<'_> {
     /// Issues what piece number `next` needs for its update.
     pub(super) fn fetch(&mut self, next: usize) -> Result<()> {
         let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
         let (unit, elements, slot) = (piece.unit, piece.own.len(), &mut self.slots[index]);
-        if let (States::Disk(extents), Some(states)) = (&self.units[unit].states.states, slot.states.take()) {
-            let extents = &extents[piece.number];
-            slot.incoming.states = read_states(self.rank, unit, extents, elements, states);
-        }
+        slot.read_states(self.rank, piece, &self.held.units[unit].states.states);
         if let Some(gradients) = &mut slot.gradients {
             let cargo = Cargo { class: Class::Gradients, unit };
             let (to, from) =
-                (gradients.slice_mut(0..elements), self.gradients.slice(unit, piece.range.clone())?);
+                (gradients.slice_mut(0..elements), self.held.gradients.slice(unit, piece.range.clone())?);
             slot.incoming.copies.push(transfers.copy(cargo, to, from)?);
         }
         // Parameters in f32 are the master weights that the device updates.
@@ -37,12 +33,12 @@ impl Pager<'_> {
         match piece.write_back {
             WriteBack::DeviceToHost => {
                 let on_device = slot.on_device.as_mut().ok_or(missing(unit))?;
-                let from = self.parameters.get(unit)?.slice(piece.held.clone());
+                let from = self.held.parameters.get(unit)?.slice(piece.held.clone());
                 let to = on_device.slice_mut(0..piece.own.len());
                 slot.incoming.copies.push(transfers.copy(cargo, to, from)?);
             }
             WriteBack::DeviceToDisk => {
-                let (extent, size) = (self.parameters.extent(unit)?, self.dtype.size());
+                let (extent, size) = (self.held.parameters.extent(unit)?, self.dtype.size());
                 let (at, bytes) = (piece.held.start * size, span(&piece.held, size, piece.is_last));
                 let staged = slot.parameters.take().ok_or(missing(unit))?;
                 slot.incoming.parameters = Some(transfers.read(cargo, extent, at, staged, bytes));
@@ -56,7 +52,7 @@ impl Pager<'_> {
     pub(super) fn arrive(&mut self, next: usize) -> Result<()> {
         let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
         let (unit, slot) = (piece.unit, &mut self.slots[index]);
-        let Incoming { states, parameters, copies } = std::mem::take(&mut slot.incoming);
+        let Incoming { parameters, copies } = std::mem::take(&mut slot.incoming);
         if let Some(parameters) = parameters {
             let arrived = transfers.settle(parameters)?;
             let on_device = slot.on_device.as_mut().ok_or(missing(unit))?;
@@ -65,10 +61,7 @@ impl Pager<'_> {
             slot.parameters = Some(arrived.buffer);
         }
         copies.into_iter().try_for_each(|copy| transfers.wait(copy))?;
-        if !states.is_empty() {
-            slot.states = Some(wait_for_states(self.rank, states, unit)?);
-        }
-        Ok(())
+        slot.settle_states(self.rank)
     }
 
     /// Issues what leaves an updated piece.
@@ -78,14 +71,8 @@ impl Pager<'_> {
             self.write_copied(before)?;
         }
         self.write_back(next)?;
-        let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
-        if let States::Disk(extents) = &self.units[piece.unit].states.states {
-            let (slot, bytes) = (&mut self.slots[index], paged(4 * piece.own.len()));
-            let cargo = Cargo { class: Class::Optimizer, unit: piece.unit };
-            let states = slot.states.take().into_iter().flatten();
-            let write = |(state, extent)| transfers.write(cargo, extent, 0, state, bytes);
-            slot.outgoing.states = states.zip(&extents[piece.number]).map(write).collect();
-        }
+        let (piece, index) = (&self.pieces[next], self.slot(next));
+        self.slots[index].write_states(self.rank, piece, &self.held.units[piece.unit].states.states);
         Ok(())
     }
 
@@ -99,20 +86,20 @@ impl Pager<'_> {
             WriteBack::HostToDisk => return self.write(next),
             WriteBack::IntoDevice => Some(transfers.written(cargo, elements * self.dtype.size())),
             WriteBack::MasterToDevice => {
-                let from = match (&self.units[unit].states.states, &slot.states) {
+                let from = match (&self.held.units[unit].states.states, &slot.states) {
                     (States::Here { master: Some(master), .. }, _) => master.slice(piece.own.clone()),
                     (_, Some([master, ..])) => master.slice(0..elements),
                     _ => return Err(missing(unit)),
                 };
-                Some(transfers.copy(cargo, self.parameters.get_mut(unit)?.slice_mut(held), from)?)
+                Some(transfers.copy(cargo, self.held.parameters.get_mut(unit)?.slice_mut(held), from)?)
             }
             WriteBack::HostToDevice => {
                 let from = slot.parameters.as_ref().ok_or(missing(unit))?.slice(0..elements);
-                Some(transfers.copy(cargo, self.parameters.get_mut(unit)?.slice_mut(held), from)?)
+                Some(transfers.copy(cargo, self.held.parameters.get_mut(unit)?.slice_mut(held), from)?)
             }
             WriteBack::DeviceToHost => {
                 let from = slot.on_device.as_ref().ok_or(missing(unit))?.slice(0..elements);
-                Some(transfers.copy(cargo, self.parameters.get_mut(unit)?.slice_mut(held), from)?)
+                Some(transfers.copy(cargo, self.held.parameters.get_mut(unit)?.slice_mut(held), from)?)
             }
             WriteBack::DeviceToDisk => {
                 let from = slot.on_device.as_ref().ok_or(missing(unit))?.slice(0..elements);
@@ -128,7 +115,7 @@ impl Pager<'_> {
         let (piece, index) = (&self.pieces[next], self.slot(next));
         let (slot, size) = (&mut self.slots[index], self.dtype.size());
         let (at, bytes) = (piece.held.start * size, span(&piece.held, size, piece.is_last));
-        let extent = self.parameters.extent(piece.unit)?;
+        let extent = self.held.parameters.extent(piece.unit)?;
         let staged = slot.parameters.take().ok_or(missing(piece.unit))?;
         let cargo = Cargo { class: Class::Parameters, unit: piece.unit };
         slot.outgoing.parameters = Some(self.rank.transfers.write(cargo, extent, at, staged, bytes));
@@ -147,22 +134,16 @@ impl Pager<'_> {
         self.write(next)
     }
 
-    /// Waits until piece number `next` has left its slot. Its unit goes through `gathers` if this
-    /// was the last of it.
-    pub(super) fn finish(&mut self, next: usize, gathers: &mut Option<&mut Buckets>) -> Result<()> {
+    /// Waits until the parameters of piece number `next` are on the device, if they rest there. Its
+    /// unit goes through [`Held::gathers`] if this was the last of it.
+    pub(super) fn land(&mut self, next: usize) -> Result<()> {
         self.write_copied(next)?;
-        let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
-        let slot = &mut self.slots[index];
-        let Outgoing { states, parameters, copy } = std::mem::take(&mut slot.outgoing);
-        copy.map_or(Ok(()), |copy| transfers.wait(copy))?;
-        if let Some(parameters) = parameters {
-            slot.parameters = Some(transfers.settle(parameters)?.buffer);
-        }
-        if !states.is_empty() {
-            slot.states = Some(wait_for_states(self.rank, states, piece.unit)?);
-        }
+        let (piece, index) = (&self.pieces[next], self.slot(next));
+        let copy = self.slots[index].outgoing.copy.take();
+        copy.map_or(Ok(()), |copy| self.rank.transfers.wait(copy))?;
         if piece.is_last {
-            self.units[piece.unit].gather(self.rank, piece.unit, self.parameters, gathers)?;
+            let Held { units, parameters, gathers, .. } = &mut self.held;
+            units[piece.unit].gather(self.rank, piece.unit, parameters, gathers)?;
         }
         Ok(())
     }

@@ -1,15 +1,14 @@
 //! The buffers through which a piece travels.
 
-use super::ReadAhead;
 use super::piece::{PagedPiece, WriteBack};
-use crate::full::UnitBuffers;
+use crate::optimizer::States;
 use crate::partition::UnitId;
 use crate::places::Places;
 use crate::rank::Rank;
 use crate::{Error, Result};
 use device::{Buffer, Class, DType, Place};
 use model::TrainingState;
-use offload::{Crossing, Staged};
+use offload::{Cargo, Crossing, Staged};
 
 /// Master weights, momentum and variance of one piece.
 pub(super) type StateBuffers = [Buffer; TrainingState::ALL.len()];
@@ -18,6 +17,8 @@ pub(super) type StateBuffers = [Buffer; TrainingState::ALL.len()];
 #[derive(Default)]
 pub(super) struct Slot {
     pub(super) states: Option<StateBuffers>,
+    /// States that are being read or written.
+    pub(super) moving: Vec<Staged>,
     pub(super) gradients: Option<Buffer>,
     /// Parameters in main memory.
     pub(super) parameters: Option<Buffer>,
@@ -30,7 +31,6 @@ pub(super) struct Slot {
 /// What is on its way to a piece's update.
 #[derive(Default)]
 pub(super) struct Incoming {
-    pub(super) states: Vec<Staged>,
     pub(super) parameters: Option<Staged>,
     pub(super) copies: Vec<Crossing>,
 }
@@ -38,14 +38,12 @@ pub(super) struct Incoming {
 /// What is on its way from it.
 #[derive(Default)]
 pub(super) struct Outgoing {
-    pub(super) states: Vec<Staged>,
     pub(super) parameters: Option<Staged>,
     pub(super) copy: Option<Crossing>,
 }
 
 impl Slot {
     /// Allocates one slot: each buffer has room for the largest of the `pieces` that need it.
-    /// States that were read `ahead` have buffers.
     ///
     /// # Errors
     /// If there is no room.
@@ -53,8 +51,7 @@ impl Slot {
         rank: &Rank,
         places: Places,
         pieces: &[PagedPiece],
-        (gradients, dtype): (&UnitBuffers, DType),
-        ahead: Option<ReadAhead>,
+        (gradients, dtype): ((DType, Place), DType),
     ) -> Result<Self> {
         let (device, transfers) = (&rank.device, &rank.transfers);
         let largest = |needs: &dyn Fn(WriteBack) -> bool| {
@@ -62,15 +59,14 @@ impl Slot {
         };
         let mut slot = Slot::default();
         let all = largest(&|_| true).unwrap_or(0);
-        if let Some(states) = ahead {
-            slot.incoming.states = states;
-        } else if places.optimizer == Place::Disk {
+        if places.optimizer == Place::Disk {
             let state = || transfers.staging(DType::F32, all);
             slot.states = Some([state()?, state()?, state()?]);
         }
-        let gradients = gradients.get(0)?;
-        if places.optimizer != Place::Device && gradients.place() == Place::Device {
-            slot.gradients = Some(device.allocate_host(Class::Workspace, gradients.dtype(), all)?);
+        if let (dtype, Place::Device) = gradients
+            && places.optimizer != Place::Device
+        {
+            slot.gradients = Some(device.allocate_host(Class::Workspace, dtype, all)?);
         }
         if let Some(elements) = largest(&|write_back| write_back.has_host_staging(dtype)) {
             slot.parameters = Some(match places.parameters {
@@ -83,16 +79,46 @@ impl Slot {
         }
         Ok(slot)
     }
-}
 
-/// Waits for the states of a piece of `unit`, and gives their buffers back.
-///
-/// # Errors
-/// The file system's.
-pub(super) fn wait_for_states(rank: &Rank, states: Vec<Staged>, unit: UnitId) -> Result<StateBuffers> {
-    let arrived = states.into_iter().map(|state| rank.transfers.settle(state));
-    let buffers = arrived.map(|state| Ok(state?.buffer)).collect::<Result<Vec<_>>>()?;
-    buffers.try_into().map_err(|_| missing(unit))
+    /// Begins to read `piece`'s states, unless that has begun or they rest in memory.
+    pub(super) fn read_states(&mut self, rank: &Rank, piece: &PagedPiece, rest: &States) {
+        let (States::Disk(extents), Some(states)) = (rest, self.states.take()) else { return };
+        let cargo = Cargo { class: Class::Optimizer, unit: piece.unit };
+        let read = |(buffer, extent)| rank.transfers.read(cargo, extent, 0, buffer, piece.state_bytes());
+        self.moving = states.into_iter().zip(&extents[piece.number]).map(read).collect();
+    }
+
+    /// Begins to write `piece`'s states, if they rest on disk.
+    pub(super) fn write_states(&mut self, rank: &Rank, piece: &PagedPiece, rest: &States) {
+        let (States::Disk(extents), Some(states)) = (rest, self.states.take()) else { return };
+        let cargo = Cargo { class: Class::Optimizer, unit: piece.unit };
+        let write = |(buffer, extent)| rank.transfers.write(cargo, extent, 0, buffer, piece.state_bytes());
+        self.moving = states.into_iter().zip(&extents[piece.number]).map(write).collect();
+    }
+
+    /// Waits until what is written of a piece has left the slot.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(super) fn settle(&mut self, rank: &Rank) -> Result<()> {
+        if let Some(parameters) = self.outgoing.parameters.take() {
+            self.parameters = Some(rank.transfers.settle(parameters)?.buffer);
+        }
+        self.settle_states(rank)
+    }
+
+    /// Waits for states that are being read or written.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(super) fn settle_states(&mut self, rank: &Rank) -> Result<()> {
+        let mut moved =
+            std::mem::take(&mut self.moving).into_iter().map(|state| rank.transfers.settle(state));
+        if let (Some(master), Some(momentum), Some(variance)) = (moved.next(), moved.next(), moved.next()) {
+            self.states = Some([master?.buffer, momentum?.buffer, variance?.buffer]);
+        }
+        Ok(())
+    }
 }
 
 pub(super) fn missing(unit: UnitId) -> Error {
