@@ -118,6 +118,13 @@ pub fn encode(message: &Message, into: &mut Vec<u8>) {
     }
 }
 
+/// Returns `message` as a frame.
+pub(crate) fn encoded(message: &Message) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(message, &mut bytes);
+    bytes
+}
+
 fn frame<T: Serialize>(kind: u8, content: &T, into: &mut Vec<u8>) {
     let start = into.len();
     into.push(kind);
@@ -149,7 +156,7 @@ pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
 
 /// A complete frame within a longer buffer, its checksums verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RawFrame<'a> {
+pub(crate) struct RawFrame<'a> {
     kind: u8,
     payload: &'a [u8],
     offset: u64,
@@ -161,7 +168,7 @@ impl<'a> RawFrame<'a> {
     ///
     /// # Errors
     /// [`FrameError::Corrupt`] if a checksum is wrong, the kind unknown or the length too great.
-    pub fn split(bytes: &'a [u8], offset: u64) -> Result<Option<(Self, &'a [u8])>, FrameError> {
+    pub(crate) fn split(bytes: &'a [u8], offset: u64) -> Result<Option<(Self, &'a [u8])>, FrameError> {
         Self::split_within(MAX_PAYLOAD, bytes, offset)
     }
 
@@ -185,17 +192,12 @@ impl<'a> RawFrame<'a> {
     }
 
     /// Returns the frame's length in bytes.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         FRAME_HEAD + self.payload.len()
     }
 
-    /// Always false: a frame is longer than its payload.
-    pub fn is_empty(&self) -> bool {
-        false
-    }
-
     /// True if the frame holds events.
-    pub fn is_batch(&self) -> bool {
+    pub(crate) fn is_batch(&self) -> bool {
         self.kind == b'B'
     }
 
@@ -203,7 +205,7 @@ impl<'a> RawFrame<'a> {
     ///
     /// # Errors
     /// [`FrameError::Corrupt`] if the payload does not fit the kind.
-    pub fn decode(&self) -> Result<Message, FrameError> {
+    pub(crate) fn decode(&self) -> Result<Message, FrameError> {
         match self.kind {
             b'H' => self.header().map(|header| Message::Header(Box::new(header))),
             b'C' => self.content().map(|catch_up| Message::CatchUp(Box::new(catch_up))),
@@ -235,10 +237,7 @@ impl<'a> RawFrame<'a> {
             .map_err(|error| corrupt(self.offset, &format!("unreadable ({error})")))
     }
 
-    fn content<'b, T: Deserialize<'b>>(&self) -> Result<T, FrameError>
-    where
-        'a: 'b,
-    {
+    fn content<T: Deserialize<'a>>(&self) -> Result<T, FrameError> {
         self.first(self.payload).map(|(content, _)| content)
     }
 }

@@ -4,7 +4,6 @@
 //! A stream carries [frames](crate::frame) without a preamble. Before them, each process
 //! synchronizes its clock with rank 0's.
 
-use crate::event::Event;
 use crate::frame::{self, Decoder, EventBatch, Message};
 use crate::pace::Pace;
 use crate::ring::{Feed, Receiver};
@@ -174,8 +173,7 @@ impl Inlets {
 
 fn forward(links: &[TcpStream], controls: &mpsc::Receiver<crate::Control>) {
     for control in controls {
-        let mut bytes = Vec::new();
-        frame::encode(&Message::Control(control), &mut bytes);
+        let bytes = frame::encoded(&Message::Control(control));
         for mut link in links {
             // A process that is gone has no rank to hold.
             let _ = link.write_all(&bytes);
@@ -196,17 +194,15 @@ fn read(mut link: TcpStream, feed: &Feed) {
         let Ok(messages) = decoder.messages() else { return };
         for message in messages {
             match message {
-                Message::Batch(EventBatch { dropped, events }) => feed_all(feed, dropped, events),
+                Message::Batch(EventBatch { dropped, events }) => {
+                    feed.lost(dropped);
+                    events.into_iter().for_each(|event| feed.push(event));
+                }
                 Message::End => return,
                 _ => {}
             }
         }
     }
-}
-
-fn feed_all(feed: &Feed, dropped: u64, events: Vec<Event>) {
-    feed.lost(dropped);
-    events.into_iter().for_each(|event| feed.push(event));
 }
 
 #[cfg(test)]

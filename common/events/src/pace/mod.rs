@@ -183,8 +183,7 @@ impl Pace {
 
     /// True if ranks are held at boundaries until a viewer steps or resumes the run.
     pub fn is_paused(&self) -> bool {
-        let gate = self.lock();
-        gate.is_paused()
+        self.lock().is_paused()
     }
 
     /// Returns the number of ranks that are held at a boundary now.

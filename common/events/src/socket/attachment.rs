@@ -91,10 +91,8 @@ impl Attachment {
     /// # Errors
     /// [`AttachError::Io`] if the run has closed the socket.
     pub fn control(&mut self, control: Control) -> Result<(), AttachError> {
-        let mut bytes = Vec::new();
-        frame::encode(&Message::Control(control), &mut bytes);
         let failed = |source| AttachError::Io { path: self.name.clone().into(), source };
-        self.stream.write_all(&bytes).map_err(failed)
+        self.stream.write_all(&frame::encoded(&Message::Control(control))).map_err(failed)
     }
 }
 
