@@ -19,28 +19,23 @@ const MEMORY: f64 = 25.6e9;
 /// there and back, the gradient once, the parameter once.
 const TOUCHED: f64 = 2.0 * 12.0 + 2.0 + 2.0;
 
+/// Returns the flags of a run with an optimizer in main memory.
+macro_rules! offloaded {
+    ($link:literal, $tokens:literal) => {
+        concat!(
+            "--gpus 2 --steps 1 --headless --threads 1 --precision bf16 --offload-optimizer cpu --host-link ",
+            $link,
+            $tokens
+        )
+    };
+}
+
 /// Runs with few and with many tokens, over a fast and a slow way.
 const RUNS: [(&str, &str, &str); 4] = [
-    (
-        "16 × 128",
-        "pcie4",
-        "--gpus 2 --steps 1 --batch-size 16 --headless --threads 1 --precision bf16 --offload-optimizer cpu --host-link pcie4",
-    ),
-    (
-        "16 × 128",
-        "1ms,20MB/s",
-        "--gpus 2 --steps 1 --batch-size 16 --headless --threads 1 --precision bf16 --offload-optimizer cpu --host-link 1ms,20MB/s",
-    ),
-    (
-        "1 × 8",
-        "pcie4",
-        "--gpus 2 --steps 1 --batch-size 1 --seq-len 8 --headless --threads 1 --precision bf16 --offload-optimizer cpu --host-link pcie4",
-    ),
-    (
-        "1 × 8",
-        "1ms,20MB/s",
-        "--gpus 2 --steps 1 --batch-size 1 --seq-len 8 --headless --threads 1 --precision bf16 --offload-optimizer cpu --host-link 1ms,20MB/s",
-    ),
+    ("16 × 128", "pcie4", offloaded!("pcie4", " --batch-size 16")),
+    ("16 × 128", "1ms,20MB/s", offloaded!("1ms,20MB/s", " --batch-size 16")),
+    ("1 × 8", "pcie4", offloaded!("pcie4", " --batch-size 1 --seq-len 8")),
+    ("1 × 8", "1ms,20MB/s", offloaded!("1ms,20MB/s", " --batch-size 1 --seq-len 8")),
 ];
 
 /// Returns a table: the bus's time for a step, and whether a rank waits for it most of the step.
