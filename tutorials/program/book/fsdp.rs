@@ -128,14 +128,13 @@ const fn row(
 ///
 /// # Errors
 /// If a flag or a place is no longer there.
-pub(super) fn lines(root: &Path) -> Result<Vec<String>> {
-    let mut lines = vec![String::new(), "| FSDP | ZeRO | here | where |".into(), "|---|---|---|---|".into()];
+pub(super) fn text(root: &Path) -> Result<String> {
+    let mut text = String::from("| FSDP | ZeRO | here | where |\n|---|---|---|---|\n");
     for Row { theirs, zero, here, place: (file, item) } in ROWS {
         let place = code::link(root, file, item)?;
-        lines.push(format!("| {theirs} | {zero} | {} | {place} |", said(here)?));
+        text += &format!("| {theirs} | {zero} | {} | {place} |\n", said(here)?);
     }
-    lines.push(String::new());
-    Ok(lines)
+    Ok(text)
 }
 
 /// Returns the cell that says how to get it here, if the program accepts the flags.
