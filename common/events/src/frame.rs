@@ -11,6 +11,7 @@ use crate::event::Event;
 use crate::header::RunHeader;
 use crate::pace::Control;
 use serde::{Deserialize, Serialize};
+use std::io::{self, ErrorKind, Read};
 
 /// The first bytes of every stream. They are not text, and a program that converts line endings
 /// damages them visibly.
@@ -267,6 +268,18 @@ impl Decoder {
     /// Returns a decoder for viewers' requests, which are short and have no [`preamble`].
     pub fn of_requests() -> Self {
         Decoder { requests: true, ..Self::without_preamble() }
+    }
+
+    /// Adds what `stream` has, again if a signal interrupts that. Returns the number of bytes: none
+    /// at the stream's end.
+    pub(crate) fn read_from(&mut self, stream: &mut impl Read) -> io::Result<usize> {
+        let mut bytes = [0; 1 << 16];
+        loop {
+            match stream.read(&mut bytes) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => return read.inspect(|&read| self.push(&bytes[..read])),
+            }
+        }
     }
 
     /// Adds bytes that have arrived.

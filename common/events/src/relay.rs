@@ -7,7 +7,7 @@
 use crate::frame::{self, Decoder, EventBatch, Message};
 use crate::pace::Pace;
 use crate::ring::{Feed, Receiver};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -109,9 +109,7 @@ fn stream(mut link: &TcpStream, receiver: &Receiver, ending: &AtomicBool) -> io:
 
 fn apply_controls(mut link: TcpStream, pace: &Pace) {
     let mut decoder = Decoder::of_requests();
-    let mut bytes = [0; 256];
-    while let Ok(read @ 1..) = link.read(&mut bytes) {
-        decoder.push(&bytes[..read]);
+    while let Ok(1..) = decoder.read_from(&mut link) {
         let Ok(messages) = decoder.messages() else { break };
         for message in messages {
             if let Message::Control(control) = message {
@@ -183,14 +181,7 @@ fn forward(links: &[TcpStream], controls: &mpsc::Receiver<crate::Control>) {
 
 fn read(mut link: TcpStream, feed: &Feed) {
     let mut decoder = Decoder::without_preamble();
-    let mut bytes = vec![0; 1 << 16];
-    loop {
-        match link.read(&mut bytes) {
-            Ok(0) => return,
-            Ok(read) => decoder.push(&bytes[..read]),
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(_) => return,
-        }
+    while let Ok(1..) = decoder.read_from(&mut link) {
         let Ok(messages) = decoder.messages() else { return };
         for message in messages {
             match message {
