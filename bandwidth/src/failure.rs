@@ -1,8 +1,5 @@
 //! Why nothing was measured.
 
-use collectives::CollectiveError;
-use device::DeviceError;
-
 /// Why nothing was measured.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -12,14 +9,8 @@ pub(crate) enum Failure {
     Run(String),
 }
 
-impl From<CollectiveError> for Failure {
-    fn from(error: CollectiveError) -> Self {
-        Failure::Run(error.to_string())
-    }
-}
-
-impl From<DeviceError> for Failure {
-    fn from(error: DeviceError) -> Self {
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
         Failure::Run(error.to_string())
     }
 }

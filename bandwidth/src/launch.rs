@@ -4,7 +4,7 @@ use crate::Flags;
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::row::Row;
-use collectives::local::{Algorithm, Options, World};
+use collectives::local::{Options, World};
 use collectives::tcp::{self, Joined};
 use collectives::{Group, nccl};
 use device::cuda::{self, Gpu};
@@ -15,10 +15,6 @@ use settings::secret;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
-
-fn run_failure(error: impl std::fmt::Display) -> Failure {
-    Failure::Run(error.to_string())
-}
 
 /// One rank that is measured: its end of the group, and the device of its buffers.
 pub(crate) struct MeasuredRank {
@@ -34,7 +30,7 @@ impl MeasuredRank {
         let Some(gpu) = gpu else {
             return Ok(MeasuredRank { group, engine, device: Device::cpu(ledger, 1) });
         };
-        let device = Device::cuda(ledger, gpu, cuda::Options::default()).map_err(run_failure)?;
+        let device = Device::cuda(ledger, gpu, cuda::Options::default())?;
         let group = match device.gpu() {
             Some(runtime) => nccl::join(group, runtime, Duration::from_secs(flags.timeout))?,
             None => group,
@@ -125,7 +121,7 @@ fn join_tcp(flags: &Flags, placement: &Placement) -> Result<Joined, Failure> {
         .map_err(|failure| Failure::Usage(failure.to_string()))?;
     let place =
         tcp::JoinOptions { rank, world_size, address, port, timeout, settings: settings(flags), secret };
-    tcp::join(&place).map_err(run_failure)
+    Ok(tcp::join(&place)?)
 }
 
 /// Returns the settings that must be the same in all processes.
@@ -138,7 +134,7 @@ fn join_mpi(flags: &Flags, placement: &Placement) -> Result<Joined, Failure> {
     let (rank, world_size) = (placement.rank as u32, placement.world_size as u32);
     let timeout = Duration::from_secs(flags.timeout);
     let place = collectives::mpi::JoinOptions { rank, world_size, timeout, settings: settings(flags) };
-    collectives::mpi::join(&place).map_err(run_failure)
+    Ok(collectives::mpi::join(&place)?)
 }
 
 #[cfg(not(feature = "mpi"))]
@@ -183,15 +179,14 @@ fn heading(ranks: usize, what: &str) {
 }
 
 fn shared(engine: Engine, ranks: usize, flags: &Flags) -> Vec<Group> {
-    let algorithm = if engine == Engine::Ring { Algorithm::Ring } else { Algorithm::Direct };
-    let timeout = Duration::from_secs(flags.timeout);
+    let (algorithm, timeout) = (engine.algorithm(), Duration::from_secs(flags.timeout));
     World::new(ranks as u32, Options { algorithm, timeout, ..Options::default() })
 }
 
 /// Returns the address at which threads meet that connect by TCP.
 fn free_address(ranks: usize, flags: &Flags) -> Result<tcp::JoinOptions, Failure> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(run_failure)?;
-    let port = listener.local_addr().map_err(run_failure)?.port();
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let port = listener.local_addr()?.port();
     let (address, settings) = ("127.0.0.1".to_string(), String::new());
     let timeout = Duration::from_secs(flags.timeout);
     Ok(tcp::JoinOptions { rank: 0, world_size: ranks as u32, address, port, timeout, settings, secret: None })
@@ -214,7 +209,7 @@ fn threads(
                     Some(group) => group,
                     None => {
                         let place = tcp::JoinOptions { rank: rank as u32, ..meeting.clone() };
-                        tcp::join(&place).map_err(run_failure)?.group
+                        tcp::join(&place)?.group
                     }
                 };
                 body(&MeasuredRank::new(group, engine, gpu, flags)?)

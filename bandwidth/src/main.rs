@@ -131,7 +131,7 @@ fn main() -> ExitCode {
 }
 
 fn print_for_shell(shell: &ShellCommand) -> Result<(), Failure> {
-    let text = shell.text(Flags::command()).map_err(|problem| Failure::Run(problem.to_string()))?;
+    let text = shell.text(Flags::command())?;
     events::say!("{}", text.trim_end());
     Ok(())
 }

@@ -10,6 +10,7 @@ use viz::app::{App, EventSource};
 use viz::cli::{Cli, Command, Export, Start, command};
 use viz::export::{asciicast, svg, trace};
 use viz::player::{Motion, Player};
+use viz::theme::Theme;
 use viz::timeline::Timeline;
 use viz::{DisplayOptions, view, words};
 
@@ -171,8 +172,7 @@ fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dy
         return Err(format!("there is no rank {}: the run has ranks 0 to {}", export.rank, ranks - 1).into());
     }
     let (width, height) = export.size;
-    let theme = viz::theme::Theme { ascii: display.ascii, ..viz::theme::Theme::FULL };
-    let theme = viz::theme::Theme { depth: display.depth.unwrap_or(theme.depth), ..theme };
+    let theme = Theme { depth: display.depth.unwrap_or(Theme::FULL.depth), ascii: display.ascii };
     if let Some(out) = &export.svg {
         write(out, &svg::render(&view::picture(&app, theme, width, height)))?;
     }

@@ -42,12 +42,6 @@ pub struct LiveOptions {
     pub display: DisplayOptions,
 }
 
-impl Default for LiveOptions {
-    fn default() -> Self {
-        LiveOptions { paused: false, pace: 1.0, view: View::Overview, display: DisplayOptions::default() }
-    }
-}
-
 impl LiveOptions {
     /// Sets `pace` according to these options. Call it before ranks start, so that they are held
     /// from the first boundary on.

@@ -48,20 +48,6 @@ fn length(intervals: &[Interval]) -> u64 {
     intervals.iter().map(|(from, to)| to - from).sum()
 }
 
-/// Returns the intersection of `a` and `b`.
-fn common(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
-    let (mut i, mut j) = (0, 0);
-    let mut out = Vec::new();
-    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
-        let (from, to) = (x.0.max(y.0), x.1.min(y.1));
-        if from < to {
-            out.push((from, to));
-        }
-        if x.1 < y.1 { i += 1 } else { j += 1 }
-    }
-    out
-}
-
 /// Returns `a` without `b`.
 fn without(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
     let (mut out, mut rest) = (Vec::new(), b);
@@ -79,16 +65,16 @@ fn without(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
 /// Returns when a rank is idle because it waits for its disk or, if not `disk`, for copies.
 fn stalls(lane: &RankWindow, disk: bool, range: Interval) -> Vec<Interval> {
     let such = lane.transfers.iter().filter(|span| span.event.route.touches_disk() == disk);
-    merged(such.filter_map(|span| span.stalled()).map(|(from, to)| clipped(from, to, range)).collect())
+    within(range, such.filter_map(|span| span.stalled()))
 }
 
-fn clipped(from: u64, to: u64, (start, end): Interval) -> Interval {
-    (from.max(start), to.min(end))
+/// Returns the union of `intervals` within a range.
+fn within((start, end): Interval, intervals: impl Iterator<Item = Interval>) -> Vec<Interval> {
+    merged(intervals.map(|(from, to)| (from.max(start), to.min(end))).collect())
 }
 
 fn compute(lane: &RankWindow, range: Interval) -> Vec<Interval> {
-    let spans = lane.spans.iter().map(|span| clipped(span.from, span.to.unwrap_or(u64::MAX), range));
-    merged(spans.collect())
+    within(range, lane.spans.iter().map(|span| (span.from, span.to.unwrap_or(u64::MAX))))
 }
 
 /// Measures every rank's streams within `range`.
@@ -105,13 +91,13 @@ fn measure_rank(window: &Window, meetings: &Meetings<'_>, rank: usize, range: In
     let busy = without(&compute(lane, range), &stalled);
     let moving =
         lane.collectives.iter().flat_map(|collective| moving(collective, meetings.gap(collective, range.1)));
-    let moving = merged(moving.map(|(from, to)| clipped(from, to, range)).collect());
-    let overlapped = length(&common(&busy, &moving));
+    let moving = within(range, moving);
+    let apart = without(&moving, &busy);
     let mut overlap = Overlap {
         compute: length(&busy),
         communication: length(&moving),
-        overlapped,
-        exposed: length(&without(&without(&moving, &busy), &stalled)),
+        overlapped: length(&moving) - length(&apart),
+        exposed: length(&without(&apart, &stalled)),
         copies: length(&copies),
         disk: length(&disk),
         waited_for: vec![0; window.lanes.len()],
@@ -143,8 +129,8 @@ fn waiting(
     let mut seen = range.0;
     for collective in &lane.collectives {
         let started = collective.started.unwrap_or(u64::MAX);
-        let before = meetings.last_to_issue(collective);
-        let before = before.map(|(last, issued)| (collective.issued, started.min(issued), last));
+        let issues = meetings.meeting(collective).map(|meeting| meeting.issues);
+        let before = issues.map(|(last, issued)| (collective.issued, started.min(issued), last));
         let within = meetings.gap(collective, range.1).map(|gap| (gap.from, gap.to, gap.rank));
         for (from, to, last) in before.into_iter().chain(within) {
             let (from, to) = (from.max(seen), to.min(range.1));
@@ -152,7 +138,7 @@ fn waiting(
                 continue;
             }
             seen = to;
-            let idle = (to - from) - length(&common(&[(from, to)], occupied));
+            let idle = length(&without(&[(from, to)], occupied));
             if last != rank {
                 overlap.waiting += idle;
                 overlap.waited_for[last] += idle;
@@ -200,11 +186,6 @@ impl<'a> Meetings<'a> {
 
     fn meeting(&self, collective: &CollectiveSpan) -> Option<&Meeting<'a>> {
         self.0.get(&(collective.event.group, collective.event.sequence))
-    }
-
-    /// Returns the rank that issues last, and when.
-    fn last_to_issue(&self, collective: &CollectiveSpan) -> Option<(usize, u64)> {
-        self.meeting(collective).map(|meeting| meeting.issues)
     }
 
     /// Returns the gap in a collective, according to the events up to `now`. No event tells when a

@@ -27,7 +27,7 @@ enum ChunkEvents {
 struct Chunk {
     first: u64,
     count: u64,
-    start: Arc<Snapshot>,
+    start: Snapshot,
     stored: ChunkEvents,
     dropped: u64,
 }
@@ -52,7 +52,7 @@ pub struct Timeline {
     chunks: VecDeque<Chunk>,
     open: Vec<Event>,
     state: CatchUp,
-    open_start: Arc<Snapshot>,
+    open_start: Snapshot,
     marks: VecDeque<Mark>,
     gaps: Gaps,
     ended: bool,
@@ -70,7 +70,7 @@ impl Timeline {
             recording: None,
             chunks: VecDeque::new(),
             open: Vec::new(),
-            open_start: Arc::new(state.snapshot.clone()),
+            open_start: state.snapshot.clone(),
             state,
             marks: VecDeque::new(),
             gaps,
@@ -88,7 +88,7 @@ impl Timeline {
         let title = recording.path().file_stem().map(|name| name.to_string_lossy().into_owned());
         let mut timeline = Timeline::live(recording.header().clone(), &title.unwrap_or_default());
         (0..recording.len()).try_for_each(|index| timeline.take_batch(index, &recording))?;
-        timeline.open_start = Arc::new(timeline.state.snapshot.clone());
+        timeline.open_start = timeline.state.snapshot.clone();
         timeline.recording = Some(recording);
         timeline.ended = true;
         Ok(timeline)
@@ -114,7 +114,7 @@ impl Timeline {
         for index in known..recording.len() {
             result = result.and_then(|()| self.take_batch(index, &recording));
         }
-        self.open_start = Arc::new(self.state.snapshot.clone());
+        self.open_start = self.state.snapshot.clone();
         self.ended = recording.is_complete();
         self.recording = Some(recording);
         result
@@ -124,7 +124,7 @@ impl Timeline {
     fn take_batch(&mut self, index: usize, recording: &Recording) -> Result<(), RecordingError> {
         let batch = recording.batch(index)?;
         if self.chunks.back().is_none_or(|chunk| self.is_full(chunk.count)) {
-            let (first, start) = (self.len(), Arc::new(self.state.snapshot.clone()));
+            let (first, start) = (self.len(), self.state.snapshot.clone());
             let stored = ChunkEvents::Recorded(index..index);
             self.chunks.push_back(Chunk { first, count: 0, start, stored, dropped: 0 });
         }
@@ -158,7 +158,7 @@ impl Timeline {
         self.chunks.clear();
         self.open.clear();
         self.marks.clear();
-        self.open_start = Arc::new(state.snapshot.clone());
+        self.open_start = state.snapshot.clone();
         self.state = state;
         true
     }
@@ -181,7 +181,7 @@ impl Timeline {
         if self.is_full(self.open.len() as u64) {
             let events: Arc<[Event]> = std::mem::take(&mut self.open).into();
             let (count, first) = (events.len() as u64, self.len() - events.len() as u64);
-            let start = std::mem::replace(&mut self.open_start, Arc::new(self.state.snapshot.clone()));
+            let start = std::mem::replace(&mut self.open_start, self.state.snapshot.clone());
             let stored = ChunkEvents::Decoded(events);
             self.chunks.push_back(Chunk { first, count, start, stored, dropped: batch.dropped });
             self.forget();
@@ -315,12 +315,9 @@ impl Timeline {
         self.chunks.get(after)
     }
 
-    /// Returns the latest state kept at or before `position`, and the position of that state.
-    pub fn keyframe(&self, position: u64) -> (u64, Arc<Snapshot>) {
-        match self.chunk(position) {
-            Some(chunk) => (chunk.first, chunk.start.clone()),
-            None => (self.len() - self.open.len() as u64, self.open_start.clone()),
-        }
+    /// Returns the latest state kept at or before `position`.
+    pub fn keyframe(&self, position: u64) -> &Snapshot {
+        self.chunk(position).map_or(&self.open_start, |chunk| &chunk.start)
     }
 
     /// Returns the number of events lost up to `position`.

@@ -14,7 +14,7 @@ const STEPS: usize = 2;
 const LIMIT: usize = 1 << 15;
 
 /// The live bytes in a place from a time on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemorySample {
     /// The time.
     pub at: u64,
@@ -277,13 +277,8 @@ impl RankWindow {
     fn collective(&mut self, at: u64, event: CollectiveEvent) {
         let fresh = event.progress == Progress::Issued;
         if fresh || self.collective_span(event.group, event.sequence).is_none() {
-            self.collectives.push_back(CollectiveSpan {
-                event,
-                issued: at,
-                started: None,
-                finished: None,
-                sent: 0,
-            });
+            let span = CollectiveSpan { event, issued: at, started: None, finished: None, sent: 0 };
+            self.collectives.push_back(span);
             shorten(&mut self.collectives);
         }
         let total = &mut self.sent[event.operation.index()];

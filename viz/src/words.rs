@@ -1,6 +1,7 @@
 //! Formats numbers and names for the screen.
 
 use events::header::UnitHeader;
+pub use events::say::grouped;
 use events::{Pass, RunHeader};
 use std::time::Duration;
 
@@ -50,19 +51,6 @@ pub fn count(value: f64) -> String {
         v if v >= 9_995.0 => format!("{}k", digits(v / 1e3)),
         v => grouped(v.max(0.0).round() as u64),
     }
-}
-
-/// Formats all digits of a count, with separators: `918,656`.
-pub fn grouped(value: u64) -> String {
-    let plain = value.to_string();
-    let mut text = String::new();
-    for (position, digit) in plain.chars().enumerate() {
-        if position > 0 && (plain.len() - position).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// Formats a number with a noun, given in the singular: `1 rank`, `4 ranks`.

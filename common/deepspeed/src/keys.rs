@@ -121,6 +121,11 @@ impl Key {
         Key { fate: Fate::Honoured { flag, set, get }, ..self }
     }
 
+    /// Makes it honoured; `--print-config` leaves it out.
+    pub(crate) const fn sets(self, flag: Option<&'static str>, set: Set) -> Key {
+        self.honoured(flag, set, |_| None)
+    }
+
     /// Makes it an error unless the value is `harmless`.
     pub(crate) const fn not_yet(self, harmless: fn(&Node) -> bool) -> Key {
         Key { fate: Fate::NotYet { harmless }, ..self }

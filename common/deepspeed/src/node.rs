@@ -1,6 +1,6 @@
 //! A configuration file as a tree. Unlike a map it keeps order and repeated keys.
 
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde::ser::{Serialize, Serializer};
 use std::fmt;
 
 /// A value in a configuration file.
@@ -138,13 +138,7 @@ impl Serialize for Node {
             Node::Number(n) => serializer.serialize_f64(*n),
             Node::Text(text) => serializer.serialize_str(text),
             Node::List(items) => serializer.collect_seq(items),
-            Node::Section(entries) => {
-                let mut map = serializer.serialize_map(Some(entries.len()))?;
-                for (key, value) in entries {
-                    map.serialize_entry(key, value)?;
-                }
-                map.end()
-            }
+            Node::Section(entries) => serializer.collect_map(entries.iter().map(|(key, value)| (key, value))),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
+use std::sync::Arc;
 
 /// The greatest valid count of bytes, nanoseconds or anything else: 72 petabytes, or two years.
 pub const MOST: u64 = 1 << 56;
@@ -63,6 +64,12 @@ impl<T: Amounts> Amounts for Option<T> {
 impl<T: Amounts> Amounts for Vec<T> {
     fn are_bounded(&self) -> bool {
         self.iter().all(T::are_bounded)
+    }
+}
+
+impl<T: Amounts> Amounts for Arc<T> {
+    fn are_bounded(&self) -> bool {
+        T::are_bounded(self)
     }
 }
 

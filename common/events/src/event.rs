@@ -1,6 +1,6 @@
 //! The types of events: what can happen on a rank.
 
-mod kinds;
+pub(crate) mod kinds;
 
 use crate::amount::bounded;
 pub use kinds::{Class, Operation, Pass, Place, Progress, Purpose, Route};

@@ -11,6 +11,7 @@ use crate::event::Event;
 use crate::header::RunHeader;
 use crate::pace::Control;
 use serde::{Deserialize, Serialize};
+use std::io::{self, ErrorKind, Read};
 
 /// The first bytes of every stream. They are not text, and a program that converts line endings
 /// damages them visibly.
@@ -118,6 +119,13 @@ pub fn encode(message: &Message, into: &mut Vec<u8>) {
     }
 }
 
+/// Returns `message` as a frame.
+pub(crate) fn encoded(message: &Message) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(message, &mut bytes);
+    bytes
+}
+
 fn frame<T: Serialize>(kind: u8, content: &T, into: &mut Vec<u8>) {
     let start = into.len();
     into.push(kind);
@@ -149,7 +157,7 @@ pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
 
 /// A complete frame within a longer buffer, its checksums verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RawFrame<'a> {
+pub(crate) struct RawFrame<'a> {
     kind: u8,
     payload: &'a [u8],
     offset: u64,
@@ -161,7 +169,7 @@ impl<'a> RawFrame<'a> {
     ///
     /// # Errors
     /// [`FrameError::Corrupt`] if a checksum is wrong, the kind unknown or the length too great.
-    pub fn split(bytes: &'a [u8], offset: u64) -> Result<Option<(Self, &'a [u8])>, FrameError> {
+    pub(crate) fn split(bytes: &'a [u8], offset: u64) -> Result<Option<(Self, &'a [u8])>, FrameError> {
         Self::split_within(MAX_PAYLOAD, bytes, offset)
     }
 
@@ -185,17 +193,12 @@ impl<'a> RawFrame<'a> {
     }
 
     /// Returns the frame's length in bytes.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         FRAME_HEAD + self.payload.len()
     }
 
-    /// Always false: a frame is longer than its payload.
-    pub fn is_empty(&self) -> bool {
-        false
-    }
-
     /// True if the frame holds events.
-    pub fn is_batch(&self) -> bool {
+    pub(crate) fn is_batch(&self) -> bool {
         self.kind == b'B'
     }
 
@@ -203,7 +206,7 @@ impl<'a> RawFrame<'a> {
     ///
     /// # Errors
     /// [`FrameError::Corrupt`] if the payload does not fit the kind.
-    pub fn decode(&self) -> Result<Message, FrameError> {
+    pub(crate) fn decode(&self) -> Result<Message, FrameError> {
         match self.kind {
             b'H' => self.header().map(|header| Message::Header(Box::new(header))),
             b'C' => self.content().map(|catch_up| Message::CatchUp(Box::new(catch_up))),
@@ -235,10 +238,7 @@ impl<'a> RawFrame<'a> {
             .map_err(|error| corrupt(self.offset, &format!("unreadable ({error})")))
     }
 
-    fn content<'b, T: Deserialize<'b>>(&self) -> Result<T, FrameError>
-    where
-        'a: 'b,
-    {
+    fn content<T: Deserialize<'a>>(&self) -> Result<T, FrameError> {
         self.first(self.payload).map(|(content, _)| content)
     }
 }
@@ -268,6 +268,18 @@ impl Decoder {
     /// Returns a decoder for viewers' requests, which are short and have no [`preamble`].
     pub fn of_requests() -> Self {
         Decoder { requests: true, ..Self::without_preamble() }
+    }
+
+    /// Adds what `stream` has, again if a signal interrupts that. Returns the number of bytes: none
+    /// at the stream's end.
+    pub(crate) fn read_from(&mut self, stream: &mut impl Read) -> io::Result<usize> {
+        let mut bytes = [0; 1 << 16];
+        loop {
+            match stream.read(&mut bytes) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => return read.inspect(|&read| self.push(&bytes[..read])),
+            }
+        }
     }
 
     /// Adds bytes that have arrived.

@@ -45,19 +45,11 @@ impl History {
             What::StepFinished { step, loss, grad_norm, lr, tokens, seconds }
                 if self.steps.last().is_none_or(|last| last.step < step) =>
             {
-                let (at, skipped) = (event.at, self.steps.last().map_or(0, |last| last.skipped));
-                let loss_scale = None;
-                self.steps.push(StepRecord {
-                    step,
-                    at,
-                    loss,
-                    grad_norm,
-                    lr,
-                    tokens,
-                    seconds,
-                    loss_scale,
-                    skipped,
-                });
+                let (at, loss_scale) = (event.at, None);
+                let skipped = self.steps.last().map_or(0, |last| last.skipped);
+                let record =
+                    StepRecord { step, at, loss, grad_norm, lr, tokens, seconds, loss_scale, skipped };
+                self.steps.push(record);
             }
             What::LossScale { step, scale, skipped } => {
                 if let Some(record) = self.steps.last_mut().filter(|last| last.step == step) {

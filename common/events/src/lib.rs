@@ -14,7 +14,6 @@
 //! * [`hub`]: the collector, which feeds the screen, the recording and the socket.
 //! * [`snapshot`], [`units`], [`history`], [`catchup`]: the state of a run, folded from all events
 //!   so far.
-//! * [`shared`]: values that copies of a state share.
 //! * [`frame`], [`recording`]: the format of streams, and streams in files.
 //! * [`socket`], [`runs`]: streams to viewers in other processes, and how a viewer finds a run.
 //! * [`relay`]: streams between the processes of one job.
@@ -38,7 +37,6 @@ pub mod relay;
 pub mod ring;
 pub mod runs;
 pub mod say;
-pub mod shared;
 pub mod snapshot;
 pub mod socket;
 pub mod units;

@@ -4,11 +4,10 @@
 //! A stream carries [frames](crate::frame) without a preamble. Before them, each process
 //! synchronizes its clock with rank 0's.
 
-use crate::event::Event;
 use crate::frame::{self, Decoder, EventBatch, Message};
 use crate::pace::Pace;
 use crate::ring::{Feed, Receiver};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -110,9 +109,7 @@ fn stream(mut link: &TcpStream, receiver: &Receiver, ending: &AtomicBool) -> io:
 
 fn apply_controls(mut link: TcpStream, pace: &Pace) {
     let mut decoder = Decoder::of_requests();
-    let mut bytes = [0; 256];
-    while let Ok(read @ 1..) = link.read(&mut bytes) {
-        decoder.push(&bytes[..read]);
+    while let Ok(1..) = decoder.read_from(&mut link) {
         let Ok(messages) = decoder.messages() else { break };
         for message in messages {
             if let Message::Control(control) = message {
@@ -174,8 +171,7 @@ impl Inlets {
 
 fn forward(links: &[TcpStream], controls: &mpsc::Receiver<crate::Control>) {
     for control in controls {
-        let mut bytes = Vec::new();
-        frame::encode(&Message::Control(control), &mut bytes);
+        let bytes = frame::encoded(&Message::Control(control));
         for mut link in links {
             // A process that is gone has no rank to hold.
             let _ = link.write_all(&bytes);
@@ -185,28 +181,19 @@ fn forward(links: &[TcpStream], controls: &mpsc::Receiver<crate::Control>) {
 
 fn read(mut link: TcpStream, feed: &Feed) {
     let mut decoder = Decoder::without_preamble();
-    let mut bytes = vec![0; 1 << 16];
-    loop {
-        match link.read(&mut bytes) {
-            Ok(0) => return,
-            Ok(read) => decoder.push(&bytes[..read]),
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(_) => return,
-        }
+    while let Ok(1..) = decoder.read_from(&mut link) {
         let Ok(messages) = decoder.messages() else { return };
         for message in messages {
             match message {
-                Message::Batch(EventBatch { dropped, events }) => feed_all(feed, dropped, events),
+                Message::Batch(EventBatch { dropped, events }) => {
+                    feed.lost(dropped);
+                    events.into_iter().for_each(|event| feed.push(event));
+                }
                 Message::End => return,
                 _ => {}
             }
         }
     }
-}
-
-fn feed_all(feed: &Feed, dropped: u64, events: Vec<Event>) {
-    feed.lost(dropped);
-    events.into_iter().for_each(|event| feed.push(event));
 }
 
 #[cfg(test)]

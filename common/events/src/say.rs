@@ -1,5 +1,5 @@
-//! Lines for a person to read. A reader that has closed the pipe, as `head` does, must not make a
-//! run fail; `println!` would panic. At a terminal, lines break between words.
+//! Lines and numbers for a person to read. A reader that has closed the pipe, as `head` does, must
+//! not make a run fail; `println!` would panic. At a terminal, lines break between words.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -86,6 +86,19 @@ pub fn code() -> ExitCode {
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
+}
+
+/// Formats all digits of a count, with separators: `918,656`.
+pub fn grouped(value: u64) -> String {
+    let plain = value.to_string();
+    let mut text = String::new();
+    for (position, digit) in plain.chars().enumerate() {
+        if position > 0 && (plain.len() - position).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// Returns the width of `stream` if it is a terminal.

@@ -3,8 +3,8 @@
 
 use crate::amount::{bounded, make_room};
 use crate::event::{Class, CollectiveEvent, NO_UNIT, Operation, Pass, Progress};
-use crate::shared::Shared;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// The state of a unit's full parameters on a rank that owns a shard of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,8 +51,8 @@ pub struct UnitState {
 /// The state of all units on one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Units {
-    /// The units, in forward order.
-    pub units: Shared<Vec<UnitState>>,
+    /// The units, in forward order. Clones share them until one changes.
+    pub units: Arc<Vec<UnitState>>,
     /// Sizes of gathered copies that are allocated but not yet assigned to an all-gather, in bytes.
     #[serde(deserialize_with = "bounded")]
     unclaimed: Vec<u64>,
@@ -61,7 +61,7 @@ pub struct Units {
 impl Units {
     /// Returns `count` units with nothing gathered and no gradients.
     pub fn new(count: usize) -> Self {
-        Units { units: Shared::new(vec![UnitState::default(); count]), unclaimed: Vec::new() }
+        Units { units: Arc::new(vec![UnitState::default(); count]), unclaimed: Vec::new() }
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -69,13 +69,13 @@ impl Units {
     }
 
     pub(crate) fn start_step(&mut self) {
-        for unit in self.units.own() {
+        for unit in Arc::make_mut(&mut self.units) {
             (unit.gradient, unit.updated, unit.refreshing) = (GradientState::Absent, false, false);
         }
     }
 
     pub(crate) fn pass(&mut self, pass: Pass, unit: u16) {
-        let Some(unit) = self.units.own().get_mut(usize::from(unit)) else { return };
+        let Some(unit) = Arc::make_mut(&mut self.units).get_mut(usize::from(unit)) else { return };
         match pass {
             Pass::Backward => unit.gradient = GradientState::Local,
             Pass::Step => unit.updated = true,
@@ -101,7 +101,7 @@ impl Units {
         let fits = |unit: &UnitState| unit.gather != GatherState::Released && unit.gathered_bytes == bytes;
         let last = last_unit.map(usize::from).filter(|&unit| self.units.get(unit).is_some_and(fits));
         match last.or_else(|| self.units.iter().position(fits)) {
-            Some(unit) => self.units.own()[unit].gather = GatherState::Released,
+            Some(unit) => Arc::make_mut(&mut self.units)[unit].gather = GatherState::Released,
             None => self.unclaimed.retain(|&other| other != bytes),
         }
     }
@@ -116,7 +116,7 @@ impl Units {
             match event.operation {
                 Operation::AllGather => self.gather(unit, event.progress),
                 Operation::AllReduce | Operation::ReduceScatter => {
-                    self.units.own()[unit].gradient = match event.progress {
+                    Arc::make_mut(&mut self.units)[unit].gradient = match event.progress {
                         Progress::Issued | Progress::Started => GradientState::Reducing,
                         Progress::Finished => GradientState::Reduced,
                     }
@@ -127,11 +127,10 @@ impl Units {
     }
 
     fn gather(&mut self, unit: usize, progress: Progress) {
+        let unit = &mut Arc::make_mut(&mut self.units)[unit];
         if progress == Progress::Issued && !self.unclaimed.is_empty() {
-            self.units.own()[unit].gathered_bytes = self.unclaimed.remove(0);
-            self.units.own()[unit].gather = GatherState::Gathering;
+            (unit.gathered_bytes, unit.gather) = (self.unclaimed.remove(0), GatherState::Gathering);
         }
-        let unit = &mut self.units.own()[unit];
         match (unit.gather, progress) {
             (GatherState::Released, progress) => unit.refreshing = progress != Progress::Finished,
             (_, Progress::Finished) => unit.gather = GatherState::Gathered,

@@ -52,7 +52,7 @@ struct Arguments {
     activations: Option<u64>,
     /// What blocks compute again in backward rather than keep: none, block or selective (with
     /// --model)
-    #[arg(long, value_name = "WHAT", default_value = "none", value_parser = parse_checkpointing)]
+    #[arg(long, value_name = "WHAT", default_value_t)]
     checkpoint_activations: Checkpointing,
     /// What forms a unit, to be gathered, reduced and released as one: model, block, module,
     /// parameter, or size:N parameters (with --model)
@@ -256,14 +256,10 @@ fn invalid(problem: String) -> clap::Error {
 }
 
 fn parse_recipe(text: &str) -> Result<Recipe, String> {
-    Recipe::named(text).ok_or_else(|| {
+    Recipe::ALL.into_iter().find(|recipe| recipe.name == text).ok_or_else(|| {
         let names = Recipe::ALL.map(|recipe| recipe.name).join(", ");
         format!("there is no such recipe; choose one of {names}")
     })
-}
-
-fn parse_checkpointing(text: &str) -> Result<Checkpointing, String> {
-    text.parse()
 }
 
 fn parse_positive(text: &str) -> Result<usize, String> {

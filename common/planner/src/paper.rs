@@ -16,15 +16,10 @@ pub fn table_1() -> Table {
     for parameters in PARAMETERS {
         for stage in Stage::SHARDED {
             let name = format!("{} B, {stage}", parameters as f64 / 1e9);
-            table.row(name, GPUS.map(|gpus| three_digits(gigabytes(parameters, gpus, stage))));
+            table.row(name, GPUS.map(|gpus| three_digits(Recipe::MIXED.gigabytes(parameters, gpus, stage))));
         }
     }
     table
-}
-
-/// Returns the model states per GPU in GB, in mixed precision.
-pub fn gigabytes(parameters: u64, gpus: usize, stage: Stage) -> f64 {
-    Recipe::MIXED.model_states(&[parameters], gpus, stage).total() as f64 / 1e9
 }
 
 fn three_digits(value: f64) -> String {

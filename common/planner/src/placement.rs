@@ -83,6 +83,16 @@ impl Placement {
     }
 }
 
+/// The flag of something that may rest beyond the device, and where it rests.
+pub type Movable = (&'static str, fn(&mut Placement) -> &mut Place);
+
+/// All that may rest beyond the device.
+pub const MOVABLE: [Movable; 3] = [
+    ("--offload-optimizer", |placement| &mut placement.optimizer),
+    ("--offload-parameters", |placement| &mut placement.parameters),
+    ("--offload-activations", |placement| &mut placement.activations),
+];
+
 /// The flags' word for what stays on the device.
 pub const NOWHERE: &str = "none";
 const WORDS: [(&str, Place); 3] = [(NOWHERE, Place::Device), ("cpu", Place::Host), ("disk", Place::Disk)];

@@ -88,11 +88,6 @@ impl Recipe {
     pub const ALL: [Recipe; 5] =
         [Recipe::MIXED, Recipe::FP32, Recipe::MIXED_FP32_GRADIENTS, Recipe::NO_MASTER, Recipe::NOTEBOOK];
 
-    /// Returns the recipe called `name`.
-    pub fn named(name: &str) -> Option<Recipe> {
-        Recipe::ALL.into_iter().find(|recipe| recipe.name == name)
-    }
-
     /// Returns the bytes of optimizer states per parameter (K in the paper).
     pub const fn optimizer(&self) -> u64 {
         self.master + self.momentum + self.variance
@@ -122,6 +117,11 @@ impl Recipe {
             variance: held(sharded.optimizer) * self.variance,
             secondary: 0,
         }
+    }
+
+    /// Returns the model states of one rank in GB, for a model of one unit.
+    pub fn gigabytes(&self, parameters: u64, world_size: usize, stage: Stage) -> f64 {
+        self.model_states(&[parameters], world_size, stage).total() as f64 / 1e9
     }
 }
 

@@ -4,6 +4,7 @@ use crate::recipe::ByteUnit;
 use comfy_table::{
     CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, TableStyle, Width, presets,
 };
+pub use events::say::grouped;
 
 /// Columns of the terminal for which tables are made.
 const SCREEN: u16 = 80;
@@ -146,19 +147,6 @@ impl Scale {
     pub fn show(&self, bytes: u64) -> String {
         if bytes == 0 { "-".into() } else { format!("{:.2}", bytes as f64 / self.bytes) }
     }
-}
-
-/// Returns an integer with a comma between groups of three digits.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::with_capacity(digits.len() * 4 / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 /// Returns a number with its noun, `1 rank` or `4 ranks`: `one` for one, `many` for all others.

@@ -5,7 +5,7 @@ use crate::transfers::Transfers;
 use clap::ValueEnum;
 use events::Operation;
 use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
+use serde::ser::Serializer;
 use std::collections::BTreeMap;
 
 const OPERATIONS: usize = Operation::ALL.len();
@@ -49,13 +49,10 @@ impl Figure for Traffic {
 impl Serialize for Traffic {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let used = Operation::ALL.iter().filter(|operation| self.calls(**operation) > 0);
-        let mut map = serializer.serialize_map(None)?;
-        for operation in used {
-            let entry =
-                BTreeMap::from([("bytes", self.bytes(*operation)), ("calls", self.calls(*operation))]);
-            map.serialize_entry(operation, &entry)?;
-        }
-        map.end()
+        serializer.collect_map(used.map(|&operation| {
+            let counts = [("bytes", self.bytes(operation)), ("calls", self.calls(operation))];
+            (operation, BTreeMap::from(counts))
+        }))
     }
 }
 

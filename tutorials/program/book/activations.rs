@@ -71,22 +71,18 @@ fn tensors() -> impl Iterator<Item = &'static Kept> {
 ///
 /// # Errors
 /// If the sum differs from the planner's prediction for one more block.
-pub(super) fn lines() -> Result<Vec<String>> {
+pub(super) fn text() -> Result<String> {
     let jobs = [job("tiny", Recipe::FP32)?, job("llama2-7b", Recipe::MIXED)?];
-    let mut lines = vec![String::new()];
-    lines.push(
-        "| kept for backward | elements per token | tiny, fp32 | Llama-2-7B, 16 bits | selective | block |"
-            .into(),
+    let mut text = String::from(
+        "| kept for backward | elements per token | tiny, fp32 | Llama-2-7B, 16 bits | selective | block |\n\
+         |---|---|--:|--:|---|---|\n",
     );
-    lines.push("|---|---|--:|--:|---|---|".into());
     let mark = |keeps: bool| if keeps { "kept" } else { "" };
     for tensor in tensors() {
         let [tiny, llama] = [&jobs[0], &jobs[1]].map(|job| grouped(tensor.bytes(job)));
         let [_, selective, block] = tensor.keepers.map(mark);
-        lines.push(format!(
-            "| {} | {} | {tiny} | {llama} | {selective} | {block} |",
-            tensor.name, tensor.symbols
-        ));
+        let Kept { name, symbols, .. } = tensor;
+        text += &format!("| {name} | {symbols} | {tiny} | {llama} | {selective} | {block} |\n");
     }
     let sum = |job: &Job, at: usize| {
         tensors().filter(|t| t.keepers[at]).map(|tensor| tensor.bytes(job)).sum::<u64>()
@@ -97,14 +93,10 @@ pub(super) fn lines() -> Result<Vec<String>> {
     for (at, name) in
         ["a block, everything kept", "a block, selective", "a block, input alone"].into_iter().enumerate()
     {
-        lines.push(format!(
-            "| = {name} | | {} | {} | | |",
-            grouped(sum(&jobs[0], at)),
-            grouped(sum(&jobs[1], at))
-        ));
+        let [tiny, llama] = [&jobs[0], &jobs[1]].map(|job| grouped(sum(job, at)));
+        text += &format!("| = {name} | | {tiny} | {llama} | | |\n");
     }
-    lines.push(String::new());
-    Ok(lines)
+    Ok(text)
 }
 
 fn job(model: &str, recipe: Recipe) -> Result<Job> {

@@ -1,11 +1,10 @@
 //! When it pays to let the optimizer states rest in main memory: time on the bus beside time to
 //! compute.
 
-use super::spaced::spaced;
 use crate::learn::figure::{crossing, seconds, waited_for_crossings};
 use crate::learn::runs::{Run, Runs};
 use events::{Place, Route};
-use planner::table::{Table, grouped};
+use planner::table::{Format, Table, grouped};
 use planner::{Job, Placement, Recipe, Stage, predict};
 use trainer::{Failure, Result};
 
@@ -19,35 +18,30 @@ const MEMORY: f64 = 25.6e9;
 /// there and back, the gradient once, the parameter once.
 const TOUCHED: f64 = 2.0 * 12.0 + 2.0 + 2.0;
 
+/// Returns the flags of a run with an optimizer in main memory.
+macro_rules! offloaded {
+    ($link:literal, $tokens:literal) => {
+        concat!(
+            "--gpus 2 --steps 1 --headless --threads 1 --precision bf16 --offload-optimizer cpu --host-link ",
+            $link,
+            $tokens
+        )
+    };
+}
+
 /// Runs with few and with many tokens, over a fast and a slow way.
 const RUNS: [(&str, &str, &str); 4] = [
-    (
-        "16 × 128",
-        "pcie4",
-        "--gpus 2 --steps 1 --batch-size 16 --headless --threads 1 --precision bf16 --offload-optimizer cpu --host-link pcie4",
-    ),
-    (
-        "16 × 128",
-        "1ms,20MB/s",
-        "--gpus 2 --steps 1 --batch-size 16 --headless --threads 1 --precision bf16 --offload-optimizer cpu --host-link 1ms,20MB/s",
-    ),
-    (
-        "1 × 8",
-        "pcie4",
-        "--gpus 2 --steps 1 --batch-size 1 --seq-len 8 --headless --threads 1 --precision bf16 --offload-optimizer cpu --host-link pcie4",
-    ),
-    (
-        "1 × 8",
-        "1ms,20MB/s",
-        "--gpus 2 --steps 1 --batch-size 1 --seq-len 8 --headless --threads 1 --precision bf16 --offload-optimizer cpu --host-link 1ms,20MB/s",
-    ),
+    ("16 × 128", "pcie4", offloaded!("pcie4", " --batch-size 16")),
+    ("16 × 128", "1ms,20MB/s", offloaded!("1ms,20MB/s", " --batch-size 16")),
+    ("1 × 8", "pcie4", offloaded!("pcie4", " --batch-size 1 --seq-len 8")),
+    ("1 × 8", "1ms,20MB/s", offloaded!("1ms,20MB/s", " --batch-size 1 --seq-len 8")),
 ];
 
 /// Returns a table: the bus's time for a step, and whether a rank waits for it most of the step.
 ///
 /// # Errors
 /// If a run fails.
-pub(super) fn measured(runs: &Runs) -> Result<Vec<String>> {
+pub(super) fn measured(runs: &Runs) -> Result<String> {
     let mut table = Table::prose(["tokens per rank", "--host-link", "a step's transfers", "a rank waits"]);
     for (tokens, link, flags) in RUNS {
         let report = runs.report(&Run { stage: Stage::Zero2, flags })?;
@@ -55,7 +49,7 @@ pub(super) fn measured(runs: &Runs) -> Result<Vec<String>> {
         let waits = if waits < 0.5 { "less than half of a step" } else { "more than half of a step" };
         table.row(tokens, [link.to_string(), format!("{:.1} ms", crossing(&report) * 1e3), waits.into()]);
     }
-    Ok(spaced(&table))
+    Ok(table.render(Format::Markdown))
 }
 
 /// Returns a table: per way to main memory, what a step of Llama-2-7B on eight GPUs takes on it,
@@ -63,7 +57,7 @@ pub(super) fn measured(runs: &Runs) -> Result<Vec<String>> {
 ///
 /// # Errors
 /// If there is no such model or way.
-pub(super) fn break_even() -> Result<Vec<String>> {
+pub(super) fn break_even() -> Result<String> {
     let config = stages::config("--model llama2-7b")?.model;
     let placement = Placement { optimizer: Place::Host, ..Placement::default() };
     let job = Job { recipe: Recipe::MIXED, placement, ..Job::new(config, Stage::Zero2, 8) };
@@ -92,9 +86,7 @@ pub(super) fn break_even() -> Result<Vec<String>> {
             ],
         );
     }
-    let mut lines = spaced(&table);
     let (compute, memory) = (COMPUTE / 1e12, MEMORY / 1e9);
-    lines.push(format!("Estimated with {compute} TFLOP/s and {memory} GB/s of main memory for each GPU."));
-    lines.push(String::new());
-    Ok(lines)
+    let note = format!("Estimated with {compute} TFLOP/s and {memory} GB/s of main memory for each GPU.");
+    Ok(format!("{}\n{note}", table.render(Format::Markdown)))
 }

@@ -1,6 +1,8 @@
 //! Regenerates one chapter from its source.
 
-use super::{bus, claims, code, console, diff, disk, fsdp, hops, picture, stages, tables, translation};
+use super::{
+    bus, claims, code, commit, console, diff, disk, fsdp, hops, picture, stages, tables, translation,
+};
 use crate::learn;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -102,25 +104,35 @@ impl Workshop {
         Ok(out.join("\n") + "\n")
     }
 
-    /// Returns the lines of a generated place.
+    /// Returns the lines of a generated place: `old` ones if both differ only in line numbers.
     fn made(&mut self, word: &str, rest: &str, old: &[&str]) -> Result<Vec<String>> {
-        match word {
-            "code" => code::block(&self.root, rest),
-            "diff" => diff::blocks(&self.root, rest, old, &mut self.problems),
-            "table" if rest == "claims" => claims::lines(&self.runs),
-            "table" if rest == "bus" => bus::measured(&self.runs),
-            "table" if rest == "disk" => disk::measured(&self.runs),
-            "table" if rest == "stages" => stages::lines(&self.runs),
-            "table" if rest == "translation" => kept(old, translation::lines(&self.root)?),
-            "table" if rest == "fsdp" => kept(old, fsdp::lines(&self.root)?),
-            "table" => match rest.strip_prefix("hops ") {
-                Some(recorded) => hops::lines(&self.root, recorded),
-                None => tables::lines(rest),
+        let text = match word {
+            "code" => return code::block(&self.root, rest),
+            "diff" => return diff::blocks(&self.root, rest, old, &mut self.problems),
+            "table" if rest == "commit" => return commit::lines(),
+            "table" => self.table(rest)?,
+            "predict" => learn::pages::guesses(rest)?,
+            "answers" => learn::pages::answers(rest, &self.runs)?,
+            "quiz" => learn::pages::quiz(rest, &self.runs)?,
+            _ => return Err(Failure::run(format!("there is no directive {word:?}"))),
+        };
+        // Markdown wants an empty line on both sides.
+        let fresh: Vec<String> = format!("\n{}\n", text.trim_end()).split('\n').map(String::from).collect();
+        Ok(if code::alike(old, &fresh) { old.iter().map(|line| line.to_string()).collect() } else { fresh })
+    }
+
+    fn table(&self, rest: &str) -> Result<String> {
+        match rest {
+            "claims" => claims::text(&self.runs),
+            "bus" => bus::measured(&self.runs),
+            "disk" => disk::measured(&self.runs),
+            "stages" => stages::text(&self.runs),
+            "translation" => translation::text(&self.root),
+            "fsdp" => fsdp::text(&self.root),
+            _ => match rest.strip_prefix("hops ") {
+                Some(recorded) => hops::text(&self.root, recorded),
+                None => tables::text(rest),
             },
-            "predict" => learn::pages::guesses(rest),
-            "answers" => learn::pages::answers(rest, &self.runs),
-            "quiz" => learn::pages::quiz(rest, &self.runs),
-            _ => Err(Failure::run(format!("there is no directive {word:?}"))),
         }
     }
 
@@ -175,11 +187,6 @@ fn directive(line: &str) -> Result<Option<(&str, &str)>> {
     let word = parts.filter(|(word, _)| word.chars().all(|c| c.is_ascii_lowercase()));
     word.map(Some)
         .ok_or_else(|| Failure::run(format!("{line:?} is not a directive: write <!-- word: rest -->")))
-}
-
-/// Returns `old` if both differ only in line numbers, else `fresh`.
-fn kept(old: &[&str], fresh: Vec<String>) -> Result<Vec<String>> {
-    Ok(if code::alike(old, &fresh) { old.iter().map(|line| line.to_string()).collect() } else { fresh })
 }
 
 /// Refuses a directive about a `console` block that does not follow.

@@ -18,28 +18,24 @@ const ONE_BUCKET_16: &str =
 ///
 /// # Errors
 /// If a run fails, or a claim has no measurement, or a measurement no claim.
-pub(super) fn lines(runs: &Runs) -> Result<Vec<String>> {
+pub(super) fn text(runs: &Runs) -> Result<String> {
     let bench = Bench { runs };
     let claims = claims();
     let unknown = MEASURED.iter().find(|(says, _)| claims.iter().all(|claim| claim.says != *says));
     if let Some((says, _)) = unknown {
         return Err(Failure::run(format!("no claim says {says:?}")));
     }
-    let mut lines = vec![String::new()];
+    let mut text = String::new();
     for (index, claim) in claims.iter().enumerate() {
         let measured = MEASURED.iter().find(|(says, _)| *says == claim.says);
         let (_, measure) =
             measured.ok_or_else(|| Failure::run(format!("nothing measures {:?}", claim.says)))?;
         let number = format!("{}.", index + 1);
         let indent = " ".repeat(number.len() + 1);
-        lines.push(format!("{number} **{}** ({})", claim.says, claim.source.label()));
-        lines.push(String::new());
-        lines.push(format!("{indent}{}", claim.holds));
-        lines.push(String::new());
-        lines.push(format!("{indent}*Measured:* {}", measure(&bench)?));
-        lines.push(String::new());
+        text += &format!("{number} **{}** ({})\n\n", claim.says, claim.source.label());
+        text += &format!("{indent}{}\n\n{indent}*Measured:* {}\n\n", claim.holds, measure(&bench)?);
     }
-    Ok(lines)
+    Ok(text)
 }
 
 type Measure = fn(&Bench<'_>) -> Result<String>;

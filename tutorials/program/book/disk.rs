@@ -2,10 +2,9 @@
 //! and what staging buffers hide.
 
 use super::bus::COMPUTE;
-use super::spaced::spaced;
 use crate::learn::runs::{Run, Runs};
 use events::{Place, Route};
-use planner::table::{Table, grouped};
+use planner::table::{Format, Table, grouped};
 use planner::{Job, Placement, Recipe, Stage, predict};
 use trainer::{Failure, Report, Result};
 
@@ -34,7 +33,7 @@ const RUNS: [(&str, &str); 2] = [
 ///
 /// # Errors
 /// If a run fails.
-pub(super) fn measured(runs: &Runs) -> Result<Vec<String>> {
+pub(super) fn measured(runs: &Runs) -> Result<String> {
     let mut table = Table::prose(["--offload-buffers", "staging, bytes", "the step's reads", "a rank waits"]);
     for (buffers, flags) in RUNS {
         let report = runs.report(&Run { stage: Stage::Zero2, flags })?;
@@ -44,7 +43,7 @@ pub(super) fn measured(runs: &Runs) -> Result<Vec<String>> {
         let staging = grouped(staging.map_or(0, |row| row.peak_bytes));
         table.row(buffers, [staging, format!("{:.0} ms", reads * 1e3), waits.into()]);
     }
-    Ok(spaced(&table))
+    Ok(table.render(Format::Markdown))
 }
 
 /// Returns the seconds that the simulated disk takes for all that rank 0 reads.
@@ -63,7 +62,7 @@ fn bandwidth(efficiency: f64, intensity: f64, peak: f64) -> f64 {
 }
 
 /// Returns the paper's table: floating-point operations per byte of each state, and bandwidths.
-pub(super) fn paper() -> Vec<String> {
+pub(super) fn paper() -> String {
     let mut table = Table::numbers("state", ["FLOPs per byte", "one sequence", "half", "nine tenths"]);
     for (name, formula, intensity) in [
         ("parameters and gradients", "tokens", TOKENS),
@@ -74,14 +73,11 @@ pub(super) fn paper() -> Vec<String> {
         let cells = [formula.to_string(), grouped(intensity as u64), needs(0.5), needs(0.9)];
         table.row(name, cells);
     }
-    with_note(
-        &table,
-        format!(
-            "A sequence of {} tokens per GPU, width {}, {} TFLOP/s. The last two columns are GB/s.",
-            grouped(TOKENS as u64),
-            grouped(WIDTH as u64),
-            PAPER / 1e12
-        ),
+    let [tokens, width] = [TOKENS, WIDTH].map(|number| grouped(number as u64));
+    let peak = PAPER / 1e12;
+    format!(
+        "{}\nA sequence of {tokens} tokens per GPU, width {width}, {peak} TFLOP/s. The last two columns are GB/s.",
+        table.render(Format::Markdown)
     )
 }
 
@@ -90,7 +86,7 @@ pub(super) fn paper() -> Vec<String> {
 ///
 /// # Errors
 /// If there is no such model.
-pub(super) fn counted() -> Result<Vec<String>> {
+pub(super) fn counted() -> Result<String> {
     const GPUS: [usize; 3] = [1, 8, 64];
     let columns = ["bytes, 1 GPU", "FLOPs per byte", "1 GPU", "8 GPUs", "64 GPUs"];
     let mut table = Table::numbers("state", columns);
@@ -114,12 +110,12 @@ pub(super) fn counted() -> Result<Vec<String>> {
         }
         table.row(name, cells);
     }
-    let note = format!(
-        "A sequence of {} tokens per GPU, {} TFLOP/s. The last three columns are GB/s for each GPU.",
+    Ok(format!(
+        "{}\nA sequence of {} tokens per GPU, {} TFLOP/s. The last three columns are GB/s for each GPU.",
+        table.render(Format::Markdown),
         grouped(tokens as u64),
         COMPUTE / 1e12
-    );
-    Ok(with_note(&table, note))
+    ))
 }
 
 fn job(placement: Placement, gpus: usize) -> Result<Job> {
@@ -145,12 +141,6 @@ fn operations(job: &Job) -> f64 {
 
 fn gigabytes(bytes: f64) -> String {
     format!("{:.1}", bytes / 1e9)
-}
-
-fn with_note(table: &Table, note: String) -> Vec<String> {
-    let mut lines = spaced(table);
-    lines.extend([note, String::new()]);
-    lines
 }
 
 #[cfg(test)]

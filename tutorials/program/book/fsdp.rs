@@ -5,15 +5,9 @@ use planner::Stage;
 use std::path::Path;
 use trainer::{Failure, Result};
 
-/// PyTorch's name for a feature, and how to get it here.
-struct Row {
-    theirs: &'static str,
-    /// DeepSpeed's name or another one.
-    zero: &'static str,
-    here: Here,
-    /// A file and an item in it.
-    place: (&'static str, &'static str),
-}
+/// PyTorch's name for a feature, DeepSpeed's or another one, how to get it here, and where it is: a
+/// file and an item in it.
+type Row = (&'static str, &'static str, Here, (&'static str, &'static str));
 
 /// How to get it here.
 enum Here {
@@ -27,87 +21,87 @@ use Here::{Always, Flags};
 use Stage::{Ddp, Zero3};
 
 const ROWS: &[Row] = &[
-    row("`NO_SHARD`", "DDP", Flags(Ddp, &[""]), ("zero0-ddp/src/lib.rs", "struct Ddp")),
-    row(
+    ("`NO_SHARD`", "DDP", Flags(Ddp, &[""]), ("zero0-ddp/src/lib.rs", "struct Ddp")),
+    (
         "`SHARD_GRAD_OP`, FSDP2's `reshard_after_forward=False`",
         "between 2 and 3",
         Flags(Zero3, &["--strategy shard-grad-op"]),
         ("zero3/src/variants/residency.rs", "fn stay"),
     ),
-    row("`FULL_SHARD`", "ZeRO-3", Flags(Zero3, &[""]), ("zero3/src/lib.rs", "fn gather")),
-    row(
+    ("`FULL_SHARD`", "ZeRO-3", Flags(Zero3, &[""]), ("zero3/src/lib.rs", "fn gather")),
+    (
         "`HYBRID_SHARD`",
         "ZeRO-3 within groups, copies across; MiCS",
         Flags(Zero3, &["--strategy hybrid-shard --shard-group-size 2"]),
         ("common/sharding/src/replicas.rs", "struct ReplicaSum"),
     ),
-    row(
+    (
         "`auto_wrap_policy`, one `fully_shard` per module",
         "a unit",
         Flags(Zero3, &["--wrap block", "--wrap module", "--wrap size:100000"]),
         ("common/model/src/wrap.rs", "enum Wrap"),
     ),
-    row(
+    (
         "`BACKWARD_PRE`, `BACKWARD_POST`",
         "`stage3_prefetch_bucket_size`",
         Flags(Zero3, &["--backward-prefetch pre", "--backward-prefetch post"]),
         ("zero3/src/lib.rs", "fn acquire"),
     ),
-    row(
+    (
         "`limit_all_gathers`",
         "`stage3_max_live_parameters`",
         Flags(Zero3, &["--limit-all-gathers 2", "--max-live-parameters 500000"]),
         ("common/sharding/src/window.rs", "fn has_room"),
     ),
-    row(
+    (
         "`reshard_after_forward=N`",
         "hpZ",
         Flags(Zero3, &["--secondary-shard-size 2"]),
         ("zero3/src/variants/secondary.rs", "struct SecondaryShards"),
     ),
-    row(
+    (
         "`MixedPrecision(param_dtype, reduce_dtype)`",
         "`bf16`, `communication_data_type`",
         Flags(Zero3, &["--precision bf16 --reduce-dtype fp32"]),
         ("common/sharding/src/precision.rs", "struct Precision"),
     ),
-    row(
+    (
         "`clip_grad_norm_` of the FSDP module",
         "`gradient_clipping`",
         Flags(Zero3, &["--max-grad-norm 1"]),
         ("common/sharding/src/norm.rs", "fn global_norm"),
     ),
-    row(
+    (
         "`FULL_STATE_DICT`",
         "`stage3_gather_16bit_weights_on_model_save`",
         Flags(Zero3, &["--save out", "--save out --save-dtype bf16"]),
         ("common/trainer/src/run/weights.rs", "fn save"),
     ),
-    row(
+    (
         "`SHARDED_STATE_DICT`",
         "`save_checkpoint`",
         Flags(Zero3, &["--checkpoint kept"]),
         ("common/trainer/src/run/weights.rs", "fn checkpoint"),
     ),
-    row(
+    (
         "`sync_module_states`",
         "",
         Always("always: ranks compare a hash of their weights first"),
         ("common/trainer/src/run/weights.rs", "fn agree_on_start"),
     ),
-    row(
+    (
         "`CPUOffload`, FSDP2's `CPUOffloadPolicy`",
         "`offload_optimizer` and `offload_param`",
         Flags(Zero3, &["--offload-optimizer cpu --offload-parameters cpu"]),
         ("common/settings/src/offload.rs", "struct Offload"),
     ),
-    row(
+    (
         "DDP's `bucket_cap_mb` (`25 MiB`)",
         "`reduce_bucket_size` (elements)",
         Flags(Ddp, &["--reduce-bucket 200000"]),
         ("common/sharding/src/buckets.rs", "fn push"),
     ),
-    row(
+    (
         "DDP's `no_sync`",
         "`gradient_accumulation_steps`",
         Flags(Ddp, &["--grad-accum 4"]),
@@ -115,27 +109,17 @@ const ROWS: &[Row] = &[
     ),
 ];
 
-const fn row(
-    theirs: &'static str,
-    zero: &'static str,
-    here: Here,
-    place: (&'static str, &'static str),
-) -> Row {
-    Row { theirs, zero, here, place }
-}
-
 /// Returns the table.
 ///
 /// # Errors
 /// If a flag or a place is no longer there.
-pub(super) fn lines(root: &Path) -> Result<Vec<String>> {
-    let mut lines = vec![String::new(), "| FSDP | ZeRO | here | where |".into(), "|---|---|---|---|".into()];
-    for Row { theirs, zero, here, place: (file, item) } in ROWS {
+pub(super) fn text(root: &Path) -> Result<String> {
+    let mut text = String::from("| FSDP | ZeRO | here | where |\n|---|---|---|---|\n");
+    for (theirs, zero, here, (file, item)) in ROWS {
         let place = code::link(root, file, item)?;
-        lines.push(format!("| {theirs} | {zero} | {} | {place} |", said(here)?));
+        text += &format!("| {theirs} | {zero} | {} | {place} |\n", said(here)?);
     }
-    lines.push(String::new());
-    Ok(lines)
+    Ok(text)
 }
 
 /// Returns the cell that says how to get it here, if the program accepts the flags.

@@ -1,8 +1,7 @@
 //! The slices that each rank receives, hop by hop, inside a recorded collective.
 
-use super::spaced::spaced;
 use events::{Recording, What};
-use planner::table::Table;
+use planner::table::{Format, Table};
 use std::path::Path;
 use trainer::{Failure, Result};
 
@@ -14,7 +13,7 @@ type Received = (u16, u16);
 ///
 /// # Errors
 /// If the recording cannot be read, or holds no such collective.
-pub(super) fn lines(root: &Path, arguments: &str) -> Result<Vec<String>> {
+pub(super) fn text(root: &Path, arguments: &str) -> Result<String> {
     let fail = |e: &dyn std::fmt::Display| Failure::run(format!("hops {arguments}: {e}"));
     let (file, wanted) =
         arguments.split_once(' ').ok_or_else(|| fail(&"give a recording and an operation"))?;
@@ -38,8 +37,8 @@ pub(super) fn lines(root: &Path, arguments: &str) -> Result<Vec<String>> {
     table(&received).ok_or_else(|| fail(&"there is no such collective, or some of its hops are missing"))
 }
 
-/// Returns Markdown between empty lines; `None` unless all ranks receive equally often.
-fn table(received: &[Vec<Received>]) -> Option<Vec<String>> {
+/// Returns Markdown; `None` unless all ranks receive equally often.
+fn table(received: &[Vec<Received>]) -> Option<String> {
     let hops = received.first()?.len();
     if hops == 0 || received.iter().any(|row| row.len() != hops) {
         return None;
@@ -50,7 +49,7 @@ fn table(received: &[Vec<Received>]) -> Option<Vec<String>> {
         let cells = received.iter().map(|row| format!("slice {} from {}", row[hop].1, row[hop].0));
         table.row((hop + 1).to_string(), cells);
     }
-    Some(spaced(&table))
+    Some(table.render(Format::Markdown))
 }
 
 #[cfg(test)]
@@ -58,15 +57,14 @@ mod tests {
     use super::*;
 
     fn cells(recording: &str, operation: &str) -> Vec<Vec<Received>> {
-        let lines =
-            lines(&crate::workspace::root(), &format!("viz/tests/recordings/{recording} {operation}"))
-                .unwrap();
+        let arguments = format!("viz/tests/recordings/{recording} {operation}");
+        let text = text(&crate::workspace::root(), &arguments).unwrap();
         let number = |text: &str| text.parse::<u16>().unwrap();
         let cell = |cell: &str| {
             let words: Vec<&str> = cell.split_whitespace().collect();
             (number(words[3]), number(words[1]))
         };
-        let rows = lines.iter().filter(|line| line.contains("slice"));
+        let rows = text.lines().filter(|line| line.contains("slice"));
         rows.map(|row| row.split('|').filter(|text| text.contains("slice")).map(cell).collect()).collect()
     }
 
@@ -90,7 +88,7 @@ mod tests {
 
     #[test]
     fn what_was_not_recorded_is_no_table() {
-        let missing = lines(&crate::workspace::root(), "viz/tests/recordings/ring.events broadcast");
+        let missing = text(&crate::workspace::root(), "viz/tests/recordings/ring.events broadcast");
         assert!(missing.unwrap_err().to_string().contains("no such collective"));
     }
 }

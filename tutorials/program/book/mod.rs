@@ -22,7 +22,6 @@ mod marks;
 mod picture;
 mod redacted;
 mod reshard;
-mod spaced;
 mod stages;
 mod tables;
 mod translation;

@@ -1,7 +1,6 @@
 //! What the files of a checkpoint hold, and which elements of which file another number of ranks
 //! reads.
 
-use super::spaced::spaced;
 use planner::table::{Table, grouped};
 use planner::{Job, Partition, Stage};
 use std::ops::Range;
@@ -45,7 +44,7 @@ fn table(unit: &str) -> Table {
 ///
 /// # Errors
 /// If the settings have no model.
-pub(super) fn block() -> Result<Vec<String>> {
+pub(super) fn block() -> Result<Table> {
     // The embedding comes first.
     let elements = units()?[1];
     let mut table = table("block 0, elements");
@@ -58,7 +57,7 @@ pub(super) fn block() -> Result<Vec<String>> {
         let slice = words(owned(elements, READERS, reader));
         table.row(format!("rank {reader} of {READERS}"), [slice].into_iter().chain(parts));
     }
-    Ok(spaced(&table))
+    Ok(table)
 }
 
 /// Returns the bytes that `reader` reads of the file of `writer`, of all units.
@@ -74,7 +73,7 @@ fn bytes(units: &[u64], writer: u64, reader: u64) -> u64 {
 ///
 /// # Errors
 /// If the settings have no model.
-pub(super) fn whole() -> Result<Vec<String>> {
+pub(super) fn whole() -> Result<Table> {
     let units = units()?;
     let mut table = table("the model, bytes");
     let mut row = |name: String, cells: Vec<u64>| {
@@ -86,7 +85,7 @@ pub(super) fn whole() -> Result<Vec<String>> {
     }
     let file = |writer| (0..READERS).map(|reader| bytes(&units, writer, reader)).sum();
     row("all".into(), (0..WRITERS).map(file).collect());
-    Ok(spaced(&table))
+    Ok(table)
 }
 
 /// A file of a checkpoint.
@@ -121,13 +120,13 @@ fn file(directory: &Path, name: String) -> Result<Saved> {
 ///
 /// # Errors
 /// If a run fails, or has saved something else.
-pub(super) fn files() -> Result<Vec<String>> {
+pub(super) fn files() -> Result<Table> {
     let mut table = Table::numbers("file", ["bytes", "header", "elements × 12", "blocks"]);
     for Saved { name, bytes, header } in saved()? {
         let cells = [bytes, header, bytes - header, bytes.div_ceil(checkpoint::BLOCK as u64)];
         table.row(format!("`{name}`"), cells.map(grouped));
     }
-    Ok(spaced(&table))
+    Ok(table)
 }
 
 #[cfg(test)]

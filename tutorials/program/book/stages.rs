@@ -11,17 +11,11 @@ use trainer::{Report, Result};
 ///
 /// # Errors
 /// If a run fails.
-pub(super) fn lines(runs: &Runs) -> Result<Vec<String>> {
-    let mut lines = vec![
-        String::new(),
-        "| | run it | parameters | gradients | optimizer | temporary¹ | sent |".into(),
-        "|---|---|--:|--:|--:|--:|--:|".into(),
-    ];
-    for stage in Stage::ALL {
-        lines.push(row(stage, &*runs.report(&Run { stage, flags: FIVE })?));
-    }
-    lines.push(String::new());
-    Ok(lines)
+pub(super) fn text(runs: &Runs) -> Result<String> {
+    let row = |stage| Ok(row(stage, &*runs.report(&Run { stage, flags: FIVE })?));
+    let rows = Stage::ALL.into_iter().map(row).collect::<Result<String>>()?;
+    let titles = "| | run it | parameters | gradients | optimizer | temporary¹ | sent |";
+    Ok(format!("{titles}\n|---|---|--:|--:|--:|--:|--:|\n{rows}"))
 }
 
 fn row(stage: Stage, report: &Report) -> String {
@@ -32,7 +26,7 @@ fn row(stage: Stage, report: &Report) -> String {
     let sent = Figure::SentInAll.of(report).1 as f64 / sweep;
     let note = if sent.fract() == 0.0 { "" } else { "²" };
     format!(
-        "| {stage} | `cargo run -p {}` | {parameters} | {gradients} | {optimizer} | {} | {sent:.2}{note} |",
+        "| {stage} | `cargo run -p {}` | {parameters} | {gradients} | {optimizer} | {} | {sent:.2}{note} |\n",
         stage.package(),
         grouped(temporary)
     )

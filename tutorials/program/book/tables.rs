@@ -1,43 +1,44 @@
 //! Tables that the planner makes.
 
-use super::spaced::{around, spaced};
-use super::{activations, bus, commit, disk, reshard};
+use super::{activations, bus, disk, reshard};
 use planner::closed::sweeps_table;
 use planner::paper::table_1;
-use planner::table::{Table, grouped};
+use planner::table::{Format, Table, grouped};
 use planner::{Job, Partition, Recipe, Stage};
 use trainer::{Failure, Result};
 
 /// Returns the Markdown that `planner ARGUMENTS` prints, or a table of the book: `recipes` (bytes
 /// per parameter), `sizes` (7B in each recipe), `paper` (the ZeRO paper's table), `activations`
 /// (what a block keeps), `break-even` (tokens that hide an offloaded optimizer), `infinity` and
-/// `bandwidths` (what a disk must deliver), `commit` (a save, change by change), `files` (of a
-/// checkpoint), `reshard block` and `reshard model` (what another number of ranks reads), `sweeps`
-/// (the price list), `deepspeed` (keys of its configurations), or `units FLAGS` (the units of a
-/// run).
-pub(super) fn lines(arguments: &str) -> Result<Vec<String>> {
-    match arguments {
-        "recipes" => return Ok(spaced(&recipes())),
-        "sizes" => return Ok(spaced(&sizes())),
-        "paper" => return Ok(spaced(&table_1())),
-        "activations" => return activations::lines(),
+/// `bandwidths` (what a disk must deliver), `files` (of a checkpoint), `reshard block` and `reshard
+/// model` (what another number of ranks reads), `sweeps` (the price list), `deepspeed` (keys of its
+/// configurations), or `units FLAGS` (the units of a run).
+pub(super) fn text(arguments: &str) -> Result<String> {
+    let table = match arguments {
+        "recipes" => recipes(),
+        "sizes" => sizes(),
+        "paper" => table_1(),
+        "files" => reshard::files()?,
+        "reshard block" => reshard::block()?,
+        "reshard model" => reshard::whole()?,
+        "sweeps" => sweeps_table(&[1, 2, 4, 8]),
+        "activations" => return activations::text(),
         "break-even" => return bus::break_even(),
         "infinity" => return Ok(disk::paper()),
         "bandwidths" => return disk::counted(),
-        "commit" => return commit::lines(),
-        "files" => return reshard::files(),
-        "reshard block" => return reshard::block(),
-        "reshard model" => return reshard::whole(),
-        "sweeps" => return Ok(spaced(&sweeps_table(&[1, 2, 4, 8]))),
-        "deepspeed" => return Ok(around(&deepspeed::markdown())),
-        _ => {}
-    }
-    if let Some(flags) = arguments.strip_prefix("units ") {
-        return Ok(spaced(&units(flags)?));
-    }
+        "deepspeed" => return Ok(deepspeed::markdown()),
+        _ => match arguments.strip_prefix("units ") {
+            Some(flags) => units(flags)?,
+            None => return planned(arguments),
+        },
+    };
+    Ok(table.render(Format::Markdown))
+}
+
+/// Returns the table that `planner ARGUMENTS` prints.
+fn planned(arguments: &str) -> Result<String> {
     let words = ["planner"].into_iter().chain(arguments.split_whitespace()).chain(["--markdown"]);
-    let text = planner::cli::run(words).map_err(|e| Failure::run(format!("table: {arguments}: {e}")))?;
-    Ok(around(&text))
+    planner::cli::run(words).map_err(|e| Failure::run(format!("table: {arguments}: {e}")))
 }
 
 /// Returns a table: bytes per parameter in every recipe.

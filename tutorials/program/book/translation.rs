@@ -57,13 +57,10 @@ const PLACES: &[(&str, &str, &str)] = &[
 ///
 /// # Errors
 /// If a key has no place, or a place no longer exists.
-pub(super) fn lines(root: &Path) -> Result<Vec<String>> {
-    let mut lines = vec![String::new(), "| key | flag | does | where |".into(), "|---|---|---|---|".into()];
-    for key in keys().filter(|key| matches!(key.fate, Fate::Honoured { .. })) {
-        lines.push(row(root, key)?);
-    }
-    lines.push(String::new());
-    Ok(lines)
+pub(super) fn text(root: &Path) -> Result<String> {
+    let honoured = keys().filter(|key| matches!(key.fate, Fate::Honoured { .. }));
+    let rows = honoured.map(|key| row(root, key)).collect::<Result<String>>()?;
+    Ok(format!("| key | flag | does | where |\n|---|---|---|---|\n{rows}"))
 }
 
 fn row(root: &Path, key: &Key) -> Result<String> {
@@ -72,5 +69,5 @@ fn row(root: &Path, key: &Key) -> Result<String> {
     let (_, file, item) = place.ok_or_else(|| fail("it has no place in the code"))?;
     let link = code::link(root, file, item).map_err(|e| fail(&e.to_string()))?;
     let flag = key.flag().map_or_else(String::new, |flag| format!("`{flag}`"));
-    Ok(format!("| `{}` | {flag} | {} | {link} |", key.path, key.note))
+    Ok(format!("| `{}` | {flag} | {} | {link} |\n", key.path, key.note))
 }

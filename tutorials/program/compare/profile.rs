@@ -2,30 +2,15 @@
 
 use events::{Class, Place, Recording, RecordingError, What};
 use std::path::Path;
+use viz::window::MemorySample;
 
 const CLASSES: usize = Class::ALL.len();
-
-/// The live bytes of each class from a moment on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sample {
-    /// Nanoseconds since the step began.
-    pub(crate) at: u64,
-    /// In [`Class::ALL`]'s order.
-    pub(crate) live: [u64; CLASSES],
-}
-
-impl Sample {
-    /// Returns the bytes of all classes together.
-    pub(crate) fn total(&self) -> u64 {
-        self.live.iter().sum()
-    }
-}
 
 /// The memory of rank 0 during the last step of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Profile {
-    /// After each change; the first moment is the beginning of the step.
-    pub(crate) samples: Vec<Sample>,
+    /// After each change, by nanoseconds since the step began, which is the first.
+    pub(crate) samples: Vec<MemorySample>,
     /// Nanoseconds that the step took.
     pub(crate) length: u64,
 }
@@ -48,11 +33,11 @@ impl Profile {
             match event.what {
                 What::StepStarted { .. } => {
                     began = event.at;
-                    running = Profile { samples: vec![Sample { at: 0, live }], length: 0 };
+                    running = Profile { samples: vec![MemorySample { at: 0, live }], length: 0 };
                 }
                 What::Memory { place: Place::Device, class, live: bytes, .. } => {
                     live[class.index()] = bytes;
-                    running.samples.push(Sample { at, live });
+                    running.samples.push(MemorySample { at, live });
                 }
                 What::StepFinished { .. } => finished = Profile { length: at, ..running.clone() },
                 _ => {}
@@ -63,14 +48,14 @@ impl Profile {
 
     /// Returns the most bytes that were live at once.
     pub(crate) fn peak(&self) -> u64 {
-        self.samples.iter().map(Sample::total).max().unwrap_or(0)
+        self.samples.iter().map(MemorySample::total).max().unwrap_or(0)
     }
 
     /// Cuts the step into `columns` of equal time. Each shows its moment with the most live bytes,
     /// so that no peak is lost.
     pub(crate) fn columns(&self, columns: usize) -> Vec<[u64; CLASSES]> {
         let mut samples = self.samples.iter().peekable();
-        let mut current = Sample::default();
+        let mut current = MemorySample::default();
         let column = |index: usize| {
             let end = (index as u64 + 1) * self.length / columns as u64;
             let mut most = current;
@@ -97,7 +82,7 @@ pub(crate) mod tests {
             live[Class::Parameters.index()] = 20;
             live[Class::Activations.index()] = activations;
             live[Class::Workspace.index()] = workspace;
-            Sample { at, live }
+            MemorySample { at, live }
         };
         let heights =
             [(0, 0, 0), (10, 30, 0), (20, 60, 0), (50, 60, 20), (51, 60, 0), (80, 30, 0), (95, 0, 0)];

@@ -14,49 +14,40 @@ fn chapter(number: &str) -> Result<&'static Chapter> {
 ///
 /// # Errors
 /// If there is no such chapter.
-pub fn guesses(number: &str) -> Result<Vec<String>> {
-    let chapter = chapter(number)?;
-    let mut lines = vec![String::new()];
-    for (index, guess) in chapter.guesses.iter().enumerate() {
-        lines.push(format!("{}. {}", index + 1, guess.ask));
-    }
-    lines.push(String::new());
-    Ok(lines)
+pub fn guesses(number: &str) -> Result<String> {
+    let guesses = chapter(number)?.guesses.iter().enumerate();
+    Ok(guesses.map(|(index, guess)| format!("{}. {}\n", index + 1, guess.ask)).collect())
 }
 
 /// Returns a table of the same questions, predicted and measured.
 ///
 /// # Errors
 /// If there is no such chapter, or a run fails.
-pub fn answers(number: &str, runs: &Runs) -> Result<Vec<String>> {
-    let chapter = chapter(number)?;
-    let mut lines = vec![String::new(), "| | predicted | measured |".into(), "|---|--:|--:|".into()];
-    for (index, guess) in chapter.guesses.iter().enumerate() {
+pub fn answers(number: &str, runs: &Runs) -> Result<String> {
+    let mut text = String::from("| | predicted | measured |\n|---|--:|--:|\n");
+    for (index, guess) in chapter(number)?.guesses.iter().enumerate() {
         let [predicted, measured] = guess.figure.said(&*runs.report(&guess.run)?);
-        lines.push(format!("| {}. {} | {predicted} | {measured} |", index + 1, guess.ask));
+        text += &format!("| {}. {} | {predicted} | {measured} |\n", index + 1, guess.ask);
     }
-    lines.push(String::new());
-    Ok(lines)
+    Ok(text)
 }
 
 /// Returns the quiz, each answer folded away.
 ///
 /// # Errors
 /// If there is no such chapter, or an answer cannot be computed.
-pub fn quiz(number: &str, runs: &Runs) -> Result<Vec<String>> {
-    let mut lines = vec![String::new()];
+pub fn quiz(number: &str, runs: &Runs) -> Result<String> {
+    let mut text = String::new();
     for (index, question) in chapter(number)?.quiz.iter().enumerate() {
-        lines.push(format!("**{}.** {}", index + 1, question.ask));
-        lines.push(String::new());
+        text += &format!("**{}.** {}\n\n", index + 1, question.ask);
         if let Answer::Choice(options, _) = &question.answer {
-            lines
-                .extend(options.iter().enumerate().map(|(at, option)| format!("- {}) {option}", letter(at))));
-            lines.push(String::new());
+            let options = options.iter().enumerate();
+            text.extend(options.map(|(at, option)| format!("- {}) {option}\n", letter(at))));
+            text.push('\n');
         }
-        lines.push(format!("<details><summary>Answer</summary>{}</details>", answer(question, runs)?));
-        lines.push(String::new());
+        text += &format!("<details><summary>Answer</summary>{}</details>\n\n", answer(question, runs)?);
     }
-    Ok(lines)
+    Ok(text)
 }
 
 /// Returns a question's answer and the reason, in words.

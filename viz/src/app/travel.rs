@@ -138,12 +138,3 @@ impl App {
         (self.may_hold() && !self.held).then_some(Effect::Control(control))
     }
 }
-
-pub(super) fn next_granularity(granularity: Boundary) -> Boundary {
-    match granularity {
-        Boundary::Event => Boundary::Collective,
-        Boundary::Collective => Boundary::Unit,
-        Boundary::Unit => Boundary::Step,
-        Boundary::Step => Boundary::Event,
-    }
-}

@@ -231,15 +231,13 @@ impl OpenSpans {
         collective: &CollectiveEvent,
     ) -> Option<Value> {
         let key = (collective.group, collective.sequence);
+        let moving = Moving { issued: event.at, idle: self.idle.until(event.at), ..Moving::default() };
         match collective.progress {
             Progress::Issued => {
-                let idle = self.idle.until(event.at);
-                self.collectives.insert(key, Moving { issued: event.at, idle, ..Moving::default() });
+                self.collectives.insert(key, moving);
                 None
             }
             Progress::Started => {
-                let idle = self.idle.until(event.at);
-                let moving = Moving { issued: event.at, idle, ..Moving::default() };
                 self.collectives.entry(key).or_insert(moving).started = Some(event.at);
                 None
             }

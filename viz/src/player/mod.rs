@@ -72,9 +72,8 @@ impl Player {
     /// Returns a player at the beginning of the timeline, or at its end if it is
     /// [`Motion::Following`].
     pub fn new(timeline: Timeline, motion: Motion) -> Self {
-        let beginning = timeline.beginning();
-        let (_, start) = timeline.keyframe(beginning);
-        let scene = Scene::new(timeline.header().clone(), start.as_ref().clone());
+        let start = timeline.keyframe(timeline.beginning()).clone();
+        let scene = Scene::new(timeline.header().clone(), start);
         let clock = scene.now.at as f64;
         let mut player = Player { timeline, scene, clock, motion, speed: 1.0, batch: (0, [].into()) };
         player.tick(0.0);

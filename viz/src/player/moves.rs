@@ -20,8 +20,8 @@ impl Player {
         let known = self.position() >= self.timeline.beginning();
         let near = known && position.checked_sub(self.position()).is_some_and(|ahead| ahead < 10_000);
         if !near {
-            let (_, start) = self.timeline.keyframe(self.window_start(position));
-            self.scene = Scene::new(self.timeline.header().clone(), start.as_ref().clone());
+            let start = self.timeline.keyframe(self.window_start(position)).clone();
+            self.scene = Scene::new(self.timeline.header().clone(), start);
         }
         self.advance_to(position);
         self.clock = self.scene.now.at as f64;
@@ -49,7 +49,7 @@ impl Player {
 
     /// Returns the times of the oldest event kept and of the latest.
     pub fn time_range(&self) -> (u64, u64) {
-        let (_, start) = self.timeline.keyframe(self.timeline.beginning());
+        let start = self.timeline.keyframe(self.timeline.beginning());
         (start.at, self.timeline.latest().snapshot.at.max(start.at + 1))
     }
 

@@ -15,10 +15,7 @@ pub(super) fn indexed(r: u8, g: u8, b: u8) -> u8 {
         _ => (v - 35) / 40,
     };
     let value = |level: u8| if level == 0 { 0i32 } else { 55 + 40 * i32::from(level) };
-    let distance = |x: [i32; 3]| {
-        let pairs = [(r, x[0]), (g, x[1]), (b, x[2])];
-        pairs.iter().map(|(a, b)| (i32::from(*a) - b).pow(2)).sum::<i32>()
-    };
+    let distance = |other| distance([r, g, b], other);
     let cube = [level(r), level(g), level(b)];
     let grey = ((u16::from(r) + u16::from(g) + u16::from(b)) / 3).saturating_sub(3) / 10;
     let grey = grey.min(23) as u8;
@@ -68,11 +65,13 @@ fn nearest(colour: Color) -> Color {
         (Color::Gray, [190, 190, 190]),
     ];
     let Color::Rgb(r, g, b) = colour else { return colour };
-    let distance = |other: [i32; 3]| {
-        let parts = [r, g, b].into_iter().zip(other);
-        parts.map(|(part, other)| (i32::from(part) - other).pow(2)).sum::<i32>()
-    };
-    BRIGHT.into_iter().min_by_key(|(_, other)| distance(*other)).map_or(Color::Gray, |(name, _)| name)
+    let apart = |(_, other): &(Color, [i32; 3])| distance([r, g, b], *other);
+    BRIGHT.into_iter().min_by_key(apart).map_or(Color::Gray, |(name, _)| name)
+}
+
+/// Returns the square of the distance of two colours.
+fn distance(one: [u8; 3], other: [i32; 3]) -> i32 {
+    one.into_iter().zip(other).map(|(one, other)| (i32::from(one) - other).pow(2)).sum()
 }
 
 /// Returns the ASCII substitute of a symbol.

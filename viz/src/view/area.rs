@@ -3,6 +3,7 @@
 use super::axis::Axis;
 use super::bar::{Mix, eighths, ends};
 use super::paint::Paint;
+use crate::player::Player;
 use crate::theme::{class_colour, class_glyph, ink, operation_colour, operation_glyph};
 use crate::window::{MemorySample, RankWindow, Window};
 use events::{Class, Operation, amount};
@@ -139,6 +140,14 @@ pub(super) struct Area {
 }
 
 impl Area {
+    /// Draws a rank's memory over the last two steps, with `top` bytes at the upper edge.
+    pub(super) fn draw_memory(player: &Player, rank: usize, top: u64, paint: &mut Paint<'_>) {
+        let (scene, now) = (player.scene(), player.clock());
+        let axis = Axis::last_steps(scene, now, 2, paint.width());
+        let columns = Column::memory(&scene.window.lanes[rank].memory, axis, now);
+        Area { columns, top, layers: Layers::Classes }.draw(paint);
+    }
+
     /// Returns the row that a height of `bytes` reaches.
     pub(super) fn row(&self, bytes: u64, height: u16) -> u16 {
         let rows = eighths(bytes, self.top, height).div_ceil(8) as u16;

@@ -3,8 +3,7 @@
 mod difference;
 
 use super::activity::{Activity, activity};
-use super::area::{Area, Column, Layers};
-use super::axis::Axis;
+use super::area::Area;
 use super::bar::Bar;
 use super::paint::{Paint, columns, fitted};
 use super::{cards, contributions, frame, table};
@@ -241,29 +240,19 @@ fn differences(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
 fn areas(app: &App, rank: usize, paint: &mut Paint<'_>) {
     let count = app.players.len() as u16;
     let each = (paint.width() + 2) / count;
-    let top = app
-        .players
-        .iter()
-        .filter_map(|player| player.scene().now.ranks.get(rank))
-        .map(|r| r.total_peak)
-        .max();
-    let top = top.unwrap_or(1).max(1);
+    let shown = app.players.iter().filter_map(|player| player.scene().now.ranks.get(rank));
+    let top = shown.map(|rank| rank.total_peak).max().unwrap_or(1).max(1);
     let height = paint.height();
     for (place, player) in (0u16..).zip(&app.players) {
         let scene = player.scene();
-        let Some(lane) = scene.window.lanes.get(rank) else { continue };
+        if scene.now.ranks.get(rank).is_none() {
+            continue;
+        }
         let x = place * each;
         let width = each.saturating_sub(2);
         let title = format!("{} · last two steps · top {}", name(app, player), words::bytes(top));
         paint.part(x, 0, width, 1).text(0, 0, fitted(&title, width), ink(DIM));
-        let axis = Axis::last_steps(scene, player.clock(), 2, width);
-        let columns = Column::memory(&lane.memory, axis, player.clock());
-        Area { columns, top, layers: Layers::Classes }.draw(&mut paint.part(
-            x,
-            1,
-            width,
-            height.saturating_sub(2),
-        ));
+        Area::draw_memory(player, rank, top, &mut paint.part(x, 1, width, height.saturating_sub(2)));
         paint.run(x, height.saturating_sub(1), width, "─", ink(FAINT));
     }
 }

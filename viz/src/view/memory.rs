@@ -233,12 +233,10 @@ fn others(app: &App, paint: &mut Paint<'_>) {
     paint.text(x + 2, 0, page.label(), ink(ACCENT));
     let top = scene.now.ranks.iter().map(|rank| rank.total_peak).max().unwrap_or(1).max(1);
     let width = paint.width().saturating_sub(9);
-    let axis = Axis::last_steps(scene, app.player().clock(), 2, width);
     for (place, rank) in (0u16..).zip(page.ranks) {
         let y = 1 + place * each;
         let style = if rank == app.rank { bold(ACCENT) } else { ink(DIM) };
         paint.text(0, y + each - 2, format!("rank {rank}"), style);
-        let columns = Column::memory(&scene.window.lanes[rank].memory, axis, app.player().clock());
-        Area { columns, top, layers: Layers::Classes }.draw(&mut paint.part(9, y, width, each - 1));
+        Area::draw_memory(app.player(), rank, top, &mut paint.part(9, y, width, each - 1));
     }
 }

@@ -1,7 +1,6 @@
 //! The overview: a card per rank, the collective between them, the loss.
 
-use super::area::{Area, Column, Layers};
-use super::axis::Axis;
+use super::area::Area;
 use super::paint::Paint;
 use super::progress::progress;
 use super::{cards, table, transfers, wires};
@@ -123,14 +122,11 @@ fn memories(app: &App, paint: &mut Paint<'_>) {
     let top = scene.now.ranks.iter().map(|rank| rank.total_peak).max().unwrap_or(0).max(1);
     let note = format!("the last two steps of every rank · top {}", words::bytes(top));
     paint.text(x + 2, 0, note, ink(DIM));
-    for (rank, lane) in scene.window.lanes.iter().enumerate() {
+    for rank in 0..ranks {
         // As wide as the inside of the card.
         let (x, width) = cards::place(rank, ranks, width);
         let (x, width) = (x + 2, width.saturating_sub(4));
-        let axis = Axis::last_steps(scene, app.player().clock(), 2, width);
-        let columns = Column::memory(&lane.memory, axis, app.player().clock());
-        let area = Area { columns, top, layers: Layers::Classes };
-        area.draw(&mut paint.part(x, 1, width, height - 2));
+        Area::draw_memory(app.player(), rank, top, &mut paint.part(x, 1, width, height - 2));
         paint.run(x, height - 1, width, "─", ink(FAINT));
     }
 }

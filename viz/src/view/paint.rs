@@ -81,11 +81,6 @@ impl<'a> Paint<'a> {
         }
     }
 
-    /// Writes one character.
-    pub(super) fn put_char(&mut self, x: u16, y: u16, symbol: char, style: Style) {
-        self.put(x, y, symbol.encode_utf8(&mut [0; 4]), style);
-    }
-
     /// Writes the same symbol in `width` columns.
     pub(super) fn run(&mut self, x: u16, y: u16, width: u16, symbol: &str, style: Style) {
         for column in x..x.saturating_add(width).min(self.area.width) {

@@ -126,7 +126,8 @@ pub(super) fn line(paint: &mut Paint<'_>, points: &[(f64, f64)], range: Range, c
     for (cell, &bits) in dots.iter().enumerate().filter(|(_, bits)| **bits != 0) {
         // The braille block is 256 characters from U+2800, so the sum is always a character.
         let symbol = char::from_u32(0x2800 + u32::from(bits)).unwrap_or(' ');
-        paint.put_char((cell % width) as u16, (cell / width) as u16, symbol, ink(colour));
+        let (x, y) = ((cell % width) as u16, (cell / width) as u16);
+        paint.put(x, y, symbol.encode_utf8(&mut [0; 4]), ink(colour));
     }
 }
 

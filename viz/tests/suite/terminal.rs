@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use viz::app::{App, EventSource};
-use viz::{DisplayOptions, LiveOptions};
+use viz::{DisplayOptions, LiveOptions, View};
 
 const SCREEN: &str = "\x1b[?1049h";
 
@@ -288,7 +288,9 @@ fn a_run_with_a_screen() {
                 }));
             });
         }
-        let shown = viz::live(hub.subscribe(), pace, LiveOptions::default(), stop.clone());
+        let (view, display) = (View::Overview, DisplayOptions::default());
+        let options = LiveOptions { paused: false, pace: 1.0, view, display };
+        let shown = viz::live(hub.subscribe(), pace, options, stop.clone());
         // What is detached would go on.
         (shown, stop.swap(true, Ordering::AcqRel))
     });

@@ -17,11 +17,8 @@ const DEVICE: Kind = Choice(&["none", "cpu", "nvme"]);
 const PRECISION: Kind = Choice(&["no", "fp16", "bf16", "fp8"]);
 
 pub(super) static KEYS: &[Key] = &[
-    Key::new("num_processes", Count(1, 1024), "1", "world size").honoured(
-        Some("gpus"),
-        |args, value| args.gpus = super::count(value),
-        |_| None,
-    ),
+    Key::new("num_processes", Count(1, 1024), "1", "world size")
+        .sets(Some("gpus"), |args, value| args.gpus = super::count(value)),
     Key::new(
         "mixed_precision",
         PRECISION,
@@ -50,14 +47,13 @@ pub(super) static KEYS: &[Key] = &[
     Key::new("command_file", Any, "null", LAUNCH),
     Key::new("mpirun_config", Any, "", LAUNCH),
     Key::new("debug", Flag, "false", "collectives always compare what ranks ask for"),
-    Key::new("use_cpu", Flag, "false", "true computes on the CPU, GPUs or not").honoured(
+    Key::new("use_cpu", Flag, "false", "true computes on the CPU, GPUs or not").sets(
         Some("device"),
         |args, value| {
             if flag(value) {
                 args.device = DeviceChoice::Cpu;
             }
         },
-        |_| None,
     ),
     Key::new("downcast_bf16", Any, "\"no\"", OTHER),
     Key::new("tpu_name", Any, "null", OTHER),
@@ -71,7 +67,7 @@ pub(super) static KEYS: &[Key] = &[
     Key::new("dynamo_backend", Any, "\"NO\"", COMPILED),
     Key::new("megatron_lm_config", Any, "{}", "Megatron-LM").not_yet(empty),
     Key::new("fp8_config", Any, "{}", "8-bit training").not_yet(empty),
-    Key::new(CONFIG_FILE, Text, "null", "the DeepSpeed file to read").honoured(None, |_, _| {}, |_| None),
+    Key::new(CONFIG_FILE, Text, "null", "the DeepSpeed file to read").sets(None, |_, _| {}),
     Key::new("deepspeed_config.zero_stage", Count(0, 3), "2", "zero_optimization.stage")
         .means(|value| Some(("zero_optimization.stage", value.clone()))),
     Key::new("deepspeed_config.gradient_accumulation_steps", from(1), "1", "gradient_accumulation_steps")

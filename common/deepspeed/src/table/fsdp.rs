@@ -26,41 +26,33 @@ pub(super) static KEYS: &[Key] = &[
         "\"FULL_SHARD\"",
         "how far FSDP shards; hybrid within a machine",
     )
-    .honoured(Some("strategy"), shard, |_| None),
+    .sets(Some("strategy"), shard),
     Key::new(
         "fsdp_config.fsdp_reshard_after_forward",
         RESHARD,
         "true",
         "false keeps parameters until backward is done",
     )
-    .honoured(Some("strategy"), shard, |_| None),
+    .sets(Some("strategy"), shard),
     Key::new(
         "fsdp_config.fsdp_auto_wrap_policy",
         POLICY,
         "",
         "a unit per block, per number of parameters, or one for all",
     )
-    .honoured(
-        Some("wrap"),
-        |args, value| {
-            args.sharding.wrap = match word(value).as_str() {
-                "SIZE_BASED_WRAP" => Wrap::Size(UNIT),
-                "NO_WRAP" => Wrap::Model,
-                _ => Wrap::Block,
-            }
-        },
-        |_| None,
-    ),
+    .sets(Some("wrap"), |args, value| {
+        args.sharding.wrap = match word(value).as_str() {
+            "SIZE_BASED_WRAP" => Wrap::Size(UNIT),
+            "NO_WRAP" => Wrap::Model,
+            _ => Wrap::Block,
+        }
+    }),
     Key::new("fsdp_config.fsdp_min_num_params", from(0), "1e8", "parameters of a unit, with SIZE_BASED_WRAP")
-        .honoured(
-            None,
-            |args, value| {
-                if matches!(args.sharding.wrap, Wrap::Size(_)) && args.given.typed("wrap").is_none() {
-                    args.sharding.wrap = Wrap::Size(count(value).max(1) as u64);
-                }
-            },
-            |_| None,
-        ),
+        .sets(None, |args, value| {
+            if matches!(args.sharding.wrap, Wrap::Size(_)) && args.given.typed("wrap").is_none() {
+                args.sharding.wrap = Wrap::Size(count(value).max(1) as u64);
+            }
+        }),
     Key::new("fsdp_config.fsdp_transformer_layer_cls_to_wrap", Any, "null", "blocks are the model's own"),
     Key::new(
         "fsdp_config.fsdp_backward_prefetch",
@@ -68,17 +60,13 @@ pub(super) static KEYS: &[Key] = &[
         "\"BACKWARD_PRE\"",
         "when backward gathers ahead",
     )
-    .honoured(
-        Some("backward_prefetch"),
-        |args, value| {
-            args.communication.backward_prefetch = Some(match word(value).as_str() {
-                "BACKWARD_POST" => BackwardPrefetch::Post,
-                "NO_PREFETCH" => BackwardPrefetch::None,
-                _ => BackwardPrefetch::Pre,
-            });
-        },
-        |_| None,
-    ),
+    .sets(Some("backward_prefetch"), |args, value| {
+        args.communication.backward_prefetch = Some(match word(value).as_str() {
+            "BACKWARD_POST" => BackwardPrefetch::Post,
+            "NO_PREFETCH" => BackwardPrefetch::None,
+            _ => BackwardPrefetch::Pre,
+        });
+    }),
     Key::new("fsdp_config.fsdp_ignored_modules", Any, "null", "modules that stay whole on every rank").not_yet(empty),
     Key::new("fsdp_config.fsdp_forward_prefetch", Flag, "false", "forward gathers ahead anyway"),
     Key::new(
@@ -87,29 +75,25 @@ pub(super) static KEYS: &[Key] = &[
         "false",
         "true keeps each block's input alone",
     )
-    .honoured(
-        Some("checkpoint_activations"),
-        |args, value| {
-            if flag(value) {
-                args.memory.checkpoint_activations = Checkpointing::Block;
-            }
-        },
-        |_| None,
-    ),
+    .sets(Some("checkpoint_activations"), |args, value| {
+        if flag(value) {
+            args.memory.checkpoint_activations = Checkpointing::Block;
+        }
+    }),
     Key::new(
         "fsdp_config.fsdp_activation_checkpointing_offload",
         Flag,
         "false",
         "true keeps each block's input alone, in main memory",
     )
-    .honoured(Some("offload_activations"), super::rest::checkpoint_in_main_memory, |_| None),
+    .sets(Some("offload_activations"), super::rest::checkpoint_in_main_memory),
     Key::new(
         "fsdp_config.fsdp_offload_params",
         Flag,
         "false",
         "true (CPUOffload; in version 2 CPUOffloadPolicy): parameters and optimizer in main memory",
     )
-    .honoured(None, offload, |_| None),
+    .sets(None, offload),
     Key::new(
         "fsdp_config.fsdp_state_dict_type",
         STATE_DICT,

@@ -21,18 +21,15 @@ const SIZE: Kind = Count(1, RANKS);
 const SPLIT: &str = "matters where sequences are split";
 
 pub(super) static KEYS: &[Key] = &[
-    Key::new(SHARD, SIZE, "1", "ranks that share one copy of the model states, in ZeRO-3 only").honoured(
-        None,
-        |_, _| {},
-        |_| None,
-    ),
+    Key::new(SHARD, SIZE, "1", "ranks that share one copy of the model states, in ZeRO-3 only")
+        .sets(None, |_, _| {}),
     Key::new(
         REPLICATE,
         SIZE,
         "1",
         "copies of the model states: hybrid sharding, or DDP if nothing is sharded",
     )
-    .honoured(None, |_, _| {}, |_| None),
+    .sets(None, |_, _| {}),
     Key::new(SPLITS[0], SIZE, "1", "tensor parallelism").not_yet(is_one),
     Key::new(SPLITS[1], SIZE, "1", "context parallelism").not_yet(is_one),
     Key::new(SPLITS[2], SIZE, "1", "sequence parallelism").not_yet(is_one),

@@ -30,6 +30,8 @@ macro_rules! labelled {
     };
 }
 
+pub(crate) use labelled;
+
 labelled! {
     /// Where bytes are stored.
     Place {

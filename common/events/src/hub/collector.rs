@@ -148,9 +148,7 @@ impl Collector {
         }
         let message = Message::Batch(batch);
         if let Some(server) = self.server.as_mut().filter(|server| server.is_watched()) {
-            let mut bytes = Vec::new();
-            frame::encode(&message, &mut bytes);
-            server.send(&bytes);
+            server.send(&frame::encoded(&message));
         }
         if let Some((last, others)) = self.subscribers.split_last_mut() {
             others.iter_mut().for_each(|subscriber| subscriber.send(message.clone()));
@@ -193,9 +191,7 @@ impl Collector {
         }
         self.recorder = None;
         if let Some(server) = &mut self.server {
-            let mut bytes = Vec::new();
-            frame::encode(&Message::End, &mut bytes);
-            server.send(&bytes);
+            server.send(&frame::encoded(&Message::End));
         }
     }
 

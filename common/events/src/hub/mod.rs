@@ -83,7 +83,6 @@ pub struct Hub {
     requests: Arc<Requests>,
     thread: Option<JoinHandle<HubReport>>,
     run_name: Option<String>,
-    socket_problem: Option<String>,
 }
 
 /// The receiving end of a watcher in this process.
@@ -111,24 +110,21 @@ impl Hub {
     /// Starts the collecting thread.
     ///
     /// # Errors
-    /// [`HubError`]. A socket that cannot be opened is no error: see [`Self::socket_problem`].
+    /// [`HubError`]. A socket that cannot be opened is no error: the run has no name then.
     pub fn start(header: RunHeader, receivers: Vec<Receiver>, options: HubOptions) -> Result<Self, HubError> {
         let disk = || options.disk.clone().unwrap_or_else(|| Arc::new(Disk::new(1)));
         let record = |path: &PathBuf| Recorder::create_on(&disk(), path, &header);
         let recorder = options.record.as_ref().map(record).transpose()?;
         let run_name = run_name(&header);
-        let opened = options.socket.then(|| Server::open(&runs::directory(), &run_name, &header));
-        let (server, socket_problem) = match opened {
-            Some(Err(error)) => (None, Some(error.to_string())),
-            other => (other.and_then(Result::ok), None),
-        };
+        let open = || Server::open(&runs::directory(), &run_name, &header).ok();
+        let server = options.socket.then(open).flatten();
         let requests = Arc::new(Requests::default());
         let run_name = server.is_some().then_some(run_name);
         let collector = Collector::new(&header, receivers, (recorder, server), options, requests.clone());
 
         let thread = std::thread::Builder::new().name("events".into()).spawn(move || collector.run());
         let thread = Some(thread.map_err(HubError::Thread)?);
-        Ok(Hub { header, requests, thread, run_name, socket_problem })
+        Ok(Hub { header, requests, thread, run_name })
     }
 
     /// Adds a watcher in this process.
@@ -142,11 +138,6 @@ impl Hub {
     /// Returns the name under which other processes can follow the run, if a socket is open.
     pub fn run_name(&self) -> Option<&str> {
         self.run_name.as_deref()
-    }
-
-    /// Returns why no socket is open although one was requested.
-    pub fn socket_problem(&self) -> Option<&str> {
-        self.socket_problem.as_deref()
     }
 
     /// Tells watchers that the run is over. Call it when all ranks' threads have ended.

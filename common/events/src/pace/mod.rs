@@ -9,22 +9,25 @@
 
 mod gate;
 
+use crate::event::kinds::labelled;
 use gate::{Gate, Mode, Passage};
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// A point in a rank's program at which it may be held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-pub enum Boundary {
-    /// Between two events.
-    Event,
-    /// Before a collective is issued.
-    Collective,
-    /// At the start of a pass over a unit.
-    Unit,
-    /// Before an optimizer step.
-    Step,
+labelled! {
+    /// A point in a rank's program at which it may be held.
+    Boundary {
+        /// Between two events.
+        Event => "event",
+        /// Before a collective is issued.
+        Collective => "collective",
+        /// At the start of a pass over a unit.
+        Unit => "unit",
+        /// Before an optimizer step.
+        Step => "step",
+    }
 }
 
 /// The pace of a run, shared by the viewer and all ranks of a process.
@@ -71,7 +74,7 @@ impl Default for Pace {
 }
 
 /// A viewer's request to a run.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Control {
     /// Hold ranks at their next boundary.
     Pause,
@@ -183,8 +186,7 @@ impl Pace {
 
     /// True if ranks are held at boundaries until a viewer steps or resumes the run.
     pub fn is_paused(&self) -> bool {
-        let gate = self.lock();
-        gate.is_paused()
+        self.lock().is_paused()
     }
 
     /// Returns the number of ranks that are held at a boundary now.

@@ -2,8 +2,8 @@
 
 use crate::amount::bounded;
 use crate::event::{CollectiveEvent, Operation, Pass};
-use crate::shared::Shared;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// A pass over a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,9 +55,10 @@ pub struct Sent {
     /// Bytes per operation, in [`Operation::ALL`]'s order.
     #[serde(deserialize_with = "bounded")]
     pub by_operation: [u64; Operation::ALL.len()],
-    /// Bytes per receiving rank. Zero where the algorithm emits no hops.
+    /// Bytes per receiving rank, shared by clones until one changes. Zero where the algorithm emits
+    /// no hops.
     #[serde(deserialize_with = "bounded")]
-    pub by_receiver: Shared<Vec<u64>>,
+    pub by_receiver: Arc<Vec<u64>>,
 }
 
 impl Sent {
@@ -66,7 +67,7 @@ impl Sent {
         let mut difference = self.clone();
         let pairs = difference.by_operation.iter_mut().zip(&before.by_operation);
         pairs.for_each(|(now, before)| *now = now.saturating_sub(*before));
-        let pairs = difference.by_receiver.own().iter_mut().zip(&*before.by_receiver);
+        let pairs = Arc::make_mut(&mut difference.by_receiver).iter_mut().zip(&*before.by_receiver);
         pairs.for_each(|(now, before)| *now = now.saturating_sub(*before));
         difference
     }

@@ -4,9 +4,9 @@ use super::parts::{Flight, Hop, Membership, PassNow, RankStatus, Scaling, Sent};
 use super::transfers::Transfers;
 use crate::amount::{self, bounded, make_room};
 use crate::event::{Class, CollectiveEvent, Event, LocalMetrics, Operation, Place, Progress, What};
-use crate::shared::Shared;
 use crate::units::Units;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 const CLASSES: usize = Class::ALL.len();
 const PLACES: usize = Place::ALL.len();
@@ -72,7 +72,7 @@ pub struct RankSnapshot {
 
 impl RankSnapshot {
     pub(super) fn new(world_size: u32, units: usize) -> Self {
-        let sent = Sent { by_receiver: Shared::new(vec![0; world_size as usize]), ..Sent::default() };
+        let sent = Sent { by_receiver: Arc::new(vec![0; world_size as usize]), ..Sent::default() };
         RankSnapshot {
             sent_before: sent.clone(),
             sent_last_step: sent.clone(),
@@ -222,7 +222,8 @@ impl RankSnapshot {
         let before = self.last_hop.filter(same);
         self.last_hop = Some(Hop { number: before.map_or(1, |last| last.number.saturating_add(1)), ..hop });
         if usize::from(hop.to) < self.sent.by_receiver.len() {
-            amount::count(&mut self.sent.by_receiver.own()[usize::from(hop.to)], hop.bytes);
+            let sent = &mut Arc::make_mut(&mut self.sent.by_receiver)[usize::from(hop.to)];
+            amount::count(sent, hop.bytes);
         }
     }
 

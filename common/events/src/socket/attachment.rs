@@ -4,7 +4,7 @@ use crate::frame::{self, Decoder, Message};
 use crate::header::RunHeader;
 use crate::pace::Control;
 use crate::socket::error::AttachError;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -28,11 +28,10 @@ impl Attachment {
         let mut stream = UnixStream::connect(path).map_err(failed)?;
         stream.set_read_timeout(Some(Duration::from_millis(50))).map_err(failed)?;
         let (mut decoder, deadline) = (Decoder::default(), Instant::now() + timeout);
-        let mut bytes = [0; 1 << 16];
         while Instant::now() < deadline {
-            match stream.read(&mut bytes) {
+            match decoder.read_from(&mut stream) {
                 Ok(0) => break,
-                Ok(read) => decoder.push(&bytes[..read]),
+                Ok(_) => {}
                 Err(error) if is_temporary(&error) => continue,
                 Err(error) => return Err(failed(error)),
             }
@@ -62,18 +61,12 @@ impl Attachment {
     /// [`AttachError::Frame`] if the stream is damaged.
     pub fn poll(&mut self) -> Result<Vec<Message>, AttachError> {
         let mut messages = std::mem::take(&mut self.early);
-        let mut bytes = vec![0; 1 << 16];
         let mut ended = false;
         for _ in 0..64 {
-            match self.stream.read(&mut bytes) {
-                Ok(0) => {
-                    ended = true;
-                    break;
-                }
-                Ok(read) => self.decoder.push(&bytes[..read]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            match self.decoder.read_from(&mut self.stream) {
+                Ok(1..) => {}
                 Err(error) if is_temporary(&error) => break,
-                Err(_) => {
+                Ok(0) | Err(_) => {
                     ended = true;
                     break;
                 }
@@ -91,15 +84,13 @@ impl Attachment {
     /// # Errors
     /// [`AttachError::Io`] if the run has closed the socket.
     pub fn control(&mut self, control: Control) -> Result<(), AttachError> {
-        let mut bytes = Vec::new();
-        frame::encode(&Message::Control(control), &mut bytes);
         let failed = |source| AttachError::Io { path: self.name.clone().into(), source };
-        self.stream.write_all(&bytes).map_err(failed)
+        self.stream.write_all(&frame::encoded(&Message::Control(control))).map_err(failed)
     }
 }
 
 fn is_temporary(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 /// Removes the first header from `messages` and returns it.

@@ -13,7 +13,7 @@ pub use attachment::Attachment;
 pub use error::AttachError;
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -160,14 +160,11 @@ impl Viewer {
     }
 
     fn read(&mut self) -> Vec<Control> {
-        let mut bytes = [0; 256];
         while !self.gone {
-            match self.stream.read(&mut bytes) {
-                Ok(0) => self.gone = true,
-                Ok(read) => self.incoming.push(&bytes[..read]),
+            match self.incoming.read_from(&mut self.stream) {
+                Ok(1..) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => self.gone = true,
+                Ok(0) | Err(_) => self.gone = true,
             }
         }
         let controls = |message| if let Message::Control(control) = message { Some(control) } else { None };

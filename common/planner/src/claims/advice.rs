@@ -1,6 +1,6 @@
 //! Claims about traffic, advice, and the answers of exercises.
 
-use super::{BILLION, Claim, Document, GIB, claim, gb};
+use super::{BILLION, Claim, Document, GIB, claim};
 use crate::closed::Sweeps;
 use crate::recipe::Recipe;
 use crate::stage::Stage::{Ddp, Zero1, Zero2, Zero3};
@@ -62,14 +62,14 @@ fn advice() -> Vec<Claim> {
             "13B needs ZeRO-3 on 8 GPUs of 80 GB",
             2,
             "With ZeRO-2 the model states take {} GB.",
-            &[gb(Recipe::MIXED, 13 * BILLION, 8, Zero2)],
+            &[Recipe::MIXED.gigabytes(13 * BILLION, 8, Zero2)],
         ),
         claim(
             Document::Guide,
             "7B to 30B: ZeRO-2",
             1,
             "30B on 8 GPUs take {} GB with ZeRO-2, {} GB with ZeRO-3.",
-            &[Zero2, Zero3].map(|stage| gb(Recipe::MIXED, 30 * BILLION, 8, stage)),
+            &[Zero2, Zero3].map(|stage| Recipe::MIXED.gigabytes(30 * BILLION, 8, stage)),
         ),
     ]
 }
@@ -84,7 +84,7 @@ fn exercises() -> Vec<Claim> {
             "13B on 8 GPUs: 108.96, 87.78 and 24.21 GB",
             2,
             "These are GiB, with master weights whole until ZeRO-3. Optimizer states include them: {}, {} and {} GB.",
-            &[Zero1, Zero2, Zero3].map(|stage| gb(Recipe::MIXED, 13 * BILLION, 8, stage)),
+            &[Zero1, Zero2, Zero3].map(|stage| Recipe::MIXED.gigabytes(13 * BILLION, 8, stage)),
         ),
         claim(
             Document::Notebook,

@@ -1,6 +1,6 @@
 //! Claims about memory.
 
-use super::{BILLION, Claim, Document, claim, gb, times_less};
+use super::{BILLION, Claim, Document, claim, times_less};
 use crate::job::Job;
 use crate::partition::Partition;
 use crate::predict::predict;
@@ -16,8 +16,8 @@ pub(super) fn claims() -> Vec<Claim> {
 }
 
 fn savings() -> Vec<Claim> {
-    let saved =
-        |stage| 100.0 * (1.0 - gb(Recipe::FP32, BILLION, 4, stage) / gb(Recipe::FP32, BILLION, 4, Ddp));
+    let of = |stage| Recipe::FP32.gigabytes(BILLION, 4, stage);
+    let saved = |stage| 100.0 * (1.0 - of(stage) / of(Ddp));
     vec![
         claim(
             Document::Guide,
@@ -52,7 +52,7 @@ fn savings() -> Vec<Claim> {
 
 /// Returns the model states of 7B on 4 GPUs, in GB per GPU.
 fn seven(recipe: Recipe, stage: Stage) -> f64 {
-    gb(recipe, 7 * BILLION, 4, stage)
+    recipe.gigabytes(7 * BILLION, 4, stage)
 }
 
 fn sizes() -> Vec<Claim> {
@@ -136,7 +136,7 @@ fn llama_units() -> Option<(f64, f64, f64)> {
 }
 
 fn peaks() -> Vec<Claim> {
-    let average = gb(Recipe::MIXED_FP32_GRADIENTS, 7 * BILLION, 4, Zero3) + 10.0;
+    let average = Recipe::MIXED_FP32_GRADIENTS.gigabytes(7 * BILLION, 4, Zero3) + 10.0;
     let whole = average + 2.0 * 7.0;
     let Some((gathered, block, slice)) = llama_units() else { return Vec::new() };
     vec![

@@ -88,13 +88,8 @@ fn plain(number: f64, decimals: usize) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
 }
 
-/// Model states per GPU in GB.
-fn gb(recipe: Recipe, parameters: u64, gpus: usize, stage: Stage) -> f64 {
-    recipe.model_states(&[parameters], gpus, stage).total() as f64 / 1e9
-}
-
 /// How many times less than DDP, in the mixed recipe.
 fn times_less(gpus: usize, stage: Stage) -> f64 {
-    gb(Recipe::MIXED, 1024 * BILLION, gpus, Stage::REPLICATED)
-        / gb(Recipe::MIXED, 1024 * BILLION, gpus, stage)
+    let of = |stage| Recipe::MIXED.gigabytes(1024 * BILLION, gpus, stage);
+    of(Stage::REPLICATED) / of(stage)
 }

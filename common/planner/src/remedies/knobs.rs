@@ -4,7 +4,7 @@ use super::Room;
 use crate::fit::largest_batch;
 use crate::gathering::{BackwardPrefetch, Gathering};
 use crate::job::Job;
-use crate::placement::{Placement, place_word};
+use crate::placement::{MOVABLE, Movable, Placement, place_word};
 use crate::recipe::Recipe;
 use crate::stage::Stage;
 use crate::strategy::Strategy;
@@ -17,36 +17,63 @@ pub(super) struct Knob {
     pub(super) turns: fn(&Job, Room) -> Vec<(String, Job)>,
 }
 
+const fn knob(costs: &'static str, turns: fn(&Job, Room) -> Vec<(String, Job)>) -> Knob {
+    Knob { costs, turns }
+}
+
 /// Every knob. The knobs that change least about training come first: they are preferred where
 /// several are enough.
 pub(super) const KNOBS: &[Knob] = &[
-    Knob { costs: "the same weights; other traffic", turns: stages },
-    Knob { costs: "the same weights; more traffic", turns: full_shard },
-    Knob { costs: "the same weights; more traffic between nodes", turns: shard_group },
-    Knob { costs: "the same weights; more traffic between nodes", turns: secondary_shards },
-    Knob { costs: "the same weights; more collectives", turns: wrapping },
-    Knob { costs: "the same weights; more collectives", turns: buckets },
-    Knob { costs: "the same weights; small tensors are gathered", turns: whole_tensors },
-    Knob { costs: "the same weights; more gathers", turns: reuse },
+    knob("the same weights; other traffic", stages),
+    knob("the same weights; more traffic", full_shard),
+    knob("the same weights; more traffic between nodes", shard_group),
+    knob("the same weights; more traffic between nodes", secondary_shards),
+    knob("the same weights; more collectives", wrapping),
+    knob("the same weights; more collectives", |job, _| {
+        set(job, "--reduce-bucket 1", |job| job.reduce_bucket = Some(1))
+    }),
+    knob("the same weights; small tensors are gathered", |job, _| {
+        set(job, "--param-persistence-threshold 0", |job| job.whole_tensor = 0)
+    }),
+    knob("the same weights; more gathers", reuse),
     // Before the knobs that gather less ahead: without overlap, nothing is gathered ahead.
-    Knob { costs: "the same weights; nothing hides traffic", turns: overlap },
-    Knob { costs: "the same weights; nothing hides gathering", turns: prefetch },
-    Knob { costs: "the same weights; less hides gathering", turns: in_flight },
-    Knob { costs: "the same weights; less hides gathering", turns: backward_prefetch },
-    Knob { costs: "the same weights; nothing gathered stays", turns: live },
-    Knob { costs: "the same weights; no copies", turns: contiguous },
-    Knob { costs: "the same weights; blocks computed again", turns: checkpointing },
-    Knob { costs: "the same weights; more and shorter transfers", turns: staging },
-    Knob { costs: "the same weights", turns: offload_optimizer },
-    Knob { costs: "the same weights", turns: offload_parameters },
-    Knob { costs: "the same weights", turns: offload_activations },
-    Knob { costs: "the same global batch, in smaller pieces", turns: batch_size },
-    Knob { costs: "gradients travel as they accumulate", turns: reduction },
-    Knob { costs: "gradients accumulate in 16 bits", turns: gradients },
-    Knob { costs: "computes in 16 bits", turns: precision },
-    Knob { costs: "more devices; a larger global batch", turns: ranks },
-    Knob { costs: "a shorter context", turns: tokens },
+    knob("the same weights; nothing hides traffic", overlap),
+    knob("the same weights; nothing hides gathering", |job, _| {
+        set(job, "--prefetch-bucket 0", |job| job.gathering.ahead = 0)
+    }),
+    knob("the same weights; less hides gathering", |job, _| {
+        set(job, "--limit-all-gathers 1", |job| job.gathering.in_flight = 1)
+    }),
+    knob("the same weights; less hides gathering", |job, _| {
+        set(job, "--backward-prefetch post", |job| job.gathering.backward = BackwardPrefetch::Post)
+    }),
+    knob("the same weights; nothing gathered stays", |job, _| {
+        set(job, "--max-live-parameters 0", |job| job.gathering.live = 0)
+    }),
+    knob("the same weights; no copies", |job, _| {
+        set(job, "--contiguous-gradients true", |job| job.copied_gradients = false)
+    }),
+    knob("the same weights; blocks computed again", checkpointing),
+    knob("the same weights; more and shorter transfers", staging),
+    knob("the same weights", |job, _| moved(job, &MOVABLE[0])),
+    knob("the same weights", |job, _| moved(job, &MOVABLE[1])),
+    knob("the same weights", |job, _| moved(job, &MOVABLE[2])),
+    knob("the same global batch, in smaller pieces", batch_size),
+    knob("gradients travel as they accumulate", |job, _| {
+        set(job, "without --reduce-dtype", |job| job.converted_gradients = None)
+    }),
+    knob("gradients accumulate in 16 bits", gradients),
+    knob("computes in 16 bits", precision),
+    knob("more devices; a larger global batch", ranks),
+    knob("a shorter context", tokens),
 ];
+
+/// Returns `job` with one setting changed, whatever it is now.
+fn set(job: &Job, how: &str, change: fn(&mut Job)) -> Vec<(String, Job)> {
+    let mut job = job.clone();
+    change(&mut job);
+    vec![(how.into(), job)]
+}
 
 fn stages(job: &Job, _: Room) -> Vec<(String, Job)> {
     let others = Stage::ALL.into_iter().filter(|&stage| stage > job.stage);
@@ -89,24 +116,11 @@ fn wrapping(job: &Job, _: Room) -> Vec<(String, Job)> {
     [Wrap::Block, Wrap::Module, Wrap::Parameter].map(finer).into()
 }
 
-fn buckets(job: &Job, _: Room) -> Vec<(String, Job)> {
-    vec![("--reduce-bucket 1".into(), Job { reduce_bucket: Some(1), ..job.clone() })]
-}
-
-fn whole_tensors(job: &Job, _: Room) -> Vec<(String, Job)> {
-    vec![("--param-persistence-threshold 0".into(), Job { whole_tensor: 0, ..job.clone() })]
-}
-
-/// Returns `job` with other settings of gathering.
-fn gathering(job: &Job, how: &str, gathering: Gathering) -> (String, Job) {
-    (how.into(), Job { gathering, ..job.clone() })
-}
-
 /// Turns the flag that the job was given: `--max-reuse-distance` and `--reshard-last` exclude each
 /// other.
 fn reuse(job: &Job, _: Room) -> Vec<(String, Job)> {
     let how = if job.gathering.reuse > 1 { "--max-reuse-distance 0" } else { "--reshard-last" };
-    vec![gathering(job, how, Gathering { reuse: 0, ..job.gathering })]
+    set(job, how, |job| job.gathering.reuse = 0)
 }
 
 /// Drops the flags about gathering ahead too, since they contradict `--no-overlap`.
@@ -121,27 +135,6 @@ fn overlap(job: &Job, _: Room) -> Vec<(String, Job)> {
     let without = if idle.is_empty() { "" } else { " without " };
     let how = format!("--no-overlap{without}{}", idle.join(" and "));
     vec![(how, Job { overlap: false, ..job.clone() })]
-}
-
-fn prefetch(job: &Job, _: Room) -> Vec<(String, Job)> {
-    vec![gathering(job, "--prefetch-bucket 0", Gathering { ahead: 0, ..job.gathering })]
-}
-
-fn in_flight(job: &Job, _: Room) -> Vec<(String, Job)> {
-    vec![gathering(job, "--limit-all-gathers 1", Gathering { in_flight: 1, ..job.gathering })]
-}
-
-fn backward_prefetch(job: &Job, _: Room) -> Vec<(String, Job)> {
-    let post = Gathering { backward: BackwardPrefetch::Post, ..job.gathering };
-    vec![gathering(job, "--backward-prefetch post", post)]
-}
-
-fn live(job: &Job, _: Room) -> Vec<(String, Job)> {
-    vec![gathering(job, "--max-live-parameters 0", Gathering { live: 0, ..job.gathering })]
-}
-
-fn contiguous(job: &Job, _: Room) -> Vec<(String, Job)> {
-    vec![("--contiguous-gradients true".into(), Job { copied_gradients: false, ..job.clone() })]
 }
 
 fn checkpointing(job: &Job, _: Room) -> Vec<(String, Job)> {
@@ -168,29 +161,16 @@ fn staging(job: &Job, _: Room) -> Vec<(String, Job)> {
     ]
 }
 
-/// Moves what rests at `now` to each other place: `flag` says so, and `placed` gives the placement.
-fn moved(job: &Job, flag: &str, now: Place, placed: impl Fn(Place) -> Placement) -> Vec<(String, Job)> {
+/// Moves what `rests` beyond the device, or may, to each other place.
+fn moved(job: &Job, (flag, rests): &Movable) -> Vec<(String, Job)> {
+    let mut job = job.clone();
+    let now = *rests(&mut job.placement);
     let others = Place::ALL.iter().filter(|&&place| place != now);
     let turned = |&place: &Place| {
-        let how = format!("{flag} {}", place_word(place));
-        (how, Job { placement: placed(place), ..job.clone() })
+        *rests(&mut job.placement) = place;
+        (format!("{flag} {}", place_word(place)), job.clone())
     };
     others.map(turned).collect()
-}
-
-fn offload_optimizer(job: &Job, _: Room) -> Vec<(String, Job)> {
-    let now = job.placement;
-    moved(job, "--offload-optimizer", now.optimizer, |optimizer| Placement { optimizer, ..now })
-}
-
-fn offload_parameters(job: &Job, _: Room) -> Vec<(String, Job)> {
-    let now = job.placement;
-    moved(job, "--offload-parameters", now.parameters, |parameters| Placement { parameters, ..now })
-}
-
-fn offload_activations(job: &Job, _: Room) -> Vec<(String, Job)> {
-    let now = job.placement;
-    moved(job, "--offload-activations", now.activations, |activations| Placement { activations, ..now })
 }
 
 /// Cuts the micro-batch into the largest pieces that fit, or else into single sequences, and
@@ -202,10 +182,6 @@ fn batch_size(job: &Job, room: Room) -> Vec<(String, Job)> {
     let micro_batches = job.micro_batches.saturating_mul(job.batch_size / batch_size);
     let how = format!("--batch-size {batch_size} --grad-accum {micro_batches}");
     vec![(how, Job { batch_size, micro_batches, ..job.clone() })]
-}
-
-fn reduction(job: &Job, _: Room) -> Vec<(String, Job)> {
-    vec![("without --reduce-dtype".into(), Job { converted_gradients: None, ..job.clone() })]
 }
 
 fn gradients(job: &Job, _: Room) -> Vec<(String, Job)> {

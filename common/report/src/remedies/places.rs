@@ -6,7 +6,7 @@ use super::{Remedy, remedy};
 use crate::account::Account;
 use crate::report::Report;
 use events::{Place, Route};
-use planner::placement::place_word;
+use planner::placement::{MOVABLE, place_word};
 use planner::{Job, Placement, Transfers, predict};
 use settings::cli::MOST_BUFFERS;
 
@@ -41,21 +41,17 @@ fn waited(report: &Report, route: Route) -> f64 {
 
 /// Returns the flags that let one kind of state rest nearer, and the jobs that they lead to.
 fn nearer(job: &Job) -> Vec<(String, Job)> {
-    let now = job.placement;
-    type Placed = fn(Placement, Place) -> Placement;
-    let kinds: [(&str, Place, Placed); 3] = [
-        ("--offload-optimizer", now.optimizer, |now, optimizer| Placement { optimizer, ..now }),
-        ("--offload-parameters", now.parameters, |now, parameters| Placement { parameters, ..now }),
-        ("--offload-activations", now.activations, |now, activations| Placement { activations, ..now }),
-    ];
     let mut jobs = Vec::new();
-    for (flag, from, placed) in kinds {
-        for &place in Place::ALL.iter().take_while(|&&place| place != from) {
+    for (flag, rests) in MOVABLE {
+        let mut job = job.clone();
+        let now = *rests(&mut job.placement);
+        for &place in Place::ALL.iter().take_while(|&&place| place != now) {
             let how = match place {
                 Place::Device => format!("without {flag}"),
                 place => format!("{flag} {}", place_word(place)),
             };
-            jobs.push((how, Job { placement: placed(now, place), ..job.clone() }));
+            *rests(&mut job.placement) = place;
+            jobs.push((how, job.clone()));
         }
     }
     jobs

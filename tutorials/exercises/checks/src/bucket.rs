@@ -1,6 +1,6 @@
 //! A queue of units that closes buckets: alone, then in DDP.
 
-use crate::{Score, Verdict, stage};
+use crate::{Figure, Score, Verdict, stage};
 use collectives::Pending;
 use device::Buffer;
 use sharding::buckets::{Issue, bucket};
@@ -27,13 +27,11 @@ pub fn check<S: trainer::StageKind>(push: Push) -> Verdict {
 
 /// Pushes units through queues of several capacities.
 pub fn check_alone(push: Push) -> Verdict {
-    let (mut closed, mut enough) = (0, 0);
+    let mut closed = Figure::of("buckets");
     for (capacity, buckets) in [(1, 6), (213, 5), (400, 3), (10_000, 1)] {
-        closed += run(push, capacity)?;
-        enough += buckets;
+        closed.add(run(push, capacity)?, buckets);
     }
-    Ok(Score::right("buckets close as soon as they are full, and none stays open")
-        .with("buckets", closed, enough))
+    Ok(Score::right("buckets close as soon as they are full, and none stays open").with(closed))
 }
 
 /// Returns the number of buckets that close.

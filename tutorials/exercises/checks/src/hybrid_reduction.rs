@@ -1,7 +1,7 @@
 //! A two-level reduction over vectors.
 
 use crate::provenance::{complaint, contribution, misplaced, placed};
-use crate::{Score, Verdict};
+use crate::{Figure, Score, Verdict};
 use events::Operation;
 use planner::Algorithm;
 use std::ops::Range;
@@ -61,18 +61,16 @@ pub type Reduce = fn(&mut [Vec<f32>], usize, &mut Cluster);
 
 /// Reduces over clusters of several shapes.
 pub fn check(reduce: Reduce) -> Verdict {
-    let (mut crossed, mut collectives) = ((0, 0), (0, 0));
+    let [mut crossed, mut collectives] = ["elements between nodes", "collectives"].map(Figure::of);
     for (ranks, node) in [(4, 2), (6, 3), (6, 2)] {
         let (shard, nodes) = (2 * ranks, ranks / node);
         let cluster = run(reduce, ranks, node)?;
         // Each place in a node has a shard, all-reduced among the ranks at that place of all nodes.
         let least = node as u64 * sent(Operation::AllReduce, shard, nodes);
-        crossed = (crossed.0 + cluster.crossed, crossed.1 + least);
-        collectives = (collectives.0 + cluster.collectives, collectives.1 + (nodes + node) as u64);
+        crossed.add(cluster.crossed, least);
+        collectives.add(cluster.collectives, (nodes + node) as u64);
     }
-    Ok(Score::right("every rank has its shard of the whole sum")
-        .with("elements between nodes", crossed.0, crossed.1)
-        .with("collectives", collectives.0, collectives.1))
+    Ok(Score::right("every rank has its shard of the whole sum").with(crossed).with(collectives))
 }
 
 fn run(reduce: Reduce, ranks: usize, node: usize) -> Result<Cluster, String> {

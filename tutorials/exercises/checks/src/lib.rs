@@ -24,7 +24,7 @@ pub mod shard_norm;
 pub mod stage;
 
 pub use program::main;
-pub use score::Score;
+pub use score::{Figure, Score};
 
 /// A check's result: the score, or a sentence that says what is wrong.
 pub type Verdict = Result<Score, String>;

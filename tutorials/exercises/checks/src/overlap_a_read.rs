@@ -1,6 +1,6 @@
 //! Shards on a disk, read ahead of a pass on a clock of its own. Time is counted in ticks.
 
-use crate::{Score, Verdict};
+use crate::{Figure, Score, Verdict};
 
 /// Ticks that a read takes.
 const READ: u64 = 2;
@@ -61,16 +61,11 @@ impl Disk {
 
 /// Runs passes in several orders.
 pub fn check(pass: Pass) -> Verdict {
-    let mut ticks = (0, 0);
+    let mut ticks = Figure::of("ticks for all passes");
     for order in ORDERS {
-        ticks.0 += run(pass, order)?;
-        ticks.1 += least(order.len() as u64);
+        ticks.add(run(pass, order)?, least(order.len() as u64));
     }
-    Ok(Score::right("every pass computes in its order, with two staging buffers").with(
-        "ticks for all passes",
-        ticks.0,
-        ticks.1,
-    ))
+    Ok(Score::right("every pass computes in its order, with two staging buffers").with(ticks))
 }
 
 /// Returns the ticks that a pass of so many units needs: only the first read is not hidden.

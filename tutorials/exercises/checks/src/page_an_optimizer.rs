@@ -3,7 +3,7 @@
 //! The pieces are real: each is updated by the workspace's kernel, and the result is compared bit
 //! for bit with one update of the whole. Time is counted in ticks.
 
-use crate::{Score, Verdict};
+use crate::{Figure, Score, Verdict};
 use device::{AdamW, AdamWUpdate, Buffer, Class, DType, Device, Ledger};
 use events::Emitter;
 use std::ops::Range;
@@ -48,17 +48,13 @@ pub struct Pager {
 
 /// Pages shards of several sizes.
 pub fn check(step: Step) -> Verdict {
-    let mut ticks = (0, 0);
-    for elements in [4, 8, 18, 40] {
-        ticks.0 += run(step, elements)?;
+    let mut ticks = Figure::of("ticks for four shards");
+    for elements in [4_usize, 8, 18, 40] {
         // Only the first arrival and the last departure have no update to hide behind.
-        ticks.1 += 2 * TRANSFER + elements.div_ceil(PIECE) as u64 * UPDATE;
+        let least = 2 * TRANSFER + elements.div_ceil(PIECE) as u64 * UPDATE;
+        ticks.add(run(step, elements)?, least);
     }
-    Ok(Score::right("every piece is updated once, as one update of the whole does it").with(
-        "ticks for four shards",
-        ticks.0,
-        ticks.1,
-    ))
+    Ok(Score::right("every piece is updated once, as one update of the whole does it").with(ticks))
 }
 
 /// Returns the ticks that a shard of so many elements takes.

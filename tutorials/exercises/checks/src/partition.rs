@@ -1,6 +1,6 @@
 //! Slices of a padded unit.
 
-use crate::{Score, Verdict};
+use crate::{Figure, Score, Verdict};
 use planner::{Recipe, Stage};
 use std::ops::Range;
 
@@ -12,13 +12,12 @@ const UNITS: [(usize, usize); 5] = [(12, 4), (10, 4), (1, 3), (213_248, 3), (7, 
 
 /// Cuts units into slices.
 pub fn check(slice: Slice) -> Verdict {
-    let (mut padded, mut least) = (0, 0);
+    let mut padded = Figure::of("elements with padding");
     for (parameters, shards) in UNITS {
-        padded += run(slice, parameters, shards)? as u64;
         let planned = Recipe::FP32.model_states(&[parameters as u64], shards, Stage::Zero1);
-        least += planned.weights / Recipe::FP32.weights;
+        padded.add(run(slice, parameters, shards)? as u64, planned.weights / Recipe::FP32.weights);
     }
-    Ok(Score::right("equal slices that cover each unit once").with("elements with padding", padded, least))
+    Ok(Score::right("equal slices that cover each unit once").with(padded))
 }
 
 /// Returns the number of elements in all slices together.

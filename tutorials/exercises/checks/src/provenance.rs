@@ -11,14 +11,9 @@ pub(crate) fn contribution(rank: usize) -> f32 {
     16f32.powi(rank as i32)
 }
 
-/// Returns the sum of all ranks' contributions.
-pub(crate) fn everybody(ranks: usize) -> f32 {
-    (0..ranks).map(contribution).sum()
-}
-
 /// Returns what is wrong with `value`, which should be the sum over all `ranks`.
 pub(crate) fn complaint(value: f32, ranks: usize) -> Option<String> {
-    if value == everybody(ranks) {
+    if value == (0..ranks).map(contribution).sum::<f32>() {
         return None;
     }
     let count = |rank: usize| (value / contribution(rank)) as u64 % 16;

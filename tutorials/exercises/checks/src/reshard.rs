@@ -1,6 +1,6 @@
 //! The slices of some ranks, read by another number of ranks.
 
-use crate::{Score, Verdict};
+use crate::{Figure, Score, Verdict};
 use std::ops::Range;
 
 /// Elements of a unit, ranks that have written it, ranks that read it: fewer, as many, more; with
@@ -28,36 +28,22 @@ pub struct Read {
 /// The function under check: (elements, writers, readers, rank) to what the rank reads.
 pub type Reads = fn(usize, usize, usize, usize) -> Vec<Read>;
 
-/// What all ranks have read in all cases.
-#[derive(Default)]
-struct Cost {
-    elements: u64,
-    reads: u64,
-    least_elements: u64,
-    least_reads: u64,
-}
-
 /// Reads units that other ranks have written.
 pub fn check(reads: Reads) -> Verdict {
-    let mut cost = Cost::default();
+    let [mut read, mut runs] = ["elements read", "runs of files"].map(Figure::of);
     for (elements, writers, readers) in CASES {
         let what = format!("{elements} elements, {writers} → {readers} ranks");
         for rank in 0..readers {
             let asked = reads(elements, writers, readers, rank);
             run(&asked, (elements, writers), owned(elements, readers, rank))
                 .map_err(|problem| format!("{what}: rank {rank} {problem}"))?;
-            cost.elements += asked.iter().map(|read| read.range.len() as u64).sum::<u64>();
-            cost.reads += asked.len() as u64;
+            read.own += asked.iter().map(|read| read.range.len() as u64).sum::<u64>();
+            runs.own += asked.len() as u64;
         }
-        cost.least_elements += elements as u64;
-        cost.least_reads += stretches(elements, writers, readers);
+        read.target += elements as u64;
+        runs.target += stretches(elements, writers, readers);
     }
-    let right = Score::right("every rank reads its slice, whoever has written it");
-    Ok(right.with("elements read", cost.elements, cost.least_elements).with(
-        "runs of files",
-        cost.reads,
-        cost.least_reads,
-    ))
+    Ok(Score::right("every rank reads its slice, whoever has written it").with(read).with(runs))
 }
 
 /// The elements that rank `rank` of `ranks` owns, without padding.

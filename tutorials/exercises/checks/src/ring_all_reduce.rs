@@ -1,7 +1,7 @@
 //! A ring all-reduce over vectors.
 
 use crate::provenance::{complaint, contribution, misplaced, placed};
-use crate::{Score, Verdict};
+use crate::{Figure, Score, Verdict};
 use events::Operation;
 use planner::Algorithm;
 
@@ -32,17 +32,15 @@ const PER_SLICE: usize = 5;
 
 /// Sums over rings of several sizes.
 pub fn check(all_reduce: AllReduce) -> Verdict {
-    let (mut sent, mut messages) = ((0, 0), (0, 0));
+    let [mut sent, mut messages] = ["elements sent by a rank", "messages of a rank"].map(Figure::of);
     for ranks in [2, 3, 4, 6] {
         let wire = run(all_reduce, ranks)?;
         let count = ranks as u64;
         let least = Algorithm::Ring.elements_sent(Operation::AllReduce, count * PER_SLICE as u64, count, 0);
-        sent = (sent.0 + most(&wire.sent), sent.1 + least);
-        messages = (messages.0 + most(&wire.messages), messages.1 + 2 * (count - 1));
+        sent.add(most(&wire.sent), least);
+        messages.add(most(&wire.messages), 2 * (count - 1));
     }
-    Ok(Score::right("every rank has the sum, and sends to its neighbour only")
-        .with("elements sent by a rank", sent.0, sent.1)
-        .with("messages of a rank", messages.0, messages.1))
+    Ok(Score::right("every rank has the sum, and sends to its neighbour only").with(sent).with(messages))
 }
 
 fn most(by_rank: &[u64]) -> u64 {

@@ -25,6 +25,17 @@ pub struct Score {
 }
 
 impl Figure {
+    /// Returns a figure that counts `what`: none so far.
+    pub fn of(what: &'static str) -> Self {
+        Figure { what, own: 0, target: 0 }
+    }
+
+    /// Adds to an answer's cost, and to the cost that suffices.
+    pub fn add(&mut self, own: u64, target: u64) {
+        self.own += own;
+        self.target += target;
+    }
+
     /// Returns `own` divided by `target`; 1 if both are equal, 0 included.
     fn ratio(&self) -> f64 {
         if self.own == self.target { 1.0 } else { self.own as f64 / self.target.max(1) as f64 }
@@ -45,8 +56,8 @@ impl Score {
     }
 
     /// Adds a figure.
-    pub fn with(mut self, what: &'static str, own: u64, target: u64) -> Self {
-        self.figures.push(Figure { what, own, target });
+    pub fn with(mut self, figure: Figure) -> Self {
+        self.figures.push(figure);
         self
     }
 

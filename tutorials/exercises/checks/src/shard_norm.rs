@@ -1,6 +1,6 @@
 //! The norm of a gradient that is spread over ranks: on its own, then in ZeRO-1.
 
-use crate::{Score, Verdict, stage};
+use crate::{Figure, Score, Verdict, stage};
 use device::View;
 use sharding::{Rank, global_norm};
 
@@ -20,15 +20,11 @@ pub fn check<S: trainer::StageKind>(norm: Norm) -> Verdict {
 
 /// Checks norms of gradients in slices.
 pub fn check_alone(norm: Norm) -> Verdict {
-    let mut exchanged = (0, 0);
+    let mut exchanged = Figure::of("numbers exchanged for two norms");
     for shards in [vec![vec![3.0], vec![4.0]], vec![vec![1.0, 2.0], vec![2.0, 4.0], vec![0.0, -2.0]]] {
-        exchanged = (exchanged.0 + run(norm, &shards)? as u64, exchanged.1 + 1);
+        exchanged.add(run(norm, &shards)? as u64, 1);
     }
-    Ok(Score::right("every rank gets the norm of the whole").with(
-        "numbers exchanged for two norms",
-        exchanged.0,
-        exchanged.1,
-    ))
+    Ok(Score::right("every rank gets the norm of the whole").with(exchanged))
 }
 
 /// Returns how many numbers each rank exchanges.

@@ -1,6 +1,6 @@
 //! The contract that real stages keep, and an answer's cost beside the planner's.
 
-use crate::{Score, Verdict};
+use crate::{Figure, Score, Verdict};
 use stages::contract;
 use trainer::Report;
 
@@ -9,11 +9,20 @@ const FLAGS: &str =
 
 /// Checks `S`, an answer, in the place of the real stage.
 pub fn check<S: trainer::StageKind>() -> Verdict {
-    let mut costs = Costs::default();
+    let [mut peak, mut sent, mut collectives] =
+        ["peak bytes", "bytes sent by rank 0", "collectives"].map(Figure::of);
     for more in ["", " --grad-accum 2"] {
-        costs.add(&keeps_the_contract::<S>(more)?);
+        let report = keeps_the_contract::<S>(more)?;
+        for row in &report.total_peak_bytes {
+            (peak.own, peak.target) = (peak.own.max(row.peak_bytes), peak.target.max(row.predicted_bytes));
+        }
+        for row in report.traffic.iter().filter(|row| row.rank == 0) {
+            sent.add(row.bytes_sent, row.predicted_bytes);
+            collectives.add(row.calls, row.predicted_calls);
+        }
     }
-    Ok(costs.score())
+    let right = Score::right("the losses and weights of the real stage, with and without accumulation");
+    Ok(right.with(peak).with(sent).with(collectives))
 }
 
 /// Runs `S` with `more` flags. Returns the report if `S` learns what the real stage learns.
@@ -23,31 +32,4 @@ pub fn check<S: trainer::StageKind>() -> Verdict {
 pub fn keeps_the_contract<S: trainer::StageKind>(more: &str) -> Result<Report, String> {
     let config = stages::config(&format!("{FLAGS}{more}")).map_err(|failure| failure.to_string())?;
     contract::trains_like::<S>(&config, S::PLAN)
-}
-
-/// The costs of all runs: measured, and predicted by the planner.
-#[derive(Default)]
-struct Costs {
-    peak: (u64, u64),
-    sent: (u64, u64),
-    collectives: (u64, u64),
-}
-
-impl Costs {
-    fn add(&mut self, report: &Report) {
-        for row in &report.total_peak_bytes {
-            self.peak = (self.peak.0.max(row.peak_bytes), self.peak.1.max(row.predicted_bytes));
-        }
-        for row in report.traffic.iter().filter(|row| row.rank == 0) {
-            self.sent = (self.sent.0 + row.bytes_sent, self.sent.1 + row.predicted_bytes);
-            self.collectives = (self.collectives.0 + row.calls, self.collectives.1 + row.predicted_calls);
-        }
-    }
-
-    fn score(self) -> Score {
-        Score::right("the losses and weights of the real stage, with and without accumulation")
-            .with("peak bytes", self.peak.0, self.peak.1)
-            .with("bytes sent by rank 0", self.sent.0, self.sent.1)
-            .with("collectives", self.collectives.0, self.collectives.1)
-    }
 }

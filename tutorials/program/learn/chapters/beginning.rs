@@ -1,6 +1,6 @@
 //! Chapters 0 to 3: the first run, bytes, collectives, DDP.
 
-use super::{choose, guess, measured, planned, run, states};
+use super::{choose, guess, measured, planned, run};
 use crate::learn::flags::{ACCUMULATED, FIVE, TWO};
 use crate::learn::question::Chapter;
 use crate::learn::question::Figure::{Peak, Sent, SentInAll, TotalPeak};
@@ -63,13 +63,13 @@ pub(super) const BYTES: Chapter = Chapter {
     quiz: &[
         planned(
             "Model states of 13 billion parameters in the mixed recipe on one GPU?",
-            || states(13_000_000_000, 1, Recipe::MIXED, Ddp),
+            || Recipe::MIXED.gigabytes(13_000_000_000, 1, Ddp),
             "GB",
             "Sixteen bytes per parameter: 2 + 2 + 12.",
         ),
         planned(
             "And on eight GPUs with ZeRO-2?",
-            || states(13_000_000_000, 8, Recipe::MIXED, Zero2),
+            || Recipe::MIXED.gigabytes(13_000_000_000, 8, Zero2),
             "GB",
             "2 bytes of weights stay whole; the other 14 are divided by eight.",
         ),

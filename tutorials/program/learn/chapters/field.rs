@@ -1,6 +1,6 @@
 //! Chapters 11 to 14: real GPUs, choosing, claims, diagnosis.
 
-use super::{choose, guess, measured, planned, run, states};
+use super::{choose, guess, measured, planned, run};
 use crate::learn::flags::{ACCUMULATED, BF16_OF_EIGHT, ONE_BUCKET, TWO};
 use crate::learn::question::Chapter;
 use crate::learn::question::Figure::{Peak, Sent, SentInAll, TotalPeak};
@@ -52,13 +52,13 @@ pub(super) const GPUS: Chapter = Chapter {
         ),
         planned(
             "Then model states of 7 billion parameters in the mixed recipe take how much per GPU?",
-            || states(7_000_000_000, 8, Recipe::MIXED, Zero3),
+            || Recipe::MIXED.gigabytes(7_000_000_000, 8, Zero3),
             "GB",
             "Sharded over the eight of a node.",
         ),
         planned(
             "And with FULL_SHARD over all sixteen?",
-            || states(7_000_000_000, 16, Recipe::MIXED, Zero3),
+            || Recipe::MIXED.gigabytes(7_000_000_000, 16, Zero3),
             "GB",
             "Half, and every gather crosses the slow link.",
         ),
@@ -97,7 +97,7 @@ pub(super) const CHOOSING: Chapter = Chapter {
         ),
         planned(
             "30 billion parameters, mixed, 8 GPUs, ZeRO-2: model states per GPU?",
-            || states(30_000_000_000, 8, Recipe::MIXED, Zero2),
+            || Recipe::MIXED.gigabytes(30_000_000_000, 8, Zero2),
             "GB",
             "More than a card of 80 GB has, whatever a table says about 7B to 30B.",
         ),
@@ -135,7 +135,10 @@ pub(super) const CLAIMS: Chapter = Chapter {
     quiz: &[
         planned(
             "ZeRO-1 in the mixed recipe on 8 GPUs saves how many times?",
-            || states(1_000_000_000, 8, Recipe::MIXED, Ddp) / states(1_000_000_000, 8, Recipe::MIXED, Zero1),
+            || {
+                Recipe::MIXED.gigabytes(1_000_000_000, 8, Ddp)
+                    / Recipe::MIXED.gigabytes(1_000_000_000, 8, Zero1)
+            },
             "times",
             "Not 4: that is the limit for ever more GPUs.",
         ),

@@ -8,7 +8,7 @@ mod stages;
 
 use super::question::{Answer, Chapter, Compute, Figure, Guess, Question};
 use super::runs::Run;
-use planner::{Recipe, Stage};
+use planner::Stage;
 
 /// The chapters, in order.
 pub const ALL: &[Chapter] = &[
@@ -55,11 +55,6 @@ const fn planned(ask: &'static str, number: fn() -> f64, unit: &'static str, why
 
 const fn measured(ask: &'static str, run: Run, figure: Figure, why: &'static str) -> Question {
     Question { ask, answer: Answer::Number(Compute::Measured(run, figure), "bytes"), why }
-}
-
-/// Returns the model states per rank in GB.
-fn states(parameters: u64, gpus: usize, recipe: Recipe, stage: Stage) -> f64 {
-    recipe.model_states(&[parameters], gpus, stage).total() as f64 / 1e9
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Chapters 4 to 6: the three stages of ZeRO.
 
-use super::{choose, guess, measured, planned, run, states};
+use super::{choose, guess, measured, planned, run};
 use crate::learn::flags::{ACCUMULATED, ONE_UNIT, TEXTBOOK, TWO};
 use crate::learn::question::Chapter;
 use crate::learn::question::Figure::{Peak, Sent, SentInAll};
@@ -40,7 +40,7 @@ pub(super) const ZERO1: Chapter = Chapter {
         ),
         planned(
             "7 billion parameters, mixed recipe, 64 GPUs, ZeRO-1: model states per GPU?",
-            || states(7_000_000_000, 64, Recipe::MIXED, Zero1),
+            || Recipe::MIXED.gigabytes(7_000_000_000, 64, Zero1),
             "GB",
             "4 bytes stay whole: however many GPUs there are, it never falls below 28.",
         ),
@@ -133,7 +133,7 @@ pub(super) const ZERO3: Chapter = Chapter {
         ),
         planned(
             "13 billion parameters, mixed recipe, 8 GPUs, ZeRO-3: model states per GPU?",
-            || states(13_000_000_000, 8, Recipe::MIXED, Zero3),
+            || Recipe::MIXED.gigabytes(13_000_000_000, 8, Zero3),
             "GB",
             "All 16 bytes are divided by eight.",
         ),

@@ -10,9 +10,7 @@ pub use patient::{Given, Patient};
 
 use super::progress::Progress;
 use case::Case;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueEnum};
-use settings::fault::Kind;
+use clap::Args;
 use std::path::PathBuf;
 use trainer::Result;
 
@@ -24,27 +22,15 @@ pub struct Arguments {
     /// List the labs that have names
     #[arg(long)]
     list: bool,
-    /// Answer without being asked: what is wrong
-    #[arg(long, value_name = "KIND", value_parser = kinds())]
-    what: Option<Kind>,
-    /// Answer without being asked: on which rank
-    #[arg(long, value_name = "R")]
-    rank: Option<usize>,
-    /// Answer without being asked: from which step on
-    #[arg(long, value_name = "S")]
-    step: Option<u32>,
+    /// Answers
+    #[command(flatten)]
+    given: Given,
     /// Show this many hints
     #[arg(long, default_value_t = 0, value_name = "N")]
     hints: usize,
     /// Folder for the recordings
     #[arg(long, value_name = "DIR", default_value = "lab")]
     out: PathBuf,
-}
-
-fn kinds() -> impl TypedValueParser<Value = Kind> {
-    let word = |kind: &Kind| Some(kind.to_possible_value()?.help(None::<&str>));
-    PossibleValuesParser::new(Kind::SILENT.iter().filter_map(word))
-        .try_map(|word| Kind::from_str(&word, false))
 }
 
 /// Runs a lab, shows the evidence, and asks.
@@ -59,10 +45,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut patient = Patient::examine(case, &arguments.out)?;
     events::say!("{}", patient.sight());
     (0..arguments.hints).for_each(|_| patient.hint());
-    let given = Given { what: arguments.what, rank: arguments.rank, step: arguments.step };
     let mut progress = Progress::load();
-    if given.any() {
-        patient.judge(&given, &mut progress)
+    if arguments.given.any() {
+        patient.judge(&arguments.given, &mut progress)
     } else {
         patient.ask(&mut std::io::stdin().lock(), &mut progress)
     }

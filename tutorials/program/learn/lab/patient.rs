@@ -7,20 +7,31 @@ use super::tables;
 use crate::learn::pages::letter;
 use crate::learn::progress::Progress;
 use crate::learn::terminal::{Typed, ask, tell};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
 use settings::fault::{Fault, Kind};
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use trainer::{Failure, Result};
 
 /// Answers that were given as flags.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Args, Clone, Copy, Debug, Default)]
 pub struct Given {
-    /// What is wrong.
+    /// Answer without being asked: what is wrong
+    #[arg(long, value_name = "KIND", value_parser = kinds())]
     pub what: Option<Kind>,
-    /// On which rank.
+    /// Answer without being asked: on which rank
+    #[arg(long, value_name = "R")]
     pub rank: Option<usize>,
-    /// From which step on.
+    /// Answer without being asked: from which step on
+    #[arg(long, value_name = "S")]
     pub step: Option<u32>,
+}
+
+fn kinds() -> impl TypedValueParser<Value = Kind> {
+    let word = |kind: &Kind| Some(kind.to_possible_value()?.help(None::<&str>));
+    PossibleValuesParser::new(Kind::SILENT.iter().filter_map(word))
+        .try_map(|word| Kind::from_str(&word, false))
 }
 
 impl Given {

@@ -5,19 +5,8 @@ use crate::input::{ANSWERS, Action, BINDINGS, Binding, View};
 use crate::player::{Motion, Trouble};
 use crate::theme::{ACCENT, ALARM, DIM, bold, ink};
 use crate::view::paint::{Paint, columns, fitted};
-use events::Boundary;
 use ratatui::style::Color;
 use std::ops::Range;
-
-/// Returns the name of a step's size.
-fn granularity(granularity: Boundary) -> &'static str {
-    match granularity {
-        Boundary::Event => "event",
-        Boundary::Collective => "collective",
-        Boundary::Unit => "unit",
-        Boundary::Step => "step",
-    }
-}
 
 /// One key in the footer.
 struct FooterKey {
@@ -30,7 +19,7 @@ struct FooterKey {
 impl FooterKey {
     fn of(app: &App, binding: &Binding) -> Self {
         let short = match binding.short {
-            "by" => format!("by {}", granularity(app.granularity)),
+            "by" => format!("by {}", app.granularity),
             "trouble" if app.player().next_trouble() == Some(Trouble::Failure) => "failure".into(),
             "trouble" => "skipped step".into(),
             "pause" if app.lead().motion() == Motion::Standing || app.held => "play".into(),
