@@ -38,6 +38,12 @@ impl<'a, T> Grid<'a, T> {
         (self.first, self.stride)
     }
 
+    /// Returns the address of `row` and the bytes from a row to the next, for prefetching.
+    #[inline(always)]
+    pub(super) fn place_of(&mut self, row: usize) -> (*const u8, usize) {
+        (self.first.wrapping_add(row * self.stride).cast(), self.stride * size_of::<T>())
+    }
+
     /// Borrows the whole matrix.
     pub(super) fn reborrow(&mut self) -> Grid<'_, T> {
         Grid { ..*self }

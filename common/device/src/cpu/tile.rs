@@ -117,17 +117,12 @@ impl<'a> TileMut<'a> {
         }
     }
 
-    /// Returns the address of `row` and the f32 from a row to the next (rounded down for 16-bit types),
-    /// for prefetching alone: it may not be aligned for f32.
-    pub(super) fn place_of(&mut self, row: usize) -> (*mut f32, usize) {
-        fn place<T>(x: &mut Grid<'_, T>, row: usize) -> (*mut f32, usize) {
-            let (first, stride) = x.stored();
-            (first.wrapping_add(row * stride).cast(), stride * size_of::<T>() / size_of::<f32>())
-        }
+    /// Returns the address of `row` and the bytes from a row to the next, for prefetching.
+    pub(super) fn place_of(&mut self, row: usize) -> (*const u8, usize) {
         match self {
-            TileMut::F32(x) => place(x, row),
-            TileMut::Bf16(x) => place(x, row),
-            TileMut::F16(x) => place(x, row),
+            TileMut::F32(x) => x.place_of(row),
+            TileMut::Bf16(x) => x.place_of(row),
+            TileMut::F16(x) => x.place_of(row),
         }
     }
 

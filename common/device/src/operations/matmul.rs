@@ -49,11 +49,6 @@ impl<R> Addend<R> {
             Addend::Base(base) => Addend::Base(f(base)),
         }
     }
-
-    /// The other matrix, if there is one.
-    pub(crate) fn base(self) -> Option<R> {
-        if let Addend::Base(base) = self { Some(base) } else { None }
-    }
 }
 
 impl<R> From<Write> for Addend<R> {

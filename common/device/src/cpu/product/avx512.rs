@@ -70,7 +70,7 @@ macro_rules! along {
                 concat!("{lower} + {three} + 4*", $step), 26, 27;
             ]),
             "prefetcht0 byte ptr [{next}]\n",
-            "add {next}, {row}\n",
+            "add {next}, {next_row}\n",
         )
     };
 }
@@ -121,7 +121,7 @@ macro_rules! with_sums {
 /// Defines the computation of a full tile with an instruction that multiplies and adds.
 macro_rules! full_tile {
     ($name:ident, $features:literal, $pairs:literal, $multiply:literal) => {
-        impl RegisterTile {
+        impl RegisterTile<'_> {
             /// Computes a full tile.
             ///
             /// # Safety
@@ -129,12 +129,12 @@ macro_rules! full_tile {
             #[target_feature(enable = $features)]
             pub(super) unsafe fn $name(&self) {
                 let (mut a, mut b) = (self.a, self.b);
-                let Ahead { a: mut next, row: source, sums: mut next_sums, sums_stride } = self.ahead;
+                let Ahead { a: mut next, row: next_row, sums: mut next_sums, sums_row } = self.ahead;
                 // SAFETY: as this function's; lines are no more than all steps, and a prefetch reads
                 // nothing.
                 unsafe {
                     let mut sums = self.start_sums::<Avx512<$pairs>, ROWS, VECTORS>();
-                    let (mut rest, mut stride) = (self.steps / LINE, sums_stride * size_of::<f32>());
+                    let (mut rest, mut stride) = (self.steps / LINE, sums_row);
                     while rest > 0 {
                         let lines = rest.min(SOURCE_STEPS / LINE);
                         rest -= lines;
@@ -162,7 +162,8 @@ macro_rules! full_tile {
                                 three = in(reg) 3 * self.a_row,
                                 b = inout(reg) b,
                                 next = inout(reg) next,
-                                jump = in(reg) (LINE * size_of::<u32>()).wrapping_sub(LINE * self.a_row),
+                                next_row = in(reg) next_row,
+                                jump = in(reg) (LINE * size_of::<u32>()).wrapping_sub(LINE * next_row),
                                 sums = inout(reg) next_sums,
                                 stride = in(reg) stride,
                                 lines = inout(reg) lines => _,
@@ -189,14 +190,14 @@ macro_rules! full_tile {
                                 next = inout(reg) next => _,
                                 runs = inout(reg) lines * (LINE / RUN) => _,
                             );
-                            next = next.wrapping_add(source);
+                            next = next.wrapping_add(next_row);
                         }
                         // More than a tile's rows of sums are asked for by now.
                         stride = 0;
                     }
                     let rest = RegisterTile { a, b, steps: self.steps % LINE, ..*self };
                     rest.add::<Avx512<$pairs>, ROWS, VECTORS>(&mut sums);
-                    self.store::<Avx512<$pairs>, ROWS, VECTORS>(&sums);
+                    self.to.store::<Avx512<$pairs>, ROWS, VECTORS>(&sums);
                 }
             }
         }

@@ -1,5 +1,12 @@
 //! The processor's vectors, as the innermost loop of a product uses them.
 
+use crate::convert::{narrow_bf16, widen_bf16};
+use half::bf16;
+use std::slice::{from_raw_parts, from_raw_parts_mut};
+
+/// f32 of a vector, at most.
+const WIDEST: usize = 16;
+
 /// Vectors of f32 lanes whose step multiplies and adds without rounding in between.
 ///
 /// # Safety
@@ -13,6 +20,26 @@ pub(super) trait Lanes {
     unsafe fn zero() -> Self::Vector;
     unsafe fn load(from: *const f32) -> Self::Vector;
     unsafe fn store(to: *mut f32, vector: Self::Vector);
+    /// Elements of bf16, widened.
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const bf16) -> Self::Vector {
+        let mut wide = [0.0; WIDEST];
+        // SAFETY: as the trait's.
+        unsafe {
+            widen_bf16(&mut wide, from_raw_parts(from, Self::WIDTH));
+            Self::load(wide.as_ptr())
+        }
+    }
+    /// Stores elements that are no denormal numbers, rounded to bf16.
+    #[inline(always)]
+    unsafe fn store_bf16(to: *mut bf16, vector: Self::Vector) {
+        let mut wide = [0.0; WIDEST];
+        // SAFETY: as the trait's.
+        unsafe {
+            Self::store(wide.as_mut_ptr(), vector);
+            narrow_bf16(from_raw_parts_mut(to, Self::WIDTH), &wide);
+        }
+    }
     /// The 32 bits at `from`, of any alignment, in every lane.
     unsafe fn spread(from: *const u8) -> Self::Vector;
     /// Asks for the cache line at `at`, which need not exist.
@@ -29,6 +56,8 @@ pub(super) use x86::{Avx2, Avx512};
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::Lanes;
+    use half::bf16;
+    use std::arch::asm;
     use std::arch::x86_64::*;
     use std::mem::transmute;
 
@@ -83,6 +112,24 @@ mod x86 {
         }
     }
 
+    /// Rounds to bf16. In assembly, since its callers are compiled for processors without the
+    /// instruction, too.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn rounded_to_bf16(vector: __m512) -> __m256i {
+        let rounded;
+        // SAFETY: the processor has the instruction, by the contract of the function.
+        unsafe {
+            asm!(
+                "vcvtneps2bf16 {rounded}, {vector}",
+                vector = in(zmm_reg) vector,
+                rounded = lateout(ymm_reg) rounded,
+                options(pure, nomem, nostack, preserves_flags),
+            );
+        }
+        rounded
+    }
+
     /// Sixteen lanes, whose operands are f32, or pairs of bf16.
     pub(in super::super) struct Avx512<const PAIRS: bool>;
 
@@ -107,6 +154,22 @@ mod x86 {
         unsafe fn store(to: *mut f32, vector: __m512) {
             // SAFETY: as the trait's.
             unsafe { _mm512_storeu_ps(to, vector) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_bf16(from: *const bf16) -> __m512 {
+            // SAFETY: as the trait's.
+            unsafe {
+                let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
+                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+            }
+        }
+
+        /// The processor has the instruction that rounds to bf16.
+        #[inline(always)]
+        unsafe fn store_bf16(to: *mut bf16, vector: __m512) {
+            // SAFETY: as the trait's.
+            unsafe { _mm256_storeu_si256(to.cast(), rounded_to_bf16(vector)) };
         }
 
         #[inline(always)]

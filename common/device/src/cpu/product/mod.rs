@@ -16,6 +16,7 @@ mod operands;
 mod pack;
 mod register_tile;
 mod registers;
+mod target;
 mod unit;
 
 pub(super) use operands::{Panels, widened_rows};
@@ -35,8 +36,9 @@ use cut::Cut;
 use flush::Flushed;
 use operands::Left;
 use register_tile::Ahead;
-use registers::{Base, Columns, Products};
+use registers::{Columns, Products};
 use std::ops::Range;
+use target::Target;
 use unit::Unit;
 
 /// Rows that are so many bytes apart compete for the same lines of the nearest cache.
@@ -98,8 +100,8 @@ impl Product<'_> {
                     part.coming[0] = Coming::of(self.left_after(&cut, &rows, &steps, next.clone()));
                     let waiting = if cut.waits { &mut sums[rows.start * cut.stride..] } else { &mut *sums };
                     let a = self.a.at(rows.clone(), steps.clone());
-                    let a = Left::new(left, a, self.unit, self.instructions.rows(), self.in_place());
-                    self.block(&cut, out.at(rows, columns.clone()), &mut part, &a, &b, waiting);
+                    let mut a = Left::new(left, a, self.unit, self.instructions.rows(), self.in_place());
+                    self.block(&cut, out.at(rows, columns.clone()), &mut part, &mut a, &b, waiting);
                 }
             }
         }
@@ -144,7 +146,7 @@ impl Product<'_> {
         cut: &Cut,
         mut out: TileMut<'_>,
         part: &mut Part<'_>,
-        a: &Left<'_>,
+        a: &mut Left<'_>,
         b: &Panels<'_>,
         sums: &mut [f32],
     ) {
@@ -155,22 +157,31 @@ impl Product<'_> {
             let width = columns.len().next_multiple_of(width);
             let sums = if cut.waits { &mut sums[columns.start..] } else { &mut *sums };
             let addend = part.addend.map(|base| base.at(0..rows, columns.clone()));
-            match (out.at(0..rows, columns.clone()), Base::of(addend)) {
-                (TileMut::F32(out), Some(Addend::Zero)) if whole => {
+            match (out.at(0..rows, columns.clone()), addend) {
+                (TileMut::F32(out), Addend::Zero) if whole => {
                     self.tiles(out, start, a, b, Then::Stay, &mut part.coming);
                 }
-                (out, base) => {
+                (out, addend) => {
                     // Sums that do not wait all take the same place, in the nearest cache.
                     let rows = if cut.waits { rows } else { rows.min(self.instructions.rows()) };
                     let sums = Grid::new(sums, rows, width, cut.stride);
-                    let then = match (out, base) {
-                        _ if !part.last => Then::Stay,
-                        (TileMut::F32(out), Some(base)) if whole => Then::Finish { out, base: base.base() },
-                        (out, _) => Then::Round { out, addend },
+                    let then = match part.last {
+                        false => Then::Stay,
+                        true if whole => self.finish(out, addend),
+                        true => Then::Round { out, addend },
                     };
                     self.tiles(sums, start, a, b, then, &mut part.coming);
                 }
             }
+        }
+    }
+
+    /// Returns how sums of whole vectors go to `out`.
+    fn finish<'o>(&self, out: TileMut<'o>, addend: Addend<Tile<'o>>) -> Then<'o> {
+        let rounds = self.unit != Unit::Single && self.instructions.round();
+        match Target::of(out, addend, rounds) {
+            Ok(target) => Then::Finish(target),
+            Err(out) => Then::Round { out, addend },
         }
     }
 
@@ -179,30 +190,29 @@ impl Product<'_> {
         &self,
         mut sums: Grid<'_, f32>,
         start: Start,
-        a: &Left<'_>,
+        a: &mut Left<'_>,
         b: Columns<'_>,
         mut then: Then<'_>,
         coming: &mut [Coming; 2],
     ) {
         for (tile, rows) in a.tiles.iter().enumerate() {
-            let left = a.tile(tile, rows.start);
-            let (next, next_rows) = a.after(tile);
-            let (next_sums, sums_stride) = match &mut then {
-                Then::Finish { out, .. } if start == Start::Zero => out.rows(next_rows).stored(),
+            let (next_rows, next, next_row) = a.after(tile);
+            let (next_sums, sums_row) = match &mut then {
+                Then::Finish(target) if start == Start::Zero => target.place_of(next_rows.start),
                 Then::Round { out, .. } if start == Start::Zero => out.place_of(next_rows.start),
-                _ => sums.rows(next_rows).stored(),
+                _ => sums.place_of(next_rows.start),
             };
             let source = if a.along() { None } else { coming.iter_mut().find_map(|rows| rows.take(a.steps)) };
-            let (next, row) = source.unwrap_or((next, 0));
-            let ahead = Some(Ahead { a: next, row, sums: next_sums, sums_stride });
-            let products = Products { start, a: left, b, steps: a.steps, ahead };
+            let (next, row) = source.unwrap_or((next, next_row));
+            let ahead = Some(Ahead { a: next, row, sums: next_sums, sums_row });
+            let steps = a.steps;
+            let products = Products { start, a: a.tile(tile), b, steps, ahead };
             let waited = start == Start::Sums;
             let place = if waited || matches!(then, Then::Stay) { rows.clone() } else { 0..rows.len() };
             match &mut then {
                 Then::Stay => products.add_to(self.instructions, sums.rows(place)),
-                Then::Finish { out, base } => {
-                    let base = base.map(|base| base.starting_at(rows.start));
-                    products.finish(self.instructions, sums.rows(place), out.rows(rows), base);
+                Then::Finish(target) => {
+                    products.finish(self.instructions, sums.rows(place), target.rows(rows));
                 }
                 Then::Round { out, addend } => {
                     products.add_to(self.instructions, sums.rows(place.clone()));
@@ -219,9 +229,9 @@ impl Product<'_> {
 enum Then<'a> {
     /// They stay where they are: for the next part of the depth, or complete.
     Stay,
-    /// They are complete, and go to `out` from registers: added to `base`, or else to what is there.
-    Finish { out: Grid<'a, f32>, base: Option<Base<'a>> },
-    /// They are complete: rounded to `out`'s type, or copied where its columns are no whole vectors.
+    /// They are complete, and go to their target from registers.
+    Finish(Target<'a>),
+    /// They are complete: `out` becomes `addend` and the sums, rounded to its type.
     Round { out: TileMut<'a>, addend: Addend<Tile<'a>> },
 }
 

@@ -61,33 +61,39 @@ impl<'a> Panels<'a> {
     }
 }
 
-/// Prepares a left operand `[rows, depth]`: widened to `scratch` if it is not f32.
+/// Prepares a left operand `[rows, depth]`, which is stored along the depth: widened to `scratch` if
+/// it is not f32.
 pub(in crate::cpu) fn widened_rows<'s>(scratch: &'s mut [f32], from: Tile<'s>) -> Rows<'s> {
-    let in_place = matches!(from.stored().0, Floats::F32(_));
-    rows_along(scratch, from, Unit::Single, in_place)
+    if matches!(from.stored().0, Floats::F32(_)) {
+        return stored_rows(from);
+    }
+    pack_rows(bytemuck::cast_slice_mut(scratch), from, Unit::Single);
+    Rows { bytes: bytemuck::cast_slice(scratch), row: packed_row(from.shape().1) * UNIT, step: UNIT }
 }
 
-/// Prepares a left operand `[rows, depth]` that is stored along the depth: in place, or copied to
-/// `scratch`.
-fn rows_along<'s>(scratch: &'s mut [f32], from: Tile<'s>, unit: Unit, in_place: bool) -> Rows<'s> {
-    let step = size_of::<u32>();
-    if in_place {
-        let (source, stride) = from.stored();
-        return Rows { bytes: source.bytes(), row: stride * source.size(), step };
-    }
-    pack_rows(bytemuck::cast_slice_mut(scratch), from, unit);
-    let row = packed_row(unit.steps(from.shape().1)) * step;
-    Rows { bytes: bytemuck::cast_slice(scratch), row, step }
-}
+/// Bytes of a unit.
+const UNIT: usize = size_of::<u32>();
 
 /// A block of the left operand, as the innermost loop reads it.
 pub(super) struct Left<'a> {
-    rows: Rows<'a>,
-    /// Bytes from a tile's rows to the next tile's, if they are copied tile by tile.
-    tile: Option<usize>,
+    source: LeftSource<'a>,
     pub(super) tiles: Groups,
     /// Steps of the part of the depth.
     pub(super) steps: usize,
+}
+
+enum LeftSource<'a> {
+    InPlace(Rows<'a>),
+    /// Copied before any tile is computed, since neighbouring rows lie across all tiles.
+    Across(&'a [u32]),
+    /// Rows that lie along the depth. They are copied when the first product of their tile is
+    /// computed, which then finds them in the nearest cache. So are those of `copied` tiles.
+    Along {
+        from: Tile<'a>,
+        unit: Unit,
+        to: &'a mut [u32],
+        copied: usize,
+    },
 }
 
 impl<'a> Left<'a> {
@@ -95,39 +101,73 @@ impl<'a> Left<'a> {
     pub(super) fn new(scratch: &'a mut [f32], a: Tile<'a>, unit: Unit, rows: usize, in_place: bool) -> Self {
         let steps = unit.steps(a.shape().1);
         let tiles = Groups::rows(a.shape().0, rows, steps);
-        if !a.is_transposed() {
-            return Left { rows: rows_along(scratch, a, unit, in_place), tile: None, tiles, steps };
-        }
-        if in_place {
-            let (source, stride) = a.stored();
-            let rows = Rows { bytes: source.bytes(), row: source.size(), step: stride * source.size() };
-            return Left { rows, tile: None, tiles, steps };
-        }
-        let units: &mut [u32] = bytemuck::cast_slice_mut(scratch);
-        pack(units, a, unit, tiles);
-        let (bytes, unit) = (bytemuck::cast_slice(units), size_of::<u32>());
-        let rows = Rows { bytes, row: unit, step: tiles.slot * unit };
-        Left { rows, tile: Some(tiles.stride * unit), tiles, steps }
+        let to: &mut [u32] = bytemuck::cast_slice_mut(scratch);
+        let source = match (in_place, a.is_transposed()) {
+            (true, _) => LeftSource::InPlace(stored_rows(a)),
+            (false, true) => {
+                pack(to, a, unit, tiles);
+                LeftSource::Across(to)
+            }
+            (false, false) => LeftSource::Along { from: a, unit, to, copied: 0 },
+        };
+        Left { source, tiles, steps }
     }
 
     /// True if rows lie along the depth.
     pub(super) fn along(&self) -> bool {
-        self.rows.step == size_of::<u32>()
-    }
-
-    /// Returns the first row and step of the tile after number `tile`, the first after the last,
-    /// and its rows.
-    pub(super) fn after(&self, tile: usize) -> (*const u8, Range<usize>) {
-        let next = if tile + 1 < self.tiles.count() { tile + 1 } else { 0 };
-        let rows = self.tiles.lanes(next);
-        (self.tile(next, rows.start).bytes.as_ptr(), rows)
-    }
-
-    /// Returns the rows of tile number `tile`, the first of which is `row`.
-    pub(super) fn tile(&self, tile: usize, row: usize) -> Rows<'_> {
-        match self.tile {
-            Some(distance) => Rows { bytes: &self.rows.bytes[tile * distance..], ..self.rows },
-            None => self.rows.starting_at(row),
+        match &self.source {
+            LeftSource::InPlace(rows) => rows.step == UNIT,
+            LeftSource::Across(_) => false,
+            LeftSource::Along { .. } => true,
         }
     }
+
+    /// Returns the rows of the tile after number `tile`, the first after the last, where the first of
+    /// them is stored and the bytes from one to the next.
+    pub(super) fn after(&self, tile: usize) -> (Range<usize>, *const u8, usize) {
+        let next = if tile + 1 < self.tiles.count() { tile + 1 } else { 0 };
+        let lanes = self.tiles.lanes(next);
+        let rows = match &self.source {
+            LeftSource::Along { from, copied, .. } if next >= *copied => {
+                stored_rows(*from).starting_at(lanes.start)
+            }
+            _ => self.stored_tile(next),
+        };
+        (lanes, rows.bytes.as_ptr(), rows.row)
+    }
+
+    /// Returns the rows of tile number `tile`. The first tile is asked for first, and so on.
+    pub(super) fn tile(&mut self, tile: usize) -> Rows<'_> {
+        if let LeftSource::Along { from, unit, to, copied } = &mut self.source
+            && tile >= *copied
+        {
+            let (rows, depth) = (self.tiles.lanes(tile), from.shape().1);
+            pack_rows(&mut to[rows.start * packed_row(self.steps)..], from.at(rows, 0..depth), *unit);
+            *copied = tile + 1;
+        }
+        self.stored_tile(tile)
+    }
+
+    fn stored_tile(&self, tile: usize) -> Rows<'_> {
+        let first = self.tiles.lanes(tile).start;
+        match &self.source {
+            LeftSource::InPlace(rows) => rows.starting_at(first),
+            LeftSource::Across(copy) => {
+                let bytes = bytemuck::cast_slice(&copy[tile * self.tiles.stride..]);
+                Rows { bytes, row: UNIT, step: self.tiles.slot * UNIT }
+            }
+            LeftSource::Along { to, .. } => {
+                let row = packed_row(self.steps) * UNIT;
+                Rows { bytes: bytemuck::cast_slice(to), row, step: UNIT }.starting_at(first)
+            }
+        }
+    }
+}
+
+/// Returns the rows of `a` where they are. Across the depth they are f32.
+fn stored_rows(a: Tile<'_>) -> Rows<'_> {
+    let (source, stride) = a.stored();
+    let (bytes, stored) = (source.bytes(), stride * source.size());
+    let (row, step) = if a.is_transposed() { (UNIT, stored) } else { (stored, UNIT) };
+    Rows { bytes, row, step }
 }

@@ -137,18 +137,34 @@ fn across_bf16<T: AsBf16, const SLOT: usize>(
     steps: usize,
 ) {
     match unit {
-        Unit::Single => each::<SLOT>(to, groups, steps, |to, step, lane| high_halves(to, x, at(step, lane))),
-        Unit::Swapped => {
-            each::<SLOT>(to, groups, steps, |to, step, lane| high_halves(to, x, at(step ^ 1, lane)));
-        }
-        Unit::Pair => each::<SLOT>(to, groups, steps, |to, step, lane| {
-            let mut low = [0; SLOT];
-            high_halves(to, x, at(2 * step + 1, lane));
-            high_halves(&mut low, x, at(2 * step, lane));
-            for (to, low) in to.iter_mut().zip(low) {
-                *to |= low >> 16;
-            }
-        }),
+        Unit::Single => each::<SLOT>(
+            to,
+            groups,
+            steps,
+            #[inline(always)]
+            |to, step, lane| high_halves(to, x, at(step, lane)),
+        ),
+        Unit::Swapped => each::<SLOT>(
+            to,
+            groups,
+            steps,
+            #[inline(always)]
+            |to, step, lane| high_halves(to, x, at(step ^ 1, lane)),
+        ),
+        Unit::Pair => each::<SLOT>(
+            to,
+            groups,
+            steps,
+            #[inline(always)]
+            |to, step, lane| {
+                let mut low = [0; SLOT];
+                high_halves(to, x, at(2 * step + 1, lane));
+                high_halves(&mut low, x, at(2 * step, lane));
+                for (to, low) in to.iter_mut().zip(low) {
+                    *to |= low >> 16;
+                }
+            },
+        ),
     }
 }
 

@@ -4,6 +4,7 @@
 //! tile that it is in, nor on the processor.
 
 use super::lanes::Lanes;
+use super::target::Target;
 use std::hint::black_box;
 
 /// Steps of a tile for which its loop asks for a row of memory.
@@ -25,29 +26,21 @@ pub(in crate::cpu) enum Start {
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 #[derive(Clone, Copy)]
 pub(super) struct Ahead {
-    /// Its rows' first step, as far apart as this tile's, if they lie along the depth; otherwise
-    /// rows of memory, `row` bytes apart, one for every [`SOURCE_STEPS`].
+    /// Its rows' first step, `row` bytes apart, if they lie along the depth; otherwise rows of
+    /// memory, `row` bytes apart, one for every [`SOURCE_STEPS`].
     pub(super) a: *const u8,
     pub(super) row: usize,
-    /// Its sums, or where they go, and the f32 from a row of them to the next.
-    pub(super) sums: *const f32,
-    pub(super) sums_stride: usize,
-}
-
-/// Where a tile's sums go, and to which elements, how far apart, they are added.
-#[derive(Clone, Copy)]
-pub(super) struct Target {
-    pub(super) first: *mut f32,
-    pub(super) stride: usize,
-    pub(super) base: Option<(*const f32, usize)>,
+    /// Its sums, or where they go, and the bytes from a row of them to the next.
+    pub(super) sums: *const u8,
+    pub(super) sums_row: usize,
 }
 
 /// A tile's operands, without their lengths.
-pub(super) struct RegisterTile {
+pub(super) struct RegisterTile<'a> {
     pub(super) sums: *mut f32,
     pub(super) stride: usize,
     pub(super) start: Start,
-    pub(super) to: Target,
+    pub(super) to: Target<'a>,
     pub(super) a: *const u8,
     pub(super) a_row: usize,
     pub(super) a_step: usize,
@@ -86,7 +79,7 @@ impl Offsets {
     }
 }
 
-impl RegisterTile {
+impl RegisterTile<'_> {
     /// # Safety
     /// The processor has the instructions, and the operands hold `R` rows of `C` vectors.
     #[inline(always)]
@@ -98,7 +91,7 @@ impl RegisterTile {
                 self.prefetch_sums::<L, R, C>();
             }
             self.add::<L, R, C>(&mut sums);
-            self.store::<L, R, C>(&sums);
+            self.to.store::<L, R, C>(&sums);
         }
     }
 
@@ -164,34 +157,6 @@ impl RegisterTile {
             upper = upper.wrapping_add(self.a_step);
             lower = lower.wrapping_add(self.a_step);
             b = b.wrapping_add(VECTORS * L::WIDTH);
-        }
-    }
-
-    /// Stores the sums, or adds them to what is there.
-    ///
-    /// # Safety
-    /// As [`RegisterTile::run`]'s.
-    #[inline(always)]
-    #[allow(clippy::needless_range_loop)]
-    pub(super) unsafe fn store<L: Lanes, const R: usize, const C: usize>(&self, sums: &[[L::Vector; C]; R]) {
-        let at = |stride: usize, row: usize, vector: usize| row * stride + vector * L::WIDTH;
-        let to = |row: usize, vector: usize| self.to.first.wrapping_add(at(self.to.stride, row, vector));
-        // SAFETY: the addresses are of vectors of the tile's target, and of its base.
-        unsafe {
-            if let Some((base, stride)) = self.to.base {
-                for row in 0..R {
-                    for vector in 0..C {
-                        let base = L::load(base.wrapping_add(at(stride, row, vector)));
-                        L::store(to(row, vector), L::add(base, sums[row][vector]));
-                    }
-                }
-            } else {
-                for row in 0..R {
-                    for vector in 0..C {
-                        L::store(to(row, vector), sums[row][vector]);
-                    }
-                }
-            }
         }
     }
 }

@@ -2,11 +2,9 @@
 //! time, with the widest instructions that the processor has.
 
 use super::lanes::{Lanes, Portable};
-use super::register_tile::{Ahead, RegisterTile, Start, Target, VECTORS};
+use super::register_tile::{Ahead, RegisterTile, Start, VECTORS};
+use super::target::Target;
 use crate::cpu::grid::Grid;
-use crate::cpu::operand::Floats;
-use crate::cpu::tile::Tile;
-use crate::operations::Addend;
 
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
@@ -61,6 +59,15 @@ impl Instructions {
             }
         }
         None
+    }
+
+    /// True if [`RegisterTile`] may round sums to bf16: not with 512 bits without their instruction.
+    pub(super) fn round(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512 | Instructions::Avx512Pairs => peak::has_dot_products(),
+            _ => true,
+        }
     }
 
     /// Returns those for pairs of bf16, if this processor has them.
@@ -155,33 +162,6 @@ pub(in crate::cpu) struct Products<'a> {
     pub(super) ahead: Option<Ahead>,
 }
 
-/// Elements from a tile's first one on, to which its sums are added.
-#[derive(Clone, Copy)]
-pub(super) struct Base<'a> {
-    pub(super) data: &'a [f32],
-    /// From a row to the next.
-    pub(super) stride: usize,
-}
-
-impl<'a> Base<'a> {
-    /// Returns `addend` as it is added in registers; none if it is another matrix, and not f32.
-    pub(super) fn of(addend: Addend<Tile<'a>>) -> Option<Addend<Self>> {
-        match addend {
-            Addend::Zero => Some(Addend::Zero),
-            Addend::Out => Some(Addend::Out),
-            Addend::Base(base) => match base.stored() {
-                (Floats::F32(data), stride) => Some(Addend::Base(Base { data, stride })),
-                _ => None,
-            },
-        }
-    }
-
-    /// Returns the elements from `row` on.
-    pub(super) fn starting_at(self, row: usize) -> Self {
-        Base { data: &self.data[row * self.stride..], ..self }
-    }
-}
-
 impl Products<'_> {
     /// Adds them to every sum. `sums` are whole vectors of columns.
     ///
@@ -189,35 +169,30 @@ impl Products<'_> {
     /// If an operand is too short, or the tile is none that `instructions` has.
     #[inline(always)]
     pub(in crate::cpu) fn add_to(self, instructions: Instructions, mut sums: Grid<'_, f32>) {
-        let stored = sums.stored();
-        self.compute(instructions, sums, Target { first: stored.0, stride: stored.1, base: None });
+        let (shape, stored) = (sums.shape(), sums.stored());
+        self.compute(instructions, shape, stored, Target::overwrite(sums));
     }
 
-    /// Adds them to every sum; `out` becomes the sums and `base`, or what it was if there is none.
-    /// All are of one shape. What becomes of `sums` is unspecified.
+    /// Adds them to every sum; `to`, which has their shape, becomes the sums, or these are added to it.
+    /// What becomes of `sums` is unspecified.
     ///
     /// # Panics
     /// As [`Products::add_to`].
     #[inline(always)]
-    pub(super) fn finish(
-        self,
-        instructions: Instructions,
-        sums: Grid<'_, f32>,
-        mut out: Grid<'_, f32>,
-        base: Option<Base<'_>>,
-    ) {
-        let ((rows, columns), (first, stride)) = (out.shape(), out.stored());
-        let fits = |base: Base<'_>| (rows - 1) * base.stride + columns <= base.data.len();
-        assert!(sums.shape() == (rows, columns) && base.is_none_or(fits), "what sums are added to");
-        let base = base.map_or((first.cast_const(), stride), |base| (base.data.as_ptr(), base.stride));
-        self.compute(instructions, sums, Target { first, stride, base: Some(base) });
+    pub(super) fn finish(self, instructions: Instructions, mut sums: Grid<'_, f32>, to: Target<'_>) {
+        assert!(sums.shape() == to.shape(), "sums have the output's shape");
+        self.compute(instructions, to.shape(), sums.stored(), to);
     }
 
     #[inline(always)]
-    fn compute(self, instructions: Instructions, mut sums: Grid<'_, f32>, to: Target) {
+    fn compute(
+        self,
+        instructions: Instructions,
+        (rows, columns): (usize, usize),
+        (first, stride): (*mut f32, usize),
+        to: Target<'_>,
+    ) {
         let Products { start, a, b, steps, ahead } = self;
-        let (rows, columns) = sums.shape();
-        let (first, stride) = sums.stored();
         let vectors = columns / instructions.width();
         let fits = (1..=instructions.rows()).contains(&rows)
             && (1..=VECTORS).contains(&vectors)
@@ -232,7 +207,7 @@ impl Products<'_> {
             fits && reads && packed && stored,
             "a tile of {rows} rows, {columns} columns and {steps} steps"
         );
-        let near = Ahead { a: a.bytes.as_ptr(), row: 0, sums: first, sums_stride: 0 };
+        let near = Ahead { a: a.bytes.as_ptr(), row: 0, sums: first.cast(), sums_row: 0 };
         let tile = RegisterTile {
             sums: first,
             stride,
@@ -261,7 +236,7 @@ macro_rules! run {
     };
 }
 
-impl RegisterTile {
+impl RegisterTile<'_> {
     /// # Safety
     /// The processor has the instructions, and the operands hold `(rows, vectors)`.
     unsafe fn dispatch(&self, instructions: Instructions, size: (usize, usize)) {

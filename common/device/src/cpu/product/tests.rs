@@ -152,6 +152,37 @@ fn all_instructions_give_the_bits_of_the_dot_product() {
     }
 }
 
+/// Whatever they are added to, and whether they go to the output from registers or not.
+#[test]
+fn sums_are_rounded_to_bf16_once() {
+    for (rows, columns, depth) in SIZES {
+        let (a, b) = (rounded(&numbers(rows * depth, 3)), rounded(&numbers(columns * depth, 4)));
+        let base = rounded(&numbers(rows * columns, 7));
+        let sums = bf16_model(&a, &b, depth);
+        let added = |(base, sum): (&bf16, &f32)| flushed(flushed(base.to_f32()) + sum);
+        let added = rounded(&base.iter().zip(&sums).map(added).collect::<Vec<_>>());
+        let tile = |x, rows, columns| Tile::new(Floats::Bf16(x), rows, columns, columns);
+        let ways = [
+            (Addend::Zero, rounded(&sums)),
+            (Addend::Out, added.clone()),
+            (Addend::Base(tile(&base, rows, columns)), added),
+        ];
+        let swapped = Instructions::all().into_iter().map(|instructions| (instructions, Unit::Swapped));
+        let pairs = Instructions::pairs_if_any().map(|instructions| (instructions, Unit::Pair));
+        for (instructions, unit) in swapped.chain(pairs) {
+            for (way, (addend, want)) in ways.iter().enumerate() {
+                let mut out = base.clone();
+                let target = TileMut::new(FloatsMut::Bf16(&mut out), rows, columns, columns);
+                let (a, b) = (tile(&a, rows, depth), tile(&b, columns, depth));
+                let product = Product { instructions, unit, a, b, addend: *addend };
+                product.compute(&cpu(), target).unwrap();
+                let same = out.iter().zip(want).all(|(out, want)| out.to_bits() == want.to_bits());
+                assert!(same, "{instructions:?}, {unit:?}, {rows}×{depth}×{columns}, way {way}");
+            }
+        }
+    }
+}
+
 /// An operand is rounded while it is copied, whichever way it is stored.
 #[test]
 fn wide_operands_that_are_rounded_give_the_bits_of_bf16_ones() {
