@@ -151,9 +151,8 @@ fn ratios(reports: &[Report], base: &[Report], of: fn(&Report) -> f64) -> Vec<f6
     reports.iter().zip(base).map(|(report, base)| of(report) / of(base)).collect()
 }
 
-/// The update in main memory beside the update in place. Parameters have one buffer, which the
-/// update does not use: at the end of a step a rank fetches shards for the next forward into each
-/// buffer.
+/// The update in main memory beside the update in place, both in their step: what a rank fetches for
+/// the next forward, it fetches into one buffer.
 fn update(flags: &Flags) {
     let title = format!("the update of {}, {} ranks", flags.model, flags.gpus);
     let mut table = Table::numbers(title, ["in place", "in main memory", "ratio (least to most)"]);

@@ -213,10 +213,18 @@ impl Timeline {
         let current = self.state.snapshot.ranks.first().map_or(0, |rank| rank.step);
         let (step, pass) = match event.what {
             What::StepStarted { step } => (step, None),
+            // An update that goes on in the next step's forward is a part of that.
+            What::PassStarted { pass: Pass::Step, .. } if !self.has_gone_back() => return,
             What::PassStarted { pass, unit, micro } => (current, Some((pass, unit, micro))),
             _ => return,
         };
         self.marks.push_back(Mark { position: self.len(), at: event.at, step, pass });
+    }
+
+    /// True once rank 0 has begun a backward in its step.
+    fn has_gone_back(&self) -> bool {
+        let passes = self.marks.iter().rev().map_while(|mark| mark.pass);
+        passes.into_iter().any(|(pass, ..)| matches!(pass, Pass::Backward | Pass::Recompute | Pass::Step))
     }
 
     /// Returns the run's header.

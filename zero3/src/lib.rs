@@ -21,7 +21,7 @@ use sharding::{
 };
 use std::rc::Rc;
 use trainer::{Setup, Stage, StageKind, StepOutcome};
-use variants::{Held, Prefetch, Residency, ShardSource, Stay};
+use variants::{Prefetch, Residency, ShardContext, ShardSource, Stay};
 
 /// One rank of a ZeRO-3 run.
 pub struct Zero3 {
@@ -81,8 +81,8 @@ impl Stage for Zero3 {
             Stay::Always => self.parameters.put(full.unit, full.buffer),
             Stay::UntilBackward => self.window.keep(full),
             Stay::No => {
-                let (source, held) = self.shards();
-                source.before_free(&full, pass, held)?;
+                let (source, context) = self.shards();
+                source.before_free(&full, pass, context)?;
                 self.window.free(full);
                 self.gather_ahead(pass, BackwardPrefetch::Post)?;
             }
@@ -119,15 +119,20 @@ impl Stage for Zero3 {
         // Only persistent units are gathered here.
         let (gradients, gathers) = (self.gradients.shards(), Some(&mut self.gathers));
         self.optimizer.update(&self.rank, update, &mut self.parameters, gradients, gathers)?;
-        let (source, held) = self.shards();
-        source.after_update(held)?;
+        let (source, context) = self.shards();
+        source.after_update(context)?;
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
     fn complete(&mut self, unit: Option<UnitId>) -> Result<()> {
         let (held, gathers) = ((&mut self.parameters, self.gradients.shards()), Some(&mut self.gathers));
         let source = unit.map(|_| &mut self.source as &mut dyn TakeUpdated);
-        self.optimizer.complete(&self.rank, unit, held, gathers, source)
+        self.optimizer.complete(&self.rank, unit, held, gathers, source)?;
+        if unit.is_some() {
+            return Ok(());
+        }
+        let (source, context) = self.shards();
+        source.after_update(context)
     }
 
     fn states(&mut self) -> (&mut Optimizer, &UnitBuffers) {
@@ -145,8 +150,8 @@ impl Zero3 {
             self.complete(Some(unit))?;
         }
         let worker = self.rank.clone();
-        let (source, held) = self.shards();
-        let (group, shard) = source.of(unit, pass, held)?;
+        let (source, context) = self.shards();
+        let (group, shard) = source.of(unit, pass, context)?;
         let (rank, ranks) = (group.rank() as usize, group.size() as usize);
         let elements = shard.len();
         let mut full = worker.device.allocate(Class::GatheredParameters, shard.dtype(), elements * ranks)?;
@@ -158,9 +163,9 @@ impl Zero3 {
     }
 
     /// Where shards come from, and what it looks at.
-    fn shards(&mut self) -> (&mut ShardSource, Held<'_>) {
+    fn shards(&mut self) -> (&mut ShardSource, ShardContext<'_>) {
         let Zero3 { rank, parameters, optimizer, window, source, .. } = self;
-        (source, Held { rank, parameters, optimizer, window })
+        (source, ShardContext { rank, parameters, optimizer, window })
     }
 
     /// Issues the all-gathers of what `pass` needs next, as far ahead as the window allows, if this

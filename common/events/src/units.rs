@@ -44,7 +44,7 @@ pub struct UnitState {
     pub gradient: GradientState,
     /// An all-gather of updated parameters is in flight, to ranks that keep them whole.
     pub refreshing: bool,
-    /// The optimizer has updated the unit in this step.
+    /// The optimizer has updated the unit since the step began.
     pub updated: bool,
 }
 

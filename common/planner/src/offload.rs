@@ -218,7 +218,7 @@ impl Offload {
     /// under way hands it over.
     pub(crate) fn rereads(&self) -> Transfers {
         let mut moved = Transfers::default();
-        // An update that has units to gather is over before the step ends.
+        // An update with units to gather, while others rest on disk, is over before the step ends.
         let all_away = self.units.iter().all(|unit| unit.away) && self.placement.parameters == Place::Disk;
         if self.overlap && all_away && !self.updates_on_device() {
             for unit in &self.units {

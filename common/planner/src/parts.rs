@@ -8,7 +8,7 @@ pub struct Done {
     /// Steps that were skipped.
     pub skipped: u64,
     /// Steps of both kinds that began when the update before them was over.
-    pub rereads: u64,
+    pub fresh_starts: u64,
     /// Evaluations.
     pub evaluations: u64,
     /// Batches of all of them.
@@ -59,7 +59,7 @@ impl<T> Parts<T> {
         let mut total = self.setup;
         total.add(&self.step, done.steps);
         total.add(&self.skipped_step, done.skipped);
-        total.add(&self.reread, done.rereads);
+        total.add(&self.reread, done.fresh_starts);
         total.add(&self.evaluation, done.evaluations);
         total.add(&self.evaluation_batch, done.evaluation_batches);
         total.add(&self.checkpoint, done.checkpoints);

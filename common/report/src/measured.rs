@@ -23,7 +23,7 @@ pub struct Measured {
     /// Its steps; the same on every rank but for the seconds.
     pub steps: Vec<StepRow>,
     /// Its steps that began when the update before them was over.
-    pub rereads: u64,
+    pub fresh_starts: u64,
     /// Validation losses: after how many steps, nats per token.
     pub evaluations: Vec<(u32, f64)>,
     /// Checkpoints between two of its steps.

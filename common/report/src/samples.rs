@@ -35,7 +35,7 @@ pub(crate) fn one_step(flags: &str) -> Report {
     let measured = Measured {
         steps: vec![step],
         evaluations: vec![(1, 2.5)],
-        rereads: 1,
+        fresh_starts: 1,
         checkpoints: 0,
         memory: memory.clone(),
         gpu: None,

@@ -26,7 +26,8 @@ pub struct CommunicationArgs {
     /// the largest unit's]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 1))]
     pub allgather_bucket: Option<usize>,
-    /// Wait for every collective where it is issued, and gather nothing ahead.
+    /// Wait for every collective where it is issued, gather nothing ahead, and end every update in
+    /// its step.
     #[arg(long, conflicts_with_all = ["prefetch_bucket", "backward_prefetch", "limit_all_gathers"])]
     pub no_overlap: bool,
     /// Reduce gradients where backward has written them; false copies them into buckets first.

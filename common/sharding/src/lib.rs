@@ -51,7 +51,7 @@ pub use mesh::{Mesh, MeshShape};
 pub use model::TrainingState;
 pub use norm::{global_norm, local_norm};
 pub use optimizer::{
-    AdamWShard, Late, Moments, Optimizer, OwnSlice, States, TakeUpdated, Update, read_stretch,
+    AdamWShard, AfterStep, Moments, Optimizer, OwnSlice, States, TakeUpdated, Update, read_stretch,
 };
 pub use partition::{Partition, TensorPart, Unit, UnitId, WholeTensors};
 pub use places::Places;

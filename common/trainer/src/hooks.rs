@@ -11,7 +11,7 @@ use model::LayerKind;
 use planner::Moment;
 use report::{Clocks, Times};
 use settings::fault::{Kind, Phase};
-use sharding::{Bracket, Late, Micro, Rank, UnitId, Usage};
+use sharding::{AfterStep, Bracket, Micro, Rank, UnitId, Usage};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -82,7 +82,9 @@ impl Hooks {
         self.strike(phase).inspect_err(|_| self.rank.emitter.emit(What::Failing))?;
         let (started, before) = (Instant::now(), Usage::now(&self.rank));
         let value = body()?;
-        self.add(phase, seconds(started.elapsed(), Usage::now(&self.rank) - before));
+        let mut clocks = self.clocks.get();
+        add(&mut clocks, phase, seconds(started.elapsed(), Usage::now(&self.rank) - before));
+        self.clocks.set(clocks);
         Ok(value)
     }
 
@@ -98,25 +100,12 @@ impl Hooks {
         self.faults.trip(phase, &self.rank.group)
     }
 
-    /// Moves what an update has taken in forward to the clocks of the step: updates had taken
-    /// `before` when forward began, and `now` when it ended.
-    pub(crate) fn updated_in_forward(&self, before: Late, now: Late) {
-        let seconds = seconds(now.time - before.time, now.usage - before.usage);
-        self.add(Phase::Forward, seconds.map(|seconds| -seconds));
-        self.add(Phase::Step, seconds);
-    }
-
-    /// Adds seconds, in all and in waits, to the clocks of `phase`.
-    fn add(&self, phase: Phase, seconds: [f64; 5]) {
+    /// Moves what an update has `taken` in forward to the clocks of the step.
+    pub(crate) fn charge_update_to_step(&self, taken: AfterStep) {
+        let seconds = seconds(taken.time, taken.usage);
         let mut clocks = self.clocks.get();
-        let Clocks { total, waits, for_peers, for_link, for_places } = &mut clocks;
-        // Recomputation is a part of backward, whose clocks have its waits.
-        let measured = if phase == Phase::Recompute { 1 } else { seconds.len() };
-        for (times, seconds) in
-            [total, waits, for_peers, for_link, for_places].into_iter().zip(seconds).take(measured)
-        {
-            clock(times, phase).into_iter().for_each(|clock| *clock += seconds);
-        }
+        add(&mut clocks, Phase::Forward, seconds.map(|seconds| -seconds));
+        add(&mut clocks, Phase::Step, seconds);
         self.clocks.set(clocks);
     }
 
@@ -163,8 +152,20 @@ impl LayerSpan {
     }
 }
 
+/// Adds seconds, in all and in waits, to the clocks of `phase`.
+pub(crate) fn add(clocks: &mut Clocks, phase: Phase, seconds: [f64; 5]) {
+    let Clocks { total, waits, for_peers, for_link, for_places } = clocks;
+    // Recomputation is a part of backward, whose clocks have its waits.
+    let measured = if phase == Phase::Recompute { 1 } else { seconds.len() };
+    for (times, seconds) in
+        [total, waits, for_peers, for_link, for_places].into_iter().zip(seconds).take(measured)
+    {
+        clock(times, phase).into_iter().for_each(|clock| *clock += seconds);
+    }
+}
+
 /// Seconds of `time`: in all, and in the waits of `usage`.
-fn seconds(time: Duration, usage: Usage) -> [f64; 5] {
+pub(crate) fn seconds(time: Duration, usage: Usage) -> [f64; 5] {
     let [all, peers, link, places] = usage.waited();
     [time.as_secs_f64(), all, peers, link, places]
 }

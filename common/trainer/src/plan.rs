@@ -293,7 +293,7 @@ pub(crate) fn report(plan: &Plan, measured: &[Measured]) -> Report {
     let done = Done {
         steps: one.steps.len() as u64 - skipped,
         skipped,
-        rereads: one.rereads,
+        fresh_starts: one.fresh_starts,
         evaluations,
         evaluation_batches: evaluations * plan.evaluation_batches as u64,
         checkpoints: one.checkpoints,

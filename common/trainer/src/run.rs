@@ -147,13 +147,14 @@ impl<'a> Worker<'a> {
     }
 
     /// Trains until the last step, or until a stop is requested. A step or validation that is
-    /// broken off does not count: no weight has changed yet.
+    /// broken off does not count: it has changed no weight. An update of the step before that is
+    /// under way does: all ranks complete it.
     fn train(&mut self) -> Result<()> {
         match self.train_steps() {
             Err(RankError::Stopped) => {
-                // The update of the step before may be under way; all ranks stop at the same layer.
+                // All ranks stop before the same layer, so all have as much of an update to do.
                 self.stage.complete(None)?;
-                self.record.broken_off(self.stage.states().0.taken_late());
+                self.record.broken_off(self.stage.states().0.cost_after_step());
                 self.rank.transfers.wind_down();
                 self.passes.hand_back(&mut self.stage)?;
                 self.rank.group.wind_down();
@@ -211,9 +212,9 @@ impl<'a> Worker<'a> {
         let Worker { hooks, stage, passes, samples, .. } = self;
         hooks.before_micro_batch(micro)?;
         let tokens = hooks.phase(Phase::Data, || samples.training(micro))?;
-        let late = stage.states().0.taken_late();
+        let before = stage.states().0.cost_after_step();
         let (losses, saved) = hooks.phase(Phase::Forward, || passes.forward(stage, &tokens, micro, scale))?;
-        hooks.updated_in_forward(late, stage.states().0.taken_late());
+        hooks.charge_update_to_step(stage.states().0.cost_after_step() - before);
         hooks.phase(Phase::Backward, || passes.backward(stage, saved, micro))?;
         Ok(losses)
     }
@@ -241,8 +242,8 @@ impl<'a> Worker<'a> {
             }
             Ok((outcome, agreed))
         })?;
-        let late = self.stage.states().0.taken_late();
-        self.record.step(loss, &update, outcome, late)?;
+        let after_steps = self.stage.states().0.cost_after_step();
+        self.record.step(loss, &update, outcome, after_steps)?;
         self.steps += 1;
         self.updates += u32::from(!outcome.skipped);
         self.adjust_loss_scale(outcome.skipped)?;

@@ -101,9 +101,6 @@ impl Watched {
 
 impl Stage for Watched {
     fn acquire(&mut self, unit: UnitId, pass: Pass) -> Result<FullParameters> {
-        if pass == Pass::Forward {
-            self.stage.complete(Some(unit))?;
-        }
         let mut full = self.stage.acquire(unit, pass)?;
         self.make_stale(&mut full)?;
         let values = || self.rank.device.read(full.buffer.view());

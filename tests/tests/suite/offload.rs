@@ -63,6 +63,10 @@ fn an_optimizer_beyond_the_device_changes_no_bit_of_any_stage() {
     }
     none_changes_a_bit(Stage::Zero1, &flags(2, "--grad-sync all-reduce"), &OPTIMIZER);
     none_changes_a_bit(Stage::Zero2, &flags(1, ""), &OPTIMIZER);
+    // The last two units share a bucket.
+    for stage in [Stage::Zero1, Stage::Zero2] {
+        none_changes_a_bit(stage, &flags(2, "--allgather-bucket 20000"), &OPTIMIZER);
+    }
 }
 
 #[test]

@@ -3,11 +3,12 @@
 //!
 //! The schedule says which unit a pass gathers next, so its shard is fetched into a buffer on the
 //! device while units before it compute. An update that goes on in forward hands over what it has
-//! updated, so that nothing is read back from disk. Forward ends by fetching for backward; a backward that is
-//! not the step's last, validation and the update end by fetching for the next forward. What is
-//! fetched and never gathered, as after the last step, does not count.
+//! updated, so that nothing is read back from disk. Forward ends by fetching for backward; a
+//! backward that is not the step's last, validation and an update that is over in its step end by
+//! fetching for the next forward. What is fetched and never gathered, as after the last step, does
+//! not count.
 
-use super::held::Held;
+use super::context::ShardContext;
 use super::{Residency, Stay};
 use device::{Buffer, Class, DType, Place, View};
 use events::Pass;
@@ -90,8 +91,8 @@ impl Fetch {
     ///
     /// # Errors
     /// If a transfer fails.
-    pub fn shard(&mut self, unit: UnitId, pass: Pass, held: Held<'_>) -> Result<View<'_>> {
-        let rank = held.rank;
+    pub fn shard(&mut self, unit: UnitId, pass: Pass, context: ShardContext<'_>) -> Result<View<'_>> {
+        let rank = context.rank;
         let order = &self.schedule.pass(pass).order;
         let at = order.iter().position(|&next| next == unit).unwrap_or(order.len());
         let begins = order[..at].iter().all(|&before| self.away[before].is_none());
@@ -100,10 +101,10 @@ impl Fetch {
         }
         self.reached = (pass, at);
         if !self.slots.iter().any(|slot| slot.unit() == Some(unit)) {
-            held.optimizer.finish(rank, unit)?;
+            context.optimizer.settle(rank, unit)?;
         }
         self.make_room(unit, rank)?;
-        self.on(held)?;
+        self.on(context)?;
         self.reached.1 += 1;
         let elements = self.away[unit].unwrap_or(0);
         let slot = self.slots.iter_mut().find(|slot| slot.unit() == Some(unit));
@@ -116,10 +117,10 @@ impl Fetch {
     ///
     /// # Errors
     /// If a transfer fails.
-    pub fn ahead(&mut self, held: Held<'_>) -> Result<()> {
+    pub fn ahead(&mut self, context: ShardContext<'_>) -> Result<()> {
         let schedule = self.schedule.clone();
         self.slots.iter_mut().for_each(Slot::recycle);
-        self.start(&schedule.forward.order, held)
+        self.start(&schedule.forward.order, context)
     }
 
     /// Takes elements `range` of `unit`'s updated shard into a buffer, from which they cross to the
@@ -152,10 +153,10 @@ impl Fetch {
     ///
     /// # Errors
     /// If a transfer fails.
-    pub fn on(&mut self, held: Held<'_>) -> Result<()> {
+    pub fn on(&mut self, context: ShardContext<'_>) -> Result<()> {
         self.slots.iter_mut().for_each(Slot::recycle);
-        let next = self.upcoming(held.window);
-        self.start(&next, held)
+        let next = self.upcoming(context.window);
+        self.start(&next, context)
     }
 
     /// Drops what is being fetched.
@@ -191,12 +192,12 @@ impl Fetch {
 
     /// Starts to fetch as many of `units` as there are free slots, up to the first whose updated
     /// shard is not where it rests yet.
-    fn start(&mut self, units: &[UnitId], held: Held<'_>) -> Result<()> {
-        let finished = held.optimizer.finished();
-        for &next in units.iter().take_while(|&&next| next < finished) {
+    fn start(&mut self, units: &[UnitId], context: ShardContext<'_>) -> Result<()> {
+        let missing = context.optimizer.first_missing();
+        for &next in units.iter().take_while(|&&next| next < missing) {
             if self.away[next].is_some() && !self.slots.iter().any(|slot| slot.unit() == Some(next)) {
                 let Some(free) = self.slots.iter_mut().find(|slot| slot.is_free()) else { break };
-                free.start(next, held.rank, held.parameters)?;
+                free.start(next, context.rank, context.parameters)?;
             }
         }
         Ok(())

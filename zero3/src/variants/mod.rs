@@ -10,8 +10,8 @@
 //! Hybrid sharding has no file here. Its groups are smaller ([`sharding::Mesh`]), and its gradient
 //! shards are summed over replicas by what follows a reduction ([`sharding::GradientShards`]).
 
+mod context;
 pub mod fetch;
-mod held;
 pub mod prefetch;
 pub mod residency;
 pub mod secondary;
@@ -19,7 +19,7 @@ pub mod source;
 
 use planner::Strategy;
 
-pub use held::Held;
+pub use context::ShardContext;
 pub use prefetch::Prefetch;
 pub use residency::{Residency, Stay};
 pub use source::ShardSource;

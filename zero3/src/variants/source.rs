@@ -5,8 +5,8 @@
 //! that its neighbours share, and backward gathers from that copy. Slices that rest beyond the
 //! device are fetched ([`fetch`](super::fetch)).
 
+use super::context::ShardContext;
 use super::fetch::Fetch;
-use super::held::Held;
 use super::secondary::SecondaryShards;
 use collectives::Group;
 use device::View;
@@ -43,16 +43,21 @@ impl ShardSource {
     ///
     /// # Errors
     /// If the shard is out, or cannot be fetched.
-    pub fn of<'a>(&'a mut self, unit: UnitId, pass: Pass, held: Held<'a>) -> Result<(&'a Group, View<'a>)> {
+    pub fn of<'a>(
+        &'a mut self,
+        unit: UnitId,
+        pass: Pass,
+        context: ShardContext<'a>,
+    ) -> Result<(&'a Group, View<'a>)> {
         if let (Some(secondary), Some(neighbours), Pass::Backward) =
-            (&self.secondary, held.rank.secondary_group(), pass)
+            (&self.secondary, context.rank.secondary_group(), pass)
         {
             return Ok((neighbours, secondary.shard(unit)?.view()));
         }
-        let rank = held.rank;
+        let rank = context.rank;
         let shard = match &mut self.fetch {
-            Some(fetch) => fetch.shard(unit, pass, held)?,
-            None => held.parameters.get(unit)?.view(),
+            Some(fetch) => fetch.shard(unit, pass, context)?,
+            None => context.parameters.get(unit)?.view(),
         };
         Ok((rank.shard_group(), shard))
     }
@@ -61,8 +66,8 @@ impl ShardSource {
     ///
     /// # Errors
     /// If a transfer fails.
-    pub fn after_update(&mut self, held: Held<'_>) -> Result<()> {
-        self.fetch.as_mut().map_or(Ok(()), |fetch| fetch.ahead(held))
+    pub fn after_update(&mut self, context: ShardContext<'_>) -> Result<()> {
+        self.fetch.as_mut().map_or(Ok(()), |fetch| fetch.ahead(context))
     }
 
     /// Keeps the secondary shard of what forward is about to free. Fetches on, since slots are free
@@ -70,12 +75,17 @@ impl ShardSource {
     ///
     /// # Errors
     /// If a kernel or a transfer fails.
-    pub fn before_free(&mut self, full: &FullParameters, pass: Pass, held: Held<'_>) -> Result<()> {
+    pub fn before_free(
+        &mut self,
+        full: &FullParameters,
+        pass: Pass,
+        context: ShardContext<'_>,
+    ) -> Result<()> {
         if let (Some(secondary), Pass::Forward) = (&mut self.secondary, pass) {
-            secondary.keep(held.rank, full)?;
+            secondary.keep(context.rank, full)?;
         }
         match &mut self.fetch {
-            Some(fetch) if pass != Pass::Evaluate => fetch.on(held),
+            Some(fetch) if pass != Pass::Evaluate => fetch.on(context),
             _ => Ok(()),
         }
     }

@@ -325,7 +325,7 @@ fn states_in_main_memory() {
 fn a_run_moves_what_its_parts_move() {
     let rank = rank(&job(Stage::Zero3, Disk, Disk));
     let done =
-        Done { steps: 3, skipped: 2, rereads: 6, evaluations: 5, evaluation_batches: 7, checkpoints: 4 };
+        Done { steps: 3, skipped: 2, fresh_starts: 6, evaluations: 5, evaluation_batches: 7, checkpoints: 4 };
     let parts = [
         (rank.transfers.setup, 1),
         (rank.transfers.step, 3),

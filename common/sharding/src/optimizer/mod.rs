@@ -1,4 +1,5 @@
-//! The optimizer of a rank: AdamW on its slice of every unit, updated in one call.
+//! The optimizer of a rank: AdamW on its slice of every unit, in one call over all of them. An update
+//! of states beyond the device goes on after that call.
 
 mod paging;
 mod shard;
@@ -15,12 +16,12 @@ use device::{Buffer, Class, DType, View, ViewMut};
 use events::Pass;
 use model::TrainingState;
 use offload::{Cargo, Extent};
-use std::ops::Range;
+use std::ops::{Range, Sub};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use paging::TakeUpdated;
-use paging::{Held, Paging};
+use paging::{Paging, UpdateOperands};
 use shard::Operands;
 pub use shard::{AdamWShard, Moments, States};
 pub use update::{ScaledUpdate, Update};
@@ -42,16 +43,24 @@ pub struct Optimizer {
     units: Vec<OwnSlice>,
     /// If anything that an update needs rests beyond the device.
     paging: Option<Paging>,
-    late: Late,
+    after_step: AfterStep,
 }
 
 /// What updates have taken in all after [`Optimizer::update`].
 #[derive(Clone, Copy, Default)]
-pub struct Late {
+pub struct AfterStep {
     /// The rank's time.
     pub time: Duration,
     /// What it has sent and moved.
     pub usage: Usage,
+}
+
+impl Sub for AfterStep {
+    type Output = AfterStep;
+
+    fn sub(self, earlier: AfterStep) -> AfterStep {
+        AfterStep { time: self.time - earlier.time, usage: self.usage - earlier.usage }
+    }
 }
 
 impl Optimizer {
@@ -69,7 +78,7 @@ impl Optimizer {
     ) -> Result<Self> {
         let paging = || Paging::new(rank, places, &units, (parameters, gradients));
         let paging = places.are_away().then(paging).transpose()?;
-        Ok(Optimizer { partition, units, paging, late: Late::default() })
+        Ok(Optimizer { partition, units, paging, after_step: AfterStep::default() })
     }
 
     /// The elements of `unit` that this rank updates.
@@ -86,14 +95,14 @@ impl Optimizer {
         slices.map(|(unit, slice)| gradients.slice(unit, slice)).collect()
     }
 
-    /// Begins to read, from disk, what the next update needs first: no state can be written before
-    /// the norm, which needs all gradients, but the first can be read. Called `calls` times during
-    /// the last backward of a step, it reads a share of them.
+    /// Ends the update before, and begins to read from disk what the next one needs first: no state
+    /// can be written before the norm, which needs all gradients, but the first can be read. Called
+    /// during a step's last backward, before each of `calls` layers that are left.
     ///
     /// # Errors
     /// If a transfer fails.
     pub fn read_ahead(&mut self, rank: &Rank, calls: usize) -> Result<()> {
-        self.late(rank, |paging, units| paging.read_ahead(rank, units, calls))
+        self.counted(rank, |paging, units| paging.read_ahead(rank, units, calls))
     }
 
     /// Ends a step without an update: drops what was read ahead, once it is here.
@@ -106,8 +115,9 @@ impl Optimizer {
 
     /// Updates this rank's slice of `parameters` from its slice of `gradients`, unit by unit. A
     /// unit that the rank holds in full goes through `gathers` as soon as its slice is updated; all
-    /// are full again when this returns. If states rest beyond the device, the update only begins
-    /// here, and [`Optimizer::complete`] goes on with it.
+    /// are full again when this returns. But if the CPU makes the update, it only begins here, and
+    /// [`Optimizer::complete`] goes on with it, unless there are units to gather while others rest
+    /// on disk.
     ///
     /// # Errors
     /// If a kernel, a collective or a transfer fails.
@@ -121,7 +131,7 @@ impl Optimizer {
     ) -> Result<()> {
         if let Some(paging) = &mut self.paging {
             paging.begin(rank, update)?;
-            if paging.may_go_on(&self.units) {
+            if paging.may_go_on() {
                 return Ok(());
             }
             return self.complete(rank, None, (parameters, gradients), gathers, None);
@@ -152,20 +162,20 @@ impl Optimizer {
         taken: Option<&mut (dyn TakeUpdated + 'static)>,
     ) -> Result<()> {
         let last = self.units.len() - 1;
-        self.late(rank, |paging, units| {
-            let held = Held { units, parameters, gradients, gathers, taken };
+        self.counted(rank, |paging, units| {
+            let held = UpdateOperands { units, parameters, gradients, gathers, taken };
             paging.complete(rank, unit.unwrap_or(last), held)?;
-            if unit.is_none() { paging.finish_unit(rank, last) } else { Ok(()) }
+            if unit.is_none() { paging.finish_all(rank) } else { Ok(()) }
         })
     }
 
-    /// Waits until `unit`'s updated parameters are where they rest, although the update is under
-    /// way: forward is over.
+    /// Waits until `unit`'s updated parameters are where they rest beyond the device. The update
+    /// may be under way, but forward is over.
     ///
     /// # Errors
     /// If a transfer fails.
-    pub fn finish(&mut self, rank: &Rank, unit: UnitId) -> Result<()> {
-        self.late(rank, |paging, _| paging.finish_unit(rank, unit))
+    pub fn settle(&mut self, rank: &Rank, unit: UnitId) -> Result<()> {
+        self.counted(rank, |paging, _| paging.settle(rank, unit))
     }
 
     /// Frees the buffers of updates until the next one needs them. None is under way.
@@ -178,14 +188,14 @@ impl Optimizer {
         self.paging.as_ref().is_some_and(Paging::is_under_way)
     }
 
-    /// The parameters of units before this one are where they rest; of all, unless an update is
-    /// under way.
-    pub fn finished(&self) -> UnitId {
-        self.paging.as_ref().map_or(UnitId::MAX, Paging::finished)
+    /// The updated parameters of units before this one are where they rest beyond the device; those
+    /// of all units, unless an update is under way.
+    pub fn first_missing(&self) -> UnitId {
+        self.paging.as_ref().map_or(UnitId::MAX, Paging::first_missing)
     }
 
-    /// Runs `body`, and counts what it takes as [`Late`] if an update is under way.
-    fn late(
+    /// Runs `body`, and counts what it takes as [`AfterStep`] if an update is under way.
+    fn counted(
         &mut self,
         rank: &Rank,
         body: impl FnOnce(&mut Paging, &mut [OwnSlice]) -> Result<()>,
@@ -196,14 +206,14 @@ impl Optimizer {
         }
         let (began, before) = (Instant::now(), Usage::now(rank));
         body(paging, &mut self.units)?;
-        self.late.time += began.elapsed();
-        self.late.usage = self.late.usage + (Usage::now(rank) - before);
+        self.after_step.time += began.elapsed();
+        self.after_step.usage = self.after_step.usage + (Usage::now(rank) - before);
         Ok(())
     }
 
     /// What updates have taken in all after [`Optimizer::update`].
-    pub fn taken_late(&self) -> Late {
-        self.late
+    pub fn cost_after_step(&self) -> AfterStep {
+        self.after_step
     }
 
     /// Updates this rank's slice of one unit's `parameters` from its slice of `gradients`, all of

@@ -26,9 +26,12 @@ impl Loans {
         }
     }
 
-    /// Acquires the full parameters of `units` for `pass`.
+    /// Acquires the full parameters of `units` for `pass`. An update may have to reach them first.
     pub(super) fn acquire(&mut self, stage: &mut dyn Stage, units: &[UnitId], pass: Pass) -> Result<()> {
         for &unit in units {
+            if pass == Pass::Forward {
+                stage.complete(Some(unit))?;
+            }
             self.parameters[unit] = Some(stage.acquire(unit, pass)?);
         }
         Ok(())

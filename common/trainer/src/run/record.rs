@@ -1,14 +1,15 @@
 //! The records of a run on one rank: events and observers hear of each finished step, and the
 //! report gets what was measured.
 
-use crate::hooks::Hooks;
+use crate::hooks::{Hooks, add, seconds};
 use crate::plan::Plan;
 use crate::rank_error::Result;
 use crate::stage::StepOutcome;
 use device::{Class, Ledger, Place};
 use events::{Boundary, Operation, What};
 use report::{Clocks, GpuRow, KernelRow, Measured, Peaks, StepRow, UNTIMED};
-use sharding::{Late, Rank, Update, Usage};
+use settings::fault::Phase;
+use sharding::{AfterStep, Rank, Update, Usage};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -35,8 +36,10 @@ pub(super) struct Record<'a> {
     steps: Vec<StepRow>,
     evaluations: Vec<(u32, f64)>,
     checkpoints: u64,
-    /// Steps that began when the update before them was over, and whether the one under way did.
-    rereads: (u64, bool),
+    /// Steps that began when the update before them was over.
+    fresh_starts: u64,
+    /// Whether the step under way did.
+    starts_fresh: bool,
     /// When the step under way began, and how long watchers had held the rank by then.
     began: (Instant, Duration),
     /// As of the last whole step, or the validation and the checkpoint after it.
@@ -56,8 +59,8 @@ pub(super) fn peaks(ledger: &Ledger) -> Vec<Peaks> {
 #[derive(Clone, Copy)]
 struct Counted {
     usage: Usage,
-    /// Of the updates that went on after their steps.
-    late: Usage,
+    /// What updates have taken after their steps.
+    after_steps: AfterStep,
     clocks: Clocks,
 }
 
@@ -70,9 +73,14 @@ impl<'a> Record<'a> {
             steps: Vec::new(),
             evaluations: Vec::new(),
             checkpoints: 0,
-            rereads: (0, false),
+            fresh_starts: 0,
+            starts_fresh: false,
             began: (Instant::now(), Duration::ZERO),
-            counted: Counted { usage: Usage::now(&rank), late: Usage::default(), clocks: hooks.clocks() },
+            counted: Counted {
+                usage: Usage::now(&rank),
+                after_steps: AfterStep::default(),
+                clocks: hooks.clocks(),
+            },
             rank,
             hooks,
         }
@@ -84,7 +92,7 @@ impl<'a> Record<'a> {
     /// # Errors
     /// The driver's error.
     pub(super) fn begin(&mut self, is_updating: bool) -> Result<()> {
-        self.rereads.1 = !is_updating;
+        self.starts_fresh = !is_updating;
         let step = self.hooks.step();
         if (step - self.plan.first_step()) as usize == UNTIMED {
             self.rank.device.reset_meter()?;
@@ -96,7 +104,7 @@ impl<'a> Record<'a> {
     }
 
     /// The step under way is done, with `loss` over the global batch. The updates until then have
-    /// taken `late` after their steps.
+    /// taken `after_steps`.
     ///
     /// # Errors
     /// The driver's error.
@@ -105,7 +113,7 @@ impl<'a> Record<'a> {
         loss: f64,
         update: &Update,
         outcome: StepOutcome,
-        late: Late,
+        after_steps: AfterStep,
     ) -> Result<()> {
         self.rank.device.emit_past()?;
         let row = self.row(loss, update, outcome);
@@ -113,8 +121,8 @@ impl<'a> Record<'a> {
         self.rank.emitter.emit(What::StepFinished { step, loss, grad_norm, lr, tokens, seconds });
         self.tell(News::Step(&row, self.rank.device.ledger().peak_total(Place::Device)));
         self.steps.push(row);
-        self.counted.late = late.usage;
-        self.rereads.0 += u64::from(self.rereads.1);
+        self.counted.after_steps = after_steps;
+        self.fresh_starts += u64::from(self.starts_fresh);
         self.count();
         Ok(())
     }
@@ -155,9 +163,11 @@ impl<'a> Record<'a> {
     }
 
     /// A step is broken off, and the update of the step before it is over. With it the updates have
-    /// taken `late` after their steps.
-    pub(super) fn broken_off(&mut self, late: Late) {
-        self.counted.usage = self.counted.usage + (late.usage - self.counted.late);
+    /// taken `after_steps`.
+    pub(super) fn broken_off(&mut self, after_steps: AfterStep) {
+        let AfterStep { time, usage } = after_steps - self.counted.after_steps;
+        self.counted.usage = self.counted.usage + usage;
+        add(&mut self.counted.clocks, Phase::Step, seconds(time, usage));
     }
 
     fn count(&mut self) {
@@ -185,7 +195,7 @@ impl<'a> Record<'a> {
         Ok(Measured {
             steps: std::mem::take(&mut self.steps),
             evaluations: std::mem::take(&mut self.evaluations),
-            rereads: self.rereads.0,
+            fresh_starts: self.fresh_starts,
             checkpoints: self.checkpoints,
             memory,
             gpu,

@@ -5,8 +5,8 @@
 //! visits main memory, gradients on the device come to it, and updated parameters return. With
 //! parameters away alone the update stays on the device, and parameters visit that.
 //!
-//! An update that the CPU makes begins when a step ends and goes on in the next forward, one unit
-//! ahead of it: what travels is hidden behind what forward computes. The last pieces leave while
+//! An update that the CPU makes begins when a step ends and goes on in the next forward, a unit or
+//! two ahead of it: what travels is hidden behind what forward computes. The last pieces leave while
 //! backward computes. Every element is updated before it is used, so no bit changes.
 
 mod moves;
@@ -33,12 +33,14 @@ pub(super) struct Paging {
     /// Of the gradients, and where they rest.
     gradients: (DType, Place),
     pieces: Vec<PagedPiece>,
+    /// Whether the rank holds units in full that it updates a part of.
+    gathers: bool,
     /// If the device makes the update, there are some during an update only: they take room there.
     /// Others are kept between updates, unless main memory is needed for something else.
     slots: Vec<Slot>,
     progress: Option<Progress>,
-    /// The first pieces whose states are read for the next update.
-    ahead: usize,
+    /// Pieces whose states have been read ahead for the next update.
+    pieces_ahead: usize,
 }
 
 /// How far an update is, in pieces.
@@ -64,7 +66,7 @@ pub trait TakeUpdated {
 }
 
 /// What an update works on.
-pub(super) struct Held<'a> {
+pub(super) struct UpdateOperands<'a> {
     pub(super) units: &'a mut [OwnSlice],
     pub(super) parameters: &'a mut UnitBuffers,
     pub(super) gradients: &'a UnitBuffers,
@@ -88,8 +90,17 @@ impl Paging {
         let dtype = parameters.dtype(0);
         let gradients = gradients.get(0).map(|gradients| (gradients.dtype(), gradients.place()))?;
         let pieces = piece::pieces(rank, places, units, parameters, dtype);
-        let mut paging =
-            Paging { places, dtype, gradients, pieces, slots: Vec::new(), progress: None, ahead: 0 };
+        let gathers = units.iter().any(|own| own.gather_after_update);
+        let mut paging = Paging {
+            places,
+            dtype,
+            gradients,
+            pieces,
+            gathers,
+            slots: Vec::new(),
+            progress: None,
+            pieces_ahead: 0,
+        };
         if paging.is_on_cpu() {
             paging.take_slots(rank)?;
         }
@@ -127,19 +138,19 @@ impl Paging {
     /// If a transfer fails.
     pub(super) fn read_ahead(&mut self, rank: &Rank, units: &[OwnSlice], calls: usize) -> Result<()> {
         if calls == 1 {
-            self.finish(rank, self.pieces.len())?;
+            self.finish_all(rank)?;
         }
         if self.places.optimizer != Place::Disk {
             return Ok(());
         }
         self.take_slots(rank)?;
         let slots = self.slots.len();
-        for next in self.ahead..self.ahead + (slots - self.ahead).div_ceil(calls) {
+        for next in self.pieces_ahead..self.pieces_ahead + (slots - self.pieces_ahead).div_ceil(calls) {
             let others = (self.pieces.len() - 1 - next) / slots;
             self.finish(rank, next + others * slots + 1)?;
             let piece = &self.pieces[next];
             self.slots[next].read_states(rank, piece, &units[piece.unit].states.states);
-            self.ahead += 1;
+            self.pieces_ahead += 1;
         }
         Ok(())
     }
@@ -149,27 +160,26 @@ impl Paging {
     /// # Errors
     /// If a transfer fails.
     pub(super) fn stop(&mut self, rank: &Rank) -> Result<()> {
-        self.ahead = 0;
+        self.pieces_ahead = 0;
         self.slots.iter_mut().try_for_each(|slot| slot.settle_states(rank))
     }
 
     /// Begins `update`; [`Paging::complete`] goes on with it.
     ///
     /// # Errors
-    /// If there is no room for buffers on the device.
+    /// If there is no room for its buffers.
     pub(super) fn begin(&mut self, rank: &Rank, update: ScaledUpdate) -> Result<()> {
         self.take_slots(rank)?;
-        self.ahead = 0;
+        self.pieces_ahead = 0;
         self.progress = Some(Progress { update, fetched: 0, updated: 0, landed: 0, finished: 0 });
         Ok(())
     }
 
-    /// True if an update of `units` may go on while forward computes. Units that are gathered wait in
-    /// buckets for others, and updated shards on their way to disk have as many buffers as travel
-    /// at a time: both together could need more.
-    pub(super) fn may_go_on(&self, units: &[OwnSlice]) -> bool {
-        let gathers = units.iter().any(|own| own.gather_after_update);
-        self.is_on_cpu() && !(gathers && self.places.parameters == Place::Disk)
+    /// True if updates may go on while forward computes. Units that are gathered wait in buckets for
+    /// others, and updated shards on their way to disk have as many buffers as travel at a time:
+    /// both together could need more.
+    pub(super) fn may_go_on(&self) -> bool {
+        self.is_on_cpu() && !(self.gathers && self.places.parameters == Place::Disk)
     }
 
     /// True from [`Paging::begin`] until all pieces have left their buffers.
@@ -177,35 +187,50 @@ impl Paging {
         self.progress.is_some()
     }
 
-    /// Returns the first unit that has not left its buffers.
-    pub(super) fn finished(&self) -> UnitId {
-        let next = self.progress.and_then(|progress| self.pieces.get(progress.finished));
+    /// Returns the first unit whose updated parameters, which rest beyond the device, are not there
+    /// yet: in main memory they are updated in place, a disk has them once they are written.
+    pub(super) fn first_missing(&self) -> UnitId {
+        let on_disk = self.places.parameters == Place::Disk;
+        let there = |progress: Progress| if on_disk { progress.finished } else { progress.updated };
+        let next = self.progress.and_then(|progress| self.pieces.get(there(progress)));
         next.map_or(UnitId::MAX, |piece| piece.unit)
     }
 
     /// Goes on with the update under way until `unit` is updated and, if it rests on the device, has
     /// landed there, in full if the rank holds it so. The next unit is updated, too: it travels
     /// while `unit` computes. If units are gathered, the next one lands and is on its way to the
-    /// other ranks, and it is the next but one that travels.
+    /// other ranks, and it is the next but one that travels. In main memory as many are updated as
+    /// may travel to the device.
     ///
     /// # Errors
     /// If a kernel, a collective or a transfer fails.
-    pub(super) fn complete(&mut self, rank: &Rank, unit: UnitId, held: Held<'_>) -> Result<()> {
-        let Paging { places, dtype, pieces, slots, progress: Some(progress), .. } = self else {
+    pub(super) fn complete(&mut self, rank: &Rank, unit: UnitId, held: UpdateOperands<'_>) -> Result<()> {
+        let Paging { places, dtype, pieces, gathers, slots, progress: Some(progress), .. } = self else {
             return Ok(());
         };
-        let gathers = held.units.iter().any(|own| own.gather_after_update);
-        let landed = unit + usize::from(gathers);
-        let updated = landed + usize::from(places.buffers > 1);
+        let landed = unit + usize::from(*gathers);
+        let in_memory = [places.optimizer, places.parameters] == [Place::Host; 2];
+        let updated = landed + if in_memory { places.buffers } else { usize::from(places.buffers > 1) };
         Pager { rank, held, dtype: *dtype, pieces, slots, progress }.reach(unit, landed, updated)
     }
 
-    /// Waits until all pieces of the units up to `unit` have left their buffers.
+    /// Waits until the parameters of the units up to `unit` are on disk, if they rest there.
     ///
     /// # Errors
     /// If a transfer fails.
-    pub(super) fn finish_unit(&mut self, rank: &Rank, unit: UnitId) -> Result<()> {
+    pub(super) fn settle(&mut self, rank: &Rank, unit: UnitId) -> Result<()> {
+        if self.places.parameters != Place::Disk {
+            return Ok(());
+        }
         self.finish(rank, self.pieces.partition_point(|piece| piece.unit <= unit))
+    }
+
+    /// Waits until all pieces have left their buffers.
+    ///
+    /// # Errors
+    /// If a transfer fails.
+    pub(super) fn finish_all(&mut self, rank: &Rank) -> Result<()> {
+        self.finish(rank, self.pieces.len())
     }
 
     /// Waits until so many pieces have left their buffers. All of them have landed.
@@ -237,7 +262,7 @@ impl Progress {
 /// An update at work.
 struct Pager<'a> {
     rank: &'a Rank,
-    held: Held<'a>,
+    held: UpdateOperands<'a>,
     dtype: DType,
     pieces: &'a [PagedPiece],
     slots: &'a mut [Slot],
@@ -255,14 +280,16 @@ impl Pager<'_> {
         while self.held.parameters.rest(unit).is_none() && self.progress.landed < self.pieces.len() {
             self.update_through(self.progress.landed + 1)?;
             self.land_through(self.progress.landed + 1)?;
-            self.gathered()?;
+            self.wait_for_bucket()?;
         }
-        if last == self.pieces.len() { self.gathered() } else { Ok(()) }
+        // All are back once the last is; its bucket may hold `unit` even if all have landed.
+        let is_out = self.held.parameters.rest(unit).is_none();
+        if is_out || last == self.pieces.len() { self.wait_for_bucket() } else { Ok(()) }
     }
 
     /// Waits for the bucket in flight.
-    fn gathered(&mut self) -> Result<()> {
-        let Held { parameters, gathers: Some(gathers), .. } = &mut self.held else { return Ok(()) };
+    fn wait_for_bucket(&mut self) -> Result<()> {
+        let UpdateOperands { parameters, gathers: Some(gathers), .. } = &mut self.held else { return Ok(()) };
         parameters.put_all(gathers.finish(self.rank)?);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::piece::WriteBack;
 use super::slot::{Incoming, missing};
-use super::{Held, Pager};
+use super::{Pager, UpdateOperands};
 use crate::Result;
 use crate::optimizer::States;
 use device::{Class, DType};
@@ -135,14 +135,14 @@ impl Pager<'_> {
     }
 
     /// Waits until the parameters of piece number `next` are on the device, if they rest there. Its
-    /// unit goes through [`Held::gathers`] if this was the last of it.
+    /// unit goes through [`UpdateOperands::gathers`] if this was the last of it.
     pub(super) fn land(&mut self, next: usize) -> Result<()> {
         self.write_copied(next)?;
         let (piece, index) = (&self.pieces[next], self.slot(next));
         let copy = self.slots[index].outgoing.copy.take();
         copy.map_or(Ok(()), |copy| self.rank.transfers.wait(copy))?;
         if piece.is_last {
-            let Held { units, parameters, gathers, .. } = &mut self.held;
+            let UpdateOperands { units, parameters, gathers, .. } = &mut self.held;
             units[piece.unit].gather(self.rank, piece.unit, parameters, gathers)?;
         }
         Ok(())

@@ -1,9 +1,9 @@
-//! What a rank looks at when it looks for a shard.
+//! What finding a shard needs.
 
 use sharding::{GatherWindow, Optimizer, Rank, UnitBuffers};
 
-/// What a rank holds while it looks for a shard.
-pub struct Held<'a> {
+/// What finding a shard needs.
+pub struct ShardContext<'a> {
     /// The worker.
     pub rank: &'a Rank,
     /// Its own slices.
