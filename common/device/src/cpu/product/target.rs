@@ -9,7 +9,8 @@ use half::bf16;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Elements to write, and those to which sums are added.
+/// Elements to write, and those to which sums are added. Copies stand for the same elements, and one
+/// of them is written at a time.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     rounds: bool,
