@@ -13,7 +13,7 @@ pub struct Times {
     pub backward: f64,
     /// The part of backward in which blocks recompute what forward has not kept.
     pub recompute: f64,
-    /// Optimizer steps.
+    /// Optimizer steps, with what of an update goes on in the next forward.
     pub step: f64,
     /// Validation.
     pub evaluate: f64,
