@@ -21,6 +21,7 @@ use crate::rank::Rank;
 use crate::{Buckets, Result};
 use device::{DType, Place, View, ViewMut};
 use events::Pass;
+use offload::Transfers;
 use piece::{PagedPiece, WriteBack};
 use slot::{Slot, StateBuffers, missing};
 use std::ops::Range;
@@ -149,7 +150,7 @@ impl Paging {
             let others = (self.pieces.len() - 1 - next) / slots;
             self.finish(rank, next + others * slots + 1)?;
             let piece = &self.pieces[next];
-            self.slots[next].read_states(rank, piece, &units[piece.unit].states.states);
+            self.slots[next].move_states(rank, piece, &units[piece.unit].states.states, Transfers::read);
             self.pieces_ahead += 1;
         }
         Ok(())

@@ -6,15 +6,15 @@ use super::{Pager, UpdateOperands};
 use crate::Result;
 use crate::optimizer::States;
 use device::{Class, DType};
-use offload::Cargo;
 use offload::transfers::span;
+use offload::{Cargo, Transfers};
 
 impl Pager<'_> {
     /// Issues what piece number `next` needs for its update.
     pub(super) fn fetch(&mut self, next: usize) -> Result<()> {
         let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
         let (unit, elements, slot) = (piece.unit, piece.own.len(), &mut self.slots[index]);
-        slot.read_states(self.rank, piece, &self.held.units[unit].states.states);
+        slot.move_states(self.rank, piece, &self.held.units[unit].states.states, Transfers::read);
         if let Some(gradients) = &mut slot.gradients {
             let cargo = Cargo { class: Class::Gradients, unit };
             let (to, from) =
@@ -72,7 +72,8 @@ impl Pager<'_> {
         }
         self.write_back(next)?;
         let (piece, index) = (&self.pieces[next], self.slot(next));
-        self.slots[index].write_states(self.rank, piece, &self.held.units[piece.unit].states.states);
+        let rest = &self.held.units[piece.unit].states.states;
+        self.slots[index].move_states(self.rank, piece, rest, Transfers::write);
         Ok(())
     }
 

@@ -6,7 +6,6 @@ use crate::partition::UnitId;
 use crate::places::Places;
 use crate::rank::Rank;
 use device::{DType, Place};
-use offload::paged;
 use std::ops::Range;
 
 /// A piece of a unit.
@@ -24,13 +23,6 @@ pub(super) struct PagedPiece {
     pub(super) is_last: bool,
     /// How its parameters get back.
     pub(super) write_back: WriteBack,
-}
-
-impl PagedPiece {
-    /// The bytes that each of its states takes on disk.
-    pub(super) fn state_bytes(&self) -> usize {
-        paged(4 * self.own.len())
-    }
 }
 
 /// How updated parameters get to where they rest.

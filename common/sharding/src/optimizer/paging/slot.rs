@@ -8,10 +8,13 @@ use crate::rank::Rank;
 use crate::{Error, Result};
 use device::{Buffer, Class, DType, Place};
 use model::TrainingState;
-use offload::{Cargo, Crossing, Staged};
+use offload::{Cargo, Crossing, Extent, Staged, Transfers, paged};
 
 /// Master weights, momentum and variance of one piece.
 pub(super) type StateBuffers = [Buffer; TrainingState::ALL.len()];
+
+/// Begins a transfer between a buffer and an extent, from its byte on, of so many bytes.
+pub(super) type Start = fn(&Transfers, Cargo, &Extent, usize, Buffer, usize) -> Staged;
 
 /// The buffers of one piece on its way, each present unless it travels or is not needed.
 #[derive(Default)]
@@ -80,20 +83,14 @@ impl Slot {
         Ok(slot)
     }
 
-    /// Begins to read `piece`'s states, unless that has begun or they rest in memory.
-    pub(super) fn read_states(&mut self, rank: &Rank, piece: &PagedPiece, rest: &States) {
+    /// Begins to move `piece`'s states between these buffers and the disk, by [`Transfers::read`] or
+    /// [`Transfers::write`], unless that has begun or they rest in memory.
+    pub(super) fn move_states(&mut self, rank: &Rank, piece: &PagedPiece, rest: &States, start: Start) {
         let (States::Disk(extents), Some(states)) = (rest, self.states.take()) else { return };
-        let cargo = Cargo { class: Class::Optimizer, unit: piece.unit };
-        let read = |(buffer, extent)| rank.transfers.read(cargo, extent, 0, buffer, piece.state_bytes());
-        self.moving = states.into_iter().zip(&extents[piece.number]).map(read).collect();
-    }
-
-    /// Begins to write `piece`'s states, if they rest on disk.
-    pub(super) fn write_states(&mut self, rank: &Rank, piece: &PagedPiece, rest: &States) {
-        let (States::Disk(extents), Some(states)) = (rest, self.states.take()) else { return };
-        let cargo = Cargo { class: Class::Optimizer, unit: piece.unit };
-        let write = |(buffer, extent)| rank.transfers.write(cargo, extent, 0, buffer, piece.state_bytes());
-        self.moving = states.into_iter().zip(&extents[piece.number]).map(write).collect();
+        let (cargo, bytes) =
+            (Cargo { class: Class::Optimizer, unit: piece.unit }, paged(4 * piece.own.len()));
+        let start = |(buffer, extent)| start(&rank.transfers, cargo, extent, 0, buffer, bytes);
+        self.moving = states.into_iter().zip(&extents[piece.number]).map(start).collect();
     }
 
     /// Waits until what is written of a piece has left the slot.
