@@ -214,7 +214,7 @@ impl Timeline {
         let (step, pass) = match event.what {
             What::StepStarted { step } => (step, None),
             // An update that goes on in the next step's forward is a part of that.
-            What::PassStarted { pass: Pass::Step, .. } if !self.has_gone_back() => return,
+            What::PassStarted { pass: Pass::Step, .. } if !self.backward_has_begun() => return,
             What::PassStarted { pass, unit, micro } => (current, Some((pass, unit, micro))),
             _ => return,
         };
@@ -222,9 +222,9 @@ impl Timeline {
     }
 
     /// True once rank 0 has begun a backward in its step.
-    fn has_gone_back(&self) -> bool {
-        let passes = self.marks.iter().rev().map_while(|mark| mark.pass);
-        passes.into_iter().any(|(pass, ..)| matches!(pass, Pass::Backward | Pass::Recompute | Pass::Step))
+    fn backward_has_begun(&self) -> bool {
+        let mut passes = self.marks.iter().rev().map_while(|mark| mark.pass);
+        passes.any(|(pass, ..)| matches!(pass, Pass::Backward | Pass::Recompute | Pass::Step))
     }
 
     /// Returns the run's header.

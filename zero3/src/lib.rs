@@ -127,12 +127,7 @@ impl Stage for Zero3 {
     fn complete(&mut self, unit: Option<UnitId>) -> Result<()> {
         let (held, gathers) = ((&mut self.parameters, self.gradients.shards()), Some(&mut self.gathers));
         let source = unit.map(|_| &mut self.source as &mut dyn TakeUpdated);
-        self.optimizer.complete(&self.rank, unit, held, gathers, source)?;
-        if unit.is_some() {
-            return Ok(());
-        }
-        let (source, context) = self.shards();
-        source.after_update(context)
+        self.optimizer.complete(&self.rank, unit, held, gathers, source)
     }
 
     fn states(&mut self) -> (&mut Optimizer, &UnitBuffers) {

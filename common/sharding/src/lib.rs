@@ -9,8 +9,8 @@
 //! * [`window`]: units gathered or on their way, and how far ahead;
 //! * [`mesh`]: groups of neighbours, for hybrid sharding ([`ReplicaSum`]) and secondary shards;
 //! * [`gradients`]: sharded gradients, and what follows a reduction;
-//! * [`optimizer`]: AdamW on any slice of the units, updated in one call, in place or paged through
-//!   buffers, where the next forward goes on with it;
+//! * [`optimizer`]: AdamW on any slice of the units: in place, in one call; or paged through buffers,
+//!   begun in that call and continued in the next forward;
 //! * [`places`]: where model states rest: on the device, in main memory or on disk;
 //! * [`precision`], [`loss_scale`]: element types, and the scale that keeps f16 gradients in range;
 //! * [`Bracket`]: a pass over a unit, as events;

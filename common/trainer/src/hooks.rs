@@ -83,7 +83,7 @@ impl Hooks {
         let (started, before) = (Instant::now(), Usage::now(&self.rank));
         let value = body()?;
         let mut clocks = self.clocks.get();
-        add(&mut clocks, phase, seconds(started.elapsed(), Usage::now(&self.rank) - before));
+        add_to_clocks(&mut clocks, phase, in_seconds(started.elapsed(), Usage::now(&self.rank) - before));
         self.clocks.set(clocks);
         Ok(value)
     }
@@ -102,10 +102,10 @@ impl Hooks {
 
     /// Moves what an update has `taken` in forward to the clocks of the step.
     pub(crate) fn charge_update_to_step(&self, taken: AfterStep) {
-        let seconds = seconds(taken.time, taken.usage);
+        let seconds = in_seconds(taken.time, taken.usage);
         let mut clocks = self.clocks.get();
-        add(&mut clocks, Phase::Forward, seconds.map(|seconds| -seconds));
-        add(&mut clocks, Phase::Step, seconds);
+        add_to_clocks(&mut clocks, Phase::Forward, seconds.map(|seconds| -seconds));
+        add_to_clocks(&mut clocks, Phase::Step, seconds);
         self.clocks.set(clocks);
     }
 
@@ -153,7 +153,7 @@ impl LayerSpan {
 }
 
 /// Adds seconds, in all and in waits, to the clocks of `phase`.
-pub(crate) fn add(clocks: &mut Clocks, phase: Phase, seconds: [f64; 5]) {
+pub(crate) fn add_to_clocks(clocks: &mut Clocks, phase: Phase, seconds: [f64; 5]) {
     let Clocks { total, waits, for_peers, for_link, for_places } = clocks;
     // Recomputation is a part of backward, whose clocks have its waits.
     let measured = if phase == Phase::Recompute { 1 } else { seconds.len() };
@@ -165,7 +165,7 @@ pub(crate) fn add(clocks: &mut Clocks, phase: Phase, seconds: [f64; 5]) {
 }
 
 /// Seconds of `time`: in all, and in the waits of `usage`.
-pub(crate) fn seconds(time: Duration, usage: Usage) -> [f64; 5] {
+pub(crate) fn in_seconds(time: Duration, usage: Usage) -> [f64; 5] {
     let [all, peers, link, places] = usage.waited();
     [time.as_secs_f64(), all, peers, link, places]
 }

@@ -4,7 +4,7 @@
 //! The schedule says which unit a pass gathers next, so its shard is fetched into a buffer on the
 //! device while units before it compute. An update that goes on in forward hands over what it has
 //! updated, so that nothing is read back from disk. Forward ends by fetching for backward; a
-//! backward that is not the step's last, validation and an update that is over in its step end by
+//! backward that is not the step's last, validation and an update that the device makes end by
 //! fetching for the next forward. What is fetched and never gathered, as after the last step, does
 //! not count.
 

@@ -1,7 +1,7 @@
 //! The records of a run on one rank: events and observers hear of each finished step, and the
 //! report gets what was measured.
 
-use crate::hooks::{Hooks, add, seconds};
+use crate::hooks::{Hooks, add_to_clocks, in_seconds};
 use crate::plan::Plan;
 use crate::rank_error::Result;
 use crate::stage::StepOutcome;
@@ -167,7 +167,7 @@ impl<'a> Record<'a> {
     pub(super) fn broken_off(&mut self, after_steps: AfterStep) {
         let AfterStep { time, usage } = after_steps - self.counted.after_steps;
         self.counted.usage = self.counted.usage + usage;
-        add(&mut self.counted.clocks, Phase::Step, seconds(time, usage));
+        add_to_clocks(&mut self.counted.clocks, Phase::Step, in_seconds(time, usage));
     }
 
     fn count(&mut self) {

@@ -1,8 +1,8 @@
 //! What a piece needs for its update, and what it leaves: transfers of a [`Pager`].
 
+use super::pager::{Pager, UpdateOperands};
 use super::piece::WriteBack;
 use super::slot::{Incoming, missing};
-use super::{Pager, UpdateOperands};
 use crate::Result;
 use crate::optimizer::States;
 use device::{Class, DType};

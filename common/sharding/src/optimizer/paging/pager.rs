@@ -1,0 +1,206 @@
+//! The update at work: pieces are fetched, updated, and leave.
+
+use super::piece::{PagedPiece, WriteBack};
+use super::slot::{Slot, StateBuffers, missing};
+use crate::full::UnitBuffers;
+use crate::optimizer::{Operands, OwnSlice, ScaledUpdate, States};
+use crate::partition::UnitId;
+use crate::rank::Rank;
+use crate::{Buckets, Result};
+use device::{DType, View, ViewMut};
+use events::Pass;
+use std::ops::Range;
+
+/// How far an update is, in pieces.
+#[derive(Clone, Copy)]
+pub(super) struct Progress {
+    update: ScaledUpdate,
+    /// Those whose needs are on their way or here.
+    fetched: usize,
+    pub(super) updated: usize,
+    /// Those whose parameters are on the device, if they rest there.
+    landed: usize,
+    /// Those that have left their buffers.
+    pub(super) finished: usize,
+}
+
+/// Takes updated shards from main memory, before they are written to disk.
+pub trait TakeUpdated {
+    /// Takes elements `range` of `unit`'s shard. They come in order.
+    ///
+    /// # Errors
+    /// If a kernel or a transfer fails.
+    fn take(&mut self, rank: &Rank, unit: UnitId, range: Range<usize>, parameters: View<'_>) -> Result<()>;
+}
+
+/// What an update works on.
+pub(in crate::optimizer) struct UpdateOperands<'a> {
+    pub(in crate::optimizer) units: &'a mut [OwnSlice],
+    pub(in crate::optimizer) parameters: &'a mut UnitBuffers,
+    pub(in crate::optimizer) gradients: &'a UnitBuffers,
+    /// What a unit that the rank holds in full goes through once its last piece has landed.
+    pub(in crate::optimizer) gathers: Option<&'a mut Buckets>,
+    pub(in crate::optimizer) taken: Option<&'a mut (dyn TakeUpdated + 'static)>,
+}
+
+impl Progress {
+    pub(super) fn begin(update: ScaledUpdate) -> Self {
+        Progress { update, fetched: 0, updated: 0, landed: 0, finished: 0 }
+    }
+
+    /// Waits until so many pieces, which have landed, have left their buffers.
+    pub(super) fn finish(&mut self, rank: &Rank, slots: &mut [Slot], pieces: usize) -> Result<()> {
+        let count = slots.len();
+        while self.finished < pieces {
+            slots[self.finished % count].settle(rank)?;
+            self.finished += 1;
+        }
+        Ok(())
+    }
+}
+
+/// An update at work.
+pub(super) struct Pager<'a> {
+    pub(super) rank: &'a Rank,
+    pub(super) held: UpdateOperands<'a>,
+    pub(super) dtype: DType,
+    pub(super) pieces: &'a [PagedPiece],
+    pub(super) slots: &'a mut [Slot],
+    pub(super) progress: &'a mut Progress,
+}
+
+impl Pager<'_> {
+    /// Updates the units up to `updated`. Those up to `landed` land, and `unit` is gathered.
+    pub(super) fn reach(&mut self, unit: UnitId, landed: UnitId, updated: UnitId) -> Result<()> {
+        let through = |unit| self.pieces.partition_point(|piece| piece.unit <= unit);
+        let (updated, landed, last) = (through(updated), through(landed), through(unit));
+        self.update_through(updated)?;
+        self.land_through(landed)?;
+        // A unit waits in its bucket for those after it.
+        while self.held.parameters.rest(unit).is_none() && self.progress.landed < self.pieces.len() {
+            self.update_through(self.progress.landed + 1)?;
+            self.land_through(self.progress.landed + 1)?;
+            self.wait_for_bucket()?;
+        }
+        // All are back once the last is; its bucket may hold `unit` even if all have landed.
+        let is_out = self.held.parameters.rest(unit).is_none();
+        if is_out || last == self.pieces.len() { self.wait_for_bucket() } else { Ok(()) }
+    }
+
+    /// Waits for the bucket in flight.
+    fn wait_for_bucket(&mut self) -> Result<()> {
+        let UpdateOperands { parameters, gathers: Some(gathers), .. } = &mut self.held else { return Ok(()) };
+        parameters.put_all(gathers.finish(self.rank)?);
+        Ok(())
+    }
+
+    /// Updates pieces until so many are updated.
+    fn update_through(&mut self, pieces: usize) -> Result<()> {
+        let (count, slots) = (self.pieces.len(), self.slots.len());
+        // One buffer is updated, and from three on one leaves; the others arrive.
+        let ahead = match slots {
+            0 | 1 => 0,
+            2 => 1,
+            slots => slots - 2,
+        };
+        for next in self.progress.updated..pieces {
+            while self.progress.fetched <= (next + ahead).min(count - 1) {
+                let fetched = self.progress.fetched;
+                let free = (fetched + 1).saturating_sub(slots);
+                self.land_through(free)?;
+                self.progress.finish(self.rank, self.slots, free)?;
+                self.fetch(fetched)?;
+                self.progress.fetched += 1;
+            }
+            self.arrive(next)?;
+            self.compute(next)?;
+            self.leave(next)?;
+            self.progress.updated += 1;
+        }
+        Ok(())
+    }
+
+    /// Waits until so many pieces have landed.
+    fn land_through(&mut self, pieces: usize) -> Result<()> {
+        while self.progress.landed < pieces {
+            self.land(self.progress.landed)?;
+            self.progress.landed += 1;
+        }
+        Ok(())
+    }
+
+    /// The slot of piece number `next`.
+    pub(super) fn slot(&self, next: usize) -> usize {
+        next % self.slots.len()
+    }
+
+    /// Updates a piece that is here.
+    fn compute(&mut self, next: usize) -> Result<()> {
+        let (piece, index) = (&self.pieces[next], self.slot(next));
+        let (unit, elements) = (piece.unit, piece.own.len());
+        let _bracket = self.rank.bracket(Pass::Step, unit, piece.number);
+        let Slot { states, gradients, parameters, on_device, .. } = &mut self.slots[index];
+        let gradients = match gradients {
+            Some(gradients) => gradients.slice(0..elements),
+            None => self.held.gradients.slice(unit, piece.range.clone())?,
+        };
+        let mut out = match piece.write_back {
+            WriteBack::MasterToDevice => None,
+            WriteBack::InPlace | WriteBack::IntoDevice => {
+                Some(self.held.parameters.get_mut(unit)?.slice_mut(piece.held.clone()))
+            }
+            WriteBack::HostToDevice | WriteBack::HostToDisk => {
+                Some(parameters.as_mut().ok_or(missing(unit))?.slice_mut(0..elements))
+            }
+            WriteBack::DeviceToHost | WriteBack::DeviceToDisk => {
+                Some(on_device.as_mut().ok_or(missing(unit))?.slice_mut(0..elements))
+            }
+        };
+        let shard = &mut self.held.units[unit].states;
+        let stretches = &shard.pieces[piece.number];
+        if let Some(out) = &mut out
+            && stretches.is_padded()
+            && piece.write_back.leaves_padding(self.dtype)
+        {
+            self.rank.kernels().fill(out.reborrow(), 0.0)?;
+        }
+        let operands = operands(piece, &mut shard.states, states, out, gradients)?;
+        stretches.update(self.rank, operands, self.progress.update)?;
+        if let (WriteBack::HostToDisk, Some(taken), Some(parameters)) =
+            (piece.write_back, &mut self.held.taken, parameters)
+        {
+            taken.take(self.rank, unit, piece.held.clone(), parameters.slice(0..elements))?;
+        }
+        Ok(())
+    }
+}
+
+/// The operands of `piece`'s update. Its states rest in `rest` or have come into `staged`; `out` is
+/// where its parameters go, which are the master weights if there are no others.
+fn operands<'a>(
+    piece: &PagedPiece,
+    rest: &'a mut States,
+    staged: &'a mut Option<StateBuffers>,
+    mut out: Option<ViewMut<'a>>,
+    gradients: View<'a>,
+) -> Result<Operands<'a>> {
+    let (own, elements) = (|| piece.own.clone(), piece.own.len());
+    Ok(match (rest, staged) {
+        (States::Here { master, moments }, _) => {
+            let (momentum, variance) = (moments.momentum.slice_mut(own()), moments.variance.slice_mut(own()));
+            let (parameters, master) = match master {
+                Some(master) => (out, master.slice_mut(own())),
+                None => (None, out.take().ok_or(missing(piece.unit))?),
+            };
+            Operands { parameters, master, momentum, variance, gradients }
+        }
+        (States::Disk(_), Some([master, momentum, variance])) => Operands {
+            parameters: out,
+            master: master.slice_mut(0..elements),
+            momentum: momentum.slice_mut(0..elements),
+            variance: variance.slice_mut(0..elements),
+            gradients,
+        },
+        (States::Disk(_), None) => return Err(missing(piece.unit)),
+    })
+}
