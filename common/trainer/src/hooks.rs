@@ -6,7 +6,7 @@ use crate::plan::Plan;
 use crate::rank_error::Result;
 use crate::stop::StopCheck;
 use crate::witness::{At, Milestone, Witness};
-use events::{Pass, What};
+use events::{Pass, What, cpu};
 use model::LayerKind;
 use planner::Moment;
 use report::{Clocks, Times};
@@ -131,7 +131,7 @@ impl Hooks {
     /// `micro`; that it ends when the returned value is dropped.
     pub(crate) fn layer(&self, pass: Pass, unit: UnitId, micro: Micro) -> LayerSpan {
         let bracket = self.rank.bracket(pass, unit, micro.index);
-        LayerSpan { _bracket: bracket, began: Instant::now(), slow: self.faults.lasts(Kind::Slow) }
+        LayerSpan { _bracket: bracket, began: cpu::of_thread(), slow: self.faults.lasts(Kind::Slow) }
     }
 }
 
@@ -139,7 +139,8 @@ impl Hooks {
 #[must_use = "the pass ends when this is dropped"]
 pub(crate) struct LayerSpan {
     _bracket: Bracket,
-    began: Instant,
+    /// In processor time: the process may be stopped within a layer.
+    began: Duration,
     slow: bool,
 }
 
@@ -147,7 +148,8 @@ impl LayerSpan {
     /// Ends the pass; on a slow rank after three times its duration.
     pub(crate) fn end(self) {
         if self.slow {
-            std::thread::sleep((2 * self.began.elapsed()).max(LEAST_DELAY));
+            let computed = cpu::of_thread() - self.began;
+            std::thread::sleep((2 * computed).max(LEAST_DELAY));
         }
     }
 }
