@@ -10,7 +10,7 @@ use crate::parts::Figure;
 use crate::traffic::{Among, ByteCounter};
 use crate::transfers::Transfers;
 use events::{Class, Operation, Pass};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 /// The gathered units of one rank.
 pub(crate) struct GatherWindow<'a> {
@@ -21,8 +21,12 @@ pub(crate) struct GatherWindow<'a> {
     /// [`Gathering::reuse`], or no limit where the strategy keeps every unit.
     reuse: u64,
     bytes_per_element: u64,
-    /// Per unit: what moves to the device when it is gathered from the rank's own shard.
-    fetches: Vec<Transfers>,
+    /// Per unit whose shard rests beyond the device: what moves there when it is gathered from that.
+    fetches: Vec<Option<Transfers>>,
+    /// Buffers through which shards are fetched.
+    slots: usize,
+    /// Shards that are in these buffers when backward begins, since forward has gathered them last.
+    held: VecDeque<usize>,
     /// Whether backward gathers from secondary shards, which never leave the device.
     secondary: bool,
     /// Per unit: its full parameters, if they are gathered.
@@ -50,7 +54,9 @@ impl<'a> GatherWindow<'a> {
             gathering: Gathering { ahead, ..job.gathering },
             reuse: if job.strategy.reshards_after_forward() { job.gathering.reuse } else { u64::MAX },
             bytes_per_element: job.recipe.weights,
-            fetches: offload.units.iter().map(|unit| offload.fetches(unit)).collect(),
+            fetches: offload.units.iter().map(|unit| unit.away.then(|| offload.fetches(unit))).collect(),
+            slots: offload.fetch_slots().0 as usize,
+            held: VecDeque::new(),
             secondary: job.secondary_shards.is_some(),
             full: (0..units).map(|_| None).collect(),
             live: 0,
@@ -79,6 +85,17 @@ impl<'a> GatherWindow<'a> {
         let units = units.filter(|&unit| !self.partition.units[unit].persistent && seen.insert(unit));
         self.order.extend(units);
         self.reached = 0;
+        if pass == Pass::Backward {
+            let gathered = self.order.iter().filter(|&&unit| self.full[unit].is_none());
+            let first: Vec<usize> = gathered.copied().take(self.slots).collect();
+            let held = std::mem::take(&mut self.held).into_iter();
+            self.held = held.filter(|unit| first.contains(unit) && !self.is_near(*unit)).collect();
+        }
+    }
+
+    /// True if backward needs `unit` again so soon after forward that it stays, if there is room.
+    fn is_near(&self, unit: usize) -> bool {
+        self.partition.reuse_distance(unit) < self.reuse
     }
 
     /// Acquires `unit` for a layer: gathers it unless it was gathered ahead, and waits for it.
@@ -97,8 +114,7 @@ impl<'a> GatherWindow<'a> {
     /// Ends forward's use of `unit`: keeps it if backward needs it again soon enough, else frees
     /// it.
     pub(crate) fn leave_forward(&mut self, ledger: &mut SymbolicLedger, unit: usize) {
-        let near = self.partition.reuse_distance(unit) < self.reuse;
-        if !near || self.live > self.gathering.live {
+        if !self.is_near(unit) || self.live > self.gathering.live {
             self.release(ledger, unit);
         } else if self.full[unit].is_some() {
             self.kept += self.partition.units[unit].padded;
@@ -141,9 +157,20 @@ impl<'a> GatherWindow<'a> {
             self.live += elements;
             self.in_flight.insert(unit);
             counter.collective(self.among, Operation::AllGather, &[elements], self.bytes_per_element);
-            if self.pass != Pass::Backward || !self.secondary {
-                counter.transfers.add(&self.fetches[unit], 1);
-            }
+            self.fetch(counter, unit);
+        }
+    }
+
+    /// Moves `unit`'s shard to the device, unless backward gathers what is there already.
+    fn fetch(&mut self, counter: &mut ByteCounter, unit: usize) {
+        let backward = self.pass == Pass::Backward;
+        let Some(moved) = &self.fetches[unit] else { return };
+        if !backward || !self.secondary && !self.held.contains(&unit) {
+            counter.transfers.add(moved, 1);
+        }
+        if self.pass == Pass::Forward {
+            self.held.push_back(unit);
+            self.held.drain(..self.held.len().saturating_sub(self.slots));
         }
     }
 

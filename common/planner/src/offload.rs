@@ -201,7 +201,8 @@ impl Offload {
         moved
     }
 
-    /// Returns what an all-gather of `unit` from the rank's own shard moves.
+    /// Returns what an all-gather of `unit` from the rank's own shard moves, unless that is on the
+    /// device already.
     pub(crate) fn fetches(&self, unit: &Slices) -> Transfers {
         let mut moved = Transfers::default();
         if unit.away {
@@ -228,7 +229,8 @@ impl Offload {
         moved
     }
 
-    /// Returns what a step of `micro_batches` moves if every pass gathers every unit.
+    /// Returns what a step of `micro_batches` moves if every pass gathers every unit from where it
+    /// rests.
     pub(crate) fn of_step(&self, micro_batches: u64) -> Transfers {
         let mut moved = Transfers::default();
         for (i, unit) in self.units.iter().enumerate() {

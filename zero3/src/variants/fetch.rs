@@ -3,10 +3,10 @@
 //!
 //! The schedule says which unit a pass gathers next, so its shard is fetched into a buffer on the
 //! device while units before it compute. An update that goes on in forward hands over what it has
-//! updated, so that nothing is read back from disk. Forward ends by fetching for backward; a
-//! backward that is not the step's last, validation and an update that the device makes end by
-//! fetching for the next forward. What is fetched and never gathered, as after the last step, does
-//! not count.
+//! updated, so that nothing is read back from disk. The shards that forward gathers last stay in
+//! their buffers if backward gathers them first. Forward ends by fetching for backward; a backward
+//! that is not the step's last, validation and an update that the device makes end by fetching for
+//! the next forward. What is fetched and never gathered, as after the last step, does not count.
 
 use super::context::ShardContext;
 use super::{Residency, Stay};
@@ -23,10 +23,14 @@ pub struct Fetch {
     schedule: Arc<Schedule>,
     /// Per unit: whether its shard rests elsewhere, and its elements.
     away: Vec<Option<usize>>,
-    /// Per unit: whether forward frees it, so that backward gathers it again.
+    /// Per unit: whether forward always frees it.
+    frees: Vec<bool>,
+    /// Per unit: whether this forward frees it, as far as it is known, so that backward gathers it
+    /// again. The limit of live elements may free a unit that was to stay.
     freed: Vec<bool>,
     /// Whether backward gathers what is fetched, not secondary shards.
     backward: bool,
+    /// The one that has been used for the longest time is the first.
     slots: Vec<Slot>,
     micro_batches: usize,
     /// Forward passes that the step under way has begun, or the one before it.
@@ -50,8 +54,9 @@ enum Holds {
     Updated(UnitId),
     Reading(UnitId, Staged),
     Crossing(UnitId, Crossing),
-    /// Handed out; free from the next call on.
-    Gathered,
+    /// Its shard has been gathered in forward; backward gathers it again unless the slot is needed
+    /// before.
+    Kept(UnitId),
 }
 
 impl Fetch {
@@ -72,12 +77,13 @@ impl Fetch {
         let slot = |_| slot(&setup.rank, places.parameters, dtype, largest);
         let slots = (0..places.buffers.min(count)).map(slot).collect::<Result<_>>()?;
         let residency = Residency::new(setup);
-        let freed = setup.partition.units.iter().enumerate().map(|(unit, _)| residency.of(unit) == Stay::No);
+        let frees: Vec<bool> = (0..away.len()).map(|unit| residency.of(unit) == Stay::No).collect();
         let backward = setup.rank.secondary_group().is_none();
         Ok(Some(Fetch {
             schedule: setup.schedule.clone(),
             away,
-            freed: freed.collect(),
+            freed: frees.clone(),
+            frees,
             backward,
             slots,
             micro_batches: setup.micro_batches,
@@ -98,29 +104,35 @@ impl Fetch {
         let begins = order[..at].iter().all(|&before| self.away[before].is_none());
         if pass == Pass::Forward && begins {
             self.forwards = self.forwards % self.micro_batches + 1;
+            self.freed.clone_from(&self.frees);
         }
         self.reached = (pass, at);
         if !self.slots.iter().any(|slot| slot.unit() == Some(unit)) {
             context.optimizer.settle(rank, unit)?;
         }
-        self.make_room(unit, rank)?;
-        self.on(context)?;
+        let wanted = self.wanted(&self.upcoming(context.window));
+        self.make_room(unit, &wanted, rank)?;
+        self.start(&wanted, context)?;
         self.reached.1 += 1;
         let elements = self.away[unit].unwrap_or(0);
+        let turns = pass == Pass::Forward && self.backward && self.frees[unit];
         let slot = self.slots.iter_mut().find(|slot| slot.unit() == Some(unit));
         let slot = slot.ok_or(Error::Missing { unit, what: "a buffer to fetch its shard" })?;
         slot.arrive(elements, rank)?;
+        slot.holds = if turns { Holds::Kept(unit) } else { Holds::Nothing };
         Ok(slot.buffer.slice(0..elements))
     }
 
-    /// Fetches the first shards that forward gathers, as far as they are updated.
+    /// Fetches the first shards that forward gathers, as far as they are updated. What has been
+    /// fetched before is outdated.
     ///
     /// # Errors
     /// If a transfer fails.
     pub fn ahead(&mut self, context: ShardContext<'_>) -> Result<()> {
         let schedule = self.schedule.clone();
-        self.slots.iter_mut().for_each(Slot::recycle);
-        self.start(&schedule.forward.order, context)
+        self.stop(context.rank)?;
+        let wanted = self.wanted(&schedule.forward.order);
+        self.start(&wanted, context)
     }
 
     /// Takes elements `range` of `unit`'s updated shard into a buffer, from which they cross to the
@@ -129,15 +141,16 @@ impl Fetch {
     /// # Errors
     /// If no buffer is free, or a kernel or a transfer fails.
     pub fn take(&mut self, rank: &Rank, unit: UnitId, range: Range<usize>, shard: View<'_>) -> Result<()> {
-        self.slots.iter_mut().for_each(Slot::recycle);
-        let slot = self.slots.iter().position(|slot| slot.unit() == Some(unit));
-        let slot = slot.or_else(|| self.slots.iter().position(Slot::is_free));
+        let is_complete = Some(range.end) == self.away[unit];
         let missing = Error::Missing { unit, what: "a buffer for its updated shard" };
-        let slot = slot.map(|slot| &mut self.slots[slot]).ok_or(missing.clone())?;
+        let slot = match self.slots.iter().position(|slot| slot.unit() == Some(unit)) {
+            Some(slot) => &mut self.slots[slot],
+            None => self.free(&[]).ok_or(missing.clone())?,
+        };
         slot.holds = Holds::Updated(unit);
         let staging = slot.staging.as_mut().ok_or(missing)?;
         rank.kernels().copy(staging.slice_mut(range.clone()), shard)?;
-        if Some(range.end) == self.away[unit] {
+        if is_complete {
             let cargo = Cargo { class: Class::Parameters, unit };
             let crossing = rank.transfers.copy(
                 cargo,
@@ -149,14 +162,15 @@ impl Fetch {
         Ok(())
     }
 
-    /// Fetches the shards that are gathered next, as far as slots are free.
+    /// Fetches the shards that are gathered next, as far as slots are free, since `pass` frees
+    /// `unit`.
     ///
     /// # Errors
     /// If a transfer fails.
-    pub fn on(&mut self, context: ShardContext<'_>) -> Result<()> {
-        self.slots.iter_mut().for_each(Slot::recycle);
-        let next = self.upcoming(context.window);
-        self.start(&next, context)
+    pub fn on(&mut self, unit: UnitId, pass: Pass, context: ShardContext<'_>) -> Result<()> {
+        self.freed[unit] |= pass == Pass::Forward;
+        let wanted = self.wanted(&self.upcoming(context.window));
+        self.start(&wanted, context)
     }
 
     /// Drops what is being fetched.
@@ -168,35 +182,58 @@ impl Fetch {
     }
 
     /// The units that are gathered from here on until their shards change, in order; some of them
-    /// may come twice.
+    /// may come twice. Forward's own come alone where backward finds the last of them in their
+    /// slots.
     fn upcoming(&self, window: &GatherWindow) -> Vec<UnitId> {
         let (pass, at) = self.reached;
         let Schedule { forward, backward, .. } = &*self.schedule;
         let now = self.schedule.pass(pass).order[at..].iter().filter(|&&next| !window.contains(next));
         let turns = pass == Pass::Forward && self.backward;
+        if turns && now.clone().any(|&next| self.away[next].is_some()) {
+            return now.copied().collect();
+        }
         let back = backward.order.iter().filter(|&&next| turns && self.freed[next]);
         let again = pass == Pass::Evaluate || self.forwards < self.micro_batches;
         let then = forward.order.iter().filter(|_| again);
         now.chain(back).chain(then).copied().collect()
     }
 
-    /// Clears a slot for `unit`, which is gathered now, if none is free and none holds it: the
-    /// limit of live elements may free a unit in forward that was to stay.
-    fn make_room(&mut self, unit: UnitId, rank: &Rank) -> Result<()> {
-        self.slots.iter_mut().for_each(Slot::recycle);
-        if self.slots.iter().any(|slot| slot.is_free() || slot.unit() == Some(unit)) {
-            return Ok(());
+    /// Of `units`, those for which there are slots.
+    fn wanted(&self, units: &[UnitId]) -> Vec<UnitId> {
+        let mut wanted = Vec::new();
+        for &next in units.iter().filter(|&&next| self.away[next].is_some()) {
+            if wanted.len() < self.slots.len() && !wanted.contains(&next) {
+                wanted.push(next);
+            }
         }
-        self.slots.last_mut().map_or(Ok(()), |slot| slot.clear(rank))
+        wanted
     }
 
-    /// Starts to fetch as many of `units` as there are free slots, up to the first whose updated
+    /// Clears a slot for `unit`, which is gathered now, if none holds it or may be taken: that
+    /// forward's last unit is freed may not have been known when others were fetched.
+    fn make_room(&mut self, unit: UnitId, wanted: &[UnitId], rank: &Rank) -> Result<()> {
+        if self.slots.iter().any(|slot| slot.unit() == Some(unit) || slot.may_take(wanted)) {
+            return Ok(());
+        }
+        let other = |slot: &&mut Slot| slot.unit().is_none_or(|unit| !wanted.contains(&unit));
+        self.slots.iter_mut().rfind(other).map_or(Ok(()), |slot| slot.clear(rank))
+    }
+
+    /// Returns the slot that has been free for the longest time, or holds what is kept and not
+    /// `wanted`. It is now the last.
+    fn free(&mut self, wanted: &[UnitId]) -> Option<&mut Slot> {
+        let at = self.slots.iter().position(|slot| slot.may_take(wanted))?;
+        self.slots[at..].rotate_left(1);
+        self.slots.last_mut()
+    }
+
+    /// Starts to fetch as many of `wanted` as there are free slots, up to the first whose updated
     /// shard is not where it rests yet.
-    fn start(&mut self, units: &[UnitId], context: ShardContext<'_>) -> Result<()> {
+    fn start(&mut self, wanted: &[UnitId], context: ShardContext<'_>) -> Result<()> {
         let missing = context.optimizer.first_missing();
-        for &next in units.iter().take_while(|&&next| next < missing) {
-            if self.away[next].is_some() && !self.slots.iter().any(|slot| slot.unit() == Some(next)) {
-                let Some(free) = self.slots.iter_mut().find(|slot| slot.is_free()) else { break };
+        for &next in wanted.iter().take_while(|&&next| next < missing) {
+            if !self.slots.iter().any(|slot| slot.unit() == Some(next)) {
+                let Some(free) = self.free(wanted) else { break };
                 free.start(next, context.rank, context.parameters)?;
             }
         }
@@ -213,20 +250,20 @@ fn slot(rank: &Rank, rests: Place, dtype: DType, elements: usize) -> Result<Slot
 impl Slot {
     fn unit(&self) -> Option<UnitId> {
         match self.holds {
-            Holds::Updated(unit) | Holds::Reading(unit, _) | Holds::Crossing(unit, _) => Some(unit),
-            Holds::Nothing | Holds::Gathered => None,
+            Holds::Updated(unit) | Holds::Reading(unit, _) | Holds::Crossing(unit, _) | Holds::Kept(unit) => {
+                Some(unit)
+            }
+            Holds::Nothing => None,
         }
     }
 
-    /// Frees the slot if its shard has been gathered.
-    fn recycle(&mut self) {
-        if matches!(self.holds, Holds::Gathered) {
-            self.holds = Holds::Nothing;
+    /// True if another shard may take it, where some are `wanted`.
+    fn may_take(&self, wanted: &[UnitId]) -> bool {
+        match self.holds {
+            Holds::Nothing => true,
+            Holds::Kept(unit) => !wanted.contains(&unit),
+            Holds::Updated(_) | Holds::Reading(..) | Holds::Crossing(..) => false,
         }
-    }
-
-    fn is_free(&self) -> bool {
-        matches!(self.holds, Holds::Nothing)
     }
 
     /// Drops what is on its way to the slot.
@@ -256,7 +293,7 @@ impl Slot {
 
     /// Waits until the shard, of so many elements, is on the device.
     fn arrive(&mut self, elements: usize, rank: &Rank) -> Result<()> {
-        match std::mem::replace(&mut self.holds, Holds::Gathered) {
+        match std::mem::replace(&mut self.holds, Holds::Nothing) {
             Holds::Crossing(_, crossing) => rank.transfers.wait(crossing)?,
             Holds::Reading(unit, staged) => {
                 let arrived = rank.transfers.settle(staged)?;
@@ -265,7 +302,7 @@ impl Slot {
                 rank.transfers.wait(rank.transfers.forward(cargo, out, &arrived)?)?;
                 self.staging = Some(arrived.buffer);
             }
-            Holds::Nothing | Holds::Updated(_) | Holds::Gathered => {}
+            Holds::Nothing | Holds::Updated(_) | Holds::Kept(_) => {}
         }
         Ok(())
     }

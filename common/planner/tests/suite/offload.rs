@@ -206,18 +206,20 @@ fn staging_buffers() {
     assert_eq!((device, host), (6 * shard + backward, PIECES * (state + 4 * PIECE)));
 }
 
-/// Parameters travel to the device once per all-gather from the rank's own shard. The step's first
-/// forward reads none of them from disk, if the update before goes on until then.
+/// Parameters travel to the device once per all-gather from the rank's own shard, except that
+/// backward finds what forward has gathered last. The step's first forward reads none of them from
+/// disk, if the update before goes on until then.
 #[test]
 fn gathers_fetch_shards() {
-    // Backward finds the head gathered.
-    let step = 2 * SLICES - 8_224;
-    let pages = 2 * (8 + 4 * 53) + 9;
+    // Backward finds the head gathered, and the last two blocks' shards in buffers. The third buffer
+    // was the head's.
+    let step = 2 * SLICES - 8_224 - 2 * BLOCK;
+    let pages = 2 * (8 + 4 * 53) + 9 - 2 * 53;
     for (place, on_disk) in [(Host, 0), (Disk, 1)] {
         let rank = rank(&Job { micro_batches: 2, ..job(Stage::Zero3, Host, place) });
         let once = (on_disk * (8 + 4 * 53 + 9) * PAGE, on_disk * 6);
-        let read = (on_disk * 2 * pages * PAGE - once.0, on_disk * 2 * 11 - once.1);
-        assert_eq!(moved(rank.transfers.skipped_step)[1..], [(2 * 4 * step, 2 * 11), (0, 0), read]);
+        let read = (on_disk * 2 * pages * PAGE - once.0, on_disk * 2 * 9 - once.1);
+        assert_eq!(moved(rank.transfers.skipped_step)[1..], [(2 * 4 * step, 2 * 9), (0, 0), read]);
         assert_eq!(moved(rank.transfers.reread), [(0, 0), (0, 0), (0, 0), once]);
         assert_eq!(moved(rank.transfers.evaluation_batch), [(0, 0), (4 * SLICES, 6), (0, 0), once]);
     }

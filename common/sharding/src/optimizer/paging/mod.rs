@@ -182,7 +182,9 @@ impl Paging {
         };
         let landed = unit + usize::from(*gathers);
         let in_memory = [places.optimizer, places.parameters] == [Place::Host; 2];
-        let updated = landed + if in_memory { places.buffers } else { usize::from(places.buffers > 1) };
+        let handed_over = places.parameters == Place::Disk && held.taken.is_some();
+        let updated =
+            landed + if in_memory { places.buffers } else { usize::from(places.buffers > 1 && !handed_over) };
         Pager { rank, held, dtype: *dtype, pieces, slots, progress }.reach(unit, landed, updated)
     }
 
