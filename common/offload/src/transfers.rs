@@ -116,6 +116,8 @@ pub struct Crossing {
 pub struct Staged {
     issued: Issued,
     ticket: Ticket<Carried>,
+    /// What the disk has answered, once somebody has looked.
+    answer: Option<storage::Result<storage::Moved<Carried>>>,
     /// When a simulated way carries it.
     crosses: Option<(Duration, Duration)>,
 }
@@ -258,7 +260,15 @@ impl Transfers {
 
     fn staged(&self, issued: Issued, ticket: Ticket<Carried>) -> Staged {
         let crosses = self.ways.borrow_mut()[issued.route.index()].book(issued.at, issued.bytes);
-        Staged { issued, ticket, crosses }
+        Staged { issued, ticket, answer: None, crosses }
+    }
+
+    /// True if [`Transfers::settle`] would not block.
+    pub fn is_done(&self, staged: &mut Staged) -> bool {
+        if staged.answer.is_none() {
+            staged.answer = staged.ticket.wait_for(Duration::ZERO);
+        }
+        staged.answer.is_some() && staged.crosses.is_none_or(|(_, ends)| ends <= self.now())
     }
 
     /// Blocks until `staged` is done and gives its buffer back.
@@ -267,9 +277,8 @@ impl Transfers {
     /// The file system's; one that names file and call if the disk answers nothing for too long;
     /// the group's failure, if it fails meanwhile.
     pub fn settle(&self, staged: Staged) -> Result<Arriving> {
-        let Staged { issued, ticket, crosses } = staged;
-        let since = self.now();
-        let storage::Moved { memory, began, ended } = self.receive(issued, &ticket)?;
+        let (issued, crosses, since) = (staged.issued, staged.crosses, self.now());
+        let storage::Moved { memory, began, ended } = self.receive(staged)?;
         let now = self.now();
         let at = |instant: Instant| now.saturating_sub(instant.elapsed());
         let moved = (at(began).max(issued.at), at(ended).max(issued.at));

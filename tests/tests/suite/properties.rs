@@ -4,7 +4,8 @@
 //! Cases are drawn at random from a fixed seed: models with odd sizes, tied or not, with grouped
 //! heads or not; world sizes, micro-batches, element types, evaluations; and for each stage on its
 //! own what must not matter: what blocks keep for backward, which tensors form a unit, buckets,
-//! overlap, how far ahead units are gathered, from which ranks, and how long they stay.
+//! overlap, how far ahead units are gathered, from which ranks, how long they stay, and what rests
+//! beyond the device.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -90,6 +91,8 @@ fn indifferent(random: &mut Random, stage: Stage, ranks: (usize, bool)) -> Strin
     let size = format!("size:{}", random.between(1, 50_000));
     let wrap = random.one_of(&["block", "model", "module", "parameter", &size]);
     write!(flags, " --wrap {wrap}").unwrap();
+    let places = places(random, stage);
+    flags.push_str(&places);
     let overlap = random.one_of(&[true, true, false]);
     if !overlap {
         flags.push_str(" --no-overlap");
@@ -101,7 +104,8 @@ fn indifferent(random: &mut Random, stage: Stage, ranks: (usize, bool)) -> Strin
     };
     let sizes = [1, 700, 5_000, 30_000, 100_000, 1 << 40];
     sometimes("reduce-bucket", &sizes);
-    sometimes("sub-group-size", &[7, 1_000, 1 << 40]);
+    // On disk a piece takes a page.
+    sometimes("sub-group-size", if places.is_empty() { &[7, 1_000, 1 << 40] } else { &[1_000, 1 << 40] });
     if stage != Stage::Ddp {
         sometimes("allgather-bucket", &sizes);
     }
@@ -124,6 +128,21 @@ fn indifferent(random: &mut Random, stage: Stage, ranks: (usize, bool)) -> Strin
     }
     if stage == Stage::Zero1 && random.one_of(&[true, false]) {
         flags.push_str(" --grad-sync all-reduce");
+    }
+    flags
+}
+
+/// Where states rest, and how many buffers they pass.
+fn places(random: &mut Random, stage: Stage) -> String {
+    let mut flags = String::new();
+    for (flag, travels) in [("optimizer", true), ("parameters", stage == Stage::Zero3)] {
+        let place = random.one_of(&["none", "none", "cpu", "disk"]);
+        if travels && place != "none" {
+            write!(flags, " --offload-{flag} {place}").unwrap();
+        }
+    }
+    if !flags.is_empty() {
+        write!(flags, " --offload-buffers {}", random.between(1, 6)).unwrap();
     }
     flags
 }

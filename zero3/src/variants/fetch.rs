@@ -110,7 +110,7 @@ impl Fetch {
         if !self.slots.iter().any(|slot| slot.unit() == Some(unit)) {
             context.optimizer.settle(rank, unit)?;
         }
-        let wanted = self.wanted(&self.upcoming(context.window));
+        let wanted = self.next(context.window);
         self.make_room(unit, &wanted, rank)?;
         self.start(&wanted, context)?;
         self.reached.1 += 1;
@@ -131,7 +131,7 @@ impl Fetch {
     pub fn ahead(&mut self, context: ShardContext<'_>) -> Result<()> {
         let schedule = self.schedule.clone();
         self.stop(context.rank)?;
-        let wanted = self.wanted(&schedule.forward.order);
+        let wanted = self.first(schedule.forward.order.iter());
         self.start(&wanted, context)
     }
 
@@ -169,7 +169,7 @@ impl Fetch {
     /// If a transfer fails.
     pub fn on(&mut self, unit: UnitId, pass: Pass, context: ShardContext<'_>) -> Result<()> {
         self.freed[unit] |= pass == Pass::Forward;
-        let wanted = self.wanted(&self.upcoming(context.window));
+        let wanted = self.next(context.window);
         self.start(&wanted, context)
     }
 
@@ -181,32 +181,36 @@ impl Fetch {
         self.slots.iter_mut().try_for_each(|slot| slot.clear(rank))
     }
 
-    /// The units that are gathered from here on until their shards change, in order; some of them
-    /// may come twice. Forward's own come alone where backward finds the last of them in their
-    /// slots.
-    fn upcoming(&self, window: &GatherWindow) -> Vec<UnitId> {
+    /// Returns what is fetched now: of the units that are gathered from here on until their shards
+    /// change, the first, as many as there are slots. Forward fetches its own alone, so that
+    /// backward finds the last of them in their slots; then what is kept and not wanted is dropped.
+    fn next(&mut self, window: &GatherWindow) -> Vec<UnitId> {
         let (pass, at) = self.reached;
         let Schedule { forward, backward, .. } = &*self.schedule;
         let now = self.schedule.pass(pass).order[at..].iter().filter(|&&next| !window.contains(next));
         let turns = pass == Pass::Forward && self.backward;
         if turns && now.clone().any(|&next| self.away[next].is_some()) {
-            return now.copied().collect();
+            return self.first(now);
         }
         let back = backward.order.iter().filter(|&&next| turns && self.freed[next]);
         let again = pass == Pass::Evaluate || self.forwards < self.micro_batches;
         let then = forward.order.iter().filter(|_| again);
-        now.chain(back).chain(then).copied().collect()
-    }
-
-    /// Of `units`, those for which there are slots.
-    fn wanted(&self, units: &[UnitId]) -> Vec<UnitId> {
-        let mut wanted = Vec::new();
-        for &next in units.iter().filter(|&&next| self.away[next].is_some()) {
-            if wanted.len() < self.slots.len() && !wanted.contains(&next) {
-                wanted.push(next);
-            }
+        let wanted = self.first(now.chain(back).chain(then));
+        for slot in &mut self.slots {
+            slot.drop_kept(&wanted);
         }
         wanted
+    }
+
+    /// Returns the first of `units`, which may come twice, for which there are slots.
+    fn first<'a>(&self, units: impl Iterator<Item = &'a UnitId>) -> Vec<UnitId> {
+        let mut first = Vec::new();
+        for &next in units.filter(|&&next| self.away[next].is_some()) {
+            if first.len() < self.slots.len() && !first.contains(&next) {
+                first.push(next);
+            }
+        }
+        first
     }
 
     /// Clears a slot for `unit`, which is gathered now, if none holds it or may be taken: that
@@ -230,7 +234,7 @@ impl Fetch {
     /// Starts to fetch as many of `wanted` as there are free slots, up to the first whose updated
     /// shard is not where it rests yet.
     fn start(&mut self, wanted: &[UnitId], context: ShardContext<'_>) -> Result<()> {
-        let missing = context.optimizer.first_missing();
+        let missing = context.optimizer.first_missing(context.rank)?;
         for &next in wanted.iter().take_while(|&&next| next < missing) {
             if !self.slots.iter().any(|slot| slot.unit() == Some(next)) {
                 let Some(free) = self.free(wanted) else { break };
@@ -254,6 +258,13 @@ impl Slot {
                 Some(unit)
             }
             Holds::Nothing => None,
+        }
+    }
+
+    /// Drops what is kept and not `wanted`.
+    fn drop_kept(&mut self, wanted: &[UnitId]) {
+        if matches!(self.holds, Holds::Kept(_)) && self.may_take(wanted) {
+            self.holds = Holds::Nothing;
         }
     }
 

@@ -8,19 +8,16 @@ use device::Buffer;
 use events::{Route, What};
 use std::io;
 use std::time::Duration;
-use storage::{Answers, Call, Kind, Ticket};
+use storage::{Answers, Call, Kind};
 
 impl Transfers {
-    /// Blocks until the disk has answered an issued transfer. Returns its answer.
-    pub(super) fn receive(
-        &self,
-        issued: Issued,
-        ticket: &Ticket<Carried>,
-    ) -> Result<storage::Moved<Carried>> {
+    /// Blocks until the disk has answered. Returns its answer.
+    pub(super) fn receive(&self, staged: Staged) -> Result<storage::Moved<Carried>> {
+        let Staged { issued, ticket, mut answer, .. } = staged;
         let (disk, mut wait) = (&self.swap().disk, self.limits.begin(self.now()));
         let mut returned = None;
         let outcome = loop {
-            if let Some(outcome) = ticket.wait_for(LOOK) {
+            if let Some(outcome) = answer.take().or_else(|| ticket.wait_for(LOOK)) {
                 break outcome.map_err(Error::from);
             }
             let answers = disk.answers();
@@ -65,7 +62,7 @@ impl Transfers {
     /// # Errors
     /// As [`Transfers::settle`].
     pub fn discard(&self, staged: Staged) -> Result<Buffer> {
-        Ok(self.receive(staged.issued, &staged.ticket)?.memory.buffer)
+        Ok(self.receive(staged)?.memory.buffer)
     }
 
     /// Blocks until `due`, when a simulated way delivers, or until the run ends.

@@ -190,8 +190,11 @@ impl Optimizer {
 
     /// The updated parameters of units before this one are where they rest beyond the device; those
     /// of all units, unless an update is under way.
-    pub fn first_missing(&self) -> UnitId {
-        self.paging.as_ref().map_or(UnitId::MAX, Paging::first_missing)
+    ///
+    /// # Errors
+    /// If a transfer has failed.
+    pub fn first_missing(&mut self, rank: &Rank) -> Result<UnitId> {
+        self.paging.as_mut().map_or(Ok(UnitId::MAX), |paging| paging.first_missing(rank))
     }
 
     /// Runs `body`, and counts what it takes as [`AfterStep`] if an update is under way.

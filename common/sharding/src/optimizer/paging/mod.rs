@@ -102,24 +102,29 @@ impl Paging {
         self.slots.clear();
     }
 
-    /// Begins to read the states of the next of the first pieces from disk, if they rest there, once
+    /// Begins to read the states of the next of the first pieces from disk, if they rest there and
     /// what was written from its buffers has left them. After `calls` calls all pieces that have
-    /// buffers are read, and the update before is over.
+    /// buffers are read, and the update before is over: only the last call waits.
     ///
     /// # Errors
     /// If a transfer fails.
     pub(super) fn read_ahead(&mut self, rank: &Rank, units: &[OwnSlice], calls: usize) -> Result<()> {
         if calls == 1 {
             self.finish_all(rank)?;
+        } else if let Some(progress) = &mut self.progress {
+            progress.look(rank, &mut self.slots)?;
         }
         if self.places.optimizer != Place::Disk {
             return Ok(());
         }
         self.take_slots(rank)?;
-        let slots = self.slots.len();
-        for next in self.pieces_ahead..self.pieces_ahead + (slots - self.pieces_ahead).div_ceil(calls) {
-            let others = (self.pieces.len() - 1 - next) / slots;
-            self.finish(rank, next + others * slots + 1)?;
+        let (slots, all) = (self.slots.len(), self.pieces.len());
+        // The buffers that are free first are those of the piece that left them first.
+        let finished = self.progress.map_or(all, |progress| progress.finished);
+        let left = (finished + slots).saturating_sub(all);
+        let due = self.pieces_ahead + (slots - self.pieces_ahead).div_ceil(calls);
+        while self.pieces_ahead < left.min(due) {
+            let next = (all + self.pieces_ahead) % slots;
             let piece = &self.pieces[next];
             self.slots[next].move_states(rank, piece, &units[piece.unit].states.states, Transfers::read);
             self.pieces_ahead += 1;
@@ -161,11 +166,18 @@ impl Paging {
 
     /// Returns the first unit whose updated parameters, which rest beyond the device, are not there
     /// yet: in main memory they are updated in place, a disk has them once they are written.
-    pub(super) fn first_missing(&self) -> UnitId {
-        let on_disk = self.places.parameters == Place::Disk;
-        let there = |progress: Progress| if on_disk { progress.finished } else { progress.updated };
-        let next = self.progress.and_then(|progress| self.pieces.get(there(progress)));
-        next.map_or(UnitId::MAX, |piece| piece.unit)
+    ///
+    /// # Errors
+    /// If a transfer has failed.
+    pub(super) fn first_missing(&mut self, rank: &Rank) -> Result<UnitId> {
+        let Some(progress) = &mut self.progress else { return Ok(UnitId::MAX) };
+        let there = if self.places.parameters == Place::Disk {
+            progress.look(rank, &mut self.slots)?;
+            progress.finished
+        } else {
+            progress.updated
+        };
+        Ok(self.pieces.get(there).map_or(UnitId::MAX, |piece| piece.unit))
     }
 
     /// Goes on with the update under way until `unit` is updated and, if it rests on the device, has

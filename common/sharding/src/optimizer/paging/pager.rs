@@ -48,6 +48,15 @@ impl Progress {
         Progress { update, fetched: 0, updated: 0, landed: 0, finished: 0 }
     }
 
+    /// Notes which of the pieces that have landed have left their buffers.
+    pub(super) fn look(&mut self, rank: &Rank, slots: &mut [Slot]) -> Result<()> {
+        let count = slots.len();
+        while self.finished < self.landed && slots[self.finished % count].is_settled(rank) {
+            self.finish(rank, slots, self.finished + 1)?;
+        }
+        Ok(())
+    }
+
     /// Waits until so many pieces, which have landed, have left their buffers.
     pub(super) fn finish(&mut self, rank: &Rank, slots: &mut [Slot], pieces: usize) -> Result<()> {
         let count = slots.len();

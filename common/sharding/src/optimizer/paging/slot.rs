@@ -93,6 +93,12 @@ impl Slot {
         self.moving = states.into_iter().zip(&extents[piece.number]).map(start).collect();
     }
 
+    /// True if [`Slot::settle`] would not block.
+    pub(super) fn is_settled(&mut self, rank: &Rank) -> bool {
+        let written = self.moving.iter_mut().chain(&mut self.outgoing.parameters);
+        written.into_iter().all(|staged| rank.transfers.is_done(staged))
+    }
+
     /// Waits until what is written of a piece has left the slot.
     ///
     /// # Errors
