@@ -194,7 +194,8 @@ impl Optimizer {
     /// # Errors
     /// If a transfer has failed.
     pub fn first_missing(&mut self, rank: &Rank) -> Result<UnitId> {
-        self.paging.as_mut().map_or(Ok(UnitId::MAX), |paging| paging.first_missing(rank))
+        self.counted(rank, |paging, _| paging.look(rank))?;
+        Ok(self.paging.as_ref().map_or(UnitId::MAX, Paging::first_missing))
     }
 
     /// Runs `body`, and counts what it takes as [`AfterStep`] if an update is under way.

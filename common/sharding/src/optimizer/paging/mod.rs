@@ -111,8 +111,8 @@ impl Paging {
     pub(super) fn read_ahead(&mut self, rank: &Rank, units: &[OwnSlice], calls: usize) -> Result<()> {
         if calls == 1 {
             self.finish_all(rank)?;
-        } else if let Some(progress) = &mut self.progress {
-            progress.look(rank, &mut self.slots)?;
+        } else {
+            self.look(rank)?;
         }
         if self.places.optimizer != Place::Disk {
             return Ok(());
@@ -166,18 +166,19 @@ impl Paging {
 
     /// Returns the first unit whose updated parameters, which rest beyond the device, are not there
     /// yet: in main memory they are updated in place, a disk has them once they are written.
+    pub(super) fn first_missing(&self) -> UnitId {
+        let on_disk = self.places.parameters == Place::Disk;
+        let there = |progress: Progress| if on_disk { progress.finished } else { progress.updated };
+        let next = self.progress.and_then(|progress| self.pieces.get(there(progress)));
+        next.map_or(UnitId::MAX, |piece| piece.unit)
+    }
+
+    /// Notes which pieces have left their buffers.
     ///
     /// # Errors
     /// If a transfer has failed.
-    pub(super) fn first_missing(&mut self, rank: &Rank) -> Result<UnitId> {
-        let Some(progress) = &mut self.progress else { return Ok(UnitId::MAX) };
-        let there = if self.places.parameters == Place::Disk {
-            progress.look(rank, &mut self.slots)?;
-            progress.finished
-        } else {
-            progress.updated
-        };
-        Ok(self.pieces.get(there).map_or(UnitId::MAX, |piece| piece.unit))
+    pub(super) fn look(&mut self, rank: &Rank) -> Result<()> {
+        self.progress.as_mut().map_or(Ok(()), |progress| progress.look(rank, &mut self.slots))
     }
 
     /// Goes on with the update under way until `unit` is updated and, if it rests on the device, has
