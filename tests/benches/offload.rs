@@ -7,11 +7,14 @@
 //! The simple bound of a step is the longer of what it computes and what the busier direction of a
 //! way moves. It forgets what cannot hide, so the second bound adds up the longer of the two for
 //! each part of a step. The update needs the norm of all gradients, and goes on in the next forward:
-//! these two are one part. So is backward, whose last block computes after all shards have come. The
-//! first shard comes while nothing computes, since the update has just changed it; and the gradients
-//! of the last two units leave when nothing computes any more, since a reduction ends when the next
-//! one begins. A step may take less than this bound, since the update's last writes go on in
-//! backward.
+//! these two are one part, whose last block computes after all states have come; backward is the
+//! other, and its last block computes after all shards have come. What the last pieces of an update
+//! write may leave in backward, as many as have buffers; all others must have left before. A shard
+//! in main memory that the update has just changed comes first, while nothing computes; and the
+//! gradients of the last two units leave when nothing computes any more, since a reduction ends when
+//! the next one begins. The real disk has no ways of its own for reads and writes, nor for each
+//! rank: there all bytes of all ranks take the time that the disk took, in the same rounds, for
+//! reads and writes of as many bytes at once.
 //!
 //! Flags after `--`: `--model small`, `--batch-size 2`, `--gpus 2`, `--steps 5`, `--rounds 3`,
 //! `--parts update,host,disk,real`, `--precisions fp32,bf16` of the updates, `--with "FLAGS"` of all
@@ -22,7 +25,9 @@ use events::Route;
 use planner::Stage;
 use planner::table::{Format, Table};
 use settings::prediction::predict;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use storage::{Block, Disk, Pool, Ticket};
 use tests::{median, train};
 use trainer::Report;
 
@@ -176,15 +181,16 @@ fn moved(report: &Report, route: Route) -> f64 {
     row.map_or(0.0, |row| row.bytes as f64 / report.steps.len() as f64)
 }
 
-/// Bytes that a rank moves in a step, in the busier direction of a way.
+/// Bytes that a rank moves in a step.
 struct Moves {
+    /// In the busier direction.
     all: f64,
-    forward: f64,
-    backward: f64,
-    /// After the norm.
-    update: f64,
-    /// The largest shard.
-    shard: f64,
+    /// In each direction until the update is over, forward included.
+    forward: [f64; 2],
+    /// In each direction in backward, while something computes.
+    backward: [f64; 2],
+    /// To the device before anything computes.
+    first: f64,
     /// Gradients that leave at the end of backward.
     last: f64,
 }
@@ -213,46 +219,69 @@ impl Computed {
         let [forward, backward] = [share * passes, (1.0 - share) * passes];
         Computed { forward, backward, update, blocks: layers as f64 }
     }
+
+    /// Returns the seconds that the parts of a step take at least if so many seconds of transfers
+    /// go on beside forward and backward, and so many beside nothing, before and after both.
+    fn beside(&self, to_forward: f64, to_backward: f64, [first, last]: [f64; 2]) -> [f64; 3] {
+        let Computed { forward, backward, update, blocks } = *self;
+        [
+            (update + forward + first).max(to_forward + forward / blocks),
+            backward.max(to_backward + backward / blocks),
+            last,
+        ]
+    }
 }
 
 impl Moves {
-    fn of(flags: &Flags, more: &str, routes: &[Route]) -> Self {
+    fn of(flags: &Flags, more: &str, routes: [Route; 2]) -> Self {
         let config = tests::config(&words(flags, more)).unwrap_or_else(|failure| panic!("{failure}"));
         let (_, predicted) = predict(Stage::Zero3, &config).unwrap_or_else(|failure| panic!("{failure}"));
-        let rank = predicted.ranks[0];
-        // A skipped step moves what does not wait for the norm.
-        let bytes = |route: &Route| {
-            let [step, passes] = [rank.transfers.step, rank.transfers.skipped_step]
-                .map(|transfers| transfers.bytes(*route) as f64);
-            [step, passes, step - passes]
-        };
-        let bytes: Vec<[f64; 3]> = routes.iter().map(bytes).collect();
-        let most = |part: usize| bytes.iter().map(|bytes| bytes[part]).fold(0.0, f64::max);
-        let shards = predicted.units.iter().map(|unit| (4 * unit.padded) as f64 / flags.gpus as f64);
-        let (all, shard) =
-            shards.fold((0.0, 0f64), |(all, largest), shard| (all + shard, largest.max(shard)));
-        let last = if routes.contains(&Route::DeviceToHost) { 2.0 * shard } else { 0.0 };
+        let transfers = predicted.ranks[0].transfers;
+        // Each unit is one piece.
+        let shards: Vec<f64> =
+            predicted.units.iter().map(|unit| (4 * unit.padded) as f64 / flags.gpus as f64).collect();
+        let largest = shards.iter().copied().fold(0.0, f64::max);
         // From disk an update hands forward its shards.
-        let handed = routes.iter().any(|route| rank.transfers.reread.bytes(*route) > 0);
-        let forward = if handed { 0.0 } else { all };
-        Moves { all: most(0), forward, backward: most(1) - forward, update: most(2), shard, last }
+        let fetches = Route::ALL.iter().all(|route| transfers.reread.bytes(*route) == 0);
+        let of = |route: Route| {
+            let [step, passes] =
+                [transfers.step, transfers.skipped_step].map(|moved| moved.bytes(route) as f64);
+            // A skipped step moves what does not wait for the norm.
+            let (update, last) = (step - passes, shards.iter().rev().take(config.offload.buffers));
+            match route {
+                Route::HostToDevice if fetches => [shards.iter().sum(), passes - shards.iter().sum::<f64>()],
+                Route::DeviceToHost => [0.0, passes - 2.0 * largest],
+                Route::HostToDisk => {
+                    let late = 4.0 * last.sum::<f64>();
+                    [update - late, late]
+                }
+                _ => [update, passes],
+            }
+        };
+        let [there, back] = routes.map(of);
+        let busier = |bytes: [f64; 2]| bytes.into_iter().fold(0.0, f64::max);
+        Moves {
+            all: busier(routes.map(|route| transfers.step.bytes(route) as f64)),
+            forward: [there[0], back[0]],
+            backward: [there[1], back[1]],
+            first: if routes.contains(&Route::HostToDevice) { largest } else { 0.0 },
+            last: if routes.contains(&Route::DeviceToHost) { 2.0 * largest } else { 0.0 },
+        }
     }
 
     /// Returns the seconds that the update and forward, backward, and the last gradients take at
-    /// least.
+    /// least, on ways of `rate`.
     fn bounds(&self, computed: &Computed, rate: f64) -> [f64; 3] {
-        let Computed { forward, backward, update, blocks } = *computed;
-        let first = self.shard.min(self.forward) / rate;
-        let to_forward = (self.forward + self.update) / rate + forward / blocks;
-        let backward = backward.max(self.backward / rate + backward / blocks);
-        [(update + forward + first).max(to_forward), backward, self.last / rate]
+        let [forward, backward] =
+            [self.forward, self.backward].map(|bytes| bytes.into_iter().fold(0.0, f64::max));
+        computed.beside(forward / rate, backward / rate, [self.first / rate, self.last / rate])
     }
 }
 
 /// Steps over simulated ways of several rates, chosen so that the busier direction takes a share of
 /// the time that the step computes, beside both bounds.
 fn link(flags: &Flags, away: &str, flag: &str, routes: [Route; 2]) {
-    let moves = Moves::of(flags, away, &routes);
+    let moves = Moves::of(flags, away, routes);
     let plain = run(flags, "");
     let rates = [0.25, 0.5, 1.0, 2.0].map(|share| moves.all / (share * step(&plain)));
     let case = |rate: &f64| format!("{away} {flag} 10us,{:.0}B/s", rate);
@@ -287,18 +316,30 @@ fn link(flags: &Flags, away: &str, flag: &str, routes: [Route; 2]) {
     println!("{} with {away}, two bounds of a step\n{}", flags.model, table.render(Format::Terminal));
     let [plain, forward, backward, update] =
         [plain, computed.forward, computed.backward, computed.update].map(milliseconds);
-    let [before, after] =
-        [moves.forward + moves.backward, moves.update].map(|bytes| format!("{:.0} MB", bytes / 1e6));
     println!(
         "Without offload a step takes {plain}; with it and no simulated way forward {forward}, backward {backward}, the update {update}."
     );
-    println!("A rank moves {before} in the busier direction before the norm, and {after} after it.\n");
+    let [to, from] = [0, 1].map(|way| {
+        let [forward, backward] = [moves.forward[way], moves.backward[way]].map(|bytes| bytes / 1e6);
+        format!("{forward:.0} MB until the update is over and {backward:.0} MB in backward")
+    });
+    println!("A rank moves in one direction {to}, in the other {from}.\n");
 }
 
-/// Steps with everything on the real disk, and in main memory, beside steps with nothing there.
+/// Steps with everything on the real disk, and in main memory, beside steps with nothing there, and
+/// a bound.
 fn real(flags: &Flags) {
     let cases = ["", IN_MAIN_MEMORY, ON_DISK].map(String::from);
-    let reports = rounds(flags, &cases);
+    let moves = Moves::of(flags, ON_DISK, [Route::DiskToHost, Route::HostToDisk]);
+    let config = tests::config(&words(flags, ON_DISK)).unwrap_or_else(|failure| panic!("{failure}"));
+    let directory = config.offload.directory.unwrap_or_else(|| panic!("a directory for {ON_DISK}"));
+    let (mut reports, mut rates) = (cases.clone().map(|_| Vec::new()), Vec::new());
+    for _ in 0..flags.rounds {
+        for (case, reports) in cases.iter().zip(&mut reports) {
+            reports.push(run(flags, case));
+        }
+        rates.push(disk_rate(&directory, flags.gpus));
+    }
     let title = format!("{}, {} ranks, no simulated way", flags.model, flags.gpus);
     let mut table = Table::numbers(title, ["step", "ratio (least to most)", "read", "written"]);
     let plain = &reports[0];
@@ -309,4 +350,56 @@ fn real(flags: &Flags) {
         table.row(words, [took, ratio, bytes(Route::DiskToHost), bytes(Route::HostToDisk)]);
     }
     println!("{}", table.render(Format::Terminal));
+    let [forward, backward] = [moves.forward, moves.backward]
+        .map(|bytes| bytes.iter().sum::<f64>() * flags.gpus as f64 / median(&rates));
+    let parts = Computed::of(flags, &reports[1]).beside(forward, backward, [0.0; 2]);
+    let (bound, plain) = (parts.iter().sum::<f64>(), typical(plain, step));
+    let gbs: Vec<f64> = rates.iter().map(|rate| rate / 1e9).collect();
+    println!(
+        "The disk reads and writes at once {} GB/s in all. So a step on disk takes at least {}, {:.2} of the step without offload.\n",
+        spread(&gbs),
+        milliseconds(bound),
+        bound / plain,
+    );
+}
+
+/// Bytes per second, read and written together, of a disk on which so many ranks read and write
+/// pieces of 4 MiB at once, with two threads each.
+fn disk_rate(directory: &Path, ranks: usize) -> f64 {
+    const PIECE: usize = 4 << 20;
+    const PIECES: usize = 16;
+    let pool = Pool::new(2 * ranks * PIECES, PIECE);
+    let files: Vec<_> = (0..ranks)
+        .map(|rank| {
+            let disk = Disk::new(2);
+            let path = directory.join(format!(".rate-{}-{rank}", std::process::id()));
+            let file = disk.scratch(&path).unwrap_or_else(|error| panic!("{error}"));
+            (disk, file)
+        })
+        .collect();
+    let at = |piece: usize| (piece * PIECE) as u64;
+    let writes = |half: usize| -> Vec<Ticket<Block>> {
+        let pieces = (0..PIECES).flat_map(|piece| files.iter().map(move |on| (piece, on)));
+        pieces
+            .map(|(piece, (disk, file))| disk.write(file, at(half * PIECES + piece), pool.take(PIECE)))
+            .collect()
+    };
+    let done = |tickets: Vec<Ticket<Block>>| {
+        for ticket in tickets {
+            let _ = ticket.wait().unwrap_or_else(|error| panic!("{error}"));
+        }
+    };
+    done(writes(0));
+    let began = Instant::now();
+    let reads: Vec<_> = (0..PIECES)
+        .flat_map(|piece| files.iter().map(move |on| (piece, on)))
+        .flat_map(|(piece, (disk, file))| {
+            [
+                disk.read(file, at(piece), pool.take(PIECE)),
+                disk.write(file, at(PIECES + piece), pool.take(PIECE)),
+            ]
+        })
+        .collect();
+    done(reads);
+    (2 * PIECES * PIECE * ranks) as f64 / began.elapsed().as_secs_f64()
 }
