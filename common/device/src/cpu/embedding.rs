@@ -2,7 +2,7 @@
 
 use super::Cpu;
 use super::elementwise::add_slice;
-use super::operand::{Floats, FloatsMut, Split};
+use super::operand::{Floats, FloatsMut};
 use crate::Result;
 use crate::operations::{Embedding, EmbeddingBackward};
 use crate::shapes::{RowShape, Write};
@@ -13,27 +13,15 @@ use std::ops::Range;
 pub(super) fn embedding(cpu: &Cpu, arguments: Embedding<View<'_>, ViewMut<'_>>) -> Result<()> {
     let Embedding { out, table, ids, shape: RowShape { rows, width }, .. } = arguments;
     let (out, table, ids) = (FloatsMut::from(out), Floats::from(table), ids.as_slice::<u32>());
-    let runs = cpu.workers.runs(rows, width);
-    let tasks = runs.iter().cloned().zip(out.runs(&runs, width)).collect();
-    cpu.workers.each(tasks, |(run, out)| forward(cpu, out, table, &ids[run], width))
-}
-
-fn forward(cpu: &Cpu, mut out: FloatsMut<'_>, table: Floats<'_>, ids: &[u32], width: usize) -> Result<()> {
-    let mut scratch = cpu.scratch(2 * width)?;
-    let [wide_out, wide] = scratch.parts([width; 2]);
-    vectorized!({
-        for (i, &id) in ids.iter().enumerate() {
+    cpu.workers.each_run(out, rows, width, |run, mut out| {
+        let mut wide = cpu.scratch(width)?;
+        vectorized!(for (i, &id) in ids[run.clone()].iter().enumerate() {
             let id = id as usize;
-            let row = table.read(id * width..(id + 1) * width, wide);
-            out.write(
-                i * width..(i + 1) * width,
-                wide_out,
-                #[inline(always)]
-                |out| out.copy_from_slice(row),
-            );
-        }
-    });
-    Ok(())
+            let row = table.read(id * width..(id + 1) * width, &mut wide);
+            out.store(i * width..(i + 1) * width, row);
+        });
+        Ok(())
+    })
 }
 
 pub(super) fn embedding_backward(
@@ -46,10 +34,8 @@ pub(super) fn embedding_backward(
     let mut order = cpu.room(rows)?;
     order.extend(0..rows);
     order.sort_unstable_by_key(|&i| (ids[i], i));
-    let runs = cpu.workers.runs(vocabulary, width);
-    let tasks = runs.iter().cloned().zip(dtable.runs(&runs, width)).collect();
     let gradient = Gradient { dout, ids, order: &order, width, write };
-    cpu.workers.each(tasks, |(run, dtable)| gradient.gather(cpu, dtable, run))
+    cpu.workers.each_run(dtable, vocabulary, width, |run, dtable| gradient.gather(cpu, dtable, run))
 }
 
 /// The gradient of the table, row by row of the table, so that each row is rounded once.

@@ -2,8 +2,9 @@
 //! point.
 
 use super::Cpu;
-use super::elementwise::{BLOCK, blocks};
+use super::elementwise::BLOCK;
 use super::operand::Floats;
+use super::workers::blocks;
 use crate::Result;
 use crate::check::check_floats;
 use crate::kernels::max_or_nan;
@@ -37,10 +38,8 @@ fn largest(cpu: &Cpu, x: View<'_>) -> Result<f32> {
     let largest = runs(cpu, x.len(), x.into(), |cpu, x, run| {
         let mut scratch = cpu.scratch(BLOCK)?;
         let mut largest = 0;
-        vectorized!({
-            for block in blocks(run) {
-                largest = max_bits(x.read(block, &mut scratch), largest);
-            }
+        vectorized!(for block in blocks(run, BLOCK) {
+            largest = max_bits(x.read(block, &mut scratch), largest);
         });
         Ok(largest)
     })?;
@@ -67,10 +66,8 @@ fn squares(cpu: &Cpu, x: View<'_>, scale: f64) -> Result<u128> {
     let sums = runs(cpu, x.len(), x.into(), |cpu, x, run| {
         let mut scratch = cpu.scratch(BLOCK)?;
         let mut sum = 0;
-        vectorized!({
-            for block in blocks(run) {
-                sum += u128::from(fixed_sum(x.read(block, &mut scratch), scale));
-            }
+        vectorized!(for block in blocks(run, BLOCK) {
+            sum += u128::from(fixed_sum(x.read(block, &mut scratch), scale));
         });
         Ok(sum)
     })?;

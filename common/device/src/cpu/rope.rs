@@ -1,13 +1,12 @@
 //! Rotary position embedding (Su et al., 2021), in the rotate-half layout of Llama.
 
 use super::Cpu;
-use super::operand::{FloatsMut, Split};
+use super::operand::FloatsMut;
 use crate::Result;
 use crate::operations::Rope;
 use crate::rotation::{RopeScaling, fill_turns};
 use crate::vectorized;
 use crate::view::ViewMut;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Cosines and sines of the positions seen so far, as [`fill_turns`] lays them out.
@@ -58,36 +57,21 @@ impl Rotations {
 
 pub(super) fn rope(cpu: &Cpu, qkv: ViewMut<'_>, rope: Rope) -> Result<()> {
     let shape = rope.attention;
-    let (rows, width) = (shape.rows(), shape.packed_width());
+    let (width, rotated) = (shape.packed_width(), (shape.heads + shape.kv_heads) * shape.head_dim);
     let table = cpu.rotations.table(cpu, rope)?;
-    let runs = cpu.workers.runs(rows, width);
-    let tasks = runs.iter().cloned().zip(FloatsMut::from(qkv).runs(&runs, width)).collect();
-    cpu.workers.each(tasks, |(run, qkv)| rotate_rows(cpu, qkv, &table, rope, run))
-}
-
-fn rotate_rows(
-    cpu: &Cpu,
-    mut qkv: FloatsMut<'_>,
-    table: &Table,
-    rope: Rope,
-    run: Range<usize>,
-) -> Result<()> {
-    let shape = rope.attention;
-    let rotated = (shape.heads + shape.kv_heads) * shape.head_dim;
-    let mut scratch = cpu.scratch(rotated)?;
-    vectorized!({
-        for (i, row) in run.enumerate() {
+    cpu.workers.each_run(FloatsMut::from(qkv), shape.rows(), width, |run, mut qkv| {
+        let mut scratch = cpu.scratch(rotated)?;
+        vectorized!(for (i, row) in run.enumerate() {
             let turn = table.turn(rope.first_position + row % shape.tokens);
-            let start = i * shape.packed_width();
             qkv.update(
-                start..start + rotated,
+                i * width..i * width + rotated,
                 &mut scratch,
                 #[inline(always)]
                 |heads| rotate_heads(heads, turn, rope.inverse),
             );
-        }
-    });
-    Ok(())
+        });
+        Ok(())
+    })
 }
 
 /// Turns each head's pairs (i, i + half) by their angles.

@@ -150,6 +150,23 @@ impl Workers {
         cut(rows, self.threads.min(worth).min(rows).max(1)).collect()
     }
 
+    /// Cuts `rows` rows and `out`, which has `width` elements per row, into runs as
+    /// [`Workers::runs`], and calls `work` with each.
+    ///
+    /// # Errors
+    /// That of a run that failed.
+    pub(super) fn each_run<S: Split + Send>(
+        &self,
+        out: S,
+        rows: usize,
+        width: usize,
+        work: impl Fn(Range<usize>, S) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let runs = self.runs(rows, width);
+        let tasks = runs.iter().cloned().zip(out.runs(&runs, width)).collect();
+        self.each(tasks, |(run, out)| work(run, out))
+    }
+
     /// Calls `work` with each task, several at a time, until one fails.
     ///
     /// # Errors
@@ -171,6 +188,44 @@ impl Workers {
         });
         failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
+}
+
+/// Data to write that can be cut into runs of rows, one for each thread.
+pub(super) trait Split: Sized {
+    /// The first `len` elements, or all if there are fewer, and the rest.
+    fn cut(self, len: usize) -> (Self, Self);
+
+    /// The elements of each of `runs`, which follow each other from 0, at `width` elements per row.
+    /// The last row may be shorter.
+    fn runs(self, runs: &[Range<usize>], width: usize) -> Vec<Self> {
+        let mut parts = Vec::with_capacity(runs.len());
+        let mut rest = self;
+        for run in runs {
+            let (part, next) = rest.cut(run.len() * width);
+            parts.push(part);
+            rest = next;
+        }
+        parts
+    }
+}
+
+impl<T> Split for &mut [T] {
+    fn cut(self, len: usize) -> (Self, Self) {
+        self.split_at_mut(len.min(<[T]>::len(self)))
+    }
+}
+
+impl<S: Split> Split for Option<S> {
+    fn cut(self, len: usize) -> (Self, Self) {
+        self.map(|data| data.cut(len)).unzip()
+    }
+}
+
+/// Cuts `range` into blocks of `size`, of which the last may be shorter.
+#[inline(always)]
+pub(super) fn blocks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.step_by(size).map(move |start| start..(start + size).min(end))
 }
 
 /// Cuts `0..total` into `parts` ranges as equal as they can be.
