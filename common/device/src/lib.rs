@@ -178,7 +178,7 @@ impl Device {
 
     /// Returns `bytes` bytes of main memory with the `lease` that counts them.
     fn main_memory(&self, cpu: &Cpu, lease: Lease, bytes: usize) -> Result<(Storage, Lease)> {
-        match cpu.pool().take(bytes) {
+        match cpu.pool.take(bytes) {
             Some(memory) => Ok((Storage::Host(memory), lease)),
             None => {
                 self.ledger.emitter().emit(What::Failing);
@@ -206,11 +206,11 @@ impl Device {
         let (bytes, lease) = self.lease(Place::Device, class, dtype, len)?;
         let (memory, lease) = match &self.backend {
             Backend::Cpu(cpu) => self.main_memory(cpu, lease, bytes)?,
-            Backend::Cuda(gpu) => match gpu.rank().block(bytes)? {
+            Backend::Cuda(gpu) => match gpu.rank.block(bytes)? {
                 Some(block) => (Storage::Gpu(block), lease),
                 None => {
                     drop(lease);
-                    let (free, _) = gpu.rank().gpu().memory()?;
+                    let (free, _) = gpu.rank.gpu().memory()?;
                     return Err(self.ledger.refusal(Place::Device, class, bytes as u64, free).into());
                 }
             },
@@ -242,7 +242,7 @@ impl Device {
         let (bytes, lease) = self.lease(Place::Host, class, dtype, len)?;
         let (memory, lease) = match &self.backend {
             Backend::Cpu(cpu) => self.main_memory(cpu, lease, bytes)?,
-            Backend::Cuda(gpu) => (Storage::Pinned(gpu.rank().pinned(bytes)?), lease),
+            Backend::Cuda(gpu) => (Storage::Pinned(gpu.rank.pinned(bytes)?), lease),
         };
         Ok(Buffer::new(memory, dtype, len, lease))
     }

@@ -80,7 +80,8 @@ impl<'a> View<'a> {
 
     /// The address of the first element in a GPU's memory.
     pub(crate) fn address(&self, kernel: &'static str, operand: &'static str) -> Result<u64> {
-        address(self.buffer, &self.range, kernel, operand)
+        let (_, start) = self.buffer.on_gpu().ok_or(DeviceError::Elsewhere { kernel, operand })?;
+        Ok(start + bytes(self.buffer, &self.range).start as u64)
     }
 
     /// The largest of the buffer's indices, if the host knows it.
@@ -144,7 +145,7 @@ impl<'a> ViewMut<'a> {
 
     /// The address of the first element in a GPU's memory.
     pub(crate) fn address(&self, kernel: &'static str, operand: &'static str) -> Result<u64> {
-        address(self.buffer, &self.range, kernel, operand)
+        self.view().address(kernel, operand)
     }
 
     /// Records the largest index that the buffer holds now, if this view is the whole of it.
@@ -185,7 +186,7 @@ impl<'a> ViewMut<'a> {
 
     /// The buffer's memory, and the view's bytes of it.
     pub(crate) fn memory(&self) -> (&Storage, Range<usize>) {
-        (self.buffer.storage(), bytes(self.buffer, &self.range))
+        self.view().memory()
     }
 
     /// Elements `range` of this view, to write.
@@ -206,14 +207,4 @@ fn within(whole: &Range<usize>, range: Range<usize>) -> Range<usize> {
 fn bytes(buffer: &Buffer, range: &Range<usize>) -> Range<usize> {
     let size = buffer.dtype().size();
     range.start * size..range.end * size
-}
-
-fn address(
-    buffer: &Buffer,
-    range: &Range<usize>,
-    kernel: &'static str,
-    operand: &'static str,
-) -> Result<u64> {
-    let (_, start) = buffer.on_gpu().ok_or(DeviceError::Elsewhere { kernel, operand })?;
-    Ok(start + (range.start * buffer.dtype().size()) as u64)
 }

@@ -2,7 +2,7 @@
 
 use super::call::Named;
 use super::context::Context;
-use super::kernels::{Kernel, STATIC_SHARED, Source, kernels};
+use super::kernels::{Kernel, STATIC_SHARED, kernels};
 use crate::{DeviceError, Result};
 use cudarc::driver::{result, sys};
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ unsafe impl Send for Modules {}
 unsafe impl Sync for Modules {}
 
 impl Modules {
-    /// Loads the machine code of every source, in [`Source::ALL`]'s order.
+    /// Loads the machine code of every source, in [`Source::ALL`](super::kernels::Source::ALL)'s order.
     pub(super) fn load(context: Arc<Context>, images: &[Vec<u8>]) -> Result<Self> {
         let mut loaded = Modules { context, modules: Vec::new(), functions: HashMap::new() };
         for image in images {
@@ -50,8 +50,7 @@ impl Modules {
     }
 
     fn find(&self, kernel: Kernel) -> Result<sys::CUfunction> {
-        let index = Source::ALL.iter().position(|source| *source == kernel.source);
-        let module = index.and_then(|index| self.modules.get(index)).ok_or_else(|| missing(kernel))?;
+        let module = self.modules.get(kernel.source as usize).ok_or_else(|| missing(kernel))?;
         let name = CString::new(kernel.name).map_err(|_| missing(kernel))?;
         // SAFETY: the module is loaded.
         unsafe { result::module::get_function(*module, name) }.named("cuModuleGetFunction")

@@ -236,12 +236,11 @@ impl Runtime {
         let launched = unsafe {
             result::launch_kernel(function, grid, block, shared_bytes, stream.handle(), &mut parameters)
         };
-        launched.map_err(|error| match Err::<(), _>(error).named("cuLaunchKernel") {
-            Err(DeviceError::Cuda { call, reason }) => {
+        launched.named("cuLaunchKernel").map_err(|error| match error {
+            DeviceError::Cuda { call, reason } => {
                 DeviceError::Cuda { call, reason: format!("{}: {reason}", kernel.name) }
             }
-            Err(other) => other,
-            Ok(()) => DeviceError::Cuda { call: "cuLaunchKernel", reason: kernel.name.into() },
+            other => other,
         })
     }
 

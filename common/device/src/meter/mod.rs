@@ -150,7 +150,7 @@ impl Meter {
                 out?
             }
             Backend::Cuda(gpu) => {
-                let rank = gpu.rank();
+                let rank = &gpu.rank;
                 let (out, lap) = rank.lap(|| work(gpu.as_ref()))?;
                 let mut totals = self.totals();
                 totals.pending.push_back((kind, lap));
