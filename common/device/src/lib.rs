@@ -24,6 +24,7 @@ mod fetched;
 mod gpu;
 mod kernels;
 mod ledger;
+mod lock;
 pub mod meter;
 mod operations;
 mod peak;

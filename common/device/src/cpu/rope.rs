@@ -3,11 +3,12 @@
 use super::Cpu;
 use super::operand::FloatsMut;
 use crate::Result;
+use crate::lock::locked;
 use crate::operations::Rope;
 use crate::rotation::{RopeScaling, fill_turns};
 use crate::vectorized;
 use crate::view::ViewMut;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Cosines and sines of the positions seen so far, as [`fill_turns`] lays them out.
 struct Table {
@@ -42,7 +43,7 @@ impl Rotations {
     fn table(&self, cpu: &Cpu, rope: Rope) -> Result<Arc<Table>> {
         let half = rope.attention.head_dim / 2;
         let positions = rope.first_position + rope.attention.tokens;
-        let mut tables = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = locked(&self.0);
         let same =
             |table: &Arc<Table>| (table.theta, table.scaling, table.half) == (rope.theta, rope.scaling, half);
         if let Some(table) = tables.iter().find(|table| same(table) && table.positions >= positions) {

@@ -3,11 +3,12 @@
 use super::call::Named;
 use super::context::Context;
 use super::kernels::{Kernel, STATIC_SHARED, kernels};
+use crate::lock::locked;
 use crate::{DeviceError, Result};
 use cudarc::driver::{result, sys};
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Dynamic shared memory that a kernel may use without raising the limit: 48 KiB less
 /// [`STATIC_SHARED`].
@@ -62,7 +63,7 @@ impl Modules {
         if shared_bytes <= DEFAULT_SHARED {
             return Ok(*handle);
         }
-        let mut allowed = allowed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut allowed = locked(allowed);
         if shared_bytes > *allowed {
             let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             // SAFETY: the function's module is loaded.

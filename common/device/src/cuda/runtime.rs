@@ -11,6 +11,7 @@ use super::pinned::Spare;
 use super::staging::Staging;
 use super::stream::{Fence, Stream};
 use super::timeline::{Lane, Timeline};
+use crate::lock::locked;
 use crate::operations::Rounding;
 use crate::shapes::Write;
 use crate::{DeviceError, Result};
@@ -18,7 +19,7 @@ use cudarc::driver::result;
 use events::{Emitter, Work};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// How a rank computes on its GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -243,10 +244,6 @@ impl Runtime {
             other => other,
         })
     }
-
-    fn scratch_state(&self) -> MutexGuard<'_, Option<(u64, usize)>> {
-        self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Runtime {
@@ -263,7 +260,7 @@ impl Launcher for Runtime {
 
     /// Grows as needed. Outgrown memory is reused in the stream's order, as buffers are.
     fn scratch(&self, bytes: usize) -> Result<u64> {
-        let mut scratch = self.scratch_state();
+        let mut scratch = locked(&self.scratch);
         if let Some((address, size)) = *scratch {
             if size >= bytes {
                 return Ok(address);
