@@ -188,11 +188,6 @@ impl Ledger {
     pub fn peak_total(&self, place: Place) -> u64 {
         locked(&self.accounts).by_place[place.index()].peak_total
     }
-
-    /// The device's capacity in bytes, if it has one.
-    pub fn capacity(&self) -> Option<u64> {
-        locked(&self.accounts).capacity[Place::Device.index()]
-    }
 }
 
 /// Bytes that a ledger counts as live until this is dropped.

@@ -121,11 +121,6 @@ impl Device {
         &self.ledger
     }
 
-    /// The processor's name, for reports.
-    pub fn name(&self) -> &str {
-        self.gpu().map_or("CPU", |rank| &rank.gpu().info().name)
-    }
-
     /// The rank's share of a GPU, if it computes on one.
     pub fn gpu(&self) -> Option<&Arc<Runtime>> {
         self.backend.rank()

@@ -103,18 +103,6 @@ impl<'a> View<'a> {
     pub fn slice(&self, range: Range<usize>) -> View<'a> {
         View { buffer: self.buffer, range: within(&self.range, range) }
     }
-
-    /// True if `next` begins in the same buffer where this view ends, so that both can be read as
-    /// one.
-    pub fn joins(&self, next: &View<'_>) -> bool {
-        std::ptr::eq(self.buffer, next.buffer) && self.range.end == next.range.start
-    }
-
-    /// This view and the adjacent `next` as one; see [`View::joins`].
-    pub fn join(&self, next: &View<'_>) -> View<'a> {
-        assert!(self.joins(next), "views are not adjacent");
-        View { buffer: self.buffer, range: self.range.start..next.range.end }
-    }
 }
 
 impl<'a> ViewMut<'a> {
@@ -136,11 +124,6 @@ impl<'a> ViewMut<'a> {
     /// True if the buffer is in main memory.
     pub fn on_host(&self) -> bool {
         self.buffer.on_host()
-    }
-
-    /// Where the ledger counts the buffer.
-    pub fn place(&self) -> Place {
-        self.buffer.place()
     }
 
     /// The address of the first element in a GPU's memory.

@@ -181,20 +181,19 @@ impl Alignment {
     /// between its queueing and its being seen to be past.
     fn measure(zero: Instant, stream: &Stream) -> Result<(Mark, Self)> {
         let now = || zero.elapsed().as_nanos() as i64;
-        let mut closest: Option<(i64, Mark, i64)> = None;
-        for _ in 0..COMPARISONS {
+        let compare = || -> Result<_> {
             let (mark, queued) = (Mark::new()?, now());
             stream.mark(&mark)?;
             stream.synchronize()?;
-            let width = now() - queued;
-            if closest.as_ref().is_none_or(|(least, ..)| width < *least) {
-                closest = Some((width, mark, queued));
+            Ok((now() - queued, mark, queued))
+        };
+        let (mut width, mut mark, mut queued) = compare()?;
+        for _ in 1..COMPARISONS {
+            let closer = compare()?;
+            if closer.0 < width {
+                (width, mark, queued) = closer;
             }
         }
-        let (width, mark, queued) = match closest {
-            Some(found) => found,
-            None => (0, Mark::new()?, now()),
-        };
         Ok((mark, Alignment { origin: queued + width / 2 }))
     }
 
