@@ -4,7 +4,7 @@
 use super::Cpu;
 use super::elementwise::BLOCK;
 use super::operand::{Floats, FloatsMut};
-use super::workers::{Split, blocks};
+use super::workers::blocks;
 use crate::Result;
 use crate::operations::{AdamWUpdate, Factors};
 use crate::vectorized;
@@ -12,53 +12,28 @@ use crate::view::{View, ViewMut};
 
 pub(super) fn adamw(cpu: &Cpu, arguments: AdamWUpdate<View<'_>, ViewMut<'_>>) -> Result<()> {
     let AdamWUpdate { parameters, master, momentum, variance, gradients, len, settings } = arguments;
-    let states = States {
-        master: master.into_mut_slice(),
-        momentum: momentum.into_mut_slice(),
-        variance: variance.into_mut_slice(),
-        parameters: parameters.map(FloatsMut::from),
-    };
+    let weights = (master.into_mut_slice::<f32>(), parameters.map(FloatsMut::from));
+    let moments = (momentum.into_mut_slice::<f32>(), variance.into_mut_slice::<f32>());
     let (gradients, factors) = (Floats::from(gradients), Factors::new(settings));
-    cpu.workers.each_run(states, len, 1, |run, mut states| {
-        let mut scratch = cpu.scratch(BLOCK)?;
-        vectorized!(for block in blocks(run.clone(), BLOCK) {
-            let gradients = gradients.read(block.clone(), &mut scratch);
-            let own = block.start - run.start..block.end - run.start;
-            let master = &mut states.master[own.clone()];
-            let moments = (&mut states.momentum[own.clone()], &mut states.variance[own.clone()]);
-            update_slice((&mut *master, moments.0, moments.1), gradients, &factors);
-            if let Some(parameters) = &mut states.parameters {
-                parameters.store(own, master);
-            }
-        });
-        Ok(())
-    })
-}
-
-/// What an update changes: f32, but for the parameters.
-struct States<'a> {
-    master: &'a mut [f32],
-    momentum: &'a mut [f32],
-    variance: &'a mut [f32],
-    parameters: Option<FloatsMut<'a>>,
-}
-
-impl Split for States<'_> {
-    fn cut(self, len: usize) -> (Self, Self) {
-        let (master, master_rest) = self.master.cut(len);
-        let (momentum, momentum_rest) = self.momentum.cut(len);
-        let (variance, variance_rest) = self.variance.cut(len);
-        let (parameters, parameters_rest) = self.parameters.cut(len);
-        (
-            States { master, momentum, variance, parameters },
-            States {
-                master: master_rest,
-                momentum: momentum_rest,
-                variance: variance_rest,
-                parameters: parameters_rest,
-            },
-        )
-    }
+    cpu.workers.each_run(
+        (weights, moments),
+        len,
+        1,
+        |run, ((master, mut parameters), (momentum, variance))| {
+            let mut scratch = cpu.scratch(BLOCK)?;
+            vectorized!(for block in blocks(run.clone(), BLOCK) {
+                let gradients = gradients.read(block.clone(), &mut scratch);
+                let own = block.start - run.start..block.end - run.start;
+                let master = &mut master[own.clone()];
+                let moments = (&mut momentum[own.clone()], &mut variance[own.clone()]);
+                update_slice((&mut *master, moments.0, moments.1), gradients, &factors);
+                if let Some(parameters) = &mut parameters {
+                    parameters.store(own, master);
+                }
+            });
+            Ok(())
+        },
+    )
 }
 
 #[inline(always)]

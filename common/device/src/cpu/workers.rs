@@ -216,6 +216,13 @@ impl<S: Split> Split for Option<S> {
     }
 }
 
+impl<A: Split, B: Split> Split for (A, B) {
+    fn cut(self, len: usize) -> (Self, Self) {
+        let ((a, a_rest), (b, b_rest)) = (self.0.cut(len), self.1.cut(len));
+        ((a, b), (a_rest, b_rest))
+    }
+}
+
 /// Cuts `range` into blocks of `size`, of which the last may be shorter.
 #[inline(always)]
 pub(super) fn blocks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
