@@ -3,7 +3,7 @@
 use super::Cpu;
 use super::non_temporal;
 use super::operand::{Floats, FloatsMut};
-use super::workers::{Split, blocks};
+use super::workers::blocks;
 use crate::Result;
 use crate::vectorized;
 use crate::view::{View, ViewMut};
@@ -82,8 +82,8 @@ pub(crate) fn round_into(cpu: &Cpu, out: FloatsMut<'_>, values: &[f32]) -> Resul
 }
 
 pub(super) fn fill(cpu: &Cpu, out: ViewMut<'_>, value: f32) -> Result<()> {
-    let runs = cpu.workers.runs(out.len(), 1);
-    cpu.workers.each(FloatsMut::from(out).runs(&runs, 1), |out| {
+    let len = out.len();
+    cpu.workers.each_run(FloatsMut::from(out), len, 1, |_, out| {
         match out {
             FloatsMut::F32(out) => out.fill(value),
             FloatsMut::Bf16(out) => out.fill(bf16::from_f32(value)),
