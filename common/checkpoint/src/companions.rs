@@ -95,13 +95,9 @@ impl Companions {
     /// tokens without a tokenizer gets the byte-level one.
     pub(crate) fn trained(&self, model: &ModelConfig, stored: ElementType) -> Self {
         let mut saved = self.clone();
-        match saved.config() {
-            Some(mut config) => {
-                model.update_hugging_face(&mut config);
-                saved.set_config(config);
-            }
-            None => saved.set_config(own_config(model)),
-        }
+        let mut config = saved.config().unwrap_or_else(|| own_config(model));
+        model.update_hugging_face(&mut config);
+        saved.set_config(config);
         saved.set_element_type(stored);
         if model.vocabulary == tokenizer::VOCABULARY && !saved.has_tokenizer() {
             let files = tokenizer::files(model.max_positions.max(model.sequence_length));

@@ -63,12 +63,7 @@ impl ElementType {
 
     /// Returns the type with the format's name `dtype`, if this crate reads it.
     pub(crate) fn new(dtype: Dtype) -> Option<Self> {
-        match dtype {
-            Dtype::F32 => Some(ElementType::F32),
-            Dtype::BF16 => Some(ElementType::Bf16),
-            Dtype::F16 => Some(ElementType::F16),
-            _ => None,
-        }
+        ElementType::ALL.into_iter().find(|one| one.dtype() == dtype)
     }
 
     /// Fills `values` with the elements from element `start` on. `read` fills a slice from a byte
@@ -144,14 +139,10 @@ pub(crate) fn encode<E>(
 
 /// Returns the first finite value that becomes infinite as `element_type`, and that type's largest.
 pub(crate) fn out_of_range(element_type: ElementType, values: &[f32]) -> Option<(f32, f32)> {
-    let most = match element_type {
+    let (most, rounds_away): (f32, fn(f32) -> bool) = match element_type {
         ElementType::F32 => return None,
-        ElementType::Bf16 => f32::from(bf16::MAX),
-        ElementType::F16 => f32::from(f16::MAX),
-    };
-    let rounds_away = |value: f32| match element_type {
-        ElementType::F16 => f16::from_f32(value).is_infinite(),
-        _ => bf16::from_f32(value).is_infinite(),
+        ElementType::Bf16 => (bf16::MAX.into(), |value| bf16::from_f32(value).is_infinite()),
+        ElementType::F16 => (f16::MAX.into(), |value| f16::from_f32(value).is_infinite()),
     };
     let beyond = |value: &&f32| value.abs() > most && value.is_finite() && rounds_away(**value);
     values.iter().find(beyond).map(|&value| (value, most))

@@ -3,6 +3,7 @@
 use crate::ElementType;
 use model::ModelError;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Reading or writing weights or a checkpoint failed.
@@ -218,6 +219,26 @@ impl CheckpointError {
     /// Returns a function for `map_err` that adds the attempted action and the file.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| CheckpointError::Io { action, path: path.to_path_buf(), source }
+    }
+
+    /// Fails unless elements `range` of `tensor`, which has `elements`, are there and as many as the
+    /// values `given`.
+    pub(crate) fn check_range(
+        tensor: &str,
+        elements: usize,
+        range: &Range<usize>,
+        given: usize,
+    ) -> Result<(), Self> {
+        let Range { start, end } = *range;
+        if end <= elements && start.checked_add(given) == Some(end) {
+            return Ok(());
+        }
+        Err(CheckpointError::Elements { tensor: tensor.into(), elements, start, end, given })
+    }
+
+    /// Returns the error of a checkpoint, or of a file of one, that is not what was written.
+    pub(crate) fn damaged(path: &Path, how: impl Into<String>) -> Self {
+        CheckpointError::Damaged { path: path.to_path_buf(), how: how.into() }
     }
 
     /// Returns the error of a damaged file, or of another file under its name.

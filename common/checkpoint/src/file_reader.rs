@@ -84,16 +84,7 @@ impl FileReader {
         values: &mut [f32],
     ) -> Result<()> {
         let stored = self.stored(name, info)?;
-        let elements = info.shape.iter().product();
-        if range.end > elements || range.start.checked_add(values.len()) != Some(range.end) {
-            return Err(CheckpointError::Elements {
-                tensor: name.into(),
-                elements,
-                start: range.start,
-                end: range.end,
-                given: values.len(),
-            });
-        }
+        CheckpointError::check_range(name, info.shape.iter().product(), &range, values.len())?;
         let tensor = self.data + info.data_offsets.0 as u64;
         let read = |bytes: &mut [u8], offset| self.file.read_exact_at(bytes, tensor + offset);
         stored.decode(range.start as u64, values, read).map_err(CheckpointError::io("read", &self.path))

@@ -70,9 +70,7 @@ impl FileWriter {
     /// [`CheckpointError::OutOfRange`].
     pub(crate) fn write(&mut self, tensor: usize, values: &[f32]) -> Result<()> {
         let (element_type, slot) = (self.element_type, &mut self.slots[tensor]);
-        if values.len() != slot.elements {
-            return Err(slot.wrong_length(values.len()));
-        }
+        CheckpointError::check_range(&slot.name, slot.elements, &(0..slot.elements), values.len())?;
         if let Some((value, most)) = elements::out_of_range(element_type, values) {
             return Err(CheckpointError::OutOfRange { tensor: slot.name.clone(), value, element_type, most });
         }
@@ -101,20 +99,8 @@ impl FileWriter {
     }
 }
 
-impl Slot {
-    fn wrong_length(&self, given: usize) -> CheckpointError {
-        CheckpointError::Elements {
-            tensor: self.name.clone(),
-            elements: self.elements,
-            start: 0,
-            end: self.elements,
-            given,
-        }
-    }
-}
-
-/// Returns the length and the header of the file: all tensors, in their order. Spaces pad it, so
-/// that the data starts at a multiple of 8 bytes.
+/// Returns the length and the header of the file: all tensors, in their order. The data starts at a
+/// multiple of 8 bytes.
 fn header(
     tensors: &[TensorSpec],
     element_type: ElementType,
@@ -128,7 +114,13 @@ fn header(
     });
     // Transformers asks for it.
     let metadata = HashMap::from([("format".into(), "pt".into())]);
-    let mut json = serde_json::to_vec(&Metadata::new(Some(metadata), infos.collect())?)?;
-    json.resize(json.len().next_multiple_of(LENGTH), b' ');
-    Ok([&(json.len() as u64).to_le_bytes()[..], &json].concat())
+    let json = serde_json::to_vec(&Metadata::new(Some(metadata), infos.collect())?)?;
+    Ok(with_length(json, LENGTH))
+}
+
+/// Returns the header `json` after its length. Spaces pad it, so that the data, which follows,
+/// starts at a multiple of `alignment` bytes.
+pub(crate) fn with_length(mut json: Vec<u8>, alignment: usize) -> Vec<u8> {
+    json.resize((LENGTH + json.len()).next_multiple_of(alignment) - LENGTH, b' ');
+    [&(json.len() as u64).to_le_bytes()[..], &json].concat()
 }

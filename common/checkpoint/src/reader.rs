@@ -168,15 +168,15 @@ impl Reader {
 
     /// Returns the type of most elements.
     fn stored_type(&self) -> ElementType {
-        let infos = self.place.iter().filter_map(|(name, &file)| self.files.get(file)?.info(name));
-        let mut elements = ElementType::ALL.map(|one| (0, one));
-        for info in infos {
-            if let Some((count, _)) = elements.iter_mut().find(|(_, one)| one.dtype() == info.dtype) {
-                *count += info.shape.iter().product::<usize>();
-            }
-        }
+        let elements = |one: &ElementType| -> usize {
+            let infos = self.place.iter().filter_map(|(name, &file)| self.files.get(file)?.info(name));
+            infos
+                .filter(|info| info.dtype == one.dtype())
+                .map(|info| info.shape.iter().product::<usize>())
+                .sum()
+        };
         // The first of equals: the widest.
-        elements.into_iter().rev().max_by_key(|(count, _)| *count).map_or(ElementType::F32, |(_, one)| one)
+        ElementType::ALL.into_iter().rev().max_by_key(elements).unwrap_or_default()
     }
 
     /// Checks that every tensor of `layout` is there, with its shape and in a supported type, so

@@ -114,9 +114,8 @@ impl Replacement {
 
 impl Drop for Replacement {
     fn drop(&mut self) {
-        let waits = || !self.place.target.exists();
         // A new directory that was renamed halfway waits for the next writer.
-        if !self.published && !waits() {
+        if !self.published && self.place.target.exists() {
             // A drop cannot report an error; the next writer removes it.
             let _ = self.disk().remove_directory(&self.staging);
         }

@@ -25,7 +25,7 @@ impl Backend {
     pub(crate) fn cpu(&self) -> &Cpu {
         match self {
             Backend::Cpu(cpu) => cpu,
-            Backend::Cuda(gpu) => gpu.host(),
+            Backend::Cuda(gpu) => &gpu.host,
         }
     }
 
@@ -33,7 +33,7 @@ impl Backend {
     pub(crate) fn rank(&self) -> Option<&Arc<Runtime>> {
         match self {
             Backend::Cpu(_) => None,
-            Backend::Cuda(gpu) => Some(gpu.rank()),
+            Backend::Cuda(gpu) => Some(&gpu.rank),
         }
     }
 }

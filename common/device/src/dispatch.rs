@@ -19,9 +19,9 @@ macro_rules! vectorized {
 
 /// Calls `work`, compiled for the widest vector instructions that this CPU has: the implementation
 /// of [`vectorized!`].
-#[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn dispatch<R>(work: impl FnOnce() -> R) -> R {
+    #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx512f")
         && std::arch::is_x86_feature_detected!("avx512bw")
         && std::arch::is_x86_feature_detected!("avx512dq")
@@ -30,17 +30,12 @@ pub fn dispatch<R>(work: impl FnOnce() -> R) -> R {
         // SAFETY: the CPU has these instructions, as just detected.
         return unsafe { with_avx512(work) };
     }
+    #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the CPU has these instructions, as just detected.
         return unsafe { with_avx2(work) };
     }
-    work()
-}
-
-/// Calls `work`. On other architectures the target's own instructions, such as NEON, are used.
-#[cfg(not(target_arch = "x86_64"))]
-#[inline]
-pub fn dispatch<R>(work: impl FnOnce() -> R) -> R {
+    // On other architectures the target's own instructions, such as NEON, are used.
     work()
 }
 

@@ -2,8 +2,9 @@
 
 use crate::Result;
 use crate::error::OutOfMemory;
+use crate::lock::locked;
 use events::{Class, Emitter, Place, What};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 const CLASSES: usize = Class::ALL.len();
 const PLACES: usize = Place::ALL.len();
@@ -74,24 +75,20 @@ impl Ledger {
 
     /// This ledger, with a capacity in bytes for `place` if given.
     pub fn limited(self, place: Place, capacity: Option<u64>) -> Self {
-        self.accounts().capacity[place.index()] = capacity;
+        locked(&self.accounts).capacity[place.index()] = capacity;
         self
     }
 
     /// This ledger, which refuses the lease with this number, from 1, as if the system gave no
     /// more: a fault for tests.
     pub fn refusing(self, number: Option<u64>) -> Self {
-        self.accounts().refused = number;
+        locked(&self.accounts).refused = number;
         self
     }
 
     /// Receives an event per lease.
     pub(crate) fn emitter(&self) -> &Emitter {
         &self.emitter
-    }
-
-    fn accounts(&self) -> MutexGuard<'_, Accounts> {
-        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts `bytes` as live until the lease is dropped.
@@ -106,7 +103,7 @@ impl Ledger {
         bytes: u64,
     ) -> std::result::Result<Lease, OutOfMemory> {
         let (account, capacity, live, by_system) = {
-            let mut accounts = self.accounts();
+            let mut accounts = locked(&self.accounts);
             accounts.asked += 1;
             let is_refused = accounts.refused == Some(accounts.asked);
             let capacity = accounts.capacity[place.index()];
@@ -125,7 +122,7 @@ impl Ledger {
 
     /// The error for a place with only `free` bytes left that has no room for `bytes` more.
     pub(crate) fn refusal(&self, place: Place, class: Class, bytes: u64, free: u64) -> OutOfMemory {
-        let account = self.accounts().by_place[place.index()];
+        let account = locked(&self.accounts).by_place[place.index()];
         self.out_of_memory(place, class, bytes, account.live_total.saturating_add(free), account)
     }
 
@@ -168,33 +165,28 @@ impl Ledger {
     }
 
     fn release(&self, place: Place, class: Class, bytes: u64) {
-        let live = self.accounts().by_place[place.index()].release(class, bytes);
+        let live = locked(&self.accounts).by_place[place.index()].release(class, bytes);
         self.emitter.emit(What::Memory { place, class, delta: -(bytes as i64), live });
     }
 
     /// Bytes live now.
     pub fn live(&self, place: Place, class: Class) -> u64 {
-        self.accounts().by_place[place.index()].live[class.index()]
+        locked(&self.accounts).by_place[place.index()].live[class.index()]
     }
 
     /// Most bytes of one class that were ever live at once.
     pub fn peak(&self, place: Place, class: Class) -> u64 {
-        self.accounts().by_place[place.index()].peak[class.index()]
+        locked(&self.accounts).by_place[place.index()].peak[class.index()]
     }
 
     /// Bytes live now in all classes.
     pub fn live_total(&self, place: Place) -> u64 {
-        self.accounts().by_place[place.index()].live_total
+        locked(&self.accounts).by_place[place.index()].live_total
     }
 
     /// Most bytes of all classes that were ever live at once.
     pub fn peak_total(&self, place: Place) -> u64 {
-        self.accounts().by_place[place.index()].peak_total
-    }
-
-    /// The device's capacity in bytes, if it has one.
-    pub fn capacity(&self) -> Option<u64> {
-        self.accounts().capacity[Place::Device.index()]
+        locked(&self.accounts).by_place[place.index()].peak_total
     }
 }
 

@@ -24,6 +24,7 @@ mod fetched;
 mod gpu;
 mod kernels;
 mod ledger;
+mod lock;
 pub mod meter;
 mod operations;
 mod peak;
@@ -120,11 +121,6 @@ impl Device {
         &self.ledger
     }
 
-    /// The processor's name, for reports.
-    pub fn name(&self) -> &str {
-        self.gpu().map_or("CPU", |rank| &rank.gpu().info().name)
-    }
-
     /// The rank's share of a GPU, if it computes on one.
     pub fn gpu(&self) -> Option<&Arc<Runtime>> {
         self.backend.rank()
@@ -178,7 +174,7 @@ impl Device {
 
     /// Returns `bytes` bytes of main memory with the `lease` that counts them.
     fn main_memory(&self, cpu: &Cpu, lease: Lease, bytes: usize) -> Result<(Storage, Lease)> {
-        match cpu.pool().take(bytes) {
+        match cpu.pool.take(bytes) {
             Some(memory) => Ok((Storage::Host(memory), lease)),
             None => {
                 self.ledger.emitter().emit(What::Failing);
@@ -206,11 +202,11 @@ impl Device {
         let (bytes, lease) = self.lease(Place::Device, class, dtype, len)?;
         let (memory, lease) = match &self.backend {
             Backend::Cpu(cpu) => self.main_memory(cpu, lease, bytes)?,
-            Backend::Cuda(gpu) => match gpu.rank().block(bytes)? {
+            Backend::Cuda(gpu) => match gpu.rank.block(bytes)? {
                 Some(block) => (Storage::Gpu(block), lease),
                 None => {
                     drop(lease);
-                    let (free, _) = gpu.rank().gpu().memory()?;
+                    let (free, _) = gpu.rank.gpu().memory()?;
                     return Err(self.ledger.refusal(Place::Device, class, bytes as u64, free).into());
                 }
             },
@@ -242,7 +238,7 @@ impl Device {
         let (bytes, lease) = self.lease(Place::Host, class, dtype, len)?;
         let (memory, lease) = match &self.backend {
             Backend::Cpu(cpu) => self.main_memory(cpu, lease, bytes)?,
-            Backend::Cuda(gpu) => (Storage::Pinned(gpu.rank().pinned(bytes)?), lease),
+            Backend::Cuda(gpu) => (Storage::Pinned(gpu.rank.pinned(bytes)?), lease),
         };
         Ok(Buffer::new(memory, dtype, len, lease))
     }

@@ -63,15 +63,12 @@ pub fn multiply_add_estimate(threads: usize, dtype: DType) -> f64 {
 }
 
 fn fastest_of(attempts: usize, threads: usize, dtype: DType) -> f64 {
-    let fastest = || {
-        let loops = |work: fn(usize) -> usize| (0..attempts).map(|_| rate(work, LENGTH)).fold(0.0, f64::max);
-        match dtype {
-            DType::Bf16 if pairs_pay() => loops(dot_products),
-            _ => loops(multiply_adds),
-        }
+    let thread = || match dtype {
+        DType::Bf16 if pairs_pay() => fastest(dot_products, attempts, LENGTH),
+        _ => fastest(multiply_adds, attempts, LENGTH),
     };
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(fastest)).collect();
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(thread)).collect();
         workers.into_iter().filter_map(|worker| worker.join().ok()).sum()
     })
 }
@@ -80,15 +77,18 @@ fn fastest_of(attempts: usize, threads: usize, dtype: DType) -> f64 {
 /// multiply-additions of f32. Takes about a millisecond.
 pub(crate) fn pairs_pay() -> bool {
     const SHORT: usize = LENGTH / 50;
-    let fastest = |work: fn(usize) -> usize| (0..10).map(|_| rate(work, SHORT)).fold(0.0, f64::max);
-    has_dot_products() && fastest(dot_products) > fastest(multiply_adds)
+    has_dot_products() && fastest(dot_products, 10, SHORT) > fastest(multiply_adds, 10, SHORT)
 }
 
-/// GFLOP/s of `work`, which makes `length` steps and returns the multiply-additions of a step.
-fn rate(work: fn(usize) -> usize, length: usize) -> f64 {
-    let start = Instant::now();
-    let step = work(length);
-    2.0 * (step * length) as f64 / start.elapsed().as_secs_f64() / 1e9
+/// GFLOP/s of the fastest of `attempts` of `work`, which makes `length` steps and returns the
+/// multiply-additions of a step.
+fn fastest(work: fn(usize) -> usize, attempts: usize, length: usize) -> f64 {
+    let rate = |_| {
+        let start = Instant::now();
+        let step = work(length);
+        2.0 * (step * length) as f64 / start.elapsed().as_secs_f64() / 1e9
+    };
+    (0..attempts).map(rate).fold(0.0, f64::max)
 }
 
 /// True if the processor has a dot product of bf16.

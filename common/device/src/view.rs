@@ -80,7 +80,8 @@ impl<'a> View<'a> {
 
     /// The address of the first element in a GPU's memory.
     pub(crate) fn address(&self, kernel: &'static str, operand: &'static str) -> Result<u64> {
-        address(self.buffer, &self.range, kernel, operand)
+        let (_, start) = self.buffer.on_gpu().ok_or(DeviceError::Elsewhere { kernel, operand })?;
+        Ok(start + bytes(self.buffer, &self.range).start as u64)
     }
 
     /// The largest of the buffer's indices, if the host knows it.
@@ -101,18 +102,6 @@ impl<'a> View<'a> {
     /// Elements `range` of this view.
     pub fn slice(&self, range: Range<usize>) -> View<'a> {
         View { buffer: self.buffer, range: within(&self.range, range) }
-    }
-
-    /// True if `next` begins in the same buffer where this view ends, so that both can be read as
-    /// one.
-    pub fn joins(&self, next: &View<'_>) -> bool {
-        std::ptr::eq(self.buffer, next.buffer) && self.range.end == next.range.start
-    }
-
-    /// This view and the adjacent `next` as one; see [`View::joins`].
-    pub fn join(&self, next: &View<'_>) -> View<'a> {
-        assert!(self.joins(next), "views are not adjacent");
-        View { buffer: self.buffer, range: self.range.start..next.range.end }
     }
 }
 
@@ -137,14 +126,9 @@ impl<'a> ViewMut<'a> {
         self.buffer.on_host()
     }
 
-    /// Where the ledger counts the buffer.
-    pub fn place(&self) -> Place {
-        self.buffer.place()
-    }
-
     /// The address of the first element in a GPU's memory.
     pub(crate) fn address(&self, kernel: &'static str, operand: &'static str) -> Result<u64> {
-        address(self.buffer, &self.range, kernel, operand)
+        self.view().address(kernel, operand)
     }
 
     /// Records the largest index that the buffer holds now, if this view is the whole of it.
@@ -185,7 +169,7 @@ impl<'a> ViewMut<'a> {
 
     /// The buffer's memory, and the view's bytes of it.
     pub(crate) fn memory(&self) -> (&Storage, Range<usize>) {
-        (self.buffer.storage(), bytes(self.buffer, &self.range))
+        self.view().memory()
     }
 
     /// Elements `range` of this view, to write.
@@ -206,14 +190,4 @@ fn within(whole: &Range<usize>, range: Range<usize>) -> Range<usize> {
 fn bytes(buffer: &Buffer, range: &Range<usize>) -> Range<usize> {
     let size = buffer.dtype().size();
     range.start * size..range.end * size
-}
-
-fn address(
-    buffer: &Buffer,
-    range: &Range<usize>,
-    kernel: &'static str,
-    operand: &'static str,
-) -> Result<u64> {
-    let (_, start) = buffer.on_gpu().ok_or(DeviceError::Elsewhere { kernel, operand })?;
-    Ok(start + (range.start * buffer.dtype().size()) as u64)
 }

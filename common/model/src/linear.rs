@@ -47,6 +47,11 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         (self.first..).zip(ends).map(|(tensor, columns)| TensorGroup { tensors: tensor..tensor + 1, columns })
     }
 
+    /// Returns `data`, the weights or gradients of tensors with `rows` rows, as a matrix.
+    fn matrix<T>(&self, cx: &Context<'_>, data: T, rows: usize) -> Matrix<T> {
+        Matrix::new(data, rows, self.inputs).with_grain(cx.config.grain())
+    }
+
     /// Returns the number of columns of the packed output.
     pub(crate) fn width(&self) -> usize {
         self.outputs.iter().sum()
@@ -69,7 +74,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         let rows = cx.batch.rows();
         for (weight, part) in self.weights(cx) {
             let x = Matrix::new(x.view(), rows, self.inputs);
-            let weight = Matrix::new(weight, part.columns.len(), self.inputs).with_grain(cx.config.grain());
+            let weight = self.matrix(cx, weight, part.columns.len());
             let out = columns_mut(out, rows, self.width(), part.columns);
             cx.multiply(out, x, weight.t(), Addend::Zero)?;
         }
@@ -81,8 +86,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         let rows = cx.batch.rows();
         let mut write = Write::Replace;
         for part in self.single() {
-            let weight = weight(cx.weights, part.tensors.start);
-            let weight = Matrix::new(weight, part.columns.len(), self.inputs).with_grain(cx.config.grain());
+            let weight = self.matrix(cx, weight(cx.weights, part.tensors.start), part.columns.len());
             let dout = columns(dout, rows, self.width(), part.columns);
             let dx = Matrix::new(dx.view_mut(), rows, self.inputs);
             cx.multiply(dx, dout, weight, write.into())?;
@@ -118,7 +122,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         x: &Buffer,
     ) -> Result<()> {
         let rows = cx.batch.rows();
-        let dweight = Matrix::new(dweight, part.columns.len(), self.inputs).with_grain(cx.config.grain());
+        let dweight = self.matrix(cx, dweight, part.columns.len());
         let dout = columns(dout, rows, self.width(), part.columns);
         let x = Matrix::new(x.view(), rows, self.inputs);
         cx.multiply(dweight, dout.t(), x, write.into())
@@ -135,8 +139,7 @@ impl Projection<1> {
         x: &Buffer,
     ) -> Result<()> {
         let (rows, [outputs]) = (cx.batch.rows(), self.outputs);
-        let weight = Matrix::new(weight(cx.weights, self.first), outputs, self.inputs);
-        let weight = weight.with_grain(cx.config.grain());
+        let weight = self.matrix(cx, weight(cx.weights, self.first), outputs);
         let (out, x) = (Matrix::new(out.view_mut(), rows, outputs), Matrix::new(x.view(), rows, self.inputs));
         cx.multiply(out, x, weight.t(), Addend::Base(base.view()))
     }

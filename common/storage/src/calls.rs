@@ -94,10 +94,7 @@ impl Calls {
         if matches!(due, Some(Effect::Full | Effect::Crash)) {
             counted.lasting = due;
         }
-        let takes_room = matches!(
-            kind,
-            Kind::Create | Kind::Write | Kind::SetLength | Kind::Reserve | Kind::CreateDirectory
-        );
+        let takes_room = matches!(kind, Kind::Create | Kind::Write | Kind::Reserve | Kind::CreateDirectory);
         let lasts = |effect: &Effect| match effect {
             Effect::Full => takes_room,
             Effect::Hang => matches!(kind, Kind::Read | Kind::Write),

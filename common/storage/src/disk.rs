@@ -141,14 +141,6 @@ impl Disk {
         self.calls.run(Kind::Length, file.path(), || Ok(file.buffered.metadata()?.len()))
     }
 
-    /// Makes the file `bytes` bytes long.
-    ///
-    /// # Errors
-    /// The file system's error.
-    pub fn set_length(&self, file: &File, bytes: u64) -> Result<()> {
-        self.calls.run(Kind::SetLength, file.path(), || file.buffered.set_len(bytes))
-    }
-
     /// Blocks until all writes that are done have reached the disk.
     ///
     /// # Errors

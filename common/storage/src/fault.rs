@@ -16,8 +16,6 @@ pub enum Kind {
     Read,
     /// Writes at an offset.
     Write,
-    /// Sets a file's length.
-    SetLength,
     /// Takes room for a part of a file.
     Reserve,
     /// Asks for a file's length.
@@ -51,7 +49,6 @@ impl fmt::Display for Kind {
             Kind::Open => "open",
             Kind::Read => "read",
             Kind::Write => "write",
-            Kind::SetLength => "set the length of",
             Kind::Reserve => "reserve room for",
             Kind::Length => "ask for the length of",
             Kind::Flush => "flush",

@@ -56,8 +56,8 @@ impl Checkpoints {
         let all = self.disk.list(&self.directory)?;
         let mut numbered: Vec<_> = all.iter().filter_map(|name| Some((numbers(name)?, name))).collect();
         if numbered.is_empty() && all.iter().any(|name| name == BEFORE) {
-            let how = "it is a checkpoint of an earlier version, which this program does not read".into();
-            return Err(CheckpointError::Damaged { path: self.directory.join(BEFORE), how });
+            let how = "it is a checkpoint of an earlier version, which this program does not read";
+            return Err(CheckpointError::damaged(&self.directory.join(BEFORE), how));
         }
         numbered.sort();
         Ok(numbered.into_iter().rev().map(|(_, name)| name.clone()).collect())
@@ -109,9 +109,7 @@ impl Checkpoints {
     pub fn publish(&self, partial: &Path, steps: u32, manifest: &Manifest) -> Result<String> {
         let path = partial.join(MANIFEST);
         let text = manifest.seal().map_err(|error| CheckpointError::malformed(&path, error))?;
-        let file = self.disk.create(&path)?;
-        self.disk.write_now(&file, 0, text.as_bytes())?;
-        self.disk.flush(&file)?;
+        whole_file(&self.disk, &path, text.as_bytes())?;
         self.disk.flush_directory(partial)?;
         let name = self.free_name(steps)?;
         self.disk.rename(partial, &self.directory.join(&name))?;

@@ -69,7 +69,7 @@ impl RunLock {
         if !has_locks {
             lock.wait_for_silence(locking.patience)?;
         }
-        lock.write(0).map_err(CheckpointError::io("write", &lock.path))?;
+        write(&lock.file, token, 0).map_err(CheckpointError::io("write", &lock.path))?;
         if !has_locks {
             std::thread::sleep(locking.beat);
             lock.check()?;
@@ -132,11 +132,7 @@ impl RunLock {
     }
 
     fn busy(&self) -> CheckpointError {
-        CheckpointError::Busy(self.path.parent().unwrap_or(Path::new(".")).to_path_buf())
-    }
-
-    fn write(&self, beat: u64) -> io::Result<()> {
-        write(&self.file, &self.token, beat)
+        CheckpointError::Busy(storage::parent(&self.path).to_path_buf())
     }
 }
 

@@ -45,7 +45,7 @@ struct StoredRun {
 /// [`CheckpointError::Damaged`], [`CheckpointError::NewerFormat`], [`CheckpointError::Disk`].
 pub(super) fn manifest(disk: &Disk, directory: &Path) -> Result<Manifest> {
     let path = directory.join(MANIFEST);
-    let damaged = |how: &str| CheckpointError::Damaged { path: path.clone(), how: how.into() };
+    let damaged = |how| CheckpointError::damaged(&path, how);
     let file = disk.open(&path)?;
     // As long as the file is: it cannot ask for more memory than its own size.
     let mut text = vec![0; disk.length(&file)? as usize];
@@ -75,10 +75,9 @@ fn companions(disk: &Arc<Disk>, directory: &Path, manifest: &Manifest) -> Result
         Ok((record.name.clone(), file.read(0..record.bytes)?))
     };
     let files = manifest.companions.iter().map(read).collect::<Result<Vec<_>>>()?;
-    Companions::from_files(files).ok_or_else(|| CheckpointError::Damaged {
-        path: directory.join(MANIFEST),
-        how: "it lists files that no model brings".into(),
-    })
+    let unknown =
+        || CheckpointError::damaged(&directory.join(MANIFEST), "it lists files that no model brings");
+    Companions::from_files(files).ok_or_else(unknown)
 }
 
 impl Generation {
@@ -132,10 +131,10 @@ impl Generation {
                 let name = shard::name(state, tensor);
                 let found = header.info(&name).filter(|info| info.dtype == Dtype::F32);
                 let (Some(info), Some(range)) = (found, shard::range(words)) else {
-                    return Err(file.damaged(&format!("it has no {name} of elements {words}")));
+                    return Err(file.damaged(format!("it has no {name} of elements {words}")));
                 };
                 if info.shape != [range.len()] {
-                    return Err(file.damaged(&format!("{name} has shape {:?}, not {words}", info.shape)));
+                    return Err(file.damaged(format!("{name} has shape {:?}, not {words}", info.shape)));
                 }
                 let offset = data + info.data_offsets.0 as u64;
                 self.runs[state as usize][id].push(StoredRun { range, file: number, offset });
@@ -153,7 +152,7 @@ impl Generation {
                     runs.iter().try_fold(0, |end, run| (run.range.start == end).then_some(run.range.end));
                 if end != Some(tensor.elements()) {
                     let how = format!("it has not all elements of {}", shard::name(state, tensor));
-                    return Err(CheckpointError::Damaged { path: self.path.clone(), how });
+                    return Err(CheckpointError::damaged(&self.path, how));
                 }
             }
         }
@@ -185,17 +184,7 @@ impl Generation {
         range: Range<usize>,
         values: &mut [f32],
     ) -> Result<()> {
-        let elements = tensor.elements();
-        if range.end > elements || range.start.checked_add(values.len()) != Some(range.end) {
-            let (start, end, given) = (range.start, range.end, values.len());
-            return Err(CheckpointError::Elements {
-                tensor: tensor.name.clone(),
-                elements,
-                start,
-                end,
-                given,
-            });
-        }
+        CheckpointError::check_range(&tensor.name, tensor.elements(), &range, values.len())?;
         for (run, part) in self.touched(state, id, &range) {
             let (file, bytes) = (&self.files[run.file], run.bytes(&part));
             file.verify(bytes.clone())?;
@@ -234,13 +223,13 @@ impl ShardFile {
         let opened = ShardFile { disk: disk.clone(), file, record, intact };
         let (found, expected) = (disk.length(&opened.file)?, opened.record.bytes);
         if found != expected {
-            return Err(opened.damaged(&format!("it has {found} bytes in place of {expected}")));
+            return Err(opened.damaged(format!("it has {found} bytes in place of {expected}")));
         }
         Ok(opened)
     }
 
-    fn damaged(&self, how: &str) -> CheckpointError {
-        CheckpointError::Damaged { path: self.file.path().into(), how: how.into() }
+    fn damaged(&self, how: impl Into<String>) -> CheckpointError {
+        CheckpointError::damaged(self.file.path(), how)
     }
 
     /// Reads the header from intact blocks. Returns it with the first byte of the data.
@@ -281,7 +270,7 @@ impl ShardFile {
             memory.resize((self.record.bytes - start).min(BLOCK as u64) as usize, 0);
             self.disk.read_now(&self.file, start, &mut memory)?;
             if !is_intact(&memory, &self.record.blocks[number]) {
-                return Err(self.damaged(&format!("block {number} (from byte {start} on) has another hash")));
+                return Err(self.damaged(format!("block {number} (from byte {start} on) has another hash")));
             }
             self.intact[number].store(true, Ordering::Relaxed);
         }

@@ -4,6 +4,7 @@
 //! of the elements of the model's tensor `NAME`, flat; the metadata says which: `NAME` is
 //! `START..END`. Spaces pad the header, so that the data begins on a page.
 
+use crate::file_writer::with_length;
 use model::{Layout, TensorId, TensorSpec, TrainingState};
 use serde_json::{Map, Value, json};
 use std::ops::Range;
@@ -43,7 +44,8 @@ impl ShardLayout {
             }
         }
         tensors.insert("__metadata__".into(), Value::Object(runs));
-        ShardLayout { header: header(&Value::Object(tensors)), data: end }
+        let json = Value::Object(tensors).to_string().into_bytes();
+        ShardLayout { header: with_length(json, PAGE), data: end }
     }
 
     /// The bytes before the data: whole pages.
@@ -76,11 +78,4 @@ pub(super) fn range(words: &str) -> Option<Range<usize>> {
     let (start, end) = words.split_once("..")?;
     let range = start.parse().ok()?..end.parse().ok()?;
     (range.start <= range.end).then_some(range)
-}
-
-fn header(json: &Value) -> Vec<u8> {
-    const LENGTH: usize = size_of::<u64>();
-    let mut text = json.to_string().into_bytes();
-    text.resize((LENGTH + text.len()).next_multiple_of(PAGE) - LENGTH, b' ');
-    [&(text.len() as u64).to_le_bytes()[..], &text].concat()
 }

@@ -2,78 +2,38 @@
 //! adaptive step.
 
 use super::Cpu;
-use super::elementwise::{BLOCK, blocks};
-use super::operand::{Floats, FloatsMut, Split};
+use super::elementwise::BLOCK;
+use super::operand::{Floats, FloatsMut};
+use super::workers::blocks;
 use crate::Result;
 use crate::operations::{AdamWUpdate, Factors};
 use crate::vectorized;
 use crate::view::{View, ViewMut};
-use std::ops::Range;
 
 pub(super) fn adamw(cpu: &Cpu, arguments: AdamWUpdate<View<'_>, ViewMut<'_>>) -> Result<()> {
     let AdamWUpdate { parameters, master, momentum, variance, gradients, len, settings } = arguments;
-    let states = States {
-        master: master.into_mut_slice(),
-        momentum: momentum.into_mut_slice(),
-        variance: variance.into_mut_slice(),
-    };
+    let weights = (master.into_mut_slice::<f32>(), parameters.map(FloatsMut::from));
+    let moments = (momentum.into_mut_slice::<f32>(), variance.into_mut_slice::<f32>());
     let (gradients, factors) = (Floats::from(gradients), Factors::new(settings));
-    let runs = cpu.workers.runs(len, 1);
-    let tasks = runs.iter().cloned().zip(states.runs(&runs, 1));
-    let Some(parameters) = parameters else {
-        return cpu.workers.each(tasks.collect(), |(run, mut states)| {
-            update_run(cpu, &mut states, gradients, run, &factors, |_, _| {})
-        });
-    };
-    let tasks = tasks.zip(FloatsMut::from(parameters).runs(&runs, 1)).collect();
-    cpu.workers.each(tasks, |((run, mut states), mut parameters)| {
-        update_run(cpu, &mut states, gradients, run, &factors, |range, master| {
-            parameters.store(range, master);
-        })
-    })
-}
-
-/// The states that an update changes, f32.
-struct States<'a> {
-    master: &'a mut [f32],
-    momentum: &'a mut [f32],
-    variance: &'a mut [f32],
-}
-
-impl Split for States<'_> {
-    fn cut(self, len: usize) -> (Self, Self) {
-        let (master, master_rest) = self.master.split_at_mut(len);
-        let (momentum, momentum_rest) = self.momentum.split_at_mut(len);
-        let (variance, variance_rest) = self.variance.split_at_mut(len);
-        (
-            States { master, momentum, variance },
-            States { master: master_rest, momentum: momentum_rest, variance: variance_rest },
-        )
-    }
-}
-
-/// Updates `states`, the elements `run` of a tensor; calls `updated` with each block of new weights
-/// and its place in the run.
-fn update_run(
-    cpu: &Cpu,
-    states: &mut States<'_>,
-    gradients: Floats<'_>,
-    run: Range<usize>,
-    factors: &Factors,
-    mut updated: impl FnMut(Range<usize>, &[f32]),
-) -> Result<()> {
-    let mut scratch = cpu.scratch(BLOCK)?;
-    vectorized!({
-        for block in blocks(run.clone()) {
-            let gradients = gradients.read(block.clone(), &mut scratch);
-            let own = block.start - run.start..block.end - run.start;
-            let master = &mut states.master[own.clone()];
-            let moments = (&mut states.momentum[own.clone()], &mut states.variance[own.clone()]);
-            update_slice((&mut *master, moments.0, moments.1), gradients, factors);
-            updated(own, master);
-        }
-    });
-    Ok(())
+    cpu.workers.each_run(
+        (weights, moments),
+        len,
+        1,
+        |run, ((master, mut parameters), (momentum, variance))| {
+            let mut scratch = cpu.scratch(BLOCK)?;
+            vectorized!(for block in blocks(run.clone(), BLOCK) {
+                let gradients = gradients.read(block.clone(), &mut scratch);
+                let own = block.start - run.start..block.end - run.start;
+                let master = &mut master[own.clone()];
+                let moments = (&mut momentum[own.clone()], &mut variance[own.clone()]);
+                update_slice((&mut *master, moments.0, moments.1), gradients, &factors);
+                if let Some(parameters) = &mut parameters {
+                    parameters.store(own, master);
+                }
+            });
+            Ok(())
+        },
+    )
 }
 
 #[inline(always)]

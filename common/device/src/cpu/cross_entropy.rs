@@ -2,7 +2,8 @@
 
 use super::Cpu;
 use super::math::{exponentiate, maximum};
-use super::operand::{FloatsMut, Split};
+use super::operand::FloatsMut;
+use super::workers::Split;
 use crate::Result;
 use crate::operations::CrossEntropy;
 use crate::shapes::RowShape;
@@ -17,33 +18,18 @@ pub(super) fn cross_entropy(cpu: &Cpu, arguments: CrossEntropy<View<'_>, ViewMut
     let runs = cpu.workers.runs(rows, width);
     let outputs = losses.runs(&runs, 1).into_iter().zip(logits.runs(&runs, width));
     let tasks = runs.iter().cloned().zip(outputs).collect();
-    cpu.workers.each(tasks, |(run, (losses, logits))| {
-        rows_of_losses(cpu, losses, logits, &targets[run], gradient_scale, width)
-    })
-}
-
-fn rows_of_losses(
-    cpu: &Cpu,
-    losses: &mut [f32],
-    mut logits: FloatsMut<'_>,
-    targets: &[u32],
-    gradient_scale: f32,
-    width: usize,
-) -> Result<()> {
-    let mut scratch = cpu.scratch(width)?;
-    vectorized!({
-        for (i, (loss, &target)) in losses.iter_mut().zip(targets).enumerate() {
+    cpu.workers.each(tasks, |(run, (losses, mut logits))| {
+        let mut scratch = cpu.scratch(width)?;
+        vectorized!(for (i, (loss, &target)) in losses.iter_mut().zip(&targets[run.clone()]).enumerate() {
             logits.update(
                 i * width..(i + 1) * width,
                 &mut scratch,
                 #[inline(always)]
-                |logits| {
-                    *loss = row_loss(logits, target as usize, gradient_scale);
-                },
+                |logits| *loss = row_loss(logits, target as usize, gradient_scale),
             );
-        }
-    });
-    Ok(())
+        });
+        Ok(())
+    })
 }
 
 /// The loss of one row, 0 without a target; its logits become their gradient.

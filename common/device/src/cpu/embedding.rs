@@ -2,38 +2,25 @@
 
 use super::Cpu;
 use super::elementwise::add_slice;
-use super::operand::{Floats, FloatsMut, Split};
+use super::operand::{Floats, FloatsMut};
 use crate::Result;
 use crate::operations::{Embedding, EmbeddingBackward};
 use crate::shapes::{RowShape, Write};
 use crate::vectorized;
 use crate::view::{View, ViewMut};
-use std::ops::Range;
 
 pub(super) fn embedding(cpu: &Cpu, arguments: Embedding<View<'_>, ViewMut<'_>>) -> Result<()> {
     let Embedding { out, table, ids, shape: RowShape { rows, width }, .. } = arguments;
     let (out, table, ids) = (FloatsMut::from(out), Floats::from(table), ids.as_slice::<u32>());
-    let runs = cpu.workers.runs(rows, width);
-    let tasks = runs.iter().cloned().zip(out.runs(&runs, width)).collect();
-    cpu.workers.each(tasks, |(run, out)| forward(cpu, out, table, &ids[run], width))
-}
-
-fn forward(cpu: &Cpu, mut out: FloatsMut<'_>, table: Floats<'_>, ids: &[u32], width: usize) -> Result<()> {
-    let mut scratch = cpu.scratch(2 * width)?;
-    let [wide_out, wide] = scratch.parts([width; 2]);
-    vectorized!({
-        for (i, &id) in ids.iter().enumerate() {
+    cpu.workers.each_run(out, rows, width, |run, mut out| {
+        let mut wide = cpu.scratch(width)?;
+        vectorized!(for (i, &id) in ids[run.clone()].iter().enumerate() {
             let id = id as usize;
-            let row = table.read(id * width..(id + 1) * width, wide);
-            out.write(
-                i * width..(i + 1) * width,
-                wide_out,
-                #[inline(always)]
-                |out| out.copy_from_slice(row),
-            );
-        }
-    });
-    Ok(())
+            let row = table.read(id * width..(id + 1) * width, &mut wide);
+            out.store(i * width..(i + 1) * width, row);
+        });
+        Ok(())
+    })
 }
 
 pub(super) fn embedding_backward(
@@ -43,52 +30,32 @@ pub(super) fn embedding_backward(
     let EmbeddingBackward { dtable, write, dout, ids, vocabulary, shape } = arguments;
     let RowShape { rows, width } = shape;
     let (dtable, dout, ids) = (FloatsMut::from(dtable), Floats::from(dout), ids.as_slice::<u32>());
+    // Positions by the id at them, then by position.
     let mut order = cpu.room(rows)?;
     order.extend(0..rows);
     order.sort_unstable_by_key(|&i| (ids[i], i));
-    let runs = cpu.workers.runs(vocabulary, width);
-    let tasks = runs.iter().cloned().zip(dtable.runs(&runs, width)).collect();
-    let gradient = Gradient { dout, ids, order: &order, width, write };
-    cpu.workers.each(tasks, |(run, dtable)| gradient.gather(cpu, dtable, run))
-}
-
-/// The gradient of the table, row by row of the table, so that each row is rounded once.
-struct Gradient<'a> {
-    dout: Floats<'a>,
-    ids: &'a [u32],
-    /// Positions by the id at them, then by position.
-    order: &'a [usize],
-    width: usize,
-    write: Write,
-}
-
-impl Gradient<'_> {
-    /// Adds up rows `run` of the table.
-    fn gather(&self, cpu: &Cpu, mut dtable: FloatsMut<'_>, run: Range<usize>) -> Result<()> {
-        let width = self.width;
+    cpu.workers.each_run(dtable, vocabulary, width, |run, mut dtable| {
         let mut scratch = cpu.scratch(2 * width)?;
         let [wide_row, wide] = scratch.parts([width; 2]);
-        if self.write == Write::Replace {
+        if write == Write::Replace {
             dtable.zero();
         }
-        let first = self.order.partition_point(|&i| (self.ids[i] as usize) < run.start);
-        let last = self.order.partition_point(|&i| (self.ids[i] as usize) < run.end);
-        let same_id = |a: &usize, b: &usize| self.ids[*a] == self.ids[*b];
-        vectorized!({
-            for positions in self.order[first..last].chunk_by(same_id) {
-                let row = self.ids[positions[0]] as usize - run.start;
-                dtable.update(
-                    row * width..(row + 1) * width,
-                    wide_row,
-                    #[inline(always)]
-                    |row| {
-                        for &i in positions {
-                            add_slice(row, self.dout.read(i * width..(i + 1) * width, wide));
-                        }
-                    },
-                );
-            }
+        let before = |row: usize| order.partition_point(|&i| (ids[i] as usize) < row);
+        let own = &order[before(run.start)..before(run.end)];
+        // Row by row of the table, so that each is rounded once.
+        vectorized!(for positions in own.chunk_by(|&a, &b| ids[a] == ids[b]) {
+            let row = ids[positions[0]] as usize - run.start;
+            dtable.update(
+                row * width..(row + 1) * width,
+                wide_row,
+                #[inline(always)]
+                |row| {
+                    for &i in positions {
+                        add_slice(row, dout.read(i * width..(i + 1) * width, wide));
+                    }
+                },
+            );
         });
         Ok(())
-    }
+    })
 }

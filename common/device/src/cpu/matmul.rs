@@ -5,7 +5,7 @@ use super::product::multiply;
 use super::tile::{Tile, TileMut};
 use super::workers::cut;
 use crate::Result;
-use crate::operations::{Addend, Matmul, Rounding};
+use crate::operations::Matmul;
 use crate::shapes::Matrix;
 use crate::view::{View, ViewMut};
 use std::ops::Range;
@@ -30,8 +30,12 @@ pub(super) fn matmul(cpu: &Cpu, arguments: Matmul<View<'_>, ViewMut<'_>>) -> Res
     }
     let out = TileMut::new(data.into(), rows, columns, stride);
     let addend = addend.map(|base| Tile::new(base.into(), rows, columns, columns));
-    let product = SharedProduct { a: tile(a), b: tile(b), rounding, addend };
-    cpu.workers.each(product.shares(cpu, out), |share| product.compute(cpu, share))
+    let (a, b) = (tile(a), tile(b));
+    let depth = a.shape().1;
+    cpu.workers.each(shares(cpu, out, depth), |Share { out, rows, columns }| {
+        let addend = addend.map(|base| base.at(rows.clone(), columns.clone()));
+        multiply(cpu, out, addend, a.at(rows, 0..depth), b.at(0..depth, columns), rounding)
+    })
 }
 
 /// A part of a product for one thread.
@@ -41,42 +45,24 @@ struct Share<'a> {
     columns: Range<usize>,
 }
 
-/// A product that threads share.
-struct SharedProduct<'a> {
-    a: Tile<'a>,
-    b: Tile<'a>,
-    rounding: Rounding,
-    addend: Addend<Tile<'a>>,
-}
-
-impl SharedProduct<'_> {
-    /// Cuts the longer side of the product over the threads.
-    fn shares<'o>(&self, cpu: &Cpu, out: TileMut<'o>) -> Vec<Share<'o>> {
-        let (rows, columns) = out.shape();
-        let worth = (rows * columns * self.a.shape().1).div_ceil(GRAIN);
-        let by_rows = rows >= columns;
-        let long = if by_rows { rows } else { columns };
-        let blocks = (long / MULTIPLE).max(1);
-        let parts = cpu.workers.threads().min(worth).min(blocks).max(1);
-        let mut rest = out;
-        let mut shares = Vec::with_capacity(parts);
-        for run in cut(blocks, parts) {
-            let run = run.start * MULTIPLE..if run.end == blocks { long } else { run.end * MULTIPLE };
-            let (out, next) =
-                if by_rows { rest.split_rows(run.len()) } else { rest.split_columns(run.len()) };
-            shares.push(match by_rows {
-                true => Share { out, rows: run, columns: 0..columns },
-                false => Share { out, rows: 0..rows, columns: run },
-            });
-            rest = next;
-        }
-        shares
+/// Cuts the longer side of a product of this depth over the threads.
+fn shares<'a>(cpu: &Cpu, out: TileMut<'a>, depth: usize) -> Vec<Share<'a>> {
+    let (rows, columns) = out.shape();
+    let worth = (rows * columns * depth).div_ceil(GRAIN);
+    let by_rows = rows >= columns;
+    let long = if by_rows { rows } else { columns };
+    let blocks = (long / MULTIPLE).max(1);
+    let parts = cpu.workers.threads().min(worth).min(blocks).max(1);
+    let mut rest = out;
+    let mut shares = Vec::with_capacity(parts);
+    for run in cut(blocks, parts) {
+        let run = run.start * MULTIPLE..if run.end == blocks { long } else { run.end * MULTIPLE };
+        let (out, next) = if by_rows { rest.split_rows(run.len()) } else { rest.split_columns(run.len()) };
+        shares.push(match by_rows {
+            true => Share { out, rows: run, columns: 0..columns },
+            false => Share { out, rows: 0..rows, columns: run },
+        });
+        rest = next;
     }
-
-    fn compute(&self, cpu: &Cpu, share: Share<'_>) -> Result<()> {
-        let depth = self.a.shape().1;
-        let addend = self.addend.map(|base| base.at(share.rows.clone(), share.columns.clone()));
-        let (a, b) = (self.a.at(share.rows, 0..depth), self.b.at(0..depth, share.columns));
-        multiply(cpu, share.out, addend, a, b, self.rounding)
-    }
+    shares
 }

@@ -33,7 +33,7 @@ use workers::Workers;
 
 /// A rank's share of the CPU.
 pub(crate) struct Cpu {
-    pool: Arc<Pool>,
+    pub(crate) pool: Arc<Pool>,
     workers: Workers,
     rotations: Rotations,
     /// Of the rank, for errors.
@@ -43,10 +43,6 @@ pub(crate) struct Cpu {
 impl Cpu {
     pub(crate) fn new(ledger: Ledger, threads: usize) -> Self {
         Cpu { pool: Arc::default(), workers: Workers::new(threads), rotations: Rotations::default(), ledger }
-    }
-
-    pub(crate) fn pool(&self) -> &Arc<Pool> {
-        &self.pool
     }
 
     /// `len` f32 of unspecified contents for the inside of a kernel.

@@ -1,6 +1,8 @@
 //! Long copies by non-temporal stores, which go past the caches.
 
 #[cfg(target_arch = "x86_64")]
+use super::prefetch::prefetch_near;
+#[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::__m128i as Vector;
 
 /// Bytes from which a copy goes past the caches: more than a core's own cache keeps for the next
@@ -25,7 +27,7 @@ fn long(to: &mut [u8], from: &[u8]) {
 /// of MiB.
 #[cfg(target_arch = "x86_64")]
 fn long(to: &mut [u8], from: &[u8]) {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch, _mm_sfence};
+    use std::arch::x86_64::_mm_sfence;
     /// Vectors of a line of a cache, and of a page.
     const LINE: usize = 64 / size_of::<Vector>();
     const PAGE: usize = 4096 / size_of::<Vector>();
@@ -44,8 +46,7 @@ fn long(to: &mut [u8], from: &[u8]) {
     for (to, from) in groups.iter_mut().zip(from_groups) {
         for line in (0..PAGE).step_by(LINE) {
             for at in (line..PAGES * PAGE).step_by(PAGE) {
-                // SAFETY: every x86-64 has this instruction, which takes any address.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_add(from.len() + at).cast()) };
+                prefetch_near(from.as_ptr().wrapping_add(from.len() + at).cast());
                 store_past_caches(&mut to[at..at + LINE], &from[at..at + LINE]);
             }
         }

@@ -3,8 +3,8 @@
 use super::Cpu;
 use super::elementwise::add_slice;
 use super::math::dot;
-use super::operand::{Floats, FloatsMut, Split};
-use super::workers::cut;
+use super::operand::{Floats, FloatsMut};
+use super::workers::{Split, cut};
 use crate::Result;
 use crate::operations::{RmsNorm, RmsNormBackward};
 use crate::shapes::{GroupedRows, Write};
@@ -15,44 +15,29 @@ use std::ops::Range;
 pub(super) fn rms_norm(cpu: &Cpu, arguments: RmsNorm<View<'_>, ViewMut<'_>>) -> Result<()> {
     let RmsNorm { out, inverse_rms, x, weight, shape, eps } = arguments;
     let (out, inverse_rms) = (FloatsMut::from(out), inverse_rms.into_mut_slice::<f32>());
-    let (x, weight) = (Floats::from(x), Floats::from(weight));
-    let runs = cpu.workers.runs(shape.groups(), shape.group * shape.width);
+    let (x, weight, width) = (Floats::from(x), Floats::from(weight), shape.width);
+    let runs = cpu.workers.runs(shape.groups(), shape.group * width);
     let outputs = out.runs(&runs, shape.stride).into_iter().zip(inverse_rms.runs(&runs, shape.group));
     let tasks = runs.iter().cloned().zip(outputs).collect();
-    cpu.workers
-        .each(tasks, |(run, (out, inverse_rms))| forward(cpu, out, inverse_rms, x, weight, run, shape, eps))
-}
-
-/// Normalises the groups `run`; `out` begins with the first of them.
-#[allow(clippy::too_many_arguments)]
-fn forward(
-    cpu: &Cpu,
-    mut out: FloatsMut<'_>,
-    inverse_rms: &mut [f32],
-    x: Floats<'_>,
-    weight: Floats<'_>,
-    run: Range<usize>,
-    shape: GroupedRows,
-    eps: f32,
-) -> Result<()> {
-    let width = shape.width;
-    let mut scratch = cpu.scratch(3 * width)?;
-    let [wide_out, wide_x, wide_weight] = scratch.parts([width; 3]);
-    vectorized!({
-        let weight = weight.read(0..width, wide_weight);
-        for (i, inverse) in inverse_rms.iter_mut().enumerate() {
-            let (within, start) = (shape.start(i), shape.start(run.start * shape.group + i));
-            let x = x.read(start..start + width, wide_x);
-            *inverse = 1.0 / (dot(x, x) / width as f32 + eps).sqrt();
-            out.write(
-                within..within + width,
-                wide_out,
-                #[inline(always)]
-                |out| scale_row(out, x, weight, *inverse),
-            );
-        }
-    });
-    Ok(())
+    cpu.workers.each(tasks, |(run, (mut out, inverse_rms))| {
+        let mut scratch = cpu.scratch(3 * width)?;
+        let [wide_out, wide_x, wide_weight] = scratch.parts([width; 3]);
+        vectorized!({
+            let weight = weight.read(0..width, wide_weight);
+            for (i, inverse) in inverse_rms.iter_mut().enumerate() {
+                let (within, start) = (shape.start(i), shape.start(run.start * shape.group + i));
+                let x = x.read(start..start + width, wide_x);
+                *inverse = 1.0 / (dot(x, x) / width as f32 + eps).sqrt();
+                out.write(
+                    within..within + width,
+                    wide_out,
+                    #[inline(always)]
+                    |out| scale_row(out, x, weight, *inverse),
+                );
+            }
+        });
+        Ok(())
+    })
 }
 
 #[inline(always)]
@@ -88,7 +73,12 @@ pub(super) fn rms_norm_backward(cpu: &Cpu, arguments: RmsNormBackward<View<'_>, 
         0..width,
         &mut wide,
         #[inline(always)]
-        |dweight| add_up(dweight, write, &sums),
+        |dweight| {
+            if write == Write::Replace {
+                dweight.fill(0.0);
+            }
+            add_slice(dweight, &sums);
+        },
     );
     Ok(())
 }
@@ -177,14 +167,6 @@ fn weigh_row(dweight: &mut [f32], dout: &[f32], x: &[f32], inverse: f32) {
     for ((dweight, dout), x) in dweight.iter_mut().zip(dout).zip(x) {
         *dweight += dout * (x * inverse);
     }
-}
-
-/// `dweight` = or += `sums`.
-fn add_up(dweight: &mut [f32], write: Write, sums: &[f32]) {
-    if write == Write::Replace {
-        dweight.fill(0.0);
-    }
-    add_slice(dweight, sums);
 }
 
 /// `dx += r·scaled − x·along`.

@@ -4,6 +4,7 @@
 //! narrowed from it, to nearest even. So each kernel is written once, in f32.
 
 use super::prefetch::prefetch;
+use super::workers::Split;
 use crate::DType;
 use crate::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 use crate::view::{View, ViewMut};
@@ -96,7 +97,7 @@ impl<'a> FloatsMut<'a> {
             FloatsMut::F32(x) => return f(&mut x[range]),
             _ => &mut scratch[..range.len()],
         };
-        self.load(range.clone(), scratch);
+        self.as_floats().read(range.clone(), scratch);
         f(scratch);
         self.store(range, scratch);
     }
@@ -110,29 +111,12 @@ impl<'a> FloatsMut<'a> {
         }
     }
 
-    fn len(&self) -> usize {
-        match self {
-            FloatsMut::F32(x) => x.len(),
-            FloatsMut::Bf16(x) => x.len(),
-            FloatsMut::F16(x) => x.len(),
-        }
-    }
-
     /// Zeroes every element.
     pub(super) fn zero(&mut self) {
         match self {
             FloatsMut::F32(x) => x.fill(0.0),
             FloatsMut::Bf16(x) => x.fill(bf16::ZERO),
             FloatsMut::F16(x) => x.fill(f16::ZERO),
-        }
-    }
-
-    #[inline(always)]
-    fn load(&self, range: Range<usize>, to: &mut [f32]) {
-        match self {
-            FloatsMut::F32(x) => to.copy_from_slice(&x[range]),
-            FloatsMut::Bf16(x) => widen_bf16(to, &x[range]),
-            FloatsMut::F16(x) => widen_f16(to, &x[range]),
         }
     }
 
@@ -145,50 +129,21 @@ impl<'a> FloatsMut<'a> {
             FloatsMut::F16(x) => narrow_f16(&mut x[range], from),
         }
     }
-
-    fn split_at(self, at: usize) -> (Self, Self) {
-        match self {
-            FloatsMut::F32(x) => split_pair(x.split_at_mut(at), FloatsMut::F32),
-            FloatsMut::Bf16(x) => split_pair(x.split_at_mut(at), FloatsMut::Bf16),
-            FloatsMut::F16(x) => split_pair(x.split_at_mut(at), FloatsMut::F16),
-        }
-    }
-}
-
-fn split_pair<T, U>((a, b): (T, T), wrap: impl Fn(T) -> U) -> (U, U) {
-    (wrap(a), wrap(b))
-}
-
-/// Data to write that can be cut into runs of rows, one for each thread.
-pub(super) trait Split: Sized {
-    /// The first `len` elements, or all if there are fewer, and the rest.
-    fn cut(self, len: usize) -> (Self, Self);
-
-    /// The elements of each of `runs`, which follow each other from 0, at `width` elements per row.
-    /// The last row may be shorter.
-    fn runs(self, runs: &[Range<usize>], width: usize) -> Vec<Self> {
-        let mut parts = Vec::with_capacity(runs.len());
-        let mut rest = self;
-        for run in runs {
-            let (part, next) = rest.cut(run.len() * width);
-            parts.push(part);
-            rest = next;
-        }
-        parts
-    }
 }
 
 impl Split for FloatsMut<'_> {
     fn cut(self, len: usize) -> (Self, Self) {
-        let len = len.min(self.len());
-        self.split_at(len)
+        match self {
+            FloatsMut::F32(x) => both(x.cut(len), FloatsMut::F32),
+            FloatsMut::Bf16(x) => both(x.cut(len), FloatsMut::Bf16),
+            FloatsMut::F16(x) => both(x.cut(len), FloatsMut::F16),
+        }
     }
 }
 
-impl<T> Split for &mut [T] {
-    fn cut(self, len: usize) -> (Self, Self) {
-        self.split_at_mut(len.min(<[T]>::len(self)))
-    }
+/// Wraps two parts of data of one type.
+pub(super) fn both<T, U>((a, b): (T, T), wrap: impl Fn(T) -> U) -> (U, U) {
+    (wrap(a), wrap(b))
 }
 
 /// Why a view of indices never becomes an operand of floats.

@@ -11,14 +11,27 @@ pub(super) fn prefetch(bytes: &[u8]) {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
+/// Prefetches the line at `at`, any address, to the middle cache.
 #[inline(always)]
 fn prefetch_line(at: *const u8) {
-    use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-    // SAFETY: a prefetch reads nothing.
-    unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
+    }
+    // Stable Rust has this instruction for x86-64 only.
+    let _ = at;
 }
 
-/// Stable Rust has this instruction for x86-64 only.
-#[cfg(not(target_arch = "x86_64"))]
-fn prefetch_line(_: *const u8) {}
+/// Prefetches the line at `at`, any address, to the nearest cache.
+#[inline(always)]
+pub(super) fn prefetch_near(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: as above.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+    let _ = at;
+}

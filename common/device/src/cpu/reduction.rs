@@ -2,27 +2,29 @@
 //! point.
 
 use super::Cpu;
-use super::elementwise::{BLOCK, blocks};
+use super::elementwise::BLOCK;
 use super::operand::Floats;
+use super::workers::blocks;
 use crate::Result;
 use crate::check::check_floats;
 use crate::kernels::max_or_nan;
 use crate::vectorized;
 use crate::view::View;
-use std::ops::Range;
 
-/// Calls `reduce` with runs of `x`, on several threads, and returns its results in order.
-fn runs<T: Send + Default + Clone>(
+/// Folds the elements of `x` block by block, on several threads; returns what each has come to.
+fn fold<T: Send + Copy + Default>(
     cpu: &Cpu,
-    len: usize,
-    x: Floats<'_>,
-    reduce: impl Fn(&Cpu, Floats<'_>, Range<usize>) -> Result<T> + Sync,
+    x: View<'_>,
+    step: impl Fn(T, &[f32]) -> T + Sync,
 ) -> Result<Vec<T>> {
-    let runs = cpu.workers.runs(len, 1);
+    let (runs, x) = (cpu.workers.runs(x.len(), 1), Floats::from(x));
     let mut results = vec![T::default(); runs.len()];
     let tasks = runs.into_iter().zip(&mut results).collect();
     cpu.workers.each(tasks, |(run, result)| {
-        *result = reduce(cpu, x, run)?;
+        let mut scratch = cpu.scratch(BLOCK)?;
+        vectorized!(for block in blocks(run, BLOCK) {
+            *result = step(*result, x.read(block, &mut scratch));
+        });
         Ok(())
     })?;
     Ok(results)
@@ -34,16 +36,12 @@ pub(super) fn max_magnitude(cpu: &Cpu, all: &[View<'_>]) -> Result<f32> {
 }
 
 fn largest(cpu: &Cpu, x: View<'_>) -> Result<f32> {
-    let largest = runs(cpu, x.len(), x.into(), |cpu, x, run| {
-        let mut scratch = cpu.scratch(BLOCK)?;
-        let mut largest = 0;
-        vectorized!({
-            for block in blocks(run) {
-                largest = max_bits(x.read(block, &mut scratch), largest);
-            }
-        });
-        Ok(largest)
-    })?;
+    let largest = fold(
+        cpu,
+        x,
+        #[inline(always)]
+        |largest, x| max_bits(x, largest),
+    )?;
     Ok(f32::from_bits(largest.into_iter().fold(0, u32::max)))
 }
 
@@ -64,16 +62,12 @@ pub(super) fn sum_of_squares(cpu: &Cpu, all: &[View<'_>], exponent: i32) -> Resu
 }
 
 fn squares(cpu: &Cpu, x: View<'_>, scale: f64) -> Result<u128> {
-    let sums = runs(cpu, x.len(), x.into(), |cpu, x, run| {
-        let mut scratch = cpu.scratch(BLOCK)?;
-        let mut sum = 0;
-        vectorized!({
-            for block in blocks(run) {
-                sum += u128::from(fixed_sum(x.read(block, &mut scratch), scale));
-            }
-        });
-        Ok(sum)
-    })?;
+    let sums = fold(
+        cpu,
+        x,
+        #[inline(always)]
+        |sum: u128, x| sum + u128::from(fixed_sum(x, scale)),
+    )?;
     Ok(sums.into_iter().sum())
 }
 

@@ -1,14 +1,14 @@
 //! Rotary position embedding (Su et al., 2021), in the rotate-half layout of Llama.
 
 use super::Cpu;
-use super::operand::{FloatsMut, Split};
+use super::operand::FloatsMut;
 use crate::Result;
+use crate::lock::locked;
 use crate::operations::Rope;
 use crate::rotation::{RopeScaling, fill_turns};
 use crate::vectorized;
 use crate::view::ViewMut;
-use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Cosines and sines of the positions seen so far, as [`fill_turns`] lays them out.
 struct Table {
@@ -43,7 +43,7 @@ impl Rotations {
     fn table(&self, cpu: &Cpu, rope: Rope) -> Result<Arc<Table>> {
         let half = rope.attention.head_dim / 2;
         let positions = rope.first_position + rope.attention.tokens;
-        let mut tables = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = locked(&self.0);
         let same =
             |table: &Arc<Table>| (table.theta, table.scaling, table.half) == (rope.theta, rope.scaling, half);
         if let Some(table) = tables.iter().find(|table| same(table) && table.positions >= positions) {
@@ -58,36 +58,21 @@ impl Rotations {
 
 pub(super) fn rope(cpu: &Cpu, qkv: ViewMut<'_>, rope: Rope) -> Result<()> {
     let shape = rope.attention;
-    let (rows, width) = (shape.rows(), shape.packed_width());
+    let (width, rotated) = (shape.packed_width(), (shape.heads + shape.kv_heads) * shape.head_dim);
     let table = cpu.rotations.table(cpu, rope)?;
-    let runs = cpu.workers.runs(rows, width);
-    let tasks = runs.iter().cloned().zip(FloatsMut::from(qkv).runs(&runs, width)).collect();
-    cpu.workers.each(tasks, |(run, qkv)| rotate_rows(cpu, qkv, &table, rope, run))
-}
-
-fn rotate_rows(
-    cpu: &Cpu,
-    mut qkv: FloatsMut<'_>,
-    table: &Table,
-    rope: Rope,
-    run: Range<usize>,
-) -> Result<()> {
-    let shape = rope.attention;
-    let rotated = (shape.heads + shape.kv_heads) * shape.head_dim;
-    let mut scratch = cpu.scratch(rotated)?;
-    vectorized!({
-        for (i, row) in run.enumerate() {
+    cpu.workers.each_run(FloatsMut::from(qkv), shape.rows(), width, |run, mut qkv| {
+        let mut scratch = cpu.scratch(rotated)?;
+        vectorized!(for (i, row) in run.enumerate() {
             let turn = table.turn(rope.first_position + row % shape.tokens);
-            let start = i * shape.packed_width();
             qkv.update(
-                start..start + rotated,
+                i * width..i * width + rotated,
                 &mut scratch,
                 #[inline(always)]
                 |heads| rotate_heads(heads, turn, rope.inverse),
             );
-        }
-    });
-    Ok(())
+        });
+        Ok(())
+    })
 }
 
 /// Turns each head's pairs (i, i + half) by their angles.

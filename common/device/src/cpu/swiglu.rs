@@ -2,7 +2,8 @@
 
 use super::Cpu;
 use super::math::sigmoid;
-use super::operand::{Floats, FloatsMut, Split};
+use super::operand::{Floats, FloatsMut};
+use super::workers::{Split, blocks};
 use crate::Result;
 use crate::operations::{Swiglu, SwigluBackward};
 use crate::shapes::RowShape;
@@ -14,11 +15,6 @@ use std::ops::Range;
 /// a core's own prefetching stops at the end of a page.
 const CHUNK: usize = 128;
 
-/// Cuts a row of `width` elements.
-fn chunks(width: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..width).step_by(CHUNK).map(move |start| start..(start + CHUNK).min(width))
-}
-
 /// Elements `chunk` of row `row`.
 fn within(chunk: &Range<usize>, row: usize, width: usize) -> Range<usize> {
     row * width + chunk.start..row * width + chunk.end
@@ -27,38 +23,26 @@ fn within(chunk: &Range<usize>, row: usize, width: usize) -> Range<usize> {
 pub(super) fn swiglu(cpu: &Cpu, arguments: Swiglu<View<'_>, ViewMut<'_>>) -> Result<()> {
     let Swiglu { out, gate_up, shape: RowShape { rows, width } } = arguments;
     let (out, gate_up) = (FloatsMut::from(out), Floats::from(gate_up));
-    let runs = cpu.workers.runs(rows, width);
-    let tasks = runs.iter().cloned().zip(out.runs(&runs, width)).collect();
-    cpu.workers.each(tasks, |(run, out)| forward(cpu, out, gate_up, run, width))
-}
-
-fn forward(
-    cpu: &Cpu,
-    mut out: FloatsMut<'_>,
-    gate_up: Floats<'_>,
-    run: Range<usize>,
-    width: usize,
-) -> Result<()> {
-    let mut scratch = cpu.scratch(3 * width)?;
-    let [wide_out, wide] = scratch.parts([width, 2 * width]);
-    vectorized!({
-        for (i, row) in run.enumerate() {
+    cpu.workers.each_run(out, rows, width, |run, mut out| {
+        let mut scratch = cpu.scratch(3 * width)?;
+        let [wide_out, wide] = scratch.parts([width, 2 * width]);
+        vectorized!(for (i, row) in run.enumerate() {
             let (gate, up) = gate_up.read(2 * row * width..2 * (row + 1) * width, wide).split_at(width);
             out.write(
                 i * width..(i + 1) * width,
                 wide_out,
                 #[inline(always)]
                 |out| {
-                    for chunk in chunks(width) {
+                    for chunk in blocks(0..width, CHUNK) {
                         gate_up.prefetch(within(&chunk, 2 * row + 2, width));
                         gate_up.prefetch(within(&chunk, 2 * row + 3, width));
                         gate_row(&mut out[chunk.clone()], &gate[chunk.clone()], &up[chunk]);
                     }
                 },
             );
-        }
-    });
-    Ok(())
+        });
+        Ok(())
+    })
 }
 
 #[inline(always)]
@@ -70,24 +54,13 @@ fn gate_row(out: &mut [f32], gate: &[f32], up: &[f32]) {
 
 pub(super) fn swiglu_backward(cpu: &Cpu, arguments: SwigluBackward<View<'_>, ViewMut<'_>>) -> Result<()> {
     let SwigluBackward { dgate_up, dout, gate_up, shape: RowShape { rows, width } } = arguments;
-    let (dgate_up, dout, gate_up) = (FloatsMut::from(dgate_up), Floats::from(dout), Floats::from(gate_up));
+    let (dgate_up, douts, gate_up) = (FloatsMut::from(dgate_up), Floats::from(dout), Floats::from(gate_up));
     let runs = cpu.workers.runs(rows, width);
     let tasks = runs.iter().cloned().zip(dgate_up.runs(&runs, 2 * width)).collect();
-    cpu.workers.each(tasks, |(run, dgate_up)| backward(cpu, dgate_up, dout, gate_up, run, width))
-}
-
-fn backward(
-    cpu: &Cpu,
-    mut dgate_up: FloatsMut<'_>,
-    douts: Floats<'_>,
-    gate_up: Floats<'_>,
-    run: Range<usize>,
-    width: usize,
-) -> Result<()> {
-    let mut scratch = cpu.scratch(5 * width)?;
-    let [wide_dgate_up, wide, wide_dout] = scratch.parts([2 * width, 2 * width, width]);
-    vectorized!({
-        for (i, row) in run.enumerate() {
+    cpu.workers.each(tasks, |(run, mut dgate_up)| {
+        let mut scratch = cpu.scratch(5 * width)?;
+        let [wide_dgate_up, wide, wide_dout] = scratch.parts([2 * width, 2 * width, width]);
+        vectorized!(for (i, row) in run.enumerate() {
             let (gate, up) = gate_up.read(2 * row * width..2 * (row + 1) * width, wide).split_at(width);
             let dout = douts.read(row * width..(row + 1) * width, wide_dout);
             dgate_up.write(
@@ -96,7 +69,7 @@ fn backward(
                 #[inline(always)]
                 |dgate_up| {
                     let (dgate, dup) = dgate_up.split_at_mut(width);
-                    for chunk in chunks(width) {
+                    for chunk in blocks(0..width, CHUNK) {
                         gate_up.prefetch(within(&chunk, 2 * row + 2, width));
                         gate_up.prefetch(within(&chunk, 2 * row + 3, width));
                         douts.prefetch(within(&chunk, row + 1, width));
@@ -105,9 +78,9 @@ fn backward(
                     }
                 },
             );
-        }
-    });
-    Ok(())
+        });
+        Ok(())
+    })
 }
 
 /// With s = sigmoid(gate): d silu/d gate = s·(1 + gate·(1 − s)).

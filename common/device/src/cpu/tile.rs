@@ -1,7 +1,7 @@
 //! Matrices of floats of any width, cut into tiles.
 
 use super::grid::Grid;
-use super::operand::{Floats, FloatsMut};
+use super::operand::{Floats, FloatsMut, both};
 use super::prefetch::prefetch;
 use crate::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 use crate::operations::Addend;
@@ -82,10 +82,6 @@ pub(super) enum TileMut<'a> {
     F32(Grid<'a, f32>),
     Bf16(Grid<'a, bf16>),
     F16(Grid<'a, f16>),
-}
-
-fn both<T, U>((a, b): (T, T), wrap: impl Fn(T) -> U) -> (U, U) {
-    (wrap(a), wrap(b))
 }
 
 impl<'a> TileMut<'a> {

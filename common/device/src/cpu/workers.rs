@@ -1,10 +1,11 @@
 //! A rank's helper threads, which sleep until a kernel has work for them.
 
 use crate::Result;
+use crate::lock::locked;
 use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 /// Elements that are worth another thread.
@@ -31,12 +32,6 @@ struct Shared {
     state: Mutex<JobState>,
     started: Condvar,
     finished: Condvar,
-}
-
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, JobState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The helper threads of one device.
@@ -66,21 +61,21 @@ impl Helpers {
     /// Calls `job` with 0 on this thread and with 1.. on the helpers, and blocks until all have
     /// returned.
     fn run(&self, job: &(dyn Fn(usize) + Sync)) {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = locked(&self.turn);
         // SAFETY: only the lifetime changes. The helpers call the job while `busy` counts them, and
         // this function does not return, nor unwind, before `busy` is 0 and the job is taken back.
         let erased = Job(unsafe {
             std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(job)
         });
         {
-            let mut state = self.shared.state();
+            let mut state = locked(&self.shared.state);
             state.turn += 1;
             state.job = Some(erased);
             state.busy = self.helpers.len();
         }
         self.shared.started.notify_all();
         let own = catch_unwind(AssertUnwindSafe(|| job(0)));
-        let mut state = self.shared.state();
+        let mut state = locked(&self.shared.state);
         while state.busy > 0 {
             state = self.shared.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -97,7 +92,7 @@ fn help(shared: &Shared, number: usize) {
     let mut seen = 0;
     while let Some(job) = next_job(shared, &mut seen) {
         let result = catch_unwind(AssertUnwindSafe(|| (job.0)(number)));
-        let mut state = shared.state();
+        let mut state = locked(&shared.state);
         state.busy -= 1;
         state.panic = state.panic.take().or(result.err());
         if state.busy == 0 {
@@ -108,7 +103,7 @@ fn help(shared: &Shared, number: usize) {
 
 /// Blocks until there is a job after number `seen`; none if the threads are to end.
 fn next_job(shared: &Shared, seen: &mut u64) -> Option<Job> {
-    let mut state = shared.state();
+    let mut state = locked(&shared.state);
     while state.turn == *seen && !state.closing {
         state = shared.started.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
@@ -118,7 +113,7 @@ fn next_job(shared: &Shared, seen: &mut u64) -> Option<Job> {
 
 impl Drop for Helpers {
     fn drop(&mut self) {
-        self.shared.state().closing = true;
+        locked(&self.shared.state).closing = true;
         self.shared.started.notify_all();
         for helper in self.helpers.drain(..) {
             // A helper catches its job's panics, so it has none of its own to report.
@@ -150,6 +145,23 @@ impl Workers {
         cut(rows, self.threads.min(worth).min(rows).max(1)).collect()
     }
 
+    /// Cuts `rows` rows and `out`, which has `width` elements per row, into runs as
+    /// [`Workers::runs`], and calls `work` with each.
+    ///
+    /// # Errors
+    /// That of a run that failed.
+    pub(super) fn each_run<S: Split + Send>(
+        &self,
+        out: S,
+        rows: usize,
+        width: usize,
+        work: impl Fn(Range<usize>, S) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let runs = self.runs(rows, width);
+        let tasks = runs.iter().cloned().zip(out.runs(&runs, width)).collect();
+        self.each(tasks, |(run, out)| work(run, out))
+    }
+
     /// Calls `work` with each task, several at a time, until one fails.
     ///
     /// # Errors
@@ -160,17 +172,62 @@ impl Workers {
         }
         let helpers = self.helpers.get_or_init(|| Helpers::new(self.threads - 1));
         let (queue, failure) = (Mutex::new(tasks.into_iter()), Mutex::new(None));
-        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let next = || locked(&queue).next();
         helpers.run(&|_| {
             while let Some(task) = next() {
                 if let Err(error) = work(task) {
-                    *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    *locked(&failure) = Some(error);
                     return;
                 }
             }
         });
         failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
+}
+
+/// Data to write that can be cut into runs of rows, one for each thread.
+pub(super) trait Split: Sized {
+    /// The first `len` elements, or all if there are fewer, and the rest.
+    fn cut(self, len: usize) -> (Self, Self);
+
+    /// The elements of each of `runs`, which follow each other from 0, at `width` elements per row.
+    /// The last row may be shorter.
+    fn runs(self, runs: &[Range<usize>], width: usize) -> Vec<Self> {
+        let mut parts = Vec::with_capacity(runs.len());
+        let mut rest = self;
+        for run in runs {
+            let (part, next) = rest.cut(run.len() * width);
+            parts.push(part);
+            rest = next;
+        }
+        parts
+    }
+}
+
+impl<T> Split for &mut [T] {
+    fn cut(self, len: usize) -> (Self, Self) {
+        self.split_at_mut(len.min(<[T]>::len(self)))
+    }
+}
+
+impl<S: Split> Split for Option<S> {
+    fn cut(self, len: usize) -> (Self, Self) {
+        self.map(|data| data.cut(len)).unzip()
+    }
+}
+
+impl<A: Split, B: Split> Split for (A, B) {
+    fn cut(self, len: usize) -> (Self, Self) {
+        let ((a, a_rest), (b, b_rest)) = (self.0.cut(len), self.1.cut(len));
+        ((a, b), (a_rest, b_rest))
+    }
+}
+
+/// Cuts `range` into blocks of `size`, of which the last may be shorter.
+#[inline(always)]
+pub(super) fn blocks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.step_by(size).map(move |start| start..(start + size).min(end))
 }
 
 /// Cuts `0..total` into `parts` ranges as equal as they can be.

@@ -7,36 +7,12 @@ use std::sync::Arc;
 
 /// Memory on a rank's GPU; goes back to the rank's pool when dropped.
 pub(crate) struct Block {
-    in_flight: InFlight,
-    rank: Arc<Runtime>,
-    address: u64,
-    bytes: usize,
-}
-
-impl Block {
-    /// `None` if the GPU has no room.
-    fn new(rank: Arc<Runtime>, bytes: usize) -> Result<Option<Self>> {
-        Ok(rank.pool.lend(bytes)?.map(|address| Block {
-            in_flight: InFlight::default(),
-            rank,
-            address,
-            bytes,
-        }))
-    }
-
-    pub(crate) fn address(&self) -> u64 {
-        self.address
-    }
-
     /// The copies that touch it.
-    pub(super) fn in_flight(&self) -> &InFlight {
-        &self.in_flight
-    }
-
+    pub(super) in_flight: InFlight,
     /// The rank that it belongs to.
-    pub(crate) fn rank(&self) -> &Arc<Runtime> {
-        &self.rank
-    }
+    pub(crate) rank: Arc<Runtime>,
+    pub(crate) address: u64,
+    bytes: usize,
 }
 
 impl Drop for Block {
@@ -51,7 +27,8 @@ impl Drop for Block {
 impl Runtime {
     /// A block of the rank's memory; `None` if the GPU has no room.
     pub(crate) fn block(self: &Arc<Self>, bytes: usize) -> Result<Option<Block>> {
-        Block::new(self.clone(), bytes)
+        let block = |address| Block { in_flight: InFlight::default(), rank: self.clone(), address, bytes };
+        Ok(self.pool.lend(bytes)?.map(block))
     }
 
     /// Makes what is computed from now on wait for the copies `in_flight`.

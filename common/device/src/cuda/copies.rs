@@ -44,8 +44,8 @@ impl Runtime {
         (pages, from): (&Pinned, Range<usize>),
         work: Option<Work>,
     ) -> Result<QueuedCopy> {
-        let (source, target) = (pages.start(&from), block.address() + to.start as u64);
-        let (reads, writes) = ((pages.in_flight(), from), (block.in_flight(), to));
+        let (source, target) = (pages.start(&from), block.address + to.start as u64);
+        let (reads, writes) = ((pages.in_flight(), from), (&block.in_flight, to));
         self.queue_copy(Lane::ToGpu, reads, writes, work, |stream, bytes| {
             // SAFETY: both ranges lie within their blocks, which are kept, unchanged and unread,
             // until the copy is done: their marks see to it.
@@ -62,8 +62,8 @@ impl Runtime {
         (block, from): (&Block, Range<usize>),
         work: Option<Work>,
     ) -> Result<QueuedCopy> {
-        let (source, target) = (block.address() + from.start as u64, pages.start(&to));
-        let (reads, writes) = ((block.in_flight(), from), (pages.in_flight(), to));
+        let (source, target) = (block.address + from.start as u64, pages.start(&to));
+        let (reads, writes) = ((&block.in_flight, from), (pages.in_flight(), to));
         self.queue_copy(Lane::ToHost, reads, writes, work, |stream, bytes| {
             // SAFETY: as in `copy_in`.
             unsafe { sys::cuMemcpyDtoHAsync_v2(target.cast(), source, bytes, stream.handle()) }
@@ -90,9 +90,7 @@ impl Runtime {
         let timed = self.timeline().zip(work);
         let begun = timed.map(|(timeline, _)| timeline.begin(stream)).transpose()?;
         copy(stream, reads.1.len())?;
-        // Without a fence nothing would say when the memory may be used again.
-        let fence = stream.fence().inspect_err(|_| drop(stream.synchronize()))?;
-        let done = Arc::new(fence);
+        let done = Arc::new(stream.fence_after_copy()?);
         reads.0.add(reads.1, false, done.clone());
         writes.0.add(writes.1, true, done.clone());
         if let Some(((timeline, work), begun)) = timed.zip(begun) {

@@ -1,8 +1,9 @@
 //! Which queued copies touch a block of memory.
 
 use super::stream::Fence;
+use crate::lock::locked;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The queued copies that touch a block of memory.
 #[derive(Default)]
@@ -20,7 +21,7 @@ impl InFlight {
     /// Returns the ends of the copies that must be over before these bytes are read, or before they
     /// are written.
     pub(super) fn before(&self, bytes: &Range<usize>, writes: bool) -> Vec<Arc<Fence>> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = locked(&self.0);
         // A fence whose state the driver does not tell is kept: waiting for it reports the reason.
         all.retain(|touch| !touch.done.is_reached().unwrap_or(false));
         let overlaps = |touch: &&Touch| touch.bytes.start < bytes.end && bytes.start < touch.bytes.end;
@@ -31,11 +32,11 @@ impl InFlight {
     /// Marks bytes that a copy reads or `writes` until it is `done`.
     pub(super) fn add(&self, bytes: Range<usize>, writes: bool, done: Arc<Fence>) {
         let touch = Touch { bytes, writes, done };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(touch);
+        locked(&self.0).push(touch);
     }
 
     /// True if no copy that touches the block is known to be queued.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        locked(&self.0).is_empty()
     }
 }

@@ -2,8 +2,9 @@
 
 use super::stream::Mark;
 use crate::Result;
+use crate::lock::locked;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
 
 /// A piece of work between two points on the compute stream.
 pub(crate) struct Lap {
@@ -21,7 +22,7 @@ pub(super) struct Laps {
 
 impl Laps {
     pub(super) fn mark(&self) -> Result<Mark> {
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let spare = locked(&self.spare).pop();
         spare.map_or_else(Mark::new, Ok)
     }
 }

@@ -105,19 +105,14 @@ impl Library {
         let names = self.file_names();
         let files = names.iter().flat_map(|name| places.iter().map(move |place| place.join(name)));
         files.filter(|file| file.is_file()).any(|file| {
-            self.companions(&file).iter().for_each(|companion| {
-                open_for_good(companion);
-            });
+            if self == Library::Nvrtc {
+                // The compiler opens these by name alone, so they have to be loaded before it.
+                for companion in entries(file.parent().unwrap_or(&file)) {
+                    let _ = named(&companion, "libnvrtc-builtins.so") && open_for_good(&companion);
+                }
+            }
             open_for_good(&file)
         })
-    }
-
-    /// Returns the files beside `file` that the library opens by name alone, which have to be
-    /// loaded before.
-    fn companions(self, file: &Path) -> Vec<PathBuf> {
-        let mut companions = entries(file.parent().unwrap_or(file));
-        companions.retain(|path| self == Library::Nvrtc && named(path, "libnvrtc-builtins.so"));
-        companions
     }
 
     /// Loads it, or fails.
@@ -178,10 +173,8 @@ impl Library {
     pub fn path(self) -> Option<PathBuf> {
         let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
         let start = format!("{}.so", self.label());
-        let files = maps.lines().filter_map(|line| Some(Path::new(&line[line.find('/')?..])));
-        let named =
-            |file: &&Path| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&start));
-        files.into_iter().find(named).map(Path::to_path_buf)
+        let mut files = maps.lines().filter_map(|line| Some(Path::new(&line[line.find('/')?..])));
+        files.find(|file| named(file, &start)).map(Path::to_path_buf)
     }
 }
 

@@ -9,13 +9,14 @@
 use super::kernels::MatrixOperand;
 use super::memory::{OUT_OF_MEMORY, Pool, SCARCE, free_bytes, no_room};
 use super::stream::Stream;
+use crate::lock::locked;
 use crate::operations::Rounding;
 use crate::{DType, DeviceError, Result};
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys;
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Bytes that the library may use inside a product: what NVIDIA recommends for its newest GPUs.
 const WORKSPACE: usize = 32 << 20;
@@ -141,7 +142,7 @@ impl Blas {
     }
 
     fn plan(&self, shape: Shape) -> Result<Arc<Plan>> {
-        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plans = locked(&self.plans);
         if let Some(plan) = plans.get(&shape) {
             return Ok(plan.clone());
         }

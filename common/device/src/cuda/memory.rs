@@ -5,11 +5,12 @@
 
 use super::call::Named;
 use super::context::Context;
+use crate::lock::locked;
 use crate::{DeviceError, Result};
 use cudarc::driver::result;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 /// Sizes are multiples of this many bytes; the driver aligns to it.
 const GRAIN: usize = 512;
@@ -100,10 +101,6 @@ impl Stocks {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The memory that a rank has allocated from the driver.
 pub(super) struct Pool {
     context: Arc<Context>,
@@ -118,13 +115,9 @@ impl Pool {
         Pool { context, stocks, stock }
     }
 
-    fn stock(&self) -> MutexGuard<'_, Stock> {
-        locked(&self.stock)
-    }
-
     /// Bytes taken from the driver.
     pub(super) fn reserved(&self) -> u64 {
-        self.stock().reserved
+        locked(&self.stock).reserved
     }
 
     /// Returns the address of `bytes` bytes with unspecified contents; `None` if the GPU has no
@@ -133,7 +126,7 @@ impl Pool {
     /// first runs, and choose another kernel, or fail, if there is none.
     pub(super) fn take(&self, bytes: usize) -> Result<Option<u64>> {
         let size = rounded(bytes);
-        if let Some(address) = self.stock().shelves.get_mut(&size).and_then(Vec::pop) {
+        if let Some(address) = locked(&self.stock).shelves.get_mut(&size).and_then(Vec::pop) {
             return Ok(Some(address));
         }
         self.context.enter()?;
@@ -149,7 +142,7 @@ impl Pool {
         }
         match taken {
             Ok(address) => {
-                let mut stock = self.stock();
+                let mut stock = locked(&self.stock);
                 stock.reserved += size as u64;
                 stock.taken.insert(address, size);
                 stock.most = stock.most.max(stock.reserved);
@@ -166,26 +159,26 @@ impl Pool {
     /// As [`Pool::take`], for a buffer.
     pub(super) fn lend(&self, bytes: usize) -> Result<Option<u64>> {
         let address = self.take(bytes)?;
-        self.stock().lent += address.map_or(0, |_| rounded(bytes) as u64);
+        locked(&self.stock).lent += address.map_or(0, |_| rounded(bytes) as u64);
         Ok(address)
     }
 
     /// Takes back an address of [`Pool::lend`].
     pub(super) fn take_back(&self, address: u64, bytes: usize) {
-        self.stock().lent -= rounded(bytes) as u64;
+        locked(&self.stock).lent -= rounded(bytes) as u64;
         self.put(address, bytes);
     }
 
     /// Returns the most bytes ever allocated from the driver, and the bytes held now neither by
     /// buffers nor for reuse.
     pub(super) fn holdings(&self) -> (u64, u64) {
-        let stock = self.stock();
+        let stock = locked(&self.stock);
         let kept: usize = stock.shelves.iter().map(|(size, addresses)| size * addresses.len()).sum();
         (stock.most, stock.reserved - stock.lent - kept as u64)
     }
 
     pub(super) fn put(&self, address: u64, bytes: usize) {
-        self.stock().shelves.entry(rounded(bytes)).or_default().push(address);
+        locked(&self.stock).shelves.entry(rounded(bytes)).or_default().push(address);
     }
 }
 
@@ -196,7 +189,7 @@ impl Drop for Pool {
         if self.context.synchronize().is_err() {
             return;
         }
-        let mut stock = self.stock();
+        let mut stock = locked(&self.stock);
         for address in stock.taken.keys().copied().collect::<Vec<_>>() {
             // SAFETY: the rank that the pool belongs to ends: buffers keep it alive, and its
             // streams are idle.

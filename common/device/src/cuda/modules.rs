@@ -2,12 +2,13 @@
 
 use super::call::Named;
 use super::context::Context;
-use super::kernels::{Kernel, STATIC_SHARED, Source, kernels};
+use super::kernels::{Kernel, STATIC_SHARED, kernels};
+use crate::lock::locked;
 use crate::{DeviceError, Result};
 use cudarc::driver::{result, sys};
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Dynamic shared memory that a kernel may use without raising the limit: 48 KiB less
 /// [`STATIC_SHARED`].
@@ -34,7 +35,7 @@ unsafe impl Send for Modules {}
 unsafe impl Sync for Modules {}
 
 impl Modules {
-    /// Loads the machine code of every source, in [`Source::ALL`]'s order.
+    /// Loads the machine code of every source, in [`Source::ALL`](super::kernels::Source::ALL)'s order.
     pub(super) fn load(context: Arc<Context>, images: &[Vec<u8>]) -> Result<Self> {
         let mut loaded = Modules { context, modules: Vec::new(), functions: HashMap::new() };
         for image in images {
@@ -50,8 +51,7 @@ impl Modules {
     }
 
     fn find(&self, kernel: Kernel) -> Result<sys::CUfunction> {
-        let index = Source::ALL.iter().position(|source| *source == kernel.source);
-        let module = index.and_then(|index| self.modules.get(index)).ok_or_else(|| missing(kernel))?;
+        let module = self.modules.get(kernel.source as usize).ok_or_else(|| missing(kernel))?;
         let name = CString::new(kernel.name).map_err(|_| missing(kernel))?;
         // SAFETY: the module is loaded.
         unsafe { result::module::get_function(*module, name) }.named("cuModuleGetFunction")
@@ -63,7 +63,7 @@ impl Modules {
         if shared_bytes <= DEFAULT_SHARED {
             return Ok(*handle);
         }
-        let mut allowed = allowed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut allowed = locked(allowed);
         if shared_bytes > *allowed {
             let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             // SAFETY: the function's module is loaded.

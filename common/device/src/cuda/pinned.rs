@@ -6,9 +6,10 @@ use super::context::Context;
 use super::in_flight::InFlight;
 use super::locked::Locked;
 use crate::Result;
+use crate::lock::locked;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// A rank's freed blocks.
 pub(super) struct Spare {
@@ -21,10 +22,6 @@ pub(super) struct Spare {
 impl Spare {
     pub(super) fn new(threads: usize) -> Self {
         Spare { blocks: Mutex::default(), threads }
-    }
-
-    fn blocks(&self) -> MutexGuard<'_, BTreeMap<usize, Vec<Pages>>> {
-        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -41,7 +38,7 @@ pub(crate) struct Pinned {
 
 impl Pinned {
     pub(super) fn new(context: &Arc<Context>, spare: &Arc<Spare>, bytes: usize) -> Result<Self> {
-        let kept = spare.blocks().get_mut(&bytes).and_then(Vec::pop);
+        let kept = locked(&spare.blocks).get_mut(&bytes).and_then(Vec::pop);
         let pages = kept.map_or_else(|| Pages::new(context.clone(), bytes, spare.threads), Ok)?;
         Ok(Pinned { pages: Some(pages), spare: spare.clone() })
     }
@@ -77,7 +74,7 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         if let Some(pages) = self.pages.take() {
-            self.spare.blocks().entry(pages.bytes).or_default().push(pages);
+            locked(&self.spare.blocks).entry(pages.bytes).or_default().push(pages);
         }
     }
 }

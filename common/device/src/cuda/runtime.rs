@@ -11,6 +11,7 @@ use super::pinned::Spare;
 use super::staging::Staging;
 use super::stream::{Fence, Stream};
 use super::timeline::{Lane, Timeline};
+use crate::lock::locked;
 use crate::operations::Rounding;
 use crate::shapes::Write;
 use crate::{DeviceError, Result};
@@ -18,7 +19,7 @@ use cudarc::driver::result;
 use events::{Emitter, Work};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// How a rank computes on its GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -236,17 +237,12 @@ impl Runtime {
         let launched = unsafe {
             result::launch_kernel(function, grid, block, shared_bytes, stream.handle(), &mut parameters)
         };
-        launched.map_err(|error| match Err::<(), _>(error).named("cuLaunchKernel") {
-            Err(DeviceError::Cuda { call, reason }) => {
+        launched.named("cuLaunchKernel").map_err(|error| match error {
+            DeviceError::Cuda { call, reason } => {
                 DeviceError::Cuda { call, reason: format!("{}: {reason}", kernel.name) }
             }
-            Err(other) => other,
-            Ok(()) => DeviceError::Cuda { call: "cuLaunchKernel", reason: kernel.name.into() },
+            other => other,
         })
-    }
-
-    fn scratch_state(&self) -> MutexGuard<'_, Option<(u64, usize)>> {
-        self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -264,7 +260,7 @@ impl Launcher for Runtime {
 
     /// Grows as needed. Outgrown memory is reused in the stream's order, as buffers are.
     fn scratch(&self, bytes: usize) -> Result<u64> {
-        let mut scratch = self.scratch_state();
+        let mut scratch = locked(&self.scratch);
         if let Some((address, size)) = *scratch {
             if size >= bytes {
                 return Ok(address);

@@ -8,8 +8,9 @@ use super::context::Context;
 use super::pinned::{Pinned, Spare};
 use super::stream::Fence;
 use crate::Result;
+use crate::lock::locked;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Bytes of the largest copy that is staged. Larger ones are of weights, at the begin and the end
 /// of a run, and use pageable memory.
@@ -45,19 +46,15 @@ impl Busy {
 }
 
 impl Staging {
-    fn busy(&self) -> MutexGuard<'_, Busy> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A block with room for `bytes` that no copy touches.
     pub(super) fn take(&self, context: &Arc<Context>, spare: &Arc<Spare>, bytes: usize) -> Result<Pinned> {
         let size = bytes.next_power_of_two().max(LEAST);
-        self.busy().settle()?;
+        locked(&self.0).settle()?;
         Pinned::new(context, spare, size)
     }
 
     /// Takes back a block, to be reused after `fence`.
     pub(super) fn keep(&self, fence: Fence, block: Pinned) {
-        self.busy().0.push_back((fence, block));
+        locked(&self.0).0.push_back((fence, block));
     }
 }

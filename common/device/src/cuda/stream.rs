@@ -73,6 +73,12 @@ impl Stream {
         Ok(Fence(event))
     }
 
+    /// Returns a fence after the copy that was queued last. If there can be none, blocks until the
+    /// stream is idle, so that the memory of the copy can be used again.
+    pub(super) fn fence_after_copy(&self) -> Result<Fence> {
+        self.fence().inspect_err(|_| drop(self.synchronize()))
+    }
+
     /// `mark` becomes the point after everything queued so far.
     pub(super) fn mark(&self, mark: &Mark) -> Result<()> {
         self.record(&mark.0)

@@ -7,9 +7,10 @@
 
 use super::stream::{Mark, Stream};
 use crate::Result;
+use crate::lock::locked;
 use events::{Emitter, What, Work};
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// The streams whose work is measured. Each runs its work in the order of queueing.
@@ -77,10 +78,6 @@ impl Timeline {
         Ok(Timeline { emitter: emitter.clone(), zero, state: Mutex::new(state) })
     }
 
-    fn state(&self) -> MutexGuard<'_, Pending> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn now(&self) -> i64 {
         self.zero.elapsed().as_nanos() as i64
     }
@@ -94,14 +91,14 @@ impl Timeline {
 
     /// Begins a stretch of work on `stream`. Emits the stretches that are past.
     pub(super) fn begin(&self, stream: &Stream) -> Result<Begun> {
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         self.emit_from(&mut state)?;
         self.point(&mut state, stream).map(Begun)
     }
 
     /// Ends a stretch of work: all of `work` is queued.
     pub(super) fn end(&self, lane: Lane, stream: &Stream, Begun(began): Begun, work: Work) -> Result<()> {
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         let ended = self.point(&mut state, stream)?;
         state.pending[lane as usize].push_back(Stretch { work, began, ended });
         Ok(())
@@ -109,12 +106,12 @@ impl Timeline {
 
     /// Emits every stretch that is past.
     pub(super) fn emit_past(&self) -> Result<()> {
-        self.emit_from(&mut self.state())
+        self.emit_from(&mut locked(&self.state))
     }
 
     /// Stretches on the communication stream that are known to be past, and their time.
     pub(super) fn communicated(&self) -> (u64, Duration) {
-        let (count, nanoseconds) = self.state().communicated;
+        let (count, nanoseconds) = locked(&self.state).communicated;
         (count, Duration::from_nanos(nanoseconds))
     }
 
@@ -184,20 +181,19 @@ impl Alignment {
     /// between its queueing and its being seen to be past.
     fn measure(zero: Instant, stream: &Stream) -> Result<(Mark, Self)> {
         let now = || zero.elapsed().as_nanos() as i64;
-        let mut closest: Option<(i64, Mark, i64)> = None;
-        for _ in 0..COMPARISONS {
+        let compare = || -> Result<_> {
             let (mark, queued) = (Mark::new()?, now());
             stream.mark(&mark)?;
             stream.synchronize()?;
-            let width = now() - queued;
-            if closest.as_ref().is_none_or(|(least, ..)| width < *least) {
-                closest = Some((width, mark, queued));
+            Ok((now() - queued, mark, queued))
+        };
+        let (mut width, mut mark, mut queued) = compare()?;
+        for _ in 1..COMPARISONS {
+            let closer = compare()?;
+            if closer.0 < width {
+                (width, mark, queued) = closer;
             }
         }
-        let (width, mark, queued) = match closest {
-            Some(found) => found,
-            None => (0, Mark::new()?, now()),
-        };
         Ok((mark, Alignment { origin: queued + width / 2 }))
     }
 

@@ -81,7 +81,7 @@ impl Runtime {
         // the copy is done.
         let queued = unsafe { result::memcpy_htod_async(address, staged, self.compute.handle()) };
         queued.named("cuMemcpyHtoDAsync")?;
-        let fence = self.fence_after_copy()?;
+        let fence = self.compute.fence_after_copy()?;
         self.staging.keep(fence, block);
         Ok(())
     }
@@ -95,16 +95,8 @@ impl Runtime {
         // SAFETY: as in `upload_staged`, the other way round.
         let queued = unsafe { result::memcpy_dtoh_async(place, address, self.compute.handle()) };
         queued.named("cuMemcpyDtoHAsync")?;
-        let fence = self.fence_after_copy()?;
+        let fence = self.compute.fence_after_copy()?;
         Ok((fence, block))
-    }
-
-    /// Returns a fence after the copy that was queued last. If there can be none, blocks until the
-    /// stream is idle, so that the block of the copy can be reused.
-    fn fence_after_copy(&self) -> Result<Fence> {
-        self.compute.fence().inspect_err(|_| {
-            let _ = self.compute.synchronize();
-        })
     }
 
     /// Starts to copy `len` bytes at `address` to the host. Does not block.

@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 /// A rank on a GPU, with the threads that compute beside it in main memory.
 pub(crate) struct GpuKernels {
-    rank: Arc<Runtime>,
-    host: Cpu,
+    pub(crate) rank: Arc<Runtime>,
+    pub(crate) host: Cpu,
     rotations: Rotations,
     /// See [`Options::attention_by_products`].
     attention_by_products: bool,
@@ -33,13 +33,5 @@ impl GpuKernels {
             rotations: Rotations::default(),
             attention_by_products: options.attention_by_products,
         }
-    }
-
-    pub(crate) fn rank(&self) -> &Arc<Runtime> {
-        &self.rank
-    }
-
-    pub(crate) fn host(&self) -> &Cpu {
-        &self.host
     }
 }

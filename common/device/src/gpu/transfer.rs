@@ -36,10 +36,10 @@ pub(crate) fn start(
     let queued = match (out.memory(), x.memory()) {
         (_, (_, bytes)) if bytes.is_empty() => return Ok(Copying::done()),
         ((Storage::Gpu(block), to), (Storage::Pinned(pages), from)) => {
-            block.rank().copy_in((block, to), (pages, from), work)
+            block.rank.copy_in((block, to), (pages, from), work)
         }
         ((Storage::Pinned(pages), to), (Storage::Gpu(block), from)) => {
-            block.rank().copy_out((pages, to), (block, from), work)
+            block.rank.copy_out((pages, to), (block, from), work)
         }
         _ => return transfer(rank, out, x).map(|()| Copying::done()),
     };

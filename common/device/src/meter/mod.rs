@@ -11,9 +11,10 @@ use crate::Result;
 use crate::backend::Backend;
 use crate::cuda::{Communicated, Lap, Runtime};
 use crate::kernels::Kernels;
+use crate::lock::locked;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// The kinds of kernels.
@@ -136,29 +137,25 @@ impl Meter {
         Ok(meter)
     }
 
-    fn totals(&self) -> MutexGuard<'_, Totals> {
-        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn time<T>(&self, job: Job, work: impl FnOnce(&dyn Kernels) -> Result<T>) -> Result<T> {
         let Job { kind, flops, bytes } = job;
         let out = match &self.backend {
             Backend::Cpu(cpu) => {
                 let before = processor_time();
                 let out = work(cpu.as_ref());
-                self.totals().spent[kind as usize].time += processor_time().saturating_sub(before);
+                locked(&self.totals).spent[kind as usize].time += processor_time().saturating_sub(before);
                 out?
             }
             Backend::Cuda(gpu) => {
-                let rank = gpu.rank();
+                let rank = &gpu.rank;
                 let (out, lap) = rank.lap(|| work(gpu.as_ref()))?;
-                let mut totals = self.totals();
+                let mut totals = locked(&self.totals);
                 totals.pending.push_back((kind, lap));
                 totals.settle(rank, false)?;
                 out
             }
         };
-        let spent = &mut self.totals().spent[kind as usize];
+        let spent = &mut locked(&self.totals).spent[kind as usize];
         (spent.calls, spent.flops) = (spent.calls + 1, spent.flops + flops);
         spent.bytes += bytes as u64;
         Ok(out)
@@ -167,7 +164,7 @@ impl Meter {
     /// Returns what each kind has taken, in [`Kind::ALL`]'s order. Blocks until queued work is
     /// done.
     pub(crate) fn spent(&self) -> Result<Vec<Spent>> {
-        let mut totals = self.totals();
+        let mut totals = locked(&self.totals);
         if let Some(rank) = self.backend.rank() {
             rank.synchronize()?;
             totals.settle(rank, true)?;
@@ -180,7 +177,7 @@ impl Meter {
     /// Sets all counts to zero.
     pub(crate) fn reset(&self) -> Result<()> {
         self.spent()?;
-        let mut totals = self.totals();
+        let mut totals = locked(&self.totals);
         totals.spent = Default::default();
         if let Some(rank) = self.backend.rank() {
             totals.before = rank.communicated()?;

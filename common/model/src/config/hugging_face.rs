@@ -48,8 +48,7 @@ impl ModelConfig {
     /// Names the key and the value if the config asks for anything that this model does not
     /// support; [`ModelError::Invalid`] if its numbers do not fit together.
     pub fn from_hugging_face(text: &str, name: &str) -> Result<Self, ModelError> {
-        let object: Map<String, Value> = serde_json::from_str(text)
-            .map_err(|error| ModelError::NotJson { name: name.into(), reason: error.to_string() })?;
+        let object = object(text, name)?;
         let keys = Keys { name, prefix: "", object: &object };
         ARITHMETIC.iter().try_for_each(|(key, allowed)| keys.one_of(key, allowed))?;
         let (rope_theta, rope_scaling) = keys.rope()?;
@@ -64,8 +63,7 @@ impl ModelConfig {
     /// # Errors
     /// As [`ModelConfig::from_hugging_face`], for what decides sizes.
     pub fn sizes_from_hugging_face(text: &str, name: &str) -> Result<Self, ModelError> {
-        let object: Map<String, Value> = serde_json::from_str(text)
-            .map_err(|error| ModelError::NotJson { name: name.into(), reason: error.to_string() })?;
+        let object = object(text, name)?;
         let config = Keys { name, prefix: "", object: &object }.model(None)?;
         config.validate()?;
         Ok(config)
@@ -146,6 +144,12 @@ impl ModelConfig {
     }
 }
 
+/// Returns the object that the text of a `config.json` is.
+fn object(text: &str, name: &str) -> Result<Map<String, Value>, ModelError> {
+    serde_json::from_str(text)
+        .map_err(|error| ModelError::NotJson { name: name.into(), reason: error.to_string() })
+}
+
 /// Returns what Transformers takes for the longest sequence where a config leaves it out.
 const fn default_positions(family: Family) -> usize {
     match family {
@@ -188,27 +192,19 @@ impl Keys<'_> {
         self.one_of("partial_rotary_factor", &["1.0", "1"])?;
         let key = if self.get("rope_type").is_some() { "rope_type" } else { "type" };
         let number = |key| self.optional_number(key)?.ok_or_else(|| self.missing(key));
-        match self.get(key) {
-            None => {}
-            Some(Value::String(word)) if word == "default" => {}
-            Some(Value::String(word)) if word == "linear" => {
-                return Ok(RopeScaling::Linear(number("factor")?));
-            }
-            Some(Value::String(word)) if word == "llama3" => {
-                return Ok(RopeScaling::Llama3 {
-                    factor: number("factor")?,
-                    low: number("low_freq_factor")?,
-                    high: number("high_freq_factor")?,
-                    positions: self.count("original_max_position_embeddings")?,
-                });
-            }
-            Some(value) => {
-                let known = r#"only "default", "linear" and "llama3""#;
-                return Err(self.unsupported(key, value, known));
-            }
+        let default = "default".into();
+        let kind = self.get(key).unwrap_or(&default);
+        match kind.as_str() {
+            Some("default") => self.one_of("factor", &["1.0", "1"]).map(|()| RopeScaling::None),
+            Some("linear") => Ok(RopeScaling::Linear(number("factor")?)),
+            Some("llama3") => Ok(RopeScaling::Llama3 {
+                factor: number("factor")?,
+                low: number("low_freq_factor")?,
+                high: number("high_freq_factor")?,
+                positions: self.count("original_max_position_embeddings")?,
+            }),
+            _ => Err(self.unsupported(key, kind, r#"only "default", "linear" and "llama3""#)),
         }
-        self.one_of("factor", &["1.0", "1"])?;
-        Ok(RopeScaling::None)
     }
 
     /// Returns the number of tokens that a token attends to, if any layer hides others.

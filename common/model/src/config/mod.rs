@@ -61,15 +61,9 @@ impl ModelConfig {
     /// # Errors
     /// [`ModelError::Invalid`] names the first numbers that do not fit together, and what would.
     pub fn validate(&self) -> Result<(), ModelError> {
-        match self
-            .counts()
-            .and_then(|()| self.heads_fit())
-            .and_then(|()| self.floats())
-            .and_then(|()| self.fits_window())
-        {
-            Ok(()) => Ok(()),
-            Err(problem) => Err(ModelError::Invalid { name: self.name.clone(), problem }),
-        }
+        let checks = [Self::counts, Self::heads_fit, Self::floats, Self::fits_window];
+        let sound = checks.iter().try_for_each(|check| check(self));
+        sound.map_err(|problem| ModelError::Invalid { name: self.name.clone(), problem })
     }
 
     fn counts(&self) -> Result<(), String> {
@@ -160,8 +154,7 @@ impl ModelConfig {
 
     /// Returns the elements of which the places of all tensors in memory are multiples.
     pub(crate) fn grain(&self) -> usize {
-        let common = |a, b| {
-            let (mut a, mut b) = (a, b);
+        let common = |mut a: usize, mut b: usize| {
             while b != 0 {
                 (a, b) = (b, a % b);
             }

@@ -155,16 +155,19 @@ struct Head<'a> {
 }
 
 impl Head<'_> {
+    /// Its columns of the pair's queries and outputs.
+    fn columns(&self) -> Range<usize> {
+        self.number * self.sizes.head_dim..(self.number + 1) * self.sizes.head_dim
+    }
+
     /// With P the probabilities: dV = Pᵀ·dO, dP = dO·Vᵀ, dS = P ∘ (dP − rowsum(dO ∘ O)) · scale,
     /// dQ = dS·K, dK = dSᵀ·Q (Dao et al., 2022, appendix B.2). The queries' gradient is
     /// overwritten; `dkeys` and `dvalues` `[tokens, head_dim]` are added to.
     fn compute(&self, room: &mut [f32], gradient: &mut Gradient<'_>, dkeys: &mut [f32], dvalues: &mut [f32]) {
-        let Sizes { tokens, head_dim, instructions, .. } = self.sizes;
-        let columns = self.number * head_dim..(self.number + 1) * head_dim;
-        let (queries, dout) = (
-            self.inputs.heads.queries.at(0..tokens, columns.clone()),
-            self.inputs.dout.at(0..tokens, columns.clone()),
-        );
+        let Sizes { tokens, instructions, .. } = self.sizes;
+        let columns = self.columns();
+        let queries = self.inputs.heads.queries.at(0..tokens, columns.clone());
+        let dout = self.inputs.dout.at(0..tokens, columns.clone());
         let (elements, room) = room.split_at_mut(2 * self.sizes.by_element());
         let (query_elements, dout_elements) = elements.split_at_mut(self.sizes.by_element());
         let query_elements = Panels::widened(instructions, query_elements, queries.transposed_if(true));
@@ -201,8 +204,8 @@ impl BackwardBlock<'_> {
     /// query.
     fn scores(&self, scores: &mut [f32], dscores: &mut [f32], room: &mut [f32]) {
         let Head { sizes, number, inputs, keys, .. } = *self.head;
-        let Sizes { tokens, head_dim, instructions, .. } = sizes;
-        let columns = number * head_dim..(number + 1) * head_dim;
+        let Sizes { tokens, head_dim, .. } = sizes;
+        let columns = self.head.columns();
         let (wide_queries, wide_dout) = room.split_at_mut(sizes.wide_rows());
         let queries = widened_rows(wide_queries, inputs.heads.queries.at(self.rows.clone(), columns.clone()));
         let dout = widened_rows(wide_dout, inputs.dout.at(self.rows.clone(), columns.clone()));
@@ -211,10 +214,10 @@ impl BackwardBlock<'_> {
             let (seen, first) = (self.rows.start + tile.end, tile.start * stride);
             let sums = Grid::new(&mut scores[first..], tile.len(), stride, stride);
             let rows = queries.starting_at(tile.start);
-            keys.keys.add_products(instructions, sums, Start::Zero, rows, seen, 0..head_dim);
+            keys.keys.add_products(sums, Start::Zero, rows, seen, 0..head_dim);
             let sums = Grid::new(&mut dscores[first..], tile.len(), stride, stride);
             let rows = dout.starting_at(tile.start);
-            keys.values.add_products(instructions, sums, Start::Zero, rows, seen, 0..head_dim);
+            keys.values.add_products(sums, Start::Zero, rows, seen, 0..head_dim);
         }
         let means = self.means();
         let log_sum = &inputs.log_sum[number * tokens..][self.rows.clone()];
@@ -231,8 +234,8 @@ impl BackwardBlock<'_> {
 
     /// rowsum(dO ∘ O).
     fn means(&self) -> [f32; QUERIES] {
-        let Head { sizes: Sizes { head_dim, .. }, number, inputs, .. } = *self.head;
-        let columns = number * head_dim..(number + 1) * head_dim;
+        let Head { sizes: Sizes { head_dim, .. }, inputs, .. } = *self.head;
+        let columns = self.head.columns();
         let (dout, dout_stride) = inputs.dout.at(self.rows.clone(), columns.clone()).stored();
         let (out, out_stride) = inputs.out.at(self.rows.clone(), columns).stored();
         let mut means = [0.0; QUERIES];
@@ -263,7 +266,7 @@ impl BackwardBlock<'_> {
             };
             let steps = first..self.rows.end;
             let sums = sums.rows(tile);
-            columns.add_products(sizes.instructions, sums, Start::Sums, transposed, sizes.head_dim, steps);
+            columns.add_products(sums, Start::Sums, transposed, sizes.head_dim, steps);
         }
     }
 
@@ -274,14 +277,7 @@ impl BackwardBlock<'_> {
         for tile in sizes.tiles(self.rows.len()) {
             let (seen, rows) = (self.rows.start + tile.end, rows.starting_at(tile.start));
             let keys = &self.head.keys.key_elements;
-            keys.add_products(
-                sizes.instructions,
-                sums.rows(tile),
-                Start::Zero,
-                rows,
-                sizes.head_dim,
-                0..seen,
-            );
+            keys.add_products(sums.rows(tile), Start::Zero, rows, sizes.head_dim, 0..seen);
         }
     }
 }

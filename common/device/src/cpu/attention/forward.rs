@@ -84,14 +84,14 @@ impl ForwardBlock<'_> {
         sums: &mut [f32],
         log_sum: &mut [f32],
     ) {
-        let Sizes { head_dim, instructions, scale, .. } = self.sizes;
+        let Sizes { head_dim, scale, .. } = self.sizes;
         let stride = self.sizes.stride();
         for tile in self.sizes.tiles(self.rows.len()) {
             let seen = self.rows.start + tile.end;
             let (sums, log_sum) = (&mut sums[tile.clone()], &mut log_sum[tile.clone()]);
             let tile_scores = Grid::new(scores, tile.len(), stride, stride);
             let queries = queries.starting_at(tile.start);
-            self.keys.add_products(instructions, tile_scores, Start::Zero, queries, seen, 0..head_dim);
+            self.keys.add_products(tile_scores, Start::Zero, queries, seen, 0..head_dim);
             vectorized!(softmax(scores, stride, sums, log_sum, seen, scale));
             let probabilities = Rows {
                 bytes: bytemuck::cast_slice(scores),
@@ -100,7 +100,7 @@ impl ForwardBlock<'_> {
             };
             let mut outs = outs.rows(tile);
             let products = outs.reborrow();
-            self.values.add_products(instructions, products, Start::Zero, probabilities, head_dim, 0..seen);
+            self.values.add_products(products, Start::Zero, probabilities, head_dim, 0..seen);
             vectorized!(divide_rows(outs, sums));
             for (log_sum, sum) in log_sum.iter_mut().zip(sums) {
                 *log_sum += sum.ln();

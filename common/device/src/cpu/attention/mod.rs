@@ -16,7 +16,7 @@ use super::math::LANES;
 use super::operand::Floats;
 use super::product::{Instructions, Panels, packed_row};
 use super::tile::{Tile, TileMut};
-use super::workers::pieces;
+use super::workers::{blocks, pieces};
 use crate::shapes::AttentionShape;
 use std::ops::Range;
 
@@ -54,9 +54,7 @@ impl Sizes {
 
     /// Returns the blocks of queries; each attends to keys `0..end`.
     fn blocks(self) -> impl Iterator<Item = Range<usize>> {
-        (0..self.tokens)
-            .step_by(self.queries)
-            .map(move |start| start..(start + self.queries).min(self.tokens))
+        blocks(0..self.tokens, self.queries)
     }
 
     /// Cuts `rows` rows into tiles.

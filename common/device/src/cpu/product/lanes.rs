@@ -42,8 +42,6 @@ pub(super) trait Lanes {
     }
     /// The 32 bits at `from`, of any alignment, in every lane.
     unsafe fn spread(from: *const u8) -> Self::Vector;
-    /// Asks for the cache line at `at`, which need not exist.
-    unsafe fn prefetch(at: *const u8);
     /// `a + b`.
     unsafe fn add(a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// `sum + a · b`.
@@ -91,12 +89,6 @@ mod x86 {
         unsafe fn spread(from: *const u8) -> __m256 {
             // SAFETY: as the trait's.
             unsafe { _mm256_set1_ps(from.cast::<f32>().read_unaligned()) }
-        }
-
-        #[inline(always)]
-        unsafe fn prefetch(at: *const u8) {
-            // SAFETY: a prefetch reads nothing.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
         }
 
         #[inline(always)]
@@ -179,12 +171,6 @@ mod x86 {
         }
 
         #[inline(always)]
-        unsafe fn prefetch(at: *const u8) {
-            // SAFETY: a prefetch reads nothing.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
-        }
-
-        #[inline(always)]
         unsafe fn add(a: __m512, b: __m512) -> __m512 {
             // SAFETY: as the trait's.
             unsafe { _mm512_add_ps(a, b) }
@@ -237,9 +223,6 @@ impl Lanes for Portable {
         // SAFETY: as the trait's.
         [unsafe { from.cast::<f32>().read_unaligned() }; 4]
     }
-
-    #[inline(always)]
-    unsafe fn prefetch(_: *const u8) {}
 
     #[inline(always)]
     unsafe fn add(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {

@@ -28,7 +28,7 @@ use super::Cpu;
 use super::grid::Grid;
 use super::operand::Floats;
 use super::tile::{Tile, TileMut};
-use super::workers::pieces;
+use super::workers::{blocks, pieces};
 use crate::Result;
 use crate::operations::{Addend, Rounding};
 use coming::Coming;
@@ -82,7 +82,7 @@ impl Product<'_> {
         let mut scratch = cpu.scratch(cut.right + cut.left + cut.sums)?;
         let [right, left, sums] = scratch.parts([cut.right, cut.left, cut.sums]);
         let _flushed = (self.unit != Unit::Single).then(Flushed::begin);
-        for columns in (0..columns).step_by(cut.strip).map(|start| start..(start + cut.strip).min(columns)) {
+        for columns in blocks(0..columns, cut.strip) {
             let mut parts = cut.parts(depth).peekable();
             while let Some(steps) = parts.next() {
                 let next = parts.peek().cloned();

@@ -11,6 +11,7 @@ use std::ops::Range;
 
 /// A right operand, copied for the innermost loop.
 pub(in crate::cpu) struct Panels<'a> {
+    instructions: Instructions,
     data: &'a [f32],
     groups: Groups,
 }
@@ -30,7 +31,7 @@ impl<'a> Panels<'a> {
         let (columns, depth) = from.shape();
         let groups = Groups::columns(columns, instructions.columns(), unit.steps(depth));
         pack(bytemuck::cast_slice_mut(to), from, unit, groups);
-        Panels { data: to, groups }
+        Panels { instructions, data: to, groups }
     }
 
     /// Returns each panel's columns, and its copy from step `first` on.
@@ -44,7 +45,6 @@ impl<'a> Panels<'a> {
     /// to whole vectors.
     pub(in crate::cpu) fn add_products(
         &self,
-        instructions: Instructions,
         mut sums: Grid<'_, f32>,
         start: Start,
         a: Rows<'_>,
@@ -53,10 +53,10 @@ impl<'a> Panels<'a> {
     ) {
         let rows = sums.shape().0;
         for (panel, b) in self.iter(steps.start).take_while(|(panel, _)| panel.start < columns) {
-            let width = (panel.end.min(columns) - panel.start).next_multiple_of(instructions.width());
+            let width = (panel.end.min(columns) - panel.start).next_multiple_of(self.instructions.width());
             let sums = sums.at(0..rows, panel.start..panel.start + width);
             let products = Products { start, a, b, steps: steps.len(), ahead: None };
-            products.add_to(instructions, sums);
+            products.add_to(self.instructions, sums);
         }
     }
 }

@@ -136,36 +136,24 @@ fn across_bf16<T: AsBf16, const SLOT: usize>(
     groups: Groups,
     steps: usize,
 ) {
-    match unit {
-        Unit::Single => each::<SLOT>(
-            to,
-            groups,
-            steps,
-            #[inline(always)]
-            |to, step, lane| high_halves(to, x, at(step, lane)),
-        ),
-        Unit::Swapped => each::<SLOT>(
-            to,
-            groups,
-            steps,
-            #[inline(always)]
-            |to, step, lane| high_halves(to, x, at(step ^ 1, lane)),
-        ),
-        Unit::Pair => each::<SLOT>(
-            to,
-            groups,
-            steps,
-            #[inline(always)]
-            |to, step, lane| {
+    each::<SLOT>(
+        to,
+        groups,
+        steps,
+        #[inline(always)]
+        |to, step, lane| match unit {
+            Unit::Single => high_halves(to, x, at(step, lane)),
+            Unit::Swapped => high_halves(to, x, at(step ^ 1, lane)),
+            Unit::Pair => {
                 let mut low = [0; SLOT];
                 high_halves(to, x, at(2 * step + 1, lane));
                 high_halves(&mut low, x, at(2 * step, lane));
                 for (to, low) in to.iter_mut().zip(low) {
                     *to |= low >> 16;
                 }
-            },
-        ),
-    }
+            }
+        },
+    );
 }
 
 /// Writes the elements from `at` on, or zeros.

@@ -5,6 +5,7 @@
 
 use super::lanes::Lanes;
 use super::target::Target;
+use crate::cpu::prefetch::prefetch_near;
 use std::hint::black_box;
 
 /// Steps of a tile for which its loop asks for a row of memory.
@@ -120,11 +121,10 @@ impl RegisterTile<'_> {
 
     /// Asks for the place of the sums.
     #[inline(always)]
-    unsafe fn prefetch_sums<L: Lanes, const R: usize, const C: usize>(&self) {
+    fn prefetch_sums<L: Lanes, const R: usize, const C: usize>(&self) {
         for row in 0..R {
             for vector in 0..C {
-                // SAFETY: a prefetch reads nothing.
-                unsafe { L::prefetch(self.sums.wrapping_add(row * self.stride + vector * L::WIDTH).cast()) };
+                prefetch_near(self.sums.wrapping_add(row * self.stride + vector * L::WIDTH).cast());
             }
         }
     }

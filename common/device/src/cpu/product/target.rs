@@ -93,8 +93,8 @@ impl<'a> Target<'a> {
         // SAFETY: as this function's.
         unsafe {
             match self.rounds {
-                false => self.store_as::<L, f32, R, C>(sums),
-                true => self.store_as::<L, bf16, R, C>(sums),
+                false => self.store_as::<L, false, R, C>(sums),
+                true => self.store_as::<L, true, R, C>(sums),
             }
         }
     }
@@ -102,25 +102,26 @@ impl<'a> Target<'a> {
     #[inline(always)]
     // Iterators over the sums would keep them in memory instead of registers.
     #[allow(clippy::needless_range_loop)]
-    unsafe fn store_as<L: Lanes, T: Element, const R: usize, const C: usize>(
+    unsafe fn store_as<L: Lanes, const BF16: bool, const R: usize, const C: usize>(
         &self,
         sums: &[[L::Vector; C]; R],
     ) {
-        let at = |row: usize, vector: usize| row + vector * L::WIDTH * size_of::<T>();
-        let to = |row: usize, vector: usize| self.first.wrapping_add(at(row * self.row, vector)).cast();
+        let size = if BF16 { size_of::<bf16>() } else { size_of::<f32>() };
+        let at = |row: usize, vector: usize| row + vector * L::WIDTH * size;
+        let to = |row: usize, vector: usize| self.first.wrapping_add(at(row * self.row, vector));
         // SAFETY: the addresses are of vectors of the target's, and of what sums are added to.
         unsafe {
             if let Some((base, base_row)) = self.base {
                 for row in 0..R {
                     for vector in 0..C {
-                        let base = T::load::<L>(base.wrapping_add(at(row * base_row, vector)).cast());
-                        T::store::<L>(to(row, vector), L::add(base, sums[row][vector]));
+                        let base = load::<L, BF16>(base.wrapping_add(at(row * base_row, vector)));
+                        store::<L, BF16>(to(row, vector), L::add(base, sums[row][vector]));
                     }
                 }
             } else {
                 for row in 0..R {
                     for vector in 0..C {
-                        T::store::<L>(to(row, vector), sums[row][vector]);
+                        store::<L, BF16>(to(row, vector), sums[row][vector]);
                     }
                 }
             }
@@ -128,39 +129,22 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Elements of a target.
+/// Loads bf16 or f32.
 ///
 /// # Safety
 /// As of [`Lanes`].
-trait Element {
-    unsafe fn load<L: Lanes>(from: *const Self) -> L::Vector;
-    unsafe fn store<L: Lanes>(to: *mut Self, vector: L::Vector);
+#[inline(always)]
+unsafe fn load<L: Lanes, const BF16: bool>(from: *const u8) -> L::Vector {
+    // SAFETY: as this function's.
+    unsafe { if BF16 { L::load_bf16(from.cast()) } else { L::load(from.cast()) } }
 }
 
-impl Element for f32 {
-    #[inline(always)]
-    unsafe fn load<L: Lanes>(from: *const f32) -> L::Vector {
-        // SAFETY: as the trait's.
-        unsafe { L::load(from) }
-    }
-
-    #[inline(always)]
-    unsafe fn store<L: Lanes>(to: *mut f32, vector: L::Vector) {
-        // SAFETY: as the trait's.
-        unsafe { L::store(to, vector) };
-    }
-}
-
-impl Element for bf16 {
-    #[inline(always)]
-    unsafe fn load<L: Lanes>(from: *const bf16) -> L::Vector {
-        // SAFETY: as the trait's.
-        unsafe { L::load_bf16(from) }
-    }
-
-    #[inline(always)]
-    unsafe fn store<L: Lanes>(to: *mut bf16, vector: L::Vector) {
-        // SAFETY: as the trait's.
-        unsafe { L::store_bf16(to, vector) };
-    }
+/// Stores bf16 or f32.
+///
+/// # Safety
+/// As of [`Lanes`].
+#[inline(always)]
+unsafe fn store<L: Lanes, const BF16: bool>(to: *mut u8, vector: L::Vector) {
+    // SAFETY: as this function's.
+    unsafe { if BF16 { L::store_bf16(to.cast(), vector) } else { L::store(to.cast(), vector) } }
 }

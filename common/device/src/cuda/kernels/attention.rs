@@ -8,7 +8,7 @@ use super::table::{
     ATTENTION, ATTENTION_KEYS, ATTENTION_MMA, ATTENTION_MMA_KEYS, ATTENTION_MMA_QUERIES, ATTENTION_QUERIES,
     ATTENTION_WGMMA, ATTENTION_WGMMA_KEYS, ATTENTION_WGMMA_QUERIES, of_type, same_type,
 };
-use super::{Argument, Kernel, Launch, Launcher, MatrixOperand, Multiplier, Operand, THREADS};
+use super::{Argument, Kernel, Launch, Launcher, MatrixOperand, Multiplier, Operand, THREADS, counts};
 use crate::operations::{Attention, AttentionBackward};
 use crate::shapes::{AttentionShape, Matrix};
 use crate::{DType, Result};
@@ -79,14 +79,7 @@ pub fn attention(l: &impl Multiplier, arguments: Attention<Operand, Operand>) ->
     };
     let pointers = [out, log_sum, qkv].map(Argument::from);
     let arguments = [pointers.as_slice(), &shape_arguments(shape)].concat();
-    launch_tiles(
-        l,
-        (tiling.kernels[0], tiling.shared_bytes[0]),
-        &tiling,
-        [shape.heads, shape.batch],
-        shape,
-        &arguments,
-    )
+    launch_tiles(l, &tiling, 0, [shape.heads, shape.batch], shape, &arguments)
 }
 
 /// See [`AttentionBackward`]; operands but `log_sum` have one type. A kernel per gradient: a block
@@ -111,12 +104,11 @@ pub fn attention_backward(l: &impl Multiplier, arguments: AttentionBackward<Oper
     let pointers = [dqkv.pointer, dout.pointer, qkv.pointer, log_sum.pointer, delta].map(Argument::Pointer);
     let arguments = [pointers.as_slice(), &shape_arguments(shape)].concat();
     let of_keys = [&arguments[..], &[Argument::Pointer(partial), Argument::U32(shares as u32)]].concat();
-    let [keys, queries] = [0, 1].map(|i| (tiling.kernels[i], tiling.shared_bytes[i]));
-    launch_tiles(l, keys, &tiling, [shape.kv_heads * shares, shape.batch], shape, &of_keys)?;
+    launch_tiles(l, &tiling, 0, [shape.kv_heads * shares, shape.batch], shape, &of_keys)?;
     if shares > 1 {
         attention_store(l, gradients, partial, shares)?;
     }
-    launch_tiles(l, queries, &tiling, [shares_of_heads, shape.batch], shape, &arguments)
+    launch_tiles(l, &tiling, 1, [shares_of_heads, shape.batch], shape, &arguments)
 }
 
 /// Returns the number of shares that a group of query heads is cut into, whose gradients of keys
@@ -139,10 +131,11 @@ fn key_gradients(dqkv: Operand, shape: AttentionShape) -> MatrixOperand {
     Matrix::new(data, shape.rows(), 2 * shape.kv_heads * shape.head_dim).with_stride(shape.packed_width())
 }
 
+/// Launches the kernel of `tiling` with this number.
 fn launch_tiles<const N: usize>(
     l: &impl Launcher,
-    (kernel, shared_bytes): (Kernel, usize),
     tiling: &Tiling<N>,
+    number: usize,
     [heads, batch]: [usize; 2],
     shape: AttentionShape,
     arguments: &[Argument<'_>],
@@ -152,13 +145,14 @@ fn launch_tiles<const N: usize>(
         return Ok(());
     }
     let block = [tiling.threads as u32, 1, 1];
-    l.launch(Launch { kernel, grid, block, shared_bytes: shared_bytes as u32, arguments })
+    let (kernel, shared_bytes) = (tiling.kernels[number], tiling.shared_bytes[number] as u32);
+    l.launch(Launch { kernel, grid, block, shared_bytes, arguments })
 }
 
 fn shape_arguments(shape: AttentionShape) -> [Argument<'static>; 5] {
     let scale = (1.0 / (shape.head_dim as f64).sqrt()) as f32;
     let [tokens, heads, kv_heads, head_dim] =
-        [shape.tokens, shape.heads, shape.kv_heads, shape.head_dim].map(|size| Argument::U32(size as u32));
+        counts([shape.tokens, shape.heads, shape.kv_heads, shape.head_dim]);
     [tokens, heads, kv_heads, head_dim, Argument::F32(scale)]
 }
 

@@ -1,6 +1,6 @@
 //! Launches of `elementwise.cu`: a thread handles 8 elements.
 
-use super::table::{ADD, CONVERT, FILL, of_type, of_types};
+use super::table::{ADD, ByTypes, CONVERT, FILL, of_type, of_types};
 use super::{Argument, CHUNK, Launcher, Operand, launch_each};
 use crate::Result;
 
@@ -10,7 +10,7 @@ use crate::Result;
 /// If `out` holds no floats; the launcher's.
 pub fn fill(l: &impl Launcher, out: Operand, value: f32, len: usize) -> Result<()> {
     let kernel = of_type(&FILL, "out", out.dtype)?;
-    let arguments = [Argument::Pointer(out.pointer), Argument::F32(value), Argument::U64(len as u64)];
+    let arguments = [out.into(), Argument::F32(value), Argument::U64(len as u64)];
     launch_each(l, kernel, len.div_ceil(CHUNK), &arguments)
 }
 
@@ -19,13 +19,7 @@ pub fn fill(l: &impl Launcher, out: Operand, value: f32, len: usize) -> Result<(
 /// # Errors
 /// If an operand holds no floats; the launcher's.
 pub fn add(l: &impl Launcher, out: Operand, x: Operand, len: usize) -> Result<()> {
-    let kernel = of_types(&ADD, ("out", out.dtype), ("x", x.dtype))?;
-    launch_each(
-        l,
-        kernel,
-        len.div_ceil(CHUNK),
-        &[Argument::Pointer(out.pointer), Argument::Pointer(x.pointer), Argument::U64(len as u64)],
-    )
+    launch_pairs(l, &ADD, out, x, len)
 }
 
 /// `out = x`, `len` elements, converted between any float types. The CPU's bits.
@@ -33,11 +27,12 @@ pub fn add(l: &impl Launcher, out: Operand, x: Operand, len: usize) -> Result<()
 /// # Errors
 /// If an operand holds no floats; the launcher's.
 pub fn convert(l: &impl Launcher, out: Operand, x: Operand, len: usize) -> Result<()> {
-    let kernel = of_types(&CONVERT, ("out", out.dtype), ("x", x.dtype))?;
-    launch_each(
-        l,
-        kernel,
-        len.div_ceil(CHUNK),
-        &[Argument::Pointer(out.pointer), Argument::Pointer(x.pointer), Argument::U64(len as u64)],
-    )
+    launch_pairs(l, &CONVERT, out, x, len)
+}
+
+/// Launches the kernel of `family` for the types of `out` and `x`, which have `len` elements.
+fn launch_pairs(l: &impl Launcher, family: &ByTypes, out: Operand, x: Operand, len: usize) -> Result<()> {
+    let kernel = of_types(family, ("out", out.dtype), ("x", x.dtype))?;
+    let arguments = [out.into(), x.into(), Argument::U64(len as u64)];
+    launch_each(l, kernel, len.div_ceil(CHUNK), &arguments)
 }

@@ -192,7 +192,12 @@ fn row_chunks(shape: RowShape) -> usize {
     shape.rows * shape.width.div_ceil(CHUNK)
 }
 
+/// Counts as kernels take them.
+fn counts<const N: usize>(counts: [usize; N]) -> [Argument<'static>; N] {
+    counts.map(|count| Argument::U32(count as u32))
+}
+
 /// `rows` and `width` as kernels take them.
 fn row_arguments(shape: RowShape) -> [Argument<'static>; 2] {
-    [Argument::U32(shape.rows as u32), Argument::U32(shape.width as u32)]
+    counts([shape.rows, shape.width])
 }

@@ -1,7 +1,7 @@
 //! Launches of `norm.cu`: a block per row, or per run of rows.
 
 use super::table::{COLUMN_SUMS, RMS_NORM, RMS_NORM_BACKWARD, of_type, same_type};
-use super::{Argument, CHUNK, Launch, Launcher, Operand, launch_blocks, row_threads};
+use super::{Argument, CHUNK, Launch, Launcher, Operand, counts, launch_blocks, row_threads};
 use crate::Result;
 use crate::operations::{RmsNorm, RmsNormBackward};
 use crate::shapes::{GroupedRows, Write};
@@ -17,7 +17,7 @@ const PARTS: usize = 512;
 
 /// Where rows are, as kernels take it.
 fn places(shape: GroupedRows) -> [Argument<'static>; 3] {
-    [shape.width, shape.group, shape.stride].map(|count| Argument::U32(count as u32))
+    counts([shape.width, shape.group, shape.stride])
 }
 
 /// See [`RmsNorm`]; `out`, `x` and `weight` have one type.
@@ -49,7 +49,7 @@ pub fn rms_norm_backward(l: &impl Launcher, arguments: RmsNormBackward<Operand, 
     let parts = shape.rows.div_ceil(rows_per_part);
     let partial = l.scratch((parts * shape.width * 4).max(1))?;
     let pointers = [dx.pointer, partial, dout.pointer, x.pointer, weight.pointer, inverse_rms.pointer];
-    let [rows, rows_per_part] = [shape.rows, rows_per_part].map(|count| Argument::U32(count as u32));
+    let [rows, rows_per_part] = counts([shape.rows, rows_per_part]);
     let arguments =
         [&pointers.map(Argument::Pointer), [rows].as_slice(), &places(shape), &[rows_per_part]].concat();
     if parts * shape.width > 0 {
@@ -61,18 +61,8 @@ pub fn rms_norm_backward(l: &impl Launcher, arguments: RmsNormBackward<Operand, 
             arguments: &arguments,
         })?;
     }
-    let accumulate = u32::from(write == Write::Accumulate);
-    launch_blocks(
-        l,
-        sums,
-        [shape.width.div_ceil(32), 1],
-        512,
-        &[
-            Argument::from(dweight),
-            Argument::Pointer(partial),
-            Argument::U32(parts as u32),
-            Argument::U32(shape.width as u32),
-            Argument::U32(accumulate),
-        ],
-    )
+    let pointers = [dweight.pointer, partial].map(Argument::Pointer);
+    let sizes = counts([parts, shape.width, usize::from(write == Write::Accumulate)]);
+    let arguments = [pointers.as_slice(), &sizes].concat();
+    launch_blocks(l, sums, [shape.width.div_ceil(32), 1], 512, &arguments)
 }

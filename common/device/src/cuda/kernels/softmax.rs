@@ -4,7 +4,7 @@ use super::table::{
     ATTENTION_DELTA, ATTENTION_SOFTMAX, ATTENTION_SOFTMAX_BACKWARD, ATTENTION_STORE, of_type, same_type,
 };
 use super::{
-    Argument, CHUNK, Kernel, Launcher, MatrixOperand, Operand, THREADS, launch_blocks, launch_each,
+    Argument, CHUNK, Kernel, Launcher, MatrixOperand, Operand, THREADS, counts, launch_blocks, launch_each,
     row_threads,
 };
 use crate::Result;
@@ -25,8 +25,7 @@ pub fn attention_delta(
     let kernel = of_type(&ATTENTION_DELTA, "dout", dout.dtype)?;
     same_type(kernel.name, dout, [("out", out)])?;
     let lanes = shape.head_dim.div_ceil(CHUNK).next_power_of_two().min(32);
-    let sizes = [shape.rows(), shape.tokens, shape.heads, shape.head_dim, lanes]
-        .map(|size| Argument::U32(size as u32));
+    let sizes = counts([shape.rows(), shape.tokens, shape.heads, shape.head_dim, lanes]);
     let pointers = [delta, dout.pointer, out.pointer].map(Argument::Pointer);
     let arguments = [pointers.as_slice(), &sizes].concat();
     let items = shape.rows() * shape.heads;
@@ -94,7 +93,7 @@ fn launch_scores(
     pointers: &[Argument<'_>],
     tile: ScoreTile,
 ) -> Result<()> {
-    let sizes = [tile.first, tile.queries, tile.keys, tile.tokens].map(|size| Argument::U32(size as u32));
+    let sizes = counts([tile.first, tile.queries, tile.keys, tile.tokens]);
     let arguments = [pointers, &sizes, &[Argument::F32(tile.scale)]].concat();
     launch_blocks(l, kernel, [tile.queries, tile.heads], row_threads(tile.keys, THREADS), &arguments)
 }
@@ -107,6 +106,6 @@ fn launch_scores(
 pub(super) fn attention_store(l: &impl Launcher, to: MatrixOperand, from: u64, shares: usize) -> Result<()> {
     let kernel = of_type(&ATTENTION_STORE, "to", to.data.dtype)?;
     let pointers = [to.data.pointer, from].map(Argument::Pointer);
-    let sizes = [to.rows, to.columns, to.stride, shares].map(|size| Argument::U32(size as u32));
+    let sizes = counts([to.rows, to.columns, to.stride, shares]);
     launch_each(l, kernel, to.rows * to.columns, &[pointers.as_slice(), &sizes].concat())
 }
