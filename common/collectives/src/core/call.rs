@@ -1,7 +1,6 @@
 //! One collective as one rank issues it.
 
 use super::call_id::CallId;
-use super::failure::Comparable;
 use super::observer::Observer;
 use device::DType;
 use events::event::NO_UNIT;
@@ -89,14 +88,9 @@ impl Signature {
             None => String::new(),
         }
     }
-}
 
-impl Comparable for Signature {
-    fn agrees(&self, other: &Self) -> bool {
-        self == other
-    }
-
-    fn describe(&self, other: &Self) -> String {
+    /// Returns `self` in words, for a message about how it differs from `other`.
+    pub(crate) fn describe(&self, other: &Self) -> String {
         let root = match self.operation {
             Operation::Broadcast => format!(" from root {}", self.root),
             _ => String::new(),
@@ -155,7 +149,7 @@ impl Call {
             unit: self.signature.first_unit,
             units: self.signature.units,
             bytes: self.bytes,
-            sent: self.observer.overall.sent(operation),
+            sent: self.observer.overall.snapshot().sent(operation),
         }));
     }
 

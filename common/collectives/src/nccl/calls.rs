@@ -5,6 +5,7 @@ use super::raw::{
     UniqueId,
 };
 use device::DType;
+use events::Operation;
 use std::ffi::{c_int, c_void};
 
 /// A result whose error is NCCL's, in words: the call, and NCCL's message.
@@ -26,6 +27,20 @@ pub(crate) enum Move {
     ReduceScatter,
     AllGather,
     Broadcast { root: usize },
+}
+
+impl Move {
+    /// Returns how `operation` moves buffers, of member `root` if it is a broadcast; `None` if it moves
+    /// none.
+    pub(crate) fn of(operation: Operation, root: usize) -> Option<Self> {
+        match operation {
+            Operation::AllReduce => Some(Move::AllReduce),
+            Operation::ReduceScatter => Some(Move::ReduceScatter),
+            Operation::AllGather => Some(Move::AllGather),
+            Operation::Broadcast => Some(Move::Broadcast { root }),
+            _ => None,
+        }
+    }
 }
 
 /// An operation in place on a whole buffer on a GPU.

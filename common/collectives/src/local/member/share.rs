@@ -1,6 +1,7 @@
 //! What one rank does in one collective.
 
 use super::ThreadMember;
+use crate::core::backend::Backend;
 use crate::core::context::CallContext;
 use crate::core::failure::{Failure, OrFailure};
 use crate::local::direct;
@@ -61,7 +62,7 @@ impl Share<'_> {
         match queued {
             Ok(()) => Some(self.direct_bytes()),
             Err(error) => {
-                self.rank.fail_call(call, error.to_string());
+                self.rank.poison(call.label(), error.to_string());
                 None
             }
         }
@@ -90,7 +91,7 @@ impl Neighbours<Failure> for Share<'_> {
 impl Drop for Share<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.rank.fail_call(self.context.call, "it panicked".into());
+            self.rank.poison(self.context.call.label(), "it panicked".into());
         }
         let sent = self.finished;
         self.rank.shared.coordinator.exit(&self.context, sent.is_some(), sent.unwrap_or(0));
