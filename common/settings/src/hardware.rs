@@ -48,13 +48,10 @@ impl Hardware {
         }
         let hardware = match args.device {
             DeviceChoice::Cpu => Hardware::Cpu(Why::Asked),
-            DeviceChoice::Cuda => match gpus() {
-                Ok(gpus) => Hardware::Gpus { gpus, tf32: args.tf32 },
-                Err(error) => return Err(missing(&error)),
-            },
             DeviceChoice::Auto if !Library::Driver.load() => Hardware::Cpu(Why::NoDriver),
-            DeviceChoice::Auto => match gpus() {
+            choice => match gpus() {
                 Ok(gpus) => Hardware::Gpus { gpus, tf32: args.tf32 },
+                Err(error) if choice == DeviceChoice::Cuda => return Err(missing(&error)),
                 Err(error) => Hardware::Cpu(Why::Missing(error.to_string())),
             },
         };
