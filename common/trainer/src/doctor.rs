@@ -1,7 +1,7 @@
 //! What GPUs need to compute: what this machine has of it, and where the rest comes from.
 
 use collectives::nccl;
-use device::cuda::{Gpu, GpuInfo, Library, list};
+use device::cuda::{GpuInfo, Library, list};
 use planner::table::{Format, Table};
 use settings::cli::DoctorArgs;
 use settings::hardware::{Hardware, gpus};
@@ -114,12 +114,9 @@ fn verdict(ranks: usize) -> Result<()> {
     let hardware = Hardware::Gpus { gpus, tf32: false };
     for gpu in hardware.open(ranks, false).map_err(|failure| refused(failure.to_string()))? {
         let (free, total) = gpu.memory().map_err(|error| refused(error.to_string()))?;
-        events::say!("{}: {} of {} free.", opened(&gpu), human(free), human(total));
+        let number = gpu.info().ordinal;
+        events::say!("GPU {number} opened, its kernels compiled: {} of {} free.", human(free), human(total));
     }
     events::say!("{}.", hardware.line(ranks, 1, None));
     Ok(())
-}
-
-fn opened(gpu: &Gpu) -> String {
-    format!("GPU {} opened, its kernels compiled", gpu.info().ordinal)
 }

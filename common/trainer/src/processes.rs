@@ -18,7 +18,7 @@ use settings::{Config, Failure, Result};
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -159,7 +159,10 @@ impl Logs {
             Some(process) => process.placement.rank..process.placement.rank + 1,
             None => 0..plan.config.world_size,
         };
-        let open = |rank: usize| Ok((rank, Mutex::new(create(dir, rank)?)));
+        let open = |rank: usize| {
+            let path = dir.join(format!("rank-{rank}.log"));
+            Ok((rank, Mutex::new(Log { file: File::create(&path)?, path, error: None })))
+        };
         let logs = Logs(ranks.map(open).collect::<io::Result<_>>().map_err(failed)?);
         logs.say(progress::opening(plan).trim_end());
         Ok(logs)
@@ -203,11 +206,6 @@ impl Logs {
             Some(message) => Err(Failure::run(format!("the run is done, but {message}"))),
         }
     }
-}
-
-fn create(dir: &Path, rank: usize) -> io::Result<Log> {
-    let path = dir.join(format!("rank-{rank}.log"));
-    Ok(Log { file: File::create(&path)?, path, error: None })
 }
 
 /// Writes a line, unless an earlier one has failed. A log that fails does not end a run.
