@@ -62,13 +62,6 @@ impl Shared {
         Shared { coordinator, options, spin, start: Instant::now(), delivery, waiting, children, reports }
     }
 
-    fn sub_group(&self, names: Vec<u32>) -> Self {
-        let reports = names.iter().map(|_| AtomicU64::new(0)).collect();
-        let coordinator = Coordinator::new(names, self.spin);
-        let (delivery, waiting) = (self.delivery.clone(), self.waiting.clone());
-        Shared { coordinator, delivery, waiting, children: Mutex::default(), reports, ..*self }
-    }
-
     /// Fails the group and its sub-groups, unless they have failed already.
     fn poison(&self, failure: &Failure) {
         self.coordinator.poison(failure.clone());
@@ -84,7 +77,14 @@ impl Shared {
             return child.clone();
         }
         let names = members.iter().map(|&member| self.coordinator.names()[member]).collect();
-        let child = Arc::new(self.sub_group(names));
+        let child = Arc::new(Shared {
+            coordinator: Coordinator::new(names, self.spin),
+            delivery: self.delivery.clone(),
+            waiting: self.waiting.clone(),
+            children: Mutex::default(),
+            reports: members.iter().map(|_| AtomicU64::new(0)).collect(),
+            ..*self
+        });
         if let Some(failure) = self.coordinator.failure() {
             child.poison(&failure);
         }

@@ -25,7 +25,8 @@ unsafe impl Send for MpiWorld {}
 /// A transfer under way; it owns its memory.
 pub(crate) struct Transfer {
     request: ffi::MPI_Request,
-    payload: Payload,
+    /// What it moves, to be taken once it is done.
+    pub(crate) payload: Payload,
 }
 
 // SAFETY: as for `MpiWorld`.
@@ -132,13 +133,6 @@ impl MpiWorld {
     pub(crate) fn end(&self) {
         // SAFETY: the last call, and no transfer is under way.
         unsafe { ffi::MPI_Finalize() };
-    }
-}
-
-impl Transfer {
-    /// Returns what a finished transfer has moved.
-    pub(crate) fn into_payload(self) -> Payload {
-        self.payload
     }
 }
 

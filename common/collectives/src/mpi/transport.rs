@@ -44,7 +44,7 @@ impl MpiTransport {
         let mut state = lock(&self.state);
         let state = &mut *state;
         for sent in finished(&mut state.outgoing, |transfer| state.world.is_done(transfer))? {
-            self.pool.give(sent.into_payload());
+            self.pool.give(sent.payload);
         }
         while let Some((from, bytes)) = state.world.probe()? {
             let transfer = state.world.receive(from, self.pool.take(bytes))?;
@@ -52,8 +52,7 @@ impl MpiTransport {
         }
         for (from, transfer) in finished(&mut state.incoming, |(_, transfer)| state.world.is_done(transfer))?
         {
-            let payload = transfer.into_payload();
-            let delivered = state.deliver(from, payload, mailbox);
+            let delivered = state.deliver(from, transfer.payload, mailbox);
             delivered.ok_or("something other than a message arrived: all ranks must run the same program")?;
         }
         Ok(())

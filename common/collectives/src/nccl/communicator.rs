@@ -161,9 +161,7 @@ impl Communicator {
     pub(crate) fn finish(&self, give_up: GiveUp<'_>) -> Result<()> {
         // SAFETY: the handle is a communicator's, and nothing is called after this.
         let code = self.call(|handle| Ok(unsafe { (self.functions.finalize)(handle) }))?;
-        if code != super::raw::SUCCESS && code != super::raw::IN_PROGRESS {
-            return Err(self.functions.words(code, std::ptr::null_mut()));
-        }
+        self.functions.meaning(code, std::ptr::null_mut())?;
         self.settle(give_up)?;
         let _busy = lock(&self.busy);
         let handle = self.handle.swap(std::ptr::null_mut(), Ordering::AcqRel);

@@ -74,20 +74,18 @@ impl WatchedCommunicator {
         timeout: Duration,
         together: bool,
     ) -> Self {
-        // Making the communicator counts as the first.
-        let [handed_in, reported] = [1, 0].map(AtomicU64::new);
-        let (queued, over, lost) = (Mutex::default(), AtomicBool::new(false), OnceLock::new());
         WatchedCommunicator {
             control,
             communicator,
             runtime,
             timeout,
             together,
-            queued,
-            handed_in,
-            reported,
-            lost,
-            over,
+            queued: Mutex::default(),
+            // Making the communicator counts as the first.
+            handed_in: AtomicU64::new(1),
+            reported: AtomicU64::new(0),
+            lost: OnceLock::new(),
+            over: AtomicBool::new(false),
         }
     }
 
