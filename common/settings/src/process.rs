@@ -50,8 +50,7 @@ pub fn place(args: &mut TrainArgs, variables: Variables<'_>) -> Result<Option<Pr
     let flags = launcher::Flags { rank: args.rank, gpus, master: args.master.as_deref() };
     let Some(placement) = launcher::find(flags, variables)? else {
         return match args.collectives {
-            CollectivesChoice::Auto | CollectivesChoice::Local => Ok(None),
-            CollectivesChoice::Nccl => Ok(None),
+            CollectivesChoice::Auto | CollectivesChoice::Local | CollectivesChoice::Nccl => Ok(None),
             CollectivesChoice::Tcp | CollectivesChoice::Mpi => Err(Failure::usage(
                 "--collectives tcp and mpi connect processes, and this one is alone\n\
                  Start it with torchrun, mpirun or srun, or give each process --rank, --gpus and --master.",
@@ -82,7 +81,7 @@ pub fn place(args: &mut TrainArgs, variables: Variables<'_>) -> Result<Option<Pr
 /// Decides in `args` whether the processes compute on GPUs, connected by NCCL, or on the CPU.
 fn choose_device(args: &mut TrainArgs, placement: &Placement) -> Result<()> {
     let by_nccl = match (args.collectives, args.device) {
-        (CollectivesChoice::Nccl, DeviceChoice::Cpu) | (CollectivesChoice::Auto, DeviceChoice::Cpu) => false,
+        (CollectivesChoice::Nccl | CollectivesChoice::Auto, DeviceChoice::Cpu) => false,
         (CollectivesChoice::Nccl, _) | (CollectivesChoice::Auto, DeviceChoice::Cuda) => true,
         (CollectivesChoice::Auto, DeviceChoice::Auto) => {
             placement.master.is_some() && nccl_would_do(placement.local_world_size.unwrap_or(1))
