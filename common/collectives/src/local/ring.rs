@@ -94,17 +94,9 @@ impl Ring<'_> {
     /// # Safety
     /// As [`Ring::run`].
     unsafe fn reduce_scatter(&self, hop: Hop<'_>) -> OrFailure<()> {
-        let count = self.count();
-        for step in 0..count - 1 {
-            let chunk = (self.me() + 2 * count - step - 2) % count;
-            self.follow(step)?;
-            // SAFETY: the left neighbour is done with the chunk, and no other member reads ours
-            // before `advance`.
-            let bytes = self.chunks(chunk, |own, from, range| unsafe { add(own, from, range) });
-            hop(self.left(), self.me(), chunk, bytes);
-            self.coordinator.advance(self.context);
-        }
-        Ok(())
+        // SAFETY: the left neighbour is done with the slice, and no other member reads ours before
+        // the step is declared finished.
+        self.pass_slices(0, 2, hop, |own, from, range| unsafe { add(own, from, range) })
     }
 
     /// At step s copies the left neighbour's slice me − s − 1, after `before` steps of the same
@@ -113,13 +105,31 @@ impl Ring<'_> {
     /// # Safety
     /// As [`Ring::run`].
     unsafe fn all_gather(&self, before: usize, hop: Hop<'_>) -> OrFailure<()> {
+        // SAFETY: the left neighbour's slice is final, and by the chain of steps no member still
+        // reads ours.
+        self.pass_slices(before, 1, hop, |own, from, range| unsafe { copy(own, from, range) })
+    }
+
+    /// Takes N−1 steps after `before` others: at step s calls `take` for slice me − s − `behind` of
+    /// every buffer, here and at the left neighbour.
+    fn pass_slices(
+        &self,
+        before: usize,
+        behind: usize,
+        hop: Hop<'_>,
+        take: impl Fn(&Span, &Span, Range<usize>),
+    ) -> OrFailure<()> {
         let count = self.count();
+        let [own, left] = [self.me(), self.left()].map(|member| &self.all[member].issued.spans);
         for step in 0..count - 1 {
-            let chunk = (self.me() + count - step - 1) % count;
+            let chunk = (self.me() + 2 * count - step - behind) % count;
             self.follow(before + step)?;
-            // SAFETY: the left neighbour's chunk is final, and by the chain of steps no member
-            // still reads ours.
-            let bytes = self.chunks(chunk, |own, from, range| unsafe { copy(own, from, range) });
+            let mut bytes = 0;
+            for (own, from) in own.iter().zip(left) {
+                let range = slice(own.len(), chunk, count);
+                bytes += own.bytes_of(&range);
+                take(own, from, range);
+            }
             hop(self.left(), self.me(), chunk, bytes);
             self.coordinator.advance(self.context);
         }
@@ -149,17 +159,6 @@ impl Ring<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Visits one slice of every buffer, here and at the left neighbour; returns its bytes.
-    fn chunks(&self, chunk: usize, mut visit: impl FnMut(&Span, &Span, Range<usize>)) -> u64 {
-        let mut bytes = 0;
-        for (own, from) in self.all[self.me()].issued.spans.iter().zip(&self.all[self.left()].issued.spans) {
-            let range = slice(own.len(), chunk, self.count());
-            bytes += own.bytes_of(&range);
-            visit(own, from, range);
-        }
-        bytes
     }
 }
 
