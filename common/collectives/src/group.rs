@@ -208,15 +208,12 @@ impl Group {
         let colors: Vec<_> = self.exchange(&color.to_le_bytes())?;
         let same = |other: &Vec<u8>| other[..] == color.to_le_bytes();
         let members: Vec<usize> = (0..colors.len()).filter(|&member| same(&colors[member])).collect();
-        let mut distinct: Vec<&Vec<u8>> = Vec::new();
-        for other in &colors {
-            if !distinct.contains(&other) {
-                distinct.push(other);
-            }
-        }
-        let index = distinct.iter().position(|&other| same(other)).unwrap_or(0) as u16;
+        // Sub-groups are numbered by their first members.
+        let is_first = |member: &usize| !colors[..*member].contains(&colors[*member]);
+        let firsts: Vec<usize> = (0..colors.len()).filter(is_first).collect();
+        let index = firsts.iter().position(|first| Some(first) == members.first()).unwrap_or(0) as u16;
         let number = self.next_group.get() + index;
-        self.next_group.set(self.next_group.get() + distinct.len() as u16);
+        self.next_group.set(self.next_group.get() + firsts.len() as u16);
         let mut group = Group::new(self.backend.split((key, color), &members), number);
         group.attach(self.observer.emitter.clone());
         group.observer.overall = self.observer.overall.clone();

@@ -9,7 +9,6 @@ use settings::launcher;
 use settings::machine::{self, MainMemory, cores};
 use settings::size::human;
 use settings::{Failure, Result};
-use std::fmt::Write;
 
 /// Prints what this machine has; with a number of ranks, fails unless they would run on its GPUs.
 ///
@@ -78,15 +77,13 @@ fn words(gpu: &GpuInfo) -> String {
 }
 
 fn surroundings() -> String {
-    let mut text = format!("CPU: {} cores.\n{}", cores(), memory());
     let set = launcher::names().filter_map(|name| Some(format!("{name}={}", std::env::var(name).ok()?)));
     let set: Vec<String> = set.collect();
-    // Writing to a string cannot fail.
-    let _ = match set.as_slice() {
-        [] => writeln!(text, "No launcher's variables are set: all ranks run in one process."),
-        set => writeln!(text, "A launcher's variables are set: {}.", set.join(" ")),
+    let launcher = match set.as_slice() {
+        [] => "No launcher's variables are set: all ranks run in one process.".into(),
+        set => format!("A launcher's variables are set: {}.", set.join(" ")),
     };
-    text
+    format!("CPU: {} cores.\n{}{launcher}\n", cores(), memory())
 }
 
 /// Describes the main memory that ranks share here.

@@ -171,18 +171,15 @@ impl Logs {
     /// Logs news of `rank`.
     pub(crate) fn tell(&self, rank: usize, news: News<'_>) {
         let Some((_, log)) = self.0.iter().find(|(number, _)| *number == rank) else { return };
-        match news {
+        let text = match news {
             News::Step(StepRow { step, loss, grad_norm, seconds, .. }, _) => {
-                line(log, &format!("step {step}  loss {loss:.6}  grad norm {grad_norm:.6}  {seconds:.3} s"));
+                format!("step {step}  loss {loss:.6}  grad norm {grad_norm:.6}  {seconds:.3} s")
             }
-            News::Validation(steps, loss) => {
-                line(log, &format!("validation loss {loss:.6} after {steps} steps"))
-            }
-            News::Checkpoint(steps, None) => line(log, &format!("checkpoint after {steps} steps")),
-            News::Checkpoint(steps, Some(why)) => {
-                line(log, &format!("no checkpoint after {steps} steps: {why}"))
-            }
-        }
+            News::Validation(steps, loss) => format!("validation loss {loss:.6} after {steps} steps"),
+            News::Checkpoint(steps, None) => format!("checkpoint after {steps} steps"),
+            News::Checkpoint(steps, Some(why)) => format!("no checkpoint after {steps} steps: {why}"),
+        };
+        line(log, &text);
     }
 
     /// Logs a text for all ranks of this process.
