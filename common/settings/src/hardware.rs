@@ -8,6 +8,7 @@ use collectives::nccl;
 use device::cuda::{Gpu, GpuInfo, Library, Operands, Options, list};
 use device::{Device, DeviceError, Ledger};
 use planner::Algorithm;
+use planner::table::counted;
 use sharding::Precision;
 use std::sync::Arc;
 
@@ -109,7 +110,7 @@ impl Hardware {
         })?;
         if ranks > gpus.len() {
             if !version.shares_gpus() {
-                let who = format!("{ranks} ranks on {} would share", gpus_in_words(gpus.len()));
+                let who = format!("{ranks} ranks on {} would share", counted(gpus.len(), "GPU", "GPUs"));
                 return Err(Failure::usage(nccl::SharedGpu { who, version }.to_string()));
             }
             nccl::share();
@@ -252,11 +253,6 @@ fn missing(error: &DeviceError) -> Failure {
          The subcommand doctor lists what CUDA needs and what is present.\n\
          Run on the CPU with --device cpu: ranks are threads then."
     ))
-}
-
-/// `1 GPU`, `2 GPUs`.
-pub fn gpus_in_words(count: usize) -> String {
-    if count == 1 { "1 GPU".into() } else { format!("{count} GPUs") }
 }
 
 fn on_gpus(gpus: &[GpuInfo], ranks: usize, nccl: Option<nccl::Version>) -> String {

@@ -2,13 +2,14 @@
 
 use crate::cli::{CollectivesChoice, DeviceChoice, TrainArgs};
 use crate::error::{Failure, Result};
-use crate::hardware::{gpus, gpus_in_words};
+use crate::hardware::gpus;
 use crate::launcher::{self, Placement, Variables};
 use crate::machine::cores;
 use crate::secret;
 use collectives::nccl;
 use collectives::tcp::Secret;
 use planner::Algorithm;
+use planner::table::counted;
 use std::path::Path;
 
 /// This process's part in a job.
@@ -117,7 +118,7 @@ fn caution(choice: CollectivesChoice, processes: usize) -> Option<String> {
         format!(
             "{processes} processes share {}, where NCCL's kernels take turns waiting for each other: that is slow\n\
              Start one process, whose ranks share GPUs as threads; or first start NVIDIA's MPS (nvidia-cuda-mps-control -d).",
-            gpus_in_words(gpus)
+            counted(gpus, "GPU", "GPUs")
         )
     })
 }
