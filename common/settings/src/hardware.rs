@@ -62,12 +62,8 @@ impl Hardware {
 
     fn check(&self, args: &TrainArgs, precision: Precision) -> Result<()> {
         let Hardware::Gpus { gpus, .. } = self else {
-            return match args.tf32 {
-                true => {
-                    Err(Failure::usage("--tf32 is for GPUs: on the CPU products of f32 are exact to f32"))
-                }
-                false => Ok(()),
-            };
+            let exact = "--tf32 is for GPUs: on the CPU products of f32 are exact to f32";
+            return if args.tf32 { Err(Failure::usage(exact)) } else { Ok(()) };
         };
         if args.algorithm == Algorithm::Ring {
             return Err(Failure::usage(

@@ -65,10 +65,6 @@ impl Signature {
         }
     }
 
-    fn place(&self) -> &'static str {
-        if self.on_gpu { " on a GPU" } else { " in main memory" }
-    }
-
     fn units_held(&self) -> String {
         match (self.first_unit, self.units) {
             (NO_UNIT, _) => " of no unit".into(),
@@ -103,7 +99,11 @@ impl Signature {
         let buffer = self.differing_buffer(other);
         let alike = (self.first_unit, self.units) == (other.first_unit, other.units);
         let units = if alike { String::new() } else { self.units_held() };
-        let place = if self.on_gpu == other.on_gpu { "" } else { self.place() };
+        let place = match (self.on_gpu, other.on_gpu) {
+            (true, false) => " on a GPU",
+            (false, true) => " in main memory",
+            _ => "",
+        };
         format!("{}{root}{buffers}{buffer}{units}{place}", self.operation)
     }
 }
