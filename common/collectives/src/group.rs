@@ -1,6 +1,5 @@
 //! A rank's end of a process group.
 
-use crate::CollectiveError;
 use crate::core::backend::{Backend, Result, Topic};
 use crate::core::call::{BufferShape, Call, Signature};
 use crate::core::call_id::CallId;
@@ -72,13 +71,10 @@ impl Group {
         &self.backend
     }
 
-    /// Replaces the backend by the one that `wrap` makes of it.
-    pub(crate) fn over<E>(
-        mut self,
-        wrap: impl FnOnce(Arc<dyn Backend>) -> std::result::Result<Arc<dyn Backend>, E>,
-    ) -> std::result::Result<Self, E> {
-        self.backend = wrap(self.backend.clone())?;
-        Ok(self)
+    /// Replaces the backend by one over it.
+    pub(crate) fn over(mut self, backend: Arc<dyn Backend>) -> Self {
+        self.backend = backend;
+        self
     }
 
     /// Emits events to `emitter` from now on and obeys its pace.
@@ -115,9 +111,9 @@ impl Group {
     /// Makes every rank's buffers the sum over ranks. Any length; f32, bf16 or f16.
     ///
     /// # Errors
-    /// [`CollectiveError::Invalid`] for buffers without a sum; otherwise the group's failure.
+    /// [`CollectiveError::Invalid`](crate::CollectiveError) for buffers without a sum; otherwise the
+    /// group's failure.
     pub fn all_reduce(&self, bucket: Bucket) -> Result<Pending> {
-        self.check(Operation::AllReduce, &bucket.buffers, true, false)?;
         self.issue(Operation::AllReduce, 0, bucket)
     }
 
@@ -127,7 +123,6 @@ impl Group {
     /// # Errors
     /// As [`Group::all_reduce`].
     pub fn reduce_scatter(&self, bucket: Bucket) -> Result<Pending> {
-        self.check(Operation::ReduceScatter, &bucket.buffers, true, true)?;
         self.issue(Operation::ReduceScatter, 0, bucket)
     }
 
@@ -142,19 +137,20 @@ impl Group {
     /// bucket's own buffers are unspecified. Returns them, followed by `sums`.
     ///
     /// # Errors
-    /// As [`Group::all_reduce`]; also [`CollectiveError::Invalid`] if `sums` have other types or
-    /// lengths, or are [rounded](Group::sums_exactly).
+    /// As [`Group::all_reduce`]; also [`CollectiveError::Invalid`](crate::CollectiveError) if `sums`
+    /// have other types or lengths, or are [rounded](Group::sums_exactly).
     pub fn reduce_scatter_exact(&self, bucket: Bucket, sums: Vec<Buffer>) -> Result<Pending> {
         let operation = Operation::ReduceScatter;
-        self.check(operation, &bucket.buffers, true, true)?;
+        let invalid = |what| Err(self.backend.invalid(operation, what));
+        self.check(operation, &bucket.buffers)?;
         let size = self.size() as usize;
         let fits =
             |(sum, buffer): (&Buffer, &Buffer)| sum.dtype() == DType::F32 && sum.len() == buffer.len() / size;
         if sums.len() != bucket.buffers.len() || !sums.iter().zip(&bucket.buffers).all(fits) {
-            return Err(self.invalid(operation, "places for sums other than one f32 slice per buffer".into()));
+            return invalid("places for sums other than one f32 slice per buffer");
         }
         if !self.sums_exactly() {
-            return Err(self.invalid(operation, "sums before rounding: a ring and NCCL round them".into()));
+            return invalid("sums before rounding: a ring and NCCL round them");
         }
         self.issue_with(operation, 0, bucket, (sums, &[]))
     }
@@ -165,18 +161,18 @@ impl Group {
     /// # Errors
     /// As [`Group::all_reduce`].
     pub fn all_gather(&self, bucket: Bucket) -> Result<Pending> {
-        self.check(Operation::AllGather, &bucket.buffers, false, true)?;
         self.issue(Operation::AllGather, 0, bucket)
     }
 
     /// Copies the root's buffers to every rank's. Any length and element type.
     ///
     /// # Errors
-    /// [`CollectiveError::Invalid`] if there is no rank `root`; otherwise the group's failure.
+    /// [`CollectiveError::Invalid`](crate::CollectiveError) if there is no rank `root`; otherwise the
+    /// group's failure.
     pub fn broadcast(&self, bucket: Bucket, root: u32) -> Result<Pending> {
         if root >= self.size() {
             let what = format!("rank {root}: the group has ranks 0 to {}", self.size() - 1);
-            return Err(self.invalid(Operation::Broadcast, what));
+            return Err(self.backend.invalid(Operation::Broadcast, &what));
         }
         self.issue(Operation::Broadcast, root as usize, bucket)
     }
@@ -212,15 +208,12 @@ impl Group {
         let colors: Vec<_> = self.exchange(&color.to_le_bytes())?;
         let same = |other: &Vec<u8>| other[..] == color.to_le_bytes();
         let members: Vec<usize> = (0..colors.len()).filter(|&member| same(&colors[member])).collect();
-        let mut distinct: Vec<&Vec<u8>> = Vec::new();
-        for other in &colors {
-            if !distinct.contains(&other) {
-                distinct.push(other);
-            }
-        }
-        let index = distinct.iter().position(|&other| same(other)).unwrap_or(0) as u16;
+        // Sub-groups are numbered by their first members.
+        let is_first = |member: &usize| !colors[..*member].contains(&colors[*member]);
+        let firsts: Vec<usize> = (0..colors.len()).filter(is_first).collect();
+        let index = firsts.iter().position(|first| Some(first) == members.first()).unwrap_or(0) as u16;
         let number = self.next_group.get() + index;
-        self.next_group.set(self.next_group.get() + distinct.len() as u16);
+        self.next_group.set(self.next_group.get() + firsts.len() as u16);
         let mut group = Group::new(self.backend.split((key, color), &members), number);
         group.attach(self.observer.emitter.clone());
         group.observer.overall = self.observer.overall.clone();
@@ -248,7 +241,8 @@ impl Group {
     }
 
     /// Fails the group with this rank as the culprit: every rank that waits, now or later, returns
-    /// [`CollectiveError::Poisoned`] with these words. The first failure of a group stays.
+    /// [`CollectiveError::Poisoned`](crate::CollectiveError) with these words. The first failure of a
+    /// group stays.
     pub fn poison(&self, during: String, reason: String) {
         self.backend.poison(during, reason);
     }
@@ -269,6 +263,7 @@ impl Group {
     }
 
     fn issue(&self, operation: Operation, root: usize, bucket: Bucket) -> Result<Pending> {
+        self.check(operation, &bucket.buffers)?;
         self.issue_with(operation, root, bucket, (Vec::new(), &[]))
     }
 
@@ -303,22 +298,21 @@ impl Group {
         Ok(Pending { buffers: Some(buffers), call: Some(call), backend })
     }
 
-    fn check(&self, operation: Operation, buffers: &[Buffer], sums: bool, slices: bool) -> Result<()> {
+    /// Refuses buffers that `operation` cannot sum, or cut in equal slices.
+    fn check(&self, operation: Operation, buffers: &[Buffer]) -> Result<()> {
         let size = self.size() as usize;
+        let sums = matches!(operation, Operation::AllReduce | Operation::ReduceScatter);
+        let slices = matches!(operation, Operation::ReduceScatter | Operation::AllGather);
         for buffer in buffers {
             if sums && buffer.dtype() == DType::U32 {
-                return Err(self.invalid(operation, "u32 elements: sums are of f32, bf16 or f16".into()));
+                return Err(self.backend.invalid(operation, "u32 elements: sums are of f32, bf16 or f16"));
             }
             if slices && !buffer.len().is_multiple_of(size) {
                 let what = format!("{} elements: not a multiple of the {size} ranks", buffer.len());
-                return Err(self.invalid(operation, what));
+                return Err(self.backend.invalid(operation, &what));
             }
         }
         Ok(())
-    }
-
-    fn invalid(&self, operation: Operation, what: String) -> CollectiveError {
-        CollectiveError::Invalid { rank: self.backend.name(), operation, what }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Counters of payload: the authority for what a rank has sent.
 
+use crate::lock::lock;
 use events::Operation;
 use std::ops::{Add, Sub};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
 use std::time::Duration;
 
 const OPERATIONS: usize = Operation::ALL.len();
@@ -93,43 +94,22 @@ pub(crate) struct Waits {
     pub(crate) link: Duration,
 }
 
-/// The counters behind [`Traffic`]. Only the rank's own thread writes them.
+/// The counters behind [`Traffic`].
 #[derive(Default)]
-pub(crate) struct TrafficCounters {
-    bytes: [AtomicU64; OPERATIONS],
-    calls: [AtomicU64; OPERATIONS],
-    nanoseconds: [AtomicU64; OPERATIONS],
-    for_peers: [AtomicU64; OPERATIONS],
-    for_link: [AtomicU64; OPERATIONS],
-}
+pub(crate) struct TrafficCounters(Mutex<Traffic>);
 
 impl TrafficCounters {
     /// Counts a finished call of `operation`, after a wait of `total` for its result.
     pub(crate) fn finished(&self, operation: Operation, sent: u64, total: Duration, waits: Waits) {
-        let add = |counters: &[AtomicU64; OPERATIONS], amount: u64| {
-            counters[operation.index()].fetch_add(amount, Ordering::Relaxed);
-        };
-        add(&self.bytes, sent);
-        add(&self.calls, 1);
-        add(&self.nanoseconds, total.as_nanos() as u64);
-        add(&self.for_peers, waits.peers.as_nanos() as u64);
-        add(&self.for_link, waits.link.as_nanos() as u64);
-    }
-
-    pub(crate) fn sent(&self, operation: Operation) -> u64 {
-        self.bytes[operation.index()].load(Ordering::Relaxed)
+        let (traffic, index) = (&mut *lock(&self.0), operation.index());
+        traffic.bytes[index] += sent;
+        traffic.calls[index] += 1;
+        traffic.nanoseconds[index] += total.as_nanos() as u64;
+        traffic.for_peers[index] += waits.peers.as_nanos() as u64;
+        traffic.for_link[index] += waits.link.as_nanos() as u64;
     }
 
     pub(crate) fn snapshot(&self) -> Traffic {
-        let load = |counters: &[AtomicU64; OPERATIONS]| {
-            std::array::from_fn(|index| counters[index].load(Ordering::Relaxed))
-        };
-        Traffic {
-            bytes: load(&self.bytes),
-            calls: load(&self.calls),
-            nanoseconds: load(&self.nanoseconds),
-            for_peers: load(&self.for_peers),
-            for_link: load(&self.for_link),
-        }
+        *lock(&self.0)
     }
 }

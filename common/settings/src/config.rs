@@ -198,7 +198,7 @@ impl Config {
         let mesh = groups::mesh(&args)?;
         let screen = screen(&args);
         let hardware = Hardware::choose(&args, precision)?;
-        let config = Config {
+        Ok(Config {
             offload: Offload::new(&args, &hardware)?,
             nccl: hardware.nccl(&args, args.on_this_machine.unwrap_or(args.gpus))?,
             hardware,
@@ -268,8 +268,7 @@ impl Config {
             faults: args.inject,
             findings: Findings::default(),
             model,
-        };
-        Ok(config)
+        })
     }
 
     /// Returns the number of tokens in the global batch of one step.

@@ -8,66 +8,41 @@ pub const VERSION: u32 = 1;
 
 pub(crate) const BYTES: usize = 1_000_000;
 
-const RANKS: &[&str] = &["rank 0", "rank 1", "rank 2", "rank 3", "every rank", "each rank"];
-const UNITS: &[&str] = &["the embedding", "block 0", "block 1", "block 2", "block 3", "the head"];
-const STATES: &[&str] = &["parameters", "gradients", "optimizer states", "master weights", "activations"];
-const STAGES: &[&str] = &["DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3"];
-const COLLECTIVES: &[&str] =
-    &["an all-reduce", "a reduce-scatter", "an all-gather", "a broadcast", "a ring all-reduce"];
-const PASSES: &[&str] = &["forward", "backward", "the step", "the first micro-batch", "the last micro-batch"];
-const TAKES: &[&str] = &["gathers", "waits for", "fetches", "asks for", "computes with"];
-const DROPS: &[&str] = &["frees", "releases", "hands back", "forgets"];
-const DOES: &[&str] = &["sums", "moves", "shares", "overlaps with", "waits for"];
-const HOW: &[&str] = &["whole", "sharded", "in a bucket", "on one device", "in four slices"];
-
-/// A piece of a sentence: fixed words, or one of several phrases.
-enum Piece {
-    Text(&'static str),
-    One(&'static [&'static str]),
-}
-
-use Piece::{One, Text};
+/// What stands for a name in a form: one of several phrases.
+const PHRASES: [(&str, &[&str]); 10] = [
+    ("rank", &["rank 0", "rank 1", "rank 2", "rank 3", "every rank", "each rank"]),
+    ("unit", &["the embedding", "block 0", "block 1", "block 2", "block 3", "the head"]),
+    ("state", &["parameters", "gradients", "optimizer states", "master weights", "activations"]),
+    ("stage", &["DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3"]),
+    (
+        "collective",
+        &["an all-reduce", "a reduce-scatter", "an all-gather", "a broadcast", "a ring all-reduce"],
+    ),
+    ("pass", &["forward", "backward", "the step", "the first micro-batch", "the last micro-batch"]),
+    ("takes", &["gathers", "waits for", "fetches", "asks for", "computes with"]),
+    ("drops", &["frees", "releases", "hands back", "forgets"]),
+    ("does", &["sums", "moves", "shares", "overlaps with", "waits for"]),
+    ("how", &["whole", "sharded", "in a bucket", "on one device", "in four slices"]),
+];
 
 /// Every form that a sentence can take.
-const FORMS: &[&[Piece]] = &[
-    &[One(RANKS), Text(" "), One(TAKES), Text(" "), One(UNITS), Text(" before "), One(PASSES), Text(".")],
-    &[One(RANKS), Text(" "), One(DROPS), Text(" "), One(UNITS), Text(" after "), One(PASSES), Text(".")],
-    &[One(STAGES), Text(" keeps the "), One(STATES), Text(" "), One(HOW), Text(".")],
-    &[
-        One(COLLECTIVES),
-        Text(" "),
-        One(DOES),
-        Text(" the "),
-        One(STATES),
-        Text(" of "),
-        One(UNITS),
-        Text("."),
-    ],
-    &[
-        Text("after "),
-        One(PASSES),
-        Text(", "),
-        One(RANKS),
-        Text(" "),
-        One(DROPS),
-        Text(" the "),
-        One(STATES),
-        Text("."),
-    ],
-    &[
-        Text("in "),
-        One(STAGES),
-        Text(", "),
-        One(RANKS),
-        Text(" "),
-        One(TAKES),
-        Text(" the "),
-        One(STATES),
-        Text(" of "),
-        One(UNITS),
-        Text("."),
-    ],
+const FORMS: [&str; 6] = [
+    "<rank> <takes> <unit> before <pass>.",
+    "<rank> <drops> <unit> after <pass>.",
+    "<stage> keeps the <state> <how>.",
+    "<collective> <does> the <state> of <unit>.",
+    "after <pass>, <rank> <drops> the <state>.",
+    "in <stage>, <rank> <takes> the <state> of <unit>.",
 ];
+
+/// Splits a form at its first name: the words before it, the phrases that it stands for, and the rest
+/// of the form. `None` if it has no names.
+fn split(form: &str) -> Option<(&str, &'static [&'static str], &str)> {
+    let (words, rest) = form.split_once('<')?;
+    let (name, rest) = rest.split_once('>')?;
+    let (_, phrases) = PHRASES.iter().find(|(other, _)| *other == name)?;
+    Some((words, phrases, rest))
+}
 
 /// Returns the text: about 10⁶ bytes, the same on every machine. A process makes it once, for all of
 /// its runs.
@@ -81,12 +56,12 @@ fn make() -> String {
     let mut text = String::with_capacity(BYTES + 100);
     let mut sentences = 0;
     while text.len() < BYTES {
-        for piece in FORMS[random.below(FORMS.len())] {
-            text.push_str(match piece {
-                Text(words) => words,
-                One(phrases) => phrases[random.below(phrases.len())],
-            });
+        let mut form = FORMS[random.below(FORMS.len())];
+        while let Some((words, phrases, rest)) = split(form) {
+            text.extend([words, phrases[random.below(phrases.len())]]);
+            form = rest;
         }
+        text.push_str(form);
         sentences += 1;
         text.push(if sentences % 6 == 0 { '\n' } else { ' ' });
     }
@@ -98,14 +73,10 @@ pub fn parses(sentence: &str) -> bool {
     FORMS.iter().any(|form| matches(form, sentence))
 }
 
-fn matches(form: &[Piece], rest: &str) -> bool {
-    match form.split_first() {
-        None => rest.is_empty(),
-        Some((Text(words), later)) => rest.strip_prefix(words).is_some_and(|rest| matches(later, rest)),
-        Some((One(phrases), later)) => {
-            phrases.iter().any(|phrase| rest.strip_prefix(phrase).is_some_and(|rest| matches(later, rest)))
-        }
-    }
+fn matches(form: &str, sentence: &str) -> bool {
+    let Some((words, phrases, later)) = split(form) else { return sentence == form };
+    let Some(rest) = sentence.strip_prefix(words) else { return false };
+    phrases.iter().any(|phrase| rest.strip_prefix(phrase).is_some_and(|rest| matches(later, rest)))
 }
 
 /// Counts the whole sentences of `text` (without what precedes the first full stop and follows the

@@ -77,11 +77,6 @@ impl Data {
         self.place(split).len()
     }
 
-    /// True if `split` has no tokens.
-    pub fn is_empty(&self, split: Split) -> bool {
-        self.place(split).is_empty()
-    }
-
     fn place(&self, split: Split) -> Range<usize> {
         match split {
             Split::Training => 0..self.training,

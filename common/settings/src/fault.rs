@@ -138,9 +138,7 @@ impl Fault {
     pub fn lasts(&self, kind: Kind, rank: usize, step: u32) -> bool {
         self.kind == kind && self.rank == rank && self.step <= step
     }
-}
 
-impl Fault {
     /// True if it cannot happen any more in a run that begins with step `first`.
     pub fn passed(&self, first: u32) -> bool {
         match self.kind {

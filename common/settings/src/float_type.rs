@@ -88,10 +88,9 @@ pub fn dtype(name: &str) -> Option<DType> {
 
 /// Returns the name of an element type in flags and reports.
 pub fn name(dtype: DType) -> &'static str {
-    let all = [FloatType::Fp32, FloatType::Bf16, FloatType::Fp16];
-    match all.into_iter().find(|float| float.dtype() == dtype) {
-        Some(FloatType::Bf16) => "bf16",
-        Some(FloatType::Fp16) => "fp16",
+    match dtype {
+        DType::Bf16 => "bf16",
+        DType::F16 => "fp16",
         _ => "fp32",
     }
 }

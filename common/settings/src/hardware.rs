@@ -8,6 +8,7 @@ use collectives::nccl;
 use device::cuda::{Gpu, GpuInfo, Library, Operands, Options, list};
 use device::{Device, DeviceError, Ledger};
 use planner::Algorithm;
+use planner::table::counted;
 use sharding::Precision;
 use std::sync::Arc;
 
@@ -48,13 +49,10 @@ impl Hardware {
         }
         let hardware = match args.device {
             DeviceChoice::Cpu => Hardware::Cpu(Why::Asked),
-            DeviceChoice::Cuda => match gpus() {
-                Ok(gpus) => Hardware::Gpus { gpus, tf32: args.tf32 },
-                Err(error) => return Err(missing(&error)),
-            },
             DeviceChoice::Auto if !Library::Driver.load() => Hardware::Cpu(Why::NoDriver),
-            DeviceChoice::Auto => match gpus() {
+            choice => match gpus() {
                 Ok(gpus) => Hardware::Gpus { gpus, tf32: args.tf32 },
+                Err(error) if choice == DeviceChoice::Cuda => return Err(missing(&error)),
                 Err(error) => Hardware::Cpu(Why::Missing(error.to_string())),
             },
         };
@@ -64,12 +62,8 @@ impl Hardware {
 
     fn check(&self, args: &TrainArgs, precision: Precision) -> Result<()> {
         let Hardware::Gpus { gpus, .. } = self else {
-            return match args.tf32 {
-                true => {
-                    Err(Failure::usage("--tf32 is for GPUs: on the CPU products of f32 are exact to f32"))
-                }
-                false => Ok(()),
-            };
+            let exact = "--tf32 is for GPUs: on the CPU products of f32 are exact to f32";
+            return if args.tf32 { Err(Failure::usage(exact)) } else { Ok(()) };
         };
         if args.algorithm == Algorithm::Ring {
             return Err(Failure::usage(
@@ -112,7 +106,7 @@ impl Hardware {
         })?;
         if ranks > gpus.len() {
             if !version.shares_gpus() {
-                let who = format!("{ranks} ranks on {} would share", gpus_in_words(gpus.len()));
+                let who = format!("{ranks} ranks on {} would share", counted(gpus.len(), "GPU", "GPUs"));
                 return Err(Failure::usage(nccl::SharedGpu { who, version }.to_string()));
             }
             nccl::share();
@@ -255,11 +249,6 @@ fn missing(error: &DeviceError) -> Failure {
          The subcommand doctor lists what CUDA needs and what is present.\n\
          Run on the CPU with --device cpu: ranks are threads then."
     ))
-}
-
-/// `1 GPU`, `2 GPUs`.
-pub fn gpus_in_words(count: usize) -> String {
-    if count == 1 { "1 GPU".into() } else { format!("{count} GPUs") }
 }
 
 fn on_gpus(gpus: &[GpuInfo], ranks: usize, nccl: Option<nccl::Version>) -> String {

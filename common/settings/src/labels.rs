@@ -35,23 +35,15 @@ pub fn known_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Optio
 
 fn find<E: Error>(word: &str) -> Result<Label, E> {
     let classes = Class::ALL.iter().map(|class| class.label());
-    let operations = Operation::ALL.iter().map(|operation| operation.label());
-    let stages = Stage::ALL.iter().map(|stage| stage.label());
-    let checkpointing = Checkpointing::ALL.iter().map(|what| what.label());
-    let types = PrecisionName::value_variants().iter().map(|name| name.label());
-    let strategies = Strategy::ALL.iter().map(|strategy| strategy.label());
-    let kinds = Kind::ALL.map(Kind::label);
-    let places = Place::ALL.iter().map(|place| place.label());
-    let routes = Route::ALL.iter().map(|route| route.label());
     let mut all = classes
-        .chain(operations)
-        .chain(stages)
-        .chain(checkpointing)
-        .chain(strategies)
-        .chain(types)
-        .chain(kinds)
-        .chain(places)
-        .chain(routes);
+        .chain(Operation::ALL.iter().map(|operation| operation.label()))
+        .chain(Stage::ALL.iter().map(|stage| stage.label()))
+        .chain(Checkpointing::ALL.iter().map(|what| what.label()))
+        .chain(Strategy::ALL.iter().map(|strategy| strategy.label()))
+        .chain(PrecisionName::value_variants().iter().map(|name| name.label()))
+        .chain(Kind::ALL.map(Kind::label))
+        .chain(Place::ALL.iter().map(|place| place.label()))
+        .chain(Route::ALL.iter().map(|route| route.label()));
     all.find(|label| *label == word).ok_or_else(|| E::custom(format!("unknown word {word:?}")))
 }
 

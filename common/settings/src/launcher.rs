@@ -15,7 +15,7 @@ mod family;
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// A process's place among those that were started together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// The launcher's name.
     pub launcher: &'static str,
@@ -96,16 +96,7 @@ fn by_flags(rank: usize, flags: Flags<'_>) -> Result<Placement> {
             world_size - 1
         )));
     }
-    Ok(Placement {
-        launcher: "you",
-        rank,
-        world_size,
-        local_rank: None,
-        local_world_size: None,
-        cores: None,
-        master: None,
-        under_mpi: false,
-    })
+    Ok(Placement { launcher: "you", rank, world_size, ..Placement::default() })
 }
 
 impl Placement {

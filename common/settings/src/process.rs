@@ -2,13 +2,14 @@
 
 use crate::cli::{CollectivesChoice, DeviceChoice, TrainArgs};
 use crate::error::{Failure, Result};
-use crate::hardware::{gpus, gpus_in_words};
+use crate::hardware::gpus;
 use crate::launcher::{self, Placement, Variables};
 use crate::machine::cores;
 use crate::secret;
 use collectives::nccl;
 use collectives::tcp::Secret;
 use planner::Algorithm;
+use planner::table::counted;
 use std::path::Path;
 
 /// This process's part in a job.
@@ -50,8 +51,7 @@ pub fn place(args: &mut TrainArgs, variables: Variables<'_>) -> Result<Option<Pr
     let flags = launcher::Flags { rank: args.rank, gpus, master: args.master.as_deref() };
     let Some(placement) = launcher::find(flags, variables)? else {
         return match args.collectives {
-            CollectivesChoice::Auto | CollectivesChoice::Local => Ok(None),
-            CollectivesChoice::Nccl => Ok(None),
+            CollectivesChoice::Auto | CollectivesChoice::Local | CollectivesChoice::Nccl => Ok(None),
             CollectivesChoice::Tcp | CollectivesChoice::Mpi => Err(Failure::usage(
                 "--collectives tcp and mpi connect processes, and this one is alone\n\
                  Start it with torchrun, mpirun or srun, or give each process --rank, --gpus and --master.",
@@ -82,7 +82,7 @@ pub fn place(args: &mut TrainArgs, variables: Variables<'_>) -> Result<Option<Pr
 /// Decides in `args` whether the processes compute on GPUs, connected by NCCL, or on the CPU.
 fn choose_device(args: &mut TrainArgs, placement: &Placement) -> Result<()> {
     let by_nccl = match (args.collectives, args.device) {
-        (CollectivesChoice::Nccl, DeviceChoice::Cpu) | (CollectivesChoice::Auto, DeviceChoice::Cpu) => false,
+        (CollectivesChoice::Nccl | CollectivesChoice::Auto, DeviceChoice::Cpu) => false,
         (CollectivesChoice::Nccl, _) | (CollectivesChoice::Auto, DeviceChoice::Cuda) => true,
         (CollectivesChoice::Auto, DeviceChoice::Auto) => {
             placement.master.is_some() && nccl_would_do(placement.local_world_size.unwrap_or(1))
@@ -118,7 +118,7 @@ fn caution(choice: CollectivesChoice, processes: usize) -> Option<String> {
         format!(
             "{processes} processes share {}, where NCCL's kernels take turns waiting for each other: that is slow\n\
              Start one process, whose ranks share GPUs as threads; or first start NVIDIA's MPS (nvidia-cuda-mps-control -d).",
-            gpus_in_words(gpus)
+            counted(gpus, "GPU", "GPUs")
         )
     })
 }

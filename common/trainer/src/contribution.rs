@@ -37,9 +37,7 @@ impl OwnPart {
     /// Returns the part in `step` after the update, given the rank's mean loss and all seconds that
     /// it has waited for peers.
     pub(crate) fn finish(&self, step: u32, loss: f64, waited: f64) -> LocalMetrics {
-        let mut first = [0; 8];
-        first.copy_from_slice(&self.parameters.finalize().as_bytes()[..8]);
-        let parameters = u64::from_be_bytes(first);
+        let parameters = u64::from_be_bytes(self.parameters.finalize().as_bytes().as_chunks().0[0]);
         let waited = waited - self.waited_before;
         LocalMetrics { step, loss, grad_norm: self.squares.sqrt(), parameters, waited }
     }

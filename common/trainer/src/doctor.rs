@@ -1,7 +1,7 @@
 //! What GPUs need to compute: what this machine has of it, and where the rest comes from.
 
 use collectives::nccl;
-use device::cuda::{Gpu, GpuInfo, Library, list};
+use device::cuda::{GpuInfo, Library, list};
 use planner::table::{Format, Table};
 use settings::cli::DoctorArgs;
 use settings::hardware::{Hardware, gpus};
@@ -9,7 +9,6 @@ use settings::launcher;
 use settings::machine::{self, MainMemory, cores};
 use settings::size::human;
 use settings::{Failure, Result};
-use std::fmt::Write;
 
 /// Prints what this machine has; with a number of ranks, fails unless they would run on its GPUs.
 ///
@@ -78,15 +77,13 @@ fn words(gpu: &GpuInfo) -> String {
 }
 
 fn surroundings() -> String {
-    let mut text = format!("CPU: {} cores.\n{}", cores(), memory());
     let set = launcher::names().filter_map(|name| Some(format!("{name}={}", std::env::var(name).ok()?)));
     let set: Vec<String> = set.collect();
-    // Writing to a string cannot fail.
-    let _ = match set.as_slice() {
-        [] => writeln!(text, "No launcher's variables are set: all ranks run in one process."),
-        set => writeln!(text, "A launcher's variables are set: {}.", set.join(" ")),
+    let launcher = match set.as_slice() {
+        [] => "No launcher's variables are set: all ranks run in one process.".into(),
+        set => format!("A launcher's variables are set: {}.", set.join(" ")),
     };
-    text
+    format!("CPU: {} cores.\n{}{launcher}\n", cores(), memory())
 }
 
 /// Describes the main memory that ranks share here.
@@ -114,12 +111,9 @@ fn verdict(ranks: usize) -> Result<()> {
     let hardware = Hardware::Gpus { gpus, tf32: false };
     for gpu in hardware.open(ranks, false).map_err(|failure| refused(failure.to_string()))? {
         let (free, total) = gpu.memory().map_err(|error| refused(error.to_string()))?;
-        events::say!("{}: {} of {} free.", opened(&gpu), human(free), human(total));
+        let number = gpu.info().ordinal;
+        events::say!("GPU {number} opened, its kernels compiled: {} of {} free.", human(free), human(total));
     }
     events::say!("{}.", hardware.line(ranks, 1, None));
     Ok(())
-}
-
-fn opened(gpu: &Gpu) -> String {
-    format!("GPU {} opened, its kernels compiled", gpu.info().ordinal)
 }

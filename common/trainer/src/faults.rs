@@ -93,7 +93,6 @@ impl RankFaults {
         RankFaults { faults, timeout: config.timeout, step: Cell::new(0) }
     }
 
-    /// Enters `step`.
     pub(crate) fn begin(&self, step: u32) {
         self.step.set(step);
     }

@@ -44,7 +44,6 @@ impl Hooks {
         Hooks { faults, stop, witness: plan.witness.clone(), ..Hooks::none(rank) }
     }
 
-    /// Enters `step`.
     pub(crate) fn begin(&self, step: u32) {
         self.faults.begin(step);
     }
@@ -54,7 +53,6 @@ impl Hooks {
         self.faults.step()
     }
 
-    /// The rank's faults.
     pub(crate) fn faults(&self) -> &RankFaults {
         &self.faults
     }

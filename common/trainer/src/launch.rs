@@ -106,10 +106,11 @@ fn threads(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Vec<
             .into_iter()
             .zip(emitters)
             .enumerate()
-            .map(|(number, (group, emitter))| {
-                std::thread::Builder::new()
-                    .name(format!("rank {number}"))
-                    .spawn_scoped(scope, move || rank_main(plan, group, emitter, observer))
+            .map(|(number, (mut group, emitter))| {
+                group.attach(emitter);
+                std::thread::Builder::new().name(format!("rank {number}")).spawn_scoped(scope, move || {
+                    guarded(plan, group, |rank| run::train(plan, rank, observer))
+                })
             })
             .collect();
         ranks.into_iter().map(joined).collect()
@@ -147,11 +148,6 @@ pub(crate) fn one(plan: &Plan, group: Group, observer: &Observer<'_>) -> Result<
         joined(thread.spawn_scoped(scope, body))
     });
     outcome.map_err(|error| explain::rank_failure(plan, number as usize, &error))
-}
-
-fn rank_main(plan: &Plan, mut group: Group, emitter: Emitter, observer: &Observer<'_>) -> Outcome {
-    group.attach(emitter);
-    guarded(plan, group, |rank| run::train(plan, rank, observer))
 }
 
 /// Sets up the device and groups of a rank and runs `body`. Turns a panic into an error, and emits

@@ -25,17 +25,12 @@ const EVALUATION_BATCHES: usize = 20;
 
 /// What all ranks of a run share, read-only but for the stop request.
 pub(crate) struct Plan {
-    /// The stage.
     pub stage: AnyStage,
-    /// The settings.
     pub config: Config,
-    /// The model.
     pub model: Arc<Model>,
-    /// Its units.
     pub partition: Arc<Partition>,
     /// When each pass needs them.
     pub schedule: Arc<Schedule>,
-    /// The tokens.
     pub data: Data,
     /// What a run that resumes this one must have in common with it.
     pub identity: Value,

@@ -18,7 +18,7 @@ use settings::{Config, Failure, Result};
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -159,7 +159,10 @@ impl Logs {
             Some(process) => process.placement.rank..process.placement.rank + 1,
             None => 0..plan.config.world_size,
         };
-        let open = |rank: usize| Ok((rank, Mutex::new(create(dir, rank)?)));
+        let open = |rank: usize| {
+            let path = dir.join(format!("rank-{rank}.log"));
+            Ok((rank, Mutex::new(Log { file: File::create(&path)?, path, error: None })))
+        };
         let logs = Logs(ranks.map(open).collect::<io::Result<_>>().map_err(failed)?);
         logs.say(progress::opening(plan).trim_end());
         Ok(logs)
@@ -168,18 +171,15 @@ impl Logs {
     /// Logs news of `rank`.
     pub(crate) fn tell(&self, rank: usize, news: News<'_>) {
         let Some((_, log)) = self.0.iter().find(|(number, _)| *number == rank) else { return };
-        match news {
+        let text = match news {
             News::Step(StepRow { step, loss, grad_norm, seconds, .. }, _) => {
-                line(log, &format!("step {step}  loss {loss:.6}  grad norm {grad_norm:.6}  {seconds:.3} s"));
+                format!("step {step}  loss {loss:.6}  grad norm {grad_norm:.6}  {seconds:.3} s")
             }
-            News::Validation(steps, loss) => {
-                line(log, &format!("validation loss {loss:.6} after {steps} steps"))
-            }
-            News::Checkpoint(steps, None) => line(log, &format!("checkpoint after {steps} steps")),
-            News::Checkpoint(steps, Some(why)) => {
-                line(log, &format!("no checkpoint after {steps} steps: {why}"))
-            }
-        }
+            News::Validation(steps, loss) => format!("validation loss {loss:.6} after {steps} steps"),
+            News::Checkpoint(steps, None) => format!("checkpoint after {steps} steps"),
+            News::Checkpoint(steps, Some(why)) => format!("no checkpoint after {steps} steps: {why}"),
+        };
+        line(log, &text);
     }
 
     /// Logs a text for all ranks of this process.
@@ -203,11 +203,6 @@ impl Logs {
             Some(message) => Err(Failure::run(format!("the run is done, but {message}"))),
         }
     }
-}
-
-fn create(dir: &Path, rank: usize) -> io::Result<Log> {
-    let path = dir.join(format!("rank-{rank}.log"));
-    Ok(Log { file: File::create(&path)?, path, error: None })
 }
 
 /// Writes a line, unless an earlier one has failed. A log that fails does not end a run.

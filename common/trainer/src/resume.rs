@@ -31,11 +31,9 @@ pub(crate) struct Progress {
 /// What a checkpoint only records of the run that wrote it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Writer {
-    /// Its stage.
     pub stage: String,
     /// Its strategy, if the stage has several.
     pub strategy: Option<String>,
-    /// Its number of ranks.
     pub ranks: usize,
     /// Where optimizer states and parameters rested.
     pub places: [String; 2],
@@ -47,13 +45,10 @@ pub(crate) struct Writer {
 
 /// The run that wants to resume.
 pub(crate) struct Resuming<'a> {
-    /// Its settings.
     pub config: &'a Config,
-    /// Its model.
     pub model: &'a Model,
     /// What a run that resumes it must have in common. See [`identity`].
     pub identity: &'a Value,
-    /// Its units.
     pub partition: &'a Partition,
     /// What it shards.
     pub sharded: Sharded,

@@ -20,9 +20,7 @@ const ELEMENTS_PER_THREAD: usize = 1 << 16;
 
 /// Weights drawn from a seed, the same whatever the stage and the number of ranks.
 pub(crate) struct Seeded {
-    /// The seed.
     pub seed: u64,
-    /// The tensors.
     pub layout: Layout,
     /// Threads that draw the elements of a large tensor.
     pub threads: usize,
@@ -52,9 +50,7 @@ impl WeightSource for Seeded {
 
 /// Weights in files.
 pub(crate) struct Saved {
-    /// The files.
     pub reader: Arc<Reader>,
-    /// The tensors.
     pub layout: Layout,
 }
 

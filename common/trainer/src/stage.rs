@@ -192,21 +192,15 @@ pub trait StageKind: Stage + Sized + 'static {
     fn new(setup: Setup) -> Result<Self>;
 }
 
-/// A [`StageKind`] as a value, so that the loop and all around it are compiled once, not for each
-/// stage.
+/// A [`StageKind`] as a value, with its constants under their names, so that the loop and all around
+/// it are compiled once, not for each stage.
 #[derive(Clone, Copy)]
 pub(crate) struct AnyStage {
-    /// [`StageKind::NAME`].
     pub name: &'static str,
-    /// [`StageKind::PLAN`].
     pub plan: planner::Stage,
-    /// [`StageKind::SHARDED`].
     pub sharded: Sharded,
-    /// [`StageKind::STRATEGIES`].
     pub strategies: &'static [Strategy],
-    /// [`StageKind::GRAD_SYNCS`].
     pub grad_syncs: &'static [GradSync],
-    /// [`StageKind::new`].
     pub new: fn(Setup) -> Result<Box<dyn Stage>>,
 }
 

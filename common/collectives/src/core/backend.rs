@@ -5,6 +5,8 @@ use super::call_id::CallId;
 use crate::CollectiveError;
 use crate::traffic::Waits;
 use device::Buffer;
+use events::Operation;
+use std::fmt::Display;
 use std::sync::Arc;
 
 pub(crate) type Result<T> = std::result::Result<T, CollectiveError>;
@@ -14,7 +16,7 @@ pub(crate) type Result<T> = std::result::Result<T, CollectiveError>;
 pub(crate) struct Outcome {
     /// Payload bytes that this rank sent.
     pub(crate) sent: u64,
-    /// Every member's bytes, for [`Operation::Scalars`](events::Operation::Scalars).
+    /// Every member's bytes, for [`Operation::Scalars`].
     pub(crate) gathered: Vec<Vec<u8>>,
     /// How long the wait was for something other than moving data.
     pub(crate) waits: Waits,
@@ -75,6 +77,17 @@ pub(crate) trait Backend: Send + Sync {
     /// Fails the group, unless it has failed already. `culprit` is the member to blame; none if it
     /// is unknown.
     fn blame(&self, culprit: Option<usize>, during: String, reason: String);
+
+    /// Returns this rank's error for `operation`, which cannot take `what`.
+    fn invalid(&self, operation: Operation, what: &str) -> CollectiveError {
+        CollectiveError::Invalid { rank: self.name(), operation, what: what.into() }
+    }
+
+    /// Returns this rank's error for a call that has failed on its device.
+    fn device_error(&self, call: &Call, error: &dyn Display) -> CollectiveError {
+        let (rank, operation, sequence) = (self.name(), call.operation(), call.sequence);
+        CollectiveError::Device { rank, operation, sequence, reason: error.to_string() }
+    }
 
     /// Fails the group with this rank as the culprit, unless it has failed already.
     fn poison(&self, during: String, reason: String) {

@@ -1,7 +1,6 @@
 //! One collective as one rank issues it.
 
 use super::call_id::CallId;
-use super::failure::Comparable;
 use super::observer::Observer;
 use device::DType;
 use events::event::NO_UNIT;
@@ -66,10 +65,6 @@ impl Signature {
         }
     }
 
-    fn place(&self) -> &'static str {
-        if self.on_gpu { " on a GPU" } else { " in main memory" }
-    }
-
     fn units_held(&self) -> String {
         match (self.first_unit, self.units) {
             (NO_UNIT, _) => " of no unit".into(),
@@ -89,14 +84,9 @@ impl Signature {
             None => String::new(),
         }
     }
-}
 
-impl Comparable for Signature {
-    fn agrees(&self, other: &Self) -> bool {
-        self == other
-    }
-
-    fn describe(&self, other: &Self) -> String {
+    /// Returns `self` in words, for a message about how it differs from `other`.
+    pub(crate) fn describe(&self, other: &Self) -> String {
         let root = match self.operation {
             Operation::Broadcast => format!(" from root {}", self.root),
             _ => String::new(),
@@ -109,7 +99,11 @@ impl Comparable for Signature {
         let buffer = self.differing_buffer(other);
         let alike = (self.first_unit, self.units) == (other.first_unit, other.units);
         let units = if alike { String::new() } else { self.units_held() };
-        let place = if self.on_gpu == other.on_gpu { "" } else { self.place() };
+        let place = match (self.on_gpu, other.on_gpu) {
+            (true, false) => " on a GPU",
+            (false, true) => " in main memory",
+            _ => "",
+        };
         format!("{}{root}{buffers}{buffer}{units}{place}", self.operation)
     }
 }
@@ -155,7 +149,7 @@ impl Call {
             unit: self.signature.first_unit,
             units: self.signature.units,
             bytes: self.bytes,
-            sent: self.observer.overall.sent(operation),
+            sent: self.observer.overall.snapshot().sent(operation),
         }));
     }
 

@@ -2,6 +2,7 @@
 
 use super::call::Call;
 use super::call_id::CallId;
+use super::failure::{Cause, Failure};
 use super::observer::Observer;
 use std::time::Duration;
 
@@ -44,8 +45,12 @@ impl CallContext<'_> {
         self.call.sequence
     }
 
-    pub(crate) fn id(&self) -> CallId {
-        self.call.id()
+    /// Returns the failure of rank `reporter`, which this is, that has timed out on `culprit`: that
+    /// rank has not issued the call, or (`issued`) not done its part.
+    pub(crate) fn late(&self, reporter: u32, culprit: u32, issued: bool) -> Failure {
+        let CallId { operation, sequence } = self.call.id();
+        let waited = self.waiter.timeout();
+        Failure { culprit, cause: Cause::Late { reporter, operation, sequence, issued, waited } }
     }
 
     /// Returns how long the run has been paused so far.

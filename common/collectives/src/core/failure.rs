@@ -1,5 +1,6 @@
 //! Why a group failed, and which rank is to blame.
 
+use super::call::Signature;
 use super::call_id::CallId;
 use crate::CollectiveError;
 use events::Operation;
@@ -48,12 +49,6 @@ impl Failure {
         }
     }
 
-    /// The failure of `reporter`, which timed out after `waited` in call `id` on `culprit`.
-    pub(crate) fn late(reporter: u32, culprit: u32, id: CallId, issued: bool, waited: Duration) -> Self {
-        let CallId { operation, sequence } = id;
-        Failure { culprit, cause: Cause::Late { reporter, operation, sequence, issued, waited } }
-    }
-
     /// Returns the error of `rank`, which notices the failure in call `id`.
     pub(crate) fn seen_by(self, rank: u32, id: CallId) -> CollectiveError {
         let (culprit, CallId { operation, sequence }) = (self.culprit, id);
@@ -84,25 +79,17 @@ impl Failure {
     }
 }
 
-/// What ranks compare before data moves.
-pub(crate) trait Comparable {
-    /// True if two ranks that issue `self` and `other` mean the same collective.
-    fn agrees(&self, other: &Self) -> bool;
-    /// Returns `self` in words, for a message about how it differs from `other`.
-    fn describe(&self, other: &Self) -> String;
-}
-
 /// Compares what all members issued as number `sequence`. The reference is the first member that
 /// most others agree with; the culprit is the first that differs from it. None if all agree.
-pub(crate) fn disagreement<C: Comparable>(all: &[&C], sequence: u64, names: &[u32]) -> Option<Failure> {
-    let alike = |one: &&C| all.iter().filter(|other| other.agrees(one)).count();
+pub(crate) fn disagreement(all: &[&Signature], sequence: u64, names: &[u32]) -> Option<Failure> {
+    let alike = |one: &&Signature| all.iter().filter(|other| *other == one).count();
     if alike(&all[0]) == all.len() {
         return None;
     }
     let most = all.iter().map(alike).max();
     let standard = all.iter().position(|one| Some(alike(one)) == most)?;
     let reference = all[standard];
-    let member = all.iter().position(|other| !other.agrees(reference))?;
+    let member = all.iter().position(|other| *other != reference)?;
     let cause = Cause::Mismatch {
         reference: names[standard],
         sequence,

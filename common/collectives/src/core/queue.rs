@@ -3,8 +3,9 @@
 //! A rank may wait for its calls in any order, but carries them out in the order of issue.
 //! Otherwise two ranks that wait in opposite orders could wait for each other forever.
 
+use crate::lock::lock;
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 /// Calls of type `C` that one rank has issued and not waited for, with results of type `T` or a
 /// failure `E`. Only the rank's own thread uses it.
@@ -32,23 +33,19 @@ impl<C, T, E> Default for CallQueue<C, T, E> {
 }
 
 impl<C, T, E: Clone> CallQueue<C, T, E> {
-    fn lock(&self) -> MutexGuard<'_, Entries<C, T, E>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds an issued call. Sequence numbers ascend, with gaps or without.
     pub(crate) fn push(&self, sequence: u64, call: C) {
-        self.lock().calls.push_back((sequence, Progress::Issued(call)));
+        lock(&self.0).calls.push_back((sequence, Progress::Issued(call)));
     }
 
     /// True if the call was issued and not waited for.
     pub(crate) fn contains(&self, sequence: u64) -> bool {
-        self.lock().calls.iter().any(|(other, _)| *other == sequence)
+        lock(&self.0).calls.iter().any(|(other, _)| *other == sequence)
     }
 
     /// Removes a call, if it is here. True if it was carried out before, successfully or not.
     pub(crate) fn remove(&self, sequence: u64) -> bool {
-        self.lock().take(sequence).is_some_and(|progress| !matches!(progress, Progress::Issued(_)))
+        lock(&self.0).take(sequence).is_some_and(|progress| !matches!(progress, Progress::Issued(_)))
     }
 
     /// Carries out the calls up to number `sequence`, oldest first, and removes that one.
@@ -65,13 +62,13 @@ impl<C, T, E: Clone> CallQueue<C, T, E> {
     ) -> Result<T, E> {
         while let Some((number, call)) = self.next(sequence) {
             let result = carry_out(&call);
-            let mut entries = self.lock();
+            let mut entries = lock(&self.0);
             match result {
                 Ok(result) => entries.set(number, Progress::Done(result)),
                 Err(failure) => entries.failure = Some(failure),
             }
         }
-        let mut entries = self.lock();
+        let mut entries = lock(&self.0);
         match (entries.take(sequence), &entries.failure) {
             (Some(Progress::Done(result)), _) => Ok(result),
             (Some(_), Some(failure)) => Err(failure.clone()),
@@ -81,7 +78,7 @@ impl<C, T, E: Clone> CallQueue<C, T, E> {
 
     /// Takes the oldest issued call up to number `last`; none after a failure.
     fn next(&self, last: u64) -> Option<(u64, C)> {
-        let mut entries = self.lock();
+        let mut entries = lock(&self.0);
         if entries.failure.is_some() {
             return None;
         }

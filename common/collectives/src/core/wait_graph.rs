@@ -1,8 +1,9 @@
 //! Which rank waits for which, in whatever group: the excuse of a rank that other ranks wait for,
 //! as [`deadline`](super::deadline) explains.
 
+use crate::lock::lock;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 /// For each rank that has published that it waits: the rank it waits for. Ranks are those of the
 /// world.
@@ -10,13 +11,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) struct WaitGraph(Mutex<BTreeMap<u32, u32>>);
 
 impl WaitGraph {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, u32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes that `rank` waits for `awaited`, or that it waits no longer.
     pub(crate) fn set(&self, rank: u32, awaited: Option<u32>) {
-        let mut edges = self.lock();
+        let mut edges = lock(&self.0);
         match awaited {
             Some(awaited) => edges.insert(rank, awaited),
             None => edges.remove(&rank),
@@ -25,6 +22,6 @@ impl WaitGraph {
 
     /// True if `rank` waits for a rank other than `waiter`, which waits for `rank`.
     pub(crate) fn is_blocked(&self, rank: u32, waiter: u32) -> bool {
-        self.lock().get(&rank).is_some_and(|&awaited| awaited != waiter)
+        lock(&self.0).get(&rank).is_some_and(|&awaited| awaited != waiter)
     }
 }

@@ -10,9 +10,10 @@
 //! Nothing here knows which data moves; `C` is what a rank publishes.
 
 use super::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, lock, park};
+use crate::core::call::Signature;
 use crate::core::context::CallContext;
 use crate::core::deadline::Deadline;
-use crate::core::failure::{Cause, Comparable, Failure, OrFailure};
+use crate::core::failure::{Cause, Failure, OrFailure};
 use crate::local::slot::{GroupState, Settled};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,7 +36,7 @@ pub(crate) struct Coordinator<C> {
 /// How many waits park without spinning after one that spun until its limit.
 const WARY: u64 = 15;
 
-impl<C: Comparable> Coordinator<C> {
+impl<C: AsRef<Signature>> Coordinator<C> {
     /// A group of members with these ranks in the world.
     pub(crate) fn new(names: Vec<u32>, spin: Duration) -> Self {
         let state = Mutex::new(GroupState::new(names.len()));
@@ -266,10 +267,8 @@ impl<C: Comparable> Coordinator<C> {
         issued: bool,
     ) -> OrFailure<MutexGuard<'a, GroupState<C>>> {
         let Ok(left) = deadline.left(&[culprit]) else {
-            let CallContext { member, waiter, .. } = deadline.context;
-            let late =
-                Failure::late(self.names[member], culprit, deadline.context.id(), issued, waiter.timeout());
-            return Err(self.fail(&mut state, late));
+            let reporter = self.names[deadline.context.member];
+            return Err(self.fail(&mut state, deadline.context.late(reporter, culprit, issued)));
         };
         if !std::mem::replace(&mut deadline.spun, true) && !self.spin.is_zero() && self.eager() {
             return Ok(self.spin(state));

@@ -14,12 +14,13 @@ use crate::core::failure::{Failure, OrFailure};
 use crate::core::observer::Observer;
 use crate::core::queue::CallQueue;
 use crate::core::wait_graph::WaitGraph;
+use crate::lock::lock;
 use crate::traffic::Waits;
-use device::{Buffer, DeviceError};
+use device::Buffer;
 use events::Operation;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 mod share;
@@ -41,12 +42,10 @@ pub(crate) struct Shared {
     /// Shared by the world and its sub-groups.
     waiting: Arc<WaitGraph>,
     /// Sub-groups by their key.
-    children: Mutex<Children>,
+    children: Mutex<BTreeMap<(u64, u64), Arc<Shared>>>,
     /// Each member's latest report.
     reports: Vec<AtomicU64>,
 }
-
-type Children = BTreeMap<(u64, u64), Arc<Shared>>;
 
 /// How long a rank spins before it parks, where every rank has a core of its own: about as long as
 /// parking takes.
@@ -63,33 +62,29 @@ impl Shared {
         Shared { coordinator, options, spin, start: Instant::now(), delivery, waiting, children, reports }
     }
 
-    fn sub_group(&self, names: Vec<u32>) -> Self {
-        let reports = names.iter().map(|_| AtomicU64::new(0)).collect();
-        let coordinator = Coordinator::new(names, self.spin);
-        let (delivery, waiting) = (self.delivery.clone(), self.waiting.clone());
-        Shared { coordinator, delivery, waiting, children: Mutex::default(), reports, ..*self }
-    }
-
-    fn children(&self) -> MutexGuard<'_, Children> {
-        self.children.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Fails the group and its sub-groups, unless they have failed already.
     fn poison(&self, failure: &Failure) {
         self.coordinator.poison(failure.clone());
-        for child in self.children().values() {
+        for child in lock(&self.children).values() {
             child.poison(failure);
         }
     }
 
     /// Returns the sub-group of `members` under `key`. The first member that asks makes it.
     fn child(&self, key: (u64, u64), members: &[usize]) -> Arc<Shared> {
-        let mut children = self.children();
+        let mut children = lock(&self.children);
         if let Some(child) = children.get(&key) {
             return child.clone();
         }
         let names = members.iter().map(|&member| self.coordinator.names()[member]).collect();
-        let child = Arc::new(self.sub_group(names));
+        let child = Arc::new(Shared {
+            coordinator: Coordinator::new(names, self.spin),
+            delivery: self.delivery.clone(),
+            waiting: self.waiting.clone(),
+            children: Mutex::default(),
+            reports: members.iter().map(|_| AtomicU64::new(0)).collect(),
+            ..*self
+        });
         if let Some(failure) = self.coordinator.failure() {
             child.poison(&failure);
         }
@@ -160,11 +155,7 @@ impl ThreadMember {
     }
 
     fn publish_buffers(&self, call: &Arc<Call>, buffers: &mut [Buffer], bytes: &[u8]) -> Result<Published> {
-        let invalid = |what: &str| CollectiveError::Invalid {
-            rank: self.name(),
-            operation: call.operation(),
-            what: what.into(),
-        };
+        let invalid = |what| self.invalid(call.operation(), what);
         let count = call.signature.shapes.len();
         let gpu = OnGpu::of(buffers, count).map_err(|error| self.device_error(call, &error))?;
         let spans = match &gpu {
@@ -177,20 +168,6 @@ impl ThreadMember {
             }
         };
         Ok(Published { issued: Issued::new(call, spans, bytes), gpu })
-    }
-
-    fn device_error(&self, call: &Call, error: &DeviceError) -> CollectiveError {
-        CollectiveError::Device {
-            rank: self.name(),
-            operation: call.operation(),
-            sequence: call.sequence,
-            reason: error.to_string(),
-        }
-    }
-
-    /// Fails the group with this rank as the culprit, during `call`.
-    fn fail_call(&self, call: &Call, reason: String) {
-        self.poison(call.label(), reason);
     }
 
     fn explain(&self, failure: Failure, call: &Call) -> CollectiveError {

@@ -2,7 +2,7 @@
 
 use super::gpu::{OnGpu, Parties};
 use crate::core::buffers::Issued;
-use crate::core::failure::Comparable;
+use crate::core::call::Signature;
 
 /// A call and where its rank's buffers lie.
 pub(crate) struct Published {
@@ -12,18 +12,14 @@ pub(crate) struct Published {
     pub(crate) gpu: Option<OnGpu>,
 }
 
-impl Comparable for Published {
-    fn agrees(&self, other: &Self) -> bool {
-        self.issued.call.signature.agrees(&other.issued.call.signature)
-    }
-
-    fn describe(&self, other: &Self) -> String {
-        self.issued.call.signature.describe(&other.issued.call.signature)
+impl AsRef<Signature> for Published {
+    fn as_ref(&self) -> &Signature {
+        &self.issued.call.signature
     }
 }
 
 /// Returns all members' buffers, if they lie on GPUs.
 pub(crate) fn on_gpus(all: &[Published]) -> Option<Parties<'_>> {
     let on_gpu: Option<Vec<_>> = all.iter().map(|one| one.gpu.as_ref()).collect();
-    Some(Parties { signature: &all[0].issued.call.signature, all: on_gpu? })
+    Some(Parties { signature: all[0].as_ref(), all: on_gpu? })
 }

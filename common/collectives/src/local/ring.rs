@@ -7,9 +7,13 @@
 //! whatever the step overwrites. Partial sums are rounded to the element type at every hop, and the
 //! order of addition differs from slice to slice.
 
+use super::Hop;
+use super::coordinator::Coordinator;
 use super::published::Published;
 use crate::core::buffers::{Issued, Span, slice};
 use crate::core::call::BufferShape;
+use crate::core::context::CallContext;
+use crate::core::failure::OrFailure;
 use crate::core::reduce::{Adder, BLOCK, Summand};
 use device::DType;
 use events::Operation;
@@ -18,16 +22,6 @@ use std::ops::Range;
 
 /// Bytes that travel together in a broadcast.
 const PIECE: usize = 256 << 10;
-
-/// What a member needs of its neighbours.
-pub(crate) trait Neighbours<E> {
-    /// Blocks until the left neighbour has finished `steps` steps.
-    fn follow(&mut self, left: usize, steps: usize) -> Result<(), E>;
-    /// Declares that this member has finished one more step.
-    fn advance(&mut self);
-    /// Receives each transfer: sender, receiver, chunk, bytes.
-    fn hop(&mut self, from: usize, to: usize, chunk: usize, bytes: u64);
-}
 
 /// Returns the bytes that `member` of `count` members sends.
 pub(crate) fn sent(issued: &Issued, member: usize, count: usize) -> u64 {
@@ -49,37 +43,47 @@ pub(crate) fn sent(issued: &Issued, member: usize, count: usize) -> u64 {
 /// One member's place in the ring.
 pub(crate) struct Ring<'a> {
     pub(crate) all: &'a [Published],
-    pub(crate) me: usize,
+    pub(crate) coordinator: &'a Coordinator<Published>,
+    pub(crate) context: &'a CallContext<'a>,
 }
 
 impl Ring<'_> {
+    fn me(&self) -> usize {
+        self.context.member
+    }
+
     fn count(&self) -> usize {
         self.all.len()
     }
 
     fn left(&self) -> usize {
-        (self.me + self.count() - 1) % self.count()
+        (self.me() + self.count() - 1) % self.count()
+    }
+
+    /// Blocks until the left neighbour has finished `steps` steps.
+    fn follow(&self, steps: usize) -> OrFailure<()> {
+        self.coordinator.follow(self.context, self.left(), steps)
     }
 
     /// Moves this member's part of the data.
     ///
     /// # Safety
-    /// As [`super::direct::run`], and `neighbours` does what it declares.
-    pub(crate) unsafe fn run<E>(&self, neighbours: &mut impl Neighbours<E>) -> Result<(), E> {
-        let signature = &self.all[self.me].issued.call.signature;
+    /// As [`super::direct::run`].
+    pub(crate) unsafe fn run(&self, hop: Hop<'_>) -> OrFailure<()> {
+        let signature = &self.context.call.signature;
         if self.count() == 1 {
             return Ok(());
         }
         // SAFETY: the caller's promise.
         unsafe {
             match signature.operation {
-                Operation::ReduceScatter => self.reduce_scatter(neighbours),
-                Operation::AllGather => self.all_gather(0, neighbours),
+                Operation::ReduceScatter => self.reduce_scatter(hop),
+                Operation::AllGather => self.all_gather(0, hop),
                 Operation::AllReduce => {
-                    self.reduce_scatter(neighbours)?;
-                    self.all_gather(self.count() - 1, neighbours)
+                    self.reduce_scatter(hop)?;
+                    self.all_gather(self.count() - 1, hop)
                 }
-                Operation::Broadcast => self.broadcast(signature.root, neighbours),
+                Operation::Broadcast => self.broadcast(signature.root, hop),
                 operation => unreachable!("{operation} has no ring"),
             }
         }
@@ -89,18 +93,10 @@ impl Ring<'_> {
     ///
     /// # Safety
     /// As [`Ring::run`].
-    unsafe fn reduce_scatter<E>(&self, neighbours: &mut impl Neighbours<E>) -> Result<(), E> {
-        let count = self.count();
-        for step in 0..count - 1 {
-            let chunk = (self.me + 2 * count - step - 2) % count;
-            neighbours.follow(self.left(), step)?;
-            // SAFETY: the left neighbour is done with the chunk, and no other member reads ours
-            // before `advance`.
-            let bytes = self.chunks(chunk, |own, from, range| unsafe { add(own, from, range) });
-            neighbours.hop(self.left(), self.me, chunk, bytes);
-            neighbours.advance();
-        }
-        Ok(())
+    unsafe fn reduce_scatter(&self, hop: Hop<'_>) -> OrFailure<()> {
+        // SAFETY: the left neighbour is done with the slice, and no other member reads ours before
+        // the step is declared finished.
+        self.pass_slices(0, 2, hop, |own, from, range| unsafe { add(own, from, range) })
     }
 
     /// At step s copies the left neighbour's slice me − s − 1, after `before` steps of the same
@@ -108,16 +104,34 @@ impl Ring<'_> {
     ///
     /// # Safety
     /// As [`Ring::run`].
-    unsafe fn all_gather<E>(&self, before: usize, neighbours: &mut impl Neighbours<E>) -> Result<(), E> {
+    unsafe fn all_gather(&self, before: usize, hop: Hop<'_>) -> OrFailure<()> {
+        // SAFETY: the left neighbour's slice is final, and by the chain of steps no member still
+        // reads ours.
+        self.pass_slices(before, 1, hop, |own, from, range| unsafe { copy(own, from, range) })
+    }
+
+    /// Takes N−1 steps after `before` others: at step s calls `take` for slice me − s − `behind` of
+    /// every buffer, here and at the left neighbour.
+    fn pass_slices(
+        &self,
+        before: usize,
+        behind: usize,
+        hop: Hop<'_>,
+        take: impl Fn(&Span, &Span, Range<usize>),
+    ) -> OrFailure<()> {
         let count = self.count();
+        let [own, left] = [self.me(), self.left()].map(|member| &self.all[member].issued.spans);
         for step in 0..count - 1 {
-            let chunk = (self.me + count - step - 1) % count;
-            neighbours.follow(self.left(), before + step)?;
-            // SAFETY: the left neighbour's chunk is final, and by the chain of steps no member
-            // still reads ours.
-            let bytes = self.chunks(chunk, |own, from, range| unsafe { copy(own, from, range) });
-            neighbours.hop(self.left(), self.me, chunk, bytes);
-            neighbours.advance();
+            let chunk = (self.me() + 2 * count - step - behind) % count;
+            self.follow(before + step)?;
+            let mut bytes = 0;
+            for (own, from) in own.iter().zip(left) {
+                let range = slice(own.len(), chunk, count);
+                bytes += own.bytes_of(&range);
+                take(own, from, range);
+            }
+            hop(self.left(), self.me(), chunk, bytes);
+            self.coordinator.advance(self.context);
         }
         Ok(())
     }
@@ -126,36 +140,25 @@ impl Ring<'_> {
     ///
     /// # Safety
     /// As [`Ring::run`].
-    unsafe fn broadcast<E>(&self, root: usize, neighbours: &mut impl Neighbours<E>) -> Result<(), E> {
+    unsafe fn broadcast(&self, root: usize, hop: Hop<'_>) -> OrFailure<()> {
         let mut steps = 0;
-        for (index, own) in self.all[self.me].issued.spans.iter().enumerate() {
+        for (index, own) in self.all[self.me()].issued.spans.iter().enumerate() {
             let size = PIECE / own.dtype().size();
             for start in (0..own.len()).step_by(size) {
                 let piece = start..own.len().min(start + size);
                 steps += 1;
-                if self.me != root {
-                    neighbours.follow(self.left(), steps)?;
+                if self.me() != root {
+                    self.follow(steps)?;
                     let from = &self.all[self.left()].issued.spans[index];
                     // SAFETY: the left neighbour's piece is final, and ours is not read before
                     // `advance`.
                     unsafe { copy(own, from, piece.clone()) };
-                    neighbours.hop(self.left(), self.me, steps - 1, own.bytes_of(&piece));
+                    hop(self.left(), self.me(), steps - 1, own.bytes_of(&piece));
                 }
-                neighbours.advance();
+                self.coordinator.advance(self.context);
             }
         }
         Ok(())
-    }
-
-    /// Visits one slice of every buffer, here and at the left neighbour; returns its bytes.
-    fn chunks(&self, chunk: usize, mut visit: impl FnMut(&Span, &Span, Range<usize>)) -> u64 {
-        let mut bytes = 0;
-        for (own, from) in self.all[self.me].issued.spans.iter().zip(&self.all[self.left()].issued.spans) {
-            let range = slice(own.len(), chunk, self.count());
-            bytes += own.bytes_of(&range);
-            visit(own, from, range);
-        }
-        bytes
     }
 }
 

@@ -27,8 +27,7 @@ mod scenario;
 use crate::core::failure::{Cause, Failure};
 use coordinator::Coordinator;
 use events::Operation;
-use scenario::{Outcome, Player, agreed, explore};
-use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use scenario::{Outcome, Player, agreed, explore, under_all_schedules};
 use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
@@ -141,7 +140,7 @@ fn a_failure_inside_reaches_all_ranks() {
 #[test]
 fn a_mismatch_fails_every_rank() {
     let program = |rank: &mut Player| {
-        let outcome = rank.issue(u32::from(rank.member == 2)).and_then(|sequence| rank.wait(sequence));
+        let outcome = rank.issue(usize::from(rank.member == 2)).and_then(|sequence| rank.wait(sequence));
         vec![outcome]
     };
     explore(3, program, |outcomes| {
@@ -231,7 +230,6 @@ fn a_ring_keeps_step_and_can_be_poisoned() {
                 verdict.is_none_or(|failure| Some(failure.culprit) == poisoner.map(|member| member as u32))
             );
         };
-        shuttle::Runner::new(RandomScheduler::new_from_seed(7, 300), Default::default()).run(scenario);
-        shuttle::Runner::new(PctScheduler::new_from_seed(11, 3, 300), Default::default()).run(scenario);
+        under_all_schedules(scenario);
     }
 }

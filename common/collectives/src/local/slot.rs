@@ -1,8 +1,9 @@
 //! The state of a group: a slot for every collective that some rank has issued and not all have
 //! settled.
 
+use crate::core::call::Signature;
 use crate::core::context::CallContext;
-use crate::core::failure::{Comparable, Failure, OrFailure, disagreement};
+use crate::core::failure::{Failure, OrFailure, disagreement};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,14 +51,15 @@ impl<C> Slot<C> {
     /// Takes what a member publishes. True once all have arrived and agree.
     pub(crate) fn arrive(&mut self, context: &CallContext<'_>, published: C, names: &[u32]) -> OrFailure<bool>
     where
-        C: Comparable,
+        C: AsRef<Signature>,
     {
         self.arrivals[context.member] = Some(published);
         if self.arrivals.iter().any(Option::is_none) {
             return Ok(false);
         }
         let all: Arc<[C]> = self.arrivals.drain(..).flatten().collect();
-        if let Some(failure) = disagreement(&Vec::from_iter(all.iter()), context.sequence(), names) {
+        let signatures: Vec<_> = all.iter().map(C::as_ref).collect();
+        if let Some(failure) = disagreement(&signatures, context.sequence(), names) {
             return Err(failure);
         }
         self.agreed = Some(all);

@@ -4,14 +4,9 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
+pub(crate) use crate::lock::lock;
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
-
-/// Locks. A thread that panicked with the lock has left the state as it was before its critical
-/// section, or has poisoned the group.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Blocks until notified, or for about `time`.
 pub(crate) fn park<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>, time: Duration) -> MutexGuard<'a, T> {

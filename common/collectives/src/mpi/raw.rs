@@ -3,7 +3,7 @@
 use crate::wire::Payload;
 use mpi::ffi;
 use std::mem::MaybeUninit;
-use std::os::raw::c_int;
+use std::os::raw::{c_int, c_void};
 
 /// Bytes per unit in which MPI counts. Its counts have 31 bits, and buffers may have more bytes
 /// than that.
@@ -25,7 +25,8 @@ unsafe impl Send for MpiWorld {}
 /// A transfer under way; it owns its memory.
 pub(crate) struct Transfer {
     request: ffi::MPI_Request,
-    payload: Payload,
+    /// What it moves, to be taken once it is done.
+    pub(crate) payload: Payload,
 }
 
 // SAFETY: as for `MpiWorld`.
@@ -59,25 +60,11 @@ impl MpiWorld {
     }
 
     /// Begins to send a payload, whose length is a multiple of [`BLOCK`].
-    pub(crate) fn send(&self, to: u32, mut payload: Payload) -> Result<Transfer, String> {
-        let count = blocks(payload.bytes().len())?;
-        let mut request = MaybeUninit::uninit();
-        let start = payload.bytes_mut().as_mut_ptr();
-        // SAFETY: the payload holds `count` blocks on the heap, and stays there, untouched, until
-        // the transfer is done.
-        unsafe {
-            let code = ffi::MPI_Isend(
-                start.cast(),
-                count,
-                self.block,
-                to as c_int,
-                TAG,
-                self.comm,
-                request.as_mut_ptr(),
-            );
-            checked(code, "send")?;
-            Ok(Transfer { request: request.assume_init(), payload })
-        }
+    pub(crate) fn send(&self, to: u32, payload: Payload) -> Result<Transfer, String> {
+        begin(payload, "send", |start, count, request| {
+            // SAFETY: `begin` vouches for the pointers.
+            unsafe { ffi::MPI_Isend(start, count, self.block, to as c_int, TAG, self.comm, request) }
+        })
     }
 
     /// Returns the sender and the bytes of a message that can be received, if there is one.
@@ -98,24 +85,11 @@ impl MpiWorld {
     }
 
     /// Begins to receive the oldest message of `from` into a payload of its size.
-    pub(crate) fn receive(&self, from: u32, mut payload: Payload) -> Result<Transfer, String> {
-        let count = blocks(payload.bytes().len())?;
-        let mut request = MaybeUninit::uninit();
-        let start = payload.bytes_mut().as_mut_ptr();
-        // SAFETY: as in `send`.
-        unsafe {
-            let code = ffi::MPI_Irecv(
-                start.cast(),
-                count,
-                self.block,
-                from as c_int,
-                TAG,
-                self.comm,
-                request.as_mut_ptr(),
-            );
-            checked(code, "receive")?;
-            Ok(Transfer { request: request.assume_init(), payload })
-        }
+    pub(crate) fn receive(&self, from: u32, payload: Payload) -> Result<Transfer, String> {
+        begin(payload, "receive", |start, count, request| {
+            // SAFETY: `begin` vouches for the pointers.
+            unsafe { ffi::MPI_Irecv(start, count, self.block, from as c_int, TAG, self.comm, request) }
+        })
     }
 
     /// True if a transfer is done; MPI forgets it then.
@@ -135,15 +109,20 @@ impl MpiWorld {
     }
 }
 
-impl Transfer {
-    /// Returns what a finished transfer has moved.
-    pub(crate) fn into_payload(self) -> Payload {
-        self.payload
-    }
-}
-
-fn blocks(bytes: usize) -> Result<c_int, String> {
-    c_int::try_from(bytes / BLOCK).map_err(|_| format!("a message of {bytes} bytes is too large for MPI"))
+/// Begins a transfer by `call`, with the payload's address and blocks and a place for the request. The
+/// payload holds these blocks on the heap, and stays there, untouched, until the transfer is done.
+fn begin(
+    mut payload: Payload,
+    what: &str,
+    call: impl FnOnce(*mut c_void, c_int, *mut ffi::MPI_Request) -> c_int,
+) -> Result<Transfer, String> {
+    let bytes = payload.bytes().len();
+    let count = c_int::try_from(bytes / BLOCK)
+        .map_err(|_| format!("a message of {bytes} bytes is too large for MPI"))?;
+    let mut request = MaybeUninit::uninit();
+    checked(call(payload.bytes_mut().as_mut_ptr().cast(), count, request.as_mut_ptr()), what)?;
+    // SAFETY: a call that succeeds has written the request.
+    Ok(Transfer { request: unsafe { request.assume_init() }, payload })
 }
 
 fn checked(code: c_int, what: &str) -> Result<(), String> {

@@ -1,8 +1,9 @@
 //! Messages through MPI. No thread serves it: MPI makes progress whenever this rank sends or waits.
 
 use super::raw::{BLOCK, MpiWorld, Transfer};
+use crate::lock::lock;
 use crate::wire::{self, Head, Lengths, Mailbox, PREFIX, Payload, PayloadPool, Stalled, Transport};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// How long a wait polls without pauses, and how long its pauses are afterwards.
@@ -38,16 +39,12 @@ impl MpiTransport {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Transfers> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Makes what progress is possible without blocking.
     fn pump(&self, mailbox: Option<&Mailbox>) -> Result<(), String> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let state = &mut *state;
         for sent in finished(&mut state.outgoing, |transfer| state.world.is_done(transfer))? {
-            self.pool.give(sent.into_payload());
+            self.pool.give(sent.payload);
         }
         while let Some((from, bytes)) = state.world.probe()? {
             let transfer = state.world.receive(from, self.pool.take(bytes))?;
@@ -55,8 +52,7 @@ impl MpiTransport {
         }
         for (from, transfer) in finished(&mut state.incoming, |(_, transfer)| state.world.is_done(transfer))?
         {
-            let payload = transfer.into_payload();
-            let delivered = state.deliver(from, payload, mailbox);
+            let delivered = state.deliver(from, transfer.payload, mailbox);
             delivered.ok_or("something other than a message arrived: all ranks must run the same program")?;
         }
         Ok(())
@@ -111,7 +107,7 @@ impl Transport for MpiTransport {
             rest = more;
         }
         rest.fill(0);
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let transfer = state.world.send(to, payload)?;
         state.outgoing.push(transfer);
         Ok(())
@@ -122,14 +118,14 @@ impl Transport for MpiTransport {
     }
 
     fn failed(&self) {
-        self.lock().failed = true;
+        lock(&self.state).failed = true;
     }
 
     fn progress(&self, mailbox: &Mailbox, seen: u64, time: Duration) {
         let since = Instant::now();
         while mailbox.is_quiet(seen) && since.elapsed() < time {
             if let Err(reason) = self.pump(Some(mailbox)) {
-                let rank = self.lock().world.rank;
+                let rank = lock(&self.state).world.rank;
                 return mailbox.lost(rank, reason);
             }
             if since.elapsed() < EAGER {
@@ -148,7 +144,7 @@ impl Drop for MpiTransport {
         let since = Instant::now();
         loop {
             let broken = self.pump(None).is_err();
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             let done = state.outgoing.is_empty() && state.departed.iter().all(|departed| *departed);
             if done && !state.failed && !broken {
                 return state.world.end();

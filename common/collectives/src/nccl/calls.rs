@@ -5,6 +5,7 @@ use super::raw::{
     UniqueId,
 };
 use device::DType;
+use events::Operation;
 use std::ffi::{c_int, c_void};
 
 /// A result whose error is NCCL's, in words: the call, and NCCL's message.
@@ -26,6 +27,20 @@ pub(crate) enum Move {
     ReduceScatter,
     AllGather,
     Broadcast { root: usize },
+}
+
+impl Move {
+    /// Returns how `operation` moves buffers, of member `root` if it is a broadcast; `None` if it moves
+    /// none.
+    pub(crate) fn of(operation: Operation, root: usize) -> Option<Self> {
+        match operation {
+            Operation::AllReduce => Some(Move::AllReduce),
+            Operation::ReduceScatter => Some(Move::ReduceScatter),
+            Operation::AllGather => Some(Move::AllGather),
+            Operation::Broadcast => Some(Move::Broadcast { root }),
+            _ => None,
+        }
+    }
 }
 
 /// An operation in place on a whole buffer on a GPU.
@@ -50,12 +65,17 @@ fn code_of(dtype: DType) -> c_int {
 }
 
 impl Functions {
-    fn state(&self, call: &str, code: Code, comm: Handle) -> Result<CallState> {
+    /// Returns what a code means; `comm` is the communicator that it is about, or null.
+    pub(crate) fn meaning(&self, code: Code, comm: Handle) -> Result<CallState> {
         match code {
             SUCCESS => Ok(CallState::Done),
             IN_PROGRESS => Ok(CallState::Running),
-            code => Err(format!("{call}: {}", self.words(code, comm))),
+            code => Err(self.words(code, comm)),
         }
+    }
+
+    fn state(&self, call: &str, code: Code, comm: Handle) -> Result<CallState> {
+        self.meaning(code, comm).map_err(|words| format!("{call}: {words}"))
     }
 
     pub(crate) fn new_id(&self) -> Result<UniqueId> {
@@ -113,11 +133,7 @@ impl Functions {
         // SAFETY: the caller's promise.
         let code = unsafe { (self.async_error)(comm, &mut state) };
         self.state("ncclCommGetAsyncError", code, comm)?;
-        match state {
-            SUCCESS => Ok(CallState::Done),
-            IN_PROGRESS => Ok(CallState::Running),
-            code => Err(self.words(code, comm)),
-        }
+        self.meaning(state, comm)
     }
 
     /// True if a communicator has failed and another rank may be the cause.

@@ -3,10 +3,11 @@
 
 use super::calls::{CallState, Result, Transfer};
 use super::raw::{Functions, Handle, Stream, UniqueId};
+use crate::lock::lock;
 use device::cuda::Runtime;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
 /// How long an abort waits for a call that is under way. Afterwards it aborts even a call that
@@ -64,14 +65,10 @@ impl Communicator {
         Communicator { functions, runtime: runtime.clone(), handle, busy, member, size, blocks }
     }
 
-    fn lock(&self) -> MutexGuard<'_, ()> {
-        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Calls with the handle, after making the GPU the thread's.
     fn call<T>(&self, call: impl FnOnce(Handle) -> Result<T>) -> Result<T> {
         self.runtime.enter().map_err(|error| error.to_string())?;
-        let _busy = self.lock();
+        let _busy = lock(&self.busy);
         match self.handle.load(Ordering::Acquire) {
             handle if handle.is_null() => Err("the communicator was aborted".into()),
             handle => call(handle),
@@ -164,11 +161,9 @@ impl Communicator {
     pub(crate) fn finish(&self, give_up: GiveUp<'_>) -> Result<()> {
         // SAFETY: the handle is a communicator's, and nothing is called after this.
         let code = self.call(|handle| Ok(unsafe { (self.functions.finalize)(handle) }))?;
-        if code != super::raw::SUCCESS && code != super::raw::IN_PROGRESS {
-            return Err(self.functions.words(code, std::ptr::null_mut()));
-        }
+        self.functions.meaning(code, std::ptr::null_mut())?;
         self.settle(give_up)?;
-        let _busy = self.lock();
+        let _busy = lock(&self.busy);
         let handle = self.handle.swap(std::ptr::null_mut(), Ordering::AcqRel);
         if !handle.is_null() {
             // SAFETY: no other thread has the handle any more, and the communicator is finalized.

@@ -7,7 +7,6 @@ use crate::core::call_id::CallId;
 use crate::core::observer::Observer;
 use device::DeviceError;
 use device::cuda::Communication;
-use events::Operation;
 use std::time::Instant;
 
 /// Returns a condition that ends a wait for NCCL: once the group has failed, or once the timeout is
@@ -64,13 +63,7 @@ pub(crate) fn hand_in(
 
 /// Returns what NCCL is to do for a call; nothing for empty buffers.
 pub(crate) fn transfers(signature: &Signature, addresses: &[u64]) -> impl Iterator<Item = Transfer> {
-    let movement = match signature.operation {
-        Operation::AllReduce => Some(Move::AllReduce),
-        Operation::ReduceScatter => Some(Move::ReduceScatter),
-        Operation::AllGather => Some(Move::AllGather),
-        Operation::Broadcast => Some(Move::Broadcast { root: signature.root }),
-        _ => None,
-    };
+    let movement = Move::of(signature.operation, signature.root);
     let buffers = signature.shapes.iter().zip(addresses);
     buffers.filter_map(move |(shape, &address)| {
         let movement = movement.filter(|_| shape.len > 0)?;

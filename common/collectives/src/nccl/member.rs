@@ -76,11 +76,8 @@ impl NcclMember {
             Arc::ptr_eq(runtime, &self.runtime).then_some(address)
         };
         let addresses: Option<Vec<u64>> = buffers.iter().map(own).collect();
-        addresses.map(Some).ok_or_else(|| CollectiveError::Invalid {
-            rank: self.name(),
-            operation: call.operation(),
-            what: "buffers that do not all lie in one place: this rank's GPU, or main memory".into(),
-        })
+        let what = "buffers that do not all lie in one place: this rank's GPU, or main memory";
+        addresses.map(Some).ok_or_else(|| self.invalid(call.operation(), what))
     }
 
     /// Blocks until all ranks have issued the call and agree, and queues it on the GPU.
@@ -120,7 +117,7 @@ impl NcclMember {
         let before = self.control.failure(call.id());
         self.control.poison(call.label(), reason.clone());
         watched.abort();
-        before.unwrap_or_else(|| self.device_error(call, reason))
+        before.unwrap_or_else(|| self.device_error(call, &reason))
     }
 
     /// Cleans up after a failure: afterwards nothing waits on the GPU, and nothing there touches a
@@ -164,11 +161,6 @@ impl NcclMember {
         self.memory_probe.end(before).map_err(|error| error.to_string())?;
         Ok(made)
     }
-
-    fn device_error(&self, call: &Call, error: impl std::fmt::Display) -> CollectiveError {
-        let (rank, operation, sequence) = (self.name(), call.operation(), call.sequence);
-        CollectiveError::Device { rank, operation, sequence, reason: error.to_string() }
-    }
 }
 
 /// How long a group that ends waits for the other ranks.
@@ -191,7 +183,7 @@ impl Backend for NcclMember {
         let Some(addresses) = self.addresses(call, buffers)? else {
             return self.control.issue(call, buffers, bytes).inspect_err(|_| self.abort());
         };
-        let ready = self.runtime.computed().map_err(|error| self.device_error(call, error))?;
+        let ready = self.runtime.computed().map_err(|error| self.device_error(call, &error))?;
         let signature = Signature { elsewhere: true, ..call.signature.clone() };
         let call = Arc::new(Call { signature, observer: call.observer.clone(), ..**call });
         self.control.issue(&call, &mut [], bytes).inspect_err(|_| self.abort())?;
@@ -206,7 +198,7 @@ impl Backend for NcclMember {
         let queued = self.calls.finish(call.sequence, |issued| self.carry_out(issued));
         let (outcome, done) = queued.inspect_err(|_| self.abort())?;
         let after = done.map_or(Ok(()), |done| self.runtime.compute_after(&done));
-        after.map(|()| outcome).map_err(|error| self.device_error(call, error))
+        after.map(|()| outcome).map_err(|error| self.device_error(call, &error))
     }
 
     fn abandon(&self, call: &Call, during: String, reason: String) {

@@ -10,7 +10,7 @@
 //! | `watchdog` | errors and timeouts on the GPU |
 //! | `repeat` | NCCL's own calls, to measure the layer above them against |
 //! | `memory_probe` | how much of a GPU's memory communicators take |
-//! | `setup`, `join` | how ranks get communicators, and what can prevent it |
+//! | `setup` | how ranks get communicators, and what can prevent it |
 //!
 //! NCCL trusts its callers: ranks that pass different lengths wait for each other forever, or write
 //! out of bounds. So a call has two parts. At `issue` its signature goes to the group under NCCL, a
@@ -24,7 +24,6 @@
 mod calls;
 mod communicator;
 mod handing;
-mod join;
 mod member;
 mod memory_probe;
 mod raw;
@@ -32,6 +31,29 @@ mod repeat;
 mod setup;
 mod watchdog;
 
-pub use join::join;
 pub use repeat::Repeater;
 pub use setup::{SharedGpu, Version, allow_sharing, allow_sharing_among_processes, caution, share, version};
+
+use crate::CollectiveError;
+use crate::group::Group;
+use device::cuda::Runtime;
+use member::NcclMember;
+use setup::Setup;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Puts NCCL under `group`: buffers on the GPU of `runtime`, this rank's, then travel through it.
+/// Every rank of the group calls it.
+///
+/// # Errors
+/// [`CollectiveError::Setup`] if NCCL is missing, too old, or refuses; the group's failure if
+/// another rank could not.
+pub fn join(group: Group, runtime: &Arc<Runtime>, timeout: Duration) -> Result<Group, CollectiveError> {
+    let control = group.backend().clone();
+    let connected = Setup::new(&control, runtime, timeout).run().inspect_err(|error| {
+        if let CollectiveError::Setup { reason, .. } = error {
+            control.poison("its NCCL setup".into(), reason.clone());
+        }
+    })?;
+    Ok(group.over(Arc::new(NcclMember::new(control, runtime.clone(), timeout, connected))))
+}

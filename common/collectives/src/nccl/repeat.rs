@@ -48,31 +48,19 @@ impl Repeater {
         calls: usize,
     ) -> Result<Duration, CollectiveError> {
         let (len, dtype) = (buffer.len(), buffer.dtype());
-        let (rank, sequence) = (self.control.name(), self.next);
-        let invalid = |what: &str| CollectiveError::Invalid { rank, operation, what: what.into() };
-        let movement = match operation {
-            Operation::AllReduce => Move::AllReduce,
-            Operation::ReduceScatter => Move::ReduceScatter,
-            Operation::AllGather => Move::AllGather,
-            Operation::Broadcast => Move::Broadcast { root: 0 },
-            _ => return Err(invalid("repetition")),
-        };
+        let invalid = |what| self.control.invalid(operation, what);
+        let movement = Move::of(operation, 0).ok_or_else(|| invalid("repetition"))?;
         let own = buffer.on_gpu().filter(|(runtime, _)| Arc::ptr_eq(runtime, &self.runtime));
         let (_, address) = own.ok_or_else(|| invalid("a buffer elsewhere than on this rank's GPU"))?;
         let shapes = vec![BufferShape { len, dtype }];
         let signature = Signature { shapes, on_gpu: true, elsewhere: true, ..Signature::new(operation) };
-        let call = Call { signature, ..Call::new(operation, sequence, Observer::silent(rank)) };
-        let call = Arc::new(call);
+        let observer = Observer::silent(self.control.name());
+        let call = Arc::new(Call { signature, ..Call::new(operation, self.next, observer) });
         self.next += 1;
         self.control.issue(&call, &mut [], &[])?;
         self.control.wait(&call)?;
         let transfer = Transfer { movement, address, len, dtype };
-        self.repeat(&call, transfer, calls).map_err(|error| CollectiveError::Device {
-            rank,
-            operation,
-            sequence,
-            reason: error.to_string(),
-        })
+        self.repeat(&call, transfer, calls).map_err(|error| self.control.device_error(&call, &error))
     }
 
     fn repeat(&self, call: &Call, transfer: Transfer, calls: usize) -> device::Result<Duration> {

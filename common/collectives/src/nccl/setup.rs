@@ -221,14 +221,11 @@ impl<'a> Setup<'a> {
     fn check(&self, peers: &[Peer]) -> Result<(), CollectiveError> {
         let oldest = peers.iter().map(|peer| peer.version).min().unwrap_or(Version(0));
         let shares = |a: &usize| (0..*a).find(|&b| peers[b].gpu == peers[*a].gpu).map(|b| (b, *a));
-        match (0..peers.len()).find_map(|a| shares(&a)).filter(|_| !oldest.shares_gpus()) {
-            Some((a, b)) => {
-                let names = self.control.names();
-                let who = format!("ranks {} and {} share", names[a], names[b]);
-                Err(self.refused(SharedGpu { who, version: oldest }))
-            }
-            None => Ok(()),
-        }
+        let sharing = (0..peers.len()).find_map(|a| shares(&a)).filter(|_| !oldest.shares_gpus());
+        let Some((a, b)) = sharing else { return Ok(()) };
+        let names = self.control.names();
+        let who = format!("ranks {} and {} share", names[a], names[b]);
+        Err(self.refused(SharedGpu { who, version: oldest }))
     }
 
     /// Returns this rank's end of the communicator of all ranks.
@@ -252,14 +249,11 @@ impl<'a> Setup<'a> {
     /// Blames the first rank that has not begun to connect, if there is one. Returns the reason.
     fn late(&self) -> String {
         let (rank, waited) = (self.rank, self.timeout);
-        let missing = self.control.reports().iter().position(|&count| count == 0);
-        match missing {
-            Some(culprit) => {
-                let reason = format!("rank {rank} waited {waited:?} for it, but it never began to connect");
-                self.control.blame(Some(culprit), "its NCCL setup".into(), reason.clone());
-                reason
-            }
-            None => format!("all ranks have begun to connect, but NCCL has not finished within {waited:?}"),
-        }
+        let Some(culprit) = self.control.reports().iter().position(|&count| count == 0) else {
+            return format!("all ranks have begun to connect, but NCCL has not finished within {waited:?}");
+        };
+        let reason = format!("rank {rank} waited {waited:?} for it, but it never began to connect");
+        self.control.blame(Some(culprit), "its NCCL setup".into(), reason.clone());
+        reason
     }
 }

@@ -15,19 +15,17 @@ use super::communicator::{Communicator, GiveUp};
 use crate::core::backend::Backend;
 use crate::core::call::Call;
 use crate::core::call_id::CallId;
+use crate::lock::lock;
 use device::cuda::{Fence, Runtime};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often the watchdog looks.
 const LOOK: Duration = Duration::from_millis(20);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A call that is handed in, or queued on the GPU.
 struct Queued {
@@ -76,20 +74,18 @@ impl WatchedCommunicator {
         timeout: Duration,
         together: bool,
     ) -> Self {
-        // Making the communicator counts as the first.
-        let [handed_in, reported] = [1, 0].map(AtomicU64::new);
-        let (queued, over, lost) = (Mutex::default(), AtomicBool::new(false), OnceLock::new());
         WatchedCommunicator {
             control,
             communicator,
             runtime,
             timeout,
             together,
-            queued,
-            handed_in,
-            reported,
-            lost,
-            over,
+            queued: Mutex::default(),
+            // Making the communicator counts as the first.
+            handed_in: AtomicU64::new(1),
+            reported: AtomicU64::new(0),
+            lost: OnceLock::new(),
+            over: AtomicBool::new(false),
         }
     }
 
@@ -236,65 +232,49 @@ impl WatchedCommunicator {
 
 /// One rank's watchdog thread.
 pub(crate) struct Watchdog {
-    shared: Arc<Shared>,
+    /// Hands communicators to the thread, which ends once this is dropped.
+    watched: Option<Sender<Weak<WatchedCommunicator>>>,
     thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Default)]
-struct Shared {
-    communicators: Mutex<Communicators>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct Communicators {
-    watched: Vec<Weak<WatchedCommunicator>>,
-    closing: bool,
 }
 
 impl Watchdog {
     /// Starts the thread, for rank `rank`.
     pub(crate) fn start(rank: u32) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared::default());
-        let theirs = shared.clone();
+        let (watched, given) = channel();
         let thread = std::thread::Builder::new()
             .name(format!("watch over rank {rank}"))
-            .spawn(move || theirs.run())?;
-        Ok(Watchdog { shared, thread: Some(thread) })
+            .spawn(move || watch_all(&given))?;
+        Ok(Watchdog { watched: Some(watched), thread: Some(thread) })
     }
 
     /// Watches a communicator from now on.
     pub(crate) fn add(&self, watched: &Arc<WatchedCommunicator>) {
-        lock(&self.shared.communicators).watched.push(Arc::downgrade(watched));
+        // Fails only if the thread has panicked.
+        self.watched.iter().for_each(|given| drop(given.send(Arc::downgrade(watched))));
     }
 }
 
-impl Shared {
-    fn run(&self) {
-        std::thread::scope(|aborts| {
-            while let Some(watched) = self.next() {
-                for watched in watched.into_iter().filter(|watched| watched.look()) {
-                    aborts.spawn(move || watched.abort());
-                }
+/// Looks at all communicators that are given, again and again, until no more can be.
+fn watch_all(given: &Receiver<Weak<WatchedCommunicator>>) {
+    let mut all = Vec::new();
+    std::thread::scope(|aborts| {
+        loop {
+            match given.recv_timeout(LOOK) {
+                Ok(watched) => all.push(watched),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
             }
-        });
-    }
-
-    /// Returns what to look at, after a pause; `None` at the end.
-    fn next(&self) -> Option<Vec<Arc<WatchedCommunicator>>> {
-        let mut all = lock(&self.communicators);
-        if !all.closing {
-            all = self.changed.wait_timeout(all, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            all.retain(|watched| watched.strong_count() > 0);
+            for watched in all.iter().filter_map(Weak::upgrade).filter(|watched| watched.look()) {
+                aborts.spawn(move || watched.abort());
+            }
         }
-        all.watched.retain(|watched| watched.strong_count() > 0);
-        (!all.closing).then(|| all.watched.iter().filter_map(Weak::upgrade).collect())
-    }
+    });
 }
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        lock(&self.shared.communicators).closing = true;
-        self.shared.changed.notify_all();
+        self.watched = None;
         if let Some(thread) = self.thread.take() {
             // It ends within a look and its aborts. It has reported everything that it has seen to
             // the group.

@@ -3,11 +3,12 @@
 //! A thread per connection reads everything that arrives into the mailbox, so that the other side
 //! can always send: no two ranks can block each other, however large their messages.
 
+use crate::lock::lock;
 use crate::wire::{self, Head, Lengths, Mailbox, PREFIX, Payload, Stalled, Transport};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Messages of at most so many bytes are written at once.
@@ -104,7 +105,7 @@ fn broken(how: &str) -> String {
 impl Transport for Connections {
     fn send(&self, to: u32, head: &[u8], pieces: &[&[u8]], stalled: Stalled<'_>) -> Result<(), String> {
         let Some(peer) = &self.peers[to as usize] else { return Ok(()) };
-        let stream = peer.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = lock(peer);
         let size = head.len() + pieces.iter().map(|piece| piece.len()).sum::<usize>();
         if size <= SMALL {
             let mut all = Vec::with_capacity(size);
@@ -144,7 +145,7 @@ impl Drop for Connections {
     /// a socket that is closed with unread data discards what it has sent.
     fn drop(&mut self) {
         for peer in self.peers.iter().flatten() {
-            let _ = peer.lock().unwrap_or_else(PoisonError::into_inner).shutdown(Shutdown::Write);
+            let _ = lock(peer).shutdown(Shutdown::Write);
         }
         let since = Instant::now();
         while self.readers.load(Ordering::Acquire) > 0 && since.elapsed() < LINGER {

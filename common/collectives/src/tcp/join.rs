@@ -34,18 +34,19 @@ struct Directory {
 pub(crate) fn meet(options: &JoinOptions) -> Result<Met, JoinError> {
     let deadline = Instant::now() + options.timeout;
     let system = |source| JoinError::System { what: "listen for the other ranks", source };
-    let (mut links, directory, listener);
+    let listen_at = |here: io::Result<SocketAddr>| {
+        let listener = TcpListener::bind((here?.ip(), 0))?;
+        let port = listener.local_addr()?.port();
+        Ok((listener, port))
+    };
+    let (mut links, directory, listener, port);
     if options.rank == 0 {
         let meeting = open(options, deadline)?;
-        let here = meeting.local_addr().map_err(system)?.ip();
-        listener = TcpListener::bind((here, 0)).map_err(system)?;
-        let port = listener.local_addr().map_err(system)?.port();
+        (listener, port) = listen_at(meeting.local_addr()).map_err(system)?;
         (links, directory) = host(options, &meeting, port, deadline)?;
     } else {
         let link = reach(options, deadline)?;
-        let here = link.local_addr().map_err(system)?.ip();
-        listener = TcpListener::bind((here, 0)).map_err(system)?;
-        let port = listener.local_addr().map_err(system)?.port();
+        (listener, port) = listen_at(link.local_addr()).map_err(system)?;
         directory = introduce(options, &link, port, deadline)?;
         links = vec![(0, link)];
     }

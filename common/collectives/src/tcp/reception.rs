@@ -101,25 +101,22 @@ impl<'a> Reception<'a> {
     fn read_all(&mut self) -> Option<(u32, TcpStream)> {
         let mut index = 0;
         while index < self.callers.len() {
-            match self.callers[index].read(self.key) {
-                Progress::Waiting => {
-                    index += 1;
-                    continue;
-                }
-                Progress::Gone => {}
+            let progress = self.callers[index].read(self.key);
+            if matches!(progress, Progress::Waiting) {
+                index += 1;
+                continue;
+            }
+            let Caller { stream, address, .. } = self.callers.remove(index);
+            match progress {
                 Progress::Stranger => {
                     let count = self.strangers.map_or(0, |(count, _)| count);
-                    self.strangers = Some((count + 1, self.callers[index].address));
+                    self.strangers = Some((count + 1, address));
                 }
-                Progress::Proven(rank) => {
-                    let stream = self.callers.remove(index).stream;
-                    if stream.set_nonblocking(false).is_ok() {
-                        return Some((rank, stream));
-                    }
-                    continue;
+                Progress::Proven(rank) if stream.set_nonblocking(false).is_ok() => {
+                    return Some((rank, stream));
                 }
+                _ => {}
             }
-            self.callers.remove(index);
         }
         None
     }

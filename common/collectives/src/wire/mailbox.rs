@@ -5,8 +5,9 @@ use super::payload::{Payload, PayloadPool};
 use crate::core::call::Signature;
 use crate::core::failure::{Cause, Failure};
 use crate::core::wait_graph::WaitGraph;
+use crate::lock::lock;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 /// The group of all ranks.
@@ -55,12 +56,8 @@ pub(crate) struct Missing {
 }
 
 impl Mailbox {
-    fn lock(&self) -> MutexGuard<'_, Arrivals> {
-        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn change<R>(&self, change: impl FnOnce(&mut Arrivals) -> R) -> R {
-        let mut arrivals = self.lock();
+        let mut arrivals = lock(&self.arrivals);
         let result = change(&mut arrivals);
         arrivals.epoch += 1;
         drop(arrivals);
@@ -103,7 +100,7 @@ impl Mailbox {
 
     /// Notes that this rank has done with a call.
     pub(crate) fn forget(&self, group: u64, sequence: u64) {
-        self.lock().limits.remove(&(group, sequence));
+        lock(&self.arrivals).limits.remove(&(group, sequence));
     }
 
     /// Notes that `bytes` bytes follow a head of rank `from`. False if this rank's call expects
@@ -111,7 +108,7 @@ impl Mailbox {
     pub(crate) fn announce(&self, from: u32, head: &Head, bytes: usize) -> bool {
         let Head::Data { address, signature } = head else { return true };
         let limit = {
-            let arrivals = &mut *self.lock();
+            let arrivals = &mut *lock(&self.arrivals);
             arrivals.announced.insert((*address, from), (signature.clone(), bytes));
             arrivals.limits.get(&(address.group, address.sequence)).copied()
         };
@@ -128,7 +125,7 @@ impl Mailbox {
 
     /// True if a message is announced that has neither arrived nor been refused.
     pub(crate) fn is_announced(&self, address: Address, from: u32) -> bool {
-        self.lock().announced.contains_key(&(address, from))
+        lock(&self.arrivals).announced.contains_key(&(address, from))
     }
 
     /// Fails `group`, unless it has failed already.
@@ -140,12 +137,12 @@ impl Mailbox {
 
     /// Notes that `rank` has handed in `count` collectives of `group` elsewhere.
     pub(crate) fn report(&self, group: u64, rank: u32, count: u64) {
-        self.lock().reports.insert((group, rank), count);
+        lock(&self.arrivals).reports.insert((group, rank), count);
     }
 
     /// Returns the latest report of `rank`, or 0.
     pub(crate) fn reported(&self, group: u64, rank: u32) -> u64 {
-        self.lock().reports.get(&(group, rank)).copied().unwrap_or(0)
+        lock(&self.arrivals).reports.get(&(group, rank)).copied().unwrap_or(0)
     }
 
     /// Notes that the connection to `rank` is gone. That is a failure of `rank`, unless it has
@@ -160,21 +157,21 @@ impl Mailbox {
 
     /// Returns the first of `ranks` that sends nothing more to `group`.
     pub(crate) fn departed(&self, group: u64, ranks: &[u32]) -> Option<u32> {
-        let arrivals = self.lock();
+        let arrivals = lock(&self.arrivals);
         ranks.iter().copied().find(|&rank| arrivals.departed.contains(&(group, rank)))
     }
 
     /// Returns the failure of the first of `groups` that has failed, and whether this is the first
     /// call that returns it.
     pub(crate) fn failure(&self, groups: &[u64]) -> Option<(u64, Failure, bool)> {
-        let mut arrivals = self.lock();
+        let mut arrivals = lock(&self.arrivals);
         let found = groups.iter().find_map(|group| Some((*group, arrivals.failures.get(group)?.clone())));
         found.map(|(group, failure)| (group, failure, arrivals.told.insert(group)))
     }
 
     /// Takes the messages of all `ranks` at `address`, once all are here.
     pub(crate) fn take(&self, address: Address, ranks: &[u32]) -> Result<Vec<Message>, Missing> {
-        let mut arrivals = self.lock();
+        let mut arrivals = lock(&self.arrivals);
         let missing = |rank: &u32| !arrivals.messages.contains_key(&(address, *rank));
         let missing: Vec<u32> = ranks.iter().copied().filter(missing).collect();
         if !missing.is_empty() {
@@ -185,12 +182,12 @@ impl Mailbox {
 
     /// Returns the count of arrivals.
     pub(crate) fn epoch(&self) -> u64 {
-        self.lock().epoch
+        lock(&self.arrivals).epoch
     }
 
     /// Blocks until something arrives after `seen`, for at most `time`.
     pub(crate) fn park(&self, seen: u64, time: Duration) {
-        let arrivals = self.lock();
+        let arrivals = lock(&self.arrivals);
         if arrivals.epoch == seen {
             drop(self.changed.wait_timeout(arrivals, time));
         }
@@ -199,6 +196,6 @@ impl Mailbox {
     /// True if nothing has arrived after `seen`.
     #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "for transports that have to be polled"))]
     pub(crate) fn is_quiet(&self, seen: u64) -> bool {
-        self.lock().epoch == seen
+        lock(&self.arrivals).epoch == seen
     }
 }

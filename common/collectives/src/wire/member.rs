@@ -153,9 +153,8 @@ impl Backend for ProcessMember {
             return Err(failure.seen_by(self.name(), call.id()));
         }
         let Some(spans) = Span::of(buffers) else {
-            let (rank, operation) = (self.name(), call.operation());
-            let what = "buffers on a GPU: between processes it moves main memory only".into();
-            return Err(CollectiveError::Invalid { rank, operation, what });
+            let what = "buffers on a GPU: between processes it moves main memory only";
+            return Err(self.invalid(call.operation(), what));
         };
         let own = Issued::new(call, spans, bytes);
         let exchange = self.exchange(&own);

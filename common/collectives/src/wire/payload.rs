@@ -1,6 +1,7 @@
 //! The bytes of a message, aligned so that they can be read as numbers.
 
-use std::sync::{Mutex, PoisonError};
+use crate::lock::lock;
+use std::sync::Mutex;
 
 /// Bytes that begin on a multiple of [`ALIGN`].
 #[derive(Default)]
@@ -82,7 +83,7 @@ impl PayloadPool {
     /// Returns a payload of `len` bytes that was given back before, if one fits.
     pub(crate) fn reuse(&self, len: usize) -> Option<Payload> {
         let needed = len.div_ceil(size_of::<u64>());
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = lock(&self.free);
         let fits = |words: &Vec<u64>| words.len() >= needed && words.len() / 2 <= needed;
         let found = free.iter().position(fits).map(|index| free.swap_remove(index));
         found.map(|words| Payload { words, start: 0, len })
@@ -93,7 +94,7 @@ impl PayloadPool {
         if payload.words.len() * size_of::<u64>() < WORTH_KEEPING {
             return;
         }
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = lock(&self.free);
         if free.len() >= KEPT {
             free.remove(0);
         }

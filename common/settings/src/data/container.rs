@@ -13,22 +13,17 @@ pub(super) struct Contents {
     pub start: u64,
 }
 
+/// What to do about a table.
+const OF_TABLE: &str = "Write its column of text to a file first, for instance with pandas or DuckDB.";
+
 /// Beginnings of files that no rank can read, with what they are and what to do.
 const FOREIGN: [(&[u8], &str, &str); 6] = [
     (&[0x1F, 0x8B, 8], "is compressed with gzip", "Unpack it first: gunzip -k FILE"),
     (&[0x28, 0xB5, 0x2F, 0xFD], "is compressed with zstd", "Unpack it first: unzstd FILE"),
     (b"\xFD7zXZ\0", "is compressed with xz", "Unpack it first: unxz -k FILE"),
     (b"PK\x03\x04", "is a zip archive", "Unpack it first: unzip FILE"),
-    (
-        b"PAR1",
-        "is a Parquet table",
-        "Write its column of text to a file first, for instance with pandas or DuckDB.",
-    ),
-    (
-        b"ARROW1",
-        "is an Arrow table",
-        "Write its column of text to a file first, for instance with pandas or DuckDB.",
-    ),
+    (b"PAR1", "is a Parquet table", OF_TABLE),
+    (b"ARROW1", "is an Arrow table", OF_TABLE),
 ];
 
 const NUMPY: &[u8] = b"\x93NUMPY";

@@ -16,16 +16,13 @@ pub(super) struct Family {
     only_with: Option<&'static str>,
 }
 
+/// A launcher that sets none of the other variables.
+const PLAIN: Family =
+    Family { launcher: "", names: [""; 4], machine: None, cores: None, mpi: false, only_with: None };
+
 /// From strongest to weakest.
 pub(super) const FAMILIES: [Family; 4] = [
-    Family {
-        launcher: "torchrun",
-        names: ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"],
-        machine: None,
-        cores: None,
-        mpi: false,
-        only_with: None,
-    },
+    Family { launcher: "torchrun", names: ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"], ..PLAIN },
     Family {
         launcher: "mpirun",
         names: [
@@ -34,18 +31,14 @@ pub(super) const FAMILIES: [Family; 4] = [
             "OMPI_COMM_WORLD_LOCAL_RANK",
             "OMPI_COMM_WORLD_LOCAL_SIZE",
         ],
-        machine: None,
-        cores: None,
         mpi: true,
-        only_with: None,
+        ..PLAIN
     },
     Family {
         launcher: "mpiexec",
         names: ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"],
-        machine: None,
-        cores: None,
         mpi: true,
-        only_with: None,
+        ..PLAIN
     },
     Family {
         launcher: "Slurm",
@@ -54,8 +47,8 @@ pub(super) const FAMILIES: [Family; 4] = [
         names: ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"],
         machine: Some("SLURM_NODEID"),
         cores: Some("SLURM_CPUS_PER_TASK"),
-        mpi: false,
         only_with: Some("SLURM_STEP_ID"),
+        ..PLAIN
     },
 ];
 
@@ -97,8 +90,8 @@ pub(super) fn read(family: &Family, variables: Variables<'_>) -> Result<Option<P
         local_rank,
         local_world_size: local_size,
         cores: family.cores.map(number).transpose()?.flatten().filter(|&cores| cores > 0),
-        master: None,
         under_mpi: family.mpi,
+        ..Placement::default()
     }))
 }
 

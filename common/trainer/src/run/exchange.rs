@@ -44,16 +44,9 @@ pub(super) struct Agreed {
 /// save.
 pub(super) fn agree(plan: &Plan, rank: &Rank, loss: f64, saving: bool) -> Result<Agreed> {
     let flags = u64::from(plan.stop.is_set()) | u64::from(saving) << 1;
-    let mut mine = [0; 16];
-    mine[..8].copy_from_slice(&loss.to_le_bytes());
-    mine[8..].copy_from_slice(&flags.to_le_bytes());
-    let all = rank.group.exchange(&mine)?;
-    let word = |bytes: &[u8], at: usize| {
-        let mut word = [0; 8];
-        word.copy_from_slice(&bytes[at..at + 8]);
-        word
-    };
+    let all = rank.group.exchange(&[loss.to_le_bytes(), flags.to_le_bytes()].concat())?;
+    let word = |bytes: &[u8], index: usize| bytes.as_chunks::<8>().0[index];
     let loss = all.iter().map(|bytes| f64::from_le_bytes(word(bytes, 0))).sum();
-    let any = |flag: u64| all.iter().any(|bytes| u64::from_le_bytes(word(bytes, 8)) & flag != 0);
+    let any = |flag: u64| all.iter().any(|bytes| u64::from_le_bytes(word(bytes, 1)) & flag != 0);
     Ok(Agreed { loss, stop: any(1), saving: any(2) })
 }

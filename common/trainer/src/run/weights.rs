@@ -156,11 +156,14 @@ impl Worker<'_> {
     fn gather(&mut self, writer: &mut Option<WeightWriter>) -> Result<()> {
         let Worker { plan, rank, stage, writing, .. } = self;
         let (optimizer, parameters) = stage.states();
-        let mut gathered = Gathered::default();
+        // Units that are gathered, with the number of their tensors that have been read.
+        let mut gathered: BTreeMap<UnitId, (Buffer, usize)> = BTreeMap::new();
         for tensor in 0..plan.model.layout.tensors.len() {
             let (unit, slot) = plan.partition.home(tensor);
-            let whole = || optimizer.whole(rank, unit, TrainingState::Weight, parameters);
-            let (full, read) = gathered.take(unit, whole)?;
+            let (full, read) = match gathered.remove(&unit) {
+                Some(held) => held,
+                None => (optimizer.whole(rank, unit, TrainingState::Weight, parameters)?, 0),
+            };
             plan.reached(plan.config.steps, rank.number(), Milestone::Gathered(tensor));
             let full = match writer {
                 Some(writer) => {
@@ -175,7 +178,10 @@ impl Worker<'_> {
                     full
                 }
             };
-            gathered.put_back(unit, full, read + 1, plan.partition.units[unit].slots.len());
+            // A unit is freed after its last tensor.
+            if read + 1 < plan.partition.units[unit].slots.len() {
+                gathered.insert(unit, (full, read + 1));
+            }
         }
         Ok(())
     }
@@ -195,30 +201,6 @@ fn wait_for(writing: &ControlChannel, writer: Option<&WeightWriter>) -> Result<O
         }
         if told?.iter().all(|busy| busy == &[0]) {
             return Ok(done);
-        }
-    }
-}
-
-/// Units that are gathered, with the number of their tensors that have been read; a unit is freed
-/// after its last tensor.
-#[derive(Default)]
-struct Gathered(BTreeMap<UnitId, (Buffer, usize)>);
-
-impl Gathered {
-    /// Takes `unit` out, to read one of its tensors, and returns it with the number of those that
-    /// have been read; gathers it first if it is not here.
-    fn take(
-        &mut self,
-        unit: UnitId,
-        gather: impl FnOnce() -> sharding::Result<Buffer>,
-    ) -> sharding::Result<(Buffer, usize)> {
-        self.0.remove(&unit).map_or_else(|| Ok((gather()?, 0)), Ok)
-    }
-
-    /// Puts `unit` back after `read` of its `tensors` have been read; frees it after the last.
-    fn put_back(&mut self, unit: UnitId, full: Buffer, read: usize, tensors: usize) {
-        if read < tensors {
-            self.0.insert(unit, (full, read));
         }
     }
 }

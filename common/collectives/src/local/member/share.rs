@@ -1,12 +1,13 @@
 //! What one rank does in one collective.
 
 use super::ThreadMember;
+use crate::core::backend::Backend;
 use crate::core::context::CallContext;
-use crate::core::failure::{Failure, OrFailure};
+use crate::local::Hop;
 use crate::local::direct;
 use crate::local::gpu::Parties;
 use crate::local::published::{Published, on_gpus};
-use crate::local::ring::{self, Neighbours, Ring};
+use crate::local::ring::{self, Ring};
 use events::{Progress, Work};
 
 /// One rank's share of one collective. The rank leaves the collective's slot when this is dropped,
@@ -23,21 +24,22 @@ impl Share<'_> {
     /// Moves this rank's share of the data.
     pub(super) fn run(mut self) {
         let (call, me) = (self.context.call, self.context.member);
+        let coordinator = &self.rank.shared.coordinator;
+        let names = coordinator.names();
+        let hop: Hop<'_> = &mut |from, to, chunk, bytes| call.emit_hop(names[from], names[to], chunk, bytes);
         call.emit(Progress::Started);
         self.finished = if call.signature.elsewhere {
             Some(self.direct_bytes())
         } else if let Some(parties) = on_gpus(self.all) {
-            self.run_on_gpu(&parties)
+            self.run_on_gpu(&parties, hop)
         } else if self.rank.goes_around(call) {
             // SAFETY: the coordinator let this rank enter once: all have issued and agree, and no
             // rank gets its buffers back before this rank has left.
-            let ran = unsafe { Ring { all: self.all, me }.run(&mut self) };
+            let ran = unsafe { Ring { all: self.all, coordinator, context: &self.context }.run(hop) };
             ran.is_ok().then(|| ring::sent(&self.all[me].issued, me, self.all.len()))
         } else {
             // SAFETY: as above.
-            unsafe {
-                direct::run(self.all, me, &mut |from, to, chunk, bytes| self.emit(from, to, chunk, bytes))
-            };
+            unsafe { direct::run(self.all, me, hop) };
             Some(self.direct_bytes())
         };
     }
@@ -49,48 +51,23 @@ impl Share<'_> {
 
     /// Queues this rank's share. Returns the bytes that it sends; `None` if it failed and the group
     /// knows why.
-    fn run_on_gpu(&self, parties: &Parties<'_>) -> Option<u64> {
+    fn run_on_gpu(&self, parties: &Parties<'_>, hop: Hop<'_>) -> Option<u64> {
         let (call, me) = (self.context.call, self.context.member);
         let (group, sequence, operation) = (call.observer.group, call.sequence, call.operation());
         let what = Work::Collective { group, sequence, operation };
-        let hop = &mut |from, to, chunk, bytes| self.emit(from, to, chunk, bytes);
         // SAFETY: the coordinator let this rank enter once: all have issued and agree. No rank gets
         // a buffer back before all have queued their shares, and none computes on it before those
         // are done.
         let queued = unsafe { parties.run(me, what, hop) };
-        match queued {
-            Ok(()) => Some(self.direct_bytes()),
-            Err(error) => {
-                self.rank.fail_call(call, error.to_string());
-                None
-            }
-        }
-    }
-
-    fn emit(&self, from: usize, to: usize, chunk: usize, bytes: u64) {
-        let names = self.rank.shared.coordinator.names();
-        self.context.call.emit_hop(names[from], names[to], chunk, bytes);
-    }
-}
-
-impl Neighbours<Failure> for Share<'_> {
-    fn follow(&mut self, left: usize, steps: usize) -> OrFailure<()> {
-        self.rank.shared.coordinator.follow(&self.context, left, steps)
-    }
-
-    fn advance(&mut self) {
-        self.rank.shared.coordinator.advance(&self.context);
-    }
-
-    fn hop(&mut self, from: usize, to: usize, chunk: usize, bytes: u64) {
-        self.emit(from, to, chunk, bytes);
+        let queued = queued.inspect_err(|error| self.rank.poison(call.label(), error.to_string()));
+        queued.is_ok().then(|| self.direct_bytes())
     }
 }
 
 impl Drop for Share<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.rank.fail_call(self.context.call, "it panicked".into());
+            self.rank.poison(self.context.call.label(), "it panicked".into());
         }
         let sent = self.finished;
         self.rank.shared.coordinator.exit(&self.context, sent.is_some(), sent.unwrap_or(0));

@@ -1,9 +1,9 @@
 //! Ranks that play a scenario under every schedule that is tried, with tokens for buffers.
 
 use super::coordinator::Coordinator;
-use crate::core::call::Call;
+use crate::core::call::{Call, Signature};
 use crate::core::context::{CallContext, Waiter};
-use crate::core::failure::{Cause, Comparable, Failure, OrFailure};
+use crate::core::failure::{Cause, Failure, OrFailure};
 use crate::core::observer::Observer;
 use crate::core::queue::CallQueue;
 use crate::local::slot::Settled;
@@ -13,8 +13,6 @@ use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 use shuttle::thread;
 use std::time::Duration;
-
-pub(super) const FOREVER: Duration = Duration::MAX;
 
 /// How long a player waits. Within one group no rank is blocked elsewhere.
 struct Timeout(Duration);
@@ -36,16 +34,12 @@ impl Waiter for Timeout {
 pub(super) struct Token {
     /// True while the buffer is left to the collective.
     given: Arc<AtomicBool>,
-    meaning: u32,
+    meaning: Signature,
 }
 
-impl Comparable for Token {
-    fn agrees(&self, other: &Self) -> bool {
-        self.meaning == other.meaning
-    }
-
-    fn describe(&self, _: &Self) -> String {
-        self.meaning.to_string()
+impl AsRef<Signature> for Token {
+    fn as_ref(&self) -> &Signature {
+        &self.meaning
     }
 }
 
@@ -65,7 +59,7 @@ pub(super) struct Player {
 impl Player {
     pub(super) fn new(coordinator: Arc<Coordinator<Token>>, member: usize) -> Self {
         let observer = Observer::silent(member as u32);
-        let (waiter, calls) = (Timeout(FOREVER), CallQueue::default());
+        let (waiter, calls) = (Timeout(Duration::MAX), CallQueue::default());
         Player { coordinator, member, waiter, calls, given: Vec::new(), observer }
     }
 
@@ -79,9 +73,10 @@ impl Player {
         body(&CallContext { call: &call, member: self.member, waiter: &self.waiter })
     }
 
-    /// Issues the next call; returns its sequence number.
-    pub(super) fn issue(&mut self, meaning: u32) -> OrFailure<u64> {
+    /// Issues the next call, a broadcast of `root`; returns its sequence number.
+    pub(super) fn issue(&mut self, root: usize) -> OrFailure<u64> {
         let sequence = self.given.len() as u64;
+        let meaning = Signature { root, ..Signature::new(Operation::Broadcast) };
         let token = Token { given: Arc::new(AtomicBool::new(true)), meaning };
         let given = token.given.clone();
         self.within(sequence, |context| {
@@ -160,6 +155,11 @@ pub(super) fn explore(
         let threads: Vec<_> = (0..ranks).map(start).collect();
         check(threads.into_iter().map(|thread| thread.join().unwrap()).collect());
     };
+    under_all_schedules(scenario);
+}
+
+/// Runs `scenario` under every schedule that is tried.
+pub(super) fn under_all_schedules(scenario: impl Fn() + Clone + Send + Sync + 'static) {
     shuttle::Runner::new(RandomScheduler::new_from_seed(7, 300), Default::default()).run(scenario.clone());
     shuttle::Runner::new(PctScheduler::new_from_seed(11, 3, 300), Default::default()).run(scenario);
 }

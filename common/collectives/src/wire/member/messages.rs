@@ -65,14 +65,12 @@ impl ProcessMember {
             }
             match deadline.left(&missing) {
                 Ok(left) => self.endpoint.transport.progress(mailbox, seen, left),
-                Err(culprit) => return Err(self.fail(self.late(exchange, phase, culprit))),
+                Err(culprit) => {
+                    let (reporter, issued) = (self.names[self.member], phase == Phase::Result);
+                    return Err(self.fail(exchange.context.late(reporter, culprit, issued)));
+                }
             }
         }
-    }
-
-    fn late(&self, exchange: &Exchange<'_>, phase: Phase, culprit: u32) -> Failure {
-        let (reporter, issued) = (self.names[self.member], phase == Phase::Result);
-        Failure::late(reporter, culprit, exchange.context.id(), issued, self.timeout())
     }
 
     /// Fails the group unless all members mean the same collective, and sent what belongs to it.

@@ -47,15 +47,6 @@ impl<T: Send + 'static> Work<T> {
     }
 }
 
-/// A buffer in main memory that a thread reads.
-struct Room(Buffer);
-
-impl AsRef<[u8]> for Room {
-    fn as_ref(&self) -> &[u8] {
-        self.0.bytes()
-    }
-}
-
 /// Writes a copy and gives its room back.
 pub(super) fn write_copy(
     room: Buffer,
@@ -64,8 +55,9 @@ pub(super) fn write_copy(
 ) -> (Option<Buffer>, Written) {
     match create() {
         Ok(writer) => {
-            let (room, written) = writer.write_all(Room(room), bytes);
-            (room.map(|Room(buffer)| buffer), written.map_err(words))
+            let elements = 0..room.len();
+            let (room, written) = writer.write_all(Elements(room, elements), bytes);
+            (room.map(|Elements(buffer, _)| buffer), written.map_err(words))
         }
         Err(error) => (Some(room), Err(words(error))),
     }
