@@ -272,9 +272,11 @@ impl Moves {
     /// Returns the seconds that the update and forward, backward, and the last gradients take at
     /// least, on ways of `rate`.
     fn bounds(&self, computed: &Computed, rate: f64) -> [f64; 3] {
-        let [forward, backward] =
-            [self.forward, self.backward].map(|bytes| bytes.into_iter().fold(0.0, f64::max));
-        computed.beside(forward / rate, backward / rate, [self.first / rate, self.last / rate])
+        let [to, from] = self.backward.map(|bytes| bytes / rate);
+        // Gradients begin to leave when two blocks have computed.
+        let later = if self.last > 0.0 { computed.backward / computed.blocks } else { 0.0 };
+        let forward = self.forward[0].max(self.forward[1]) / rate;
+        computed.beside(forward, to.max(from + later), [self.first / rate, self.last / rate])
     }
 }
 

@@ -63,9 +63,11 @@ impl TensorFiles {
         let index = (self.parts.len() > 1).then(|| format!("{:#}\n", self.index()));
         self.files.into_iter().try_for_each(FileWriter::finish)?;
         match index {
-            Some(text) => {
-                whole_file(directory.disk(), &directory.file_path(&names::index(self.stem)), text.as_bytes())
-            }
+            Some(text) => write_and_flush(
+                directory.disk(),
+                &directory.file_path(&names::index(self.stem)),
+                text.as_bytes(),
+            ),
             None => Ok(()),
         }
     }
@@ -87,7 +89,7 @@ impl TensorFiles {
 ///
 /// # Errors
 /// [`CheckpointError::Disk`].
-pub(crate) fn whole_file(disk: &Disk, path: &Path, contents: &[u8]) -> Result<()> {
+pub(crate) fn write_and_flush(disk: &Disk, path: &Path, contents: &[u8]) -> Result<()> {
     let file = disk.create(path)?;
     disk.write_now(&file, 0, contents)?;
     Ok(disk.flush(&file)?)

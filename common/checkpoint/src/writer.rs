@@ -1,7 +1,7 @@
 //! Saves a model.
 
 use crate::replacement::Replacement;
-use crate::tensor_files::{TensorFiles, whole_file};
+use crate::tensor_files::{TensorFiles, write_and_flush};
 use crate::{Companions, ElementType, Reader, Result, names};
 use model::{Layout, ModelConfig, TensorId, TrainingState};
 use std::path::Path;
@@ -117,7 +117,7 @@ impl Writer {
             files.finish(&self.directory)?;
         }
         for (name, contents) in self.companions.files() {
-            whole_file(self.directory.disk(), &self.directory.file_path(name), contents)?;
+            write_and_flush(self.directory.disk(), &self.directory.file_path(name), contents)?;
         }
         self.directory.publish()
     }

@@ -3,7 +3,7 @@
 use super::blocks::BlockHasher;
 use super::manifest::{FileRecord, MANIFEST, Manifest};
 use super::reader::{self, Generation};
-use crate::tensor_files::whole_file;
+use crate::tensor_files::write_and_flush;
 use crate::{CheckpointError, Companions, Result};
 use model::Layout;
 use std::path::{Path, PathBuf};
@@ -93,7 +93,7 @@ impl Checkpoints {
     /// [`CheckpointError::Disk`].
     pub fn write_companions(&self, partial: &Path, companions: &Companions) -> Result<Vec<FileRecord>> {
         let write = |(name, contents): (&str, &[u8])| {
-            whole_file(&self.disk, &partial.join(name), contents)?;
+            write_and_flush(&self.disk, &partial.join(name), contents)?;
             let mut hasher = BlockHasher::default();
             hasher.update(contents);
             Ok(FileRecord { name: name.into(), bytes: contents.len() as u64, blocks: hasher.finish() })
@@ -109,7 +109,7 @@ impl Checkpoints {
     pub fn publish(&self, partial: &Path, steps: u32, manifest: &Manifest) -> Result<String> {
         let path = partial.join(MANIFEST);
         let text = manifest.seal().map_err(|error| CheckpointError::malformed(&path, error))?;
-        whole_file(&self.disk, &path, text.as_bytes())?;
+        write_and_flush(&self.disk, &path, text.as_bytes())?;
         self.disk.flush_directory(partial)?;
         let name = self.free_name(steps)?;
         self.disk.rename(partial, &self.directory.join(&name))?;
