@@ -198,6 +198,12 @@ impl Transfers {
         self.copy_from(from.ended, cargo, out, x)
     }
 
+    /// True if a copy to the device has crossed once it is issued: the device lies in main memory,
+    /// and no way there is simulated.
+    pub fn crosses_at_once(&self) -> bool {
+        self.device.gpu().is_none() && self.ways.borrow()[Route::HostToDevice.index()].link.is_none()
+    }
+
     /// Lets `bytes` bytes cross from main memory to a device that lies in main memory, too: what
     /// computed them has written them there.
     pub fn written(&self, cargo: Cargo, bytes: usize) -> Crossing {

@@ -143,7 +143,7 @@ pub(crate) struct LayerSpan {
 }
 
 impl LayerSpan {
-    /// Ends the pass; on a slow rank after three times its duration.
+    /// Ends the pass; on a slow rank once it has slept twice the processor time that the pass took.
     pub(crate) fn end(self) {
         if self.slow {
             let computed = cpu::of_thread() - self.began;

@@ -30,7 +30,7 @@ pub struct Fetch {
     freed: Vec<bool>,
     /// Whether backward gathers what is fetched, not secondary shards.
     backward: bool,
-    /// The one that has been used for the longest time is the first.
+    /// The least recently taken is the first.
     slots: Vec<Slot>,
     micro_batches: usize,
     /// Forward passes that the step under way has begun, or the one before it.
@@ -97,7 +97,7 @@ impl Fetch {
     ///
     /// # Errors
     /// If a transfer fails.
-    pub fn shard(&mut self, unit: UnitId, pass: Pass, context: ShardContext<'_>) -> Result<View<'_>> {
+    pub fn shard(&mut self, unit: UnitId, pass: Pass, mut context: ShardContext<'_>) -> Result<View<'_>> {
         let rank = context.rank;
         let order = &self.schedule.pass(pass).order;
         let at = order.iter().position(|&next| next == unit).unwrap_or(order.len());
@@ -112,8 +112,13 @@ impl Fetch {
         }
         let wanted = self.next(context.window);
         self.make_room(unit, &wanted, rank)?;
-        self.start(&wanted, context)?;
+        self.start(&wanted, &mut context)?;
         self.reached.1 += 1;
+        if pass == Pass::Forward {
+            // After the last of its own, backward's begin to come.
+            let wanted = self.next(context.window);
+            self.start(&wanted, &mut context)?;
+        }
         let elements = self.away[unit].unwrap_or(0);
         let turns = pass == Pass::Forward && self.backward && self.frees[unit];
         let slot = self.slots.iter_mut().find(|slot| slot.unit() == Some(unit));
@@ -128,11 +133,11 @@ impl Fetch {
     ///
     /// # Errors
     /// If a transfer fails.
-    pub fn ahead(&mut self, context: ShardContext<'_>) -> Result<()> {
+    pub fn ahead(&mut self, mut context: ShardContext<'_>) -> Result<()> {
         let schedule = self.schedule.clone();
         self.stop(context.rank)?;
         let wanted = self.first(schedule.forward.order.iter());
-        self.start(&wanted, context)
+        self.start(&wanted, &mut context)
     }
 
     /// Takes elements `range` of `unit`'s updated shard into a buffer, from which they cross to the
@@ -167,10 +172,10 @@ impl Fetch {
     ///
     /// # Errors
     /// If a transfer fails.
-    pub fn on(&mut self, unit: UnitId, pass: Pass, context: ShardContext<'_>) -> Result<()> {
+    pub fn on(&mut self, unit: UnitId, pass: Pass, mut context: ShardContext<'_>) -> Result<()> {
         self.freed[unit] |= pass == Pass::Forward;
         let wanted = self.next(context.window);
-        self.start(&wanted, context)
+        self.start(&wanted, &mut context)
     }
 
     /// Drops what is being fetched.
@@ -213,8 +218,8 @@ impl Fetch {
         first
     }
 
-    /// Clears a slot for `unit`, which is gathered now, if none holds it or may be taken: that
-    /// forward's last unit is freed may not have been known when others were fetched.
+    /// Clears a slot for `unit`, which is gathered now, if there is none for it: all may be taken by
+    /// others where forward freed a unit that was to stay.
     fn make_room(&mut self, unit: UnitId, wanted: &[UnitId], rank: &Rank) -> Result<()> {
         if self.slots.iter().any(|slot| slot.unit() == Some(unit) || slot.may_take(wanted)) {
             return Ok(());
@@ -223,8 +228,8 @@ impl Fetch {
         self.slots.iter_mut().rfind(other).map_or(Ok(()), |slot| slot.clear(rank))
     }
 
-    /// Returns the slot that has been free for the longest time, or holds what is kept and not
-    /// `wanted`. It is now the last.
+    /// Returns the least recently taken slot that is free, or holds what is kept and not `wanted`.
+    /// It is now the last.
     fn free(&mut self, wanted: &[UnitId]) -> Option<&mut Slot> {
         let at = self.slots.iter().position(|slot| slot.may_take(wanted))?;
         self.slots[at..].rotate_left(1);
@@ -233,7 +238,7 @@ impl Fetch {
 
     /// Starts to fetch as many of `wanted` as there are free slots, up to the first whose updated
     /// shard is not where it rests yet.
-    fn start(&mut self, wanted: &[UnitId], context: ShardContext<'_>) -> Result<()> {
+    fn start(&mut self, wanted: &[UnitId], context: &mut ShardContext<'_>) -> Result<()> {
         let missing = context.optimizer.first_missing(context.rank)?;
         for &next in wanted.iter().take_while(|&&next| next < missing) {
             if !self.slots.iter().any(|slot| slot.unit() == Some(next)) {

@@ -128,8 +128,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_include_is_resolved_and_each_header_stands_once() {
-        for source in Source::ALL {
+    fn sources_are_in_order_and_each_header_stands_once() {
+        for (at, source) in Source::ALL.into_iter().enumerate() {
+            assert_eq!(source as usize, at, "modules are found by their source's number");
             let text = source.text();
             assert!(!text.contains("#include"), "{}", source.name());
             for (header, _) in HEADERS {

@@ -119,7 +119,8 @@ impl Paging {
         }
         self.take_slots(rank)?;
         let (slots, all) = (self.slots.len(), self.pieces.len());
-        // The buffers that are free first are those of the piece that left them first.
+        // A piece's buffers are those of its number modulo their count, so the last pieces free
+        // theirs in turn.
         let finished = self.progress.map_or(all, |progress| progress.finished);
         let left = (finished + slots).saturating_sub(all);
         let due = self.pieces_ahead + (slots - self.pieces_ahead).div_ceil(calls);
@@ -159,7 +160,7 @@ impl Paging {
         self.is_on_cpu() && !(self.gathers && self.places.parameters == Place::Disk)
     }
 
-    /// True from [`Paging::begin`] until all pieces have left their buffers.
+    /// True from [`Paging::begin`] until somebody has waited for the last piece to leave its buffers.
     pub(super) fn is_under_way(&self) -> bool {
         self.progress.is_some()
     }
@@ -182,8 +183,8 @@ impl Paging {
     }
 
     /// Goes on with the update under way until `unit` is updated and, if it rests on the device, has
-    /// landed there, in full if the rank holds it so. The next unit is updated, too: it travels
-    /// while `unit` computes. If units are gathered, the next one lands and is on its way to the
+    /// landed there, in full if the rank holds it so. The next unit is updated, too, if it travels:
+    /// that goes on while `unit` computes. If units are gathered, the next one lands and is on its way to the
     /// other ranks, and it is the next but one that travels. In main memory as many are updated as
     /// may travel to the device.
     ///
@@ -195,9 +196,10 @@ impl Paging {
         };
         let landed = unit + usize::from(*gathers);
         let in_memory = [places.optimizer, places.parameters] == [Place::Host; 2];
-        let handed_over = places.parameters == Place::Disk && held.taken.is_some();
+        let is_handed_over = places.parameters == Place::Disk && held.taken.is_some();
+        let travels = !is_handed_over || !rank.transfers.crosses_at_once();
         let updated =
-            landed + if in_memory { places.buffers } else { usize::from(places.buffers > 1 && !handed_over) };
+            landed + if in_memory { places.buffers } else { usize::from(places.buffers > 1 && travels) };
         Pager { rank, held, dtype: *dtype, pieces, slots, progress }.reach(unit, landed, updated)
     }
 
