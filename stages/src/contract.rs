@@ -5,10 +5,11 @@
 //! to the byte.
 
 use crate::train_under;
+use events::lock;
 use planner::{Partition, Stage};
 use settings::Config;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use trainer::{At, Report, Result, Witness};
 
 /// Runs `S` beside `reference`, which no fault is injected into, and holds it to the contract; what
@@ -97,7 +98,7 @@ struct Recorder(Mutex<Parameters>);
 impl Witness for Recorder {
     fn computes_with(&self, at: At, unit: usize, _pass: events::Pass, values: &[f32]) {
         if at.rank == 0 {
-            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = lock(&self.0);
             kept.entry((at.step, unit)).or_insert_with(|| values.to_vec());
         }
     }
@@ -106,7 +107,7 @@ impl Witness for Recorder {
 fn recorded(stage: Stage, config: Config) -> Result<(Report, Parameters)> {
     let recorder = Arc::new(Recorder::default());
     let report = train_under(stage, config, recorder.clone())?;
-    let kept = std::mem::take(&mut *recorder.0.lock().unwrap_or_else(PoisonError::into_inner));
+    let kept = std::mem::take(&mut *lock(&recorder.0));
     Ok((report, kept))
 }
 
@@ -123,13 +124,13 @@ impl Witness for Audit {
     fn computes_with(&self, at: At, unit: usize, pass: events::Pass, values: &[f32]) {
         let Some(problem) = self.problem(at, unit, pass, values) else { return };
         let order = (at.step, pass == events::Pass::Backward, unit, at.rank);
-        self.found.lock().unwrap_or_else(PoisonError::into_inner).entry(order).or_insert(problem);
+        lock(&self.found).entry(order).or_insert(problem);
     }
 }
 
 impl Audit {
     fn first(&self) -> Option<String> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner).values().next().cloned()
+        lock(&self.found).values().next().cloned()
     }
 
     /// What is wrong with what `at` computes with.

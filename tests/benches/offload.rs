@@ -252,6 +252,7 @@ impl Moves {
                 Route::HostToDevice if fetches => [shards.iter().sum(), passes - shards.iter().sum::<f64>()],
                 Route::DeviceToHost => [0.0, passes - 2.0 * largest],
                 Route::HostToDisk => {
+                    // Three states in f32 and the parameters.
                     let late = 4.0 * last.sum::<f64>();
                     [update - late, late]
                 }

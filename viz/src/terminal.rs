@@ -11,6 +11,7 @@ use crossterm::terminal::{
     LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use crossterm::{cursor, execute, queue};
+use events::lock;
 use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -22,7 +23,7 @@ use signal_hook::{SigId, flag, low_level};
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::panic;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, Once};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
@@ -33,10 +34,6 @@ static DRAWING: Mutex<Option<ThreadId>> = Mutex::new(None);
 /// Panics of other threads while the screen is shown: message and place, as the default hook writes
 /// them.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// True if the screen can be shown: standard output is a terminal that can position the cursor.
 pub fn terminal_available() -> bool {

@@ -26,7 +26,6 @@ mod group;
 #[doc(hidden)]
 pub mod hostile;
 pub mod local;
-mod lock;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 pub mod nccl;

@@ -1,7 +1,7 @@
 //! Counters of payload: the authority for what a rank has sent.
 
-use crate::lock::lock;
 use events::Operation;
+use events::lock;
 use std::ops::{Add, Sub};
 use std::sync::Mutex;
 use std::time::Duration;

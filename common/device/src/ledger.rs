@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::error::OutOfMemory;
-use crate::lock::locked;
+use events::lock;
 use events::{Class, Emitter, Place, What};
 use std::sync::{Arc, Mutex};
 
@@ -75,14 +75,14 @@ impl Ledger {
 
     /// This ledger, with a capacity in bytes for `place` if given.
     pub fn limited(self, place: Place, capacity: Option<u64>) -> Self {
-        locked(&self.accounts).capacity[place.index()] = capacity;
+        lock(&self.accounts).capacity[place.index()] = capacity;
         self
     }
 
     /// This ledger, which refuses the lease with this number, from 1, as if the system gave no
     /// more: a fault for tests.
     pub fn refusing(self, number: Option<u64>) -> Self {
-        locked(&self.accounts).refused = number;
+        lock(&self.accounts).refused = number;
         self
     }
 
@@ -103,7 +103,7 @@ impl Ledger {
         bytes: u64,
     ) -> std::result::Result<Lease, OutOfMemory> {
         let (account, capacity, live, by_system) = {
-            let mut accounts = locked(&self.accounts);
+            let mut accounts = lock(&self.accounts);
             accounts.asked += 1;
             let is_refused = accounts.refused == Some(accounts.asked);
             let capacity = accounts.capacity[place.index()];
@@ -122,7 +122,7 @@ impl Ledger {
 
     /// The error for a place with only `free` bytes left that has no room for `bytes` more.
     pub(crate) fn refusal(&self, place: Place, class: Class, bytes: u64, free: u64) -> OutOfMemory {
-        let account = locked(&self.accounts).by_place[place.index()];
+        let account = lock(&self.accounts).by_place[place.index()];
         self.out_of_memory(place, class, bytes, account.live_total.saturating_add(free), account)
     }
 
@@ -165,28 +165,28 @@ impl Ledger {
     }
 
     fn release(&self, place: Place, class: Class, bytes: u64) {
-        let live = locked(&self.accounts).by_place[place.index()].release(class, bytes);
+        let live = lock(&self.accounts).by_place[place.index()].release(class, bytes);
         self.emitter.emit(What::Memory { place, class, delta: -(bytes as i64), live });
     }
 
     /// Bytes live now.
     pub fn live(&self, place: Place, class: Class) -> u64 {
-        locked(&self.accounts).by_place[place.index()].live[class.index()]
+        lock(&self.accounts).by_place[place.index()].live[class.index()]
     }
 
     /// Most bytes of one class that were ever live at once.
     pub fn peak(&self, place: Place, class: Class) -> u64 {
-        locked(&self.accounts).by_place[place.index()].peak[class.index()]
+        lock(&self.accounts).by_place[place.index()].peak[class.index()]
     }
 
     /// Bytes live now in all classes.
     pub fn live_total(&self, place: Place) -> u64 {
-        locked(&self.accounts).by_place[place.index()].live_total
+        lock(&self.accounts).by_place[place.index()].live_total
     }
 
     /// Most bytes of all classes that were ever live at once.
     pub fn peak_total(&self, place: Place) -> u64 {
-        locked(&self.accounts).by_place[place.index()].peak_total
+        lock(&self.accounts).by_place[place.index()].peak_total
     }
 }
 

@@ -24,7 +24,6 @@ mod fetched;
 mod gpu;
 mod kernels;
 mod ledger;
-mod lock;
 pub mod meter;
 mod operations;
 mod peak;

@@ -1,7 +1,7 @@
 //! Main memory, kept for reuse: a freed block serves the next request of its size, so that a
 //! training step allocates nothing from the system.
 
-use crate::lock::locked;
+use events::lock;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::alloc::{Layout, alloc_zeroed};
 use std::collections::HashMap;
@@ -120,14 +120,14 @@ impl Pool {
         let lines = bytes.div_ceil(LINE);
         let align = alignment(lines);
         let (reused, released) = {
-            let mut stock = locked(&self.stock);
+            let mut stock = lock(&self.stock);
             let reused = stock.reuse(lines);
             (reused, stock.count(lines))
         };
         drop(released);
         let words = reused.or_else(|| self.fresh(lines.checked_mul(LINE)?.checked_add(align)?));
         let Some(words) = words else {
-            locked(&self.stock).live -= lines;
+            lock(&self.stock).live -= lines;
             return None;
         };
         let past = words.as_ptr() as usize % align;
@@ -139,7 +139,7 @@ impl Pool {
     fn fresh(&self, bytes: usize) -> Option<Vec<Word>> {
         let words = bytes / size_of::<Word>() - 1;
         from_system(words).or_else(|| {
-            while locked(&self.stock).release_oldest().is_some() {}
+            while lock(&self.stock).release_oldest().is_some() {}
             from_system(words)
         })
     }
@@ -174,7 +174,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         let words = std::mem::take(&mut self.words);
-        locked(&self.pool.stock).put(self.lines, words);
+        lock(&self.pool.stock).put(self.lines, words);
     }
 }
 
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(pool.take(1010).unwrap().bytes().as_ptr(), address);
         for bytes in (64..1024).step_by(64) {
             drop(pool.take(bytes).unwrap());
-            let stock = locked(&pool.stock);
+            let stock = lock(&pool.stock);
             assert!(stock.live == 0 && stock.held <= stock.peak + SLACK && stock.peak == 16);
         }
     }
@@ -242,7 +242,7 @@ mod tests {
         assert!([1 << 60, usize::MAX - 1, usize::MAX].iter().all(|&bytes| pool.take(bytes).is_none()));
         assert!([1 << 58, usize::MAX].iter().all(|&len| pool.scratch(len).is_none()));
         let counts = |stock: &Stock| (stock.live, stock.held);
-        assert_eq!(counts(&locked(&pool.stock)), (2, 0));
+        assert_eq!(counts(&lock(&pool.stock)), (2, 0));
         drop(block);
         assert!(pool.take(64 << 10).is_some());
     }

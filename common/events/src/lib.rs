@@ -17,7 +17,7 @@
 //! * [`frame`], [`recording`]: the format of streams, and streams in files.
 //! * [`socket`], [`runs`]: streams to viewers in other processes, and how a viewer finds a run.
 //! * [`relay`]: streams between the processes of one job.
-//! * [`cpu`]: processor time of a thread and of the process.
+//! * [`cpu`]: processor time of a thread and of the process; [`lock`](lock()): locks after panics.
 //! * [`say!`], [`complain!`]: lines on standard output and standard error that may go unread.
 //! * [`pace`]: pausing, stepping and slowing a run.
 
@@ -31,6 +31,7 @@ pub mod frame;
 pub mod header;
 pub mod history;
 pub mod hub;
+mod lock;
 pub mod pace;
 pub mod recording;
 pub mod relay;
@@ -50,6 +51,7 @@ pub use frame::{EventBatch, FrameError, Message};
 pub use header::RunHeader;
 pub use history::{History, StepRecord};
 pub use hub::{Hub, HubError, HubOptions, HubReport, Subscription};
+pub use lock::lock;
 pub use pace::{Boundary, Control, Pace};
 pub use recording::{Gap, Growth, Recorder, Recording, RecordingError};
 pub use relay::{Inlets, Outlet};

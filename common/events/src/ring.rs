@@ -1,11 +1,12 @@
 //! A bounded queue of events from a rank's thread to the collector. It never blocks the rank.
 
 use crate::event::{Event, What};
+use crate::lock::lock;
 use crate::pace::{Boundary, Pace};
 use crossbeam_queue::ArrayQueue;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 struct Ring {
@@ -13,10 +14,6 @@ struct Ring {
     queue: ArrayQueue<Event>,
     precious: Mutex<VecDeque<Event>>,
     dropped: AtomicU64,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A rank's end of its ring: emits events, and blocks at boundaries while the run is held.

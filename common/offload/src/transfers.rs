@@ -116,7 +116,7 @@ pub struct Crossing {
 pub struct Staged {
     issued: Issued,
     ticket: Ticket<Carried>,
-    /// What the disk has answered, once somebody has looked.
+    /// What the disk has answered, if [`Transfers::is_done`] has found that.
     answer: Option<storage::Result<storage::Moved<Carried>>>,
     /// When a simulated way carries it.
     crosses: Option<(Duration, Duration)>,

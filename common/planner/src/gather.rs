@@ -86,10 +86,10 @@ impl<'a> GatherWindow<'a> {
         self.order.extend(units);
         self.reached = 0;
         if pass == Pass::Backward {
-            let gathered = self.order.iter().filter(|&&unit| self.full[unit].is_none());
-            let first: Vec<usize> = gathered.copied().take(self.slots).collect();
-            let held = std::mem::take(&mut self.held).into_iter();
-            self.held = held.filter(|unit| first.contains(unit) && !self.is_near(*unit)).collect();
+            let gathered = self.order.iter().copied().filter(|&unit| self.full[unit].is_none());
+            let first = gathered.take(self.slots).filter(|&unit| !self.is_near(unit));
+            let first: Vec<usize> = first.collect();
+            self.held.retain(|unit| first.contains(unit));
         }
     }
 
@@ -163,9 +163,9 @@ impl<'a> GatherWindow<'a> {
 
     /// Moves `unit`'s shard to the device, unless backward gathers what is there already.
     fn fetch(&mut self, counter: &mut ByteCounter, unit: usize) {
-        let backward = self.pass == Pass::Backward;
         let Some(moved) = &self.fetches[unit] else { return };
-        if !backward || !self.secondary && !self.held.contains(&unit) {
+        let is_here = self.pass == Pass::Backward && (self.secondary || self.held.contains(&unit));
+        if !is_here {
             counter.transfers.add(moved, 1);
         }
         if self.pass == Pass::Forward {

@@ -9,6 +9,7 @@ use crate::run::{self, News, Observer};
 use crate::witness::Milestone;
 use collectives::{Group, nccl};
 use device::{Class, Device, Ledger, Place};
+use events::lock;
 use events::{Emitter, What};
 use offload::{Transfers, WaitLimits};
 use report::{LimitRow, Measured, Peaks, Report, StepRow};
@@ -19,7 +20,7 @@ use std::cell::RefCell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, Once};
 use std::thread::ScopedJoinHandle;
 
 /// The ranks that run in this process.
@@ -44,7 +45,7 @@ pub(crate) fn run(
     let steps = Mutex::new(Vec::new());
     let noting = |rank: usize, news: News<'_>| {
         if let (0, News::Step(row, _)) = (rank, news) {
-            steps.lock().unwrap_or_else(PoisonError::into_inner).push(*row);
+            lock(&steps).push(*row);
         }
         observer(rank, news);
     };
@@ -57,7 +58,7 @@ pub(crate) fn run(
         }
     };
     let measured = measured.inspect_err(|failure| {
-        let steps = std::mem::take(&mut *steps.lock().unwrap_or_else(PoisonError::into_inner));
+        let steps = std::mem::take(&mut *lock(&steps));
         report_failure(plan, steps, failure);
     })?;
     let mut report = plan::report(plan, &measured);

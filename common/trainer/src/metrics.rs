@@ -3,13 +3,14 @@
 use crate::plan::Plan;
 use crate::run::News;
 use crate::speed::Speed;
+use events::lock;
 use report::StepRow;
 use serde_json::{Value, json};
 use settings::{Failure, Result};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The columns of CSV, which are the keys of JSON.
 const COLUMNS: [&str; 13] = [
@@ -98,7 +99,7 @@ impl Metrics {
 
     /// Writes a line, unless an earlier one has failed: metrics end no run.
     fn write(&self, line: &str) {
-        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = lock(&self.rows);
         if rows.error.is_none() {
             rows.error = rows.file.write_all(format!("{line}\n").as_bytes()).err();
         }
@@ -106,7 +107,7 @@ impl Metrics {
 
     /// Returns what is wrong with the file, if anything.
     pub(crate) fn problem(&self) -> Option<String> {
-        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = lock(&self.rows);
         let error = rows.error.take()?;
         Some(format!("the run is done, but --metrics {} is incomplete: {error}", self.path.display()))
     }

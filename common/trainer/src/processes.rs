@@ -10,6 +10,7 @@ use crate::watch::RING;
 use crate::{launch, progress, signals};
 use collectives::tcp::{self, JoinOptions, Joined};
 use collectives::{Group, Topic};
+use events::lock;
 use events::{Outlet, Pace, channel, relay};
 use report::StepRow;
 use settings::findings::Findings;
@@ -19,7 +20,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Returns the settings that must be the same in all processes: all but files and those of one
@@ -207,7 +208,7 @@ impl Logs {
 
 /// Writes a line, unless an earlier one has failed. A log that fails does not end a run.
 fn line(log: &Mutex<Log>, text: &str) {
-    let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut log = lock(log);
     if log.error.is_none() {
         log.error = log.file.write_all(format!("{text}\n").as_bytes()).err();
     }
@@ -215,7 +216,7 @@ fn line(log: &Mutex<Log>, text: &str) {
 
 /// Flushes a log. Returns what is wrong with it, if anything.
 fn incomplete(log: &Mutex<Log>) -> Option<String> {
-    let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut log = lock(log);
     // A terminal or a pipe has nothing to flush.
     let flushed = log.file.sync_all().err().filter(|error| error.kind() != io::ErrorKind::InvalidInput);
     let error = log.error.take().or(flushed)?;

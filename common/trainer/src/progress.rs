@@ -4,6 +4,7 @@ use crate::plan::Plan;
 use crate::run::News;
 use crate::speed::{self, Speed};
 use checkpoint::ElementType;
+use events::lock;
 use indicatif::{ProgressBar, ProgressStyle};
 use planner::table::{counted, grouped};
 use report::{Report, StepRow};
@@ -12,7 +13,7 @@ use settings::config::Checkpoint;
 use settings::size::human;
 use settings::{hardware, precision};
 use std::io::IsTerminal;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The most lines that a short run prints, beside the first and the last.
@@ -204,7 +205,7 @@ impl Lines {
     }
 
     fn step(&self, row: &StepRow, peak: u64) {
-        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut since = lock(&self.since);
         since.tokens += row.tokens;
         since.seconds += row.seconds;
         let rate = since.tokens as f64 / since.seconds.max(1e-9);

@@ -3,10 +3,11 @@
 
 use crate::rank_error::{RankError, Result};
 use collectives::{ControlChannel, Topic};
+use events::lock;
 use sharding::{Micro, Rank};
 use signal_hook::consts::SIGINT;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// A request to end a run early, and how far the ranks of this process have come.
 pub(crate) struct StopRequest {
@@ -46,7 +47,7 @@ impl StopRequest {
     /// layer: the first that none of them had begun when one of them saw the request. So no rank
     /// waits for another to agree.
     fn ends_before_next_layer(&self, rank: usize) -> bool {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = lock(&self.places);
         if places.end.is_none() && self.is_set() {
             places.end = places.begun.iter().max().copied();
         }

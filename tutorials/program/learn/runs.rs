@@ -1,8 +1,9 @@
 //! The runs behind questions, each executed once.
 
+use events::lock;
 use planner::Stage;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use trainer::{Failure, Report, Result};
 
 /// A stage with flags.
@@ -36,10 +37,10 @@ impl Runs {
     /// # Errors
     /// The error that the program would print.
     pub fn report(&self, run: &Run) -> Result<Arc<Report>> {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = lock(&self.slots);
         let slot = slots.entry(run.command()).or_default().clone();
         drop(slots);
-        let mut made = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = lock(&slot);
         if let Some(report) = &*made {
             return Ok(report.clone());
         }

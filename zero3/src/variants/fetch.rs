@@ -23,10 +23,10 @@ pub struct Fetch {
     schedule: Arc<Schedule>,
     /// Per unit: whether its shard rests elsewhere, and its elements.
     away: Vec<Option<usize>>,
-    /// Per unit: whether forward always frees it.
+    /// Per unit: whether every forward frees it, so that backward gathers it again.
     frees: Vec<bool>,
-    /// Per unit: whether this forward frees it, as far as it is known, so that backward gathers it
-    /// again. The limit of live elements may free a unit that was to stay.
+    /// The same of the latest forward, in which the limit of live elements may have freed units that
+    /// were to stay.
     freed: Vec<bool>,
     /// Whether backward gathers what is fetched, not secondary shards.
     backward: bool,
@@ -110,13 +110,13 @@ impl Fetch {
         if !self.slots.iter().any(|slot| slot.unit() == Some(unit)) {
             context.optimizer.settle(rank, unit)?;
         }
-        let wanted = self.next(context.window);
+        let wanted = self.wanted(context.window);
         self.make_room(unit, &wanted, rank)?;
         self.start(&wanted, &mut context)?;
         self.reached.1 += 1;
         if pass == Pass::Forward {
             // After the last of its own, backward's begin to come.
-            let wanted = self.next(context.window);
+            let wanted = self.wanted(context.window);
             self.start(&wanted, &mut context)?;
         }
         let elements = self.away[unit].unwrap_or(0);
@@ -134,9 +134,8 @@ impl Fetch {
     /// # Errors
     /// If a transfer fails.
     pub fn ahead(&mut self, mut context: ShardContext<'_>) -> Result<()> {
-        let schedule = self.schedule.clone();
         self.stop(context.rank)?;
-        let wanted = self.first(schedule.forward.order.iter());
+        let wanted = self.first(self.schedule.forward.order.iter());
         self.start(&wanted, &mut context)
     }
 
@@ -150,7 +149,7 @@ impl Fetch {
         let missing = Error::Missing { unit, what: "a buffer for its updated shard" };
         let slot = match self.slots.iter().position(|slot| slot.unit() == Some(unit)) {
             Some(slot) => &mut self.slots[slot],
-            None => self.free(&[]).ok_or(missing.clone())?,
+            None => self.free_slot(&[]).ok_or(missing.clone())?,
         };
         slot.holds = Holds::Updated(unit);
         let staging = slot.staging.as_mut().ok_or(missing)?;
@@ -167,14 +166,14 @@ impl Fetch {
         Ok(())
     }
 
-    /// Fetches the shards that are gathered next, as far as slots are free, since `pass` frees
-    /// `unit`.
+    /// Notes that `pass` is about to free `unit`, and fetches the shards that are gathered next, as
+    /// far as slots are free.
     ///
     /// # Errors
     /// If a transfer fails.
-    pub fn on(&mut self, unit: UnitId, pass: Pass, mut context: ShardContext<'_>) -> Result<()> {
+    pub fn before_free(&mut self, unit: UnitId, pass: Pass, mut context: ShardContext<'_>) -> Result<()> {
         self.freed[unit] |= pass == Pass::Forward;
-        let wanted = self.next(context.window);
+        let wanted = self.wanted(context.window);
         self.start(&wanted, &mut context)
     }
 
@@ -189,7 +188,7 @@ impl Fetch {
     /// Returns what is fetched now: of the units that are gathered from here on until their shards
     /// change, the first, as many as there are slots. Forward fetches its own alone, so that
     /// backward finds the last of them in their slots; then what is kept and not wanted is dropped.
-    fn next(&mut self, window: &GatherWindow) -> Vec<UnitId> {
+    fn wanted(&mut self, window: &GatherWindow) -> Vec<UnitId> {
         let (pass, at) = self.reached;
         let Schedule { forward, backward, .. } = &*self.schedule;
         let now = self.schedule.pass(pass).order[at..].iter().filter(|&&next| !window.contains(next));
@@ -230,7 +229,7 @@ impl Fetch {
 
     /// Returns the least recently taken slot that is free, or holds what is kept and not `wanted`.
     /// It is now the last.
-    fn free(&mut self, wanted: &[UnitId]) -> Option<&mut Slot> {
+    fn free_slot(&mut self, wanted: &[UnitId]) -> Option<&mut Slot> {
         let at = self.slots.iter().position(|slot| slot.may_take(wanted))?;
         self.slots[at..].rotate_left(1);
         self.slots.last_mut()
@@ -242,8 +241,8 @@ impl Fetch {
         let missing = context.optimizer.first_missing(context.rank)?;
         for &next in wanted.iter().take_while(|&&next| next < missing) {
             if !self.slots.iter().any(|slot| slot.unit() == Some(next)) {
-                let Some(free) = self.free(wanted) else { break };
-                free.start(next, context.rank, context.parameters)?;
+                let Some(slot) = self.free_slot(wanted) else { break };
+                slot.start(next, context.rank, context.parameters)?;
             }
         }
         Ok(())

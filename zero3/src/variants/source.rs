@@ -85,7 +85,7 @@ impl ShardSource {
             secondary.keep(context.rank, full)?;
         }
         match &mut self.fetch {
-            Some(fetch) if pass != Pass::Evaluate => fetch.on(full.unit, pass, context),
+            Some(fetch) if pass != Pass::Evaluate => fetch.before_free(full.unit, pass, context),
             _ => Ok(()),
         }
     }

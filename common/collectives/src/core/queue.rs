@@ -3,7 +3,7 @@
 //! A rank may wait for its calls in any order, but carries them out in the order of issue.
 //! Otherwise two ranks that wait in opposite orders could wait for each other forever.
 
-use crate::lock::lock;
+use events::lock;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 

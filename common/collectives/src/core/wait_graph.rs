@@ -1,7 +1,7 @@
 //! Which rank waits for which, in whatever group: the excuse of a rank that other ranks wait for,
 //! as [`deadline`](super::deadline) explains.
 
-use crate::lock::lock;
+use events::lock;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 

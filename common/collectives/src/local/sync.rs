@@ -4,7 +4,7 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
-pub(crate) use crate::lock::lock;
+pub(crate) use events::lock;
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 

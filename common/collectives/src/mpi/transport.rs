@@ -1,8 +1,8 @@
 //! Messages through MPI. No thread serves it: MPI makes progress whenever this rank sends or waits.
 
 use super::raw::{BLOCK, MpiWorld, Transfer};
-use crate::lock::lock;
 use crate::wire::{self, Head, Lengths, Mailbox, PREFIX, Payload, PayloadPool, Stalled, Transport};
+use events::lock;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 

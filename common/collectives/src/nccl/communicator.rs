@@ -3,8 +3,8 @@
 
 use super::calls::{CallState, Result, Transfer};
 use super::raw::{Functions, Handle, Stream, UniqueId};
-use crate::lock::lock;
 use device::cuda::Runtime;
+use events::lock;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};

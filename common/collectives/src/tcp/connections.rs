@@ -3,8 +3,8 @@
 //! A thread per connection reads everything that arrives into the mailbox, so that the other side
 //! can always send: no two ranks can block each other, however large their messages.
 
-use crate::lock::lock;
 use crate::wire::{self, Head, Lengths, Mailbox, PREFIX, Payload, Stalled, Transport};
+use events::lock;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

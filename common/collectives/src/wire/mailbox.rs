@@ -5,7 +5,7 @@ use super::payload::{Payload, PayloadPool};
 use crate::core::call::Signature;
 use crate::core::failure::{Cause, Failure};
 use crate::core::wait_graph::WaitGraph;
-use crate::lock::lock;
+use events::lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;

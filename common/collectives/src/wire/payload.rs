@@ -1,6 +1,6 @@
 //! The bytes of a message, aligned so that they can be read as numbers.
 
-use crate::lock::lock;
+use events::lock;
 use std::sync::Mutex;
 
 /// Bytes that begin on a multiple of [`ALIGN`].

@@ -3,11 +3,11 @@
 use super::Cpu;
 use super::operand::FloatsMut;
 use crate::Result;
-use crate::lock::locked;
 use crate::operations::Rope;
 use crate::rotation::{RopeScaling, fill_turns};
 use crate::vectorized;
 use crate::view::ViewMut;
+use events::lock;
 use std::sync::{Arc, Mutex};
 
 /// Cosines and sines of the positions seen so far, as [`fill_turns`] lays them out.
@@ -43,7 +43,7 @@ impl Rotations {
     fn table(&self, cpu: &Cpu, rope: Rope) -> Result<Arc<Table>> {
         let half = rope.attention.head_dim / 2;
         let positions = rope.first_position + rope.attention.tokens;
-        let mut tables = locked(&self.0);
+        let mut tables = lock(&self.0);
         let same =
             |table: &Arc<Table>| (table.theta, table.scaling, table.half) == (rope.theta, rope.scaling, half);
         if let Some(table) = tables.iter().find(|table| same(table) && table.positions >= positions) {

@@ -1,7 +1,7 @@
 //! A rank's helper threads, which sleep until a kernel has work for them.
 
 use crate::Result;
-use crate::lock::locked;
+use events::lock;
 use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -61,21 +61,21 @@ impl Helpers {
     /// Calls `job` with 0 on this thread and with 1.. on the helpers, and blocks until all have
     /// returned.
     fn run(&self, job: &(dyn Fn(usize) + Sync)) {
-        let _turn = locked(&self.turn);
+        let _turn = lock(&self.turn);
         // SAFETY: only the lifetime changes. The helpers call the job while `busy` counts them, and
         // this function does not return, nor unwind, before `busy` is 0 and the job is taken back.
         let erased = Job(unsafe {
             std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(job)
         });
         {
-            let mut state = locked(&self.shared.state);
+            let mut state = lock(&self.shared.state);
             state.turn += 1;
             state.job = Some(erased);
             state.busy = self.helpers.len();
         }
         self.shared.started.notify_all();
         let own = catch_unwind(AssertUnwindSafe(|| job(0)));
-        let mut state = locked(&self.shared.state);
+        let mut state = lock(&self.shared.state);
         while state.busy > 0 {
             state = self.shared.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -92,7 +92,7 @@ fn help(shared: &Shared, number: usize) {
     let mut seen = 0;
     while let Some(job) = next_job(shared, &mut seen) {
         let result = catch_unwind(AssertUnwindSafe(|| (job.0)(number)));
-        let mut state = locked(&shared.state);
+        let mut state = lock(&shared.state);
         state.busy -= 1;
         state.panic = state.panic.take().or(result.err());
         if state.busy == 0 {
@@ -103,7 +103,7 @@ fn help(shared: &Shared, number: usize) {
 
 /// Blocks until there is a job after number `seen`; none if the threads are to end.
 fn next_job(shared: &Shared, seen: &mut u64) -> Option<Job> {
-    let mut state = locked(&shared.state);
+    let mut state = lock(&shared.state);
     while state.turn == *seen && !state.closing {
         state = shared.started.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
@@ -113,7 +113,7 @@ fn next_job(shared: &Shared, seen: &mut u64) -> Option<Job> {
 
 impl Drop for Helpers {
     fn drop(&mut self) {
-        locked(&self.shared.state).closing = true;
+        lock(&self.shared.state).closing = true;
         self.shared.started.notify_all();
         for helper in self.helpers.drain(..) {
             // A helper catches its job's panics, so it has none of its own to report.
@@ -172,11 +172,11 @@ impl Workers {
         }
         let helpers = self.helpers.get_or_init(|| Helpers::new(self.threads - 1));
         let (queue, failure) = (Mutex::new(tasks.into_iter()), Mutex::new(None));
-        let next = || locked(&queue).next();
+        let next = || lock(&queue).next();
         helpers.run(&|_| {
             while let Some(task) = next() {
                 if let Err(error) = work(task) {
-                    *locked(&failure) = Some(error);
+                    *lock(&failure) = Some(error);
                     return;
                 }
             }

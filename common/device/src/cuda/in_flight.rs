@@ -1,7 +1,7 @@
 //! Which queued copies touch a block of memory.
 
 use super::stream::Fence;
-use crate::lock::locked;
+use events::lock;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
@@ -21,7 +21,7 @@ impl InFlight {
     /// Returns the ends of the copies that must be over before these bytes are read, or before they
     /// are written.
     pub(super) fn before(&self, bytes: &Range<usize>, writes: bool) -> Vec<Arc<Fence>> {
-        let mut all = locked(&self.0);
+        let mut all = lock(&self.0);
         // A fence whose state the driver does not tell is kept: waiting for it reports the reason.
         all.retain(|touch| !touch.done.is_reached().unwrap_or(false));
         let overlaps = |touch: &&Touch| touch.bytes.start < bytes.end && bytes.start < touch.bytes.end;
@@ -32,11 +32,11 @@ impl InFlight {
     /// Marks bytes that a copy reads or `writes` until it is `done`.
     pub(super) fn add(&self, bytes: Range<usize>, writes: bool, done: Arc<Fence>) {
         let touch = Touch { bytes, writes, done };
-        locked(&self.0).push(touch);
+        lock(&self.0).push(touch);
     }
 
     /// True if no copy that touches the block is known to be queued.
     pub(super) fn is_empty(&self) -> bool {
-        locked(&self.0).is_empty()
+        lock(&self.0).is_empty()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::stream::Mark;
 use crate::Result;
-use crate::lock::locked;
+use events::lock;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
@@ -22,7 +22,7 @@ pub(super) struct Laps {
 
 impl Laps {
     pub(super) fn mark(&self) -> Result<Mark> {
-        let spare = locked(&self.spare).pop();
+        let spare = lock(&self.spare).pop();
         spare.map_or_else(Mark::new, Ok)
     }
 }

@@ -9,11 +9,11 @@
 use super::kernels::MatrixOperand;
 use super::memory::{OUT_OF_MEMORY, Pool, SCARCE, free_bytes, no_room};
 use super::stream::Stream;
-use crate::lock::locked;
 use crate::operations::Rounding;
 use crate::{DType, DeviceError, Result};
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys;
+use events::lock;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
@@ -142,7 +142,7 @@ impl Blas {
     }
 
     fn plan(&self, shape: Shape) -> Result<Arc<Plan>> {
-        let mut plans = locked(&self.plans);
+        let mut plans = lock(&self.plans);
         if let Some(plan) = plans.get(&shape) {
             return Ok(plan.clone());
         }

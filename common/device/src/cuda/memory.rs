@@ -5,9 +5,9 @@
 
 use super::call::Named;
 use super::context::Context;
-use crate::lock::locked;
 use crate::{DeviceError, Result};
 use cudarc::driver::result;
+use events::lock;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -79,22 +79,22 @@ impl Stocks {
     }
 
     fn add(&self, stock: &Arc<Mutex<Stock>>) {
-        let mut stocks = locked(&self.all);
+        let mut stocks = lock(&self.all);
         stocks.retain(|known| known.strong_count() > 0);
         stocks.push(Arc::downgrade(stock));
     }
 
     /// Frees everything that any rank keeps for reuse.
     fn release(&self, context: &Context) -> Result<()> {
-        let stocks: Vec<_> = locked(&self.all).iter().filter_map(Weak::upgrade).collect();
+        let stocks: Vec<_> = lock(&self.all).iter().filter_map(Weak::upgrade).collect();
         // Blocks that are taken off the shelves can no longer be handed out, and once every stream
         // is idle, no queued work uses them.
-        let kept: Vec<_> = stocks.iter().map(|stock| std::mem::take(&mut locked(stock).shelves)).collect();
+        let kept: Vec<_> = stocks.iter().map(|stock| std::mem::take(&mut lock(stock).shelves)).collect();
         context.synchronize()?;
         for (stock, shelves) in stocks.iter().zip(kept) {
             for address in shelves.into_values().flatten() {
                 // SAFETY: as said above.
-                unsafe { locked(stock).free(&self.taken, address) }?;
+                unsafe { lock(stock).free(&self.taken, address) }?;
             }
         }
         Ok(())
@@ -117,7 +117,7 @@ impl Pool {
 
     /// Bytes taken from the driver.
     pub(super) fn reserved(&self) -> u64 {
-        locked(&self.stock).reserved
+        lock(&self.stock).reserved
     }
 
     /// Returns the address of `bytes` bytes with unspecified contents; `None` if the GPU has no
@@ -126,7 +126,7 @@ impl Pool {
     /// first runs, and choose another kernel, or fail, if there is none.
     pub(super) fn take(&self, bytes: usize) -> Result<Option<u64>> {
         let size = rounded(bytes);
-        if let Some(address) = locked(&self.stock).shelves.get_mut(&size).and_then(Vec::pop) {
+        if let Some(address) = lock(&self.stock).shelves.get_mut(&size).and_then(Vec::pop) {
             return Ok(Some(address));
         }
         self.context.enter()?;
@@ -142,7 +142,7 @@ impl Pool {
         }
         match taken {
             Ok(address) => {
-                let mut stock = locked(&self.stock);
+                let mut stock = lock(&self.stock);
                 stock.reserved += size as u64;
                 stock.taken.insert(address, size);
                 stock.most = stock.most.max(stock.reserved);
@@ -159,26 +159,26 @@ impl Pool {
     /// As [`Pool::take`], for a buffer.
     pub(super) fn lend(&self, bytes: usize) -> Result<Option<u64>> {
         let address = self.take(bytes)?;
-        locked(&self.stock).lent += address.map_or(0, |_| rounded(bytes) as u64);
+        lock(&self.stock).lent += address.map_or(0, |_| rounded(bytes) as u64);
         Ok(address)
     }
 
     /// Takes back an address of [`Pool::lend`].
     pub(super) fn take_back(&self, address: u64, bytes: usize) {
-        locked(&self.stock).lent -= rounded(bytes) as u64;
+        lock(&self.stock).lent -= rounded(bytes) as u64;
         self.put(address, bytes);
     }
 
     /// Returns the most bytes ever allocated from the driver, and the bytes held now neither by
     /// buffers nor for reuse.
     pub(super) fn holdings(&self) -> (u64, u64) {
-        let stock = locked(&self.stock);
+        let stock = lock(&self.stock);
         let kept: usize = stock.shelves.iter().map(|(size, addresses)| size * addresses.len()).sum();
         (stock.most, stock.reserved - stock.lent - kept as u64)
     }
 
     pub(super) fn put(&self, address: u64, bytes: usize) {
-        locked(&self.stock).shelves.entry(rounded(bytes)).or_default().push(address);
+        lock(&self.stock).shelves.entry(rounded(bytes)).or_default().push(address);
     }
 }
 
@@ -189,7 +189,7 @@ impl Drop for Pool {
         if self.context.synchronize().is_err() {
             return;
         }
-        let mut stock = locked(&self.stock);
+        let mut stock = lock(&self.stock);
         for address in stock.taken.keys().copied().collect::<Vec<_>>() {
             // SAFETY: the rank that the pool belongs to ends: buffers keep it alive, and its
             // streams are idle.

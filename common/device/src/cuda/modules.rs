@@ -3,9 +3,9 @@
 use super::call::Named;
 use super::context::Context;
 use super::kernels::{Kernel, STATIC_SHARED, kernels};
-use crate::lock::locked;
 use crate::{DeviceError, Result};
 use cudarc::driver::{result, sys};
+use events::lock;
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::sync::{Arc, Mutex};
@@ -63,7 +63,7 @@ impl Modules {
         if shared_bytes <= DEFAULT_SHARED {
             return Ok(*handle);
         }
-        let mut allowed = locked(allowed);
+        let mut allowed = lock(allowed);
         if shared_bytes > *allowed {
             let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             // SAFETY: the function's module is loaded.

@@ -6,7 +6,7 @@ use super::context::Context;
 use super::in_flight::InFlight;
 use super::locked::Locked;
 use crate::Result;
-use crate::lock::locked;
+use events::lock;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -38,7 +38,7 @@ pub(crate) struct Pinned {
 
 impl Pinned {
     pub(super) fn new(context: &Arc<Context>, spare: &Arc<Spare>, bytes: usize) -> Result<Self> {
-        let kept = locked(&spare.blocks).get_mut(&bytes).and_then(Vec::pop);
+        let kept = lock(&spare.blocks).get_mut(&bytes).and_then(Vec::pop);
         let pages = kept.map_or_else(|| Pages::new(context.clone(), bytes, spare.threads), Ok)?;
         Ok(Pinned { pages: Some(pages), spare: spare.clone() })
     }
@@ -74,7 +74,7 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         if let Some(pages) = self.pages.take() {
-            locked(&self.spare.blocks).entry(pages.bytes).or_default().push(pages);
+            lock(&self.spare.blocks).entry(pages.bytes).or_default().push(pages);
         }
     }
 }

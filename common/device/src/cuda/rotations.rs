@@ -4,9 +4,9 @@ use super::kernels::rope_table;
 use super::memory::no_room;
 use super::runtime::Runtime;
 use crate::Result;
-use crate::lock::locked;
 use crate::operations::Rope;
 use crate::rotation::RopeScaling;
+use events::lock;
 use std::sync::Mutex;
 
 /// A table for the positions seen so far.
@@ -28,7 +28,7 @@ impl Rotations {
     /// The address of a table that holds every position of `rope`.
     pub(crate) fn table(&self, rank: &Runtime, rope: &Rope) -> Result<u64> {
         let (half, positions) = (rope.attention.head_dim / 2, rope.first_position + rope.attention.tokens);
-        let mut tables = locked(&self.tables);
+        let mut tables = lock(&self.tables);
         let same =
             |table: &Table| (table.theta, table.scaling, table.half) == (rope.theta, rope.scaling, half);
         let found = tables.iter().position(same);

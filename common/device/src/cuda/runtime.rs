@@ -11,11 +11,11 @@ use super::pinned::Spare;
 use super::staging::Staging;
 use super::stream::{Fence, Stream};
 use super::timeline::{Lane, Timeline};
-use crate::lock::locked;
 use crate::operations::Rounding;
 use crate::shapes::Write;
 use crate::{DeviceError, Result};
 use cudarc::driver::result;
+use events::lock;
 use events::{Emitter, Work};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -260,7 +260,7 @@ impl Launcher for Runtime {
 
     /// Grows as needed. Outgrown memory is reused in the stream's order, as buffers are.
     fn scratch(&self, bytes: usize) -> Result<u64> {
-        let mut scratch = locked(&self.scratch);
+        let mut scratch = lock(&self.scratch);
         if let Some((address, size)) = *scratch {
             if size >= bytes {
                 return Ok(address);

@@ -8,7 +8,7 @@ use super::context::Context;
 use super::pinned::{Pinned, Spare};
 use super::stream::Fence;
 use crate::Result;
-use crate::lock::locked;
+use events::lock;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
@@ -49,12 +49,12 @@ impl Staging {
     /// A block with room for `bytes` that no copy touches.
     pub(super) fn take(&self, context: &Arc<Context>, spare: &Arc<Spare>, bytes: usize) -> Result<Pinned> {
         let size = bytes.next_power_of_two().max(LEAST);
-        locked(&self.0).settle()?;
+        lock(&self.0).settle()?;
         Pinned::new(context, spare, size)
     }
 
     /// Takes back a block, to be reused after `fence`.
     pub(super) fn keep(&self, fence: Fence, block: Pinned) {
-        locked(&self.0).0.push_back((fence, block));
+        lock(&self.0).0.push_back((fence, block));
     }
 }

@@ -7,7 +7,7 @@
 
 use super::stream::{Mark, Stream};
 use crate::Result;
-use crate::lock::locked;
+use events::lock;
 use events::{Emitter, What, Work};
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -91,14 +91,14 @@ impl Timeline {
 
     /// Begins a stretch of work on `stream`. Emits the stretches that are past.
     pub(super) fn begin(&self, stream: &Stream) -> Result<Begun> {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         self.emit_from(&mut state)?;
         self.point(&mut state, stream).map(Begun)
     }
 
     /// Ends a stretch of work: all of `work` is queued.
     pub(super) fn end(&self, lane: Lane, stream: &Stream, Begun(began): Begun, work: Work) -> Result<()> {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         let ended = self.point(&mut state, stream)?;
         state.pending[lane as usize].push_back(Stretch { work, began, ended });
         Ok(())
@@ -106,12 +106,12 @@ impl Timeline {
 
     /// Emits every stretch that is past.
     pub(super) fn emit_past(&self) -> Result<()> {
-        self.emit_from(&mut locked(&self.state))
+        self.emit_from(&mut lock(&self.state))
     }
 
     /// Stretches on the communication stream that are known to be past, and their time.
     pub(super) fn communicated(&self) -> (u64, Duration) {
-        let (count, nanoseconds) = locked(&self.state).communicated;
+        let (count, nanoseconds) = lock(&self.state).communicated;
         (count, Duration::from_nanos(nanoseconds))
     }
 

@@ -5,7 +5,7 @@ use super::laps::Lap;
 use super::runtime::Runtime;
 use super::timeline::{Begun, Lane, Timeline};
 use crate::Result;
-use crate::lock::locked;
+use events::lock;
 use events::{Emitter, Work};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -85,7 +85,7 @@ impl Runtime {
 
     /// Takes back its marks for reuse.
     pub(crate) fn keep_lap(&self, Lap { began, ended }: Lap) {
-        locked(&self.laps.spare).extend([began, ended]);
+        lock(&self.laps.spare).extend([began, ended]);
     }
 
     /// Returns what this rank's part in collectives has taken, of work that has run. Counted from

@@ -11,7 +11,7 @@ use crate::Result;
 use crate::backend::Backend;
 use crate::cuda::{Communicated, Lap, Runtime};
 use crate::kernels::Kernels;
-use crate::lock::locked;
+use events::lock;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -143,19 +143,19 @@ impl Meter {
             Backend::Cpu(cpu) => {
                 let before = processor_time();
                 let out = work(cpu.as_ref());
-                locked(&self.totals).spent[kind as usize].time += processor_time().saturating_sub(before);
+                lock(&self.totals).spent[kind as usize].time += processor_time().saturating_sub(before);
                 out?
             }
             Backend::Cuda(gpu) => {
                 let rank = &gpu.rank;
                 let (out, lap) = rank.lap(|| work(gpu.as_ref()))?;
-                let mut totals = locked(&self.totals);
+                let mut totals = lock(&self.totals);
                 totals.pending.push_back((kind, lap));
                 totals.settle(rank, false)?;
                 out
             }
         };
-        let spent = &mut locked(&self.totals).spent[kind as usize];
+        let spent = &mut lock(&self.totals).spent[kind as usize];
         (spent.calls, spent.flops) = (spent.calls + 1, spent.flops + flops);
         spent.bytes += bytes as u64;
         Ok(out)
@@ -164,7 +164,7 @@ impl Meter {
     /// Returns what each kind has taken, in [`Kind::ALL`]'s order. Blocks until queued work is
     /// done.
     pub(crate) fn spent(&self) -> Result<Vec<Spent>> {
-        let mut totals = locked(&self.totals);
+        let mut totals = lock(&self.totals);
         if let Some(rank) = self.backend.rank() {
             rank.synchronize()?;
             totals.settle(rank, true)?;
@@ -177,7 +177,7 @@ impl Meter {
     /// Sets all counts to zero.
     pub(crate) fn reset(&self) -> Result<()> {
         self.spent()?;
-        let mut totals = locked(&self.totals);
+        let mut totals = lock(&self.totals);
         totals.spent = Default::default();
         if let Some(rank) = self.backend.rank() {
             totals.before = rank.communicated()?;

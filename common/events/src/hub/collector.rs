@@ -7,13 +7,14 @@ use crate::cpu;
 use crate::event::Event;
 use crate::frame::{self, EventBatch, Message};
 use crate::header::RunHeader;
+use crate::lock::lock;
 use crate::pace::Pace;
 use crate::recording::{Recorder, RecordingError};
 use crate::ring::Receiver;
 use crate::socket::Server;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, TrySendError};
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The interval at which rings are drained: shorter than that between pictures, long enough to cost
@@ -100,8 +101,7 @@ impl Collector {
     }
 
     fn welcome(&mut self) {
-        let newcomers =
-            std::mem::take(&mut *self.requests.newcomers.lock().unwrap_or_else(PoisonError::into_inner));
+        let newcomers = std::mem::take(&mut *lock(&self.requests.newcomers));
         let subscribers = newcomers.into_iter().map(|sender| Subscriber {
             sender,
             behind: true,

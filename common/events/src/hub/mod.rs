@@ -8,6 +8,7 @@ mod collector;
 
 use crate::frame::Message;
 use crate::header::RunHeader;
+use crate::lock::lock;
 use crate::pace::Pace;
 use crate::recording::{Recorder, RecordingError};
 use crate::ring::Receiver;
@@ -17,7 +18,7 @@ use collector::Collector;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use storage::Disk;
@@ -130,7 +131,7 @@ impl Hub {
     /// Adds a watcher in this process.
     pub fn subscribe(&self) -> Subscription {
         let (sender, messages) = mpsc::sync_channel(SUBSCRIPTION_DEPTH);
-        self.requests.newcomers.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        lock(&self.requests.newcomers).push(sender);
         self.wake();
         Subscription { header: self.header.clone(), messages, requests: self.requests.clone() }
     }

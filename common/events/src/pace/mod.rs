@@ -10,6 +10,7 @@
 mod gate;
 
 use crate::event::kinds::labelled;
+use crate::lock::lock;
 use gate::{Gate, Mode, Passage};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -93,7 +94,7 @@ impl Pace {
     }
 
     fn lock(&self) -> MutexGuard<'_, Gate> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.gate)
     }
 
     fn set(&self, change: impl FnOnce(&mut Gate)) {
@@ -127,12 +128,12 @@ impl Pace {
     /// Returns a receiver of all requests that viewers make from now on.
     pub fn listen(&self) -> mpsc::Receiver<Control> {
         let (sender, receiver) = mpsc::channel();
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        lock(&self.listeners).push(sender);
         receiver
     }
 
     fn tell(&self, control: Control) {
-        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listeners = lock(&self.listeners);
         listeners.retain(|listener| listener.send(control).is_ok());
     }
 

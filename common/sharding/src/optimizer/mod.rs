@@ -194,7 +194,7 @@ impl Optimizer {
     /// # Errors
     /// If a transfer has failed.
     pub fn first_missing(&mut self, rank: &Rank) -> Result<UnitId> {
-        self.counted(rank, |paging, _| paging.look(rank))?;
+        self.counted(rank, |paging, _| paging.poll(rank))?;
         Ok(self.paging.as_ref().map_or(UnitId::MAX, Paging::first_missing))
     }
 

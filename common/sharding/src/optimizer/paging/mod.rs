@@ -112,7 +112,7 @@ impl Paging {
         if calls == 1 {
             self.finish_all(rank)?;
         } else {
-            self.look(rank)?;
+            self.poll(rank)?;
         }
         if self.places.optimizer != Place::Disk {
             return Ok(());
@@ -160,7 +160,8 @@ impl Paging {
         self.is_on_cpu() && !(self.gathers && self.places.parameters == Place::Disk)
     }
 
-    /// True from [`Paging::begin`] until somebody has waited for the last piece to leave its buffers.
+    /// True from [`Paging::begin`] until [`Paging::finish`] finds that the last piece has left its
+    /// buffers.
     pub(super) fn is_under_way(&self) -> bool {
         self.progress.is_some()
     }
@@ -174,19 +175,19 @@ impl Paging {
         next.map_or(UnitId::MAX, |piece| piece.unit)
     }
 
-    /// Notes which pieces have left their buffers.
+    /// Notes which pieces have left their buffers, without waiting.
     ///
     /// # Errors
     /// If a transfer has failed.
-    pub(super) fn look(&mut self, rank: &Rank) -> Result<()> {
-        self.progress.as_mut().map_or(Ok(()), |progress| progress.look(rank, &mut self.slots))
+    pub(super) fn poll(&mut self, rank: &Rank) -> Result<()> {
+        self.progress.as_mut().map_or(Ok(()), |progress| progress.poll(rank, &mut self.slots))
     }
 
     /// Goes on with the update under way until `unit` is updated and, if it rests on the device, has
-    /// landed there, in full if the rank holds it so. The next unit is updated, too, if it travels:
-    /// that goes on while `unit` computes. If units are gathered, the next one lands and is on its way to the
-    /// other ranks, and it is the next but one that travels. In main memory as many are updated as
-    /// may travel to the device.
+    /// landed there, in full if the rank holds it so. The next unit is updated, too, if its way to
+    /// the device takes time, which passes while `unit` computes. If units are gathered, the next one
+    /// lands and is on its way to the other ranks, and it is the next but one that travels. In main
+    /// memory as many are updated as may travel to the device.
     ///
     /// # Errors
     /// If a kernel, a collective or a transfer fails.

@@ -48,8 +48,8 @@ impl Progress {
         Progress { update, fetched: 0, updated: 0, landed: 0, finished: 0 }
     }
 
-    /// Notes which of the pieces that have landed have left their buffers.
-    pub(super) fn look(&mut self, rank: &Rank, slots: &mut [Slot]) -> Result<()> {
+    /// Notes which of the pieces that have landed have left their buffers, without waiting.
+    pub(super) fn poll(&mut self, rank: &Rank, slots: &mut [Slot]) -> Result<()> {
         let count = slots.len();
         while self.finished < self.landed && slots[self.finished % count].is_settled(rank) {
             self.finish(rank, slots, self.finished + 1)?;
