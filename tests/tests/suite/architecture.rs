@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 mod cycles;
 mod guides;
@@ -273,6 +274,29 @@ fn modules_of_a_crate_import_one_way() {
     }
     assert!(seen > 15, "the crates were found");
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// Cargo unites the features that a build asks for: a test that asks for more of a dependency than a stage does
+/// would have all that stands on it built a second time.
+#[test]
+fn tests_build_nothing_again_that_a_first_run_has_built() {
+    let everything = with_features(&["--workspace", "--edges", "normal,build,dev"]);
+    for package in ["zero0-ddp", "zero1", "zero2", "zero3", "viz", "tutorials"] {
+        let run = with_features(&["--package", package, "--edges", "normal,build"]);
+        assert!(run.len() > 50, "{package}: its dependencies were found");
+        let again: Vec<_> = run.difference(&everything).collect();
+        assert!(again.is_empty(), "{package} asks for fewer features than its tests: {again:#?}");
+    }
+}
+
+/// Each package that Cargo would build, with its version and features.
+fn with_features(selection: &[&str]) -> BTreeSet<String> {
+    let mut tree = Command::new(env!("CARGO"));
+    tree.current_dir(root()).args(["tree", "--locked", "--prefix", "none", "--format", "{p} {f}"]);
+    let output = tree.args(selection).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8(output.stdout).unwrap();
+    lines.lines().map(|line| line.trim_end_matches(" (*)").trim_end().to_string()).collect()
 }
 
 /// The folders of a crate that hold the root of a library or of a program, tests left out.
