@@ -18,8 +18,8 @@ pub mod way;
 
 pub use error::Error;
 pub use storage::Effect;
-pub use swap::{Extent, PAGE, paged};
-pub use transfers::{Arriving, Cargo, Crossing, Moved, Options, Staged, Transfers};
+pub use swap::{Carried, Extent, PAGE, paged};
+pub use transfers::{Arriving, Cargo, Crossing, Moved, Options, Staged, Stretch, Transfers};
 pub use wait::WaitLimits;
 
 /// What this crate's functions return.

@@ -74,19 +74,22 @@ impl Swap {
 }
 
 /// A buffer in main memory, as a disk's threads see it: its first bytes.
-pub(crate) struct Carried {
+pub struct Carried {
     pub(crate) buffer: Buffer,
-    pub(crate) bytes: usize,
+    /// Bytes that are written.
+    pub(crate) out: usize,
+    /// Bytes that are read.
+    pub(crate) back: usize,
 }
 
 impl AsRef<[u8]> for Carried {
     fn as_ref(&self) -> &[u8] {
-        &self.buffer.bytes()[..self.bytes]
+        &self.buffer.bytes()[..self.out]
     }
 }
 
 impl AsMut<[u8]> for Carried {
     fn as_mut(&mut self) -> &mut [u8] {
-        &mut self.buffer.bytes_mut()[..self.bytes]
+        &mut self.buffer.bytes_mut()[..self.back]
     }
 }

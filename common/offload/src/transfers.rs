@@ -111,15 +111,26 @@ pub struct Crossing {
     crosses: (Duration, Duration),
 }
 
-/// A read or write of a disk that the rank has not waited for.
+/// A read or write of a disk that the rank has not waited for, and what it gives back: the buffer,
+/// or nothing if a read into the same buffer follows.
 #[must_use = "a transfer may fail, and it holds a buffer"]
-pub struct Staged {
+pub struct Staged<M = Carried> {
     issued: Issued,
-    ticket: Ticket<Carried>,
+    ticket: Ticket<M>,
     /// What the disk has answered, if [`Transfers::is_done`] has found that.
-    answer: Option<storage::Result<storage::Moved<Carried>>>,
+    answer: Option<storage::Result<storage::Moved<M>>>,
     /// When a simulated way carries it.
     crosses: Option<(Duration, Duration)>,
+}
+
+/// The first `bytes` bytes of an extent, which a buffer is written to or read from.
+pub struct Stretch<'a> {
+    /// What they are.
+    pub cargo: Cargo,
+    /// Where they rest.
+    pub extent: &'a Extent,
+    /// How many there are.
+    pub bytes: usize,
 }
 
 /// A buffer in main memory whose bytes have come from a disk.
@@ -198,18 +209,34 @@ impl Transfers {
         self.copy_from(from.ended, cargo, out, x)
     }
 
+    /// True if the device lies in main memory.
+    pub fn share_memory(&self) -> bool {
+        self.device.gpu().is_none()
+    }
+
     /// True if a copy to the device has crossed once it is issued: the device lies in main memory,
     /// and no way there is simulated.
     pub fn crosses_at_once(&self) -> bool {
-        self.device.gpu().is_none() && self.ways.borrow()[Route::HostToDevice.index()].link.is_none()
+        self.share_memory() && self.ways.borrow()[Route::HostToDevice.index()].link.is_none()
     }
 
-    /// Lets `bytes` bytes cross from main memory to a device that lies in main memory, too: what
-    /// computed them has written them there.
-    pub fn written(&self, cargo: Cargo, bytes: usize) -> Crossing {
-        let (route, now) = (Route::HostToDevice, self.now());
+    /// Lets `bytes` bytes cross between main memory and a device that lies in main memory, too: they
+    /// are read or written where they are.
+    pub fn in_place(&self, route: Route, cargo: Cargo, bytes: usize) -> Crossing {
+        self.in_place_from(self.now(), route, cargo, bytes)
+    }
+
+    /// Lets the first `elements` elements of what has come from a disk cross to a device that lies in
+    /// main memory, too, from the moment on at which they came.
+    pub fn forward_in_place(&self, cargo: Cargo, elements: usize, from: &Arriving) -> Crossing {
+        let bytes = elements * from.buffer.dtype().size();
+        self.in_place_from(from.ended, Route::HostToDevice, cargo, bytes)
+    }
+
+    fn in_place_from(&self, ready: Duration, route: Route, cargo: Cargo, bytes: usize) -> Crossing {
+        let now = self.now();
         let issued = self.issue(route, cargo, bytes as u64);
-        let crosses = self.ways.borrow_mut()[route.index()].cross(now, bytes as u64, (now, now));
+        let crosses = self.ways.borrow_mut()[route.index()].cross(ready, bytes as u64, (now, now));
         Crossing { issued, copying: Copying::done(), crosses }
     }
 
@@ -251,8 +278,8 @@ impl Transfers {
     pub fn read(&self, cargo: Cargo, extent: &Extent, from: usize, into: Buffer, bytes: usize) -> Staged {
         let issued = self.issue(Route::DiskToHost, cargo, bytes as u64);
         let Swap { disk, file, .. } = self.swap();
-        let ticket = disk.read(file, extent.offset + from as u64, Carried { buffer: into, bytes });
-        self.staged(issued, ticket)
+        let carried = Carried { buffer: into, out: 0, back: bytes };
+        self.staged(issued, issued.at, disk.read(file, extent.offset + from as u64, carried))
     }
 
     /// Starts to write the first `bytes` bytes of `buffer`, in main memory, to `extent` from byte
@@ -260,17 +287,41 @@ impl Transfers {
     pub fn write(&self, cargo: Cargo, extent: &Extent, to: usize, buffer: Buffer, bytes: usize) -> Staged {
         let issued = self.issue(Route::HostToDisk, cargo, bytes as u64);
         let Swap { disk, file, .. } = self.swap();
-        let ticket = disk.write(file, extent.offset + to as u64, Carried { buffer, bytes });
-        self.staged(issued, ticket)
+        let carried = Carried { buffer, out: bytes, back: 0 };
+        self.staged(issued, issued.at, disk.write(file, extent.offset + to as u64, carried))
     }
 
-    fn staged(&self, issued: Issued, ticket: Ticket<Carried>) -> Staged {
-        let crosses = self.ways.borrow_mut()[issued.route.index()].book(issued.at, issued.bytes);
+    /// Starts to write `buffer`, in main memory, to the beginning of `to`, and when it is there to
+    /// fill it with the beginning of `from`. Settle the write first: if it fails, nothing is read.
+    pub fn write_then_read(
+        &self,
+        to: Stretch<'_>,
+        from: Stretch<'_>,
+        buffer: Buffer,
+    ) -> (Staged<()>, Staged) {
+        let written = self.issue(Route::HostToDisk, to.cargo, to.bytes as u64);
+        let read = self.issue(Route::DiskToHost, from.cargo, from.bytes as u64);
+        let Swap { disk, file, .. } = self.swap();
+        let carried = Carried { buffer, out: to.bytes, back: from.bytes };
+        let (leaves, arrives) = disk.write_then_read(file, (to.extent.offset, from.extent.offset), carried);
+        let leaves = self.staged(written, written.at, leaves);
+        let ready = leaves.crosses.map_or(read.at, |(_, ends)| ends);
+        (leaves, self.staged(read, ready, arrives))
+    }
+
+    /// What `ticket` brings, over a way on which it may begin at `ready`.
+    fn staged<M>(&self, issued: Issued, ready: Duration, ticket: Ticket<M>) -> Staged<M> {
+        let crosses = self.ways.borrow_mut()[issued.route.index()].book(ready, issued.bytes);
         Staged { issued, ticket, answer: None, crosses }
     }
 
+    /// True if waiting for `crossing` would not block.
+    pub fn has_crossed(&self, crossing: &Crossing) -> bool {
+        crossing.copying.is_done() && crossing.crosses.1 <= self.now()
+    }
+
     /// True if [`Transfers::settle`] would not block.
-    pub fn is_done(&self, staged: &mut Staged) -> bool {
+    pub fn is_done<M>(&self, staged: &mut Staged<M>) -> bool {
         if staged.answer.is_none() {
             staged.answer = staged.ticket.wait_for(Duration::ZERO);
         }
@@ -283,6 +334,20 @@ impl Transfers {
     /// The file system's; one that names file and call if the disk answers nothing for too long;
     /// the group's failure, if it fails meanwhile.
     pub fn settle(&self, staged: Staged) -> Result<Arriving> {
+        let (carried, ended) = self.over(staged)?;
+        Ok(Arriving { buffer: carried.buffer, ended })
+    }
+
+    /// Blocks until a write that a read follows is done.
+    ///
+    /// # Errors
+    /// As [`Transfers::settle`].
+    pub fn settle_written(&self, staged: Staged<()>) -> Result<()> {
+        self.over(staged).map(|((), _)| ())
+    }
+
+    /// Blocks until `staged` is done. Returns what it gives back, and when it was done.
+    fn over<M>(&self, staged: Staged<M>) -> Result<(M, Duration)> {
         let (issued, crosses, since) = (staged.issued, staged.crosses, self.now());
         let storage::Moved { memory, began, ended } = self.receive(staged)?;
         let now = self.now();
@@ -291,7 +356,7 @@ impl Transfers {
         let crosses = self.ways.borrow_mut()[issued.route.index()].deliver(crosses, moved);
         self.sleep_until(issued, crosses.1)?;
         self.finished(issued, crosses, since);
-        Ok(Arriving { buffer: memory.buffer, ended: crosses.1 })
+        Ok((memory, crosses.1))
     }
 
     /// Injects `effect` into all that the rank asks of its disk from now on, if it has one.

@@ -5,7 +5,7 @@
 use collectives::local::{self, Link, World};
 use device::{Class, DType, Device, Ledger, Place};
 use events::{Emitter, Route};
-use offload::{Cargo, Effect, Options, PAGE, Transfers, WaitLimits, paged};
+use offload::{Cargo, Effect, Options, PAGE, Stretch, Transfers, WaitLimits, paged};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -102,6 +102,30 @@ fn a_simulated_disk_serves_in_the_order_of_issue() {
     let since = Instant::now();
     transfers.settle(first).unwrap();
     assert!(since.elapsed() < Duration::from_millis(40), "it came before: {:?}", since.elapsed());
+}
+
+#[test]
+fn a_buffer_is_filled_again_as_soon_as_its_bytes_have_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Some(Link { latency: Duration::ZERO, bandwidth: PAGE as f64 / 0.05 });
+    let (_, transfers) = rank(Options { disk, directory: Some(folder.path()), ..Options::default() });
+    let [here, there] = [0, 1].map(|_| transfers.extent(Class::Optimizer, PAGE).unwrap());
+    let stretch = |extent| Stretch { cargo: CARGO, extent, bytes: PAGE };
+    let mut buffer = transfers.staging(DType::F32, PAGE / 4).unwrap();
+    buffer.bytes_mut().fill(1);
+    let since = Instant::now();
+    let (written, read) = transfers.write_then_read(stretch(&here), stretch(&there), buffer);
+    transfers.settle_written(written).unwrap();
+    assert!(since.elapsed() >= Duration::from_millis(50), "{:?}", since.elapsed());
+    let buffer = transfers.settle(read).unwrap().buffer;
+    assert!(since.elapsed() >= Duration::from_millis(100), "the read waits for it: {:?}", since.elapsed());
+    assert!(buffer.bytes().iter().all(|&byte| byte == 0), "room that nothing was written to");
+    let read = transfers.settle(transfers.read(CARGO, &here, 0, buffer, PAGE)).unwrap();
+    assert!(read.buffer.bytes().iter().all(|&byte| byte == 1));
+    let moved = transfers.moved();
+    let of = |route: Route| (moved.bytes[route.index()], moved.calls[route.index()]);
+    assert_eq!(of(Route::HostToDisk), (PAGE as u64, 1));
+    assert_eq!(of(Route::DiskToHost), (2 * PAGE as u64, 2));
 }
 
 /// A copy that takes hours over its way, waited for within `limits`.

@@ -107,6 +107,22 @@ impl Disk {
         self.queue.write(file, offset, memory)
     }
 
+    /// Queues a write of all of `memory` at byte `to`, and after it a read that fills the same memory
+    /// from byte `from` on: the disk goes on without waiting for the caller. If the write fails, its
+    /// ticket says so, and nothing is read.
+    pub fn write_then_read<M>(
+        &self,
+        file: &Arc<File>,
+        (to, from): (u64, u64),
+        memory: M,
+    ) -> (Ticket<()>, Ticket<M>)
+    where
+        M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static,
+    {
+        self.journal.note(|| Change::Write(file.path().into(), to, memory.as_ref().to_vec()));
+        self.queue.write_then_read(file, (to, from), memory)
+    }
+
     /// Fills `bytes` from byte `offset` on, on this thread.
     ///
     /// # Errors

@@ -113,20 +113,49 @@ impl Queue {
         self.push(move || write(&calls, &file, offset, memory.as_ref()).map(|()| memory))
     }
 
+    pub(crate) fn write_then_read<M>(
+        &self,
+        file: &Arc<File>,
+        (to, from): (u64, u64),
+        mut memory: M,
+    ) -> (Ticket<()>, Ticket<M>)
+    where
+        M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static,
+    {
+        let (file, calls) = (file.clone(), self.calls.clone());
+        let ((written, leaves), (filled, arrives)) = (sync_channel(1), sync_channel(1));
+        self.send(Box::new(move || {
+            let outcome = timed(|| write(&calls, &file, to, memory.as_ref()));
+            let is_written = outcome.is_ok();
+            // A ticket may have been dropped.
+            let _ = written.send(outcome);
+            if is_written {
+                let _ = filled.send(timed(|| read(&calls, &file, from, memory.as_mut()).map(|()| memory)));
+            }
+        }));
+        (Ticket(leaves), Ticket(arrives))
+    }
+
     fn push<M: Send + 'static>(&self, transfer: impl FnOnce() -> Result<M> + Send + 'static) -> Ticket<M> {
         let (done, ticket) = sync_channel(1);
-        let job = Box::new(move || {
-            let began = Instant::now();
-            let outcome = transfer().map(|memory| Moved { memory, began, ended: Instant::now() });
+        self.send(Box::new(move || {
             // The ticket may have been dropped.
-            let _ = done.send(outcome);
-        });
+            let _ = done.send(timed(transfer));
+        }));
+        Ticket(ticket)
+    }
+
+    fn send(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
             // Fails only if every thread has panicked; the ticket then says so.
             let _ = jobs.send(job);
         }
-        Ticket(ticket)
     }
+}
+
+fn timed<M>(transfer: impl FnOnce() -> Result<M>) -> Result<Moved<M>> {
+    let began = Instant::now();
+    transfer().map(|memory| Moved { memory, began, ended: Instant::now() })
 }
 
 impl Drop for Queue {

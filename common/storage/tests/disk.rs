@@ -116,6 +116,30 @@ fn a_file_that_somebody_truncates_is_named_with_the_byte_where_it_ends() {
 }
 
 #[test]
+fn what_was_written_makes_room_for_what_is_read_next() {
+    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(2, PAGE));
+    let disk = Disk::with_faults(2, fault(Kind::Write, 3, Effect::Full));
+    let file = disk.create(&folder.path().join("a")).unwrap();
+    write(&disk, &pool, &file, PAGE as u64, &pattern(PAGE, 1)).unwrap();
+    let exchange = || {
+        let mut block = pool.take(PAGE);
+        block.copy_from_slice(&pattern(PAGE, 2));
+        disk.write_then_read(&file, (0, PAGE as u64), block)
+    };
+    let (written, read) = exchange();
+    let read = read.wait().unwrap();
+    assert!(written.wait().unwrap().ended <= read.began);
+    assert_eq!(&read.memory[..], pattern(PAGE, 1));
+    drop(read);
+    assert_eq!(self::read(&disk, &pool, &file, 0, PAGE).unwrap(), pattern(PAGE, 2));
+    let (written, read) = exchange();
+    let error = written.wait().err().unwrap();
+    assert_eq!((error.call, error.offset), (Kind::Write, Some(0)));
+    assert!(read.wait().is_err(), "nothing is read into what was not written");
+    assert_eq!(disk.record().iter().filter(|call| call.kind == Kind::Read).count(), 2);
+}
+
+#[test]
 fn a_delayed_transfer_does_not_hold_up_the_others() {
     let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(2, PAGE));
     let delay = Duration::from_secs(2);

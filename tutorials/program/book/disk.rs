@@ -16,8 +16,7 @@ const TOKENS: f64 = 1024.0;
 const WIDTH: f64 = 2048.0;
 
 /// A run per number of staging buffers, over a disk that is slow beside the little that is
-/// computed. With two, a late transfer delays the next: on a busy machine such a run shows no clear
-/// figure.
+/// computed.
 const RUNS: [(&str, &str); 2] = [
     (
         "1",
@@ -29,19 +28,17 @@ const RUNS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Returns a table: what a rank waits for the disk with more and with fewer staging buffers.
+/// Returns a table: what a rank takes for more and for fewer staging buffers, and reads through them.
 ///
 /// # Errors
 /// If a run fails.
 pub(super) fn measured(runs: &Runs) -> Result<String> {
-    let mut table = Table::prose(["--offload-buffers", "staging, bytes", "the step's reads", "a rank waits"]);
+    let mut table = Table::prose(["--offload-buffers", "staging, bytes", "the step's reads"]);
     for (buffers, flags) in RUNS {
         let report = runs.report(&Run { stage: Stage::Zero2, flags })?;
         let staging = report.memory.iter().find(|row| (row.place, row.class) == ("host", "workspace"));
-        let (reads, waits) = (reads(&report), report.time.first().map_or(0.0, |row| row.for_places.step));
-        let waits = if waits < 1.6 * reads { "for the reads" } else { "for the reads, then for the writes" };
         let staging = grouped(staging.map_or(0, |row| row.peak_bytes));
-        table.row(buffers, [staging, format!("{:.0} ms", reads * 1e3), waits.into()]);
+        table.row(buffers, [staging, format!("{:.0} ms", reads(&report) * 1e3)]);
     }
     Ok(table.render(Format::Markdown))
 }

@@ -11,7 +11,7 @@
 use super::context::ShardContext;
 use super::{Residency, Stay};
 use device::{Buffer, Class, DType, Place, View};
-use events::Pass;
+use events::{Pass, Route};
 use offload::{Cargo, Crossing, Staged};
 use sharding::{Error, GatherWindow, Rank, Rest, Result, Schedule, UnitBuffers, UnitId};
 use std::ops::Range;
@@ -39,7 +39,8 @@ pub struct Fetch {
     reached: (Pass, usize),
 }
 
-/// Room for one shard.
+/// Room for one shard. A device that lies in main memory uses what comes from disk where it has come,
+/// and has `buffer` without using it, so that every device takes the same room.
 struct Slot {
     buffer: Buffer,
     /// Where it passes main memory on its way from disk, unless it is being read.
@@ -52,7 +53,7 @@ enum Holds {
     Nothing,
     /// Its shard is coming into main memory, piece by piece as it is updated.
     Updated(UnitId),
-    Reading(UnitId, Staged),
+    Reading(UnitId, Box<Staged>),
     Crossing(UnitId, Crossing),
     /// Its shard has been gathered in forward; backward gathers it again unless the slot is needed
     /// before.
@@ -125,7 +126,7 @@ impl Fetch {
         let slot = slot.ok_or(Error::Missing { unit, what: "a buffer to fetch its shard" })?;
         slot.arrive(elements, rank)?;
         slot.holds = if turns { Holds::Kept(unit) } else { Holds::Nothing };
-        Ok(slot.buffer.slice(0..elements))
+        Ok(slot.shard(rank).slice(0..elements))
     }
 
     /// Fetches the first shards that forward gathers, as far as they are updated. What has been
@@ -145,25 +146,30 @@ impl Fetch {
     /// # Errors
     /// If no buffer is free, or a kernel or a transfer fails.
     pub fn take(&mut self, rank: &Rank, unit: UnitId, range: Range<usize>, shard: View<'_>) -> Result<()> {
-        let is_complete = Some(range.end) == self.away[unit];
+        let (is_complete, elements) = (Some(range.end) == self.away[unit], range.end);
         let missing = Error::Missing { unit, what: "a buffer for its updated shard" };
+        let cargo = Cargo { class: Class::Parameters, unit };
         let slot = match self.slots.iter().position(|slot| slot.unit() == Some(unit)) {
             Some(slot) => &mut self.slots[slot],
             None => self.free_slot(&[]).ok_or(missing.clone())?,
         };
         slot.holds = Holds::Updated(unit);
         let staging = slot.staging.as_mut().ok_or(missing)?;
-        rank.kernels().copy(staging.slice_mut(range.clone()), shard)?;
+        rank.kernels().copy(staging.slice_mut(range), shard)?;
         if is_complete {
-            let cargo = Cargo { class: Class::Parameters, unit };
-            let crossing = rank.transfers.copy(
-                cargo,
-                slot.buffer.slice_mut(0..range.end),
-                staging.slice(0..range.end),
-            )?;
+            let from = staging.slice(0..elements);
+            let crossing = match rank.transfers.share_memory() {
+                true => rank.transfers.in_place(Route::HostToDevice, cargo, elements * from.dtype().size()),
+                false => rank.transfers.copy(cargo, slot.buffer.slice_mut(0..elements), from)?,
+            };
             slot.holds = Holds::Crossing(unit, crossing);
         }
         Ok(())
+    }
+
+    /// True if [`Fetch::take`] finds a buffer for `unit`.
+    pub fn has_room(&self, unit: UnitId) -> bool {
+        self.slots.iter().any(|slot| slot.unit() == Some(unit) || slot.may_take(&[]))
     }
 
     /// Notes that `pass` is about to free `unit`, and fetches the shards that are gathered next, as
@@ -265,6 +271,11 @@ impl Slot {
         }
     }
 
+    /// The buffer that the device uses.
+    fn shard(&self, rank: &Rank) -> &Buffer {
+        self.staging.as_ref().filter(|_| rank.transfers.share_memory()).unwrap_or(&self.buffer)
+    }
+
     /// Drops what is kept and not `wanted`.
     fn drop_kept(&mut self, wanted: &[UnitId]) {
         if matches!(self.holds, Holds::Kept(_)) && self.may_take(wanted) {
@@ -284,7 +295,7 @@ impl Slot {
     /// Drops what is on its way to the slot.
     fn clear(&mut self, rank: &Rank) -> Result<()> {
         if let Holds::Reading(_, staged) = std::mem::replace(&mut self.holds, Holds::Nothing) {
-            self.staging = Some(rank.transfers.discard(staged)?);
+            self.staging = Some(rank.transfers.discard(*staged)?);
         }
         Ok(())
     }
@@ -300,7 +311,8 @@ impl Slot {
             }
             Rest::Disk(extent, _) => {
                 let staging = self.staging.take().ok_or(missing)?;
-                Holds::Reading(unit, rank.transfers.read(cargo, extent, 0, staging, extent.bytes()))
+                let read = rank.transfers.read(cargo, extent, 0, staging, extent.bytes());
+                Holds::Reading(unit, Box::new(read))
             }
         };
         Ok(())
@@ -311,10 +323,13 @@ impl Slot {
         match std::mem::replace(&mut self.holds, Holds::Nothing) {
             Holds::Crossing(_, crossing) => rank.transfers.wait(crossing)?,
             Holds::Reading(unit, staged) => {
-                let arrived = rank.transfers.settle(staged)?;
+                let arrived = rank.transfers.settle(*staged)?;
                 let cargo = Cargo { class: Class::Parameters, unit };
-                let out = self.buffer.slice_mut(0..elements);
-                rank.transfers.wait(rank.transfers.forward(cargo, out, &arrived)?)?;
+                let crossing = match rank.transfers.share_memory() {
+                    true => rank.transfers.forward_in_place(cargo, elements, &arrived),
+                    false => rank.transfers.forward(cargo, self.buffer.slice_mut(0..elements), &arrived)?,
+                };
+                rank.transfers.wait(crossing)?;
                 self.staging = Some(arrived.buffer);
             }
             Holds::Nothing | Holds::Updated(_) | Holds::Kept(_) => {}

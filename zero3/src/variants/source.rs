@@ -22,6 +22,10 @@ pub struct ShardSource {
 }
 
 impl TakeUpdated for ShardSource {
+    fn has_room(&self, unit: UnitId) -> bool {
+        self.fetch.as_ref().is_none_or(|fetch| fetch.has_room(unit))
+    }
+
     fn take(&mut self, rank: &Rank, unit: UnitId, range: Range<usize>, parameters: View<'_>) -> Result<()> {
         self.fetch.as_mut().map_or(Ok(()), |fetch| fetch.take(rank, unit, range, parameters))
     }

@@ -1,7 +1,6 @@
 //! How a rank waits for its transfers.
 
 use super::{Issued, Staged, Transfers};
-use crate::swap::Carried;
 use crate::wait::LOOK;
 use crate::{Error, Result};
 use device::Buffer;
@@ -12,7 +11,7 @@ use storage::{Answers, Call, Kind};
 
 impl Transfers {
     /// Blocks until the disk has answered. Returns its answer.
-    pub(super) fn receive(&self, staged: Staged) -> Result<storage::Moved<Carried>> {
+    pub(super) fn receive<M>(&self, staged: Staged<M>) -> Result<storage::Moved<M>> {
         let Staged { issued, ticket, mut answer, .. } = staged;
         let (disk, mut wait) = (&self.swap().disk, self.limits.begin(self.now()));
         let mut returned = None;

@@ -23,7 +23,7 @@ use crate::rank::Rank;
 use device::{DType, Place};
 use offload::Transfers;
 use pager::{Pager, Progress};
-use piece::PagedPiece;
+use piece::{PagedPiece, WriteBack};
 use slot::Slot;
 
 pub use pager::TakeUpdated;
@@ -192,6 +192,7 @@ impl Paging {
     /// # Errors
     /// If a kernel, a collective or a transfer fails.
     pub(super) fn complete(&mut self, rank: &Rank, unit: UnitId, held: UpdateOperands<'_>) -> Result<()> {
+        let exchanges = self.exchanges_states();
         let Paging { places, dtype, pieces, gathers, slots, progress: Some(progress), .. } = self else {
             return Ok(());
         };
@@ -201,7 +202,17 @@ impl Paging {
         let travels = !is_handed_over || !rank.transfers.crosses_at_once();
         let updated =
             landed + if in_memory { places.buffers } else { usize::from(places.buffers > 1 && travels) };
-        Pager { rank, held, dtype: *dtype, pieces, slots, progress }.reach(unit, landed, updated)
+        let mut pager = Pager { rank, held, dtype: *dtype, pieces, exchanges, slots, progress };
+        pager.reach(unit, landed, updated)?;
+        // Collectives are issued in the same order by all ranks, whatever has come.
+        if exchanges && !*gathers { pager.update_what_is_here() } else { Ok(()) }
+    }
+
+    /// True if what rests on disk is read into buffers as soon as what was there before has left.
+    /// Master weights that are on their way to a device must stay until they are there.
+    fn exchanges_states(&self) -> bool {
+        let stays = |piece: &PagedPiece| piece.write_back == WriteBack::MasterToDevice;
+        self.places.optimizer == Place::Disk && !self.pieces.iter().any(stays)
     }
 
     /// Waits until the parameters of the units up to `unit` are on disk, if they rest there.

@@ -1,11 +1,12 @@
 //! What a piece needs for its update, and what it leaves: transfers of a [`Pager`].
 
 use super::pager::{Pager, UpdateOperands};
-use super::piece::WriteBack;
-use super::slot::{Incoming, missing};
+use super::piece::{PagedPiece, WriteBack};
+use super::slot::{Incoming, StatesOf, missing};
 use crate::Result;
 use crate::optimizer::States;
 use device::{Class, DType};
+use events::Route;
 use offload::transfers::span;
 use offload::{Cargo, Transfers};
 
@@ -17,9 +18,11 @@ impl Pager<'_> {
         slot.move_states(self.rank, piece, &self.held.units[unit].states.states, Transfers::read);
         if let Some(gradients) = &mut slot.gradients {
             let cargo = Cargo { class: Class::Gradients, unit };
-            let (to, from) =
-                (gradients.slice_mut(0..elements), self.held.gradients.slice(unit, piece.range.clone())?);
-            slot.incoming.copies.push(transfers.copy(cargo, to, from)?);
+            let from = self.held.gradients.slice(unit, piece.range.clone())?;
+            slot.incoming.copies.push(match transfers.share_memory() {
+                true => transfers.in_place(Route::DeviceToHost, cargo, elements * from.dtype().size()),
+                false => transfers.copy(cargo, gradients.slice_mut(0..elements), from)?,
+            });
         }
         // Parameters in f32 are the master weights that the device updates.
         if self.dtype == DType::F32 { self.fetch_parameters(next) } else { Ok(()) }
@@ -71,10 +74,25 @@ impl Pager<'_> {
             self.write_copied(before)?;
         }
         self.write_back(next)?;
-        let (piece, index) = (&self.pieces[next], self.slot(next));
-        let rest = &self.held.units[piece.unit].states.states;
-        self.slots[index].move_states(self.rank, piece, rest, Transfers::write);
-        Ok(())
+        self.leave_states(next);
+        if self.pieces[next].write_back == WriteBack::HostToDisk { self.write(next) } else { Ok(()) }
+    }
+
+    /// Issues the states of piece number `next` and, if they are read as soon as these have left,
+    /// those of the next piece that has its buffers.
+    fn leave_states(&mut self, next: usize) {
+        let (index, then) = (self.slot(next), self.pieces.get(next + self.slots.len()));
+        let (piece, slot) = (&self.pieces[next], &mut self.slots[index]);
+        let rest = |piece: &PagedPiece| &self.held.units[piece.unit].states.states;
+        if self.exchanges
+            && let Some(then) = then
+            && let (States::Disk(extents), States::Disk(others)) = (rest(piece), rest(then))
+        {
+            let leaving = StatesOf { piece, extents: &extents[piece.number] };
+            let coming = StatesOf { piece: then, extents: &others[then.number] };
+            return slot.exchange_states(self.rank, leaving, coming);
+        }
+        slot.move_states(self.rank, piece, rest(piece), Transfers::write);
     }
 
     /// Issues the updated parameters of piece number `next`.
@@ -84,8 +102,10 @@ impl Pager<'_> {
         let (slot, cargo) = (&mut self.slots[index], Cargo { class: Class::Parameters, unit });
         slot.outgoing.copy = match piece.write_back {
             WriteBack::InPlace => None,
-            WriteBack::HostToDisk => return self.write(next),
-            WriteBack::IntoDevice => Some(transfers.written(cargo, elements * self.dtype.size())),
+            WriteBack::HostToDisk => None,
+            WriteBack::IntoDevice => {
+                Some(transfers.in_place(Route::HostToDevice, cargo, elements * self.dtype.size()))
+            }
             WriteBack::MasterToDevice => {
                 let from = match (&self.held.units[unit].states.states, &slot.states) {
                     (States::Here { master: Some(master), .. }, _) => master.slice(piece.own.clone()),

@@ -31,6 +31,9 @@ pub trait TakeUpdated {
     /// # Errors
     /// If a kernel or a transfer fails.
     fn take(&mut self, rank: &Rank, unit: UnitId, range: Range<usize>, parameters: View<'_>) -> Result<()>;
+
+    /// True if there is room for `unit`'s shard.
+    fn has_room(&self, unit: UnitId) -> bool;
 }
 
 /// What an update works on.
@@ -74,6 +77,8 @@ pub(super) struct Pager<'a> {
     pub(super) held: UpdateOperands<'a>,
     pub(super) dtype: DType,
     pub(super) pieces: &'a [PagedPiece],
+    /// True if states are read as soon as those of the piece before have left their buffers.
+    pub(super) exchanges: bool,
     pub(super) slots: &'a mut [Slot],
     pub(super) progress: &'a mut Progress,
 }
@@ -112,20 +117,62 @@ impl Pager<'_> {
             2 => 1,
             slots => slots - 2,
         };
-        for next in self.progress.updated..pieces {
-            while self.progress.fetched <= (next + ahead).min(count - 1) {
-                let fetched = self.progress.fetched;
-                let free = (fetched + 1).saturating_sub(slots);
+        while self.progress.updated < pieces {
+            let next = self.progress.updated;
+            self.fetch_through(next + 1, true)?;
+            // What comes without being asked for need not be waited for here.
+            self.fetch_through((next + 1 + ahead).min(count), !self.exchanges)?;
+            self.update(next)?;
+        }
+        Ok(())
+    }
+
+    /// Updates the next pieces as long as nothing has to be waited for: they leave early, and make
+    /// room.
+    pub(super) fn update_what_is_here(&mut self) -> Result<()> {
+        while let next = self.progress.updated
+            && let Some(piece) = self.pieces.get(next)
+        {
+            self.fetch_through(next + 1, false)?;
+            let has_room = match (piece.write_back, &self.held.taken) {
+                (WriteBack::HostToDisk, Some(taken)) => taken.has_room(piece.unit),
+                _ => true,
+            };
+            let slot = self.slot(next);
+            if self.progress.fetched == next || !has_room || !self.slots[slot].has_arrived(self.rank) {
+                return Ok(());
+            }
+            self.update(next)?;
+        }
+        Ok(())
+    }
+
+    /// Issues what is needed by pieces, until it is for so many. If a piece before has not left its
+    /// buffers yet, waits for it or stops.
+    fn fetch_through(&mut self, pieces: usize, waits: bool) -> Result<()> {
+        while self.progress.fetched < pieces {
+            let free = (self.progress.fetched + 1).saturating_sub(self.slots.len());
+            if waits {
                 self.land_through(free)?;
                 self.progress.finish(self.rank, self.slots, free)?;
-                self.fetch(fetched)?;
-                self.progress.fetched += 1;
+            } else {
+                self.progress.poll(self.rank, self.slots)?;
             }
-            self.arrive(next)?;
-            self.compute(next)?;
-            self.leave(next)?;
-            self.progress.updated += 1;
+            if self.progress.finished < free {
+                return Ok(());
+            }
+            self.fetch(self.progress.fetched)?;
+            self.progress.fetched += 1;
         }
+        Ok(())
+    }
+
+    /// Updates a piece as soon as it is here, and lets it leave.
+    fn update(&mut self, next: usize) -> Result<()> {
+        self.arrive(next)?;
+        self.compute(next)?;
+        self.leave(next)?;
+        self.progress.updated += 1;
         Ok(())
     }
 
@@ -150,8 +197,8 @@ impl Pager<'_> {
         let _bracket = self.rank.bracket(Pass::Step, unit, piece.number);
         let Slot { states, gradients, parameters, on_device, .. } = &mut self.slots[index];
         let gradients = match gradients {
-            Some(gradients) => gradients.slice(0..elements),
-            None => self.held.gradients.slice(unit, piece.range.clone())?,
+            Some(gradients) if !self.rank.transfers.share_memory() => gradients.slice(0..elements),
+            _ => self.held.gradients.slice(unit, piece.range.clone())?,
         };
         let mut out = match piece.write_back {
             WriteBack::MasterToDevice => None,

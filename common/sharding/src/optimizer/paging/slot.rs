@@ -8,10 +8,23 @@ use crate::rank::Rank;
 use crate::{Error, Result};
 use device::{Buffer, Class, DType, Place};
 use model::TrainingState;
-use offload::{Cargo, Crossing, Extent, Staged, Transfers, paged};
+use offload::{Cargo, Crossing, Extent, Staged, Stretch, Transfers, paged};
 
 /// Master weights, momentum and variance of one piece.
 pub(super) type StateBuffers = [Buffer; TrainingState::ALL.len()];
+
+/// The states of a piece that rest on disk.
+pub(super) struct StatesOf<'a> {
+    pub(super) piece: &'a PagedPiece,
+    pub(super) extents: &'a [Extent; TrainingState::ALL.len()],
+}
+
+impl<'a> StatesOf<'a> {
+    fn stretch(&self, number: usize) -> Stretch<'a> {
+        let cargo = Cargo { class: Class::Optimizer, unit: self.piece.unit };
+        Stretch { cargo, extent: &self.extents[number], bytes: paged(4 * self.piece.own.len()) }
+    }
+}
 
 /// Begins a transfer between a buffer and an extent, from its byte on, of so many bytes.
 pub(super) type Start = fn(&Transfers, Cargo, &Extent, usize, Buffer, usize) -> Staged;
@@ -20,7 +33,9 @@ pub(super) type Start = fn(&Transfers, Cargo, &Extent, usize, Buffer, usize) -> 
 #[derive(Default)]
 pub(super) struct Slot {
     pub(super) states: Option<StateBuffers>,
-    /// States that are being read or written.
+    /// States that are being written, and read after that for the next piece.
+    pub(super) rewritten: Vec<Staged<()>>,
+    /// States that are being read, or written with nothing to read after that.
     pub(super) moving: Vec<Staged>,
     pub(super) gradients: Option<Buffer>,
     /// Parameters in main memory.
@@ -93,10 +108,38 @@ impl Slot {
         self.moving = states.into_iter().zip(&extents[piece.number]).map(start).collect();
     }
 
+    /// Begins to write the states of `piece` to disk, and into the same buffers to read those of
+    /// `next`.
+    pub(super) fn exchange_states(&mut self, rank: &Rank, piece: StatesOf<'_>, next: StatesOf<'_>) {
+        let Some(states) = self.states.take() else { return };
+        for (number, buffer) in states.into_iter().enumerate() {
+            let [to, from] = [&piece, &next].map(|states| states.stretch(number));
+            let (written, read) = rank.transfers.write_then_read(to, from, buffer);
+            self.rewritten.push(written);
+            self.moving.push(read);
+        }
+    }
+
     /// True if [`Slot::settle`] would not block.
     pub(super) fn is_settled(&mut self, rank: &Rank) -> bool {
-        let written = self.moving.iter_mut().chain(&mut self.outgoing.parameters);
-        written.into_iter().all(|staged| rank.transfers.is_done(staged))
+        let transfers = &rank.transfers;
+        let parameters = self.outgoing.parameters.as_mut();
+        let is_written = parameters.is_none_or(|parameters| transfers.is_done(parameters));
+        is_written
+            && match self.rewritten.is_empty() {
+                true => self.has_moved(rank),
+                false => self.rewritten.iter_mut().all(|states| transfers.is_done(states)),
+            }
+    }
+
+    /// True if [`Slot::settle_states`] would not block.
+    fn has_moved(&mut self, rank: &Rank) -> bool {
+        self.moving.iter_mut().all(|states| rank.transfers.is_done(states))
+    }
+
+    /// True if all that a piece needs for its update has come. Parameters are not looked for.
+    pub(super) fn has_arrived(&mut self, rank: &Rank) -> bool {
+        self.has_moved(rank) && self.incoming.copies.iter().all(|copy| rank.transfers.has_crossed(copy))
     }
 
     /// Waits until what is written of a piece has left the slot.
@@ -107,7 +150,10 @@ impl Slot {
         if let Some(parameters) = self.outgoing.parameters.take() {
             self.parameters = Some(rank.transfers.settle(parameters)?.buffer);
         }
-        self.settle_states(rank)
+        if self.rewritten.is_empty() {
+            return self.settle_states(rank);
+        }
+        self.rewritten.drain(..).try_for_each(|states| Ok(rank.transfers.settle_written(states)?))
     }
 
     /// Waits for states that are being read or written.
