@@ -4,6 +4,7 @@ use crate::theme::{self, Theme};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
+use ratatui::widgets::{Block, BorderType, Clear, Widget};
 
 /// A rectangle of the screen. Positions are relative to it.
 pub(super) struct Paint<'a> {
@@ -36,14 +37,9 @@ impl<'a> Paint<'a> {
 
     /// Returns a rectangle within this one.
     pub(super) fn part(&mut self, x: u16, y: u16, width: u16, height: u16) -> Paint<'_> {
-        let x = x.min(self.area.width);
-        let y = y.min(self.area.height);
-        let area = Rect {
-            x: self.area.x + x,
-            y: self.area.y + y,
-            width: width.min(self.area.width - x),
-            height: height.min(self.area.height - y),
-        };
+        let (x, y) = (x.min(self.area.width), y.min(self.area.height));
+        let (width, height) = (width.min(self.area.width - x), height.min(self.area.height - y));
+        let area = Rect::new(self.area.x + x, self.area.y + y, width, height);
         Paint { buffer: self.buffer, area, theme: self.theme }
     }
 
@@ -90,28 +86,15 @@ impl<'a> Paint<'a> {
 
     /// Clears the rectangle.
     pub(super) fn clear(&mut self) {
-        for y in 0..self.area.height {
-            for x in 0..self.area.width {
-                self.buffer[(self.area.x + x, self.area.y + y)].reset();
-            }
-        }
+        Clear.render(self.area, self.buffer);
     }
 
     /// Draws a box with a title and returns its inside.
     pub(super) fn card(&mut self, title: &[(&str, Style)], style: Style) -> Paint<'_> {
         let (width, height) = (self.area.width, self.area.height);
         if width >= 2 && height >= 2 {
-            let (right, bottom) = (width - 1, height - 1);
-            self.run(1, 0, width - 2, "─", style);
-            self.run(1, bottom, width - 2, "─", style);
-            for y in 1..bottom {
-                self.put(0, y, "│", style);
-                self.put(right, y, "│", style);
-            }
-            for (x, y, corner) in [(0, 0, "╭"), (right, 0, "╮"), (0, bottom, "╰"), (right, bottom, "╯")]
-            {
-                self.put(x, y, corner, style);
-            }
+            let border = Block::bordered().border_type(BorderType::Rounded).border_style(style);
+            border.render(self.area, self.buffer);
             self.part(2, 0, width.saturating_sub(3), 1).pieces(0, 0, title);
         }
         self.part(1, 1, width.saturating_sub(2), height.saturating_sub(2))
