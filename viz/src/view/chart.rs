@@ -1,6 +1,7 @@
 //! The surroundings of an area over time: the scale in bytes at its left, and lines for comparison.
 
 use super::area::Area;
+use super::axis::Axis;
 use super::paint::{Paint, columns};
 use crate::theme::{DIM, FAINT, ink};
 use crate::words;
@@ -9,9 +10,20 @@ use ratatui::style::Style;
 /// The width of the scale.
 pub(super) const SCALE: u16 = 9;
 
+/// Draws an area below a row for its heading, with its scale at the left, and the axis at the
+/// bottom, below `between` other rows. Returns the area's rectangle.
+pub(super) fn draw<'a>(area: &Area, axis: Axis, between: u16, paint: &'a mut Paint<'_>) -> Paint<'a> {
+    let height = paint.height().saturating_sub(2 + between);
+    scale(area, &mut paint.part(0, 1, SCALE, height + 1));
+    axis.draw(paint, SCALE, height + 1 + between);
+    let mut inside = paint.part(SCALE, 1, axis.width, height);
+    area.draw(&mut inside);
+    inside
+}
+
 /// Draws round numbers of bytes at the left edge of `paint`. The area covers all rows but the last,
 /// which is the baseline.
-pub(super) fn scale(area: &Area, paint: &mut Paint<'_>) {
+fn scale(area: &Area, paint: &mut Paint<'_>) {
     let height = paint.height().saturating_sub(1);
     for y in 0..height {
         paint.put(SCALE - 1, y, "│", ink(FAINT));

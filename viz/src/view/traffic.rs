@@ -237,15 +237,11 @@ fn over_time(app: &App, paint: &mut Paint<'_>) {
     let (player, scene) = (app.player(), app.player().scene());
     let x = paint.heading(0, 0, "Over time");
     paint.text(x + 2, 0, "sent since the step began, all ranks together, in the last two steps", ink(DIM));
-    let (width, height) = (paint.width().saturating_sub(SCALE), paint.height() - 2);
-    let axis = Axis::last_steps(scene, player.clock(), 2, width);
+    let axis = Axis::last_steps(scene, player.clock(), 2, paint.width().saturating_sub(SCALE));
     let columns = Column::traffic(&scene.window, axis, player.clock());
     let theory::Expected { bytes: expected, source, .. } = theory::expected(scene, false);
     let most = columns.iter().map(Column::total).max().unwrap_or(0).max(expected).max(1);
     let area = Area { columns, top: most + most / 6, layers: Layers::Operations };
-    area.draw(&mut paint.part(SCALE, 1, width, height));
-    chart::scale(&area, &mut paint.part(0, 1, SCALE, height + 1));
     let text = format!("{source} {}", words::bytes(expected));
-    chart::rule(&area, expected, &[&text], ink(GOOD), &mut paint.part(SCALE, 1, width, height));
-    axis.draw(paint, SCALE, height + 1);
+    chart::rule(&area, expected, &[&text], ink(GOOD), &mut chart::draw(&area, axis, 0, paint));
 }
