@@ -169,16 +169,12 @@ impl Player {
     }
 
     fn play(&mut self, seconds: f64) {
-        self.clock += seconds * self.speed * 1e9;
-        while let Some(event) = self.next_event() {
-            if event.at as f64 > self.clock {
-                return;
+        self.play_until(self.clock + seconds * self.speed * 1e9);
+        if self.at_end() {
+            self.clock = self.scene.now.at as f64;
+            if self.timeline.ended() {
+                self.motion = Motion::Standing;
             }
-            self.take(&event);
-        }
-        self.clock = self.clock.min(self.scene.now.at as f64);
-        if self.timeline.ended() {
-            self.motion = Motion::Standing;
         }
     }
 

@@ -17,7 +17,6 @@ use ratatui::style::Color;
 
 const LABEL: u16 = 20;
 
-/// Draws the view.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let rank = app.rank;
     let (width, height) = (paint.width(), paint.height());
@@ -222,7 +221,7 @@ fn differences(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     let named = || others.iter().map(|other| (name(app, other), other));
     let mine = name(app, first);
     let mut sentences: Vec<String> =
-        named().map(|(name, other)| difference(&mine, first, &name, other, rank)).collect();
+        named().map(|(name, other)| difference((&mine, first), (&name, other), rank)).collect();
     if sentences.iter().any(|sentence| columns(sentence) > room) {
         let mine = short_name(app, first);
         let named = others.iter().map(|other| (short_name(app, other), other));
