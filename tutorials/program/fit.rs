@@ -36,7 +36,6 @@ struct Found {
     predicted: usize,
     /// What [`beyond`] returns of that many.
     beyond: Option<[u64; 3]>,
-    /// The measurement.
     measured: Option<Measured>,
 }
 

@@ -4,9 +4,6 @@ use settings::cli::TrainArgs;
 use trainer::{Failure, Result};
 
 /// Refuses flags that make sense for a single run only.
-///
-/// # Errors
-/// A usage failure that names the flag.
 pub(crate) fn refuse(args: &TrainArgs, command: &str) -> Result<()> {
     let single = [
         "report",

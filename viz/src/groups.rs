@@ -12,13 +12,6 @@ pub struct RankGroup {
     pub ranks: Vec<usize>,
 }
 
-impl RankGroup {
-    /// True if its members are neighbours.
-    fn contiguous(&self) -> bool {
-        self.ranks.windows(2).all(|pair| pair[1] == pair[0] + 1)
-    }
-}
-
 /// Returns the group called `number` and those created with it, in the order of their first
 /// members. The world is alone.
 pub fn beside(now: &Snapshot, number: u16) -> Vec<RankGroup> {
@@ -41,7 +34,7 @@ pub fn beside(now: &Snapshot, number: u16) -> Vec<RankGroup> {
 
 /// True if the members of each group are neighbours.
 pub fn are_neighbours(groups: &[RankGroup]) -> bool {
-    groups.iter().all(RankGroup::contiguous)
+    groups.iter().all(|group| group.ranks.windows(2).all(|pair| pair[1] == pair[0] + 1))
 }
 
 /// Returns the group of which `rank` is a member.

@@ -100,7 +100,6 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Takes over the terminal.
     pub(crate) fn enter(theme: Theme) -> io::Result<Self> {
         install_panic_hook();
         // With NO_COLOR set, crossterm would drop bold and reverse, too. The theme removes colours

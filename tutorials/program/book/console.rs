@@ -36,9 +36,6 @@ struct Said {
 
 impl Console {
     /// Returns a console whose programs are all in `program`.
-    ///
-    /// # Errors
-    /// If there is no temporary folder.
     pub(super) fn new(root: &Path, program: PathBuf) -> Result<Self> {
         let fail = |e: std::io::Error| Failure::run(format!("cannot prepare a folder for commands: {e}"));
         let folder = tempfile::tempdir().map_err(fail)?;
@@ -228,9 +225,6 @@ fn shown(lines: &[String], show: Option<&str>) -> std::result::Result<Vec<String
 }
 
 /// Returns the index of the only line from `start` on that contains `pattern`.
-///
-/// # Errors
-/// If there is none, or more than one.
 fn only(lines: &[&String], start: usize, pattern: &str) -> std::result::Result<usize, String> {
     let mut found = (start..lines.len()).filter(|&at| lines[at].contains(pattern));
     let first = found.next().ok_or_else(|| format!("{pattern:?} is not found"))?;

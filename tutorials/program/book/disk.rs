@@ -30,9 +30,6 @@ const RUNS: [(&str, &str); 2] = [
 ];
 
 /// Returns a table: what a rank waits for the disk with more and with fewer staging buffers.
-///
-/// # Errors
-/// If a run fails.
 pub(super) fn measured(runs: &Runs) -> Result<String> {
     let mut table = Table::prose(["--offload-buffers", "staging, bytes", "the step's reads", "a rank waits"]);
     for (buffers, flags) in RUNS {
@@ -83,9 +80,6 @@ pub(super) fn paper() -> String {
 
 /// Returns the same for Llama-2-7B, from what the planner counts: bytes to and from the disk if one
 /// state alone rests there, and the bandwidth per GPU for nine tenths of its peak.
-///
-/// # Errors
-/// If there is no such model.
 pub(super) fn counted() -> Result<String> {
     const GPUS: [usize; 3] = [1, 8, 64];
     let columns = ["bytes, 1 GPU", "FLOPs per byte", "1 GPU", "8 GPUs", "64 GPUs"];

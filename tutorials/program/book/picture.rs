@@ -39,9 +39,6 @@ pub(super) struct Picture {
 
 impl Picture {
     /// Reads a name, recordings and flags.
-    ///
-    /// # Errors
-    /// If they cannot be parsed.
     pub(super) fn parse(arguments: &str) -> Result<Self> {
         Picture::try_parse_from(console::words(arguments))
             .map_err(|e| Failure::run(format!("picture: {arguments}: {e}")))

@@ -8,9 +8,6 @@ use planner::table::grouped;
 use trainer::{Report, Result};
 
 /// Returns a table with a row per stage.
-///
-/// # Errors
-/// If a run fails.
 pub(super) fn text(runs: &Runs) -> Result<String> {
     let row = |stage| Ok(row(stage, &*runs.report(&Run { stage, flags: FIVE })?));
     let rows = Stage::ALL.into_iter().map(row).collect::<Result<String>>()?;

@@ -7,7 +7,6 @@ use std::io::Write;
 use std::path::Path;
 use trainer::Result;
 
-/// Returns the whole comparison for a terminal.
 pub(super) fn terminal(comparison: &Comparison) -> String {
     let mut text = format!("\n{}\n", settings(comparison));
     for table in tables::all(comparison) {
@@ -27,9 +26,6 @@ pub(super) fn terminal(comparison: &Comparison) -> String {
 }
 
 /// Writes the folder. Returns the names of its files.
-///
-/// # Errors
-/// If a file cannot be written.
 pub(super) fn write(comparison: &Comparison, folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     let mut pictures = String::new();
@@ -80,7 +76,6 @@ fn settings(comparison: &Comparison) -> String {
     )
 }
 
-/// Explains how to read the numbers.
 fn notes(comparison: &Comparison) -> String {
     let mut notes = String::from(
         "Medians leave out the first two steps, which warm up.\n\

@@ -8,7 +8,6 @@ use planner::table::{Table, grouped};
 use report::{Account, Report, time};
 use settings::size::human;
 
-/// Returns every table, in order.
 pub(super) fn all(comparison: &Comparison) -> Vec<Table> {
     let mut tables = memory(comparison);
     if comparison.outcomes.iter().all(|outcome| outcome.run().is_none()) {

@@ -28,7 +28,6 @@ impl Activity {
     }
 }
 
-/// Returns what a rank is doing.
 pub(super) fn activity(scene: &Scene, number: usize) -> Activity {
     let rank = &scene.now.ranks[number];
     match &rank.status {

@@ -28,7 +28,6 @@ impl Column {
         column
     }
 
-    /// Returns the bytes of all layers together.
     pub(super) fn total(&self) -> u64 {
         amount::total(self.parts.iter().copied())
     }
@@ -131,11 +130,8 @@ impl Layers {
 
 /// A stacked area with `top` bytes at its upper edge.
 pub(super) struct Area {
-    /// The columns, from left to right.
     pub columns: Vec<Column>,
-    /// Bytes at the upper edge.
     pub top: u64,
-    /// The kind of layers.
     pub layers: Layers,
 }
 
@@ -154,7 +150,6 @@ impl Area {
         height.saturating_sub(rows.max(1))
     }
 
-    /// Draws the area over the whole of `paint`.
     pub(super) fn draw(&self, paint: &mut Paint<'_>) {
         for (x, column) in (0u16..).zip(&self.columns) {
             self.column(paint, x, column);

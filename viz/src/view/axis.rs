@@ -8,11 +8,9 @@ use crate::words;
 /// A range of a run's time over a number of columns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Axis {
-    /// Time at the left edge.
     pub from: u64,
     /// Time at the right edge; later than `from`.
     pub to: u64,
-    /// Columns.
     pub width: u16,
 }
 
@@ -31,7 +29,6 @@ impl Axis {
         Axis { from: to - length, to, width }
     }
 
-    /// Returns the nanoseconds per column.
     pub(super) fn per_column(&self) -> f64 {
         (self.to - self.from) as f64 / f64::from(self.width.max(1))
     }

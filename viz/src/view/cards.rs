@@ -207,7 +207,6 @@ fn classes_used(scene: &Scene, number: usize) -> impl Iterator<Item = Class> + '
     Class::ALL.iter().copied().filter(move |&class| rank.peak_of(class) > 0 || planned(class))
 }
 
-/// Draws a row per class.
 fn classes(scene: &Scene, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), usize::from(paint.height()));
     let rank = &scene.now.ranks[number];

@@ -19,7 +19,6 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     }
 }
 
-/// Returns true if the box is on the screen.
 pub(super) fn is_shown(app: &App) -> bool {
     let alone = app.players.len() == 1 && app.source != EventSource::Recording;
     let failed = app.player().scene().now.failure.is_some();

@@ -6,7 +6,6 @@ use crate::input::{ANSWERS, Action, BINDINGS, Binding, View};
 use crate::theme::{ACCENT, DIM, bold, ink};
 use ratatui::style::Color;
 
-/// Draws the list of keys.
 pub(super) fn keys(paint: &mut Paint<'_>) {
     const COLUMN: u16 = 73;
     let mut listed: Vec<(&str, &str)> = listed().map(|binding| (binding.label, binding.help)).collect();

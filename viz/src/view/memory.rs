@@ -15,7 +15,6 @@ use events::{Class, Pass, Place};
 use ratatui::style::{Color, Style};
 use tables::{Figures, predicted_total};
 
-/// Draws the view.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let rank = app.rank.min(scene.now.ranks.len().saturating_sub(1));

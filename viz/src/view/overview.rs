@@ -12,7 +12,6 @@ use crate::words;
 /// The fewest rows of the loss and the run's metrics.
 const LEAST: u16 = 3;
 
-/// Draws the view.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let ranks = app.player().scene().now.ranks.len();
     match cards::per_row(ranks, (paint.width(), paint.height())) {
@@ -85,7 +84,6 @@ fn table_room(ranks: usize, (width, height): (u16, u16)) -> u16 {
     }
 }
 
-/// Draws a row per rank.
 fn table(app: &App, paint: &mut Paint<'_>) {
     let width = paint.width();
     let room = table_room(app.player().scene().now.ranks.len(), (width, paint.height()));

@@ -20,17 +20,14 @@ impl<'a> Paint<'a> {
         Paint { buffer, area, theme }
     }
 
-    /// Returns the number of columns.
     pub(super) fn width(&self) -> u16 {
         self.area.width
     }
 
-    /// Returns the number of rows.
     pub(super) fn height(&self) -> u16 {
         self.area.height
     }
 
-    /// Returns the theme.
     pub(super) fn theme(&self) -> Theme {
         self.theme
     }
@@ -70,7 +67,6 @@ impl<'a> Paint<'a> {
         self.part(x, y, width, 1).text((width - length) / 2, 0, text, style);
     }
 
-    /// Writes one symbol.
     pub(super) fn put(&mut self, x: u16, y: u16, symbol: &str, style: Style) {
         if x < self.area.width && y < self.area.height {
             self.buffer[(self.area.x + x, self.area.y + y)].set_symbol(symbol).set_style(style);
@@ -84,7 +80,6 @@ impl<'a> Paint<'a> {
         }
     }
 
-    /// Clears the rectangle.
     pub(super) fn clear(&mut self) {
         Clear.render(self.area, self.buffer);
     }
@@ -106,7 +101,6 @@ impl<'a> Paint<'a> {
     }
 }
 
-/// Returns the width of `text` in columns.
 pub(super) fn columns(text: &str) -> u16 {
     ratatui::text::Span::raw(text).width().min(usize::from(u16::MAX)) as u16
 }

@@ -5,7 +5,6 @@ use crate::theme::{DIM, FAINT, ink};
 use crate::words;
 use ratatui::style::Color;
 
-/// A chart's ranges.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range {
     /// Smallest and largest abscissa.
@@ -37,11 +36,8 @@ const FEW: usize = 24;
 
 /// Additional points, such as validations.
 pub(super) struct Marks<'a> {
-    /// Their coordinates.
     pub points: &'a [(f64, f64)],
-    /// Their symbol.
     pub symbol: &'static str,
-    /// Their colour.
     pub colour: Color,
 }
 

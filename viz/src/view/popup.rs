@@ -3,7 +3,6 @@
 use super::paint::{Paint, columns};
 use crate::theme::{DIM, ink};
 
-/// Where a box is drawn.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Anchor {
     Middle,

@@ -39,7 +39,6 @@ pub(super) fn progress(player: &Player, paint: &mut Paint<'_>) {
     numbers(player.scene(), done.last(), player, &mut part);
 }
 
-/// One metric of the run.
 struct Metric {
     label: &'static str,
     value: String,

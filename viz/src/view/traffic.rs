@@ -17,7 +17,6 @@ use ratatui::style::Color;
 /// The fewest rows of a chart.
 const CHART: u16 = 6;
 
-/// Draws the view.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let scene = app.player().scene();

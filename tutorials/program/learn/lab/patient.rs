@@ -52,7 +52,6 @@ pub struct Patient {
     hinted: usize,
 }
 
-/// What a reader is asked.
 #[derive(Clone, Copy)]
 enum Question {
     What,
@@ -181,7 +180,6 @@ impl Patient {
         }
     }
 
-    /// Says the next hint.
     pub(crate) fn hint(&mut self) {
         match self.finding.hints().get(self.hinted) {
             Some(hint) => tell(&format!("hint: {hint}")),

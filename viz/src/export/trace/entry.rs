@@ -44,7 +44,6 @@ pub(super) fn microseconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e3
 }
 
-/// Returns the entry of a span.
 pub(super) fn complete(
     name: &str,
     category: &str,

@@ -54,7 +54,6 @@ impl StreamRows {
     }
 }
 
-/// Draws the view.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let (ranks, width) = (scene.now.ranks.len(), paint.width());
@@ -233,7 +232,6 @@ fn transfers(
     });
 }
 
-/// Returns the symbol of waiting time.
 fn waiting(theme: Theme) -> &'static str {
     if theme.colours() { "╍" } else { "w" }
 }
