@@ -5,7 +5,7 @@ use super::bar::{Mix, eighths, ends};
 use super::paint::Paint;
 use crate::player::Player;
 use crate::theme::{class_colour, class_glyph, ink, operation_colour, operation_glyph};
-use crate::window::{MemorySample, RankWindow, Window};
+use crate::window::{MemorySample, Window};
 use events::{Class, Operation, amount};
 use ratatui::style::{Color, Style};
 use std::collections::VecDeque;
@@ -32,13 +32,13 @@ impl Column {
         amount::total(self.parts.iter().copied())
     }
 
-    /// Returns a rank's memory in one place over `axis` by class, up to `now`. A column shows the
+    /// Returns a rank's memory in one place over `axis` by class. A column shows the
     /// moment of its highest total, so that no peak is lost.
-    pub(super) fn memory(samples: &VecDeque<MemorySample>, axis: Axis, now: u64) -> Vec<Column> {
+    pub(super) fn memory(samples: &VecDeque<MemorySample>, axis: Axis) -> Vec<Column> {
         let mut next = samples.partition_point(|sample| sample.at < axis.from);
         let mut current =
             next.checked_sub(1).map_or(Column::default(), |before| Column::of(&samples[before].live));
-        axis.fill(now, |end| {
+        axis.fill(|end| {
             let mut column = current;
             while let Some(sample) = samples.get(next).filter(|sample| (sample.at as f64) < end) {
                 current = Column::of(&sample.live);
@@ -53,11 +53,10 @@ impl Column {
 
     /// Returns a rank's memory over `axis` for `classes` only. A column shows the state that lasts
     /// longest in it, so that short-lived buffers appear and disappear.
-    pub(super) fn mostly(lane: &RankWindow, axis: Axis, now: u64, classes: &[Class]) -> Vec<Column> {
-        let samples = &lane.memory;
+    pub(super) fn mostly(samples: &VecDeque<MemorySample>, axis: Axis, classes: &[Class]) -> Vec<Column> {
         let mut start = axis.from as f64;
         let mut next = samples.partition_point(|sample| sample.at < axis.from);
-        axis.fill(now, |end| {
+        axis.fill(|end| {
             let mut longest = (-1.0, next.saturating_sub(1));
             let mut from = start;
             while from < end {
@@ -79,12 +78,12 @@ impl Column {
 
     /// Returns the bytes that all ranks together have sent since the step began, by operation. A
     /// column shows its maximum.
-    pub(super) fn traffic(window: &Window, axis: Axis, now: u64) -> Vec<Column> {
+    pub(super) fn traffic(window: &Window, axis: Axis) -> Vec<Column> {
         let mut landed: Vec<(u64, Operation, u64)> = window.landings().collect();
         landed.sort_unstable_by_key(|landing| landing.0);
         let (mut landed, mut steps) = (landed.into_iter().peekable(), window.steps.iter().peekable());
         let mut sum = Column::default();
-        axis.fill(now, |end| {
+        axis.fill(|end| {
             let before = |at: u64| (at as f64) < end;
             let mut column = sum;
             loop {
@@ -138,9 +137,8 @@ pub(super) struct Area {
 impl Area {
     /// Draws a rank's memory over the last two steps, with `top` bytes at the upper edge.
     pub(super) fn draw_memory(player: &Player, rank: usize, top: u64, paint: &mut Paint<'_>) {
-        let (scene, now) = (player.scene(), player.clock());
-        let axis = Axis::last_steps(scene, now, 2, paint.width());
-        let columns = Column::memory(&scene.window.lanes[rank].memory, axis, now);
+        let axis = Axis::last_steps(player, 2, paint.width());
+        let columns = Column::memory(&player.scene().window.lanes[rank].memory, axis);
         Area { columns, top, layers: Layers::Classes }.draw(paint);
     }
 

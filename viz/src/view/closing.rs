@@ -31,25 +31,27 @@ struct ResultColumns {
     peaks: u16,
     /// Where the operations begin and their bytes end, if there is room for them.
     sent: Option<(u16, u16)>,
+    /// The rows of classes and operations, above the totals.
+    rows: u16,
     /// Returns the name of a class.
     name: fn(Class) -> &'static str,
 }
 
 impl ResultColumns {
     /// Returns the columns of a box whose inside has `width` columns.
-    fn new(width: u16) -> Self {
+    fn new(width: u16, rows: u16) -> Self {
         match width {
-            75.. => ResultColumns { peaks: 39, sent: Some((45, 74)), name: Class::label },
-            54.. => ResultColumns { peaks: 25, sent: Some((29, 53)), name: class_name },
-            _ => ResultColumns { peaks: width.saturating_sub(2).min(39), sent: None, name: class_name },
+            75.. => ResultColumns { peaks: 39, sent: Some((45, 74)), rows, name: Class::label },
+            54.. => ResultColumns { peaks: 25, sent: Some((29, 53)), rows, name: class_name },
+            _ => ResultColumns { peaks: width.saturating_sub(2).min(39), sent: None, rows, name: class_name },
         }
     }
 }
 
 fn finished(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
-    let classes: Vec<(Class, u64)> = Class::ALL.iter().map(|&class| (class, peak(scene, class))).collect();
-    let classes: Vec<(Class, u64)> = classes.into_iter().filter(|(_, peak)| *peak > 0).collect();
+    let classes = Class::ALL.iter().map(|&class| (class, peak(scene, class)));
+    let classes: Vec<(Class, u64)> = classes.filter(|(_, peak)| *peak > 0).collect();
     let operations = Operation::ALL.iter().map(|&operation| (operation, sent(scene, operation)));
     let operations: Vec<(Operation, u64)> = operations.filter(|(_, sent)| *sent > 0).collect();
     let rows = classes.len().max(operations.len()) as u16;
@@ -59,30 +61,21 @@ fn finished(app: &App, paint: &mut Paint<'_>) {
     let title = format!(" {} is done ", scene.header.stage);
     let mut inside = area.card(&[(&title, bold(GOOD))], ink(GOOD));
     let width = inside.width();
-    let columns = ResultColumns::new(width);
+    let columns = ResultColumns::new(width, rows);
     inside.text(1, 0, fitted(&outline(app), width.saturating_sub(2)), ink(Color::Reset));
-    peaks(scene, &classes, (&columns, rows), &mut inside.part(0, 2, width, rows + 3));
-    if let Some(place) = columns.sent {
-        traffic(scene, &operations, (place, rows), &mut inside.part(0, 2, width, rows + 3));
-    }
+    peaks(scene, &classes, &columns, &mut inside.part(0, 2, width, rows + 3));
+    traffic(scene, &operations, &columns, &mut inside.part(0, 2, width, rows + 3));
     if let Some((text, colour)) = verdict {
         inside.text(1, rows + more + 5, fitted(&text, width.saturating_sub(2)), ink(colour));
     }
-    lower_edge(
-        &mut area,
-        &[" q leaves the screen · esc looks back at the run ", " q leaves · esc looks back "],
-    );
+    let keys = [" q leaves the screen · esc looks back at the run ", " q leaves · esc looks back "];
+    lower_edge(&mut area, &keys);
 }
 
-/// Draws the highest peak of any rank by class, in all below the `rows` of classes, and in places
-/// beside the devices.
-fn peaks(
-    scene: &Scene,
-    classes: &[(Class, u64)],
-    (columns, rows): (&ResultColumns, u16),
-    paint: &mut Paint<'_>,
-) {
-    let end = columns.peaks;
+/// Draws the highest peak of any rank by class, in all below these, and in places beside the
+/// devices.
+fn peaks(scene: &Scene, classes: &[(Class, u64)], columns: &ResultColumns, paint: &mut Paint<'_>) {
+    let (end, rows) = (columns.peaks, columns.rows);
     paint.heading(1, 0, "Peak of any rank");
     for (y, &(class, peak)) in (1u16..).zip(classes) {
         paint.text(1, y, class_glyph(class), ink(class_colour(class)));
@@ -96,14 +89,9 @@ fn peaks(
     paint.text(3, rows + 2, fitted(&peaks_beside(scene).join(", "), room), ink(Color::Reset));
 }
 
-/// Draws the bytes that all ranks have sent by operation, in all below the `rows` of operations, and
-/// between places.
-fn traffic(
-    scene: &Scene,
-    operations: &[(Operation, u64)],
-    ((start, end), rows): ((u16, u16), u16),
-    paint: &mut Paint<'_>,
-) {
+/// Draws the bytes that all ranks have sent by operation, in all below these, and between places.
+fn traffic(scene: &Scene, operations: &[(Operation, u64)], columns: &ResultColumns, paint: &mut Paint<'_>) {
+    let Some((start, end)) = columns.sent else { return };
     paint.heading(start, 0, "Sent by all ranks");
     let mut row = |y: u16, label: &str, bytes: u64, style| {
         paint.text(start, y, label, style);
@@ -113,10 +101,10 @@ fn traffic(
         row(y, operation.label(), sent, ink(Color::Reset));
     }
     let all = amount::total(operations.iter().map(|(_, sent)| *sent));
-    row(rows + 1, "total", all, bold(Color::Reset));
+    row(columns.rows + 1, "total", all, bold(Color::Reset));
     if !places::used(&scene.header).is_empty() {
         let moved = amount::total(scene.now.ranks.iter().map(|rank| rank.transfers.moved.total()));
-        row(rows + 2, "between places", moved, ink(Color::Reset));
+        row(columns.rows + 2, "between places", moved, ink(Color::Reset));
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
         labels(player, cells, &mut column);
         for rank in 0..first.scene().now.ranks.len() {
             let mut row = column.part(0, 1 + rank as u16, width, 1);
-            parts(part(player, rank), part(first, rank), cells, &mut row);
+            parts([player, first].map(|player| part(player, rank)), cells, &mut row);
         }
     }
     for rank in 0..first.scene().now.ranks.len() {
@@ -67,12 +67,7 @@ fn labels(player: &Player, cells: &[MetricColumn], paint: &mut Paint<'_>) {
 }
 
 /// Draws one rank's values. A star marks a constant metric that differs from the first run's.
-fn parts(
-    own: Option<&LocalMetrics>,
-    first: Option<&LocalMetrics>,
-    cells: &[MetricColumn],
-    paint: &mut Paint<'_>,
-) {
+fn parts([own, first]: [Option<&LocalMetrics>; 2], cells: &[MetricColumn], paint: &mut Paint<'_>) {
     for (end, (_, of, constant)) in (1u16..).zip(cells) {
         let Some(own) = own else {
             paint.right(end * CELL - 1, 0, "–", ink(DIM));

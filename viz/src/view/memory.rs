@@ -89,13 +89,13 @@ fn everything(app: &App, rank: usize, place: Place, paint: &mut Paint<'_>) {
     if width < 8 || paint.height() < 6 {
         return;
     }
-    let axis = Axis::last_steps(scene, player.clock(), 2, width);
+    let axis = Axis::last_steps(player, 2, width);
     let predicted = predicted_total(scene, rank, place);
     let peak = scene.now.ranks[rank].peak_in(place);
     let top = peak.max(predicted.unwrap_or(0)).max(1);
     let lane = &scene.window.lanes[rank];
     let samples = if on_device { &lane.memory } else { &lane.host };
-    let columns = Column::memory(samples, axis, player.clock());
+    let columns = Column::memory(samples, axis);
     let area = Area { columns, top: top + top / 12, layers: Layers::Classes };
     passes(scene, rank, axis, paint);
     let mut inside = chart::draw(&area, axis, 2, paint);
@@ -133,9 +133,8 @@ fn states(app: &App, rank: usize, paint: &mut Paint<'_>) {
     let (player, scene) = (app.player(), app.player().scene());
     let x = paint.heading(0, 0, "What sharding changes");
     paint.text(x + 2, 0, "the last step, without activations", ink(DIM));
-    let axis = Axis::last_steps(scene, player.clock(), 1, paint.width().saturating_sub(SCALE));
-    let lane = &scene.window.lanes[rank];
-    let columns = Column::mostly(lane, axis, player.clock(), &CLASSES);
+    let axis = Axis::last_steps(player, 1, paint.width().saturating_sub(SCALE));
+    let columns = Column::mostly(&scene.window.lanes[rank].memory, axis, &CLASSES);
     let top = columns.iter().map(Column::total).max().unwrap_or(0).max(1);
     let area = Area { columns, top: top + top / 12, layers: Layers::Classes };
     passes(scene, rank, axis, paint);

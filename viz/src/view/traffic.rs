@@ -236,8 +236,8 @@ fn over_time(app: &App, paint: &mut Paint<'_>) {
     let (player, scene) = (app.player(), app.player().scene());
     let x = paint.heading(0, 0, "Over time");
     paint.text(x + 2, 0, "sent since the step began, all ranks together, in the last two steps", ink(DIM));
-    let axis = Axis::last_steps(scene, player.clock(), 2, paint.width().saturating_sub(SCALE));
-    let columns = Column::traffic(&scene.window, axis, player.clock());
+    let axis = Axis::last_steps(player, 2, paint.width().saturating_sub(SCALE));
+    let columns = Column::traffic(&scene.window, axis);
     let theory::Expected { bytes: expected, source, .. } = theory::expected(scene, false);
     let most = columns.iter().map(Column::total).max().unwrap_or(0).max(expected).max(1);
     let area = Area { columns, top: most + most / 6, layers: Layers::Operations };

@@ -5,11 +5,11 @@ use crate::words;
 use events::Sent;
 
 /// A run and its name.
-type NamedRun<'a> = (&'a str, &'a Player);
+type Named<'a> = (&'a str, &'a Player);
 
 /// Returns the difference of two runs, such as `ZeRO-3 holds 71 % less than DDP now, peaked 55 %
 /// lower, sends 1.50 times as much; losses are equal to the bit.`
-pub(super) fn difference((mine, first): NamedRun<'_>, (name, other): NamedRun<'_>, rank: usize) -> String {
+pub(super) fn difference((mine, first): Named<'_>, (name, other): Named<'_>, rank: usize) -> String {
     let of = |player: &Player| {
         let now = player.scene().now.ranks.get(rank)?;
         Some((now.live_total() as f64, now.total_peak as f64))
@@ -38,11 +38,7 @@ pub(super) fn difference((mine, first): NamedRun<'_>, (name, other): NamedRun<'_
 
 /// Returns the short form of the difference: `ZeRO-3 against DDP: now −55 %, peak −35 %, sent
 /// ×1.50; same losses`.
-pub(super) fn in_short(
-    (mine, first): NamedRun<'_>,
-    (name, other): NamedRun<'_>,
-    rank: usize,
-) -> Option<String> {
+pub(super) fn in_short((mine, first): Named<'_>, (name, other): Named<'_>, rank: usize) -> Option<String> {
     let (before, after) = (first.scene().now.ranks.get(rank)?, other.scene().now.ranks.get(rank)?);
     let change = |before: u64, after: u64| {
         let percent = 100.0 * (after as f64 - before as f64) / (before as f64).max(1.0);

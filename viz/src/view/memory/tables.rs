@@ -25,16 +25,15 @@ impl Figures {
 
     fn draw(
         self,
-        paint: &mut Paint<'_>,
         y: u16,
-        [live, peak]: [u64; 2],
-        predicted: Option<u64>,
+        (live, peak, planned): (u64, u64, Option<u64>),
         style: Style,
+        paint: &mut Paint<'_>,
     ) {
         let Figures { ends, format } = self;
         paint.right(ends[0], y, if live == 0 { "–".into() } else { format(live) }, style);
         paint.right(ends[1], y, format(peak), style);
-        let Some(predicted) = predicted else { return };
+        let Some(predicted) = planned else { return };
         paint.right(ends[2], y, format(predicted), ink(DIM));
         let (symbol, colour) = match peak.cmp(&predicted) {
             Ordering::Equal => ("✓", GOOD),
@@ -83,8 +82,8 @@ pub(super) fn totals_elsewhere(scene: &Scene, rank: usize, paint: &mut Paint<'_>
     let (now, figures) = (&scene.now.ranks[rank], Figures::new(paint.width()));
     for (y, &place) in (0u16..).zip(places::used(&scene.header)) {
         paint.text(2, y, places::name(place), bold(Color::Reset));
-        let bytes = [now.live_in(place), now.peak_in(place)];
-        figures.draw(paint, y, bytes, predicted_total(scene, rank, place), Style::new());
+        let bytes = (now.live_in(place), now.peak_in(place), predicted_total(scene, rank, place));
+        figures.draw(y, bytes, Style::new(), paint);
     }
 }
 
@@ -122,14 +121,14 @@ pub(super) fn classes_in(
         paint.text(0, y, class_glyph(class), ink(class_colour(class)));
         let name = if figures.ends[0] < 30 { class_name(class) } else { class.label() };
         paint.text(2, y, fitted(name, figures.ends[0].saturating_sub(7)), ink(Color::Reset));
-        let bytes = [now.live[at][class.index()], now.peak[at][class.index()]];
-        figures.draw(paint, y, bytes, predicted(scene, rank, place, class), Style::new());
+        let (live, peak) = (now.live[at][class.index()], now.peak[at][class.index()]);
+        figures.draw(y, (live, peak, predicted(scene, rank, place, class)), Style::new(), paint);
         y += 1;
     }
     if place == Place::Device || y > 2 {
         paint.text(2, y, "total", bold(Color::Reset));
-        let total = [now.live_in(place), now.peak_in(place)];
-        figures.draw(paint, y, total, predicted_total(scene, rank, place), bold(Color::Reset));
+        let total = (now.live_in(place), now.peak_in(place), predicted_total(scene, rank, place));
+        figures.draw(y, total, bold(Color::Reset), paint);
         y += 1;
     }
     y

@@ -14,7 +14,7 @@ use ratatui::style::Color;
 /// Draws overlapped and exposed communication per rank, and the waiting times.
 pub(super) fn overlaps(app: &App, axis: Axis, shown: &[usize], paint: &mut Paint<'_>) {
     let scene = app.player().scene();
-    let range = (axis.from, app.player().clock().min(axis.to));
+    let range = (axis.from, axis.now.min(axis.to));
     let measured = overlap::measure(&scene.window, range);
     if !places::used(&scene.header).is_empty() {
         return shares(app, &measured, range.1 - range.0, shown, paint);
