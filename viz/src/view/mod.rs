@@ -9,7 +9,6 @@ mod chart;
 mod closing;
 pub mod compare;
 mod contributions;
-mod failure;
 pub mod frame;
 mod help;
 mod legend;

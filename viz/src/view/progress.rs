@@ -3,7 +3,7 @@
 use super::paint::{Paint, fitted};
 use super::plot;
 use crate::player::{Player, Scene};
-use crate::theme::{ACCENT, ALARM, DIM, GOOD, WAITING, bold, ink};
+use crate::theme::{ALARM, DIM, GOOD, WAITING, bold, ink};
 use crate::{places, words};
 use events::{Place, RankSnapshot, StepRecord, amount};
 use ratatui::style::{Color, Style};
@@ -31,9 +31,8 @@ pub(super) fn progress(player: &Player, paint: &mut Paint<'_>) {
         let text = fitted("the curve begins with the first finished step", chart);
         paint.text(0, heading, text, ink(DIM));
     } else {
-        let marks = plot::Marks { points: &validated, symbol: "◆", colour: GOOD };
         let mut part = paint.part(0, heading, chart, height.saturating_sub(heading));
-        plot::chart(&mut part, &points, ACCENT, &marks);
+        plot::chart(&mut part, &points, &validated);
     }
     let mut part = paint.part(chart + 3, 0, beside, height);
     numbers(player.scene(), done.last(), player, &mut part);

@@ -23,17 +23,11 @@ impl Figures {
         Figures { ends, format: words::bytes }
     }
 
-    fn draw(
-        self,
-        y: u16,
-        (live, peak, planned): (u64, u64, Option<u64>),
-        style: Style,
-        paint: &mut Paint<'_>,
-    ) {
-        let Figures { ends, format } = self;
+    fn draw(self, y: u16, bytes: (u64, u64, Option<u64>), style: Style, paint: &mut Paint<'_>) {
+        let (Figures { ends, format }, (live, peak, predicted)) = (self, bytes);
         paint.right(ends[0], y, if live == 0 { "–".into() } else { format(live) }, style);
         paint.right(ends[1], y, format(peak), style);
-        let Some(predicted) = planned else { return };
+        let Some(predicted) = predicted else { return };
         paint.right(ends[2], y, format(predicted), ink(DIM));
         let (symbol, colour) = match peak.cmp(&predicted) {
             Ordering::Equal => ("✓", GOOD),
