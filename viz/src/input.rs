@@ -259,9 +259,6 @@ fn key_action(key: &KeyEvent) -> Option<Action> {
             _ => None,
         };
     }
-    BINDINGS
-        .iter()
-        .chain(ANSWERS)
-        .find(|binding| binding.keys.contains(&key.code))
-        .map(|binding| binding.action)
+    let mut bindings = BINDINGS.iter().chain(ANSWERS);
+    bindings.find(|binding| binding.keys.contains(&key.code)).map(|binding| binding.action)
 }

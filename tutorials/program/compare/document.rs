@@ -2,7 +2,7 @@
 //! reports.
 
 use super::{Comparison, Outcome, cannot_write, plot, recommend, tables};
-use planner::table::{Format, Table, counted};
+use planner::table::{Format, counted};
 use std::io::Write;
 use std::path::Path;
 use trainer::Result;
@@ -39,8 +39,8 @@ pub(super) fn write(comparison: &Comparison, folder: &Path) -> Result<Vec<String
         pictures.push_str(&format!("![Memory of {label}]({picture})\n\n"));
         names.extend([picture, report]);
     }
-    let tables: Vec<String> =
-        tables::all(comparison).iter().map(|table: &Table| table.render(Format::Markdown)).collect();
+    let tables = tables::all(comparison);
+    let tables: Vec<String> = tables.iter().map(|table| table.render(Format::Markdown)).collect();
     let text = format!(
         "# Comparison\n\n{}\n\n{}\n{}\n## Memory in the last step\n\n{pictures}## Recommendation\n\n{}",
         settings(comparison),

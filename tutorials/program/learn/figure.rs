@@ -44,11 +44,10 @@ impl Figure {
             Figure::TotalPeak => {
                 report.total_peak_bytes.first().map_or((0, 0), |row| (row.predicted_bytes, row.peak_bytes))
             }
-            Figure::Moved(route) => report
-                .transfers
-                .iter()
-                .find(|row| row.rank == 0 && row.route == route)
-                .map_or((0, 0), |row| (row.predicted_bytes, row.bytes)),
+            Figure::Moved(route) => {
+                let own = report.transfers.iter().find(|row| row.rank == 0 && row.route == route);
+                own.map_or((0, 0), |row| (row.predicted_bytes, row.bytes))
+            }
             Figure::Sent(operation) => sent(&|other| other == operation),
             Figure::SentInAll => sent(&|other| other != "scalars"),
             Figure::Exposed => (whole(on_the_link(report)), whole(waited_for_the_link(report))),

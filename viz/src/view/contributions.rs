@@ -37,10 +37,9 @@ fn part(player: &Player, rank: usize) -> Option<&LocalMetrics> {
 /// Draws a row per rank, as many as fit from the top.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let Some(first) = app.players.first() else { return };
-    let x = paint.heading(0, 0, "Each rank's own part");
     let step = part(first, app.rank).map_or(String::new(), |part| format!("step {}, ", part.step));
     let star = if app.players.len() > 1 { "; * differs from the first run" } else { "" };
-    paint.text(x + 2, 0, format!("{step}before the sum{star}"), ink(DIM));
+    paint.noted_heading("Each rank's own part", format!("{step}before the sum{star}"));
     let each = paint.width().saturating_sub(LABEL) / app.players.len() as u16;
     let cells = &CELLS[..usize::from(each / CELL).min(CELLS.len())];
     for (place, player) in (0u16..).zip(&app.players) {

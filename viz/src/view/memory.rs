@@ -84,8 +84,7 @@ fn everything(app: &App, rank: usize, place: Place, paint: &mut Paint<'_>) {
     let width = paint.width().saturating_sub(SCALE);
     let on_device = place == Place::Device;
     let title = if on_device { "Memory" } else { "Main memory" };
-    let x = paint.heading(0, 0, &format!("{title} of rank {rank}"));
-    paint.text(x + 2, 0, "the last two steps, by class", ink(DIM));
+    paint.noted_heading(&format!("{title} of rank {rank}"), "the last two steps, by class");
     if width < 8 || paint.height() < 6 {
         return;
     }
@@ -131,8 +130,7 @@ fn states(app: &App, rank: usize, paint: &mut Paint<'_>) {
         Class::CommunicationBuckets,
     ];
     let (player, scene) = (app.player(), app.player().scene());
-    let x = paint.heading(0, 0, "What sharding changes");
-    paint.text(x + 2, 0, "the last step, without activations", ink(DIM));
+    paint.noted_heading("What sharding changes", "the last step, without activations");
     let axis = Axis::last_steps(player, 1, paint.width().saturating_sub(SCALE));
     let columns = Column::mostly(&scene.window.lanes[rank].memory, axis, &CLASSES);
     let top = columns.iter().map(Column::total).max().unwrap_or(0).max(1);

@@ -95,6 +95,12 @@ impl<'a> Paint<'a> {
         self.part(1, 1, width.saturating_sub(2), height.saturating_sub(2))
     }
 
+    /// Writes a heading and a note beside it on the first row. Returns the column after both.
+    pub(super) fn noted_heading(&mut self, text: &str, note: impl AsRef<str>) -> u16 {
+        let x = self.heading(0, 0, text);
+        self.text(x + 2, 0, note, theme::ink(theme::DIM))
+    }
+
     /// Writes a heading in the style of all views. Returns the column after it.
     pub(super) fn heading(&mut self, x: u16, y: u16, text: &str) -> u16 {
         self.text(x, y, text, theme::bold(theme::ACCENT))

@@ -85,9 +85,7 @@ fn heading(fold: usize, when: &str, paint: &mut Paint<'_>) {
     let short_heading = columns(&short) > room(HEADINGS[0]) && columns(&short) <= room(HEADINGS[1]);
     let heading = HEADINGS[usize::from(short_heading)];
     let all = [&notes[..], &[when.into()]].concat();
-    let note = fitting(&all, room(heading));
-    let x = paint.heading(0, 0, heading) + 2;
-    paint.text(x, 0, note, ink(DIM));
+    paint.noted_heading(heading, fitting(&all, room(heading)));
 }
 
 /// Returns the first of `notes` that fits into `width` columns, or the last one cut.

@@ -20,8 +20,7 @@ pub(super) fn progress(player: &Player, paint: &mut Paint<'_>) {
         evaluations(player).iter().map(|&(step, loss)| (f64::from(step), loss)).collect();
     let heading = if height >= 7 { 1 } else { 0 };
     if heading == 1 {
-        let x = paint.heading(0, 0, "Loss");
-        let x = paint.text(x + 2, 0, "nats per token, by step", ink(DIM));
+        let x = paint.noted_heading("Loss", "nats per token, by step");
         if !validated.is_empty() {
             let x = paint.text(x + 2, 0, "◆", ink(GOOD));
             paint.text(x + 1, 0, "validation", ink(DIM));

@@ -59,8 +59,7 @@ fn operations(app: &App, paint: &mut Paint<'_>) -> u16 {
     let step = sums(scene.now.ranks.iter().map(of_step));
     let run = sums(scene.now.ranks.iter().map(|rank| rank.sent.clone()));
     let header = &scene.header;
-    let x = paint.heading(0, 0, "Bytes sent");
-    paint.text(x + 2, 0, "all ranks together", ink(DIM));
+    paint.noted_heading("Bytes sent", "all ranks together");
     // A column that does not fit lies beyond the screen.
     let place = |end: u16| if end <= paint.width() { end } else { u16::MAX };
     let ends = [27, 38, 46, 54, 64].map(place);
@@ -129,8 +128,7 @@ fn each_rank(app: &App, tall: u16, paint: &mut Paint<'_>) {
     if paint.height() < 4 {
         return;
     }
-    let x = paint.heading(0, 0, "Each rank");
-    let x = paint.text(x + 2, 0, "sent in the run, by operation", ink(DIM));
+    let x = paint.noted_heading("Each rank", "sent in the run, by operation");
     let most = scene.now.ranks.iter().map(|rank| rank.sent.total()).max().unwrap_or(0).max(1);
     let (start, width) = (9, paint.width().saturating_sub(40));
     paint.right(start + width + 12, 1, "the run", ink(DIM));
@@ -234,8 +232,8 @@ fn over_time(app: &App, paint: &mut Paint<'_>) {
         return;
     }
     let (player, scene) = (app.player(), app.player().scene());
-    let x = paint.heading(0, 0, "Over time");
-    paint.text(x + 2, 0, "sent since the step began, all ranks together, in the last two steps", ink(DIM));
+    let note = "sent since the step began, all ranks together, in the last two steps";
+    paint.noted_heading("Over time", note);
     let axis = Axis::last_steps(player, 2, paint.width().saturating_sub(SCALE));
     let columns = Column::traffic(&scene.window, axis);
     let theory::Expected { bytes: expected, source, .. } = theory::expected(scene, false);
