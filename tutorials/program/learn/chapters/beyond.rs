@@ -22,10 +22,22 @@ const STREAMED: &str =
 pub(super) const BEYOND: Chapter = Chapter {
     number: 15,
     guesses: &[
-        run(Zero2, TO_HOST).guess("ZeRO-2 in bf16 on four ranks, the optimizer in main memory: bytes of optimizer states there, of each rank.", PeakIn("host", "optimizer")),
-        run(Zero2, TO_HOST).guess("Two steps: bytes that rank 0 moves from the device to main memory.", Moved("device→host")),
-        run(Zero2, TO_HOST).guess("The peak of one rank's device. With nothing offloaded it is 10,486,720.", TotalPeak),
-        run(Zero2, SLOW).guess("Two ranks, one sequence of 8 tokens, a bus of 1 ms and 4 MB/s, two steps of six transfers each way: milliseconds that rank 0 waits for the bus, with almost nothing to compute at the same time.", Crossing),
+        run(Zero2, TO_HOST).guess(
+            "ZeRO-2 in bf16 on four ranks, the optimizer in main memory: bytes of optimizer states there, of each rank.",
+            PeakIn("host", "optimizer"),
+        ),
+        run(Zero2, TO_HOST).guess(
+            "Two steps: bytes that rank 0 moves from the device to main memory.",
+            Moved("device→host"),
+        ),
+        run(Zero2, TO_HOST).guess(
+            "The peak of one rank's device. With nothing offloaded it is 10,486,720.",
+            TotalPeak,
+        ),
+        run(Zero2, SLOW).guess(
+            "Two ranks, one sequence of 8 tokens, a bus of 1 ms and 4 MB/s, two steps of six transfers each way: milliseconds that rank 0 waits for the bus, with almost nothing to compute at the same time.",
+            Crossing,
+        ),
     ],
     quiz: &[
         planned(
@@ -40,7 +52,11 @@ pub(super) const BEYOND: Chapter = Chapter {
             1,
             "So a gradient comes down and a parameter goes up, and the three states never travel.",
         ),
-        run(Zero2, SINGLE).measured("The same ZeRO-2 run in fp32: bytes of optimizer states in main memory?", PeakIn("host", "optimizer"), "12 bytes per parameter there too: the CPU's update needs a master copy of its own."),
+        run(Zero2, SINGLE).measured(
+            "The same ZeRO-2 run in fp32: bytes of optimizer states in main memory?",
+            PeakIn("host", "optimizer"),
+            "12 bytes per parameter there too: the CPU's update needs a master copy of its own.",
+        ),
         choose(
             "ZeRO-2 with an offloaded optimizer accumulates four micro-batches. What grows on the bus?",
             &["both directions", "gradients on their way down", "parameters on their way up"],
@@ -53,10 +69,19 @@ pub(super) const BEYOND: Chapter = Chapter {
 pub(super) const INFINITY: Chapter = Chapter {
     number: 16,
     guesses: &[
-        run(Zero2, TO_DISK).guess("ZeRO-2 in bf16 on four ranks, the optimizer on disk: bytes of optimizer states there, of each rank. In main memory they are 2,755,968. A page has 4,096.", PeakIn("disk", "optimizer")),
+        run(Zero2, TO_DISK).guess(
+            "ZeRO-2 in bf16 on four ranks, the optimizer on disk: bytes of optimizer states there, of each rank. In main memory they are 2,755,968. A page has 4,096.",
+            PeakIn("disk", "optimizer"),
+        ),
         run(Zero2, TO_DISK).guess("Two steps: bytes that rank 0 reads from its disk.", Moved("disk→host")),
-        run(Zero2, TO_DISK).guess("The same run: bytes that rank 0 writes to its disk. Something has to be there before the first step.", Moved("host→disk")),
-        run(Zero2, PAGED).guess("With `--sub-group-size 10000`: bytes of staging buffers in main memory. There are three sets, each with three states in whole pages, a gradient and a parameter.", PeakIn("host", "workspace")),
+        run(Zero2, TO_DISK).guess(
+            "The same run: bytes that rank 0 writes to its disk. Something has to be there before the first step.",
+            Moved("host→disk"),
+        ),
+        run(Zero2, PAGED).guess(
+            "With `--sub-group-size 10000`: bytes of staging buffers in main memory. There are three sets, each with three states in whole pages, a gradient and a parameter.",
+            PeakIn("host", "workspace"),
+        ),
     ],
     quiz: &[
         choose(
@@ -69,7 +94,11 @@ pub(super) const INFINITY: Chapter = Chapter {
             1,
             "The order of units is fixed before the first step.",
         ),
-        run(Zero2, PAGED).measured("Optimizer states on disk with `--sub-group-size 10000`: bytes of each rank?", PeakIn("disk", "optimizer"), "Each state of each piece begins on a page of its own, so more pieces waste more."),
+        run(Zero2, PAGED).measured(
+            "Optimizer states on disk with `--sub-group-size 10000`: bytes of each rank?",
+            PeakIn("disk", "optimizer"),
+            "Each state of each piece begins on a page of its own, so more pieces waste more.",
+        ),
         choose(
             "What bounds the main memory that an optimizer on disk needs?",
             &["the model", "staging buffers × the largest piece", "nothing"],
@@ -88,10 +117,22 @@ pub(super) const INFINITY: Chapter = Chapter {
 pub(super) const STATE: Chapter = Chapter {
     number: 17,
     guesses: &[
-        run(Zero3, SAVED).guess("ZeRO-3 in bf16 on four ranks: bytes of main memory that each rank takes for a copy of what it saves. The model has 918,656 parameters, and memory comes in pages of 4,096 bytes.", PeakIn("host", "workspace")),
-        run(Ddp, SAVED_SINGLE).guess("DDP in fp32 on four ranks, where every rank has everything: bytes of each rank's copy.", PeakIn("host", "workspace")),
-        run(Zero3, SAVED_BY_THREE).guess("ZeRO-3 in bf16 on three ranks: bytes of each rank's copy.", PeakIn("host", "workspace")),
-        run(Zero3, STREAMED).guess("ZeRO-3 on four ranks again, with `--host-memory 2MB`, which is no room for a copy. Training waits while the rank's part is written in 32 pieces, in whole pages each, through six buffers: bytes of the six.", PeakIn("host", "workspace")),
+        run(Zero3, SAVED).guess(
+            "ZeRO-3 in bf16 on four ranks: bytes of main memory that each rank takes for a copy of what it saves. The model has 918,656 parameters, and memory comes in pages of 4,096 bytes.",
+            PeakIn("host", "workspace"),
+        ),
+        run(Ddp, SAVED_SINGLE).guess(
+            "DDP in fp32 on four ranks, where every rank has everything: bytes of each rank's copy.",
+            PeakIn("host", "workspace"),
+        ),
+        run(Zero3, SAVED_BY_THREE).guess(
+            "ZeRO-3 in bf16 on three ranks: bytes of each rank's copy.",
+            PeakIn("host", "workspace"),
+        ),
+        run(Zero3, STREAMED).guess(
+            "ZeRO-3 on four ranks again, with `--host-memory 2MB`, which is no room for a copy. Training waits while the rank's part is written in 32 pieces, in whole pages each, through six buffers: bytes of the six.",
+            PeakIn("host", "workspace"),
+        ),
     ],
     quiz: &[
         planned(

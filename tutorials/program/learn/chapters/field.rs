@@ -18,9 +18,18 @@ const OVERFLOW: &str =
 pub(super) const GPUS: Chapter = Chapter {
     number: 11,
     guesses: &[
-        run(Zero3, HYBRID).guess("Hybrid sharding, two groups of two: bytes of parameters that a rank keeps.", Peak("parameters")),
-        run(Zero3, HYBRID).guess("The same, two steps: bytes that rank 0 sends in all-reduces, all of them to the other group.", Sent("all-reduce")),
-        run(Zero3, "--gpus 4 --steps 2 --batch-size 2 --headless --secondary-shard-size 2").guess("hpZ with neighbours in pairs, two steps: bytes that rank 0 sends in all-gathers. Forward gathers over four ranks, backward over two, the head once.", Sent("all-gather")),
+        run(Zero3, HYBRID).guess(
+            "Hybrid sharding, two groups of two: bytes of parameters that a rank keeps.",
+            Peak("parameters"),
+        ),
+        run(Zero3, HYBRID).guess(
+            "The same, two steps: bytes that rank 0 sends in all-reduces, all of them to the other group.",
+            Sent("all-reduce"),
+        ),
+        run(Zero3, "--gpus 4 --steps 2 --batch-size 2 --headless --secondary-shard-size 2").guess(
+            "hpZ with neighbours in pairs, two steps: bytes that rank 0 sends in all-gathers. Forward gathers over four ranks, backward over two, the head once.",
+            Sent("all-gather"),
+        ),
     ],
     quiz: &[
         choose(
@@ -94,9 +103,18 @@ pub(super) const CHOOSING: Chapter = Chapter {
 pub(super) const CLAIMS: Chapter = Chapter {
     number: 13,
     guesses: &[
-        run(Zero1, BF16_OF_EIGHT).guess("\"Optimizer states take 32 bytes per parameter.\" bf16 with fp32 masters, ZeRO-1 on eight ranks: bytes of optimizer states on each.", Peak("optimizer")),
-        run(Zero2, ONE_BUCKET).guess("\"A bucket of 5e8 is 500 MB.\" ZeRO-2 in fp32 with all 918,656 elements in one bucket: bytes of communication buckets.", Peak("communication buckets")),
-        run(Zero1, ACCUMULATED).guess("\"ZeRO-1 costs what ZeRO-2 costs.\" Two steps of four micro-batches in ZeRO-1: bytes that rank 0 sends.", SentInAll),
+        run(Zero1, BF16_OF_EIGHT).guess(
+            "\"Optimizer states take 32 bytes per parameter.\" bf16 with fp32 masters, ZeRO-1 on eight ranks: bytes of optimizer states on each.",
+            Peak("optimizer"),
+        ),
+        run(Zero2, ONE_BUCKET).guess(
+            "\"A bucket of 5e8 is 500 MB.\" ZeRO-2 in fp32 with all 918,656 elements in one bucket: bytes of communication buckets.",
+            Peak("communication buckets"),
+        ),
+        run(Zero1, ACCUMULATED).guess(
+            "\"ZeRO-1 costs what ZeRO-2 costs.\" Two steps of four micro-batches in ZeRO-1: bytes that rank 0 sends.",
+            SentInAll,
+        ),
     ],
     quiz: &[
         planned(
@@ -114,7 +132,11 @@ pub(super) const CLAIMS: Chapter = Chapter {
             "bytes",
             "Masters, momentum and variance, four each.",
         ),
-        run(Zero2, ACCUMULATED).measured("Two steps of four micro-batches in ZeRO-2: bytes that rank 0 sends?", SentInAll, "Four reduce-scatters and one all-gather per step, where ZeRO-1 has one of each."),
+        run(Zero2, ACCUMULATED).measured(
+            "Two steps of four micro-batches in ZeRO-2: bytes that rank 0 sends?",
+            SentInAll,
+            "Four reduce-scatters and one all-gather per step, where ZeRO-1 has one of each.",
+        ),
         choose(
             "\"70 GB for 7B with DDP\" leaves out",
             &["momentum and variance", "the master weights, and adds up wrongly", "the gradients"],
@@ -127,9 +149,18 @@ pub(super) const CLAIMS: Chapter = Chapter {
 pub(super) const DIAGNOSIS: Chapter = Chapter {
     number: 14,
     guesses: &[
-        run(Zero2, OVERFLOW).guess("ZeRO-2 in fp16, three steps, of which the second overflows on rank 1: bytes that rank 0 sends in reduce-scatters.", Sent("reduce-scatter")),
-        run(Zero2, OVERFLOW).guess("The same run: bytes that rank 0 sends in all-gathers.", Sent("all-gather")),
-        run(Zero2, SHORT).guess("ZeRO-2, one sequence of 8 tokens, the whole model in one bucket: bytes of communication buckets.", Peak("communication buckets")),
+        run(Zero2, OVERFLOW).guess(
+            "ZeRO-2 in fp16, three steps, of which the second overflows on rank 1: bytes that rank 0 sends in reduce-scatters.",
+            Sent("reduce-scatter"),
+        ),
+        run(Zero2, OVERFLOW).guess(
+            "The same run: bytes that rank 0 sends in all-gathers.",
+            Sent("all-gather"),
+        ),
+        run(Zero2, SHORT).guess(
+            "ZeRO-2, one sequence of 8 tokens, the whole model in one bucket: bytes of communication buckets.",
+            Peak("communication buckets"),
+        ),
         run(Zero2, SHORT).guess("The same run: the peak of one rank. ZeRO-1's is 9,494,592.", TotalPeak),
     ],
     quiz: &[

@@ -10,9 +10,18 @@ use planner::Stage::{Ddp, Zero3};
 pub(super) const HIDING: Chapter = Chapter {
     number: 7,
     guesses: &[
-        run(Zero3, TWO).guess("ZeRO-3, two steps: bytes of gathered parameters at their peak.", Peak("gathered parameters")),
-        run(Zero3, "--gpus 4 --steps 2 --batch-size 2 --headless --link 1ms,100MB/s").guess("The same over a simulated link of 1 ms and 100 MB/s: bytes that rank 0 sends.", SentInAll),
-        run(Zero3, "--gpus 4 --steps 2 --batch-size 1 --seq-len 8 --headless --link 1ms,10MB/s").guess("One sequence of 8 tokens, a link of 1 ms and 10 MB/s, two steps: milliseconds that rank 0 waits for the link, with almost nothing to compute at the same time.", Exposed),
+        run(Zero3, TWO).guess(
+            "ZeRO-3, two steps: bytes of gathered parameters at their peak.",
+            Peak("gathered parameters"),
+        ),
+        run(Zero3, "--gpus 4 --steps 2 --batch-size 2 --headless --link 1ms,100MB/s").guess(
+            "The same over a simulated link of 1 ms and 100 MB/s: bytes that rank 0 sends.",
+            SentInAll,
+        ),
+        run(Zero3, "--gpus 4 --steps 2 --batch-size 1 --seq-len 8 --headless --link 1ms,10MB/s").guess(
+            "One sequence of 8 tokens, a link of 1 ms and 10 MB/s, two steps: milliseconds that rank 0 waits for the link, with almost nothing to compute at the same time.",
+            Exposed,
+        ),
     ],
     quiz: &[
         choose(
@@ -126,7 +135,10 @@ pub(super) const ACTIVATIONS: Chapter = Chapter {
 
 pub(super) const CONFIGURATIONS: Chapter = Chapter {
     number: 10,
-    guesses: &[run(Zero3, ACCUMULATED).guess("The example on four ranks with two sequences per micro-batch, two steps: bytes that rank 0 sends. Four micro-batches per step.", SentInAll)],
+    guesses: &[run(Zero3, ACCUMULATED).guess(
+        "The example on four ranks with two sequences per micro-batch, two steps: bytes that rank 0 sends. Four micro-batches per step.",
+        SentInAll,
+    )],
     quiz: &[
         planned(
             "`reduce_bucket_size: 5e8` in fp32: how many GB?",
