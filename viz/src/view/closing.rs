@@ -1,7 +1,6 @@
 //! The box over a run that has ended: its result, or its error.
 
-use super::paint::{Paint, columns, fitted};
-use super::popup::{Anchor, cleared, lower_edge};
+use super::paint::{Anchor, Paint, columns, fitted};
 use super::progress;
 use crate::app::{App, EventSource};
 use crate::player::Scene;
@@ -57,7 +56,7 @@ fn finished(app: &App, paint: &mut Paint<'_>) {
     let rows = classes.len().max(operations.len()) as u16;
     let verdict = progress::verdict(scene);
     let more = u16::from(!places::used(&scene.header).is_empty());
-    let mut area = cleared(paint, 78, rows + more + 6 + 2 * u16::from(verdict.is_some()), Anchor::Middle);
+    let mut area = paint.cleared(78, rows + more + 6 + 2 * u16::from(verdict.is_some()), Anchor::Middle);
     let title = format!(" {} is done ", scene.header.stage);
     let mut inside = area.card(&[(&title, bold(GOOD))], ink(GOOD));
     let width = inside.width();
@@ -69,7 +68,7 @@ fn finished(app: &App, paint: &mut Paint<'_>) {
         inside.text(1, rows + more + 5, fitted(&text, width.saturating_sub(2)), ink(colour));
     }
     let keys = [" q leaves the screen · esc looks back at the run ", " q leaves · esc looks back "];
-    lower_edge(&mut area, &keys);
+    area.lower_edge(&keys);
 }
 
 /// Draws the highest peak of any rank by class, in all below these, and in places beside the
@@ -142,13 +141,13 @@ fn failed(message: &str, printed: bool, paint: &mut Paint<'_>) {
     let width = paint.width().saturating_sub(2).min(118);
     let lines =
         shortened(message, width.saturating_sub(4), usize::from(paint.height().saturating_sub(2)), printed);
-    let mut area = cleared(paint, width, lines.len() as u16 + 2, Anchor::Bottom);
+    let mut area = paint.cleared(width, lines.len() as u16 + 2, Anchor::Bottom);
     let mut inside = area.card(&[(" the run has failed ", bold(ALARM))], ink(ALARM));
     for (y, line) in (0u16..).zip(&lines) {
         inside.text(1, y, line, ink(Color::Reset));
     }
     let keys = [" q leaves the screen · esc shows where it happened ", " q leaves · esc shows where "];
-    lower_edge(&mut area, &keys);
+    area.lower_edge(&keys);
 }
 
 /// Wraps `message` into at most `rows` lines. If it is longer, drops blank lines, then the end.

@@ -2,9 +2,8 @@
 
 mod tables;
 
-use super::area::{Area, Column, Layers};
+use super::area::{Area, Column, Layers, SCALE};
 use super::axis::Axis;
-use super::chart::{self, SCALE};
 use super::pages::RankPage;
 use super::paint::{Paint, columns};
 use crate::app::App;
@@ -97,14 +96,14 @@ fn everything(app: &App, rank: usize, place: Place, paint: &mut Paint<'_>) {
     let columns = Column::memory(samples, axis);
     let area = Area { columns, top: top + top / 12, layers: Layers::Classes };
     passes(scene, rank, axis, paint);
-    let mut inside = chart::draw(&area, axis, 2, paint);
+    let mut inside = area.chart(axis, 2, paint);
     if let Some(predicted) = predicted {
         let (long, short) = prediction(peak, predicted);
         let style = if peak == predicted { ink(GOOD) } else { ink(Color::Reset) };
-        chart::rule(&area, predicted, &[&long, &short], style, &mut inside);
+        area.rule(predicted, &[&long, &short], style, &mut inside);
     }
     if let Some(capacity) = scene.header.capacity.filter(|&capacity| on_device && capacity <= area.top) {
-        chart::rule(&area, capacity, &["capacity"], ink(ALARM), &mut inside);
+        area.rule(capacity, &["capacity"], ink(ALARM), &mut inside);
     }
     peak_mark(&area, peak, predicted.is_none_or(|predicted| predicted != peak), &mut inside);
 }
@@ -136,7 +135,7 @@ fn states(app: &App, rank: usize, paint: &mut Paint<'_>) {
     let top = columns.iter().map(Column::total).max().unwrap_or(0).max(1);
     let area = Area { columns, top: top + top / 12, layers: Layers::Classes };
     passes(scene, rank, axis, paint);
-    chart::draw(&area, axis, 2, paint);
+    area.chart(axis, 2, paint);
 }
 
 /// Marks where the area touches the measured peak.

@@ -13,6 +13,14 @@ pub(super) struct Paint<'a> {
     theme: Theme,
 }
 
+/// Where a box over a view is drawn.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Anchor {
+    Middle,
+    /// At the bottom, so that the upper part of the view stays visible.
+    Bottom,
+}
+
 impl<'a> Paint<'a> {
     /// Returns the part of `buffer` within `area`.
     pub(super) fn new(buffer: &'a mut Buffer, area: Rect, theme: Theme) -> Self {
@@ -80,10 +88,6 @@ impl<'a> Paint<'a> {
         }
     }
 
-    pub(super) fn clear(&mut self) {
-        Clear.render(self.area, self.buffer);
-    }
-
     /// Draws a box with a title and returns its inside.
     pub(super) fn card(&mut self, title: &[(&str, Style)], style: Style) -> Paint<'_> {
         let (width, height) = (self.area.width, self.area.height);
@@ -93,6 +97,26 @@ impl<'a> Paint<'a> {
             self.part(2, 0, width.saturating_sub(3), 1).pieces(0, 0, title);
         }
         self.part(1, 1, width.saturating_sub(2), height.saturating_sub(2))
+    }
+
+    /// Clears a box over a view, centred horizontally, with a margin around it. Returns the box.
+    pub(super) fn cleared(&mut self, width: u16, height: u16, at: Anchor) -> Paint<'_> {
+        const MARGIN: (u16, u16) = (2, 1);
+        let (width, height) = (width.min(self.width().saturating_sub(2)), height.min(self.height()));
+        let below = self.height() - height;
+        let (x, y) = ((self.width() - width) / 2, if at == Anchor::Middle { below / 2 } else { below });
+        let (left, top) = (x.saturating_sub(MARGIN.0), y.saturating_sub(MARGIN.1));
+        let around = self.part(left, top, x + width + MARGIN.0 - left, y + height + MARGIN.1 - top);
+        Clear.render(around.area, around.buffer);
+        self.part(x, y, width, height)
+    }
+
+    /// Writes the first of `forms` that fits on the lower edge of a box.
+    pub(super) fn lower_edge(&mut self, forms: &[&str]) {
+        let bottom = self.height().saturating_sub(1);
+        if let Some(text) = forms.iter().find(|text| columns(text) + 3 <= self.width()) {
+            self.text(2, bottom, text, theme::ink(theme::DIM));
+        }
     }
 
     /// Writes a heading and a note beside it on the first row. Returns the column after both.

@@ -1,8 +1,7 @@
 //! Bytes sent, per operation and per pair of ranks, against theory.
 
-use super::area::{Area, Column, Layers};
+use super::area::{Area, Column, Layers, SCALE};
 use super::axis::Axis;
-use super::chart::{self, SCALE};
 use super::pages::RankPage;
 use super::paint::{Paint, columns, fitted};
 use super::sent::{data, of_step, sums};
@@ -240,5 +239,5 @@ fn over_time(app: &App, paint: &mut Paint<'_>) {
     let most = columns.iter().map(Column::total).max().unwrap_or(0).max(expected).max(1);
     let area = Area { columns, top: most + most / 6, layers: Layers::Operations };
     let text = format!("{source} {}", words::bytes(expected));
-    chart::rule(&area, expected, &[&text], ink(GOOD), &mut chart::draw(&area, axis, 0, paint));
+    area.rule(expected, &[&text], ink(GOOD), &mut area.chart(axis, 0, paint));
 }
