@@ -2,6 +2,7 @@
 //! and what staging buffers hide.
 
 use super::bus::COMPUTE;
+use crate::learn::figure::time_on;
 use crate::learn::runs::{Run, Runs};
 use events::{Place, Route};
 use planner::table::{Format, Table, grouped};
@@ -47,9 +48,7 @@ pub(super) fn measured(runs: &Runs) -> Result<String> {
 fn reads(report: &Report) -> f64 {
     let Some(link) = &report.disk_link else { return 0.0 };
     let read = report.transfers.iter().find(|row| row.rank == 0 && row.route == "disk→host");
-    read.map_or(0.0, |row| {
-        row.predicted_calls as f64 * link.latency_seconds + row.predicted_bytes as f64 / link.bytes_per_second
-    })
+    read.map_or(0.0, |row| time_on(link, row.predicted_calls, row.predicted_bytes))
 }
 
 /// Returns the bytes per second at which a GPU that waits for all transfers reaches `efficiency`:

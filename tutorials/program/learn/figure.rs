@@ -1,7 +1,7 @@
 //! The numbers of a run that chapters ask for.
 
 use planner::table::grouped;
-use report::TransferRow;
+use report::{LinkRow, TransferRow};
 use trainer::Report;
 
 /// How far a measured time may be from the predicted one and still count as predicted: machines
@@ -98,6 +98,11 @@ fn whole(seconds: f64) -> u64 {
     (seconds * 1e3).round() as u64
 }
 
+/// Returns the seconds that a link takes for so many calls and bytes.
+pub(crate) fn time_on(link: &LinkRow, calls: u64, bytes: u64) -> f64 {
+    calls as f64 * link.latency_seconds + bytes as f64 / link.bytes_per_second
+}
+
 /// Returns the seconds that the link takes for all that rank 0 sends: α per round, and the bytes
 /// over β.
 fn on_the_link(report: &Report) -> f64 {
@@ -105,7 +110,7 @@ fn on_the_link(report: &Report) -> f64 {
     let of_rank = report.traffic.iter().filter(|row| row.rank == 0);
     let seconds = of_rank.map(|row| {
         let rounds = row.predicted_calls * if row.operation == "all-reduce" { 2 } else { 1 };
-        rounds as f64 * link.latency_seconds + row.predicted_bytes as f64 / link.bytes_per_second
+        time_on(link, rounds, row.predicted_bytes)
     });
     seconds.sum()
 }
@@ -136,10 +141,7 @@ fn crossings(report: &Report) -> impl Iterator<Item = &TransferRow> {
 /// rank 0 moves: α per transfer, and the bytes over β.
 pub(crate) fn crossing(report: &Report) -> f64 {
     let Some(link) = &report.host_link else { return 0.0 };
-    let seconds = crossings(report).map(|row| {
-        row.predicted_calls as f64 * link.latency_seconds + row.predicted_bytes as f64 / link.bytes_per_second
-    });
-    seconds.sum()
+    crossings(report).map(|row| time_on(link, row.predicted_calls, row.predicted_bytes)).sum()
 }
 
 /// Returns the seconds in which rank 0 waited for transfers between device and main memory.

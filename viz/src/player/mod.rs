@@ -6,7 +6,7 @@ pub use moves::Trouble;
 
 use crate::timeline::Timeline;
 use crate::window::Window;
-use events::{Event, Message, RecordingError, RunHeader, Snapshot, StepRecord};
+use events::{Event, Message, Recording, RecordingError, RunHeader, Snapshot, StepRecord};
 use std::sync::Arc;
 
 /// The state of a run at one position, which the views draw.
@@ -78,6 +78,14 @@ impl Player {
         let mut player = Player { timeline, scene, clock, motion, speed: 1.0, batch: (0, [].into()) };
         player.tick(0.0);
         player
+    }
+
+    /// Returns a player at the beginning of a recording.
+    ///
+    /// # Errors
+    /// [`RecordingError`] if a batch is unreadable.
+    pub fn recorded(recording: Recording) -> Result<Self, RecordingError> {
+        Ok(Player::new(Timeline::recorded(recording)?, Motion::Standing))
     }
 
     /// Returns the state at the position.
