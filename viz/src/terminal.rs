@@ -69,13 +69,8 @@ fn install_panic_hook() {
 fn restore() {
     if ACTIVE.swap(false, Ordering::AcqRel) {
         // If the terminal is gone, there is no place to report an error.
-        let _ = execute!(
-            io::stdout(),
-            DisableBracketedPaste,
-            DisableMouseCapture,
-            LeaveAlternateScreen,
-            cursor::Show
-        );
+        let mut out = io::stdout();
+        let _ = execute!(out, DisableBracketedPaste, DisableMouseCapture, LeaveAlternateScreen, cursor::Show);
         let _ = disable_raw_mode();
         for panic in std::mem::take(&mut *lock(&PANICS)) {
             let _ = writeln!(io::stderr(), "{panic}");

@@ -129,13 +129,9 @@ fn run(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
     paint.right(width, 0, words::bytes(now.live_total()), bold(Color::Reset));
     let capacity = capacity.map_or(String::new(), |capacity| format!(" of {} each", words::bytes(capacity)));
     let title = Some(player.timeline().title()).filter(|title| !title.is_empty());
-    let note = format!(
-        "step {} · {}{capacity} · {}{}",
-        now.step,
-        words::counted(scene.header.world_size, "rank"),
-        scene.header.precision,
-        title.map_or(String::new(), |title| format!(" · {title}")),
-    );
+    let title = title.map_or(String::new(), |title| format!(" · {title}"));
+    let (ranks, precision) = (words::counted(scene.header.world_size, "rank"), &scene.header.precision);
+    let note = format!("step {} · {ranks}{capacity} · {precision}{title}", now.step);
     paint.text(LABEL, 1, fitted(&note, width.saturating_sub(LABEL)), ink(DIM));
 }
 

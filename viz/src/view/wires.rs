@@ -203,11 +203,8 @@ impl<'a> Lanes<'a> {
     /// Draws the lane of slice `lane`, which the group's member of that number sends or receives.
     fn slice(&self, group: &RankGroup, lane: usize, paint: &mut Paint<'_>) {
         let column = |rank: &usize| self.centres.get(*rank).copied();
-        let (Some(left), Some(right)) =
-            (group.ranks.first().and_then(column), group.ranks.last().and_then(column))
-        else {
-            return;
-        };
+        let ends = [group.ranks.first(), group.ranks.last()].map(|rank| rank.and_then(column));
+        let [Some(left), Some(right)] = ends else { return };
         paint.run(left, 0, right - left, self.wire(), self.style());
         for (member, &rank) in group.ranks.iter().enumerate() {
             let Some(column) = column(&rank) else { return };
@@ -240,9 +237,7 @@ impl<'a> Lanes<'a> {
         match self.progress[rank] {
             MemberProgress::Absent if self.flying => paint.put(column, 0, "○", ink(WAITING)),
             MemberProgress::Other if self.flying => paint.put(column, 0, "✗", bold(ALARM)),
-            MemberProgress::Done if self.flying => {
-                paint.put(column + 1, 0, "✓", ink(GOOD));
-            }
+            MemberProgress::Done if self.flying => paint.put(column + 1, 0, "✓", ink(GOOD)),
             _ => {}
         }
     }

@@ -137,11 +137,8 @@ fn compute(scene: &Scene, lane: &RankWindow, axis: Axis, paint: &mut Paint<'_>) 
     for (number, span) in lane.spans.iter().enumerate() {
         let glyph = pass_glyph(span.pass);
         let colour = shaded(pass_colour(span.pass), span.unit, paint.theme());
-        strip.add(
-            span.from,
-            span.to.unwrap_or(axis.now),
-            Fill { colour, glyph, look: Look::Block, span: number },
-        );
+        let fill = Fill { colour, glyph, look: Look::Block, span: number };
+        strip.add(span.from, span.to.unwrap_or(axis.now), fill);
     }
     strip.draw(paint, &|number| {
         let span = &lane.spans[number];

@@ -116,11 +116,8 @@ fn below(measured: &[Overlap], shown: &[usize], paint: &mut Paint<'_>) {
         for (place, other) in (1u16..).zip(shown.iter().copied()) {
             let time = measured[rank].waited_for[other];
             let text = if time == 0 { "·".into() } else { words::time(time) };
-            let style = if time * 2 > most {
-                bold(WAITING)
-            } else {
-                ink(if time > 0 { Color::Reset } else { FAINT })
-            };
+            let short = if time > 0 { Color::Reset } else { FAINT };
+            let style = if time * 2 > most { bold(WAITING) } else { ink(short) };
             paint.right(LABELS + 10 * place, y, text, style);
         }
     }
