@@ -36,7 +36,6 @@ struct Found {
     predicted: usize,
     /// What [`beyond`] returns of that many.
     beyond: Option<[u64; 3]>,
-    /// The measurement.
     measured: Option<Measured>,
 }
 
@@ -159,10 +158,8 @@ fn with_batch(args: &TrainArgs, batch: usize) -> Result<Config> {
 }
 
 fn table(found: &[Found], capacity: u64) -> Table {
-    let mut table = Table::numbers(
-        format!("under {} per rank", human(capacity)),
-        ["predicted", "by running", "peak", ""],
-    );
+    let title = format!("under {} per rank", human(capacity));
+    let mut table = Table::numbers(title, ["predicted", "by running", "peak", ""]);
     for found in found {
         let sequences = |batch: usize| if batch == 0 { "none".to_string() } else { batch.to_string() };
         let cells = match &found.measured {

@@ -23,11 +23,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Some(stage) => stages::main_from(stage, words),
         None if name == "planner" => planner(&words),
         None => {
-            events::complain!(
-                "error: there is no program {:?}; choose one of {}",
-                words[0],
-                NAMES.join(", ")
-            );
+            let known = NAMES.join(", ");
+            events::complain!("error: there is no program {:?}; choose one of {known}", words[0]);
             ExitCode::from(2)
         }
     }

@@ -4,9 +4,6 @@ use settings::cli::TrainArgs;
 use trainer::{Failure, Result};
 
 /// Refuses flags that make sense for a single run only.
-///
-/// # Errors
-/// A usage failure that names the flag.
 pub(crate) fn refuse(args: &TrainArgs, command: &str) -> Result<()> {
     let single = [
         "report",
@@ -22,11 +19,7 @@ pub(crate) fn refuse(args: &TrainArgs, command: &str) -> Result<()> {
         "pace",
         "view",
     ];
-    match single.into_iter().find(|id| args.given.typed(id).is_some()) {
-        None => Ok(()),
-        Some(id) => Err(Failure::usage(format!(
-            "--{} belongs to a single run: leave it out of {command}",
-            id.replace('_', "-")
-        ))),
-    }
+    let Some(id) = single.into_iter().find(|id| args.given.typed(id).is_some()) else { return Ok(()) };
+    let flag = id.replace('_', "-");
+    Err(Failure::usage(format!("--{flag} belongs to a single run: leave it out of {command}")))
 }

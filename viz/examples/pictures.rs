@@ -56,7 +56,7 @@ fn main() -> Result<()> {
 /// Returns a recorded run in the backward of its second step, or where it failed.
 fn recorded(name: &str) -> Result<Player> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/recordings/{name}.events"));
-    let mut player = Player::new(Timeline::recorded(Recording::open(&path)?)?, Motion::Standing);
+    let mut player = Player::recorded(Recording::open(&path)?)?;
     player.seek(player.timeline().len());
     if player.scene().now.failure.is_none() {
         player.seek_into_step(1, 0.62);

@@ -12,9 +12,8 @@ use simulate::SimulationPlan;
 use std::error::Error;
 use std::time::{Duration, Instant};
 use viz::app::{App, EventSource};
-use viz::player::{Motion, Player};
+use viz::player::Player;
 use viz::theme::Theme;
-use viz::timeline::Timeline;
 use viz::{View, view};
 
 const EVENTS: usize = 1_000_000;
@@ -35,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         start.elapsed()
     );
     let start = Instant::now();
-    let mut player = Player::new(Timeline::recorded(Recording::open(&path)?)?, Motion::Standing);
+    let mut player = Player::recorded(Recording::open(&path)?)?;
     println!("load: {:?}", start.elapsed());
     let steps = player.timeline().history().steps.len() as u32;
     let seeks = (0..40).map(|n| n * 7919 % steps).map(|step| {

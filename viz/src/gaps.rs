@@ -15,7 +15,6 @@ enum Regained {
     Step,
 }
 
-/// A gap between events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct EventGap {
     /// The number of events before it.

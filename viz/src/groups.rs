@@ -1,7 +1,8 @@
 //! The groups of ranks that take part in a collective: the world, or groups within it that run the
-//! same collective side by side.
+//! same collective side by side. Ranks of a group that disagree about a collective.
 
-use events::Snapshot;
+use crate::player::Scene;
+use events::{Flight, Operation, Snapshot};
 
 /// A process group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,13 +11,6 @@ pub struct RankGroup {
     pub number: u16,
     /// Its members, by their ranks in the world.
     pub ranks: Vec<usize>,
-}
-
-impl RankGroup {
-    /// True if its members are neighbours.
-    fn contiguous(&self) -> bool {
-        self.ranks.windows(2).all(|pair| pair[1] == pair[0] + 1)
-    }
 }
 
 /// Returns the group called `number` and those created with it, in the order of their first
@@ -41,7 +35,7 @@ pub fn beside(now: &Snapshot, number: u16) -> Vec<RankGroup> {
 
 /// True if the members of each group are neighbours.
 pub fn are_neighbours(groups: &[RankGroup]) -> bool {
-    groups.iter().all(RankGroup::contiguous)
+    groups.iter().all(|group| group.ranks.windows(2).all(|pair| pair[1] == pair[0] + 1))
 }
 
 /// Returns the group of which `rank` is a member.
@@ -57,4 +51,44 @@ pub fn members(groups: &[RankGroup]) -> usize {
 /// Returns the size of one member's slice of a buffer of `bytes`.
 pub fn slice(groups: &[RankGroup], bytes: u64) -> u64 {
     bytes / members(groups) as u64
+}
+
+/// Ranks have issued different collectives under one sequence number: one of them has skipped a
+/// collective, and each waits for one that the others never issue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Disagreement {
+    /// The collective that most ranks have issued.
+    pub usual: Flight,
+    /// Ranks that have issued another one.
+    pub odd: Vec<usize>,
+    /// The collective that the first of these has issued.
+    pub theirs: Flight,
+}
+
+/// Returns the disagreement about the sequence number of `flight`, if there is one.
+pub fn disagreement(scene: &Scene, flight: &Flight) -> Option<Disagreement> {
+    let issued = issued(scene, flight);
+    let alike = |one: &Flight| issued.iter().filter(|(_, other)| meaning(other) == meaning(one)).count();
+    let most = issued.iter().map(|(_, flight)| alike(flight)).max()?;
+    let usual = issued.iter().find(|(_, flight)| alike(flight) == most)?.1;
+    let others = || issued.iter().filter(|(_, flight)| meaning(flight) != meaning(&usual));
+    let theirs = others().next()?.1;
+    Some(Disagreement { usual, odd: others().map(|(rank, _)| *rank).collect(), theirs })
+}
+
+fn meaning(flight: &Flight) -> (Operation, u16, u16) {
+    (flight.event.operation, flight.event.unit, flight.event.units)
+}
+
+/// Returns the flights under the same number on all members of the flight's group, with their
+/// ranks.
+fn issued(scene: &Scene, flight: &Flight) -> Vec<(usize, Flight)> {
+    let (group, sequence) = (flight.event.group, flight.event.sequence);
+    let groups = beside(&scene.now, group);
+    let members = groups.iter().filter(|g| g.number == group).flat_map(|g| &g.ranks);
+    let same = |flight: &&Flight| (flight.event.group, flight.event.sequence) == (group, sequence);
+    // Messages between two ranks have sequence numbers of their own.
+    let message = |flight: &Flight| matches!(flight.event.operation, Operation::Send | Operation::Recv);
+    let all = |flight: &&Flight| same(flight) && !message(flight);
+    members.filter_map(|&rank| Some((rank, *scene.now.ranks[rank].flights.iter().find(all)?))).collect()
 }

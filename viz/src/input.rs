@@ -212,11 +212,8 @@ pub const ANSWERS: &[Binding] = &[
 /// Returns the column and row of a click, or of a drag with the left button held.
 pub fn clicked(event: &TerminalEvent) -> Option<(u16, u16)> {
     let TerminalEvent::Mouse(mouse) = event else { return None };
-    let left = matches!(
-        mouse.kind,
-        MouseEventKind::Down(MouseButton::Left) | MouseEventKind::Drag(MouseButton::Left)
-    );
-    left.then_some((mouse.column, mouse.row))
+    let (MouseEventKind::Down(button) | MouseEventKind::Drag(button)) = mouse.kind else { return None };
+    (button == MouseButton::Left).then_some((mouse.column, mouse.row))
 }
 
 /// Returns the input that a terminal's event stands for, if any. Keys are text while a prompt is
@@ -259,9 +256,6 @@ fn key_action(key: &KeyEvent) -> Option<Action> {
             _ => None,
         };
     }
-    BINDINGS
-        .iter()
-        .chain(ANSWERS)
-        .find(|binding| binding.keys.contains(&key.code))
-        .map(|binding| binding.action)
+    let mut bindings = BINDINGS.iter().chain(ANSWERS);
+    bindings.find(|binding| binding.keys.contains(&key.code)).map(|binding| binding.action)
 }

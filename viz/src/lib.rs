@@ -5,7 +5,6 @@
 
 pub mod app;
 pub mod cli;
-pub mod disagreement;
 pub mod export;
 pub mod gaps;
 pub mod groups;

@@ -134,9 +134,7 @@ fn follow(file: &Path, start: &Start, display: DisplayOptions) -> Result<(), Box
 }
 
 fn players(recordings: Vec<Recording>) -> Result<Vec<Player>, events::RecordingError> {
-    let player =
-        |recording| Timeline::recorded(recording).map(|timeline| Player::new(timeline, Motion::Standing));
-    recordings.into_iter().map(player).collect()
+    recordings.into_iter().map(Player::recorded).collect()
 }
 
 fn play(recordings: Vec<Recording>, start: &Start) -> Result<App, Box<dyn Error>> {

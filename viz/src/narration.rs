@@ -125,11 +125,8 @@ pub fn name(scene: &Scene, flight: &Flight) -> String {
             other => other.label().into(),
         };
     }
-    format!(
-        "{} of {}",
-        flight.event.operation,
-        words::units(&scene.header, flight.event.unit, flight.event.units)
-    )
+    let units = words::units(&scene.header, flight.event.unit, flight.event.units);
+    format!("{} of {units}", flight.event.operation)
 }
 
 fn collective(scene: &Scene, flight: &Flight) -> String {
@@ -203,11 +200,11 @@ fn transfer(scene: &Scene, waiting: bool) -> Option<(String, String)> {
 }
 
 /// Returns what a transfer moves and why.
-fn travelling(scene: &Scene, event: &TransferEvent, updating: bool) -> (String, String) {
+fn travelling(scene: &Scene, event: &TransferEvent, updating: bool) -> (String, &'static str) {
     let offload = &scene.header.offload;
     let unit = places::unit(&scene.header, event);
     let to = places::name(event.route.to());
-    let (head, detail) = match (event.class, event.route) {
+    match (event.class, event.route) {
         (Class::Optimizer, Route::DiskToHost) => (
             format!("optimizer states of {unit} come from disk"),
             "their update takes them piece by piece through buffers in main memory",
@@ -240,8 +237,7 @@ fn travelling(scene: &Scene, event: &TransferEvent, updating: bool) -> (String, 
             (format!("the shard of {unit} comes from disk"), "through a buffer in main memory to the device")
         }
         _ => (format!("the shard of {unit} comes to the device"), "its all-gather follows"),
-    };
-    (head, detail.into())
+    }
 }
 
 fn computing(scene: &Scene, pass: PassNow) -> String {

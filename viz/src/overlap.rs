@@ -73,10 +73,6 @@ fn within((start, end): Interval, intervals: impl Iterator<Item = Interval>) -> 
     merged(intervals.map(|(from, to)| (from.max(start), to.min(end))).collect())
 }
 
-fn compute(lane: &RankWindow, range: Interval) -> Vec<Interval> {
-    within(range, lane.spans.iter().map(|span| (span.from, span.to.unwrap_or(u64::MAX))))
-}
-
 /// Measures every rank's streams within `range`.
 pub fn measure(window: &Window, range: (u64, u64)) -> Vec<Overlap> {
     let meetings = Meetings::of(window);
@@ -88,7 +84,8 @@ fn measure_rank(window: &Window, meetings: &Meetings<'_>, rank: usize, range: In
     let disk = stalls(lane, true, range);
     let copies = without(&stalls(lane, false, range), &disk);
     let stalled = merged(disk.iter().chain(&copies).copied().collect());
-    let busy = without(&compute(lane, range), &stalled);
+    let computed = lane.spans.iter().map(|span| (span.from, span.to.unwrap_or(u64::MAX)));
+    let busy = without(&within(range, computed), &stalled);
     let moving =
         lane.collectives.iter().flat_map(|collective| moving(collective, meetings.gap(collective, range.1)));
     let moving = within(range, moving);

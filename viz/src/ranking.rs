@@ -15,7 +15,6 @@ pub enum RankOrder {
 }
 
 impl RankOrder {
-    /// Returns the other order.
     pub(crate) fn other(self) -> Self {
         match self {
             RankOrder::Number => RankOrder::Slowest,

@@ -19,6 +19,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::AsFd;
 use rustix::time::Timespec;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGSTOP, SIGTERM, SIGTSTP};
+use signal_hook::iterator::Signals;
 use signal_hook::{SigId, flag, low_level};
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::panic;
@@ -68,59 +69,12 @@ fn install_panic_hook() {
 fn restore() {
     if ACTIVE.swap(false, Ordering::AcqRel) {
         // If the terminal is gone, there is no place to report an error.
-        let _ = execute!(
-            io::stdout(),
-            DisableBracketedPaste,
-            DisableMouseCapture,
-            LeaveAlternateScreen,
-            cursor::Show
-        );
+        let mut out = io::stdout();
+        let _ = execute!(out, DisableBracketedPaste, DisableMouseCapture, LeaveAlternateScreen, cursor::Show);
         let _ = disable_raw_mode();
         for panic in std::mem::take(&mut *lock(&PANICS)) {
             let _ = writeln!(io::stderr(), "{panic}");
         }
-    }
-}
-
-/// The meaning of a signal that the process has received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Signal {
-    /// End the program: the signal's number.
-    Quit(i32),
-    /// Stop the process until it is continued.
-    Suspend,
-    /// The process was continued after a stop without notice.
-    Continue,
-}
-
-struct Signals {
-    flags: Vec<(Signal, Arc<AtomicBool>)>,
-    registered: Vec<SigId>,
-}
-
-impl Signals {
-    fn register() -> io::Result<Self> {
-        let mut signals = Signals { flags: Vec::new(), registered: Vec::new() };
-        let ending = [SIGINT, SIGTERM, SIGHUP].map(|number| (Signal::Quit(number), number));
-        for (meaning, number) in
-            ending.into_iter().chain([(Signal::Suspend, SIGTSTP), (Signal::Continue, SIGCONT)])
-        {
-            let raised = Arc::new(AtomicBool::new(false));
-            signals.registered.push(flag::register(number, raised.clone())?);
-            signals.flags.push((meaning, raised));
-        }
-        Ok(signals)
-    }
-
-    fn take(&self) -> Option<Signal> {
-        let raised = self.flags.iter().find(|(_, raised)| raised.swap(false, Ordering::AcqRel));
-        raised.map(|(signal, _)| *signal)
-    }
-}
-
-impl Drop for Signals {
-    fn drop(&mut self) {
-        self.registered.drain(..).for_each(|id| _ = low_level::unregister(id));
     }
 }
 
@@ -135,20 +89,22 @@ pub(crate) struct Screen {
     /// The buffer for the next picture.
     next: Buffer,
     signals: Signals,
+    /// The registration of [`Self::set_when_continued`].
+    continued: Option<SigId>,
     theme: Theme,
 }
 
 impl Screen {
-    /// Takes over the terminal.
     pub(crate) fn enter(theme: Theme) -> io::Result<Self> {
         install_panic_hook();
         // With NO_COLOR set, crossterm would drop bold and reverse, too. The theme removes colours
         // instead.
         crossterm::style::force_color_output(true);
-        let signals = Signals::register()?;
+        let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT])?;
         *lock(&DRAWING) = Some(thread::current().id());
         let backend = CrosstermBackend::new(BufWriter::with_capacity(1 << 16, io::stdout()));
-        let screen = Screen { backend, shown: Buffer::default(), next: Buffer::default(), signals, theme };
+        let (shown, next) = (Buffer::default(), Buffer::default());
+        let screen = Screen { backend, shown, next, signals, continued: None, theme };
         take_over()?;
         Ok(screen)
     }
@@ -183,9 +139,9 @@ impl Screen {
         execute!(self.backend, Clear(ClearType::All))
     }
 
-    /// Returns a signal that has arrived since the last call.
-    pub(crate) fn signal(&self) -> Option<Signal> {
-        self.signals.take()
+    /// Returns the number of a signal that has arrived since the last call.
+    pub(crate) fn signal(&mut self) -> Option<i32> {
+        self.signals.pending().next()
     }
 
     /// Blocks until there are keys to read, a signal arrives or `timeout` has passed. Returns
@@ -216,7 +172,7 @@ impl Screen {
 
     /// Makes SIGCONT set `raised`, whenever the process continues after a stop.
     pub(crate) fn set_when_continued(&mut self, raised: Arc<AtomicBool>) -> io::Result<()> {
-        self.signals.registered.push(flag::register(SIGCONT, raised)?);
+        self.continued = Some(flag::register(SIGCONT, raised)?);
         Ok(())
     }
 
@@ -230,6 +186,7 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         restore();
+        self.continued.map(low_level::unregister);
     }
 }
 

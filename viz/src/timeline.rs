@@ -147,7 +147,10 @@ impl Timeline {
     pub fn push(&mut self, message: Message) -> bool {
         match message {
             Message::CatchUp(state) => return self.restart(*state),
-            Message::Batch(batch) => self.append(batch),
+            Message::Batch(EventBatch { dropped, events }) => {
+                let pieces = events.chunks(CHUNK).map(<[Event]>::to_vec);
+                pieces.for_each(|events| self.append(EventBatch { dropped, events }));
+            }
             Message::End => self.ended = true,
             Message::Header(_) | Message::Control(_) => {}
         }
@@ -169,13 +172,7 @@ impl Timeline {
         events >= CHUNK.max(fewest) as u64
     }
 
-    fn append(&mut self, batch: EventBatch) {
-        for piece in batch.events.chunks(CHUNK) {
-            self.append_piece(EventBatch { dropped: batch.dropped, events: piece.to_vec() });
-        }
-    }
-
-    fn append_piece(&mut self, mut batch: EventBatch) {
+    fn append(&mut self, mut batch: EventBatch) {
         self.account(&batch);
         self.open.append(&mut batch.events);
         if self.is_full(self.open.len() as u64) {

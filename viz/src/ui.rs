@@ -3,12 +3,12 @@
 use crate::app::{App, Departure, Effect, EventSource};
 use crate::input::{self, Input};
 use crate::player::Motion;
-use crate::terminal::{Screen, Signal};
+use crate::terminal::Screen;
 use crate::theme::Theme;
 use crate::view;
 use crossterm::event;
 use events::{Attachment, Control, Growth, Message, Pace, Subscription, cpu};
-use signal_hook::consts::SIGHUP;
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGTSTP};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -130,7 +130,7 @@ impl Budget {
 }
 
 /// Shows `app` until the person leaves. Sends requests to the runs through `connection`.
-pub(crate) fn run(mut app: App, mut connection: Connection, theme: Theme) -> Result<Departure, VizError> {
+pub(crate) fn run(app: App, connection: Connection, theme: Theme) -> Result<Departure, VizError> {
     if !crate::terminal::terminal_available() {
         return Err(VizError::NoTerminal);
     }
@@ -138,45 +138,21 @@ pub(crate) fn run(mut app: App, mut connection: Connection, theme: Theme) -> Res
     if let Connection::Live(_, pace) = &connection {
         screen.set_when_continued(pace.continued())?;
     }
-    let mut session =
-        Session { budget: Budget::new(&connection), ticked: Instant::now(), changed: true, asked: true };
+    let (budget, ticked) = (Budget::new(&connection), Instant::now());
+    let mut session = Session { screen, app, connection, budget, ticked, changed: true, asked: true };
     loop {
-        if let Some(signal) = screen.signal() {
-            let effect = match signal {
-                Signal::Quit(number) => Effect::Leave(Departure::Signal(number)),
-                Signal::Suspend => Effect::Suspend,
-                Signal::Continue => {
-                    session.ticked = Instant::now();
-                    screen.resume()?;
-                    Effect::Redraw
-                }
-            };
-            if let Some(departure) = session.perform(effect, &mut screen, &mut connection)? {
-                return Ok(departure);
-            }
-        }
-        if let Some(panic) = screen.panic() {
-            // The ranks may be waiting for that thread.
-            return Err(VizError::Panicked(panic));
-        }
-        session.changed |= app.receive(connection.poll()?);
-        let grown = connection.grown()?;
-        if !grown.is_empty() {
-            app.grow(&grown)?;
-            session.changed = true;
-        }
-        session.tick(&mut app);
-        // The next call comes after a wait for keys.
-        connection.runs(2 * FRAME);
-        session.draw(&app, &mut screen, &connection)?;
-        if let Some(departure) = session.keys(&mut app, &mut screen, &mut connection)? {
+        if let Some(departure) = session.turn()? {
             return Ok(departure);
         }
     }
 }
 
-/// What the main loop remembers between iterations.
+/// The screen, what it shows, and what the main loop remembers between its turns.
 struct Session {
+    /// It is dropped first: the terminal is restored before a connection closes.
+    screen: Screen,
+    app: App,
+    connection: Connection,
     budget: Budget,
     ticked: Instant,
     /// True if something has changed since the last picture.
@@ -186,21 +162,56 @@ struct Session {
 }
 
 impl Session {
-    fn tick(&mut self, app: &mut App) {
+    /// Runs one turn of the main loop. Returns how the screen is left, if it is.
+    fn turn(&mut self) -> Result<Option<Departure>, VizError> {
+        if let Some(signal) = self.screen.signal() {
+            let effect = match signal {
+                SIGTSTP => Effect::Suspend,
+                // The process was continued after a stop without notice.
+                SIGCONT => {
+                    self.ticked = Instant::now();
+                    self.screen.resume()?;
+                    Effect::Redraw
+                }
+                ending => Effect::Leave(Departure::Signal(ending)),
+            };
+            if let Some(departure) = self.perform(effect)? {
+                return Ok(Some(departure));
+            }
+        }
+        if let Some(panic) = self.screen.panic() {
+            // The ranks may be waiting for that thread.
+            return Err(VizError::Panicked(panic));
+        }
+        self.changed |= self.app.receive(self.connection.poll()?);
+        let grown = self.connection.grown()?;
+        if !grown.is_empty() {
+            self.app.grow(&grown)?;
+            self.changed = true;
+        }
+        self.tick();
+        // The next call comes after a wait for keys.
+        self.connection.runs(2 * FRAME);
+        self.draw()?;
+        self.keys()
+    }
+
+    fn tick(&mut self) {
         let passed = std::mem::replace(&mut self.ticked, Instant::now()).elapsed().as_secs_f64();
         let shown = |app: &App| {
             let lead = app.lead();
             (lead.position(), lead.clock(), lead.motion(), app.quiet_seconds())
         };
-        let before = shown(app);
-        app.update(Input::Passed(passed));
-        self.changed |= before != shown(app);
+        let before = shown(&self.app);
+        self.app.update(Input::Passed(passed));
+        self.changed |= before != shown(&self.app);
     }
 
-    fn draw(&mut self, app: &App, screen: &mut Screen, connection: &Connection) -> Result<(), VizError> {
+    fn draw(&mut self) -> Result<(), VizError> {
+        let app = &self.app;
         let busy = app.source == EventSource::Live && !app.held && app.pace >= 1.0 && !app.at_close();
-        if (self.asked || self.changed) && self.budget.allows(self.asked || !busy, connection) {
-            screen.draw(app)?;
+        if (self.asked || self.changed) && self.budget.allows(self.asked || !busy, &self.connection) {
+            self.screen.draw(app)?;
             self.budget.drawn = Instant::now();
             (self.changed, self.asked) = (false, false);
         }
@@ -209,29 +220,25 @@ impl Session {
 
     /// Waits for keys until the next picture is due, and applies them. Returns how the screen is
     /// left, if it is: a closed terminal counts as its signal.
-    fn keys(
-        &mut self,
-        app: &mut App,
-        screen: &mut Screen,
-        connection: &mut Connection,
-    ) -> Result<Option<Departure>, VizError> {
-        let timeout = match app.lead().motion() {
+    fn keys(&mut self) -> Result<Option<Departure>, VizError> {
+        let timeout = match self.app.lead().motion() {
             _ if self.asked => self.budget.rest(),
             Motion::Standing => FRAME * 3 / 2,
             _ => FRAME,
         };
-        // A signal interrupts the wait; the next iteration handles it.
-        if !screen.wait(timeout) {
+        // A signal interrupts the wait; the next turn handles it.
+        if !self.screen.wait(timeout) {
             return Ok(Some(Departure::Signal(SIGHUP)));
         }
         while event::poll(Duration::ZERO).unwrap_or(false) {
-            let event = event::read()?;
-            let action = input::clicked(&event).and_then(|place| view::clicked(app, screen.size(), place));
+            let (event, app) = (event::read()?, &mut self.app);
+            let action =
+                input::clicked(&event).and_then(|place| view::clicked(app, self.screen.size(), place));
             let input = action.map(Input::Do).or_else(|| input::translate(&event, app.prompt.is_some()));
             let Some(input) = input else { continue };
             self.asked = true;
             let Some(effect) = app.update(input) else { continue };
-            let departure = self.perform(effect, screen, connection)?;
+            let departure = self.perform(effect)?;
             if departure.is_some() {
                 return Ok(departure);
             }
@@ -240,20 +247,15 @@ impl Session {
     }
 
     /// Carries out an effect. Returns how the screen is left, if it is.
-    fn perform(
-        &mut self,
-        effect: Effect,
-        screen: &mut Screen,
-        connection: &mut Connection,
-    ) -> Result<Option<Departure>, VizError> {
+    fn perform(&mut self, effect: Effect) -> Result<Option<Departure>, VizError> {
         self.asked = true;
         match effect {
             Effect::Leave(departure) => return Ok(Some(departure)),
-            Effect::Control(control) => connection.control(control),
-            Effect::Redraw => screen.redraw()?,
+            Effect::Control(control) => self.connection.control(control),
+            Effect::Redraw => self.screen.redraw()?,
             Effect::Suspend => {
-                connection.runs(Duration::ZERO);
-                screen.suspend()?;
+                self.connection.runs(Duration::ZERO);
+                self.screen.suspend()?;
                 self.ticked = Instant::now();
             }
         }

@@ -38,9 +38,6 @@ const RUNS: [(&str, &str, &str); 4] = [
 ];
 
 /// Returns a table: the bus's time for a step, and whether a rank waits for it most of the step.
-///
-/// # Errors
-/// If a run fails.
 pub(super) fn measured(runs: &Runs) -> Result<String> {
     let mut table = Table::prose(["tokens per rank", "--host-link", "a step's transfers", "a rank waits"]);
     for (tokens, link, flags) in RUNS {
@@ -54,9 +51,6 @@ pub(super) fn measured(runs: &Runs) -> Result<String> {
 
 /// Returns a table: per way to main memory, what a step of Llama-2-7B on eight GPUs takes on it,
 /// and the tokens that take a GPU as long to compute.
-///
-/// # Errors
-/// If there is no such model or way.
 pub(super) fn break_even() -> Result<String> {
     let config = stages::config("--model llama2-7b")?.model;
     let placement = Placement { optimizer: Place::Host, ..Placement::default() };

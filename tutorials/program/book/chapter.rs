@@ -24,25 +24,6 @@ pub struct Workshop {
     pub(super) frames: Vec<String>,
 }
 
-/// Lines of a chapter, consumed one by one.
-struct Lines<'a> {
-    lines: std::iter::Peekable<std::str::Lines<'a>>,
-}
-
-impl<'a> Lines<'a> {
-    /// Takes the lines before the line `end`, and drops that line.
-    fn until(&mut self, end: &str) -> Result<Vec<&'a str>> {
-        let mut taken = Vec::new();
-        for line in self.lines.by_ref() {
-            if line == end {
-                return Ok(taken);
-            }
-            taken.push(line);
-        }
-        Err(Failure::run(format!("{end:?} is missing at the chapter's end")))
-    }
-}
-
 impl Workshop {
     /// Returns a workshop for the workspace at `root`, whose programs are all in `program`. It
     /// writes pictures if `bless` is true.
@@ -73,10 +54,10 @@ impl Workshop {
     /// If a place cannot be made: a missing item, an unknown directive, a command that does not
     /// run.
     pub fn render(&mut self, text: &str) -> Result<String> {
-        let mut lines = Lines { lines: text.lines().peekable() };
+        let mut lines = text.lines().peekable();
         let mut out: Vec<String> = Vec::new();
         let mut options = BTreeMap::new();
-        while let Some(line) = lines.lines.next() {
+        while let Some(line) = lines.next() {
             out.push(line.into());
             match directive(line)? {
                 Some((word @ ("show" | "fails" | "recorded"), rest)) => {
@@ -86,13 +67,13 @@ impl Workshop {
                     continue;
                 }
                 None if line == "```console" => {
-                    let old = lines.until("```")?;
+                    let old = until("```", &mut lines)?;
                     out.extend(self.console.block(&old, &std::mem::take(&mut options))?);
                     out.push("```".into());
                 }
-                Some(("picture", rest)) => self.picture(rest, lines.lines.peek())?,
+                Some(("picture", rest)) => self.picture(rest, lines.peek())?,
                 Some((word, rest)) => {
-                    let old = lines.until(END)?;
+                    let old = until(END, &mut lines)?;
                     out.extend(self.made(word, rest, &old)?);
                     out.push(END.into());
                 }
@@ -163,6 +144,17 @@ impl Workshop {
             .and_then(|()| std::fs::write(file, fresh))
             .map_err(|e| Failure::run(format!("cannot write {}: {e}", file.display())))
     }
+}
+
+/// Takes the lines before the line `end`, and drops that line.
+fn until<'a>(end: &str, lines: &mut impl Iterator<Item = &'a str>) -> Result<Vec<&'a str>> {
+    let mut ended = false;
+    let taken = lines.take_while(|line| {
+        ended = *line == end;
+        !ended
+    });
+    let taken = taken.collect();
+    ended.then_some(taken).ok_or_else(|| Failure::run(format!("{end:?} is missing at the chapter's end")))
 }
 
 /// Returns the directive in `<!-- word: rest -->`.

@@ -189,12 +189,9 @@ impl Bench<'_> {
     }
 
     fn units(&self) -> Result<String> {
-        let of = |flags| self.peak(Zero3, flags, "gathered parameters");
-        Ok(format!(
-            "{} bytes gathered at once with `--wrap model`, {} with a unit per block.",
-            grouped(of(ONE_UNIT)?),
-            grouped(of(TWO)?)
-        ))
+        let of = |flags| self.peak(Zero3, flags, "gathered parameters").map(grouped);
+        let (model, block) = (of(ONE_UNIT)?, of(TWO)?);
+        Ok(format!("{model} bytes gathered at once with `--wrap model`, {block} with a unit per block."))
     }
 
     fn slices(&self) -> Result<String> {
@@ -221,23 +218,19 @@ impl Bench<'_> {
     }
 
     fn textbook(&self) -> Result<String> {
-        let of = |stage, flags| self.measured(stage, flags, Figure::SentInAll);
+        let of = |stage, flags| self.measured(stage, flags, Figure::SentInAll).map(grouped);
+        let (reduced, scattered, ddp) = (of(Zero1, TEXTBOOK)?, of(Zero1, TWO)?, of(Ddp, TWO)?);
         Ok(format!(
-            "{} bytes in two steps with the all-reduce, {} with the reduce-scatter; DDP {}.",
-            grouped(of(Zero1, TEXTBOOK)?),
-            grouped(of(Zero1, TWO)?),
-            grouped(of(Ddp, TWO)?)
+            "{reduced} bytes in two steps with the all-reduce, {scattered} with the reduce-scatter; DDP {ddp}."
         ))
     }
 
     fn accumulated(&self) -> Result<String> {
-        let of = |stage, flags| self.measured(stage, flags, Figure::SentInAll);
+        let of = |stage, flags| self.measured(stage, flags, Figure::SentInAll).map(grouped);
+        let (first, second) = (of(Zero1, TWO)?, of(Zero2, TWO)?);
+        let more = format!("{} and {}", of(Zero1, ACCUMULATED)?, of(Zero2, ACCUMULATED)?);
         Ok(format!(
-            "two steps of one micro-batch: {} bytes in ZeRO-1 and {} in ZeRO-2; of four: {} and {}.",
-            grouped(of(Zero1, TWO)?),
-            grouped(of(Zero2, TWO)?),
-            grouped(of(Zero1, ACCUMULATED)?),
-            grouped(of(Zero2, ACCUMULATED)?)
+            "two steps of one micro-batch: {first} bytes in ZeRO-1 and {second} in ZeRO-2; of four: {more}."
         ))
     }
 

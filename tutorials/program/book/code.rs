@@ -30,9 +30,6 @@ pub(super) fn block(root: &Path, arguments: &str) -> Result<Vec<String>> {
 const NEAR: usize = 20;
 
 /// Returns a link to the line of `file` at which the item `name` begins.
-///
-/// # Errors
-/// If it is not there.
 pub(super) fn link(root: &Path, file: &str, name: &str) -> Result<String> {
     let text = read(&root.join(file))?;
     let at = text.lines().position(|line| begins(line, name));
@@ -59,7 +56,6 @@ fn line_number(text: &str) -> (usize, &str) {
     (text[..digits].parse().unwrap_or(0), &text[digits..])
 }
 
-/// Returns a source file's text.
 pub(super) fn read(file: &Path) -> Result<String> {
     std::fs::read_to_string(file).map_err(|e| Failure::run(format!("cannot read {}: {e}", file.display())))
 }
@@ -74,7 +70,6 @@ pub(super) fn item(text: &str, name: &str) -> Option<Vec<String>> {
     Some(lines[first..=last].iter().map(|line| line.get(indent..).unwrap_or("").to_string()).collect())
 }
 
-/// True if `line` begins the item called `name`.
 fn begins(line: &str, name: &str) -> bool {
     let bare = ["pub(crate) ", "pub(super) ", "pub ", "unsafe "]
         .iter()
@@ -110,7 +105,6 @@ fn end(lines: &[&str], at: usize) -> Option<usize> {
     }
 }
 
-/// Returns the number of spaces before the text of `line`.
 pub(super) fn indentation(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }

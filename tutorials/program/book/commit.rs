@@ -31,9 +31,6 @@ enum Fate {
 
 /// Returns a drawing of the second of two saves: its changes, and the checkpoint that is found
 /// after each, if the process dies then and if the machine loses power then.
-///
-/// # Errors
-/// If a file cannot be written or read.
 pub(super) fn lines() -> Result<Vec<String>> {
     drawing().map_err(|e| Failure::run(format!("table: commit: {e}")))
 }

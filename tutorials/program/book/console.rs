@@ -5,7 +5,7 @@ use crate::programs;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 use trainer::{Failure, Result};
 
@@ -36,9 +36,6 @@ struct Said {
 
 impl Console {
     /// Returns a console whose programs are all in `program`.
-    ///
-    /// # Errors
-    /// If there is no temporary folder.
     pub(super) fn new(root: &Path, program: PathBuf) -> Result<Self> {
         let fail = |e: std::io::Error| Failure::run(format!("cannot prepare a folder for commands: {e}"));
         let folder = tempfile::tempdir().map_err(fail)?;
@@ -72,7 +69,8 @@ impl Console {
         for command in commands {
             fresh.push(format!("$ {command}"));
             if let Some(command) = command.strip_suffix(" &") {
-                let child = start(self.process(command)?.stdout(Stdio::null()), command)?;
+                let child = self.process(command)?.stdout(Stdio::null()).spawn();
+                let child = child.map_err(|e| Failure::run(format!("{command}: {e}")))?;
                 self.background.push((command.into(), child));
                 continue;
             }
@@ -108,16 +106,13 @@ impl Console {
         if let Some(said) = self.outputs.get(command) {
             return Ok(said.clone());
         }
-        let output = self.run(command)?;
+        let output = self.process(command)?.output();
+        let output = output.map_err(|e| Failure::run(format!("{command}: {e}")))?;
         let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         let lines = text.lines().map(String::from).collect();
         let said = Said { lines, code: output.status.code().unwrap_or(-1) };
         self.outputs.insert(command.into(), said.clone());
         Ok(said)
-    }
-
-    fn run(&self, command: &str) -> Result<Output> {
-        self.process(command)?.output().map_err(|e| Failure::run(format!("{command}: {e}")))
     }
 
     /// Returns a process for a command that a reader would type. It runs a program that is built
@@ -172,10 +167,6 @@ impl Console {
     }
 }
 
-fn start(process: &mut Command, command: &str) -> Result<Child> {
-    process.spawn().map_err(|e| Failure::run(format!("{command}: {e}")))
-}
-
 fn is_hash(word: &str) -> bool {
     word.len() >= 16 && word.chars().all(|c| c.is_ascii_hexdigit())
 }
@@ -228,9 +219,6 @@ fn shown(lines: &[String], show: Option<&str>) -> std::result::Result<Vec<String
 }
 
 /// Returns the index of the only line from `start` on that contains `pattern`.
-///
-/// # Errors
-/// If there is none, or more than one.
 fn only(lines: &[&String], start: usize, pattern: &str) -> std::result::Result<usize, String> {
     let mut found = (start..lines.len()).filter(|&at| lines[at].contains(pattern));
     let first = found.next().ok_or_else(|| format!("{pattern:?} is not found"))?;

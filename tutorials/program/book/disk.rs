@@ -2,6 +2,7 @@
 //! and what staging buffers hide.
 
 use super::bus::COMPUTE;
+use crate::learn::figure::time_on;
 use crate::learn::runs::{Run, Runs};
 use events::{Place, Route};
 use planner::table::{Format, Table, grouped};
@@ -29,9 +30,6 @@ const RUNS: [(&str, &str); 2] = [
 ];
 
 /// Returns a table: what a rank takes for more and for fewer staging buffers, and reads through them.
-///
-/// # Errors
-/// If a run fails.
 pub(super) fn measured(runs: &Runs) -> Result<String> {
     let mut table = Table::prose(["--offload-buffers", "staging, bytes", "the step's reads"]);
     for (buffers, flags) in RUNS {
@@ -47,9 +45,7 @@ pub(super) fn measured(runs: &Runs) -> Result<String> {
 fn reads(report: &Report) -> f64 {
     let Some(link) = &report.disk_link else { return 0.0 };
     let read = report.transfers.iter().find(|row| row.rank == 0 && row.route == "disk→host");
-    read.map_or(0.0, |row| {
-        row.predicted_calls as f64 * link.latency_seconds + row.predicted_bytes as f64 / link.bytes_per_second
-    })
+    read.map_or(0.0, |row| time_on(link, row.predicted_calls, row.predicted_bytes))
 }
 
 /// Returns the bytes per second at which a GPU that waits for all transfers reaches `efficiency`:
@@ -80,9 +76,6 @@ pub(super) fn paper() -> String {
 
 /// Returns the same for Llama-2-7B, from what the planner counts: bytes to and from the disk if one
 /// state alone rests there, and the bandwidth per GPU for nine tenths of its peak.
-///
-/// # Errors
-/// If there is no such model.
 pub(super) fn counted() -> Result<String> {
     const GPUS: [usize; 3] = [1, 8, 64];
     let columns = ["bytes, 1 GPU", "FLOPs per byte", "1 GPU", "8 GPUs", "64 GPUs"];

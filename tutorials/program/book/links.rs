@@ -4,18 +4,12 @@ use std::path::{Path, PathBuf};
 use trainer::{Failure, Result};
 
 /// Returns a sentence for every dead link in the folder's pages.
-///
-/// # Errors
-/// If they cannot be read.
 pub(super) fn dead(folder: &Path) -> Result<Vec<String>> {
     let pages = pages(folder)?;
     Ok(pages.iter().flat_map(|(file, text)| dead_in(text, file)).collect())
 }
 
 /// Returns a sentence for every picture that no page of the folder shows.
-///
-/// # Errors
-/// If the pages cannot be read.
 pub(super) fn unshown(folder: &Path) -> Result<Vec<String>> {
     let pages = pages(folder)?;
     let pictures = std::fs::read_dir(folder.join("img")).into_iter().flatten().flatten();
@@ -39,7 +33,6 @@ fn dead_in(text: &str, file: &Path) -> Vec<String> {
     dead.map(|target| format!("{}: the link to {target} leads nowhere", file.display())).collect()
 }
 
-/// Returns the lines of `text` outside code blocks.
 pub(super) fn outside_fences(text: &str) -> impl Iterator<Item = &str> {
     let mut inside = false;
     text.lines().filter(move |line| {
@@ -78,7 +71,6 @@ fn with_includes(page: &Path) -> String {
     text + &included.concat()
 }
 
-/// True if a page has a heading whose anchor is `anchor`.
 fn has_heading(text: &str, anchor: &str) -> bool {
     outside_fences(text).filter(|line| line.starts_with('#')).any(|line| slug(line) == anchor)
 }

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use trainer::{Failure, Result};
 use viz::app::{App, EventSource};
 use viz::export::svg;
-use viz::player::{Motion, Player};
+use viz::player::Player;
 use viz::theme::Theme;
-use viz::timeline::Timeline;
 use viz::{View, view};
 
 /// A moment of recordings, as `viz export` takes it.
@@ -39,9 +38,6 @@ pub(super) struct Picture {
 
 impl Picture {
     /// Reads a name, recordings and flags.
-    ///
-    /// # Errors
-    /// If they cannot be parsed.
     pub(super) fn parse(arguments: &str) -> Result<Self> {
         Picture::try_parse_from(console::words(arguments))
             .map_err(|e| Failure::run(format!("picture: {arguments}: {e}")))
@@ -67,11 +63,8 @@ impl Picture {
 
     /// Returns the visualizer at the moment that is drawn.
     fn app(&self, root: &Path) -> Result<App> {
-        let open = |file: &PathBuf| -> std::result::Result<Player, events::RecordingError> {
-            let timeline = Timeline::recorded(Recording::open(&root.join(file))?)?;
-            Ok(Player::new(timeline, Motion::Standing))
-        };
-        let players: std::result::Result<Vec<Player>, _> = self.recordings.iter().map(open).collect();
+        let open = |file: &PathBuf| Recording::open(&root.join(file)).and_then(Player::recorded);
+        let players = self.recordings.iter().map(open).collect::<std::result::Result<Vec<_>, _>>();
         let mut players = players.map_err(|e| Failure::run(e.to_string()))?;
         players[0].seek_into_step(self.step, self.at);
         if players.len() > 1 {

@@ -5,7 +5,6 @@ pub(super) const REDACTED: &str = "…";
 /// Words that follow a time, a speed or a property of the machine.
 const MEASURES: [&str; 6] = ["tokens/s", "GFLOP/s", "GB/s", "s", "ms", "CPU"];
 
-/// Returns `line` with times and speeds replaced.
 pub(super) fn redacted(line: &str) -> String {
     let parts: Vec<&str> = line.split(' ').collect();
     let is_number = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());

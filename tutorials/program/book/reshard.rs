@@ -41,9 +41,6 @@ fn table(unit: &str) -> Table {
 }
 
 /// Returns a table: what each rank reads of the first block, in elements.
-///
-/// # Errors
-/// If the settings have no model.
 pub(super) fn block() -> Result<Table> {
     // The embedding comes first.
     let elements = units()?[1];
@@ -70,9 +67,6 @@ fn bytes(units: &[u64], writer: u64, reader: u64) -> u64 {
 }
 
 /// Returns a table: what each rank reads of the whole model, in bytes.
-///
-/// # Errors
-/// If the settings have no model.
 pub(super) fn whole() -> Result<Table> {
     let units = units()?;
     let mut table = table("the model, bytes");
@@ -117,9 +111,6 @@ fn file(directory: &Path, name: String) -> Result<Saved> {
 }
 
 /// Returns a table: the files of a checkpoint.
-///
-/// # Errors
-/// If a run fails, or has saved something else.
 pub(super) fn files() -> Result<Table> {
     let mut table = Table::numbers("file", ["bytes", "header", "elements × 12", "blocks"]);
     for Saved { name, bytes, header } in saved()? {

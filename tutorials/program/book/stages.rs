@@ -8,9 +8,6 @@ use planner::table::grouped;
 use trainer::{Report, Result};
 
 /// Returns a table with a row per stage.
-///
-/// # Errors
-/// If a run fails.
 pub(super) fn text(runs: &Runs) -> Result<String> {
     let row = |stage| Ok(row(stage, &*runs.report(&Run { stage, flags: FIVE })?));
     let rows = Stage::ALL.into_iter().map(row).collect::<Result<String>>()?;
@@ -21,13 +18,10 @@ pub(super) fn text(runs: &Runs) -> Result<String> {
 fn row(stage: Stage, report: &Report) -> String {
     let peak = |class| Figure::Peak(class).of(report).1;
     let [parameters, gradients, optimizer] = ["parameters", "gradients", "optimizer"].map(peak).map(grouped);
-    let temporary = peak("communication buckets") + peak("gathered parameters");
+    let temporary = grouped(peak("communication buckets") + peak("gathered parameters"));
     let sweep = report.model.parameters as f64 * 4.0 * 3.0 / 4.0 * report.steps.len() as f64;
     let sent = Figure::SentInAll.of(report).1 as f64 / sweep;
     let note = if sent.fract() == 0.0 { "" } else { "²" };
-    format!(
-        "| {stage} | `cargo run -p {}` | {parameters} | {gradients} | {optimizer} | {} | {sent:.2}{note} |\n",
-        stage.package(),
-        grouped(temporary)
-    )
+    let states = format!("{parameters} | {gradients} | {optimizer}");
+    format!("| {stage} | `cargo run -p {}` | {states} | {temporary} | {sent:.2}{note} |\n", stage.package())
 }

@@ -2,12 +2,11 @@
 //! reports.
 
 use super::{Comparison, Outcome, cannot_write, plot, recommend, tables};
-use planner::table::{Format, Table, counted};
+use planner::table::{Format, counted};
 use std::io::Write;
 use std::path::Path;
 use trainer::Result;
 
-/// Returns the whole comparison for a terminal.
 pub(super) fn terminal(comparison: &Comparison) -> String {
     let mut text = format!("\n{}\n", settings(comparison));
     for table in tables::all(comparison) {
@@ -27,9 +26,6 @@ pub(super) fn terminal(comparison: &Comparison) -> String {
 }
 
 /// Writes the folder. Returns the names of its files.
-///
-/// # Errors
-/// If a file cannot be written.
 pub(super) fn write(comparison: &Comparison, folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     let mut pictures = String::new();
@@ -43,8 +39,8 @@ pub(super) fn write(comparison: &Comparison, folder: &Path) -> Result<Vec<String
         pictures.push_str(&format!("![Memory of {label}]({picture})\n\n"));
         names.extend([picture, report]);
     }
-    let tables: Vec<String> =
-        tables::all(comparison).iter().map(|table: &Table| table.render(Format::Markdown)).collect();
+    let tables = tables::all(comparison);
+    let tables: Vec<String> = tables.iter().map(|table| table.render(Format::Markdown)).collect();
     let text = format!(
         "# Comparison\n\n{}\n\n{}\n{}\n## Memory in the last step\n\n{pictures}## Recommendation\n\n{}",
         settings(comparison),
@@ -80,7 +76,6 @@ fn settings(comparison: &Comparison) -> String {
     )
 }
 
-/// Explains how to read the numbers.
 fn notes(comparison: &Comparison) -> String {
     let mut notes = String::from(
         "Medians leave out the first two steps, which warm up.\n\

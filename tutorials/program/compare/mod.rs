@@ -45,7 +45,6 @@ pub struct Arguments {
     train: TrainArgs,
 }
 
-/// One run.
 struct Run {
     stage: Stage,
     report: Report,
@@ -75,13 +74,10 @@ impl Outcome {
     }
 }
 
-/// All runs.
 struct Comparison {
     config: Config,
     outcomes: Vec<Outcome>,
-    /// Other numbers of ranks.
     scaling: Vec<(usize, Run)>,
-    /// Other bucket sizes.
     buckets: Vec<(usize, Run)>,
 }
 
@@ -142,7 +138,6 @@ fn gather(arguments: &Arguments) -> Result<Comparison> {
     Ok(comparison)
 }
 
-/// Returns the common settings, changed by `change`.
 fn settings(args: &TrainArgs, change: impl FnOnce(&mut TrainArgs)) -> Result<Config> {
     let mut args = args.clone();
     args.watching.headless = true;

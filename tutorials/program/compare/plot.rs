@@ -56,7 +56,6 @@ fn rows(live: &[u64], top: u64, height: usize) -> Vec<Class> {
     rows
 }
 
-/// Explains the characters.
 pub(crate) fn key() -> String {
     let entries = STACK.map(|class| format!("{} {class}", class_glyph(class)));
     let (some, others) = (entries[..4].join("   "), entries[4..].join("   "));
@@ -67,7 +66,6 @@ const SIZE: (f64, f64) = (760.0, 300.0);
 const LEFT: f64 = 70.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 56.0;
-/// Columns of the picture.
 const COLUMNS: usize = 640;
 
 /// Draws the plot as SVG, with `top` bytes at its upper edge.

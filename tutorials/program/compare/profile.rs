@@ -17,9 +17,6 @@ pub(crate) struct Profile {
 
 impl Profile {
     /// Reads the last whole step of a recording.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     pub(crate) fn read(recording: &Path) -> Result<Self, RecordingError> {
         let recording = Recording::open(recording)?;
         let (mut running, mut finished) = (Profile::default(), Profile::default());
@@ -46,7 +43,6 @@ impl Profile {
         Ok(finished)
     }
 
-    /// Returns the most bytes that were live at once.
     pub(crate) fn peak(&self) -> u64 {
         self.samples.iter().map(MemorySample::total).max().unwrap_or(0)
     }

@@ -36,7 +36,6 @@ impl Spread {
     }
 }
 
-/// The timed steps of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Steps {
     pub(super) count: usize,
@@ -51,7 +50,6 @@ impl Steps {
         Steps { count: seconds.len(), seconds: Spread::of(seconds) }
     }
 
-    /// Returns the tokens per second.
     pub(super) fn speed(self, report: &Report) -> Spread {
         let tokens = report.steps.first().map_or(0.0, |step| step.tokens as f64);
         let Spread { low, median, high } = self.seconds;

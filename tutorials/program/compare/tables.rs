@@ -8,7 +8,6 @@ use planner::table::{Table, grouped};
 use report::{Account, Report, time};
 use settings::size::human;
 
-/// Returns every table, in order.
 pub(super) fn all(comparison: &Comparison) -> Vec<Table> {
     let mut tables = memory(comparison);
     if comparison.outcomes.iter().all(|outcome| outcome.run().is_none()) {
@@ -37,10 +36,10 @@ fn stages(comparison: &Comparison) -> impl Iterator<Item = Stage> + '_ {
     comparison.outcomes.iter().map(Outcome::stage)
 }
 
-/// Adds a row: a cell per stage that has run, a dash for the others.
-fn row(table: &mut Table, name: &str, comparison: &Comparison, cell: impl Fn(&Report) -> String) {
-    let cells = comparison.outcomes.iter().map(|o| o.run().map_or("-".into(), |run| cell(&run.report)));
-    table.row(name, cells);
+/// Returns a cell per stage that has run, a dash for the others.
+fn cells(comparison: &Comparison, cell: impl Fn(&Report) -> String) -> Vec<String> {
+    let outcomes = comparison.outcomes.iter();
+    outcomes.map(|o| o.run().map_or("-".into(), |run| cell(&run.report))).collect()
 }
 
 /// Returns the device's memory, and of main memory and disks what is used.
@@ -73,7 +72,7 @@ fn place(comparison: &Comparison, place: Place, title: &str) -> Table {
     };
     let show = |bytes: u64| if bytes == 0 { "-".into() } else { human(bytes) };
     for class in Class::ALL.iter().filter(used) {
-        row(&mut table, class.label(), comparison, |report| show(of_class(report, *class)));
+        table.row(class.label(), cells(comparison, |report| show(of_class(report, *class))));
     }
     let total = comparison.outcomes.iter().map(|outcome| match outcome {
         Outcome::Ran(run, _) => show(run.report.peak(place).unwrap_or(0)),
@@ -86,44 +85,33 @@ fn place(comparison: &Comparison, place: Place, title: &str) -> Table {
 
 fn costs(comparison: &Comparison) -> Table {
     let mut table = Table::numbers("per step", stages(comparison));
-    let account = |part: fn(&Account) -> f64| move |report: &Report| time(part(&Account::of(report)));
-    row(&mut table, "sent by a rank", comparison, |report| {
-        human(sent(report) / report.steps.len().max(1) as u64)
-    });
-    row(&mut table, "collectives", comparison, |report| grouped(calls(report)));
+    let mut row = |name: &str, cells: Vec<String>| table.row(name, cells);
+    let of = |cell: &dyn Fn(&Report) -> String| cells(comparison, cell);
+    let part = |part: fn(&Account) -> f64| of(&|report| time(part(&Account::of(report))));
+    row("sent by a rank", of(&|report| human(sent(report) / report.steps.len().max(1) as u64)));
+    row("collectives", of(&|report| grouped(calls(report))));
     let offloads = comparison.config.offload.any();
     if offloads {
-        table.row(
-            "moved between its places",
-            comparison.outcomes.iter().map(|o| moved(comparison, o.stage())),
-        );
+        row("moved between its places", stages(comparison).map(|stage| moved(comparison, stage)).collect());
     }
-    row(&mut table, "time, median", comparison, |report| time(Steps::of(report).seconds.median));
-    row(&mut table, "  spread of steps", comparison, |r| {
-        format!("±{}", percent(Steps::of(r).seconds.width()))
-    });
-    row(&mut table, "tokens/s, median", comparison, |r| grouped(tokens_per_second(r) as u64));
-    row(&mut table, "time, mean of all steps", comparison, account(|a| a.step));
-    row(
-        &mut table,
-        "  computing",
-        comparison,
-        account(|a| a.forward + a.backward + a.recompute + a.optimizer),
-    );
-    row(&mut table, "  exposed communication", comparison, |report| time(exposed(report)));
+    row("time, median", of(&|report| time(Steps::of(report).seconds.median)));
+    row("  spread of steps", of(&|report| format!("±{}", percent(Steps::of(report).seconds.width()))));
+    row("tokens/s, median", of(&|report| grouped(tokens_per_second(report) as u64)));
+    row("time, mean of all steps", part(|a| a.step));
+    row("  computing", part(|a| a.forward + a.backward + a.recompute + a.optimizer));
+    row("  exposed communication", of(&|report| time(exposed(report))));
     if comparison.config.link.is_some() {
-        row(&mut table, "    of it for the link", comparison, account(|a| a.link));
+        row("    of it for the link", part(|a| a.link));
     }
-    row(&mut table, "  waiting for ranks", comparison, account(|a| a.peers));
+    row("  waiting for ranks", part(|a| a.peers));
     if offloads {
-        row(&mut table, "  waiting for transfers", comparison, account(|a| a.places));
+        row("  waiting for transfers", part(|a| a.places));
     }
     let first = comparison.outcomes.iter().find_map(Outcome::run);
-    row(&mut table, "first loss", comparison, |report| loss(report.steps.first().map(|step| step.loss)));
-    row(&mut table, "last loss", comparison, |report| loss(report.steps.last().map(|step| step.loss)));
-    row(&mut table, "losses and weights", comparison, |report| {
-        first.map_or(String::new(), |first| equality(first, report))
-    });
+    row("first loss", of(&|report| loss(report.steps.first().map(|step| step.loss))));
+    row("last loss", of(&|report| loss(report.steps.last().map(|step| step.loss))));
+    let against = |report: &Report| first.map_or(String::new(), |first| equality(first, report));
+    row("losses and weights", of(&against));
     table
 }
 

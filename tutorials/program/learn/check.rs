@@ -35,23 +35,16 @@ pub struct Arguments {
 /// # Errors
 /// If there is no such exercise, or the answer does not compile or is not right yet.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    match &arguments.name {
-        Some(name) => {
-            let exercise = Exercise::of(name).ok_or_else(|| {
-                let names: Vec<&str> = ALL.iter().map(|exercise| exercise.name).collect();
-                Failure::usage(format!("there is no exercise {name:?}; choose one of {}", names.join(", ")))
-            })?;
-            match arguments.watch {
-                true => watch([exercise].into_iter(), arguments),
-                false => attempt(exercise, arguments),
-            }
-        }
-        None if arguments.watch => {
-            let solved = Progress::load();
-            watch(ALL.iter().filter(|exercise| solved.score(exercise.name).is_none()), arguments)
-        }
-        None => list(&Progress::load()),
-    }
+    let Some(name) = &arguments.name else {
+        let progress = Progress::load();
+        let open = ALL.iter().filter(|exercise| progress.score(exercise.name).is_none());
+        return if arguments.watch { watch(open, arguments) } else { list(&progress) };
+    };
+    let exercise = Exercise::of(name).ok_or_else(|| {
+        let names: Vec<&str> = ALL.iter().map(|exercise| exercise.name).collect();
+        Failure::usage(format!("there is no exercise {name:?}; choose one of {}", names.join(", ")))
+    })?;
+    if arguments.watch { watch([exercise].into_iter(), arguments) } else { attempt(exercise, arguments) }
 }
 
 /// Checks exercises until they are solved, one after another, or the reader leaves.

@@ -18,6 +18,10 @@ impl Exercise {
         ALL.iter().find(|exercise| exercise.name == name || exercise.folder() == name)
     }
 
+    const fn hints(self, nudge: &'static str, nearly: &'static str) -> Exercise {
+        Exercise { hints: [nudge, nearly], ..self }
+    }
+
     /// Returns its folder's name.
     pub fn folder(&self) -> String {
         format!("{:02}-{}", self.chapter, self.name)
@@ -29,125 +33,66 @@ impl Exercise {
     }
 }
 
+const fn exercise(chapter: u32, name: &'static str, task: &'static str) -> Exercise {
+    Exercise { chapter, name, task, hints: [""; 2] }
+}
+
 /// All of them, in the book's order.
 pub const ALL: &[Exercise] = &[
-    Exercise {
-        name: "planner-formula",
-        chapter: 1,
-        task: "Model states per rank, for every stage.",
-        hints: [
-            "Four cases. Which of weights, gradients and optimizer does each stage divide by the ranks?",
-            "A slice is parameters.div_ceil(ranks); what is not sharded is ranks times a slice, padding included.",
-        ],
-    },
-    Exercise {
-        name: "ring-all-reduce",
-        chapter: 2,
-        task: "Sum the ranks' buffers around a ring, neighbour to neighbour.",
-        hints: [
-            "N−1 steps of adding, then N−1 of copying. In step s of adding rank r receives slice r−s−2, as in the chapter.",
-            "After adding, rank r has the sum of slice r. In step s of copying it receives slice r−s−1, counted modulo N.",
-        ],
-    },
-    Exercise {
-        name: "bucket",
-        chapter: 3,
-        task: "Queue units, and close a bucket when it is full or the pass ends.",
-        hints: [
-            "Push first, then count the elements in the queue.",
-            "std::mem::take empties the queue and hands you what was in it.",
-        ],
-    },
-    Exercise {
-        name: "partition",
-        chapter: 4,
-        task: "The slice of a unit that a rank owns, with padding.",
-        hints: [
-            "All slices have the same length, so the padded unit is a multiple of the shards.",
-            "usize::next_multiple_of, or div_ceil.",
-        ],
-    },
-    Exercise {
-        name: "shard-norm",
-        chapter: 4,
-        task: "The norm of a gradient of which every rank has a slice.",
-        hints: [
-            "A root of a sum is not a sum of roots.",
-            "Sum the squares of your slice, then over ranks, then the root.",
-        ],
-    },
-    Exercise {
-        name: "zero1-step",
-        chapter: 4,
-        task: "ZeRO-1's update: a slice of every unit, then whole parameters again.",
-        hints: [
-            "For every unit: take the full parameters, update your slice of them, push them to be gathered.",
-            "What push returns, and what finish returns after the loop, goes to self.parameters.put_all.",
-        ],
-    },
-    Exercise {
-        name: "zero2-accumulate",
-        chapter: 5,
-        task: "ZeRO-2: accumulate summed gradients and free the full buffer.",
-        hints: [
-            "Of each full buffer this rank's slice is the sum; add it to the unit's shard.",
-            "self.rank.kernels().add(shard, slice) adds; the buffer is freed where it goes out of scope.",
-        ],
-    },
-    Exercise {
-        name: "zero3-gather",
-        chapter: 6,
-        task: "ZeRO-3: issue a unit's all-gather, neither twice nor too late.",
-        hints: [
-            "If the window has the unit already, there is nothing to do.",
-            "Allocate the padded unit, copy your shard to its place, hand it to all_gather, tell the window.",
-        ],
-    },
-    Exercise {
-        name: "loss-scaler",
-        chapter: 8,
-        task: "The loss scale of the next step.",
-        hints: [
-            "An overflow first uses up hysteresis, and only then halves the scale.",
-            "A full window of clean steps doubles the scale and refills the hysteresis; count clean steps modulo the window.",
-        ],
-    },
-    Exercise {
-        name: "hybrid-reduction",
-        chapter: 11,
-        task: "Sum gradients inside groups first, then shards across groups.",
-        hints: [
-            "A reduce-scatter in every group leaves rank r with a shard of its group's sum.",
-            "The ranks at the same place of all groups own the same shard: all-reduce that shard among them.",
-        ],
-    },
-    Exercise {
-        name: "page-an-optimizer",
-        chapter: 15,
-        task: "Update optimizer states that rest elsewhere, through two buffers.",
-        hints: [
+    exercise(1, "planner-formula", "Model states per rank, for every stage.").hints(
+        "Four cases. Which of weights, gradients and optimizer does each stage divide by the ranks?",
+        "A slice is parameters.div_ceil(ranks); what is not sharded is ranks times a slice, padding included.",
+    ),
+    exercise(2, "ring-all-reduce", "Sum the ranks' buffers around a ring, neighbour to neighbour.").hints(
+        "N−1 steps of adding, then N−1 of copying. In step s of adding rank r receives slice r−s−2, as in the chapter.",
+        "After adding, rank r has the sum of slice r. In step s of copying it receives slice r−s−1, counted modulo N.",
+    ),
+    exercise(3, "bucket", "Queue units, and close a bucket when it is full or the pass ends.").hints(
+        "Push first, then count the elements in the queue.",
+        "std::mem::take empties the queue and hands you what was in it.",
+    ),
+    exercise(4, "partition", "The slice of a unit that a rank owns, with padding.").hints(
+        "All slices have the same length, so the padded unit is a multiple of the shards.",
+        "usize::next_multiple_of, or div_ceil.",
+    ),
+    exercise(4, "shard-norm", "The norm of a gradient of which every rank has a slice.").hints(
+        "A root of a sum is not a sum of roots.",
+        "Sum the squares of your slice, then over ranks, then the root.",
+    ),
+    exercise(4, "zero1-step", "ZeRO-1's update: a slice of every unit, then whole parameters again.").hints(
+        "For every unit: take the full parameters, update your slice of them, push them to be gathered.",
+        "What push returns, and what finish returns after the loop, goes to self.parameters.put_all.",
+    ),
+    exercise(5, "zero2-accumulate", "ZeRO-2: accumulate summed gradients and free the full buffer.").hints(
+        "Of each full buffer this rank's slice is the sum; add it to the unit's shard.",
+        "self.rank.kernels().add(shard, slice) adds; the buffer is freed where it goes out of scope.",
+    ),
+    exercise(6, "zero3-gather", "ZeRO-3: issue a unit's all-gather, neither twice nor too late.").hints(
+        "If the window has the unit already, there is nothing to do.",
+        "Allocate the padded unit, copy your shard to its place, hand it to all_gather, tell the window.",
+    ),
+    exercise(8, "loss-scaler", "The loss scale of the next step.").hints(
+        "An overflow first uses up hysteresis, and only then halves the scale.",
+        "A full window of clean steps doubles the scale and refills the hysteresis; count clean steps modulo the window.",
+    ),
+    exercise(11, "hybrid-reduction", "Sum gradients inside groups first, then shards across groups.").hints(
+        "A reduce-scatter in every group leaves rank r with a shard of its group's sum.",
+        "The ranks at the same place of all groups own the same shard: all-reduce that shard among them.",
+    ),
+    exercise(15, "page-an-optimizer", "Update optimizer states that rest elsewhere, through two buffers.")
+        .hints(
             "Fill both buffers first. Then take the pieces in order: wait for one, update it, let it leave.",
             "As soon as a piece leaves, fetch the one after the next into its buffer: the bus keeps their order.",
-        ],
-    },
-    Exercise {
-        name: "overlap-a-read",
-        chapter: 16,
-        task: "Read the next shard from a disk while this one computes.",
-        hints: [
-            "The next unit is the next of the order, not the next number. Start its read before you compute.",
-            "Before the loop start the first. In it start order[at + 1], if there is one, then compute order[at].",
-        ],
-    },
-    Exercise {
-        name: "reshard",
-        chapter: 17,
-        task: "Which elements of which files a rank reads when the number of ranks has changed.",
-        hints: [
+        ),
+    exercise(16, "overlap-a-read", "Read the next shard from a disk while this one computes.").hints(
+        "The next unit is the next of the order, not the next number. Start its read before you compute.",
+        "Before the loop start the first. In it start order[at + 1], if there is one, then compute order[at].",
+    ),
+    exercise(17, "reshard", "Which elements of which files a rank reads when the number of ranks has changed.")
+        .hints(
             "Both slices are ranges of the same unit. Intersect the new one with every old one.",
             "A range in a file counts from its first element, file × slice. Cut the end at the unit's: padding is in no file.",
-        ],
-    },
+        ),
 ];
 
 #[cfg(test)]

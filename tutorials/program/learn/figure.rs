@@ -1,7 +1,7 @@
 //! The numbers of a run that chapters ask for.
 
 use planner::table::grouped;
-use report::TransferRow;
+use report::{LinkRow, TransferRow};
 use trainer::Report;
 
 /// How far a measured time may be from the predicted one and still count as predicted: machines
@@ -44,11 +44,10 @@ impl Figure {
             Figure::TotalPeak => {
                 report.total_peak_bytes.first().map_or((0, 0), |row| (row.predicted_bytes, row.peak_bytes))
             }
-            Figure::Moved(route) => report
-                .transfers
-                .iter()
-                .find(|row| row.rank == 0 && row.route == route)
-                .map_or((0, 0), |row| (row.predicted_bytes, row.bytes)),
+            Figure::Moved(route) => {
+                let own = report.transfers.iter().find(|row| row.rank == 0 && row.route == route);
+                own.map_or((0, 0), |row| (row.predicted_bytes, row.bytes))
+            }
             Figure::Sent(operation) => sent(&|other| other == operation),
             Figure::SentInAll => sent(&|other| other != "scalars"),
             Figure::Exposed => (whole(on_the_link(report)), whole(waited_for_the_link(report))),
@@ -99,6 +98,11 @@ fn whole(seconds: f64) -> u64 {
     (seconds * 1e3).round() as u64
 }
 
+/// Returns the seconds that a link takes for so many calls and bytes.
+pub(crate) fn time_on(link: &LinkRow, calls: u64, bytes: u64) -> f64 {
+    calls as f64 * link.latency_seconds + bytes as f64 / link.bytes_per_second
+}
+
 /// Returns the seconds that the link takes for all that rank 0 sends: α per round, and the bytes
 /// over β.
 fn on_the_link(report: &Report) -> f64 {
@@ -106,7 +110,7 @@ fn on_the_link(report: &Report) -> f64 {
     let of_rank = report.traffic.iter().filter(|row| row.rank == 0);
     let seconds = of_rank.map(|row| {
         let rounds = row.predicted_calls * if row.operation == "all-reduce" { 2 } else { 1 };
-        rounds as f64 * link.latency_seconds + row.predicted_bytes as f64 / link.bytes_per_second
+        time_on(link, rounds, row.predicted_bytes)
     });
     seconds.sum()
 }
@@ -137,10 +141,7 @@ fn crossings(report: &Report) -> impl Iterator<Item = &TransferRow> {
 /// rank 0 moves: α per transfer, and the bytes over β.
 pub(crate) fn crossing(report: &Report) -> f64 {
     let Some(link) = &report.host_link else { return 0.0 };
-    let seconds = crossings(report).map(|row| {
-        row.predicted_calls as f64 * link.latency_seconds + row.predicted_bytes as f64 / link.bytes_per_second
-    });
-    seconds.sum()
+    crossings(report).map(|row| time_on(link, row.predicted_calls, row.predicted_bytes)).sum()
 }
 
 /// Returns the seconds in which rank 0 waited for transfers between device and main memory.

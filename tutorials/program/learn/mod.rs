@@ -24,9 +24,7 @@ use trainer::{Failure, Result};
 pub fn chapter(number: u32) -> Result<&'static question::Chapter> {
     chapters::ALL.iter().find(|chapter| chapter.number == number).ok_or_else(|| {
         let known: Vec<String> = chapters::ALL.iter().map(|chapter| chapter.number.to_string()).collect();
-        Failure::usage(format!(
-            "chapter {number} has no questions; these chapters have: {}",
-            known.join(", ")
-        ))
+        let known = known.join(", ");
+        Failure::usage(format!("chapter {number} has no questions; these chapters have: {known}"))
     })
 }

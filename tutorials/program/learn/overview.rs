@@ -25,12 +25,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         progress.forget()?;
     }
     for chapter in chapters::ALL {
-        events::say!(
-            "chapter {:>2}   {}   {}",
-            chapter.number,
-            progress.prediction_line(chapter),
-            progress.quiz_line(chapter)
-        );
+        let (guesses, quiz) = (progress.prediction_line(chapter), progress.quiz_line(chapter));
+        events::say!("chapter {:>2}   {guesses}   {quiz}", chapter.number);
     }
     print_exercises(&progress);
     print_labs(&progress);

@@ -85,11 +85,8 @@ fn show(guess: &Guess, typed: Option<f64>, runs: &Runs) -> Result<bool> {
     let right = typed.is_some_and(is_right);
     let guessed = typed.map_or("-".into(), |value| grouped(value as u64));
     let unit = guess.figure.unit();
-    events::say!(
-        "   guess {guessed}   predicted {}   measured {} {unit}",
-        grouped(predicted),
-        grouped(measured)
-    );
+    let run = format!("predicted {}   measured {} {unit}", grouped(predicted), grouped(measured));
+    events::say!("   guess {guessed}   {run}");
     match typed {
         Some(_) if right => events::say!("   right\n"),
         Some(value) if measured > 0 => {

@@ -125,10 +125,9 @@ impl Progress {
 
     fn right(&self, kind: &str, chapter: u32) -> usize {
         let prefix = format!("{kind}/{chapter}/");
-        self.done
-            .iter()
-            .filter(|(key, value)| key.starts_with(&prefix) && **value == Value::Bool(true))
-            .count()
+        let right =
+            |(key, value): &(&String, &Value)| key.starts_with(&prefix) && **value == Value::Bool(true);
+        self.done.iter().filter(right).count()
     }
 
     /// Saves that nothing is done.

@@ -86,11 +86,8 @@ pub fn read_number(text: &str) -> Option<f64> {
         "gib" => 1073741824.0,
         _ => return None,
     };
-    plain[..unit]
-        .parse::<f64>()
-        .ok()
-        .filter(|value| value.is_finite() && *value >= 0.0)
-        .map(|value| value * factor)
+    let value: f64 = plain[..unit].parse().ok()?;
+    (value.is_finite() && value >= 0.0).then_some(value * factor)
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use trainer::{Failure, Result};
 /// The most columns of a line.
 const WIDTH: usize = 79;
 
-/// What a reader typed.
 pub(crate) enum Typed<T = String> {
     /// An answer.
     Answer(T),

@@ -217,7 +217,9 @@ impl App {
             Action::SelectRank(rank) => self.rank = rank,
             Action::Order => self.change_order(),
             Action::NextUnits => self.unit_turns += 1,
-            Action::Granularity => self.change_granularity(),
+            Action::Granularity => {
+                self.granularity = Boundary::ALL[(self.granularity.index() + 1) % Boundary::ALL.len()];
+            }
             moving => return self.travel(moving),
         }
         None
@@ -244,11 +246,6 @@ impl App {
         let place = ranks.iter().position(|&rank| rank == self.rank).unwrap_or(0);
         let place = place.saturating_add_signed(by).min(ranks.len().saturating_sub(1));
         self.rank = ranks.get(place).copied().unwrap_or(0);
-    }
-
-    /// Selects the next size of a step, the smallest after the largest.
-    fn change_granularity(&mut self) {
-        self.granularity = Boundary::ALL[(self.granularity.index() + 1) % Boundary::ALL.len()];
     }
 
     /// Changes the order of ranks. The slowest rank is selected when it comes first.

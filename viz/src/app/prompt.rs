@@ -3,7 +3,6 @@
 use super::App;
 use crate::input::Keystroke;
 
-/// The longest text that can be typed.
 const LONGEST: usize = 12;
 
 /// What a person has typed so far.
@@ -16,7 +15,6 @@ pub struct Prompt {
 }
 
 impl App {
-    /// Applies a key that was pressed while the prompt is open.
     pub(super) fn type_into_prompt(&mut self, key: Keystroke) {
         let Some(mut prompt) = self.prompt.take() else { return };
         prompt.problem = None;

@@ -14,13 +14,11 @@ const REAL_TIME: usize = 9;
 
 impl App {
     pub(super) fn travel(&mut self, action: Action) -> Option<Effect> {
+        let granularity = self.granularity;
         let effect = match action {
             Action::TogglePause => self.toggle_pause(),
-            Action::Forward => self.forward(self.granularity),
-            Action::Back => {
-                let granularity = self.granularity;
-                self.stand(|player| player.step_back(granularity))
-            }
+            Action::Forward => self.forward(granularity),
+            Action::Back => self.stand(|player| player.step_back(granularity)),
             Action::NextStep => self.forward(Boundary::Step),
             Action::PreviousStep => self.stand(|player| player.step_back(Boundary::Step)),
             Action::First => self.stand(|player| player.seek(player.timeline().beginning())),

@@ -7,32 +7,9 @@ use crate::theme::Theme;
 use crate::view;
 use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::buffer::Buffer;
-use std::cell::RefCell;
-use std::io::{self, Write};
-use std::rc::Rc;
+use std::io;
 
 const FRAMES_PER_SECOND: f64 = 10.0;
-
-/// A writer that collects the output to a terminal.
-#[derive(Clone, Default)]
-struct Tape(Rc<RefCell<Vec<u8>>>);
-
-impl Write for Tape {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.borrow_mut().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Tape {
-    fn take(&self) -> String {
-        String::from_utf8_lossy(&std::mem::take(&mut *self.0.borrow_mut())).into_owned()
-    }
-}
 
 /// Plays `app` from its current position for `seconds`, at `speed` run seconds per second, and
 /// returns the asciicast.
@@ -50,20 +27,18 @@ pub fn render(
     let title = format!("{} {}", app.player().scene().header.stage, app.view.label());
     let header = serde_json::json!({ "version": 2, "width": width, "height": height, "title": title });
     let mut out = format!("{header}\n");
-    let tape = Tape::default();
-    let mut backend = CrosstermBackend::new(tape.clone());
     let mut shown = Buffer::empty(ratatui::layout::Rect { x: 0, y: 0, width, height });
     app.players[0].set_speed(speed);
     app.players[0].set_motion(Motion::Playing);
-    write!(&mut tape.clone(), "\x1b[?25l\x1b[2J")?;
+    let mut output = Vec::from(b"\x1b[?25l\x1b[2J");
     for frame in 0..=(seconds * FRAMES_PER_SECOND) as u32 {
         let picture = view::picture(&app, theme, width, height);
-        backend.draw(shown.diff(&picture).into_iter())?;
+        CrosstermBackend::new(&mut output).draw(shown.diff(&picture).into_iter())?;
         shown = picture;
-        let output = tape.take();
-        if !output.is_empty() {
-            out += &format!("{}\n", serde_json::json!([f64::from(frame) / FRAMES_PER_SECOND, "o", output]));
-        }
+        // The backend writes whole symbols, so this is all UTF-8.
+        let text = String::from_utf8_lossy(&output);
+        out += &format!("{}\n", serde_json::json!([f64::from(frame) / FRAMES_PER_SECOND, "o", text]));
+        output.clear();
         app.update(Input::Passed(1.0 / FRAMES_PER_SECOND));
     }
     Ok(out)

@@ -8,7 +8,7 @@ mod idle;
 mod transfers;
 
 use crate::places;
-use entry::{COMMUNICATION, COMPUTE, complete, microseconds, named, sort_index, thread};
+use entry::{COMMUNICATION, COMPUTE, complete, instant, microseconds, named, sort_index, thread};
 use events::event::NO_UNIT;
 use events::{
     Class, CollectiveEvent, Event, Operation, Place, Progress, Recording, RecordingError, RunHeader,
@@ -178,14 +178,8 @@ impl OpenSpans {
             What::PassFinished { micro, .. } => {
                 self.idle.pass_ends(event.at);
                 let (from, name, category) = self.pass.take()?;
-                Some(complete(
-                    &name,
-                    category,
-                    (event.rank, COMPUTE),
-                    from,
-                    event.at,
-                    json!({ "step": self.step, "micro": micro }),
-                ))
+                let arguments = json!({ "step": self.step, "micro": micro });
+                Some(complete([&name, category], (event.rank, COMPUTE), (from, event.at), arguments))
             }
             &What::Memory { place, class, live, .. }
                 if place == Place::Device || places::used(header).contains(&place) =>
@@ -200,14 +194,12 @@ impl OpenSpans {
                 moving.delivered = Some(event.at.saturating_sub(*ended));
                 None
             }
-            What::StepFinished { step, loss, .. } => Some(json!({
-                "ph": "i", "s": "p", "name": format!("step {step} finished"), "pid": event.rank,
-                "tid": thread(event.rank, COMPUTE), "ts": microseconds(event.at), "args": { "loss": loss },
-            })),
-            What::Failed { message } => Some(json!({
-                "ph": "i", "s": "g", "name": format!("rank {} failed", event.rank), "pid": event.rank,
-                "tid": thread(event.rank, COMPUTE), "ts": microseconds(event.at), "args": { "error": message },
-            })),
+            What::StepFinished { step, loss, .. } => {
+                Some(instant(event, "p", format!("step {step} finished"), json!({ "loss": loss })))
+            }
+            What::Failed { message } => {
+                Some(instant(event, "g", format!("rank {} failed", event.rank), json!({ "error": message })))
+            }
             _ => None,
         }
     }
@@ -243,7 +235,6 @@ impl OpenSpans {
             }
             Progress::Finished => {
                 let Moving { issued, idle, started, delivered } = self.collectives.remove(&key)?;
-                let from = started.unwrap_or(issued);
                 let unit = if collective.unit == NO_UNIT {
                     String::new()
                 } else {
@@ -254,8 +245,9 @@ impl OpenSpans {
                     "step": self.step, "sequence": collective.sequence, "bytes": collective.bytes,
                     "waited_us": microseconds(self.idle.waited(idle, event.at)),
                 });
-                let (place, to) = ((event.rank, COMMUNICATION), delivered.unwrap_or(event.at));
-                Some(complete(&name, collective.operation.label(), place, from, to, arguments))
+                let span = (started.unwrap_or(issued), delivered.unwrap_or(event.at));
+                let labels = [&*name, collective.operation.label()];
+                Some(complete(labels, (event.rank, COMMUNICATION), span, arguments))
             }
         }
     }

@@ -6,7 +6,7 @@ pub use moves::Trouble;
 
 use crate::timeline::Timeline;
 use crate::window::Window;
-use events::{Event, Message, RecordingError, RunHeader, Snapshot, StepRecord};
+use events::{Event, Message, Recording, RecordingError, RunHeader, Snapshot, StepRecord};
 use std::sync::Arc;
 
 /// The state of a run at one position, which the views draw.
@@ -78,6 +78,14 @@ impl Player {
         let mut player = Player { timeline, scene, clock, motion, speed: 1.0, batch: (0, [].into()) };
         player.tick(0.0);
         player
+    }
+
+    /// Returns a player at the beginning of a recording.
+    ///
+    /// # Errors
+    /// [`RecordingError`] if a batch is unreadable.
+    pub fn recorded(recording: Recording) -> Result<Self, RecordingError> {
+        Ok(Player::new(Timeline::recorded(recording)?, Motion::Standing))
     }
 
     /// Returns the state at the position.
@@ -169,16 +177,12 @@ impl Player {
     }
 
     fn play(&mut self, seconds: f64) {
-        self.clock += seconds * self.speed * 1e9;
-        while let Some(event) = self.next_event() {
-            if event.at as f64 > self.clock {
-                return;
+        self.play_until(self.clock + seconds * self.speed * 1e9);
+        if self.at_end() {
+            self.clock = self.scene.now.at as f64;
+            if self.timeline.ended() {
+                self.motion = Motion::Standing;
             }
-            self.take(&event);
-        }
-        self.clock = self.clock.min(self.scene.now.at as f64);
-        if self.timeline.ended() {
-            self.motion = Motion::Standing;
         }
     }
 

@@ -37,14 +37,8 @@ impl Player {
 
     /// Moves to the share `fraction` of the run's time.
     pub fn seek_fraction(&mut self, fraction: f64) {
-        let marks = self.timeline.marks();
         let (first, last) = self.time_range();
-        let target = first as f64 + fraction.clamp(0.0, 1.0) * (last - first) as f64;
-        let mark = marks.partition_point(|mark| mark.at as f64 <= target);
-        let position =
-            marks.get(mark.wrapping_sub(1)).map_or(self.timeline.beginning(), |mark| mark.position);
-        self.seek(position);
-        self.play_until(target);
+        self.seek_time(first as f64 + fraction.clamp(0.0, 1.0) * (last - first) as f64);
     }
 
     /// Returns the times of the oldest event kept and of the latest.
@@ -110,36 +104,41 @@ impl Player {
     pub fn seek_trouble(&mut self) {
         match self.next_trouble() {
             Some(Trouble::Skipped(at)) => {
-                self.seek_time(at);
-                self.play_until_reported();
+                self.seek_time(at as f64);
+                // Rank 0 tells of it with its loss scale, before it begins another step.
+                let told = |what: &What| matches!(what, What::LossScale { .. } | What::StepStarted { .. });
+                self.advance_until(|event| event.rank == 0 && told(&event.what));
             }
             Some(Trouble::Failure) => self.seek(self.timeline.len()),
             None => {}
         }
     }
 
-    /// Advances until rank 0 has reported its loss scale, with which it tells of a skipped step, or
-    /// has begun another step.
-    fn play_until_reported(&mut self) {
+    /// Advances until `ends` is true of the event that was applied last.
+    fn advance_until(&mut self, ends: impl Fn(&Event) -> bool) {
         while let Some(event) = self.next_event() {
             self.take(&event);
-            if event.rank == 0 && matches!(event.what, What::LossScale { .. } | What::StepStarted { .. }) {
+            if ends(&event) {
                 break;
             }
         }
         self.clock = self.scene.now.at as f64;
     }
 
-    /// Moves to the time `at` of the run.
-    fn seek_time(&mut self, at: u64) {
-        let marks = self.timeline.marks();
-        let mark = marks.partition_point(|mark| mark.at <= at);
-        let start = marks.get(mark.wrapping_sub(1)).map_or(self.timeline.beginning(), |mark| mark.position);
-        self.seek(start);
-        self.play_until(at as f64);
+    /// Moves to the time `target` of the run.
+    fn seek_time(&mut self, target: f64) {
+        let mark = self.timeline.marks().partition_point(|mark| mark.at as f64 <= target);
+        self.seek(self.before_mark(mark));
+        self.play_until(target);
     }
 
-    fn play_until(&mut self, target: f64) {
+    /// Returns the position of the mark before the one of this index, or the oldest position.
+    fn before_mark(&self, index: usize) -> u64 {
+        let mark = self.timeline.marks().get(index.wrapping_sub(1));
+        mark.map_or(self.timeline.beginning(), |mark| mark.position)
+    }
+
+    pub(super) fn play_until(&mut self, target: f64) {
         while let Some(event) = self.next_event() {
             if event.at as f64 > target {
                 break;
@@ -151,13 +150,7 @@ impl Player {
 
     /// Advances to the next event, collective, pass over a unit or step.
     pub fn step_forward(&mut self, granularity: Boundary) {
-        while let Some(event) = self.next_event() {
-            self.take(&event);
-            if ends_step(&event, granularity) {
-                break;
-            }
-        }
-        self.clock = self.scene.now.at as f64;
+        self.advance_until(|event| ends_step(event, granularity));
     }
 
     /// Moves back to the previous event, collective, pass over a unit or step.
@@ -200,7 +193,7 @@ impl Player {
         let ours = self.timeline.marks();
         let index = ours.partition_point(|mark| phase(mark, units) <= key);
         let end = ours.get(index).map_or(self.timeline.len(), |mark| mark.position);
-        let start = ours.get(index.wrapping_sub(1)).map_or(self.timeline.beginning(), |mark| mark.position);
+        let start = self.before_mark(index);
         let gone = (end - start).saturating_sub(1) as f64 * share;
         self.seek(start + 1 + gone.ceil() as u64);
     }

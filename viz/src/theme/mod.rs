@@ -116,49 +116,38 @@ const ACTIVATIONS: Color = Color::Rgb(0xb8, 0x74, 0xa8);
 const BUCKETS: Color = Color::Rgb(0xf2, 0xcf, 0x4a);
 const WORKSPACE: Color = Color::Rgb(0xc6, 0xca, 0xd0);
 
+/// Returns how a class looks: its colour, its glyph, a short name and the shortest one.
+const fn class_look(class: Class) -> (Color, &'static str, &'static str, &'static str) {
+    match class {
+        Class::Parameters => (PARAMETERS, "■", "parameters", "params"),
+        Class::Gradients => (GRADIENTS, "▲", "gradients", "grads"),
+        Class::Optimizer => (OPTIMIZER, "●", "optimizer", "optimizer"),
+        Class::GatheredParameters => (GATHERED, "□", "gathered", "gathered"),
+        Class::Activations => (ACTIVATIONS, "◆", "activations", "activations"),
+        Class::CommunicationBuckets => (BUCKETS, "△", "buckets", "buckets"),
+        Class::Workspace => (WORKSPACE, "○", "workspace", "workspace"),
+    }
+}
+
 /// Returns the colour of a class, in every view.
 pub const fn class_colour(class: Class) -> Color {
-    match class {
-        Class::Parameters => PARAMETERS,
-        Class::Gradients => GRADIENTS,
-        Class::Optimizer => OPTIMIZER,
-        Class::GatheredParameters => GATHERED,
-        Class::Activations => ACTIVATIONS,
-        Class::CommunicationBuckets => BUCKETS,
-        Class::Workspace => WORKSPACE,
-    }
+    class_look(class).0
 }
 
 /// Returns the glyph of a class: filled if a rank keeps the bytes between steps, hollow if it frees
 /// them earlier.
 pub const fn class_glyph(class: Class) -> &'static str {
-    match class {
-        Class::Parameters => "■",
-        Class::Gradients => "▲",
-        Class::Optimizer => "●",
-        Class::GatheredParameters => "□",
-        Class::Activations => "◆",
-        Class::CommunicationBuckets => "△",
-        Class::Workspace => "○",
-    }
+    class_look(class).1
 }
 
 /// Returns a short name of a class.
 pub const fn class_name(class: Class) -> &'static str {
-    match class {
-        Class::GatheredParameters => "gathered",
-        Class::CommunicationBuckets => "buckets",
-        other => other.label(),
-    }
+    class_look(class).2
 }
 
 /// Returns the shortest name of a class.
 pub const fn shortest_name(class: Class) -> &'static str {
-    match class {
-        Class::Parameters => "params",
-        Class::Gradients => "grads",
-        other => class_name(other),
-    }
+    class_look(class).3
 }
 
 /// Returns the colour of a pass.

@@ -2,7 +2,7 @@
 
 use crate::player::Scene;
 use crate::theme::{self, ALARM, DIM, GOOD, WAITING, bold, class_colour, ink};
-use crate::{disagreement, groups, narration, places, words};
+use crate::{groups, narration, places, words};
 use events::{Flight, PassNow, RankSnapshot, RankStatus, Route};
 use ratatui::style::Style;
 
@@ -28,7 +28,6 @@ impl Activity {
     }
 }
 
-/// Returns what a rank is doing.
 pub(super) fn activity(scene: &Scene, number: usize) -> Activity {
     let rank = &scene.now.ranks[number];
     match &rank.status {
@@ -83,7 +82,7 @@ fn is_awaited(scene: &Scene, flight: &Flight) -> bool {
 /// rest in the collective of `rank`, else the rank that the failure names.
 fn culprits(scene: &Scene, rank: &RankSnapshot) -> Vec<usize> {
     let Some((culprit, _)) = &scene.now.failure else { return Vec::new() };
-    let disagreement = rank.flights.first().and_then(|flight| disagreement::about(scene, flight));
+    let disagreement = rank.flights.first().and_then(|flight| groups::disagreement(scene, flight));
     disagreement.map_or(vec![*culprit as usize], |found| found.odd)
 }
 

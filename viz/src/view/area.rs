@@ -1,16 +1,20 @@
-//! A stacked area over time. Its resolution is an eighth of a row.
+//! A stacked area over time, with its scale in bytes and lines for comparison. Its resolution is an
+//! eighth of a row.
 
 use super::axis::Axis;
 use super::bar::{Mix, eighths, ends};
-use super::paint::Paint;
+use super::paint::{Paint, columns};
 use crate::player::Player;
-use crate::theme::{class_colour, class_glyph, ink, operation_colour, operation_glyph};
-use crate::window::{MemorySample, RankWindow, Window};
+use crate::theme::{DIM, FAINT, class_colour, class_glyph, ink, operation_colour, operation_glyph};
+use crate::window::{MemorySample, Window};
+use crate::words;
 use events::{Class, Operation, amount};
 use ratatui::style::{Color, Style};
 use std::collections::VecDeque;
 
 const EIGHTHS: [&str; 8] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇"];
+/// The width of the scale.
+pub(super) const SCALE: u16 = 9;
 /// The most layers: enough for the classes and for the operations.
 const LAYERS: usize = 8;
 const _: () = assert!(Class::ALL.len() <= LAYERS && Operation::ALL.len() <= LAYERS);
@@ -28,18 +32,17 @@ impl Column {
         column
     }
 
-    /// Returns the bytes of all layers together.
     pub(super) fn total(&self) -> u64 {
         amount::total(self.parts.iter().copied())
     }
 
-    /// Returns a rank's memory in one place over `axis` by class, up to `now`. A column shows the
+    /// Returns a rank's memory in one place over `axis` by class. A column shows the
     /// moment of its highest total, so that no peak is lost.
-    pub(super) fn memory(samples: &VecDeque<MemorySample>, axis: Axis, now: u64) -> Vec<Column> {
+    pub(super) fn memory(samples: &VecDeque<MemorySample>, axis: Axis) -> Vec<Column> {
         let mut next = samples.partition_point(|sample| sample.at < axis.from);
         let mut current =
             next.checked_sub(1).map_or(Column::default(), |before| Column::of(&samples[before].live));
-        axis.fill(now, |end| {
+        axis.fill(|end| {
             let mut column = current;
             while let Some(sample) = samples.get(next).filter(|sample| (sample.at as f64) < end) {
                 current = Column::of(&sample.live);
@@ -54,11 +57,10 @@ impl Column {
 
     /// Returns a rank's memory over `axis` for `classes` only. A column shows the state that lasts
     /// longest in it, so that short-lived buffers appear and disappear.
-    pub(super) fn mostly(lane: &RankWindow, axis: Axis, now: u64, classes: &[Class]) -> Vec<Column> {
-        let samples = &lane.memory;
+    pub(super) fn mostly(samples: &VecDeque<MemorySample>, axis: Axis, classes: &[Class]) -> Vec<Column> {
         let mut start = axis.from as f64;
         let mut next = samples.partition_point(|sample| sample.at < axis.from);
-        axis.fill(now, |end| {
+        axis.fill(|end| {
             let mut longest = (-1.0, next.saturating_sub(1));
             let mut from = start;
             while from < end {
@@ -80,12 +82,12 @@ impl Column {
 
     /// Returns the bytes that all ranks together have sent since the step began, by operation. A
     /// column shows its maximum.
-    pub(super) fn traffic(window: &Window, axis: Axis, now: u64) -> Vec<Column> {
+    pub(super) fn traffic(window: &Window, axis: Axis) -> Vec<Column> {
         let mut landed: Vec<(u64, Operation, u64)> = window.landings().collect();
         landed.sort_unstable_by_key(|landing| landing.0);
         let (mut landed, mut steps) = (landed.into_iter().peekable(), window.steps.iter().peekable());
         let mut sum = Column::default();
-        axis.fill(now, |end| {
+        axis.fill(|end| {
             let before = |at: u64| (at as f64) < end;
             let mut column = sum;
             loop {
@@ -131,20 +133,16 @@ impl Layers {
 
 /// A stacked area with `top` bytes at its upper edge.
 pub(super) struct Area {
-    /// The columns, from left to right.
     pub columns: Vec<Column>,
-    /// Bytes at the upper edge.
     pub top: u64,
-    /// The kind of layers.
     pub layers: Layers,
 }
 
 impl Area {
     /// Draws a rank's memory over the last two steps, with `top` bytes at the upper edge.
     pub(super) fn draw_memory(player: &Player, rank: usize, top: u64, paint: &mut Paint<'_>) {
-        let (scene, now) = (player.scene(), player.clock());
-        let axis = Axis::last_steps(scene, now, 2, paint.width());
-        let columns = Column::memory(&scene.window.lanes[rank].memory, axis, now);
+        let axis = Axis::last_steps(player, 2, paint.width());
+        let columns = Column::memory(&player.scene().window.lanes[rank].memory, axis);
         Area { columns, top, layers: Layers::Classes }.draw(paint);
     }
 
@@ -154,7 +152,6 @@ impl Area {
         height.saturating_sub(rows.max(1))
     }
 
-    /// Draws the area over the whole of `paint`.
     pub(super) fn draw(&self, paint: &mut Paint<'_>) {
         for (x, column) in (0u16..).zip(&self.columns) {
             self.column(paint, x, column);
@@ -181,6 +178,59 @@ impl Area {
         } else {
             let style = mix.second.map_or(style, |layer| style.bg(self.layers.colour(layer)));
             paint.put(x, y, EIGHTHS[usize::from(mix.eighths)], style);
+        }
+    }
+
+    /// Draws the area below a row for its heading, with its scale at the left, and the axis at the
+    /// bottom, below `between` other rows. Returns the area's rectangle.
+    pub(super) fn chart<'a>(&self, axis: Axis, between: u16, paint: &'a mut Paint<'_>) -> Paint<'a> {
+        let height = paint.height().saturating_sub(2 + between);
+        self.scale(&mut paint.part(0, 1, SCALE, height + 1));
+        axis.draw(paint, SCALE, height + 1 + between);
+        let mut inside = paint.part(SCALE, 1, axis.width, height);
+        self.draw(&mut inside);
+        inside
+    }
+
+    /// Draws round numbers of bytes at the left edge of `paint`. The area covers all rows but the last,
+    /// which is the baseline.
+    fn scale(&self, paint: &mut Paint<'_>) {
+        let height = paint.height().saturating_sub(1);
+        for y in 0..height {
+            paint.put(SCALE - 1, y, "│", ink(FAINT));
+        }
+        let step = words::round_step(self.top as f64 / f64::from((height / 2).clamp(2, 8)));
+        paint.right(SCALE - 2, height, "0", ink(DIM));
+        paint.put(SCALE - 1, height, "└", ink(FAINT));
+        let mut bytes = step;
+        while bytes <= self.top as f64 {
+            let y = self.row(bytes as u64, height);
+            paint.right(SCALE - 2, y, words::round_bytes(bytes as u64), ink(DIM));
+            paint.put(SCALE - 1, y, "┤", ink(FAINT));
+            bytes += step;
+        }
+    }
+
+    /// Draws a dashed line at `bytes`, over empty places only. The longest of `texts` that fits is
+    /// above it, next to the column where the area first reaches it.
+    pub(super) fn rule(&self, bytes: u64, texts: &[&str], style: Style, paint: &mut Paint<'_>) {
+        let y = self.row(bytes, paint.height());
+        for (x, column) in (0u16..).zip(&self.columns) {
+            if self.row(column.total(), paint.height()) > y || column.total() == 0 {
+                paint.put(x, y, "╌", style);
+            }
+        }
+        // The text leaves room for a mark at the area's peak, which may be in the same row.
+        let peak = self.columns.iter().position(|column| column.total() >= bytes).unwrap_or(0) as u16;
+        let (row, width) = (y.saturating_sub(u16::from(y > 0)), paint.width());
+        let after = |text: &&&str| peak + 2 + columns(text) <= width;
+        let before = |text: &&&str| columns(text) < peak;
+        if let Some(text) = texts.iter().find(|text| after(text) || before(text)) {
+            if after(&text) {
+                paint.text(peak + 2, row, text, style);
+            } else {
+                paint.right(peak - 1, row, text, style);
+            }
         }
     }
 }

@@ -1,37 +1,37 @@
 //! The time axis that the memory and streams views share.
 
 use super::paint::Paint;
-use crate::player::Scene;
+use crate::player::{Player, Scene};
 use crate::theme::{DIM, FAINT, ink};
 use crate::words;
 
 /// A range of a run's time over a number of columns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Axis {
-    /// Time at the left edge.
     pub from: u64,
     /// Time at the right edge; later than `from`.
     pub to: u64,
-    /// Columns.
+    /// The time shown.
+    pub now: u64,
     pub width: u16,
 }
 
 impl Axis {
     /// Returns an axis as long as `steps` steps take. It ends now, or later until that much time
     /// has passed.
-    pub(super) fn last_steps(scene: &Scene, now: u64, steps: u64, width: u16) -> Self {
+    pub(super) fn last_steps(player: &Player, steps: u64, width: u16) -> Self {
+        let (scene, now) = (player.scene(), player.clock());
         let known = &scene.window.steps;
         let finished = scene.now.failure.is_none() && scene.now.is_over();
-        let now = if finished { now.min(latest(scene)) } else { now };
+        let end = if finished { now.min(latest(scene)) } else { now };
         let first = known.front().map_or_else(|| beginning(scene), |step| step.from);
         let finished = known.iter().rev().find_map(|step| step.to.map(|to| to.saturating_sub(step.from)));
-        let step = finished.unwrap_or_else(|| now.saturating_sub(first).max(1) / steps.max(1));
+        let step = finished.unwrap_or_else(|| end.saturating_sub(first).max(1) / steps.max(1));
         let length = (step * steps).max(1000);
-        let to = now.max(first + length);
-        Axis { from: to - length, to, width }
+        let to = end.max(first + length);
+        Axis { from: to - length, to, now, width }
     }
 
-    /// Returns the nanoseconds per column.
     pub(super) fn per_column(&self) -> f64 {
         (self.to - self.from) as f64 / f64::from(self.width.max(1))
     }
@@ -41,11 +41,11 @@ impl Axis {
         (at as f64 - self.from as f64) / self.per_column()
     }
 
-    /// Returns a value for every column: up to `now` that of the time at the column's end, the
-    /// default after.
-    pub(super) fn fill<T: Copy + Default>(&self, now: u64, mut value: impl FnMut(f64) -> T) -> Vec<T> {
+    /// Returns a value for every column: up to the time shown that of the time at the column's end,
+    /// the default after.
+    pub(super) fn fill<T: Copy + Default>(&self, mut value: impl FnMut(f64) -> T) -> Vec<T> {
         let mut columns = vec![T::default(); usize::from(self.width)];
-        let last = self.column(now).ceil().clamp(0.0, f64::from(self.width)) as usize;
+        let last = self.column(self.now).ceil().clamp(0.0, f64::from(self.width)) as usize;
         for (number, column) in columns.iter_mut().enumerate().take(last) {
             *column = value(self.from as f64 + self.per_column() * (number + 1) as f64);
         }

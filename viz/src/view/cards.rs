@@ -57,17 +57,12 @@ pub(super) fn place(rank: usize, ranks: usize, width: u16) -> (u16, u16) {
     (margin + rank * each, each - 1)
 }
 
-/// Returns the rank whose card is at `x`, `y`, where `ranks` cards of `height` rows fill `width`
-/// columns, `per_row` in a row.
-pub(super) fn at(
-    ranks: usize,
-    per_row: usize,
-    (width, height): (u16, u16),
-    (x, y): (u16, u16),
-) -> Option<usize> {
+/// Returns the rank whose card is at `x`, `y`, where `ranks` cards, `per_row` in a row, fill as many
+/// columns as `size` has and each as many rows.
+pub(super) fn at(ranks: usize, per_row: usize, size: (u16, u16), (x, y): (u16, u16)) -> Option<usize> {
     let covers = |&rank: &usize| {
-        let (start, length) = place(rank % per_row, per_row, width);
-        (start..start + length).contains(&x) && (rank / per_row) as u16 == y / height.max(1)
+        let (start, length) = place(rank % per_row, per_row, size.0);
+        (start..start + length).contains(&x) && (rank / per_row) as u16 == y / size.1.max(1)
     };
     (0..ranks).find(covers)
 }
@@ -207,7 +202,6 @@ fn classes_used(scene: &Scene, number: usize) -> impl Iterator<Item = Class> + '
     Class::ALL.iter().copied().filter(move |&class| rank.peak_of(class) > 0 || planned(class))
 }
 
-/// Draws a row per class.
 fn classes(scene: &Scene, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), usize::from(paint.height()));
     let rank = &scene.now.ranks[number];

@@ -1,11 +1,10 @@
 //! The box over a run that has ended: its result, or its error.
 
-use super::paint::{Paint, fitted};
-use super::popup::{Anchor, cleared, lower_edge};
-use super::{failure, progress};
+use super::paint::{Anchor, Paint, columns, fitted};
+use super::progress;
 use crate::app::{App, EventSource};
 use crate::player::Scene;
-use crate::theme::{GOOD, bold, class_colour, class_glyph, class_name, ink};
+use crate::theme::{ALARM, GOOD, bold, class_colour, class_glyph, class_name, ink};
 use crate::{places, words};
 use events::{Class, Operation, Place, amount};
 use ratatui::style::Color;
@@ -14,12 +13,11 @@ use ratatui::style::Color;
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     match &app.player().scene().now.failure {
         _ if !is_shown(app) => {}
-        Some((_, message)) => failure::draw(message, app.source == EventSource::Live, paint),
+        Some((_, message)) => failed(message, app.source == EventSource::Live, paint),
         None => finished(app, paint),
     }
 }
 
-/// Returns true if the box is on the screen.
 pub(super) fn is_shown(app: &App) -> bool {
     let alone = app.players.len() == 1 && app.source != EventSource::Recording;
     let failed = app.player().scene().now.failure.is_some();
@@ -32,58 +30,51 @@ struct ResultColumns {
     peaks: u16,
     /// Where the operations begin and their bytes end, if there is room for them.
     sent: Option<(u16, u16)>,
+    /// The rows of classes and operations, above the totals.
+    rows: u16,
     /// Returns the name of a class.
     name: fn(Class) -> &'static str,
 }
 
 impl ResultColumns {
     /// Returns the columns of a box whose inside has `width` columns.
-    fn new(width: u16) -> Self {
+    fn new(width: u16, rows: u16) -> Self {
         match width {
-            75.. => ResultColumns { peaks: 39, sent: Some((45, 74)), name: Class::label },
-            54.. => ResultColumns { peaks: 25, sent: Some((29, 53)), name: class_name },
-            _ => ResultColumns { peaks: width.saturating_sub(2).min(39), sent: None, name: class_name },
+            75.. => ResultColumns { peaks: 39, sent: Some((45, 74)), rows, name: Class::label },
+            54.. => ResultColumns { peaks: 25, sent: Some((29, 53)), rows, name: class_name },
+            _ => ResultColumns { peaks: width.saturating_sub(2).min(39), sent: None, rows, name: class_name },
         }
     }
 }
 
 fn finished(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
-    let classes: Vec<(Class, u64)> = Class::ALL.iter().map(|&class| (class, peak(scene, class))).collect();
-    let classes: Vec<(Class, u64)> = classes.into_iter().filter(|(_, peak)| *peak > 0).collect();
+    let classes = Class::ALL.iter().map(|&class| (class, peak(scene, class)));
+    let classes: Vec<(Class, u64)> = classes.filter(|(_, peak)| *peak > 0).collect();
     let operations = Operation::ALL.iter().map(|&operation| (operation, sent(scene, operation)));
     let operations: Vec<(Operation, u64)> = operations.filter(|(_, sent)| *sent > 0).collect();
     let rows = classes.len().max(operations.len()) as u16;
     let verdict = progress::verdict(scene);
     let more = u16::from(!places::used(&scene.header).is_empty());
-    let mut area = cleared(paint, 78, rows + more + 6 + 2 * u16::from(verdict.is_some()), Anchor::Middle);
+    let mut area = paint.cleared(78, rows + more + 6 + 2 * u16::from(verdict.is_some()), Anchor::Middle);
     let title = format!(" {} is done ", scene.header.stage);
     let mut inside = area.card(&[(&title, bold(GOOD))], ink(GOOD));
     let width = inside.width();
-    let columns = ResultColumns::new(width);
+    let columns = ResultColumns::new(width, rows);
     inside.text(1, 0, fitted(&outline(app), width.saturating_sub(2)), ink(Color::Reset));
-    peaks(scene, &classes, (&columns, rows), &mut inside.part(0, 2, width, rows + 3));
-    if let Some(place) = columns.sent {
-        traffic(scene, &operations, (place, rows), &mut inside.part(0, 2, width, rows + 3));
-    }
+    peaks(scene, &classes, &columns, &mut inside.part(0, 2, width, rows + 3));
+    traffic(scene, &operations, &columns, &mut inside.part(0, 2, width, rows + 3));
     if let Some((text, colour)) = verdict {
         inside.text(1, rows + more + 5, fitted(&text, width.saturating_sub(2)), ink(colour));
     }
-    lower_edge(
-        &mut area,
-        &[" q leaves the screen · esc looks back at the run ", " q leaves · esc looks back "],
-    );
+    let keys = [" q leaves the screen · esc looks back at the run ", " q leaves · esc looks back "];
+    area.lower_edge(&keys);
 }
 
-/// Draws the highest peak of any rank by class, in all below the `rows` of classes, and in places
-/// beside the devices.
-fn peaks(
-    scene: &Scene,
-    classes: &[(Class, u64)],
-    (columns, rows): (&ResultColumns, u16),
-    paint: &mut Paint<'_>,
-) {
-    let end = columns.peaks;
+/// Draws the highest peak of any rank by class, in all below these, and in places beside the
+/// devices.
+fn peaks(scene: &Scene, classes: &[(Class, u64)], columns: &ResultColumns, paint: &mut Paint<'_>) {
+    let (end, rows) = (columns.peaks, columns.rows);
     paint.heading(1, 0, "Peak of any rank");
     for (y, &(class, peak)) in (1u16..).zip(classes) {
         paint.text(1, y, class_glyph(class), ink(class_colour(class)));
@@ -97,14 +88,9 @@ fn peaks(
     paint.text(3, rows + 2, fitted(&peaks_beside(scene).join(", "), room), ink(Color::Reset));
 }
 
-/// Draws the bytes that all ranks have sent by operation, in all below the `rows` of operations, and
-/// between places.
-fn traffic(
-    scene: &Scene,
-    operations: &[(Operation, u64)],
-    ((start, end), rows): ((u16, u16), u16),
-    paint: &mut Paint<'_>,
-) {
+/// Draws the bytes that all ranks have sent by operation, in all below these, and between places.
+fn traffic(scene: &Scene, operations: &[(Operation, u64)], columns: &ResultColumns, paint: &mut Paint<'_>) {
+    let Some((start, end)) = columns.sent else { return };
     paint.heading(start, 0, "Sent by all ranks");
     let mut row = |y: u16, label: &str, bytes: u64, style| {
         paint.text(start, y, label, style);
@@ -114,10 +100,10 @@ fn traffic(
         row(y, operation.label(), sent, ink(Color::Reset));
     }
     let all = amount::total(operations.iter().map(|(_, sent)| *sent));
-    row(rows + 1, "total", all, bold(Color::Reset));
+    row(columns.rows + 1, "total", all, bold(Color::Reset));
     if !places::used(&scene.header).is_empty() {
         let moved = amount::total(scene.now.ranks.iter().map(|rank| rank.transfers.moved.total()));
-        row(rows + 2, "between places", moved, ink(Color::Reset));
+        row(columns.rows + 2, "between places", moved, ink(Color::Reset));
     }
 }
 
@@ -147,4 +133,60 @@ fn outline(app: &App) -> String {
     let dropped = app.player().timeline().latest().dropped;
     let dropped = if dropped > 0 { format!(" · {dropped} events dropped") } else { String::new() };
     format!("{} steps{loss}{evaluation}{dropped}", words::grouped(steps as u64))
+}
+
+/// Draws the run's error. `printed` tells whether the program prints it again after the screen is
+/// left.
+fn failed(message: &str, printed: bool, paint: &mut Paint<'_>) {
+    let width = paint.width().saturating_sub(2).min(118);
+    let lines =
+        shortened(message, width.saturating_sub(4), usize::from(paint.height().saturating_sub(2)), printed);
+    let mut area = paint.cleared(width, lines.len() as u16 + 2, Anchor::Bottom);
+    let mut inside = area.card(&[(" the run has failed ", bold(ALARM))], ink(ALARM));
+    for (y, line) in (0u16..).zip(&lines) {
+        inside.text(1, y, line, ink(Color::Reset));
+    }
+    let keys = [" q leaves the screen · esc shows where it happened ", " q leaves · esc shows where "];
+    area.lower_edge(&keys);
+}
+
+/// Wraps `message` into at most `rows` lines. If it is longer, drops blank lines, then the end.
+fn shortened(message: &str, width: u16, rows: usize, printed: bool) -> Vec<String> {
+    let mut lines = wrapped(message, width);
+    if lines.len() > rows {
+        lines.retain(|line| !line.is_empty());
+    }
+    if lines.len() > rows {
+        lines.truncate(rows.saturating_sub(1));
+        lines.push(if printed { "… the rest is printed when the screen is left" } else { "…" }.into());
+    }
+    lines
+}
+
+/// Wraps `text` between words into lines of at most `width` columns, keeping the indent. A line
+/// that ends with a comma is joined with the next. A line of a table loses the columns that do not
+/// fit.
+fn wrapped(text: &str, width: u16) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut list = String::new();
+    for line in text.lines() {
+        let joined = if list.is_empty() { line.to_string() } else { format!("{list} {}", line.trim_start()) };
+        if joined.ends_with(',') {
+            list = joined;
+            continue;
+        }
+        list.clear();
+        let paragraph = joined.as_str();
+        if columns(paragraph) <= width {
+            lines.push(paragraph.to_string());
+        } else if paragraph.trim().contains("  ") {
+            let kept = fitted(paragraph, width);
+            lines.push(kept.rsplit_once("  ").map_or(kept.as_str(), |(whole, _)| whole.trim_end()).into());
+        } else {
+            let indent = &paragraph[..paragraph.len() - paragraph.trim_start().len()];
+            let broken = events::say::wrapped(paragraph.trim_start(), width.into(), indent, indent);
+            lines.extend(broken.lines().map(String::from));
+        }
+    }
+    lines
 }

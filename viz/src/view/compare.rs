@@ -17,7 +17,6 @@ use ratatui::style::Color;
 
 const LABEL: u16 = 20;
 
-/// Draws the view.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let rank = app.rank;
     let (width, height) = (paint.width(), paint.height());
@@ -130,13 +129,9 @@ fn run(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
     paint.right(width, 0, words::bytes(now.live_total()), bold(Color::Reset));
     let capacity = capacity.map_or(String::new(), |capacity| format!(" of {} each", words::bytes(capacity)));
     let title = Some(player.timeline().title()).filter(|title| !title.is_empty());
-    let note = format!(
-        "step {} · {}{capacity} · {}{}",
-        now.step,
-        words::counted(scene.header.world_size, "rank"),
-        scene.header.precision,
-        title.map_or(String::new(), |title| format!(" · {title}")),
-    );
+    let title = title.map_or(String::new(), |title| format!(" · {title}"));
+    let (ranks, precision) = (words::counted(scene.header.world_size, "rank"), &scene.header.precision);
+    let note = format!("step {} · {ranks}{capacity} · {precision}{title}", now.step);
     paint.text(LABEL, 1, fitted(&note, width.saturating_sub(LABEL)), ink(DIM));
 }
 
@@ -222,7 +217,7 @@ fn differences(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     let named = || others.iter().map(|other| (name(app, other), other));
     let mine = name(app, first);
     let mut sentences: Vec<String> =
-        named().map(|(name, other)| difference(&mine, first, &name, other, rank)).collect();
+        named().map(|(name, other)| difference((&mine, first), (&name, other), rank)).collect();
     if sentences.iter().any(|sentence| columns(sentence) > room) {
         let mine = short_name(app, first);
         let named = others.iter().map(|other| (short_name(app, other), other));

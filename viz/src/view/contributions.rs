@@ -37,10 +37,9 @@ fn part(player: &Player, rank: usize) -> Option<&LocalMetrics> {
 /// Draws a row per rank, as many as fit from the top.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let Some(first) = app.players.first() else { return };
-    let x = paint.heading(0, 0, "Each rank's own part");
     let step = part(first, app.rank).map_or(String::new(), |part| format!("step {}, ", part.step));
     let star = if app.players.len() > 1 { "; * differs from the first run" } else { "" };
-    paint.text(x + 2, 0, format!("{step}before the sum{star}"), ink(DIM));
+    paint.noted_heading("Each rank's own part", format!("{step}before the sum{star}"));
     let each = paint.width().saturating_sub(LABEL) / app.players.len() as u16;
     let cells = &CELLS[..usize::from(each / CELL).min(CELLS.len())];
     for (place, player) in (0u16..).zip(&app.players) {
@@ -49,7 +48,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
         labels(player, cells, &mut column);
         for rank in 0..first.scene().now.ranks.len() {
             let mut row = column.part(0, 1 + rank as u16, width, 1);
-            parts(part(player, rank), part(first, rank), cells, &mut row);
+            parts([player, first].map(|player| part(player, rank)), cells, &mut row);
         }
     }
     for rank in 0..first.scene().now.ranks.len() {
@@ -67,12 +66,7 @@ fn labels(player: &Player, cells: &[MetricColumn], paint: &mut Paint<'_>) {
 }
 
 /// Draws one rank's values. A star marks a constant metric that differs from the first run's.
-fn parts(
-    own: Option<&LocalMetrics>,
-    first: Option<&LocalMetrics>,
-    cells: &[MetricColumn],
-    paint: &mut Paint<'_>,
-) {
+fn parts([own, first]: [Option<&LocalMetrics>; 2], cells: &[MetricColumn], paint: &mut Paint<'_>) {
     for (end, (_, of, constant)) in (1u16..).zip(cells) {
         let Some(own) = own else {
             paint.right(end * CELL - 1, 0, "–", ink(DIM));

@@ -19,7 +19,6 @@ use ratatui::style::{Color, Style};
 /// The smallest screen, in columns and rows, on which all views are readable.
 pub const SMALLEST: (u16, u16) = (40, 10);
 
-/// The rows of a screen.
 struct Rows {
     tabs: u16,
     body: u16,
@@ -271,7 +270,6 @@ fn narrate(app: &App, paint: &mut Paint<'_>) {
     paint.text(x + 1, 0, fitted(&sentence, room), ink(Color::Reset));
 }
 
-/// Draws a line on a screen that is too small.
 pub(super) fn too_small(paint: &mut Paint<'_>) {
     let (width, height) = SMALLEST;
     let (now_width, now_height) = (paint.width(), paint.height());

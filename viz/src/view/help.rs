@@ -1,12 +1,10 @@
 //! Boxes over a view: the list of keys, and the question whether a live run ends.
 
-use super::paint::{Paint, fitted};
-use super::popup::{Anchor, cleared};
+use super::paint::{Anchor, Paint, fitted};
 use crate::input::{ANSWERS, Action, BINDINGS, Binding, View};
 use crate::theme::{ACCENT, DIM, bold, ink};
 use ratatui::style::Color;
 
-/// Draws the list of keys.
 pub(super) fn keys(paint: &mut Paint<'_>) {
     const COLUMN: u16 = 73;
     let mut listed: Vec<(&str, &str)> = listed().map(|binding| (binding.label, binding.help)).collect();
@@ -15,7 +13,7 @@ pub(super) fn keys(paint: &mut Paint<'_>) {
         listed = shorter();
     }
     let rows = (listed.len() as u16).div_ceil(columns);
-    let mut area = cleared(paint, columns * COLUMN + 2, rows + 2, Anchor::Middle);
+    let mut area = paint.cleared(columns * COLUMN + 2, rows + 2, Anchor::Middle);
     let (bottom, shown) = (area.height().saturating_sub(1), area.height().saturating_sub(2));
     let mut inside = area.card(&[(" keys ", bold(ACCENT))], ink(ACCENT));
     for (number, (label, help)) in (0u16..).zip(listed) {
@@ -45,7 +43,7 @@ fn shorter() -> Vec<(&'static str, &'static str)> {
 
 /// Draws the question whether a live run ends or goes on.
 pub(super) fn question(paint: &mut Paint<'_>) {
-    let mut area = cleared(paint, 60, ANSWERS.len() as u16 + 2, Anchor::Middle);
+    let mut area = paint.cleared(60, ANSWERS.len() as u16 + 2, Anchor::Middle);
     let mut inside = area.card(&[(" the run is not over ", bold(ACCENT))], ink(ACCENT));
     for (y, answer) in (0u16..).zip(ANSWERS) {
         inside.text(1, y, answer.label, bold(Color::Reset));

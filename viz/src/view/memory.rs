@@ -2,9 +2,8 @@
 
 mod tables;
 
-use super::area::{Area, Column, Layers};
+use super::area::{Area, Column, Layers, SCALE};
 use super::axis::Axis;
-use super::chart::{self, SCALE};
 use super::pages::RankPage;
 use super::paint::{Paint, columns};
 use crate::app::App;
@@ -13,50 +12,42 @@ use crate::theme::{self, ACCENT, ALARM, DIM, FAINT, GOOD, INK, bold, ink};
 use crate::{places, words};
 use events::{Class, Pass, Place};
 use ratatui::style::{Color, Style};
-use tables::{classes, elsewhere_table, place_rows, predicted_total, totals_elsewhere, used_classes};
+use tables::{Figures, predicted_total};
 
-/// Draws the view.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let rank = app.rank.min(scene.now.ranks.len().saturating_sub(1));
     let (width, height) = (paint.width(), paint.height());
-    let beside = width >= 116;
-    let table = if beside { 48 } else { 0 };
-    let chart_width = width.saturating_sub(table + if beside { 3 } else { 0 });
-    let used = used_classes(scene, rank).count() as u16 + 2 + u16::from(scene.header.capacity.is_some());
     let places = places::used(&scene.header);
-    let elsewhere: u16 = places.iter().map(|&place| place_rows(scene, rank, place)).sum();
-    let totals = if elsewhere > 0 && width < NARROW + ELSEWHERE { places.len() as u16 } else { 0 };
-    let used = if totals > 0 { used + totals } else { used.max(elsewhere) };
-    let used = used.min(height.saturating_sub(6));
-    let chart_height = if beside { height } else { height.saturating_sub(used) };
-    charts(app, rank, &mut paint.part(0, 0, chart_width, chart_height));
-    if beside {
+    if width >= 116 {
+        let (table, chart_width) = (48, width - 51);
+        charts(app, rank, &mut paint.part(0, 0, chart_width, height));
         let mut side = paint.part(chart_width + 3, 0, table, height);
-        let mut used = classes(scene, rank, &mut side);
-        for &place in places::used(&scene.header) {
-            used += 1;
-            let mut part = side.part(0, used, table, height);
-            used += elsewhere_table(
-                scene,
-                (rank, place),
-                [32, 42, 54].map(|end| end - 9),
-                words::bytes,
-                &mut part,
-            );
-        }
-        others(app, &mut side.part(0, used + 2, table, height));
-    } else if totals > 0 {
-        let mut table = paint.part(0, chart_height, width, used);
-        let used = classes(scene, rank, &mut table);
-        totals_elsewhere(scene, rank, &mut table.part(0, used, width, totals));
+        let figures = Figures::new(table);
+        let used = places.iter().fold(tables::on_device(scene, rank, &mut side), |y, &place| {
+            let mut part = side.part(0, y + 1, table, height);
+            y + 1 + tables::classes_in(scene, (rank, place), figures, &mut part)
+        });
+        return others(app, &mut side.part(0, used + 2, table, height));
+    }
+    let used = tables::rows(scene, rank, Place::Device);
+    let elsewhere: u16 = places.iter().map(|&place| tables::rows(scene, rank, place)).sum();
+    let totals = if elsewhere > 0 && width < NARROW + ELSEWHERE { places.len() as u16 } else { 0 };
+    let used = if totals > 0 { used + totals } else { used.max(elsewhere) }.min(height.saturating_sub(6));
+    let y = height.saturating_sub(used);
+    charts(app, rank, &mut paint.part(0, 0, width, y));
+    if totals > 0 {
+        let mut table = paint.part(0, y, width, used);
+        let used = tables::on_device(scene, rank, &mut table);
+        tables::totals_elsewhere(scene, rank, &mut table.part(0, used, width, totals));
     } else {
         let room = if elsewhere > 0 { NARROW } else { width };
-        classes(scene, rank, &mut paint.part(0, chart_height, room, used));
-        let mut right = paint.part(NARROW + 1, chart_height, width, used);
-        places::used(&scene.header).iter().fold(0, |y, &place| {
+        tables::on_device(scene, rank, &mut paint.part(0, y, room, used));
+        let mut right = paint.part(NARROW + 1, y, width, used);
+        let figures = Figures { ends: [18, 23, 28], format: words::short_bytes };
+        places.iter().fold(0, |y, &place| {
             let mut part = right.part(0, y, u16::MAX, used.saturating_sub(y));
-            y + elsewhere_table(scene, (rank, place), [18, 23, 28], words::short_bytes, &mut part)
+            y + tables::classes_in(scene, (rank, place), figures, &mut part)
         });
     }
 }
@@ -76,52 +67,45 @@ const LEAST: u16 = 14;
 fn charts(app: &App, rank: usize, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let lower = if height >= STATES + LEAST { STATES.max(height * 2 / 5) } else { 0 };
-    everything(app, rank, Place::Device, &mut paint.part(0, 0, width, height.saturating_sub(lower)));
-    if lower > 0 && !places::used(&app.player().scene().header).is_empty() {
-        let mut part = paint.part(0, height.saturating_sub(lower) + 1, width, lower.saturating_sub(1));
-        everything(app, rank, Place::Host, &mut part);
-    } else if lower > 0 {
-        states(
-            app,
-            rank,
-            &mut paint.part(0, height.saturating_sub(lower) + 1, width, lower.saturating_sub(1)),
-        );
+    everything(app, rank, Place::Device, &mut paint.part(0, 0, width, height - lower));
+    if lower > 0 {
+        let mut part = paint.part(0, height - lower + 1, width, lower - 1);
+        match places::used(&app.player().scene().header) {
+            [] => states(app, rank, &mut part),
+            _ => everything(app, rank, Place::Host, &mut part),
+        }
     }
 }
 
 /// Draws a rank's memory in `place`, the device or main memory.
 fn everything(app: &App, rank: usize, place: Place, paint: &mut Paint<'_>) {
     let (player, scene) = (app.player(), app.player().scene());
-    let (width, height) = (paint.width().saturating_sub(SCALE), paint.height().saturating_sub(4));
+    let width = paint.width().saturating_sub(SCALE);
     let on_device = place == Place::Device;
     let title = if on_device { "Memory" } else { "Main memory" };
-    let x = paint.heading(0, 0, &format!("{title} of rank {rank}"));
-    paint.text(x + 2, 0, "the last two steps, by class", ink(DIM));
-    if width < 8 || height < 2 {
+    paint.noted_heading(&format!("{title} of rank {rank}"), "the last two steps, by class");
+    if width < 8 || paint.height() < 6 {
         return;
     }
-    let axis = Axis::last_steps(scene, player.clock(), 2, width);
+    let axis = Axis::last_steps(player, 2, width);
     let predicted = predicted_total(scene, rank, place);
     let peak = scene.now.ranks[rank].peak_in(place);
     let top = peak.max(predicted.unwrap_or(0)).max(1);
     let lane = &scene.window.lanes[rank];
     let samples = if on_device { &lane.memory } else { &lane.host };
-    let columns = Column::memory(samples, axis, player.clock());
+    let columns = Column::memory(samples, axis);
     let area = Area { columns, top: top + top / 12, layers: Layers::Classes };
-    area.draw(&mut paint.part(SCALE, 1, width, height));
-    chart::scale(&area, &mut paint.part(0, 1, SCALE, height + 1));
-    let mut inside = paint.part(SCALE, 1, width, height);
+    passes(scene, rank, axis, paint);
+    let mut inside = area.chart(axis, 2, paint);
     if let Some(predicted) = predicted {
         let (long, short) = prediction(peak, predicted);
         let style = if peak == predicted { ink(GOOD) } else { ink(Color::Reset) };
-        chart::rule(&area, predicted, &[&long, &short], style, &mut inside);
+        area.rule(predicted, &[&long, &short], style, &mut inside);
     }
     if let Some(capacity) = scene.header.capacity.filter(|&capacity| on_device && capacity <= area.top) {
-        chart::rule(&area, capacity, &["capacity"], ink(ALARM), &mut inside);
+        area.rule(capacity, &["capacity"], ink(ALARM), &mut inside);
     }
     peak_mark(&area, peak, predicted.is_none_or(|predicted| predicted != peak), &mut inside);
-    passes(scene, rank, axis, &mut paint.part(SCALE, height + 1, width, 2));
-    axis.draw(paint, SCALE, height + 3);
 }
 
 /// Returns a long and a short comparison of the predicted with the measured peak.
@@ -145,18 +129,13 @@ fn states(app: &App, rank: usize, paint: &mut Paint<'_>) {
         Class::CommunicationBuckets,
     ];
     let (player, scene) = (app.player(), app.player().scene());
-    let (width, height) = (paint.width().saturating_sub(SCALE), paint.height().saturating_sub(4));
-    let x = paint.heading(0, 0, "What sharding changes");
-    paint.text(x + 2, 0, "the last step, without activations", ink(DIM));
-    let axis = Axis::last_steps(scene, player.clock(), 1, width);
-    let lane = &scene.window.lanes[rank];
-    let columns = Column::mostly(lane, axis, player.clock(), &CLASSES);
+    paint.noted_heading("What sharding changes", "the last step, without activations");
+    let axis = Axis::last_steps(player, 1, paint.width().saturating_sub(SCALE));
+    let columns = Column::mostly(&scene.window.lanes[rank].memory, axis, &CLASSES);
     let top = columns.iter().map(Column::total).max().unwrap_or(0).max(1);
     let area = Area { columns, top: top + top / 12, layers: Layers::Classes };
-    area.draw(&mut paint.part(SCALE, 1, width, height));
-    chart::scale(&area, &mut paint.part(0, 1, SCALE, height + 1));
-    passes(scene, rank, axis, &mut paint.part(SCALE, height + 1, width, 2));
-    axis.draw(paint, SCALE, height + 3);
+    passes(scene, rank, axis, paint);
+    area.chart(axis, 2, paint);
 }
 
 /// Marks where the area touches the measured peak.
@@ -173,8 +152,9 @@ fn peak_mark(area: &Area, peak: u64, label: bool, paint: &mut Paint<'_>) {
     }
 }
 
-/// Draws the pass of every column, and its unit below.
+/// Draws the pass of every column of a chart, and its unit below, above the chart's axis.
 fn passes(scene: &Scene, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
+    let paint = &mut paint.part(SCALE, paint.height() - 3, axis.width, 2);
     let (spans, now) = (&scene.window.lanes[rank].spans, scene.now.at);
     let mut runs: Vec<(Pass, u16, u16)> = Vec::new();
     for (number, span) in spans.iter().enumerate() {

@@ -6,13 +6,12 @@ use super::progress::progress;
 use super::{cards, table, transfers, wires};
 use crate::app::App;
 use crate::player::Scene;
-use crate::theme::{DIM, FAINT, ink};
+use crate::theme::{FAINT, ink};
 use crate::words;
 
 /// The fewest rows of the loss and the run's metrics.
 const LEAST: u16 = 3;
 
-/// Draws the view.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let ranks = app.player().scene().now.ranks.len();
     match cards::per_row(ranks, (paint.width(), paint.height())) {
@@ -85,7 +84,6 @@ fn table_room(ranks: usize, (width, height): (u16, u16)) -> u16 {
     }
 }
 
-/// Draws a row per rank.
 fn table(app: &App, paint: &mut Paint<'_>) {
     let width = paint.width();
     let room = table_room(app.player().scene().now.ranks.len(), (width, paint.height()));
@@ -117,11 +115,10 @@ fn memories(app: &App, paint: &mut Paint<'_>) {
     if height < 4 {
         return;
     }
-    let x = paint.heading(0, 0, "Memory");
     let ranks = scene.now.ranks.len();
     let top = scene.now.ranks.iter().map(|rank| rank.total_peak).max().unwrap_or(0).max(1);
     let note = format!("the last two steps of every rank · top {}", words::bytes(top));
-    paint.text(x + 2, 0, note, ink(DIM));
+    paint.noted_heading("Memory", note);
     for rank in 0..ranks {
         // As wide as the inside of the card.
         let (x, width) = cards::place(rank, ranks, width);

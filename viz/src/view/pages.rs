@@ -5,7 +5,6 @@ use crate::ranking::RankOrder;
 
 /// Some of the ranks, in the order that the person has chosen.
 pub(super) struct RankPage {
-    /// The ranks shown.
     pub(super) ranks: Vec<usize>,
     /// The number of ranks before them.
     first: usize,

@@ -4,12 +4,21 @@ use crate::theme::{self, Theme};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
+use ratatui::widgets::{Block, BorderType, Clear, Widget};
 
 /// A rectangle of the screen. Positions are relative to it.
 pub(super) struct Paint<'a> {
     buffer: &'a mut Buffer,
     area: Rect,
     theme: Theme,
+}
+
+/// Where a box over a view is drawn.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Anchor {
+    Middle,
+    /// At the bottom, so that the upper part of the view stays visible.
+    Bottom,
 }
 
 impl<'a> Paint<'a> {
@@ -19,31 +28,23 @@ impl<'a> Paint<'a> {
         Paint { buffer, area, theme }
     }
 
-    /// Returns the number of columns.
     pub(super) fn width(&self) -> u16 {
         self.area.width
     }
 
-    /// Returns the number of rows.
     pub(super) fn height(&self) -> u16 {
         self.area.height
     }
 
-    /// Returns the theme.
     pub(super) fn theme(&self) -> Theme {
         self.theme
     }
 
     /// Returns a rectangle within this one.
     pub(super) fn part(&mut self, x: u16, y: u16, width: u16, height: u16) -> Paint<'_> {
-        let x = x.min(self.area.width);
-        let y = y.min(self.area.height);
-        let area = Rect {
-            x: self.area.x + x,
-            y: self.area.y + y,
-            width: width.min(self.area.width - x),
-            height: height.min(self.area.height - y),
-        };
+        let (x, y) = (x.min(self.area.width), y.min(self.area.height));
+        let (width, height) = (width.min(self.area.width - x), height.min(self.area.height - y));
+        let area = Rect::new(self.area.x + x, self.area.y + y, width, height);
         Paint { buffer: self.buffer, area, theme: self.theme }
     }
 
@@ -74,7 +75,6 @@ impl<'a> Paint<'a> {
         self.part(x, y, width, 1).text((width - length) / 2, 0, text, style);
     }
 
-    /// Writes one symbol.
     pub(super) fn put(&mut self, x: u16, y: u16, symbol: &str, style: Style) {
         if x < self.area.width && y < self.area.height {
             self.buffer[(self.area.x + x, self.area.y + y)].set_symbol(symbol).set_style(style);
@@ -88,33 +88,41 @@ impl<'a> Paint<'a> {
         }
     }
 
-    /// Clears the rectangle.
-    pub(super) fn clear(&mut self) {
-        for y in 0..self.area.height {
-            for x in 0..self.area.width {
-                self.buffer[(self.area.x + x, self.area.y + y)].reset();
-            }
-        }
-    }
-
     /// Draws a box with a title and returns its inside.
     pub(super) fn card(&mut self, title: &[(&str, Style)], style: Style) -> Paint<'_> {
         let (width, height) = (self.area.width, self.area.height);
         if width >= 2 && height >= 2 {
-            let (right, bottom) = (width - 1, height - 1);
-            self.run(1, 0, width - 2, "─", style);
-            self.run(1, bottom, width - 2, "─", style);
-            for y in 1..bottom {
-                self.put(0, y, "│", style);
-                self.put(right, y, "│", style);
-            }
-            for (x, y, corner) in [(0, 0, "╭"), (right, 0, "╮"), (0, bottom, "╰"), (right, bottom, "╯")]
-            {
-                self.put(x, y, corner, style);
-            }
+            let border = Block::bordered().border_type(BorderType::Rounded).border_style(style);
+            border.render(self.area, self.buffer);
             self.part(2, 0, width.saturating_sub(3), 1).pieces(0, 0, title);
         }
         self.part(1, 1, width.saturating_sub(2), height.saturating_sub(2))
+    }
+
+    /// Clears a box over a view, centred horizontally, with a margin around it. Returns the box.
+    pub(super) fn cleared(&mut self, width: u16, height: u16, at: Anchor) -> Paint<'_> {
+        const MARGIN: (u16, u16) = (2, 1);
+        let (width, height) = (width.min(self.width().saturating_sub(2)), height.min(self.height()));
+        let below = self.height() - height;
+        let (x, y) = ((self.width() - width) / 2, if at == Anchor::Middle { below / 2 } else { below });
+        let (left, top) = (x.saturating_sub(MARGIN.0), y.saturating_sub(MARGIN.1));
+        let around = self.part(left, top, x + width + MARGIN.0 - left, y + height + MARGIN.1 - top);
+        Clear.render(around.area, around.buffer);
+        self.part(x, y, width, height)
+    }
+
+    /// Writes the first of `forms` that fits on the lower edge of a box.
+    pub(super) fn lower_edge(&mut self, forms: &[&str]) {
+        let bottom = self.height().saturating_sub(1);
+        if let Some(text) = forms.iter().find(|text| columns(text) + 3 <= self.width()) {
+            self.text(2, bottom, text, theme::ink(theme::DIM));
+        }
+    }
+
+    /// Writes a heading and a note beside it on the first row. Returns the column after both.
+    pub(super) fn noted_heading(&mut self, text: &str, note: impl AsRef<str>) -> u16 {
+        let x = self.heading(0, 0, text);
+        self.text(x + 2, 0, note, theme::ink(theme::DIM))
     }
 
     /// Writes a heading in the style of all views. Returns the column after it.
@@ -123,7 +131,6 @@ impl<'a> Paint<'a> {
     }
 }
 
-/// Returns the width of `text` in columns.
 pub(super) fn columns(text: &str) -> u16 {
     ratatui::text::Span::raw(text).width().min(usize::from(u16::MAX)) as u16
 }

@@ -44,7 +44,7 @@ pub(super) fn draw(scene: &Scene, tall: u16, paint: &mut Paint<'_>) {
     when.push_str(if tall > 1 { ", below it the run" } else { "" });
     when.push_str(if exact { "" } else { ", averaged" });
     heading(fold, &when, &mut paint.part(0, 0, first, 1));
-    cells(&step, Some(&run).filter(|_| tall > 1), (fold, tall), &mut paint.part(0, 1, first, height));
+    cells(&step, Some(&run[..]).filter(|_| tall > 1), (fold, tall), &mut paint.part(0, 1, first, height));
     if beside {
         let mut second = paint.part(half + 2, 0, half, height);
         let notes = sharing(fold).map(|cells| format!("in the run{cells}"));
@@ -55,12 +55,7 @@ pub(super) fn draw(scene: &Scene, tall: u16, paint: &mut Paint<'_>) {
 
 /// Draws the numbers of senders and receivers, and their cells. `below` holds a second number for
 /// each.
-fn cells(
-    sent: &[Vec<u64>],
-    below: Option<&Vec<Vec<u64>>>,
-    (fold, tall): (usize, u16),
-    paint: &mut Paint<'_>,
-) {
+fn cells(sent: &[Vec<u64>], below: Option<&[Vec<u64>]>, (fold, tall): (usize, u16), paint: &mut Paint<'_>) {
     let most = sent.iter().flatten().copied().max().unwrap_or(0).max(1);
     let room = paint.width().saturating_sub(LABELS) / sent.len().max(1) as u16;
     let cell = room.clamp(1, if tall > 2 { 16 } else { 9 });
@@ -90,9 +85,7 @@ fn heading(fold: usize, when: &str, paint: &mut Paint<'_>) {
     let short_heading = columns(&short) > room(HEADINGS[0]) && columns(&short) <= room(HEADINGS[1]);
     let heading = HEADINGS[usize::from(short_heading)];
     let all = [&notes[..], &[when.into()]].concat();
-    let note = fitting(&all, room(heading));
-    let x = paint.heading(0, 0, heading) + 2;
-    paint.text(x, 0, note, ink(DIM));
+    paint.noted_heading(heading, fitting(&all, room(heading)));
 }
 
 /// Returns the first of `notes` that fits into `width` columns, or the last one cut.

@@ -1,22 +1,21 @@
 //! Line charts of braille dots. Each cell has two columns and four rows of dots.
 
 use super::paint::Paint;
-use crate::theme::{DIM, FAINT, ink};
+use crate::theme::{ACCENT, DIM, FAINT, GOOD, ink};
 use crate::words;
 use ratatui::style::Color;
 
-/// A chart's ranges.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Range {
+struct Range {
     /// Smallest and largest abscissa.
-    pub x: (f64, f64),
+    x: (f64, f64),
     /// Smallest and largest ordinate.
-    pub y: (f64, f64),
+    y: (f64, f64),
 }
 
 impl Range {
     /// Returns the range that contains all `points`. It is never empty.
-    pub(super) fn around(points: &[(f64, f64)]) -> Self {
+    fn around(points: &[(f64, f64)]) -> Self {
         let fold = |values: &mut dyn Iterator<Item = f64>| {
             let (low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(v), high.max(v)));
             if low > high {
@@ -35,19 +34,10 @@ impl Range {
 /// The most points that are marked one by one.
 const FEW: usize = 24;
 
-/// Additional points, such as validations.
-pub(super) struct Marks<'a> {
-    /// Their coordinates.
-    pub points: &'a [(f64, f64)],
-    /// Their symbol.
-    pub symbol: &'static str,
-    /// Their colour.
-    pub colour: Color,
-}
-
-/// Draws a line chart with labels of its ranges at the left and, if there is room, below.
-pub(super) fn chart(paint: &mut Paint<'_>, points: &[(f64, f64)], colour: Color, marks: &Marks<'_>) {
-    let all: Vec<(f64, f64)> = points.iter().chain(marks.points).copied().collect();
+/// Draws a line chart with labels of its ranges at the left and, if there is room, below. The points
+/// in `marks` have marks of their own.
+pub(super) fn chart(paint: &mut Paint<'_>, points: &[(f64, f64)], marks: &[(f64, f64)]) {
+    let all: Vec<(f64, f64)> = points.iter().chain(marks).copied().collect();
     let range = Range::around(&all);
     let (width, mut height) = (paint.width(), paint.height());
     if width < 12 || height == 0 || points.is_empty() {
@@ -69,15 +59,15 @@ pub(super) fn chart(paint: &mut Paint<'_>, points: &[(f64, f64)], colour: Color,
         paint.put(axis, y, "│", ink(FAINT));
     }
     let mut inside = paint.part(axis + 1, 0, width.saturating_sub(axis + 1), height);
-    line(&mut inside, points, range, colour);
+    line(&mut inside, points, range);
     for &point in points.iter().filter(|_| points.len() <= FEW) {
-        mark(&mut inside, point, range, "•", colour);
+        mark(&mut inside, point, range, "•", ACCENT);
     }
     if let Some(&last) = points.last() {
-        mark(&mut inside, last, range, "●", colour);
+        mark(&mut inside, last, range, "●", ACCENT);
     }
-    for &point in marks.points {
-        mark(&mut inside, point, range, marks.symbol, marks.colour);
+    for &point in marks {
+        mark(&mut inside, point, range, "◆", GOOD);
     }
 }
 
@@ -109,7 +99,7 @@ fn place((x, y): (f64, f64), range: Range, (width, height): (usize, usize)) -> (
 }
 
 /// Draws the line through `points`, whose abscissas ascend.
-pub(super) fn line(paint: &mut Paint<'_>, points: &[(f64, f64)], range: Range, colour: Color) {
+fn line(paint: &mut Paint<'_>, points: &[(f64, f64)], range: Range) {
     let (width, height) = (usize::from(paint.width()), usize::from(paint.height()));
     if width == 0 || height == 0 {
         return;
@@ -127,7 +117,7 @@ pub(super) fn line(paint: &mut Paint<'_>, points: &[(f64, f64)], range: Range, c
         // The braille block is 256 characters from U+2800, so the sum is always a character.
         let symbol = char::from_u32(0x2800 + u32::from(bits)).unwrap_or(' ');
         let (x, y) = ((cell % width) as u16, (cell / width) as u16);
-        paint.put(x, y, symbol.encode_utf8(&mut [0; 4]), ink(colour));
+        paint.put(x, y, symbol.encode_utf8(&mut [0; 4]), ink(ACCENT));
     }
 }
 

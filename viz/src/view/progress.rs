@@ -3,7 +3,7 @@
 use super::paint::{Paint, fitted};
 use super::plot;
 use crate::player::{Player, Scene};
-use crate::theme::{ACCENT, ALARM, DIM, GOOD, WAITING, bold, ink};
+use crate::theme::{ALARM, DIM, GOOD, WAITING, bold, ink};
 use crate::{places, words};
 use events::{Place, RankSnapshot, StepRecord, amount};
 use ratatui::style::{Color, Style};
@@ -20,8 +20,7 @@ pub(super) fn progress(player: &Player, paint: &mut Paint<'_>) {
         evaluations(player).iter().map(|&(step, loss)| (f64::from(step), loss)).collect();
     let heading = if height >= 7 { 1 } else { 0 };
     if heading == 1 {
-        let x = paint.heading(0, 0, "Loss");
-        let x = paint.text(x + 2, 0, "nats per token, by step", ink(DIM));
+        let x = paint.noted_heading("Loss", "nats per token, by step");
         if !validated.is_empty() {
             let x = paint.text(x + 2, 0, "◆", ink(GOOD));
             paint.text(x + 1, 0, "validation", ink(DIM));
@@ -31,15 +30,13 @@ pub(super) fn progress(player: &Player, paint: &mut Paint<'_>) {
         let text = fitted("the curve begins with the first finished step", chart);
         paint.text(0, heading, text, ink(DIM));
     } else {
-        let marks = plot::Marks { points: &validated, symbol: "◆", colour: GOOD };
         let mut part = paint.part(0, heading, chart, height.saturating_sub(heading));
-        plot::chart(&mut part, &points, ACCENT, &marks);
+        plot::chart(&mut part, &points, &validated);
     }
     let mut part = paint.part(chart + 3, 0, beside, height);
     numbers(player.scene(), done.last(), player, &mut part);
 }
 
-/// One metric of the run.
 struct Metric {
     label: &'static str,
     value: String,

@@ -22,7 +22,6 @@ const GAP: u16 = 2;
 /// a rank's part of what DDP would need.
 const SHORT: u16 = 24;
 
-/// The layout of the table.
 struct TableShape {
     /// Rows above the ranks: the key of the classes and, where activities are letters, the key of
     /// these.
@@ -165,7 +164,6 @@ fn row(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
     bar.draw(paint, (start, 0, length), &rank.live[Place::Device.index()]);
 }
 
-/// A function that names classes.
 type Name = fn(Class) -> &'static str;
 
 /// Draws the glyphs, colours and names of the classes in use, with the longest names that fit, and

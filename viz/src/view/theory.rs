@@ -35,7 +35,6 @@ pub(super) fn expected_times(header: &RunHeader, operation: Operation) -> Option
     (elements > 0).then(|| elements as f64 / once(header))
 }
 
-/// The expected communication of a step.
 #[derive(Clone, Copy)]
 pub(super) struct Expected {
     /// Bytes of model data, all ranks together.

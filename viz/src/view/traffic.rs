@@ -1,8 +1,7 @@
 //! Bytes sent, per operation and per pair of ranks, against theory.
 
-use super::area::{Area, Column, Layers};
+use super::area::{Area, Column, Layers, SCALE};
 use super::axis::Axis;
-use super::chart::{self, SCALE};
 use super::pages::RankPage;
 use super::paint::{Paint, columns, fitted};
 use super::sent::{data, of_step, sums};
@@ -17,7 +16,6 @@ use ratatui::style::Color;
 /// The fewest rows of a chart.
 const CHART: u16 = 6;
 
-/// Draws the view.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let scene = app.player().scene();
@@ -60,8 +58,7 @@ fn operations(app: &App, paint: &mut Paint<'_>) -> u16 {
     let step = sums(scene.now.ranks.iter().map(of_step));
     let run = sums(scene.now.ranks.iter().map(|rank| rank.sent.clone()));
     let header = &scene.header;
-    let x = paint.heading(0, 0, "Bytes sent");
-    paint.text(x + 2, 0, "all ranks together", ink(DIM));
+    paint.noted_heading("Bytes sent", "all ranks together");
     // A column that does not fit lies beyond the screen.
     let place = |end: u16| if end <= paint.width() { end } else { u16::MAX };
     let ends = [27, 38, 46, 54, 64].map(place);
@@ -130,8 +127,7 @@ fn each_rank(app: &App, tall: u16, paint: &mut Paint<'_>) {
     if paint.height() < 4 {
         return;
     }
-    let x = paint.heading(0, 0, "Each rank");
-    let x = paint.text(x + 2, 0, "sent in the run, by operation", ink(DIM));
+    let x = paint.noted_heading("Each rank", "sent in the run, by operation");
     let most = scene.now.ranks.iter().map(|rank| rank.sent.total()).max().unwrap_or(0).max(1);
     let (start, width) = (9, paint.width().saturating_sub(40));
     paint.right(start + width + 12, 1, "the run", ink(DIM));
@@ -235,17 +231,13 @@ fn over_time(app: &App, paint: &mut Paint<'_>) {
         return;
     }
     let (player, scene) = (app.player(), app.player().scene());
-    let x = paint.heading(0, 0, "Over time");
-    paint.text(x + 2, 0, "sent since the step began, all ranks together, in the last two steps", ink(DIM));
-    let (width, height) = (paint.width().saturating_sub(SCALE), paint.height() - 2);
-    let axis = Axis::last_steps(scene, player.clock(), 2, width);
-    let columns = Column::traffic(&scene.window, axis, player.clock());
+    let note = "sent since the step began, all ranks together, in the last two steps";
+    paint.noted_heading("Over time", note);
+    let axis = Axis::last_steps(player, 2, paint.width().saturating_sub(SCALE));
+    let columns = Column::traffic(&scene.window, axis);
     let theory::Expected { bytes: expected, source, .. } = theory::expected(scene, false);
     let most = columns.iter().map(Column::total).max().unwrap_or(0).max(expected).max(1);
     let area = Area { columns, top: most + most / 6, layers: Layers::Operations };
-    area.draw(&mut paint.part(SCALE, 1, width, height));
-    chart::scale(&area, &mut paint.part(0, 1, SCALE, height + 1));
     let text = format!("{source} {}", words::bytes(expected));
-    chart::rule(&area, expected, &[&text], ink(GOOD), &mut paint.part(SCALE, 1, width, height));
-    axis.draw(paint, SCALE, height + 1);
+    area.rule(expected, &[&text], ink(GOOD), &mut area.chart(axis, 0, paint));
 }

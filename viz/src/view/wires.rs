@@ -10,8 +10,7 @@ mod strip;
 pub(super) use strip::strip;
 
 use super::paint::{Paint, columns};
-use crate::disagreement::{self, Disagreement};
-use crate::groups::{self, RankGroup};
+use crate::groups::{self, Disagreement, RankGroup};
 use crate::narration::{self, leading_collective};
 use crate::player::Scene;
 use crate::theme::{ALARM, DIM, FAINT, GOOD, WAITING, bold, ink, operation_colour};
@@ -27,7 +26,7 @@ fn shown(scene: &Scene) -> Option<(Flight, bool)> {
     let flying = leading_collective(scene);
     let landed =
         || ranks.iter().filter_map(|rank| rank.last_flight).max_by_key(|flight| flight.event.sequence);
-    let usual = |flight| disagreement::about(scene, &flight).map_or(flight, |found| found.usual);
+    let usual = |flight| groups::disagreement(scene, &flight).map_or(flight, |found| found.usual);
     flying.map(|flight| (usual(flight), true)).or_else(|| landed().map(|flight| (flight, false)))
 }
 
@@ -46,7 +45,7 @@ enum MemberProgress {
 /// number.
 fn progress_of(scene: &Scene, groups: &[RankGroup], flight: &Flight) -> Vec<MemberProgress> {
     let sequence = flight.event.sequence;
-    let odd = disagreement::about(scene, flight).map_or(Vec::new(), |found| found.odd);
+    let odd = groups::disagreement(scene, flight).map_or(Vec::new(), |found| found.odd);
     let of = |number: usize| {
         let group = groups::of_rank(groups, number).map_or(flight.event.group, |group| group.number);
         let rank = &scene.now.ranks[number];
@@ -73,7 +72,7 @@ pub(super) fn line(scene: &Scene, paint: &mut Paint<'_>) {
     let colour = if flying { operation_colour(event.operation) } else { DIM };
     let mut x = paint.text(0, 0, if flying { "▶ " } else { "✓ " }, bold(colour));
     x = paint.text(x, 0, narration::name(scene, &flight), bold(colour));
-    let state = disagreement::about(scene, &flight).map_or_else(
+    let state = groups::disagreement(scene, &flight).map_or_else(
         || state(&progress_of(scene, &groups, &flight), flying, colour),
         |found| instead(scene, &found),
     );
@@ -204,11 +203,8 @@ impl<'a> Lanes<'a> {
     /// Draws the lane of slice `lane`, which the group's member of that number sends or receives.
     fn slice(&self, group: &RankGroup, lane: usize, paint: &mut Paint<'_>) {
         let column = |rank: &usize| self.centres.get(*rank).copied();
-        let (Some(left), Some(right)) =
-            (group.ranks.first().and_then(column), group.ranks.last().and_then(column))
-        else {
-            return;
-        };
+        let ends = [group.ranks.first(), group.ranks.last()].map(|rank| rank.and_then(column));
+        let [Some(left), Some(right)] = ends else { return };
         paint.run(left, 0, right - left, self.wire(), self.style());
         for (member, &rank) in group.ranks.iter().enumerate() {
             let Some(column) = column(&rank) else { return };
@@ -241,9 +237,7 @@ impl<'a> Lanes<'a> {
         match self.progress[rank] {
             MemberProgress::Absent if self.flying => paint.put(column, 0, "○", ink(WAITING)),
             MemberProgress::Other if self.flying => paint.put(column, 0, "✗", bold(ALARM)),
-            MemberProgress::Done if self.flying => {
-                paint.put(column + 1, 0, "✓", ink(GOOD));
-            }
+            MemberProgress::Done if self.flying => paint.put(column + 1, 0, "✓", ink(GOOD)),
             _ => {}
         }
     }

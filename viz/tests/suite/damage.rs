@@ -6,9 +6,8 @@ use events::{Event, Recorder, Recording, RunHeader};
 use std::path::Path;
 use std::process::Command;
 use viz::app::{App, EventSource};
-use viz::player::{Motion, Player};
+use viz::player::Player;
 use viz::theme::Theme;
-use viz::timeline::Timeline;
 use viz::view;
 
 /// Events per frame.
@@ -27,7 +26,7 @@ fn record(header: &RunHeader, events: &[Event]) -> Vec<u8> {
 
 fn player(bytes: &[u8]) -> Player {
     let recording = Recording::parse(Path::new("run.zero"), bytes.to_vec()).unwrap();
-    Player::new(Timeline::recorded(recording).unwrap(), Motion::Standing)
+    Player::recorded(recording).unwrap()
 }
 
 /// Damages the content of the frame of this number; the header's is 0.

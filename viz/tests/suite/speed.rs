@@ -8,9 +8,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use std::time::Duration;
 use viz::app::{App, EventSource};
-use viz::player::{Motion, Player};
+use viz::player::Player;
 use viz::theme::Theme;
-use viz::timeline::Timeline;
 use viz::{View, view};
 
 const EVENTS: usize = 1_000_000;
@@ -66,7 +65,7 @@ fn a_million_events_load_in_a_second_and_any_step_of_them_starts_in_a_tenth() {
     let mut recorder = Recorder::create(&path, &run.header).unwrap();
     recorder.push(0, &run.events[..EVENTS]).unwrap();
     recorder.finish().unwrap();
-    let load = || Player::new(Timeline::recorded(Recording::open(&path).unwrap()).unwrap(), Motion::Standing);
+    let load = || Player::recorded(Recording::open(&path).unwrap()).unwrap();
     let (loading, mut player) = timed(load);
     assert!(loading <= Duration::from_secs(1), "{loading:?}");
     let steps = player.timeline().history().steps.len() as u32;

@@ -27,7 +27,7 @@ pub(crate) fn path(stage: &str, extension: &str) -> PathBuf {
 /// Returns a recorded run, at its beginning.
 pub(crate) fn recorded(stage: &str) -> Player {
     let recording = Recording::open(&path(stage, "events")).unwrap();
-    Player::new(Timeline::recorded(recording).unwrap(), Motion::Standing)
+    Player::recorded(recording).unwrap()
 }
 
 /// Returns a recorded run in the middle of its second step's backward.

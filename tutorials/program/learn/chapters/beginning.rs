@@ -1,6 +1,6 @@
 //! Chapters 0 to 3: the first run, bytes, collectives, DDP.
 
-use super::{choose, guess, measured, planned, run};
+use super::{choose, planned, run};
 use crate::learn::flags::{ACCUMULATED, FIVE, TWO};
 use crate::learn::question::Chapter;
 use crate::learn::question::Figure::{Peak, Sent, SentInAll, TotalPeak};
@@ -12,19 +12,14 @@ use planner::closed::bus_bandwidth_factor;
 pub(super) const FIRST_RUN: Chapter = Chapter {
     number: 0,
     guesses: &[
-        guess(
+        run(Zero3, FIVE).guess(
             "ZeRO-3, four ranks: bytes of parameters that a rank keeps between steps.",
-            Zero3,
-            FIVE,
             Peak("parameters"),
         ),
-        guess(
-            "ZeRO-3, four ranks: bytes of optimizer states that a rank keeps.",
-            Zero3,
-            FIVE,
-            Peak("optimizer"),
-        ),
-        guess("DDP, four ranks: bytes of optimizer states that a rank keeps.", Ddp, FIVE, Peak("optimizer")),
+        run(Zero3, FIVE)
+            .guess("ZeRO-3, four ranks: bytes of optimizer states that a rank keeps.", Peak("optimizer")),
+        run(Ddp, FIVE)
+            .guess("DDP, four ranks: bytes of optimizer states that a rank keeps.", Peak("optimizer")),
     ],
     quiz: &[
         choose(
@@ -40,9 +35,8 @@ pub(super) const FIRST_RUN: Chapter = Chapter {
             3,
             "Activations belong to a rank's own sequences. No other rank has a copy, so there is nothing to share out.",
         ),
-        measured(
+        run(Ddp, FIVE).measured(
             "How many bytes of gradients does DDP keep per rank for this model, in fp32?",
-            run(Ddp, FIVE),
             Peak("gradients"),
             "Four bytes for every parameter, on every rank.",
         ),
@@ -52,13 +46,9 @@ pub(super) const FIRST_RUN: Chapter = Chapter {
 pub(super) const BYTES: Chapter = Chapter {
     number: 1,
     guesses: &[
-        guess("DDP, four ranks: the peak of one rank, all classes together.", Ddp, FIVE, TotalPeak),
-        guess(
-            "ZeRO-3, four ranks, one sequence per rank: bytes of activations.",
-            Zero3,
-            "--gpus 4 --steps 5 --batch-size 1 --headless",
-            Peak("activations"),
-        ),
+        run(Ddp, FIVE).guess("DDP, four ranks: the peak of one rank, all classes together.", TotalPeak),
+        run(Zero3, "--gpus 4 --steps 5 --batch-size 1 --headless")
+            .guess("ZeRO-3, four ranks, one sequence per rank: bytes of activations.", Peak("activations")),
     ],
     quiz: &[
         planned(
@@ -95,18 +85,10 @@ pub(super) const BYTES: Chapter = Chapter {
 pub(super) const COLLECTIVES: Chapter = Chapter {
     number: 2,
     guesses: &[
-        guess(
-            "DDP, four ranks, two steps: bytes that rank 0 sends in all-reduces.",
-            Ddp,
-            TWO,
-            Sent("all-reduce"),
-        ),
-        guess(
-            "The same on eight ranks: more, or less, and how many?",
-            Ddp,
-            "--gpus 8 --steps 2 --batch-size 2 --headless",
-            Sent("all-reduce"),
-        ),
+        run(Ddp, TWO)
+            .guess("DDP, four ranks, two steps: bytes that rank 0 sends in all-reduces.", Sent("all-reduce")),
+        run(Ddp, "--gpus 8 --steps 2 --batch-size 2 --headless")
+            .guess("The same on eight ranks: more, or less, and how many?", Sent("all-reduce")),
     ],
     quiz: &[
         choose(
@@ -143,8 +125,8 @@ pub(super) const COLLECTIVES: Chapter = Chapter {
 pub(super) const DDP: Chapter = Chapter {
     number: 3,
     guesses: &[
-        guess("DDP, four ranks: bytes of gradients on each.", Ddp, TWO, Peak("gradients")),
-        guess("Two steps of four micro-batches: bytes that rank 0 sends.", Ddp, ACCUMULATED, SentInAll),
+        run(Ddp, TWO).guess("DDP, four ranks: bytes of gradients on each.", Peak("gradients")),
+        run(Ddp, ACCUMULATED).guess("Two steps of four micro-batches: bytes that rank 0 sends.", SentInAll),
     ],
     quiz: &[
         choose(
@@ -173,9 +155,8 @@ pub(super) const DDP: Chapter = Chapter {
             2,
             "Scaled at its source, the plain sum over ranks and micro-batches is the mean.",
         ),
-        measured(
+        run(Ddp, TWO).measured(
             "Bytes of optimizer states on one rank of this DDP run?",
-            run(Ddp, TWO),
             Peak("optimizer"),
             "Every rank holds all of them: four copies of the same numbers.",
         ),

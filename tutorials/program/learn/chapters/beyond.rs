@@ -1,6 +1,6 @@
 //! Chapters 15 to 17: main memory, disk, checkpoints.
 
-use super::{choose, guess, measured, planned, run};
+use super::{choose, planned, run};
 use crate::learn::question::Chapter;
 use crate::learn::question::Figure::{Crossing, Moved, PeakIn, TotalPeak};
 use planner::Recipe;
@@ -22,28 +22,20 @@ const STREAMED: &str =
 pub(super) const BEYOND: Chapter = Chapter {
     number: 15,
     guesses: &[
-        guess(
+        run(Zero2, TO_HOST).guess(
             "ZeRO-2 in bf16 on four ranks, the optimizer in main memory: bytes of optimizer states there, of each rank.",
-            Zero2,
-            TO_HOST,
             PeakIn("host", "optimizer"),
         ),
-        guess(
+        run(Zero2, TO_HOST).guess(
             "Two steps: bytes that rank 0 moves from the device to main memory.",
-            Zero2,
-            TO_HOST,
             Moved("device→host"),
         ),
-        guess(
+        run(Zero2, TO_HOST).guess(
             "The peak of one rank's device. With nothing offloaded it is 10,486,720.",
-            Zero2,
-            TO_HOST,
             TotalPeak,
         ),
-        guess(
+        run(Zero2, SLOW).guess(
             "Two ranks, one sequence of 8 tokens, a bus of 1 ms and 4 MB/s, two steps of six transfers each way: milliseconds that rank 0 waits for the bus, with almost nothing to compute at the same time.",
-            Zero2,
-            SLOW,
             Crossing,
         ),
     ],
@@ -60,9 +52,8 @@ pub(super) const BEYOND: Chapter = Chapter {
             1,
             "So a gradient comes down and a parameter goes up, and the three states never travel.",
         ),
-        measured(
+        run(Zero2, SINGLE).measured(
             "The same ZeRO-2 run in fp32: bytes of optimizer states in main memory?",
-            run(Zero2, SINGLE),
             PeakIn("host", "optimizer"),
             "12 bytes per parameter there too: the CPU's update needs a master copy of its own.",
         ),
@@ -78,23 +69,17 @@ pub(super) const BEYOND: Chapter = Chapter {
 pub(super) const INFINITY: Chapter = Chapter {
     number: 16,
     guesses: &[
-        guess(
+        run(Zero2, TO_DISK).guess(
             "ZeRO-2 in bf16 on four ranks, the optimizer on disk: bytes of optimizer states there, of each rank. In main memory they are 2,755,968. A page has 4,096.",
-            Zero2,
-            TO_DISK,
             PeakIn("disk", "optimizer"),
         ),
-        guess("Two steps: bytes that rank 0 reads from its disk.", Zero2, TO_DISK, Moved("disk→host")),
-        guess(
+        run(Zero2, TO_DISK).guess("Two steps: bytes that rank 0 reads from its disk.", Moved("disk→host")),
+        run(Zero2, TO_DISK).guess(
             "The same run: bytes that rank 0 writes to its disk. Something has to be there before the first step.",
-            Zero2,
-            TO_DISK,
             Moved("host→disk"),
         ),
-        guess(
+        run(Zero2, PAGED).guess(
             "With `--sub-group-size 10000`: bytes of staging buffers in main memory. There are three sets, each with three states in whole pages, a gradient and a parameter.",
-            Zero2,
-            PAGED,
             PeakIn("host", "workspace"),
         ),
     ],
@@ -109,9 +94,8 @@ pub(super) const INFINITY: Chapter = Chapter {
             1,
             "The order of units is fixed before the first step.",
         ),
-        measured(
+        run(Zero2, PAGED).measured(
             "Optimizer states on disk with `--sub-group-size 10000`: bytes of each rank?",
-            run(Zero2, PAGED),
             PeakIn("disk", "optimizer"),
             "Each state of each piece begins on a page of its own, so more pieces waste more.",
         ),
@@ -133,28 +117,20 @@ pub(super) const INFINITY: Chapter = Chapter {
 pub(super) const STATE: Chapter = Chapter {
     number: 17,
     guesses: &[
-        guess(
+        run(Zero3, SAVED).guess(
             "ZeRO-3 in bf16 on four ranks: bytes of main memory that each rank takes for a copy of what it saves. The model has 918,656 parameters, and memory comes in pages of 4,096 bytes.",
-            Zero3,
-            SAVED,
             PeakIn("host", "workspace"),
         ),
-        guess(
+        run(Ddp, SAVED_SINGLE).guess(
             "DDP in fp32 on four ranks, where every rank has everything: bytes of each rank's copy.",
-            Ddp,
-            SAVED_SINGLE,
             PeakIn("host", "workspace"),
         ),
-        guess(
+        run(Zero3, SAVED_BY_THREE).guess(
             "ZeRO-3 in bf16 on three ranks: bytes of each rank's copy.",
-            Zero3,
-            SAVED_BY_THREE,
             PeakIn("host", "workspace"),
         ),
-        guess(
+        run(Zero3, STREAMED).guess(
             "ZeRO-3 on four ranks again, with `--host-memory 2MB`, which is no room for a copy. Training waits while the rank's part is written in 32 pieces, in whole pages each, through six buffers: bytes of the six.",
-            Zero3,
-            STREAMED,
             PeakIn("host", "workspace"),
         ),
     ],

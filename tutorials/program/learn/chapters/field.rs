@@ -1,6 +1,6 @@
 //! Chapters 11 to 14: real GPUs, choosing, claims, diagnosis.
 
-use super::{choose, guess, measured, planned, run};
+use super::{choose, planned, run};
 use crate::learn::flags::{ACCUMULATED, BF16_OF_EIGHT, ONE_BUCKET, TWO};
 use crate::learn::question::Chapter;
 use crate::learn::question::Figure::{Peak, Sent, SentInAll, TotalPeak};
@@ -18,22 +18,16 @@ const OVERFLOW: &str =
 pub(super) const GPUS: Chapter = Chapter {
     number: 11,
     guesses: &[
-        guess(
+        run(Zero3, HYBRID).guess(
             "Hybrid sharding, two groups of two: bytes of parameters that a rank keeps.",
-            Zero3,
-            HYBRID,
             Peak("parameters"),
         ),
-        guess(
+        run(Zero3, HYBRID).guess(
             "The same, two steps: bytes that rank 0 sends in all-reduces, all of them to the other group.",
-            Zero3,
-            HYBRID,
             Sent("all-reduce"),
         ),
-        guess(
+        run(Zero3, "--gpus 4 --steps 2 --batch-size 2 --headless --secondary-shard-size 2").guess(
             "hpZ with neighbours in pairs, two steps: bytes that rank 0 sends in all-gathers. Forward gathers over four ranks, backward over two, the head once.",
-            Zero3,
-            "--gpus 4 --steps 2 --batch-size 2 --headless --secondary-shard-size 2",
             Sent("all-gather"),
         ),
     ],
@@ -68,17 +62,13 @@ pub(super) const GPUS: Chapter = Chapter {
 pub(super) const CHOOSING: Chapter = Chapter {
     number: 12,
     guesses: &[
-        guess(
+        run(Zero1, EIGHT).guess(
             "One step of eight micro-batches in ZeRO-1, four ranks: bytes that rank 0 sends.",
-            Zero1,
-            EIGHT,
             SentInAll,
         ),
-        guess("The same in ZeRO-3.", Zero3, EIGHT, SentInAll),
-        guess(
+        run(Zero3, EIGHT).guess("The same in ZeRO-3.", SentInAll),
+        run(Zero1, TWO).guess(
             "ZeRO-1, two sequences per micro-batch: the peak of one rank. In DDP it is 24,555,520.",
-            Zero1,
-            TWO,
             TotalPeak,
         ),
     ],
@@ -113,22 +103,16 @@ pub(super) const CHOOSING: Chapter = Chapter {
 pub(super) const CLAIMS: Chapter = Chapter {
     number: 13,
     guesses: &[
-        guess(
+        run(Zero1, BF16_OF_EIGHT).guess(
             "\"Optimizer states take 32 bytes per parameter.\" bf16 with fp32 masters, ZeRO-1 on eight ranks: bytes of optimizer states on each.",
-            Zero1,
-            BF16_OF_EIGHT,
             Peak("optimizer"),
         ),
-        guess(
+        run(Zero2, ONE_BUCKET).guess(
             "\"A bucket of 5e8 is 500 MB.\" ZeRO-2 in fp32 with all 918,656 elements in one bucket: bytes of communication buckets.",
-            Zero2,
-            ONE_BUCKET,
             Peak("communication buckets"),
         ),
-        guess(
+        run(Zero1, ACCUMULATED).guess(
             "\"ZeRO-1 costs what ZeRO-2 costs.\" Two steps of four micro-batches in ZeRO-1: bytes that rank 0 sends.",
-            Zero1,
-            ACCUMULATED,
             SentInAll,
         ),
     ],
@@ -148,9 +132,8 @@ pub(super) const CLAIMS: Chapter = Chapter {
             "bytes",
             "Masters, momentum and variance, four each.",
         ),
-        measured(
+        run(Zero2, ACCUMULATED).measured(
             "Two steps of four micro-batches in ZeRO-2: bytes that rank 0 sends?",
-            run(Zero2, ACCUMULATED),
             SentInAll,
             "Four reduce-scatters and one all-gather per step, where ZeRO-1 has one of each.",
         ),
@@ -166,20 +149,19 @@ pub(super) const CLAIMS: Chapter = Chapter {
 pub(super) const DIAGNOSIS: Chapter = Chapter {
     number: 14,
     guesses: &[
-        guess(
+        run(Zero2, OVERFLOW).guess(
             "ZeRO-2 in fp16, three steps, of which the second overflows on rank 1: bytes that rank 0 sends in reduce-scatters.",
-            Zero2,
-            OVERFLOW,
             Sent("reduce-scatter"),
         ),
-        guess("The same run: bytes that rank 0 sends in all-gathers.", Zero2, OVERFLOW, Sent("all-gather")),
-        guess(
+        run(Zero2, OVERFLOW).guess(
+            "The same run: bytes that rank 0 sends in all-gathers.",
+            Sent("all-gather"),
+        ),
+        run(Zero2, SHORT).guess(
             "ZeRO-2, one sequence of 8 tokens, the whole model in one bucket: bytes of communication buckets.",
-            Zero2,
-            SHORT,
             Peak("communication buckets"),
         ),
-        guess("The same run: the peak of one rank. ZeRO-1's is 9,494,592.", Zero2, SHORT, TotalPeak),
+        run(Zero2, SHORT).guess("The same run: the peak of one rank. ZeRO-1's is 9,494,592.", TotalPeak),
     ],
     quiz: &[
         choose(

@@ -36,8 +36,14 @@ const fn run(stage: Stage, flags: &'static str) -> Run {
     Run { stage, flags }
 }
 
-const fn guess(ask: &'static str, stage: Stage, flags: &'static str, figure: Figure) -> Guess {
-    Guess { ask, run: run(stage, flags), figure }
+impl Run {
+    const fn guess(self, ask: &'static str, figure: Figure) -> Guess {
+        Guess { ask, run: self, figure }
+    }
+
+    const fn measured(self, ask: &'static str, figure: Figure, why: &'static str) -> Question {
+        Question { ask, answer: Answer::Number(Compute::Measured(self, figure), "bytes"), why }
+    }
 }
 
 const fn choose(
@@ -51,10 +57,6 @@ const fn choose(
 
 const fn planned(ask: &'static str, number: fn() -> f64, unit: &'static str, why: &'static str) -> Question {
     Question { ask, answer: Answer::Number(Compute::Planned(number), unit), why }
-}
-
-const fn measured(ask: &'static str, run: Run, figure: Figure, why: &'static str) -> Question {
-    Question { ask, answer: Answer::Number(Compute::Measured(run, figure), "bytes"), why }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Chapters 7 to 10: hiding communication, precision, activations, configurations.
 
-use super::{choose, guess, measured, planned, run};
+use super::{choose, planned, run};
 use crate::learn::flags::{ACCUMULATED, BF16, TWO};
 use crate::learn::question::Chapter;
 use crate::learn::question::Figure::{Exposed, Peak, SentInAll};
@@ -10,22 +10,16 @@ use planner::Stage::{Ddp, Zero3};
 pub(super) const HIDING: Chapter = Chapter {
     number: 7,
     guesses: &[
-        guess(
+        run(Zero3, TWO).guess(
             "ZeRO-3, two steps: bytes of gathered parameters at their peak.",
-            Zero3,
-            TWO,
             Peak("gathered parameters"),
         ),
-        guess(
+        run(Zero3, "--gpus 4 --steps 2 --batch-size 2 --headless --link 1ms,100MB/s").guess(
             "The same over a simulated link of 1 ms and 100 MB/s: bytes that rank 0 sends.",
-            Zero3,
-            "--gpus 4 --steps 2 --batch-size 2 --headless --link 1ms,100MB/s",
             SentInAll,
         ),
-        guess(
+        run(Zero3, "--gpus 4 --steps 2 --batch-size 1 --seq-len 8 --headless --link 1ms,10MB/s").guess(
             "One sequence of 8 tokens, a link of 1 ms and 10 MB/s, two steps: milliseconds that rank 0 waits for the link, with almost nothing to compute at the same time.",
-            Zero3,
-            "--gpus 4 --steps 2 --batch-size 1 --seq-len 8 --headless --link 1ms,10MB/s",
             Exposed,
         ),
     ],
@@ -64,9 +58,10 @@ pub(super) const HIDING: Chapter = Chapter {
 pub(super) const PRECISION: Chapter = Chapter {
     number: 8,
     guesses: &[
-        guess("ZeRO-3 in bf16, four ranks: bytes of parameters on each.", Zero3, BF16, Peak("parameters")),
-        guess("Bytes of optimizer states on each, masters included.", Zero3, BF16, Peak("optimizer")),
-        guess("Two steps: bytes that rank 0 sends.", Zero3, BF16, SentInAll),
+        run(Zero3, BF16)
+            .guess("ZeRO-3 in bf16, four ranks: bytes of parameters on each.", Peak("parameters")),
+        run(Zero3, BF16).guess("Bytes of optimizer states on each, masters included.", Peak("optimizer")),
+        run(Zero3, BF16).guess("Two steps: bytes that rank 0 sends.", SentInAll),
     ],
     quiz: &[
         planned(
@@ -91,9 +86,8 @@ pub(super) const PRECISION: Chapter = Chapter {
             1,
             "Otherwise rank 3's parameters differ from the other ranks' from then on.",
         ),
-        measured(
+        run(Zero3, BF16).measured(
             "Bytes of gathered parameters at their peak, in bf16?",
-            run(Zero3, BF16),
             Peak("gathered parameters"),
             "Two blocks of two bytes per parameter.",
         ),
@@ -103,16 +97,12 @@ pub(super) const PRECISION: Chapter = Chapter {
 pub(super) const ACTIVATIONS: Chapter = Chapter {
     number: 9,
     guesses: &[
-        guess(
+        run(Zero3, "--gpus 4 --steps 2 --headless --checkpoint-activations block").guess(
             "ZeRO-3, blocks checkpointed: bytes of activations. Without, it was 37,859,328.",
-            Zero3,
-            "--gpus 4 --steps 2 --headless --checkpoint-activations block",
             Peak("activations"),
         ),
-        guess(
+        run(Zero3, "--gpus 8 --steps 2 --headless").guess(
             "ZeRO-3 on eight ranks, nothing checkpointed: bytes of activations on each.",
-            Zero3,
-            "--gpus 8 --steps 2 --headless",
             Peak("activations"),
         ),
     ],
@@ -129,9 +119,8 @@ pub(super) const ACTIVATIONS: Chapter = Chapter {
             0,
             "The same kernels see the same inputs again.",
         ),
-        measured(
+        run(Ddp, "--gpus 4 --steps 2 --batch-size 1 --headless").measured(
             "DDP, one sequence per rank: bytes of activations?",
-            run(Ddp, "--gpus 4 --steps 2 --batch-size 1 --headless"),
             Peak("activations"),
             "An eighth of what eight sequences leave.",
         ),
@@ -146,10 +135,8 @@ pub(super) const ACTIVATIONS: Chapter = Chapter {
 
 pub(super) const CONFIGURATIONS: Chapter = Chapter {
     number: 10,
-    guesses: &[guess(
+    guesses: &[run(Zero3, ACCUMULATED).guess(
         "The example on four ranks with two sequences per micro-batch, two steps: bytes that rank 0 sends. Four micro-batches per step.",
-        Zero3,
-        ACCUMULATED,
         SentInAll,
     )],
     quiz: &[

@@ -1,6 +1,6 @@
 //! Chapters 4 to 6: the three stages of ZeRO.
 
-use super::{choose, guess, measured, planned, run};
+use super::{choose, planned, run};
 use crate::learn::flags::{ACCUMULATED, ONE_UNIT, TEXTBOOK, TWO};
 use crate::learn::question::Chapter;
 use crate::learn::question::Figure::{Peak, Sent, SentInAll};
@@ -11,9 +11,9 @@ use planner::closed::Sweeps;
 pub(super) const ZERO1: Chapter = Chapter {
     number: 4,
     guesses: &[
-        guess("ZeRO-1, four ranks: bytes of optimizer states on each.", Zero1, TWO, Peak("optimizer")),
-        guess("ZeRO-1, two steps: bytes that rank 0 sends.", Zero1, TWO, SentInAll),
-        guess("The same with `--grad-sync all-reduce`.", Zero1, TEXTBOOK, SentInAll),
+        run(Zero1, TWO).guess("ZeRO-1, four ranks: bytes of optimizer states on each.", Peak("optimizer")),
+        run(Zero1, TWO).guess("ZeRO-1, two steps: bytes that rank 0 sends.", SentInAll),
+        run(Zero1, TEXTBOOK).guess("The same with `--grad-sync all-reduce`.", SentInAll),
     ],
     quiz: &[
         choose(
@@ -50,14 +50,12 @@ pub(super) const ZERO1: Chapter = Chapter {
 pub(super) const ZERO2: Chapter = Chapter {
     number: 5,
     guesses: &[
-        guess("ZeRO-2, four ranks: bytes of gradients on each.", Zero2, TWO, Peak("gradients")),
-        guess(
+        run(Zero2, TWO).guess("ZeRO-2, four ranks: bytes of gradients on each.", Peak("gradients")),
+        run(Zero2, TWO).guess(
             "Bytes of communication buckets at their peak: how many blocks is that?",
-            Zero2,
-            TWO,
             Peak("communication buckets"),
         ),
-        guess("Two steps of four micro-batches: bytes that rank 0 sends.", Zero2, ACCUMULATED, SentInAll),
+        run(Zero2, ACCUMULATED).guess("Two steps of four micro-batches: bytes that rank 0 sends.", SentInAll),
     ],
     quiz: &[
         choose(
@@ -94,17 +92,11 @@ pub(super) const ZERO2: Chapter = Chapter {
 pub(super) const ZERO3: Chapter = Chapter {
     number: 6,
     guesses: &[
-        guess(
-            "ZeRO-3, four ranks: bytes of parameters on each between steps.",
-            Zero3,
-            TWO,
-            Peak("parameters"),
-        ),
-        guess("Bytes of gathered parameters at their peak.", Zero3, TWO, Peak("gathered parameters")),
-        guess(
+        run(Zero3, TWO)
+            .guess("ZeRO-3, four ranks: bytes of parameters on each between steps.", Peak("parameters")),
+        run(Zero3, TWO).guess("Bytes of gathered parameters at their peak.", Peak("gathered parameters")),
+        run(Zero3, TWO).guess(
             "Two steps: bytes that rank 0 sends in all-gathers. The head needs no second gather.",
-            Zero3,
-            TWO,
             Sent("all-gather"),
         ),
     ],
@@ -125,9 +117,8 @@ pub(super) const ZERO3: Chapter = Chapter {
             1,
             "Gathering early would only hold the memory for longer.",
         ),
-        measured(
+        run(Zero3, ONE_UNIT).measured(
             "The whole model is one unit (`--wrap model`): bytes of gathered parameters?",
-            run(Zero3, ONE_UNIT),
             Peak("gathered parameters"),
             "All of them at once, which sharding is meant to avoid.",
         ),

@@ -58,7 +58,6 @@ impl Evidence {
     }
 }
 
-/// Reads the ranks' parts from a recording.
 fn parts(recording: &Recording) -> std::result::Result<BTreeMap<At, LocalMetrics>, RecordingError> {
     recording.events().filter_map(|event| event.map(part).transpose()).collect()
 }

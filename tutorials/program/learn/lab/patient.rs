@@ -52,7 +52,6 @@ pub struct Patient {
     hinted: usize,
 }
 
-/// What a reader is asked.
 #[derive(Clone, Copy)]
 enum Question {
     What,
@@ -63,16 +62,6 @@ enum Question {
 /// How often a case is run at most. A fault that shows only in times may be hidden by a busy
 /// machine.
 const TRIES: usize = 4;
-
-/// Runs the case with its fault, and without.
-fn runs(case: &Case, recordings: &[PathBuf; 2]) -> Result<(Evidence, Evidence)> {
-    let ill = Evidence::of(case.stage, &[case.fault], &recordings[0])?;
-    let healthy = Evidence::of(case.stage, &[], &recordings[1])?;
-    match &healthy.outcome {
-        Ok(_) => Ok((ill, healthy)),
-        Err(failure) => Err(Failure::run(failure)),
-    }
-}
 
 impl Patient {
     /// Runs the case with and without its fault, and records both in `folder`.
@@ -87,7 +76,11 @@ impl Patient {
         let Fault { kind, rank, step, .. } = case.fault;
         let finding = Finding { kind, rank, step };
         for _ in 0..TRIES {
-            let (ill, healthy) = runs(&case, &recordings)?;
+            let ill = Evidence::of(case.stage, &[case.fault], &recordings[0])?;
+            let healthy = Evidence::of(case.stage, &[], &recordings[1])?;
+            if let Err(failure) = healthy.outcome {
+                return Err(Failure::run(failure));
+            }
             if find(&ill, &healthy) == Some(finding) {
                 return Ok(Patient { finding, case, ill, healthy, recordings, hinted: 0 });
             }
@@ -181,7 +174,6 @@ impl Patient {
         }
     }
 
-    /// Says the next hint.
     pub(crate) fn hint(&mut self) {
         match self.finding.hints().get(self.hinted) {
             Some(hint) => tell(&format!("hint: {hint}")),

@@ -5,7 +5,6 @@ use super::evidence::Evidence;
 use events::LocalMetrics;
 use planner::table::{Format, Table};
 
-/// Returns all tables.
 pub(crate) fn all(ill: &Evidence, healthy: &Evidence) -> String {
     let tables = [run(ill, healthy), contributions(ill, healthy), ranks(ill, healthy)];
     let tables = tables.map(|table| table.render(Format::Terminal)).join("\n");

@@ -1,5 +1,6 @@
 //! Entries of a trace.
 
+use events::Event;
 use serde_json::{Value, json};
 use std::cmp::Ordering;
 
@@ -44,17 +45,18 @@ pub(super) fn microseconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e3
 }
 
-/// Returns the entry of a span.
-pub(super) fn complete(
-    name: &str,
-    category: &str,
-    (rank, track): (u32, u32),
-    from: u64,
-    to: u64,
-    arguments: Value,
-) -> Value {
+/// Returns the entry of a moment: of a process (`p`) or of all (`g`).
+pub(super) fn instant(event: &Event, scope: &str, name: String, arguments: Value) -> Value {
     json!({
-        "ph": "X", "name": name, "cat": category, "pid": rank, "tid": thread(rank, track),
-        "ts": microseconds(from), "dur": microseconds(to.saturating_sub(from)), "args": arguments,
+        "ph": "i", "s": scope, "name": name, "pid": event.rank, "tid": thread(event.rank, COMPUTE),
+        "ts": microseconds(event.at), "args": arguments,
+    })
+}
+
+/// Returns the entry of a span: its name and category, its rank and track, when it began and ended.
+pub(super) fn complete(labels: [&str; 2], track: (u32, u32), span: (u64, u64), arguments: Value) -> Value {
+    json!({
+        "ph": "X", "name": labels[0], "cat": labels[1], "pid": track.0, "tid": thread(track.0, track.1),
+        "ts": microseconds(span.0), "dur": microseconds(span.1.saturating_sub(span.0)), "args": arguments,
     })
 }

@@ -12,18 +12,15 @@ pub(super) struct IdleClock {
 }
 
 impl IdleClock {
-    /// Notes that a pass begins.
     pub(super) fn pass_begins(&mut self, at: u64) {
         self.before = self.until(at);
         self.since = None;
     }
 
-    /// Notes that a pass has ended.
     pub(super) fn pass_ends(&mut self, at: u64) {
         self.since = Some(at);
     }
 
-    /// Returns the idle time until `at`.
     pub(super) fn until(&self, at: u64) -> u64 {
         self.before + self.since.map_or(0, |since| at.saturating_sub(since))
     }

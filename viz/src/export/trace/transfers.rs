@@ -44,16 +44,16 @@ pub(super) fn tracks(mut transfers: Vec<TransferEntry>) -> Vec<Value> {
     transfers.sort_by_key(|transfer| transfer.moved);
     let mut free: HashMap<(u32, Route), Vec<u64>> = HashMap::new();
     let mut entries = Vec::new();
-    for TransferEntry { rank, route, moved: (from, to), name, arguments, .. } in transfers {
+    for TransferEntry { rank, route, moved, name, arguments, .. } in transfers {
         let free = free.entry((rank, route)).or_default();
-        let place = free.iter().position(|&end| end <= from).unwrap_or(free.len().min(TRACKS - 1));
+        let place = free.iter().position(|&end| end <= moved.0).unwrap_or(free.len().min(TRACKS - 1));
         let track = COMMUNICATION + 1 + (route.index() * TRACKS + place) as u32;
         if place == free.len() {
             free.push(0);
             entries.push(named("thread_name", rank, track, route.label()));
         }
-        free[place] = to;
-        entries.push(complete(&name, route.label(), (rank, track), from, to, arguments));
+        free[place] = moved.1;
+        entries.push(complete([&name, route.label()], (rank, track), moved, arguments));
     }
     entries
 }

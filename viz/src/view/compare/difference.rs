@@ -4,15 +4,12 @@ use crate::player::Player;
 use crate::words;
 use events::Sent;
 
+/// A run and its name.
+type Named<'a> = (&'a str, &'a Player);
+
 /// Returns the difference of two runs, such as `ZeRO-3 holds 71 % less than DDP now, peaked 55 %
 /// lower, sends 1.50 times as much; losses are equal to the bit.`
-pub(super) fn difference(
-    first_name: &str,
-    first: &Player,
-    name: &str,
-    other: &Player,
-    rank: usize,
-) -> String {
+pub(super) fn difference((mine, first): Named<'_>, (name, other): Named<'_>, rank: usize) -> String {
     let of = |player: &Player| {
         let now = player.scene().now.ranks.get(rank)?;
         Some((now.live_total() as f64, now.total_peak as f64))
@@ -22,37 +19,26 @@ pub(super) fn difference(
     };
     let mut sentence = if step_of(first) == step_of(other) {
         let holds = relation(before.0, after.0, ["more than", "less than", "as much as"]);
-        format!("{name} holds {holds} {first_name} now, peaked ")
+        format!("{name} holds {holds} {mine} now, peaked ")
     } else {
-        format!("{name} is at another step than {first_name}; it peaked ")
+        format!("{name} is at another step than {mine}; it peaked ")
     };
     sentence += &relation(before.1, after.1, ["higher", "lower", "as high"]);
-    let (a, b) = (sent(first, rank).total() as f64, sent(other, rank).total() as f64);
-    if a > 0.0 && b > 0.0 {
-        sentence += &match b / a {
-            ratio if (ratio - 1.0).abs() < 5e-3 => ", sends as much".into(),
-            ratio => format!(", sends {ratio:.2} times as much"),
-        };
+    match sent_ratio(first, other, rank) {
+        Some(ratio) if (ratio - 1.0).abs() < 5e-3 => sentence += ", sends as much",
+        Some(ratio) => sentence += &format!(", sends {ratio:.2} times as much"),
+        None => {}
     }
-    sentence += match (first.steps_done().last(), other.steps_done().last()) {
-        (Some(a), Some(b)) if a.step == b.step && a.loss.to_bits() == b.loss.to_bits() => {
-            "; losses are equal to the bit."
-        }
-        (Some(a), Some(b)) if a.step == b.step => {
-            return format!("{sentence}; losses differ by {:.1e}.", (a.loss - b.loss).abs());
-        }
-        _ => ".",
-    };
-    sentence
+    match loss_difference(first, other) {
+        Some(0.0) => sentence + "; losses are equal to the bit.",
+        Some(apart) => format!("{sentence}; losses differ by {apart:.1e}."),
+        None => sentence + ".",
+    }
 }
 
 /// Returns the short form of the difference: `ZeRO-3 against DDP: now −55 %, peak −35 %, sent
 /// ×1.50; same losses`.
-pub(super) fn in_short(
-    (first_name, first): (&str, &Player),
-    (name, other): (&str, &Player),
-    rank: usize,
-) -> Option<String> {
+pub(super) fn in_short((mine, first): Named<'_>, (name, other): Named<'_>, rank: usize) -> Option<String> {
     let (before, after) = (first.scene().now.ranks.get(rank)?, other.scene().now.ranks.get(rank)?);
     let change = |before: u64, after: u64| {
         let percent = 100.0 * (after as f64 - before as f64) / (before as f64).max(1.0);
@@ -62,21 +48,29 @@ pub(super) fn in_short(
         true => format!("now {}", change(before.live_total(), after.live_total())),
         false => "another step".into(),
     };
-    let mut text =
-        format!("{name} against {first_name}: {now}, peak {}", change(before.total_peak, after.total_peak));
-    let (a, b) = (sent(first, rank).total() as f64, sent(other, rank).total() as f64);
-    if a > 0.0 && b > 0.0 {
-        text += &format!(", sent ×{:.2}", b / a);
+    let peak = change(before.total_peak, after.total_peak);
+    let mut text = format!("{name} against {mine}: {now}, peak {peak}");
+    if let Some(ratio) = sent_ratio(first, other, rank) {
+        text += &format!(", sent ×{ratio:.2}");
     }
-    let (a, b) = (first.steps_done().last(), other.steps_done().last());
-    let (Some(a), Some(b)) = (a, b) else { return Some(text) };
-    let equal = a.loss.to_bits() == b.loss.to_bits();
-    let apart = || format!("; losses differ by {:.1e}", (a.loss - b.loss).abs());
-    Some(match a.step == b.step {
-        true if equal => text + "; same losses",
-        true => text + &apart(),
-        false => text,
+    Some(match loss_difference(first, other) {
+        Some(0.0) => text + "; same losses",
+        Some(apart) => format!("{text}; losses differ by {apart:.1e}"),
+        None => text,
     })
+}
+
+/// Returns how many times as much `other` has sent in its last step, if both have sent anything.
+fn sent_ratio(first: &Player, other: &Player, rank: usize) -> Option<f64> {
+    let [before, after] = [first, other].map(|player| sent(player, rank).total() as f64);
+    (before > 0.0 && after > 0.0).then_some(after / before)
+}
+
+/// Returns the difference of two runs' losses of the same step: 0 if they are equal to the bit.
+fn loss_difference(first: &Player, other: &Player) -> Option<f64> {
+    let (a, b) = (first.steps_done().last()?, other.steps_done().last()?);
+    let equal = a.loss.to_bits() == b.loss.to_bits();
+    (a.step == b.step).then_some(if equal { 0.0 } else { (a.loss - b.loss).abs() })
 }
 
 /// Returns a change in words, such as `71 % less than`. The words are those for more, less and
@@ -90,7 +84,6 @@ fn relation(before: f64, after: f64, [more, less, equal]: [&str; 3]) -> String {
     }
 }
 
-/// Returns the step that `player` shows.
 pub(super) fn step_of(player: &Player) -> Option<u32> {
     player.scene().now.ranks.first().map(|rank| rank.step)
 }

@@ -8,7 +8,6 @@ use crate::view::paint::{Paint, columns, fitted};
 use ratatui::style::Color;
 use std::ops::Range;
 
-/// One key in the footer.
 struct FooterKey {
     x: u16,
     label: &'static str,

@@ -6,6 +6,46 @@ use crate::theme::{ALARM, DIM, GOOD, bold, class_colour, class_glyph, class_name
 use crate::{places, words};
 use events::{Class, Place};
 use ratatui::style::{Color, Style};
+use std::cmp::Ordering;
+
+/// The columns of figures.
+#[derive(Clone, Copy)]
+pub(super) struct Figures {
+    /// Where the live bytes, the peaks and the predictions end.
+    pub(super) ends: [u16; 3],
+    pub(super) format: fn(u64) -> String,
+}
+
+impl Figures {
+    /// Returns the columns of a table of `width` columns.
+    pub(super) fn new(width: u16) -> Self {
+        let ends = [32, 42, 54].map(|end| if width < 54 { end - 9 } else { end });
+        Figures { ends, format: words::bytes }
+    }
+
+    fn draw(self, y: u16, bytes: (u64, u64, Option<u64>), style: Style, paint: &mut Paint<'_>) {
+        let (Figures { ends, format }, (live, peak, predicted)) = (self, bytes);
+        paint.right(ends[0], y, if live == 0 { "–".into() } else { format(live) }, style);
+        paint.right(ends[1], y, format(peak), style);
+        let Some(predicted) = predicted else { return };
+        paint.right(ends[2], y, format(predicted), ink(DIM));
+        let (symbol, colour) = match peak.cmp(&predicted) {
+            Ordering::Equal => ("✓", GOOD),
+            Ordering::Less => ("<", DIM),
+            Ordering::Greater => ("✗", ALARM),
+        };
+        paint.text(ends[2] + 1, y, symbol, ink(colour));
+    }
+}
+
+fn predicted(scene: &Scene, rank: usize, place: Place, class: Class) -> Option<u64> {
+    if place == Place::Device {
+        let mut predicted = scene.header.predicted_memory.iter();
+        let found = predicted.find(|p| p.rank as usize == rank && p.class == class);
+        return found.map(|predicted| predicted.bytes);
+    }
+    scene.header.offload.predicted(rank, place)?.peaks.get(class.index()).copied()
+}
 
 pub(super) fn predicted_total(scene: &Scene, rank: usize, place: Place) -> Option<u64> {
     let header = &scene.header;
@@ -16,131 +56,74 @@ pub(super) fn predicted_total(scene: &Scene, rank: usize, place: Place) -> Optio
     found.filter(|&bytes| bytes > 0)
 }
 
-pub(super) fn used_classes(scene: &Scene, rank: usize) -> impl Iterator<Item = Class> + '_ {
-    Class::ALL.iter().copied().filter(move |&class| scene.now.ranks[rank].peak_of(class) > 0)
-}
-
-/// Returns where the columns of figures end in a table of `width` columns.
-fn ends(width: u16) -> [u16; 3] {
-    [32, 42, 54].map(|end| if width < 54 { end - 9 } else { end })
-}
-
-/// Draws a row per place beside the device, below the table of classes.
-pub(super) fn totals_elsewhere(scene: &Scene, rank: usize, paint: &mut Paint<'_>) {
-    let (now, ends) = (&scene.now.ranks[rank], ends(paint.width()));
-    for (y, &place) in (0u16..).zip(places::used(&scene.header)) {
-        paint.text(2, y, places::name(place), bold(Color::Reset));
-        let bytes = [now.live_in(place), now.peak_in(place)];
-        figures(paint, y, ends, words::bytes, bytes, predicted_total(scene, rank, place), Style::new());
-    }
-}
-
-/// Draws each class with its live bytes, peak and prediction. Returns the rows used.
-pub(super) fn classes(scene: &Scene, rank: usize, paint: &mut Paint<'_>) -> u16 {
-    let now = &scene.now.ranks[rank];
-    let ends = ends(paint.width());
-    paint.text(0, 0, "class", ink(DIM));
-    for (end, label) in ends.iter().zip(["now", "peak", "predicted"]) {
-        paint.right(*end, 0, label, ink(DIM));
-    }
-    let predicted_of = |class: Class| {
-        let found =
-            scene.header.predicted_memory.iter().find(|p| p.rank as usize == rank && p.class == class);
-        found.map(|predicted| predicted.bytes)
-    };
-    let mut y = 1;
-    for class in used_classes(scene, rank) {
-        paint.text(0, y, class_glyph(class), ink(class_colour(class)));
-        let name = if ends[0] < 30 { class_name(class) } else { class.label() };
-        paint.text(2, y, name, ink(Color::Reset));
-        let bytes = [now.live_of(class), now.peak_of(class)];
-        figures(paint, y, ends, words::bytes, bytes, predicted_of(class), Style::new());
-        y += 1;
-    }
-    paint.text(2, y, "total", bold(Color::Reset));
-    let predicted = predicted_total(scene, rank, Place::Device);
-    let total = [now.live_total(), now.total_peak];
-    figures(paint, y, ends, words::bytes, total, predicted, bold(Color::Reset));
-    y + 1
-        + scene.header.capacity.map_or(0, |capacity| {
-            paint.text(2, y + 1, format!("of {}", words::bytes(capacity)), ink(DIM));
-            let parts = [Some(now.live_total()), Some(now.total_peak), predicted];
-            for (end, part) in ends.into_iter().zip(parts) {
-                let share = part.map_or(String::new(), |part| words::percent(part as f64, capacity as f64));
-                paint.right(end, y + 1, share, ink(DIM));
-            }
-            1
-        })
-}
-
-/// Returns the classes that a rank has held in a place beside its device.
+/// Returns the classes that a rank has held in `place`.
 fn used_in(scene: &Scene, rank: usize, place: Place) -> impl Iterator<Item = Class> + '_ {
     let peaks = &scene.now.ranks[rank].peak[place.index()];
     Class::ALL.iter().copied().filter(move |class| peaks[class.index()] > 0)
 }
 
-pub(super) fn place_rows(scene: &Scene, rank: usize, place: Place) -> u16 {
+/// Returns the rows of [`classes_in`]; on the device, with the capacity's.
+pub(super) fn rows(scene: &Scene, rank: usize, place: Place) -> u16 {
     let classes = used_in(scene, rank, place).count() as u16;
-    1 + classes + u16::from(classes > 1)
+    match place {
+        Place::Device => 2 + classes + u16::from(scene.header.capacity.is_some()),
+        _ => 1 + classes + u16::from(classes > 1),
+    }
 }
 
-/// Draws the classes that a rank holds in a place beside its device. Columns end at `ends`. Returns
-/// the rows used.
-pub(super) fn elsewhere_table(
+/// Draws a row per place beside the device, below the table of the device's classes.
+pub(super) fn totals_elsewhere(scene: &Scene, rank: usize, paint: &mut Paint<'_>) {
+    let (now, figures) = (&scene.now.ranks[rank], Figures::new(paint.width()));
+    for (y, &place) in (0u16..).zip(places::used(&scene.header)) {
+        paint.text(2, y, places::name(place), bold(Color::Reset));
+        let bytes = (now.live_in(place), now.peak_in(place), predicted_total(scene, rank, place));
+        figures.draw(y, bytes, Style::new(), paint);
+    }
+}
+
+/// Draws the device's classes, and their shares of its capacity. Returns the rows used.
+pub(super) fn on_device(scene: &Scene, rank: usize, paint: &mut Paint<'_>) -> u16 {
+    let (now, figures) = (&scene.now.ranks[rank], Figures::new(paint.width()));
+    for (end, label) in figures.ends.into_iter().zip(["now", "peak", "predicted"]) {
+        paint.right(end, 0, label, ink(DIM));
+    }
+    let y = classes_in(scene, (rank, Place::Device), figures, paint);
+    let Some(capacity) = scene.header.capacity else { return y };
+    paint.text(2, y, format!("of {}", words::bytes(capacity)), ink(DIM));
+    let predicted = predicted_total(scene, rank, Place::Device);
+    let parts = [Some(now.live_total()), Some(now.total_peak), predicted];
+    for (end, part) in figures.ends.into_iter().zip(parts) {
+        let share = part.map_or(String::new(), |part| words::percent(part as f64, capacity as f64));
+        paint.right(end, y, share, ink(DIM));
+    }
+    y + 1
+}
+
+/// Draws the classes that a rank holds in `place`, and the total: on the device, or of several
+/// classes. Returns the rows used.
+pub(super) fn classes_in(
     scene: &Scene,
     (rank, place): (usize, Place),
-    ends: [u16; 3],
-    format: fn(u64) -> String,
+    figures: Figures,
     paint: &mut Paint<'_>,
 ) -> u16 {
-    let now = &scene.now.ranks[rank];
-    let predicted = scene.header.offload.predicted(rank, place);
-    paint.text(0, 0, places::name(place), bold(Color::Reset));
+    let (now, at) = (&scene.now.ranks[rank], place.index());
+    let beside = (places::name(place), bold(Color::Reset));
+    paint.pieces(0, 0, &[if place == Place::Device { ("class", ink(DIM)) } else { beside }]);
     let mut y = 1;
     for class in used_in(scene, rank, place) {
-        let index = class.index();
         paint.text(0, y, class_glyph(class), ink(class_colour(class)));
-        let room = ends[0].saturating_sub(7);
-        paint.text(2, y, fitted(class_name(class), room), ink(Color::Reset));
-        let planned = predicted.and_then(|predicted| predicted.peaks.get(index).copied());
-        let bytes = [now.live[place.index()][index], now.peak[place.index()][index]];
-        figures(paint, y, ends, format, bytes, planned, Style::new());
+        let name = if figures.ends[0] < 30 { class_name(class) } else { class.label() };
+        paint.text(2, y, fitted(name, figures.ends[0].saturating_sub(7)), ink(Color::Reset));
+        let (live, peak) = (now.live[at][class.index()], now.peak[at][class.index()]);
+        figures.draw(y, (live, peak, predicted(scene, rank, place, class)), Style::new(), paint);
         y += 1;
     }
-    if y > 2 {
+    if place == Place::Device || y > 2 {
         paint.text(2, y, "total", bold(Color::Reset));
-        let planned = predicted_total(scene, rank, place);
-        figures(
-            paint,
-            y,
-            ends,
-            format,
-            [now.live_in(place), now.peak_in(place)],
-            planned,
-            bold(Color::Reset),
-        );
+        let total = (now.live_in(place), now.peak_in(place), predicted_total(scene, rank, place));
+        figures.draw(y, total, bold(Color::Reset), paint);
         y += 1;
     }
     y
-}
-
-fn figures(
-    p: &mut Paint<'_>,
-    y: u16,
-    ends: [u16; 3],
-    format: fn(u64) -> String,
-    [live, peak]: [u64; 2],
-    predicted: Option<u64>,
-    style: Style,
-) {
-    p.right(ends[0], y, if live == 0 { "–".into() } else { format(live) }, style);
-    p.right(ends[1], y, format(peak), style);
-    let Some(predicted) = predicted else { return };
-    p.right(ends[2], y, format(predicted), ink(DIM));
-    let (symbol, colour) = match peak.cmp(&predicted) {
-        std::cmp::Ordering::Equal => ("✓", GOOD),
-        std::cmp::Ordering::Less => ("<", DIM),
-        std::cmp::Ordering::Greater => ("✗", ALARM),
-    };
-    p.text(ends[2] + 1, y, symbol, ink(colour));
 }

@@ -28,7 +28,6 @@ const KEY: u16 = 5;
 struct Grid {
     /// Columns before the first cell.
     label: u16,
-    /// The ranks shown.
     page: RankPage,
     /// Columns per cell.
     cell: u16,
@@ -97,7 +96,6 @@ impl Grid {
     }
 }
 
-/// Draws the view.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let grid = Grid::new(app, paint.width(), paint.height());

@@ -54,7 +54,6 @@ impl StreamRows {
     }
 }
 
-/// Draws the view.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let (ranks, width) = (scene.now.ranks.len(), paint.width());
@@ -62,7 +61,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let StreamRows { shown, tall, each, lanes, spare } = StreamRows::new(ranks, streams, paint.height());
     let page = RankPage::new(app, shown);
     heading(scene, &page, paint);
-    let axis = Axis::last_steps(scene, app.player().clock(), 1, width.saturating_sub(LABELS));
+    let axis = Axis::last_steps(app.player(), 1, width.saturating_sub(LABELS));
     let meetings = Meetings::of(&scene.window);
     let top = 1 + u16::from(spare > 1);
     for (place, &rank) in (0u16..).zip(&page.ranks) {
@@ -121,25 +120,25 @@ fn lane(app: &App, rank: usize, (axis, meetings): (Axis, &Meetings<'_>), paint: 
     let tall = paint.height() / (2 + places.len() as u16);
     paint.text(0, tall / 2, format!("rank {rank}"), style);
     let lane = &scene.window.lanes[rank];
-    let now = app.player().clock();
     let width = axis.width;
-    let busy = compute(scene, lane, axis, now, &mut paint.part(LABELS, 0, width, tall));
+    let busy = compute(scene, lane, axis, &mut paint.part(LABELS, 0, width, tall));
     let streams = (lane, meetings, &busy[..]);
-    communication(scene, streams, axis, now, &mut paint.part(LABELS, tall, width, tall));
+    communication(scene, streams, axis, &mut paint.part(LABELS, tall, width, tall));
     for (y, place) in (2..).map(|stream| stream * tall).zip(places) {
         let disk = *place == Place::Disk;
         paint.text(0, y + tall / 2, if disk { "  disk" } else { "  copies" }, ink(DIM));
-        transfers(scene, (lane, disk, &busy), axis, now, &mut paint.part(LABELS, y, width, tall));
+        transfers(scene, streams, disk, axis, &mut paint.part(LABELS, y, width, tall));
     }
 }
 
 /// Draws the compute stream. Returns which columns are busy.
-fn compute(scene: &Scene, lane: &RankWindow, axis: Axis, now: u64, paint: &mut Paint<'_>) -> Vec<bool> {
+fn compute(scene: &Scene, lane: &RankWindow, axis: Axis, paint: &mut Paint<'_>) -> Vec<bool> {
     let mut strip = Strip::new(axis);
     for (number, span) in lane.spans.iter().enumerate() {
         let glyph = pass_glyph(span.pass);
         let colour = shaded(pass_colour(span.pass), span.unit, paint.theme());
-        strip.add(span.from, span.to.unwrap_or(now), Fill { colour, glyph, look: Look::Block, span: number });
+        let fill = Fill { colour, glyph, look: Look::Block, span: number };
+        strip.add(span.from, span.to.unwrap_or(axis.now), fill);
     }
     strip.draw(paint, &|number| {
         let span = &lane.spans[number];
@@ -155,29 +154,26 @@ fn unit_labels(unit: &str, verb: &str) -> Vec<String> {
     labels
 }
 
+/// A rank's window, the last ranks of collectives, and the columns in which the rank is busy.
+type Streams<'a> = (&'a RankWindow, &'a Meetings<'a>, &'a [bool]);
+
 /// Draws the communication stream: collectives that move data, that are issued and pending, and
 /// that the rank waits for because its compute stream is idle.
-fn communication(
-    scene: &Scene,
-    (lane, meetings, busy): (&RankWindow, &Meetings<'_>, &[bool]),
-    axis: Axis,
-    now: u64,
-    paint: &mut Paint<'_>,
-) {
+fn communication(scene: &Scene, (lane, meetings, busy): Streams<'_>, axis: Axis, paint: &mut Paint<'_>) {
     let mut strip = Strip::new(axis);
     let theme = paint.theme();
     for (number, collective) in lane.collectives.iter().enumerate() {
         let event = &collective.event;
         let colour = shaded(operation_colour(event.operation), event.unit, theme);
         let glyph = operation_glyph(event.operation);
-        let gap = meetings.gap(collective, now);
+        let gap = meetings.gap(collective, axis.now);
         for (from, to) in overlap::moving(collective, gap) {
-            strip.add(from, to.min(now), Fill { colour, glyph, look: Look::Block, span: number });
+            strip.add(from, to.min(axis.now), Fill { colour, glyph, look: Look::Block, span: number });
         }
         if let Some(gap) = gap {
             strip.add_pending(gap.from, gap.to, number);
         }
-        strip.add_pending(collective.issued, collective.started.unwrap_or(now), number);
+        strip.add_pending(collective.issued, collective.started.unwrap_or(axis.now), number);
     }
     mark_waits(&mut strip, busy, theme);
     strip.draw(paint, &|number| {
@@ -200,13 +196,7 @@ fn mark_waits(strip: &mut Strip, busy: &[bool], theme: Theme) {
 
 /// Draws the stream of reads and writes or, if not `disk`, that of copies between device and main
 /// memory.
-fn transfers(
-    scene: &Scene,
-    (lane, disk, busy): (&RankWindow, bool, &[bool]),
-    axis: Axis,
-    now: u64,
-    paint: &mut Paint<'_>,
-) {
+fn transfers(scene: &Scene, (lane, _, busy): Streams<'_>, disk: bool, axis: Axis, paint: &mut Paint<'_>) {
     let mut strip = Strip::new(axis);
     let theme = paint.theme();
     for (number, span) in lane.transfers.iter().enumerate() {
@@ -216,7 +206,7 @@ fn transfers(
         }
         let colour = shaded(class_colour(event.class), event.unit, theme);
         let fill = Fill { colour, glyph: places::arrow(event.route), look: Look::Block, span: number };
-        let (from, to) = span.moving().unwrap_or((now, now));
+        let (from, to) = span.moving().unwrap_or((axis.now, axis.now));
         strip.add(from, to, fill);
         strip.add_pending(span.issued, from, number);
     }
@@ -233,7 +223,6 @@ fn transfers(
     });
 }
 
-/// Returns the symbol of waiting time.
 fn waiting(theme: Theme) -> &'static str {
     if theme.colours() { "╍" } else { "w" }
 }

@@ -5,7 +5,6 @@ use super::super::paint::{Paint, columns};
 use crate::theme::{FAINT, INK, ink};
 use ratatui::style::{Color, Style};
 
-/// How a span is drawn.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Look {
     /// A block with its name in it.

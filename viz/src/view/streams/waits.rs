@@ -14,7 +14,7 @@ use ratatui::style::Color;
 /// Draws overlapped and exposed communication per rank, and the waiting times.
 pub(super) fn overlaps(app: &App, axis: Axis, shown: &[usize], paint: &mut Paint<'_>) {
     let scene = app.player().scene();
-    let range = (axis.from, app.player().clock().min(axis.to));
+    let range = (axis.from, axis.now.min(axis.to));
     let measured = overlap::measure(&scene.window, range);
     if !places::used(&scene.header).is_empty() {
         return shares(app, &measured, range.1 - range.0, shown, paint);
@@ -97,22 +97,16 @@ fn share_columns(labels: &mut Vec<&str>, width: u16) -> (u16, u16) {
     (start, each)
 }
 
-/// Draws the waits between ranks below a table with a row per rank.
+/// Draws how long each rank waited for each other one, if there is room below a table with a row per
+/// rank.
 fn below(measured: &[Overlap], shown: &[usize], paint: &mut Paint<'_>) {
     let ranks = shown.len() as u16;
     let y = 2 + ranks + u16::from(paint.height() > 2 * ranks + 6);
-    let rest = paint.height().saturating_sub(y);
-    waits(measured, shown, &mut paint.part(0, y, paint.width(), rest));
-}
-
-/// Draws how long each rank waited for each other one, if there is room.
-fn waits(measured: &[Overlap], shown: &[usize], paint: &mut Paint<'_>) {
-    let ranks = shown.len();
-    if ranks < 2 || paint.height() < ranks as u16 + 3 || paint.width() < LABELS + 10 * ranks as u16 {
+    let mut paint = paint.part(0, y, u16::MAX, u16::MAX);
+    if ranks < 2 || paint.height() < ranks + 3 || paint.width() < LABELS + 10 * ranks {
         return;
     }
-    let x = paint.heading(0, 0, "Waits between ranks");
-    paint.text(x + 2, 0, "the row's rank waited for the column's", ink(DIM));
+    paint.noted_heading("Waits between ranks", "the row's rank waited for the column's");
     for (place, other) in (1u16..).zip(shown.iter().copied()) {
         paint.right(LABELS + 10 * place, 1, format!("rank {other}"), ink(DIM));
     }
@@ -122,11 +116,8 @@ fn waits(measured: &[Overlap], shown: &[usize], paint: &mut Paint<'_>) {
         for (place, other) in (1u16..).zip(shown.iter().copied()) {
             let time = measured[rank].waited_for[other];
             let text = if time == 0 { "·".into() } else { words::time(time) };
-            let style = if time * 2 > most {
-                bold(WAITING)
-            } else {
-                ink(if time > 0 { Color::Reset } else { FAINT })
-            };
+            let short = if time > 0 { Color::Reset } else { FAINT };
+            let style = if time * 2 > most { bold(WAITING) } else { ink(short) };
             paint.right(LABELS + 10 * place, y, text, style);
         }
     }

@@ -28,18 +28,10 @@ impl Lanes<'_> {
 
     /// Draws the link that rank `lane`'s first hop will use.
     fn no_hop_yet(&self, lane: usize, paint: &mut Paint<'_>) {
-        let Some(ranks) = groups::of_rank(&self.groups, lane).map(|group| &group.ranks) else { return };
-        let place = ranks.iter().position(|&rank| rank == lane).unwrap_or(0);
-        let next = ranks[(place + 1) % ranks.len()];
+        let Some(next) = self.next(lane) else { return };
         let issued = self.flying && self.progress[lane] != MemberProgress::Absent;
-        let style = if issued { self.style() } else { ink(FAINT) };
-        self.link(
-            self.centres[lane],
-            self.centres[next],
-            (if issued { "●" } else { "○" }, "╌"),
-            style,
-            paint,
-        );
+        let (source, style) = if issued { ("●", self.style()) } else { ("○", ink(FAINT)) };
+        self.link(self.centres[lane], self.centres[next], (source, "╌"), style, paint);
     }
 
     /// Draws the latest hop that rank `lane` sent to its neighbour on the ring.

@@ -78,7 +78,7 @@ impl Lanes<'_> {
     }
 
     /// Returns the next member of the rank's group; after the last, the first.
-    fn next(&self, rank: usize) -> Option<usize> {
+    pub(super) fn next(&self, rank: usize) -> Option<usize> {
         let members = &groups::of_rank(&self.groups, rank)?.ranks;
         let place = members.iter().position(|&member| member == rank)?;
         Some(members[(place + 1) % members.len()])
