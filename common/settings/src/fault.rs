@@ -96,9 +96,6 @@ impl Kind {
 
     /// Returns the phase that `phase` and `step` as written stand for: without a step the setup,
     /// else backward.
-    ///
-    /// # Errors
-    /// If the fault has no such phase, or the phase no such step.
     fn phase(self, step: Option<u32>, phase: Option<Phase>) -> std::result::Result<Phase, String> {
         let name = self.name();
         let only = match self {

@@ -206,9 +206,6 @@ impl Hardware {
     }
 
     /// Returns the device of rank `rank`.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn device(
         &self,
         opened: &[Arc<Gpu>],

@@ -54,9 +54,6 @@ impl Default for Offload {
 
 impl Offload {
     /// Checks what `args` ask for, of ranks on `hardware`. Creates nothing: see [`Offload::probe`].
-    ///
-    /// # Errors
-    /// A usage failure that names the flag and what it needs.
     pub(crate) fn new(args: &TrainArgs, hardware: &Hardware) -> Result<Self> {
         let flags = &args.offload;
         let mut offload = Offload {
