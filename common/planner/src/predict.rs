@@ -57,15 +57,11 @@ impl RankPrediction {
 impl Prediction {
     /// Returns peak bytes per rank and class, as a run's header lists them.
     pub fn memory_header(&self) -> Vec<PredictedMemory> {
-        let per_rank = |(rank, predicted): (usize, &RankPrediction)| {
-            let memory = predicted.memory;
-            Class::ALL.iter().map(move |&class| PredictedMemory {
-                rank: rank as u32,
-                class,
-                bytes: memory.peak(class),
-            })
-        };
-        self.ranks.iter().enumerate().flat_map(per_rank).collect()
+        self.rows(Class::ALL, |rank, predicted, class| PredictedMemory {
+            rank,
+            class,
+            bytes: predicted.memory.peak(class),
+        })
     }
 
     /// Returns peak bytes per rank over all classes together, as a run's header lists them.
@@ -75,15 +71,17 @@ impl Prediction {
 
     /// Returns payload bytes per rank, operation and step, as a run's header lists them.
     pub fn traffic_header(&self) -> Vec<PredictedTraffic> {
-        let per_rank = |(rank, predicted): (usize, &RankPrediction)| {
-            let traffic = predicted.traffic.step;
-            Operation::ALL.iter().map(move |&operation| PredictedTraffic {
-                rank: rank as u32,
-                operation,
-                bytes: traffic.bytes(operation),
-            })
-        };
-        self.ranks.iter().enumerate().flat_map(per_rank).collect()
+        self.rows(Operation::ALL, |rank, predicted, operation| PredictedTraffic {
+            rank,
+            operation,
+            bytes: predicted.traffic.step.bytes(operation),
+        })
+    }
+
+    /// Returns a row for each rank and each of `keys`.
+    fn rows<K: Copy, R>(&self, keys: &[K], row: impl Fn(u32, &RankPrediction, K) -> R) -> Vec<R> {
+        let of_rank = |(rank, predicted)| keys.iter().map(|&key| row(rank, predicted, key)).collect::<Vec<_>>();
+        (0..).zip(&self.ranks).flat_map(of_rank).collect()
     }
 }
 
@@ -94,7 +92,7 @@ impl Prediction {
 pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
     job.validate()?;
     let partition = Partition::of(job);
-    let Walked { memory: [memory, host, disk], peak, counters } = Walk::new(job, &partition).run();
+    let Walked { memory: [memory, host, disk], peak, counters } = Walk::new(job, &partition).run(true);
     let ranks = job.world_size as u64;
     let of_rank = |rank: u64| {
         let sender = Sender { algorithm: job.algorithm, ranks, rank };
@@ -118,7 +116,7 @@ pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
 /// [`InvalidJob`] if no run can have these numbers.
 pub fn peaks_without_updates(job: &Job) -> Result<[Memory; Place::ALL.len()], InvalidJob> {
     job.validate()?;
-    Ok(Walk::new(job, &Partition::of(job)).run_without_update().memory)
+    Ok(Walk::new(job, &Partition::of(job)).run(false).memory)
 }
 
 /// What one rank of a job needs.
@@ -137,7 +135,7 @@ pub(crate) fn needs(job: &Job) -> Result<Needs, InvalidJob> {
     let walked = job.micro_batches.min(2);
     let fewer = Job { micro_batches: walked, ..job.clone() };
     let partition = Partition::of(&fewer);
-    let Walked { memory, counters, .. } = Walk::new(&fewer, &partition).run();
+    let Walked { memory, counters, .. } = Walk::new(&fewer, &partition).run(true);
     let [step, skipped] =
         [counters.parts.step, counters.parts.skipped_step].map(|counter| counter.transfers.total_bytes());
     let passes = skipped - counters.ahead.total_bytes();

@@ -78,9 +78,7 @@ impl Table {
         }
         table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
     }
-}
 
-impl Table {
     /// Returns the characters of the longest cell of a column below its header.
     fn longest(&self, column: usize) -> u16 {
         let cells = self.rows.iter().filter_map(|row| row.get(column));

@@ -5,8 +5,7 @@ use events::Place::{self, Device, Disk, Host};
 use events::{Class, Route};
 use model::{Checkpointing, ModelConfig};
 use planner::{
-    Done, Job, Placement, RankPrediction, Recipe, Room, Saving, Stage, Strategy, Transfers, predict,
-    remedies_in,
+    Done, Job, Placement, RankPrediction, Recipe, Room, Saving, Stage, Strategy, Transfers, predict, remedies,
 };
 
 const SLICES: u64 = 229_664;
@@ -368,7 +367,7 @@ fn placements_that_no_run_can_have() {
 
 /// The remedies of `job` in `room`, without those of other knobs: bytes saved, and bytes moved.
 fn offers(room: Room, job: &Job) -> Vec<(String, u64, u64)> {
-    let all = remedies_in(room, job).alone.into_iter();
+    let all = remedies(room, job).alone.into_iter();
     let offered = all.filter(|remedy| remedy.how.starts_with("--offload"));
     offered.map(|remedy| (remedy.how, remedy.saves, remedy.moves)).collect()
 }
