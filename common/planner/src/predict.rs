@@ -10,7 +10,7 @@ use crate::theory::theory;
 use crate::traffic::{Sender, Traffic};
 use crate::transfers::Transfers;
 use crate::walk::{Walk, Walked};
-use events::header::{PredictedMemory, PredictedTraffic, Sweep};
+use events::header::{PredictedBytes, Sweep};
 use events::{Class, Operation, Place};
 
 /// What a job needs.
@@ -56,12 +56,8 @@ impl RankPrediction {
 
 impl Prediction {
     /// Returns peak bytes per rank and class, as a run's header lists them.
-    pub fn memory_header(&self) -> Vec<PredictedMemory> {
-        self.rows(Class::ALL, |rank, predicted, class| PredictedMemory {
-            rank,
-            class,
-            bytes: predicted.memory.peak(class),
-        })
+    pub fn memory_header(&self) -> Vec<PredictedBytes<Class>> {
+        self.rows(Class::ALL, |rank, class| rank.memory.peak(class))
     }
 
     /// Returns peak bytes per rank over all classes together, as a run's header lists them.
@@ -70,18 +66,15 @@ impl Prediction {
     }
 
     /// Returns payload bytes per rank, operation and step, as a run's header lists them.
-    pub fn traffic_header(&self) -> Vec<PredictedTraffic> {
-        self.rows(Operation::ALL, |rank, predicted, operation| PredictedTraffic {
-            rank,
-            operation,
-            bytes: predicted.traffic.step.bytes(operation),
-        })
+    pub fn traffic_header(&self) -> Vec<PredictedBytes<Operation>> {
+        self.rows(Operation::ALL, |rank, operation| rank.traffic.step.bytes(operation))
     }
 
-    /// Returns a row for each rank and each of `keys`.
-    fn rows<K: Copy, R>(&self, keys: &[K], row: impl Fn(u32, &RankPrediction, K) -> R) -> Vec<R> {
-        let of_rank = |(rank, predicted)| keys.iter().map(|&key| row(rank, predicted, key)).collect::<Vec<_>>();
-        (0..).zip(&self.ranks).flat_map(of_rank).collect()
+    fn rows<K: Copy>(&self, all: &[K], bytes: impl Fn(&RankPrediction, K) -> u64) -> Vec<PredictedBytes<K>> {
+        let ranks = (0..).zip(&self.ranks).flat_map(|rank| all.iter().map(move |&of| (rank, of)));
+        ranks
+            .map(|((rank, predicted), of)| PredictedBytes { rank, of, bytes: bytes(predicted, of) })
+            .collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The watchers of a run: the screen, a recording, viewers in other processes.
 
 use crate::plan::Plan;
-use events::header::{Choices, Offload, PredictedPlace, PredictedTransfer};
+use events::header::{Choices, Offload, PredictedBytes, PredictedPlace};
 use events::{
     Class, Emitter, Hub, HubError, HubOptions, Inlets, Pace, Place, RecordingError, Route, RunHeader,
     channel, feed,
@@ -140,9 +140,9 @@ fn offload(job: &Job, prediction: &Prediction) -> Offload {
         let (peaks, total) = (rank.place(place).peaks().to_vec(), rank.place(place).total_peak);
         PredictedPlace { rank: number, place, peaks, total }
     };
-    let transfers = |(number, rank): (u32, &RankPrediction), route: Route| PredictedTransfer {
+    let transfers = |(number, rank): (u32, &RankPrediction), route: Route| PredictedBytes {
         rank: number,
-        route,
+        of: route,
         bytes: rank.transfers.step.bytes(route),
     };
     Offload {

@@ -30,16 +30,13 @@ pub enum Document {
     Notebook,
 }
 
-impl Document {
-    /// Returns the word that tables use.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Document::Tutorial => "tutorial",
-            Document::Course => "course",
-            Document::Article => "article",
-            Document::Guide => "guide",
-            Document::Notebook => "notebook",
-        }
+events::labels! {
+    Document {
+        Tutorial => "tutorial",
+        Course => "course",
+        Article => "article",
+        Guide => "guide",
+        Notebook => "notebook",
     }
 }
 

@@ -44,8 +44,7 @@ pub(super) fn classes(scene: &Scene, rank: usize, paint: &mut Paint<'_>) -> u16 
         paint.right(*end, 0, label, ink(DIM));
     }
     let predicted_of = |class: Class| {
-        let found =
-            scene.header.predicted_memory.iter().find(|p| p.rank as usize == rank && p.class == class);
+        let found = scene.header.predicted_memory.iter().find(|p| p.rank as usize == rank && p.of == class);
         found.map(|predicted| predicted.bytes)
     };
     let mut y = 1;
