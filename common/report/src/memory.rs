@@ -172,7 +172,7 @@ fn in_use(live: &[u64]) -> String {
 fn peak(prediction: &Prediction, place: Place) -> String {
     if place != Place::Device {
         let memory = prediction.ranks[0].place(place);
-        let (total, classes) = (human(memory.total_peak), in_use(&memory.peaks()));
+        let (total, classes) = (human(memory.total_peak), in_use(&memory.peaks));
         return format!("The run's peak in {} is {total}. Each class at its own:\n{classes}\n", name(place));
     }
     let peak = &prediction.peak;

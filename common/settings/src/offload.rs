@@ -36,22 +36,6 @@ pub struct Offload {
     pub disk_link: Option<LinkChoice>,
 }
 
-impl Default for Offload {
-    /// Everything on the device.
-    fn default() -> Self {
-        Offload {
-            optimizer: Place::Device,
-            parameters: Place::Device,
-            activations: Place::Device,
-            buffers: BUFFERS,
-            directory: None,
-            host_memory: None,
-            host_link: None,
-            disk_link: None,
-        }
-    }
-}
-
 impl Offload {
     /// Checks what `args` ask for, of ranks on `hardware`. Creates nothing: see [`Offload::probe`].
     pub(crate) fn new(args: &TrainArgs, hardware: &Hardware) -> Result<Self> {

@@ -137,7 +137,7 @@ fn offload(job: &Job, prediction: &Prediction) -> Offload {
         return Offload::default();
     }
     let memory = |(number, rank): (u32, &RankPrediction), place: Place| {
-        let (peaks, total) = (rank.place(place).peaks().to_vec(), rank.place(place).total_peak);
+        let (peaks, total) = (rank.place(place).peaks.to_vec(), rank.place(place).total_peak);
         PredictedPlace { rank: number, place, peaks, total }
     };
     let transfers = |(number, rank): (u32, &RankPrediction), route: Route| PredictedBytes {
