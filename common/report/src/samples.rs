@@ -1,10 +1,9 @@
 //! Reports with made-up measurements, for tests.
 
-use crate::clocks::Times;
 use crate::compared::Predicted;
 use crate::measured::{Measured, Peaks};
 use crate::report::Report;
-use crate::rows::StepRow;
+use crate::rows::{StepRow, Times};
 use clap::Parser;
 use events::{Class, Place};
 use settings::Config;

@@ -19,6 +19,7 @@ pub use train::{
 };
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Serialize;
 use std::path::PathBuf;
 
 /// The device to train on.
@@ -48,6 +49,17 @@ pub enum CollectivesChoice {
     Mpi,
     /// GPUs, of threads or of processes, through NVIDIA's NCCL.
     Nccl,
+}
+
+/// How gradients are summed where a rank updates a slice of what it holds in full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GradSync {
+    /// Each rank receives the slice that it updates.
+    #[default]
+    ReduceScatter,
+    /// Each rank receives everything and uses its slice: the textbook version, to show its cost.
+    AllReduce,
 }
 
 /// Train a Llama-style transformer on several ranks.

@@ -131,11 +131,6 @@ impl Fault {
         Fault { kind, rank, step, phase: Phase::Backward, allocation: 0 }
     }
 
-    /// True if it is a fault of this kind that lasts, and hits `rank` in `step`.
-    pub fn lasts(&self, kind: Kind, rank: usize, step: u32) -> bool {
-        self.kind == kind && self.rank == rank && self.step <= step
-    }
-
     /// True if it cannot happen any more in a run that begins with step `first`.
     pub fn passed(&self, first: u32) -> bool {
         match self.kind {

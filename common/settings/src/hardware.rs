@@ -83,9 +83,6 @@ impl Hardware {
 
     /// Returns the version of NCCL that connects the ranks, if `args` ask for it; `ranks` of them
     /// share these GPUs.
-    ///
-    /// # Errors
-    /// A usage failure with the obstacle.
     pub fn nccl(&self, args: &TrainArgs, ranks: usize) -> Result<Option<nccl::Version>> {
         if args.collectives != CollectivesChoice::Nccl {
             return Ok(None);

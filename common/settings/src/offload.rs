@@ -83,12 +83,6 @@ impl Offload {
         ]
     }
 
-    /// Returns the flags that move something off the device, as typed.
-    pub fn flags(&self) -> Vec<String> {
-        let away = self.places().into_iter().filter(|(_, place)| *place != Place::Device);
-        away.map(|(flag, place)| format!("{flag} {}", place_word(place))).collect()
-    }
-
     /// Creates the directory for what rests on disk, if there is none, and checks that files can be
     /// written there.
     ///

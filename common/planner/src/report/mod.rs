@@ -137,9 +137,6 @@ pub struct CapacityFit {
 
 impl Report {
     /// Answers `request`.
-    ///
-    /// # Errors
-    /// [`InvalidJob`] if no run can have these numbers.
     pub fn new(request: &Request) -> Result<Self, InvalidJob> {
         match &request.subject {
             Subject::Model => answer::of_model(request),
