@@ -8,7 +8,7 @@ mod memory;
 
 use crate::recipe::{ByteUnit, Recipe};
 use crate::stage::Stage;
-use crate::table::Table;
+use crate::table::{Table, plain};
 use serde::Serialize;
 
 const BILLION: u64 = 1_000_000_000;
@@ -77,12 +77,6 @@ fn claim(source: Document, says: &'static str, decimals: usize, pattern: &str, n
         holds.push_str(part);
     }
     Claim { source, says, holds, numbers: numbers.to_vec() }
-}
-
-/// Returns `number` to at most `decimals` places, without zeros at its end.
-fn plain(number: f64, decimals: usize) -> String {
-    let text = format!("{number:.decimals$}");
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
 }
 
 /// How many times less than DDP, in the mixed recipe.
