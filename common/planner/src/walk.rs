@@ -102,9 +102,17 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Walks through setup, a step, an evaluation, a checkpoint and the end. Unless it `updates`, the
-    /// step is skipped before its update.
-    pub(crate) fn run(mut self, updates: bool) -> Walked {
+    /// Walks through setup, a step, an evaluation, a checkpoint and the end.
+    pub(crate) fn run(self) -> Walked {
+        self.through(true)
+    }
+
+    /// As [`Walk::run`], but the step is skipped before its update.
+    pub(crate) fn run_without_update(self) -> Walked {
+        self.through(false)
+    }
+
+    fn through(mut self, updates: bool) -> Walked {
         self.model_states();
         self.take_room_for_saves();
         let resting = self.live();
