@@ -37,7 +37,7 @@ impl Watch {
     /// # Errors
     /// If the recording cannot be created.
     pub(crate) fn start(plan: &Plan, socket: bool, links: Vec<(u32, TcpStream)>) -> Result<Self> {
-        let pace = Arc::new(Pace::new());
+        let pace = Arc::new(Pace::default());
         let start = Instant::now();
         let (far, links): (Vec<u32>, Vec<TcpStream>) = links.into_iter().unzip();
         let near = (0..plan.config.world_size as u32).filter(|rank| !far.contains(rank));

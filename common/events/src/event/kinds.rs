@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Gives an enum without fields a stable label for each variant, a list of all variants, and
-/// `Display`: `labels! { Stage { Ddp => "DDP", Zero1 => "ZeRO-1" } }`.
+/// `Display`: `labels! { Place { Device => "device", Host => "host" } }`.
 #[macro_export]
 macro_rules! labels {
     (@words $name:ident { $($variant:ident => $label:literal),+ $(,)? }) => {

@@ -57,6 +57,7 @@ pub struct Pace {
 }
 
 impl Default for Pace {
+    /// Returns a pace at which ranks run freely.
     fn default() -> Self {
         Pace {
             gate: Mutex::default(),
@@ -88,11 +89,6 @@ pub enum Control {
 }
 
 impl Pace {
-    /// Returns a pace at which ranks run freely.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     fn lock(&self) -> MutexGuard<'_, Gate> {
         lock(&self.gate)
     }
