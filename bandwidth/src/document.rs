@@ -5,16 +5,16 @@ use crate::row::Row;
 use serde::Serialize;
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct Document {
     ranks: usize,
-    rows: Vec<Measured<'a>>,
-    links: Vec<Fitted<'a>>,
+    rows: Vec<Measured>,
+    links: Vec<Fitted>,
 }
 
 #[derive(Serialize)]
-struct Measured<'a> {
-    operation: &'a str,
-    engine: &'a str,
+struct Measured {
+    operation: &'static str,
+    engine: &'static str,
     bytes: usize,
     calls: usize,
     median_seconds: f64,
@@ -25,8 +25,8 @@ struct Measured<'a> {
 }
 
 #[derive(Serialize)]
-struct Fitted<'a> {
-    engine: &'a str,
+struct Fitted {
+    engine: &'static str,
     latency_seconds: f64,
     bytes_per_second: f64,
     /// The median share by which the link misses the rows' medians.
@@ -37,33 +37,27 @@ struct Fitted<'a> {
 
 /// Returns the document; nothing if nothing was measured.
 pub(crate) fn json(rows: &[Row], models: &[Model]) -> Option<String> {
-    let document = Document {
-        ranks: rows.first()?.ranks,
-        rows: rows.iter().map(measured).collect(),
-        links: models.iter().map(fitted).collect(),
-    };
-    serde_json::to_string_pretty(&document).ok()
-}
-
-fn measured(row: &Row) -> Measured<'_> {
-    Measured {
+    let measured = |row: &Row| Measured {
         operation: row.operation.label(),
         engine: row.engine.label(),
         bytes: row.size,
         calls: row.calls,
         median_seconds: row.median.as_secs_f64(),
         best_seconds: row.best.as_secs_f64(),
-        algorithm_bandwidth: row.algorithm_bandwidth() * 1e9,
-        bus_bandwidth: row.bus_bandwidth() * 1e9,
-    }
-}
-
-fn fitted(model: &Model) -> Fitted<'_> {
-    Fitted {
+        algorithm_bandwidth: row.algorithm(row.median) * 1e9,
+        bus_bandwidth: row.bus(row.median) * 1e9,
+    };
+    let fitted = |model: &Model| Fitted {
         engine: model.engine.label(),
         latency_seconds: model.link.latency.as_secs_f64(),
         bytes_per_second: model.link.bandwidth,
         error: model.error,
         flag: model.flag(),
-    }
+    };
+    let document = Document {
+        ranks: rows.first()?.ranks,
+        rows: rows.iter().map(measured).collect(),
+        links: models.iter().map(fitted).collect(),
+    };
+    serde_json::to_string_pretty(&document).ok()
 }

@@ -157,7 +157,11 @@ fn alone(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>, Failure> {
         let meeting = free_address(ranks, flags)?;
         let groups = match engine {
             Engine::Tcp => (0..ranks).map(|_| None).collect(),
-            _ => shared(engine, ranks, flags).into_iter().map(Some).collect(),
+            _ => {
+                let (algorithm, timeout) = (engine.algorithm(), Duration::from_secs(flags.timeout));
+                let options = Options { algorithm, timeout, ..Options::default() };
+                World::new(ranks as u32, options).into_iter().map(Some).collect()
+            }
         };
         rows.extend(threads(groups, engine, &meeting, flags, body)?);
     }
@@ -176,11 +180,6 @@ fn heading(ranks: usize, what: &str) {
         "busbw",
         "best busbw"
     );
-}
-
-fn shared(engine: Engine, ranks: usize, flags: &Flags) -> Vec<Group> {
-    let (algorithm, timeout) = (engine.algorithm(), Duration::from_secs(flags.timeout));
-    World::new(ranks as u32, Options { algorithm, timeout, ..Options::default() })
 }
 
 /// Returns the address at which threads meet that connect by TCP.

@@ -33,17 +33,13 @@ impl Row {
     }
 
     /// Returns the bus bandwidth of a call that takes `time`, in GB/s.
-    fn bus(&self, time: Duration) -> f64 {
+    pub(crate) fn bus(&self, time: Duration) -> f64 {
         self.algorithm(time) * self.bus_factor()
     }
 
-    fn algorithm(&self, time: Duration) -> f64 {
+    /// Returns the algorithm bandwidth of a call that takes `time`, in GB/s.
+    pub(crate) fn algorithm(&self, time: Duration) -> f64 {
         self.size as f64 / time.as_secs_f64() / 1e9
-    }
-
-    /// Returns the algorithm bandwidth of the median call, in GB/s.
-    pub(crate) fn algorithm_bandwidth(&self) -> f64 {
-        self.algorithm(self.median)
     }
 
     /// Returns the bytes that the busiest rank sends under `algorithm`.

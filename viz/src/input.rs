@@ -22,23 +22,18 @@ pub enum View {
     Compare,
 }
 
-impl View {
-    /// All views.
-    pub const ALL: [View; 6] =
-        [View::Overview, View::Shards, View::Memory, View::Streams, View::Traffic, View::Compare];
-
-    /// Returns the view's name.
-    pub const fn label(self) -> &'static str {
-        match self {
-            View::Overview => "Overview",
-            View::Shards => "Shards",
-            View::Memory => "Memory",
-            View::Streams => "Streams",
-            View::Traffic => "Traffic",
-            View::Compare => "Compare",
-        }
+events::labels! {
+    View {
+        Overview => "Overview",
+        Shards => "Shards",
+        Memory => "Memory",
+        Streams => "Streams",
+        Traffic => "Traffic",
+        Compare => "Compare",
     }
+}
 
+impl View {
     /// Returns the view `by` places after this one, the first after the last.
     pub(crate) fn turned(self, by: usize) -> View {
         View::ALL[(self as usize + by) % View::ALL.len()]

@@ -20,9 +20,6 @@ struct Count {
 }
 
 /// Resolves the batch of `args` from its flags and its file's keys.
-///
-/// # Errors
-/// All four numbers, if they do not fit together.
 pub(crate) fn settle(args: &mut TrainArgs, findings: &mut Findings) -> Result<(), String> {
     let free = mesh::ranks_are_open(args, findings);
     let Findings { file, warnings, .. } = findings;
@@ -49,20 +46,18 @@ pub(crate) fn settle(args: &mut TrainArgs, findings: &mut Findings) -> Result<()
         args.training.grad_accum = accumulation.map_or(1, |count| count.value);
         return Ok(());
     };
-    let group = mesh::group(args);
-    if let Some(ranks) =
-        fitting(total, micro, accumulation, (args.gpus, group)).filter(|&ranks| free && ranks != args.gpus)
-    {
+    let rule = Rule { total, micro, accumulation, group: mesh::group(args) };
+    if let Some(ranks) = rule.fitting(args.gpus).filter(|&ranks| free && ranks != args.gpus) {
         warnings.push(format!(
             "{file}: {TOTAL} {total} does not fit {} ranks, the default: with {ranks} it does (--gpus)",
             args.gpus
         ));
         args.gpus = ranks;
     }
-    let (m, a) = split(total, micro, accumulation, args.gpus);
+    let (m, a) = rule.split(args.gpus);
     if product([m, a, args.gpus]) != total as u128 {
         if ![micro, accumulation].into_iter().flatten().any(|count| count.typed) || m == 0 || a == 0 {
-            return Err(mismatch(total, micro, accumulation, (args.gpus, group)));
+            return Err(rule.mismatch(args.gpus));
         }
         warnings.push(format!(
             "{file}: {TOTAL} {total} and the command line disagree: the flags count, {} sequences per step",
@@ -77,58 +72,58 @@ const TOTAL: &str = "train_batch_size";
 const MICRO: &str = "train_micro_batch_size_per_gpu";
 const ACCUMULATION: &str = "gradient_accumulation_steps";
 
-/// Returns micro-batch and accumulation, a missing one derived from the other; rounded down, as
-/// DeepSpeed does before it compares.
-fn split(total: usize, micro: Option<Count>, accumulation: Option<Count>, ranks: usize) -> (usize, usize) {
-    match (micro.map(|count| count.value), accumulation.map(|count| count.value)) {
-        (Some(m), Some(a)) => (m, a),
-        (Some(m), None) => (m, total / ranks / m),
-        (None, a) => (total / ranks / a.unwrap_or(1), a.unwrap_or(1)),
-    }
-}
-
-/// Returns the number of ranks that fits the batch and groups of `group` ranks: the one that follows
-/// from all three keys, else the largest up to `ranks`.
-fn fitting(
+/// The rule's numbers, of ranks in groups of `group`.
+struct Rule {
     total: usize,
     micro: Option<Count>,
     accumulation: Option<Count>,
-    (ranks, group): (usize, usize),
-) -> Option<usize> {
-    let fits = |&ranks: &usize| {
-        let (m, a) = split(total, micro, accumulation, ranks);
-        product([m, a, ranks]) == total as u128 && ranks.is_multiple_of(group)
-    };
-    match (micro, accumulation) {
-        (Some(m), Some(a)) => {
-            let ranks = total.checked_div(m.value.saturating_mul(a.value))?;
-            Some(ranks).filter(|&ranks| ranks as u64 <= RANKS).filter(fits)
+    group: usize,
+}
+
+impl Rule {
+    /// Returns micro-batch and accumulation, a missing one derived from the other; rounded down, as
+    /// DeepSpeed does before it compares.
+    fn split(&self, ranks: usize) -> (usize, usize) {
+        match (self.micro.map(|count| count.value), self.accumulation.map(|count| count.value)) {
+            (Some(m), Some(a)) => (m, a),
+            (Some(m), None) => (m, self.total / ranks / m),
+            (None, a) => (self.total / ranks / a.unwrap_or(1), a.unwrap_or(1)),
         }
-        _ => (1..=ranks).rev().find(fits),
+    }
+
+    /// Returns the number of ranks that fits the batch and the groups: the one that follows from all
+    /// three keys, else the largest up to `ranks`.
+    fn fitting(&self, ranks: usize) -> Option<usize> {
+        let fits = |&ranks: &usize| {
+            let (m, a) = self.split(ranks);
+            product([m, a, ranks]) == self.total as u128 && ranks.is_multiple_of(self.group)
+        };
+        match (self.micro, self.accumulation) {
+            (Some(m), Some(a)) => {
+                let ranks = self.total.checked_div(m.value.saturating_mul(a.value))?;
+                Some(ranks).filter(|&ranks| ranks as u64 <= RANKS).filter(fits)
+            }
+            _ => (1..=ranks).rev().find(fits),
+        }
+    }
+
+    fn mismatch(&self, ranks: usize) -> String {
+        let ((m, a), total) = (self.split(ranks), self.total);
+        let remedy = match self.fitting(ranks) {
+            Some(gpus) => format!("--gpus {gpus} would match; or change one of the others."),
+            None => format!("Change one of the four, or leave {TOTAL} out."),
+        };
+        let derived = |count: Option<Count>| if count.is_none() { " (derived)" } else { "" };
+        format!(
+            "{TOTAL} {total} is not {MICRO} {m}{} × {ACCUMULATION} {a}{} × world size {ranks} (--gpus)\n{remedy}",
+            derived(self.micro),
+            derived(self.accumulation),
+        )
     }
 }
 
 fn product(numbers: [usize; 3]) -> u128 {
     numbers.iter().fold(1, |product: u128, &number| product.saturating_mul(number as u128))
-}
-
-fn mismatch(
-    total: usize,
-    micro: Option<Count>,
-    accumulation: Option<Count>,
-    (ranks, group): (usize, usize),
-) -> String {
-    let (m, a) = split(total, micro, accumulation, ranks);
-    let remedy = match fitting(total, micro, accumulation, (ranks, group)) {
-        Some(gpus) => format!("--gpus {gpus} would match; or change one of the others."),
-        None => format!("Change one of the four, or leave {TOTAL} out."),
-    };
-    let derived = |count: Option<Count>| if count.is_none() { " (derived)" } else { "" };
-    format!(
-        "{TOTAL} {total} is not {MICRO} {m}{} × {ACCUMULATION} {a}{} × world size {ranks} (--gpus)\n{remedy}",
-        derived(micro),
-        derived(accumulation),
-    )
 }
 
 #[cfg(test)]

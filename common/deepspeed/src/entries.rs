@@ -6,9 +6,7 @@ use crate::table::keys;
 
 /// A key of the file, with a value that passed its row's check, or `auto` where the row allows it.
 pub(crate) struct Entry {
-    /// Its row.
     pub key: &'static Key,
-    /// Its value.
     pub value: Node,
     /// What the file writes, if that is another key.
     pub alias: Option<Written>,
@@ -52,12 +50,10 @@ impl Entries {
         Entries(entries)
     }
 
-    /// Iterates over all entries.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.0.iter()
     }
 
-    /// Returns the value of `path`.
     pub(crate) fn get(&self, path: &str) -> Option<&Node> {
         self.0.iter().find(|entry| entry.key.path == path).map(|entry| &entry.value)
     }

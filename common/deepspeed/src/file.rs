@@ -23,14 +23,10 @@ pub(crate) fn beside(outer: &Path, inner: &str) -> PathBuf {
 pub(crate) enum Language {
     /// JSON and HJSON.
     Json,
-    /// YAML.
     Yaml,
 }
 
 /// Reads the file at `path`. Returns its contents, its language, and warnings.
-///
-/// # Errors
-/// What is wrong with it.
 pub(crate) fn load(path: &Path) -> Result<(Node, Language, Vec<String>), String> {
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(|e| e.to_string())?;

@@ -8,9 +8,6 @@ use std::collections::HashSet;
 const DEEPEST: usize = 128;
 
 /// Reads `text`. As in DeepSpeed, a key that is given twice in one section is an error.
-///
-/// # Errors
-/// What is wrong, with its line and column.
 pub(crate) fn parse(text: &str) -> Result<Node, String> {
     let mut parser = Parser { text, at: 0 };
     let root = parser.root();

@@ -111,12 +111,10 @@ impl Key {
         Key { fate: Fate::Accepted { harmless }, ..self }
     }
 
-    /// Allows `auto`.
     pub(crate) const fn auto(self, auto: Auto) -> Key {
         Key { auto, ..self }
     }
 
-    /// Makes it honoured.
     pub(crate) const fn honoured(self, flag: Option<&'static str>, set: Set, get: Get) -> Key {
         Key { fate: Fate::Honoured { flag, set, get }, ..self }
     }

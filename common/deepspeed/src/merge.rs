@@ -39,10 +39,8 @@ pub(crate) fn merge(
     let Merging { mut args, mut findings, .. } = merging;
     findings.stage = args.file_only.stage;
     mesh::fit_groups(&mut args, &mut findings);
-    if let Err(what) = mesh::settle(&mut args, &entries, &mut findings) {
-        findings.errors.push(format!("{}: {what}", findings.file));
-    }
-    if let Err(what) = batch::settle(&mut args, &mut findings) {
+    let settled = [mesh::settle(&mut args, &entries, &mut findings), batch::settle(&mut args, &mut findings)];
+    for what in settled.into_iter().filter_map(|settled| settled.err()) {
         findings.errors.push(format!("{}: {what}", findings.file));
     }
     findings.own_settings = optimizer_defaults::words(&args, &entries, &defaults);

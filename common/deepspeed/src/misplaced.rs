@@ -23,9 +23,7 @@ const PLACING: [&str; 10] = [
 
 /// A key that asks for offload in a place where it is not read.
 pub(crate) struct Misplaced<'a> {
-    /// Its path.
     pub path: String,
-    /// Its value.
     pub value: &'a Node,
     /// The path that it should have.
     pub right: &'static str,

@@ -21,7 +21,6 @@ pub enum Node {
 }
 
 impl Node {
-    /// Returns text.
     pub(crate) fn text(text: &str) -> Node {
         Node::Text(text.into())
     }
@@ -54,7 +53,6 @@ impl Node {
         }
     }
 
-    /// Returns its number.
     pub(crate) fn as_number(&self) -> Option<f64> {
         match self {
             Node::Number(number) => Some(*number),
@@ -62,7 +60,6 @@ impl Node {
         }
     }
 
-    /// Returns its text.
     pub(crate) fn as_text(&self) -> Option<&str> {
         match self {
             Node::Text(text) => Some(text),

@@ -22,9 +22,6 @@ struct Line<'a> {
 
 /// Reads `text`. Returns a sentence for each key that is given again: as for Accelerate, the last one
 /// counts.
-///
-/// # Errors
-/// A message that names the line.
 pub(crate) fn parse(text: &str) -> Result<(Node, Vec<String>), String> {
     let mut lines = Vec::new();
     for (index, line) in text.lines().enumerate() {

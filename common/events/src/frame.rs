@@ -93,9 +93,6 @@ pub fn preamble() -> [u8; PREAMBLE] {
 }
 
 /// Checks the first bytes of a stream.
-///
-/// # Errors
-/// [`FrameError::Foreign`] or [`FrameError::Version`].
 pub fn check_preamble(bytes: &[u8]) -> Result<(), FrameError> {
     if bytes.len() < PREAMBLE || bytes[..MAGIC.len()] != MAGIC {
         return Err(FrameError::Foreign);
@@ -166,9 +163,6 @@ pub(crate) struct RawFrame<'a> {
 impl<'a> RawFrame<'a> {
     /// Returns the frame at the start of `bytes`, which begin at `offset` in the stream, and the
     /// bytes after it. Returns `None` if the frame is not complete yet.
-    ///
-    /// # Errors
-    /// [`FrameError::Corrupt`] if a checksum is wrong, the kind unknown or the length too great.
     pub(crate) fn split(bytes: &'a [u8], offset: u64) -> Result<Option<(Self, &'a [u8])>, FrameError> {
         Self::split_within(MAX_PAYLOAD, bytes, offset)
     }
@@ -203,9 +197,6 @@ impl<'a> RawFrame<'a> {
     }
 
     /// Decodes the frame's message.
-    ///
-    /// # Errors
-    /// [`FrameError::Corrupt`] if the payload does not fit the kind.
     pub(crate) fn decode(&self) -> Result<Message, FrameError> {
         match self.kind {
             b'H' => self.header().map(|header| Message::Header(Box::new(header))),

@@ -30,26 +30,15 @@ pub struct Sharded {
     pub optimizer: bool,
 }
 
-/// The predicted peak of one class on one rank's device.
+/// Bytes that are predicted of one rank: of a class at its peak on the device, or of an operation's
+/// or a route's payload per optimizer step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PredictedMemory {
+pub struct PredictedBytes<K> {
     /// The rank.
     pub rank: u32,
-    /// The class.
-    pub class: Class,
-    /// Predicted peak, in bytes.
-    #[serde(deserialize_with = "bounded")]
-    pub bytes: u64,
-}
-
-/// The predicted payload of one operation on one rank per optimizer step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PredictedTraffic {
-    /// The rank.
-    pub rank: u32,
-    /// The operation.
-    pub operation: Operation,
-    /// Predicted bytes sent per optimizer step.
+    /// The class, operation or route.
+    pub of: K,
+    /// Predicted bytes.
     #[serde(deserialize_with = "bounded")]
     pub bytes: u64,
 }
@@ -69,18 +58,6 @@ pub struct PredictedPlace {
     pub total: u64,
 }
 
-/// The predicted payload of one route on one rank per optimizer step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PredictedTransfer {
-    /// The rank.
-    pub rank: u32,
-    /// The route.
-    pub route: Route,
-    /// Predicted bytes moved per optimizer step.
-    #[serde(deserialize_with = "bounded")]
-    pub bytes: u64,
-}
-
 /// What does not rest on the device, and what travels because of it. Empty if all states do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offload {
@@ -90,7 +67,7 @@ pub struct Offload {
     /// Predicted memory in main memory and on disk.
     pub memory: Vec<PredictedPlace>,
     /// Predicted bytes moved per rank, route and step.
-    pub transfers: Vec<PredictedTransfer>,
+    pub transfers: Vec<PredictedBytes<Route>>,
 }
 
 impl Offload {
@@ -196,7 +173,7 @@ pub struct RunHeader {
     /// The partition, in forward order.
     pub units: Vec<UnitHeader>,
     /// Predicted peak per rank and class, on the device.
-    pub predicted_memory: Vec<PredictedMemory>,
+    pub predicted_memory: Vec<PredictedBytes<Class>>,
     /// Predicted peak of the sum over classes per rank, on the device.
     #[serde(deserialize_with = "bounded")]
     pub predicted_total: Vec<u64>,
@@ -204,7 +181,7 @@ pub struct RunHeader {
     #[serde(deserialize_with = "bounded")]
     pub replicated_total: Vec<u64>,
     /// Predicted payload per rank, operation and step.
-    pub predicted_traffic: Vec<PredictedTraffic>,
+    pub predicted_traffic: Vec<PredictedBytes<Operation>>,
     /// Version of the program that wrote the header.
     pub version: String,
     /// What every optimizer step communicates according to theory. Streams carry it after the

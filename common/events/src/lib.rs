@@ -8,7 +8,7 @@
 //! those, never this crate.
 //!
 //! * [`amount`]: bounds of the numbers that streams carry.
-//! * [`event`]: the types of events.
+//! * [`event`]: the types of events; [`labels!`]: the labels of an enum.
 //! * [`header`]: the run's header, which precedes all events: layout, partition, predictions.
 //! * [`ring`]: a bounded queue from a rank's thread to the collector.
 //! * [`hub`]: the collector, which feeds the screen, the recording and the socket.

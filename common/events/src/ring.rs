@@ -134,12 +134,6 @@ impl Emitter {
     pub fn held(&self) -> Duration {
         self.pace.as_ref().map_or(Duration::ZERO, |pace| pace.held())
     }
-
-    /// Returns the pace that this rank obeys, if any. Deadlines subtract the time for which it held
-    /// ranks.
-    pub fn pace(&self) -> Option<&Arc<Pace>> {
-        self.pace.as_ref()
-    }
 }
 
 impl Receiver {

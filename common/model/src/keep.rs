@@ -2,7 +2,6 @@
 //! et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
 
 use serde::Serialize;
-use std::fmt;
 use std::str::FromStr;
 
 /// What a layer's forward keeps for its backward, of the buffers in the tables of [`crate::block`].
@@ -48,19 +47,9 @@ pub enum Checkpointing {
     Selective,
 }
 
+events::labels! { Checkpointing { None => "none", Block => "block", Selective => "selective" } }
+
 impl Checkpointing {
-    /// Every choice.
-    pub const ALL: [Checkpointing; 3] = [Checkpointing::None, Checkpointing::Block, Checkpointing::Selective];
-
-    /// Returns the word that flags and reports use.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Checkpointing::None => "none",
-            Checkpointing::Block => "block",
-            Checkpointing::Selective => "selective",
-        }
-    }
-
     /// Returns what a block's forward keeps.
     pub const fn keep(self) -> Keep {
         match self {
@@ -68,12 +57,6 @@ impl Checkpointing {
             Checkpointing::Block => Keep::Input,
             Checkpointing::Selective => Keep::Selective,
         }
-    }
-}
-
-impl fmt::Display for Checkpointing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.label())
     }
 }
 

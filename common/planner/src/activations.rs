@@ -8,10 +8,10 @@
 
 use crate::job::Job;
 use crate::ledger::{Allocation, SymbolicLedger};
+use crate::reduce::F32;
 use events::Class::{Activations, Workspace};
 use model::Checkpointing;
 
-const F32: u64 = 4;
 const TOKEN_ID: u64 = 4;
 
 /// Sizes of a micro-batch's buffers, in bytes.
@@ -24,8 +24,8 @@ pub(crate) struct Sizes {
     ones: Option<u64>,
     /// `[rows, heads + kv_heads]` fp32: scales of the norms of heads; none without these norms.
     head_scales: Option<u64>,
-    /// `[rows, width]`.
-    residual: u64,
+    /// `[rows, width]`: a block's input.
+    pub(crate) residual: u64,
     /// `[rows, (heads + 2·kv_heads)·head_dim]`.
     qkv: u64,
     /// `[rows, heads·head_dim]`.
@@ -57,11 +57,6 @@ impl Sizes {
         }
     }
 
-    /// Returns the bytes of a block's input.
-    pub(crate) fn residual(&self) -> u64 {
-        self.residual
-    }
-
     /// Allocates the token ids and targets of a micro-batch.
     pub(crate) fn batch(&self, ledger: &mut SymbolicLedger) -> Allocation {
         ledger.allocate(Activations, 2 * self.ids)
@@ -70,11 +65,6 @@ impl Sizes {
     /// Allocates the embedding's output.
     pub(crate) fn embed_forward(&self, ledger: &mut SymbolicLedger) -> Allocation {
         ledger.allocate(Activations, self.residual)
-    }
-
-    /// Frees the gradient of the embedding's output.
-    pub(crate) fn embed_backward(&self, ledger: &mut SymbolicLedger, dx: Allocation) {
-        ledger.free(dx);
     }
 
     /// Walks a block's forward that a backward follows: returns what it keeps, and its output.
@@ -98,11 +88,6 @@ impl Sizes {
                 (BlockKept::Input(x), out)
             }
         }
-    }
-
-    /// Walks a block's forward that no backward follows: returns its output.
-    pub(crate) fn block_evaluate(&self, ledger: &mut SymbolicLedger, x: Allocation) -> Allocation {
-        self.block_unkept(ledger, Some(x))
     }
 
     /// Allocates every buffer between a block's input and output.
@@ -140,9 +125,9 @@ impl Sizes {
         (BlockExpensive { qkv, attn, log_sum, x2, gate_up }, out)
     }
 
-    /// Walks a block's forward that frees each buffer after its last use, and `x` too if it is
-    /// given.
-    fn block_unkept(&self, ledger: &mut SymbolicLedger, x: Option<Allocation>) -> Allocation {
+    /// Walks a block's forward that frees each buffer after its last use, and its input `x` too if
+    /// no backward follows.
+    pub(crate) fn block_unkept(&self, ledger: &mut SymbolicLedger, x: Option<Allocation>) -> Allocation {
         let norm1 = self.norm(ledger);
         let qkv = self.queries_keys_values(ledger);
         ledger.free_all(norm1);

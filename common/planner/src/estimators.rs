@@ -51,7 +51,6 @@ pub fn largest_layer(layout: &Layout) -> u64 {
 /// Returns a table of the estimators, without offloading and with, beside the model states of the
 /// mixed recipe.
 pub fn comparison(parameters: u64, largest_layer: u64, gpus: u64) -> Table {
-    let states = |stage| Recipe::MIXED.model_states(&[parameters], gpus as usize, stage).total();
     let zero2 = |offload| zero2_gpu(parameters, gpus, offload);
     let zero3 = |offload| zero3_gpu(parameters, largest_layer, gpus, offload);
     let scale = Scale::suiting(16 * parameters, Recipe::MIXED.unit);
@@ -60,11 +59,10 @@ pub fn comparison(parameters: u64, largest_layer: u64, gpus: u64) -> Table {
     let mut row = |name: &str, cells: [Option<u64>; 3]| {
         table.row(name, cells.map(|cell| cell.map_or("none".into(), |bytes| scale.show(bytes))));
     };
-    let none = [None, Some(zero2(Offload::None)), Some(zero3(Offload::None))];
-    row("nothing offloaded", none);
+    row("nothing offloaded", [None, Some(zero2(Offload::None)), Some(zero3(Offload::None))]);
     row("optimizer offloaded", [None, Some(zero2(Offload::Optimizer)), Some(zero3(Offload::Optimizer))]);
     row("and parameters", [None, None, Some(zero3(Offload::OptimizerAndParameters))]);
-    let states = Stage::SHARDED.map(|stage| Some(states(stage)));
-    row("model states, recipe mixed", states);
+    let states = |stage| Recipe::MIXED.model_states(&[parameters], gpus as usize, stage).total();
+    row("model states, recipe mixed", Stage::SHARDED.map(states).map(Some));
     table
 }

@@ -7,7 +7,7 @@ use crate::stage::Stage;
 use crate::strategy::Strategy;
 use crate::traffic::Algorithm;
 use events::Place;
-use model::{Checkpointing, Layout, ModelConfig, Wrap};
+use model::{Checkpointing, ModelConfig, Wrap};
 
 /// The settings of a run on which its memory and traffic depend.
 #[derive(Clone, Debug, PartialEq)]
@@ -131,10 +131,5 @@ impl Job {
     /// Returns the number of slices that a unit is cut into.
     pub fn shards(&self) -> u64 {
         self.stage.shard_count(self.sharing_ranks())
-    }
-
-    /// Returns the model's tensors and layers.
-    pub(crate) fn layout(&self) -> Layout {
-        Layout::new(&self.config)
     }
 }

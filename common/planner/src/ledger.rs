@@ -9,7 +9,8 @@ const CLASSES: usize = Class::ALL.len();
 /// Peak bytes of one rank in one place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    peaks: [u64; CLASSES],
+    /// Peak per class, in [`Class::ALL`]'s order.
+    pub peaks: [u64; CLASSES],
     /// Peak of the sum over classes, which is at most the sum of the peaks.
     pub total_peak: u64,
 }
@@ -18,16 +19,6 @@ impl Memory {
     /// Returns the peak bytes of one class.
     pub fn peak(&self, class: Class) -> u64 {
         self.peaks[class.index()]
-    }
-
-    /// True if nothing is ever there.
-    pub fn is_none(&self) -> bool {
-        self.total_peak == 0
-    }
-
-    /// Returns the peak bytes per class, in [`Class::ALL`]'s order.
-    pub fn peaks(&self) -> [u64; CLASSES] {
-        self.peaks
     }
 }
 

@@ -28,7 +28,7 @@ pub struct Partition {
 impl Partition {
     /// Returns the units of `job`'s model.
     pub fn of(job: &Job) -> Self {
-        let layout = job.layout();
+        let layout = Layout::new(&job.config);
         let (names, wrapped) = wrap(&layout, job.wrap);
         // A unit's tensors that stay whole come after the others.
         let places: Vec<(usize, bool)> = wrapped.into_iter().zip(whole(&layout, job)).collect();

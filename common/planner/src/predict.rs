@@ -10,7 +10,7 @@ use crate::theory::theory;
 use crate::traffic::{Sender, Traffic};
 use crate::transfers::Transfers;
 use crate::walk::{Walk, Walked};
-use events::header::{PredictedMemory, PredictedTraffic, Sweep};
+use events::header::{PredictedBytes, Sweep};
 use events::{Class, Operation, Place};
 
 /// What a job needs.
@@ -56,16 +56,8 @@ impl RankPrediction {
 
 impl Prediction {
     /// Returns peak bytes per rank and class, as a run's header lists them.
-    pub fn memory_header(&self) -> Vec<PredictedMemory> {
-        let per_rank = |(rank, predicted): (usize, &RankPrediction)| {
-            let memory = predicted.memory;
-            Class::ALL.iter().map(move |&class| PredictedMemory {
-                rank: rank as u32,
-                class,
-                bytes: memory.peak(class),
-            })
-        };
-        self.ranks.iter().enumerate().flat_map(per_rank).collect()
+    pub fn memory_header(&self) -> Vec<PredictedBytes<Class>> {
+        self.rows(Class::ALL, |rank, class| rank.memory.peak(class))
     }
 
     /// Returns peak bytes per rank over all classes together, as a run's header lists them.
@@ -74,23 +66,19 @@ impl Prediction {
     }
 
     /// Returns payload bytes per rank, operation and step, as a run's header lists them.
-    pub fn traffic_header(&self) -> Vec<PredictedTraffic> {
-        let per_rank = |(rank, predicted): (usize, &RankPrediction)| {
-            let traffic = predicted.traffic.step;
-            Operation::ALL.iter().map(move |&operation| PredictedTraffic {
-                rank: rank as u32,
-                operation,
-                bytes: traffic.bytes(operation),
-            })
-        };
-        self.ranks.iter().enumerate().flat_map(per_rank).collect()
+    pub fn traffic_header(&self) -> Vec<PredictedBytes<Operation>> {
+        self.rows(Operation::ALL, |rank, operation| rank.traffic.step.bytes(operation))
+    }
+
+    fn rows<K: Copy>(&self, all: &[K], bytes: impl Fn(&RankPrediction, K) -> u64) -> Vec<PredictedBytes<K>> {
+        let ranks = (0..).zip(&self.ranks).flat_map(|rank| all.iter().map(move |&of| (rank, of)));
+        ranks
+            .map(|((rank, predicted), of)| PredictedBytes { rank, of, bytes: bytes(predicted, of) })
+            .collect()
     }
 }
 
 /// Predicts `job`'s memory and traffic to the byte.
-///
-/// # Errors
-/// [`InvalidJob`] if no run can have these numbers.
 pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
     job.validate()?;
     let partition = Partition::of(job);
@@ -113,9 +101,6 @@ pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
 
 /// Returns the peak bytes of a rank of `job` in each place, the same for all ranks, if every step is
 /// skipped because gradients overflow.
-///
-/// # Errors
-/// [`InvalidJob`] if no run can have these numbers.
 pub fn peaks_without_updates(job: &Job) -> Result<[Memory; Place::ALL.len()], InvalidJob> {
     job.validate()?;
     Ok(Walk::new(job, &Partition::of(job)).run_without_update().memory)

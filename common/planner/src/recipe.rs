@@ -16,15 +16,9 @@ pub enum ByteUnit {
     Gibibyte,
 }
 
-impl ByteUnit {
-    /// Returns its symbol.
-    pub const fn label(self) -> &'static str {
-        match self {
-            ByteUnit::Gigabyte => "GB",
-            ByteUnit::Gibibyte => "GiB",
-        }
-    }
+events::labels! { ByteUnit { Gigabyte => "GB", Gibibyte => "GiB" } }
 
+impl ByteUnit {
     /// Returns the bytes in one of it.
     pub const fn bytes(self) -> f64 {
         match self {

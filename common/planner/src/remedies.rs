@@ -39,7 +39,7 @@ pub struct Remedies {
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
     /// Where memory is short; nowhere in particular if device and main memory are one.
-    place: Option<Place>,
+    pub place: Option<Place>,
     capacity: u64,
     limits: Limits,
 }
@@ -55,11 +55,6 @@ impl Room {
     /// are for its device and its main memory: more ranks do not help.
     pub fn shared(capacity: u64) -> Self {
         Room { place: None, capacity, limits: Limits::default() }
-    }
-
-    /// Returns where memory is short, unless device and main memory are one.
-    pub fn place(&self) -> Option<Place> {
-        self.place
     }
 
     /// Returns what counts of `needs`, in bytes.
@@ -84,13 +79,8 @@ impl Room {
     }
 }
 
-/// Returns what each knob saves of `job`'s peak on a device of `capacity` bytes.
-pub fn remedies(job: &Job, capacity: u64) -> Remedies {
-    remedies_in(Room::of(Place::Device, capacity, Limits::default()), job)
-}
-
 /// Returns what each knob saves of `job`'s peak where `room` is short of memory.
-pub fn remedies_in(room: Room, job: &Job) -> Remedies {
+pub fn remedies(room: Room, job: &Job) -> Remedies {
     let capacity = room.capacity;
     let turned: Vec<Turned> = (0..KNOBS.len()).flat_map(|knob| turn(knob, job, room)).collect();
     let together = if turned.iter().any(|turned| turned.remedy.total_peak <= capacity) {

@@ -22,10 +22,9 @@ pub enum Stage {
     Zero3,
 }
 
-impl Stage {
-    /// Every stage, from everything replicated to everything sharded.
-    pub const ALL: [Stage; 4] = [Stage::Ddp, Stage::Zero1, Stage::Zero2, Stage::Zero3];
+events::labels! { Stage { Ddp => "DDP", Zero1 => "ZeRO-1", Zero2 => "ZeRO-2", Zero3 => "ZeRO-3" } }
 
+impl Stage {
     /// The stage in which nothing is sharded: the others are compared with it.
     pub const REPLICATED: Stage = Stage::Ddp;
 
@@ -44,16 +43,6 @@ impl Stage {
     /// The stage that holds full gradients and needs a shard of their sum: it may all-reduce them,
     /// the textbook version, in place of a reduce-scatter.
     pub const SUMS_EITHER_WAY: Stage = Stage::Zero1;
-
-    /// Returns the name that tables and reports use.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Stage::Ddp => "DDP",
-            Stage::Zero1 => "ZeRO-1",
-            Stage::Zero2 => "ZeRO-2",
-            Stage::Zero3 => "ZeRO-3",
-        }
-    }
 
     /// Returns the package that trains this way.
     pub const fn package(self) -> &'static str {
@@ -85,11 +74,5 @@ impl Stage {
     /// nothing is sharded.
     pub fn shard_count(self, world_size: usize) -> u64 {
         if self == Stage::REPLICATED { 1 } else { world_size as u64 }
-    }
-}
-
-impl std::fmt::Display for Stage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.label())
     }
 }

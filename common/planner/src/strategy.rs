@@ -2,7 +2,6 @@
 
 use crate::stage::Stage;
 use serde::Serialize;
-use std::fmt;
 use std::str::FromStr;
 
 /// FSDP's name for how far it shards.
@@ -23,21 +22,16 @@ pub enum Strategy {
     HybridShard,
 }
 
-impl Strategy {
-    /// Every strategy.
-    pub const ALL: [Strategy; 4] =
-        [Strategy::FullShard, Strategy::ShardGradOp, Strategy::NoShard, Strategy::HybridShard];
-
-    /// Returns the word that flags and reports use.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Strategy::FullShard => "full-shard",
-            Strategy::ShardGradOp => "shard-grad-op",
-            Strategy::NoShard => "no-shard",
-            Strategy::HybridShard => "hybrid-shard",
-        }
+events::labels! {
+    Strategy {
+        FullShard => "full-shard",
+        ShardGradOp => "shard-grad-op",
+        NoShard => "no-shard",
+        HybridShard => "hybrid-shard",
     }
+}
 
+impl Strategy {
     /// Returns the stage that trains this way: all strategies but one shard parameters between
     /// steps.
     pub const fn stage(self) -> Stage {
@@ -61,12 +55,6 @@ impl Strategy {
     /// True if backward may gather from secondary shards: `--secondary-shard-size`.
     pub const fn takes_secondary_shards(self) -> bool {
         matches!(self, Strategy::FullShard)
-    }
-}
-
-impl fmt::Display for Strategy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.label())
     }
 }
 

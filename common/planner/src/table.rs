@@ -78,9 +78,7 @@ impl Table {
         }
         table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
     }
-}
 
-impl Table {
     /// Returns the characters of the longest cell of a column below its header.
     fn longest(&self, column: usize) -> u16 {
         let cells = self.rows.iter().filter_map(|row| row.get(column));
@@ -154,14 +152,17 @@ pub fn counted(number: usize, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number as u64), if number == 1 { one } else { many })
 }
 
+/// Returns `number` to at most `decimals` places, without zeros at its end.
+pub(crate) fn plain(number: f64, decimals: usize) -> String {
+    let text = format!("{number:.decimals$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
+}
+
 /// Returns a count in words: `6.74 billion`; below a million, `918,656`.
 pub fn in_words(count: u64) -> String {
     let scales = [(1e12, "trillion"), (1e9, "billion"), (1e6, "million")];
     match scales.into_iter().find(|(scale, _)| count as f64 >= *scale) {
-        Some((scale, word)) => {
-            let number = format!("{:.2}", count as f64 / scale);
-            format!("{} {word}", number.trim_end_matches('0').trim_end_matches('.'))
-        }
+        Some((scale, word)) => format!("{} {word}", plain(count as f64 / scale, 2)),
         None => grouped(count),
     }
 }

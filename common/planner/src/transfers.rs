@@ -2,7 +2,7 @@
 
 use crate::parts::Figure;
 use events::Route;
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde::ser::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
 const ROUTES: usize = Route::ALL.len();
@@ -66,11 +66,8 @@ impl Figure for Transfers {
 impl Serialize for Transfers {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let used = Route::ALL.iter().filter(|route| self.calls(**route) > 0);
-        let mut map = serializer.serialize_map(None)?;
-        for route in used {
-            let entry = BTreeMap::from([("bytes", self.bytes(*route)), ("calls", self.calls(*route))]);
-            map.serialize_entry(route, &entry)?;
-        }
-        map.end()
+        serializer.collect_map(used.map(|&route| {
+            (route, BTreeMap::from([("bytes", self.bytes(route)), ("calls", self.calls(route))]))
+        }))
     }
 }

@@ -1,8 +1,7 @@
 //! Where the time of a step goes, from a run's report.
 
-use crate::clocks::Times;
 use crate::report::Report;
-use crate::rows::TimeRow;
+use crate::rows::{TimeRow, Times};
 use settings::size::three_digits;
 
 /// A rank's waits for collectives that every rank has issued.

@@ -2,7 +2,6 @@
 //! diagnosis of a step's time, and remedies for time and for memory.
 
 mod account;
-mod clocks;
 mod compared;
 mod diagnosis;
 mod hardware_rows;
@@ -19,17 +18,16 @@ mod samples;
 mod tables;
 
 pub use account::{Account, time};
-pub use clocks::{Clocks, Times};
 pub use compared::Predicted;
 pub use diagnosis::diagnosis;
 pub use hardware_rows::GpuRow;
 pub use kernel_shares::KernelShare;
 pub use kernels::{KernelRow, LimitRow, UNTIMED};
-pub use measured::{Measured, Peaks};
+pub use measured::{Clocks, Measured, Peaks};
 pub use remedies::{Remedy, remedies};
 pub use report::{Report, SCHEMA};
 pub use rows::{
     EvaluationRow, LinkRow, MemoryRow, ModelRow, NeighbourRow, OperationTime, StepRow, Throughput, TimeRow,
-    TotalRow, TrafficRow, TransferRow,
+    Times, TotalRow, TrafficRow, TransferRow,
 };
 pub use tables::closing;

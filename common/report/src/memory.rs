@@ -105,7 +105,7 @@ pub fn check_machine(job: &Job, prediction: &Prediction, machine: &Machine<'_>) 
         true => (Place::Host, Room::of(Place::Host, share, Limits::default())),
         false => (Place::Device, Room::shared(share)),
     };
-    let remedies = planner::remedies_in(room, job);
+    let remedies = planner::remedies(room, job);
     Err(Failure::OutOfMemory(on_one_screen(
         happened + &peak(prediction, place),
         &remedies,
@@ -142,7 +142,7 @@ pub fn ran_out(
     let capacity = if oom.by_system { oom.live_total } else { oom.capacity };
     let room = Room::of(oom.place, capacity, limits);
     Failure::OutOfMemory(match oom.by_system {
-        true => on_one_screen(happened, &planner::remedies_in(room, job), SYSTEM),
+        true => on_one_screen(happened, &planner::remedies(room, job), SYSTEM),
         false => with_remedies(happened, job, room),
     })
 }
@@ -172,7 +172,7 @@ fn in_use(live: &[u64]) -> String {
 fn peak(prediction: &Prediction, place: Place) -> String {
     if place != Place::Device {
         let memory = prediction.ranks[0].place(place);
-        let (total, classes) = (human(memory.total_peak), in_use(&memory.peaks()));
+        let (total, classes) = (human(memory.total_peak), in_use(&memory.peaks));
         return format!("The run's peak in {} is {total}. Each class at its own:\n{classes}\n", name(place));
     }
     let peak = &prediction.peak;
@@ -193,12 +193,12 @@ fn wrapped(list: &str) -> String {
 
 /// Describes what happened, and the planner's remedies with their savings, on one screen.
 fn with_remedies(happened: String, job: &Job, room: Room) -> String {
-    let otherwise = match room.place() {
+    let otherwise = match room.place {
         Some(Place::Host) => "more --host-memory",
         Some(Place::Disk) => "a larger disk",
         Some(Place::Device) | None => "more --device-memory",
     };
-    on_one_screen(happened, &planner::remedies_in(room, job), otherwise)
+    on_one_screen(happened, &planner::remedies(room, job), otherwise)
 }
 
 /// Puts `happened` and `remedies` on one screen. `otherwise` is the advice if no remedy is enough,

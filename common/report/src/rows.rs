@@ -1,6 +1,5 @@
 //! The rows of a report.
 
-use crate::clocks::Times;
 use collectives::Traffic;
 use events::Operation;
 use serde::{Deserialize, Serialize};
@@ -130,6 +129,23 @@ pub struct NeighbourRow {
     pub predicted_bytes: u64,
     /// Measured payload.
     pub bytes_sent: u64,
+}
+
+/// Seconds per phase of the training loop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Times {
+    /// Fetching tokens.
+    pub data: f64,
+    /// Forward passes.
+    pub forward: f64,
+    /// Backward passes.
+    pub backward: f64,
+    /// The part of backward in which blocks recompute what forward has not kept.
+    pub recompute: f64,
+    /// Optimizer steps, with what of an update goes on in the next forward.
+    pub step: f64,
+    /// Validation.
+    pub evaluate: f64,
 }
 
 /// Seconds that one rank spent.

@@ -1,14 +1,11 @@
 //! Reports with made-up measurements, for tests.
 
-use crate::clocks::{Clocks, Times};
 use crate::compared::Predicted;
 use crate::measured::{Measured, Peaks};
 use crate::report::Report;
-use crate::rows::StepRow;
+use crate::rows::{StepRow, Times};
 use clap::Parser;
-use collectives::Traffic;
 use events::{Class, Place};
-use offload::Moved;
 use settings::Config;
 use settings::cli::Cli;
 
@@ -36,16 +33,9 @@ pub(crate) fn one_step(flags: &str) -> Report {
         steps: vec![step],
         evaluations: vec![(1, 2.5)],
         fresh_starts: 1,
-        checkpoints: 0,
         memory: memory.clone(),
-        gpu: None,
-        kernels: Vec::new(),
-        traffic: Traffic::default(),
-        to_neighbours: None,
-        transfers: Moved::default(),
-        clocks: Clocks::default(),
         weights_blake3: Some("ab".into()),
-        unsaved: None,
+        ..Measured::default()
     };
     let ranks = config.world_size;
     let predicted = Predicted {

@@ -19,6 +19,7 @@ pub use train::{
 };
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Serialize;
 use std::path::PathBuf;
 
 /// The device to train on.
@@ -50,6 +51,17 @@ pub enum CollectivesChoice {
     Nccl,
 }
 
+/// How gradients are summed where a rank updates a slice of what it holds in full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GradSync {
+    /// Each rank receives the slice that it updates.
+    #[default]
+    ReduceScatter,
+    /// Each rank receives everything and uses its slice: the textbook version, to show its cost.
+    AllReduce,
+}
+
 /// Train a Llama-style transformer on several ranks.
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true, args_override_self = true)]
@@ -70,9 +82,16 @@ pub enum Command {
     /// Write the weights in a checkpoint in Hugging Face's format.
     Export(ExportArgs),
     /// Say where the time of a finished run went, and what would make it faster.
-    Explain(ExplainArgs),
+    Explain {
+        /// A file that --report has written.
+        report: PathBuf,
+    },
     /// Show what GPUs need to compute, and which parts this machine has.
-    Doctor(DoctorArgs),
+    Doctor {
+        /// Succeed only if this many ranks would run on this machine's GPUs.
+        #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=RANKS))]
+        gpus: Option<usize>,
+    },
     /// For shells.
     #[command(flatten)]
     Shell(shell::ShellCommand),
@@ -94,21 +113,6 @@ pub struct ExportArgs {
     /// Also write AdamW's moments, in f32: exp_avg.safetensors and exp_avg_sq.safetensors.
     #[arg(long)]
     pub moments: bool,
-}
-
-/// Flags of `explain`.
-#[derive(Args, Clone, Debug)]
-pub struct ExplainArgs {
-    /// A file that --report has written.
-    pub report: PathBuf,
-}
-
-/// Flags of `doctor`.
-#[derive(Args, Clone, Debug)]
-pub struct DoctorArgs {
-    /// Succeed only if this many ranks would run on this machine's GPUs.
-    #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=RANKS))]
-    pub gpus: Option<usize>,
 }
 
 /// Flags of `generate`.

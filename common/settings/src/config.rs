@@ -1,13 +1,12 @@
 //! The configuration of a run: the flags, checked and completed.
 
-use crate::cli::{RANKS, ResumeWith, TrainArgs, WatchArgs};
+use crate::cli::{GradSync, RANKS, ResumeWith, TrainArgs, WatchArgs};
 use crate::communication::Communication;
 use crate::data::DataSource;
 use crate::error::{Failure, Result};
 use crate::fault::Fault;
 use crate::findings::Findings;
 use crate::float_type;
-use crate::grad_sync::GradSync;
 use crate::groups;
 use crate::hardware::Hardware;
 use crate::link::LinkChoice;
@@ -290,17 +289,12 @@ impl Config {
         self.hardware.name().to_string() + &simulated.collect::<String>()
     }
 
-    /// Returns the learning rate of step `step` (from 0).
-    pub fn learning_rate(&self, step: u32) -> f64 {
-        self.lr_schedule.rate(step)
-    }
-
     /// Returns the update that follows `step` others, of a loss that was multiplied by
     /// `loss_scale`.
     pub fn update(&self, step: u32, loss_scale: Option<f64>) -> Update {
         Update {
             step,
-            lr: self.learning_rate(step),
+            lr: self.lr_schedule.rate(step),
             betas: self.betas,
             eps: self.eps,
             bias_correction: self.bias_correction,

@@ -1,7 +1,8 @@
 //! Failures that end a program: a message of at most one screen, and an exit code.
 
 /// Why the program stops.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{0}")]
 pub enum Failure {
     /// The command line, or a file that it names, is wrong: exit code 2.
     Usage(String),
@@ -27,16 +28,6 @@ impl Failure {
         match self {
             Failure::Usage(_) => 2,
             Failure::Run(_) | Failure::OutOfMemory(_) => 1,
-        }
-    }
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Failure::Usage(message) | Failure::Run(message) | Failure::OutOfMemory(message) => {
-                f.write_str(message)
-            }
         }
     }
 }

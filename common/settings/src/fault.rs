@@ -96,9 +96,6 @@ impl Kind {
 
     /// Returns the phase that `phase` and `step` as written stand for: without a step the setup,
     /// else backward.
-    ///
-    /// # Errors
-    /// If the fault has no such phase, or the phase no such step.
     fn phase(self, step: Option<u32>, phase: Option<Phase>) -> std::result::Result<Phase, String> {
         let name = self.name();
         let only = match self {
@@ -132,11 +129,6 @@ impl Fault {
     /// Returns a fault without a phase of its own, on `rank` from `step` on.
     pub fn silent(kind: Kind, rank: usize, step: u32) -> Self {
         Fault { kind, rank, step, phase: Phase::Backward, allocation: 0 }
-    }
-
-    /// True if it is a fault of this kind that lasts, and hits `rank` in `step`.
-    pub fn lasts(&self, kind: Kind, rank: usize, step: u32) -> bool {
-        self.kind == kind && self.rank == rank && self.step <= step
     }
 
     /// True if it cannot happen any more in a run that begins with step `first`.

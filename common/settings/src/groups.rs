@@ -5,9 +5,6 @@ use crate::error::{Failure, Result};
 use sharding::MeshShape;
 
 /// Returns the groups that the flags ask for.
-///
-/// # Errors
-/// A usage failure that names the flag and the sizes that it accepts.
 pub(crate) fn mesh(args: &TrainArgs) -> Result<MeshShape> {
     let (shard, secondary) =
         (args.sharding.shard_group_size, args.sharding.secondary_shard_size.unwrap_or(1));

@@ -75,25 +75,16 @@ pub fn flag(link: &Link) -> String {
 }
 
 /// Reads `--link`.
-///
-/// # Errors
-/// A sentence that says what is accepted.
 pub(crate) fn parse(text: &str) -> Result<LinkChoice, String> {
     read(text, &BETWEEN_RANKS, "50us,3GB/s")
 }
 
 /// Reads `--host-link`.
-///
-/// # Errors
-/// As [`parse`].
 pub(crate) fn parse_host(text: &str) -> Result<LinkChoice, String> {
     read(text, &TO_MAIN_MEMORY, "10us,12GB/s")
 }
 
 /// Reads `--disk-link`.
-///
-/// # Errors
-/// As [`parse`].
 pub(crate) fn parse_disk(text: &str) -> Result<LinkChoice, String> {
     read(text, &[], "100us,3GB/s")
 }

@@ -36,27 +36,8 @@ pub struct Offload {
     pub disk_link: Option<LinkChoice>,
 }
 
-impl Default for Offload {
-    /// Everything on the device.
-    fn default() -> Self {
-        Offload {
-            optimizer: Place::Device,
-            parameters: Place::Device,
-            activations: Place::Device,
-            buffers: BUFFERS,
-            directory: None,
-            host_memory: None,
-            host_link: None,
-            disk_link: None,
-        }
-    }
-}
-
 impl Offload {
     /// Checks what `args` ask for, of ranks on `hardware`. Creates nothing: see [`Offload::probe`].
-    ///
-    /// # Errors
-    /// A usage failure that names the flag and what it needs.
     pub(crate) fn new(args: &TrainArgs, hardware: &Hardware) -> Result<Self> {
         let flags = &args.offload;
         let mut offload = Offload {
@@ -100,12 +81,6 @@ impl Offload {
             ("--offload-parameters", self.parameters),
             ("--offload-activations", self.activations),
         ]
-    }
-
-    /// Returns the flags that move something off the device, as typed.
-    pub fn flags(&self) -> Vec<String> {
-        let away = self.places().into_iter().filter(|(_, place)| *place != Place::Device);
-        away.map(|(flag, place)| format!("{flag} {}", place_word(place))).collect()
     }
 
     /// Creates the directory for what rests on disk, if there is none, and checks that files can be

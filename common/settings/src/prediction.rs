@@ -1,8 +1,8 @@
 //! The planner's prediction of a run.
 
+use crate::cli::GradSync;
 use crate::config::Config;
 use crate::error::{Failure, Result};
-use crate::grad_sync::GradSync;
 use events::Place;
 use planner::{InvalidJob, Job, Placement, Prediction, Recipe, Saving};
 use sharding::Precision;

@@ -3,7 +3,6 @@
 use collectives::nccl;
 use device::cuda::{GpuInfo, Library, list};
 use planner::table::{Format, Table};
-use settings::cli::DoctorArgs;
 use settings::hardware::{Hardware, gpus};
 use settings::launcher;
 use settings::machine::{self, MainMemory, cores};
@@ -14,7 +13,7 @@ use settings::{Failure, Result};
 ///
 /// # Errors
 /// A failed run that says what is missing.
-pub(crate) fn examine(args: &DoctorArgs) -> Result<()> {
+pub(crate) fn examine(gpus: Option<usize>) -> Result<()> {
     nccl::allow_sharing_among_processes();
     events::say!(
         "{}\n{}{}{}",
@@ -23,10 +22,7 @@ pub(crate) fn examine(args: &DoctorArgs) -> Result<()> {
         between_gpus(),
         surroundings()
     );
-    match args.gpus {
-        Some(ranks) => verdict(ranks),
-        None => Ok(()),
-    }
+    gpus.map_or(Ok(()), verdict)
 }
 
 fn libraries() -> Table {

@@ -85,9 +85,9 @@ fn program(
             generate::sample(stage, &args).map(|texts| texts.iter().for_each(|text| say::foreign(text)))
         }
         Some(Command::Export(args)) => export::export(&args).map(print),
-        Some(Command::Doctor(args)) => doctor::examine(&args),
-        Some(Command::Explain(args)) => {
-            Report::read(&args.report).map(|report| events::say!("{}", report::diagnosis(&report).trim_end()))
+        Some(Command::Doctor { gpus }) => doctor::examine(gpus),
+        Some(Command::Explain { report }) => {
+            Report::read(&report).map(|report| events::say!("{}", report::diagnosis(&report).trim_end()))
         }
         Some(Command::Shell(shell)) => shell
             .text(program.command(false))

@@ -274,7 +274,7 @@ fn peaks(plan: &Plan, done: Done) -> Vec<Vec<Peaks>> {
     let never_updated = done.steps == 0 && done.skipped > 0;
     let job = never_updated.then(|| job(plan.stage.plan, &plan.config));
     let skipped = job.and_then(|job| planner::peaks_without_updates(&job).ok());
-    let peaks = |memory: Memory| Peaks { classes: memory.peaks().to_vec(), total: memory.total_peak };
+    let peaks = |memory: Memory| Peaks { classes: memory.peaks.to_vec(), total: memory.total_peak };
     let of =
         |rank: &RankPrediction| skipped.unwrap_or([rank.memory, rank.host, rank.disk]).map(peaks).to_vec();
     plan.prediction.ranks.iter().map(of).collect()

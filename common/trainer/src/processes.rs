@@ -118,7 +118,7 @@ fn speak(plan: &Plan, group: &Group, link: TcpStream) -> Result<(events::Emitter
         group.blame(Some(0), "its setup".into(), why.clone());
         Failure::run(format!("rank 0 has not told rank {} its clock: {why}", group.rank()))
     })?;
-    let pace = Arc::new(Pace::new());
+    let pace = Arc::new(Pace::default());
     let (emitter, receiver) = channel(group.rank(), RING, start, Some(pace.clone()));
     let outlet = Outlet::start(link, receiver, pace);
     Ok((emitter, outlet.map_err(|error| Failure::run(format!("cannot send events to rank 0: {error}")))?))

@@ -1,7 +1,7 @@
 //! The watchers of a run: the screen, a recording, viewers in other processes.
 
 use crate::plan::Plan;
-use events::header::{Choices, Offload, PredictedPlace, PredictedTransfer};
+use events::header::{Choices, Offload, PredictedBytes, PredictedPlace};
 use events::{
     Class, Emitter, Hub, HubError, HubOptions, Inlets, Pace, Place, RecordingError, Route, RunHeader,
     channel, feed,
@@ -37,7 +37,7 @@ impl Watch {
     /// # Errors
     /// If the recording cannot be created.
     pub(crate) fn start(plan: &Plan, socket: bool, links: Vec<(u32, TcpStream)>) -> Result<Self> {
-        let pace = Arc::new(Pace::new());
+        let pace = Arc::new(Pace::default());
         let start = Instant::now();
         let (far, links): (Vec<u32>, Vec<TcpStream>) = links.into_iter().unzip();
         let near = (0..plan.config.world_size as u32).filter(|rank| !far.contains(rank));
@@ -137,12 +137,12 @@ fn offload(job: &Job, prediction: &Prediction) -> Offload {
         return Offload::default();
     }
     let memory = |(number, rank): (u32, &RankPrediction), place: Place| {
-        let (peaks, total) = (rank.place(place).peaks().to_vec(), rank.place(place).total_peak);
+        let (peaks, total) = (rank.place(place).peaks.to_vec(), rank.place(place).total_peak);
         PredictedPlace { rank: number, place, peaks, total }
     };
-    let transfers = |(number, rank): (u32, &RankPrediction), route: Route| PredictedTransfer {
+    let transfers = |(number, rank): (u32, &RankPrediction), route: Route| PredictedBytes {
         rank: number,
-        route,
+        of: route,
         bytes: rank.transfers.step.bytes(route),
     };
     Offload {

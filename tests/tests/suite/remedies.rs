@@ -1,6 +1,7 @@
 //! What an error says would help does help: each remedy, tried, needs the memory that was promised.
 
-use planner::{Job, Remedy, Stage, remedies};
+use events::Place;
+use planner::{Job, Limits, Remedies, Remedy, Room, Stage};
 use tests::{STAGES, config, fixture, train};
 
 /// Runs that have something of what remedies take away.
@@ -23,6 +24,11 @@ const RUNS: &[(Stage, &str)] = &[
     (Stage::Zero3, "--strategy shard-grad-op --backward-prefetch none"),
     (Stage::Zero3, "--offload-optimizer cpu --offload-parameters cpu --batch-size 1 --seq-len 2"),
 ];
+
+/// The remedies for a device of `capacity` bytes.
+fn remedies(job: &Job, capacity: u64) -> Remedies {
+    planner::remedies(Room::of(Place::Device, capacity, Limits::default()), job)
+}
 
 /// Everything gathered early, kept long and copied.
 const ALL_AT_ONCE: &str = "--prefetch-bucket 1e6 --limit-all-gathers 64 --max-reuse-distance 1e6 \

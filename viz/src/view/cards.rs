@@ -196,7 +196,7 @@ fn summary(scene: &Scene, number: usize, rank: &RankSnapshot, width: u16) -> Str
 fn classes_used(scene: &Scene, number: usize) -> impl Iterator<Item = Class> + '_ {
     let planned = move |class: Class| {
         let mut predicted = scene.header.predicted_memory.iter();
-        predicted.any(|p| p.rank as usize == number && p.class == class && p.bytes > 0)
+        predicted.any(|p| p.rank as usize == number && p.of == class && p.bytes > 0)
     };
     let rank = &scene.now.ranks[number];
     Class::ALL.iter().copied().filter(move |&class| rank.peak_of(class) > 0 || planned(class))

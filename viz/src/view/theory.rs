@@ -50,9 +50,9 @@ pub(super) struct Expected {
 pub(super) fn expected(scene: &Scene, skipped: bool) -> Expected {
     let header = &scene.header;
     if header.theory.is_empty() {
-        let data = |p: &&events::header::PredictedTraffic| p.operation != Operation::Scalars;
+        let data = |p: &&events::header::PredictedBytes<Operation>| p.of != Operation::Scalars;
         let planned = || header.predicted_traffic.iter().filter(data);
-        let times = planned().map(|p| times(header, p.operation, p.bytes)).sum();
+        let times = planned().map(|p| times(header, p.of, p.bytes)).sum();
         return Expected { bytes: amount::total(planned().map(|p| p.bytes)), times, source: "planned" };
     }
     let sweeps = || header.theory.iter().filter(|sweep| !skipped || sweep.purpose != Purpose::Updates);

@@ -105,7 +105,7 @@ fn routes(scene: &Scene, ends: [u16; 5], paint: &mut Paint<'_>) -> u16 {
             || transfers().map(|(moved, in_step)| if in_step { moved.this_step() } else { moved.last_step });
         let bytes = amount::total(step().map(|moved| moved.bytes[index]));
         let exposed = amount::total(step().map(|moved| moved.exposed[index]));
-        let planned = offload.transfers.iter().filter(|planned| planned.route == route);
+        let planned = offload.transfers.iter().filter(|planned| planned.of == route);
         let predicted = amount::total(planned.map(|planned| planned.bytes));
         paint.text(0, y, places::arrow(route), ink(Color::Reset));
         paint.text(2, y, route.label(), ink(Color::Reset));
@@ -159,7 +159,7 @@ fn each_rank(app: &App, tall: u16, paint: &mut Paint<'_>) {
 }
 
 fn predicted(header: &RunHeader, operation: Operation) -> u64 {
-    let of_operation = header.predicted_traffic.iter().filter(|p| p.operation == operation);
+    let of_operation = header.predicted_traffic.iter().filter(|p| p.of == operation);
     amount::total(of_operation.map(|predicted| predicted.bytes))
 }
 

@@ -2,7 +2,7 @@
 
 use super::{ELEMENT, SimulatedRun, SimulationPlan, header};
 use events::event::NO_UNIT;
-use events::header::{PredictedMemory, PredictedPlace, PredictedTraffic, PredictedTransfer};
+use events::header::{PredictedBytes, PredictedPlace};
 use events::{
     CatchUp, Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Route, RunHeader,
     TransferEvent, What,
@@ -192,11 +192,15 @@ impl<'a> Simulation<'a> {
         let activations: i64 = (0..self.header.units.len()).map(|unit| self.activations(unit)).sum();
         for (rank, now) in (0..).zip(ranks) {
             for &class in Class::ALL {
-                self.header.predicted_memory.push(PredictedMemory { rank, class, bytes: now.peak_of(class) });
+                self.header.predicted_memory.push(PredictedBytes {
+                    rank,
+                    of: class,
+                    bytes: now.peak_of(class),
+                });
             }
             for &operation in Operation::ALL.iter().filter(|&&operation| operation != Operation::Scalars) {
                 let bytes = now.sent_last_step.by_operation[operation.index()];
-                self.header.predicted_traffic.push(PredictedTraffic { rank, operation, bytes });
+                self.header.predicted_traffic.push(PredictedBytes { rank, of: operation, bytes });
             }
             for &place in Place::ALL.iter().filter(|&&place| place != Place::Device && now.peak_in(place) > 0)
             {
@@ -205,7 +209,7 @@ impl<'a> Simulation<'a> {
             }
             for &route in Route::ALL.iter().filter(|&&route| now.transfers.uses(route)) {
                 let bytes = now.transfers.last_step.bytes[route.index()];
-                self.header.offload.transfers.push(PredictedTransfer { rank, route, bytes });
+                self.header.offload.transfers.push(PredictedBytes { rank, of: route, bytes });
             }
             self.header.predicted_total.push(now.total_peak);
             self.header.replicated_total.push(4 * model + activations as u64 + (1 << 20));

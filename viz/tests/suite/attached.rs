@@ -76,7 +76,7 @@ fn a_run_to_watch() {
     if std::env::var_os("VIZ_TEST_WATCHED").is_none() {
         return;
     }
-    let pace = Arc::new(Pace::new());
+    let pace = Arc::new(Pace::default());
     let start = Instant::now();
     let (emitters, receivers): (Vec<_>, Vec<_>) =
         (0..2).map(|rank| channel(rank, 1 << 12, start, Some(pace.clone()))).unzip();

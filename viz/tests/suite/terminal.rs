@@ -263,7 +263,7 @@ fn a_screen_that_panics() {
 #[test]
 fn a_run_with_a_screen() {
     let Ok(mode) = std::env::var("VIZ_TEST_RUN") else { return };
-    let (pace, stop) = (Arc::new(Pace::new()), Arc::new(AtomicBool::new(false)));
+    let (pace, stop) = (Arc::new(Pace::default()), Arc::new(AtomicBool::new(false)));
     let start = Instant::now();
     let (emitters, receivers): (Vec<_>, Vec<_>) =
         (0..2).map(|rank| channel(rank, 1 << 12, start, Some(pace.clone()))).unzip();

@@ -16,6 +16,11 @@ const COMPILED: &str = "kernels are compiled with the program";
 const DEVICE: Kind = Choice(&["none", "cpu", "nvme"]);
 const PRECISION: Kind = Choice(&["no", "fp16", "bf16", "fp8"]);
 
+/// Makes the row of a key in `deepspeed_config`.
+macro_rules! plugin {
+    ($name:literal, $($rest:expr),+) => { Key::new(concat!("deepspeed_config.", $name), $($rest),+) };
+}
+
 pub(super) static KEYS: &[Key] = &[
     Key::new("num_processes", Count(1, 1024), "1", "world size")
         .sets(Some("gpus"), |args, value| args.gpus = super::count(value)),
@@ -68,66 +73,31 @@ pub(super) static KEYS: &[Key] = &[
     Key::new("megatron_lm_config", Any, "{}", "Megatron-LM").not_yet(empty),
     Key::new("fp8_config", Any, "{}", "8-bit training").not_yet(empty),
     Key::new(CONFIG_FILE, Text, "null", "the DeepSpeed file to read").sets(None, |_, _| {}),
-    Key::new("deepspeed_config.zero_stage", Count(0, 3), "2", "zero_optimization.stage")
+    plugin!("zero_stage", Count(0, 3), "2", "zero_optimization.stage")
         .means(|value| Some(("zero_optimization.stage", value.clone()))),
-    Key::new("deepspeed_config.gradient_accumulation_steps", from(1), "1", "gradient_accumulation_steps")
+    plugin!("gradient_accumulation_steps", from(1), "1", "gradient_accumulation_steps")
         .auto(Auto::Flags)
         .means(|value| Some(("gradient_accumulation_steps", value.clone()))),
-    Key::new("deepspeed_config.gradient_clipping", Number(0.0, 1e12), "null", "gradient_clipping")
+    plugin!("gradient_clipping", Number(0.0, 1e12), "null", "gradient_clipping")
         .auto(Auto::Flags)
         .means(|value| Some(("gradient_clipping", value.clone()))),
-    Key::new(
-        "deepspeed_config.offload_optimizer_device",
-        DEVICE,
-        "\"none\"",
-        "zero_optimization.offload_optimizer.device",
-    )
-    .means(|value| Some(("zero_optimization.offload_optimizer.device", value.clone()))),
-    Key::new(
-        "deepspeed_config.offload_optimizer_nvme_path",
-        Text,
-        "\"none\"",
-        "zero_optimization.offload_optimizer.nvme_path",
-    )
-    .means(|value| some_path("zero_optimization.offload_optimizer.nvme_path", value)),
-    Key::new(
-        "deepspeed_config.offload_param_device",
-        DEVICE,
-        "\"none\"",
-        "zero_optimization.offload_param.device",
-    )
-    .means(|value| Some(("zero_optimization.offload_param.device", value.clone()))),
-    Key::new(
-        "deepspeed_config.offload_param_nvme_path",
-        Text,
-        "\"none\"",
-        "zero_optimization.offload_param.nvme_path",
-    )
-    .means(|value| some_path("zero_optimization.offload_param.nvme_path", value)),
-    Key::new(
-        "deepspeed_config.zero3_save_16bit_model",
-        Flag,
-        "false",
-        "stage3_gather_16bit_weights_on_model_save",
-    )
-    .means(|value| Some(("zero_optimization.stage3_gather_16bit_weights_on_model_save", value.clone()))),
-    Key::new(
-        "deepspeed_config.zero3_init_flag",
-        Flag,
-        "false",
-        "weights are always made shard by shard here",
-    ),
-    Key::new("deepspeed_config.deepspeed_multinode_launcher", Text, "\"pdsh\"", LAUNCH),
-    Key::new("deepspeed_config.deepspeed_hostfile", Any, "null", HOSTS).missed_unless(empty),
-    Key::new("deepspeed_config.deepspeed_exclusion_filter", Any, "null", HOSTS).missed_unless(empty),
-    Key::new("deepspeed_config.deepspeed_inclusion_filter", Any, "null", HOSTS).missed_unless(empty),
-    Key::new(
-        "deepspeed_config.deepspeed_moe_layer_cls_names",
-        Any,
-        "null",
-        "experts: the models here have none",
-    )
-    .missed_unless(empty),
+    plugin!("offload_optimizer_device", DEVICE, "\"none\"", "zero_optimization.offload_optimizer.device")
+        .means(|value| Some(("zero_optimization.offload_optimizer.device", value.clone()))),
+    plugin!("offload_optimizer_nvme_path", Text, "\"none\"", "zero_optimization.offload_optimizer.nvme_path")
+        .means(|value| some_path("zero_optimization.offload_optimizer.nvme_path", value)),
+    plugin!("offload_param_device", DEVICE, "\"none\"", "zero_optimization.offload_param.device")
+        .means(|value| Some(("zero_optimization.offload_param.device", value.clone()))),
+    plugin!("offload_param_nvme_path", Text, "\"none\"", "zero_optimization.offload_param.nvme_path")
+        .means(|value| some_path("zero_optimization.offload_param.nvme_path", value)),
+    plugin!("zero3_save_16bit_model", Flag, "false", "stage3_gather_16bit_weights_on_model_save")
+        .means(|value| Some(("zero_optimization.stage3_gather_16bit_weights_on_model_save", value.clone()))),
+    plugin!("zero3_init_flag", Flag, "false", "weights are always made shard by shard here"),
+    plugin!("deepspeed_multinode_launcher", Text, "\"pdsh\"", LAUNCH),
+    plugin!("deepspeed_hostfile", Any, "null", HOSTS).missed_unless(empty),
+    plugin!("deepspeed_exclusion_filter", Any, "null", HOSTS).missed_unless(empty),
+    plugin!("deepspeed_inclusion_filter", Any, "null", HOSTS).missed_unless(empty),
+    plugin!("deepspeed_moe_layer_cls_names", Any, "null", "experts: the models here have none")
+        .missed_unless(empty),
 ];
 
 fn some_path(target: &'static str, value: &Node) -> Option<(&'static str, Node)> {

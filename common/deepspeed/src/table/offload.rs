@@ -19,19 +19,24 @@ const LARGEST: &str = "a buffer is always as large as the largest shard, and nev
 const NOTHING_KEPT: &str = "of parameters that rest on disk none is kept in main memory";
 const FILES: &str = "how DeepSpeed's library reads and writes files; the one here has fixed settings";
 
+/// Makes the row of a key in `offload_optimizer` or `offload_param`.
+macro_rules! offload {
+    ($name:literal, $($rest:expr),+) => { Key::new(concat!("zero_optimization.offload_", $name), $($rest),+) };
+}
+
 pub(super) static KEYS: &[Key] = &[
-    Key::new(
-        "zero_optimization.offload_optimizer.device",
+    offload!(
+        "optimizer.device",
         DEVICE,
         "\"none\"",
-        "where master weights, momentum and variance rest, and are updated; nvme is `disk`",
+        "where master weights, momentum and variance rest, and are updated; nvme is `disk`"
     )
     .honoured(
         Some("offload_optimizer"),
         |args, value| args.offload.offload_optimizer = place(value),
         |run| Some(device(run.config.offload.optimizer)),
     ),
-    Key::new("zero_optimization.offload_optimizer.nvme_path", Text, "", DIRECTORY).honoured(
+    offload!("optimizer.nvme_path", Text, "", DIRECTORY).honoured(
         Some("offload_dir"),
         |args, value| {
             if args.offload.offload_optimizer == Place::Disk {
@@ -40,41 +45,30 @@ pub(super) static KEYS: &[Key] = &[
         },
         |run| directory(run, run.config.offload.optimizer),
     ),
-    Key::new("zero_optimization.offload_optimizer.pin_memory", Flag, "true", PINNED).missed_unless(on),
-    Key::new("zero_optimization.offload_optimizer.buffer_count", BUFFERS, "4", SLOTS).honoured(
+    offload!("optimizer.pin_memory", Flag, "true", PINNED).missed_unless(on),
+    offload!("optimizer.buffer_count", BUFFERS, "4", SLOTS).honoured(
         Some("offload_buffers"),
         |args, value| args.offload.offload_buffers = Some(count(value)),
         |run| buffers(run, run.config.offload.optimizer),
     ),
-    Key::new("zero_optimization.offload_optimizer.pipeline_read", Flag, "false", PIPELINED),
-    Key::new("zero_optimization.offload_optimizer.pipeline_write", Flag, "false", PIPELINED),
-    Key::new(
-        "zero_optimization.offload_optimizer.fast_init",
-        Flag,
-        "false",
-        "how quickly files are made, not what is in them",
-    ),
-    Key::new("zero_optimization.offload_optimizer.super_offload", Flag, "false", "SuperOffload").not_yet(off),
-    Key::new(
-        "zero_optimization.offload_optimizer.cpuadam_cores_perc",
-        Number(0.0, 1.0),
-        "0.8",
-        "matters with SuperOffload only",
-    ),
-    Key::new("zero_optimization.offload_optimizer.ratio", Number(0.0, 1.0), "1.0", TWIN_FLOW)
-        .not_yet(|value| number(value) == 1.0),
-    Key::new(
-        "zero_optimization.offload_param.device",
+    offload!("optimizer.pipeline_read", Flag, "false", PIPELINED),
+    offload!("optimizer.pipeline_write", Flag, "false", PIPELINED),
+    offload!("optimizer.fast_init", Flag, "false", "how quickly files are made, not what is in them"),
+    offload!("optimizer.super_offload", Flag, "false", "SuperOffload").not_yet(off),
+    offload!("optimizer.cpuadam_cores_perc", Number(0.0, 1.0), "0.8", "matters with SuperOffload only"),
+    offload!("optimizer.ratio", Number(0.0, 1.0), "1.0", TWIN_FLOW).not_yet(|value| number(value) == 1.0),
+    offload!(
+        "param.device",
         DEVICE,
         "\"none\"",
-        "where shards of parameters rest, in ZeRO-3 only; nvme is `disk`",
+        "where shards of parameters rest, in ZeRO-3 only; nvme is `disk`"
     )
     .honoured(
         Some("offload_parameters"),
         |args, value| args.offload.offload_parameters = place(value),
         |run| run.stage.sharded().parameters.then(|| device(run.config.offload.parameters)),
     ),
-    Key::new("zero_optimization.offload_param.nvme_path", Text, "", DIRECTORY).honoured(
+    offload!("param.nvme_path", Text, "", DIRECTORY).honoured(
         Some("offload_dir"),
         |args, value| {
             if args.offload.offload_parameters == Place::Disk {
@@ -83,15 +77,14 @@ pub(super) static KEYS: &[Key] = &[
         },
         |run| directory(run, run.config.offload.parameters),
     ),
-    Key::new("zero_optimization.offload_param.pin_memory", Flag, "true", PINNED).missed_unless(on),
-    Key::new("zero_optimization.offload_param.buffer_count", BUFFERS, "5", SLOTS).honoured(
+    offload!("param.pin_memory", Flag, "true", PINNED).missed_unless(on),
+    offload!("param.buffer_count", BUFFERS, "5", SLOTS).honoured(
         Some("offload_buffers"),
         |args, value| args.offload.offload_buffers = Some(count(value)),
         |run| buffers(run, run.config.offload.parameters),
     ),
-    Key::new("zero_optimization.offload_param.buffer_size", from(0), "1e8", LARGEST)
-        .missed_unless(|value| number(value) == 1e8),
-    Key::new("zero_optimization.offload_param.max_in_cpu", from(0), "1e9", NOTHING_KEPT)
+    offload!("param.buffer_size", from(0), "1e8", LARGEST).missed_unless(|value| number(value) == 1e8),
+    offload!("param.max_in_cpu", from(0), "1e9", NOTHING_KEPT)
         .missed_unless(|value| [0.0, 1e9].contains(&number(value))),
     Key::new("zero_optimization.cpu_offload", Flag, "null", "old name of offload_optimizer on the CPU")
         .means(|value| {

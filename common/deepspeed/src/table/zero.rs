@@ -13,75 +13,78 @@ const GATHER_16BIT: &str = "zero_optimization.stage3_gather_16bit_weights_on_mod
 const QUANTIZED: &str = "quantized communication (ZeRO++)";
 const MICS: &str = "MiCS in two levels";
 
+/// Makes the row of a key in `zero_optimization`.
+macro_rules! zero {
+    ($name:literal, $($rest:expr),+) => { Key::new(concat!("zero_optimization.", $name), $($rest),+) };
+}
+
+/// Makes the row of a number of elements; the run takes at least `$low`, as the flag `$flag` does.
+macro_rules! elements {
+    ($name:literal, $default:literal, $auto:expr, $flag:ident >= $low:literal, $note:literal) => {
+        zero!($name, from(0), $default, $note).auto($auto).honoured(
+            Some(stringify!($flag)),
+            |args, value| args.communication.$flag = Some(count(value).max($low)),
+            |run| run.config.communication.$flag.map(Node::count),
+        )
+    };
+}
+
 pub(super) static KEYS: &[Key] = &[
-    Key::new("zero_optimization.stage", Count(0, 3), "0", "must match the crate; the crate's if left out")
-        .honoured(
-            None,
-            |args, value| args.file_only.stage = Stage::ALL.get(count(value)).copied(),
-            |run| Stage::ALL.iter().position(|&stage| stage == run.stage).map(Node::count),
-        ),
-    Key::new(
-        "zero_optimization.reduce_bucket_size",
-        from(0),
-        "5e8",
-        "elements per reduction, 0 for a tensor at a time; the largest unit's if left out",
-    )
-    .auto(Auto::Width(1.0, 2))
-    .honoured(
-        Some("reduce_bucket"),
-        |args, value| args.communication.reduce_bucket = Some(count(value).max(1)),
-        |run| run.config.communication.reduce_bucket.map(Node::count),
+    zero!("stage", Count(0, 3), "0", "must match the crate; the crate's if left out").honoured(
+        None,
+        |args, value| args.file_only.stage = Stage::ALL.get(count(value)).copied(),
+        |run| Stage::ALL.iter().position(|&stage| stage == run.stage).map(Node::count),
     ),
-    Key::new("zero_optimization.reduce_scatter", Flag, "true", "false all-reduces gradients, in ZeRO-1 only")
-        .honoured(
-            Some("grad_sync"),
-            |args, value| {
-                args.sharding.grad_sync =
-                    Some(if flag(value) { GradSync::ReduceScatter } else { GradSync::AllReduce })
-            },
-            |run| Some(Node::Flag(run.config.grad_sync == GradSync::ReduceScatter)),
-        ),
-    Key::new(
-        "zero_optimization.contiguous_gradients",
+    elements!(
+        "reduce_bucket_size",
+        "5e8",
+        Auto::Width(1.0, 2),
+        reduce_bucket >= 1,
+        "elements per reduction, 0 for a tensor at a time; the largest unit's if left out"
+    ),
+    zero!("reduce_scatter", Flag, "true", "false all-reduces gradients, in ZeRO-1 only").honoured(
+        Some("grad_sync"),
+        |args, value| {
+            args.sharding.grad_sync =
+                Some(if flag(value) { GradSync::ReduceScatter } else { GradSync::AllReduce })
+        },
+        |run| Some(Node::Flag(run.config.grad_sync == GradSync::ReduceScatter)),
+    ),
+    zero!(
+        "contiguous_gradients",
         Flag,
         "true",
-        "false copies gradients into buckets before they are reduced",
+        "false copies gradients into buckets before they are reduced"
     )
     .honoured(
         Some("contiguous_gradients"),
         |args, value| args.communication.contiguous_gradients = Some(flag(value)),
         |run| Some(Node::Flag(run.config.communication.contiguous_gradients)),
     ),
-    Key::new(
-        "zero_optimization.overlap_comm",
+    zero!(
+        "overlap_comm",
         Flag,
         "true in ZeRO-3",
-        "false waits for every collective at once and gathers nothing ahead",
+        "false waits for every collective at once and gathers nothing ahead"
     )
     .honoured(
         Some("no_overlap"),
         |args, value| args.communication.no_overlap = !flag(value),
         |run| Some(Node::Flag(run.config.communication.overlap)),
     ),
-    Key::new("zero_optimization.allgather_partitions", Flag, "true", "broadcasts in place of all-gathers")
-        .not_yet(on),
-    Key::new(
-        "zero_optimization.allgather_bucket_size",
-        from(0),
+    zero!("allgather_partitions", Flag, "true", "broadcasts in place of all-gathers").not_yet(on),
+    elements!(
+        "allgather_bucket_size",
         "5e8",
-        "elements per all-gather of updated parameters; the largest unit's if left out",
-    )
-    .auto(Auto::Flags)
-    .honoured(
-        Some("allgather_bucket"),
-        |args, value| args.communication.allgather_bucket = Some(count(value).max(1)),
-        |run| run.config.communication.allgather_bucket.map(Node::count),
+        Auto::Flags,
+        allgather_bucket >= 1,
+        "elements per all-gather of updated parameters; the largest unit's if left out"
     ),
-    Key::new(
-        "zero_optimization.sub_group_size",
+    zero!(
+        "sub_group_size",
         from(0),
         "1e9",
-        "elements that the optimizer updates at a time, within a unit; the unit's if left out or 0",
+        "elements that the optimizer updates at a time, within a unit; the unit's if left out or 0"
     )
     .auto(Auto::Flags)
     .honoured(
@@ -89,65 +92,40 @@ pub(super) static KEYS: &[Key] = &[
         |args, value| args.communication.sub_group_size = Some(count(value)).filter(|&size| size > 0),
         |run| run.config.communication.sub_group_size.map(Node::count),
     ),
-    Key::new(
-        "zero_optimization.stage3_prefetch_bucket_size",
-        from(0),
+    elements!(
+        "stage3_prefetch_bucket_size",
         "5e7",
-        "elements to gather ahead, 0 for none; one unit if left out",
-    )
-    .auto(Auto::Width(0.9, 2))
-    .honoured(
-        Some("prefetch_bucket"),
-        |args, value| args.communication.prefetch_bucket = Some(count(value)),
-        |run| run.config.communication.prefetch_bucket.map(Node::count),
+        Auto::Width(0.9, 2),
+        prefetch_bucket >= 0,
+        "elements to gather ahead, 0 for none; one unit if left out"
     ),
-    Key::new(
-        "zero_optimization.stage3_param_persistence_threshold",
-        from(0),
+    elements!(
+        "stage3_param_persistence_threshold",
         "1e5",
-        "tensors of at most so many elements stay whole; none if left out",
-    )
-    .auto(Auto::Width(10.0, 1))
-    .honoured(
-        Some("param_persistence_threshold"),
-        |args, value| args.communication.param_persistence_threshold = Some(count(value)),
-        |run| run.config.communication.param_persistence_threshold.map(Node::count),
+        Auto::Width(10.0, 1),
+        param_persistence_threshold >= 0,
+        "tensors of at most so many elements stay whole; none if left out"
     ),
-    Key::new(
-        "zero_optimization.stage3_model_persistence_threshold",
-        from(0),
+    elements!(
+        "stage3_model_persistence_threshold",
         "9.2e18",
-        "elements that may stay whole in all; no bound if left out",
-    )
-    .auto(Auto::Flags)
-    .honoured(
-        Some("model_persistence_threshold"),
-        |args, value| args.communication.model_persistence_threshold = Some(count(value)),
-        |run| run.config.communication.model_persistence_threshold.map(Node::count),
+        Auto::Flags,
+        model_persistence_threshold >= 0,
+        "elements that may stay whole in all; no bound if left out"
     ),
-    Key::new(
-        "zero_optimization.stage3_max_live_parameters",
-        from(0),
+    elements!(
+        "stage3_max_live_parameters",
         "1e9",
-        "elements gathered at once, beyond which nothing is gathered ahead or kept; no bound if left out",
-    )
-    .auto(Auto::Flags)
-    .honoured(
-        Some("max_live_parameters"),
-        |args, value| args.communication.max_live_parameters = Some(count(value)),
-        |run| run.config.communication.max_live_parameters.map(Node::count),
+        Auto::Flags,
+        max_live_parameters >= 0,
+        "elements gathered at once, beyond which nothing is gathered ahead or kept; no bound if left out"
     ),
-    Key::new(
-        "zero_optimization.stage3_max_reuse_distance",
-        from(0),
+    elements!(
+        "stage3_max_reuse_distance",
         "1e9",
-        "keeps after forward what backward needs within so many elements; its first unit if left out",
-    )
-    .auto(Auto::Flags)
-    .honoured(
-        Some("max_reuse_distance"),
-        |args, value| args.communication.max_reuse_distance = Some(count(value)),
-        |run| run.config.communication.max_reuse_distance.map(Node::count),
+        Auto::Flags,
+        max_reuse_distance >= 0,
+        "keeps after forward what backward needs within so many elements; its first unit if left out"
     ),
     Key::new(
         GATHER_16BIT,
@@ -162,27 +140,16 @@ pub(super) static KEYS: &[Key] = &[
         let gathers_16bit = save_format.element_type == Some(trained) && trained != ElementType::F32;
         run.stage.sharded().parameters.then_some(Node::Flag(gathers_16bit))
     }),
-    Key::new("zero_optimization.stage3_gather_fp16_weights_on_model_save", Flag, "false", "its old name")
+    zero!("stage3_gather_fp16_weights_on_model_save", Flag, "false", "its old name")
         .means(|value| Some((GATHER_16BIT, value.clone()))),
-    Key::new(
-        "zero_optimization.stage3_module_granularity_threshold",
-        from(0),
-        "0",
-        "units that span modules",
-    )
-    .not_yet(|value| number(value) == 0.0),
-    Key::new(
-        "zero_optimization.stage3_use_all_reduce_for_fetch_params",
-        Flag,
-        "false",
-        "gathering by all-reduce",
-    )
-    .not_yet(off),
-    Key::new(
-        "zero_optimization.zero_hpz_partition_size",
+    zero!("stage3_module_granularity_threshold", from(0), "0", "units that span modules")
+        .not_yet(|value| number(value) == 0.0),
+    zero!("stage3_use_all_reduce_for_fetch_params", Flag, "false", "gathering by all-reduce").not_yet(off),
+    zero!(
+        "zero_hpz_partition_size",
         from(0),
         "1",
-        "ranks that share a second copy of the parameters (hpZ), in ZeRO-3 only; a divisor of the ranks",
+        "ranks that share a second copy of the parameters (hpZ), in ZeRO-3 only; a divisor of the ranks"
     )
     .honoured(
         Some("secondary_shard_size"),
@@ -192,33 +159,22 @@ pub(super) static KEYS: &[Key] = &[
             run.stage.sharded().parameters.then(|| Node::count(size))
         },
     ),
-    Key::new("zero_optimization.stage3_allgather_sequential", Flag, "false", "a unit is gathered as one"),
-    Key::new("zero_optimization.zenflow", Any, "null", "ZenFlow's asynchronous updates").not_yet(empty),
-    Key::new("zero_optimization.compute_grad_norm", Flag, "true", "the norm is always computed")
-        .missed_unless(on),
-    Key::new("zero_optimization.parameter_alignment", Flag, "false", "how DeepSpeed pads its buffers"),
-    Key::new(
-        "zero_optimization.enable_sanity_checks",
-        Flag,
-        "false",
-        "collectives always compare what ranks ask for",
-    ),
-    Key::new(
-        "zero_optimization.save_muon_momentum_buffer_in_memory",
-        Flag,
-        "false",
-        "matters with Muon only",
-    ),
-    Key::new("zero_optimization.leaf_module", Any, "", "units are the model's own"),
-    Key::new("zero_optimization.zero_quantized_weights", Flag, "false", QUANTIZED).not_yet(off),
-    Key::new("zero_optimization.zero_quantized_nontrainable_weights", Flag, "false", QUANTIZED).not_yet(off),
-    Key::new("zero_optimization.zero_quantized_gradients", Flag, "false", QUANTIZED).not_yet(off),
-    Key::new("zero_optimization.zeropp_loco_param", Any, "null", QUANTIZED).not_yet(empty),
-    Key::new(
-        "zero_optimization.mics_shard_size",
+    zero!("stage3_allgather_sequential", Flag, "false", "a unit is gathered as one"),
+    zero!("zenflow", Any, "null", "ZenFlow's asynchronous updates").not_yet(empty),
+    zero!("compute_grad_norm", Flag, "true", "the norm is always computed").missed_unless(on),
+    zero!("parameter_alignment", Flag, "false", "how DeepSpeed pads its buffers"),
+    zero!("enable_sanity_checks", Flag, "false", "collectives always compare what ranks ask for"),
+    zero!("save_muon_momentum_buffer_in_memory", Flag, "false", "matters with Muon only"),
+    zero!("leaf_module", Any, "", "units are the model's own"),
+    zero!("zero_quantized_weights", Flag, "false", QUANTIZED).not_yet(off),
+    zero!("zero_quantized_nontrainable_weights", Flag, "false", QUANTIZED).not_yet(off),
+    zero!("zero_quantized_gradients", Flag, "false", QUANTIZED).not_yet(off),
+    zero!("zeropp_loco_param", Any, "null", QUANTIZED).not_yet(empty),
+    zero!(
+        "mics_shard_size",
         Number(-1.0, 1e6),
         "-1",
-        "MiCS: ranks that share one copy of the model states, in ZeRO-3 only; a divisor of the ranks",
+        "MiCS: ranks that share one copy of the model states, in ZeRO-3 only; a divisor of the ranks"
     )
     .honoured(
         Some("strategy"),
@@ -233,42 +189,22 @@ pub(super) static KEYS: &[Key] = &[
             run.stage.sharded().parameters.then_some(Node::Number(size))
         },
     ),
-    Key::new("zero_optimization.mics_hierarchical_params_gather", Flag, "false", MICS).not_yet(off),
-    Key::new(
-        "zero_optimization.round_robin_gradients",
+    zero!("mics_hierarchical_params_gather", Flag, "false", MICS).not_yet(off),
+    zero!(
+        "round_robin_gradients",
         Flag,
         "false",
-        "a rank sends its own slice of gradients to main memory, and no other",
+        "a rank sends its own slice of gradients to main memory, and no other"
     ),
-    Key::new(
-        "zero_optimization.use_multi_rank_bucket_allreduce",
-        Flag,
-        "true",
-        "one reduce-scatter does it here",
-    ),
-    Key::new(
-        "zero_optimization.load_from_fp32_weights",
-        Flag,
-        "true",
-        "initial weights are always read in f32",
-    ),
-    Key::new("zero_optimization.elastic_checkpoint", Flag, "false", "DeepSpeed no longer reads it either"),
-    Key::new("zero_optimization.ignore_unused_parameters", Flag, "true", "every parameter is used here"),
-    Key::new("zero_optimization.legacy_stage1", Flag, "false", "an implementation of DeepSpeed's"),
-    Key::new(
-        "zero_optimization.memory_efficient_linear",
-        Flag,
-        "true",
-        "backward keeps no gathered weights here",
-    ),
-    Key::new(
-        "zero_optimization.pipeline_loading_checkpoint",
-        Flag,
-        "false",
-        "how DeepSpeed loads its checkpoints",
-    ),
-    Key::new("zero_optimization.override_module_apply", Flag, "true", "how DeepSpeed hooks into PyTorch"),
-    Key::new("zero_optimization.log_trace_cache_warnings", Flag, "false", "what DeepSpeed prints"),
+    zero!("use_multi_rank_bucket_allreduce", Flag, "true", "one reduce-scatter does it here"),
+    zero!("load_from_fp32_weights", Flag, "true", "initial weights are always read in f32"),
+    zero!("elastic_checkpoint", Flag, "false", "DeepSpeed no longer reads it either"),
+    zero!("ignore_unused_parameters", Flag, "true", "every parameter is used here"),
+    zero!("legacy_stage1", Flag, "false", "an implementation of DeepSpeed's"),
+    zero!("memory_efficient_linear", Flag, "true", "backward keeps no gathered weights here"),
+    zero!("pipeline_loading_checkpoint", Flag, "false", "how DeepSpeed loads its checkpoints"),
+    zero!("override_module_apply", Flag, "true", "how DeepSpeed hooks into PyTorch"),
+    zero!("log_trace_cache_warnings", Flag, "false", "what DeepSpeed prints"),
 ];
 
 /// Saves weights in the type in which they are trained, unless a flag names a 16-bit type.

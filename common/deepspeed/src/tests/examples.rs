@@ -2,6 +2,7 @@
 //! to. That they train is a test across crates.
 
 use super::*;
+use events::Place;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/configurations");
 
@@ -46,7 +47,10 @@ fn outcome(name: &str, text: &str) -> String {
 }
 
 fn beyond_the_device(offload: &settings::Offload) -> String {
-    let flags = offload.flags().join(" ");
+    let away = offload.places().into_iter().filter(|(_, place)| *place != Place::Device);
+    let flags: Vec<String> =
+        away.map(|(flag, place)| format!("{flag} {}", planner::place_word(place))).collect();
+    let flags = flags.join(" ");
     let directory = offload.directory.as_ref().map(|path| format!(" in {}", path.display()));
     let buffers = format!(" through {} buffers", offload.buffers);
     if offload.any() { format!(", {flags}{}{buffers}", directory.unwrap_or_default()) } else { String::new() }

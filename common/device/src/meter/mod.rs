@@ -45,37 +45,19 @@ pub enum Kind {
     Collectives,
 }
 
-impl Kind {
-    /// Every kind, in the order in which tables show them.
-    pub const ALL: [Kind; 11] = [
-        Kind::Matmul,
-        Kind::Attention,
-        Kind::Norm,
-        Kind::Rope,
-        Kind::Swiglu,
-        Kind::Embedding,
-        Kind::CrossEntropy,
-        Kind::AdamW,
-        Kind::Copies,
-        Kind::GradientNorm,
-        Kind::Collectives,
-    ];
-
-    /// The words that tables and reports use.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Kind::Matmul => "matmul",
-            Kind::Attention => "attention",
-            Kind::Norm => "norm",
-            Kind::Rope => "rope",
-            Kind::Swiglu => "swiglu",
-            Kind::Embedding => "embedding",
-            Kind::CrossEntropy => "cross-entropy",
-            Kind::AdamW => "AdamW",
-            Kind::Copies => "copies",
-            Kind::GradientNorm => "gradient norm",
-            Kind::Collectives => "collectives",
-        }
+events::labels! {
+    Kind {
+        Matmul => "matmul",
+        Attention => "attention",
+        Norm => "norm",
+        Rope => "rope",
+        Swiglu => "swiglu",
+        Embedding => "embedding",
+        CrossEntropy => "cross-entropy",
+        AdamW => "AdamW",
+        Copies => "copies",
+        GradientNorm => "gradient norm",
+        Collectives => "collectives",
     }
 }
 

@@ -2,8 +2,33 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Defines an enum without fields, with a stable label for each variant, a list of all variants,
-/// and `Display`.
+/// Gives an enum without fields a stable label for each variant, a list of all variants, and
+/// `Display`: `labels! { Place { Device => "device", Host => "host" } }`.
+#[macro_export]
+macro_rules! labels {
+    (@words $name:ident { $($variant:ident => $label:literal),+ $(,)? }) => {
+        impl $name {
+            /// The name that tables, screens and reports use.
+            pub const fn label(self) -> &'static str {
+                match self { $($name::$variant => $label),+ }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { f.pad(self.label()) }
+        }
+    };
+    ($name:ident { $($variant:ident => $label:literal),+ $(,)? }) => {
+        impl $name {
+            /// Every variant, in the order in which tables show them.
+            pub const ALL: [$name; [$($label),+].len()] = [$($name::$variant),+];
+        }
+
+        $crate::labels! { @words $name { $($variant => $label),+ } }
+    };
+}
+
+/// Defines an enum with [`labels!`] whose variants have an index, and whose list is a slice.
 macro_rules! labelled {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident => $label:literal),+ $(,)? }) => {
         $(#[$meta])*
@@ -15,18 +40,11 @@ macro_rules! labelled {
             /// Every variant, in the order in which tables show them.
             pub const ALL: &'static [$name] = &[$($name::$variant),+];
 
-            /// The name that tables, screens and reports use.
-            pub const fn label(self) -> &'static str {
-                match self { $($name::$variant => $label),+ }
-            }
-
             /// The index in [`Self::ALL`].
             pub const fn index(self) -> usize { self as usize }
         }
 
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { f.pad(self.label()) }
-        }
+        $crate::labels! { @words $name { $($variant => $label),+ } }
     };
 }
 

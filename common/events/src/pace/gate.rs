@@ -38,12 +38,6 @@ struct PacedRank {
     granularity: Boundary,
 }
 
-impl Default for PacedRank {
-    fn default() -> Self {
-        PacedRank { waiting: false, passed: 0, begun: 0, granularity: Boundary::Event }
-    }
-}
-
 /// The mode and the position of every rank.
 #[derive(Default)]
 pub(super) struct Gate {
@@ -100,7 +94,8 @@ impl Gate {
     pub(super) fn arrive(&mut self, rank: u32) {
         let rank = rank as usize;
         if self.ranks.len() <= rank {
-            self.ranks.resize(rank + 1, PacedRank::default());
+            let new = PacedRank { waiting: false, passed: 0, begun: 0, granularity: Boundary::Event };
+            self.ranks.resize(rank + 1, new);
         }
         self.ranks[rank].waiting = true;
     }

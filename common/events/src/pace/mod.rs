@@ -57,6 +57,7 @@ pub struct Pace {
 }
 
 impl Default for Pace {
+    /// Returns a pace at which ranks run freely.
     fn default() -> Self {
         Pace {
             gate: Mutex::default(),
@@ -88,11 +89,6 @@ pub enum Control {
 }
 
 impl Pace {
-    /// Returns a pace at which ranks run freely.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     fn lock(&self) -> MutexGuard<'_, Gate> {
         lock(&self.gate)
     }
@@ -215,18 +211,13 @@ impl Pace {
             };
         }
         gate.depart(rank);
-        self.release();
+        self.count_quiet_time();
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
         drop(gate);
         self.changed.notify_all();
     }
 
-    /// Counts the quiet time before a release as held. The caller has locked the gate.
-    fn release(&self) {
-        self.count_quiet_time();
-        self.waiting.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    /// Counts the time since the latest activity as held.
+    /// Counts the time since the latest activity as held. The caller has locked the gate.
     fn count_quiet_time(&self) {
         let now = self.epoch.elapsed().as_nanos() as u64;
         let quiet = now.saturating_sub(self.last_activity.fetch_max(now, Ordering::AcqRel));

@@ -19,12 +19,12 @@ fn events_of_another_process_arrive_on_one_clock() {
     let (here, there) = link();
     let start = Instant::now();
     let (inlet, receiver) = feed(100, start);
-    let inlets = Inlets::start(vec![here], vec![inlet], start, &Pace::new()).unwrap();
+    let inlets = Inlets::start(vec![here], vec![inlet], start, &Pace::default()).unwrap();
     let theirs = clock(&there, TIMEOUT).unwrap();
     let apart = theirs.max(start) - theirs.min(start);
     assert!(apart < Duration::from_secs(1), "{apart:?}");
     let (emitter, events) = channel(3, 10, theirs, None);
-    let outlet = Outlet::start(there, events, Arc::new(Pace::new())).unwrap();
+    let outlet = Outlet::start(there, events, Arc::new(Pace::default())).unwrap();
     (0..15).for_each(|step| emitter.emit(What::StepStarted { step }));
     drop(outlet);
     inlets.finish(TIMEOUT);
@@ -37,7 +37,7 @@ fn events_of_another_process_arrive_on_one_clock() {
 #[test]
 fn requests_of_viewers_reach_other_processes() {
     let (here, there) = link();
-    let (ours, theirs) = (Pace::new(), Arc::new(Pace::new()));
+    let (ours, theirs) = (Pace::default(), Arc::new(Pace::default()));
     let start = Instant::now();
     let _inlets = Inlets::start(vec![here], vec![feed(10, start).0], start, &ours).unwrap();
     clock(&there, TIMEOUT).unwrap();
@@ -57,7 +57,7 @@ fn requests_of_viewers_reach_other_processes() {
 #[test]
 fn requests_do_not_mix_with_answers_about_the_clock() {
     let (here, there) = link();
-    let (ours, theirs) = (Pace::new(), Arc::new(Pace::new()));
+    let (ours, theirs) = (Pace::default(), Arc::new(Pace::default()));
     let start = Instant::now();
     let _inlets = Inlets::start(vec![here], vec![feed(10, start).0], start, &ours).unwrap();
     ours.pause();

@@ -113,9 +113,6 @@ impl Server {
 }
 
 /// Creates `directory` if it does not exist, and checks it.
-///
-/// # Errors
-/// As [`check_private`].
 pub(crate) fn make_private(directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

@@ -93,7 +93,7 @@ fn a_stalled_viewer_is_dropped_and_never_waited_for() {
 fn a_viewer_that_goes_lets_the_run_go_on() {
     let (_dir, directory) = directory();
     let (mut server, mut viewer) = watched(&directory);
-    let pace = Pace::new();
+    let pace = Pace::default();
     viewer.control(Control::Step(Boundary::Unit)).unwrap();
     while !pace.is_paused() {
         server.pump(Some(&pace));

@@ -1,6 +1,6 @@
 //! Helpers that the tests share.
 
-use events::header::{Choices, Offload, PredictedPlace, PredictedTransfer, Sharded, Sweep, UnitHeader};
+use events::header::{Choices, Offload, PredictedBytes, PredictedPlace, Sharded, Sweep, UnitHeader};
 use events::{
     Class, CollectiveEvent, Event, Operation, Place, Progress, Purpose, Route, RunHeader, TransferEvent, What,
 };
@@ -41,7 +41,7 @@ pub(crate) fn header(ranks: u32) -> RunHeader {
         offload: Offload {
             resting: vec![(Class::Optimizer, Place::Disk)],
             memory: vec![PredictedPlace { rank: 0, place: Place::Disk, peaks: vec![0; 7], total: 0 }],
-            transfers: vec![PredictedTransfer { rank: 0, route: Route::DiskToHost, bytes: 4096 }],
+            transfers: vec![PredictedBytes { rank: 0, of: Route::DiskToHost, bytes: 4096 }],
         },
         choices: Choices { strategy: "hybrid-shard".into(), checkpointing: "block".into() },
     }

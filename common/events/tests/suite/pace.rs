@@ -31,7 +31,7 @@ fn held(count: usize) -> Ranks {
 /// Starts `count` ranks that go through [`PROGRAM`] at the pace that `asked` sets before they
 /// begin.
 fn told(count: usize, asked: impl Fn(&Pace)) -> Ranks {
-    let pace = Arc::new(Pace::new());
+    let pace = Arc::new(Pace::default());
     asked(&pace);
     let passed: Arc<Vec<AtomicUsize>> = Arc::new((0..count).map(|_| AtomicUsize::new(0)).collect());
     let thread = |rank: usize| {
@@ -148,7 +148,7 @@ fn cancelling_releases_all_ranks_for_good() {
 
 #[test]
 fn held_time_grows_while_held_and_stays_afterwards() {
-    let pace = Arc::new(Pace::new());
+    let pace = Arc::new(Pace::default());
     assert_eq!(pace.held(), Duration::ZERO);
     pace.pause();
     assert_eq!(pace.held(), Duration::ZERO, "no rank is held yet");
@@ -168,7 +168,7 @@ fn held_time_grows_while_held_and_stays_afterwards() {
 
 #[test]
 fn with_several_processes_a_pause_is_held_time_even_where_no_rank_is_held() {
-    let pace = Pace::new();
+    let pace = Pace::default();
     pace.share_between_processes();
     assert_eq!(pace.held(), Duration::ZERO);
     pace.pause();
@@ -183,7 +183,7 @@ fn with_several_processes_a_pause_is_held_time_even_where_no_rank_is_held() {
 
 #[test]
 fn slow_motion_stretches_run_time() {
-    let pace = Pace::new();
+    let pace = Pace::default();
     pace.slow(0.1);
     let start = std::time::Instant::now();
     for _ in 0..5 {
@@ -201,7 +201,7 @@ fn slow_motion_stretches_run_time() {
 /// Two stops are subtracted; a process that continues without having been stopped loses no time.
 #[test]
 fn the_next_read_of_the_time_subtracts_a_stop() {
-    let pace = Pace::new();
+    let pace = Pace::default();
     let continued = pace.continued();
     for stop in 1..=2 {
         pace.runs(Duration::ZERO);

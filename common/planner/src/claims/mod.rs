@@ -8,7 +8,7 @@ mod memory;
 
 use crate::recipe::{ByteUnit, Recipe};
 use crate::stage::Stage;
-use crate::table::Table;
+use crate::table::{Table, plain};
 use serde::Serialize;
 
 const BILLION: u64 = 1_000_000_000;
@@ -30,16 +30,13 @@ pub enum Document {
     Notebook,
 }
 
-impl Document {
-    /// Returns the word that tables use.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Document::Tutorial => "tutorial",
-            Document::Course => "course",
-            Document::Article => "article",
-            Document::Guide => "guide",
-            Document::Notebook => "notebook",
-        }
+events::labels! {
+    Document {
+        Tutorial => "tutorial",
+        Course => "course",
+        Article => "article",
+        Guide => "guide",
+        Notebook => "notebook",
     }
 }
 
@@ -80,12 +77,6 @@ fn claim(source: Document, says: &'static str, decimals: usize, pattern: &str, n
         holds.push_str(part);
     }
     Claim { source, says, holds, numbers: numbers.to_vec() }
-}
-
-/// Returns `number` to at most `decimals` places, without zeros at its end.
-fn plain(number: f64, decimals: usize) -> String {
-    let text = format!("{number:.decimals$}");
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
 }
 
 /// How many times less than DDP, in the mixed recipe.

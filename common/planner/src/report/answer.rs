@@ -32,7 +32,11 @@ pub(super) fn of_model(request: &Request) -> Result<Report, InvalidJob> {
     };
     let stages = Stage::ALL.into_iter().enumerate().map(stage_report).collect::<Result<_, InvalidJob>>()?;
     let micro_batch = Some(MicroBatch { batch_size: base.batch_size, tokens: base.tokens });
-    let compute = Compute::of(&base.config, base.tokens, base.checkpointing);
+    let compute = Compute {
+        checkpointing: base.checkpointing,
+        flops_per_token: base.config.flops_per_token(base.tokens),
+        recomputed_flops_per_token: base.config.recomputed_flops_per_token(base.tokens, base.checkpointing),
+    };
     let report = report(request, Some(base.config.name.clone()), parameters, micro_batch, stages);
     Ok(Report { compute: Some(compute), ..report })
 }

@@ -12,7 +12,7 @@ use crate::stage::Stage;
 use crate::strategy::Strategy;
 use crate::traffic::Traffic;
 use crate::transfers::Transfers;
-use model::{Checkpointing, ModelConfig};
+use model::Checkpointing;
 use serde::Serialize;
 
 pub use beyond::{Offloading, PlaceReport};
@@ -97,14 +97,6 @@ pub struct Compute {
     pub recomputed_flops_per_token: u64,
 }
 
-impl Compute {
-    fn of(config: &ModelConfig, tokens: usize, checkpointing: Checkpointing) -> Self {
-        let flops_per_token = config.flops_per_token(tokens);
-        let recomputed_flops_per_token = config.recomputed_flops_per_token(tokens, checkpointing);
-        Compute { checkpointing, flops_per_token, recomputed_flops_per_token }
-    }
-}
-
 /// One stage of a [`Report`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StageReport {
@@ -145,9 +137,6 @@ pub struct CapacityFit {
 
 impl Report {
     /// Answers `request`.
-    ///
-    /// # Errors
-    /// [`InvalidJob`] if no run can have these numbers.
     pub fn new(request: &Request) -> Result<Self, InvalidJob> {
         match &request.subject {
             Subject::Model => answer::of_model(request),

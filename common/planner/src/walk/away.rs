@@ -30,7 +30,7 @@ impl Walk<'_> {
             self.resting.push(self.host.allocate(Class::Workspace, slots * pages(bytes)));
         }
         if self.offload.placement.activations == Place::Disk {
-            let blocks = self.job.config.layers as u64 * pages(self.sizes.residual());
+            let blocks = self.job.config.layers as u64 * pages(self.sizes.residual);
             self.resting.push(self.disk.allocate(Class::Activations, blocks));
         }
     }

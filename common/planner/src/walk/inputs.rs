@@ -32,11 +32,11 @@ impl Walk<'_> {
             kept => return Saved::Here(kept),
         };
         self.settle_input();
-        self.counter.transfers.count(Route::DeviceToHost, self.sizes.residual());
+        self.counter.transfers.count(Route::DeviceToHost, self.sizes.residual);
         let (staged, held) = if place == Place::Disk {
             (Some(self.staged_input()), None)
         } else {
-            (None, Some(self.host.allocate(Class::Activations, self.sizes.residual())))
+            (None, Some(self.host.allocate(Class::Activations, self.sizes.residual)))
         };
         self.leaving = Some(Leaving(x, staged));
         Saved::Away { x: None, held }
@@ -55,7 +55,7 @@ impl Walk<'_> {
         self.device.free(x);
         if let Some(staged) = staged {
             self.host.free_all(self.writing.replace(staged));
-            self.counter.transfers.count(Route::HostToDisk, pages(self.sizes.residual()));
+            self.counter.transfers.count(Route::HostToDisk, pages(self.sizes.residual));
         }
     }
 
@@ -63,7 +63,7 @@ impl Walk<'_> {
     pub(super) fn start(&mut self, next: Option<&mut Saved>) {
         let Some(Saved::Away { x, held }) = next else { return };
         if self.offload.placement.activations == Place::Disk {
-            self.counter.transfers.count(Route::DiskToHost, pages(self.sizes.residual()));
+            self.counter.transfers.count(Route::DiskToHost, pages(self.sizes.residual));
             *held = Some(self.staged_input());
         } else {
             *x = Some(self.returning_input());
@@ -84,12 +84,12 @@ impl Walk<'_> {
 
     /// Allocates a buffer in main memory for an input on its way to or from disk.
     fn staged_input(&mut self) -> Allocation {
-        self.host.allocate(Class::Workspace, pages(self.sizes.residual()))
+        self.host.allocate(Class::Workspace, pages(self.sizes.residual))
     }
 
     /// Allocates a buffer on the device for an input that comes back, and counts its last way.
     fn returning_input(&mut self) -> Allocation {
-        self.counter.transfers.count(Route::HostToDevice, self.sizes.residual());
-        self.device.allocate(Class::Activations, self.sizes.residual())
+        self.counter.transfers.count(Route::HostToDevice, self.sizes.residual);
+        self.device.allocate(Class::Activations, self.sizes.residual)
     }
 }

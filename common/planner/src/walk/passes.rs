@@ -64,7 +64,7 @@ impl Walk<'_> {
         }
         self.acquire(0);
         self.acquire_gradients(0);
-        self.sizes.embed_backward(&mut self.device, dx);
+        self.device.free(dx);
         self.finish_backward(0, last_micro_batch);
     }
 
@@ -77,7 +77,7 @@ impl Walk<'_> {
         self.free_after(0);
         for layer in 1..last {
             self.acquire(layer);
-            x = self.sizes.block_evaluate(&mut self.device, x);
+            x = self.sizes.block_unkept(&mut self.device, Some(x));
             self.free_after(layer);
         }
         self.acquire(last);

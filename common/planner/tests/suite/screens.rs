@@ -1,5 +1,6 @@
 //! The program's printed tables.
 
+use events::Place;
 use planner::cli::run;
 use planner::table::{Format, Table, grouped};
 
@@ -113,7 +114,8 @@ fn groups_of_neighbours() {
 #[test]
 fn what_would_help() {
     let config = model::ModelConfig::preset("llama2-7b").unwrap();
-    let remedies = planner::remedies(&planner::Job::new(config, planner::Stage::Zero2, 8), 24_000_000_000);
+    let room = planner::Room::of(Place::Device, 24_000_000_000, planner::Limits::default());
+    let remedies = planner::remedies(room, &planner::Job::new(config, planner::Stage::Zero2, 8));
     let rows = remedies
         .alone
         .iter()
@@ -129,8 +131,9 @@ fn what_would_help_ranks_that_share_one_memory() {
     let job = planner::Job::new(config, planner::Stage::Zero2, 8);
     let names = |remedies: planner::Remedies| remedies.alone.into_iter().map(|remedy| remedy.how);
     let elsewhere = ["--gpus 16", "--offload-optimizer cpu"];
-    let within = names(planner::remedies(&job, 0)).filter(|how| !elsewhere.contains(&how.as_str()));
-    let shared = names(planner::remedies_in(planner::Room::shared(0), &job));
+    let alone = planner::Room::of(Place::Device, 0, planner::Limits::default());
+    let within = names(planner::remedies(alone, &job)).filter(|how| !elsewhere.contains(&how.as_str()));
+    let shared = names(planner::remedies(planner::Room::shared(0), &job));
     assert_eq!(shared.collect::<Vec<_>>(), within.collect::<Vec<_>>());
 }
 

@@ -56,8 +56,8 @@ impl Program {
     pub fn command(self, brief: bool) -> Command {
         let command = Cli::command().name(self.name).version(self.version);
         let command = command.after_help(EXAMPLES.replace("{}", self.name));
-        let command = command.mut_args(|arg| match words(arg.get_id().as_str()) {
-            Some(words) if brief => arg.help(words).help_heading(None),
+        let command = command.mut_args(|arg| match ESSENTIAL.iter().find(|(id, _)| arg.get_id() == id) {
+            Some((_, words)) if brief => arg.help(*words).help_heading(None),
             Some(_) => arg,
             None => arg.hide_short_help(true),
         });
@@ -93,11 +93,6 @@ fn display_last(mut arguments: Vec<OsString>) -> Vec<OsString> {
     }
     arguments.get_mut(1..).unwrap_or_default().rotate_left(end - 1);
     arguments
-}
-
-/// Returns what `-h` says about a flag, if it shows it.
-fn words(id: &str) -> Option<&'static str> {
-    ESSENTIAL.iter().find(|(essential, _)| *essential == id).map(|(_, words)| *words)
 }
 
 #[cfg(test)]

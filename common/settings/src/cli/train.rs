@@ -1,14 +1,13 @@
 //! The flags of training, by subject, in the order of the help text.
 
 use super::offload::OffloadArgs;
-use super::{CollectivesChoice, DeviceChoice};
+use super::{CollectivesChoice, DeviceChoice, GradSync};
 use crate::communication::CommunicationArgs;
 use crate::data::DataSource;
 use crate::fault::Fault;
 use crate::file::FileOnly;
 use crate::float_type::{FloatType, PrecisionName};
 use crate::given::Given;
-use crate::grad_sync::GradSync;
 use crate::link::{self, LinkChoice};
 use crate::size::{self, number, whole};
 use checkpoint::{ElementType, Format};

@@ -13,9 +13,9 @@ fn config(flags: &str) -> Result<Config> {
 fn the_learning_rate_warms_up_and_decays_to_a_tenth() {
     let config = config("--steps 110 --warmup-steps 10 --lr 0.01").unwrap();
     for (step, expected) in [(0, 0.001), (9, 0.01), (10, 0.01), (60, 0.0055)] {
-        assert!((config.learning_rate(step) - expected).abs() < 1e-12, "step {step}");
+        assert!((config.lr_schedule.rate(step) - expected).abs() < 1e-12, "step {step}");
     }
-    assert!(config.learning_rate(109) < 0.00101);
+    assert!(config.lr_schedule.rate(109) < 0.00101);
 }
 
 #[test]

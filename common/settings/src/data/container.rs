@@ -32,9 +32,6 @@ const LLM_C: [(u32, Width); 2] = [(20240520, Width::U16), (20240801, Width::U32)
 
 /// Returns where the tokens are in a file that begins with `head`; `None` if it has no header that
 /// tells. `asked` is the format that the command line asks for.
-///
-/// # Errors
-/// Why the file holds no tokens, after its name.
 pub(super) fn recognise(head: &[u8], asked: TokenFormat) -> Result<Option<Contents>, String> {
     if let Some((_, what, remedy)) = FOREIGN.iter().find(|(magic, ..)| head.starts_with(magic)) {
         return Err(format!("{what}, not text or token ids\n{remedy}"));

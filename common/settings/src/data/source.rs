@@ -69,9 +69,6 @@ impl DataSource {
     }
 
     /// Returns these settings if they fit each other.
-    ///
-    /// # Errors
-    /// A usage failure that names the flags.
     pub(crate) fn checked(self) -> Result<Self> {
         if self.mask_prompt && self.format != TokenFormat::Jsonl {
             return Err(Failure::usage(

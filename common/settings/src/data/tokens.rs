@@ -54,9 +54,6 @@ impl Place {
 
 impl Tokens {
     /// The built-in text, a token per byte, or what a tokenizer makes of it.
-    ///
-    /// # Errors
-    /// As [`Tokens::open`].
     pub(super) fn built_in(tokenizer: Option<&Path>) -> Result<Self> {
         let (name, text) = ("the built-in text".into(), corpus::text());
         let (bytes, width) = match tokenizer {
@@ -139,9 +136,6 @@ impl Tokens {
 
     /// Looks for ids outside a model's `vocabulary`: everywhere, or in a file that is larger than
     /// [`EXAMINED`] in pieces at equal distances.
-    ///
-    /// # Errors
-    /// As [`Tokens::read`].
     pub(super) fn examine(&self, vocabulary: usize) -> Result<()> {
         if self.width.largest() < vocabulary {
             return Ok(());

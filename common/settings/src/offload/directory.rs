@@ -10,9 +10,6 @@ const IN_MEMORY: [i128; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// Returns the system's directory for temporary files or else the current one, whichever is first
 /// to lie on a disk.
-///
-/// # Errors
-/// A usage failure if neither does.
 pub(super) fn usual() -> Result<PathBuf> {
     first([std::env::temp_dir(), PathBuf::from(".")], is_on_disk)
 }
@@ -33,9 +30,6 @@ fn is_on_disk(path: &Path) -> bool {
 }
 
 /// Creates the directory `path` if there is none, and writes a file there that is removed at once.
-///
-/// # Errors
-/// A usage failure that names the directory.
 pub(super) fn probe(path: &Path) -> Result<()> {
     let fail = |what: &str, error: std::io::Error| {
         Failure::usage(format!(

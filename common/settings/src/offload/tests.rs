@@ -14,7 +14,17 @@ fn config(flags: &str) -> Result<Config> {
 
 #[test]
 fn flags_mean_what_they_say() {
-    assert_eq!(config("").unwrap().offload, Offload::default());
+    let on_the_device = Offload {
+        optimizer: Place::Device,
+        parameters: Place::Device,
+        activations: Place::Device,
+        buffers: 3,
+        directory: None,
+        host_memory: None,
+        host_link: None,
+        disk_link: None,
+    };
+    assert_eq!(config("").unwrap().offload, on_the_device);
     let offload = config(
         "--offload-optimizer disk --offload-parameters cpu --offload-activations cpu \
          --checkpoint-activations block --offload-dir some/where --offload-buffers 5 --host-memory 1GB \

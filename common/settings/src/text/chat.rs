@@ -40,9 +40,6 @@ fn read(path: &Path) -> Result<Option<String>, String> {
 
 impl ChatTemplate {
     /// Reads the template beside the tokenizer in `path`.
-    ///
-    /// # Errors
-    /// What is missing or wrong.
     pub(super) fn beside(path: &Path) -> Result<Self, String> {
         let [own, config] =
             ["chat_template.jinja", "tokenizer_config.json"].map(|name| path.with_file_name(name));
@@ -80,9 +77,6 @@ impl ChatTemplate {
     }
 
     /// Renders `chat`, and finds what the assistant says if `mask`.
-    ///
-    /// # Errors
-    /// Why the template cannot render it, after the number of its line.
     pub(super) fn render(&self, chat: &Conversation, mask: bool) -> Result<Rendering, String> {
         let template = self.template(chat)?;
         let (text, marked) = self.text(&template, chat, chat.messages.len(), false)?;

@@ -17,9 +17,6 @@ pub(super) struct Conversation {
 
 impl Conversation {
     /// Reads a line.
-    ///
-    /// # Errors
-    /// Why it is no conversation, after the number of the line.
     pub(super) fn read(line: &str) -> Result<Self, String> {
         let mut read: Conversation = serde_json::from_str(line).map_err(|error| {
             format!(

@@ -41,7 +41,7 @@ impl Figures {
 fn predicted(scene: &Scene, rank: usize, place: Place, class: Class) -> Option<u64> {
     if place == Place::Device {
         let mut predicted = scene.header.predicted_memory.iter();
-        let found = predicted.find(|p| p.rank as usize == rank && p.class == class);
+        let found = predicted.find(|p| p.rank as usize == rank && p.of == class);
         return found.map(|predicted| predicted.bytes);
     }
     scene.header.offload.predicted(rank, place)?.peaks.get(class.index()).copied()

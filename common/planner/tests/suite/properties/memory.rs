@@ -75,7 +75,7 @@ proptest! {
             let memory = ranks(&job.with_stage(stage))[0].memory;
             let held: u64 = [Class::Parameters, Class::Gradients, Class::Optimizer, Class::Activations]
                 .map(|class| memory.peak(class)).iter().sum();
-            prop_assert!(held <= memory.total_peak && memory.total_peak <= memory.peaks().iter().sum());
+            prop_assert!(held <= memory.total_peak && memory.total_peak <= memory.peaks.iter().sum());
         }
     }
 

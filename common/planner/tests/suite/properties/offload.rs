@@ -49,7 +49,7 @@ proptest! {
                     for (class, bytes) in partition.model_states_in(&away, place).by_class() {
                         prop_assert_eq!(memory.peak(class), bytes, "{} {} {}", stage, place, class);
                     }
-                    prop_assert!(memory.total_peak <= memory.peaks().iter().sum());
+                    prop_assert!(memory.total_peak <= memory.peaks.iter().sum());
                 }
             }
         }
@@ -64,7 +64,7 @@ proptest! {
         for stage in Stage::ALL {
             let job = job.with_stage(stage);
             let plain = ranks(&job)[0];
-            prop_assert!(plain.host.is_none() && plain.disk.is_none());
+            prop_assert!(plain.host.total_peak == 0 && plain.disk.total_peak == 0);
             let told = ranks(&Job { placement, ..job.clone() })[0];
             prop_assert_eq!(RankPrediction { host: plain.host, ..told }, plain);
             let gathered = if placement.gathers_states { F32 * padded(&job).into_iter().max().unwrap() } else { 0 };
