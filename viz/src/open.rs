@@ -93,6 +93,9 @@ pub fn live(
 
 /// Shows runs of other processes until the person quits: several of them, and those that are
 /// `recorded`, side by side. With `control`, this screen can hold them.
+///
+/// # Errors
+/// [`VizError`].
 pub fn attached(
     runs: Vec<Attachment>,
     recorded: Vec<Player>,
@@ -109,6 +112,9 @@ pub fn attached(
 }
 
 /// Plays one recording, or compares several. `growth` is the file of one that may still grow.
+///
+/// # Errors
+/// [`VizError`].
 pub fn recorded(app: App, growth: Option<Growth>, display: DisplayOptions) -> Result<(), VizError> {
     ui::run(app, Connection::Recorded(growth), display.theme()).map(drop)
 }

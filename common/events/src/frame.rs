@@ -93,6 +93,9 @@ pub fn preamble() -> [u8; PREAMBLE] {
 }
 
 /// Checks the first bytes of a stream.
+///
+/// # Errors
+/// [`FrameError::Foreign`] or [`FrameError::Version`].
 pub fn check_preamble(bytes: &[u8]) -> Result<(), FrameError> {
     if bytes.len() < PREAMBLE || bytes[..MAGIC.len()] != MAGIC {
         return Err(FrameError::Foreign);

@@ -59,6 +59,9 @@ pub struct Outlet {
 impl Outlet {
     /// Starts to send the events of `receiver` to rank 0, and to apply viewers' requests that rank
     /// 0 sends to `pace`.
+    ///
+    /// # Errors
+    /// If threads cannot be started.
     pub fn start(link: TcpStream, receiver: Receiver, pace: Arc<Pace>) -> io::Result<Self> {
         let ending = Arc::new(AtomicBool::new(false));
         pace.share_between_processes();
@@ -127,6 +130,9 @@ pub struct Inlets {
 impl Inlets {
     /// Starts to read the streams of `links` into `feeds`, in the same order, and to forward
     /// requests to `pace` to all of them. The run's clock started at `start`.
+    ///
+    /// # Errors
+    /// If threads cannot be started.
     pub fn start(links: Vec<TcpStream>, feeds: Vec<Feed>, start: Instant, pace: &Pace) -> io::Result<Self> {
         let open = Arc::new(AtomicUsize::new(0));
         let outgoing = links.iter().map(TcpStream::try_clone).collect::<io::Result<Vec<_>>>()?;

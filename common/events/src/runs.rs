@@ -77,6 +77,9 @@ pub fn latest_step(directory: &Path, name: &str) -> Option<StepRecord> {
 }
 
 /// Connects to the run called `name`, or to the only run whose name begins with `name`.
+///
+/// # Errors
+/// Any [`AttachError`].
 pub fn attach(directory: &Path, name: &str) -> Result<Attachment, AttachError> {
     let known: Vec<String> = list(directory)?.into_iter().map(|run| run.name).collect();
     let exact = known.iter().find(|run| run.as_str() == name);

@@ -65,6 +65,9 @@ impl Fit {
 
 /// Predicts `job` at every stage against `capacity` bytes per rank. A rank's peak grows with the
 /// micro-batch, so bisection finds the largest that fits.
+///
+/// # Errors
+/// [`InvalidJob`] if no run can have these numbers.
 pub fn explain_fit(job: &Job, capacity: u64) -> Result<Fit, InvalidJob> {
     let stage_fit = |stage: Stage| {
         let job = job.with_stage(stage);

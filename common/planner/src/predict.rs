@@ -79,6 +79,9 @@ impl Prediction {
 }
 
 /// Predicts `job`'s memory and traffic to the byte.
+///
+/// # Errors
+/// [`InvalidJob`] if no run can have these numbers.
 pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
     job.validate()?;
     let partition = Partition::of(job);
@@ -101,6 +104,9 @@ pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
 
 /// Returns the peak bytes of a rank of `job` in each place, the same for all ranks, if every step is
 /// skipped because gradients overflow.
+///
+/// # Errors
+/// [`InvalidJob`] if no run can have these numbers.
 pub fn peaks_without_updates(job: &Job) -> Result<[Memory; Place::ALL.len()], InvalidJob> {
     job.validate()?;
     Ok(Walk::new(job, &Partition::of(job)).run_without_update().memory)

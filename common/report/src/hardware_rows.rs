@@ -35,6 +35,9 @@ pub struct GpuRow {
 
 impl GpuRow {
     /// Returns the row of `rank`, if it computes on a GPU.
+    ///
+    /// # Errors
+    /// If the driver fails.
     pub fn of(rank: usize, device: &Device) -> device::Result<Option<Self>> {
         let Some(runtime) = device.gpu() else { return Ok(None) };
         let usage = runtime.usage()?;

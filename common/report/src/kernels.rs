@@ -31,6 +31,9 @@ pub struct KernelRow {
 
 impl KernelRow {
     /// Returns the rows of `rank`, if its device is metered.
+    ///
+    /// # Errors
+    /// If the driver fails.
     pub fn of(rank: usize, device: &Device) -> device::Result<Vec<Self>> {
         let row = |(kind, spent): (&Kind, Spent)| KernelRow {
             rank,

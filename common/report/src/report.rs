@@ -191,11 +191,17 @@ impl Report {
     }
 
     /// Writes the report, whole or not at all.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
         self.write_on(&Arc::new(Disk::new(1)), path)
     }
 
     /// Writes the report on `disk`, whole or not at all.
+    ///
+    /// # Errors
+    /// As [`Report::write`].
     pub fn write_on(&self, disk: &Arc<Disk>, path: &Path) -> Result<()> {
         let json = serde_json::to_vec_pretty(self).map_err(|e| unwritable(path, &e))?;
         let mut file = create(disk, path)?;

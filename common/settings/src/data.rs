@@ -94,6 +94,9 @@ impl Data {
     }
 
     /// Returns sample `g` of `split`, of `length` tokens.
+    ///
+    /// # Errors
+    /// As [`Data::window`].
     pub fn sample(&self, split: Split, g: u64, length: usize) -> Result<Sample> {
         let span = (self.len(split) - length - 1) as u64;
         let start = match (split, self.shuffle) {
@@ -106,6 +109,9 @@ impl Data {
     }
 
     /// Returns how many tokens of `samples` carry a loss.
+    ///
+    /// # Errors
+    /// As [`Data::window`].
     pub fn target_count(&self, split: Split, samples: Range<u64>, length: usize) -> Result<u64> {
         if !self.tokens.has_prompts {
             return Ok((samples.end - samples.start) * length as u64);

@@ -83,6 +83,9 @@ impl Hardware {
 
     /// Returns the version of NCCL that connects the ranks, if `args` ask for it; `ranks` of them
     /// share these GPUs.
+    ///
+    /// # Errors
+    /// A usage failure with the obstacle.
     pub fn nccl(&self, args: &TrainArgs, ranks: usize) -> Result<Option<nccl::Version>> {
         if args.collectives != CollectivesChoice::Nccl {
             return Ok(None);
@@ -203,6 +206,9 @@ impl Hardware {
     }
 
     /// Returns the device of rank `rank`.
+    ///
+    /// # Errors
+    /// The driver's error.
     pub fn device(
         &self,
         opened: &[Arc<Gpu>],

@@ -57,6 +57,9 @@ pub fn choice<'de, T: ValueEnum, D: Deserializer<'de>>(deserializer: D) -> Resul
 }
 
 /// Reads the name of a flag's choice.
+///
+/// # Errors
+/// As [`choice`].
 pub fn chosen<'de, T: ValueEnum, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     choice(deserializer)?.ok_or_else(|| D::Error::custom("a word is missing"))
 }

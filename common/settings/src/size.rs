@@ -4,6 +4,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Reads `512MiB`, `80GB`, `1.5GiB` or a plain number of bytes.
+///
+/// # Errors
+/// A sentence that says what is accepted.
 pub fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -29,6 +32,9 @@ pub fn parse(text: &str) -> Result<u64, String> {
 
 /// Reads a number of elements, `low` or more: `500000`, `500_000` or, as in DeepSpeed's files,
 /// `5e5`.
+///
+/// # Errors
+/// A sentence that says what is accepted.
 pub fn elements(text: &str, low: u64) -> Result<usize, String> {
     let number: f64 = text.replace('_', "").parse().unwrap_or(f64::NAN);
     if number.fract() == 0.0 && (low as f64..=MOST_ELEMENTS).contains(&number) {

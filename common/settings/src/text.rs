@@ -73,6 +73,9 @@ impl Tokenizer {
     }
 
     /// Returns the text of `tokens`.
+    ///
+    /// # Errors
+    /// If the tokenizer fails.
     pub fn decode(&self, tokens: &[u32]) -> Result<String> {
         match self {
             Tokenizer::Bytes => Ok(bytes::decode(tokens)),

@@ -17,6 +17,9 @@ pub struct Growth {
 impl Growth {
     /// Opens the recording `path`, or the newest file under whose temporary name it is being
     /// written.
+    ///
+    /// # Errors
+    /// [`RecordingError`], as of [`Recording::open`].
     pub fn open(path: &Path) -> Result<(Recording, Self), RecordingError> {
         let path = newest(path);
         let mut growth = Growth { file: File::open(&path).map_err(unreadable(&path))?, path };
@@ -25,6 +28,9 @@ impl Growth {
     }
 
     /// Returns the bytes by which the file has grown since the last call.
+    ///
+    /// # Errors
+    /// [`RecordingError::Io`].
     pub fn read_on(&mut self) -> Result<Vec<u8>, RecordingError> {
         let mut bytes = Vec::new();
         self.file.read_to_end(&mut bytes).map_err(unreadable(&self.path))?;

@@ -101,6 +101,9 @@ impl Recording {
     }
 
     /// Verifies the `bytes` of a recording. Errors name it `path`.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
     pub fn parse(path: &Path, bytes: Vec<u8>) -> Result<Self, RecordingError> {
         let damaged = |source| RecordingError::Frame { path: path.into(), source };
         frame::check_preamble(&bytes).map_err(damaged)?;
@@ -111,6 +114,9 @@ impl Recording {
     }
 
     /// Adds the bytes by which the recording's file has grown.
+    ///
+    /// # Errors
+    /// [`RecordingError::Frame`].
     pub fn grow(&mut self, bytes: &[u8]) -> Result<(), RecordingError> {
         self.bytes.extend_from_slice(bytes);
         let damaged = |source| RecordingError::Frame { path: self.path.clone(), source };
@@ -159,6 +165,9 @@ impl Recording {
     }
 
     /// Decodes the batch at `index`.
+    ///
+    /// # Errors
+    /// [`RecordingError::Frame`] if its content is unreadable.
     pub fn batch(&self, index: usize) -> Result<EventBatch, RecordingError> {
         let range = self.contents.batches[index].clone();
         let damaged = |source| RecordingError::Frame { path: self.path.clone(), source };
@@ -185,6 +194,9 @@ impl Recording {
     }
 
     /// Returns the state of the run after its last event.
+    ///
+    /// # Errors
+    /// [`RecordingError::Frame`].
     pub fn final_state(&self) -> Result<CatchUp, RecordingError> {
         let mut state = CatchUp::new(self.header.world_size, self.header.units.len());
         for index in 0..self.len() {

@@ -21,11 +21,17 @@ const EVENTS_PER_FRAME: usize = 4096;
 
 impl Recorder {
     /// Creates the file and writes the run's header.
+    ///
+    /// # Errors
+    /// [`RecordingError::Io`].
     pub fn create(path: &Path, header: &RunHeader) -> Result<Self, RecordingError> {
         Self::create_on(&Arc::new(Disk::new(1)), path, header)
     }
 
     /// Creates the file on `disk` and writes the run's header.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
     pub fn create_on(disk: &Arc<Disk>, path: &Path, header: &RunHeader) -> Result<Self, RecordingError> {
         let file = Publication::create(disk, path).map_err(|error| failed("create", path, error))?;
         let mut recorder = Recorder {
@@ -45,6 +51,9 @@ impl Recorder {
     }
 
     /// Adds events, oldest first. `dropped` is the number of events lost since the run started.
+    ///
+    /// # Errors
+    /// [`RecordingError::Io`].
     pub fn push(&mut self, dropped: u64, events: &[Event]) -> Result<(), RecordingError> {
         self.pending.dropped = dropped;
         for piece in events.chunks(EVENTS_PER_FRAME) {
@@ -57,6 +66,9 @@ impl Recorder {
     }
 
     /// Writes the events added so far to the file.
+    ///
+    /// # Errors
+    /// [`RecordingError::Io`].
     pub fn flush(&mut self) -> Result<(), RecordingError> {
         if self.pending.events.is_empty() {
             return Ok(());
@@ -68,6 +80,9 @@ impl Recorder {
     }
 
     /// Completes the recording, which gets its name once it has reached the disk.
+    ///
+    /// # Errors
+    /// [`RecordingError::Io`].
     pub fn finish(&mut self) -> Result<PathBuf, RecordingError> {
         self.flush()?;
         frame::encode(&Message::End, &mut self.buffer);

@@ -20,6 +20,9 @@ pub struct Attachment {
 
 impl Attachment {
     /// Connects to the socket at `path` and waits for the run's header, for at most `timeout`.
+    ///
+    /// # Errors
+    /// Any [`AttachError`] but `Unknown`.
     pub fn open(path: &Path, name: &str, timeout: Duration) -> Result<Self, AttachError> {
         let failed = |source| AttachError::Io { path: path.into(), source };
         let mut stream = UnixStream::connect(path).map_err(failed)?;
@@ -53,6 +56,9 @@ impl Attachment {
 
     /// Returns the messages that have arrived since the last call, without blocking.
     /// [`Message::End`] stands for the end of the stream, too.
+    ///
+    /// # Errors
+    /// [`AttachError::Frame`] if the stream is damaged.
     pub fn poll(&mut self) -> Result<Vec<Message>, AttachError> {
         let mut messages = std::mem::take(&mut self.early);
         let mut ended = false;

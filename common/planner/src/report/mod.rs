@@ -137,6 +137,9 @@ pub struct CapacityFit {
 
 impl Report {
     /// Answers `request`.
+    ///
+    /// # Errors
+    /// [`InvalidJob`] if no run can have these numbers.
     pub fn new(request: &Request) -> Result<Self, InvalidJob> {
         match &request.subject {
             Subject::Model => answer::of_model(request),
