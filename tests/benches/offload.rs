@@ -76,6 +76,9 @@ const UNTIMED: usize = 2;
 const IN_MAIN_MEMORY: &str = "--offload-optimizer cpu --offload-parameters cpu";
 const ON_DISK: &str = "--offload-optimizer disk --offload-parameters disk";
 
+/// With more buffers, backward leaves a disk less idle: more is read in one, and written in the next.
+const MORE_BUFFERS: usize = 6;
+
 fn main() {
     let flags = Flags::parse();
     if !flags.bench {
@@ -332,8 +335,8 @@ fn link(flags: &Flags, away: &str, flag: &str, routes: [Route; 2]) {
 /// Steps with everything on the real disk, and in main memory, beside steps with nothing there, and
 /// a bound.
 fn real(flags: &Flags) {
-    let cases = ["", IN_MAIN_MEMORY, ON_DISK].map(String::from);
-    let moves = Moves::of(flags, ON_DISK, [Route::DiskToHost, Route::HostToDisk]);
+    let more_buffers = format!("{ON_DISK} --offload-buffers {MORE_BUFFERS}");
+    let cases = ["", IN_MAIN_MEMORY, ON_DISK, &more_buffers].map(String::from);
     let config = tests::config(&words(flags, ON_DISK)).unwrap_or_else(|failure| panic!("{failure}"));
     let directory = config.offload.directory.unwrap_or_else(|| panic!("a directory for {ON_DISK}"));
     let (mut reports, mut rates) = (cases.clone().map(|_| Vec::new()), Vec::new());
@@ -346,23 +349,28 @@ fn real(flags: &Flags) {
     let title = format!("{}, {} ranks, no simulated way", flags.model, flags.gpus);
     let mut table = Table::numbers(title, ["step", "ratio (least to most)", "read", "written"]);
     let plain = &reports[0];
-    for (reports, words) in reports.iter().zip(["all on the device", "in main memory", "on disk"]) {
+    let through = format!("on disk, {MORE_BUFFERS} buffers");
+    for (reports, words) in reports.iter().zip(["all on the device", "in main memory", "on disk", &through]) {
         let ratio = spread(&ratios(reports, plain, step));
         let took = milliseconds(typical(reports, step));
         let bytes = |route| format!("{:.0} MB", moved(&reports[0], route) / 1e6);
         table.row(words, [took, ratio, bytes(Route::DiskToHost), bytes(Route::HostToDisk)]);
     }
     println!("{}", table.render(Format::Terminal));
-    let [forward, backward] = [moves.forward, moves.backward]
-        .map(|bytes| bytes.iter().sum::<f64>() * flags.gpus as f64 / median(&rates));
-    let parts = Computed::of(flags, &reports[1]).beside(forward, backward, [0.0; 2]);
-    let (bound, plain) = (parts.iter().sum::<f64>(), typical(plain, step));
+    let bound = |case: &str| {
+        let moves = Moves::of(flags, case, [Route::DiskToHost, Route::HostToDisk]);
+        let [forward, backward] = [moves.forward, moves.backward]
+            .map(|bytes| bytes.iter().sum::<f64>() * flags.gpus as f64 / median(&rates));
+        let parts = Computed::of(flags, &reports[1]).beside(forward, backward, [0.0; 2]);
+        let bound = parts.iter().sum::<f64>();
+        format!("{}, {:.2} of the step without offload", milliseconds(bound), bound / typical(plain, step))
+    };
     let gbs: Vec<f64> = rates.iter().map(|rate| rate / 1e9).collect();
     println!(
-        "The disk reads and writes at once {} GB/s in all. So a step on disk takes at least {}, {:.2} of the step without offload.\n",
+        "The disk reads and writes at once {} GB/s in all. So a step on disk takes at least {}; with {MORE_BUFFERS} buffers {}.\n",
         spread(&gbs),
-        milliseconds(bound),
-        bound / plain,
+        bound(ON_DISK),
+        bound(&more_buffers),
     );
 }
 

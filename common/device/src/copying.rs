@@ -23,6 +23,12 @@ impl Copying {
         self.0.is_none()
     }
 
+    /// True if [`Copying::wait`] would not block. A copy that a GPU cannot tell of counts as over:
+    /// waiting for it reports the reason.
+    pub fn is_over(&self) -> bool {
+        self.0.as_ref().is_none_or(|copy| copy.is_over().unwrap_or(true))
+    }
+
     /// Lets the elements be used: those in main memory once this has returned, those on the device
     /// by what is computed from now on. Blocks only for a copy to main memory.
     ///

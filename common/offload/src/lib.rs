@@ -19,7 +19,7 @@ pub mod way;
 pub use error::Error;
 pub use storage::Effect;
 pub use swap::{Carried, Extent, PAGE, paged};
-pub use transfers::{Arriving, Cargo, Crossing, Moved, Options, Staged, Stretch, Transfers};
+pub use transfers::{Arriving, Cargo, Crossing, Moved, OnDisk, Options, Staged, Transfers};
 pub use wait::WaitLimits;
 
 /// What this crate's functions return.

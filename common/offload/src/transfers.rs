@@ -123,8 +123,8 @@ pub struct Staged<M = Carried> {
     crosses: Option<(Duration, Duration)>,
 }
 
-/// The first `bytes` bytes of an extent, which a buffer is written to or read from.
-pub struct Stretch<'a> {
+/// What rests on disk: the first `bytes` bytes of an extent.
+pub struct OnDisk<'a> {
     /// What they are.
     pub cargo: Cargo,
     /// Where they rest.
@@ -210,14 +210,14 @@ impl Transfers {
     }
 
     /// True if the device lies in main memory.
-    pub fn share_memory(&self) -> bool {
+    pub fn device_in_main_memory(&self) -> bool {
         self.device.gpu().is_none()
     }
 
     /// True if a copy to the device has crossed once it is issued: the device lies in main memory,
     /// and no way there is simulated.
     pub fn crosses_at_once(&self) -> bool {
-        self.share_memory() && self.ways.borrow()[Route::HostToDevice.index()].link.is_none()
+        self.device_in_main_memory() && self.ways.borrow()[Route::HostToDevice.index()].link.is_none()
     }
 
     /// Lets `bytes` bytes cross between main memory and a device that lies in main memory, too: they
@@ -293,12 +293,7 @@ impl Transfers {
 
     /// Starts to write `buffer`, in main memory, to the beginning of `to`, and when it is there to
     /// fill it with the beginning of `from`. Settle the write first: if it fails, nothing is read.
-    pub fn write_then_read(
-        &self,
-        to: Stretch<'_>,
-        from: Stretch<'_>,
-        buffer: Buffer,
-    ) -> (Staged<()>, Staged) {
+    pub fn write_then_read(&self, to: OnDisk<'_>, from: OnDisk<'_>, buffer: Buffer) -> (Staged<()>, Staged) {
         let written = self.issue(Route::HostToDisk, to.cargo, to.bytes as u64);
         let read = self.issue(Route::DiskToHost, from.cargo, from.bytes as u64);
         let Swap { disk, file, .. } = self.swap();
@@ -317,7 +312,7 @@ impl Transfers {
 
     /// True if waiting for `crossing` would not block.
     pub fn has_crossed(&self, crossing: &Crossing) -> bool {
-        crossing.copying.is_done() && crossing.crosses.1 <= self.now()
+        crossing.copying.is_over() && crossing.crosses.1 <= self.now()
     }
 
     /// True if [`Transfers::settle`] would not block.

@@ -5,7 +5,7 @@
 use collectives::local::{self, Link, World};
 use device::{Class, DType, Device, Ledger, Place};
 use events::{Emitter, Route};
-use offload::{Cargo, Effect, Options, PAGE, Stretch, Transfers, WaitLimits, paged};
+use offload::{Cargo, Effect, OnDisk, Options, PAGE, Transfers, WaitLimits, paged};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -110,7 +110,7 @@ fn a_buffer_is_filled_again_as_soon_as_its_bytes_have_left() {
     let disk = Some(Link { latency: Duration::ZERO, bandwidth: PAGE as f64 / 0.05 });
     let (_, transfers) = rank(Options { disk, directory: Some(folder.path()), ..Options::default() });
     let [here, there] = [0, 1].map(|_| transfers.extent(Class::Optimizer, PAGE).unwrap());
-    let stretch = |extent| Stretch { cargo: CARGO, extent, bytes: PAGE };
+    let stretch = |extent| OnDisk { cargo: CARGO, extent, bytes: PAGE };
     let mut buffer = transfers.staging(DType::F32, PAGE / 4).unwrap();
     buffer.bytes_mut().fill(1);
     let since = Instant::now();

@@ -29,7 +29,7 @@ const RUNS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Returns a table: what a rank takes for more and for fewer staging buffers, and reads through them.
+/// Returns a table: the room of staging buffers, few and more, and how long what they bring is read.
 pub(super) fn measured(runs: &Runs) -> Result<String> {
     let mut table = Table::prose(["--offload-buffers", "staging, bytes", "the step's reads"]);
     for (buffers, flags) in RUNS {

@@ -158,7 +158,7 @@ impl Fetch {
         rank.kernels().copy(staging.slice_mut(range), shard)?;
         if is_complete {
             let from = staging.slice(0..elements);
-            let crossing = match rank.transfers.share_memory() {
+            let crossing = match rank.transfers.device_in_main_memory() {
                 true => rank.transfers.in_place(Route::HostToDevice, cargo, elements * from.dtype().size()),
                 false => rank.transfers.copy(cargo, slot.buffer.slice_mut(0..elements), from)?,
             };
@@ -273,7 +273,7 @@ impl Slot {
 
     /// The buffer that the device uses.
     fn shard(&self, rank: &Rank) -> &Buffer {
-        self.staging.as_ref().filter(|_| rank.transfers.share_memory()).unwrap_or(&self.buffer)
+        self.staging.as_ref().filter(|_| rank.transfers.device_in_main_memory()).unwrap_or(&self.buffer)
     }
 
     /// Drops what is kept and not `wanted`.
@@ -325,7 +325,7 @@ impl Slot {
             Holds::Reading(unit, staged) => {
                 let arrived = rank.transfers.settle(*staged)?;
                 let cargo = Cargo { class: Class::Parameters, unit };
-                let crossing = match rank.transfers.share_memory() {
+                let crossing = match rank.transfers.device_in_main_memory() {
                     true => rank.transfers.forward_in_place(cargo, elements, &arrived),
                     false => rank.transfers.forward(cargo, self.buffer.slice_mut(0..elements), &arrived)?,
                 };

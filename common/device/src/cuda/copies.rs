@@ -26,6 +26,14 @@ pub(crate) struct QueuedCopy {
 }
 
 impl QueuedCopy {
+    /// True if [`QueuedCopy::wait`] would not block.
+    pub(crate) fn is_over(&self) -> Result<bool> {
+        match self.lane {
+            Lane::ToHost => self.done.is_reached(),
+            _ => Ok(true),
+        }
+    }
+
     /// Blocks the host until a copy to main memory is done. Makes the compute stream wait for a
     /// copy to the GPU.
     pub(crate) fn wait(self) -> Result<()> {

@@ -139,7 +139,10 @@ impl Paging {
     /// If a transfer fails.
     pub(super) fn stop(&mut self, rank: &Rank) -> Result<()> {
         self.pieces_ahead = 0;
-        self.slots.iter_mut().try_for_each(|slot| slot.settle_states(rank))
+        self.slots.iter_mut().try_for_each(|slot| {
+            slot.settle(rank)?;
+            slot.settle_states(rank)
+        })
     }
 
     /// Begins `update`; [`Paging::complete`] goes on with it.
@@ -204,8 +207,7 @@ impl Paging {
             landed + if in_memory { places.buffers } else { usize::from(places.buffers > 1 && travels) };
         let mut pager = Pager { rank, held, dtype: *dtype, pieces, exchanges, slots, progress };
         pager.reach(unit, landed, updated)?;
-        // Collectives are issued in the same order by all ranks, whatever has come.
-        if exchanges && !*gathers { pager.update_what_is_here() } else { Ok(()) }
+        if exchanges { pager.update_what_is_here() } else { Ok(()) }
     }
 
     /// True if what rests on disk is read into buffers as soon as what was there before has left.

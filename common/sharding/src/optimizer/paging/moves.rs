@@ -19,7 +19,7 @@ impl Pager<'_> {
         if let Some(gradients) = &mut slot.gradients {
             let cargo = Cargo { class: Class::Gradients, unit };
             let from = self.held.gradients.slice(unit, piece.range.clone())?;
-            slot.incoming.copies.push(match transfers.share_memory() {
+            slot.incoming.copies.push(match transfers.device_in_main_memory() {
                 true => transfers.in_place(Route::DeviceToHost, cargo, elements * from.dtype().size()),
                 false => transfers.copy(cargo, gradients.slice_mut(0..elements), from)?,
             });

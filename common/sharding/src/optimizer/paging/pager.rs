@@ -120,7 +120,7 @@ impl Pager<'_> {
         while self.progress.updated < pieces {
             let next = self.progress.updated;
             self.fetch_through(next + 1, true)?;
-            // What comes without being asked for need not be waited for here.
+            // States that a disk's thread reads without the rank need not be asked for ahead.
             self.fetch_through((next + 1 + ahead).min(count), !self.exchanges)?;
             self.update(next)?;
         }
@@ -197,7 +197,7 @@ impl Pager<'_> {
         let _bracket = self.rank.bracket(Pass::Step, unit, piece.number);
         let Slot { states, gradients, parameters, on_device, .. } = &mut self.slots[index];
         let gradients = match gradients {
-            Some(gradients) if !self.rank.transfers.share_memory() => gradients.slice(0..elements),
+            Some(gradients) if !self.rank.transfers.device_in_main_memory() => gradients.slice(0..elements),
             _ => self.held.gradients.slice(unit, piece.range.clone())?,
         };
         let mut out = match piece.write_back {

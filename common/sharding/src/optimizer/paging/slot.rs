@@ -8,7 +8,7 @@ use crate::rank::Rank;
 use crate::{Error, Result};
 use device::{Buffer, Class, DType, Place};
 use model::TrainingState;
-use offload::{Cargo, Crossing, Extent, Staged, Stretch, Transfers, paged};
+use offload::{Cargo, Crossing, Extent, OnDisk, Staged, Transfers, paged};
 
 /// Master weights, momentum and variance of one piece.
 pub(super) type StateBuffers = [Buffer; TrainingState::ALL.len()];
@@ -20,9 +20,9 @@ pub(super) struct StatesOf<'a> {
 }
 
 impl<'a> StatesOf<'a> {
-    fn stretch(&self, number: usize) -> Stretch<'a> {
+    fn on_disk(&self, number: usize) -> OnDisk<'a> {
         let cargo = Cargo { class: Class::Optimizer, unit: self.piece.unit };
-        Stretch { cargo, extent: &self.extents[number], bytes: paged(4 * self.piece.own.len()) }
+        OnDisk { cargo, extent: &self.extents[number], bytes: paged(4 * self.piece.own.len()) }
     }
 }
 
@@ -37,6 +37,7 @@ pub(super) struct Slot {
     pub(super) rewritten: Vec<Staged<()>>,
     /// States that are being read, or written with nothing to read after that.
     pub(super) moving: Vec<Staged>,
+    /// From the device. One that lies in main memory has this buffer without using it.
     pub(super) gradients: Option<Buffer>,
     /// Parameters in main memory.
     pub(super) parameters: Option<Buffer>,
@@ -113,7 +114,7 @@ impl Slot {
     pub(super) fn exchange_states(&mut self, rank: &Rank, piece: StatesOf<'_>, next: StatesOf<'_>) {
         let Some(states) = self.states.take() else { return };
         for (number, buffer) in states.into_iter().enumerate() {
-            let [to, from] = [&piece, &next].map(|states| states.stretch(number));
+            let [to, from] = [&piece, &next].map(|states| states.on_disk(number));
             let (written, read) = rank.transfers.write_then_read(to, from, buffer);
             self.rewritten.push(written);
             self.moving.push(read);
@@ -137,7 +138,7 @@ impl Slot {
         self.moving.iter_mut().all(|states| rank.transfers.is_done(states))
     }
 
-    /// True if all that a piece needs for its update has come. Parameters are not looked for.
+    /// True if all that a piece needs for the CPU's update has come: states and gradients.
     pub(super) fn has_arrived(&mut self, rank: &Rank) -> bool {
         self.has_moved(rank) && self.incoming.copies.iter().all(|copy| rank.transfers.has_crossed(copy))
     }
@@ -161,10 +162,12 @@ impl Slot {
     /// # Errors
     /// The file system's.
     pub(super) fn settle_states(&mut self, rank: &Rank) -> Result<()> {
-        let mut moved =
-            std::mem::take(&mut self.moving).into_iter().map(|state| rank.transfers.settle(state));
-        if let (Some(master), Some(momentum), Some(variance)) = (moved.next(), moved.next(), moved.next()) {
-            self.states = Some([master?.buffer, momentum?.buffer, variance?.buffer]);
+        let moved = std::mem::take(&mut self.moving).into_iter();
+        // The first that fails is the last that is waited for.
+        let moved =
+            moved.map(|state| Ok(rank.transfers.settle(state)?.buffer)).collect::<Result<Vec<_>>>()?;
+        if let Ok(states) = StateBuffers::try_from(moved) {
+            self.states = Some(states);
         }
         Ok(())
     }
