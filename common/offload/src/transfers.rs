@@ -5,19 +5,22 @@ use crate::swap::{Carried, Extent, PAGE, Swap, paged};
 use crate::wait::WaitLimits;
 use crate::way::Way;
 use collectives::local::Link;
-use device::{Buffer, Class, Copying, Device, Place, View, ViewMut};
+use device::{Buffer, Class, Device, Place};
 use events::event::TransferEvent;
-use events::{Emitter, Progress, Route, What, Work};
-use serde::{Deserialize, Serialize};
+use events::{Emitter, Progress, Route, What};
 use std::cell::{Cell, RefCell};
-use std::ops::{Add, Range, Sub};
+use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use storage::{Disk, Effect, Ticket};
 
+mod crossings;
+mod moved;
 mod waits;
 
-const ROUTES: usize = Route::ALL.len();
+pub use crossings::Crossing;
+pub use moved::Moved;
+use moved::ROUTES;
 
 /// How a rank's transfers go.
 #[derive(Default)]
@@ -43,41 +46,6 @@ pub struct Cargo {
     pub unit: usize,
 }
 
-/// What one rank has moved on each route, and how long it was idle for it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Moved {
-    /// Payload bytes, in [`Route::ALL`]'s order.
-    pub bytes: [u64; ROUTES],
-    /// Transfers.
-    pub calls: [u64; ROUTES],
-    /// Seconds in which the rank waited for them.
-    pub waited: [f64; ROUTES],
-}
-
-impl Add for Moved {
-    type Output = Moved;
-
-    fn add(self, other: Moved) -> Moved {
-        Moved {
-            bytes: std::array::from_fn(|i| self.bytes[i] + other.bytes[i]),
-            calls: std::array::from_fn(|i| self.calls[i] + other.calls[i]),
-            waited: std::array::from_fn(|i| self.waited[i] + other.waited[i]),
-        }
-    }
-}
-
-impl Sub for Moved {
-    type Output = Moved;
-
-    fn sub(self, earlier: Moved) -> Moved {
-        Moved {
-            bytes: std::array::from_fn(|i| self.bytes[i] - earlier.bytes[i]),
-            calls: std::array::from_fn(|i| self.calls[i] - earlier.calls[i]),
-            waited: std::array::from_fn(|i| self.waited[i] - earlier.waited[i]),
-        }
-    }
-}
-
 /// The transfers of one rank.
 pub struct Transfers {
     device: Device,
@@ -99,16 +67,6 @@ struct Issued {
     cargo: Cargo,
     bytes: u64,
     at: Duration,
-}
-
-/// A copy between device and main memory that the rank has not waited for.
-#[must_use = "what has crossed may be used once it is waited for"]
-pub struct Crossing {
-    issued: Issued,
-    copying: Copying,
-    /// When it begins and ends. A GPU's copy that is queued ends later, unless the way is
-    /// simulated.
-    crosses: (Duration, Duration),
 }
 
 /// A read or write of a disk that the rank has not waited for, and what it gives back: the buffer,
@@ -189,90 +147,6 @@ impl Transfers {
         self.swap().extend(bytes, self.device.reserve(class, bytes)?)
     }
 
-    /// Starts to copy `x` to `out`, of the same type: one is on the device, the other in main
-    /// memory. `out` holds the elements once the crossing has been waited for; until then neither
-    /// is used for anything else, as [`Device::start_copy`] says.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn copy(&self, cargo: Cargo, out: ViewMut<'_>, x: View<'_>) -> Result<Crossing> {
-        self.copy_from(self.now(), cargo, out, x)
-    }
-
-    /// Starts to copy what has come from a disk on to the device, as [`Transfers::copy`] does, from
-    /// the moment on at which it came.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn forward(&self, cargo: Cargo, out: ViewMut<'_>, from: &Arriving) -> Result<Crossing> {
-        let x = from.buffer.slice(0..out.len());
-        self.copy_from(from.ended, cargo, out, x)
-    }
-
-    /// True if the device lies in main memory.
-    pub fn device_in_main_memory(&self) -> bool {
-        self.device.gpu().is_none()
-    }
-
-    /// True if a copy to the device has crossed once it is issued: the device lies in main memory,
-    /// and no way there is simulated.
-    pub fn crosses_at_once(&self) -> bool {
-        self.device_in_main_memory() && self.ways.borrow()[Route::HostToDevice.index()].link.is_none()
-    }
-
-    /// Lets `bytes` bytes cross between main memory and a device that lies in main memory, too: they
-    /// are read or written where they are.
-    pub fn in_place(&self, route: Route, cargo: Cargo, bytes: usize) -> Crossing {
-        self.in_place_from(self.now(), route, cargo, bytes)
-    }
-
-    /// Lets the first `elements` elements of what has come from a disk cross to a device that lies in
-    /// main memory, too, from the moment on at which they came.
-    pub fn forward_in_place(&self, cargo: Cargo, elements: usize, from: &Arriving) -> Crossing {
-        let bytes = elements * from.buffer.dtype().size();
-        self.in_place_from(from.ended, Route::HostToDevice, cargo, bytes)
-    }
-
-    fn in_place_from(&self, ready: Duration, route: Route, cargo: Cargo, bytes: usize) -> Crossing {
-        let now = self.now();
-        let issued = self.issue(route, cargo, bytes as u64);
-        let crosses = self.ways.borrow_mut()[route.index()].cross(ready, bytes as u64, (now, now));
-        Crossing { issued, copying: Copying::done(), crosses }
-    }
-
-    fn copy_from(&self, ready: Duration, cargo: Cargo, out: ViewMut<'_>, x: View<'_>) -> Result<Crossing> {
-        let route = match x.place() {
-            Place::Device => Route::DeviceToHost,
-            _ => Route::HostToDevice,
-        };
-        let bytes = (x.len() * x.dtype().size()) as u64;
-        let issued = self.issue(route, cargo, bytes);
-        let began = self.now();
-        let is_simulated = self.ways.borrow()[route.index()].link.is_some();
-        let work = (!is_simulated).then_some(Work::Transfer { sequence: issued.sequence });
-        let copying = self.device.start_copy(out, x, work)?;
-        let crosses = self.ways.borrow_mut()[route.index()].cross(ready, bytes, (began, self.now()));
-        Ok(Crossing { issued, copying, crosses })
-    }
-
-    /// Waits for `crossing`, so that its elements may be used. From a GPU to main memory the host
-    /// is blocked until it is over; the other way, what the GPU computes next waits for it.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn wait(&self, crossing: Crossing) -> Result<()> {
-        let Crossing { issued, copying, mut crosses } = crossing;
-        let (since, was_done) = (self.now(), copying.is_done());
-        copying.wait()?;
-        if !was_done {
-            // When it ran in truth an event of the device says, once that is past.
-            crosses.1 = crosses.1.max(self.now());
-        }
-        self.sleep_until(issued, crosses.1)?;
-        self.finished(issued, crosses, since);
-        Ok(())
-    }
-
     /// Starts to fill the first `bytes` bytes of `into`, in main memory, with those of `extent`
     /// from byte `from` on.
     pub fn read(&self, cargo: Cargo, extent: &Extent, from: usize, into: Buffer, bytes: usize) -> Staged {
@@ -308,11 +182,6 @@ impl Transfers {
     fn staged<M>(&self, issued: Issued, ready: Duration, ticket: Ticket<M>) -> Staged<M> {
         let crosses = self.ways.borrow_mut()[issued.route.index()].book(ready, issued.bytes);
         Staged { issued, ticket, answer: None, crosses }
-    }
-
-    /// True if waiting for `crossing` would not block.
-    pub fn has_crossed(&self, crossing: &Crossing) -> bool {
-        crossing.copying.is_over() && crossing.crosses.1 <= self.now()
     }
 
     /// True if [`Transfers::settle`] would not block.

@@ -11,7 +11,7 @@
 use super::context::ShardContext;
 use super::{Residency, Stay};
 use device::{Buffer, Class, DType, Place, View};
-use events::{Pass, Route};
+use events::Pass;
 use offload::{Cargo, Crossing, Staged};
 use sharding::{Error, GatherWindow, Rank, Rest, Result, Schedule, UnitBuffers, UnitId};
 use std::ops::Range;
@@ -157,12 +157,8 @@ impl Fetch {
         let staging = slot.staging.as_mut().ok_or(missing)?;
         rank.kernels().copy(staging.slice_mut(range), shard)?;
         if is_complete {
-            let from = staging.slice(0..elements);
-            let crossing = match rank.transfers.device_in_main_memory() {
-                true => rank.transfers.in_place(Route::HostToDevice, cargo, elements * from.dtype().size()),
-                false => rank.transfers.copy(cargo, slot.buffer.slice_mut(0..elements), from)?,
-            };
-            slot.holds = Holds::Crossing(unit, crossing);
+            let (out, from) = (slot.buffer.slice_mut(0..elements), staging.slice(0..elements));
+            slot.holds = Holds::Crossing(unit, rank.transfers.share(cargo, out, from)?);
         }
         Ok(())
     }
@@ -325,11 +321,8 @@ impl Slot {
             Holds::Reading(unit, staged) => {
                 let arrived = rank.transfers.settle(*staged)?;
                 let cargo = Cargo { class: Class::Parameters, unit };
-                let crossing = match rank.transfers.device_in_main_memory() {
-                    true => rank.transfers.forward_in_place(cargo, elements, &arrived),
-                    false => rank.transfers.forward(cargo, self.buffer.slice_mut(0..elements), &arrived)?,
-                };
-                rank.transfers.wait(crossing)?;
+                let out = self.buffer.slice_mut(0..elements);
+                rank.transfers.wait(rank.transfers.share_arrived(cargo, out, &arrived)?)?;
                 self.staging = Some(arrived.buffer);
             }
             Holds::Nothing | Holds::Updated(_) | Holds::Kept(_) => {}

@@ -24,7 +24,7 @@ use device::{DType, Place};
 use offload::Transfers;
 use pager::{Pager, Progress};
 use piece::{PagedPiece, WriteBack};
-use slot::Slot;
+use slot::{Slot, StatesOf};
 
 pub use pager::TakeUpdated;
 pub(super) use pager::UpdateOperands;
@@ -127,7 +127,8 @@ impl Paging {
         while self.pieces_ahead < left.min(due) {
             let next = (all + self.pieces_ahead) % slots;
             let piece = &self.pieces[next];
-            self.slots[next].move_states(rank, piece, &units[piece.unit].states.states, Transfers::read);
+            let states = StatesOf::new(piece, &units[piece.unit].states.states);
+            self.slots[next].move_states(rank, states, Transfers::read);
             self.pieces_ahead += 1;
         }
         Ok(())

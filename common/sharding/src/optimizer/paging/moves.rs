@@ -1,12 +1,11 @@
 //! What a piece needs for its update, and what it leaves: transfers of a [`Pager`].
 
 use super::pager::{Pager, UpdateOperands};
-use super::piece::{PagedPiece, WriteBack};
+use super::piece::WriteBack;
 use super::slot::{Incoming, StatesOf, missing};
 use crate::Result;
 use crate::optimizer::States;
 use device::{Class, DType};
-use events::Route;
 use offload::transfers::span;
 use offload::{Cargo, Transfers};
 
@@ -15,14 +14,12 @@ impl Pager<'_> {
     pub(super) fn fetch(&mut self, next: usize) -> Result<()> {
         let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
         let (unit, elements, slot) = (piece.unit, piece.own.len(), &mut self.slots[index]);
-        slot.move_states(self.rank, piece, &self.held.units[unit].states.states, Transfers::read);
+        let states = StatesOf::new(piece, &self.held.units[unit].states.states);
+        slot.move_states(self.rank, states, Transfers::read);
         if let Some(gradients) = &mut slot.gradients {
             let cargo = Cargo { class: Class::Gradients, unit };
             let from = self.held.gradients.slice(unit, piece.range.clone())?;
-            slot.incoming.copies.push(match transfers.device_in_main_memory() {
-                true => transfers.in_place(Route::DeviceToHost, cargo, elements * from.dtype().size()),
-                false => transfers.copy(cargo, gradients.slice_mut(0..elements), from)?,
-            });
+            slot.incoming.copies.push(transfers.share(cargo, gradients.slice_mut(0..elements), from)?);
         }
         // Parameters in f32 are the master weights that the device updates.
         if self.dtype == DType::F32 { self.fetch_parameters(next) } else { Ok(()) }
@@ -83,16 +80,11 @@ impl Pager<'_> {
     fn leave_states(&mut self, next: usize) {
         let (index, then) = (self.slot(next), self.pieces.get(next + self.slots.len()));
         let (piece, slot) = (&self.pieces[next], &mut self.slots[index]);
-        let rest = |piece: &PagedPiece| &self.held.units[piece.unit].states.states;
-        if self.exchanges
-            && let Some(then) = then
-            && let (States::Disk(extents), States::Disk(others)) = (rest(piece), rest(then))
-        {
-            let leaving = StatesOf { piece, extents: &extents[piece.number] };
-            let coming = StatesOf { piece: then, extents: &others[then.number] };
-            return slot.exchange_states(self.rank, leaving, coming);
+        let of = |piece| StatesOf::new(piece, &self.held.units[piece.unit].states.states);
+        match then.filter(|_| self.exchanges) {
+            Some(then) => slot.exchange_states(self.rank, of(piece), of(then)),
+            None => slot.move_states(self.rank, of(piece), Transfers::write),
         }
-        slot.move_states(self.rank, piece, rest(piece), Transfers::write);
     }
 
     /// Issues the updated parameters of piece number `next`.
@@ -103,9 +95,7 @@ impl Pager<'_> {
         slot.outgoing.copy = match piece.write_back {
             WriteBack::InPlace => None,
             WriteBack::HostToDisk => None,
-            WriteBack::IntoDevice => {
-                Some(transfers.in_place(Route::HostToDevice, cargo, elements * self.dtype.size()))
-            }
+            WriteBack::IntoDevice => Some(transfers.written(cargo, elements * self.dtype.size())),
             WriteBack::MasterToDevice => {
                 let from = match (&self.held.units[unit].states.states, &slot.states) {
                     (States::Here { master: Some(master), .. }, _) => master.slice(piece.own.clone()),

@@ -15,11 +15,19 @@ pub(super) type StateBuffers = [Buffer; TrainingState::ALL.len()];
 
 /// The states of a piece that rest on disk.
 pub(super) struct StatesOf<'a> {
-    pub(super) piece: &'a PagedPiece,
-    pub(super) extents: &'a [Extent; TrainingState::ALL.len()],
+    piece: &'a PagedPiece,
+    extents: &'a [Extent; TrainingState::ALL.len()],
 }
 
 impl<'a> StatesOf<'a> {
+    /// Those of `piece`, unless they rest in memory.
+    pub(super) fn new(piece: &'a PagedPiece, rest: &'a States) -> Option<Self> {
+        match rest {
+            States::Disk(extents) => Some(StatesOf { piece, extents: &extents[piece.number] }),
+            States::Here { .. } => None,
+        }
+    }
+
     fn on_disk(&self, number: usize) -> OnDisk<'a> {
         let cargo = Cargo { class: Class::Optimizer, unit: self.piece.unit };
         OnDisk { cargo, extent: &self.extents[number], bytes: paged(4 * self.piece.own.len()) }
@@ -99,22 +107,30 @@ impl Slot {
         Ok(slot)
     }
 
-    /// Begins to move `piece`'s states between these buffers and the disk, by [`Transfers::read`] or
+    /// Begins to move a piece's states between these buffers and the disk, by [`Transfers::read`] or
     /// [`Transfers::write`], unless that has begun or they rest in memory.
-    pub(super) fn move_states(&mut self, rank: &Rank, piece: &PagedPiece, rest: &States, start: Start) {
-        let (States::Disk(extents), Some(states)) = (rest, self.states.take()) else { return };
-        let (cargo, bytes) =
-            (Cargo { class: Class::Optimizer, unit: piece.unit }, paged(4 * piece.own.len()));
-        let start = |(buffer, extent)| start(&rank.transfers, cargo, extent, 0, buffer, bytes);
-        self.moving = states.into_iter().zip(&extents[piece.number]).map(start).collect();
+    pub(super) fn move_states(&mut self, rank: &Rank, of: Option<StatesOf<'_>>, start: Start) {
+        let (Some(of), Some(states)) = (of, self.states.take()) else { return };
+        let start = |(number, buffer)| {
+            let OnDisk { cargo, extent, bytes } = of.on_disk(number);
+            start(&rank.transfers, cargo, extent, 0, buffer, bytes)
+        };
+        self.moving = states.into_iter().enumerate().map(start).collect();
     }
 
-    /// Begins to write the states of `piece` to disk, and into the same buffers to read those of
-    /// `next`.
-    pub(super) fn exchange_states(&mut self, rank: &Rank, piece: StatesOf<'_>, next: StatesOf<'_>) {
-        let Some(states) = self.states.take() else { return };
+    /// Begins to write the states of `leaving` to disk, and into the same buffers to read those of
+    /// `coming`.
+    pub(super) fn exchange_states(
+        &mut self,
+        rank: &Rank,
+        leaving: Option<StatesOf<'_>>,
+        coming: Option<StatesOf<'_>>,
+    ) {
+        let (Some(leaving), Some(coming), Some(states)) = (leaving, coming, self.states.take()) else {
+            return;
+        };
         for (number, buffer) in states.into_iter().enumerate() {
-            let [to, from] = [&piece, &next].map(|states| states.on_disk(number));
+            let [to, from] = [&leaving, &coming].map(|states| states.on_disk(number));
             let (written, read) = rank.transfers.write_then_read(to, from, buffer);
             self.rewritten.push(written);
             self.moving.push(read);

@@ -1,0 +1,129 @@
+//! Copies between device and main memory.
+
+use super::{Arriving, Cargo, Issued, Transfers};
+use crate::Result;
+use device::{Copying, Place, View, ViewMut};
+use events::{Route, Work};
+use std::time::Duration;
+
+/// A copy between device and main memory that the rank has not waited for.
+#[must_use = "what has crossed may be used once it is waited for"]
+pub struct Crossing {
+    issued: Issued,
+    copying: Copying,
+    /// When it begins and ends. A GPU's copy that is queued ends later, unless the way is
+    /// simulated.
+    crosses: (Duration, Duration),
+}
+
+impl Transfers {
+    /// Starts to copy `x` to `out`, of the same type: one is on the device, the other in main
+    /// memory. `out` holds the elements once the crossing has been waited for; until then neither
+    /// is used for anything else, as [`device::Device::start_copy`] says.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn copy(&self, cargo: Cargo, out: ViewMut<'_>, x: View<'_>) -> Result<Crossing> {
+        self.copy_from(self.now(), cargo, out, x)
+    }
+
+    /// Starts to copy what has come from a disk on to the device, as [`Transfers::copy`] does, from
+    /// the moment on at which it came.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn forward(&self, cargo: Cargo, out: ViewMut<'_>, from: &Arriving) -> Result<Crossing> {
+        let x = from.buffer.slice(0..out.len());
+        self.copy_from(from.ended, cargo, out, x)
+    }
+
+    /// True if the device lies in main memory.
+    pub fn device_in_main_memory(&self) -> bool {
+        self.device.gpu().is_none()
+    }
+
+    /// True if a copy to the device has crossed once it is issued: the device lies in main memory,
+    /// and no way there is simulated.
+    pub fn crosses_at_once(&self) -> bool {
+        self.device_in_main_memory() && self.ways.borrow()[Route::HostToDevice.index()].link.is_none()
+    }
+
+    /// As [`Transfers::copy`], but a device that lies in main memory uses `x` where it is: `out` then
+    /// stays as it was.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn share(&self, cargo: Cargo, out: ViewMut<'_>, x: View<'_>) -> Result<Crossing> {
+        self.share_from(self.now(), cargo, out, x)
+    }
+
+    /// As [`Transfers::forward`], but a device that lies in main memory uses what has come where it is:
+    /// `out` then stays as it was.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn share_arrived(&self, cargo: Cargo, out: ViewMut<'_>, from: &Arriving) -> Result<Crossing> {
+        let x = from.buffer.slice(0..out.len());
+        self.share_from(from.ended, cargo, out, x)
+    }
+
+    fn share_from(&self, ready: Duration, cargo: Cargo, out: ViewMut<'_>, x: View<'_>) -> Result<Crossing> {
+        match self.device_in_main_memory() {
+            true => Ok(self.cross_in_place(ready, route_from(x.place()), cargo, x.len() * x.dtype().size())),
+            false => self.copy_from(ready, cargo, out, x),
+        }
+    }
+
+    /// Lets `bytes` bytes cross from main memory to a device that lies in main memory, too: what
+    /// computed them has written them there.
+    pub fn written(&self, cargo: Cargo, bytes: usize) -> Crossing {
+        self.cross_in_place(self.now(), Route::HostToDevice, cargo, bytes)
+    }
+
+    fn cross_in_place(&self, ready: Duration, route: Route, cargo: Cargo, bytes: usize) -> Crossing {
+        let now = self.now();
+        let issued = self.issue(route, cargo, bytes as u64);
+        let crosses = self.ways.borrow_mut()[route.index()].cross(ready, bytes as u64, (now, now));
+        Crossing { issued, copying: Copying::done(), crosses }
+    }
+
+    fn copy_from(&self, ready: Duration, cargo: Cargo, out: ViewMut<'_>, x: View<'_>) -> Result<Crossing> {
+        let route = route_from(x.place());
+        let bytes = (x.len() * x.dtype().size()) as u64;
+        let issued = self.issue(route, cargo, bytes);
+        let began = self.now();
+        let is_simulated = self.ways.borrow()[route.index()].link.is_some();
+        let work = (!is_simulated).then_some(Work::Transfer { sequence: issued.sequence });
+        let copying = self.device.start_copy(out, x, work)?;
+        let crosses = self.ways.borrow_mut()[route.index()].cross(ready, bytes, (began, self.now()));
+        Ok(Crossing { issued, copying, crosses })
+    }
+
+    /// Waits for `crossing`, so that its elements may be used. From a GPU to main memory the host
+    /// is blocked until it is over; the other way, what the GPU computes next waits for it.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn wait(&self, crossing: Crossing) -> Result<()> {
+        let Crossing { issued, copying, mut crosses } = crossing;
+        let (since, was_done) = (self.now(), copying.is_done());
+        copying.wait()?;
+        if !was_done {
+            // When it ran in truth an event of the device says, once that is past.
+            crosses.1 = crosses.1.max(self.now());
+        }
+        self.sleep_until(issued, crosses.1)?;
+        self.finished(issued, crosses, since);
+        Ok(())
+    }
+
+    /// True if waiting for `crossing` would not block.
+    pub fn has_crossed(&self, crossing: &Crossing) -> bool {
+        crossing.copying.is_over() && crossing.crosses.1 <= self.now()
+    }
+}
+
+/// The way of what lies in `place`, on the device or in main memory, to the other one.
+fn route_from(place: Place) -> Route {
+    if place == Place::Device { Route::DeviceToHost } else { Route::HostToDevice }
+}
