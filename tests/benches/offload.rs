@@ -76,8 +76,9 @@ const UNTIMED: usize = 2;
 const IN_MAIN_MEMORY: &str = "--offload-optimizer cpu --offload-parameters cpu";
 const ON_DISK: &str = "--offload-optimizer disk --offload-parameters disk";
 
-/// With more buffers, backward leaves a disk less idle: more is read in one, and written in the next.
-const MORE_BUFFERS: usize = 6;
+/// With fewer buffers than is usual, backward leaves a disk more idle: less is read in one, and
+/// written in the next.
+const FEWER_BUFFERS: usize = 3;
 
 fn main() {
     let flags = Flags::parse();
@@ -238,7 +239,7 @@ impl Computed {
 impl Moves {
     fn of(flags: &Flags, more: &str, routes: [Route; 2]) -> Self {
         let config = tests::config(&words(flags, more)).unwrap_or_else(|failure| panic!("{failure}"));
-        let (_, predicted) = predict(Stage::Zero3, &config).unwrap_or_else(|failure| panic!("{failure}"));
+        let (job, predicted) = predict(Stage::Zero3, &config).unwrap_or_else(|failure| panic!("{failure}"));
         let transfers = predicted.ranks[0].transfers;
         // Each unit is one piece.
         let shards: Vec<f64> =
@@ -250,7 +251,8 @@ impl Moves {
             let [step, passes] =
                 [transfers.step, transfers.skipped_step].map(|moved| moved.bytes(route) as f64);
             // A skipped step moves what does not wait for the norm.
-            let (update, last) = (step - passes, shards.iter().rev().take(config.offload.buffers));
+            let buffers = job.placement.update_buffers(shards.len() as u64);
+            let (update, last) = (step - passes, shards.iter().rev().take(buffers as usize));
             match route {
                 Route::HostToDevice if fetches => [shards.iter().sum(), passes - shards.iter().sum::<f64>()],
                 Route::DeviceToHost => [0.0, passes - 2.0 * largest],
@@ -335,8 +337,8 @@ fn link(flags: &Flags, away: &str, flag: &str, routes: [Route; 2]) {
 /// Steps with everything on the real disk, and in main memory, beside steps with nothing there, and
 /// a bound.
 fn real(flags: &Flags) {
-    let more_buffers = format!("{ON_DISK} --offload-buffers {MORE_BUFFERS}");
-    let cases = ["", IN_MAIN_MEMORY, ON_DISK, &more_buffers].map(String::from);
+    let fewer_buffers = format!("{ON_DISK} --offload-buffers {FEWER_BUFFERS}");
+    let cases = ["", IN_MAIN_MEMORY, ON_DISK, &fewer_buffers].map(String::from);
     let config = tests::config(&words(flags, ON_DISK)).unwrap_or_else(|failure| panic!("{failure}"));
     let directory = config.offload.directory.unwrap_or_else(|| panic!("a directory for {ON_DISK}"));
     let (mut reports, mut rates) = (cases.clone().map(|_| Vec::new()), Vec::new());
@@ -349,7 +351,7 @@ fn real(flags: &Flags) {
     let title = format!("{}, {} ranks, no simulated way", flags.model, flags.gpus);
     let mut table = Table::numbers(title, ["step", "ratio (least to most)", "read", "written"]);
     let plain = &reports[0];
-    let through = format!("on disk, {MORE_BUFFERS} buffers");
+    let through = format!("on disk, {FEWER_BUFFERS} buffers");
     for (reports, words) in reports.iter().zip(["all on the device", "in main memory", "on disk", &through]) {
         let ratio = spread(&ratios(reports, plain, step));
         let took = milliseconds(typical(reports, step));
@@ -367,10 +369,10 @@ fn real(flags: &Flags) {
     };
     let gbs: Vec<f64> = rates.iter().map(|rate| rate / 1e9).collect();
     println!(
-        "The disk reads and writes at once {} GB/s in all. So a step on disk takes at least {}; with {MORE_BUFFERS} buffers {}.\n",
+        "The disk reads and writes at once {} GB/s in all. So a step on disk takes at least {}; with {FEWER_BUFFERS} buffers {}.\n",
         spread(&gbs),
         bound(ON_DISK),
-        bound(&more_buffers),
+        bound(&fewer_buffers),
     );
 }
 

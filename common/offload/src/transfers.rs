@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::swap::{Carried, Extent, PAGE, Swap, paged};
 use crate::wait::WaitLimits;
-use crate::way::Way;
+use crate::way::{Times, Way};
 use collectives::local::Link;
 use device::{Buffer, Class, Device, Place};
 use events::event::TransferEvent;
@@ -77,8 +77,8 @@ pub struct Staged<M = Carried> {
     ticket: Ticket<M>,
     /// What the disk has answered, if [`Transfers::is_done`] has found that.
     answer: Option<storage::Result<storage::Moved<M>>>,
-    /// When a simulated way carries it.
-    crosses: Option<(Duration, Duration)>,
+    /// Its number on a simulated way.
+    booked: Option<u64>,
 }
 
 /// What rests on disk: the first `bytes` bytes of an extent.
@@ -109,7 +109,7 @@ impl Transfers {
             (Place::Disk, _) | (_, Place::Disk) => options.disk,
             _ => options.host,
         };
-        let ways = std::array::from_fn(|i| Way { link: link(&Route::ALL[i]), ..Way::default() });
+        let ways = std::array::from_fn(|i| Way::new(link(&Route::ALL[i])));
         let rank = emitter.rank();
         let swap = options.directory.map(|directory| Swap::create(options.storage, directory, rank));
         Ok(Transfers {
@@ -148,12 +148,16 @@ impl Transfers {
     }
 
     /// Starts to fill the first `bytes` bytes of `into`, in main memory, with those of `extent`
-    /// from byte `from` on.
+    /// from byte `from` on. The optimizer's states let all others go before them: a layer waits for
+    /// those, and the update can go on while layers compute.
     pub fn read(&self, cargo: Cargo, extent: &Extent, from: usize, into: Buffer, bytes: usize) -> Staged {
         let issued = self.issue(Route::DiskToHost, cargo, bytes as u64);
         let Swap { disk, file, .. } = self.swap();
         let carried = Carried { buffer: into, out: 0, back: bytes };
-        self.staged(issued, issued.at, disk.read(file, extent.offset + from as u64, carried))
+        let (from, first) = (extent.offset + from as u64, cargo.class != Class::Optimizer);
+        let ticket =
+            if first { disk.read_first(file, from, carried) } else { disk.read(file, from, carried) };
+        self.staged(issued, issued.at, ticket, first)
     }
 
     /// Starts to write the first `bytes` bytes of `buffer`, in main memory, to `extent` from byte
@@ -162,7 +166,7 @@ impl Transfers {
         let issued = self.issue(Route::HostToDisk, cargo, bytes as u64);
         let Swap { disk, file, .. } = self.swap();
         let carried = Carried { buffer, out: bytes, back: 0 };
-        self.staged(issued, issued.at, disk.write(file, extent.offset + to as u64, carried))
+        self.staged(issued, issued.at, disk.write(file, extent.offset + to as u64, carried), false)
     }
 
     /// Starts to write `buffer`, in main memory, to the beginning of `to`, and when it is there to
@@ -173,15 +177,20 @@ impl Transfers {
         let Swap { disk, file, .. } = self.swap();
         let carried = Carried { buffer, out: to.bytes, back: from.bytes };
         let (leaves, arrives) = disk.write_then_read(file, (to.extent.offset, from.extent.offset), carried);
-        let leaves = self.staged(written, written.at, leaves);
-        let ready = leaves.crosses.map_or(read.at, |(_, ends)| ends);
-        (leaves, self.staged(read, ready, arrives))
+        let leaves = self.staged(written, written.at, leaves, false);
+        let ready = self.crosses(&leaves).map_or(read.at, |(_, ends)| ends);
+        (leaves, self.staged(read, ready, arrives, false))
     }
 
     /// What `ticket` brings, over a way on which it may begin at `ready`.
-    fn staged<M>(&self, issued: Issued, ready: Duration, ticket: Ticket<M>) -> Staged<M> {
-        let crosses = self.ways.borrow_mut()[issued.route.index()].book(ready, issued.bytes);
-        Staged { issued, ticket, answer: None, crosses }
+    fn staged<M>(&self, issued: Issued, ready: Duration, ticket: Ticket<M>, first: bool) -> Staged<M> {
+        let booked = self.ways.borrow_mut()[issued.route.index()].book(issued.at, ready, issued.bytes, first);
+        Staged { issued, ticket, answer: None, booked }
+    }
+
+    /// When a simulated way carries `staged`.
+    fn crosses<M>(&self, staged: &Staged<M>) -> Option<Times> {
+        self.ways.borrow()[staged.issued.route.index()].crosses(staged.booked?)
     }
 
     /// True if [`Transfers::settle`] would not block.
@@ -189,7 +198,7 @@ impl Transfers {
         if staged.answer.is_none() {
             staged.answer = staged.ticket.wait_for(Duration::ZERO);
         }
-        staged.answer.is_some() && staged.crosses.is_none_or(|(_, ends)| ends <= self.now())
+        staged.answer.is_some() && self.crosses(staged).is_none_or(|(_, ends)| ends <= self.now())
     }
 
     /// Blocks until `staged` is done and gives its buffer back.
@@ -212,12 +221,12 @@ impl Transfers {
 
     /// Blocks until `staged` is done. Returns what it gives back, and when it was done.
     fn over<M>(&self, staged: Staged<M>) -> Result<(M, Duration)> {
-        let (issued, crosses, since) = (staged.issued, staged.crosses, self.now());
+        let (issued, booked, since) = (staged.issued, staged.booked, self.now());
         let storage::Moved { memory, began, ended } = self.receive(staged)?;
         let now = self.now();
         let at = |instant: Instant| now.saturating_sub(instant.elapsed());
         let moved = (at(began).max(issued.at), at(ended).max(issued.at));
-        let crosses = self.ways.borrow_mut()[issued.route.index()].deliver(crosses, moved);
+        let crosses = self.ways.borrow_mut()[issued.route.index()].deliver(booked, moved);
         self.sleep_until(issued, crosses.1)?;
         self.finished(issued, crosses, since);
         Ok((memory, crosses.1))

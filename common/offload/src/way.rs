@@ -1,15 +1,24 @@
 //! The way between two places in one direction: one transfer at a time, and its counters.
 
 use collectives::local::Link;
+use std::collections::HashMap;
 use std::time::Duration;
+
+/// When a transfer begins and ends.
+pub(crate) type Times = (Duration, Duration);
 
 /// A way that transfers take one after the other. Times are the run's, without pauses.
 #[derive(Default)]
 pub(crate) struct Way {
     /// How fast it is, if it is simulated.
     pub(crate) link: Option<Link>,
-    /// When it has delivered what was issued before.
-    pub(crate) free: Duration,
+    /// When a simulated way has delivered what has begun.
+    free: Duration,
+    /// What has not begun yet, in the order in which it was booked.
+    waiting: Vec<Booking>,
+    /// What has begun and is not delivered, by its number.
+    begun: HashMap<u64, Times>,
+    booked: u64,
     /// Payload bytes of finished transfers.
     pub(crate) bytes: u64,
     /// Finished transfers.
@@ -18,39 +27,95 @@ pub(crate) struct Way {
     pub(crate) waited: Duration,
 }
 
+/// A transfer that waits for a simulated way.
+#[derive(Clone, Copy)]
+struct Booking {
+    number: u64,
+    ready: Duration,
+    takes: Duration,
+    /// Whether it goes before those that are not first.
+    first: bool,
+}
+
 impl Way {
-    /// When `bytes` bytes cross that are ready at `ready` and take from `began` to `ended` in
-    /// truth. A simulated way carries them for latency + bytes / bandwidth, as soon as it is free.
-    pub(crate) fn cross(
-        &mut self,
-        ready: Duration,
-        bytes: u64,
-        moved: (Duration, Duration),
-    ) -> (Duration, Duration) {
-        let booked = self.book(ready, bytes);
+    /// A way that is simulated as `link`, or real.
+    pub(crate) fn new(link: Option<Link>) -> Self {
+        Way { link, ..Way::default() }
+    }
+
+    /// When `bytes` bytes cross that are ready at `ready`, and that `moved` in truth at these times.
+    /// A simulated way carries them for latency + bytes / bandwidth, as soon as it is free.
+    pub(crate) fn cross(&mut self, ready: Duration, bytes: u64, moved: Times) -> Times {
+        let booked = self.book(ready, ready, bytes, false);
         self.deliver(booked, moved)
     }
 
-    /// When a simulated way carries `bytes` bytes that are ready at `ready`, after all that was
-    /// booked before.
-    pub(crate) fn book(&mut self, ready: Duration, bytes: u64) -> Option<(Duration, Duration)> {
+    /// Books a simulated way at `now` for `bytes` bytes that are ready at `ready`: they cross after
+    /// all that was booked before, or if they are `first`, as soon as what has begun is over.
+    pub(crate) fn book(&mut self, now: Duration, ready: Duration, bytes: u64, first: bool) -> Option<u64> {
         let Link { latency, bandwidth } = self.link?;
-        let began = ready.max(self.free);
+        for (number, times) in self.schedule() {
+            if times.0 < now {
+                self.begin(number, times);
+            }
+        }
         let carried = Duration::try_from_secs_f64(bytes as f64 / bandwidth).unwrap_or(Duration::MAX / 4);
-        self.free = began.saturating_add(latency).saturating_add(carried);
-        Some((began, self.free))
+        self.booked += 1;
+        let takes = latency.saturating_add(carried);
+        self.waiting.push(Booking { number: self.booked, ready, takes, first });
+        Some(self.booked)
     }
 
-    /// When what was `booked`, and took from `began` to `ended` in truth, has crossed.
-    pub(crate) fn deliver(
-        &mut self,
-        booked: Option<(Duration, Duration)>,
-        moved: (Duration, Duration),
-    ) -> (Duration, Duration) {
-        let Some((began, due)) = booked else { return moved };
+    /// When what was booked as `number` crosses, if nothing else is booked before it begins.
+    pub(crate) fn crosses(&self, number: u64) -> Option<Times> {
+        let waits = || self.schedule().into_iter().find(|(next, _)| *next == number);
+        self.begun.get(&number).copied().or_else(|| waits().map(|(_, times)| times))
+    }
+
+    /// When what was `booked`, and `moved` in truth at these times, has crossed. The rank waits for it
+    /// next, so that nothing else is booked before it has begun.
+    pub(crate) fn deliver(&mut self, booked: Option<u64>, moved: Times) -> Times {
+        let Some((number, (began, due))) =
+            booked.and_then(|number| self.crosses(number).map(|times| (number, times)))
+        else {
+            return moved;
+        };
+        for (next, times) in self.schedule() {
+            if times.0 <= began {
+                self.begin(next, times);
+            }
+        }
         let ended = due.max(moved.1);
         self.free = self.free.max(ended);
+        self.begun.remove(&number);
         (began, ended)
+    }
+
+    /// Cancels what was booked as `number`.
+    pub(crate) fn forget(&mut self, number: u64) {
+        self.begun.remove(&number);
+        self.waiting.retain(|booking| booking.number != number);
+    }
+
+    fn begin(&mut self, number: u64, times: Times) {
+        self.waiting.retain(|booking| booking.number != number);
+        self.begun.insert(number, times);
+        self.free = times.1;
+    }
+
+    /// When all that waits crosses if nothing else is booked, in that order.
+    fn schedule(&self) -> Vec<(u64, Times)> {
+        let (mut waiting, mut free) = (self.waiting.clone(), self.free);
+        let mut order = Vec::with_capacity(waiting.len());
+        while let Some(next) =
+            (0..waiting.len()).min_by_key(|&i| (waiting[i].ready.max(free), !waiting[i].first))
+        {
+            let Booking { number, ready, takes, .. } = waiting.remove(next);
+            let began = ready.max(free);
+            free = began.saturating_add(takes);
+            order.push((number, (began, free)));
+        }
+        order
     }
 }
 
@@ -62,13 +127,33 @@ mod tests {
 
     #[test]
     fn transfers_queue_on_a_simulated_way() {
-        let link = Some(Link { latency: MS, bandwidth: 1e6 });
-        let mut way = Way { link, ..Way::default() };
+        let mut way = Way::new(Some(Link { latency: MS, bandwidth: 1e6 }));
         let none = (Duration::ZERO, Duration::ZERO);
         assert_eq!(way.cross(10 * MS, 2000, none), (10 * MS, 13 * MS));
         assert_eq!(way.cross(11 * MS, 1000, none), (13 * MS, 15 * MS), "it waits for the one before");
         assert_eq!(way.cross(20 * MS, 0, none), (20 * MS, 21 * MS), "the way was idle");
         assert_eq!(way.cross(21 * MS, 0, (MS, 30 * MS)), (21 * MS, 30 * MS), "no faster than in truth");
+    }
+
+    #[test]
+    fn what_is_first_goes_before_what_has_not_begun() {
+        let mut way = Way::new(Some(Link { latency: Duration::ZERO, bandwidth: 1e6 }));
+        let mut book = |now: u32, first| way.book(now * MS, now * MS, 1000, first).unwrap();
+        let patient: [u64; 3] = std::array::from_fn(|_| book(0, false));
+        let first = book(1, true);
+        let second = book(1, true);
+        // The second of the patient ones would have begun in this very moment.
+        let times = |way: &Way, number| way.crosses(number).unwrap().0;
+        assert_eq!(patient.map(|number| times(&way, number)), [Duration::ZERO, 3 * MS, 4 * MS]);
+        assert_eq!([first, second].map(|number| times(&way, number)), [MS, 2 * MS]);
+        way.forget(second);
+        assert_eq!(times(&way, patient[1]), 2 * MS, "what is dropped takes no time");
+        // Later by 1 ms than the way promised.
+        assert_eq!(way.deliver(Some(first), (MS, 3 * MS)), (MS, 3 * MS));
+        assert_eq!(times(&way, patient[1]), 3 * MS);
+        assert_eq!(way.deliver(Some(patient[0]), (Duration::ZERO, MS)), (Duration::ZERO, MS));
+        assert_eq!(way.deliver(Some(patient[2]), (MS, MS)), (4 * MS, 5 * MS));
+        assert_eq!(times(&way, patient[1]), 3 * MS, "it began before that");
     }
 
     #[test]

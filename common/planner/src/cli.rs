@@ -81,9 +81,10 @@ struct Arguments {
     /// block
     #[arg(long, value_name = "WHERE", default_value = NOWHERE, value_parser = place_parser())]
     offload_activations: Place,
-    /// Staging buffers of each kind through which states and parameters travel
-    #[arg(long, value_name = "N", default_value = "3", value_parser = parse_positive)]
-    offload_buffers: usize,
+    /// Staging buffers of each kind through which states and parameters travel. [default: 3; for
+    /// optimizer states on disk all but 3 of their pieces, from 3 to 6]
+    #[arg(long, value_name = "N", value_parser = parse_positive)]
+    offload_buffers: Option<usize>,
     /// GPUs that share a machine's main memory and disk
     #[arg(long, value_name = "N", default_value = "8", value_parser = parse_positive)]
     gpus_per_node: usize,
@@ -191,7 +192,7 @@ fn request(arguments: &Arguments) -> Result<Request, clap::Error> {
             optimizer: arguments.offload_optimizer,
             parameters: arguments.offload_parameters,
             activations: arguments.offload_activations,
-            buffers: arguments.offload_buffers as u64,
+            buffers: arguments.offload_buffers.map(|count| count as u64),
             ..Placement::default()
         },
         ..Job::new(config, arguments.strategy.stage(), arguments.gpus)

@@ -70,7 +70,9 @@ impl Job {
     /// Refuses what cannot rest where the placement says.
     fn check_placement(&self) -> Result<(), InvalidJob> {
         let Placement { parameters, activations, buffers, piece, .. } = self.placement;
-        for (name, count) in [("staging buffers", buffers), ("elements per sub-group", piece.unwrap_or(1))] {
+        for (name, count) in
+            [("staging buffers", buffers.unwrap_or(1)), ("elements per sub-group", piece.unwrap_or(1))]
+        {
             if count == 0 {
                 return Err(InvalidJob::Zero { name });
             }
@@ -134,7 +136,7 @@ impl Job {
         let units = 9.0 * layers + 2.0;
         let pages =
             (parameters / self.placement.piece() as f64 + units * self.micro_batches as f64) * 8.0 * 4096.0;
-        let slots = units.min(self.placement.buffers as f64) * parameters;
+        let slots = units.min(self.placement.fetch_buffers() as f64) * parameters;
         32.0 * (activations + traffic + slots + pages)
     }
 }

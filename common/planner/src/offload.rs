@@ -124,7 +124,7 @@ impl Offload {
     /// Returns the pieces that are on their way through an update at a time.
     fn slots(&self) -> u64 {
         let pieces = self.units.iter().flat_map(|unit| self.pieces(unit.optimizer));
-        self.placement.buffers.min(pieces.map(|piece| piece.times).sum())
+        self.placement.update_buffers(pieces.map(|piece| piece.times).sum())
     }
 
     /// True if the device makes the update.
@@ -263,7 +263,7 @@ impl Offload {
     /// that passes through them.
     pub(crate) fn fetch_slots(&self) -> (u64, u64) {
         let away = || self.units.iter().filter(|unit| unit.away).map(|unit| unit.parameters);
-        let slots = self.placement.buffers.min(away().count() as u64);
+        let slots = self.placement.fetch_buffers().min(away().count() as u64);
         (slots, self.parameters(away().max().unwrap_or(0)))
     }
 }

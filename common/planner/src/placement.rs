@@ -30,8 +30,9 @@ pub struct Placement {
     pub parameters: Place,
     /// What blocks keep for backward, if that is their input alone.
     pub activations: Place,
-    /// Staging buffers of each kind.
-    pub buffers: u64,
+    /// Staging buffers of each kind; none for as many as is usual: 3, and for an update whose states
+    /// rest on disk as many as it has pieces but 3, from 3 to 6.
+    pub buffers: Option<u64>,
     /// Most elements that are updated at a time; [`PIECE`] if not given and something rests
     /// elsewhere.
     pub piece: Option<u64>,
@@ -62,7 +63,7 @@ impl Default for Placement {
             optimizer: Place::Device,
             parameters: Place::Device,
             activations: Place::Device,
-            buffers: 3,
+            buffers: None,
             piece: None,
             gathers_states: false,
             saving: Saving::Never,
@@ -74,6 +75,17 @@ impl Placement {
     /// True if anything rests beyond the device.
     pub fn any(&self) -> bool {
         [self.optimizer, self.parameters, self.activations].iter().any(|place| *place != Place::Device)
+    }
+
+    /// Returns how many of an update's `pieces` are on their way at a time.
+    pub fn update_buffers(&self, pieces: u64) -> u64 {
+        let most = if self.optimizer == Place::Disk { 6 } else { 3 };
+        self.buffers.unwrap_or(pieces.saturating_sub(3).clamp(3, most)).min(pieces)
+    }
+
+    /// Returns how many shards of parameters are on their way to the device at a time.
+    pub fn fetch_buffers(&self) -> u64 {
+        self.buffers.unwrap_or(3)
     }
 
     /// Returns the most elements that are updated at a time.

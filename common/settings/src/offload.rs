@@ -11,10 +11,6 @@ use events::Place;
 use model::Checkpointing;
 use std::path::PathBuf;
 
-/// Staging buffers of each kind unless a flag says otherwise: one arrives, one is updated, one
-/// leaves.
-const BUFFERS: usize = 3;
-
 /// What rests where, and the ways between the places.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Offload {
@@ -24,8 +20,8 @@ pub struct Offload {
     pub parameters: Place,
     /// Where the inputs of blocks rest from forward to backward.
     pub activations: Place,
-    /// Staging buffers of each kind.
-    pub buffers: usize,
+    /// Staging buffers of each kind, if a flag or a file says how many.
+    pub buffers: Option<usize>,
     /// The directory for what rests on disk; none if nothing does.
     pub directory: Option<PathBuf>,
     /// Main memory of each rank, in bytes.
@@ -44,7 +40,7 @@ impl Offload {
             optimizer: flags.offload_optimizer,
             parameters: flags.offload_parameters,
             activations: flags.offload_activations,
-            buffers: flags.offload_buffers.unwrap_or(BUFFERS),
+            buffers: flags.offload_buffers,
             directory: None,
             host_memory: args.memory.host_memory,
             host_link: flags.host_link.clone(),

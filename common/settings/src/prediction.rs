@@ -80,7 +80,7 @@ pub fn placement(config: &Config) -> Placement {
         optimizer: offload.optimizer,
         parameters: offload.parameters,
         activations: offload.activations,
-        buffers: offload.buffers as u64,
+        buffers: offload.buffers.map(|count| count as u64),
         piece: config.communication.sub_group_size.map(|elements| elements as u64),
         gathers_states: config.hashed || config.save.is_some(),
         saving: saving(config),

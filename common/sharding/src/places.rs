@@ -11,8 +11,8 @@ pub struct Places {
     pub optimizer: Place,
     /// Shards of parameters; persistent units stay on the device.
     pub parameters: Place,
-    /// Staging buffers of each kind.
-    pub buffers: usize,
+    /// Staging buffers of each kind; none for as many as is usual.
+    pub buffers: Option<usize>,
     /// Most elements that are updated at a time.
     pub piece: usize,
 }
@@ -20,7 +20,21 @@ pub struct Places {
 impl Places {
     /// Everything on the device, updated whole units at a time.
     pub const DEVICE: Places =
-        Places { optimizer: Place::Device, parameters: Place::Device, buffers: 1, piece: usize::MAX };
+        Places { optimizer: Place::Device, parameters: Place::Device, buffers: None, piece: usize::MAX };
+
+    /// Returns how many shards of parameters are on their way to the device at a time: usually one
+    /// arrives, one is gathered, and one leaves.
+    pub fn fetch_buffers(&self) -> usize {
+        self.buffers.unwrap_or(3)
+    }
+
+    /// Returns how many of an update's `pieces` are on their way at a time. Of those whose states
+    /// rest on disk as many are read in one backward and written in the next, and the more there
+    /// are, the less is left to move while forward computes: usually all but 3, from 3 to 6.
+    pub fn update_buffers(&self, pieces: usize) -> usize {
+        let usual = if self.optimizer == Place::Disk { pieces.saturating_sub(3).clamp(3, 6) } else { 3 };
+        self.buffers.unwrap_or(usual).min(pieces)
+    }
 
     /// True if optimizer states or parameters rest beyond the device.
     pub fn are_away(&self) -> bool {

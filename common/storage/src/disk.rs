@@ -5,7 +5,7 @@ use crate::calls::Calls;
 use crate::fault::{Answers, Call, Effect, Fault, Kind};
 use crate::file::File;
 use crate::journal::{Change, Journal};
-use crate::queue::{self, Queue, Ticket};
+use crate::queue::{self, Queue, Ticket, Turn};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -95,7 +95,15 @@ impl Disk {
     where
         M: AsMut<[u8]> + Send + 'static,
     {
-        self.queue.read(file, offset, memory)
+        self.queue.read(file, offset, memory, Turn::Last)
+    }
+
+    /// Queues a read, as [`Disk::read`] does, that is begun before all that waits and is not first.
+    pub fn read_first<M>(&self, file: &Arc<File>, offset: u64, memory: M) -> Ticket<M>
+    where
+        M: AsMut<[u8]> + Send + 'static,
+    {
+        self.queue.read(file, offset, memory, Turn::First)
     }
 
     /// Queues a write of all of `memory` at byte `offset`.

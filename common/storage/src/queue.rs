@@ -5,11 +5,12 @@ use crate::calls::Calls;
 use crate::fault::Kind;
 use crate::file::File;
 use crate::{Error, Result};
+use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -64,9 +65,63 @@ fn panicked() -> Error {
 /// A transfer, to be carried out by a thread of the queue.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads that carry out transfers, in the order in which they are queued.
+/// When a transfer is begun: before those that are not first, or after all.
+#[derive(Clone, Copy)]
+pub(crate) enum Turn {
+    First,
+    Last,
+}
+
+/// Transfers that no thread has begun, in the order in which they were queued.
+#[derive(Default)]
+struct Jobs {
+    first: VecDeque<Job>,
+    last: VecDeque<Job>,
+    /// True once nothing more is taken.
+    closed: bool,
+    /// Threads that have not ended.
+    threads: usize,
+}
+
+/// What the threads of a queue take their transfers from.
+#[derive(Default)]
+struct Waiting {
+    jobs: Mutex<Jobs>,
+    changed: Condvar,
+}
+
+impl Waiting {
+    fn lock(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Blocks until there is a transfer to begin; `None` if no more come.
+    fn next(&self) -> Option<Job> {
+        let idle = |jobs: &mut Jobs| jobs.first.is_empty() && jobs.last.is_empty() && !jobs.closed;
+        let mut jobs = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+        jobs.first.pop_front().or_else(|| jobs.last.pop_front())
+    }
+}
+
+/// A thread that has not ended. If the last one panics, tickets hear of it.
+struct Running {
+    waiting: Arc<Waiting>,
+    _is_running: Sender<()>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut jobs = self.waiting.lock();
+        jobs.threads -= 1;
+        if jobs.threads == 0 {
+            *jobs = Jobs { closed: true, ..Jobs::default() };
+        }
+    }
+}
+
+/// Threads that carry out transfers.
 pub(crate) struct Queue {
-    jobs: Option<Sender<Job>>,
+    waiting: Arc<Waiting>,
     threads: Vec<JoinHandle<()>>,
     /// Disconnected once all threads have ended.
     ended: Mutex<Receiver<()>>,
@@ -75,22 +130,19 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) fn new(threads: usize, calls: &Arc<Calls>) -> Self {
-        let (jobs, queued) = channel::<Job>();
-        let queued = Arc::new(Mutex::new(queued));
+        let waiting = Arc::new(Waiting::default());
         let (running, ended) = channel();
         let thread = |_| {
-            let (queued, running) = (queued.clone(), running.clone());
+            waiting.lock().threads += 1;
+            let running = Running { waiting: waiting.clone(), _is_running: running.clone() };
             std::thread::spawn(move || {
-                let _running: Sender<()> = running;
-                loop {
-                    let next = queued.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                    let Ok(job) = next else { return };
+                while let Some(job) = running.waiting.next() {
                     job();
                 }
             })
         };
         let threads = (0..threads.max(1)).map(thread).collect();
-        Queue { jobs: Some(jobs), threads, ended: Mutex::new(ended), calls: calls.clone() }
+        Queue { waiting, threads, ended: Mutex::new(ended), calls: calls.clone() }
     }
 
     pub(crate) fn read<M: AsMut<[u8]> + Send + 'static>(
@@ -98,9 +150,10 @@ impl Queue {
         file: &Arc<File>,
         offset: u64,
         mut memory: M,
+        turn: Turn,
     ) -> Ticket<M> {
         let (file, calls) = (file.clone(), self.calls.clone());
-        self.push(move || read(&calls, &file, offset, memory.as_mut()).map(|()| memory))
+        self.push(turn, move || read(&calls, &file, offset, memory.as_mut()).map(|()| memory))
     }
 
     pub(crate) fn write<M: AsRef<[u8]> + Send + 'static>(
@@ -110,7 +163,7 @@ impl Queue {
         memory: M,
     ) -> Ticket<M> {
         let (file, calls) = (file.clone(), self.calls.clone());
-        self.push(move || write(&calls, &file, offset, memory.as_ref()).map(|()| memory))
+        self.push(Turn::Last, move || write(&calls, &file, offset, memory.as_ref()).map(|()| memory))
     }
 
     pub(crate) fn write_then_read<M>(
@@ -124,32 +177,48 @@ impl Queue {
     {
         let (file, calls) = (file.clone(), self.calls.clone());
         let ((written, leaves), (filled, arrives)) = (sync_channel(1), sync_channel(1));
-        self.send(Box::new(move || {
-            let outcome = timed(|| write(&calls, &file, to, memory.as_ref()));
-            let is_written = outcome.is_ok();
-            // A ticket may have been dropped.
-            let _ = written.send(outcome);
-            if is_written {
-                let _ = filled.send(timed(|| read(&calls, &file, from, memory.as_mut()).map(|()| memory)));
-            }
-        }));
+        self.send(
+            Turn::Last,
+            Box::new(move || {
+                let outcome = timed(|| write(&calls, &file, to, memory.as_ref()));
+                let is_written = outcome.is_ok();
+                // A ticket may have been dropped.
+                let _ = written.send(outcome);
+                if is_written {
+                    let _ =
+                        filled.send(timed(|| read(&calls, &file, from, memory.as_mut()).map(|()| memory)));
+                }
+            }),
+        );
         (Ticket(leaves), Ticket(arrives))
     }
 
-    fn push<M: Send + 'static>(&self, transfer: impl FnOnce() -> Result<M> + Send + 'static) -> Ticket<M> {
+    fn push<M: Send + 'static>(
+        &self,
+        turn: Turn,
+        transfer: impl FnOnce() -> Result<M> + Send + 'static,
+    ) -> Ticket<M> {
         let (done, ticket) = sync_channel(1);
-        self.send(Box::new(move || {
-            // The ticket may have been dropped.
-            let _ = done.send(timed(transfer));
-        }));
+        self.send(
+            turn,
+            Box::new(move || {
+                // The ticket may have been dropped.
+                let _ = done.send(timed(transfer));
+            }),
+        );
         Ticket(ticket)
     }
 
-    fn send(&self, job: Job) {
-        if let Some(jobs) = &self.jobs {
-            // Fails only if every thread has panicked; the ticket then says so.
-            let _ = jobs.send(job);
+    fn send(&self, turn: Turn, job: Job) {
+        let mut jobs = self.waiting.lock();
+        match turn {
+            // A ticket whose transfer is dropped says that the threads have panicked.
+            _ if jobs.closed => return,
+            Turn::First => jobs.first.push_back(job),
+            Turn::Last => jobs.last.push_back(job),
         }
+        drop(jobs);
+        self.waiting.changed.notify_one();
     }
 }
 
@@ -160,7 +229,8 @@ fn timed<M>(transfer: impl FnOnce() -> Result<M>) -> Result<Moved<M>> {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        self.jobs = None;
+        self.waiting.lock().closed = true;
+        self.waiting.changed.notify_all();
         let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
         if ended.recv_timeout(LAST_WAIT) == Err(RecvTimeoutError::Timeout) {
             return;

@@ -139,6 +139,27 @@ fn what_was_written_makes_room_for_what_is_read_next() {
     assert_eq!(disk.record().iter().filter(|call| call.kind == Kind::Read).count(), 2);
 }
 
+/// While the one thread is kept by a write, three transfers queue.
+#[test]
+fn what_is_first_is_begun_before_what_has_waited_longer() {
+    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(4, PAGE));
+    let disk = Disk::with_faults(1, fault(Kind::Write, 1, Effect::Delay(Duration::from_millis(200))));
+    let file = disk.create(&folder.path().join("a")).unwrap();
+    disk.reserve(&file, 0, 4 * PAGE as u64).unwrap();
+    let slow = disk.write(&file, 0, pool.take(PAGE));
+    while disk.record().iter().all(|call| call.kind != Kind::Write) {
+        std::thread::yield_now();
+    }
+    let last = disk.read(&file, PAGE as u64, pool.take(PAGE));
+    let first = [2, 3].map(|page| disk.read_first(&file, page * PAGE as u64, pool.take(PAGE)));
+    slow.wait().unwrap();
+    last.wait().unwrap();
+    first.map(|ticket| ticket.wait().unwrap());
+    let reads = disk.record().into_iter().filter(|call| call.kind == Kind::Read);
+    let pages: Vec<u64> = reads.filter_map(|call| call.offset).map(|offset| offset / PAGE as u64).collect();
+    assert_eq!(pages, [2, 3, 1]);
+}
+
 #[test]
 fn a_delayed_transfer_does_not_hold_up_the_others() {
     let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(2, PAGE));

@@ -164,6 +164,19 @@ fn the_first_states_are_read_while_the_last_backward_computes() {
     assert!(!writes.is_empty() && writes.iter().all(update));
 }
 
+/// Whatever part of an update's pieces have buffers: those that are updated first are read first.
+#[test]
+fn states_are_read_in_the_order_of_their_update() {
+    for buffers in 1..=5 {
+        let base = flags(2, &format!("--offload-optimizer disk --offload-buffers {buffers}"));
+        let reads = issued(&base, Route::DiskToHost, Class::Optimizer);
+        let units: Vec<u16> = reads.into_iter().map(|(unit, _)| unit).collect();
+        // Three states of five units, three times; then the master weights once, to be hashed.
+        let step: Vec<u16> = (0..5).flat_map(|unit| [unit; 3]).collect();
+        assert_eq!(units[..45], step.repeat(3), "{buffers} buffers");
+    }
+}
+
 /// Of each step, the pieces that are updated once the next forward has begun.
 fn updated_in_forward(stage: Stage, flags: &str) -> Vec<usize> {
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -76,7 +76,7 @@ impl Fetch {
         let (count, largest) = (away.iter().flatten().count(), away.iter().flatten().max());
         let (dtype, largest) = (setup.precision.parameters, largest.copied().unwrap_or(0));
         let slot = |_| slot(&setup.rank, places.parameters, dtype, largest);
-        let slots = (0..places.buffers.min(count)).map(slot).collect::<Result<_>>()?;
+        let slots = (0..places.fetch_buffers().min(count)).map(slot).collect::<Result<_>>()?;
         let residency = Residency::new(setup);
         let frees: Vec<bool> = (0..away.len()).map(|unit| residency.of(unit) == Stay::No).collect();
         let backward = setup.rank.secondary_group().is_none();

@@ -11,7 +11,7 @@ use settings::cli::MOST_BUFFERS;
 const DEVICE: Kind = Choice(&["none", "cpu", "nvme"]);
 const BUFFERS: Kind = Count(1, MOST_BUFFERS);
 const DIRECTORY: &str = "the directory for what rests on disk, one for all; it is created if need be; a temporary one if left out";
-const SLOTS: &str = "staging buffers of each kind; 3 if left out";
+const SLOTS: &str = "staging buffers of each kind; if left out 3, for optimizer states on disk all but 3 of their pieces, from 3 to 6";
 const PINNED: &str = "main memory that GPUs copy from is always pinned";
 const PIPELINED: &str = "the next piece always arrives while one is updated, and the last one leaves";
 const TWIN_FLOW: &str = "Twin-Flow: a share of the optimizer stays on the GPU";
@@ -122,5 +122,5 @@ fn directory(run: &Resolved<'_>, place: Place) -> Option<Node> {
 
 /// The number of buffers, in the section of what rests at `place`.
 fn buffers(run: &Resolved<'_>, place: Place) -> Option<Node> {
-    (place != Place::Device).then(|| Node::count(run.config.offload.buffers))
+    run.config.offload.buffers.filter(|_| place != Place::Device).map(Node::count)
 }

@@ -52,7 +52,7 @@ fn beyond_the_device(offload: &settings::Offload) -> String {
         away.map(|(flag, place)| format!("{flag} {}", planner::place_word(place))).collect();
     let flags = flags.join(" ");
     let directory = offload.directory.as_ref().map(|path| format!(" in {}", path.display()));
-    let buffers = format!(" through {} buffers", offload.buffers);
+    let buffers = offload.buffers.map(|count| format!(" through {count} buffers")).unwrap_or_default();
     if offload.any() { format!(", {flags}{}{buffers}", directory.unwrap_or_default()) } else { String::new() }
 }
 

@@ -47,7 +47,7 @@ fn a_directory_of_what_rests_in_main_memory_is_idle() {
 fn flags_override_sections() {
     assert_eq!(offload(OFFLOAD, "--offload-dir else/where").directory, Some("else/where".into()));
     let config = json(OFFLOAD, "--offload-optimizer none --offload-parameters none").unwrap();
-    assert_eq!(config.offload, Offload { buffers: 5, ..offload("{}", "") });
+    assert_eq!(config.offload, Offload { buffers: Some(5), ..offload("{}", "") });
     assert_eq!(config.findings.warnings.len(), 2, "{:?}", config.findings.warnings);
 }
 

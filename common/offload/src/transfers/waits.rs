@@ -61,6 +61,9 @@ impl Transfers {
     /// # Errors
     /// As [`Transfers::settle`].
     pub fn discard(&self, staged: Staged) -> Result<Buffer> {
+        if let Some(booked) = staged.booked {
+            self.ways.borrow_mut()[staged.issued.route.index()].forget(booked);
+        }
         Ok(self.receive(staged)?.memory.buffer)
     }
 

@@ -156,7 +156,7 @@ fn staging(job: &Job, _: Room) -> Vec<(String, Job)> {
     let piece = Some(SMALL_PIECE.min(now.piece()));
     let turned = |how: String, placement| (how, Job { placement, ..job.clone() });
     vec![
-        turned("--offload-buffers 1".into(), Placement { buffers: 1, ..now }),
+        turned("--offload-buffers 1".into(), Placement { buffers: Some(1), ..now }),
         turned(format!("--sub-group-size {SMALL_PIECE}"), Placement { piece, ..now }),
     ]
 }

@@ -17,8 +17,8 @@ const PIECES: u64 = 14;
 const STATE_PAGES: u64 = 8 + 4 * 53 + 9;
 const PAGE: u64 = 4096;
 /// What is read from disk before the norm is known, in bytes and calls: the three states of as many
-/// pieces as there are buffers, the embedding's and the first two of a block.
-const READ_AHEAD: (u64, u64) = (3 * (8 + 20 + 20) * PAGE, 3 * 3);
+/// pieces as there are buffers, the embedding's, a block's and the first two of another.
+const READ_AHEAD: (u64, u64) = (3 * (8 + 20 + 20 + 13 + 20 + 20) * PAGE, 3 * 6);
 /// A block's input: 8 × 128 tokens, 128 wide, in f32.
 const INPUT: u64 = 8 * 128 * 128 * 4;
 
@@ -135,10 +135,10 @@ fn a_skipped_step_has_read_the_first_pieces() {
         let skipped = |job: Job| moved(rank(&job).transfers.skipped_step)[3];
         let disk = Job { micro_batches: 3, ..job(stage, Disk, Device) };
         let share = if stage == Stage::Ddp { 4 } else { 1 };
-        let expected = if share == 1 { READ_AHEAD } else { (3 * (20 + 13 + 20) * PAGE, 9) };
+        let expected = if share == 1 { READ_AHEAD } else { (3 * (20 + 13 + 4 * 20) * PAGE, 18) };
         assert_eq!(skipped(disk.clone()), expected, "{stage}");
         let mut all = disk;
-        all.placement.buffers = 1000;
+        all.placement.buffers = Some(1000);
         let state = rank(&all).transfers.step;
         assert_eq!(skipped(all), (state.bytes(Route::DiskToHost), state.calls(Route::DiskToHost)), "{stage}");
         assert_eq!(skipped(job(stage, Host, Device)), (0, 0), "{stage}");
@@ -182,25 +182,30 @@ fn staging_buffers() {
     let (shard, in_pages) = (4 * BLOCK, 53 * PAGE);
     for (stage, optimizer, parameters, device, host) in [
         (Stage::Ddp, Host, Device, backward, 3 * 4 * PIECE),
-        (Stage::Zero1, Disk, Device, backward, 3 * (state + 4 * PIECE)),
-        (Stage::Zero3, Disk, Device, backward, 3 * (state + 4 * PIECE)),
+        // Of 14 pieces 6 pass to and from the disk at a time.
+        (Stage::Zero1, Disk, Device, backward, 6 * (state + 4 * PIECE)),
+        (Stage::Zero3, Disk, Device, backward, 6 * (state + 4 * PIECE)),
         // One unit's gradients follow the optimizer's states during the next one's backward.
         (Stage::Zero3, Host, Device, backward + shard, shard),
         (Stage::Zero3, Host, Host, 3 * shard + backward + shard, shard),
         (Stage::Zero3, Host, Disk, 3 * shard + backward + shard, 3 * (in_pages + 20 * PAGE) + shard),
         (Stage::Zero3, Device, Host, 3 * (shard + 4 * PIECE), 0),
         (Stage::Zero3, Device, Disk, 3 * (shard + 4 * PIECE), 3 * (in_pages + 20 * PAGE)),
-        (Stage::Zero3, Disk, Disk, 3 * shard + backward, 3 * (in_pages + state + 4 * PIECE + 20 * PAGE)),
+        (Stage::Zero3, Disk, Disk, 3 * shard + backward, 3 * in_pages + 6 * (state + 4 * PIECE + 20 * PAGE)),
     ] {
         let staged = workspace(job(stage, optimizer, parameters));
         assert_eq!(staged, [device, host], "{stage} {optimizer} {parameters}");
     }
     // In 16 bits parameters that stay on the device are staged beside the master weights' pieces.
     let mixed = Job { recipe: Recipe::MIXED, ..job(Stage::Zero1, Disk, Device) };
-    assert_eq!(workspace(mixed)[1], 3 * (state + 2 * PIECE + 2 * PIECE));
+    assert_eq!(workspace(mixed)[1], 6 * (state + 2 * PIECE + 2 * PIECE));
+    // A block at a time there are 6 pieces, of which 3 pass at a time.
+    let mut whole = job(Stage::Zero1, Disk, Device);
+    whole.placement.piece = Some(BLOCK);
+    assert_eq!(workspace(whole)[1], 3 * (3 * 53 * PAGE + 4 * BLOCK));
     // No more buffers than pieces or units.
     let mut many = job(Stage::Zero3, Disk, Host);
-    many.placement.buffers = 100;
+    many.placement.buffers = Some(100);
     let [device, host] = workspace(many);
     assert_eq!((device, host), (6 * shard + backward, PIECES * (state + 4 * PIECE)));
 }
@@ -355,7 +360,7 @@ fn placements_that_no_run_can_have() {
     blocks.placement.activations = Disk;
     assert!(problem(blocks).contains("choose checkpointing of blocks"));
     let mut buffers = job(Stage::Zero3, Host, Host);
-    buffers.placement.buffers = 0;
+    buffers.placement.buffers = Some(0);
     assert_eq!(problem(buffers), "staging buffers is 0: give at least 1");
     let mut piece = job(Stage::Zero3, Host, Host);
     piece.placement.piece = Some(0);

@@ -60,7 +60,8 @@ fn nearer(job: &Job) -> Vec<(String, Job)> {
 /// Returns more buffers for states that travel, which hide at most every wait.
 fn buffers(placement: &Placement, account: &Account) -> Option<Remedy> {
     let travels = [placement.optimizer, placement.parameters].iter().any(|place| *place != Place::Device);
-    let more = (2 * placement.buffers).min(MOST_BUFFERS);
+    let now = placement.update_buffers(MOST_BUFFERS);
+    let more = (2 * now).min(MOST_BUFFERS);
     let how = format!("--offload-buffers {more}");
-    (travels && more > placement.buffers).then(|| remedy(how, "more travels at a time", account.places))
+    (travels && more > now).then(|| remedy(how, "more travels at a time", account.places))
 }

@@ -140,7 +140,7 @@ fn states_that_rest_nearer_travel_less() {
     for (how, saved) in [
         ("--offload-optimizer cpu", 0.2),
         ("without --offload-optimizer", 0.24),
-        ("--offload-buffers 6", 0.24),
+        ("--offload-buffers 12", 0.24),
     ] {
         assert!((seconds(&report, how) - saved).abs() < 1e-9, "{how}: {}", seconds(&report, how));
     }

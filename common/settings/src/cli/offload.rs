@@ -30,7 +30,7 @@ pub struct OffloadArgs {
     #[arg(long, value_name = "DIR")]
     pub offload_dir: Option<PathBuf>,
     /// Staging buffers of each kind through which states and parameters travel, from 1 to 16.
-    /// [default: 3]
+    /// [default: 3; for optimizer states on disk all but 3 of their pieces, from 3 to 6]
     #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=MOST_BUFFERS))]
     pub offload_buffers: Option<usize>,
     /// Simulate the way between device and main memory, on the CPU: pcie3, pcie4, pcie5,

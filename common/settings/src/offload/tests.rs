@@ -18,7 +18,7 @@ fn flags_mean_what_they_say() {
         optimizer: Place::Device,
         parameters: Place::Device,
         activations: Place::Device,
-        buffers: 3,
+        buffers: None,
         directory: None,
         host_memory: None,
         host_link: None,
@@ -35,7 +35,7 @@ fn flags_mean_what_they_say() {
         (offload.optimizer, offload.parameters, offload.activations),
         (Place::Disk, Place::Host, Place::Host)
     );
-    assert_eq!((offload.buffers, offload.host_memory), (5, Some(1_000_000_000)));
+    assert_eq!((offload.buffers, offload.host_memory), (Some(5), Some(1_000_000_000)));
     assert_eq!(offload.directory, Some(PathBuf::from("some/where")));
     assert_eq!(offload.host_link.unwrap().link.bandwidth, 31.5e9);
     assert_eq!(offload.disk_link.unwrap().link.bandwidth, 3e9);
@@ -51,7 +51,7 @@ fn the_planner_is_told_what_rests_where() {
         optimizer: Place::Host,
         parameters: Place::Disk,
         activations: Place::Device,
-        buffers: 2,
+        buffers: Some(2),
         piece: Some(1000),
         gathers_states: true,
         saving: Saving::Never,

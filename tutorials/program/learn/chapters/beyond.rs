@@ -79,7 +79,7 @@ pub(super) const INFINITY: Chapter = Chapter {
             Moved("host→disk"),
         ),
         run(Zero2, PAGED).guess(
-            "With `--sub-group-size 10000`: bytes of staging buffers in main memory. There are three sets, each with three states in whole pages, a gradient and a parameter.",
+            "With `--sub-group-size 10000`: bytes of staging buffers in main memory. There are six sets, each with three states in whole pages, a gradient and a parameter.",
             PeakIn("host", "workspace"),
         ),
     ],

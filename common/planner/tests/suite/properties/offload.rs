@@ -11,7 +11,7 @@ fn places() -> impl Strategy<Value = Place> {
 fn placements() -> impl Strategy<Value = Placement> {
     let piece = proptest::option::of(1u64..5_000);
     let saving = proptest::sample::select(vec![Saving::Never, Saving::Copying, Saving::Streaming]);
-    (places(), places(), places(), 1u64..6, piece, any::<bool>(), saving).prop_map(
+    (places(), places(), places(), proptest::option::of(1u64..6), piece, any::<bool>(), saving).prop_map(
         |(optimizer, parameters, activations, buffers, piece, gathers_states, saving)| Placement {
             optimizer,
             parameters,

@@ -42,6 +42,10 @@ pub(super) struct Paging {
     /// If the device makes the update, there are some during an update only: they take room there.
     /// Others are kept between updates, unless main memory is needed for something else.
     slots: Vec<Slot>,
+    /// The number of the buffers that the first piece of the latest update has; those after it have
+    /// the next ones in turn. The next update goes on after the last piece's, so that its first pieces
+    /// are the first to find theirs free.
+    first_slot: usize,
     progress: Option<Progress>,
     /// Pieces whose states have been read ahead for the next update.
     pieces_ahead: usize,
@@ -70,6 +74,7 @@ impl Paging {
             pieces,
             gathers,
             slots: Vec::new(),
+            first_slot: 0,
             progress: None,
             pieces_ahead: 0,
         };
@@ -93,7 +98,8 @@ impl Paging {
             return Ok(());
         }
         let slot = |_| Slot::new(rank, self.places, &self.pieces, (self.gradients, self.dtype));
-        self.slots = (0..self.places.buffers.min(self.pieces.len())).map(slot).collect::<Result<_>>()?;
+        let slots = self.places.update_buffers(self.pieces.len());
+        self.slots = (0..slots).map(slot).collect::<Result<_>>()?;
         Ok(())
     }
 
@@ -119,16 +125,14 @@ impl Paging {
         }
         self.take_slots(rank)?;
         let (slots, all) = (self.slots.len(), self.pieces.len());
-        // A piece's buffers are those of its number modulo their count, so the last pieces free
-        // theirs in turn.
         let finished = self.progress.map_or(all, |progress| progress.finished);
         let left = (finished + slots).saturating_sub(all);
         let due = self.pieces_ahead + (slots - self.pieces_ahead).div_ceil(calls);
         while self.pieces_ahead < left.min(due) {
-            let next = (all + self.pieces_ahead) % slots;
-            let piece = &self.pieces[next];
+            let piece = &self.pieces[self.pieces_ahead];
             let states = StatesOf::new(piece, &units[piece.unit].states.states);
-            self.slots[next].move_states(rank, states, Transfers::read);
+            let slot = (self.first_slot + all + self.pieces_ahead) % slots;
+            self.slots[slot].move_states(rank, states, Transfers::read);
             self.pieces_ahead += 1;
         }
         Ok(())
@@ -153,7 +157,8 @@ impl Paging {
     pub(super) fn begin(&mut self, rank: &Rank, update: ScaledUpdate) -> Result<()> {
         self.take_slots(rank)?;
         self.pieces_ahead = 0;
-        self.progress = Some(Progress::begin(update));
+        self.first_slot = (self.first_slot + self.pieces.len()) % self.slots.len().max(1);
+        self.progress = Some(Progress::begin(update, self.first_slot));
         Ok(())
     }
 
@@ -204,8 +209,7 @@ impl Paging {
         let in_memory = [places.optimizer, places.parameters] == [Place::Host; 2];
         let is_handed_over = places.parameters == Place::Disk && held.taken.is_some();
         let travels = !is_handed_over || !rank.transfers.crosses_at_once();
-        let updated =
-            landed + if in_memory { places.buffers } else { usize::from(places.buffers > 1 && travels) };
+        let updated = landed + if in_memory { slots.len() } else { usize::from(slots.len() > 1 && travels) };
         let mut pager = Pager { rank, held, dtype: *dtype, pieces, exchanges, slots, progress };
         pager.reach(unit, landed, updated)?;
         if exchanges { pager.update_what_is_here() } else { Ok(()) }

@@ -15,6 +15,8 @@ use std::ops::Range;
 #[derive(Clone, Copy)]
 pub(super) struct Progress {
     update: ScaledUpdate,
+    /// The number of the first piece's buffers.
+    first_slot: usize,
     /// Those whose needs are on their way or here.
     fetched: usize,
     pub(super) updated: usize,
@@ -47,14 +49,13 @@ pub(in crate::optimizer) struct UpdateOperands<'a> {
 }
 
 impl Progress {
-    pub(super) fn begin(update: ScaledUpdate) -> Self {
-        Progress { update, fetched: 0, updated: 0, landed: 0, finished: 0 }
+    pub(super) fn begin(update: ScaledUpdate, first_slot: usize) -> Self {
+        Progress { update, first_slot, fetched: 0, updated: 0, landed: 0, finished: 0 }
     }
 
     /// Notes which of the pieces that have landed have left their buffers, without waiting.
     pub(super) fn poll(&mut self, rank: &Rank, slots: &mut [Slot]) -> Result<()> {
-        let count = slots.len();
-        while self.finished < self.landed && slots[self.finished % count].is_settled(rank) {
+        while self.finished < self.landed && self.next_to_leave(slots).is_settled(rank) {
             self.finish(rank, slots, self.finished + 1)?;
         }
         Ok(())
@@ -62,12 +63,16 @@ impl Progress {
 
     /// Waits until so many pieces, which have landed, have left their buffers.
     pub(super) fn finish(&mut self, rank: &Rank, slots: &mut [Slot], pieces: usize) -> Result<()> {
-        let count = slots.len();
         while self.finished < pieces {
-            slots[self.finished % count].settle(rank)?;
+            self.next_to_leave(slots).settle(rank)?;
             self.finished += 1;
         }
         Ok(())
+    }
+
+    fn next_to_leave<'a>(&self, slots: &'a mut [Slot]) -> &'a mut Slot {
+        let at = (self.first_slot + self.finished) % slots.len();
+        &mut slots[at]
     }
 }
 
@@ -187,7 +192,7 @@ impl Pager<'_> {
 
     /// The slot of piece number `next`.
     pub(super) fn slot(&self, next: usize) -> usize {
-        next % self.slots.len()
+        (self.progress.first_slot + next) % self.slots.len()
     }
 
     /// Updates a piece that is here.
