@@ -296,12 +296,14 @@ fn link(flags: &Flags, away: &str, flag: &str, routes: [Route; 2]) {
     let cases: Vec<String> =
         [String::new(), away.to_string()].into_iter().chain(rates.iter().map(case)).collect();
     let reports = rounds(flags, &cases);
-    let (plain, computed) = (typical(&reports[0], step), Computed::of(flags, &reports[1]));
+    // Ratios compare runs of one round.
+    let plain: Vec<f64> = reports[0].iter().map(step).collect();
+    let computed: Vec<Computed> = reports[1].chunks(1).map(|report| Computed::of(flags, report)).collect();
     let columns = [
         "moves",
         "step",
         "simple bound",
-        "ratio",
+        "ratio (least to most)",
         "update, forward",
         "backward",
         "last gradients",
@@ -311,19 +313,25 @@ fn link(flags: &Flags, away: &str, flag: &str, routes: [Route; 2]) {
     let mut table = Table::numbers(flag.trim_start_matches("--"), columns);
     for (reports, rate) in reports[2..].iter().zip(rates) {
         let took: Vec<f64> = reports.iter().map(step).collect();
-        let simple = plain.max(moves.all / rate);
-        let parts = moves.bounds(&computed, rate);
-        let bound: f64 = parts.iter().sum();
-        let ratio = spread(&took.iter().map(|took| took / bound).collect::<Vec<_>>());
-        let to_simple = format!("{:.2}", median(&took) / simple);
-        let [forward, backward, last] = parts.map(milliseconds);
-        let [moves, took, simple, bound] = [moves.all / rate, median(&took), simple, bound].map(milliseconds);
-        let row = [moves, took, simple, to_simple, forward, backward, last, bound, ratio];
+        let parts: Vec<[f64; 3]> = computed.iter().map(|computed| moves.bounds(computed, rate)).collect();
+        let part = |part: usize| median(&parts.iter().map(|parts| parts[part]).collect::<Vec<_>>());
+        let simple: Vec<f64> = plain.iter().map(|plain| plain.max(moves.all / rate)).collect();
+        let bounds = parts.iter().zip(&simple).map(|(parts, simple)| simple.max(parts.iter().sum()));
+        let bounds: Vec<f64> = bounds.collect();
+        let to = |bounds: &[f64]| {
+            spread(&took.iter().zip(bounds).map(|(took, bound)| took / bound).collect::<Vec<_>>())
+        };
+        let [moves, took, forward, backward, last] =
+            [moves.all / rate, median(&took), part(0), part(1), part(2)].map(milliseconds);
+        let [(simple, to_simple), (bound, to_bound)] =
+            [simple, bounds].map(|bounds| (milliseconds(median(&bounds)), to(&bounds)));
+        let row = [moves, took, simple, to_simple, forward, backward, last, bound, to_bound];
         table.row(format!("{:.0} MB/s", rate / 1e6), row);
     }
     println!("{} with {away}, two bounds of a step\n{}", flags.model, table.render(Format::Terminal));
+    let computed = Computed::of(flags, &reports[1]);
     let [plain, forward, backward, update] =
-        [plain, computed.forward, computed.backward, computed.update].map(milliseconds);
+        [median(&plain), computed.forward, computed.backward, computed.update].map(milliseconds);
     println!(
         "Without offload a step takes {plain}; with it and no simulated way forward {forward}, backward {backward}, the update {update}."
     );

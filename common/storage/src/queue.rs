@@ -9,9 +9,8 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long a queue that is dropped waits for its threads. One whose disk hangs is left behind.
@@ -104,45 +103,38 @@ impl Waiting {
 }
 
 /// A thread that has not ended. If the last one panics, tickets hear of it.
-struct Running {
-    waiting: Arc<Waiting>,
-    _is_running: Sender<()>,
-}
+struct Running(Arc<Waiting>);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let mut jobs = self.waiting.lock();
+        let mut jobs = self.0.lock();
         jobs.threads -= 1;
         if jobs.threads == 0 {
             *jobs = Jobs { closed: true, ..Jobs::default() };
         }
+        self.0.changed.notify_all();
     }
 }
 
 /// Threads that carry out transfers.
 pub(crate) struct Queue {
     waiting: Arc<Waiting>,
-    threads: Vec<JoinHandle<()>>,
-    /// Disconnected once all threads have ended.
-    ended: Mutex<Receiver<()>>,
     calls: Arc<Calls>,
 }
 
 impl Queue {
     pub(crate) fn new(threads: usize, calls: &Arc<Calls>) -> Self {
         let waiting = Arc::new(Waiting::default());
-        let (running, ended) = channel();
-        let thread = |_| {
+        for _ in 0..threads.max(1) {
             waiting.lock().threads += 1;
-            let running = Running { waiting: waiting.clone(), _is_running: running.clone() };
+            let running = Running(waiting.clone());
             std::thread::spawn(move || {
-                while let Some(job) = running.waiting.next() {
+                while let Some(job) = running.0.next() {
                     job();
                 }
-            })
-        };
-        let threads = (0..threads.max(1)).map(thread).collect();
-        Queue { waiting, threads, ended: Mutex::new(ended), calls: calls.clone() }
+            });
+        }
+        Queue { waiting, calls: calls.clone() }
     }
 
     pub(crate) fn read<M: AsMut<[u8]> + Send + 'static>(
@@ -229,16 +221,12 @@ fn timed<M>(transfer: impl FnOnce() -> Result<M>) -> Result<Moved<M>> {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        self.waiting.lock().closed = true;
-        self.waiting.changed.notify_all();
-        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if ended.recv_timeout(LAST_WAIT) == Err(RecvTimeoutError::Timeout) {
-            return;
-        }
-        for thread in self.threads.drain(..) {
-            // The ticket of a panicked transfer reports the panic.
-            let _ = thread.join();
-        }
+        let Waiting { changed, .. } = &*self.waiting;
+        let mut jobs = self.waiting.lock();
+        jobs.closed = true;
+        changed.notify_all();
+        // The tickets of a panicked thread report the panic.
+        drop(changed.wait_timeout_while(jobs, LAST_WAIT, |jobs| jobs.threads > 0));
     }
 }
 

@@ -154,7 +154,7 @@ fn what_is_first_is_begun_before_what_has_waited_longer() {
     let first = [2, 3].map(|page| disk.read_first(&file, page * PAGE as u64, pool.take(PAGE)));
     slow.wait().unwrap();
     last.wait().unwrap();
-    first.map(|ticket| ticket.wait().unwrap());
+    first.into_iter().for_each(|ticket| drop(ticket.wait().unwrap()));
     let reads = disk.record().into_iter().filter(|call| call.kind == Kind::Read);
     let pages: Vec<u64> = reads.filter_map(|call| call.offset).map(|offset| offset / PAGE as u64).collect();
     assert_eq!(pages, [2, 3, 1]);

@@ -71,8 +71,12 @@ impl Pager<'_> {
             self.write_copied(before)?;
         }
         self.write_back(next)?;
+        // Before the states: backward reads it again, which waits until it is written.
+        if self.pieces[next].write_back == WriteBack::HostToDisk {
+            self.write(next)?;
+        }
         self.leave_states(next);
-        if self.pieces[next].write_back == WriteBack::HostToDisk { self.write(next) } else { Ok(()) }
+        Ok(())
     }
 
     /// Issues the states of piece number `next` and, if they are read as soon as these have left,
