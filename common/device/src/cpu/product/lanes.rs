@@ -12,12 +12,17 @@ const WIDEST: usize = 16;
 /// # Safety
 /// The processor has the instructions, and a pointer's elements are there to read or to write.
 pub(super) trait Lanes {
+    /// Made of f32 alone.
     type Vector: Copy;
 
     /// f32 of a vector.
     const WIDTH: usize;
 
-    unsafe fn zero() -> Self::Vector;
+    #[inline(always)]
+    unsafe fn zero() -> Self::Vector {
+        // SAFETY: a vector is floats alone.
+        unsafe { std::mem::zeroed() }
+    }
     unsafe fn load(from: *const f32) -> Self::Vector;
     unsafe fn store(to: *mut f32, vector: Self::Vector);
     /// Elements of bf16, widened.
@@ -66,12 +71,6 @@ mod x86 {
         type Vector = __m256;
 
         const WIDTH: usize = 8;
-
-        #[inline(always)]
-        unsafe fn zero() -> __m256 {
-            // SAFETY: as the trait's.
-            unsafe { _mm256_setzero_ps() }
-        }
 
         #[inline(always)]
         unsafe fn load(from: *const f32) -> __m256 {
@@ -129,12 +128,6 @@ mod x86 {
         type Vector = __m512;
 
         const WIDTH: usize = 16;
-
-        #[inline(always)]
-        unsafe fn zero() -> __m512 {
-            // SAFETY: as the trait's.
-            unsafe { _mm512_setzero_ps() }
-        }
 
         #[inline(always)]
         unsafe fn load(from: *const f32) -> __m512 {
@@ -200,11 +193,6 @@ impl Lanes for Portable {
     type Vector = [f32; 4];
 
     const WIDTH: usize = 4;
-
-    #[inline(always)]
-    unsafe fn zero() -> [f32; 4] {
-        [0.0; 4]
-    }
 
     #[inline(always)]
     unsafe fn load(from: *const f32) -> [f32; 4] {
