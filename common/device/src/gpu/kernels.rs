@@ -4,7 +4,7 @@ use super::GpuKernels;
 use super::transfer::transfer;
 use crate::Result;
 use crate::cuda::kernels::{self, Operand};
-use crate::cuda::{Onto, RESULT, RESULTS};
+use crate::cuda::{RESULT, RESULTS};
 use crate::kernels::{Kernels, max_or_nan};
 use crate::operations::{self, AdamWUpdate, Addend, Matmul, Operation, Visitor};
 use crate::view::{View, ViewMut};
@@ -74,14 +74,7 @@ impl GpuKernels {
     fn launch(&self, operation: Operation<Operand, Operand>) -> Result<()> {
         let rank = &*self.rank;
         match operation {
-            Operation::Matmul(Matmul { out, a, b, addend, rounding }) => {
-                let base = match addend {
-                    Addend::Zero => None,
-                    Addend::Out => Some(out.data.pointer),
-                    Addend::Base(base) => Some(base.pointer),
-                };
-                rank.product(Onto { out, base }, a, b, rounding)
-            }
+            Operation::Matmul(product) => rank.product(product),
             Operation::Attention(arguments) => match self.attention_by_products {
                 true => kernels::attention_by_products(rank, arguments),
                 false => kernels::attention(rank, arguments),
