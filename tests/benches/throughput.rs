@@ -7,6 +7,9 @@
 //! machine. `--with "NAME=FLAGS"` adds every stage once more, with further flags:
 //! `--with "bf16=--precision bf16"`; `--record` adds it recorded.
 
+#[path = "../../common/device/examples/peak/mod.rs"]
+mod peak;
+
 use clap::Parser;
 use device::meter::Kind;
 use planner::Stage;
@@ -207,5 +210,5 @@ fn kernels(rows: &[Row]) -> Table {
 
 /// The speed of a product of large squares, in GFLOP/s.
 fn peak(threads: usize) -> f64 {
-    device::matmul_peak(threads).unwrap_or_else(|error| panic!("{error}"))
+    peak::matmul_peak(threads).unwrap_or_else(|error| panic!("{error}"))
 }

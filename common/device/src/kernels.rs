@@ -13,6 +13,18 @@ use crate::operations::{
 use crate::shapes::{Matrix, Write};
 use crate::view::{View, ViewMut};
 
+/// Defines methods that each ask for one operation.
+macro_rules! methods {
+    ($($name:ident($arguments:ident) asks for $operation:ident;)+) => {
+        $(
+            #[doc = concat!("See [`", stringify!($arguments), "`].")]
+            fn $name(&self, arguments: $arguments<View<'_>, ViewMut<'_>>) -> Result<()> {
+                self.run(Operation::$operation(arguments))
+            }
+        )+
+    };
+}
+
 /// The kernels of a device. Weights, activations and gradients are f32, bf16 or f16; statistics are
 /// f32.
 ///
@@ -40,9 +52,18 @@ pub trait Kernels: Send + Sync {
         self.compute(check(operation)?)
     }
 
-    /// See [`Matmul`].
-    fn product(&self, arguments: Matmul<View<'_>, ViewMut<'_>>) -> Result<()> {
-        self.run(Operation::Matmul(arguments))
+    methods! {
+        product(Matmul) asks for Matmul;
+        rms_norm(RmsNorm) asks for RmsNorm;
+        rms_norm_backward(RmsNormBackward) asks for RmsNormBackward;
+        attention(Attention) asks for Attention;
+        attention_backward(AttentionBackward) asks for AttentionBackward;
+        swiglu(Swiglu) asks for Swiglu;
+        swiglu_backward(SwigluBackward) asks for SwigluBackward;
+        embedding(Embedding) asks for Embedding;
+        embedding_backward(EmbeddingBackward) asks for EmbeddingBackward;
+        cross_entropy(CrossEntropy) asks for CrossEntropy;
+        adamw(AdamWUpdate) asks for AdamW;
     }
 
     /// `out = a · b` or `out += a · b`, of elements as they are stored, after the transposes that
@@ -57,59 +78,9 @@ pub trait Kernels: Send + Sync {
         self.product(Matmul { out, a, b, addend: write.into(), rounding: Rounding::None })
     }
 
-    /// See [`RmsNorm`].
-    fn rms_norm(&self, arguments: RmsNorm<View<'_>, ViewMut<'_>>) -> Result<()> {
-        self.run(Operation::RmsNorm(arguments))
-    }
-
-    /// See [`RmsNormBackward`].
-    fn rms_norm_backward(&self, arguments: RmsNormBackward<View<'_>, ViewMut<'_>>) -> Result<()> {
-        self.run(Operation::RmsNormBackward(arguments))
-    }
-
     /// Rotates the query and key heads of packed projections in place.
     fn rope(&self, qkv: ViewMut<'_>, rope: Rope) -> Result<()> {
         self.run(Operation::Rope { qkv, rope })
-    }
-
-    /// See [`Attention`].
-    fn attention(&self, arguments: Attention<View<'_>, ViewMut<'_>>) -> Result<()> {
-        self.run(Operation::Attention(arguments))
-    }
-
-    /// See [`AttentionBackward`].
-    fn attention_backward(&self, arguments: AttentionBackward<View<'_>, ViewMut<'_>>) -> Result<()> {
-        self.run(Operation::AttentionBackward(arguments))
-    }
-
-    /// See [`Swiglu`].
-    fn swiglu(&self, arguments: Swiglu<View<'_>, ViewMut<'_>>) -> Result<()> {
-        self.run(Operation::Swiglu(arguments))
-    }
-
-    /// See [`SwigluBackward`].
-    fn swiglu_backward(&self, arguments: SwigluBackward<View<'_>, ViewMut<'_>>) -> Result<()> {
-        self.run(Operation::SwigluBackward(arguments))
-    }
-
-    /// See [`Embedding`].
-    fn embedding(&self, arguments: Embedding<View<'_>, ViewMut<'_>>) -> Result<()> {
-        self.run(Operation::Embedding(arguments))
-    }
-
-    /// See [`EmbeddingBackward`].
-    fn embedding_backward(&self, arguments: EmbeddingBackward<View<'_>, ViewMut<'_>>) -> Result<()> {
-        self.run(Operation::EmbeddingBackward(arguments))
-    }
-
-    /// See [`CrossEntropy`].
-    fn cross_entropy(&self, arguments: CrossEntropy<View<'_>, ViewMut<'_>>) -> Result<()> {
-        self.run(Operation::CrossEntropy(arguments))
-    }
-
-    /// See [`AdamWUpdate`].
-    fn adamw(&self, arguments: AdamWUpdate<View<'_>, ViewMut<'_>>) -> Result<()> {
-        self.run(Operation::AdamW(arguments))
     }
 
     /// `out += x`.

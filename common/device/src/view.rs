@@ -4,20 +4,21 @@ use crate::buffer::{Buffer, ON_HOST, Storage};
 use crate::dtype::{DType, Element};
 use crate::{DeviceError, Result};
 use events::Place;
+use std::borrow::Borrow;
 use std::ops::Range;
 
-/// A contiguous range of a buffer, to read.
+/// A contiguous range of a buffer that is borrowed as `B`: a [`View`] or a [`ViewMut`].
 #[derive(Clone)]
-pub struct View<'a> {
-    buffer: &'a Buffer,
+pub struct BufferRange<B> {
+    buffer: B,
     range: Range<usize>,
 }
 
+/// A contiguous range of a buffer, to read.
+pub type View<'a> = BufferRange<&'a Buffer>;
+
 /// A contiguous range of a buffer, to write.
-pub struct ViewMut<'a> {
-    buffer: &'a mut Buffer,
-    range: Range<usize>,
-}
+pub type ViewMut<'a> = BufferRange<&'a mut Buffer>;
 
 impl Buffer {
     /// All of it, to read.
@@ -43,7 +44,11 @@ impl Buffer {
     }
 }
 
-impl<'a> View<'a> {
+impl<B: Borrow<Buffer>> BufferRange<B> {
+    fn buffer(&self) -> &Buffer {
+        self.buffer.borrow()
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.range.len()
@@ -56,9 +61,42 @@ impl<'a> View<'a> {
 
     /// Element type.
     pub fn dtype(&self) -> DType {
-        self.buffer.dtype()
+        self.buffer().dtype()
     }
 
+    /// True if the buffer is in main memory.
+    pub fn on_host(&self) -> bool {
+        self.buffer().on_host()
+    }
+
+    /// Where the ledger counts the buffer.
+    pub fn place(&self) -> Place {
+        self.buffer().place()
+    }
+
+    /// The address of the first element in a GPU's memory.
+    pub(crate) fn address(&self, kernel: &'static str, operand: &'static str) -> Result<u64> {
+        let (_, start) = self.buffer().on_gpu().ok_or(DeviceError::Elsewhere { kernel, operand })?;
+        Ok(start + self.byte_range().start as u64)
+    }
+
+    /// The largest of the buffer's indices, if the host knows it.
+    pub(crate) fn largest_index(&self) -> Option<u32> {
+        self.buffer().largest_index()
+    }
+
+    /// The buffer's memory, and the view's bytes of it.
+    pub(crate) fn memory(&self) -> (&Storage, Range<usize>) {
+        (self.buffer().storage(), self.byte_range())
+    }
+
+    fn byte_range(&self) -> Range<usize> {
+        let size = self.dtype().size();
+        self.range.start * size..self.range.end * size
+    }
+}
+
+impl<'a> View<'a> {
     /// The elements as Rust values.
     ///
     /// # Panics
@@ -68,35 +106,9 @@ impl<'a> View<'a> {
         bytemuck::cast_slice(self.bytes())
     }
 
-    /// True if the buffer is in main memory.
-    pub fn on_host(&self) -> bool {
-        self.buffer.on_host()
-    }
-
-    /// Where the ledger counts the buffer.
-    pub fn place(&self) -> Place {
-        self.buffer.place()
-    }
-
-    /// The address of the first element in a GPU's memory.
-    pub(crate) fn address(&self, kernel: &'static str, operand: &'static str) -> Result<u64> {
-        let (_, start) = self.buffer.on_gpu().ok_or(DeviceError::Elsewhere { kernel, operand })?;
-        Ok(start + bytes(self.buffer, &self.range).start as u64)
-    }
-
-    /// The largest of the buffer's indices, if the host knows it.
-    pub(crate) fn largest_index(&self) -> Option<u32> {
-        self.buffer.largest_index()
-    }
-
     /// The bytes.
     pub(crate) fn bytes(&self) -> &'a [u8] {
-        self.buffer.host_range(bytes(self.buffer, &self.range)).expect(ON_HOST)
-    }
-
-    /// The buffer's memory, and the view's bytes of it.
-    pub(crate) fn memory(&self) -> (&'a Storage, Range<usize>) {
-        (self.buffer.storage(), bytes(self.buffer, &self.range))
+        self.buffer.host_range(self.byte_range()).expect(ON_HOST)
     }
 
     /// Elements `range` of this view.
@@ -106,31 +118,6 @@ impl<'a> View<'a> {
 }
 
 impl<'a> ViewMut<'a> {
-    /// Number of elements.
-    pub fn len(&self) -> usize {
-        self.range.len()
-    }
-
-    /// True if it has no elements.
-    pub fn is_empty(&self) -> bool {
-        self.range.is_empty()
-    }
-
-    /// Element type.
-    pub fn dtype(&self) -> DType {
-        self.buffer.dtype()
-    }
-
-    /// True if the buffer is in main memory.
-    pub fn on_host(&self) -> bool {
-        self.buffer.on_host()
-    }
-
-    /// The address of the first element in a GPU's memory.
-    pub(crate) fn address(&self, kernel: &'static str, operand: &'static str) -> Result<u64> {
-        self.view().address(kernel, operand)
-    }
-
     /// Records the largest index that the buffer holds now, if this view is the whole of it.
     pub(crate) fn note_largest(&mut self, largest: Option<u32>) {
         let whole = self.range == (0..self.buffer.len());
@@ -163,13 +150,8 @@ impl<'a> ViewMut<'a> {
 
     /// The bytes for as long as the view's borrow lasts.
     pub(crate) fn into_bytes_mut(self) -> &'a mut [u8] {
-        let bytes = bytes(self.buffer, &self.range);
+        let bytes = self.byte_range();
         self.buffer.host_range_mut(bytes).expect(ON_HOST)
-    }
-
-    /// The buffer's memory, and the view's bytes of it.
-    pub(crate) fn memory(&self) -> (&Storage, Range<usize>) {
-        self.view().memory()
     }
 
     /// Elements `range` of this view, to write.
@@ -184,10 +166,4 @@ fn within(whole: &Range<usize>, range: Range<usize>) -> Range<usize> {
     let len = whole.len();
     assert!(range.start <= range.end && range.end <= len, "slice {range:?} of {len} elements");
     whole.start + range.start..whole.start + range.end
-}
-
-/// The bytes of elements `range` of a buffer.
-fn bytes(buffer: &Buffer, range: &Range<usize>) -> Range<usize> {
-    let size = buffer.dtype().size();
-    range.start * size..range.end * size
 }

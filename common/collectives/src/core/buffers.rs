@@ -21,17 +21,15 @@ unsafe impl Send for Span {}
 unsafe impl Sync for Span {}
 
 impl Span {
-    /// Returns the span of a buffer, which its owner must keep in place and leave untouched while
-    /// the span is used. Moving the `Buffer` is fine: its elements live on the heap. `None` if it
-    /// does not lie in main memory.
-    pub(crate) fn new(buffer: &mut Buffer) -> Option<Self> {
-        let (len, dtype) = (buffer.len(), buffer.dtype());
-        Some(Span { start: buffer.host_bytes_mut()?.as_mut_ptr(), len, dtype })
-    }
-
-    /// Returns the spans of buffers, if all lie in main memory.
+    /// Returns the spans of buffers, which their owner must keep in place and leave untouched while
+    /// the spans are used. Moving a `Buffer` is fine: its elements live on the heap. `None` unless all
+    /// lie in main memory.
     pub(crate) fn of(buffers: &mut [Buffer]) -> Option<Vec<Self>> {
-        buffers.iter_mut().map(Span::new).collect()
+        let span = |buffer: &mut Buffer| {
+            let (len, dtype) = (buffer.len(), buffer.dtype());
+            Some(Span { start: buffer.host_bytes_mut()?.as_mut_ptr(), len, dtype })
+        };
+        buffers.iter_mut().map(span).collect()
     }
 
     /// Number of elements.
@@ -48,54 +46,28 @@ impl Span {
         (range.len() * self.dtype.size()) as u64
     }
 
-    /// Returns elements `range`, to read.
-    ///
-    /// # Safety
-    /// The buffer is alive, holds elements of type `T`, and no thread writes to `range` during
-    /// `'a`.
-    pub(crate) unsafe fn read<'a, T>(&self, range: Range<usize>) -> &'a [T] {
-        self.check(&range, size_of::<T>());
-        // SAFETY: in bounds, and aligned since blocks start on cache lines; the rest is the
-        // caller's promise.
-        unsafe { std::slice::from_raw_parts(self.start.cast::<T>().add(range.start), range.len()) }
-    }
-
-    /// Returns elements `range`, to write.
-    ///
-    /// # Safety
-    /// The buffer is alive, holds elements of type `T`, and no other thread reads or writes `range`
-    /// during `'a`.
-    pub(crate) unsafe fn write<'a, T>(&self, range: Range<usize>) -> &'a mut [T] {
-        self.check(&range, size_of::<T>());
-        // SAFETY: as in `read`.
-        unsafe { std::slice::from_raw_parts_mut(self.start.cast::<T>().add(range.start), range.len()) }
-    }
-
     /// Returns the bytes of elements `range`, to read.
     ///
     /// # Safety
-    /// As [`Span::read`], for any element type.
-    pub(crate) unsafe fn read_bytes<'a>(&self, range: Range<usize>) -> &'a [u8] {
-        let size = self.dtype.size();
-        self.check(&range, size);
+    /// The buffer is alive, and no thread writes to `range` during `'a`.
+    pub(crate) unsafe fn read<'a>(&self, range: Range<usize>) -> &'a [u8] {
         // SAFETY: in bounds; the rest is the caller's promise.
-        unsafe { std::slice::from_raw_parts(self.start.add(range.start * size), range.len() * size) }
+        unsafe { std::slice::from_raw_parts(self.start_of(&range), self.bytes_of(&range) as usize) }
     }
 
     /// Returns the bytes of elements `range`, to write.
     ///
     /// # Safety
-    /// As [`Span::write`], for any element type.
-    pub(crate) unsafe fn write_bytes<'a>(&self, range: Range<usize>) -> &'a mut [u8] {
-        let size = self.dtype.size();
-        self.check(&range, size);
+    /// The buffer is alive, and no other thread reads or writes `range` during `'a`.
+    pub(crate) unsafe fn write<'a>(&self, range: Range<usize>) -> &'a mut [u8] {
         // SAFETY: in bounds; the rest is the caller's promise.
-        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start * size), range.len() * size) }
+        unsafe { std::slice::from_raw_parts_mut(self.start_of(&range), self.bytes_of(&range) as usize) }
     }
 
-    fn check(&self, range: &Range<usize>, size: usize) {
+    /// Returns the address of `range`, which lies within the buffer.
+    fn start_of(&self, range: &Range<usize>) -> *mut u8 {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {} elements", self.len);
-        assert_eq!(size, self.dtype.size(), "element size");
+        self.start.wrapping_add(range.start * self.dtype.size())
     }
 }
 

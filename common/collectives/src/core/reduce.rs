@@ -4,16 +4,80 @@
 //! for five: aligned power-of-two groups are subtrees. Each element is summed by itself, so the
 //! result does not depend on how buffers are cut.
 
+use super::buffers::Span;
 use device::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
-use device::vectorized;
+use device::{DType, Element, vectorized};
 use half::{bf16, f16};
 use std::ops::Range;
 
 /// Elements summed at a time: inputs and partial sums of a few ranks stay in the first-level cache.
-pub(crate) const BLOCK: usize = 512;
+const BLOCK: usize = 512;
+
+/// Where the sums of a range of elements go.
+#[derive(Clone, Copy)]
+pub(crate) enum Sums<'a> {
+    /// Rounded, to this range of these buffers.
+    Rounded(&'a [Span]),
+    /// Unrounded, to an f32 buffer that has the elements of the range alone.
+    Exact(&'a Span),
+}
+
+/// Sums `range` of buffers of `dtype` over `ranks` ranks. `read` returns the bytes of some elements of
+/// one rank's buffer.
+///
+/// # Safety
+/// The buffers behind `to` are alive, and no other thread touches what is written there. What `read`
+/// returns may be such memory.
+pub(crate) unsafe fn sum<'a>(
+    dtype: DType,
+    range: Range<usize>,
+    ranks: usize,
+    read: impl Fn(usize, Range<usize>) -> &'a [u8],
+    to: Sums<'_>,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match dtype {
+            DType::F32 => sum_as::<f32>(range, ranks, read, to),
+            DType::Bf16 => sum_as::<bf16>(range, ranks, read, to),
+            DType::F16 => sum_as::<f16>(range, ranks, read, to),
+            DType::U32 => unreachable!("checked when issued"),
+        }
+    }
+}
+
+/// # Safety
+/// As [`sum`].
+unsafe fn sum_as<'a, T: Summand>(
+    range: Range<usize>,
+    ranks: usize,
+    read: impl Fn(usize, Range<usize>) -> &'a [u8],
+    to: Sums<'_>,
+) {
+    let mut adder = Adder::<T>::new();
+    for start in range.clone().step_by(BLOCK) {
+        let block = start..range.end.min(start + BLOCK);
+        let read = |rank| bytemuck::cast_slice(read(rank, block.clone()));
+        match to {
+            Sums::Rounded(buffers) => {
+                let sum = bytemuck::cast_slice(adder.sum(block.len(), ranks, &read));
+                for buffer in buffers {
+                    // SAFETY: only this thread touches the block, and no longer reads it.
+                    unsafe { buffer.write(block.clone()) }.copy_from_slice(sum);
+                }
+            }
+            Sums::Exact(buffer) => {
+                let sum = bytemuck::cast_slice(adder.exact(block.len(), ranks, &read));
+                let at = block.start - range.start..block.end - range.start;
+                // SAFETY: only this thread touches the place.
+                unsafe { buffer.write(at) }.copy_from_slice(sum);
+            }
+        }
+    }
+}
 
 /// An element type that can be summed.
-pub(crate) trait Summand: Copy + Default + 'static {
+trait Summand: Element + Default {
     /// Returns `values` as f32, exactly; `room` holds them if they have to be converted.
     fn wide<'a>(values: &'a [Self], room: &'a mut [f32]) -> &'a [f32];
 
@@ -67,25 +131,25 @@ impl Summand for f16 {
 }
 
 /// Computes sums over ranks, a block of at most [`BLOCK`] elements at a time.
-pub(crate) struct Adder<T> {
+struct Adder<T> {
     inputs: [[f32; BLOCK]; 4],
     total: [f32; BLOCK],
     rounded: [T; BLOCK],
 }
 
 impl<T: Summand> Adder<T> {
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         Adder { inputs: [[0.0; BLOCK]; 4], total: [0.0; BLOCK], rounded: [T::default(); BLOCK] }
     }
 
     /// Returns the sum over `ranks` ranks of what `read` returns for each, before it is rounded.
-    pub(crate) fn exact<'a>(&mut self, len: usize, ranks: usize, read: &impl Fn(usize) -> &'a [T]) -> &[f32] {
+    fn exact<'a>(&mut self, len: usize, ranks: usize, read: &impl Fn(usize) -> &'a [T]) -> &[f32] {
         tree_sum(&mut self.total[..len], 0..ranks, read, &mut self.inputs);
         &self.total[..len]
     }
 
     /// Returns the sum as [`Adder::exact`] does, rounded.
-    pub(crate) fn sum<'a>(&mut self, len: usize, ranks: usize, read: &impl Fn(usize) -> &'a [T]) -> &[T] {
+    fn sum<'a>(&mut self, len: usize, ranks: usize, read: &impl Fn(usize) -> &'a [T]) -> &[T] {
         self.exact(len, ranks, read);
         vectorized!(T::narrow(&self.total[..len], &mut self.rounded))
     }

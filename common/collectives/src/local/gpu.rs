@@ -7,11 +7,11 @@
 //! `wait` starts after all ranks' shares.
 
 use super::Hop;
-use crate::core::buffers::slice;
-use crate::core::call::{BufferShape, Signature};
+use super::shares::{MemberBuffers, share};
+use crate::core::call::Signature;
 use device::cuda::{Communication, Fence, Runtime, kernels};
-use device::{Buffer, DType, Result};
-use events::{Operation, Work};
+use device::{Buffer, DType, DeviceError, Result};
+use events::Work;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -43,14 +43,6 @@ impl OnGpu {
     }
 }
 
-/// Where sums over all ranks' buffers go.
-enum To {
-    /// Rounded, to where they were read, in the buffers of these members.
-    Buffers(Range<usize>),
-    /// Unrounded, to this address.
-    Exact(u64),
-}
-
 /// All members' buffers.
 pub(crate) struct Parties<'a> {
     pub(crate) signature: &'a Signature,
@@ -75,8 +67,9 @@ impl Parties<'_> {
         }
         let fence = own.rank.communicate_as(what, self.all.iter().map(|party| &party.ready), |stream| {
             for index in 0..self.signature.shapes.len() {
-                // SAFETY: the caller's promise; slices of different members do not overlap.
-                unsafe { self.run_one(stream, index, me, hop) }?;
+                let buffers = OnStream { parties: self, stream, index, me };
+                // SAFETY: the caller's promise.
+                unsafe { share(&buffers, self.signature, index, (me, self.all.len()), hop) }?;
             }
             Ok(())
         });
@@ -103,96 +96,48 @@ impl Parties<'_> {
         // After a failure, a further error of the driver adds nothing.
         shares.for_each(|fence| drop(self.all[me].rank.reach(fence)));
     }
+}
 
-    /// Queues for one buffer what [`Parties::run`] queues for all.
-    ///
-    /// # Safety
-    /// As [`Parties::run`].
-    unsafe fn run_one(
-        &self,
-        stream: &Communication<'_>,
-        index: usize,
-        me: usize,
-        hop: Hop<'_>,
-    ) -> Result<()> {
-        let BufferShape { len, dtype } = self.signature.shapes[index];
-        let count = self.all.len();
-        let own = slice(len, me, count);
-        let bytes = (own.len() * dtype.size()) as u64;
-        let others = || (0..count).filter(|&party| party != me);
-        // SAFETY: as in main memory: slice `me` of every buffer is this member's alone.
-        unsafe {
-            match self.signature.operation {
-                Operation::AllReduce => {
-                    others().for_each(|from| hop(from, me, me, bytes));
-                    self.sum(stream, index, own, To::Buffers(0..count))?;
-                    others().for_each(|to| hop(me, to, me, bytes));
-                }
-                Operation::ReduceScatter => {
-                    others().for_each(|from| hop(from, me, me, bytes));
-                    let place = self.all[me].sums.get(index);
-                    let to = place.map_or(To::Buffers(me..me + 1), |&place| To::Exact(place));
-                    self.sum(stream, index, own, to)?;
-                }
-                Operation::AllGather => {
-                    self.spread(stream, index, own, me)?;
-                    others().for_each(|to| hop(me, to, me, bytes));
-                }
-                Operation::Broadcast => {
-                    let root = self.signature.root;
-                    self.spread(stream, index, own, root)?;
-                    (0..count).filter(|&to| to != root).for_each(|to| hop(root, to, me, bytes));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+/// The buffers of all members with one number, for member `me`, which queues its work on `stream`.
+struct OnStream<'a> {
+    parties: &'a Parties<'a>,
+    stream: &'a Communication<'a>,
+    index: usize,
+    me: usize,
+}
+
+impl OnStream<'_> {
+    fn dtype(&self) -> DType {
+        self.parties.signature.shapes[self.index].dtype
     }
 
-    /// Sums `range` over all members' buffers, over the same tree as in main memory.
-    ///
-    /// # Safety
-    /// No other member touches `range` of any of the buffers, or the place for exact sums.
-    unsafe fn sum(
-        &self,
-        stream: &Communication<'_>,
-        index: usize,
-        range: Range<usize>,
-        to: To,
-    ) -> Result<()> {
-        let dtype = self.signature.shapes[index].dtype;
-        let inputs: Vec<u64> =
-            self.all.iter().map(|party| at(party.addresses[index], range.start, dtype)).collect();
-        let (outputs, stored) = match &to {
-            To::Buffers(parties) => (&inputs[parties.clone()], dtype),
-            To::Exact(place) => (std::slice::from_ref(place), DType::F32),
-        };
-        stream.moves(range.len() * (inputs.len() * dtype.size() + outputs.len() * stored.size()));
-        kernels::tree_sum(stream, outputs, &inputs, (dtype, stored), range.len())
-    }
-
-    /// Copies `range` of member `from`'s buffer into every other member's.
-    ///
-    /// # Safety
-    /// No member writes to `range` of the source, and no other member touches `range` of the
-    /// others.
-    unsafe fn spread(
-        &self,
-        stream: &Communication<'_>,
-        index: usize,
-        range: Range<usize>,
-        from: usize,
-    ) -> Result<()> {
-        let dtype = self.signature.shapes[index].dtype;
-        let place = |party: usize| at(self.all[party].addresses[index], range.start, dtype);
-        for to in (0..self.all.len()).filter(|&to| to != from) {
-            // SAFETY: the caller's promise.
-            unsafe { stream.copy(place(to), place(from), range.len() * dtype.size()) }?;
-        }
-        Ok(())
+    /// Returns the address of `element` in each member's buffer.
+    fn addresses(&self, element: usize) -> Vec<u64> {
+        let offset = (element * self.dtype().size()) as u64;
+        self.parties.all.iter().map(|party| party.addresses[self.index] + offset).collect()
     }
 }
 
-fn at(address: u64, element: usize, dtype: DType) -> u64 {
-    address + (element * dtype.size()) as u64
+impl MemberBuffers for OnStream<'_> {
+    type Error = DeviceError;
+
+    /// Sums over the same tree as in main memory.
+    unsafe fn sum(&self, range: Range<usize>, receivers: Range<usize>) -> Result<()> {
+        let (dtype, inputs) = (self.dtype(), self.addresses(range.start));
+        let (outputs, stored) = match self.parties.all[self.me].sums.get(self.index) {
+            Some(place) => (std::slice::from_ref(place), DType::F32),
+            None => (&inputs[receivers], dtype),
+        };
+        self.stream.moves(range.len() * (inputs.len() * dtype.size() + outputs.len() * stored.size()));
+        kernels::tree_sum(self.stream, outputs, &inputs, (dtype, stored), range.len())
+    }
+
+    unsafe fn spread(&self, range: Range<usize>, from: usize) -> Result<()> {
+        let (places, bytes) = (self.addresses(range.start), range.len() * self.dtype().size());
+        for (_, to) in places.iter().enumerate().filter(|(member, _)| *member != from) {
+            // SAFETY: the caller's promise.
+            unsafe { self.stream.copy(*to, places[from], bytes) }?;
+        }
+        Ok(())
+    }
 }

@@ -13,6 +13,7 @@ mod published;
 mod ring;
 #[cfg(test)]
 mod schedules;
+mod shares;
 mod slot;
 mod sync;
 

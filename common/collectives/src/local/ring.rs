@@ -14,10 +14,8 @@ use crate::core::buffers::{Issued, Span, slice};
 use crate::core::call::BufferShape;
 use crate::core::context::CallContext;
 use crate::core::failure::OrFailure;
-use crate::core::reduce::{Adder, BLOCK, Summand};
-use device::DType;
+use crate::core::reduce::{Sums, sum};
 use events::Operation;
-use half::{bf16, f16};
 use std::ops::Range;
 
 /// Bytes that travel together in a broadcast.
@@ -166,33 +164,14 @@ impl Ring<'_> {
 /// No thread writes to `range` of `from`, and no other thread touches it in `own`.
 unsafe fn copy(own: &Span, from: &Span, range: Range<usize>) {
     // SAFETY: the caller's promise; two buffers do not overlap.
-    unsafe { own.write_bytes(range.clone()).copy_from_slice(from.read_bytes(range)) };
+    unsafe { own.write(range.clone()).copy_from_slice(from.read(range)) };
 }
 
 /// # Safety
 /// As [`copy`].
 unsafe fn add(own: &Span, from: &Span, range: Range<usize>) {
+    // SAFETY: the caller's promise.
+    let read = |rank: usize, block| unsafe { [own, from][rank].read(block) };
     // SAFETY: the caller's promise; the element types agree.
-    unsafe {
-        match own.dtype() {
-            DType::F32 => add_as::<f32>(own, from, range),
-            DType::Bf16 => add_as::<bf16>(own, from, range),
-            DType::F16 => add_as::<f16>(own, from, range),
-            DType::U32 => unreachable!("checked when issued"),
-        }
-    }
-}
-
-/// # Safety
-/// As [`copy`], and the elements are of type `T`.
-unsafe fn add_as<T: Summand>(own: &Span, from: &Span, range: Range<usize>) {
-    let mut adder = Adder::<T>::new();
-    for start in range.clone().step_by(BLOCK) {
-        let block = start..range.end.min(start + BLOCK);
-        // SAFETY: the caller's promise; these borrows end before the write below.
-        let read = |rank| unsafe { if rank == 0 { own } else { from }.read::<T>(block.clone()) };
-        let sum = adder.sum(block.len(), 2, &read);
-        // SAFETY: the caller's promise.
-        unsafe { own.write::<T>(block.clone()) }.copy_from_slice(sum);
-    }
+    unsafe { sum(own.dtype(), range, 2, read, Sums::Rounded(std::slice::from_ref(own))) };
 }

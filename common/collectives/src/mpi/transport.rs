@@ -123,7 +123,7 @@ impl Transport for MpiTransport {
 
     fn progress(&self, mailbox: &Mailbox, seen: u64, time: Duration) {
         let since = Instant::now();
-        while mailbox.is_quiet(seen) && since.elapsed() < time {
+        while mailbox.epoch() == seen && since.elapsed() < time {
             if let Err(reason) = self.pump(Some(mailbox)) {
                 let rank = lock(&self.state).world.rank;
                 return mailbox.lost(rank, reason);

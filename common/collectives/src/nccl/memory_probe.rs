@@ -50,14 +50,12 @@ impl MemoryProbe {
     /// Notes how much of this rank's GPU the communicators of all its ranks have taken. Every rank
     /// calls it once they are made.
     pub(crate) fn end(&self, before: Before) -> Result<()> {
-        let mine = [before.0, self.free()?].map(u64::to_le_bytes).concat();
-        let free = self.channel.exchange(&mine)?;
+        let free = self.channel.exchange(bytemuck::bytes_of(&[before.0, self.free()?]))?;
         let gpu = self.gpus[self.channel.member()];
         let here = self.gpus.iter().zip(&free).filter(|(other, _)| **other == gpu);
         let (most, least) = here.fold((0, u64::MAX), |(most, least), (_, bytes)| {
-            let (words, _) = bytes.as_chunks::<8>();
-            let word = |index: usize| words.get(index).map_or(0, |word| u64::from_le_bytes(*word));
-            (most.max(word(0)), least.min(word(1)))
+            let [before, after] = bytemuck::try_pod_read_unaligned(bytes).unwrap_or_default();
+            (most.max(before), least.min(after))
         });
         self.runtime.note_communicators(most.saturating_sub(least));
         Ok(())

@@ -1,5 +1,6 @@
 //! NCCL's functions and types as its header declares them, found at run time.
 
+use bytemuck::{Pod, Zeroable};
 use device::DeviceError;
 use device::cuda::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -26,7 +27,7 @@ pub(crate) const NO_COLOR: c_int = -1;
 
 /// The identifier by which the ranks of a communicator find each other.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 pub(crate) struct UniqueId(pub(crate) [u8; 128]);
 
 /// Settings of a communicator, as of NCCL 2.18; later versions accept them.

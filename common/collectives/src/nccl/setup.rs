@@ -8,6 +8,7 @@ use crate::CollectiveError;
 use crate::core::backend::{Backend, Topic};
 use crate::core::call_id::CallId;
 use crate::group::ControlChannel;
+use bytemuck::{Pod, Zeroable};
 use device::DeviceError;
 use device::cuda::Runtime;
 use std::sync::Arc;
@@ -34,7 +35,8 @@ const NO_SWITCH: Variable = ("NCCL_NVLS_ENABLE", "0");
 const BLOCKS: i32 = 32;
 
 /// A version of NCCL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Pod, Zeroable)]
 pub struct Version(u32);
 
 impl Version {
@@ -125,33 +127,14 @@ pub(crate) struct Setup<'a> {
 }
 
 /// What a rank tells the others before they connect.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 struct Peer {
     gpu: Uuid,
     process: u32,
     version: Version,
     /// Of the first rank: the identifier by which the ranks find each other.
     id: UniqueId,
-}
-
-impl Peer {
-    const BYTES: usize = 16 + 4 + 4 + 128;
-
-    fn bytes(&self) -> Vec<u8> {
-        [&self.gpu[..], &self.process.to_le_bytes(), &self.version.0.to_le_bytes(), &self.id.0].concat()
-    }
-
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; Peer::BYTES] = bytes.try_into().ok()?;
-        let (gpu, rest) = bytes.split_first_chunk()?;
-        let (process, rest) = rest.split_first_chunk()?;
-        let (version, id) = rest.split_first_chunk()?;
-        Some(Peer {
-            gpu: *gpu,
-            process: u32::from_le_bytes(*process),
-            version: Version(u32::from_le_bytes(*version)),
-            id: UniqueId(id.try_into().ok()?),
-        })
-    }
 }
 
 /// Returns the most blocks of a rank's kernel if ranks share a GPU; the same on all ranks.
@@ -209,10 +192,10 @@ impl<'a> Setup<'a> {
         let id = if first { functions.new_id().map_err(|e| self.refused(e))? } else { UniqueId([0; 128]) };
         let (gpu, process) = (self.runtime.gpu().info().uuid, std::process::id());
         let peer = Peer { gpu, process, version, id };
-        let peers = channel.exchange(&peer.bytes())?;
+        let peers = channel.exchange(bytemuck::bytes_of(&peer))?;
         let read = |bytes: &Vec<u8>| {
-            Peer::read(bytes)
-                .ok_or_else(|| self.refused("a rank sent something else than its GPU, process and version"))
+            bytemuck::try_pod_read_unaligned(bytes)
+                .map_err(|_| self.refused("a rank sent something else than its GPU, process and version"))
         };
         peers.iter().map(read).collect()
     }

@@ -5,10 +5,8 @@ use super::payload::padded;
 use crate::core::buffers::{Issued, Span, slice};
 use crate::core::call::{Call, Signature};
 use crate::core::context::CallContext;
-use crate::core::reduce::{Adder, BLOCK, Summand};
-use device::DType;
+use crate::core::reduce::{Sums, sum};
 use events::Operation;
-use half::{bf16, f16};
 use std::ops::Range;
 
 /// The part of every buffer that a message carries.
@@ -75,60 +73,27 @@ impl Exchange<'_> {
 /// Sums this member's slice of every buffer over all members: rounded into the buffer, or exactly
 /// into its place for sums.
 pub(crate) fn add(exchange: &Exchange<'_>, contributions: &[(usize, Message)]) {
+    let (me, members) = (exchange.me(), exchange.members);
+    // Where the slice begins in a message.
     let mut start = 0;
     for (index, span) in exchange.own.spans.iter().enumerate() {
-        let sums = exchange.own.sums.get(index);
-        let range = slice(span.len(), exchange.me(), exchange.members);
-        // SAFETY: the buffers are left to this collective and their elements are of the type named;
-        // sums are f32.
-        unsafe {
-            match span.dtype() {
-                DType::F32 => add_as::<f32>(exchange, (span, sums), &range, contributions, start),
-                DType::Bf16 => add_as::<bf16>(exchange, (span, sums), &range, contributions, start),
-                DType::F16 => add_as::<f16>(exchange, (span, sums), &range, contributions, start),
-                DType::U32 => unreachable!("checked when issued"),
-            }
-        }
-        start += padded(span.bytes_of(&range) as usize);
-    }
-}
-
-/// Does for one buffer what [`add`] does for all. `start`: where the slice begins in a message.
-///
-/// # Safety
-/// No other thread touches the buffers behind `span`, whose elements are of type `T`, a float, and
-/// `sums`, f32.
-unsafe fn add_as<T: Summand>(
-    exchange: &Exchange<'_>,
-    (span, sums): (&Span, Option<&Span>),
-    range: &Range<usize>,
-    contributions: &[(usize, Message)],
-    start: usize,
-) {
-    let (me, members) = (exchange.me(), exchange.members);
-    let mut adder = Adder::<T>::new();
-    for first in range.clone().step_by(BLOCK) {
-        let block = first..range.end.min(first + BLOCK);
-        let offset = start + (first - range.start) * size_of::<T>();
-        let read = |member: usize| -> &[T] {
+        let range = slice(span.len(), me, members);
+        let read = |member: usize, block: Range<usize>| {
             if member == me {
-                // SAFETY: the caller's promise; the borrow ends before the write below.
-                return unsafe { span.read::<T>(block.clone()) };
+                // SAFETY: the buffer is left to this collective, and only this thread touches it until
+                // `wait` returns.
+                return unsafe { span.read(block) };
             }
             let (_, message) = &contributions[if member < me { member } else { member - 1 }];
-            // SAFETY: any bits are a float.
-            unsafe { message.payload.elements::<T>(offset, block.len()) }
+            let [first, end] = [block.start, block.end]
+                .map(|element| start + span.bytes_of(&(range.start..element)) as usize);
+            &message.payload.bytes()[first..end]
         };
-        if let Some(sums) = sums {
-            let at = block.start - range.start..block.end - range.start;
-            let sum = adder.exact(block.len(), members, &read);
-            // SAFETY: the caller's promise.
-            unsafe { sums.write::<f32>(at) }.copy_from_slice(sum);
-            continue;
-        }
-        let sum = adder.sum(block.len(), members, &read);
-        // SAFETY: the caller's promise.
-        unsafe { span.write::<T>(block.clone()) }.copy_from_slice(sum);
+        let rounded = Sums::Rounded(std::slice::from_ref(span));
+        let to = exchange.own.sums.get(index).map_or(rounded, Sums::Exact);
+        // SAFETY: as above; so is the place for sums.
+        unsafe { sum(span.dtype(), range.clone(), members, read, to) };
+        start += padded(span.bytes_of(&range) as usize);
     }
 }
 
@@ -140,7 +105,7 @@ pub(crate) fn take(exchange: &Exchange<'_>, message: &Message, portion: Portion)
         let len = span.bytes_of(&range) as usize;
         // SAFETY: the buffer is left to this collective, and only this thread touches it until
         // `wait` returns.
-        unsafe { span.write_bytes(range) }.copy_from_slice(&message.payload.bytes()[start..start + len]);
+        unsafe { span.write(range) }.copy_from_slice(&message.payload.bytes()[start..start + len]);
         start += padded(len);
     }
 }

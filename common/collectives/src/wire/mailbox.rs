@@ -192,10 +192,4 @@ impl Mailbox {
             drop(self.changed.wait_timeout(arrivals, time));
         }
     }
-
-    /// True if nothing has arrived after `seen`.
-    #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "for transports that have to be polled"))]
-    pub(crate) fn is_quiet(&self, seen: u64) -> bool {
-        lock(&self.arrivals).epoch == seen
-    }
 }

@@ -22,16 +22,11 @@ pub(crate) const fn padded(len: usize) -> usize {
 
 impl Payload {
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the vector holds at least `start + len` initialised bytes, and any bytes are
-        // valid.
-        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast::<u8>().add(self.start), self.len) }
+        &bytemuck::cast_slice(&self.words)[self.start..self.start + self.len]
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and the borrow is exclusive.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast::<u8>().add(self.start), self.len)
-        }
+        &mut bytemuck::cast_slice_mut(&mut self.words)[self.start..self.start + self.len]
     }
 
     /// Makes the payload `len` bytes long, if it is shorter. Memory at most doubles.
@@ -48,17 +43,6 @@ impl Payload {
         let inside = start.is_multiple_of(ALIGN) && start.checked_add(len)? <= self.len;
         (self.start, self.len) = (self.start + start, len);
         inside.then_some(self)
-    }
-
-    /// Returns `count` elements from byte `start` on.
-    ///
-    /// # Safety
-    /// Any bytes are a valid `T`.
-    pub(crate) unsafe fn elements<T>(&self, start: usize, count: usize) -> &[T] {
-        let bytes = &self.bytes()[start..start + count * size_of::<T>()];
-        assert!(bytes.as_ptr().cast::<T>().is_aligned(), "pieces begin on multiples of {ALIGN}");
-        // SAFETY: in bounds and aligned; the rest is the caller's promise.
-        unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), count) }
     }
 }
 

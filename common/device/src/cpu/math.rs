@@ -49,27 +49,21 @@ fn fold(mut lanes: [f32; LANES], combine: impl Fn(f32, f32) -> f32) -> f32 {
     lanes[0]
 }
 
-/// Σ term(i) for i in 0..a.len(), over the pairs of `a` and `b`, in 16 partial sums.
+/// Σ a·b, in 16 partial sums.
 #[inline(always)]
-pub(super) fn sum_pairs(a: &[f32], b: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
+pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];
     let (a_chunks, b_chunks) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
     let (a_rest, b_rest) = (a_chunks.remainder(), b_chunks.remainder());
     for (a, b) in a_chunks.zip(b_chunks) {
         for lane in 0..LANES {
-            lanes[lane] += term(a[lane], b[lane]);
+            lanes[lane] += a[lane] * b[lane];
         }
     }
     for (lane, (a, b)) in lanes.iter_mut().zip(a_rest.iter().zip(b_rest)) {
-        *lane += term(*a, *b);
+        *lane += a * b;
     }
     fold(lanes, |a, b| a + b)
-}
-
-/// Σ a·b.
-#[inline(always)]
-pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
-    sum_pairs(a, b, |a, b| a * b)
 }
 
 /// The largest element; −∞ if there are none. NaN elements are passed over.

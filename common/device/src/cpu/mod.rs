@@ -6,7 +6,6 @@ mod cross_entropy;
 mod elementwise;
 mod embedding;
 mod grid;
-mod kernels;
 mod math;
 mod matmul;
 mod non_temporal;
@@ -24,8 +23,11 @@ pub(crate) use elementwise::round_into;
 pub(crate) use operand::FloatsMut;
 
 use crate::Result;
+use crate::kernels::Kernels;
 use crate::ledger::Ledger;
+use crate::operations::Operation;
 use crate::pool::{Pool, Scratch};
+use crate::view::{View, ViewMut};
 use events::{Class, Place};
 use rope::Rotations;
 use std::sync::Arc;
@@ -62,5 +64,38 @@ impl Cpu {
     /// As [`Cpu::scratch`].
     fn room<T>(&self, len: usize) -> Result<Vec<T>> {
         self.ledger.room(Place::Device, len)
+    }
+}
+
+/// One function per operation, in the module of its name.
+impl Kernels for Cpu {
+    fn compute(&self, operation: Operation<View<'_>, ViewMut<'_>>) -> Result<()> {
+        match operation {
+            Operation::Matmul(arguments) => matmul::matmul(self, arguments),
+            Operation::Attention(arguments) => attention::attention(self, arguments),
+            Operation::AttentionBackward(arguments) => attention::attention_backward(self, arguments),
+            Operation::Rope { qkv, rope } => rope::rope(self, qkv, rope),
+            Operation::RmsNorm(arguments) => norm::rms_norm(self, arguments),
+            Operation::RmsNormBackward(arguments) => norm::rms_norm_backward(self, arguments),
+            Operation::Swiglu(arguments) => swiglu::swiglu(self, arguments),
+            Operation::SwigluBackward(arguments) => swiglu::swiglu_backward(self, arguments),
+            Operation::Embedding(arguments) => embedding::embedding(self, arguments),
+            Operation::EmbeddingBackward(arguments) => embedding::embedding_backward(self, arguments),
+            Operation::CrossEntropy(arguments) => cross_entropy::cross_entropy(self, arguments),
+            Operation::AdamW(arguments) => adamw::adamw(self, arguments),
+            Operation::Add { out, x, .. } => elementwise::add(self, out, x),
+            Operation::Copy { out, x, .. } | Operation::Convert { out, x, .. } => {
+                elementwise::copy_or_convert(self, out, x)
+            }
+            Operation::Fill { out, value, .. } => elementwise::fill(self, out, value),
+        }
+    }
+
+    fn max_magnitude_of(&self, all: &[View<'_>]) -> Result<f32> {
+        reduction::max_magnitude(self, all)
+    }
+
+    fn sum_of_squares_of(&self, all: &[View<'_>], exponent: i32) -> Result<u128> {
+        reduction::sum_of_squares(self, all, exponent)
     }
 }

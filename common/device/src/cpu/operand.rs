@@ -11,6 +11,26 @@ use crate::view::{View, ViewMut};
 use half::{bf16, f16};
 use std::ops::Range;
 
+/// Evaluates an expression with the data of a `Floats`, a `FloatsMut` or a `TileMut` of any width.
+/// After `as` stands the type that the results become.
+macro_rules! each_width {
+    ($data:expr, $of:ident($x:ident) => $work:expr) => {
+        match $data {
+            $of::F32($x) => $work,
+            $of::Bf16($x) => $work,
+            $of::F16($x) => $work,
+        }
+    };
+    ($data:expr, $of:ident($x:ident) as $to:ident => $work:expr) => {
+        match $data {
+            $of::F32($x) => $to::F32($work),
+            $of::Bf16($x) => $to::Bf16($work),
+            $of::F16($x) => $to::F16($work),
+        }
+    };
+}
+pub(super) use each_width;
+
 /// Floats to read.
 #[derive(Clone, Copy)]
 pub(super) enum Floats<'a> {
@@ -46,20 +66,12 @@ impl<'a> Floats<'a> {
     /// The elements from `start` on; none if there are no more.
     #[inline(always)]
     pub(super) fn starting_at(self, start: usize) -> Self {
-        match self {
-            Floats::F32(x) => Floats::F32(x.get(start..).unwrap_or_default()),
-            Floats::Bf16(x) => Floats::Bf16(x.get(start..).unwrap_or_default()),
-            Floats::F16(x) => Floats::F16(x.get(start..).unwrap_or_default()),
-        }
+        each_width!(self, Floats(x) as Floats => x.get(start..).unwrap_or_default())
     }
 
     /// The elements' bytes.
     pub(super) fn bytes(self) -> &'a [u8] {
-        match self {
-            Floats::F32(x) => bytemuck::cast_slice(x),
-            Floats::Bf16(x) => bytemuck::cast_slice(x),
-            Floats::F16(x) => bytemuck::cast_slice(x),
-        }
+        each_width!(self, Floats(x) => bytemuck::cast_slice(x))
     }
 
     /// Bytes of an element.
@@ -104,20 +116,12 @@ impl<'a> FloatsMut<'a> {
 
     /// The elements, to read.
     pub(super) fn as_floats(&self) -> Floats<'_> {
-        match self {
-            FloatsMut::F32(x) => Floats::F32(x),
-            FloatsMut::Bf16(x) => Floats::Bf16(x),
-            FloatsMut::F16(x) => Floats::F16(x),
-        }
+        each_width!(self, FloatsMut(x) as Floats => x)
     }
 
     /// Zeroes every element.
     pub(super) fn zero(&mut self) {
-        match self {
-            FloatsMut::F32(x) => x.fill(0.0),
-            FloatsMut::Bf16(x) => x.fill(bf16::ZERO),
-            FloatsMut::F16(x) => x.fill(f16::ZERO),
-        }
+        each_width!(self, FloatsMut(x) => x.fill(Default::default()));
     }
 
     /// Elements `range` become `from`, rounded.

@@ -1,7 +1,7 @@
 //! Matrices of floats of any width, cut into tiles.
 
 use super::grid::Grid;
-use super::operand::{Floats, FloatsMut, both};
+use super::operand::{Floats, FloatsMut, both, each_width};
 use super::prefetch::prefetch;
 use crate::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 use crate::operations::Addend;
@@ -87,39 +87,25 @@ pub(super) enum TileMut<'a> {
 impl<'a> TileMut<'a> {
     /// `rows × columns` elements of `target`, whose rows start `stride` elements apart.
     pub(super) fn new(target: FloatsMut<'a>, rows: usize, columns: usize, stride: usize) -> Self {
-        match target {
-            FloatsMut::F32(x) => TileMut::F32(Grid::new(x, rows, columns, stride)),
-            FloatsMut::Bf16(x) => TileMut::Bf16(Grid::new(x, rows, columns, stride)),
-            FloatsMut::F16(x) => TileMut::F16(Grid::new(x, rows, columns, stride)),
-        }
+        each_width!(target, FloatsMut(x) as TileMut => Grid::new(x, rows, columns, stride))
     }
 
     /// Number of rows and of columns.
     pub(super) fn shape(&self) -> (usize, usize) {
-        match self {
-            TileMut::F32(x) => x.shape(),
-            TileMut::Bf16(x) => x.shape(),
-            TileMut::F16(x) => x.shape(),
-        }
+        each_width!(self, TileMut(x) => x.shape())
     }
 
     /// Prefetches some rows, which are to be written.
     pub(super) fn prefetch_rows(&mut self, rows: Range<usize>) {
         let columns = self.shape().1;
-        match self.at(rows, 0..columns) {
-            TileMut::F32(x) => x.into_rows().for_each(|row| prefetch(bytemuck::cast_slice(row))),
-            TileMut::Bf16(x) => x.into_rows().for_each(|row| prefetch(bytemuck::cast_slice(row))),
-            TileMut::F16(x) => x.into_rows().for_each(|row| prefetch(bytemuck::cast_slice(row))),
-        }
+        each_width!(self.at(rows, 0..columns), TileMut(x) => {
+            x.into_rows().for_each(|row| prefetch(bytemuck::cast_slice(row)));
+        });
     }
 
     /// Returns the address of `row` and the bytes from a row to the next, for prefetching.
     pub(super) fn place_of(&mut self, row: usize) -> (*const u8, usize) {
-        match self {
-            TileMut::F32(x) => x.place_of(row),
-            TileMut::Bf16(x) => x.place_of(row),
-            TileMut::F16(x) => x.place_of(row),
-        }
+        each_width!(self, TileMut(x) => x.place_of(row))
     }
 
     /// The rows before `row`, and the others.
@@ -142,11 +128,7 @@ impl<'a> TileMut<'a> {
 
     /// The tile at `rows` and `columns`.
     pub(super) fn at(&mut self, rows: Range<usize>, columns: Range<usize>) -> TileMut<'_> {
-        match self {
-            TileMut::F32(x) => TileMut::F32(x.at(rows, columns)),
-            TileMut::Bf16(x) => TileMut::Bf16(x.at(rows, columns)),
-            TileMut::F16(x) => TileMut::F16(x.at(rows, columns)),
-        }
+        each_width!(self, TileMut(x) as TileMut => x.at(rows, columns))
     }
 
     /// Calls `f` with a matrix to write sums to, whose columns are whole vectors of `width`: the tile

@@ -6,10 +6,10 @@
 //! rank. A part of a product is another product, with tiles and splits of its own: its bits may
 //! differ from those within the whole.
 
-use super::kernels::MatrixOperand;
+use super::kernels::{MatrixOperand, Operand};
 use super::memory::{OUT_OF_MEMORY, Pool, SCARCE, free_bytes, no_room};
 use super::stream::Stream;
-use crate::operations::Rounding;
+use crate::operations::{Addend, Matmul, Rounding};
 use crate::{DType, DeviceError, Result};
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys;
@@ -60,13 +60,6 @@ impl Layout {
     }
 }
 
-/// The output of a product, and the address of the matrix like it that the product is added to, if
-/// any.
-pub(crate) struct Onto {
-    pub(crate) out: MatrixOperand,
-    pub(crate) base: Option<u64>,
-}
-
 /// Everything that the choice of an algorithm depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Shape {
@@ -98,17 +91,11 @@ impl Blas {
         Ok(Blas { handle, workspace, tf32, plans: Mutex::default() })
     }
 
-    /// `out = a · b` or `out = base + a · b` on `stream`. The library rounds f32 to bf16 itself.
-    pub(super) fn multiply(
-        &self,
-        stream: &Stream,
-        Onto { out, base }: Onto,
-        a: MatrixOperand,
-        b: MatrixOperand,
-        rounding: Rounding,
-    ) -> Result<()> {
-        let (one, beta) = (1.0f32, if base.is_some() { 1.0f32 } else { 0.0 });
-        let base = base.unwrap_or(out.data.pointer);
+    /// Queues a product on `stream`. The library rounds f32 to bf16 itself.
+    pub(super) fn multiply(&self, stream: &Stream, product: Matmul<Operand, Operand>) -> Result<()> {
+        let Matmul { out, a, b, addend, rounding } = product;
+        let (one, beta) = (1.0f32, if let Addend::Zero = addend { 0.0f32 } else { 1.0 });
+        let base = if let Addend::Base(base) = addend { base.pointer } else { out.data.pointer };
         let onto = Layout::of(&out);
         let base_alignment = if base == out.data.pointer { onto.alignment } else { alignment(base) };
         let shape = Shape { out: onto, base_alignment, a: Layout::of(&a), b: Layout::of(&b), rounding };
@@ -340,9 +327,8 @@ fn words(status: sys::cublasStatus_t, free: Option<usize>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Layout, MatrixOperand, SCARCE, alignment, sys, words};
+    use super::{Layout, MatrixOperand, Operand, SCARCE, alignment, sys, words};
     use crate::DType;
-    use crate::cuda::kernels::Operand;
 
     #[test]
     fn a_place_that_happens_to_be_aligned_better_is_the_same_to_a_product() {

@@ -51,7 +51,6 @@ pub(crate) use copies::QueuedCopy;
 pub use gpu::{Gpu, GpuInfo, list};
 pub(crate) use laps::Lap;
 pub use library::Library;
-pub(crate) use matmul::Onto;
 pub use memory::Usage;
 pub use peak::Operands;
 pub(crate) use pinned::Pinned;

@@ -3,15 +3,15 @@
 use super::call::Named;
 use super::copy_streams::CopyStreams;
 use super::gpu::Gpu;
-use super::kernels::{Launch, Launcher, MatrixOperand, Multiplier};
+use super::kernels::{Launch, Launcher, MatrixOperand, Multiplier, Operand};
 use super::laps::Laps;
-use super::matmul::{Blas, Onto};
+use super::matmul::Blas;
 use super::memory::{Pool, Usage, no_room};
 use super::pinned::Spare;
 use super::staging::Staging;
 use super::stream::{Fence, Stream};
 use super::timeline::{Lane, Timeline};
-use crate::operations::Rounding;
+use crate::operations::{Matmul, Rounding};
 use crate::shapes::Write;
 use crate::{DeviceError, Result};
 use cudarc::driver::result;
@@ -213,16 +213,10 @@ impl Runtime {
         })
     }
 
-    /// `out = a · b` or `out = base + a · b`.
-    pub(crate) fn product(
-        &self,
-        onto: Onto,
-        a: MatrixOperand,
-        b: MatrixOperand,
-        rounding: Rounding,
-    ) -> Result<()> {
+    /// Queues a product on the compute stream.
+    pub(crate) fn product(&self, product: Matmul<Operand, Operand>) -> Result<()> {
         self.gpu.context.enter()?;
-        self.blas.multiply(&self.compute, onto, a, b, rounding)
+        self.blas.multiply(&self.compute, product)
     }
 
     fn enqueue(&self, stream: &Stream, launch: &Launch<'_>) -> Result<()> {
@@ -282,8 +276,7 @@ impl Launcher for Runtime {
 
 impl Multiplier for Runtime {
     fn multiply(&self, out: MatrixOperand, a: MatrixOperand, b: MatrixOperand, write: Write) -> Result<()> {
-        let base = (write == Write::Accumulate).then_some(out.data.pointer);
-        self.product(Onto { out, base }, a, b, Rounding::None)
+        self.product(Matmul { out, a, b, addend: write.into(), rounding: Rounding::None })
     }
 }
 

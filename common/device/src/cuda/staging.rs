@@ -22,39 +22,33 @@ const LEAST: usize = 4 << 10;
 /// Blocks whose copies may be queued at a time; the next `take` waits for the oldest.
 const BUSY: usize = 16;
 
-/// A rank's blocks of queued copies, each with the point at which its copy is done.
+/// A rank's blocks of queued copies, each with the point at which its copy is done, oldest first.
 #[derive(Default)]
-pub(super) struct Staging(Mutex<Busy>);
-
-#[derive(Default)]
-struct Busy(VecDeque<(Fence, Pinned)>);
-
-impl Busy {
-    /// Takes back the blocks whose copies are done, oldest first. Blocks while there are more than
-    /// [`BUSY`].
-    fn settle(&mut self) -> Result<()> {
-        while let Some((fence, _)) = self.0.front() {
-            if self.0.len() > BUSY {
-                fence.wait()?;
-            } else if !fence.is_reached()? {
-                return Ok(());
-            }
-            self.0.pop_front();
-        }
-        Ok(())
-    }
-}
+pub(super) struct Staging(Mutex<VecDeque<(Fence, Pinned)>>);
 
 impl Staging {
     /// A block with room for `bytes` that no copy touches.
     pub(super) fn take(&self, context: &Arc<Context>, spare: &Arc<Spare>, bytes: usize) -> Result<Pinned> {
-        let size = bytes.next_power_of_two().max(LEAST);
-        lock(&self.0).settle()?;
-        Pinned::new(context, spare, size)
+        self.settle()?;
+        Pinned::new(context, spare, bytes.next_power_of_two().max(LEAST))
+    }
+
+    /// Takes back the blocks whose copies are done. Blocks while there are more than [`BUSY`].
+    fn settle(&self) -> Result<()> {
+        let mut busy = lock(&self.0);
+        while let Some((fence, _)) = busy.front() {
+            if busy.len() > BUSY {
+                fence.wait()?;
+            } else if !fence.is_reached()? {
+                return Ok(());
+            }
+            busy.pop_front();
+        }
+        Ok(())
     }
 
     /// Takes back a block, to be reused after `fence`.
     pub(super) fn keep(&self, fence: Fence, block: Pinned) {
-        lock(&self.0).0.push_back((fence, block));
+        lock(&self.0).push_back((fence, block));
     }
 }

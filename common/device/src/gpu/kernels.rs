@@ -1,13 +1,12 @@
 //! The GPU's kernels behind the trait: one launch or a few per operation.
 
 use super::GpuKernels;
-use super::operand::Addresses;
 use super::transfer::transfer;
 use crate::Result;
-use crate::cuda::Onto;
 use crate::cuda::kernels::{self, Operand};
+use crate::cuda::{RESULT, RESULTS};
 use crate::kernels::{Kernels, max_or_nan};
-use crate::operations::{AdamWUpdate, Addend, Matmul, Operation};
+use crate::operations::{self, AdamWUpdate, Addend, Matmul, Operation, Visitor};
 use crate::view::{View, ViewMut};
 
 impl Kernels for GpuKernels {
@@ -75,14 +74,7 @@ impl GpuKernels {
     fn launch(&self, operation: Operation<Operand, Operand>) -> Result<()> {
         let rank = &*self.rank;
         match operation {
-            Operation::Matmul(Matmul { out, a, b, addend, rounding }) => {
-                let base = match addend {
-                    Addend::Zero => None,
-                    Addend::Out => Some(out.data.pointer),
-                    Addend::Base(base) => Some(base.pointer),
-                };
-                rank.product(Onto { out, base }, a, b, rounding)
-            }
+            Operation::Matmul(product) => rank.product(product),
             Operation::Attention(arguments) => match self.attention_by_products {
                 true => kernels::attention_by_products(rank, arguments),
                 false => kernels::attention(rank, arguments),
@@ -108,5 +100,58 @@ impl GpuKernels {
             }
             Operation::Fill { out, value, len } => kernels::fill(rank, out, value, len),
         }
+    }
+
+    /// The largest magnitude of all tensors, which lie on the GPU; NaN if any element is NaN, 0 if
+    /// there are none.
+    fn largest_of(&self, all: &[View<'_>]) -> Result<f32> {
+        let launch = |result, x: Operand, len| kernels::max_magnitude(&*self.rank, result, x, len);
+        let results = self.reduce("max_magnitude", all, launch)?;
+        let value = |[a, b, c, d, ..]: [u8; RESULT]| f32::from_le_bytes([a, b, c, d]);
+        Ok(results.into_iter().map(value).fold(0.0, max_or_nan))
+    }
+
+    /// The sum over all tensors, which lie on the GPU, of what [`crate::Kernels::sum_of_squares`]
+    /// gives.
+    fn squares_of(&self, all: &[View<'_>], exponent: i32) -> Result<u128> {
+        let launch = |result, x: Operand, len| kernels::sum_of_squares(&*self.rank, result, x, exponent, len);
+        Ok(self.reduce("sum_of_squares", all, launch)?.into_iter().map(u128::from_le_bytes).sum())
+    }
+
+    /// One result per tensor: as many are queued as there is room for results, then read at once.
+    fn reduce(
+        &self,
+        kernel: &'static str,
+        all: &[View<'_>],
+        launch: impl Fn(u64, Operand, usize) -> Result<()>,
+    ) -> Result<Vec<[u8; RESULT]>> {
+        let mut results = vec![[0; RESULT]; all.len()];
+        for (views, results) in all.chunks(RESULTS).zip(results.chunks_mut(RESULTS)) {
+            for (index, view) in views.iter().enumerate() {
+                let place = self.rank.result + (index * RESULT) as u64;
+                let x = Operand { pointer: view.address(kernel, "x")?, dtype: view.dtype() };
+                launch(place, x, view.len())?;
+            }
+            self.rank.download(self.rank.result, results.as_flattened_mut())?;
+        }
+        Ok(results)
+    }
+}
+
+/// Finds the addresses of the operands of one kernel; refuses those that lie in main memory.
+struct Addresses {
+    kernel: &'static str,
+}
+
+impl<'r, 'w> Visitor<View<'r>, ViewMut<'w>> for Addresses {
+    type Read = Operand;
+    type Written = Operand;
+
+    fn read(&mut self, operand: operations::Operand, data: View<'r>) -> Result<Operand> {
+        Ok(Operand { pointer: data.address(self.kernel, operand.name)?, dtype: data.dtype() })
+    }
+
+    fn write(&mut self, operand: operations::Operand, data: ViewMut<'w>) -> Result<Operand> {
+        Ok(Operand { pointer: data.address(self.kernel, operand.name)?, dtype: data.dtype() })
     }
 }

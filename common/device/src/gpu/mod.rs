@@ -5,8 +5,6 @@
 //! element-wise operations whose operands lie in main memory.
 
 mod kernels;
-mod operand;
-mod reductions;
 mod transfer;
 
 pub(crate) use transfer::start;

@@ -1,7 +1,6 @@
 //! The AdamW update (Loshchilov & Hutter, 2019).
 
-use super::visit::{Operand, Visitor};
-use crate::Result;
+use bytemuck::{Pod, Zeroable};
 
 /// Hyper-parameters of one AdamW update.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,43 +21,31 @@ pub struct AdamW {
     pub gradient_scale: f32,
 }
 
-/// One AdamW update of f32 weights: `master`, `momentum` and `variance` in place from `gradients`.
-#[derive(Clone, Copy, Debug)]
-pub struct AdamWUpdate<R, W> {
-    /// Output, in the same pass: the new master weights rounded to its type.
-    pub parameters: Option<W>,
-    /// Updated, f32.
-    pub master: W,
-    /// Updated, f32.
-    pub momentum: W,
-    /// Updated, f32.
-    pub variance: W,
-    /// Gradients of any float type.
-    pub gradients: R,
-    /// Elements of each operand.
-    pub len: usize,
-    /// Hyper-parameters.
-    pub settings: AdamW,
-}
-
-impl<R, W> AdamWUpdate<R, W> {
-    pub(super) fn visit<V: Visitor<R, W>>(self, v: &mut V) -> Result<AdamWUpdate<V::Read, V::Written>> {
-        let AdamWUpdate { parameters, master, momentum, variance, gradients, len, settings } = self;
-        let parameters = parameters.map(|data| v.write(Operand::floats("parameters", len), data));
-        Ok(AdamWUpdate {
-            parameters: parameters.transpose()?,
-            master: v.write(Operand::f32("master", len).updated(), master)?,
-            momentum: v.write(Operand::f32("momentum", len).updated(), momentum)?,
-            variance: v.write(Operand::f32("variance", len).updated(), variance)?,
-            gradients: v.read(Operand::floats("gradients", len), gradients)?,
-            len,
-            settings,
-        })
+operation! {
+    /// One AdamW update of f32 weights: `master`, `momentum` and `variance` in place from `gradients`.
+    pub struct AdamWUpdate {
+        /// Output, in the same pass: the new master weights rounded to its type.
+        parameters: Option<W> = floats(len),
+        /// Updated, f32.
+        master: W = f32(len).updated(),
+        /// Updated, f32.
+        momentum: W = f32(len).updated(),
+        /// Updated, f32.
+        variance: W = f32(len).updated(),
+        /// Gradients of any float type.
+        gradients: R = floats(len),
+    } with {
+        /// Elements of each operand.
+        len: usize,
+        /// Hyper-parameters.
+        settings: AdamW,
     }
 }
 
 /// The factors that one update multiplies by, the same on every device; bias corrections in f64,
-/// rounded once.
+/// rounded once. In the order of the parameters of a GPU's kernel.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 pub(crate) struct Factors {
     pub(crate) gradient_scale: f32,
     pub(crate) keep_momentum: f32,

@@ -5,35 +5,41 @@ use crate::Result;
 use crate::rotation::RopeScaling;
 use crate::shapes::AttentionShape;
 
-/// `out = softmax(q · kᵀ / √head_dim + causal mask) · v`. All operands but `log_sum` have one type
-/// on a GPU.
-#[derive(Clone, Copy, Debug)]
-pub struct Attention<R, W> {
-    /// Output `[batch · tokens, heads · head_dim]`.
-    pub out: W,
-    /// Output: the log of each softmax's denominator, f32 `[batch, heads, tokens]`.
-    pub log_sum: W,
-    /// Packed queries, keys and values `[batch · tokens, (heads + 2 · kv_heads) · head_dim]`.
-    pub qkv: R,
-    /// Sizes.
-    pub shape: AttentionShape,
+operation! {
+    /// `out = softmax(q · kᵀ / √head_dim + causal mask) · v`. All operands but `log_sum` have one type
+    /// on a GPU.
+    pub struct Attention {
+        /// Output `[batch · tokens, heads · head_dim]`.
+        out: W = floats(shape.rows() * shape.width()),
+        /// Output: the log of each softmax's denominator, f32 `[batch, heads, tokens]`.
+        log_sum: W = f32(shape.rows() * shape.heads),
+        /// Packed queries, keys and values `[batch · tokens, (heads + 2 · kv_heads) · head_dim]`.
+        qkv: R = floats(shape.rows() * shape.packed_width()),
+    } with {
+        /// Sizes.
+        shape: AttentionShape,
+    }
+    checked by check_heads(shape)
 }
 
-/// Backward of [`Attention`]: `dqkv = …`, recomputing the probabilities from `log_sum`.
-#[derive(Clone, Copy, Debug)]
-pub struct AttentionBackward<R, W> {
-    /// Output: the gradient of `qkv`, of its shape.
-    pub dqkv: W,
-    /// The gradient of `out`, of its shape.
-    pub dout: R,
-    /// [`Attention::qkv`].
-    pub qkv: R,
-    /// [`Attention::out`].
-    pub out: R,
-    /// [`Attention::log_sum`].
-    pub log_sum: R,
-    /// Sizes.
-    pub shape: AttentionShape,
+operation! {
+    /// Backward of [`Attention`]: `dqkv = …`, recomputing the probabilities from `log_sum`.
+    pub struct AttentionBackward {
+        /// Output: the gradient of `qkv`, of its shape.
+        dqkv: W = floats(shape.rows() * shape.packed_width()),
+        /// The gradient of `out`, of its shape.
+        dout: R = floats(shape.rows() * shape.width()),
+        /// [`Attention::qkv`].
+        qkv: R = floats(shape.rows() * shape.packed_width()),
+        /// [`Attention::out`].
+        out: R = floats(shape.rows() * shape.width()),
+        /// [`Attention::log_sum`].
+        log_sum: R = f32(shape.rows() * shape.heads),
+    } with {
+        /// Sizes.
+        shape: AttentionShape,
+    }
+    checked by check_heads(shape)
 }
 
 /// Rotary position embedding (rotate-half, as in Llama): which heads of which rows, and the base θ.
@@ -49,35 +55,6 @@ pub struct Rope {
     pub first_position: usize,
     /// Rotates backwards: the gradient of a rotation.
     pub inverse: bool,
-}
-
-impl<R, W> Attention<R, W> {
-    pub(super) fn visit<V: Visitor<R, W>>(self, v: &mut V) -> Result<Attention<V::Read, V::Written>> {
-        let Attention { out, log_sum, qkv, shape } = self;
-        check_heads(v, shape)?;
-        Ok(Attention {
-            out: v.write(Operand::floats("out", shape.rows() * shape.width()), out)?,
-            log_sum: v.write(Operand::f32("log_sum", shape.rows() * shape.heads), log_sum)?,
-            qkv: v.read(Operand::floats("qkv", shape.rows() * shape.packed_width()), qkv)?,
-            shape,
-        })
-    }
-}
-
-impl<R, W> AttentionBackward<R, W> {
-    pub(super) fn visit<V: Visitor<R, W>>(self, v: &mut V) -> Result<AttentionBackward<V::Read, V::Written>> {
-        let AttentionBackward { dqkv, dout, qkv, out, log_sum, shape } = self;
-        check_heads(v, shape)?;
-        let (packed, width) = (shape.rows() * shape.packed_width(), shape.rows() * shape.width());
-        Ok(AttentionBackward {
-            dqkv: v.write(Operand::floats("dqkv", packed), dqkv)?,
-            dout: v.read(Operand::floats("dout", width), dout)?,
-            qkv: v.read(Operand::floats("qkv", packed), qkv)?,
-            out: v.read(Operand::floats("out", width), out)?,
-            log_sum: v.read(Operand::f32("log_sum", shape.rows() * shape.heads), log_sum)?,
-            shape,
-        })
-    }
 }
 
 impl Rope {

@@ -2,16 +2,18 @@
 //!
 //! An operation is generic over its operands. `R` (read) and `W` (written) are views of buffers
 //! where it is asked for, through [`Kernels`](crate::Kernels), and addresses on a GPU where it is
-//! launched. Its `visit` method is the one place that says what each operand must be: checks, the
-//! meter and the search for addresses are visitors.
+//! launched. Its declaration is the one place that says what each operand must be: checks, the meter
+//! and the search for addresses visit the operands with that.
 //!
 //! Shapes are row-major. `=` means that an output is overwritten, `+=` that it is added to.
+
+#[macro_use]
+mod visit;
 
 mod adamw;
 mod attention;
 mod matmul;
 mod rows;
-mod visit;
 
 pub(crate) use adamw::Factors;
 pub use adamw::{AdamW, AdamWUpdate};

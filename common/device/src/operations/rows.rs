@@ -1,124 +1,135 @@
 //! Operations on rows: normalisation, the gated activation, look-up, cross-entropy.
 
-use super::visit::{Operand, Visitor};
+use super::visit::Visitor;
 use crate::Result;
 use crate::shapes::{GroupedRows, RowShape, Write};
 
-/// `out = x / rms(x) · weight` per row and `inverse_rms = 1 / rms(x)`, with
-/// `rms² = mean(x²) + eps`.
-#[derive(Clone, Copy, Debug)]
-pub struct RmsNorm<R, W> {
-    /// Output `[rows, width]`.
-    pub out: W,
-    /// Output, f32 `[rows]`.
-    pub inverse_rms: W,
-    /// `[rows, width]`.
-    pub x: R,
-    /// `[width]`.
-    pub weight: R,
-    /// Sizes, and the places of the rows of `out` and `x`.
-    pub shape: GroupedRows,
-    /// Added to the mean square.
-    pub eps: f32,
+operation! {
+    /// `out = x / rms(x) · weight` per row and `inverse_rms = 1 / rms(x)`, with
+    /// `rms² = mean(x²) + eps`.
+    pub struct RmsNorm {
+        /// Output `[rows, width]`.
+        out: W = rows(shape),
+        /// Output, f32 `[rows]`.
+        inverse_rms: W = f32(shape.rows),
+        /// `[rows, width]`.
+        x: R = rows(shape),
+        /// `[width]`.
+        weight: R = floats(shape.width),
+    } with {
+        /// Sizes, and the places of the rows of `out` and `x`.
+        shape: GroupedRows,
+        /// Added to the mean square.
+        eps: f32,
+    }
+    checked by check_groups(shape)
 }
 
-/// Backward of [`RmsNorm`]: `dx += …`, and `dweight` as `write` says.
-#[derive(Clone, Copy, Debug)]
-pub struct RmsNormBackward<R, W> {
-    /// Added to `[rows, width]`, or the gradient of `out` before and that of `x` after.
-    pub dx: W,
-    /// Output `[width]`.
-    pub dweight: W,
-    /// For `dweight`.
-    pub write: Write,
-    /// The gradient of `out`, `[rows, width]`; none if `dx` holds it.
-    pub dout: Option<R>,
-    /// [`RmsNorm::x`].
-    pub x: R,
-    /// [`RmsNorm::weight`].
-    pub weight: R,
-    /// [`RmsNorm::inverse_rms`].
-    pub inverse_rms: R,
-    /// Sizes, and the places of the rows of `dx`, `dout` and `x`.
-    pub shape: GroupedRows,
+operation! {
+    /// Backward of [`RmsNorm`]: `dx += …`, and `dweight` as `write` says.
+    pub struct RmsNormBackward {
+        /// Added to `[rows, width]`, or the gradient of `out` before and that of `x` after.
+        dx: W = rows(shape).updated(),
+        /// Output `[width]`.
+        dweight: W = floats(shape.width).written(write),
+        /// The gradient of `out`, `[rows, width]`; none if `dx` holds it.
+        dout: Option<R> = rows(shape),
+        /// [`RmsNorm::x`].
+        x: R = rows(shape),
+        /// [`RmsNorm::weight`].
+        weight: R = floats(shape.width),
+        /// [`RmsNorm::inverse_rms`].
+        inverse_rms: R = f32(shape.rows),
+    } with {
+        /// For `dweight`.
+        write: Write,
+        /// Sizes, and the places of the rows of `dx`, `dout` and `x`.
+        shape: GroupedRows,
+    }
+    checked by check_groups(shape)
 }
 
-/// `out = silu(gate) · up`.
-#[derive(Clone, Copy, Debug)]
-pub struct Swiglu<R, W> {
-    /// Output `[rows, width]`.
-    pub out: W,
-    /// `[rows, 2 · width]`: a row holds `width` gates, then `width` ups.
-    pub gate_up: R,
-    /// Sizes.
-    pub shape: RowShape,
+operation! {
+    /// `out = silu(gate) · up`.
+    pub struct Swiglu {
+        /// Output `[rows, width]`.
+        out: W = floats(shape.elements()),
+        /// `[rows, 2 · width]`: a row holds `width` gates, then `width` ups.
+        gate_up: R = floats(2 * shape.elements()),
+    } with {
+        /// Sizes.
+        shape: RowShape,
+    }
 }
 
-/// Backward of [`Swiglu`]: `dgate_up = …`.
-#[derive(Clone, Copy, Debug)]
-pub struct SwigluBackward<R, W> {
-    /// Output `[rows, 2 · width]`.
-    pub dgate_up: W,
-    /// The gradient of `out`, `[rows, width]`.
-    pub dout: R,
-    /// [`Swiglu::gate_up`].
-    pub gate_up: R,
-    /// Sizes.
-    pub shape: RowShape,
+operation! {
+    /// Backward of [`Swiglu`]: `dgate_up = …`.
+    pub struct SwigluBackward {
+        /// Output `[rows, 2 · width]`.
+        dgate_up: W = floats(2 * shape.elements()),
+        /// The gradient of `out`, `[rows, width]`.
+        dout: R = floats(shape.elements()),
+        /// [`Swiglu::gate_up`].
+        gate_up: R = floats(2 * shape.elements()),
+    } with {
+        /// Sizes.
+        shape: RowShape,
+    }
 }
 
-/// `out[i] = table[ids[i]]`.
-#[derive(Clone, Copy, Debug)]
-pub struct Embedding<R, W> {
-    /// Output `[rows, width]`.
-    pub out: W,
-    /// `[vocabulary, width]`.
-    pub table: R,
-    /// u32 `[rows]`, each below `vocabulary`.
-    pub ids: R,
-    /// Rows of the table.
-    pub vocabulary: usize,
-    /// Sizes.
-    pub shape: RowShape,
+operation! {
+    /// `out[i] = table[ids[i]]`.
+    pub struct Embedding {
+        /// Output `[rows, width]`.
+        out: W = floats(shape.elements()),
+        /// `[vocabulary, width]`.
+        table: R = floats(vocabulary * shape.width).moving(shape.elements()),
+        /// u32 `[rows]`, each below `vocabulary`.
+        ids: R = indices(shape.rows, vocabulary),
+    } with {
+        /// Rows of the table.
+        vocabulary: usize,
+        /// Sizes.
+        shape: RowShape,
+    }
 }
 
-/// Backward of [`Embedding`]: `dtable[ids[i]] += dout[i]`, in the order of i.
-#[derive(Clone, Copy, Debug)]
-pub struct EmbeddingBackward<R, W> {
-    /// Added to `[vocabulary, width]`.
-    pub dtable: W,
-    /// With [`Write::Replace`] `dtable` is zeroed first.
-    pub write: Write,
-    /// The gradient of `out`, `[rows, width]`.
-    pub dout: R,
-    /// [`Embedding::ids`].
-    pub ids: R,
-    /// Rows of the table.
-    pub vocabulary: usize,
-    /// Sizes.
-    pub shape: RowShape,
+operation! {
+    /// Backward of [`Embedding`]: `dtable[ids[i]] += dout[i]`, in the order of i.
+    pub struct EmbeddingBackward {
+        /// Added to `[vocabulary, width]`.
+        dtable: W = floats(vocabulary * shape.width).moving(moved_of_table(write, vocabulary, shape)),
+        /// The gradient of `out`, `[rows, width]`.
+        dout: R = floats(shape.elements()),
+        /// [`Embedding::ids`].
+        ids: R = indices(shape.rows, vocabulary),
+    } with {
+        /// With [`Write::Replace`] `dtable` is zeroed first.
+        write: Write,
+        /// Rows of the table.
+        vocabulary: usize,
+        /// Sizes.
+        shape: RowShape,
+    }
 }
 
-/// Cross-entropy and its gradient in one pass: `losses = −log softmax(logits)[target]` per row, and
-/// `logits = (softmax(logits) − onehot(target)) · gradient_scale`. A row without a target has the
-/// loss 0, and so is its gradient.
-#[derive(Clone, Copy, Debug)]
-pub struct CrossEntropy<R, W> {
-    /// Output, f32 `[rows]`.
-    pub losses: W,
-    /// `[rows, width]`: logits before, their gradients after. `width` is the vocabulary.
-    pub logits: W,
-    /// u32 `[rows]`, each below `width`; `width` where a row has none.
-    pub targets: R,
-    /// Factor of the gradients.
-    pub gradient_scale: f32,
-    /// Sizes.
-    pub shape: RowShape,
-}
-
-/// An operand of floats with the rows of `shape`.
-fn grouped(name: &'static str, shape: GroupedRows) -> Operand {
-    Operand::floats(name, shape.extent()).moving(shape.elements())
+operation! {
+    /// Cross-entropy and its gradient in one pass: `losses = −log softmax(logits)[target]` per row, and
+    /// `logits = (softmax(logits) − onehot(target)) · gradient_scale`. A row without a target has the
+    /// loss 0, and so is its gradient.
+    pub struct CrossEntropy {
+        /// Output, f32 `[rows]`.
+        losses: W = f32(shape.rows),
+        /// `[rows, width]`: logits before, their gradients after. `width` is the vocabulary.
+        logits: W = floats(shape.elements()).updated(),
+        /// u32 `[rows]`, each below `width`; `width` where a row has none.
+        targets: R = indices(shape.rows, shape.width + 1),
+    } with {
+        /// Factor of the gradients.
+        gradient_scale: f32,
+        /// Sizes.
+        shape: RowShape,
+    }
 }
 
 /// Rows are whole groups, which do not overlap.
@@ -129,101 +140,8 @@ fn check_groups<R, W>(v: &mut impl Visitor<R, W>, shape: GroupedRows) -> Result<
     v.size("stride", shape.stride, shape.stride.max(group * shape.width))
 }
 
-impl<R, W> RmsNorm<R, W> {
-    pub(super) fn visit<V: Visitor<R, W>>(self, v: &mut V) -> Result<RmsNorm<V::Read, V::Written>> {
-        let RmsNorm { out, inverse_rms, x, weight, shape, eps } = self;
-        check_groups(v, shape)?;
-        Ok(RmsNorm {
-            out: v.write(grouped("out", shape), out)?,
-            inverse_rms: v.write(Operand::f32("inverse_rms", shape.rows), inverse_rms)?,
-            x: v.read(grouped("x", shape), x)?,
-            weight: v.read(Operand::floats("weight", shape.width), weight)?,
-            shape,
-            eps,
-        })
-    }
-}
-
-impl<R, W> RmsNormBackward<R, W> {
-    pub(super) fn visit<V: Visitor<R, W>>(self, v: &mut V) -> Result<RmsNormBackward<V::Read, V::Written>> {
-        let RmsNormBackward { dx, dweight, write, dout, x, weight, inverse_rms, shape } = self;
-        check_groups(v, shape)?;
-        Ok(RmsNormBackward {
-            dx: v.write(grouped("dx", shape).updated(), dx)?,
-            dweight: v.write(Operand::floats("dweight", shape.width).written(write), dweight)?,
-            write,
-            dout: dout.map(|dout| v.read(grouped("dout", shape), dout)).transpose()?,
-            x: v.read(grouped("x", shape), x)?,
-            weight: v.read(Operand::floats("weight", shape.width), weight)?,
-            inverse_rms: v.read(Operand::f32("inverse_rms", shape.rows), inverse_rms)?,
-            shape,
-        })
-    }
-}
-
-impl<R, W> Swiglu<R, W> {
-    pub(super) fn visit<V: Visitor<R, W>>(self, v: &mut V) -> Result<Swiglu<V::Read, V::Written>> {
-        let Swiglu { out, gate_up, shape } = self;
-        Ok(Swiglu {
-            out: v.write(Operand::floats("out", shape.elements()), out)?,
-            gate_up: v.read(Operand::floats("gate_up", 2 * shape.elements()), gate_up)?,
-            shape,
-        })
-    }
-}
-
-impl<R, W> SwigluBackward<R, W> {
-    pub(super) fn visit<V: Visitor<R, W>>(self, v: &mut V) -> Result<SwigluBackward<V::Read, V::Written>> {
-        let SwigluBackward { dgate_up, dout, gate_up, shape } = self;
-        Ok(SwigluBackward {
-            dgate_up: v.write(Operand::floats("dgate_up", 2 * shape.elements()), dgate_up)?,
-            dout: v.read(Operand::floats("dout", shape.elements()), dout)?,
-            gate_up: v.read(Operand::floats("gate_up", 2 * shape.elements()), gate_up)?,
-            shape,
-        })
-    }
-}
-
-impl<R, W> Embedding<R, W> {
-    pub(super) fn visit<V: Visitor<R, W>>(self, v: &mut V) -> Result<Embedding<V::Read, V::Written>> {
-        let Embedding { out, table, ids, vocabulary, shape } = self;
-        let table_operand = Operand::floats("table", vocabulary * shape.width).moving(shape.elements());
-        Ok(Embedding {
-            out: v.write(Operand::floats("out", shape.elements()), out)?,
-            table: v.read(table_operand, table)?,
-            ids: v.read(Operand::indices("ids", shape.rows, vocabulary), ids)?,
-            vocabulary,
-            shape,
-        })
-    }
-}
-
-impl<R, W> EmbeddingBackward<R, W> {
-    pub(super) fn visit<V: Visitor<R, W>>(self, v: &mut V) -> Result<EmbeddingBackward<V::Read, V::Written>> {
-        let EmbeddingBackward { dtable, write, dout, ids, vocabulary, shape } = self;
-        let table = vocabulary * shape.width;
-        let zeroed = if write == Write::Replace { table } else { 0 };
-        let table_operand = Operand::floats("dtable", table).moving(zeroed + 2 * shape.elements());
-        Ok(EmbeddingBackward {
-            dtable: v.write(table_operand, dtable)?,
-            write,
-            dout: v.read(Operand::floats("dout", shape.elements()), dout)?,
-            ids: v.read(Operand::indices("ids", shape.rows, vocabulary), ids)?,
-            vocabulary,
-            shape,
-        })
-    }
-}
-
-impl<R, W> CrossEntropy<R, W> {
-    pub(super) fn visit<V: Visitor<R, W>>(self, v: &mut V) -> Result<CrossEntropy<V::Read, V::Written>> {
-        let CrossEntropy { losses, logits, targets, gradient_scale, shape } = self;
-        Ok(CrossEntropy {
-            losses: v.write(Operand::f32("losses", shape.rows), losses)?,
-            logits: v.write(Operand::floats("logits", shape.elements()).updated(), logits)?,
-            targets: v.read(Operand::indices("targets", shape.rows, shape.width + 1), targets)?,
-            gradient_scale,
-            shape,
-        })
-    }
+/// Returns the elements of a table that its gradient moves.
+fn moved_of_table(write: Write, vocabulary: usize, shape: RowShape) -> usize {
+    let zeroed = if write == Write::Replace { vocabulary * shape.width } else { 0 };
+    zeroed + 2 * shape.elements()
 }

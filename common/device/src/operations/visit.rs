@@ -2,7 +2,67 @@
 //! find their addresses.
 
 use crate::Result;
-use crate::shapes::Write;
+use crate::shapes::{GroupedRows, Write};
+
+/// Declares the arguments of an operation, and the method that visits its operands in their order.
+///
+/// The operands come first. One of type `R` is read, one of type `W` written; in an `Option` it may be
+/// missing. What it must be follows: a constructor of [`Operand`] without the name, and changes to
+/// that. It may depend on the sizes and settings, which come next; a function may check one of them.
+macro_rules! operation {
+    (
+        $(#[$doc:meta])*
+        pub struct $name:ident {
+            $(
+                $(#[$operand_doc:meta])*
+                $operand:ident: $type:ident$(<$of:ident>)? =
+                    $kind:ident($($argument:expr),*)$(.$change:ident($($by:expr)?))*,
+            )+
+        } with {
+            $($(#[$size_doc:meta])* $size:ident: $size_type:ty,)+
+        }
+        $(checked by $check:ident($checked:ident))?
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name<R, W> {
+            $($(#[$operand_doc])* pub $operand: $type$(<$of>)?,)+
+            $($(#[$size_doc])* pub $size: $size_type,)+
+        }
+
+        impl<R, W> $name<R, W> {
+            pub(super) fn visit<V: $crate::operations::Visitor<R, W>>(
+                self,
+                v: &mut V,
+            ) -> $crate::Result<$name<V::Read, V::Written>> {
+                use $crate::operations::Operand;
+                let $name { $($operand,)+ $($size,)+ } = self;
+                $($check(v, $checked)?;)?
+                $(
+                    let operand = Operand::$kind(stringify!($operand), $($argument),*)$(.$change($($by)?))*;
+                    let $operand = visit_operand!($type$(<$of>)?, v, operand, $operand);
+                )+
+                Ok($name { $($operand,)+ $($size,)+ })
+            }
+        }
+    };
+}
+
+/// What a visitor makes of an operand of the type given first.
+macro_rules! visit_operand {
+    (R, $v:ident, $operand:ident, $data:ident) => {
+        $v.read($operand, $data)?
+    };
+    (W, $v:ident, $operand:ident, $data:ident) => {
+        $v.write($operand, $data)?
+    };
+    (Option<$of:ident>, $v:ident, $operand:ident, $data:ident) => {
+        match $data {
+            Some(data) => Some(visit_operand!($of, $v, $operand, data)),
+            None => None,
+        }
+    };
+}
 
 /// What an operand must be, and how much of it an operation moves.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +106,11 @@ impl Operand {
     /// `len` floats, each read or written once.
     pub(crate) fn floats(name: &'static str, len: usize) -> Self {
         Operand { elements: Elements::Floats, ..Operand::any(name, len) }
+    }
+
+    /// Floats with the rows of `shape`, each read or written once.
+    pub(crate) fn rows(name: &'static str, shape: GroupedRows) -> Self {
+        Operand::floats(name, shape.extent()).moving(shape.elements())
     }
 
     /// `len` f32, each read or written once.

@@ -77,18 +77,3 @@ fn nan_is_above_all_magnitudes() {
     values[17] = f32::NAN;
     assert!(largest(&Shim::new(0), &bench.store(DType::F16, &values).1, 5000).is_nan());
 }
-
-#[test]
-fn the_largest_index() {
-    if !shim::can_be_built() {
-        return;
-    }
-    let mut bench = Setting { seed: 5, shift: 0 }.bench();
-    for len in [0, 1, 31, 300, 20_000] {
-        let (ids, memory) = bench.indices(len, 1 << 20);
-        let result = Memory::poisoned(DType::U32, 1, 0);
-        kernels::max_index(&Shim::new(3), result.pointer(), memory.pointer(), len).unwrap();
-        let want = ids.as_slice::<u32>().iter().copied().max().unwrap_or(0);
-        assert_eq!(u32::from_ne_bytes(result.bytes().try_into().unwrap()), want);
-    }
-}

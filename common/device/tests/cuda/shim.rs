@@ -180,9 +180,21 @@ impl Shim {
     }
 }
 
+/// An argument's type as [`signature`] writes it.
+fn letter(argument: &Argument<'_>) -> char {
+    match argument {
+        Argument::Pointer(_) => 'p',
+        Argument::U32(_) => 'u',
+        Argument::U64(_) => 'l',
+        Argument::F32(_) => 'f',
+        Argument::F64(_) => 'd',
+        Argument::Peers(_) => 'P',
+    }
+}
+
 impl Launcher for Shim {
     fn launch(&self, launch: Launch<'_>) -> Result<()> {
-        let letters: String = launch.arguments.iter().map(Argument::letter).collect();
+        let letters: String = launch.arguments.iter().map(letter).collect();
         assert_eq!(signature(launch.kernel.name), Some(letters), "arguments of {}", launch.kernel.name);
         self.run(launch).unwrap_or_else(|error| panic!("{error}"));
         // The most shared memory that a block may use on every GPU of the generation.

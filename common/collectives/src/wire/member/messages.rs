@@ -23,7 +23,7 @@ impl ProcessMember {
             let range = portion.range(span.len(), exchange.members);
             // SAFETY: the buffer is left to this collective, and only this thread touches it until
             // `wait` returns.
-            let bytes = unsafe { span.read_bytes(range) };
+            let bytes = unsafe { span.read(range) };
             pieces.extend([bytes, &[0; ALIGN][..padded(bytes.len()) - bytes.len()]]);
         }
         if phase == Phase::Contribution {

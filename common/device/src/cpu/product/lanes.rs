@@ -12,14 +12,27 @@ const WIDEST: usize = 16;
 /// # Safety
 /// The processor has the instructions, and a pointer's elements are there to read or to write.
 pub(super) trait Lanes {
+    /// Made of f32 alone.
     type Vector: Copy;
 
     /// f32 of a vector.
-    const WIDTH: usize;
+    const WIDTH: usize = size_of::<Self::Vector>() / size_of::<f32>();
 
-    unsafe fn zero() -> Self::Vector;
-    unsafe fn load(from: *const f32) -> Self::Vector;
-    unsafe fn store(to: *mut f32, vector: Self::Vector);
+    #[inline(always)]
+    unsafe fn zero() -> Self::Vector {
+        // SAFETY: a vector is floats alone.
+        unsafe { std::mem::zeroed() }
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self::Vector {
+        // SAFETY: as the trait's.
+        unsafe { from.cast::<Self::Vector>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, vector: Self::Vector) {
+        // SAFETY: as the trait's.
+        unsafe { to.cast::<Self::Vector>().write_unaligned(vector) }
+    }
     /// Elements of bf16, widened.
     #[inline(always)]
     unsafe fn load_bf16(from: *const bf16) -> Self::Vector {
@@ -65,26 +78,6 @@ mod x86 {
     impl Lanes for Avx2 {
         type Vector = __m256;
 
-        const WIDTH: usize = 8;
-
-        #[inline(always)]
-        unsafe fn zero() -> __m256 {
-            // SAFETY: as the trait's.
-            unsafe { _mm256_setzero_ps() }
-        }
-
-        #[inline(always)]
-        unsafe fn load(from: *const f32) -> __m256 {
-            // SAFETY: as the trait's.
-            unsafe { _mm256_loadu_ps(from) }
-        }
-
-        #[inline(always)]
-        unsafe fn store(to: *mut f32, vector: __m256) {
-            // SAFETY: as the trait's.
-            unsafe { _mm256_storeu_ps(to, vector) }
-        }
-
         #[inline(always)]
         unsafe fn spread(from: *const u8) -> __m256 {
             // SAFETY: as the trait's.
@@ -127,26 +120,6 @@ mod x86 {
 
     impl<const PAIRS: bool> Lanes for Avx512<PAIRS> {
         type Vector = __m512;
-
-        const WIDTH: usize = 16;
-
-        #[inline(always)]
-        unsafe fn zero() -> __m512 {
-            // SAFETY: as the trait's.
-            unsafe { _mm512_setzero_ps() }
-        }
-
-        #[inline(always)]
-        unsafe fn load(from: *const f32) -> __m512 {
-            // SAFETY: as the trait's.
-            unsafe { _mm512_loadu_ps(from) }
-        }
-
-        #[inline(always)]
-        unsafe fn store(to: *mut f32, vector: __m512) {
-            // SAFETY: as the trait's.
-            unsafe { _mm512_storeu_ps(to, vector) }
-        }
 
         #[inline(always)]
         unsafe fn load_bf16(from: *const bf16) -> __m512 {
@@ -198,25 +171,6 @@ pub(super) struct Portable;
 
 impl Lanes for Portable {
     type Vector = [f32; 4];
-
-    const WIDTH: usize = 4;
-
-    #[inline(always)]
-    unsafe fn zero() -> [f32; 4] {
-        [0.0; 4]
-    }
-
-    #[inline(always)]
-    unsafe fn load(from: *const f32) -> [f32; 4] {
-        // SAFETY: as the trait's.
-        unsafe { from.cast::<[f32; 4]>().read_unaligned() }
-    }
-
-    #[inline(always)]
-    unsafe fn store(to: *mut f32, vector: [f32; 4]) {
-        // SAFETY: as the trait's.
-        unsafe { to.cast::<[f32; 4]>().write_unaligned(vector) }
-    }
 
     #[inline(always)]
     unsafe fn spread(from: *const u8) -> [f32; 4] {

@@ -21,22 +21,8 @@ pub fn adamw(l: &impl Launcher, arguments: AdamWUpdate<Operand, Operand>) -> Res
     };
     let mut arguments: Vec<_> = parameters.map(Argument::from).into_iter().collect();
     arguments.extend([master, momentum, variance, gradients].map(Argument::from));
-    arguments.extend(factors(&Factors::new(settings)).map(Argument::F32));
+    let factors: [f32; 9] = bytemuck::cast(Factors::new(settings));
+    arguments.extend(factors.map(Argument::F32));
     arguments.push(Argument::U64(len as u64));
     launch_each(l, kernel, len.div_ceil(OWN), &arguments)
-}
-
-/// In the order of the kernel's parameters.
-fn factors(f: &Factors) -> [f32; 9] {
-    [
-        f.gradient_scale,
-        f.keep_momentum,
-        f.new_momentum,
-        f.keep_variance,
-        f.new_variance,
-        f.keep_weight,
-        f.step_size,
-        f.root_correction,
-        f.eps,
-    ]
 }

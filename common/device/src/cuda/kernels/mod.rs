@@ -32,7 +32,7 @@ pub use elementwise::{add, convert, fill};
 pub use embedding::{embedding, embedding_backward};
 pub use norm::{rms_norm, rms_norm_backward};
 pub use products::{attention_backward_by_products, attention_by_products};
-pub use reduction::{max_index, max_magnitude, sum_of_squares};
+pub use reduction::{max_magnitude, sum_of_squares};
 pub use rope::{rope, rope_table};
 pub use softmax::{ScoreTile, attention_delta, attention_softmax, attention_softmax_backward};
 pub use source::{OPTIONS, Source};
@@ -89,18 +89,6 @@ impl Argument<'_> {
             Argument::F32(value) => std::ptr::from_ref(value) as *mut c_void,
             Argument::F64(value) => std::ptr::from_ref(value) as *mut c_void,
             Argument::Peers(value) => std::ptr::from_ref(*value) as *mut c_void,
-        }
-    }
-
-    /// Its type as one letter: `p`, `u`, `l`, `f`, `d`, or `P` for peers.
-    pub fn letter(&self) -> char {
-        match self {
-            Argument::Pointer(_) => 'p',
-            Argument::U32(_) => 'u',
-            Argument::U64(_) => 'l',
-            Argument::F32(_) => 'f',
-            Argument::F64(_) => 'd',
-            Argument::Peers(_) => 'P',
         }
     }
 }

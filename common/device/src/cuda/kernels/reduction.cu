@@ -77,15 +77,6 @@ template <class T> __device__ inline void sum_of_squares(Wide *parts, const T *x
     }
 FOR_EACH_TYPE(REDUCTION)
 
-// parts[block] = the largest index.
-KERNEL(max_index, 256, u32 *parts, const u32 *x, u64 len) {
-    u32 largest = 0;
-    u64 stride = u64(gridDim.x) * blockDim.x;
-    for (u64 i = u64(blockIdx.x) * blockDim.x + threadIdx.x; i < len; i += stride) largest = Larger()(largest, x[i]);
-    largest = block_reduce(largest, 0u, Larger());
-    if (threadIdx.x == 0) parts[blockIdx.x] = largest;
-}
-
 KERNEL(max_of_parts, 256, u32 *result, const u32 *parts, u32 count) {
     u32 largest = 0;
     for (u32 i = threadIdx.x; i < count; i += blockDim.x) largest = Larger()(largest, parts[i]);

@@ -1,7 +1,7 @@
 //! Launches of `reduction.cu`: parts by many blocks, then one block for the result. Exact, so that
 //! neither cuts nor order matter: the CPU's bits.
 
-use super::table::{MAX_INDEX, MAX_MAGNITUDE, MAX_OF_PARTS, SUM_OF_PARTS, SUM_OF_SQUARES, of_type};
+use super::table::{MAX_MAGNITUDE, MAX_OF_PARTS, SUM_OF_PARTS, SUM_OF_SQUARES, of_type};
 use super::{Argument, CHUNK, Kernel, Launcher, Operand, THREADS, launch_blocks};
 use crate::Result;
 
@@ -16,14 +16,6 @@ const PARTS: usize = 1024;
 pub fn max_magnitude(l: &impl Launcher, result: u64, x: Operand, len: usize) -> Result<()> {
     let kernel = of_type(&MAX_MAGNITUDE, "x", x.dtype)?;
     reduce(l, [kernel, MAX_OF_PARTS], (result, 4), x.pointer, len, &[])
-}
-
-/// `result` (u32) = the largest of `len` indices; 0 if there are none.
-///
-/// # Errors
-/// The launcher's error.
-pub fn max_index(l: &impl Launcher, result: u64, indices: u64, len: usize) -> Result<()> {
-    reduce(l, [MAX_INDEX, MAX_OF_PARTS], (result, 4), indices, len, &[])
 }
 
 /// `result` (u128, low half first) = `Σ round((x · 2^−exponent)² · 2^48)`; see

@@ -3,37 +3,58 @@
 /// Options of the run-time compiler other than the architecture (`-arch=sm_90`).
 pub const OPTIONS: [&str; 3] = ["-std=c++17", "-fmad=false", "-default-device"];
 
-/// A file of kernels, compiled as one program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Source {
+/// Defines [`Source`] by its members and their files.
+macro_rules! sources {
+    ($($(#[$doc:meta])* $source:ident = $file:literal;)+) => {
+        /// A file of kernels, compiled as one program.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Source {
+            $($(#[$doc])* $source,)+
+        }
+
+        impl Source {
+            /// Every source.
+            pub const ALL: [Source; [$($file),+].len()] = [$(Source::$source),+];
+
+            /// The file's name and text.
+            const fn file(self) -> (&'static str, &'static str) {
+                match self {
+                    $(Source::$source => ($file, include_str!($file)),)+
+                }
+            }
+        }
+    };
+}
+
+sources! {
     /// Addition, conversion, filling.
-    Elementwise,
+    Elementwise = "elementwise.cu";
     /// AdamW on a flat shard.
-    Adamw,
+    Adamw = "adamw.cu";
     /// Root-mean-square normalisation.
-    Norm,
+    Norm = "norm.cu";
     /// Rotary position embedding.
-    Rope,
+    Rope = "rope.cu";
     /// The gated activation.
-    Swiglu,
+    Swiglu = "swiglu.cu";
     /// Table look-up and its gradient.
-    Embedding,
+    Embedding = "embedding.cu";
     /// Cross-entropy and its gradient.
-    CrossEntropy,
+    CrossEntropy = "cross_entropy.cu";
     /// Maxima, and sums in fixed point.
-    Reduction,
+    Reduction = "reduction.cu";
     /// The softmax between two matrix products.
-    Softmax,
+    Softmax = "softmax.cu";
     /// Tiled attention for any type and width of head.
-    Attention,
+    Attention = "attention.cu";
     /// Tiled attention on tensor cores.
-    AttentionMma,
+    AttentionMma = "attention_mma.cu";
     /// Its forward pass by products of warpgroups.
-    AttentionWgmma,
+    AttentionWgmma = "attention_wgmma.cu";
     /// Its backward pass by products of warpgroups.
-    AttentionWgmmaBackward,
+    AttentionWgmmaBackward = "attention_wgmma_backward.cu";
     /// Sums over ranks.
-    TreeSum,
+    TreeSum = "tree_sum.cu";
 }
 
 /// The headers that `#include` finds.
@@ -51,24 +72,6 @@ const HEADERS: [(&str, &str); 10] = [
 ];
 
 impl Source {
-    /// Every source.
-    pub const ALL: [Source; 14] = [
-        Source::Elementwise,
-        Source::Adamw,
-        Source::Norm,
-        Source::Rope,
-        Source::Swiglu,
-        Source::Embedding,
-        Source::CrossEntropy,
-        Source::Reduction,
-        Source::Softmax,
-        Source::Attention,
-        Source::AttentionMma,
-        Source::AttentionWgmma,
-        Source::AttentionWgmmaBackward,
-        Source::TreeSum,
-    ];
-
     /// The file's name.
     pub const fn name(self) -> &'static str {
         self.file().0
@@ -79,27 +82,6 @@ impl Source {
         let (name, text) = self.file();
         let mut included = Vec::new();
         expand(name, text, &mut included)
-    }
-
-    const fn file(self) -> (&'static str, &'static str) {
-        match self {
-            Source::Elementwise => ("elementwise.cu", include_str!("elementwise.cu")),
-            Source::Adamw => ("adamw.cu", include_str!("adamw.cu")),
-            Source::Norm => ("norm.cu", include_str!("norm.cu")),
-            Source::Rope => ("rope.cu", include_str!("rope.cu")),
-            Source::Swiglu => ("swiglu.cu", include_str!("swiglu.cu")),
-            Source::Embedding => ("embedding.cu", include_str!("embedding.cu")),
-            Source::CrossEntropy => ("cross_entropy.cu", include_str!("cross_entropy.cu")),
-            Source::Reduction => ("reduction.cu", include_str!("reduction.cu")),
-            Source::Softmax => ("softmax.cu", include_str!("softmax.cu")),
-            Source::Attention => ("attention.cu", include_str!("attention.cu")),
-            Source::AttentionMma => ("attention_mma.cu", include_str!("attention_mma.cu")),
-            Source::AttentionWgmma => ("attention_wgmma.cu", include_str!("attention_wgmma.cu")),
-            Source::AttentionWgmmaBackward => {
-                ("attention_wgmma_backward.cu", include_str!("attention_wgmma_backward.cu"))
-            }
-            Source::TreeSum => ("tree_sum.cu", include_str!("tree_sum.cu")),
-        }
     }
 }
 

@@ -79,7 +79,6 @@ pub(super) static EMBEDDING_BACKWARD: ByTypes = by_types!(Embedding, "embedding_
 pub(super) static CROSS_ENTROPY: ByType = by_type!(CrossEntropy, "cross_entropy");
 pub(super) static MAX_MAGNITUDE: ByType = by_type!(Reduction, "max_magnitude");
 pub(super) static SUM_OF_SQUARES: ByType = by_type!(Reduction, "sum_of_squares");
-pub(super) static MAX_INDEX: Kernel = kernel!(Reduction, "max_index");
 pub(super) static MAX_OF_PARTS: Kernel = kernel!(Reduction, "max_of_parts");
 pub(super) static SUM_OF_PARTS: Kernel = kernel!(Reduction, "sum_of_parts");
 pub(super) static ATTENTION_DELTA: ByType = by_type!(Softmax, "attention_delta");
@@ -131,7 +130,7 @@ pub fn kernels() -> Vec<Kernel> {
         families.into_iter().chain(squares.into_iter().flatten()).chain(tiled.into_iter().flatten());
     let mut all: Vec<Kernel> = by_type.flatten().copied().collect();
     all.extend(by_warps.into_iter().chain(by_warpgroups).flatten().flatten());
-    all.extend([MAX_INDEX, MAX_OF_PARTS, SUM_OF_PARTS]);
+    all.extend([MAX_OF_PARTS, SUM_OF_PARTS]);
     all
 }
 

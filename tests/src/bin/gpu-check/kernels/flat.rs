@@ -2,7 +2,6 @@
 
 use super::Closeness::Bits;
 use super::{Operation, Output, outputs, shapes, tensor, values};
-use device::cuda::kernels;
 use device::{AdamW, AdamWUpdate, Buffer, Class, DType, Device, Result};
 
 pub(super) fn all() -> Vec<Operation> {
@@ -12,7 +11,7 @@ pub(super) fn all() -> Vec<Operation> {
         Operation::new("adamw", Bits, any(52), adamw),
         Operation::new("adamw_rounding", Bits, any(53), adamw_rounding),
         Operation::new(
-            "max_magnitude, sum_of_squares, max_index",
+            "max_magnitude, sum_of_squares",
             Bits,
             [vec![[70_001], [1]], shapes(54, 3, [20_000])].concat(),
             reductions,
@@ -90,22 +89,6 @@ fn reductions(device: &Device, dtype: DType, [len]: [usize; 1]) -> Result<Vec<Ou
     let largest = device.kernels().max_magnitude(x.view())?;
     let sum = device.kernels().sum_of_squares(x.view(), 0)?;
     let pieces = (0..8).map(|piece| (sum >> (16 * piece) & 0xffff) as f32).collect();
-    let indices: Vec<u32> = values(35, len).into_iter().map(|x| ((x + 1.0) * 8e6) as u32).collect();
     let exact = |name, values| Output { name, values, absolute: true };
-    Ok(vec![
-        exact("max_magnitude", vec![largest]),
-        exact("sum_of_squares", pieces),
-        exact("max_index", vec![largest_index(device, &indices)? as f32]),
-    ])
-}
-
-/// On a GPU by the kernel.
-fn largest_index(device: &Device, indices: &[u32]) -> Result<u32> {
-    let (buffer, result) =
-        (device.upload(Class::Workspace, indices)?, device.zeros(Class::Workspace, DType::U32, 1)?);
-    let (Some((rank, from)), Some((_, to))) = (buffer.on_gpu(), result.on_gpu()) else {
-        return Ok(indices.iter().copied().max().unwrap_or_default());
-    };
-    kernels::max_index(rank.as_ref(), to, from, indices.len())?;
-    Ok(device.read::<u32>(result.view())?[0])
+    Ok(vec![exact("max_magnitude", vec![largest]), exact("sum_of_squares", pieces)])
 }
