@@ -31,8 +31,9 @@ fn nameless(config: &Config) -> Vec<String> {
         (config.wrap != Wrap::default(), format!("--wrap {}", config.wrap)),
         (config.strategy == Some(Strategy::ShardGradOp), "--strategy shard-grad-op".into()),
         (
-            config.checkpointing != Checkpointing::default() && config.offload.activations != Place::Host,
-            format!("--checkpoint-activations {}", config.checkpointing.label()),
+            config.memory.checkpoint_activations != Checkpointing::default()
+                && config.offload.activations != Place::Host,
+            format!("--checkpoint-activations {}", config.memory.checkpoint_activations.label()),
         ),
         (
             ours.limit_all_gathers != usual.limit_all_gathers,

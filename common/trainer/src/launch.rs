@@ -49,7 +49,7 @@ pub(crate) fn run(
         }
         observer(rank, news);
     };
-    let observer: &Observer<'_> = if plan.config.report.is_some() { &noting } else { observer };
+    let observer: &Observer<'_> = if plan.config.output.report.is_some() { &noting } else { observer };
     let measured = match ranks {
         Ranks::Threads => all(plan, emitters, observer),
         Ranks::Process(mut group) => {
@@ -62,7 +62,7 @@ pub(crate) fn run(
         report_failure(plan, steps, failure);
     })?;
     let mut report = plan::report(plan, &measured);
-    if let Some(path) = &plan.config.report {
+    if let Some(path) = &plan.config.output.report {
         report.limit = report.gpu.is_empty().then(|| LimitRow::measure(&plan.config));
         report.write(path)?;
     }
@@ -72,7 +72,7 @@ pub(crate) fn run(
 /// Writes the report of a run that failed after `steps`, if one is asked for. If that fails, too,
 /// says so: the run's own failure is the one to return.
 fn report_failure(plan: &Plan, steps: Vec<StepRow>, failure: &Failure) {
-    let Some(path) = &plan.config.report else { return };
+    let Some(path) = &plan.config.output.report else { return };
     let peaks = || Peaks { classes: vec![0; Class::ALL.len()], total: 0 };
     let memory = Place::ALL.iter().map(|_| peaks()).collect();
     let measured = vec![Measured { steps, memory, ..Measured::default() }];
@@ -159,10 +159,10 @@ fn guarded<T>(
     body: impl FnOnce(Rc<Rank>) -> rank_error::Result<T>,
 ) -> rank_error::Result<T> {
     let emitter = group.emitter().clone();
-    let Config { device_memory, threads, metered, ref hardware, .. } = plan.config;
+    let Config { threads, metered, ref hardware, ref memory, .. } = plan.config;
     PANIC_EMITTER.set(Some(emitter.clone()));
-    let ledger = Ledger::new(emitter.clone(), device_memory);
-    let ledger = ledger.limited(Place::Host, plan.config.offload.host_memory);
+    let ledger = Ledger::new(emitter.clone(), memory.device_memory);
+    let ledger = ledger.limited(Place::Host, memory.host_memory);
     let ledger = ledger.refusing(RankFaults::refused_allocation(&plan.config, group.rank()));
     if let Some(witness) = &plan.witness {
         witness.counts(group.rank() as usize, &ledger);

@@ -142,7 +142,7 @@ fn train_silently(
     let stop = Arc::new(StopRequest::new(enough, config.world_size));
     let plan = Plan { witness, stop, ..plan::prepare(stage, config)? };
     let silent = |_: usize, _: News<'_>| {};
-    if plan.config.record.is_none() {
+    if plan.config.output.record.is_none() {
         let emitters = (0..plan.config.world_size).map(|rank| Emitter::silent(rank as u32)).collect();
         return launch::run(&plan, Ranks::Threads, emitters, &silent);
     }

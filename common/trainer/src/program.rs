@@ -15,7 +15,7 @@ use crate::watch::Watch;
 use crate::witness::Witness;
 use report::Report;
 use settings::cli::TrainArgs;
-use settings::config::{Checkpoint, DEFAULT_MODEL};
+use settings::config::DEFAULT_MODEL;
 use settings::findings::Findings;
 use settings::{Config, Failure, Result, communication, process};
 use std::net::TcpStream;
@@ -96,8 +96,8 @@ pub(crate) fn train(
 
 /// Says that the model is that of a checkpoint, if it is and another than the default one.
 fn note_resumed_model(config: &Config) {
-    let resumes = config.checkpoint.as_ref().filter(|_| config.leads() && config.model.name != DEFAULT_MODEL);
-    if let Some(Checkpoint { directory, .. }) = resumes {
+    let other = config.leads() && config.model.name != DEFAULT_MODEL;
+    if let Some(directory) = config.output.checkpoint.as_ref().filter(|_| other) {
         let directory = directory.display();
         events::complain!("note: no --model is given: the model is that of the checkpoints in {directory}");
     }
@@ -221,7 +221,7 @@ fn on_screen(
         let report = signals::explain_delay(&plan.stop, || ranks.join())
             .unwrap_or_else(|_| Err(Failure::run("the thread that launches the ranks panicked")));
         lines.get().iter().for_each(|lines| lines.finish());
-        screen.map_err(|e| Failure::run(e.to_string()))?;
+        screen.map_err(Failure::run)?;
         report
     })
 }

@@ -36,7 +36,7 @@ pub(crate) fn identity(config: &Config, model: &Model, data: &Data) -> Result<Va
     Ok(json!({
         ARCHITECTURE: resumed::identity(&model.config),
         "data": sampled(data)?,
-        "order": config.data.shuffle,
+        "order": config.corpus.source.shuffle,
         "schedule": schedule(config),
         "optimizer": optimizer(config),
         "steps": config.steps,

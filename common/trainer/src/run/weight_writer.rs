@@ -50,7 +50,7 @@ impl WeightWriter {
             faults => Disk::with_faults(1, faults),
         });
         let (model, companions) = (plan.model.clone(), plan.companions().clone());
-        let (save, format, on) = (config.save.clone(), config.save_format, disk.clone());
+        let (save, format, on) = (config.output.save.clone(), config.save_format, disk.clone());
         let create = move || match &save {
             None => Ok(None),
             Some(directory) => {
@@ -61,7 +61,8 @@ impl WeightWriter {
         let (tell, done) = channel();
         let work = move || write(create, &given, &tell);
         std::thread::Builder::new().name("weights".into()).spawn(work).map_err(other)?;
-        Ok(WeightWriter { jobs, done, disk, timeout: config.save_timeout, began: Instant::now() })
+        let timeout = config.output.checkpoint_timeout;
+        Ok(WeightWriter { jobs, done, disk, timeout, began: Instant::now() })
     }
 
     /// Gives the thread `tensor`, which is elements `range` of `unit`.
