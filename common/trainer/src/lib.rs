@@ -34,7 +34,7 @@ mod witness;
 pub use generate::generate;
 pub use report::Report;
 pub use settings::{Communication, Failure, GradSync, Result};
-pub use stage::{Setup, Stage, StageKind, StepOutcome};
+pub use stage::{AnyStage, Setup, Stage, StageKind, StepOutcome};
 pub use states::ModelStates;
 pub use witness::{At, Milestone, Witness};
 
@@ -44,7 +44,6 @@ use plan::Plan;
 use run::News;
 use settings::Config;
 use settings::cli::{Command, Program};
-use stage::AnyStage;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -59,17 +58,13 @@ pub fn main<S: StageKind>(name: &'static str, version: &'static str) -> ExitCode
 }
 
 /// Runs [`main`] within another program, with `arguments` in place of the command line; the first is
-/// the program's name.
-pub fn main_from<S: StageKind>(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    main_under::<S>(arguments, None)
-}
-
-/// Runs [`main_from`] and tells `witness` how far ranks are.
-pub fn main_under<S: StageKind>(
+/// the program's name. Tells `witness` how far ranks are.
+pub fn main_under(
+    stage: AnyStage,
     arguments: impl IntoIterator<Item = OsString>,
     witness: Option<Arc<dyn Witness>>,
 ) -> ExitCode {
-    program(AnyStage::of::<S>(), Program::default(), arguments, witness)
+    program(stage, Program::default(), arguments, witness)
 }
 
 fn program(
@@ -82,7 +77,7 @@ fn program(
     let print = |lines: Vec<String>| lines.iter().for_each(|line| events::say!("{line}"));
     exit_code(match cli.command {
         Some(Command::Generate(args)) => {
-            generate::sample(stage, &args).map(|texts| texts.iter().for_each(|text| say::foreign(text)))
+            generate::generate(stage, &args).map(|texts| texts.iter().for_each(|text| say::foreign(text)))
         }
         Some(Command::Export(args)) => export::export(&args).map(print),
         Some(Command::Doctor { gpus }) => doctor::examine(gpus),
@@ -92,7 +87,7 @@ fn program(
         Some(Command::Shell(shell)) => shell
             .text(program.command(false))
             .map(|text| print(vec![text.trim_end().into()]))
-            .map_err(|error| Failure::run(error.to_string())),
+            .map_err(Failure::run),
         None => match program::train(stage, cli.train, witness) {
             Ok(ending) => return ending.code(),
             Err(failure) => Err(failure),
@@ -111,29 +106,12 @@ pub fn exit_code(result: Result<()>) -> ExitCode {
     }
 }
 
-/// Trains as `config` says under the eyes of `witness`, and returns the report. Prints nothing;
-/// records if asked to.
+/// Trains as `config` says under the eyes of `witness`, until `enough` is set. Returns the report,
+/// of the steps that were whole by then. Prints nothing; records if asked to.
 ///
 /// # Errors
 /// Any failure, as the program would print it.
-pub fn train_under<S: StageKind>(config: Config, witness: Option<Arc<dyn Witness>>) -> Result<Report> {
-    train_until::<S>(config, witness, Arc::default())
-}
-
-/// Trains as [`train_under`] until `enough` is set: the report covers the steps that were whole by
-/// then.
-///
-/// # Errors
-/// As [`train_under`].
-pub fn train_until<S: StageKind>(
-    config: Config,
-    witness: Option<Arc<dyn Witness>>,
-    enough: Arc<AtomicBool>,
-) -> Result<Report> {
-    train_silently(AnyStage::of::<S>(), config, witness, enough)
-}
-
-fn train_silently(
+pub fn train_until(
     stage: AnyStage,
     config: Config,
     witness: Option<Arc<dyn Witness>>,
