@@ -5,7 +5,7 @@ use crate::communication::CommunicationArgs;
 use crate::data::DataSource;
 use crate::fault::Fault;
 use crate::file::FileOnly;
-use crate::float_type::{FloatType, PrecisionName};
+use crate::float_type::{self, PrecisionName};
 use crate::given::Given;
 use crate::link::{self, LinkChoice};
 use crate::offload::Offload;
@@ -13,6 +13,7 @@ use crate::size::{self, number, whole};
 use checkpoint::{ElementType, Format};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args};
+use device::DType;
 use model::{Checkpointing, Wrap};
 use planner::{Algorithm, Strategy};
 use std::path::PathBuf;
@@ -188,12 +189,12 @@ pub struct PrecisionArgs {
     #[arg(long, value_enum, default_value_t = PrecisionName::Fp32, value_name = "TYPE")]
     pub precision: PrecisionName,
     /// Gradients that accumulate until the step. [default: as --precision]
-    #[arg(long, value_enum, value_name = "TYPE")]
-    pub grad_dtype: Option<FloatType>,
+    #[arg(long, value_parser = float_type::parser(), value_name = "TYPE")]
+    pub grad_dtype: Option<DType>,
     /// Gradients on the wire; a collective sums them in fp32 and rounds once. [default: as
     /// --grad-dtype]
-    #[arg(long, value_enum, value_name = "TYPE")]
-    pub reduce_dtype: Option<FloatType>,
+    #[arg(long, value_parser = float_type::parser(), value_name = "TYPE")]
+    pub reduce_dtype: Option<DType>,
     /// fp16: multiply the loss by this; 0 searches for the largest scale that does not overflow.
     /// [default: 0]
     #[arg(long, value_name = "SCALE", value_parser = number("0 (dynamic), or a number above 0 up to 2^64", |x| (0.0..=LARGEST).contains(&x)))]
