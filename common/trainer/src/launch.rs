@@ -7,13 +7,14 @@ use crate::plan::{self, Plan};
 use crate::rank_error::{self, RankError};
 use crate::run::{self, News, Observer};
 use crate::witness::Milestone;
+use collectives::local::{Options, World};
 use collectives::{Group, nccl};
 use device::{Class, Device, Ledger, Place};
 use events::lock;
 use events::{Emitter, What};
 use offload::{Transfers, WaitLimits};
 use report::{LimitRow, Measured, Peaks, Report, StepRow};
-use settings::{Config, Failure, Result, wiring};
+use settings::{Config, Failure, Result, link};
 use sharding::{Mesh, Rank};
 use std::any::Any;
 use std::cell::RefCell;
@@ -101,7 +102,10 @@ fn all(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Result<V
 
 fn threads(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Vec<Outcome> {
     hush_rank_panics();
-    let groups = wiring::groups(&plan.config);
+    let Config { world_size, timeout, algorithm, link, .. } = &plan.config;
+    let link = link.as_ref().map(|choice| choice.link);
+    let options = Options { timeout: *timeout, algorithm: link::algorithm(*algorithm), link };
+    let groups = World::new(*world_size as u32, options);
     std::thread::scope(|scope| {
         let ranks: Vec<_> = groups
             .into_iter()
