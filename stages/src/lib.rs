@@ -5,7 +5,7 @@ pub mod contract;
 use clap::{Parser, ValueEnum};
 use planner::Stage;
 use settings::Config;
-use settings::cli::{Cli, TrainArgs};
+use settings::cli::{Cli, Program, TrainArgs};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -85,5 +85,5 @@ pub fn main_under(
     arguments: impl IntoIterator<Item = OsString>,
     witness: Option<Arc<dyn Witness>>,
 ) -> ExitCode {
-    trainer::main_under(of(stage), arguments, witness)
+    trainer::main_under(of(stage), Program::default(), arguments, witness)
 }

@@ -54,20 +54,12 @@ use watch::Watch;
 /// Runs the whole program of a stage, of this name and version: parses the command line, trains,
 /// prints, and turns failures into exit codes.
 pub fn main<S: StageKind>(name: &'static str, version: &'static str) -> ExitCode {
-    program(AnyStage::of::<S>(), Program { name, version }, std::env::args_os(), None)
+    main_under(AnyStage::of::<S>(), Program { name, version }, std::env::args_os(), None)
 }
 
-/// Runs [`main`] within another program, with `arguments` in place of the command line; the first is
-/// the program's name. Tells `witness` how far ranks are.
+/// Runs the whole program of `stage` as [`main`] does, called `program`, with `arguments` in place of
+/// the command line; the first is the program's name. Tells `witness` how far ranks are.
 pub fn main_under(
-    stage: AnyStage,
-    arguments: impl IntoIterator<Item = OsString>,
-    witness: Option<Arc<dyn Witness>>,
-) -> ExitCode {
-    program(stage, Program::default(), arguments, witness)
-}
-
-fn program(
     stage: AnyStage,
     program: Program,
     arguments: impl IntoIterator<Item = OsString>,
