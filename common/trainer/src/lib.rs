@@ -81,8 +81,9 @@ pub fn main_under(
             .map(|text| print(vec![text.trim_end().into()]))
             .map_err(Failure::run),
         None => match program::train(stage, cli.train, witness) {
-            Ok(ending) => return ending.code(),
-            Err(failure) => Err(failure),
+            // As a shell says of a process that the signal has ended.
+            Ok(Some(signal)) => return ExitCode::from(128 + signal as u8),
+            ended => ended.map(|_| ()),
         },
     })
 }
