@@ -1,9 +1,8 @@
 //! How the ranks are started: as threads, or as processes of a job.
 
-use crate::Flags;
 use crate::engine::Engine;
-use crate::failure::Failure;
 use crate::row::Row;
+use crate::{Flags, Result};
 use collectives::local::{Options, World};
 use collectives::tcp::{self, Joined};
 use collectives::{Group, nccl};
@@ -11,7 +10,7 @@ use device::cuda::{self, Gpu};
 use device::{Device, DeviceError, Ledger};
 use events::Emitter;
 use settings::launcher::{self, Placement};
-use settings::secret;
+use settings::{Failure, secret};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +24,7 @@ pub(crate) struct MeasuredRank {
 
 impl MeasuredRank {
     /// A rank on the CPU; or on `gpu`, with NCCL under its group.
-    fn new(group: Group, engine: Engine, gpu: Option<Arc<Gpu>>, flags: &Flags) -> Result<Self, Failure> {
+    fn new(group: Group, engine: Engine, gpu: Option<Arc<Gpu>>, flags: &Flags) -> Result<Self> {
         let ledger = Ledger::new(Emitter::silent(group.rank()), None);
         let Some(gpu) = gpu else {
             return Ok(MeasuredRank { group, engine, device: Device::cpu(ledger, 1) });
@@ -40,7 +39,7 @@ impl MeasuredRank {
 }
 
 /// What each rank runs.
-pub(crate) type Body<'a> = &'a (dyn Fn(&MeasuredRank) -> Result<Vec<Row>, Failure> + Sync);
+pub(crate) type Body<'a> = &'a (dyn Fn(&MeasuredRank) -> Result<Vec<Row>> + Sync);
 
 /// Opens the GPUs of this process's `ranks` ranks, beginning with the machine's GPU number `first`;
 /// none unless the engine is NCCL. `processes`: how many processes this machine has in the job;
@@ -49,14 +48,12 @@ fn gpus(
     engine: Engine,
     (first, ranks): (usize, usize),
     processes: Option<usize>,
-) -> Result<Vec<Option<Arc<Gpu>>>, Failure> {
+) -> Result<Vec<Option<Arc<Gpu>>>> {
     if engine != Engine::Nccl {
         return Ok(vec![None; ranks]);
     }
     let missing = |error: DeviceError| {
-        Failure::Run(format!(
-            "--engine nccl: {error}\nThe subcommand doctor of every stage lists what is here."
-        ))
+        format!("--engine nccl: {error}\nThe subcommand doctor of every stage lists what is here.")
     };
     match processes {
         None => nccl::allow_sharing(),
@@ -65,7 +62,7 @@ fn gpus(
     nccl::version().map_err(missing)?;
     let here = cuda::list().map_err(missing)?.len();
     if here == 0 {
-        return Err(Failure::Run("--engine nccl: the driver knows no GPU".into()));
+        return Err("--engine nccl: the driver knows no GPU".into());
     }
     if processes.unwrap_or(ranks) > here {
         nccl::share();
@@ -78,23 +75,21 @@ fn gpus(
 
 /// Runs `body` on every rank of every engine. Returns what rank 0 measured, if it is in this
 /// process.
-pub(crate) fn run(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>, Failure> {
+pub(crate) fn run(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>> {
     let given = launcher::Flags { rank: flags.rank, gpus: flags.gpus, master: flags.master.as_deref() };
-    let placement = launcher::find(given, &|name| std::env::var(name).ok())
-        .map_err(|failure| Failure::Usage(failure.to_string()))?;
-    match placement {
+    match launcher::find(given, &|name| std::env::var(name).ok())? {
         Some(placement) => in_job(flags, &placement, body),
         None => alone(flags, body),
     }
 }
 
 /// Runs as one process of a job.
-fn in_job(flags: &Flags, placement: &Placement, body: Body<'_>) -> Result<Vec<Row>, Failure> {
+fn in_job(flags: &Flags, placement: &Placement, body: Body<'_>) -> Result<Vec<Row>> {
     let by_default = if cfg!(feature = "mpi") && placement.under_mpi { Engine::Mpi } else { Engine::Tcp };
     let engine = match flags.engine[..] {
         [] => by_default,
         [engine @ (Engine::Tcp | Engine::Mpi | Engine::Nccl)] => engine,
-        _ => return Err(Failure::Usage("--engine: between processes choose one, tcp, mpi or nccl".into())),
+        _ => return Err(Failure::usage("--engine: between processes choose one, tcp, mpi or nccl").into()),
     };
     let together = placement.local_world_size.unwrap_or(placement.world_size);
     let number = placement.local_rank.unwrap_or(placement.rank);
@@ -108,17 +103,16 @@ fn in_job(flags: &Flags, placement: &Placement, body: Body<'_>) -> Result<Vec<Ro
     Ok(if placement.rank == 0 { rows } else { Vec::new() })
 }
 
-fn join_tcp(flags: &Flags, placement: &Placement) -> Result<Joined, Failure> {
+fn join_tcp(flags: &Flags, placement: &Placement) -> Result<Joined> {
     let Some((address, port)) = placement.master.clone() else {
-        return Err(Failure::Usage(
-            "nothing says where the processes meet: set MASTER_ADDR and MASTER_PORT, or --master HOST:PORT"
-                .into(),
-        ));
+        return Err(Failure::usage(
+            "nothing says where the processes meet: set MASTER_ADDR and MASTER_PORT, or --master HOST:PORT",
+        )
+        .into());
     };
     let (rank, world_size) = (placement.rank as u32, placement.world_size as u32);
     let timeout = Duration::from_secs(flags.timeout);
-    let secret = secret::find(&|name| std::env::var(name).ok())
-        .map_err(|failure| Failure::Usage(failure.to_string()))?;
+    let secret = secret::find(&|name| std::env::var(name).ok())?;
     let place =
         tcp::JoinOptions { rank, world_size, address, port, timeout, settings: settings(flags), secret };
     Ok(tcp::join(&place)?)
@@ -130,7 +124,7 @@ fn settings(flags: &Flags) -> String {
 }
 
 #[cfg(feature = "mpi")]
-fn join_mpi(flags: &Flags, placement: &Placement) -> Result<Joined, Failure> {
+fn join_mpi(flags: &Flags, placement: &Placement) -> Result<Joined> {
     let (rank, world_size) = (placement.rank as u32, placement.world_size as u32);
     let timeout = Duration::from_secs(flags.timeout);
     let place = collectives::mpi::JoinOptions { rank, world_size, timeout, settings: settings(flags) };
@@ -138,16 +132,16 @@ fn join_mpi(flags: &Flags, placement: &Placement) -> Result<Joined, Failure> {
 }
 
 #[cfg(not(feature = "mpi"))]
-fn join_mpi(_: &Flags, _: &Placement) -> Result<Joined, Failure> {
-    Err(Failure::Usage("--engine mpi: this build has no MPI; build with --features mpi".into()))
+fn join_mpi(_: &Flags, _: &Placement) -> Result<Joined> {
+    Err(Failure::usage("--engine mpi: this build has no MPI; build with --features mpi").into())
 }
 
 /// Runs with threads as ranks, one engine after the other.
-fn alone(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>, Failure> {
+fn alone(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>> {
     let ranks = flags.gpus.unwrap_or(4);
     let engines = if flags.engine.is_empty() { &[Engine::Local, Engine::Ring][..] } else { &flags.engine };
     if engines.contains(&Engine::Mpi) {
-        return Err(Failure::Usage("--engine mpi needs mpirun: ranks are processes there".into()));
+        return Err(Failure::usage("--engine mpi needs mpirun: ranks are processes there").into());
     }
     if !flags.json {
         heading(ranks, "threads");
@@ -183,7 +177,7 @@ fn heading(ranks: usize, what: &str) {
 }
 
 /// Returns the address at which threads meet that connect by TCP.
-fn free_address(ranks: usize, flags: &Flags) -> Result<tcp::JoinOptions, Failure> {
+fn free_address(ranks: usize, flags: &Flags) -> Result<tcp::JoinOptions> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let port = listener.local_addr()?.port();
     let (address, settings) = ("127.0.0.1".to_string(), String::new());
@@ -199,7 +193,7 @@ fn threads(
     meeting: &tcp::JoinOptions,
     flags: &Flags,
     body: Body<'_>,
-) -> Result<Vec<Row>, Failure> {
+) -> Result<Vec<Row>> {
     let gpus = gpus(engine, (0, groups.len()), None)?;
     std::thread::scope(|scope| {
         let start = |((rank, group), gpu): ((usize, Option<Group>), Option<Arc<Gpu>>)| {
@@ -217,9 +211,9 @@ fn threads(
         let ranks: Vec<_> = groups.into_iter().enumerate().zip(gpus).map(start).collect();
         let results = ranks.into_iter().map(|rank| match rank.join() {
             Ok(result) => result,
-            Err(_) => Err(Failure::Run("a rank panicked".into())),
+            Err(_) => Err("a rank panicked".into()),
         });
-        let mut rows = results.collect::<Result<Vec<_>, _>>()?;
+        let mut rows = results.collect::<Result<Vec<_>>>()?;
         Ok(rows.swap_remove(0))
     })
 }

@@ -8,7 +8,6 @@
 
 mod document;
 mod engine;
-mod failure;
 mod launch;
 mod measure;
 mod model;
@@ -16,38 +15,35 @@ mod overhead;
 mod plot;
 mod row;
 
-use clap::{CommandFactory, Parser, ValueEnum};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{CommandFactory, Parser};
 use engine::Engine;
 use events::Operation;
-use failure::Failure;
 use launch::MeasuredRank;
 use model::Model;
 use row::Row;
+use settings::Failure;
 use shell::ShellCommand;
+use std::error::Error;
 use std::process::ExitCode;
 
-/// An operation that can be measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Collective {
-    /// Every rank gets the sum.
-    AllReduce,
-    /// Every rank gets a slice of the sum.
-    ReduceScatter,
-    /// Every rank gets all ranks' slices.
-    AllGather,
-    /// Every rank gets rank 0's buffer.
-    Broadcast,
-}
+/// What is measured, or why nothing is: a [`Failure`] of usage, or any other error.
+type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-impl Collective {
-    fn operation(self) -> Operation {
-        match self {
-            Collective::AllReduce => Operation::AllReduce,
-            Collective::ReduceScatter => Operation::ReduceScatter,
-            Collective::AllGather => Operation::AllGather,
-            Collective::Broadcast => Operation::Broadcast,
-        }
-    }
+/// The operations that can be measured, and what each does.
+const OPERATIONS: [(Operation, &str); 4] = [
+    (Operation::AllReduce, "Every rank gets the sum"),
+    (Operation::ReduceScatter, "Every rank gets a slice of the sum"),
+    (Operation::AllGather, "Every rank gets all ranks' slices"),
+    (Operation::Broadcast, "Every rank gets rank 0's buffer"),
+];
+
+fn operation() -> impl TypedValueParser<Value = Operation> {
+    let words = OPERATIONS.map(|(operation, does)| PossibleValue::new(operation.label()).help(does));
+    PossibleValuesParser::new(words).try_map(|word| {
+        let known = OPERATIONS.into_iter().find(|(operation, _)| operation.label() == word);
+        known.map(|(operation, _)| operation).ok_or("choose one of the operations")
+    })
 }
 
 /// Measure the bandwidth of collectives.
@@ -64,8 +60,8 @@ pub(crate) struct Flags {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "ENGINES")]
     engine: Vec<Engine>,
     /// Operations to measure.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Collective::value_variants().to_vec(), value_name = "OPERATIONS")]
-    operation: Vec<Collective>,
+    #[arg(long, value_parser = operation(), value_delimiter = ',', default_values_t = OPERATIONS.map(|(operation, _)| operation), value_name = "OPERATIONS")]
+    operation: Vec<Operation>,
     /// Smallest buffer, in KiB.
     #[arg(long, default_value_t = 1, value_name = "KIB")]
     min: usize,
@@ -96,8 +92,8 @@ impl Flags {
         steps.take_while(|size| *size < self.max).chain([self.max]).map(|kib| kib << 10).collect()
     }
 
-    fn check(&self) -> Result<(), Failure> {
-        let usage = |what: &str| Err(Failure::Usage(what.into()));
+    fn check(&self) -> Result<()> {
+        let usage = |what: &str| Err(Failure::usage(what).into());
         match () {
             () if self.min == 0 || self.max < self.min => {
                 usage("--min must be at least 1 and --max no smaller")
@@ -114,29 +110,21 @@ impl Flags {
 fn main() -> ExitCode {
     let flags = Flags::parse();
     let done = match &flags.shell {
-        Some(shell) => print_for_shell(shell),
+        Some(shell) => {
+            shell.text(Flags::command()).map(|text| events::say!("{}", text.trim_end())).map_err(Into::into)
+        }
         None => flags.check().and_then(|()| measure_all(&flags)),
     };
     match done {
         Ok(()) => events::say::code(),
-        Err(failure) => {
-            let (code, message) = match failure {
-                Failure::Usage(message) => (2, message),
-                Failure::Run(message) => (1, message),
-            };
-            events::complain!("error: {message}");
-            ExitCode::from(code)
+        Err(error) => {
+            events::complain!("error: {error}");
+            ExitCode::from(error.downcast_ref().map_or(1, Failure::code))
         }
     }
 }
 
-fn print_for_shell(shell: &ShellCommand) -> Result<(), Failure> {
-    let text = shell.text(Flags::command())?;
-    events::say!("{}", text.trim_end());
-    Ok(())
-}
-
-fn measure_all(flags: &Flags) -> Result<(), Failure> {
+fn measure_all(flags: &Flags) -> Result<()> {
     let rows = launch::run(flags, &|rank| measure_rank(rank, flags))?;
     // Processes other than rank 0's have nothing to print.
     if rows.is_empty() {
@@ -148,21 +136,21 @@ fn measure_all(flags: &Flags) -> Result<(), Failure> {
         return Ok(());
     }
     events::say!("\nEvery result was right.");
-    for collective in &flags.operation {
-        let of: Vec<&Row> = rows.iter().filter(|row| row.operation == collective.operation()).collect();
-        events::say!("{}", plot::plot(collective.operation().label(), &of).trim_end_matches('\n'));
+    for &operation in &flags.operation {
+        let of: Vec<&Row> = rows.iter().filter(|row| row.operation == operation).collect();
+        events::say!("{}", plot::plot(operation.label(), &of).trim_end_matches('\n'));
     }
     print_links(&models);
     Ok(())
 }
 
 /// Measures every operation and size on one rank. Rank 0 prints each row as soon as it is there.
-fn measure_rank(rank: &MeasuredRank, flags: &Flags) -> Result<Vec<Row>, Failure> {
+fn measure_rank(rank: &MeasuredRank, flags: &Flags) -> Result<Vec<Row>> {
     let print = rank.group.rank() == 0 && !flags.json;
     let mut rows = Vec::new();
-    for collective in &flags.operation {
+    for &operation in &flags.operation {
         for size in flags.sizes() {
-            let row = measure::measure(rank, collective.operation(), size)?;
+            let row = measure::measure(rank, operation, size)?;
             if print {
                 events::say!("{row}");
             }

@@ -1,6 +1,6 @@
 //! One operation at one size, on one rank.
 
-use crate::failure::Failure;
+use crate::Result;
 use crate::launch::MeasuredRank;
 use crate::row::Row;
 use collectives::{Bucket, CollectiveError, Group, Pending};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const VOLUME: usize = 256 << 20;
 
 /// Measures `operation` on buffers of `size` bytes. Returns the same row on every rank.
-pub(crate) fn measure(rank: &MeasuredRank, operation: Operation, size: usize) -> Result<Row, Failure> {
+pub(crate) fn measure(rank: &MeasuredRank, operation: Operation, size: usize) -> Result<Row> {
     let MeasuredRank { group, engine, device } = rank;
     let ranks = group.size() as usize;
     let elements = (size / size_of::<f32>()).next_multiple_of(ranks);
@@ -28,7 +28,7 @@ pub(crate) fn measure(rank: &MeasuredRank, operation: Operation, size: usize) ->
         let back = issue(group, operation, vec![buffer].into())?.wait()?.pop();
         device.synchronize()?;
         times.push(begin.elapsed().as_nanos() as u64);
-        buffer = back.ok_or_else(lost)?;
+        buffer = back.ok_or(LOST)?;
         check(group, device, operation, &buffer)?;
     }
     let slowest = slowest(group, &times)?;
@@ -37,12 +37,10 @@ pub(crate) fn measure(rank: &MeasuredRank, operation: Operation, size: usize) ->
     Ok(Row { operation, engine: *engine, size, ranks, calls, median, best })
 }
 
-pub(crate) fn lost() -> Failure {
-    Failure::Run("a bucket came back empty".into())
-}
+pub(crate) const LOST: &str = "a bucket came back empty";
 
 /// Returns the slowest rank's time of each call, the shortest first.
-pub(crate) fn slowest(group: &Group, times: &[u64]) -> Result<Vec<Duration>, Failure> {
+pub(crate) fn slowest(group: &Group, times: &[u64]) -> Result<Vec<Duration>> {
     let bytes: Vec<u8> = times.iter().flat_map(|time| time.to_le_bytes()).collect();
     let all = group.exchange(&bytes)?;
     let word = |bytes: &[u8], call: usize| {
@@ -101,15 +99,16 @@ fn first_wrong(values: &[f32], operation: Operation, rank: usize, ranks: usize) 
 }
 
 /// Fails if a result differs from what the ranks' numbers add up to.
-fn check(group: &Group, device: &Device, operation: Operation, buffer: &Buffer) -> Result<(), Failure> {
+fn check(group: &Group, device: &Device, operation: Operation, buffer: &Buffer) -> Result<()> {
     let (ranks, rank) = (group.size() as usize, group.rank() as usize);
     let values = device.read::<f32>(buffer.view())?;
     let Some(place) = first_wrong(&values, operation, rank, ranks) else { return Ok(()) };
-    Err(Failure::Run(format!(
+    Err(format!(
         "{operation} of {} elements between {ranks} ranks gave a wrong result on rank {rank}: element {place} is {}",
         values.len(),
         values[place]
-    )))
+    )
+    .into())
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! What the layer over NCCL costs: the same calls through it and without it, many queued at once,
 //! as in training.
 
-use crate::Flags;
-use crate::failure::Failure;
 use crate::launch::MeasuredRank;
-use crate::measure::{issue, lost, slowest};
+use crate::measure::{LOST, issue, slowest};
+use crate::{Flags, Result};
 use collectives::nccl::Repeater;
 use device::{Class, DType};
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ const CALLS: usize = 20;
 const ROUNDS: usize = 5;
 
 /// Returns a line per operation, the same on every rank; nothing without GPUs.
-pub(crate) fn measure(rank: &MeasuredRank, flags: &Flags) -> Result<Vec<String>, Failure> {
+pub(crate) fn measure(rank: &MeasuredRank, flags: &Flags) -> Result<Vec<String>> {
     let MeasuredRank { group, device, .. } = rank;
     let Some(runtime) = device.gpu() else { return Ok(Vec::new()) };
     let mut raw = Repeater::new(group, runtime, Duration::from_secs(flags.timeout))?;
@@ -26,8 +25,7 @@ pub(crate) fn measure(rank: &MeasuredRank, flags: &Flags) -> Result<Vec<String>,
     // Zeros stay finite, however often they are summed.
     let mut buffer = device.zeros(Class::Workspace, DType::F32, elements)?;
     let mut lines = Vec::new();
-    for collective in &flags.operation {
-        let operation = collective.operation();
+    for &operation in &flags.operation {
         let (mut without, mut with) = (Vec::new(), Vec::new());
         raw.time(operation, &buffer, 1)?;
         for _ in 0..ROUNDS {
@@ -36,7 +34,7 @@ pub(crate) fn measure(rank: &MeasuredRank, flags: &Flags) -> Result<Vec<String>,
             group.barrier()?;
             let began = Instant::now();
             for _ in 0..CALLS {
-                buffer = issue(group, operation, vec![buffer].into())?.wait()?.pop().ok_or_else(lost)?;
+                buffer = issue(group, operation, vec![buffer].into())?.wait()?.pop().ok_or(LOST)?;
             }
             device.synchronize()?;
             with.push(began.elapsed().as_nanos() as u64);

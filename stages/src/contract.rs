@@ -10,28 +10,29 @@ use planner::{Partition, Stage};
 use settings::Config;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use trainer::{At, Report, Result, Witness};
+use trainer::{AnyStage, At, Report, Result, Witness};
 
-/// Runs `S` beside `reference`, which no fault is injected into, and holds it to the contract; what
+/// Runs `stage` beside `reference`, which no fault is injected into, and holds it to the contract; what
 /// the planner got wrong is left to [`mispredictions`].
 ///
 /// # Errors
 /// The first thing that is wrong, in words.
-pub fn trains_like<S: trainer::StageKind>(
+pub fn trains_like(
+    stage: AnyStage,
     config: &Config,
     reference: Stage,
 ) -> std::result::Result<Report, String> {
     let words = |failure: trainer::Failure| failure.to_string();
     let healthy = Config { faults: Vec::new(), ..config.clone() };
     let (right, parameters) = recorded(reference, healthy).map_err(words)?;
-    let (job, _) = settings::prediction::predict(S::PLAN, config).map_err(words)?;
+    let (job, _) = settings::prediction::predict(stage.plan, config).map_err(words)?;
     let audit = Arc::new(Audit {
         right: parameters,
         partition: Partition::of(&job),
         shards: job.shards() as usize,
         found: Mutex::default(),
     });
-    let outcome = trainer::train_under::<S>(config.clone(), Some(audit.clone()));
+    let outcome = trainer::train_until(stage, config.clone(), Some(audit.clone()), Arc::default());
     if let Some(breach) = audit.first() {
         return Err(breach);
     }

@@ -5,29 +5,20 @@ pub mod contract;
 use clap::{Parser, ValueEnum};
 use planner::Stage;
 use settings::Config;
-use settings::cli::{Cli, TrainArgs};
+use settings::cli::{Cli, Program, TrainArgs};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use trainer::{Failure, Report, Result, Witness};
+use trainer::{AnyStage, Failure, Report, Result, Witness};
 
-/// What is done with a stage, whichever it is.
-pub trait With {
-    /// What comes of it.
-    type Output;
-
-    /// Does it with `S`.
-    fn with<S: trainer::StageKind>(self) -> Self::Output;
-}
-
-/// Does `what` with `stage`.
-pub fn with<W: With>(stage: Stage, what: W) -> W::Output {
+/// Returns what the trainer runs of `stage`.
+pub fn of(stage: Stage) -> AnyStage {
     match stage {
-        Stage::Ddp => what.with::<zero0_ddp::Ddp>(),
-        Stage::Zero1 => what.with::<zero1::Zero1>(),
-        Stage::Zero2 => what.with::<zero2::Zero2>(),
-        Stage::Zero3 => what.with::<zero3::Zero3>(),
+        Stage::Ddp => AnyStage::of::<zero0_ddp::Ddp>(),
+        Stage::Zero1 => AnyStage::of::<zero1::Zero1>(),
+        Stage::Zero2 => AnyStage::of::<zero2::Zero2>(),
+        Stage::Zero3 => AnyStage::of::<zero3::Zero3>(),
     }
 }
 
@@ -42,7 +33,7 @@ pub fn named(name: &str) -> Option<Stage> {
 /// A usage failure if they say nothing that a program would understand.
 pub fn parse(flags: &str) -> Result<TrainArgs> {
     let words = ["program"].into_iter().chain(flags.split_whitespace());
-    Ok(Cli::try_parse_from(words).map_err(|e| Failure::usage(e.to_string()))?.train)
+    Ok(Cli::try_parse_from(words).map_err(Failure::usage)?.train)
 }
 
 /// The settings that `flags` ask for.
@@ -58,7 +49,7 @@ pub fn config(flags: &str) -> Result<Config> {
 /// # Errors
 /// What the program would print.
 pub fn train(stage: Stage, config: Config) -> Result<Report> {
-    with(stage, Training(config, None, Arc::default()))
+    trainer::train_until(of(stage), config, None, Arc::default())
 }
 
 /// The same under the eyes of `witness`.
@@ -79,17 +70,7 @@ pub fn train_until(
     witness: Arc<dyn Witness>,
     enough: Arc<AtomicBool>,
 ) -> Result<Report> {
-    with(stage, Training(config, Some(witness), enough))
-}
-
-struct Training(Config, Option<Arc<dyn Witness>>, Arc<AtomicBool>);
-
-impl With for Training {
-    type Output = Result<Report>;
-
-    fn with<S: trainer::StageKind>(self) -> Result<Report> {
-        trainer::train_until::<S>(self.0, self.1, self.2)
-    }
+    trainer::train_until(of(stage), config, Some(witness), enough)
 }
 
 /// The whole program of `stage`; the first of `arguments` is the program's name.
@@ -104,13 +85,5 @@ pub fn main_under(
     arguments: impl IntoIterator<Item = OsString>,
     witness: Option<Arc<dyn Witness>>,
 ) -> ExitCode {
-    struct Program<A>(A, Option<Arc<dyn Witness>>);
-    impl<A: IntoIterator<Item = OsString>> With for Program<A> {
-        type Output = ExitCode;
-
-        fn with<S: trainer::StageKind>(self) -> ExitCode {
-            trainer::main_under::<S>(self.0, self.1)
-        }
-    }
-    with(stage, Program(arguments, witness))
+    trainer::main_under(of(stage), Program::default(), arguments, witness)
 }

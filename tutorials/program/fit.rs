@@ -81,7 +81,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn fit(stage: Stage, arguments: &Arguments, capacity: u64) -> Result<Found> {
     let config = with_batch(&arguments.train, 1)?;
     let (job, _) = settings::prediction::predict(stage, &config)?;
-    let limits = [Some(capacity), config.offload.host_memory, None];
+    let limits = [Some(capacity), config.memory.host_memory, None];
     let predicted = largest_batch_within(&job, limits).unwrap_or(0);
     let mut found = Found { stage, predicted, beyond: beyond(&job, predicted)?, measured: None };
     if arguments.predict_only {
@@ -104,7 +104,7 @@ fn fit(stage: Stage, arguments: &Arguments, capacity: u64) -> Result<Found> {
 /// between these and its device, in bytes; `None` if nothing leaves it.
 fn beyond(job: &Job, batch: usize) -> Result<Option<[u64; 3]>> {
     let job = Job { batch_size: batch.max(1), ..job.clone() };
-    let rank = predict(&job).map_err(|e| Failure::usage(e.to_string()))?.ranks[0];
+    let rank = predict(&job).map_err(Failure::usage)?.ranks[0];
     let bytes = [rank.host.total_peak, rank.disk.total_peak, rank.transfers.step.total_bytes()];
     Ok(job.placement.any().then_some(bytes))
 }
@@ -143,7 +143,8 @@ fn attempt(
 /// Returns the peak bytes of a run with `batch` sequences, whatever was predicted; `None` if memory
 /// ran out.
 fn peak(stage: Stage, arguments: &Arguments, batch: usize) -> Result<Option<u64>> {
-    let config = Config { steps: 2, ignore_plan: true, screen: None, ..with_batch(&arguments.train, batch)? };
+    let mut config = Config { steps: 2, screen: None, ..with_batch(&arguments.train, batch)? };
+    config.memory.ignore_plan = true;
     match stages::train(stage, config) {
         Ok(report) => Ok(report.peak(Place::Device)),
         Err(Failure::OutOfMemory(_)) => Ok(None),

@@ -3,7 +3,6 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use safetensors::Dtype;
-use std::fmt;
 use std::io;
 use std::str::FromStr;
 
@@ -22,19 +21,10 @@ pub enum ElementType {
     F16,
 }
 
+// By their names in flags.
+events::labels! { ElementType { F32 => "f32", Bf16 => "bf16", F16 => "f16" } }
+
 impl ElementType {
-    /// All of them.
-    pub const ALL: [ElementType; 3] = [ElementType::F32, ElementType::Bf16, ElementType::F16];
-
-    /// Returns its name in flags.
-    pub const fn label(self) -> &'static str {
-        match self {
-            ElementType::F32 => "f32",
-            ElementType::Bf16 => "bf16",
-            ElementType::F16 => "f16",
-        }
-    }
-
     /// Returns its name in Transformers' `config.json`.
     pub(crate) const fn torch(self) -> &'static str {
         match self {
@@ -54,11 +44,8 @@ impl ElementType {
     }
 
     /// Bytes of an element.
-    pub(crate) const fn bytes(self) -> usize {
-        match self {
-            ElementType::F32 => 4,
-            ElementType::Bf16 | ElementType::F16 => 2,
-        }
+    pub(crate) fn bytes(self) -> usize {
+        self.dtype().bitsize() / 8
     }
 
     /// Returns the type with the format's name `dtype`, if this crate reads it.
@@ -146,12 +133,6 @@ pub(crate) fn out_of_range(element_type: ElementType, values: &[f32]) -> Option<
     };
     let beyond = |value: &&f32| value.abs() > most && value.is_finite() && rounds_away(**value);
     values.iter().find(beyond).map(|&value| (value, most))
-}
-
-impl fmt::Display for ElementType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.label())
-    }
 }
 
 impl FromStr for ElementType {

@@ -85,9 +85,6 @@ pub enum CheckpointError {
         /// The remedy, by the other files there.
         hint: &'static str,
     },
-    /// The file has tensors, but is no checkpoint.
-    #[error("{path} is not a checkpoint: it does not say how many steps were done.\nGive the directory that --checkpoint wrote to, or another one to start from the beginning.", path = .0.display())]
-    NotACheckpoint(PathBuf),
     /// The checkpoint is of another model.
     #[error("{path} is a checkpoint of another model: {how}.\nTrain the model of the checkpoint, or give another directory to start from the beginning.", path = path.display())]
     OtherModel {

@@ -50,11 +50,8 @@ pub(crate) fn shard(stem: &str, number: usize, files: usize) -> String {
 /// True if a save replaces or removes the file of this name.
 pub(crate) fn is_ours(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
-    companion(name).is_some() || STEMS.iter().any(|stem| is_of(name, stem))
-}
-
-fn is_of(name: &str, stem: &str) -> bool {
-    name == single(stem) || name == index(stem) || is_shard(name, stem)
+    let is_of = |stem: &&str| name == single(stem) || name == index(stem) || is_shard(name, stem);
+    companion(name).is_some() || STEMS.iter().any(is_of)
 }
 
 fn is_shard(name: &str, stem: &str) -> bool {

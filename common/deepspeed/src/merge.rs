@@ -117,7 +117,7 @@ impl Merging {
         }
         if key.path.starts_with("aio.") {
             let offload = &self.args.offload;
-            let places = [offload.offload_optimizer, offload.offload_parameters, offload.offload_activations];
+            let places = [offload.optimizer, offload.parameters, offload.activations];
             return !places.contains(&Place::Disk);
         }
         if key.path.starts_with("activation_checkpointing.") && key.name() != "cpu_checkpointing" {
@@ -247,8 +247,8 @@ impl Merging {
             let key = format!("zero_optimization.{section}.nvme_path");
             entries.get(&key).filter(|_| place == Place::Disk && args.given.typed("offload_dir").is_none())
         };
-        let optimizer = path(args.offload.offload_optimizer, "offload_optimizer");
-        let parameters = path(args.offload.offload_parameters, "offload_param");
+        let optimizer = path(args.offload.optimizer, "offload_optimizer");
+        let parameters = path(args.offload.parameters, "offload_param");
         if let (Some(a), Some(b)) = (optimizer, parameters)
             && a != b
         {

@@ -4,14 +4,12 @@ use crate::Resolved;
 use crate::keys::Fate;
 use crate::node::Node;
 use crate::table::{SENT_IN_16_BITS, keys};
-use clap::ValueEnum;
 use device::Rounding;
 use events::Place;
 use model::{Checkpointing, Wrap};
 use planner::{Stage, Strategy};
 use settings::lr_schedule::LrSchedule;
-use settings::{Communication, Config};
-use settings::{Failure, Result};
+use settings::{Communication, Config, Failure, Result, labels};
 
 /// Lists the settings that a DeepSpeed configuration cannot express.
 pub fn left_out(config: &Config) -> Vec<String> {
@@ -26,13 +24,13 @@ pub fn left_out(config: &Config) -> Vec<String> {
 /// Lists the flags that change how a run trains and have no key.
 fn nameless(config: &Config) -> Vec<String> {
     let (ours, usual) = (&config.communication, Communication::default());
-    let prefetch = ours.backward_prefetch.to_possible_value();
     [
         (config.wrap != Wrap::default(), format!("--wrap {}", config.wrap)),
         (config.strategy == Some(Strategy::ShardGradOp), "--strategy shard-grad-op".into()),
         (
-            config.checkpointing != Checkpointing::default() && config.offload.activations != Place::Host,
-            format!("--checkpoint-activations {}", config.checkpointing.label()),
+            config.memory.checkpoint_activations != Checkpointing::default()
+                && config.offload.activations != Place::Host,
+            format!("--checkpoint-activations {}", config.memory.checkpoint_activations.label()),
         ),
         (
             ours.limit_all_gathers != usual.limit_all_gathers,
@@ -40,7 +38,7 @@ fn nameless(config: &Config) -> Vec<String> {
         ),
         (
             ours.backward_prefetch != usual.backward_prefetch,
-            format!("--backward-prefetch {}", prefetch.as_ref().map_or("", |value| value.get_name())),
+            format!("--backward-prefetch {}", labels::word(&ours.backward_prefetch)),
         ),
         (config.link.is_some(), "--link".into()),
         (config.offload.activations == Place::Disk, "--offload-activations disk".into()),

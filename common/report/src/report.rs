@@ -132,7 +132,7 @@ impl Report {
         let steps = measured[0].steps.clone();
         let placement = prediction::placement(config);
         // A copy of a checkpoint is in main memory, with offload or without.
-        let beyond = placement.any() || config.checkpoint.is_some();
+        let beyond = placement.any() || config.output.checkpoint.is_some();
         let places = if beyond { Place::ALL } else { &[Place::Device] };
         let routes = if placement.any() { Route::ALL } else { &[] };
         let (types, compared) = (config.precision, Compared { predicted, measured });

@@ -231,7 +231,7 @@ impl ModelRow {
             sequence_length: config.sequence_length,
             batch_size: config.batch_size,
             micro_batches: config.micro_batches,
-            checkpoint_activations: config.checkpointing.label(),
+            checkpoint_activations: config.memory.checkpoint_activations.label(),
             wrap: config.wrap.to_string(),
             units,
             architecture: Some(config.model.to_hugging_face()),
@@ -272,7 +272,7 @@ pub(crate) fn operation_times(traffic: &Traffic) -> Vec<OperationTime> {
 }
 
 pub(crate) fn throughput(steps: &[StepRow], config: &Config) -> Throughput {
-    let Config { model, sequence_length, checkpointing, .. } = config;
+    let Config { model, sequence_length, memory, .. } = config;
     let flops_per_token = model.flops_per_token(*sequence_length);
     let counted = if steps.len() > 2 { &steps[2..] } else { steps };
     let (tokens, seconds) = counted.iter().fold((0, 0.0), |(t, s), row| (t + row.tokens, s + row.seconds));
@@ -280,7 +280,8 @@ pub(crate) fn throughput(steps: &[StepRow], config: &Config) -> Throughput {
     Throughput {
         tokens_per_second,
         flops_per_token,
-        recomputed_flops_per_token: model.recomputed_flops_per_token(*sequence_length, *checkpointing),
+        recomputed_flops_per_token: model
+            .recomputed_flops_per_token(*sequence_length, memory.checkpoint_activations),
         model_flops_per_second: tokens_per_second * flops_per_token as f64,
     }
 }

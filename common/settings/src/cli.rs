@@ -1,15 +1,12 @@
 //! The command line, the same for every stage.
 
 mod help;
-mod offload;
 #[cfg(test)]
 mod tests;
 mod train;
 
 use crate::size::{number, whole};
 pub use help::Program;
-pub use offload::{MOST_BUFFERS, OffloadArgs};
-pub use planner::placement::place_word;
 pub(crate) use train::LARGEST;
 use train::MOST;
 pub use train::RANKS;

@@ -1,8 +1,7 @@
 //! The configuration of a run: the flags, checked and completed.
 
-use crate::cli::{GradSync, RANKS, ResumeWith, TrainArgs, WatchArgs};
+use crate::cli::{DataArgs, GradSync, MemoryArgs, OutputArgs, RANKS, TrainArgs, WatchArgs};
 use crate::communication::Communication;
-use crate::data::DataSource;
 use crate::error::{Failure, Result};
 use crate::fault::Fault;
 use crate::findings::Findings;
@@ -17,14 +16,13 @@ use crate::precision;
 use crate::process::Process;
 use checkpoint::Format;
 use collectives::nccl;
-use model::{Checkpointing, ModelConfig, Wrap};
+use model::{ModelConfig, Wrap};
 use planner::{Algorithm, Strategy};
 use sharding::{LossScaling, MeshShape, Precision, Update};
 use std::path::PathBuf;
 use std::time::Duration;
 
 mod architecture;
-mod in_process;
 pub mod resumed;
 
 use architecture::config_json;
@@ -37,8 +35,8 @@ pub struct Config {
     pub world_size: usize,
     /// The architecture.
     pub model: ModelConfig,
-    /// Training text.
-    pub data: DataSource,
+    /// The text, which training and validation share.
+    pub corpus: DataArgs,
     /// Optimizer steps.
     pub steps: u32,
     /// Sequences per micro-batch and rank.
@@ -47,8 +45,6 @@ pub struct Config {
     pub sequence_length: usize,
     /// Micro-batches per optimizer step.
     pub micro_batches: usize,
-    /// What blocks keep for backward, and what they recompute.
-    pub checkpointing: Checkpointing,
     /// Which tensors form a unit.
     pub wrap: Wrap,
     /// How far FSDP shards; the stage's default if none.
@@ -69,16 +65,12 @@ pub struct Config {
     pub max_grad_norm: f64,
     /// Seed of the initial weights.
     pub seed: u64,
-    /// Validation: every so many steps, with so many batches per rank.
-    pub evaluation: Option<Evaluation>,
     /// The devices of the ranks.
     pub hardware: Hardware,
-    /// Memory of each rank's device, in bytes.
-    pub device_memory: Option<u64>,
+    /// Memory of each rank.
+    pub memory: MemoryArgs,
     /// What rests beyond the device.
     pub offload: Offload,
-    /// Start even if the predicted peak exceeds the memory.
-    pub ignore_plan: bool,
     /// Threads per rank.
     pub threads: usize,
     /// The NCCL that moves data between the ranks' GPUs, if one does.
@@ -99,8 +91,6 @@ pub struct Config {
     pub timeout: Duration,
     /// The screen; plain lines if none.
     pub screen: Option<viz::LiveOptions>,
-    /// The file to record to.
-    pub record: Option<PathBuf>,
     /// Emit what each rank contributes to a step before anything is summed.
     pub contributions: bool,
     /// Time every kernel, for the report's rows by kind. No flag asks for it: `gpu-bench` does.
@@ -108,28 +98,19 @@ pub struct Config {
     /// Gather the weights at the end, for the report's hash, even if they are not saved. No flag
     /// leaves it out: `gpu-bench` does.
     pub hashed: bool,
-    /// The file to write the report to.
-    pub report: Option<PathBuf>,
-    /// The file to write a row per step to.
-    pub metrics: Option<PathBuf>,
-    /// Steps from one printed line to the next; by number and time if none.
-    pub log_every: Option<u32>,
-    /// The directory to save the weights in.
-    pub save: Option<PathBuf>,
-    /// How they are written.
+    /// Files that the run writes.
+    pub output: OutputArgs,
+    /// How saved weights are written.
     pub save_format: Format,
-    /// How long the disk may take for each part of them.
-    pub save_timeout: Duration,
-    /// Faults of rank 0's disk while they are written. No flag sets them: tests do.
+    /// Faults of rank 0's disk while weights are written. No flag sets them: tests do.
     pub save_faults: Vec<storage::Fault>,
-    /// The directory of the checkpoint, and when it is saved.
-    pub checkpoint: Option<Checkpoint>,
+    /// Faults that tests inject into the calls of a rank, given by its number, to its disk for
+    /// checkpoints.
+    pub checkpoint_faults: Vec<(usize, storage::Fault)>,
     /// The directory to read initial weights from.
     pub init_from: Option<PathBuf>,
     /// The `config.json` that `--model` names, if it is no preset.
     pub config_json: Option<PathBuf>,
-    /// The directory of the ranks' logs.
-    pub log_dir: Option<PathBuf>,
     /// This process's part in a job, if each rank is a process.
     pub process: Option<Process>,
     /// Injected failures.
@@ -138,40 +119,12 @@ pub struct Config {
     pub findings: Findings,
 }
 
-/// When and how much to validate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Evaluation {
-    /// Every so many steps, and at the end.
-    pub every: u32,
-    /// Batches per rank; if none is given, as many as there are, up to 20.
-    pub batches: Option<usize>,
-}
-
 /// Decay of momentum and of variance, unless a file gives them.
 pub const BETAS: (f32, f32) = (0.9, 0.95);
 
 /// Returns the steps of warm-up of a run of `steps` steps that says nothing of them.
 pub fn default_warmup(steps: u32) -> u32 {
     (steps / 10).min(100)
-}
-
-/// Where and when checkpoints are saved: at the end in any case.
-#[derive(Clone, Debug)]
-pub struct Checkpoint {
-    /// The directory.
-    pub directory: PathBuf,
-    /// Whether training waits for each.
-    pub waits: bool,
-    /// How many are kept.
-    pub keep: usize,
-    /// How long the disk may take for one.
-    pub timeout: Duration,
-    /// What may differ from the run that wrote the one that is resumed.
-    pub resume_with: Vec<ResumeWith>,
-    /// Faults that tests inject into the calls of a rank, given by its number, to its disk.
-    pub faults: Vec<(usize, storage::Fault)>,
-    /// Also after every so many steps.
-    pub every: Option<u32>,
 }
 
 impl Config {
@@ -198,16 +151,19 @@ impl Config {
         let screen = screen(&args);
         let hardware = Hardware::choose(&args, precision)?;
         Ok(Config {
-            offload: Offload::new(&args, &hardware)?,
+            offload: args.offload.clone().checked(
+                &args.given,
+                args.memory.checkpoint_activations,
+                matches!(hardware, Hardware::Gpus { .. }),
+            )?,
             nccl: hardware.nccl(&args, args.on_this_machine.unwrap_or(args.gpus))?,
             hardware,
             world_size: args.gpus,
-            data: args.corpus.source.checked()?,
+            corpus: DataArgs { source: args.corpus.source.checked()?, ..args.corpus },
             steps: args.training.steps,
             batch_size: args.training.batch_size.unwrap_or(model.batch_size),
             sequence_length: args.training.seq_len.unwrap_or(model.sequence_length),
             micro_batches: args.training.grad_accum,
-            checkpointing: args.memory.checkpoint_activations,
             wrap: args.sharding.wrap,
             strategy: args.sharding.strategy,
             mesh,
@@ -222,12 +178,7 @@ impl Config {
             weight_decay: args.training.weight_decay as f32,
             max_grad_norm: if args.file_only.unclipped { f64::INFINITY } else { args.training.max_grad_norm },
             seed: args.architecture.seed,
-            evaluation: args
-                .corpus
-                .eval_every
-                .map(|every| Evaluation { every, batches: args.corpus.eval_batches }),
-            device_memory: args.memory.device_memory,
-            ignore_plan: args.memory.ignore_plan,
+            memory: args.memory,
             threads: args.threads.unwrap_or_else(|| cores().div_euclid(args.gpus).max(1)),
             algorithm: args.algorithm,
             link: args.link,
@@ -235,39 +186,51 @@ impl Config {
             grad_sync: args.sharding.grad_sync.unwrap_or_default(),
             precision,
             loss_scaling,
-            timeout: Duration::from_secs(args.timeout),
+            timeout: args.timeout,
             screen,
-            record: args.output.record,
             contributions: args.watching.contributions,
             metered: false,
             hashed: true,
-            report: args.output.report,
-            metrics: args.output.metrics,
-            log_every: args.output.log_every,
-            save: args.output.save,
             save_format: args
                 .output
                 .format
                 .format(args.file_only.saves_trained_type.then(|| float_type::stored(precision.parameters))),
-            save_timeout: Duration::from_secs(args.output.checkpoint_timeout),
+            output: args.output,
             save_faults: Vec::new(),
-            checkpoint: args.output.checkpoint.map(|directory| Checkpoint {
-                directory,
-                every: args.output.checkpoint_every,
-                waits: args.output.checkpoint_wait,
-                keep: args.output.checkpoint_keep as usize,
-                timeout: Duration::from_secs(args.output.checkpoint_timeout),
-                resume_with: args.output.resume_with,
-                faults: Vec::new(),
-            }),
+            checkpoint_faults: Vec::new(),
             init_from: args.architecture.init_from,
             config_json,
-            log_dir: args.output.log_dir,
             process: None,
             faults: args.inject,
             findings: Findings::default(),
             model,
         })
+    }
+
+    /// Returns the configuration of this process: outputs and the screen stay with rank 0.
+    ///
+    /// # Errors
+    /// A usage failure if a file asks for another number of ranks than there are processes.
+    pub fn in_process(mut self, process: Option<Process>) -> Result<Self> {
+        let Some(Process { placement, .. }) = &process else { return Ok(self) };
+        self.hardware = self.hardware.of_process(placement.local_rank.unwrap_or(placement.rank));
+        if self.world_size != placement.world_size {
+            return Err(Failure::usage(format!(
+                "{}: num_processes {}, but {} started {} processes, one rank each",
+                self.findings.file, self.world_size, placement.launcher, placement.world_size
+            )));
+        }
+        if placement.rank > 0 {
+            self.screen = None;
+            (self.output.record, self.output.report, self.output.save) = (None, None, None);
+        }
+        self.process = process;
+        Ok(self)
+    }
+
+    /// True if this process prints and writes for all ranks.
+    pub fn leads(&self) -> bool {
+        self.process.as_ref().is_none_or(|process| process.placement.rank == 0)
     }
 
     /// Returns the number of tokens in the global batch of one step.

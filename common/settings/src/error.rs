@@ -14,13 +14,13 @@ pub enum Failure {
 
 impl Failure {
     /// Returns a usage failure.
-    pub fn usage(message: impl Into<String>) -> Self {
-        Failure::Usage(message.into())
+    pub fn usage(message: impl ToString) -> Self {
+        Failure::Usage(message.to_string())
     }
 
     /// Returns a failure of the run.
-    pub fn run(message: impl Into<String>) -> Self {
-        Failure::Run(message.into())
+    pub fn run(message: impl ToString) -> Self {
+        Failure::Run(message.to_string())
     }
 
     /// Returns the exit code: 2 for usage, 1 for a failed run.

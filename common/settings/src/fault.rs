@@ -7,6 +7,7 @@
 //! `stale@rank1,step4`, `divisor@…`, `data@…`, `drop@…`, `slow@…`; `nan@…` hits one step.
 //! `seed@rank3,step0` is silent too: it comes after ranks have compared their initial weights.
 
+use crate::labels::word;
 use clap::ValueEnum;
 use std::str::FromStr;
 
@@ -149,11 +150,6 @@ impl std::fmt::Display for Fault {
             _ => write!(f, "step{}", self.step),
         }
     }
-}
-
-/// Returns the word for a kind or a phase.
-fn word(value: &impl ValueEnum) -> String {
-    value.to_possible_value().map_or(String::new(), |value| value.get_name().to_string())
 }
 
 fn pick<T: ValueEnum>(name: &str) -> std::result::Result<T, String> {

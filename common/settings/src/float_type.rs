@@ -2,29 +2,8 @@
 
 use checkpoint::ElementType;
 use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use device::{DType, Rounding};
-
-/// A floating-point type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum FloatType {
-    /// 32 bits.
-    Fp32,
-    /// 16 bits: the range of fp32, 8 bits of precision.
-    Bf16,
-    /// 16 bits: 6e-8 to 65504, 11 bits of precision; the loss is scaled to use that range.
-    Fp16,
-}
-
-impl FloatType {
-    /// Returns the element type.
-    pub const fn dtype(self) -> DType {
-        match self {
-            FloatType::Fp32 => DType::F32,
-            FloatType::Bf16 => DType::Bf16,
-            FloatType::Fp16 => DType::F16,
-        }
-    }
-}
 
 /// What `--precision` names: how parameters and activations are kept, and what projections
 /// multiply.
@@ -47,11 +26,11 @@ impl PrecisionName {
     }
 
     /// Returns the type in which parameters and activations are kept.
-    pub const fn stored(self) -> FloatType {
+    pub const fn stored(self) -> DType {
         match self {
-            PrecisionName::Fp32 | PrecisionName::Autocast => FloatType::Fp32,
-            PrecisionName::Bf16 => FloatType::Bf16,
-            PrecisionName::Fp16 => FloatType::Fp16,
+            PrecisionName::Fp32 | PrecisionName::Autocast => DType::F32,
+            PrecisionName::Bf16 => DType::Bf16,
+            PrecisionName::Fp16 => DType::F16,
         }
     }
 
@@ -67,7 +46,7 @@ impl PrecisionName {
     pub fn label(self) -> &'static str {
         match self {
             PrecisionName::Autocast => "autocast",
-            _ => name(self.stored().dtype()),
+            _ => name(self.stored()),
         }
     }
 }
@@ -83,7 +62,15 @@ pub fn stored(dtype: DType) -> ElementType {
 
 /// Returns the element type that is called `name` in flags and reports.
 pub fn dtype(name: &str) -> Option<DType> {
-    FloatType::from_str(name, false).ok().map(FloatType::dtype)
+    let precision = PrecisionName::named(name).filter(|precision| *precision != PrecisionName::Autocast);
+    precision.map(PrecisionName::stored)
+}
+
+/// Reads the name of an element type.
+pub(crate) fn parser() -> impl TypedValueParser<Value = DType> {
+    let names = PrecisionName::value_variants().iter().filter(|name| **name != PrecisionName::Autocast);
+    let words = PossibleValuesParser::new(names.filter_map(PrecisionName::to_possible_value));
+    words.try_map(|word| dtype(&word).ok_or("no element type has this name"))
 }
 
 /// Returns the name of an element type in flags and reports.

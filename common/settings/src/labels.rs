@@ -47,6 +47,11 @@ fn find<E: Error>(word: &str) -> Result<Label, E> {
     all.find(|label| *label == word).ok_or_else(|| E::custom(format!("unknown word {word:?}")))
 }
 
+/// Returns the name of a flag's choice.
+pub fn word(choice: &impl ValueEnum) -> String {
+    choice.to_possible_value().map_or(String::new(), |value| value.get_name().to_string())
+}
+
 /// Reads the name of a flag's choice, or null.
 ///
 /// # Errors

@@ -26,7 +26,6 @@ pub mod process;
 pub mod secret;
 pub mod size;
 pub mod text;
-pub mod wiring;
 
 pub use cli::GradSync;
 pub use communication::Communication;

@@ -2,7 +2,8 @@
 //! and the syntax of `--link`, `--host-link` and `--disk-link`.
 
 use crate::size::{self, human};
-use collectives::local::Link;
+use collectives::local::{self, Link};
+use planner::Algorithm;
 use std::time::Duration;
 
 /// A link by name: what the flag calls it, its name in full, its latency in microseconds, and its
@@ -72,6 +73,14 @@ pub fn flag(link: &Link) -> String {
     };
     let time = if nanos == 0.0 { "0".into() } else { size::three_digits(latency, unit) };
     format!("{time},{}/s", human(link.bandwidth as u64)).replace(' ', "")
+}
+
+/// Returns the algorithm of collectives over links that has this name.
+pub fn algorithm(named: Algorithm) -> local::Algorithm {
+    match named {
+        Algorithm::Direct => local::Algorithm::Direct,
+        Algorithm::Ring => local::Algorithm::Ring,
+    }
 }
 
 /// Reads `--link`.

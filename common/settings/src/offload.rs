@@ -3,56 +3,64 @@
 
 mod directory;
 
-use crate::cli::{TrainArgs, place_word};
 use crate::error::{Failure, Result};
-use crate::hardware::Hardware;
-use crate::link::LinkChoice;
+use crate::given::Given;
+use crate::link::{self, LinkChoice};
+use crate::size::whole;
+use clap::Args;
 use events::Place;
 use model::Checkpointing;
+use planner::placement::{NOWHERE, place_parser, place_word};
 use std::path::PathBuf;
 
+/// Most staging buffers of each kind.
+pub const MOST_BUFFERS: u64 = 16;
+
 /// What rests where, and the ways between the places.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Args, Clone, Debug, PartialEq)]
+#[command(next_help_heading = "Offload")]
 pub struct Offload {
-    /// Where master weights, momentum and variance rest.
+    /// Where master weights, momentum and variance rest: in main memory (cpu) or on disk. The CPU
+    /// updates them there.
+    #[arg(id = "offload_optimizer", long = "offload-optimizer", default_value = NOWHERE, value_parser = place_parser(), value_name = "WHERE")]
     pub optimizer: Place,
-    /// Where shards of parameters rest.
+    /// ZeRO-3: where a rank's shards of parameters rest between gathers.
+    #[arg(id = "offload_parameters", long = "offload-parameters", default_value = NOWHERE, value_parser = place_parser(), value_name = "WHERE")]
     pub parameters: Place,
-    /// Where the inputs of blocks rest from forward to backward.
+    /// Where the inputs of blocks rest from forward to backward; needs --checkpoint-activations
+    /// block.
+    #[arg(id = "offload_activations", long = "offload-activations", default_value = NOWHERE, value_parser = place_parser(), value_name = "WHERE")]
     pub activations: Place,
-    /// Staging buffers of each kind, if a flag or a file says how many.
-    pub buffers: Option<usize>,
-    /// The directory for what rests on disk; none if nothing does.
+    /// Directory for the files of what rests on disk; it is created if need be. [default: the
+    /// system's for temporary files or the current one, whichever is not in main memory]
+    #[arg(id = "offload_dir", long = "offload-dir", value_name = "DIR")]
     pub directory: Option<PathBuf>,
-    /// Main memory of each rank, in bytes.
-    pub host_memory: Option<u64>,
-    /// The simulated way between device and main memory, if any.
+    /// Staging buffers of each kind through which states and parameters travel, from 1 to 16.
+    /// [default: 3; for optimizer states on disk all but 3 of their pieces, from 3 to 6]
+    #[arg(id = "offload_buffers", long = "offload-buffers", value_name = "N", value_parser = whole::<usize>(1..=MOST_BUFFERS))]
+    pub buffers: Option<usize>,
+    /// Simulate the way between device and main memory, on the CPU: pcie3, pcie4, pcie5,
+    /// nvlink-c2c, or figures such as 10us,12GB/s.
+    #[arg(long, value_parser = link::parse_host, value_name = "NAME|LATENCY,BANDWIDTH")]
     pub host_link: Option<LinkChoice>,
-    /// The simulated way between main memory and disk, if any.
+    /// Simulate the way between main memory and disk, on the CPU, with figures such as 100us,3GB/s.
+    #[arg(long, value_parser = link::parse_disk, value_name = "LATENCY,BANDWIDTH")]
     pub disk_link: Option<LinkChoice>,
 }
 
 impl Offload {
-    /// Checks what `args` ask for, of ranks on `hardware`. Creates nothing: see [`Offload::probe`].
-    pub(crate) fn new(args: &TrainArgs, hardware: &Hardware) -> Result<Self> {
-        let flags = &args.offload;
-        let mut offload = Offload {
-            optimizer: flags.offload_optimizer,
-            parameters: flags.offload_parameters,
-            activations: flags.offload_activations,
-            buffers: flags.offload_buffers,
-            directory: None,
-            host_memory: args.memory.host_memory,
-            host_link: flags.host_link.clone(),
-            disk_link: flags.disk_link.clone(),
+    /// Returns these settings if they fit the flags that were `given`, blocks that keep as much as
+    /// `checkpointing` says, and ranks that compute on GPUs or not: with a directory if anything
+    /// rests on disk, else without. Creates nothing: see [`Offload::probe`].
+    pub(crate) fn checked(self, given: &Given, checkpointing: Checkpointing, on_gpus: bool) -> Result<Self> {
+        self.check(given, checkpointing)?;
+        self.check_links(on_gpus)?;
+        let directory = match (self.uses_disk(), self.directory) {
+            (false, _) => None,
+            (true, None) => Some(directory::usual()?),
+            (true, given) => given,
         };
-        offload.check(args)?;
-        offload.check_links(hardware)?;
-        if offload.uses_disk() {
-            let given = flags.offload_dir.clone();
-            offload.directory = Some(given.map_or_else(directory::usual, Ok)?);
-        }
-        Ok(offload)
+        Ok(Offload { directory, ..self })
     }
 
     /// True if anything rests beyond the device.
@@ -88,21 +96,21 @@ impl Offload {
         self.directory.as_deref().map_or(Ok(()), directory::probe)
     }
 
-    fn check(&self, args: &TrainArgs) -> Result<()> {
-        if self.activations != Place::Device && args.memory.checkpoint_activations != Checkpointing::Block {
+    fn check(&self, given: &Given, checkpointing: Checkpointing) -> Result<()> {
+        if self.activations != Place::Device && checkpointing != Checkpointing::Block {
             return Err(Failure::usage(format!(
                 "--offload-activations {} moves the one tensor that a checkpointed block keeps for backward, its input\n\
                  Add --checkpoint-activations block.",
                 place_word(self.activations)
             )));
         }
-        if let Some(directory) = args.given.typed("offload_dir").filter(|_| !self.uses_disk()) {
+        if let Some(directory) = given.typed("offload_dir").filter(|_| !self.uses_disk()) {
             return Err(Failure::usage(format!(
                 "--offload-dir {directory}: nothing rests on disk\n\
                  Add --offload-optimizer disk, --offload-parameters disk or --offload-activations disk."
             )));
         }
-        if let Some(count) = args.given.typed("offload_buffers").filter(|_| !self.any_states()) {
+        if let Some(count) = given.typed("offload_buffers").filter(|_| !self.any_states()) {
             return Err(Failure::usage(format!(
                 "--offload-buffers {count}: neither optimizer states nor parameters travel\n\
                  Add --offload-optimizer cpu or --offload-parameters cpu, or disk in place of cpu."
@@ -111,14 +119,14 @@ impl Offload {
         Ok(())
     }
 
-    fn check_links(&self, hardware: &Hardware) -> Result<()> {
+    fn check_links(&self, on_gpus: bool) -> Result<()> {
         let travels = "Add --offload-optimizer, --offload-parameters or --offload-activations";
         let links = [
             ("--host-link", &self.host_link, "device and main memory", self.any(), "cpu or disk"),
             ("--disk-link", &self.disk_link, "main memory and disk", self.uses_disk(), "disk"),
         ];
         for (flag, _, between, used, place) in links.into_iter().filter(|(_, link, ..)| link.is_some()) {
-            if matches!(hardware, Hardware::Gpus { .. }) {
+            if on_gpus {
                 return Err(Failure::usage(format!(
                     "{flag} simulates the way between {between}, and ranks on GPUs have a real one\n\
                      Leave it out, or run with --device cpu."

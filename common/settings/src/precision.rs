@@ -11,12 +11,7 @@ pub fn precision(args: &PrecisionArgs) -> Precision {
     let parameters = args.precision.stored();
     let gradients = args.grad_dtype.unwrap_or(parameters);
     let reduce = args.reduce_dtype.unwrap_or(gradients);
-    Precision {
-        parameters: parameters.dtype(),
-        gradients: gradients.dtype(),
-        reduce: reduce.dtype(),
-        rounding: args.precision.rounding(),
-    }
+    Precision { parameters, gradients, reduce, rounding: args.precision.rounding() }
 }
 
 /// Returns the word of `--precision` for the parameters' type and the projections' rounding.

@@ -32,7 +32,7 @@ pub fn invalid(error: &InvalidJob) -> Failure {
 /// part of a checkpoint writes it piece by piece.
 pub fn job(stage: planner::Stage, config: &Config) -> Job {
     let copying = job_saving(stage, config, saving(config));
-    let Some(limit) = config.offload.host_memory.filter(|_| copying.placement.saving == Saving::Copying)
+    let Some(limit) = config.memory.host_memory.filter(|_| copying.placement.saving == Saving::Copying)
     else {
         return copying;
     };
@@ -47,9 +47,9 @@ pub fn job(stage: planner::Stage, config: &Config) -> Job {
 /// from there, and nothing is copied for a save that training waits for.
 fn saving(config: &Config) -> Saving {
     let on_disk = [config.offload.optimizer, config.offload.parameters].contains(&Place::Disk);
-    match &config.checkpoint {
+    match &config.output.checkpoint {
         None => Saving::Never,
-        Some(checkpoint) if on_disk || checkpoint.waits => Saving::Streaming,
+        Some(_) if on_disk || config.output.checkpoint_wait => Saving::Streaming,
         Some(_) => Saving::Copying,
     }
 }
@@ -59,7 +59,7 @@ fn job_saving(stage: planner::Stage, config: &Config, saving: Saving) -> Job {
         batch_size: config.batch_size,
         tokens: config.sequence_length,
         micro_batches: config.micro_batches,
-        checkpointing: config.checkpointing,
+        checkpointing: config.memory.checkpoint_activations,
         wrap: config.wrap,
         strategy: config.strategy.unwrap_or_default(),
         shard_group: config.mesh.shard_group(),
@@ -82,7 +82,7 @@ pub fn placement(config: &Config) -> Placement {
         activations: offload.activations,
         buffers: offload.buffers.map(|count| count as u64),
         piece: config.communication.sub_group_size.map(|elements| elements as u64),
-        gathers_states: config.hashed || config.save.is_some(),
+        gathers_states: config.hashed || config.output.save.is_some(),
         saving: saving(config),
     }
 }

@@ -1,7 +1,6 @@
 //! The directory of a run's checkpoints, made ready before the run begins.
 
 use checkpoint::{CheckpointError, Checkpoints, Locking, RunLock};
-use settings::config::Checkpoint;
 use settings::size::human;
 use settings::{Config, Failure, Result};
 use std::sync::Arc;
@@ -15,8 +14,8 @@ const BYTES: u64 = 12;
 const WRITERS: usize = 4;
 
 /// Returns the disk of `rank` for its checkpoints.
-pub(crate) fn disk(checkpoint: &Checkpoint, rank: usize) -> Disk {
-    let ours = checkpoint.faults.iter().filter(|(struck, _)| *struck == rank);
+pub(crate) fn disk(config: &Config, rank: usize) -> Disk {
+    let ours = config.checkpoint_faults.iter().filter(|(struck, _)| *struck == rank);
     match ours.map(|(_, fault)| *fault).collect::<Vec<_>>() {
         none if none.is_empty() => Disk::new(WRITERS),
         faults => Disk::with_faults(WRITERS, faults),
@@ -30,26 +29,23 @@ pub(crate) fn disk(checkpoint: &Checkpoint, rank: usize) -> Disk {
 /// # Errors
 /// If another run has the lock, the disk refuses, or it has no room.
 pub(crate) fn open(config: &Config, parameters: u64) -> Result<Option<(Checkpoints, Option<Arc<RunLock>>)>> {
-    let Some(checkpoint) = &config.checkpoint else { return Ok(None) };
-    let checkpoints = Checkpoints::new(&checkpoint.directory, Arc::new(Disk::new(1)));
+    let Some(directory) = &config.output.checkpoint else { return Ok(None) };
+    let checkpoints = Checkpoints::new(directory, Arc::new(Disk::new(1)));
     if !config.leads() {
         return Ok(Some((checkpoints, None)));
     }
-    let failed = |error: CheckpointError| Failure::run(error.to_string());
-    let disk = checkpoints.disk();
-    disk.create_directory(&checkpoint.directory).map_err(|error| failed(error.into()))?;
-    let lock = RunLock::acquire(&checkpoint.directory, &token(), Locking::default()).map_err(failed)?;
-    checkpoints.remove_leftovers().map_err(failed)?;
-    check_room(checkpoint, &checkpoints, BYTES * parameters)?;
+    checkpoints.disk().create_directory(directory).map_err(refused)?;
+    let lock = RunLock::acquire(directory, &token(), Locking::default()).map_err(Failure::run)?;
+    checkpoints.remove_leftovers().map_err(Failure::run)?;
+    check_room(&checkpoints, config.output.checkpoint_keep, BYTES * parameters)?;
     Ok(Some((checkpoints, Some(Arc::new(lock)))))
 }
 
 /// Refuses a disk without room for the checkpoints that are kept and the one that is being written.
-fn check_room(checkpoint: &Checkpoint, checkpoints: &Checkpoints, each: u64) -> Result<()> {
-    let failed = |error: CheckpointError| Failure::run(error.to_string());
-    let there = checkpoints.names().map_err(failed)?.len().min(checkpoint.keep);
-    let needed = each.saturating_mul((checkpoint.keep + 1 - there) as u64);
-    let room = checkpoints.disk().room(&checkpoint.directory).map_err(|error| failed(error.into()))?;
+fn check_room(checkpoints: &Checkpoints, keep: usize, each: u64) -> Result<()> {
+    let there = checkpoints.names().map_err(Failure::run)?.len().min(keep);
+    let needed = each.saturating_mul((keep + 1 - there) as u64);
+    let room = checkpoints.disk().room(checkpoints.directory()).map_err(refused)?;
     if needed <= room {
         return Ok(());
     }
@@ -57,12 +53,16 @@ fn check_room(checkpoint: &Checkpoint, checkpoints: &Checkpoints, each: u64) -> 
         "the disk of {} has no room for the checkpoints of this run: {} are free, and it needs {} more: {} each, of \
          which {} are kept while one more is written.\n\
          Free some space, keep fewer (--checkpoint-keep), or choose a directory on another disk.",
-        checkpoint.directory.display(),
+        checkpoints.directory().display(),
         human(room),
         human(needed),
         human(each),
-        checkpoint.keep,
+        keep,
     )))
+}
+
+fn refused(error: storage::Error) -> Failure {
+    Failure::run(CheckpointError::from(error))
 }
 
 /// Returns a word that no other run has.

@@ -26,7 +26,7 @@ struct Intact {
 pub(crate) fn export(args: &ExportArgs) -> Result<Vec<String>> {
     let intact = choose(&args.from)?;
     let format = Format { moments: args.moments, ..args.format.format(None) };
-    write(&intact, &args.to, format).map_err(|error| Failure::run(error.to_string()))?;
+    write(&intact, &args.to, format).map_err(Failure::run)?;
     let manifest = intact.generation.manifest();
     let progress: Option<Progress> = serde_json::from_value(manifest.progress.clone()).ok();
     let record: Option<Record> = serde_json::from_value(manifest.record.clone()).ok();
@@ -54,7 +54,7 @@ fn choose(from: &Path) -> Result<Intact> {
         Some((checkpoints, name)) => (checkpoints, vec![name]),
         None => {
             let checkpoints = Checkpoints::new(from, disk);
-            let names = checkpoints.names().map_err(|error| Failure::usage(error.to_string()))?;
+            let names = checkpoints.names().map_err(Failure::usage)?;
             (checkpoints, names)
         }
     };

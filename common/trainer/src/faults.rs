@@ -6,9 +6,8 @@ use device::DType;
 use events::header::Sharded;
 use model::Keep;
 use offload::Effect;
-use settings::config::{Config, Evaluation};
 use settings::fault::{Fault, Kind, Phase};
-use settings::{Failure, Result};
+use settings::{Config, Failure, Result};
 use std::cell::Cell;
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -56,14 +55,14 @@ pub(crate) fn check(config: &Config, (name, sharded): (&str, Sharded)) -> Result
 /// Refuses a fault in a phase that its step does not have.
 fn check_phase(fault: &Fault, config: &Config) -> Result<()> {
     let evaluated = |every| (fault.step + 1).is_multiple_of(every) || fault.step + 1 == config.steps;
-    let (phase, why) = match (fault.phase, config.evaluation) {
-        (Phase::Recompute, _) if config.checkpointing.keep() == Keep::Everything => {
+    let (phase, why) = match (fault.phase, config.corpus.eval_every) {
+        (Phase::Recompute, _) if config.memory.checkpoint_activations.keep() == Keep::Everything => {
             ("recompute", "nothing is computed again without --checkpoint-activations block or selective")
         }
         (Phase::Evaluate, None) => {
             ("evaluate", "nothing is validated without --val-fraction 0.1 --eval-every 1")
         }
-        (Phase::Evaluate, Some(Evaluation { every, .. })) if !evaluated(every) => {
+        (Phase::Evaluate, Some(every)) if !evaluated(every) => {
             ("evaluate", "no validation follows that step: --eval-every says which have one")
         }
         _ => return Ok(()),

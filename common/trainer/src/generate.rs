@@ -3,7 +3,7 @@
 use crate::hooks::Hooks;
 use crate::passes::{Kept, Passes};
 use crate::source::Saved;
-use crate::stage::{AnyStage, Setup, Stage, StageKind};
+use crate::stage::{AnyStage, Setup, Stage};
 use checkpoint::{Reader, tokenizer::VOCABULARY};
 use collectives::local::{Options, World};
 use device::{Device, Ledger, Place};
@@ -20,19 +20,14 @@ use sharding::{Mesh, Partition, Places, Precision, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Continues `args.prompt`, once per sample.
+/// Continues `args.prompt` with `stage`, once per sample.
 ///
 /// # Errors
 /// If the weights cannot be read, or nothing turns the prompt into tokens of their model.
-pub fn generate<S: StageKind>(args: &GenerateArgs) -> Result<Vec<String>> {
-    sample(AnyStage::of::<S>(), args)
-}
-
-/// Continues `args.prompt` with `stage`, once per sample.
-pub(crate) fn sample(stage: AnyStage, args: &GenerateArgs) -> Result<Vec<String>> {
-    let reader = Reader::open(&args.from).map_err(|e| Failure::usage(e.to_string()))?;
-    let config = reader.config().map_err(|e| Failure::usage(e.to_string()))?;
-    let model = Model::new(config).map_err(|e| Failure::usage(e.to_string()))?;
+pub fn generate(stage: AnyStage, args: &GenerateArgs) -> Result<Vec<String>> {
+    let reader = Reader::open(&args.from).map_err(Failure::usage)?;
+    let config = reader.config().map_err(Failure::usage)?;
+    let model = Model::new(config).map_err(Failure::usage)?;
     let tokenizer = tokenizer(args, &model)?;
     let mut prompt = tokenizer.encode(&args.prompt)?;
     if prompt.is_empty() {
@@ -42,7 +37,7 @@ pub(crate) fn sample(stage: AnyStage, args: &GenerateArgs) -> Result<Vec<String>
     check_prompt(&prompt, &model)?;
     check_window(args, prompt.len(), &model)?;
     let doubts = reader.check(&model.layout).and_then(|()| reader.doubts(&model.config, &model.layout));
-    let doubts = doubts.map_err(|e| Failure::usage(e.to_string()))?;
+    let doubts = doubts.map_err(Failure::usage)?;
     doubts.iter().for_each(|doubt| events::complain!("warning: {doubt}"));
     let mut sequences = vec![prompt; args.samples];
     let mut sampler = Sampler::new(stage, args, reader, model)?;
@@ -106,7 +101,7 @@ impl Sampler {
         let group = World::new(1, Options::default()).remove(0);
         let emitter = Emitter::silent(0);
         let transfers = Transfers::new(device.clone(), emitter.clone(), offload::Options::default());
-        let transfers = transfers.map_err(|e| Failure::run(e.to_string()))?;
+        let transfers = transfers.map_err(Failure::run)?;
         let rank = Rc::new(Rank { device, mesh: Mesh::World, group, transfers, emitter });
         let partition = Arc::new(Partition::new(&model.layout, Wrap::default(), 1));
         let schedule = Arc::new(Schedule::new(&model.layout, &partition));
@@ -129,8 +124,8 @@ impl Sampler {
         let kept = Kept { keep: Keep::Nothing, place: Place::Device, dtype: Precision::FP32.parameters };
         let passes = Passes::new(hooks, rank, model.clone(), partition, schedule, batch, kept);
         Ok(Sampler {
-            stage: (stage.new)(setup).map_err(|e| Failure::run(e.to_string()))?,
-            passes: passes.map_err(|e| Failure::run(e.to_string()))?,
+            stage: (stage.new)(setup).map_err(Failure::run)?,
+            passes: passes.map_err(Failure::run)?,
             window: model.config.sequence_length,
             vocabulary: model.config.vocabulary,
             temperature: args.temperature,
@@ -143,10 +138,7 @@ impl Sampler {
         let start = sequences[0].len().saturating_sub(self.window);
         let inputs: Vec<u32> = sequences.iter().flat_map(|tokens| tokens[start..].iter().copied()).collect();
         let batch = Batch { batch: sequences.len(), tokens: sequences[0].len() - start };
-        let logits = self
-            .passes
-            .next_logits(&mut *self.stage, &inputs, batch)
-            .map_err(|e| Failure::run(e.to_string()))?;
+        let logits = self.passes.next_logits(&mut *self.stage, &inputs, batch).map_err(Failure::run)?;
         for (tokens, logits) in sequences.iter_mut().zip(logits.chunks_exact(self.vocabulary)) {
             tokens.push(pick(logits, self.temperature, self.random.unit()));
         }

@@ -7,13 +7,14 @@ use crate::plan::{self, Plan};
 use crate::rank_error::{self, RankError};
 use crate::run::{self, News, Observer};
 use crate::witness::Milestone;
+use collectives::local::{Options, World};
 use collectives::{Group, nccl};
 use device::{Class, Device, Ledger, Place};
 use events::lock;
 use events::{Emitter, What};
 use offload::{Transfers, WaitLimits};
 use report::{LimitRow, Measured, Peaks, Report, StepRow};
-use settings::{Config, Failure, Result, wiring};
+use settings::{Config, Failure, Result, link};
 use sharding::{Mesh, Rank};
 use std::any::Any;
 use std::cell::RefCell;
@@ -49,7 +50,7 @@ pub(crate) fn run(
         }
         observer(rank, news);
     };
-    let observer: &Observer<'_> = if plan.config.report.is_some() { &noting } else { observer };
+    let observer: &Observer<'_> = if plan.config.output.report.is_some() { &noting } else { observer };
     let measured = match ranks {
         Ranks::Threads => all(plan, emitters, observer),
         Ranks::Process(mut group) => {
@@ -62,7 +63,7 @@ pub(crate) fn run(
         report_failure(plan, steps, failure);
     })?;
     let mut report = plan::report(plan, &measured);
-    if let Some(path) = &plan.config.report {
+    if let Some(path) = &plan.config.output.report {
         report.limit = report.gpu.is_empty().then(|| LimitRow::measure(&plan.config));
         report.write(path)?;
     }
@@ -72,7 +73,7 @@ pub(crate) fn run(
 /// Writes the report of a run that failed after `steps`, if one is asked for. If that fails, too,
 /// says so: the run's own failure is the one to return.
 fn report_failure(plan: &Plan, steps: Vec<StepRow>, failure: &Failure) {
-    let Some(path) = &plan.config.report else { return };
+    let Some(path) = &plan.config.output.report else { return };
     let peaks = || Peaks { classes: vec![0; Class::ALL.len()], total: 0 };
     let memory = Place::ALL.iter().map(|_| peaks()).collect();
     let measured = vec![Measured { steps, memory, ..Measured::default() }];
@@ -101,7 +102,10 @@ fn all(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Result<V
 
 fn threads(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Vec<Outcome> {
     hush_rank_panics();
-    let groups = wiring::groups(&plan.config);
+    let Config { world_size, timeout, algorithm, link, .. } = &plan.config;
+    let link = link.as_ref().map(|choice| choice.link);
+    let options = Options { timeout: *timeout, algorithm: link::algorithm(*algorithm), link };
+    let groups = World::new(*world_size as u32, options);
     std::thread::scope(|scope| {
         let ranks: Vec<_> = groups
             .into_iter()
@@ -159,10 +163,10 @@ fn guarded<T>(
     body: impl FnOnce(Rc<Rank>) -> rank_error::Result<T>,
 ) -> rank_error::Result<T> {
     let emitter = group.emitter().clone();
-    let Config { device_memory, threads, metered, ref hardware, .. } = plan.config;
+    let Config { threads, metered, ref hardware, ref memory, .. } = plan.config;
     PANIC_EMITTER.set(Some(emitter.clone()));
-    let ledger = Ledger::new(emitter.clone(), device_memory);
-    let ledger = ledger.limited(Place::Host, plan.config.offload.host_memory);
+    let ledger = Ledger::new(emitter.clone(), memory.device_memory);
+    let ledger = ledger.limited(Place::Host, memory.host_memory);
     let ledger = ledger.refusing(RankFaults::refused_allocation(&plan.config, group.rank()));
     if let Some(witness) = &plan.witness {
         witness.counts(group.rank() as usize, &ledger);

@@ -34,7 +34,7 @@ mod witness;
 pub use generate::generate;
 pub use report::Report;
 pub use settings::{Communication, Failure, GradSync, Result};
-pub use stage::{Setup, Stage, StageKind, StepOutcome};
+pub use stage::{AnyStage, Setup, Stage, StageKind, StepOutcome};
 pub use states::ModelStates;
 pub use witness::{At, Milestone, Witness};
 
@@ -44,7 +44,6 @@ use plan::Plan;
 use run::News;
 use settings::Config;
 use settings::cli::{Command, Program};
-use stage::AnyStage;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -55,24 +54,12 @@ use watch::Watch;
 /// Runs the whole program of a stage, of this name and version: parses the command line, trains,
 /// prints, and turns failures into exit codes.
 pub fn main<S: StageKind>(name: &'static str, version: &'static str) -> ExitCode {
-    program(AnyStage::of::<S>(), Program { name, version }, std::env::args_os(), None)
+    main_under(AnyStage::of::<S>(), Program { name, version }, std::env::args_os(), None)
 }
 
-/// Runs [`main`] within another program, with `arguments` in place of the command line; the first is
-/// the program's name.
-pub fn main_from<S: StageKind>(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    main_under::<S>(arguments, None)
-}
-
-/// Runs [`main_from`] and tells `witness` how far ranks are.
-pub fn main_under<S: StageKind>(
-    arguments: impl IntoIterator<Item = OsString>,
-    witness: Option<Arc<dyn Witness>>,
-) -> ExitCode {
-    program(AnyStage::of::<S>(), Program::default(), arguments, witness)
-}
-
-fn program(
+/// Runs the whole program of `stage` as [`main`] does, called `program`, with `arguments` in place of
+/// the command line; the first is the program's name. Tells `witness` how far ranks are.
+pub fn main_under(
     stage: AnyStage,
     program: Program,
     arguments: impl IntoIterator<Item = OsString>,
@@ -82,7 +69,7 @@ fn program(
     let print = |lines: Vec<String>| lines.iter().for_each(|line| events::say!("{line}"));
     exit_code(match cli.command {
         Some(Command::Generate(args)) => {
-            generate::sample(stage, &args).map(|texts| texts.iter().for_each(|text| say::foreign(text)))
+            generate::generate(stage, &args).map(|texts| texts.iter().for_each(|text| say::foreign(text)))
         }
         Some(Command::Export(args)) => export::export(&args).map(print),
         Some(Command::Doctor { gpus }) => doctor::examine(gpus),
@@ -92,10 +79,11 @@ fn program(
         Some(Command::Shell(shell)) => shell
             .text(program.command(false))
             .map(|text| print(vec![text.trim_end().into()]))
-            .map_err(|error| Failure::run(error.to_string())),
+            .map_err(Failure::run),
         None => match program::train(stage, cli.train, witness) {
-            Ok(ending) => return ending.code(),
-            Err(failure) => Err(failure),
+            // As a shell says of a process that the signal has ended.
+            Ok(Some(signal)) => return ExitCode::from(128 + signal as u8),
+            ended => ended.map(|_| ()),
         },
     })
 }
@@ -111,29 +99,12 @@ pub fn exit_code(result: Result<()>) -> ExitCode {
     }
 }
 
-/// Trains as `config` says under the eyes of `witness`, and returns the report. Prints nothing;
-/// records if asked to.
+/// Trains as `config` says under the eyes of `witness`, until `enough` is set. Returns the report,
+/// of the steps that were whole by then. Prints nothing; records if asked to.
 ///
 /// # Errors
 /// Any failure, as the program would print it.
-pub fn train_under<S: StageKind>(config: Config, witness: Option<Arc<dyn Witness>>) -> Result<Report> {
-    train_until::<S>(config, witness, Arc::default())
-}
-
-/// Trains as [`train_under`] until `enough` is set: the report covers the steps that were whole by
-/// then.
-///
-/// # Errors
-/// As [`train_under`].
-pub fn train_until<S: StageKind>(
-    config: Config,
-    witness: Option<Arc<dyn Witness>>,
-    enough: Arc<AtomicBool>,
-) -> Result<Report> {
-    train_silently(AnyStage::of::<S>(), config, witness, enough)
-}
-
-fn train_silently(
+pub fn train_until(
     stage: AnyStage,
     config: Config,
     witness: Option<Arc<dyn Witness>>,
@@ -142,7 +113,7 @@ fn train_silently(
     let stop = Arc::new(StopRequest::new(enough, config.world_size));
     let plan = Plan { witness, stop, ..plan::prepare(stage, config)? };
     let silent = |_: usize, _: News<'_>| {};
-    if plan.config.record.is_none() {
+    if plan.config.output.record.is_none() {
         let emitters = (0..plan.config.world_size).map(|rank| Emitter::silent(rank as u32)).collect();
         return launch::run(&plan, Ranks::Threads, emitters, &silent);
     }

@@ -49,7 +49,7 @@ impl Metrics {
     /// # Errors
     /// If the file cannot be written.
     pub(crate) fn open(plan: &Plan, speed: &Arc<Speed>) -> Result<Option<Self>> {
-        let Some(path) = plan.config.metrics.clone() else { return Ok(None) };
+        let Some(path) = plan.config.output.metrics.clone() else { return Ok(None) };
         let failed =
             |error: io::Error| Failure::run(format!("cannot write --metrics {}: {error}", path.display()));
         let resumes = plan.first_step() > 0;

@@ -120,13 +120,13 @@ impl Plan {
     /// True if a validation follows `step`.
     pub(crate) fn validates_after(&self, step: u32) -> bool {
         let due = |every| (step + 1).is_multiple_of(every) || self.is_last(step);
-        self.config.evaluation.is_some_and(|evaluation| due(evaluation.every))
+        self.config.corpus.eval_every.is_some_and(due)
     }
 
     /// True if a checkpoint follows `step`; the one after the last step is part of saving.
     pub(crate) fn checkpoints_after(&self, step: u32) -> bool {
-        let every = self.config.checkpoint.as_ref().and_then(|checkpoint| checkpoint.every);
-        every.is_some_and(|every| (step + 1).is_multiple_of(every)) && !self.is_last(step)
+        self.config.output.checkpoint_every.is_some_and(|every| (step + 1).is_multiple_of(every))
+            && !self.is_last(step)
     }
 }
 
@@ -158,8 +158,9 @@ fn complete(stage: AnyStage, config: Config, prediction: Prediction) -> Result<P
     config.offload.probe()?;
     let job = job(stage.plan, &config);
     check_memory(&job, &prediction, &config)?;
-    let data = Data::open(&config.data, config.model.vocabulary, config.sequence_length, config.leads())?;
-    let mut model = Model::new(config.model.clone()).map_err(|e| Failure::usage(e.to_string()))?;
+    let data =
+        Data::open(&config.corpus.source, config.model.vocabulary, config.sequence_length, config.leads())?;
+    let mut model = Model::new(config.model.clone()).map_err(Failure::usage)?;
     model.rounding = config.precision.rounding;
     let brought = source::brought(&config, &model).map_err(Failure::usage)?;
     let companions = source::companions(&config, brought.as_deref()).map_err(Failure::usage)?;
@@ -224,7 +225,7 @@ fn check_stage(stage: AnyStage, config: &Config) -> Result<()> {
 
 /// Refuses a run that does not fit its limits or this machine.
 fn check_memory(job: &Job, prediction: &Prediction, config: &Config) -> Result<()> {
-    if config.ignore_plan {
+    if config.memory.ignore_plan {
         return Ok(());
     }
     memory::check(job, prediction, limits(config))?;
@@ -233,11 +234,11 @@ fn check_memory(job: &Job, prediction: &Prediction, config: &Config) -> Result<(
 
 /// Refuses a run whose results could not be written.
 fn probe_outputs(config: &Config) -> Result<()> {
-    if let Some(path) = &config.report {
+    if let Some(path) = &config.output.report {
         Report::probe(path)?;
     }
-    if let Some(dir) = &config.save {
-        Writer::probe(dir).map_err(|e| Failure::run(e.to_string()))?;
+    if let Some(dir) = &config.output.save {
+        Writer::probe(dir).map_err(Failure::run)?;
     }
     Ok(())
 }
@@ -259,14 +260,16 @@ fn check_machine(job: &Job, prediction: &Prediction, config: &Config) -> Result<
 
 /// Returns the bytes that each rank may use in each place.
 pub(crate) fn limits(config: &Config) -> Limits {
-    [config.device_memory, config.offload.host_memory, None]
+    [config.memory.device_memory, config.memory.host_memory, None]
 }
 
 fn evaluation_batches(config: &Config, data: &Data) -> usize {
-    let Some(evaluation) = config.evaluation else { return 0 };
+    if config.corpus.eval_every.is_none() {
+        return 0;
+    }
     let tokens = config.world_size * config.batch_size * config.sequence_length;
     let available = (data.len(Split::Validation) / tokens).max(1);
-    evaluation.batches.unwrap_or(EVALUATION_BATCHES.min(available))
+    config.corpus.eval_batches.unwrap_or(EVALUATION_BATCHES.min(available))
 }
 
 /// The predicted peaks of every rank in every place, in a run that has `done` so much.

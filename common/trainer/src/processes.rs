@@ -27,14 +27,15 @@ use std::time::Duration;
 /// machine.
 fn settings(plan: &Plan) -> String {
     let mut shared = plan.config.clone();
-    (shared.screen, shared.record, shared.report, shared.save) = (None, None, None, None);
+    let output = &mut shared.output;
+    (output.record, output.report, output.save, output.metrics) = (None, None, None, None);
+    (output.log_every, output.log_dir, output.format) = (None, None, Default::default());
+    output.checkpoint.iter_mut().for_each(|directory| *directory = "".into());
     shared.save_format = Default::default();
-    (shared.metrics, shared.log_every) = (None, None);
-    (shared.process, shared.log_dir) = (None, None);
-    (shared.data.path, shared.data.tokenizer) = (None, None);
+    (shared.screen, shared.process) = (None, None);
+    (shared.corpus.source.path, shared.corpus.source.tokenizer) = (None, None);
     (shared.init_from, shared.config_json) = (None, None);
     (shared.threads, shared.findings) = (0, Findings::default());
-    shared.checkpoint.iter_mut().for_each(|checkpoint| checkpoint.directory = "".into());
     shared.hardware = shared.hardware.kind();
     format!("{} {}\n{shared:#?}", plan.stage.name, env!("CARGO_PKG_VERSION"))
 }
@@ -55,7 +56,7 @@ pub(crate) fn join(plan: &Plan, process: &Process) -> Result<Joined> {
             settings,
             secret: *secret,
         })
-        .map_err(|error| Failure::run(error.to_string())),
+        .map_err(Failure::run),
         Engine::Mpi => join_mpi(config, process, settings),
     }
 }
@@ -67,7 +68,7 @@ pub(crate) fn join(plan: &Plan, process: &Process) -> Result<Joined> {
 pub(crate) fn resumed(plan: Plan, group: &Group) -> Result<Plan> {
     let (rank, channel) = (group.rank() as usize, group.control_channel(Topic::Resuming));
     plan.resumed(rank..rank + 1, &|mine| {
-        let all = channel.exchange(mine.as_bytes()).map_err(|error| Failure::run(error.to_string()))?;
+        let all = channel.exchange(mine.as_bytes()).map_err(Failure::run)?;
         Ok(all.into_iter().map(|words| String::from_utf8_lossy(&words).into_owned()).collect())
     })
 }
@@ -80,7 +81,7 @@ fn join_mpi(config: &Config, process: &Process, settings: String) -> Result<Join
         timeout: config.timeout,
         settings,
     })
-    .map_err(|error| Failure::run(error.to_string()))
+    .map_err(Failure::run)
 }
 
 #[cfg(not(feature = "mpi"))]
@@ -146,12 +147,12 @@ struct Log {
 }
 
 impl Logs {
-    /// Creates the files in `config.log_dir`, if there is one.
+    /// Creates the files in `config.output.log_dir`, if there is one.
     ///
     /// # Errors
     /// If a file cannot be created.
     pub(crate) fn open(plan: &Plan) -> Result<Self> {
-        let Some(dir) = &plan.config.log_dir else { return Ok(Logs(Vec::new())) };
+        let Some(dir) = &plan.config.output.log_dir else { return Ok(Logs(Vec::new())) };
         let failed = |error: io::Error| {
             Failure::run(format!("cannot write logs to --log-dir {}: {error}", dir.display()))
         };

@@ -15,43 +15,23 @@ use crate::watch::Watch;
 use crate::witness::Witness;
 use report::Report;
 use settings::cli::TrainArgs;
-use settings::config::{Checkpoint, DEFAULT_MODEL};
+use settings::config::DEFAULT_MODEL;
 use settings::findings::Findings;
 use settings::{Config, Failure, Result, communication, process};
 use std::net::TcpStream;
-use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use viz::Departure;
 
-/// How a run ended that did not fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// After its last step.
-    Whole,
-    /// Before it, because of a signal of this number, or as if.
-    Early(i32),
+/// Returns the number of the signal that ended `plan`'s run before its last step, or as if one had,
+/// given its steps in this process. `None` if it is whole.
+fn early(plan: &Plan, steps: usize) -> Option<i32> {
+    let short = plan.first_step() as usize + steps < plan.config.steps as usize;
+    short.then(|| plan.stop.signal.load(Ordering::Relaxed))
 }
 
-impl Ending {
-    /// Returns how `plan`'s run ended after so many steps of its own.
-    fn after(plan: &Plan, steps: usize) -> Self {
-        match plan.first_step() as usize + steps < plan.config.steps as usize {
-            true => Ending::Early(plan.stop.signal.load(Ordering::Relaxed)),
-            false => Ending::Whole,
-        }
-    }
-
-    /// Returns the program's exit code: a shell's for a process that the signal has ended.
-    pub(crate) fn code(self) -> ExitCode {
-        match self {
-            Ending::Whole => events::say::code(),
-            Ending::Early(signal) => ExitCode::from(128 + signal as u8),
-        }
-    }
-}
-
-/// Trains as the command line says, tells `witness` how far ranks are, and prints.
+/// Trains as the command line says, tells `witness` how far ranks are, and prints. Returns the
+/// number of the signal that ended the run early, if one did.
 ///
 /// # Errors
 /// Any failure of the run.
@@ -59,7 +39,7 @@ pub(crate) fn train(
     stage: AnyStage,
     mut args: TrainArgs,
     witness: Option<Arc<dyn Witness>>,
-) -> Result<Ending> {
+) -> Result<Option<i32>> {
     let print = args.print_config;
     let unnamed = args.architecture.model.is_none() && args.architecture.init_from.is_none();
     let idle = communication::without_effect(&args.given, stage.sharded);
@@ -78,7 +58,7 @@ pub(crate) fn train(
     }
     if print {
         events::say!("{}", deepspeed::print(&config, stage.plan)?);
-        return Ok(Ending::Whole);
+        return Ok(None);
     }
     let plan = Plan { witness, ..plan::prepare(stage, config)? };
     let Findings { file, own_settings, .. } = &plan.config.findings;
@@ -96,15 +76,15 @@ pub(crate) fn train(
 
 /// Says that the model is that of a checkpoint, if it is and another than the default one.
 fn note_resumed_model(config: &Config) {
-    let resumes = config.checkpoint.as_ref().filter(|_| config.leads() && config.model.name != DEFAULT_MODEL);
-    if let Some(Checkpoint { directory, .. }) = resumes {
+    let other = config.leads() && config.model.name != DEFAULT_MODEL;
+    if let Some(directory) = config.output.checkpoint.as_ref().filter(|_| other) {
         let directory = directory.display();
         events::complain!("note: no --model is given: the model is that of the checkpoints in {directory}");
     }
 }
 
 /// Trains with all ranks as threads, or as one process of the job.
-fn carry_out(plan: Plan, logs: &Logs) -> Result<Ending> {
+fn carry_out(plan: Plan, logs: &Logs) -> Result<Option<i32>> {
     let Some(process) = &plan.config.process else {
         return lead(&plan, Ranks::Threads, Vec::new(), logs);
     };
@@ -116,12 +96,12 @@ fn carry_out(plan: Plan, logs: &Logs) -> Result<Ending> {
     if plan.config.leads() {
         lead(&plan, Ranks::Process(joined.group), joined.links, logs)
     } else {
-        Ok(Ending::after(&plan, processes::follow(&plan, joined, logs)?))
+        Ok(early(&plan, processes::follow(&plan, joined, logs)?))
     }
 }
 
 /// Runs `ranks`, and prints for all ranks of the job.
-fn lead(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) -> Result<Ending> {
+fn lead(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) -> Result<Option<i32>> {
     events::say!("{}", progress::opening(plan));
     let speed = Arc::new(Speed::of(plan));
     let metrics = Metrics::open(plan, &speed)?;
@@ -152,7 +132,7 @@ fn lead(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) ->
         .reduce(|first, second| format!("{first}\n{second}"))
     {
         Some(message) => Err(Failure::run(message)),
-        None => Ok(Ending::after(plan, report.steps.len())),
+        None => Ok(early(plan, report.steps.len())),
     }
 }
 
@@ -221,7 +201,7 @@ fn on_screen(
         let report = signals::explain_delay(&plan.stop, || ranks.join())
             .unwrap_or_else(|_| Err(Failure::run("the thread that launches the ranks panicked")));
         lines.get().iter().for_each(|lines| lines.finish());
-        screen.map_err(|e| Failure::run(e.to_string()))?;
+        screen.map_err(Failure::run)?;
         report
     })
 }

@@ -9,10 +9,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use planner::table::{counted, grouped};
 use report::{Report, StepRow};
 use settings::Config;
-use settings::config::Checkpoint;
 use settings::size::human;
 use settings::{hardware, precision};
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -90,8 +90,8 @@ pub(crate) fn farewell(plan: &Plan, report: &Report, watched: &events::HubReport
     if early {
         lines.push(format!("ended early, as asked: {done} of {} steps are done", plan.config.steps));
     }
-    let kept = |checkpoint: &Checkpoint| {
-        let directory = checkpoint.directory.display();
+    let kept = |directory: &PathBuf| {
+        let directory = directory.display();
         match (new, early) {
             _ if report.unsaved.is_some() => format!("the last checkpoint is not in {directory}"),
             (0, _) => format!("no step is done: no new checkpoint is saved in {directory}"),
@@ -101,8 +101,8 @@ pub(crate) fn farewell(plan: &Plan, report: &Report, watched: &events::HubReport
             (_, false) => format!("a checkpoint is saved in {directory}"),
         }
     };
-    lines.extend(plan.config.checkpoint.as_ref().map(kept));
-    lines.extend(plan.config.save.as_ref().map(|dir| {
+    lines.extend(plan.config.output.checkpoint.as_ref().map(kept));
+    lines.extend(plan.config.output.save.as_ref().map(|dir| {
         let stored = plan.config.save_format.element_type.unwrap_or_else(|| plan.companions().element_type());
         let rounded = if stored == ElementType::F32 { String::new() } else { format!(" as {stored}") };
         format!("saved to {}{rounded}", dir.display())
@@ -170,7 +170,7 @@ impl Lines {
         );
         let first = plan.first_step();
         let usual = ((steps - first).div_ceil(LINES).max(1), true);
-        let every = plan.config.log_every.map_or(usual, |every| (every, false));
+        let every = plan.config.output.log_every.map_or(usual, |every| (every, false));
         Lines { first, steps, every, speed: speed.clone(), timed, since: Mutex::default(), bar }
     }
 

@@ -5,21 +5,32 @@ use device::OutOfMemory;
 use planner::Moment;
 
 /// Why a rank ended before its last step.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum RankError {
     /// The stage, its device or a peer failed.
+    #[error(transparent)]
     Stage(sharding::Error),
     /// The device ran out of memory.
+    #[error("{0}, in {1}")]
     OutOfMemory(OutOfMemory, Moment),
     /// The first rank starts from other weights than most ranks, the second is one of these.
+    #[error(
+        "rank {0} starts from other weights than rank {1}: give every rank the same --seed and --init-from"
+    )]
     OtherWeights(u32, u32),
     /// This rank begins with an earlier step than others.
+    #[error(
+        "rank {0} does not have the checkpoint that other ranks resume from: --checkpoint must be a directory that all machines see"
+    )]
     OtherStep(u32),
     /// An injected fault made the rank hang until the others timed out; the message.
+    #[error("{0}")]
     Stalled(String),
     /// Any other failure; the message.
+    #[error("{0}")]
     Other(String),
     /// All ranks stopped on request: no failure.
+    #[error("the run was stopped")]
     Stopped,
 }
 
@@ -58,25 +69,6 @@ impl RankError {
     pub(crate) fn at(self, moment: Moment) -> Self {
         let RankError::Stage(error) = &self else { return self };
         error.out_of_memory().cloned().map_or(self, |oom| RankError::OutOfMemory(oom, moment))
-    }
-}
-
-impl std::fmt::Display for RankError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            RankError::Stage(error) => error.fmt(f),
-            RankError::OutOfMemory(oom, moment) => write!(f, "{oom}, in {moment}"),
-            RankError::OtherWeights(culprit, other) => write!(
-                f,
-                "rank {culprit} starts from other weights than rank {other}: give every rank the same --seed and --init-from"
-            ),
-            RankError::OtherStep(culprit) => write!(
-                f,
-                "rank {culprit} does not have the checkpoint that other ranks resume from: --checkpoint must be a directory that all machines see"
-            ),
-            RankError::Stalled(message) | RankError::Other(message) => f.write_str(message),
-            RankError::Stopped => f.write_str("the run was stopped"),
-        }
     }
 }
 

@@ -153,7 +153,7 @@ impl ResumeState {
         checkpoints: &Checkpoints,
         exchange: &Exchange<'_>,
     ) -> Result<Option<Arc<Self>>> {
-        let names = checkpoints.names().map_err(|error| Failure::usage(error.to_string()))?;
+        let names = checkpoints.names().map_err(Failure::usage)?;
         let holder = RunLock::holder(checkpoints.directory()).unwrap_or_default();
         let seen = exchange(&format!("{holder} {}", names.join(" ")))?;
         check_same_directory(checkpoints, &seen)?;
@@ -176,9 +176,8 @@ impl ResumeState {
     fn open(run: &Resuming<'_>, checkpoints: &Checkpoints, name: &str) -> std::result::Result<Self, Unfit> {
         let path = checkpoints.directory().join(name);
         let manifest = checkpoints.manifest(name)?;
-        let meant = run.config.checkpoint.iter().flat_map(|checkpoint| &checkpoint.resume_with);
-        let meant: Vec<_> = meant.copied().collect();
-        identity::check(&path, &manifest, run.identity, &meant).map_err(Unfit::Refused)?;
+        let meant = &run.config.output.resume_with;
+        identity::check(&path, &manifest, run.identity, meant).map_err(Unfit::Refused)?;
         let unread = |error| Unfit::Damaged(format!("{}: {error}", path.display()));
         let progress: Progress = serde_json::from_value(manifest.progress.clone()).map_err(unread)?;
         let writer = serde_json::from_value(manifest.record.clone()).map_err(unread)?;

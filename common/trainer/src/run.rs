@@ -120,7 +120,7 @@ impl<'a> Worker<'a> {
             plan.schedule.clone(),
             Batch { batch: config.batch_size, tokens: config.sequence_length },
             Kept {
-                keep: config.checkpointing.keep(),
+                keep: config.memory.checkpoint_activations.keep(),
                 place: config.offload.activations,
                 dtype: config.precision.parameters,
             },

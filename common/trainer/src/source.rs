@@ -121,7 +121,7 @@ pub(crate) fn weights(
 /// # Errors
 /// If one exists and cannot be read.
 pub(crate) fn companions(config: &Config, brought: Option<&Reader>) -> Result<Companions, String> {
-    let saves = config.save.is_some() || config.checkpoint.is_some();
+    let saves = config.output.save.is_some() || config.output.checkpoint.is_some();
     if !(saves && config.leads()) {
         return Ok(Companions::default());
     }
@@ -133,7 +133,7 @@ pub(crate) fn companions(config: &Config, brought: Option<&Reader>) -> Result<Co
         }
         _ => Companions::default(),
     };
-    match &config.data.tokenizer {
+    match &config.corpus.source.tokenizer {
         Some(path) => own.with_tokenizer(path).map_err(|e| e.to_string()),
         None => Ok(own),
     }

@@ -195,17 +195,19 @@ pub trait StageKind: Stage + Sized + 'static {
 /// A [`StageKind`] as a value, with its constants under their names, so that the loop and all around
 /// it are compiled once, not for each stage.
 #[derive(Clone, Copy)]
-pub(crate) struct AnyStage {
-    pub name: &'static str,
+pub struct AnyStage {
+    pub(crate) name: &'static str,
+    /// [`StageKind::PLAN`].
     pub plan: planner::Stage,
-    pub sharded: Sharded,
-    pub strategies: &'static [Strategy],
-    pub grad_syncs: &'static [GradSync],
-    pub new: fn(Setup) -> Result<Box<dyn Stage>>,
+    pub(crate) sharded: Sharded,
+    pub(crate) strategies: &'static [Strategy],
+    pub(crate) grad_syncs: &'static [GradSync],
+    pub(crate) new: fn(Setup) -> Result<Box<dyn Stage>>,
 }
 
 impl AnyStage {
-    pub(crate) fn of<S: StageKind>() -> Self {
+    /// Returns `S` as a value.
+    pub fn of<S: StageKind>() -> Self {
         AnyStage {
             name: S::NAME,
             plan: S::PLAN,

@@ -45,7 +45,7 @@ impl Watch {
             near.map(|rank| channel(rank, RING, start, Some(pace.clone()))).unzip();
         let (feeds, more): (Vec<_>, Vec<_>) = far.iter().map(|_| feed(RING, start)).unzip();
         receivers.extend(more);
-        let (record, remote) = (plan.config.record.clone(), !far.is_empty());
+        let (record, remote) = (plan.config.output.record.clone(), !far.is_empty());
         let options = HubOptions {
             record,
             socket,
@@ -56,7 +56,7 @@ impl Watch {
         };
         let hub = Hub::start(header(plan)?, receivers, options).map_err(unwatched)?;
         let inlets = remote.then(|| Inlets::start(links, feeds, start, &pace)).transpose();
-        Ok(Watch { emitters, hub, pace, inlets: inlets.map_err(|e| Failure::run(e.to_string()))? })
+        Ok(Watch { emitters, hub, pace, inlets: inlets.map_err(Failure::run)? })
     }
 
     /// Waits for the last events of other processes. Call it when the run is over.
@@ -81,8 +81,7 @@ fn unwatched(error: HubError) -> Failure {
 fn header(plan: &Plan) -> Result<RunHeader> {
     let config = &plan.config;
     let job = prediction::job(plan.stage.plan, config);
-    let replicated = planner::predict(&job.with_stage(planner::Stage::REPLICATED))
-        .map_err(|e| Failure::usage(e.to_string()))?;
+    let replicated = planner::predict(&job.with_stage(planner::Stage::REPLICATED)).map_err(Failure::usage)?;
     Ok(RunHeader {
         stage: plan.stage.name.into(),
         model: config.model.name.clone(),
@@ -96,7 +95,7 @@ fn header(plan: &Plan) -> Result<RunHeader> {
         micro_batches: config.micro_batches as u32,
         batch_size: config.batch_size as u32,
         sequence_length: config.sequence_length as u32,
-        capacity: config.device_memory,
+        capacity: config.memory.device_memory,
         shard_group: job.sharing_ranks() as u32,
         sharded: plan.stage.sharded,
         units: planner::Partition::of(&job).units,
@@ -114,10 +113,14 @@ fn header(plan: &Plan) -> Result<RunHeader> {
 /// Returns what `config` chooses beside the usual.
 fn choices(config: &Config) -> Choices {
     let strategy = config.strategy.filter(|strategy| *strategy != planner::Strategy::default());
-    let recomputes = config.checkpointing != model::Checkpointing::None;
+    let recomputes = config.memory.checkpoint_activations != model::Checkpointing::None;
     Choices {
         strategy: strategy.map_or_else(String::new, |strategy| strategy.label().into()),
-        checkpointing: if recomputes { config.checkpointing.label().into() } else { String::new() },
+        checkpointing: if recomputes {
+            config.memory.checkpoint_activations.label().into()
+        } else {
+            String::new()
+        },
     }
 }
 

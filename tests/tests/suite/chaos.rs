@@ -146,11 +146,11 @@ fn config(case: &Case, attempt: &Attempt, faults: &[Injected], kept: &Path) -> C
             Injected::Run(fault) => config.faults.push(*fault),
             Injected::Save(fault) => {
                 let everywhere = (0..case.ranks).map(|rank| (rank, *fault));
-                config.checkpoint.as_mut().unwrap().faults.extend(everywhere);
+                config.checkpoint_faults.extend(everywhere);
             }
         }
     }
-    config.checkpoint.as_mut().unwrap().timeout = config.timeout;
+    config.output.checkpoint_timeout = config.timeout;
     config
 }
 

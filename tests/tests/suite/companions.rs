@@ -79,7 +79,7 @@ fn a_model_keeps_what_it_brought_over_all_sessions_of_a_run() {
     session(Stage::Zero3, &named, 6, &third);
     assert_theirs(&third);
     let command = format!("zero export --from {} --to {}", kept.display(), out.display());
-    let code = trainer::main_from::<zero3::Zero3>(command.split_whitespace().map(OsString::from));
+    let code = stages::main_from(Stage::Zero3, command.split_whitespace().map(OsString::from));
     assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::SUCCESS), "{command}");
     assert_theirs(&out);
     let [saved, exported] = [&third, &out].map(|dir| fs::read(dir.join("model.safetensors")).unwrap());

@@ -2,7 +2,7 @@
 //! planner predicted.
 
 use planner::{Job, Partition, Stage};
-use stages::{With, contract};
+use stages::contract;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use tests::{STAGES, fixture, largest_difference, losses, padding};
@@ -198,14 +198,8 @@ fn around_a_ring_predictions_hold_where_slices_are_uneven() {
 }
 
 /// A stage with these flags held to the contract, parameters in every step included.
-struct Held<'a>(&'a str, Stage);
-
-impl With for Held<'_> {
-    type Output = Result<Report, String>;
-
-    fn with<S: trainer::StageKind>(self) -> Result<Report, String> {
-        contract::trains_like::<S>(&stages::config(self.0).map_err(|e| e.to_string())?, self.1)
-    }
+fn held(stage: Stage, flags: &str, reference: Stage) -> Result<Report, String> {
+    contract::trains_like(stages::of(stage), &stages::config(flags).map_err(|e| e.to_string())?, reference)
 }
 
 #[test]
@@ -213,12 +207,12 @@ fn every_rank_computes_with_the_same_parameters_in_every_step() {
     for model in MODELS {
         let one = flags(model, 3, 1, 4);
         for stage in STAGES {
-            let report = stages::with(stage, Held(&one, Stage::Ddp)).unwrap();
+            let report = held(stage, &one, Stage::Ddp).unwrap();
             assert_eq!(contract::mispredictions(&report), Vec::<String>::new());
         }
         let two = flags(model, 4, 2, 4);
-        stages::with(Stage::Zero1, Held(&two, Stage::Ddp)).unwrap();
-        stages::with(Stage::Zero3, Held(&two, Stage::Zero2)).unwrap();
+        held(Stage::Zero1, &two, Stage::Ddp).unwrap();
+        held(Stage::Zero3, &two, Stage::Zero2).unwrap();
     }
 }
 
@@ -226,7 +220,7 @@ fn every_rank_computes_with_the_same_parameters_in_every_step() {
 fn what_breaks_the_contract_is_said_in_words() {
     let run = |stage, fault: &str| {
         let flags = format!("{} --inject {fault}", flags("uneven.json", 3, 1, 5));
-        stages::with(stage, Held(&flags, stage))
+        held(stage, &flags, stage)
     };
     for stage in [Stage::Zero1, Stage::Zero2, Stage::Zero3] {
         let problem = run(stage, "stale@rank2,step3").unwrap_err();

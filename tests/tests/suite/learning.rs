@@ -22,7 +22,7 @@ fn six_hundred_steps_teach_two_narrow_blocks_the_grammar() {
         samples: 60,
         threads: None,
     };
-    let texts = trainer::generate::<zero3::Zero3>(&args).unwrap();
+    let texts = trainer::generate(stages::of(Stage::Zero3), &args).unwrap();
     let counts = texts.iter().map(|text| corpus::count_sentences(text));
     let (all, good) = counts.fold((0, 0), |(a, g), (all, good)| (a + all, g + good));
     println!("{good} of {all} generated sentences parse");

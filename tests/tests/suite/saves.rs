@@ -56,8 +56,7 @@ fn with_faults(
     timeout: Duration,
 ) -> (Report, Vec<Ending>) {
     let mut config = config(flags).unwrap();
-    let checkpoint = config.checkpoint.as_mut().unwrap();
-    (checkpoint.faults, checkpoint.timeout) = (faults.to_vec(), timeout);
+    (config.checkpoint_faults, config.output.checkpoint_timeout) = (faults.to_vec(), timeout);
     let saves = Arc::new(Saves::default());
     let report = stages::train_under(stage, config, saves.clone());
     let report = report.unwrap_or_else(|failure| panic!("{stage} {flags} {faults:?}: {failure}"));

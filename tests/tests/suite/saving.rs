@@ -192,7 +192,7 @@ fn transformers_has_the_same_loss_with_the_weights_that_each_stage_saved() {
 /// Exports the checkpoint in `from` with `flags`. Any stage's program does it.
 fn export(from: &Path, to: &Path, flags: &str) {
     let command = format!("zero export --from {} --to {} {flags}", from.display(), to.display());
-    let code = trainer::main_from::<zero3::Zero3>(command.split_whitespace().map(OsString::from));
+    let code = stages::main_from(Stage::Zero3, command.split_whitespace().map(OsString::from));
     assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::SUCCESS), "{command}");
 }
 

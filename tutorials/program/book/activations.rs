@@ -109,7 +109,7 @@ fn check(job: &Job, bytes: u64) -> Result<()> {
     let mut deeper = job.clone();
     deeper.config.layers += 1;
     let peak = |job: &Job| {
-        let prediction = predict(job).map_err(|e| Failure::run(e.to_string()))?;
+        let prediction = predict(job).map_err(Failure::run)?;
         Ok::<u64, Failure>(prediction.ranks[0].memory.peak(Class::Activations))
     };
     let added = peak(&deeper)? - peak(job)?;

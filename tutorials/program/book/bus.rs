@@ -55,7 +55,7 @@ pub(super) fn break_even() -> Result<String> {
     let config = stages::config("--model llama2-7b")?.model;
     let placement = Placement { optimizer: Place::Host, ..Placement::default() };
     let job = Job { recipe: Recipe::MIXED, placement, ..Job::new(config, Stage::Zero2, 8) };
-    let prediction = predict(&job).map_err(|e| Failure::run(e.to_string()))?;
+    let prediction = predict(&job).map_err(Failure::run)?;
     let moved = prediction.ranks[0].transfers.step;
     let slice: u64 = prediction.units.iter().map(|unit| unit.padded / 8).sum();
     let update = slice as f64 * TOUCHED / MEMORY;

@@ -111,12 +111,12 @@ pub(super) fn counted() -> Result<String> {
 fn job(placement: Placement, gpus: usize) -> Result<Job> {
     let config = stages::config("--model llama2-7b --checkpoint-activations block")?;
     let job = Job::new(config.model, Stage::Zero3, gpus);
-    Ok(Job { recipe: Recipe::MIXED, placement, checkpointing: config.checkpointing, ..job })
+    Ok(Job { recipe: Recipe::MIXED, placement, checkpointing: config.memory.checkpoint_activations, ..job })
 }
 
 /// Returns the bytes that a GPU moves to and from its disk in a step.
 fn on_disk(job: &Job) -> Result<u64> {
-    let prediction = predict(job).map_err(|e| Failure::run(e.to_string()))?;
+    let prediction = predict(job).map_err(Failure::run)?;
     let moved = prediction.ranks[0].transfers.step;
     Ok(moved.bytes(Route::DiskToHost) + moved.bytes(Route::HostToDisk))
 }

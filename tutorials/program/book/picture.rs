@@ -65,7 +65,7 @@ impl Picture {
     fn app(&self, root: &Path) -> Result<App> {
         let open = |file: &PathBuf| Recording::open(&root.join(file)).and_then(Player::recorded);
         let players = self.recordings.iter().map(open).collect::<std::result::Result<Vec<_>, _>>();
-        let mut players = players.map_err(|e| Failure::run(e.to_string()))?;
+        let mut players = players.map_err(Failure::run)?;
         players[0].seek_into_step(self.step, self.at);
         if players.len() > 1 {
             // When a pass over a unit begins, rank 0 of every run is at the same line of its

@@ -95,7 +95,7 @@ fn saved() -> Result<Vec<Saved>> {
     let folder = tempfile::tempdir().map_err(|e| Failure::run(format!("table: files: {e}")))?;
     let flags = format!("--gpus {WRITERS} --steps 1 --batch-size 1 --seq-len 8 --headless --checkpoint kept");
     let mut config = stages::config(&flags)?;
-    config.checkpoint.iter_mut().for_each(|checkpoint| checkpoint.directory = folder.path().into());
+    config.output.checkpoint.iter_mut().for_each(|directory| *directory = folder.path().into());
     stages::train(Stage::Zero3, config)?;
     let names = (0..WRITERS).map(|writer| format!("rank-{writer:05}-of-{WRITERS:05}.safetensors"));
     names.map(|name| file(&folder.path().join("step-00000001"), name)).collect()

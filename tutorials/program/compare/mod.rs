@@ -163,10 +163,11 @@ fn ranks(arguments: &Arguments) -> Vec<usize> {
 fn outcome(stage: Stage, config: &Config) -> Result<Outcome> {
     let folder = tempfile::tempdir().map_err(|e| Failure::run(format!("no temporary folder: {e}")))?;
     let recording = folder.path().join("run");
-    let config = Config { record: Some(recording.clone()), ..config.clone() };
+    let mut config = config.clone();
+    config.output.record = Some(recording.clone());
     match outcome_of(stage, config.clone(), "")? {
         Some(run) => {
-            let profile = Profile::read(&recording).map_err(|e| Failure::run(e.to_string()))?;
+            let profile = Profile::read(&recording).map_err(Failure::run)?;
             Ok(Outcome::Ran(Box::new(run), profile))
         }
         None => Ok(Outcome::TooLarge(stage, settings::prediction::predict(stage, &config)?.1.peak.total())),

@@ -47,7 +47,7 @@ impl Runs {
         let fail = |e: std::io::Error| Failure::run(format!("cannot prepare a folder for checkpoints: {e}"));
         let folder = tempfile::tempdir().map_err(fail)?;
         let mut config = stages::config(run.flags)?;
-        config.checkpoint.iter_mut().for_each(|checkpoint| checkpoint.directory = folder.path().into());
+        config.output.checkpoint.iter_mut().for_each(|directory| *directory = folder.path().into());
         let report = Arc::new(stages::train(run.stage, config)?);
         *made = Some(report.clone());
         Ok(report)

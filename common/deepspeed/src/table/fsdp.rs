@@ -103,10 +103,10 @@ fn offload(args: &mut TrainArgs, value: &Node) {
     }
     let typed = |id| args.given.typed(id).is_some();
     if !typed("offload_parameters") {
-        args.offload.offload_parameters = Place::Host;
+        args.offload.parameters = Place::Host;
     }
     if !typed("offload_optimizer") {
-        args.offload.offload_optimizer = Place::Host;
+        args.offload.optimizer = Place::Host;
     }
 }
 

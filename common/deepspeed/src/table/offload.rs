@@ -6,7 +6,7 @@ use crate::keys::Kind::{Choice, Count, Flag, Number, Text};
 use crate::keys::{Key, Kind};
 use crate::node::Node;
 use events::Place;
-use settings::cli::MOST_BUFFERS;
+use settings::offload::MOST_BUFFERS;
 
 const DEVICE: Kind = Choice(&["none", "cpu", "nvme"]);
 const BUFFERS: Kind = Count(1, MOST_BUFFERS);
@@ -33,14 +33,14 @@ pub(super) static KEYS: &[Key] = &[
     )
     .honoured(
         Some("offload_optimizer"),
-        |args, value| args.offload.offload_optimizer = place(value),
+        |args, value| args.offload.optimizer = place(value),
         |run| Some(device(run.config.offload.optimizer)),
     ),
     offload!("optimizer.nvme_path", Text, "", DIRECTORY).honoured(
         Some("offload_dir"),
         |args, value| {
-            if args.offload.offload_optimizer == Place::Disk {
-                args.offload.offload_dir = value.as_text().map(Into::into);
+            if args.offload.optimizer == Place::Disk {
+                args.offload.directory = value.as_text().map(Into::into);
             }
         },
         |run| directory(run, run.config.offload.optimizer),
@@ -48,7 +48,7 @@ pub(super) static KEYS: &[Key] = &[
     offload!("optimizer.pin_memory", Flag, "true", PINNED).missed_unless(on),
     offload!("optimizer.buffer_count", BUFFERS, "4", SLOTS).honoured(
         Some("offload_buffers"),
-        |args, value| args.offload.offload_buffers = Some(count(value)),
+        |args, value| args.offload.buffers = Some(count(value)),
         |run| buffers(run, run.config.offload.optimizer),
     ),
     offload!("optimizer.pipeline_read", Flag, "false", PIPELINED),
@@ -65,14 +65,14 @@ pub(super) static KEYS: &[Key] = &[
     )
     .honoured(
         Some("offload_parameters"),
-        |args, value| args.offload.offload_parameters = place(value),
+        |args, value| args.offload.parameters = place(value),
         |run| run.stage.sharded().parameters.then(|| device(run.config.offload.parameters)),
     ),
     offload!("param.nvme_path", Text, "", DIRECTORY).honoured(
         Some("offload_dir"),
         |args, value| {
-            if args.offload.offload_parameters == Place::Disk {
-                args.offload.offload_dir = value.as_text().map(Into::into);
+            if args.offload.parameters == Place::Disk {
+                args.offload.directory = value.as_text().map(Into::into);
             }
         },
         |run| directory(run, run.config.offload.parameters),
@@ -80,7 +80,7 @@ pub(super) static KEYS: &[Key] = &[
     offload!("param.pin_memory", Flag, "true", PINNED).missed_unless(on),
     offload!("param.buffer_count", BUFFERS, "5", SLOTS).honoured(
         Some("offload_buffers"),
-        |args, value| args.offload.offload_buffers = Some(count(value)),
+        |args, value| args.offload.buffers = Some(count(value)),
         |run| buffers(run, run.config.offload.parameters),
     ),
     offload!("param.buffer_size", from(0), "1e8", LARGEST).missed_unless(|value| number(value) == 1e8),

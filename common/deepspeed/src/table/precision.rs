@@ -5,10 +5,9 @@ use crate::Resolved;
 use crate::keys::Kind::{Any, Choice, Count, Flag, Number};
 use crate::keys::{Auto, Key, Kind};
 use crate::node::{Node, is_none};
-use clap::ValueEnum;
 use device::{DType, Rounding};
 use settings::cli::TrainArgs;
-use settings::float_type::{FloatType, PrecisionName, name};
+use settings::float_type::{self, PrecisionName, name};
 use sharding::LossScaling;
 
 const HALF: &str = "16-bit parameters and gradients, with f32 masters";
@@ -134,8 +133,8 @@ pub(crate) fn autocast() -> [(&'static str, Node); 3] {
 }
 
 /// `none` counts as left out.
-fn dtype(value: &Node) -> Option<FloatType> {
-    FloatType::from_str(value.as_text()?, true).ok()
+fn dtype(value: &Node) -> Option<DType> {
+    float_type::dtype(&value.as_text()?.to_ascii_lowercase())
 }
 
 /// A count that [`SMALL`] allows.

@@ -114,7 +114,7 @@ pub(super) fn checkpoint_in_main_memory(args: &mut TrainArgs, value: &Node) {
     if !flag(value) {
         return;
     }
-    args.offload.offload_activations = Place::Host;
+    args.offload.activations = Place::Host;
     if args.given.typed("checkpoint_activations").is_none() {
         args.memory.checkpoint_activations = Checkpointing::Block;
     }

@@ -123,7 +123,7 @@ fn fsdps_keys_may_leave_out_their_prefix() {
     let alone = r#"{"sharding_strategy": 2, "fsdp_offload_params": true}"#;
     assert_eq!(settings(json(alone, "").unwrap()), settings(without), "the trainer's own file");
     let checkpoints = r#"{"backward_prefetch": "backward_pre", "activation_checkpointing": true}"#;
-    assert_eq!(json(checkpoints, "").unwrap().checkpointing, model::Checkpointing::Block);
+    assert_eq!(json(checkpoints, "").unwrap().memory.checkpoint_activations, model::Checkpointing::Block);
     let ignored = yaml("fsdp_config:\n  fsdp_ignored_modules: lm_head\n", "").unwrap();
     assert!(ignored.findings.check(Stage::Zero3).unwrap_err().to_string().contains("fsdp_ignored_modules"));
 }

@@ -89,7 +89,7 @@ fn checkpoints_in_main_memory_are_switched_on_by_the_key_that_moves_them() {
     let text = r#"{"activation_checkpointing": {"partition_activations": true, "cpu_checkpointing": true}}"#;
     let config = json(text, "").unwrap();
     assert_eq!(
-        (config.offload.activations, config.checkpointing),
+        (config.offload.activations, config.memory.checkpoint_activations),
         (Place::Host, model::Checkpointing::Block)
     );
     assert_eq!(config.findings.warnings, [""; 0]);

@@ -8,7 +8,7 @@ use crate::report::Report;
 use events::{Place, Route};
 use planner::placement::{MOVABLE, place_word};
 use planner::{Job, Placement, Transfers, predict};
-use settings::cli::MOST_BUFFERS;
+use settings::offload::MOST_BUFFERS;
 
 /// Returns settings with which ranks wait less for transfers. On each route the time saved is in
 /// proportion to the planner's bytes.

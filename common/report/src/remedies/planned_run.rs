@@ -25,7 +25,7 @@ impl<'a> PlannedRun<'a> {
         let model = ModelConfig::from_hugging_face(&architecture, &report.model.name).ok()?;
         let name = PrecisionName::named(report.precision)?;
         let precision = Precision {
-            parameters: name.stored().dtype(),
+            parameters: name.stored(),
             gradients: float_type::dtype(report.grad_dtype)?,
             reduce: float_type::dtype(report.reduce_dtype)?,
             rounding: name.rounding(),

@@ -4,7 +4,7 @@ use crate::report::Report;
 use collectives::local::Algorithm;
 use events::Operation;
 use planner::{Job, RankPrediction};
-use settings::wiring;
+use settings::link;
 
 /// The cost of communication on the wire: seconds if a link is simulated, else bytes.
 pub(super) struct Wire {
@@ -27,7 +27,7 @@ impl Wire {
         report.link.as_ref().map_or(Wire::BYTES, |link| Wire {
             latency: link.latency_seconds,
             byte: 1.0 / link.bytes_per_second,
-            algorithm: wiring::local(report.algorithm.unwrap_or_default()),
+            algorithm: link::algorithm(report.algorithm.unwrap_or_default()),
             ranks: report.world_size as u32,
         })
     }

@@ -1,21 +1,23 @@
 //! The flags of training, by subject, in the order of the help text.
 
-use super::offload::OffloadArgs;
 use super::{CollectivesChoice, DeviceChoice, GradSync};
 use crate::communication::CommunicationArgs;
 use crate::data::DataSource;
 use crate::fault::Fault;
 use crate::file::FileOnly;
-use crate::float_type::{FloatType, PrecisionName};
+use crate::float_type::{self, PrecisionName};
 use crate::given::Given;
 use crate::link::{self, LinkChoice};
+use crate::offload::Offload;
 use crate::size::{self, number, whole};
 use checkpoint::{ElementType, Format};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args};
+use device::DType;
 use model::{Checkpointing, Wrap};
 use planner::{Algorithm, Strategy};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Most ranks that one process holds.
 pub const RANKS: u64 = 1024;
@@ -69,8 +71,8 @@ pub struct TrainArgs {
     #[arg(long, value_name = "HOST:PORT")]
     pub master: Option<String>,
     /// Seconds that a rank waits for its peers.
-    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = whole::<u64>(1..=MOST))]
-    pub timeout: u64,
+    #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = seconds)]
+    pub timeout: Duration,
     /// The model.
     #[command(flatten)]
     pub architecture: ModelArgs,
@@ -91,7 +93,7 @@ pub struct TrainArgs {
     pub memory: MemoryArgs,
     /// What rests beyond the device.
     #[command(flatten)]
-    pub offload: OffloadArgs,
+    pub offload: Offload,
     /// Buckets, overlap and prefetch.
     #[command(flatten)]
     pub communication: CommunicationArgs,
@@ -187,12 +189,12 @@ pub struct PrecisionArgs {
     #[arg(long, value_enum, default_value_t = PrecisionName::Fp32, value_name = "TYPE")]
     pub precision: PrecisionName,
     /// Gradients that accumulate until the step. [default: as --precision]
-    #[arg(long, value_enum, value_name = "TYPE")]
-    pub grad_dtype: Option<FloatType>,
+    #[arg(long, value_parser = float_type::parser(), value_name = "TYPE")]
+    pub grad_dtype: Option<DType>,
     /// Gradients on the wire; a collective sums them in fp32 and rounds once. [default: as
     /// --grad-dtype]
-    #[arg(long, value_enum, value_name = "TYPE")]
-    pub reduce_dtype: Option<FloatType>,
+    #[arg(long, value_parser = float_type::parser(), value_name = "TYPE")]
+    pub reduce_dtype: Option<DType>,
     /// fp16: multiply the loss by this; 0 searches for the largest scale that does not overflow.
     /// [default: 0]
     #[arg(long, value_name = "SCALE", value_parser = number("0 (dynamic), or a number above 0 up to 2^64", |x| (0.0..=LARGEST).contains(&x)))]
@@ -286,7 +288,7 @@ pub struct WatchArgs {
 }
 
 /// Flags about saved weights.
-#[derive(Args, Clone, Copy, Debug, PartialEq)]
+#[derive(Args, Clone, Copy, Debug, Default, PartialEq)]
 pub struct FormatArgs {
     /// Type of saved weights: f32, bf16, f16; rounded to the nearest. [default: that of the weights
     /// of --init-from, else f32]
@@ -325,12 +327,12 @@ pub struct OutputArgs {
     #[arg(long, requires = "checkpoint")]
     pub checkpoint_wait: bool,
     /// How many checkpoints are kept.
-    #[arg(long, requires = "checkpoint", value_name = "K", default_value_t = 2, value_parser = whole::<u32>(1..=MOST))]
-    pub checkpoint_keep: u32,
+    #[arg(long, requires = "checkpoint", value_name = "K", default_value_t = 2, value_parser = whole::<usize>(1..=MOST))]
+    pub checkpoint_keep: usize,
     /// Give up a checkpoint, or a tensor of saved weights, that the disk has not taken after so many
     /// seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = whole::<u64>(1..=MOST))]
-    pub checkpoint_timeout: u64,
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds)]
+    pub checkpoint_timeout: Duration,
     /// What may differ from the run that wrote the checkpoint.
     #[arg(long, requires = "checkpoint", value_name = "WHAT,…", value_enum, value_delimiter = ',')]
     pub resume_with: Vec<ResumeWith>,
@@ -368,6 +370,10 @@ pub enum ResumeWith {
     Batch,
     /// The norm to which gradients are clipped.
     Clipping,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    whole(1..=MOST)(text).map(Duration::from_secs)
 }
 
 fn checkpointing() -> impl TypedValueParser<Value = Checkpointing> {

@@ -33,7 +33,7 @@ pub fn architecture(args: &TrainArgs) -> Result<ModelConfig> {
     };
     model.batch_size = args.training.batch_size.unwrap_or(model.batch_size);
     model.sequence_length = args.training.seq_len.unwrap_or(model.sequence_length);
-    model.validate().map_err(|e| Failure::usage(e.to_string()))?;
+    model.validate().map_err(Failure::usage)?;
     Ok(model)
 }
 

@@ -6,7 +6,7 @@ use clap::Parser;
 
 fn config(flags: &str) -> Result<Config> {
     let words = ["zero"].into_iter().chain(flags.split_whitespace());
-    Config::new(Cli::try_parse_from(words).map_err(|error| Failure::usage(error.to_string()))?.train)
+    Config::new(Cli::try_parse_from(words).map_err(Failure::usage)?.train)
 }
 
 #[test]

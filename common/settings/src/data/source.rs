@@ -85,19 +85,15 @@ impl DataSource {
 /// How a token is stored: as an unsigned little-endian number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Width {
-    U8,
-    U16,
-    U32,
+    U8 = 1,
+    U16 = 2,
+    U32 = 4,
 }
 
 impl Width {
     /// Bytes of a token.
     pub(super) fn size(self) -> usize {
-        match self {
-            Width::U8 => size_of::<u8>(),
-            Width::U16 => size_of::<u16>(),
-            Width::U32 => size_of::<u32>(),
-        }
+        self as usize
     }
 
     /// The largest id.

@@ -7,7 +7,7 @@ use settings::cli::ResumeWith;
 use settings::config::default_warmup;
 use settings::config::resumed::{self, ARCHITECTURE};
 use settings::data::{Data, Split};
-use settings::{Config, Failure, LrSchedule, Result};
+use settings::{Config, Failure, LrSchedule, Result, labels};
 use std::path::Path;
 
 /// Windows of the training text that are compared.
@@ -36,7 +36,7 @@ pub(crate) fn identity(config: &Config, model: &Model, data: &Data) -> Result<Va
     Ok(json!({
         ARCHITECTURE: resumed::identity(&model.config),
         "data": sampled(data)?,
-        "order": config.data.shuffle,
+        "order": config.corpus.source.shuffle,
         "schedule": schedule(config),
         "optimizer": optimizer(config),
         "steps": config.steps,
@@ -104,7 +104,7 @@ pub(super) fn check(path: &Path, manifest: &Manifest, now: &Value, meant: &[Resu
     let line = |(key, words, _): &&(&str, &str, ResumeWith)| {
         format!("  {words}: {} there, {} now\n", shown(&then[*key]), shown(&now[*key]))
     };
-    let mut flags: Vec<String> = differing.iter().map(|(_, _, with)| word(*with)).collect();
+    let mut flags: Vec<String> = differing.iter().map(|(_, _, with)| labels::word(with)).collect();
     flags.dedup();
     Err(Failure::usage(format!(
         "{} is of a training with other settings:\n{}Give the same ones, say that it is meant with --resume-with {}, \
@@ -128,9 +128,4 @@ fn shown(value: &Value) -> String {
         Value::Null => "none".into(),
         other => other.to_string(),
     }
-}
-
-/// Returns the flag's word for `with`.
-fn word(with: ResumeWith) -> String {
-    clap::ValueEnum::to_possible_value(&with).map_or(String::new(), |value| value.get_name().to_string())
 }

@@ -20,6 +20,7 @@ use collectives::{ControlChannel, Topic};
 use device::{Buffer, DType};
 use planner::Saving;
 use serde_json::Value;
+use settings::cli::OutputArgs;
 use sharding::{Optimizer, Partition, Rank, TensorPart, TrainingState, UnitBuffers, UnitId};
 use states::PieceBuffers;
 use std::cell::Cell;
@@ -107,9 +108,9 @@ impl Saver {
     /// # Errors
     /// If main memory is full.
     pub(super) fn new(plan: &Plan, rank: Rc<Rank>, optimizer: &Optimizer) -> Result<Option<Self>> {
-        let (Some(checkpoint), Some(checkpoints)) = (&plan.config.checkpoint, &plan.checkpoints) else {
-            return Ok(None);
-        };
+        let Some(checkpoints) = &plan.checkpoints else { return Ok(None) };
+        let disk = Arc::new(disk(&plan.config, rank.number()));
+        let OutputArgs { checkpoint_keep: keep, checkpoint_timeout: timeout, .. } = plan.config.output;
         let units = 0..plan.partition.units.len();
         let parts: Vec<_> =
             units.map(|unit| part(&rank, &plan.partition, unit, optimizer.slice(unit))).collect();
@@ -126,12 +127,12 @@ impl Saver {
             Saving::Never => return Ok(None),
         };
         Ok(Some(Saver {
-            checkpoints: Checkpoints::new(checkpoints.directory(), Arc::new(disk(checkpoint, rank.number()))),
+            checkpoints: Checkpoints::new(checkpoints.directory(), disk),
             lock: plan.lock.clone(),
             manifest: (rank.number() == 0).then(|| manifest(plan)).transpose()?,
             companions: plan.companions().clone(),
-            keep: checkpoint.keep,
-            timeout: checkpoint.timeout,
+            keep,
+            timeout,
             damaged: plan.damaged(),
             layout: Arc::new(ShardLayout::new(&plan.model.layout, &stretches)),
             parts,

@@ -50,7 +50,7 @@ impl WeightWriter {
             faults => Disk::with_faults(1, faults),
         });
         let (model, companions) = (plan.model.clone(), plan.companions().clone());
-        let (save, format, on) = (config.save.clone(), config.save_format, disk.clone());
+        let (save, format, on) = (config.output.save.clone(), config.save_format, disk.clone());
         let create = move || match &save {
             None => Ok(None),
             Some(directory) => {
@@ -61,7 +61,8 @@ impl WeightWriter {
         let (tell, done) = channel();
         let work = move || write(create, &given, &tell);
         std::thread::Builder::new().name("weights".into()).spawn(work).map_err(other)?;
-        Ok(WeightWriter { jobs, done, disk, timeout: config.save_timeout, began: Instant::now() })
+        let timeout = config.output.checkpoint_timeout;
+        Ok(WeightWriter { jobs, done, disk, timeout, began: Instant::now() })
     }
 
     /// Gives the thread `tensor`, which is elements `range` of `unit`.
@@ -120,27 +121,24 @@ fn write(
     jobs: &Receiver<Job>,
     tell: &Sender<std::result::Result<Done, String>>,
 ) {
-    let (mut writer, mut hasher) = (create(), blake3::Hasher::new());
+    let mut writer = match create() {
+        Ok(writer) => writer,
+        Err(error) => return drop(tell.send(Err(error.to_string()))),
+    };
+    let mut hasher = blake3::Hasher::new();
     for job in jobs {
-        let done = match (job, &mut writer) {
-            (Job::Tensor(unit, tensor, range), Ok(writer)) => {
-                let bytes = size_of::<f32>();
-                let written = {
-                    let bytes = &unit.bytes()[range.start * bytes..range.end * bytes];
-                    hasher.update(bytes);
-                    let values = bytemuck::cast_slice(bytes);
-                    writer.as_mut().map_or(Ok(()), |writer| writer.write(tensor, values))
-                };
+        let done = match job {
+            Job::Tensor(unit, tensor, range) => {
+                let bytes = &unit.bytes()[range.start * size_of::<f32>()..range.end * size_of::<f32>()];
+                hasher.update(bytes);
+                let values = bytemuck::cast_slice(bytes);
+                let written = writer.as_mut().map_or(Ok(()), |writer| writer.write(tensor, values));
                 written.map(|()| Done::Written(unit))
             }
-            (Job::Finish, Ok(writer)) => {
+            Job::Finish => {
                 let published = writer.take().map_or(Ok(()), Writer::finish);
                 published.map(|()| Done::Published(hasher.finalize().to_hex().to_string()))
             }
-            (_, Err(_)) => match std::mem::replace(&mut writer, Ok(None)) {
-                Err(error) => Err(error),
-                Ok(_) => return,
-            },
         };
         // The rank no longer waits if the disk was late.
         if tell.send(done.map_err(|error| error.to_string())).is_err() {

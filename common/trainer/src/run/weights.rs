@@ -69,7 +69,7 @@ impl Worker<'_> {
     /// if neither is asked for.
     pub(super) fn save(&mut self) -> Result<Option<String>> {
         let plan = self.plan;
-        if !plan.config.hashed && plan.config.save.is_none() {
+        if !plan.config.hashed && plan.config.output.save.is_none() {
             return Ok(None);
         }
         let leader = self.rank.number() == 0;
@@ -90,7 +90,7 @@ impl Worker<'_> {
             self.tell_saved(self.steps, Some(why));
             return Ok(());
         }
-        let waits = self.plan.config.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.waits);
+        let waits = self.plan.config.output.checkpoint_wait;
         self.stage.states().0.free_buffers();
         let mut ended = self.begin_save()?;
         self.plan.reached(self.hooks.step(), self.rank.number(), Milestone::Checkpointing);

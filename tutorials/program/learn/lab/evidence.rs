@@ -3,7 +3,6 @@
 use super::case::{Case, RANKS};
 use events::{Event, LocalMetrics, Recording, RecordingError, StepRecord, What};
 use planner::Stage;
-use settings::Config;
 use settings::fault::Fault;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,8 +25,8 @@ impl Evidence {
     /// # Errors
     /// If the run cannot begin. A run that fails later is evidence.
     pub fn of(stage: Stage, faults: &[Fault], file: &Path) -> Result<Self> {
-        let config = stages::config(&Case::flags())?;
-        let config = Config { faults: faults.to_vec(), record: Some(file.to_path_buf()), ..config };
+        let mut config = stages::config(&Case::flags())?;
+        (config.faults, config.output.record) = (faults.to_vec(), Some(file.to_path_buf()));
         // A recording of an earlier run is no evidence for this one.
         let _ = std::fs::remove_file(file);
         let outcome = stages::train(stage, config);
