@@ -148,8 +148,8 @@ impl Transfers {
     }
 
     /// Starts to fill the first `bytes` bytes of `into`, in main memory, with those of `extent`
-    /// from byte `from` on. The optimizer's states let all others go before them: a layer waits for
-    /// those, and the update can go on while layers compute.
+    /// from byte `from` on. The optimizer's states let all other reads go before them: a layer
+    /// waits for those, and the update can go on while layers compute.
     pub fn read(&self, cargo: Cargo, extent: &Extent, from: usize, into: Buffer, bytes: usize) -> Staged {
         let issued = self.issue(Route::DiskToHost, cargo, bytes as u64);
         let Swap { disk, file, .. } = self.swap();
@@ -226,7 +226,7 @@ impl Transfers {
         let now = self.now();
         let at = |instant: Instant| now.saturating_sub(instant.elapsed());
         let moved = (at(began).max(issued.at), at(ended).max(issued.at));
-        let crosses = self.ways.borrow_mut()[issued.route.index()].deliver(booked, moved);
+        let crosses = self.ways.borrow_mut()[issued.route.index()].deliver(now, booked, moved);
         self.sleep_until(issued, crosses.1)?;
         self.finished(issued, crosses, since);
         Ok((memory, crosses.1))

@@ -47,18 +47,14 @@ impl Way {
     /// A simulated way carries them for latency + bytes / bandwidth, as soon as it is free.
     pub(crate) fn cross(&mut self, ready: Duration, bytes: u64, moved: Times) -> Times {
         let booked = self.book(ready, ready, bytes, false);
-        self.deliver(booked, moved)
+        self.deliver(ready, booked, moved)
     }
 
-    /// Books a simulated way at `now` for `bytes` bytes that are ready at `ready`: they cross after
-    /// all that was booked before, or if they are `first`, as soon as what has begun is over.
+    /// Books a simulated way at `now` for `bytes` bytes that are ready at `ready`. Of what is ready,
+    /// that goes first which was booked first, but all that is `first` goes before the rest.
     pub(crate) fn book(&mut self, now: Duration, ready: Duration, bytes: u64, first: bool) -> Option<u64> {
         let Link { latency, bandwidth } = self.link?;
-        for (number, times) in self.schedule() {
-            if times.0 < now {
-                self.begin(number, times);
-            }
-        }
+        self.begin_until(now);
         let carried = Duration::try_from_secs_f64(bytes as f64 / bandwidth).unwrap_or(Duration::MAX / 4);
         self.booked += 1;
         let takes = latency.saturating_add(carried);
@@ -72,9 +68,10 @@ impl Way {
         self.begun.get(&number).copied().or_else(|| waits().map(|(_, times)| times))
     }
 
-    /// When what was `booked`, and `moved` in truth at these times, has crossed. The rank waits for it
-    /// next, so that nothing else is booked before it has begun.
-    pub(crate) fn deliver(&mut self, booked: Option<u64>, moved: Times) -> Times {
+    /// When what was `booked`, and `moved` in truth at these times, has crossed, as is known at `now`.
+    /// The rank waits for it next, so that nothing else is booked before it has begun.
+    pub(crate) fn deliver(&mut self, now: Duration, booked: Option<u64>, moved: Times) -> Times {
+        self.begin_until(now);
         let Some((number, (began, due))) =
             booked.and_then(|number| self.crosses(number).map(|times| (number, times)))
         else {
@@ -91,10 +88,20 @@ impl Way {
         (began, ended)
     }
 
-    /// Cancels what was booked as `number`.
-    pub(crate) fn forget(&mut self, number: u64) {
+    /// Cancels at `now` what was booked as `number`. If it has begun, it takes its time.
+    pub(crate) fn forget(&mut self, now: Duration, number: u64) {
+        self.begin_until(now);
         self.begun.remove(&number);
         self.waiting.retain(|booking| booking.number != number);
+    }
+
+    /// Notes what has begun before `now`: nothing changes its times any more.
+    fn begin_until(&mut self, now: Duration) {
+        for (number, times) in self.schedule() {
+            if times.0 < now {
+                self.begin(number, times);
+            }
+        }
     }
 
     fn begin(&mut self, number: u64, times: Times) {
@@ -146,14 +153,27 @@ mod tests {
         let times = |way: &Way, number| way.crosses(number).unwrap().0;
         assert_eq!(patient.map(|number| times(&way, number)), [Duration::ZERO, 3 * MS, 4 * MS]);
         assert_eq!([first, second].map(|number| times(&way, number)), [MS, 2 * MS]);
-        way.forget(second);
-        assert_eq!(times(&way, patient[1]), 2 * MS, "what is dropped takes no time");
+        way.forget(MS, second);
+        assert_eq!(times(&way, patient[1]), 2 * MS, "what is dropped before it begins takes no time");
         // Later by 1 ms than the way promised.
-        assert_eq!(way.deliver(Some(first), (MS, 3 * MS)), (MS, 3 * MS));
+        assert_eq!(way.deliver(MS, Some(first), (MS, 3 * MS)), (MS, 3 * MS));
         assert_eq!(times(&way, patient[1]), 3 * MS);
-        assert_eq!(way.deliver(Some(patient[0]), (Duration::ZERO, MS)), (Duration::ZERO, MS));
-        assert_eq!(way.deliver(Some(patient[2]), (MS, MS)), (4 * MS, 5 * MS));
+        assert_eq!(way.deliver(MS, Some(patient[0]), (Duration::ZERO, MS)), (Duration::ZERO, MS));
+        assert_eq!(way.deliver(MS, Some(patient[2]), (MS, MS)), (4 * MS, 5 * MS));
         assert_eq!(times(&way, patient[1]), 3 * MS, "it began before that");
+    }
+
+    #[test]
+    fn what_has_begun_keeps_its_times() {
+        let mut way = Way::new(Some(Link { latency: Duration::ZERO, bandwidth: 1e6 }));
+        let booked: [u64; 3] =
+            std::array::from_fn(|_| way.book(Duration::ZERO, Duration::ZERO, 1000, false).unwrap());
+        let [late, dropped, last] = booked;
+        way.forget(MS + MS / 2, dropped);
+        assert_eq!(way.crosses(last), Some((2 * MS, 3 * MS)), "what is dropped had begun");
+        // At 5 ms the last one has crossed, too.
+        assert_eq!(way.deliver(5 * MS, Some(late), (Duration::ZERO, 5 * MS)), (Duration::ZERO, 5 * MS));
+        assert_eq!(way.deliver(5 * MS, Some(last), (MS, MS)), (2 * MS, 3 * MS));
     }
 
     #[test]

@@ -81,8 +81,8 @@ struct Arguments {
     /// block
     #[arg(long, value_name = "WHERE", default_value = NOWHERE, value_parser = place_parser())]
     offload_activations: Place,
-    /// Staging buffers of each kind through which states and parameters travel. [default: 3; for
-    /// optimizer states on disk all but 3 of their pieces, from 3 to 6]
+    /// Staging buffers of each kind through which states and parameters travel. [default: 3; for an
+    /// update of optimizer states on disk the number of its pieces minus 3, at least 3 and at most 6]
     #[arg(long, value_name = "N", value_parser = parse_positive)]
     offload_buffers: Option<usize>,
     /// GPUs that share a machine's main memory and disk

@@ -31,7 +31,8 @@ pub struct Placement {
     /// What blocks keep for backward, if that is their input alone.
     pub activations: Place,
     /// Staging buffers of each kind; none for as many as is usual: 3, and for an update whose states
-    /// rest on disk as many as it has pieces but 3, from 3 to 6.
+    /// rest on disk the number of its pieces minus 3, at least 3 and at most 6. There are never more
+    /// than pieces or shards.
     pub buffers: Option<u64>,
     /// Most elements that are updated at a time; [`PIECE`] if not given and something rests
     /// elsewhere.

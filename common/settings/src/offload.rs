@@ -36,7 +36,8 @@ pub struct Offload {
     #[arg(id = "offload_dir", long = "offload-dir", value_name = "DIR")]
     pub directory: Option<PathBuf>,
     /// Staging buffers of each kind through which states and parameters travel, from 1 to 16.
-    /// [default: 3; for optimizer states on disk all but 3 of their pieces, from 3 to 6]
+    /// [default: 3; for an update of optimizer states on disk the number of its pieces minus 3, at
+    /// least 3 and at most 6]
     #[arg(id = "offload_buffers", long = "offload-buffers", value_name = "N", value_parser = whole::<usize>(1..=MOST_BUFFERS))]
     pub buffers: Option<usize>,
     /// Simulate the way between device and main memory, on the CPU: pcie3, pcie4, pcie5,

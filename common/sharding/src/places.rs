@@ -22,15 +22,16 @@ impl Places {
     pub const DEVICE: Places =
         Places { optimizer: Place::Device, parameters: Place::Device, buffers: None, piece: usize::MAX };
 
-    /// Returns how many shards of parameters are on their way to the device at a time: usually one
-    /// arrives, one is gathered, and one leaves.
+    /// Returns how many shards of parameters are on their way to the device at a time: usually one is
+    /// gathered, and two arrive.
     pub fn fetch_buffers(&self) -> usize {
         self.buffers.unwrap_or(3)
     }
 
-    /// Returns how many of an update's `pieces` are on their way at a time. Of those whose states
-    /// rest on disk as many are read in one backward and written in the next, and the more there
-    /// are, the less is left to move while forward computes: usually all but 3, from 3 to 6.
+    /// Returns how many of an update's `pieces` are on their way at a time: usually one arrives, one is
+    /// updated, and one leaves. Of those whose states rest on disk as many are read in one backward
+    /// and written in the next, and the more there are, the less is left to move while forward
+    /// computes: usually their number minus 3, at least 3 and at most 6.
     pub fn update_buffers(&self, pieces: usize) -> usize {
         let usual = if self.optimizer == Place::Disk { pieces.saturating_sub(3).clamp(3, 6) } else { 3 };
         self.buffers.unwrap_or(usual).min(pieces)

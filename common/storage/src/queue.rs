@@ -64,7 +64,7 @@ fn panicked() -> Error {
 /// A transfer, to be carried out by a thread of the queue.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// When a transfer is begun: before those that are not first, or after all.
+/// When a transfer is begun: in the order of queueing, but all that is first before the rest.
 #[derive(Clone, Copy)]
 pub(crate) enum Turn {
     First,
@@ -109,10 +109,11 @@ impl Drop for Running {
     fn drop(&mut self) {
         let mut jobs = self.0.lock();
         jobs.threads -= 1;
-        if jobs.threads == 0 {
-            *jobs = Jobs { closed: true, ..Jobs::default() };
-        }
+        let closed = Jobs { closed: true, ..Jobs::default() };
+        let left = (jobs.threads == 0).then(|| std::mem::replace(&mut *jobs, closed));
+        drop(jobs);
         self.0.changed.notify_all();
+        drop(left);
     }
 }
 
@@ -124,17 +125,17 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) fn new(threads: usize, calls: &Arc<Calls>) -> Self {
-        let waiting = Arc::new(Waiting::default());
+        let queue = Queue { waiting: Arc::default(), calls: calls.clone() };
         for _ in 0..threads.max(1) {
-            waiting.lock().threads += 1;
-            let running = Running(waiting.clone());
+            queue.waiting.lock().threads += 1;
+            let running = Running(queue.waiting.clone());
             std::thread::spawn(move || {
                 while let Some(job) = running.0.next() {
                     job();
                 }
             });
         }
-        Queue { waiting, calls: calls.clone() }
+        queue
     }
 
     pub(crate) fn read<M: AsMut<[u8]> + Send + 'static>(

@@ -11,7 +11,7 @@ use settings::offload::MOST_BUFFERS;
 const DEVICE: Kind = Choice(&["none", "cpu", "nvme"]);
 const BUFFERS: Kind = Count(1, MOST_BUFFERS);
 const DIRECTORY: &str = "the directory for what rests on disk, one for all; it is created if need be; a temporary one if left out";
-const SLOTS: &str = "staging buffers of each kind; if left out 3, for optimizer states on disk all but 3 of their pieces, from 3 to 6";
+const SLOTS: &str = "staging buffers of each kind; if left out 3, for an update of optimizer states on disk the number of its pieces minus 3, at least 3 and at most 6";
 const PINNED: &str = "main memory that GPUs copy from is always pinned";
 const PIPELINED: &str = "the next piece always arrives while one is updated, and the last one leaves";
 const TWIN_FLOW: &str = "Twin-Flow: a share of the optimizer stays on the GPU";

@@ -62,7 +62,7 @@ impl Transfers {
     /// As [`Transfers::settle`].
     pub fn discard(&self, staged: Staged) -> Result<Buffer> {
         if let Some(booked) = staged.booked {
-            self.ways.borrow_mut()[staged.issued.route.index()].forget(booked);
+            self.ways.borrow_mut()[staged.issued.route.index()].forget(self.now(), booked);
         }
         Ok(self.receive(staged)?.memory.buffer)
     }

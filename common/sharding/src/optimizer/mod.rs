@@ -195,7 +195,7 @@ impl Optimizer {
     /// If a transfer has failed.
     pub fn first_missing(&mut self, rank: &Rank) -> Result<UnitId> {
         self.counted(rank, |paging, _| paging.poll(rank))?;
-        Ok(self.paging.as_ref().map_or(UnitId::MAX, Paging::first_missing))
+        Ok(self.paging.as_mut().map_or(UnitId::MAX, |paging| paging.first_missing(rank)))
     }
 
     /// Runs `body`, and counts what it takes as [`AfterStep`] if an update is under way.

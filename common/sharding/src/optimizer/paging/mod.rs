@@ -177,11 +177,13 @@ impl Paging {
 
     /// Returns the first unit whose updated parameters, which rest beyond the device, are not there
     /// yet: in main memory they are updated in place, a disk has them once they are written.
-    pub(super) fn first_missing(&self) -> UnitId {
-        let on_disk = self.places.parameters == Place::Disk;
-        let there = |progress: Progress| if on_disk { progress.finished } else { progress.updated };
-        let next = self.progress.and_then(|progress| self.pieces.get(there(progress)));
-        next.map_or(UnitId::MAX, |piece| piece.unit)
+    pub(super) fn first_missing(&mut self, rank: &Rank) -> UnitId {
+        let Some(progress) = &mut self.progress else { return UnitId::MAX };
+        let there = match self.places.parameters {
+            Place::Disk => progress.written(rank, &mut self.slots),
+            _ => progress.updated,
+        };
+        self.pieces.get(there).map_or(UnitId::MAX, |piece| piece.unit)
     }
 
     /// Notes which pieces have left their buffers, without waiting.
@@ -227,10 +229,13 @@ impl Paging {
     /// # Errors
     /// If a transfer fails.
     pub(super) fn settle(&mut self, rank: &Rank, unit: UnitId) -> Result<()> {
-        if self.places.parameters != Place::Disk {
-            return Ok(());
+        match &mut self.progress {
+            Some(progress) if self.places.parameters == Place::Disk => {
+                let pieces = self.pieces.partition_point(|piece| piece.unit <= unit);
+                progress.settle_parameters(rank, &mut self.slots, pieces)
+            }
+            _ => Ok(()),
         }
-        self.finish(rank, self.pieces.partition_point(|piece| piece.unit <= unit))
     }
 
     /// Waits until all pieces have left their buffers.

@@ -71,7 +71,7 @@ impl Pager<'_> {
             self.write_copied(before)?;
         }
         self.write_back(next)?;
-        // Before the states: backward reads it again, which waits until it is written.
+        // Before the states, since a pass reads the parameters again once they are written.
         if self.pieces[next].write_back == WriteBack::HostToDisk {
             self.write(next)?;
         }

@@ -55,7 +55,7 @@ impl Progress {
 
     /// Notes which of the pieces that have landed have left their buffers, without waiting.
     pub(super) fn poll(&mut self, rank: &Rank, slots: &mut [Slot]) -> Result<()> {
-        while self.finished < self.landed && self.next_to_leave(slots).is_settled(rank) {
+        while self.finished < self.landed && self.slot(slots, self.finished).is_settled(rank) {
             self.finish(rank, slots, self.finished + 1)?;
         }
         Ok(())
@@ -64,14 +64,28 @@ impl Progress {
     /// Waits until so many pieces, which have landed, have left their buffers.
     pub(super) fn finish(&mut self, rank: &Rank, slots: &mut [Slot], pieces: usize) -> Result<()> {
         while self.finished < pieces {
-            self.next_to_leave(slots).settle(rank)?;
+            self.slot(slots, self.finished).settle(rank)?;
             self.finished += 1;
         }
         Ok(())
     }
 
-    fn next_to_leave<'a>(&self, slots: &'a mut [Slot]) -> &'a mut Slot {
-        let at = (self.first_slot + self.finished) % slots.len();
+    /// Returns how many pieces' parameters are on disk.
+    pub(super) fn written(&self, rank: &Rank, slots: &mut [Slot]) -> usize {
+        let mut on_their_way = self.finished..self.landed;
+        let first = on_their_way.find(|&piece| !self.slot(slots, piece).has_written_parameters(rank));
+        first.unwrap_or(self.landed)
+    }
+
+    /// Waits until the parameters of so many pieces are on disk, of those that have landed.
+    pub(super) fn settle_parameters(&self, rank: &Rank, slots: &mut [Slot], pieces: usize) -> Result<()> {
+        let mut on_their_way = self.finished..pieces.min(self.landed);
+        on_their_way.try_for_each(|piece| self.slot(slots, piece).settle_parameters(rank))
+    }
+
+    /// The buffers of a piece.
+    fn slot<'a>(&self, slots: &'a mut [Slot], piece: usize) -> &'a mut Slot {
+        let at = (self.first_slot + piece) % slots.len();
         &mut slots[at]
     }
 }

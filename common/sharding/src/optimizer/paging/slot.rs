@@ -139,14 +139,17 @@ impl Slot {
 
     /// True if [`Slot::settle`] would not block.
     pub(super) fn is_settled(&mut self, rank: &Rank) -> bool {
-        let transfers = &rank.transfers;
-        let parameters = self.outgoing.parameters.as_mut();
-        let is_written = parameters.is_none_or(|parameters| transfers.is_done(parameters));
-        is_written
+        self.has_written_parameters(rank)
             && match self.rewritten.is_empty() {
                 true => self.has_moved(rank),
-                false => self.rewritten.iter_mut().all(|states| transfers.is_done(states)),
+                false => self.rewritten.iter_mut().all(|states| rank.transfers.is_done(states)),
             }
+    }
+
+    /// True if [`Slot::settle_parameters`] would not block.
+    pub(super) fn has_written_parameters(&mut self, rank: &Rank) -> bool {
+        let parameters = self.outgoing.parameters.as_mut();
+        parameters.is_none_or(|parameters| rank.transfers.is_done(parameters))
     }
 
     /// True if [`Slot::settle_states`] would not block.
@@ -164,13 +167,22 @@ impl Slot {
     /// # Errors
     /// The file system's.
     pub(super) fn settle(&mut self, rank: &Rank) -> Result<()> {
-        if let Some(parameters) = self.outgoing.parameters.take() {
-            self.parameters = Some(rank.transfers.settle(parameters)?.buffer);
-        }
+        self.settle_parameters(rank)?;
         if self.rewritten.is_empty() {
             return self.settle_states(rank);
         }
         self.rewritten.drain(..).try_for_each(|states| Ok(rank.transfers.settle_written(states)?))
+    }
+
+    /// Waits until the parameters that are written of a piece have left the slot.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(super) fn settle_parameters(&mut self, rank: &Rank) -> Result<()> {
+        if let Some(parameters) = self.outgoing.parameters.take() {
+            self.parameters = Some(rank.transfers.settle(parameters)?.buffer);
+        }
+        Ok(())
     }
 
     /// Waits for states that are being read or written.
