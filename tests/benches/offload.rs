@@ -2,11 +2,11 @@
 //!
 //! Three tables, each from rounds that alternate between all its rows, so that ratios hold on a
 //! noisy machine: the update in main memory beside the update in place; steps over simulated ways
-//! beside two bounds; and steps with everything on the real disk. Takes less than four minutes.
+//! beside a bound and an estimate; and steps with everything on the real disk. Takes less than four minutes.
 //!
-//! The simple bound of a step is the longer of what it computes and what the busier direction of a
-//! way moves. It forgets what cannot hide, so the second bound adds up the longer of the two for
-//! each part of a step. The update needs the norm of all gradients, and goes on in the next forward:
+//! The bound of a step is the longer of what it computes and what the busier direction of a way
+//! moves. It forgets what is hard to hide, so the estimate adds up the longer of the two for each
+//! part of a step; bytes may also move earlier or later than in their part. The update needs the norm of all gradients, and goes on in the next forward:
 //! these two are one part, whose last block computes after all states have come; backward is the
 //! other, and its last block computes after all shards have come. What the last pieces of an update
 //! write may leave in backward, as many as have buffers; all others must have left before. A shard
@@ -18,7 +18,7 @@
 //!
 //! Flags after `--`: `--model small`, `--batch-size 2`, `--gpus 2`, `--steps 5`, `--rounds 3`,
 //! `--parts update,host,disk,real`, `--precisions fp32,bf16` of the updates, `--with "FLAGS"` of all
-//! runs, and `--offload-dir DIR`. The bounds are those of fp32.
+//! runs, and `--offload-dir DIR`. All but the updates are fp32.
 
 use clap::{Parser, ValueEnum};
 use events::Route;
@@ -275,9 +275,9 @@ impl Moves {
         }
     }
 
-    /// Returns the seconds that the update and forward, backward, and the last gradients take at
-    /// least, on ways of `rate`.
-    fn bounds(&self, computed: &Computed, rate: f64) -> [f64; 3] {
+    /// Returns the estimated seconds of the update and forward, of backward, and of the last
+    /// gradients, on ways of `rate`.
+    fn estimate(&self, computed: &Computed, rate: f64) -> [f64; 3] {
         let [to, from] = self.backward.map(|bytes| bytes / rate);
         // Gradients begin to leave when two blocks have computed.
         let later = if self.last > 0.0 { computed.backward / computed.blocks } else { 0.0 };
@@ -287,7 +287,7 @@ impl Moves {
 }
 
 /// Steps over simulated ways of several rates, chosen so that the busier direction takes a share of
-/// the time that the step computes, beside both bounds.
+/// the time that the step computes, beside a bound and an estimate.
 fn link(flags: &Flags, away: &str, flag: &str, routes: [Route; 2]) {
     let moves = Moves::of(flags, away, routes);
     let plain = run(flags, "");
@@ -302,33 +302,37 @@ fn link(flags: &Flags, away: &str, flag: &str, routes: [Route; 2]) {
     let columns = [
         "moves",
         "step",
-        "simple bound",
+        "bound",
         "ratio (least to most)",
         "update, forward",
         "backward",
         "last gradients",
-        "bound",
+        "estimate",
         "ratio (least to most)",
     ];
     let mut table = Table::numbers(flag.trim_start_matches("--"), columns);
     for (reports, rate) in reports[2..].iter().zip(rates) {
         let took: Vec<f64> = reports.iter().map(step).collect();
-        let parts: Vec<[f64; 3]> = computed.iter().map(|computed| moves.bounds(computed, rate)).collect();
+        let parts: Vec<[f64; 3]> = computed.iter().map(|computed| moves.estimate(computed, rate)).collect();
         let part = |part: usize| median(&parts.iter().map(|parts| parts[part]).collect::<Vec<_>>());
-        let simple: Vec<f64> = plain.iter().map(|plain| plain.max(moves.all / rate)).collect();
-        let bounds = parts.iter().zip(&simple).map(|(parts, simple)| simple.max(parts.iter().sum()));
-        let bounds: Vec<f64> = bounds.collect();
+        let bounds: Vec<f64> = plain.iter().map(|plain| plain.max(moves.all / rate)).collect();
+        let estimates = parts.iter().zip(&bounds).map(|(parts, bound)| bound.max(parts.iter().sum()));
+        let estimates: Vec<f64> = estimates.collect();
         let to = |bounds: &[f64]| {
             spread(&took.iter().zip(bounds).map(|(took, bound)| took / bound).collect::<Vec<_>>())
         };
         let [moves, took, forward, backward, last] =
             [moves.all / rate, median(&took), part(0), part(1), part(2)].map(milliseconds);
-        let [(simple, to_simple), (bound, to_bound)] =
-            [simple, bounds].map(|bounds| (milliseconds(median(&bounds)), to(&bounds)));
-        let row = [moves, took, simple, to_simple, forward, backward, last, bound, to_bound];
+        let [(bound, to_bound), (estimate, to_estimate)] =
+            [bounds, estimates].map(|bounds| (milliseconds(median(&bounds)), to(&bounds)));
+        let row = [moves, took, bound, to_bound, forward, backward, last, estimate, to_estimate];
         table.row(format!("{:.0} MB/s", rate / 1e6), row);
     }
-    println!("{} with {away}, two bounds of a step\n{}", flags.model, table.render(Format::Terminal));
+    println!(
+        "{} with {away}, a bound and an estimate of a step\n{}",
+        flags.model,
+        table.render(Format::Terminal)
+    );
     let computed = Computed::of(flags, &reports[1]);
     let [plain, forward, backward, update] =
         [median(&plain), computed.forward, computed.backward, computed.update].map(milliseconds);
