@@ -2,19 +2,20 @@
 //!
 //! Three tables, each from rounds that alternate between all its rows, so that ratios hold on a
 //! noisy machine: the update in main memory beside the update in place; steps over simulated ways
-//! beside a bound and an estimate; and steps with everything on the real disk. Takes less than four minutes.
+//! beside a bound and an estimate; and steps with everything on the real disk. Takes less than four
+//! minutes.
 //!
 //! The bound of a step is the longer of what it computes and what the busier direction of a way
 //! moves. It forgets what is hard to hide, so the estimate adds up the longer of the two for each
-//! part of a step; bytes may also move earlier or later than in their part. The update needs the norm of all gradients, and goes on in the next forward:
-//! these two are one part, whose last block computes after all states have come; backward is the
-//! other, and its last block computes after all shards have come. What the last pieces of an update
-//! write may leave in backward, as many as have buffers; all others must have left before. A shard
-//! in main memory that the update has just changed comes first, while nothing computes; and the
-//! gradients of the last two units leave when nothing computes any more, since a reduction ends when
-//! the next one begins. The real disk has no ways of its own for reads and writes, nor for each
-//! rank: there all bytes of all ranks take the time that the disk took, in the same rounds, for
-//! reads and writes of as many bytes at once.
+//! part of a step; bytes may also move earlier or later than in their part. The update needs the
+//! norm of all gradients, and goes on in the next forward: these two are one part, whose last block
+//! computes after all states have come; backward is the other, and its last block computes after
+//! all shards have come. What the last pieces of an update write may leave in backward, as many as
+//! have buffers; all others must have left before. A shard in main memory that the update has just
+//! changed comes first, while nothing computes; and the gradients of the last two units leave when
+//! nothing computes any more, since a reduction ends when the next one begins. The real disk has no
+//! ways of its own for reads and writes, nor for each rank: there all bytes of all ranks take the
+//! time that the disk took, in the same rounds, for reads and writes of as many bytes at once.
 //!
 //! Flags after `--`: `--model small`, `--batch-size 2`, `--gpus 2`, `--steps 5`, `--rounds 3`,
 //! `--parts update,host,disk,real`, `--precisions fp32,bf16` of the updates, `--with "FLAGS"` of all
@@ -347,7 +348,7 @@ fn link(flags: &Flags, away: &str, flag: &str, routes: [Route; 2]) {
 }
 
 /// Steps with everything on the real disk, and in main memory, beside steps with nothing there, and
-/// a bound.
+/// an estimate.
 fn real(flags: &Flags) {
     let fewer_buffers = format!("{ON_DISK} --offload-buffers {FEWER_BUFFERS}");
     let cases = ["", IN_MAIN_MEMORY, ON_DISK, &fewer_buffers].map(String::from);
@@ -371,20 +372,20 @@ fn real(flags: &Flags) {
         table.row(words, [took, ratio, bytes(Route::DiskToHost), bytes(Route::HostToDisk)]);
     }
     println!("{}", table.render(Format::Terminal));
-    let bound = |case: &str| {
+    let estimate = |case: &str| {
         let moves = Moves::of(flags, case, [Route::DiskToHost, Route::HostToDisk]);
         let [forward, backward] = [moves.forward, moves.backward]
             .map(|bytes| bytes.iter().sum::<f64>() * flags.gpus as f64 / median(&rates));
         let parts = Computed::of(flags, &reports[1]).beside(forward, backward, [0.0; 2]);
-        let bound = parts.iter().sum::<f64>();
-        format!("{}, {:.2} of the step without offload", milliseconds(bound), bound / typical(plain, step))
+        let sum = parts.iter().sum::<f64>();
+        format!("{}, {:.2} of the step without offload", milliseconds(sum), sum / typical(plain, step))
     };
     let gbs: Vec<f64> = rates.iter().map(|rate| rate / 1e9).collect();
     println!(
-        "The disk reads and writes at once {} GB/s in all. So a step on disk takes at least {}; with {FEWER_BUFFERS} buffers {}.\n",
+        "The disk reads and writes at once {} GB/s in all. The estimate of a step on disk is {}; with {FEWER_BUFFERS} buffers {}.\n",
         spread(&gbs),
-        bound(ON_DISK),
-        bound(&fewer_buffers),
+        estimate(ON_DISK),
+        estimate(&fewer_buffers),
     );
 }
 

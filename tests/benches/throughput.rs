@@ -7,9 +7,6 @@
 //! machine. `--with "NAME=FLAGS"` adds every stage once more, with further flags:
 //! `--with "bf16=--precision bf16"`; `--record` adds it recorded.
 
-#[path = "../../common/device/examples/peak/mod.rs"]
-mod peak;
-
 use clap::Parser;
 use device::meter::Kind;
 use planner::Stage;
@@ -210,5 +207,5 @@ fn kernels(rows: &[Row]) -> Table {
 
 /// The speed of a product of large squares, in GFLOP/s.
 fn peak(threads: usize) -> f64 {
-    peak::matmul_peak(threads).unwrap_or_else(|error| panic!("{error}"))
+    device::matmul_peak(threads).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -3,15 +3,12 @@
 //!
 //! `cargo run -p device --example kernel_bench [-- f32|bf16|f16 [threads [preset]]]`
 
-mod peak;
-
 use device::{
     AdamW, AdamWUpdate, Attention, AttentionBackward, AttentionShape, Buffer, Class, CrossEntropy, DType,
     Device, DeviceError, Embedding, EmbeddingBackward, Kernels, Ledger, Matrix, RmsNorm, RmsNormBackward,
-    Rope, RopeScaling, RowShape, Swiglu, SwigluBackward, Write, multiply_add_peak,
+    Rope, RopeScaling, RowShape, Swiglu, SwigluBackward, Write, matmul_peak, multiply_add_peak,
 };
 use events::Emitter;
-use peak::matmul_peak;
 use std::time::{Duration, Instant};
 
 type Result<T> = std::result::Result<T, DeviceError>;

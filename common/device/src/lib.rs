@@ -46,7 +46,7 @@ pub use operations::{
     AdamW, AdamWUpdate, Addend, Attention, AttentionBackward, CrossEntropy, Embedding, EmbeddingBackward,
     Matmul, Operation, RmsNorm, RmsNormBackward, Rope, Rounding, Swiglu, SwigluBackward,
 };
-pub use peak::{multiply_add_estimate, multiply_add_peak};
+pub use peak::{matmul_peak, multiply_add_estimate, multiply_add_peak};
 pub use rotation::RopeScaling;
 pub use shapes::{AttentionShape, GroupedRows, Matrix, RowShape, Write};
 pub use view::{View, ViewMut};

@@ -15,7 +15,7 @@ use storage::{Disk, File};
 pub use storage::PAGE;
 
 /// Threads per rank: at most so many transfers at a time, started in the order in which they are
-/// queued, but reads of other than the optimizer's states first.
+/// queued, but all reads except those of the optimizer's states go first.
 const THREADS: usize = 2;
 
 /// Names to try before giving up, where other runs have left files of the same name.

@@ -71,24 +71,15 @@ impl Way {
     /// When what was `booked`, and `moved` in truth at these times, has crossed, as is known at `now`.
     /// The rank waits for it next, so that nothing else is booked before it has begun.
     pub(crate) fn deliver(&mut self, now: Duration, booked: Option<u64>, moved: Times) -> Times {
-        self.begin_until(now);
-        let Some((number, (began, due))) =
-            booked.and_then(|number| self.crosses(number).map(|times| (number, times)))
-        else {
-            return moved;
-        };
-        for (next, times) in self.schedule() {
-            if times.0 <= began {
-                self.begin(next, times);
-            }
-        }
+        let crosses = booked.and_then(|number| Some((number, self.crosses(number)?)));
+        let Some((number, (began, due))) = crosses else { return moved };
+        self.forget(now.max(began), number);
         let ended = due.max(moved.1);
         self.free = self.free.max(ended);
-        self.begun.remove(&number);
         (began, ended)
     }
 
-    /// Cancels at `now` what was booked as `number`. If it has begun, it takes its time.
+    /// Drops at `now` what was booked as `number`. If it has begun, the way is taken until it ends.
     pub(crate) fn forget(&mut self, now: Duration, number: u64) {
         self.begin_until(now);
         self.begun.remove(&number);
@@ -97,17 +88,11 @@ impl Way {
 
     /// Notes what has begun before `now`: nothing changes its times any more.
     fn begin_until(&mut self, now: Duration) {
-        for (number, times) in self.schedule() {
-            if times.0 < now {
-                self.begin(number, times);
-            }
+        for (number, times) in self.schedule().into_iter().take_while(|(_, (began, _))| *began < now) {
+            self.waiting.retain(|booking| booking.number != number);
+            self.begun.insert(number, times);
+            self.free = times.1;
         }
-    }
-
-    fn begin(&mut self, number: u64, times: Times) {
-        self.waiting.retain(|booking| booking.number != number);
-        self.begun.insert(number, times);
-        self.free = times.1;
     }
 
     /// When all that waits crosses if nothing else is booked, in that order.

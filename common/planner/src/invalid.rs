@@ -136,9 +136,8 @@ impl Job {
         let units = 9.0 * layers + 2.0;
         let pages =
             (parameters / self.placement.piece() as f64 + units * self.micro_batches as f64) * 8.0 * 4096.0;
-        let slots = units
-            .min(self.placement.fetch_buffers().max(self.placement.update_buffers(u64::MAX)) as f64)
-            * parameters;
+        let buffers = self.placement.fetch_buffers().max(self.placement.update_buffers(u64::MAX));
+        let slots = units.min(buffers as f64) * parameters;
         32.0 * (activations + traffic + slots + pages)
     }
 }

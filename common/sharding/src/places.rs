@@ -29,9 +29,9 @@ impl Places {
     }
 
     /// Returns how many of an update's `pieces` are on their way at a time: usually one arrives, one is
-    /// updated, and one leaves. Of those whose states rest on disk as many are read in one backward
-    /// and written in the next, and the more there are, the less is left to move while forward
-    /// computes: usually their number minus 3, at least 3 and at most 6.
+    /// updated, and one leaves. If states rest on disk, those of as many pieces are read in one
+    /// backward and written in the next; the more there are, the less is left to move while forward
+    /// computes. There are then usually 3 fewer than pieces, but at least 3 and at most 6.
     pub fn update_buffers(&self, pieces: usize) -> usize {
         let usual = if self.optimizer == Place::Disk { pieces.saturating_sub(3).clamp(3, 6) } else { 3 };
         self.buffers.unwrap_or(usual).min(pieces)

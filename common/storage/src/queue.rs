@@ -170,19 +170,15 @@ impl Queue {
     {
         let (file, calls) = (file.clone(), self.calls.clone());
         let ((written, leaves), (filled, arrives)) = (sync_channel(1), sync_channel(1));
-        self.send(
-            Turn::Last,
-            Box::new(move || {
-                let outcome = timed(|| write(&calls, &file, to, memory.as_ref()));
-                let is_written = outcome.is_ok();
-                // A ticket may have been dropped.
-                let _ = written.send(outcome);
-                if is_written {
-                    let _ =
-                        filled.send(timed(|| read(&calls, &file, from, memory.as_mut()).map(|()| memory)));
-                }
-            }),
-        );
+        self.send(Turn::Last, move || {
+            let outcome = timed(|| write(&calls, &file, to, memory.as_ref()));
+            let is_written = outcome.is_ok();
+            // A ticket may have been dropped.
+            let _ = written.send(outcome);
+            if is_written {
+                let _ = filled.send(timed(|| read(&calls, &file, from, memory.as_mut()).map(|()| memory)));
+            }
+        });
         (Ticket(leaves), Ticket(arrives))
     }
 
@@ -192,23 +188,20 @@ impl Queue {
         transfer: impl FnOnce() -> Result<M> + Send + 'static,
     ) -> Ticket<M> {
         let (done, ticket) = sync_channel(1);
-        self.send(
-            turn,
-            Box::new(move || {
-                // The ticket may have been dropped.
-                let _ = done.send(timed(transfer));
-            }),
-        );
+        self.send(turn, move || {
+            // The ticket may have been dropped.
+            let _ = done.send(timed(transfer));
+        });
         Ticket(ticket)
     }
 
-    fn send(&self, turn: Turn, job: Job) {
+    fn send(&self, turn: Turn, job: impl FnOnce() + Send + 'static) {
         let mut jobs = self.waiting.lock();
         match turn {
             // A ticket whose transfer is dropped says that the threads have panicked.
             _ if jobs.closed => return,
-            Turn::First => jobs.first.push_back(job),
-            Turn::Last => jobs.last.push_back(job),
+            Turn::First => jobs.first.push_back(Box::new(job)),
+            Turn::Last => jobs.last.push_back(Box::new(job)),
         }
         drop(jobs);
         self.waiting.changed.notify_one();

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 use storage::{Answers, Disk, Effect, Error, Fault, File, Kind, PAGE, Pool, Result};
 
@@ -139,20 +139,28 @@ fn what_was_written_makes_room_for_what_is_read_next() {
     assert_eq!(disk.record().iter().filter(|call| call.kind == Kind::Read).count(), 2);
 }
 
-/// While the one thread is kept by a write, three transfers queue.
+/// Nothing to write, which keeps the thread until the barrier falls.
+struct Held(Arc<Barrier>);
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        self.0.wait();
+        &[]
+    }
+}
+
 #[test]
 fn what_is_first_is_begun_before_what_has_waited_longer() {
-    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(4, PAGE));
-    let disk = Disk::with_faults(1, fault(Kind::Write, 1, Effect::Delay(Duration::from_millis(200))));
+    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(3, PAGE));
+    let disk = Disk::with_faults(1, Vec::new());
     let file = disk.create(&folder.path().join("a")).unwrap();
     disk.reserve(&file, 0, 4 * PAGE as u64).unwrap();
-    let slow = disk.write(&file, 0, pool.take(PAGE));
-    while disk.record().iter().all(|call| call.kind != Kind::Write) {
-        std::thread::yield_now();
-    }
+    let barrier = Arc::new(Barrier::new(2));
+    let held = disk.write(&file, 0, Held(barrier.clone()));
     let last = disk.read(&file, PAGE as u64, pool.take(PAGE));
     let first = [2, 3].map(|page| disk.read_first(&file, page * PAGE as u64, pool.take(PAGE)));
-    slow.wait().unwrap();
+    barrier.wait();
+    held.wait().unwrap();
     last.wait().unwrap();
     first.into_iter().for_each(|ticket| drop(ticket.wait().unwrap()));
     let reads = disk.record().into_iter().filter(|call| call.kind == Kind::Read);

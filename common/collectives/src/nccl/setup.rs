@@ -126,7 +126,7 @@ pub(crate) struct Setup<'a> {
     rank: u32,
 }
 
-/// What a rank tells the others before they connect.
+/// What a rank tells the others before they connect, in the byte order that all machines share.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Peer {

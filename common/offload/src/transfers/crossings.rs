@@ -2,6 +2,7 @@
 
 use super::{Arriving, Cargo, Issued, Transfers};
 use crate::Result;
+use crate::way::Times;
 use device::{Copying, Place, View, ViewMut};
 use events::{Route, Work};
 use std::time::Duration;
@@ -13,7 +14,7 @@ pub struct Crossing {
     copying: Copying,
     /// When it begins and ends. A GPU's copy that is queued ends later, unless the way is
     /// simulated.
-    crosses: (Duration, Duration),
+    crosses: Times,
 }
 
 impl Transfers {

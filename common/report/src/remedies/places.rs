@@ -26,7 +26,7 @@ pub(super) fn resting_nearer(report: &Report, account: &Account, run: &PlannedRu
         let why = costs("less travels", &job);
         Some(remedy(how, why, saved(&job)?))
     });
-    nearer.chain(buffers(&run.job.placement, account)).collect()
+    nearer.chain(buffers(&run.job, account)).collect()
 }
 
 fn transfers(job: &Job) -> Option<Transfers> {
@@ -57,11 +57,11 @@ fn nearer(job: &Job) -> Vec<(String, Job)> {
     jobs
 }
 
-/// Returns more buffers for states that travel, which hide at most every wait.
-fn buffers(placement: &Placement, account: &Account) -> Option<Remedy> {
-    let travels = [placement.optimizer, placement.parameters].iter().any(|place| *place != Place::Device);
-    let now = placement.update_buffers(MOST_BUFFERS);
-    let more = (2 * now).min(MOST_BUFFERS);
-    let how = format!("--offload-buffers {more}");
-    (travels && more > now).then(|| remedy(how, "more travels at a time", account.places))
+/// Returns more buffers, which hide at most every wait, if the planner says that they are used.
+fn buffers(job: &Job, account: &Account) -> Option<Remedy> {
+    let more = (2 * job.placement.update_buffers(MOST_BUFFERS)).min(MOST_BUFFERS);
+    let with = Job { placement: Placement { buffers: Some(more), ..job.placement }, ..job.clone() };
+    let [now, then] = [job, &with].map(|job| predict(job).ok().map(|predicted| predicted.ranks[0]));
+    (now != then)
+        .then(|| remedy(format!("--offload-buffers {more}"), "more travels at a time", account.places))
 }

@@ -42,10 +42,6 @@ pub(super) struct Paging {
     /// If the device makes the update, there are some during an update only: they take room there.
     /// Others are kept between updates, unless main memory is needed for something else.
     slots: Vec<Slot>,
-    /// The number of the buffers that the first piece of the latest update has; those after it have
-    /// the next ones in turn. The next update goes on after the last piece's, so that its first pieces
-    /// are the first to find theirs free.
-    first_slot: usize,
     progress: Option<Progress>,
     /// Pieces whose states have been read ahead for the next update.
     pieces_ahead: usize,
@@ -74,7 +70,6 @@ impl Paging {
             pieces,
             gathers,
             slots: Vec::new(),
-            first_slot: 0,
             progress: None,
             pieces_ahead: 0,
         };
@@ -125,14 +120,15 @@ impl Paging {
         }
         self.take_slots(rank)?;
         let (slots, all) = (self.slots.len(), self.pieces.len());
+        // A piece's buffers are those of its number modulo their count, counted on from the update
+        // before, so that the first pieces find theirs free first.
         let finished = self.progress.map_or(all, |progress| progress.finished);
         let left = (finished + slots).saturating_sub(all);
         let due = self.pieces_ahead + (slots - self.pieces_ahead).div_ceil(calls);
         while self.pieces_ahead < left.min(due) {
             let piece = &self.pieces[self.pieces_ahead];
             let states = StatesOf::new(piece, &units[piece.unit].states.states);
-            let slot = (self.first_slot + all + self.pieces_ahead) % slots;
-            self.slots[slot].move_states(rank, states, Transfers::read);
+            self.slots[(all + self.pieces_ahead) % slots].move_states(rank, states, Transfers::read);
             self.pieces_ahead += 1;
         }
         Ok(())
@@ -157,8 +153,9 @@ impl Paging {
     pub(super) fn begin(&mut self, rank: &Rank, update: ScaledUpdate) -> Result<()> {
         self.take_slots(rank)?;
         self.pieces_ahead = 0;
-        self.first_slot = (self.first_slot + self.pieces.len()) % self.slots.len().max(1);
-        self.progress = Some(Progress::begin(update, self.first_slot));
+        let turn = self.pieces.len() % self.slots.len().max(1);
+        self.slots.rotate_left(turn);
+        self.progress = Some(Progress::begin(update));
         Ok(())
     }
 

@@ -15,8 +15,6 @@ use std::ops::Range;
 #[derive(Clone, Copy)]
 pub(super) struct Progress {
     update: ScaledUpdate,
-    /// The number of the first piece's buffers.
-    first_slot: usize,
     /// Those whose needs are on their way or here.
     fetched: usize,
     pub(super) updated: usize,
@@ -49,13 +47,13 @@ pub(in crate::optimizer) struct UpdateOperands<'a> {
 }
 
 impl Progress {
-    pub(super) fn begin(update: ScaledUpdate, first_slot: usize) -> Self {
-        Progress { update, first_slot, fetched: 0, updated: 0, landed: 0, finished: 0 }
+    pub(super) fn begin(update: ScaledUpdate) -> Self {
+        Progress { update, fetched: 0, updated: 0, landed: 0, finished: 0 }
     }
 
     /// Notes which of the pieces that have landed have left their buffers, without waiting.
     pub(super) fn poll(&mut self, rank: &Rank, slots: &mut [Slot]) -> Result<()> {
-        while self.finished < self.landed && self.slot(slots, self.finished).is_settled(rank) {
+        while self.finished < self.landed && slot(slots, self.finished).is_settled(rank) {
             self.finish(rank, slots, self.finished + 1)?;
         }
         Ok(())
@@ -64,7 +62,7 @@ impl Progress {
     /// Waits until so many pieces, which have landed, have left their buffers.
     pub(super) fn finish(&mut self, rank: &Rank, slots: &mut [Slot], pieces: usize) -> Result<()> {
         while self.finished < pieces {
-            self.slot(slots, self.finished).settle(rank)?;
+            slot(slots, self.finished).settle(rank)?;
             self.finished += 1;
         }
         Ok(())
@@ -73,21 +71,21 @@ impl Progress {
     /// Returns how many pieces' parameters are on disk.
     pub(super) fn written(&self, rank: &Rank, slots: &mut [Slot]) -> usize {
         let mut on_their_way = self.finished..self.landed;
-        let first = on_their_way.find(|&piece| !self.slot(slots, piece).has_written_parameters(rank));
+        let first = on_their_way.find(|&piece| !slot(slots, piece).has_written_parameters(rank));
         first.unwrap_or(self.landed)
     }
 
     /// Waits until the parameters of so many pieces are on disk, of those that have landed.
     pub(super) fn settle_parameters(&self, rank: &Rank, slots: &mut [Slot], pieces: usize) -> Result<()> {
         let mut on_their_way = self.finished..pieces.min(self.landed);
-        on_their_way.try_for_each(|piece| self.slot(slots, piece).settle_parameters(rank))
+        on_their_way.try_for_each(|piece| slot(slots, piece).settle_parameters(rank))
     }
+}
 
-    /// The buffers of a piece.
-    fn slot<'a>(&self, slots: &'a mut [Slot], piece: usize) -> &'a mut Slot {
-        let at = (self.first_slot + piece) % slots.len();
-        &mut slots[at]
-    }
+/// The buffers of piece number `piece`.
+fn slot(slots: &mut [Slot], piece: usize) -> &mut Slot {
+    let count = slots.len();
+    &mut slots[piece % count]
 }
 
 /// An update at work.
@@ -206,7 +204,7 @@ impl Pager<'_> {
 
     /// The slot of piece number `next`.
     pub(super) fn slot(&self, next: usize) -> usize {
-        (self.progress.first_slot + next) % self.slots.len()
+        next % self.slots.len()
     }
 
     /// Updates a piece that is here.
