@@ -262,8 +262,8 @@ pub enum What {
     /// The rank's own metrics of a step, before anything is summed over ranks. Precedes the step's
     /// [`What::StepFinished`]; emitted only on request. Never dropped.
     Contributed(LocalMetrics),
-    /// The rank has failed because of another rank, for which it timed out, for example. Precedes
-    /// the [`What::Failed`] with the error. Never dropped.
+    /// The rank has failed because of another rank, for which it timed out, for example, or because
+    /// others timed out on it. Precedes the [`What::Failed`] with the error. Never dropped.
     Blamed {
         /// The rank at fault.
         culprit: u32,

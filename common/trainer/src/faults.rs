@@ -10,7 +10,7 @@ use settings::fault::{Fault, Kind, Phase};
 use settings::{Config, Failure, Result};
 use std::cell::Cell;
 use std::io::ErrorKind;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Refuses faults that never come in `config`'s run of a stage called `name`, which shards
 /// `sharded`.
@@ -155,8 +155,9 @@ impl RankFaults {
             return Err(RankError::Other(format!("injected error in {}", self.place(phase))));
         }
         if self.strikes_in(phase, Kind::Stall) {
-            let (since, watch) = (Instant::now(), group.watch());
-            while watch.failure().is_none() && since.elapsed() < self.timeout + LONGER {
+            // Looks are counted, not time: while the process is stopped, no timeout passes either.
+            let (watch, looks) = (group.watch(), (self.timeout + LONGER).div_duration_f64(LOOK) as u64);
+            for _ in (0..looks).take_while(|_| watch.failure().is_none()) {
                 std::thread::sleep(LOOK);
             }
             return Err(RankError::Stalled(format!("injected stall in {}", self.place(phase))));

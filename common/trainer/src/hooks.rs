@@ -6,7 +6,7 @@ use crate::plan::Plan;
 use crate::rank_error::Result;
 use crate::stop::StopCheck;
 use crate::witness::{At, Milestone, Witness};
-use events::{Pass, What, cpu};
+use events::{Pass, cpu};
 use model::LayerKind;
 use planner::Moment;
 use report::{Clocks, Times};
@@ -77,7 +77,7 @@ impl Hooks {
             self.moment.set(Moment::Update);
         }
         // Watchers hear of the failure before the rank frees anything.
-        self.strike(phase).inspect_err(|_| self.rank.emitter.emit(What::Failing))?;
+        self.strike(phase).inspect_err(|error| error.announce(&self.rank.emitter))?;
         let (started, before) = (Instant::now(), Usage::now(&self.rank));
         let value = body()?;
         let mut clocks = self.clocks.get();

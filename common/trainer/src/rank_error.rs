@@ -2,6 +2,7 @@
 
 use collectives::CollectiveError;
 use device::OutOfMemory;
+use events::{Emitter, What};
 use planner::Moment;
 
 /// Why a rank ended before its last step.
@@ -63,6 +64,15 @@ impl RankError {
     /// True if the rank only passes on the failure of another rank.
     pub(crate) fn is_echo(&self) -> bool {
         matches!(self, RankError::Stage(sharding::Error::Collective(CollectiveError::Poisoned { .. })))
+    }
+
+    /// Tells watchers that the rank of `emitter` fails. The errors of ranks that time out explain a
+    /// stall better than its own.
+    pub(crate) fn announce(&self, emitter: &Emitter) {
+        emitter.emit(match self {
+            RankError::Stalled(_) => What::Blamed { culprit: emitter.rank(), heard: true },
+            _ => What::Failing,
+        });
     }
 
     /// Adds `moment` to an out-of-memory error; returns any other error as it is.

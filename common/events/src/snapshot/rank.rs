@@ -265,7 +265,7 @@ impl RankSnapshot {
             What::Collective(collective) => self.collective(event.at, *collective),
             What::Transfer(transfer) => self.transfers.apply(event.at, *transfer),
             What::Hop { .. } | What::Evaluated { .. } => {}
-            What::Crossed { .. } | What::Ran { .. } | What::Blamed { .. } => {}
+            What::Crossed { .. } | What::Ran { .. } => {}
             What::Joined { group, ranks } => {
                 make_room(&mut self.groups);
                 self.groups.push(Membership { number: *group, ranks: ranks.clone() });
@@ -276,7 +276,7 @@ impl RankSnapshot {
             }
             What::Contributed(contribution) => self.contribution = Some(*contribution),
             What::StepFinished { step, .. } => self.finish_step(*step),
-            What::Failing => self.status = RankStatus::Failing,
+            What::Failing | What::Blamed { .. } => self.status = RankStatus::Failing,
             What::Failed { message } => self.status = RankStatus::Failed(message.clone()),
             What::Finished { peaks, total_peak, sent } => self.finish(peaks, *total_peak, sent),
         }

@@ -140,6 +140,20 @@ fn a_blamed_rank_is_at_fault() {
     assert_eq!(unknown.failure, Some((0, "waited".into())), "there is no rank 7");
 }
 
+/// Rank 1 stalls until it hears that rank 0 has timed out on it, and tells its own error first.
+#[test]
+fn a_stall_is_explained_by_the_rank_that_timed_out() {
+    let failed = |message: &str| What::Failed { message: message.into() };
+    let blamed = |heard| What::Blamed { culprit: 1, heard };
+    let told = [(1, blamed(true)), (1, failed("stalled")), (0, blamed(false)), (0, failed("waited"))];
+    for noticed in [vec![], vec![at(1, 0, What::Failing)]] {
+        let told = told.iter().map(|(rank, what)| at(2, *rank, what.clone()));
+        let snapshot = fold(&noticed.into_iter().chain(told).collect::<Vec<_>>());
+        assert_eq!(snapshot.failure, Some((1, "waited".into())));
+        assert_eq!(snapshot.ranks[1].status, RankStatus::Failed("stalled".into()));
+    }
+}
+
 #[test]
 fn the_first_failure_is_the_one_shown() {
     let failed = |message: &str| What::Failed { message: message.into() };

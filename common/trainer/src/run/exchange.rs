@@ -2,7 +2,6 @@
 
 use crate::plan::Plan;
 use crate::rank_error::{RankError, Result, other};
-use events::What;
 use report::Measured;
 use sharding::Rank;
 
@@ -23,7 +22,7 @@ pub(crate) fn share(rank: &Rank, measured: Measured) -> Result<Vec<Measured>> {
 /// Fails the group of all ranks, unless it has failed already. The culprit is the rank that `error`
 /// blames, as that of a smaller group may, or else this rank.
 pub(super) fn tell_peers(rank: &Rank, during: &str, error: RankError) -> RankError {
-    rank.emitter.emit(What::Failing);
+    error.announce(&rank.emitter);
     let number = rank.group.rank();
     let culprit = (!error.culprit_is_unknown()).then(|| error.culprit(number).unwrap_or(number));
     rank.group.blame(culprit, during.into(), error.to_string());
