@@ -3,7 +3,6 @@
 
 use device::{Ledger, Place};
 use planner::Stage;
-use std::process::{Command, Output};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tests::{STAGES, config, fixture};
@@ -91,49 +90,53 @@ fn every_allocation_that_fails_names_the_rank_and_leaves_nothing_live() {
     }
 }
 
-/// Runs the program of `stage` in a process that may map `mebibytes`. Its threads share one arena:
-/// by itself each may map 64 MiB for one, whatever it needs.
-fn within(stage: Stage, mebibytes: u64, flags: &str) -> Output {
-    let script = format!("ulimit -v {}; exec \"$0\" {} {flags}", mebibytes << 10, stage.package());
-    let mut command = Command::new("bash");
-    command.args(["-c", &script, env!("CARGO_BIN_EXE_stage")]).env("MALLOC_ARENA_MAX", "1");
-    command.output().unwrap()
-}
-
-/// A run that needs much memory, most of it for activations and scratch, under a limit of 90 MiB that
-/// is raised by 25 until it fits.
+/// What a limit of a process does, which other systems do not keep.
 #[cfg(target_os = "linux")]
-#[test]
-fn a_limit_of_the_process_is_an_error_of_a_rank() {
-    let run =
-        "--gpus 2 --batch-size 3 --seq-len 512 --steps 1 --threads 2 --device cpu --timeout 60 --headless";
-    for (stage, offset) in STAGES.into_iter().zip([0, 6, 12, 18]) {
-        let mut refused = 0;
-        for mebibytes in (90 + offset..500).step_by(25) {
-            let output = within(stage, mebibytes, run);
-            let error = String::from_utf8_lossy(&output.stderr).into_owned();
-            let case = format!("{stage} in {mebibytes} MiB, {}", output.status);
-            assert!([Some(0), Some(1)].contains(&output.status.code()), "{case}: {error}");
-            if output.status.success() {
-                break;
-            }
-            assert!(error.starts_with("error: rank "), "{case}: {error}");
-            assert!(error.contains("the system gives no more"), "{case}: {error}");
-            assert!(error.lines().count() <= SCREEN, "{case}: {error}");
-            refused += 1;
-        }
-        assert!(refused > 3, "{stage}: {refused}");
+mod limits {
+    use super::*;
+    use std::process::{Command, Output};
+
+    /// Runs the program of `stage` in a process that may map `mebibytes`. Its threads share one arena:
+    /// by itself each may map 64 MiB for one, whatever it needs.
+    fn within(stage: Stage, mebibytes: u64, flags: &str) -> Output {
+        let script = format!("ulimit -v {}; exec \"$0\" {} {flags}", mebibytes << 10, stage.package());
+        let mut command = Command::new("bash");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_stage")]).env("MALLOC_ARENA_MAX", "1");
+        command.output().unwrap()
     }
-}
 
-/// 64 GiB of token ids that take no room on the disk, in a process that gets 1 GiB.
-#[cfg(target_os = "linux")]
-#[test]
-fn a_file_that_main_memory_cannot_hold_is_trained_on() {
-    let dir = tempfile::tempdir().unwrap();
-    let ids = dir.path().join("ids.bin");
-    std::fs::File::create(&ids).unwrap().set_len(64 << 30).unwrap();
-    let flags = "--gpus 1 --steps 1 --device cpu --headless --shuffle-seed 1 --data-format u16 --data";
-    let output = within(Stage::Ddp, 1024, &format!("{flags} {}", ids.display()));
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    /// A run that needs much memory, most of it for activations and scratch, under a limit of 90 MiB that
+    /// is raised by 25 until it fits.
+    #[test]
+    fn a_limit_of_the_process_is_an_error_of_a_rank() {
+        let run = "--gpus 2 --batch-size 3 --seq-len 512 --steps 1 --threads 2 --device cpu --timeout 60 --headless";
+        for (stage, offset) in STAGES.into_iter().zip([0, 6, 12, 18]) {
+            let mut refused = 0;
+            for mebibytes in (90 + offset..500).step_by(25) {
+                let output = within(stage, mebibytes, run);
+                let error = String::from_utf8_lossy(&output.stderr).into_owned();
+                let case = format!("{stage} in {mebibytes} MiB, {}", output.status);
+                assert!([Some(0), Some(1)].contains(&output.status.code()), "{case}: {error}");
+                if output.status.success() {
+                    break;
+                }
+                assert!(error.starts_with("error: rank "), "{case}: {error}");
+                assert!(error.contains("the system gives no more"), "{case}: {error}");
+                assert!(error.lines().count() <= SCREEN, "{case}: {error}");
+                refused += 1;
+            }
+            assert!(refused > 3, "{stage}: {refused}");
+        }
+    }
+
+    /// 64 GiB of token ids that take no room on the disk, in a process that gets 1 GiB.
+    #[test]
+    fn a_file_that_main_memory_cannot_hold_is_trained_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let ids = dir.path().join("ids.bin");
+        std::fs::File::create(&ids).unwrap().set_len(64 << 30).unwrap();
+        let flags = "--gpus 1 --steps 1 --device cpu --headless --shuffle-seed 1 --data-format u16 --data";
+        let output = within(Stage::Ddp, 1024, &format!("{flags} {}", ids.display()));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
 }

@@ -263,7 +263,7 @@ fn unusable_data_is_a_usage_error() {
     data(&file("empty.txt", b""), &["empty.txt is empty", "built-in text"]);
     data("/dev/zero", &["--data /dev/zero is not a regular file", "cat /dev/zero > FILE"]);
     let pipe = dir.path().join("pipe");
-    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     data(&pipe.display().to_string(), &["pipe is not a regular file"]);
     let packed = [&[0x1F, 0x8B, 8, 0], &[7; 2000][..]].concat();
     data(&file("text.gz", &packed), &["text.gz is compressed with gzip", "gunzip"]);

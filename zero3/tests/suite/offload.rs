@@ -1,9 +1,7 @@
 //! Disks that fail, fill up or lose files under a run, and what is left behind.
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -78,78 +76,6 @@ fn a_rank_that_waits_for_a_place_hears_at_once_that_another_has_failed() {
     assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
 }
 
-/// A run of many steps that ends when this is dropped.
-#[cfg(target_os = "linux")]
-struct Run(Child);
-
-#[cfg(target_os = "linux")]
-impl Drop for Run {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Starts a run; returns it once all swap files are written, with their paths as the system shows
-/// them: a buffered handle for each rank, and a direct one where the file system has direct I/O.
-#[cfg(target_os = "linux")]
-fn running(directory: &Path) -> (Run, Vec<PathBuf>) {
-    let mut program = zero3(directory, "--steps 100000");
-    let run = Run(program.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
-    let open = PathBuf::from(format!("/proc/{}/fd", run.0.id()));
-    let deadline = Instant::now() + Duration::from_secs(30);
-    let swap = |path: &PathBuf| {
-        let target = fs::read_link(path).unwrap_or_default().display().to_string();
-        target.contains(".offload-") && fs::metadata(path).is_ok_and(|file| file.len() > 7 << 20)
-    };
-    loop {
-        let found: Vec<PathBuf> =
-            fs::read_dir(&open).unwrap().map(|entry| entry.unwrap().path()).filter(swap).collect();
-        let ranks: BTreeSet<PathBuf> = found.iter().filter_map(|path| fs::read_link(path).ok()).collect();
-        if ranks.len() == 2 {
-            return (run, found);
-        }
-        assert!(Instant::now() < deadline, "no swap file is open");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn a_swap_file_that_somebody_truncates_is_an_error_that_says_so() {
-    let folder = tempfile::tempdir().unwrap();
-    let (mut run, swap) = running(folder.path());
-    for path in swap {
-        // A direct handle may refuse; the other one does not.
-        let _ = fs::OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(4096));
-    }
-    let mut said = String::new();
-    run.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(run.0.wait().unwrap().code(), Some(1), "{said}");
-    assert!(said.contains("it was truncated to 4096 of") && said.lines().count() <= 24, "{said}");
-    assert_eq!(files(folder.path()), 0);
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn nothing_is_left_of_a_run_that_is_killed() {
-    let folder = tempfile::tempdir().unwrap();
-    drop(running(folder.path()));
-    assert_eq!(files(folder.path()), 0);
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn a_directory_that_vanishes_under_a_run_takes_nothing_with_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let directory = folder.path().join("swap");
-    let (mut run, _) = running(&directory);
-    fs::remove_dir(&directory).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
-    assert!(run.0.try_wait().unwrap().is_none(), "the run goes on");
-}
-
 #[test]
 fn two_runs_share_a_directory_and_learn_the_same() {
     let folder = tempfile::tempdir().unwrap();
@@ -174,4 +100,79 @@ fn a_directory_that_cannot_be_made_is_named_before_training() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("--offload-dir") && said.contains("cannot create"), "{said}");
+}
+
+/// What happens to swap files, which only Linux shows after they are unlinked.
+#[cfg(target_os = "linux")]
+mod swap_files {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::io::Read;
+    use std::path::PathBuf;
+
+    /// A run of many steps that ends when this is dropped.
+    struct Run(Child);
+
+    impl Drop for Run {
+        fn drop(&mut self) {
+            // It may have ended.
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// Starts a run; returns it once all swap files are written, with their paths as the system shows
+    /// them: a buffered handle for each rank, and a direct one where the file system has direct I/O.
+    fn running(directory: &Path) -> (Run, Vec<PathBuf>) {
+        let mut program = zero3(directory, "--steps 100000");
+        let run = Run(program.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+        let open = PathBuf::from(format!("/proc/{}/fd", run.0.id()));
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let swap = |path: &PathBuf| {
+            let target = fs::read_link(path).unwrap_or_default().display().to_string();
+            target.contains(".offload-") && fs::metadata(path).is_ok_and(|file| file.len() > 7 << 20)
+        };
+        loop {
+            let found: Vec<PathBuf> =
+                fs::read_dir(&open).unwrap().map(|entry| entry.unwrap().path()).filter(swap).collect();
+            let ranks: BTreeSet<PathBuf> = found.iter().filter_map(|path| fs::read_link(path).ok()).collect();
+            if ranks.len() == 2 {
+                return (run, found);
+            }
+            assert!(Instant::now() < deadline, "no swap file is open");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_swap_file_that_somebody_truncates_is_an_error_that_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut run, swap) = running(folder.path());
+        for path in swap {
+            // A direct handle may refuse; the other one does not.
+            let _ = fs::OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(4096));
+        }
+        let mut said = String::new();
+        run.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(run.0.wait().unwrap().code(), Some(1), "{said}");
+        assert!(said.contains("it was truncated to 4096 of") && said.lines().count() <= 24, "{said}");
+        assert_eq!(files(folder.path()), 0);
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_run_that_is_killed() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(running(folder.path()));
+        assert_eq!(files(folder.path()), 0);
+    }
+
+    #[test]
+    fn a_directory_that_vanishes_under_a_run_takes_nothing_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("swap");
+        let (mut run, _) = running(&directory);
+        fs::remove_dir(&directory).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(run.0.try_wait().unwrap().is_none(), "the run goes on");
+    }
 }

@@ -70,10 +70,8 @@ impl Key {
 
 /// Returns 32 bytes of the system's randomness.
 pub(crate) fn random() -> io::Result<[u8; 32]> {
-    let (mut bytes, mut filled) = ([0; 32], 0);
-    while filled < bytes.len() {
-        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
-    }
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -7,7 +7,9 @@
 use super::call::Named;
 use crate::Result;
 use cudarc::driver::{result, sys};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+#[cfg(target_os = "linux")]
+use rustix::mm::{Advice, madvise};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::thread;
@@ -100,6 +102,7 @@ impl Mapping {
         };
         let mapping = Mapping { mapped: mapped.ok()?, bytes };
         // SAFETY: the pages were just mapped. A system without huge pages refuses, and uses others.
+        #[cfg(target_os = "linux")]
         let _ = unsafe { madvise(mapping.start().cast(), bytes / HUGE * HUGE, Advice::LinuxHugepage) };
         Some(mapping)
     }

@@ -18,19 +18,19 @@ use std::arch::is_x86_feature_detected;
 use std::sync::OnceLock;
 
 /// The instructions of the innermost loop. Made by functions that ask the processor.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 pub(in crate::cpu) enum Instructions {
-    /// 512 bits; pairs of bf16, which its dot product multiplies.
-    #[cfg(target_arch = "x86_64")]
-    Avx512Pairs,
-    /// 512 bits.
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
+    /// Of any processor.
+    Portable,
     /// 256 bits.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// Of any processor.
-    Portable,
+    /// 512 bits.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    /// 512 bits; pairs of bf16, which its dot product multiplies.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Pairs,
 }
 
 impl Instructions {
@@ -83,17 +83,14 @@ impl Instructions {
     /// Returns all for f32 that this processor has.
     #[cfg(test)]
     pub(super) fn all() -> Vec<Self> {
-        let mut all = vec![Instructions::Portable];
-        #[cfg(target_arch = "x86_64")]
-        {
-            if Instructions::widest() != Instructions::Portable {
-                all.push(Instructions::Avx2);
-            }
-            if Instructions::widest() == Instructions::Avx512 {
-                all.push(Instructions::Avx512);
-            }
-        }
-        all
+        let all = [
+            Instructions::Portable,
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2,
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512,
+        ];
+        all.into_iter().filter(|one| *one <= Instructions::widest()).collect()
     }
 
     /// Returns the most rows of a tile: with them the sums and the operands of a step fill the registers.
