@@ -52,9 +52,10 @@ pub fn turns(theta: f32, scaling: RopeScaling, half: usize, positions: usize) ->
 pub(crate) fn fill_turns(turns: &mut [f32], theta: f32, scaling: RopeScaling, half: usize) {
     for (position, turn) in turns.chunks_mut(2 * half.max(1)).enumerate() {
         for pair in 0..half {
-            let frequency = f64::from(theta).powf(-(pair as f64) / half as f64);
+            let frequency = libm::pow(f64::from(theta), -(pair as f64) / half as f64);
             let angle = position as f64 * scaling.scale(frequency);
-            (turn[half + pair], turn[pair]) = (angle.sin() as f32, angle.cos() as f32);
+            let (sine, cosine) = libm::sincos(angle);
+            (turn[half + pair], turn[pair]) = (sine as f32, cosine as f32);
         }
     }
 }

@@ -34,7 +34,7 @@ impl WarmUp {
     /// Returns the share of the climb that is done at iteration `i`; `None` once it is over.
     fn share(self, i: f64) -> Option<f64> {
         (i < self.length()).then(|| match self.climb {
-            Climb::Log => (i + 1.0).ln() / self.length().ln(),
+            Climb::Log => libm::log(i + 1.0) / libm::log(self.length()),
             Climb::Linear => i / self.length(),
         })
     }
@@ -148,7 +148,7 @@ fn warmup_then_cosine(peak: f64, warmup: u32, steps: u32, step: u32) -> f64 {
 
 /// Falls from 1 at `done` = 0 to 0 at `done` = `span`, and stays at 0 from there on.
 fn cosine(done: f64, span: f64) -> f64 {
-    0.5 * (1.0 + (PI * (done / span.max(1.0)).min(1.0)).cos())
+    0.5 * (1.0 + libm::cos(PI * (done / span.max(1.0)).min(1.0)))
 }
 
 #[cfg(test)]

@@ -153,7 +153,7 @@ fn pick(logits: &[f32], temperature: f64, uniform: f64) -> u32 {
     if temperature == 0.0 {
         return logits.iter().position(|&logit| logit == largest).unwrap_or(0) as u32;
     }
-    let weights: Vec<f64> = logits.iter().map(|&l| (f64::from(l - largest) / temperature).exp()).collect();
+    let weights: Vec<f64> = logits.iter().map(|&l| libm::exp(f64::from(l - largest) / temperature)).collect();
     let mut left = uniform * weights.iter().sum::<f64>();
     for (token, weight) in weights.iter().enumerate() {
         left -= weight;

@@ -24,7 +24,6 @@ pub(super) struct Console {
     background: Vec<(String, Child)>,
     /// The free port that replaces [`PORT`] in commands.
     port: String,
-    hashes: BTreeMap<String, String>,
 }
 
 /// What a command printed, and how it ended.
@@ -53,13 +52,11 @@ impl Console {
             outputs: BTreeMap::new(),
             background: Vec::new(),
             port: port.port().to_string(),
-            hashes: BTreeMap::new(),
         })
     }
 
-    /// Runs a block's commands and returns the block with their output. The old output stays if
-    /// only speeds and last digits differ. A `recorded` block keeps its times: they come from a
-    /// file.
+    /// Runs the commands of block `old` and returns the block with their output, of which only
+    /// times and speeds are taken out. A `recorded` block keeps these: they come from a file.
     ///
     /// # Errors
     /// If a command is unknown or does not end as it should.
@@ -94,11 +91,7 @@ impl Console {
                 return Err(Failure::run(format!("{command} & ended with {status}")));
             }
         }
-        if self.alike(old, &fresh) {
-            Ok(old.iter().map(|line| line.to_string()).collect())
-        } else {
-            Ok(fresh)
-        }
+        Ok(fresh)
     }
 
     /// Runs a command that a reader would type, once per chapter.
@@ -138,42 +131,6 @@ impl Console {
             .env("CUDA_VISIBLE_DEVICES", "");
         Ok(process)
     }
-
-    /// True if two blocks agree: hashes up to one renaming for the whole chapter, losses to three
-    /// digits.
-    fn alike(&mut self, old: &[&str], fresh: &[String]) -> bool {
-        old.len() == fresh.len()
-            && old.iter().zip(fresh).all(|(old, fresh)| {
-                let (a, b): (Vec<_>, Vec<_>) =
-                    (old.split_whitespace().collect(), fresh.split_whitespace().collect());
-                a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| self.same_word(a, b))
-            })
-    }
-
-    fn same_word(&mut self, old: &str, fresh: &str) -> bool {
-        if is_hash(old) && is_hash(fresh) {
-            let known = self.hashes.entry(old.into()).or_insert_with(|| fresh.into()).clone();
-            let others = self.hashes.iter().filter(|(_, value)| **value == fresh).count();
-            return known == fresh && others == 1;
-        }
-        if old == fresh {
-            return true;
-        }
-        let float = |word: &str| word.parse::<f64>().ok().filter(|_| is_rounded(word));
-        match (float(old), float(fresh)) {
-            (Some(a), Some(b)) => (a - b).abs() <= 1e-3 * a.abs().max(b.abs()),
-            _ => false,
-        }
-    }
-}
-
-fn is_hash(word: &str) -> bool {
-    word.len() >= 16 && word.chars().all(|c| c.is_ascii_hexdigit())
-}
-
-/// True if a number is a loss, a norm or a rate: with at least three decimals.
-fn is_rounded(word: &str) -> bool {
-    word.split_once('.').is_some_and(|(_, decimals)| decimals.len() >= 3)
 }
 
 /// Splits a command line into words; double quotes keep spaces.

@@ -47,5 +47,5 @@ fn row_loss(logits: &mut [f32], target: usize, gradient_scale: f32) -> f32 {
         *x *= factor;
     }
     logits[target] -= gradient_scale;
-    sum.ln() - below_largest
+    libm::log(f64::from(sum)) as f32 - below_largest
 }

@@ -63,7 +63,7 @@ impl Factors {
     pub(crate) fn new(settings: AdamW) -> Self {
         let AdamW { lr, beta1, beta2, eps, weight_decay, step, gradient_scale } = settings;
         let (lr, beta1, beta2) = (f64::from(lr), f64::from(beta1), f64::from(beta2));
-        let unbiased = |beta: f64| step.map_or(1.0, |step| 1.0 - beta.powf(f64::from(step)));
+        let unbiased = |beta: f64| step.map_or(1.0, |step| 1.0 - libm::pow(beta, f64::from(step)));
         Factors {
             gradient_scale,
             keep_momentum: beta1 as f32,

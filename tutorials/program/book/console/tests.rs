@@ -39,33 +39,11 @@ fn fresh(script: &str, old: &[&str], options: &[(&'static str, &'static str)]) -
 #[test]
 fn what_a_command_says_now_takes_the_place_of_what_it_said() {
     let command = "$ cargo run -p zero3 -- --steps 2";
-    for (said, old, stays) in [
-        ("loss 5.4321", "loss 5.4330", true),
-        ("loss 5.4321", "loss 5.4421", false),
-        ("peak 918,656", "peak 918,657", false),
-        ("peak 918,656", "peak 918,656 more", false),
-        ("4 ranks", "3 ranks", false),
-        ("12 of 45.8", "12 of 45.9", false),
-        ("1234 tokens/s", "… tokens/s", true),
-    ] {
-        let block = fresh(&format!("echo '{said}'"), &[command, old], &[]).unwrap();
-        assert_eq!(block[1] == old, stays, "{said:?} where the book has {old:?}: {block:?}");
-    }
+    let said = "1234 tokens/s, loss 5.4321, peak 918,656, aaaaaaaaaaaaaaaa";
+    let block = fresh(&format!("echo '{said}'"), &[command, "nothing of that"], &[]).unwrap();
+    assert_eq!(block, [command, "… tokens/s, loss 5.4321, peak 918,656, aaaaaaaaaaaaaaaa"]);
     let more = fresh("echo one; echo two", &[command, "one"], &[]).unwrap();
     assert_eq!(more, [command, "one", "two"]);
-}
-
-#[test]
-fn hashes_are_renamed_alike_everywhere() {
-    let (a, b, c) = ("a".repeat(16), "b".repeat(16), "c".repeat(16));
-    let command = "$ cargo run -p zero3";
-    let same = format!("echo {a} {a}");
-    let block = |old: &str| fresh(&same, &[command, old], &[]).unwrap()[1] == old;
-    assert!(block(&format!("{b} {b}")), "another machine's hash, twice");
-    assert!(!block(&format!("{b} {c}")), "what was two hashes is one now");
-    let two = format!("{a} {c}");
-    let old = format!("{b} {b}");
-    assert_eq!(fresh(&format!("echo {two}"), &[command, &old], &[]).unwrap()[1], two, "one hash is two now");
 }
 
 #[test]

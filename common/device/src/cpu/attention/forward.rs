@@ -103,7 +103,7 @@ impl ForwardBlock<'_> {
             self.values.add_products(products, Start::Zero, probabilities, head_dim, 0..seen);
             vectorized!(divide_rows(outs, sums));
             for (log_sum, sum) in log_sum.iter_mut().zip(sums) {
-                *log_sum += sum.ln();
+                *log_sum += libm::log(f64::from(*sum)) as f32;
             }
         }
     }
