@@ -1,5 +1,6 @@
 //! Jobs of several processes, for tests.
 
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::io::Read;
 use std::net::TcpStream;
 use std::ops::Range;
@@ -133,14 +134,11 @@ impl Member {
     /// If it still runs then, or the system does not say.
     pub fn struck(&self, patience: Duration) {
         let begin = Instant::now();
-        loop {
-            let status = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
-            // The state follows the program's name, which is in parentheses.
-            let (_, after) = status.rsplit_once(") ").unwrap();
-            if after.starts_with(['T', 'Z']) {
-                return;
-            }
-            assert!(begin.elapsed() < patience, "the process is not struck: {status}");
+        let pid = Pid::from_child(&self.0);
+        let struck = WaitIdOptions::EXITED | WaitIdOptions::STOPPED;
+        let look = WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        while waitid(WaitId::Pid(pid), struck | look).unwrap().is_none() {
+            assert!(begin.elapsed() < patience, "the process is not struck");
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -91,7 +91,8 @@ fn mistakes_are_named() {
     refuses(here, "compare --record x", 2, &["--record", "single run"]);
     refuses(here, "compare --buckets 0", 2, &["--buckets"]);
     refuses(here, "compare --gpus 0", 2, &["'0' for '--gpus", "from 1 to 1024"]);
-    refuses(here, "compare --out /proc/nowhere", 1, &["--out", "/proc/nowhere"]);
+    std::fs::write(here.join("file"), "").unwrap();
+    refuses(here, "compare --out file/folder", 1, &["--out", "file/folder"]);
     refuses(here, &format!("compare {SMALL} --device-memory 1MB"), 1, &["No stage fits"]);
     refuses(here, "explain nothing.json", 2, &["nothing.json"]);
     std::fs::write(here.join("other.json"), "{}").unwrap();

@@ -1,7 +1,7 @@
 //! A program in a pseudo-terminal.
 
 use rustix::fd::OwnedFd;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
@@ -174,9 +174,9 @@ impl Pty {
 
     /// Blocks until a signal has stopped the program.
     pub(crate) fn expect_stopped(&self) {
-        let stat = format!("/proc/{}/stat", self.child.id());
         let deadline = Instant::now() + self.timeout;
-        while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        while waitid(WaitId::Pid(self.pid()), stopped).unwrap().is_none() {
             assert!(Instant::now() < deadline, "the program was never stopped");
             std::thread::yield_now();
         }
