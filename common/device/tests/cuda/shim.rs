@@ -18,8 +18,11 @@ use std::sync::OnceLock;
 /// faults.
 const CHECK_ADDRESSES: [&str; 2] = ["-fsanitize=alignment", "-fno-sanitize-recover=alignment"];
 
+/// Has the compiler use all of this processor's instructions.
+const NATIVE: &str = if cfg!(target_arch = "aarch64") { "-mcpu=native" } else { "-march=native" };
+
 const FLAGS: [&str; 7] =
-    ["-std=c++17", "-O2", "-march=native", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared"];
+    ["-std=c++17", "-O2", NATIVE, "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared"];
 
 type LaunchFn = unsafe extern "C" fn(
     *const c_char,

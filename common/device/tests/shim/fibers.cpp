@@ -2,15 +2,16 @@
 // per switch.
 #include "fibers.h"
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
 
 #include <stdint.h>
 
 namespace shim {
 
 Context start_of(void (*entry)(), void *stack, size_t bytes) {
-    // A switch pops the address at which it continues. The slot above it is the return address of
-    // `entry`, which finds its stack aligned as after a call.
+    // A switch pops the address at which it continues. The slot above it is the frame pointer on
+    // aarch64; on x86-64 it is the return address of `entry`, which finds its stack aligned as
+    // after a call.
     uintptr_t top = (reinterpret_cast<uintptr_t>(stack) + bytes) & ~uintptr_t(15);
     void **frame = reinterpret_cast<void **>(top) - 2;
     frame[0] = reinterpret_cast<void *>(entry);

@@ -41,6 +41,38 @@ Context start_of(void (*entry)(), void *stack, size_t bytes);
     );
 }
 
+#elif defined(__aarch64__)
+
+// As above.
+[[gnu::always_inline]] inline void switch_stacks(Context &from, Context &to) {
+    void **save = &from.stack_pointer, **load = &to.stack_pointer;
+    __asm__ volatile("sub sp, sp, #128\n" // Leaves the red zone below the stack pointer as it is, where there is one.
+                     "adr x2, 1f\n"
+                     "stp x2, x29, [sp, #-16]!\n"
+                     "mov x3, sp\n"
+                     "str x3, [%[save]]\n"
+                     "ldr x3, [%[load]]\n"
+                     "mov sp, x3\n"
+                     "ldp x2, x29, [sp], #16\n"
+                     "br x2\n"
+                     "1: add sp, sp, #128\n"
+                     : [save] "+r"(save), [load] "+r"(load)
+                     :
+                     : "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16",
+                       "x17", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x30", "v0", "v1",
+                       "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16",
+                       "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30",
+                       "v31", "cc", "memory"
+#if !defined(__APPLE__) // The system's there.
+                       , "x18"
+#endif
+#if defined(__ARM_FEATURE_SVE)
+                       , "p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "p9", "p10", "p11", "p12", "p13", "p14",
+                       "p15"
+#endif
+    );
+}
+
 #else
 
 // Saves the running stack in `from` and continues with `to`.
