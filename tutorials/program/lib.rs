@@ -8,6 +8,7 @@
 pub mod book;
 pub mod cli;
 pub mod compare;
+mod equation;
 pub mod explain;
 pub mod fit;
 pub mod flip;

@@ -41,7 +41,7 @@ const RUNS: [(&str, &str, &str); 4] = [
 pub(super) fn measured(runs: &Runs) -> Result<String> {
     let mut table = Table::prose(["tokens per rank", "--host-link", "a step's transfers", "a rank waits"]);
     for (tokens, link, flags) in RUNS {
-        let report = runs.report(&Run { stage: Stage::Zero2, flags })?;
+        let report = runs.report(&Run::new(Stage::Zero2, flags))?;
         let waits = waited_for_crossings(&report) / seconds(&report);
         let waits = if waits < 0.5 { "less than half of a step" } else { "more than half of a step" };
         table.row(tokens, [link.to_string(), format!("{:.1} ms", crossing(&report) * 1e3), waits.into()]);

@@ -33,7 +33,7 @@ const RUNS: [(&str, &str); 2] = [
 pub(super) fn measured(runs: &Runs) -> Result<String> {
     let mut table = Table::prose(["--offload-buffers", "staging, bytes", "the step's reads"]);
     for (buffers, flags) in RUNS {
-        let report = runs.report(&Run { stage: Stage::Zero2, flags })?;
+        let report = runs.report(&Run::new(Stage::Zero2, flags))?;
         let staging = report.memory.iter().find(|row| (row.place, row.class) == ("host", "workspace"));
         let staging = grouped(staging.map_or(0, |row| row.peak_bytes));
         table.row(buffers, [staging, format!("{:.0} ms", reads(&report) * 1e3)]);

@@ -24,7 +24,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if arguments.reset {
         progress.forget()?;
     }
-    for chapter in chapters::ALL {
+    for chapter in chapters::all()? {
         let (guesses, quiz) = (progress.prediction_line(chapter), progress.quiz_line(chapter));
         events::say!("chapter {:>2}   {guesses}   {quiz}", chapter.number);
     }
