@@ -10,6 +10,7 @@ pub mod cli;
 pub mod compare;
 mod equation;
 pub mod explain;
+mod file;
 pub mod fit;
 pub mod flip;
 pub mod learn;
