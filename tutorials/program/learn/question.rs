@@ -66,6 +66,8 @@ pub enum Compute {
     StateBytes,
     /// Bytes of the optimizer states of so many parameters; of as many billions, GB.
     OptimizerBytes(u64),
+    /// GB of a bucket of so many gradients in fp32.
+    Bucket(f64),
     /// What a step of so many micro-batches sends, in sizes of the model; true for the textbook's
     /// all-reduce.
     Sweeps(Stage, u64, bool),
@@ -91,9 +93,12 @@ impl Compute {
                 equation::value(text).ok_or_else(|| Failure::run(format!("{text:?} is not an expression")))?
             }
             Compute::Gigabytes(billions, gpus, stage) => gigabytes(*billions, *gpus, *stage),
-            Compute::Saving(gpus, stage) => gigabytes(1, *gpus, Stage::Ddp) / gigabytes(1, *gpus, *stage),
+            Compute::Saving(gpus, stage) => {
+                gigabytes(1, *gpus, Stage::REPLICATED) / gigabytes(1, *gpus, *stage)
+            }
             Compute::StateBytes => Recipe::MIXED.total() as f64,
             Compute::OptimizerBytes(parameters) => (parameters * Recipe::MIXED.optimizer()) as f64,
+            Compute::Bucket(gradients) => gradients * Recipe::FP32.gradients as f64 / 1e9,
             Compute::Sweeps(stage, micro_batches, textbook) => {
                 Sweeps::of(*stage, *micro_batches, *textbook).total() as f64
             }
