@@ -8,7 +8,9 @@
 pub mod book;
 pub mod cli;
 pub mod compare;
+mod equation;
 pub mod explain;
+mod file;
 pub mod fit;
 pub mod flip;
 pub mod learn;

@@ -21,21 +21,11 @@ pub fn run(arguments: Arguments) -> ExitCode {
     let name = words[0].to_str().unwrap_or_default();
     match stages::named(name) {
         Some(stage) => stages::main_from(stage, words),
-        None if name == "planner" => planner(&words),
+        None if name == "planner" => planner::cli::main_from(words),
         None => {
             let known = NAMES.join(", ");
             events::complain!("error: there is no program {:?}; choose one of {known}", words[0]);
             ExitCode::from(2)
         }
-    }
-}
-
-fn planner(words: &[OsString]) -> ExitCode {
-    match planner::cli::run(words) {
-        Ok(text) => {
-            events::say!("{}", text.trim_end());
-            events::say::code()
-        }
-        Err(problem) => problem.exit(),
     }
 }

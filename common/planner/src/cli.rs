@@ -14,7 +14,9 @@ use clap::{ArgGroup, CommandFactory, Parser};
 use events::Place;
 use model::{Checkpointing, Layout, ModelConfig, Wrap};
 use shell::ShellCommand;
+use std::ffi::OsString;
 use std::path::Path;
+use std::process::ExitCode;
 
 /// What a model would need in every stage of ZeRO, before anything runs: memory, traffic, and what
 /// fits where.
@@ -114,15 +116,22 @@ pub fn command() -> clap::Command {
     Arguments::command()
 }
 
+/// Runs the program with `arguments`, the program's name first, and prints. Exits the process if
+/// there is nothing to compute.
+pub fn main_from<T: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = T>) -> ExitCode {
+    let text = run(arguments).unwrap_or_else(|problem| problem.exit());
+    events::say!("{}", text.trim_end());
+    events::say::code()
+}
+
 /// Runs the program with `arguments`, the program's name first, and returns what to print.
 ///
 /// # Errors
 /// Returns what to print when there is nothing to compute: an error with its remedy, or the
 /// requested help.
-pub fn run<I, T>(arguments: I) -> Result<String, clap::Error>
+pub fn run<T>(arguments: impl IntoIterator<Item = T>) -> Result<String, clap::Error>
 where
-    I: IntoIterator<Item = T>,
-    T: Into<std::ffi::OsString> + Clone,
+    T: Into<OsString> + Clone,
 {
     let arguments = Arguments::try_parse_from(arguments)?;
     if let Some(shell) = &arguments.shell {

@@ -13,8 +13,8 @@
 //! It also has the paper's [table 1](paper), [DeepSpeed's estimators](estimators), popular [claims]
 //! about ZeRO beside what holds, and the `planner` program's [report].
 //!
-//! [`explain_fit`] asks the inverse question: which stages fit under a capacity, and how large a
-//! micro-batch may be.
+//! [`largest_batch_within`] asks the inverse question: how large a micro-batch may be under a
+//! capacity.
 //!
 //! Sizes are in bytes unless a name says otherwise; GB = 10⁹ bytes.
 
@@ -48,7 +48,7 @@ pub mod traffic;
 pub mod transfers;
 mod walk;
 
-pub use fit::{Fit, StageFit, explain_fit, largest_batch_within};
+pub use fit::largest_batch_within;
 pub use gathering::{BackwardPrefetch, Gathering};
 pub use invalid::InvalidJob;
 pub use job::Job;

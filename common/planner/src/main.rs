@@ -3,11 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match planner::cli::run(std::env::args_os()) {
-        Ok(text) => {
-            events::say!("{}", text.trim_end());
-            events::say::code()
-        }
-        Err(error) => error.exit(),
-    }
+    planner::cli::main_from(std::env::args_os())
 }

@@ -148,11 +148,11 @@ fn wrap(layout: &Layout, wrap: Wrap) -> (Vec<String>, Vec<usize>) {
     let (mut names, mut held, mut previous) = (Vec::new(), 0, None);
     let mut unit_of: Vec<Option<usize>> = vec![None; layout.tensors.len()];
     for layer in &layout.layers {
-        for (position, &tensor) in layer.tensors.iter().enumerate() {
+        for &tensor in &layer.tensors {
             if unit_of[tensor].is_some() {
                 continue;
             }
-            let here = TensorPosition { kind: layer.kind, position, tensors: layer.tensors.len() };
+            let here = FirstUse { layer: layer.kind, name: &layout.tensors[tensor].name };
             if here.begins_unit(wrap, previous, held) {
                 names.push(here.unit_name(wrap, names.len()));
                 held = 0;
@@ -176,62 +176,45 @@ fn whole(layout: &Layout, job: &Job) -> Vec<bool> {
     layout.tensors.iter().map(|tensor| tensor.elements() as u64).map(stays).collect()
 }
 
-/// A tensor's first layer, and its position there.
+/// A tensor, by its Hugging Face name, and the first layer that needs it.
 #[derive(Clone, Copy)]
-struct TensorPosition {
-    kind: LayerKind,
-    position: usize,
-    /// Tensors of this layer.
-    tensors: usize,
+struct FirstUse<'a> {
+    layer: LayerKind,
+    name: &'a str,
 }
 
-impl TensorPosition {
+impl<'a> FirstUse<'a> {
     /// True if a new unit begins here; false if this tensor joins the unit of `held` parameters
     /// that ends with `previous`.
-    fn begins_unit(self, wrap: Wrap, previous: Option<TensorPosition>, held: u64) -> bool {
+    fn begins_unit(self, wrap: Wrap, previous: Option<FirstUse<'_>>, held: u64) -> bool {
         let Some(previous) = previous else { return true };
         match wrap {
             Wrap::Model => false,
-            Wrap::Block => self.kind != previous.kind,
-            Wrap::Module => (self.kind, self.module()) != (previous.kind, previous.module()),
+            Wrap::Block => self.layer != previous.layer,
+            Wrap::Module => (self.layer, self.module()) != (previous.layer, previous.module()),
             Wrap::Parameter => true,
             Wrap::Size(parameters) => held >= parameters,
         }
     }
 
-    /// Returns the name of the tensor's module within its layer.
-    fn module(self) -> &'static str {
-        match (self.kind, self.tensors - self.position) {
-            (LayerKind::Embedding, _) => "embedding",
-            (LayerKind::Block(_), 1) => "post_attention_layernorm",
-            (LayerKind::Block(_), 2) => "input_layernorm",
-            (LayerKind::Block(_), 3..=5) => "mlp",
-            (LayerKind::Block(_), _) => "self_attn",
-            (LayerKind::Head, 2) => "norm",
-            (LayerKind::Head, _) => "head",
+    /// Returns the names of the tensor's module within its layer, and of the tensor within the module:
+    /// `model.layers.0.mlp.up_proj.weight` is `up_proj` in `mlp`. A norm has both names in one.
+    fn names(self) -> (&'a str, &'a str) {
+        match self.layer {
+            LayerKind::Embedding => ("embedding", "embedding"),
+            LayerKind::Head if self.name.ends_with("norm.weight") => ("norm", "norm"),
+            LayerKind::Head => ("head", "head"),
+            LayerKind::Block(_) => {
+                let name = self.name.strip_suffix(".weight").unwrap_or(self.name);
+                let mut parts = name.splitn(5, '.').skip(3);
+                let module = parts.next().unwrap_or(name);
+                (module, parts.next().unwrap_or(module))
+            }
         }
     }
 
-    /// Returns the name of the tensor within its layer.
-    fn tensor(self) -> &'static str {
-        const ATTENTION: [&str; 4] = ["q_proj", "k_proj", "v_proj", "o_proj"];
-        const BIASES: [&str; 3] = ["q_proj.bias", "k_proj.bias", "v_proj.bias"];
-        const NORMS: [&str; 2] = ["q_norm", "k_norm"];
-        const OTHERS: [&str; 5] =
-            ["gate_proj", "up_proj", "down_proj", "input_layernorm", "post_attention_layernorm"];
-        // A block has biases, norms of heads, or neither.
-        let further = match self.tensors.saturating_sub(ATTENTION.len() + OTHERS.len()) {
-            3 => BIASES.as_slice(),
-            2 => NORMS.as_slice(),
-            _ => &[],
-        };
-        match self.kind {
-            LayerKind::Block(_) => {
-                let mut names = ATTENTION.iter().chain(further).chain(&OTHERS);
-                names.nth(self.position).copied().unwrap_or(self.module())
-            }
-            LayerKind::Embedding | LayerKind::Head => self.module(),
-        }
+    fn module(self) -> &'a str {
+        self.names().0
     }
 
     /// Returns the name of the unit that begins here.
@@ -241,9 +224,9 @@ impl TensorPosition {
             Wrap::Size(_) => return format!("part {number}"),
             Wrap::Block => "",
             Wrap::Module => self.module(),
-            Wrap::Parameter => self.tensor(),
+            Wrap::Parameter => self.names().1,
         };
-        match self.kind {
+        match self.layer {
             LayerKind::Block(i) => format!("block {i} {part}").trim_end().into(),
             LayerKind::Head if wrap == Wrap::Block => "head".into(),
             LayerKind::Embedding | LayerKind::Head => self.module().into(),

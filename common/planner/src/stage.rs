@@ -2,10 +2,10 @@
 
 use clap::ValueEnum;
 use events::header::Sharded;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How far the model states are sharded over the ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
     /// Everything replicated.

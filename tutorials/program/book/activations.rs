@@ -1,69 +1,45 @@
 //! The tensors that a block's forward keeps for its backward.
 
 use events::Class;
+use model::ModelConfig;
 use planner::table::grouped;
 use planner::{Job, Recipe, Stage, predict};
 use trainer::{Failure, Result};
 
-/// A tensor: its name, elements per token in symbols, and which choices of recomputation keep it.
+/// A tensor that a block's forward keeps.
 struct Kept {
     name: &'static str,
+    /// Elements per token, in symbols and as a number.
     symbols: &'static str,
-    elements: fn(&Job) -> u64,
+    elements: usize,
     /// Whether it is fp32 in any recipe.
     single: bool,
+    /// Whether `none`, `selective` and `block` keep it.
     keepers: [bool; 3],
-}
-
-const fn kept(
-    name: &'static str,
-    symbols: &'static str,
-    elements: fn(&Job) -> u64,
-    single: bool,
-    keepers: [bool; 3],
-) -> Kept {
-    Kept { name, symbols, elements, single, keepers }
-}
-
-/// In the order of forward. Kept by `none`, `selective`, `block`.
-const TENSORS: [Kept; 8] = [
-    kept("the block's input", "d", width, false, [true, true, true]),
-    kept("both norms' outputs", "2d", |job| 2 * width(job), false, [true, false, false]),
-    kept("both norms' scales, fp32", "2", |_| 2, true, [true, false, false]),
-    kept("queries, keys, values", "(h + 2k) · e", heads_three, false, [true, true, false]),
-    kept(
-        "attention's output",
-        "h · e",
-        |job| (job.config.heads * job.config.head_dim) as u64,
-        false,
-        [true, true, false],
-    ),
-    kept("its log-sums, fp32", "h", |job| job.config.heads as u64, true, [true, true, false]),
-    kept("the middle of the block", "d", width, false, [true, true, false]),
-    kept("gate and up", "2f", |job| 2 * job.config.feed_forward as u64, false, [true, true, false]),
-];
-
-/// The product of gate and up, which `selective` computes again.
-const PRODUCT: Kept =
-    kept("their product", "f", |job| job.config.feed_forward as u64, false, [true, false, false]);
-
-fn width(job: &Job) -> u64 {
-    job.config.width as u64
-}
-
-fn heads_three(job: &Job) -> u64 {
-    ((job.config.heads + 2 * job.config.kv_heads) * job.config.head_dim) as u64
 }
 
 impl Kept {
     fn bytes(&self, job: &Job) -> u64 {
         let each = if self.single { 4 } else { job.recipe.weights };
-        (job.batch_size * job.tokens) as u64 * (self.elements)(job) * each
+        (job.batch_size * job.tokens * self.elements) as u64 * each
     }
 }
 
-fn tensors() -> impl Iterator<Item = &'static Kept> {
-    TENSORS.iter().chain([&PRODUCT])
+/// Returns the tensors in the order of forward.
+fn tensors(c: &ModelConfig) -> [Kept; 9] {
+    let kept = |name, symbols, elements, single, keepers| Kept { name, symbols, elements, single, keepers };
+    let qkv = (c.heads + 2 * c.kv_heads) * c.head_dim;
+    [
+        kept("the block's input", "d", c.width, false, [true, true, true]),
+        kept("both norms' outputs", "2d", 2 * c.width, false, [true, false, false]),
+        kept("both norms' scales, fp32", "2", 2, true, [true, false, false]),
+        kept("queries, keys, values", "(h + 2k) · e", qkv, false, [true, true, false]),
+        kept("attention's output", "h · e", c.heads * c.head_dim, false, [true, true, false]),
+        kept("its log-sums, fp32", "h", c.heads, true, [true, true, false]),
+        kept("the middle of the block", "d", c.width, false, [true, true, false]),
+        kept("gate and up", "2f", 2 * c.feed_forward, false, [true, true, false]),
+        kept("their product", "f", c.feed_forward, false, [true, false, false]),
+    ]
 }
 
 /// Returns a table of the bytes per tensor, for the default model in fp32 and Llama-2-7B in 16
@@ -78,14 +54,15 @@ pub(super) fn text() -> Result<String> {
          |---|---|--:|--:|---|---|\n",
     );
     let mark = |keeps: bool| if keeps { "kept" } else { "" };
-    for tensor in tensors() {
-        let [tiny, llama] = [&jobs[0], &jobs[1]].map(|job| grouped(tensor.bytes(job)));
+    let [tiny, llama] = jobs.each_ref().map(|job| tensors(&job.config));
+    for (tensor, of_llama) in tiny.iter().zip(&llama) {
+        let [tiny, llama] = [tensor.bytes(&jobs[0]), of_llama.bytes(&jobs[1])].map(grouped);
         let [_, selective, block] = tensor.keepers.map(mark);
         let Kept { name, symbols, .. } = tensor;
         text += &format!("| {name} | {symbols} | {tiny} | {llama} | {selective} | {block} |\n");
     }
     let sum = |job: &Job, at: usize| {
-        tensors().filter(|t| t.keepers[at]).map(|tensor| tensor.bytes(job)).sum::<u64>()
+        tensors(&job.config).iter().filter(|t| t.keepers[at]).map(|tensor| tensor.bytes(job)).sum::<u64>()
     };
     for job in &jobs {
         check(job, sum(job, 0))?;
@@ -93,7 +70,7 @@ pub(super) fn text() -> Result<String> {
     for (at, name) in
         ["a block, everything kept", "a block, selective", "a block, input alone"].into_iter().enumerate()
     {
-        let [tiny, llama] = [&jobs[0], &jobs[1]].map(|job| grouped(sum(job, at)));
+        let [tiny, llama] = jobs.each_ref().map(|job| grouped(sum(job, at)));
         text += &format!("| = {name} | | {tiny} | {llama} | | |\n");
     }
     Ok(text)

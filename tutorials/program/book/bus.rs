@@ -18,30 +18,19 @@ const MEMORY: f64 = 25.6e9;
 /// there and back, the gradient once, the parameter once.
 const TOUCHED: f64 = 2.0 * 12.0 + 2.0 + 2.0;
 
-/// Returns the flags of a run with an optimizer in main memory.
-macro_rules! offloaded {
-    ($link:literal, $tokens:literal) => {
-        concat!(
-            "--gpus 2 --steps 1 --headless --threads 1 --precision bf16 --offload-optimizer cpu --host-link ",
-            $link,
-            $tokens
-        )
-    };
-}
-
-/// Runs with few and with many tokens, over a fast and a slow way.
-const RUNS: [(&str, &str, &str); 4] = [
-    ("16 × 128", "pcie4", offloaded!("pcie4", " --batch-size 16")),
-    ("16 × 128", "1ms,20MB/s", offloaded!("1ms,20MB/s", " --batch-size 16")),
-    ("1 × 8", "pcie4", offloaded!("pcie4", " --batch-size 1 --seq-len 8")),
-    ("1 × 8", "1ms,20MB/s", offloaded!("1ms,20MB/s", " --batch-size 1 --seq-len 8")),
-];
+/// The tokens of a rank's micro-batch, many and few, and their flags.
+const BATCHES: [(&str, &str); 2] = [("16 × 128", "--batch-size 16"), ("1 × 8", "--batch-size 1 --seq-len 8")];
+/// A fast and a slow way to main memory.
+const LINKS: [&str; 2] = ["pcie4", "1ms,20MB/s"];
 
 /// Returns a table: the bus's time for a step, and whether a rank waits for it most of the step.
 pub(super) fn measured(runs: &Runs) -> Result<String> {
     let mut table = Table::prose(["tokens per rank", "--host-link", "a step's transfers", "a rank waits"]);
-    for (tokens, link, flags) in RUNS {
-        let report = runs.report(&Run { stage: Stage::Zero2, flags })?;
+    for ((tokens, batch), link) in BATCHES.into_iter().flat_map(|batch| LINKS.map(|link| (batch, link))) {
+        let flags = format!(
+            "--gpus 2 --steps 1 --headless --threads 1 --precision bf16 --offload-optimizer cpu --host-link {link} {batch}"
+        );
+        let report = runs.report(&Run::new(Stage::Zero2, &flags))?;
         let waits = waited_for_crossings(&report) / seconds(&report);
         let waits = if waits < 0.5 { "less than half of a step" } else { "more than half of a step" };
         table.row(tokens, [link.to_string(), format!("{:.1} ms", crossing(&report) * 1e3), waits.into()]);

@@ -1,14 +1,30 @@
 //! Claims about ZeRO, what the formulas say, and what runs of the default model measure.
 
-use crate::learn::flags::{ACCUMULATED, BF16, BF16_OF_EIGHT, ONE_BUCKET, ONE_UNIT, TEXTBOOK, TWO};
 use crate::learn::pages::number;
 use crate::learn::question::Figure;
 use crate::learn::runs::{Run, Runs};
+use events::{Class, Operation};
 use planner::Stage::{self, Ddp, Zero1, Zero2, Zero3};
 use planner::claims::claims;
 use planner::table::grouped;
 use trainer::{Failure, Result};
 
+// Chapters ask about many of these runs too: a run with the same flags is executed once.
+
+/// Four ranks, two short steps.
+const TWO: &str = "--gpus 4 --steps 2 --batch-size 2 --headless";
+/// Four ranks, two steps of four micro-batches.
+const ACCUMULATED: &str = "--gpus 4 --steps 2 --batch-size 2 --grad-accum 4 --headless";
+/// ZeRO-1 with the textbook's reduction.
+const TEXTBOOK: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --grad-sync all-reduce";
+/// The whole model is one unit.
+const ONE_UNIT: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --wrap model";
+/// The whole model fits into one bucket.
+const ONE_BUCKET: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --reduce-bucket 1000000";
+/// 16-bit weights and gradients with fp32 masters: the recipe `mixed`.
+const BF16: &str = "--gpus 4 --steps 2 --batch-size 2 --headless --precision bf16";
+/// The recipe `mixed` on eight ranks.
+const BF16_OF_EIGHT: &str = "--gpus 8 --steps 2 --batch-size 2 --headless --precision bf16";
 const KEPT: &str = "--gpus 16 --steps 2 --batch-size 2 --headless --precision bf16 --strategy shard-grad-op";
 const KEPT_BY_NONE: &str = "--gpus 16 --steps 2 --batch-size 2 --headless --precision bf16";
 const ONE_BUCKET_16: &str =
@@ -77,26 +93,27 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn measured(&self, stage: Stage, flags: &'static str, figure: Figure) -> Result<u64> {
-        Ok(figure.of(&*self.runs.report(&Run { stage, flags })?).1)
+    fn measured(&self, stage: Stage, flags: &str, figure: Figure) -> Result<u64> {
+        Ok(figure.of(&*self.runs.report(&Run::new(stage, flags))?).1)
     }
 
-    fn peak(&self, stage: Stage, flags: &'static str, class: &'static str) -> Result<u64> {
+    fn peak(&self, stage: Stage, flags: &str, class: Class) -> Result<u64> {
         self.measured(stage, flags, Figure::Peak(class))
     }
 
-    fn sent(&self, stage: Stage, flags: &'static str, operation: &'static str) -> Result<u64> {
+    fn sent(&self, stage: Stage, flags: &str, operation: Operation) -> Result<u64> {
         self.measured(stage, flags, Figure::Sent(operation))
     }
 
     /// Returns the bytes of parameters, gradients and optimizer states.
-    fn states(&self, stage: Stage, flags: &'static str) -> Result<u64> {
-        let peaks = ["parameters", "gradients", "optimizer"].map(|class| self.peak(stage, flags, class));
+    fn states(&self, stage: Stage, flags: &str) -> Result<u64> {
+        let peaks = [Class::Parameters, Class::Gradients, Class::Optimizer]
+            .map(|class| self.peak(stage, flags, class));
         peaks.into_iter().sum()
     }
 
     fn parameters(&self) -> Result<f64> {
-        Ok(self.runs.report(&Run { stage: Ddp, flags: BF16 })?.model.parameters as f64)
+        Ok(self.runs.report(&Run::new(Ddp, BF16))?.model.parameters as f64)
     }
 
     /// Returns bytes per parameter.
@@ -128,13 +145,13 @@ impl Bench<'_> {
     }
 
     fn optimizer(&self) -> Result<String> {
-        let of = |flags| self.each(self.peak(Ddp, flags, "optimizer")?);
+        let of = |flags| self.each(self.peak(Ddp, flags, Class::Optimizer)?);
         let (mixed, fp32) = (of(BF16)?, of(TWO)?);
         Ok(format!("{mixed} bytes per parameter in bf16 with fp32 masters, {fp32} in fp32 (DDP)."))
     }
 
     fn bucket(&self) -> Result<String> {
-        let of = |flags| self.peak(Zero2, flags, "communication buckets");
+        let of = |flags| self.peak(Zero2, flags, Class::CommunicationBuckets);
         let (fp32, half) = (of(ONE_BUCKET)?, of(ONE_BUCKET_16)?);
         Ok(format!(
             "a bucket that holds all {} elements takes {} bytes in fp32, {} each, and {} in bf16, {} each.",
@@ -147,8 +164,8 @@ impl Bench<'_> {
     }
 
     /// Returns a sentence: bytes per parameter, and what a larger model takes at that rate.
-    fn scaled(&self, stage: Stage, flags: &'static str, billions: u64) -> Result<String> {
-        let ranks = self.runs.report(&Run { stage, flags })?.world_size;
+    fn scaled(&self, stage: Stage, flags: &str, billions: u64) -> Result<String> {
+        let ranks = self.runs.report(&Run::new(stage, flags))?.world_size;
         let states = self.states(stage, flags)?;
         let scaled = states as f64 / self.parameters()? * billions as f64;
         Ok(format!(
@@ -160,7 +177,7 @@ impl Bench<'_> {
 
     fn drained(&self) -> Result<String> {
         let of = |class| self.each(self.peak(Zero2, BF16, class)?);
-        let (gradients, optimizer) = (of("gradients")?, of("optimizer")?);
+        let (gradients, optimizer) = (of(Class::Gradients)?, of(Class::Optimizer)?);
         Ok(format!(
             "{gradients} bytes of gradients per parameter and {optimizer} of optimizer states, fp32 masters \
              included; a quarter of 2 and of 12."
@@ -168,9 +185,9 @@ impl Bench<'_> {
     }
 
     fn kept(&self) -> Result<String> {
-        let held = self.states(Zero3, KEPT)? + self.peak(Zero3, KEPT, "gathered parameters")?;
+        let held = self.states(Zero3, KEPT)? + self.peak(Zero3, KEPT, Class::GatheredParameters)?;
         let full =
-            self.states(Zero3, KEPT_BY_NONE)? + self.peak(Zero3, KEPT_BY_NONE, "gathered parameters")?;
+            self.states(Zero3, KEPT_BY_NONE)? + self.peak(Zero3, KEPT_BY_NONE, Class::GatheredParameters)?;
         let replicated = self.states(Ddp, BF16)? as f64;
         let share = |bytes: u64| number(bytes as f64 / replicated);
         Ok(format!(
@@ -189,13 +206,13 @@ impl Bench<'_> {
     }
 
     fn units(&self) -> Result<String> {
-        let of = |flags| self.peak(Zero3, flags, "gathered parameters").map(grouped);
+        let of = |flags| self.peak(Zero3, flags, Class::GatheredParameters).map(grouped);
         let (model, block) = (of(ONE_UNIT)?, of(TWO)?);
         Ok(format!("{model} bytes gathered at once with `--wrap model`, {block} with a unit per block."))
     }
 
     fn slices(&self) -> Result<String> {
-        let report = self.runs.report(&Run { stage: Zero3, flags: TWO })?;
+        let report = self.runs.report(&Run::new(Zero3, TWO))?;
         let rows = report.memory.iter().filter(|row| row.class == "parameters");
         let bytes: Vec<String> = rows.map(|row| grouped(row.peak_bytes)).collect();
         Ok(format!(
@@ -210,7 +227,7 @@ impl Bench<'_> {
         let sweep = 2.0 * self.parameters()? * 2.0 * 3.0 / 4.0;
         let of = |operation| Ok(number(self.sent(stage, BF16, operation)? as f64 / sweep));
         let (reduced, scattered, gathered): (String, String, String) =
-            (of("all-reduce")?, of("reduce-scatter")?, of("all-gather")?);
+            (of(Operation::AllReduce)?, of(Operation::ReduceScatter)?, of(Operation::AllGather)?);
         Ok(format!(
             "per step {stage} sends {scattered} times the model in reduce-scatters, {gathered} in all-gathers and \
              {reduced} in all-reduces."
@@ -237,8 +254,8 @@ impl Bench<'_> {
     fn gathers(&self) -> Result<String> {
         Ok(format!(
             "ZeRO-3 gathers full weights: {} bytes sent in all-gathers in two steps, {} held at once.",
-            grouped(self.sent(Zero3, TWO, "all-gather")?),
-            grouped(self.peak(Zero3, TWO, "gathered parameters")?)
+            grouped(self.sent(Zero3, TWO, Operation::AllGather)?),
+            grouped(self.peak(Zero3, TWO, Class::GatheredParameters)?)
         ))
     }
 }

@@ -16,24 +16,16 @@ const TOKENS: f64 = 1024.0;
 /// A width of the paper's models.
 const WIDTH: f64 = 2048.0;
 
-/// A run per number of staging buffers, over a disk that is slow beside the little that is
-/// computed.
-const RUNS: [(&str, &str); 2] = [
-    (
-        "1",
-        "--gpus 2 --steps 1 --batch-size 1 --seq-len 8 --headless --threads 1 --precision bf16 --offload-optimizer disk --disk-link 1ms,20MB/s --sub-group-size 53312 --offload-buffers 1",
-    ),
-    (
-        "3",
-        "--gpus 2 --steps 1 --batch-size 1 --seq-len 8 --headless --threads 1 --precision bf16 --offload-optimizer disk --disk-link 1ms,20MB/s --sub-group-size 53312 --offload-buffers 3",
-    ),
-];
+/// The flags of a run over a disk that is slow beside the little that is computed, but for the number
+/// of staging buffers.
+const SLOW_DISK: &str = "--gpus 2 --steps 1 --batch-size 1 --seq-len 8 --headless --threads 1 --precision bf16 \
+                         --offload-optimizer disk --disk-link 1ms,20MB/s --sub-group-size 53312 --offload-buffers";
 
 /// Returns a table: the room of staging buffers, few and more, and how long what they bring is read.
 pub(super) fn measured(runs: &Runs) -> Result<String> {
     let mut table = Table::prose(["--offload-buffers", "staging, bytes", "the step's reads"]);
-    for (buffers, flags) in RUNS {
-        let report = runs.report(&Run { stage: Stage::Zero2, flags })?;
+    for buffers in ["1", "3"] {
+        let report = runs.report(&Run::new(Stage::Zero2, &format!("{SLOW_DISK} {buffers}")))?;
         let staging = report.memory.iter().find(|row| (row.place, row.class) == ("host", "workspace"));
         let staging = grouped(staging.map_or(0, |row| row.peak_bytes));
         table.row(buffers, [staging, format!("{:.0} ms", reads(&report) * 1e3)]);

@@ -7,7 +7,7 @@
 //!   are written.
 //! * `6<!--equation-->`: an equation of this chapter has this number.
 
-use super::equation::{self, number_length};
+use crate::equation::{self, number_length};
 
 /// Units that make even a small number a quantity.
 const UNITS: [&str; 8] = ["kB", "MB", "GB", "TB", "MiB", "GiB", "bytes", "%"];

@@ -14,7 +14,6 @@ mod commit;
 mod console;
 mod diff;
 mod disk;
-mod equation;
 mod fsdp;
 mod hops;
 mod links;

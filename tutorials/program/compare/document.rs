@@ -3,7 +3,6 @@
 
 use super::{Comparison, Outcome, cannot_write, plot, recommend, tables};
 use planner::table::{Format, counted};
-use std::io::Write;
 use std::path::Path;
 use trainer::Result;
 
@@ -53,12 +52,9 @@ pub(super) fn write(comparison: &Comparison, folder: &Path) -> Result<Vec<String
     Ok(names)
 }
 
-/// Writes a file completely or not at all.
 fn file(folder: &Path, name: &str, text: &str) -> Result<()> {
-    let fail = |e: &dyn std::fmt::Display| cannot_write(&folder.join(name), e);
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(|e| fail(&e))?;
-    file.write_all(text.as_bytes()).map_err(|e| fail(&e))?;
-    file.persist(folder.join(name)).map(drop).map_err(|e| fail(&e))
+    let path = folder.join(name);
+    crate::file::replace(&path, text.as_bytes()).map_err(|e| cannot_write(&path, &e))
 }
 
 /// Describes the settings that all runs share.

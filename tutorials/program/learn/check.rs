@@ -1,6 +1,6 @@
 //! `check EXERCISE`: builds the reader's answer and checks it, once or after every save.
 
-use super::exercises::{ALL, Exercise};
+use super::exercises::{Exercise, all};
 use super::progress::Progress;
 use super::terminal::tell;
 use clap::Args;
@@ -37,24 +37,21 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let Some(name) = &arguments.name else {
         let progress = Progress::load();
-        let open = ALL.iter().filter(|exercise| progress.score(exercise.name).is_none());
+        let open = all()?.iter().filter(|exercise| progress.score(&exercise.name).is_none());
         return if arguments.watch { watch(open, arguments) } else { list(&progress) };
     };
-    let exercise = Exercise::of(name).ok_or_else(|| {
-        let names: Vec<&str> = ALL.iter().map(|exercise| exercise.name).collect();
-        Failure::usage(format!("there is no exercise {name:?}; choose one of {}", names.join(", ")))
-    })?;
+    let exercise = Exercise::of(name)?;
     if arguments.watch { watch([exercise].into_iter(), arguments) } else { attempt(exercise, arguments) }
 }
 
 /// Checks exercises until they are solved, one after another, or the reader leaves.
 fn watch<'a>(mut open: impl Iterator<Item = &'a Exercise>, arguments: &Arguments) -> Result<()> {
     let typed = typed();
-    let all = open.all(|exercise| {
+    let solved = open.all(|exercise| {
         let file = crate::workspace::root().join(exercise.file());
         until_solved(&file, &typed, &exercise.hints, || attempt(exercise, arguments))
     });
-    if all {
+    if solved {
         events::say!("\nAll exercises are solved.");
     }
     Ok(())
@@ -74,7 +71,7 @@ fn typed() -> Receiver<String> {
 fn until_solved(
     file: &Path,
     typed: &Receiver<String>,
-    hints: &[&str],
+    hints: &[String],
     mut attempt: impl FnMut() -> Result<()>,
 ) -> bool {
     let look = || {
@@ -94,7 +91,11 @@ fn until_solved(
             match typed.recv_timeout(GLANCE).as_deref().map(str::trim) {
                 Ok("q") => return false,
                 Ok(_) => {
-                    tell(hints.next().unwrap_or(&"No more hints. One way is in solution.rs, beside src."));
+                    tell(
+                        hints
+                            .next()
+                            .map_or("No more hints. One way is in solution.rs, beside src.", |hint| hint),
+                    );
                     continue;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -107,14 +108,15 @@ fn until_solved(
 }
 
 fn attempt(exercise: &Exercise, arguments: &Arguments) -> Result<()> {
-    let place = ALL.iter().position(|other| other.name == exercise.name).map_or(0, |place| place + 1);
+    let all = all()?;
+    let place = all.iter().position(|other| other.name == exercise.name).map_or(0, |place| place + 1);
     let Exercise { name, task, .. } = exercise;
-    events::say!("{name}, exercise {place} of {}: {task}\n{}\n", ALL.len(), exercise.file());
+    events::say!("{name}, exercise {place} of {}: {task}\n{}\n", all.len(), exercise.file());
     exercise.hints.iter().take(arguments.hints).for_each(|hint| tell(&format!("hint: {hint}")));
     events::complain!("building it …");
     match check(exercise, arguments.solution)? {
         Some(_) if arguments.solution => Ok(()),
-        Some(score) => Progress::load().solved(exercise.name, score),
+        Some(score) => Progress::load().solved(&exercise.name, score),
         None if arguments.watch => Err(Failure::run("not solved yet.")),
         None if arguments.hints < exercise.hints.len() => {
             Err(Failure::run(format!("not solved yet. A hint: --hints {}", arguments.hints + 1)))
@@ -124,7 +126,7 @@ fn attempt(exercise: &Exercise, arguments: &Arguments) -> Result<()> {
 }
 
 fn list(progress: &Progress) -> Result<()> {
-    for Exercise { name, chapter, task, .. } in ALL {
+    for Exercise { name, chapter, task, .. } in all()? {
         let score = progress.score(name);
         let mark = if score.is_some() { "✓" } else { " " };
         events::say!("{mark} chapter {chapter:>2}  {name:<17}  {task}");
@@ -141,7 +143,7 @@ fn check(exercise: &Exercise, solution: bool) -> Result<Option<Value>> {
     let failed = |e: &dyn std::fmt::Display| Failure::run(format!("cannot check {}: {e}", exercise.name));
     let score = tempfile::NamedTempFile::new().map_err(|e| failed(&e))?;
     let mut process = Command::new(cargo);
-    process.args(["run", "--quiet", "--package", exercise.name, "--manifest-path"]);
+    process.args(["run", "--quiet", "--package", &exercise.name, "--manifest-path"]);
     process.arg(crate::workspace::root().join("Cargo.toml")).args(["--", "--score"]).arg(score.path());
     process.stdin(Stdio::null());
     if solution {
@@ -192,7 +194,7 @@ mod tests {
         let (reader, typed) = channel();
         ["", "", "q"].into_iter().for_each(|line| reader.send(line.into()).unwrap());
         let mut attempts = 0;
-        let solved = until_solved(file.path(), &typed, &["a hint"], || {
+        let solved = until_solved(file.path(), &typed, &["a hint".into()], || {
             attempts += 1;
             Err(Failure::run("not solved yet"))
         });

@@ -1,7 +1,9 @@
 //! The numbers of a run that chapters ask for.
 
+use events::{Class, Operation, Place, Route};
 use planner::table::grouped;
 use report::{LinkRow, TransferRow};
+use serde::Deserialize;
 use trainer::Report;
 
 /// How far a measured time may be from the predicted one and still count as predicted: machines
@@ -9,18 +11,19 @@ use trainer::Report;
 const CLOSE: f64 = 0.1;
 
 /// A number in a run's report, of rank 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Figure {
     /// Peak bytes of a class on the device.
-    Peak(&'static str),
-    /// Peak bytes of a class in a place: `host` or `disk`.
-    PeakIn(&'static str, &'static str),
+    Peak(Class),
+    /// Peak bytes of a class in a place.
+    PeakIn(Place, Class),
     /// Peak bytes of all classes on the device at any one time.
     TotalPeak,
     /// Bytes moved on a route between places.
-    Moved(&'static str),
+    Moved(Route),
     /// Bytes sent in an operation.
-    Sent(&'static str),
+    Sent(Operation),
     /// Bytes sent in all operations that move model states.
     SentInAll,
     /// Milliseconds of waiting for a simulated link. The prediction is the link's time for all that
@@ -39,16 +42,16 @@ impl Figure {
             rows.fold((0, 0), |(p, m), row| (p + row.predicted_bytes, m + row.bytes_sent))
         };
         match self {
-            Figure::Peak(class) => peak(report, "device", class),
+            Figure::Peak(class) => peak(report, Place::Device, class),
             Figure::PeakIn(place, class) => peak(report, place, class),
             Figure::TotalPeak => {
                 report.total_peak_bytes.first().map_or((0, 0), |row| (row.predicted_bytes, row.peak_bytes))
             }
             Figure::Moved(route) => {
-                let own = report.transfers.iter().find(|row| row.rank == 0 && row.route == route);
+                let own = report.transfers.iter().find(|row| row.rank == 0 && row.route == route.label());
                 own.map_or((0, 0), |row| (row.predicted_bytes, row.bytes))
             }
-            Figure::Sent(operation) => sent(&|other| other == operation),
+            Figure::Sent(operation) => sent(&|other| other == operation.label()),
             Figure::SentInAll => sent(&|other| other != "scalars"),
             Figure::Exposed => (whole(on_the_link(report)), whole(waited_for_the_link(report))),
             Figure::Crossing => (whole(crossing(report)), whole(waited_for_crossings(report))),
@@ -126,8 +129,9 @@ pub(crate) fn seconds(report: &Report) -> f64 {
 }
 
 /// Returns rank 0's peak of `class` in `place`, predicted and measured.
-fn peak(report: &Report, place: &str, class: &str) -> (u64, u64) {
-    let own = report.memory.iter().find(|row| row.rank == 0 && row.place == place && row.class == class);
+fn peak(report: &Report, place: Place, class: Class) -> (u64, u64) {
+    let wanted = (0, place.label(), class.label());
+    let own = report.memory.iter().find(|row| (row.rank, row.place, row.class) == wanted);
     own.map_or((0, 0), |row| (row.predicted_bytes, row.peak_bytes))
 }
 

@@ -46,7 +46,7 @@ fn play(arguments: &Arguments, input: &mut dyn BufRead, progress: &mut Progress)
     }
     let runs = Runs::default();
     for (index, guess) in guesses {
-        pose(index + 1, guess.ask);
+        pose(index + 1, &guess.ask);
         events::say!("   {}", guess.run.command());
         let typed = match number_from(input, guess.figure.unit())? {
             Typed::Leave => return Ok(()),

@@ -141,16 +141,11 @@ impl Progress {
         self.save()
     }
 
-    /// Writes the file completely or not at all.
     fn save(&self) -> Result<()> {
         let fail =
             |e: &dyn std::fmt::Display| Failure::run(format!("cannot write {}: {e}", self.file.display()));
-        let folder = self.file.parent().unwrap_or(Path::new("."));
-        std::fs::create_dir_all(folder).map_err(|e| fail(&e))?;
-        let mut fresh = tempfile::NamedTempFile::new_in(folder).map_err(|e| fail(&e))?;
         let text = serde_json::to_vec_pretty(&self.done).map_err(|e| fail(&e))?;
-        std::io::Write::write_all(&mut fresh, &text).map_err(|e| fail(&e))?;
-        fresh.persist(&self.file).map(drop).map_err(|e| fail(&e))
+        crate::file::replace(&self.file, &text).map_err(|e| fail(&e))
     }
 }
 

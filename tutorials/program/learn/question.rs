@@ -2,22 +2,29 @@
 
 pub use super::figure::Figure;
 use super::runs::{Run, Runs};
-use trainer::Result;
+use crate::equation;
+use events::Operation;
+use planner::closed::{Sweeps, bus_bandwidth_factor};
+use planner::{Recipe, Stage};
+use serde::Deserialize;
+use trainer::{Failure, Result};
 
 /// The questions of one chapter.
+#[derive(Deserialize)]
 pub struct Chapter {
     /// Its number.
     pub number: u32,
     /// Numbers to guess before running.
-    pub guesses: &'static [Guess],
+    pub guesses: Vec<Guess>,
     /// The quiz.
-    pub quiz: &'static [Question],
+    pub quiz: Vec<Question>,
 }
 
 /// A number of a run.
+#[derive(Deserialize)]
 pub struct Guess {
     /// The question.
-    pub ask: &'static str,
+    pub ask: String,
     /// The run.
     pub run: Run,
     /// The number of the run to guess.
@@ -25,41 +32,79 @@ pub struct Guess {
 }
 
 /// A question of a quiz.
+#[derive(Deserialize)]
 pub struct Question {
     /// The question.
-    pub ask: &'static str,
+    pub ask: String,
     /// Its answer.
     pub answer: Answer,
     /// The reason.
-    pub why: &'static str,
+    pub why: String,
 }
 
 /// An answer.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// One of several; the position of the right one.
-    Choice(&'static [&'static str], usize),
+    Choice(Vec<String>, usize),
     /// A number and its unit, computed.
-    Number(Compute, &'static str),
+    Number(Compute, String),
 }
 
-/// How a number is computed.
+/// How a number is computed. Model states are those of the recipe `mixed`.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Compute {
-    /// By the planner.
-    Planned(fn() -> f64),
+    /// An expression such as `256 / (4 × 8)`.
+    Arithmetic(String),
+    /// GB of model states per GPU: of so many billion parameters, on so many GPUs.
+    Gigabytes(u64, usize, Stage),
+    /// How many times less than in DDP they take on so many GPUs.
+    Saving(usize, Stage),
+    /// Bytes of all model states of one parameter.
+    StateBytes,
+    /// Bytes of the optimizer states of so many parameters; of as many billions, GB.
+    OptimizerBytes(u64),
+    /// GB of a bucket of so many gradients in fp32.
+    Bucket(f64),
+    /// What a step of so many micro-batches sends, in sizes of the model; true for the textbook's
+    /// all-reduce.
+    Sweeps(Stage, u64, bool),
+    /// What a rank sends of a buffer, of which so many ranks have one each.
+    ShareSent(Operation, u64),
     /// By a run.
     Measured(Run, Figure),
+}
+
+/// Returns the GB of model states of so many `billions` of parameters.
+fn gigabytes(billions: u64, gpus: usize, stage: Stage) -> f64 {
+    Recipe::MIXED.gigabytes(billions * 1_000_000_000, gpus, stage)
 }
 
 impl Compute {
     /// Returns the number.
     ///
     /// # Errors
-    /// If the run fails.
+    /// If the run fails, or the expression is none.
     pub fn value(&self, runs: &Runs) -> Result<f64> {
-        match self {
-            Compute::Planned(number) => Ok(number()),
-            Compute::Measured(run, figure) => Ok(figure.of(&*runs.report(run)?).1 as f64),
-        }
+        Ok(match self {
+            Compute::Arithmetic(text) => {
+                equation::value(text).ok_or_else(|| Failure::run(format!("{text:?} is not an expression")))?
+            }
+            Compute::Gigabytes(billions, gpus, stage) => gigabytes(*billions, *gpus, *stage),
+            Compute::Saving(gpus, stage) => {
+                gigabytes(1, *gpus, Stage::REPLICATED) / gigabytes(1, *gpus, *stage)
+            }
+            Compute::StateBytes => Recipe::MIXED.total() as f64,
+            Compute::OptimizerBytes(parameters) => (parameters * Recipe::MIXED.optimizer()) as f64,
+            Compute::Bucket(gradients) => gradients * Recipe::FP32.gradients as f64 / 1e9,
+            Compute::Sweeps(stage, micro_batches, textbook) => {
+                Sweeps::of(*stage, *micro_batches, *textbook).total() as f64
+            }
+            Compute::ShareSent(operation, ranks) => bus_bandwidth_factor(*operation, *ranks),
+            Compute::Measured(run, figure) => figure.of(&*runs.report(run)?).1 as f64,
+        })
     }
 }
 

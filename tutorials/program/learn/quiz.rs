@@ -35,7 +35,7 @@ fn play(arguments: &Arguments, input: &mut dyn BufRead, progress: &mut Progress)
         if !arguments.again && progress.is_answered(chapter.number, index) {
             continue;
         }
-        pose(index + 1, question.ask);
+        pose(index + 1, &question.ask);
         let answered = match answer_to(question, input, &runs)? {
             Typed::Leave => return Ok(()),
             Typed::Skip => None,

@@ -2,19 +2,26 @@
 
 use events::lock;
 use planner::Stage;
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use trainer::{Failure, Report, Result};
 
 /// A stage with flags.
+#[derive(Deserialize)]
 pub struct Run {
     /// The stage.
     pub stage: Stage,
     /// Its flags, as typed.
-    pub flags: &'static str,
+    pub flags: String,
 }
 
 impl Run {
+    /// Returns the run of `stage` with `flags`.
+    pub fn new(stage: Stage, flags: &str) -> Self {
+        Run { stage, flags: flags.into() }
+    }
+
     /// Returns the command that a reader types.
     pub fn command(&self) -> String {
         format!("cargo run -p {} -- {}", self.stage.package(), self.flags)
@@ -46,7 +53,7 @@ impl Runs {
         }
         let fail = |e: std::io::Error| Failure::run(format!("cannot prepare a folder for checkpoints: {e}"));
         let folder = tempfile::tempdir().map_err(fail)?;
-        let mut config = stages::config(run.flags)?;
+        let mut config = stages::config(&run.flags)?;
         config.output.checkpoint.iter_mut().for_each(|directory| *directory = folder.path().into());
         let report = Arc::new(stages::train(run.stage, config)?);
         *made = Some(report.clone());

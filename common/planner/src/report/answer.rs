@@ -2,7 +2,7 @@
 
 use super::{CAPACITIES, CapacityFit, Compute, MicroBatch, Report, Request, StageReport};
 use crate::closed::Sweeps;
-use crate::fit::explain_fit;
+use crate::fit::largest_batch_within;
 use crate::invalid::{InvalidJob, check_counts};
 use crate::job::Job;
 use crate::offload::Offload;
@@ -20,17 +20,8 @@ pub(super) fn of_model(request: &Request) -> Result<Report, InvalidJob> {
     let base = Job { placement, ..request.job.clone() };
     base.validate()?;
     let parameters = Partition::of(&base).parameters();
-    let fits = CAPACITIES.iter().map(|&capacity| explain_fit(&base, capacity));
-    let fits = fits.collect::<Result<Vec<_>, _>>()?;
-    let stage_report = |(i, stage): (usize, Stage)| {
-        let fits = fits.iter().map(|fit| CapacityFit {
-            capacity: fit.capacity,
-            fits: fit.stages[i].fits,
-            largest_batch: fit.stages[i].largest_batch,
-        });
-        predicted(request, &base.with_stage(stage), parameters, fits.collect())
-    };
-    let stages = Stage::ALL.into_iter().enumerate().map(stage_report).collect::<Result<_, InvalidJob>>()?;
+    let stage_report = |stage| predicted(request, &base.with_stage(stage), parameters);
+    let stages = Stage::ALL.into_iter().map(stage_report).collect::<Result<_, InvalidJob>>()?;
     let micro_batch = Some(MicroBatch { batch_size: base.batch_size, tokens: base.tokens });
     let compute = Compute {
         checkpointing: base.checkpointing,
@@ -42,13 +33,13 @@ pub(super) fn of_model(request: &Request) -> Result<Report, InvalidJob> {
 }
 
 /// Returns `job`'s stage of a report on its model, predicted to the byte.
-fn predicted(
-    request: &Request,
-    job: &Job,
-    parameters: u64,
-    fits: Vec<CapacityFit>,
-) -> Result<StageReport, InvalidJob> {
+fn predicted(request: &Request, job: &Job, parameters: u64) -> Result<StageReport, InvalidJob> {
     let (rank, partition) = (predict(job)?.ranks[0], Partition::of(job));
+    let fits = CAPACITIES.map(|capacity| CapacityFit {
+        capacity,
+        fits: rank.memory.total_peak <= capacity,
+        largest_batch: largest_batch_within(job, [Some(capacity), None, None]),
+    });
     Ok(StageReport {
         stage: job.stage,
         model_states: partition.model_states_in(job, Place::Device),
@@ -62,7 +53,7 @@ fn predicted(
         traffic_per_step: rank.traffic.step,
         to_neighbours_per_step: rank.to_neighbours.step,
         sweeps: sweeps(&rank.traffic.step, parameters, job),
-        fits,
+        fits: fits.into(),
     })
 }
 

@@ -137,19 +137,6 @@ fn what_would_help_ranks_that_share_one_memory() {
     assert_eq!(shared.collect::<Vec<_>>(), within.collect::<Vec<_>>());
 }
 
-/// tiny at the default micro-batch of 8, with 50 MB per rank.
-#[test]
-fn what_would_fit() {
-    let config = model::ModelConfig::tiny();
-    let fit = planner::explain_fit(&planner::Job::new(config, planner::Stage::Ddp, 4), 50_000_000).unwrap();
-    assert_eq!(fit.stages.iter().map(|stage| stage.fits).collect::<Vec<_>>(), [false, true, true, true]);
-    let placement = planner::Placement { optimizer: events::Place::Host, ..Default::default() };
-    let away =
-        planner::Job { placement, ..planner::Job::new(model::ModelConfig::tiny(), planner::Stage::Ddp, 4) };
-    let away = planner::explain_fit(&away, 50_000_000).unwrap();
-    insta::assert_snapshot!([fit, away].map(|fit| fit.table().render(Format::Terminal)).join("\n"));
-}
-
 #[test]
 fn states_beyond_the_device() {
     let optimizer = output("--model llama3-70b --gpus 8 --gpus-per-node 8 --offload-optimizer cpu");

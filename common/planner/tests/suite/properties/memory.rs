@@ -107,15 +107,11 @@ proptest! {
     /// The largest micro-batch fits and the next does not.
     #[test]
     fn fit(job in jobs(), capacity in 1_000u64..10_000_000) {
-        let fit = explain_fit(&job, capacity).unwrap();
-        prop_assert_eq!(fit.stages.len(), 4);
-        for stage in fit.stages {
-            let total = |batch_size| {
-                ranks(&Job { batch_size, ..job.with_stage(stage.stage) })[0].memory.total_peak
-            };
-            prop_assert_eq!(stage.total_peak, total(job.batch_size));
-            prop_assert_eq!(stage.fits, stage.largest_batch.is_some_and(|largest| job.batch_size <= largest));
-            let largest = stage.largest_batch.unwrap_or(0);
+        for stage in Stage::ALL {
+            let job = job.with_stage(stage);
+            let total = |batch_size| ranks(&Job { batch_size, ..job.clone() })[0].memory.total_peak;
+            let largest = largest_batch_within(&job, [Some(capacity), None, None]).unwrap_or(0);
+            prop_assert_eq!(total(job.batch_size) <= capacity, job.batch_size <= largest);
             prop_assert!(largest == 0 || total(largest) <= capacity);
             prop_assert!(total(largest + 1) > capacity);
         }

@@ -4,7 +4,8 @@ use events::{Class, Operation};
 use model::{Checkpointing, ModelConfig, Wrap};
 use planner::Strategy as Sharding;
 use planner::{
-    BackwardPrefetch, Done, Gathering, Job, Partition, RankPrediction, Recipe, Stage, explain_fit, predict,
+    BackwardPrefetch, Done, Gathering, Job, Partition, RankPrediction, Recipe, Stage, largest_batch_within,
+    predict,
 };
 use proptest::prelude::*;
 
@@ -125,5 +126,5 @@ fn impossible_jobs_are_refused() {
     assert_eq!(problem(Job { world_size: 0, ..job.clone() }), "world size is 0: give at least 1");
     assert_eq!(problem(Job { tokens: 0, ..job.clone() }), "tokens per sequence is 0: give at least 1");
     assert!(problem(Job { batch_size: usize::MAX, ..job.clone() }).contains("beyond any machine"));
-    assert!(explain_fit(&Job { micro_batches: 0, ..job }, 1).is_err());
+    assert!(predict(&Job { micro_batches: 0, ..job }).is_err());
 }

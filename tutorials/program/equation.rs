@@ -4,12 +4,19 @@ const UNITS: [(&str, f64); 6] =
     [("bytes", 1.0), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("GiB", 1073741824.0), ("%", 0.01)];
 
 /// Returns what is wrong with `text`, which should be an equation.
-pub(super) fn fault(text: &str) -> Option<&'static str> {
+pub(crate) fn fault(text: &str) -> Option<&'static str> {
     let mut reader = Reader { rest: text, digit: 0.0 };
     match reader.equation() {
         Some(holds) if reader.rest.trim().is_empty() => (!holds).then_some("does not hold"),
         _ => Some("is not an equation"),
     }
+}
+
+/// Returns the value of `text`, which should be one side of an equation.
+pub(crate) fn value(text: &str) -> Option<f64> {
+    let mut reader = Reader { rest: text, digit: 0.0 };
+    let value = reader.sum()?;
+    reader.rest.trim().is_empty().then_some(value)
 }
 
 /// Reads expressions from the beginning of a text.
@@ -87,7 +94,7 @@ impl Reader<'_> {
 }
 
 /// Returns the bytes of the number that `text` begins with: grouped digits, decimals and exponent.
-pub(super) fn number_length(text: &str) -> usize {
+pub(crate) fn number_length(text: &str) -> usize {
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
     let is = |at: usize, signs: &[u8]| bytes.get(at).is_some_and(|byte| signs.contains(byte));
