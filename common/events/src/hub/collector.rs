@@ -1,12 +1,12 @@
 //! The collecting thread and its subscribers.
 
 use super::{HubOptions, HubReport, Requests};
-use crate::catchup::CatchUp;
 use crate::complain;
 use crate::cpu;
 use crate::event::Event;
 use crate::frame::{self, EventBatch, Message};
 use crate::header::RunHeader;
+use crate::history::CatchUp;
 use crate::lock::lock;
 use crate::pace::Pace;
 use crate::recording::{Recorder, RecordingError};
@@ -102,13 +102,8 @@ impl Collector {
 
     fn welcome(&mut self) {
         let newcomers = std::mem::take(&mut *lock(&self.requests.newcomers));
-        let subscribers = newcomers.into_iter().map(|sender| Subscriber {
-            sender,
-            behind: true,
-            gone: false,
-            told_end: false,
-        });
-        self.subscribers.extend(subscribers);
+        let subscriber = |sender| Subscriber { sender, behind: true, gone: false, told_end: false };
+        self.subscribers.extend(newcomers.into_iter().map(subscriber));
         if let Some(server) = &mut self.server {
             server.accept(&self.state);
         }

@@ -76,6 +76,11 @@ impl Sent {
     pub fn total(&self) -> u64 {
         self.by_operation.iter().sum()
     }
+
+    /// Returns the bytes of model data: all but scalars.
+    pub fn data(&self) -> u64 {
+        self.total().saturating_sub(self.by_operation[Operation::Scalars.index()])
+    }
 }
 
 /// The scale of the latest finished step's loss.
