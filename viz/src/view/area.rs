@@ -142,7 +142,7 @@ impl Area {
     /// Draws a rank's memory over the last two steps, with `top` bytes at the upper edge.
     pub(super) fn draw_memory(player: &Player, rank: usize, top: u64, paint: &mut Paint<'_>) {
         let axis = Axis::last_steps(player, 2, paint.width());
-        let columns = Column::memory(&player.scene().window.lanes[rank].memory, axis);
+        let columns = Column::memory(player.scene().window.lanes[rank].on_device(), axis);
         Area { columns, top, layers: Layers::Classes }.draw(paint);
     }
 

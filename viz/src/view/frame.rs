@@ -5,7 +5,7 @@ mod footer;
 mod missing;
 mod seek;
 
-use super::paint::{Paint, columns, fitted};
+use super::paint::{Paint, columns, fitted, fitting, fitting_or_cut};
 use crate::app::{App, EventSource};
 use crate::input::{Action, View};
 use crate::player::{Motion, Player};
@@ -121,7 +121,7 @@ fn title(app: &App, paint: &mut Paint<'_>) {
         many @ 2.. if app.view != View::Compare => {
             let x = paint.text(x, 0, format!("run {} of {many}", app.shown + 1), bold(ACCENT)) + 1;
             let named = width >= 80 && app.shares_stage(app.player());
-            let title = fitted(if named { app.player().timeline().title() } else { "" }, 16);
+            let title = fitted(if named { &app.player().timeline().title } else { "" }, 16);
             paint.text(x, 0, &title, bold(ACCENT)) + u16::from(!title.is_empty())
         }
         _ => x,
@@ -134,10 +134,8 @@ fn title(app: &App, paint: &mut Paint<'_>) {
     let model = room.map_or(String::new(), |room| fitted(&format!(" {}", header.model), room));
     let x = paint.text(x, 0, model, bold(Color::Reset));
     let room = width.saturating_sub(x + right + 2);
-    let about = about(header, compared > 1);
-    let fitting = about.iter().find(|about| columns(about) <= room).or(about.last());
     if room > 8 {
-        paint.text(x, 0, fitted(fitting.map_or("", |about| about), room), ink(DIM));
+        paint.text(x, 0, fitting_or_cut(&about(header, compared > 1), room), ink(DIM));
     }
     let start = width.saturating_sub(right);
     let x = paint.text(start, 0, progress, ink(Color::Reset)) + 2;
@@ -258,7 +256,7 @@ fn narrate(app: &App, paint: &mut Paint<'_>) {
     let room = paint.width().saturating_sub(2);
     let scene = app.player().scene();
     let failed = scene.now.failure.is_some();
-    let incomplete = app.player().timeline().gaps().incomplete(app.player().position());
+    let incomplete = app.player().timeline().gaps.incomplete(app.player().position());
     let sentence = match incomplete.filter(|_| !failed) {
         Some(stays) => missing::sentence(stays, room),
         None if app.held && scene.now.events == 0 => {
@@ -275,7 +273,5 @@ pub(super) fn too_small(paint: &mut Paint<'_>) {
     let (now_width, now_height) = (paint.width(), paint.height());
     let full = format!("needs {width}×{height}, has {now_width}×{now_height} · q quits");
     let texts = [full, format!("needs {width}×{height} · q quits"), format!("needs {width}×{height}")];
-    if let Some(text) = texts.iter().find(|text| columns(text) <= now_width) {
-        paint.centred(0, now_width, now_height / 2, text, Style::new());
-    }
+    paint.centred(0, now_width, now_height / 2, fitting(&texts, now_width), Style::new());
 }

@@ -9,7 +9,7 @@ mod strip;
 
 pub(super) use strip::strip;
 
-use super::paint::{Paint, columns};
+use super::paint::{Paint, columns, fitting};
 use crate::groups::{self, Disagreement, RankGroup};
 use crate::narration::{self, leading_collective};
 use crate::player::Scene;
@@ -80,9 +80,9 @@ pub(super) fn line(scene: &Scene, paint: &mut Paint<'_>) {
     let more = if more > 1 { format!("  + {} more in flight", more - 1) } else { String::new() };
     let room = paint.width().saturating_sub(x);
     let notes = sizes(&groups, event.bytes);
-    let fitting = notes.iter().find(|note| columns(note) + columns(&state.0) + columns(&more) <= room);
-    let fitting = fitting.or_else(|| notes.iter().find(|note| columns(note) + columns(&state.0) <= room));
-    x = paint.text(x, 0, fitting.map_or("", |note| note.as_str()), ink(DIM));
+    let beside = |others: &str| fitting(&notes, room.saturating_sub(columns(&state.0) + columns(others)));
+    let note = Some(beside(&more)).filter(|note| !note.is_empty()).unwrap_or_else(|| beside(""));
+    x = paint.text(x, 0, note, ink(DIM));
     x = paint.text(x, 0, state.0, ink(state.1));
     if x + columns(&more) <= paint.width() {
         paint.text(x, 0, more, ink(DIM));

@@ -39,7 +39,8 @@ fn every_rank_class_and_operation_equals_the_report() {
                 report["total_peak_bytes"][number_of]["peak_bytes"].as_u64().unwrap()
             );
         }
-        let losses: Vec<f64> = player.timeline().history().steps.iter().map(|record| record.loss).collect();
+        let losses: Vec<f64> =
+            player.timeline().state.history.steps.iter().map(|record| record.loss).collect();
         let told: Vec<f64> =
             report["steps"].as_array().unwrap().iter().map(|row| row["loss"].as_f64().unwrap()).collect();
         assert_eq!(losses, told, "{stage}");

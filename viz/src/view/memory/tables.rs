@@ -84,18 +84,15 @@ pub(super) fn totals_elsewhere(scene: &Scene, rank: usize, paint: &mut Paint<'_>
 /// Draws the device's classes, and their shares of its capacity. Returns the rows used.
 pub(super) fn on_device(scene: &Scene, rank: usize, paint: &mut Paint<'_>) -> u16 {
     let (now, figures) = (&scene.now.ranks[rank], Figures::new(paint.width()));
-    for (end, label) in figures.ends.into_iter().zip(["now", "peak", "predicted"]) {
-        paint.right(end, 0, label, ink(DIM));
-    }
+    paint.labels(figures.ends, 0, &["now", "peak", "predicted"]);
     let y = classes_in(scene, (rank, Place::Device), figures, paint);
     let Some(capacity) = scene.header.capacity else { return y };
     paint.text(2, y, format!("of {}", words::bytes(capacity)), ink(DIM));
     let predicted = predicted_total(scene, rank, Place::Device);
     let parts = [Some(now.live_total()), Some(now.total_peak), predicted];
-    for (end, part) in figures.ends.into_iter().zip(parts) {
-        let share = part.map_or(String::new(), |part| words::percent(part as f64, capacity as f64));
-        paint.right(end, y, share, ink(DIM));
-    }
+    let shares =
+        parts.map(|part| part.map_or(String::new(), |part| words::percent(part as f64, capacity as f64)));
+    paint.labels(figures.ends, y, &shares.each_ref().map(String::as_str));
     y + 1
 }
 

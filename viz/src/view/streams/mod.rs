@@ -7,7 +7,7 @@ mod waits;
 
 use super::axis::Axis;
 use super::pages::RankPage;
-use super::paint::{Paint, columns};
+use super::paint::{Paint, columns, fitting};
 use crate::app::App;
 use crate::overlap::{self, Meetings};
 use crate::player::Scene;
@@ -96,9 +96,7 @@ fn heading(scene: &Scene, page: &RankPage, paint: &mut Paint<'_>) {
         [format!("the last step: {streams}"), streams]
     };
     let room = width.saturating_sub(x + columns(&page) + 2);
-    if let Some(note) = notes.iter().find(|note| columns(note) <= room) {
-        paint.text(x, 0, note, ink(DIM));
-    }
+    paint.text(x, 0, fitting(&notes, room), ink(DIM));
 }
 
 /// Returns one of two shades of a colour, to tell neighbours apart on terminals with enough

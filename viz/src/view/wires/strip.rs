@@ -5,7 +5,7 @@ use super::{Lanes, MemberProgress};
 use crate::groups;
 use crate::player::Scene;
 use crate::theme::{ALARM, DIM, FAINT, GOOD, WAITING, bold, ink, operation_colour};
-use crate::view::paint::{Paint, columns};
+use crate::view::paint::{Paint, columns, fitting};
 use events::Operation;
 use ratatui::style::Style;
 
@@ -103,8 +103,6 @@ impl Lanes<'_> {
         let Some(hop) = hop else { return };
         let words = [format!("slice {}", hop.chunk), hop.chunk.to_string()];
         let room = end.saturating_sub(x);
-        if let Some(word) = words.iter().find(|word| columns(word) + 2 <= room) {
-            paint.centred(x, room, 0, word, ink(DIM));
-        }
+        paint.centred(x, room, 0, fitting(&words, room.saturating_sub(2)), ink(DIM));
     }
 }
