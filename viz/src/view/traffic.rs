@@ -63,7 +63,7 @@ fn operations(app: &App, paint: &mut Paint<'_>) -> u16 {
     let ends = [27, 38, 46, 54, 64].map(place);
     paint.labels(ends, 1, &["this step", "predicted", "in Ψ", "theory", "the run"]);
     let mut y = 2;
-    for &operation in Operation::ALL {
+    for operation in Operation::ALL {
         let index = operation.index();
         let predicted = predicted(header, operation);
         if run.by_operation[index] == 0 && predicted == 0 {
@@ -139,7 +139,7 @@ fn each_rank(app: &App, tall: u16, paint: &mut Paint<'_>) {
         paint.text(0, y, format!("rank {rank}"), style);
         let now = &scene.now.ranks[rank];
         let mut x = start;
-        for &operation in Operation::ALL {
+        for operation in Operation::ALL {
             let bytes = now.sent.by_operation[operation.index()];
             let length = (bytes as f64 / most as f64 * f64::from(width)).round() as u16;
             let symbol = match (paint.theme().colours(), tall) {

@@ -24,11 +24,11 @@ fn every_rank_class_and_operation_equals_the_report() {
         player.seek(player.timeline().len());
         let now = &player.scene().now;
         for (number_of, rank) in now.ranks.iter().enumerate() {
-            for &class in Class::ALL {
+            for class in Class::ALL {
                 let told = number(&report["memory"], number_of, "class", class.label(), "peak_bytes");
                 assert_eq!(rank.peak_of(class), told, "{stage}, rank {number_of}, {class}");
             }
-            for &operation in Operation::ALL {
+            for operation in Operation::ALL {
                 let told =
                     number(&report["traffic"], number_of, "operation", operation.label(), "bytes_sent");
                 let shown = rank.sent.by_operation[operation.index()];
