@@ -103,7 +103,7 @@ pub fn attached(
     view: Option<View>,
     display: DisplayOptions,
 ) -> Result<(), VizError> {
-    let timeline = |run: &Attachment| Timeline::live(run.header().clone(), run.name());
+    let timeline = |run: &Attachment| Timeline::live(run.header.clone(), &run.name);
     let followed = runs.iter().map(|run| Player::new(timeline(run), Motion::Following));
     let players = followed.chain(recorded).collect();
     let mut app = App::new(players, EventSource::Attached { control });

@@ -162,8 +162,7 @@ impl Area {
         let height = paint.height();
         let ends = ends(column.parts, self.top, height);
         for row in 0..ends[LAYERS - 1].div_ceil(8) as u16 {
-            let (from, to) = (u64::from(row) * 8, u64::from(row) * 8 + 8);
-            let Some(mix) = Mix::of(&ends, from, to) else { return };
+            let Some(mix) = Mix::of(&ends, row) else { return };
             self.cell(paint, (x, height - 1 - row), &mix);
         }
     }

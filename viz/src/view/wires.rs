@@ -175,11 +175,10 @@ impl<'a> Lanes<'a> {
         if self.moving || !self.flying { "━" } else { "╌" }
     }
 
-    fn label(&self, lane: usize, paint: &mut Paint<'_>) {
-        let style = if self.flying { ink(DIM) } else { ink(FAINT) };
-        let first = self.centres.first().copied().unwrap_or(0);
-        if first >= 9 {
-            paint.text(first.saturating_sub(9), 0, format!("slice {lane}"), style);
+    /// Names a lane's slice, if there is room before the first rank.
+    fn label(&self, slice: usize, style: Style, paint: &mut Paint<'_>) {
+        if let Some(x) = self.centres.first().and_then(|first| first.checked_sub(9)) {
+            paint.text(x, 0, format!("slice {slice}"), style);
         }
     }
 
@@ -195,7 +194,7 @@ impl<'a> Lanes<'a> {
         if lane >= groups::members(&self.groups) {
             return;
         }
-        self.label(lane, paint);
+        self.label(lane, if self.flying { ink(DIM) } else { ink(FAINT) }, paint);
         groups.iter().for_each(|group| self.slice(group, lane, paint));
         self.bytes(paint, self.centres.last().copied().unwrap_or(0));
     }

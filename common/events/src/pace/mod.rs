@@ -159,7 +159,8 @@ impl Pace {
 
     /// True if ranks are held at boundaries until a viewer steps or resumes the run.
     pub fn is_paused(&self) -> bool {
-        self.lock().is_paused()
+        let gate = self.lock();
+        gate.mode == Mode::Paused && !gate.cancelled
     }
 
     /// Returns the number of ranks that are held at a boundary now.

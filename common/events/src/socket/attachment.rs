@@ -69,11 +69,13 @@ fn listing(known: &[String]) -> String {
 
 /// A run in another process, followed through its socket.
 pub struct Attachment {
+    /// The run's name.
+    pub name: String,
+    /// The run's header.
+    pub header: RunHeader,
     stream: UnixStream,
     decoder: Decoder,
-    header: RunHeader,
     early: Vec<Message>,
-    name: String,
 }
 
 impl Attachment {
@@ -100,16 +102,6 @@ impl Attachment {
             }
         }
         Err(AttachError::Silent { name: name.into() })
-    }
-
-    /// The run's name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The run's header.
-    pub fn header(&self) -> &RunHeader {
-        &self.header
     }
 
     /// Returns the messages that have arrived since the last call, without blocking.
