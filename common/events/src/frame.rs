@@ -208,10 +208,8 @@ impl<'a> RawFrame<'a> {
         let (choices, _) = if rest.is_empty() { Default::default() } else { self.value(rest)? };
         let header = RunHeader { theory, offload, choices, ..header };
         if !header.is_plausible(self.payload.len()) {
-            return Err(corrupt(
-                self.offset,
-                "its header describes more ranks and units than it has room for",
-            ));
+            let problem = "its header describes more ranks and units than it has room for";
+            return Err(corrupt(self.offset, problem));
         }
         Ok(header)
     }

@@ -195,7 +195,7 @@ fn classes_used(scene: &Scene, number: usize) -> impl Iterator<Item = Class> + '
         predicted.any(|p| p.rank as usize == number && p.of == class && p.bytes > 0)
     };
     let rank = &scene.now.ranks[number];
-    Class::ALL.iter().copied().filter(move |&class| rank.peak_of(class) > 0 || planned(class))
+    Class::ALL.into_iter().filter(move |&class| rank.peak_of(class) > 0 || planned(class))
 }
 
 fn classes(scene: &Scene, number: usize, bar: &Bar, paint: &mut Paint<'_>) {

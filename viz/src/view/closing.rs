@@ -49,11 +49,11 @@ impl ResultColumns {
 
 fn finished(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
-    let classes = Class::ALL.iter().map(|&class| (class, scene.now.most(|rank| rank.peak_of(class))));
+    let classes = Class::ALL.into_iter().map(|class| (class, scene.now.most(|rank| rank.peak_of(class))));
     let classes: Vec<(Class, u64)> = classes.filter(|(_, peak)| *peak > 0).collect();
     let operations = Operation::ALL
-        .iter()
-        .map(|&operation| (operation, scene.now.sum(|rank| rank.sent.by_operation[operation.index()])));
+        .into_iter()
+        .map(|operation| (operation, scene.now.sum(|rank| rank.sent.by_operation[operation.index()])));
     let operations: Vec<(Operation, u64)> = operations.filter(|(_, sent)| *sent > 0).collect();
     let rows = classes.len().max(operations.len()) as u16;
     let verdict = progress::verdict(scene);

@@ -2,7 +2,7 @@
 
 mod tables;
 
-use super::area::{Area, Column, Layers, SCALE};
+use super::area::{self, Area, Column, SCALE};
 use super::axis::Axis;
 use super::pages::RankPage;
 use super::paint::{Paint, columns};
@@ -92,7 +92,7 @@ fn everything(app: &App, rank: usize, place: Place, paint: &mut Paint<'_>) {
     let peak = scene.now.ranks[rank].peak_in(place);
     let top = peak.max(predicted.unwrap_or(0)).max(1);
     let columns = Column::memory(&scene.window.lanes[rank].memory[place.index()], axis);
-    let area = Area { columns, top: top + top / 12, layers: Layers::Classes };
+    let area = Area { columns, top: top + top / 12, look: area::class };
     passes(scene, rank, axis, paint);
     let mut inside = area.chart(axis, 2, paint);
     if let Some(predicted) = predicted {
@@ -131,7 +131,7 @@ fn states(app: &App, rank: usize, paint: &mut Paint<'_>) {
     let axis = Axis::last_steps(player, 1, paint.width().saturating_sub(SCALE));
     let columns = Column::mostly(scene.window.lanes[rank].on_device(), axis, &CLASSES);
     let top = columns.iter().map(Column::total).max().unwrap_or(0).max(1);
-    let area = Area { columns, top: top + top / 12, layers: Layers::Classes };
+    let area = Area { columns, top: top + top / 12, look: area::class };
     passes(scene, rank, axis, paint);
     area.chart(axis, 2, paint);
 }

@@ -70,7 +70,7 @@ impl<'a> Paint<'a> {
     }
 
     /// Writes `labels` on row `y`, each so that it ends before its column of `ends`.
-    pub(super) fn labels(&mut self, ends: impl IntoIterator<Item = u16>, y: u16, labels: &[&str]) {
+    pub(super) fn labels(&mut self, ends: impl IntoIterator<Item = u16>, y: u16, labels: &[impl AsRef<str>]) {
         for (end, label) in ends.into_iter().zip(labels) {
             self.right(end, y, label, theme::ink(theme::DIM));
         }

@@ -173,7 +173,7 @@ pub(super) fn classes(scenes: &[&Scene], ghost: bool, paint: &mut Paint<'_>) {
         let weight = Class::ALL.len() - class.index();
         Entry::new(class_glyph(class), ink(class_colour(class)), name(class), weight as u64)
     };
-    let used = || Class::ALL.iter().copied().filter(|&class| ranks().any(|rank| rank.peak_of(class) > 0));
+    let used = || Class::ALL.into_iter().filter(|&class| ranks().any(|rank| rank.peak_of(class) > 0));
     let named = |name: Name| used().map(|class| entry(class, name)).collect::<Vec<_>>();
     let names: [(Name, u16); 4] = [(Class::label, 3), (class_name, 3), (class_name, 1), (shortest_name, 1)];
     let fitting = names.into_iter().find(|&(name, gap)| legend::length(&named(name), gap) <= paint.width());

@@ -24,7 +24,7 @@ pub(super) fn times(header: &RunHeader, operation: Operation, bytes: u64) -> f64
 
 /// Returns how many times `sent`, by all ranks together, moves all parameters.
 pub(super) fn times_of_all(header: &RunHeader, sent: &Sent) -> f64 {
-    let each = Operation::ALL.iter().map(|&o| times(header, o, sent.by_operation[o.index()]));
+    let each = Operation::ALL.into_iter().map(|o| times(header, o, sent.by_operation[o.index()]));
     each.sum()
 }
 

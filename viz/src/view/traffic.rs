@@ -1,6 +1,6 @@
 //! Bytes sent, per operation and per pair of ranks, against theory.
 
-use super::area::{Area, Column, Layers, SCALE};
+use super::area::{self, Area, Column, SCALE};
 use super::axis::Axis;
 use super::pages::RankPage;
 use super::paint::{Paint, fitting_or_cut};
@@ -243,7 +243,7 @@ fn over_time(app: &App, paint: &mut Paint<'_>) {
     let columns = Column::traffic(&scene.window, axis);
     let theory::Expected { bytes: expected, source, .. } = theory::expected(scene, false);
     let most = columns.iter().map(Column::total).max().unwrap_or(0).max(expected).max(1);
-    let area = Area { columns, top: most + most / 6, layers: Layers::Operations };
+    let area = Area { columns, top: most + most / 6, look: area::operation };
     let text = format!("{source} {}", words::bytes(expected));
     area.rule(expected, &[&text], ink(GOOD), &mut area.chart(axis, 0, paint));
 }
