@@ -93,7 +93,10 @@ impl Collector {
                 server.pump(self.pace.as_deref());
             }
             if closing {
-                return self.close();
+                if let Some(server) = self.server {
+                    server.close(Duration::from_millis(200));
+                }
+                return self.report;
             }
             self.requests.cpu_time.store(cpu::of_thread().as_nanos() as u64, Ordering::Relaxed);
             std::thread::park_timeout(PERIOD);
@@ -188,13 +191,6 @@ impl Collector {
         if let Some(server) = &mut self.server {
             server.send(&frame::encoded(&Message::End));
         }
-    }
-
-    fn close(mut self) -> HubReport {
-        if let Some(server) = self.server.take() {
-            server.close(Duration::from_millis(200));
-        }
-        self.report
     }
 }
 
