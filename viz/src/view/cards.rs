@@ -179,12 +179,11 @@ fn summary(scene: &Scene, number: usize, rank: &RankSnapshot, width: u16) -> Str
     let live = rank.live_total();
     let ghost = scene.header.replicated_total.get(number).copied().unwrap_or(0);
     let share = words::percent(live as f64, ghost as f64);
-    if width >= 40 {
-        format!("{} live · {share} of DDP · peak {}", words::bytes(live), words::bytes(rank.total_peak))
-    } else if width >= 26 {
-        format!("{} · {share} of DDP", words::bytes(live))
-    } else {
-        format!("{} · {share}", words::bytes(live))
+    let live = words::bytes(live);
+    match width {
+        40.. => format!("{live} live · {share} of DDP · peak {}", words::bytes(rank.total_peak)),
+        26.. => format!("{live} · {share} of DDP"),
+        _ => format!("{live} · {share}"),
     }
 }
 

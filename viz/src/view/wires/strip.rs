@@ -37,10 +37,8 @@ impl Lanes<'_> {
             paint.put(x, 0, symbol, style);
             self.link_to_next(rank, x + 1, paint);
         } else {
-            let sides = self.sides(rank);
-            paint.put(x, 0, sides.0, style);
-            paint.put(x + 1, 0, symbol, style);
-            paint.put(x + 2, 0, sides.1, style);
+            let (left, right) = self.sides(rank);
+            paint.pieces(x, 0, &[left, symbol, right].map(|symbol| (symbol, style)));
             if self.next(rank) == Some(rank + 1) {
                 let end = paint.width().saturating_sub(1);
                 paint.run(x + 3, 0, end.saturating_sub(x + 3), self.wire(), self.wire_style(rank));
