@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let mut player = Player::recorded(Recording::open(&path)?)?;
     println!("load: {:?}", start.elapsed());
-    let steps = player.timeline().history().steps.len() as u32;
+    let steps = player.timeline().state.history.steps.len() as u32;
     let seeks = (0..40).map(|n| n * 7919 % steps).map(|step| {
         let start = Instant::now();
         player.seek_step(step);

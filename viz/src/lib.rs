@@ -5,7 +5,12 @@
 
 pub mod app;
 pub mod cli;
-pub mod export;
+/// Writes pictures and traces of runs for other programs.
+pub mod export {
+    pub mod asciicast;
+    pub mod svg;
+    pub mod trace;
+}
 pub mod gaps;
 pub mod groups;
 pub mod input;

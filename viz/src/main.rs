@@ -1,7 +1,7 @@
 //! `viz`: watch runs in other processes, replay and compare recordings, export pictures and traces.
 
 use clap::FromArgMatches;
-use events::{Growth, Recording, runs};
+use events::{Growth, Recording, RecordingError, runs};
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,8 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
         None => {
             let recording = Recording::parse(Path::new("the shipped recording"), SHIPPED.to_vec())?;
             let start = Start { step: 1, speed: 0.05, paused: false, view: None };
-            Ok(viz::recorded(play(vec![recording], &start)?, None, display)?)
+            let app = begin(vec![Player::recorded(recording)?], &start)?;
+            Ok(viz::recorded(app, None, display)?)
         }
         Some(Command::Attach { run, control, view }) => {
             let Some(run) = run.map_or_else(only_run, |run| Ok(Some(run)))? else { return list() };
@@ -43,7 +44,7 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
         }
         Some(Command::Replay { file, follow: true, start }) => follow(&file, &start, display),
         Some(Command::Replay { file, start, .. }) => {
-            Ok(viz::recorded(play(vec![Recording::open(&file)?], &start)?, None, display)?)
+            Ok(viz::recorded(begin(open(&[file])?, &start)?, None, display)?)
         }
         Some(Command::Compare { runs, start }) => compare(&runs, &start, display),
         Some(Command::Export(export)) => write_pictures(&export, display),
@@ -55,8 +56,8 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn open(files: &[PathBuf]) -> Result<Vec<Recording>, events::RecordingError> {
-    files.iter().map(|file| Recording::open(file)).collect()
+fn open(files: &[PathBuf]) -> Result<Vec<Player>, RecordingError> {
+    files.iter().map(|file| Player::recorded(Recording::open(file)?)).collect()
 }
 
 /// Compares `runs`: files are recordings, other names are runs in progress. A folder may have the
@@ -64,9 +65,9 @@ fn open(files: &[PathBuf]) -> Result<Vec<Recording>, events::RecordingError> {
 fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
     let (files, names): (Vec<PathBuf>, Vec<PathBuf>) = runs.iter().cloned().partition(|run| run.is_file());
     if names.is_empty() {
-        return Ok(viz::recorded(play(open(&files)?, start)?, None, display)?);
+        return Ok(viz::recorded(begin(open(&files)?, start)?, None, display)?);
     }
-    let recorded = players(open(&files)?)?;
+    let recorded = open(&files)?;
     let attach = |run: &PathBuf| {
         runs::attach(&runs::directory(), &run.to_string_lossy())
             .map_err(|error| format!("{} is no file, and {error}", run.display()))
@@ -133,14 +134,6 @@ fn follow(file: &Path, start: &Start, display: DisplayOptions) -> Result<(), Box
     Ok(viz::recorded(app, Some(growth), display)?)
 }
 
-fn players(recordings: Vec<Recording>) -> Result<Vec<Player>, events::RecordingError> {
-    recordings.into_iter().map(Player::recorded).collect()
-}
-
-fn play(recordings: Vec<Recording>, start: &Start) -> Result<App, Box<dyn Error>> {
-    begin(players(recordings)?, start)
-}
-
 fn begin(mut players: Vec<Player>, start: &Start) -> Result<App, Box<dyn Error>> {
     players[0].check_step(start.step)?;
     players[0].set_speed(start.speed);
@@ -158,9 +151,8 @@ fn begin(mut players: Vec<Player>, start: &Start) -> Result<App, Box<dyn Error>>
 }
 
 fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
-    let recordings = open(&export.files)?;
-    recordings.iter().for_each(warn);
-    let mut players = players(recordings)?;
+    let open_and_warn = |file: &PathBuf| Recording::open(file).inspect(warn).and_then(Player::recorded);
+    let mut players = export.files.iter().map(open_and_warn).collect::<Result<Vec<_>, _>>()?;
     players[0].check_step(export.step)?;
     players[0].seek_into_step(export.step, export.at);
     let mut app = App::new(players, EventSource::Recording);

@@ -132,6 +132,7 @@ pub fn name(scene: &Scene, flight: &Flight) -> String {
 fn collective(scene: &Scene, flight: &Flight) -> String {
     let units = words::units(&scene.header, flight.event.unit, flight.event.units);
     let groups = groups::beside(&scene.now, flight.event.group);
+    let whole = words::bytes(flight.event.bytes);
     let slice = words::bytes(groups::slice(&groups, flight.event.bytes));
     let members = groups::members(&groups);
     let (others, among, kept) = if groups.len() > 1 {
@@ -144,7 +145,6 @@ fn collective(scene: &Scene, flight: &Flight) -> String {
     }
     match flight.event.operation {
         Operation::AllReduce if !groups::are_neighbours(&groups) => {
-            let whole = words::bytes(flight.event.bytes);
             format!("All-reduce of {units} across groups: the owners of each slice sum it ({whole})")
         }
         Operation::AllGather if scene.header.sharded.parameters => {
@@ -157,7 +157,6 @@ fn collective(scene: &Scene, flight: &Flight) -> String {
             format!("Reduce-scatter of {units}{among}: rank r keeps the sum of slice {kept} ({slice})")
         }
         Operation::AllReduce => {
-            let whole = words::bytes(flight.event.bytes);
             format!("All-reduce of {units}: every rank gets the gradients' sum ({whole})")
         }
         Operation::Broadcast => format!("Broadcast of {units}: one rank sends its copy to all others"),

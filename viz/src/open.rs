@@ -6,7 +6,7 @@ use crate::player::{Motion, Player};
 use crate::theme::{Depth, Theme};
 use crate::timeline::Timeline;
 use crate::ui::{self, Connection, VizError};
-use events::{Attachment, Growth, Pace, Subscription};
+use events::{Attachment, Control, Growth, Pace, Subscription};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -46,7 +46,7 @@ impl LiveOptions {
     /// Sets `pace` according to these options. Call it before ranks start, so that they are held
     /// from the first boundary on.
     pub fn prepare(&self, pace: &Pace) {
-        if self.paused { pace.pause() } else { pace.slow(self.pace) }
+        pace.control(if self.paused { Control::Pause } else { Control::Slow(self.pace) });
     }
 }
 
@@ -85,7 +85,7 @@ pub fn live(
     let connection = Connection::Live(Box::new(subscription), pace.clone());
     let departure = ui::run(app, connection, options.display.theme())?;
     if departure == Departure::Detached {
-        pace.resume();
+        pace.control(Control::Resume);
         stopper.armed = false;
     }
     Ok(departure)
@@ -103,7 +103,7 @@ pub fn attached(
     view: Option<View>,
     display: DisplayOptions,
 ) -> Result<(), VizError> {
-    let timeline = |run: &Attachment| Timeline::live(run.header().clone(), run.name());
+    let timeline = |run: &Attachment| Timeline::live(run.header.clone(), &run.name);
     let followed = runs.iter().map(|run| Player::new(timeline(run), Motion::Following));
     let players = followed.chain(recorded).collect();
     let mut app = App::new(players, EventSource::Attached { control });

@@ -6,7 +6,7 @@
 
 use crate::gaps::Gaps;
 use events::{
-    CatchUp, Event, EventBatch, History, Message, Pass, Recording, RecordingError, RunHeader, Snapshot, What,
+    CatchUp, Event, EventBatch, Message, Pass, Recording, RecordingError, RunHeader, Snapshot, What,
 };
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -47,36 +47,40 @@ pub struct Mark {
 
 /// The events of one run.
 pub struct Timeline {
-    header: Arc<RunHeader>,
+    /// The run's header.
+    pub header: Arc<RunHeader>,
+    /// The run's name, to tell it from other runs.
+    pub title: String,
+    /// The state after the latest event.
+    pub state: CatchUp,
+    /// The marks, ascending.
+    pub marks: VecDeque<Mark>,
+    /// The gaps that damage has left in a recording.
+    pub gaps: Gaps,
     recording: Option<Recording>,
     chunks: VecDeque<Chunk>,
     open: Vec<Event>,
-    state: CatchUp,
     open_start: Snapshot,
-    marks: VecDeque<Mark>,
-    gaps: Gaps,
     ended: bool,
     followed: bool,
-    title: String,
 }
 
 impl Timeline {
     /// Returns a live run without events.
     pub fn live(header: RunHeader, title: &str) -> Self {
         let state = CatchUp::new(header.world_size, header.units.len());
-        let gaps = Gaps::new(header.world_size);
         Timeline {
+            gaps: Gaps::new(header.world_size),
             header: Arc::new(header),
-            recording: None,
-            chunks: VecDeque::new(),
-            open: Vec::new(),
+            title: title.into(),
             open_start: state.snapshot.clone(),
             state,
             marks: VecDeque::new(),
-            gaps,
+            recording: None,
+            chunks: VecDeque::new(),
+            open: Vec::new(),
             ended: false,
             followed: false,
-            title: title.into(),
         }
     }
 
@@ -146,7 +150,10 @@ impl Timeline {
     /// viewer missed some.
     pub fn push(&mut self, message: Message) -> bool {
         match message {
-            Message::CatchUp(state) => return self.restart(*state),
+            Message::CatchUp(state) => {
+                self.restart(*state);
+                return true;
+            }
             Message::Batch(EventBatch { dropped, events }) => {
                 let pieces = events.chunks(CHUNK).map(<[Event]>::to_vec);
                 pieces.for_each(|events| self.append(EventBatch { dropped, events }));
@@ -157,13 +164,12 @@ impl Timeline {
         false
     }
 
-    fn restart(&mut self, state: CatchUp) -> bool {
+    fn restart(&mut self, state: CatchUp) {
         self.chunks.clear();
         self.open.clear();
         self.marks.clear();
         self.open_start = state.snapshot.clone();
         self.state = state;
-        true
     }
 
     /// True if a chunk of `events` events is long enough for a state of its own after it.
@@ -224,16 +230,6 @@ impl Timeline {
         passes.any(|(pass, ..)| matches!(pass, Pass::Backward | Pass::Recompute | Pass::Step))
     }
 
-    /// Returns the run's header.
-    pub fn header(&self) -> &Arc<RunHeader> {
-        &self.header
-    }
-
-    /// Returns the run's name, to tell it from other runs.
-    pub fn title(&self) -> &str {
-        &self.title
-    }
-
     /// Returns the number of events so far, discarded ones included.
     pub fn len(&self) -> u64 {
         self.state.snapshot.events
@@ -270,29 +266,9 @@ impl Timeline {
         Some(!recording.is_complete())
     }
 
-    /// Returns the state after the latest event.
-    pub fn latest(&self) -> &CatchUp {
-        &self.state
-    }
-
-    /// Returns all finished steps and validations.
-    pub fn history(&self) -> &History {
-        &self.state.history
-    }
-
-    /// Returns the gaps that damage has left in a recording.
-    pub fn gaps(&self) -> &Gaps {
-        &self.gaps
-    }
-
     /// Returns the number of a recording's bytes that are damaged.
     pub fn damaged_bytes(&self) -> u64 {
         self.recording.as_ref().map_or(0, Recording::damaged_bytes)
-    }
-
-    /// Returns the marks, ascending.
-    pub fn marks(&self) -> &VecDeque<Mark> {
-        &self.marks
     }
 
     /// Returns the batch that holds event `position`, and the position of its first event.

@@ -98,10 +98,9 @@ struct Budget {
 /// Returns the CPU seconds of watching (this thread and the collecting thread) and of the whole
 /// process.
 fn cpu_seconds(connection: &Connection) -> (f64, f64) {
-    let collecting = if let Connection::Live(subscription, _) = connection {
-        subscription.collecting()
-    } else {
-        Duration::ZERO
+    let collecting = match connection {
+        Connection::Live(subscription, _) => subscription.collecting(),
+        _ => Duration::ZERO,
     };
     ((cpu::of_thread() + collecting).as_secs_f64(), cpu::of_process().as_secs_f64())
 }

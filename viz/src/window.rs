@@ -2,8 +2,7 @@
 //! nanoseconds of the run.
 
 use events::{
-    Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, RankSnapshot, Snapshot, TransferEvent,
-    What, Work,
+    Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Snapshot, TransferEvent, What, Work,
 };
 use std::collections::VecDeque;
 
@@ -100,10 +99,8 @@ pub struct StepSpan {
 /// One rank's last few steps.
 #[derive(Clone, Debug, Default)]
 pub struct RankWindow {
-    /// The device's memory after each change.
-    pub memory: VecDeque<MemorySample>,
-    /// What the rank holds in main memory beside its device, after each change.
-    pub host: VecDeque<MemorySample>,
+    /// What the rank holds in each place after each change, in [`Place::ALL`]'s order.
+    pub memory: [VecDeque<MemorySample>; Place::ALL.len()],
     /// Passes.
     pub spans: VecDeque<PassSpan>,
     /// Collectives, barriers and scalars included.
@@ -128,13 +125,10 @@ pub struct Window {
 impl Window {
     /// Returns a window without spans whose first memory samples are those of `now`.
     pub fn new(now: &Snapshot) -> Self {
-        let sample = |rank: &RankSnapshot, place: Place| {
-            VecDeque::from([MemorySample { at: now.at, live: rank.live[place.index()] }])
-        };
         let lanes = now.ranks.iter().map(|rank| {
             let groups = rank.groups.iter().map(|group| group.number).collect();
-            let (memory, host) = (sample(rank, Place::Device), sample(rank, Place::Host));
-            RankWindow { memory, host, groups, sent: rank.sent.by_operation, ..RankWindow::default() }
+            let memory = rank.live.map(|live| VecDeque::from([MemorySample { at: now.at, live }]));
+            RankWindow { memory, groups, sent: rank.sent.by_operation, ..RankWindow::default() }
         });
         Window { lanes: lanes.collect(), steps: VecDeque::new() }
     }
@@ -193,15 +187,11 @@ impl Window {
 impl RankWindow {
     fn apply(&mut self, event: &Event) {
         match event.what {
-            What::Memory { place: Place::Device, class, live, .. } => {
-                sample(&mut self.memory, event.at, class, live);
-            }
-            What::Memory { place: Place::Host, class, live, .. } => {
-                sample(&mut self.host, event.at, class, live);
+            What::Memory { place, class, live, .. } => {
+                sample(&mut self.memory[place.index()], event.at, class, live);
             }
             What::PassStarted { pass, unit, micro } => {
-                self.spans.push_back(PassSpan { from: event.at, to: None, pass, unit, micro });
-                shorten(&mut self.spans);
+                add(&mut self.spans, PassSpan { from: event.at, to: None, pass, unit, micro });
             }
             What::PassFinished { .. } => {
                 if let Some(span) = self.spans.back_mut().filter(|span| span.to.is_none()) {
@@ -222,6 +212,11 @@ impl RankWindow {
             }
             _ => {}
         }
+    }
+
+    /// Returns what the rank holds on its device after each change.
+    pub fn on_device(&self) -> &VecDeque<MemorySample> {
+        &self.memory[Place::Device.index()]
     }
 
     /// True if the rank is a member of this group; 0 is the world.
@@ -270,16 +265,15 @@ impl RankWindow {
             return;
         }
         let issued = if done { at.saturating_sub(event.began) } else { at };
-        self.transfers.push_back(TransferSpan { event, issued, finished: done.then_some(at), ran: None });
-        shorten(&mut self.transfers);
+        let finished = done.then_some(at);
+        add(&mut self.transfers, TransferSpan { event, issued, finished, ran: None });
     }
 
     fn collective(&mut self, at: u64, event: CollectiveEvent) {
         let fresh = event.progress == Progress::Issued;
         if fresh || self.collective_span(event.group, event.sequence).is_none() {
             let span = CollectiveSpan { event, issued: at, started: None, finished: None, sent: 0 };
-            self.collectives.push_back(span);
-            shorten(&mut self.collectives);
+            add(&mut self.collectives, span);
         }
         let total = &mut self.sent[event.operation.index()];
         let sent = event.sent.saturating_sub(*total);
@@ -298,20 +292,14 @@ impl RankWindow {
 
     fn forget(&mut self, oldest: u64) {
         // The last sample before the window is the memory at its beginning.
-        for samples in [&mut self.memory, &mut self.host] {
+        for samples in &mut self.memory {
             while samples.get(1).is_some_and(|sample| sample.at <= oldest) {
                 samples.pop_front();
             }
         }
-        while self.transfers.front().is_some_and(|t| t.finished.is_some_and(|finished| finished < oldest)) {
-            self.transfers.pop_front();
-        }
-        while self.spans.front().is_some_and(|span| span.to.is_some_and(|to| to < oldest)) {
-            self.spans.pop_front();
-        }
-        while self.collectives.front().is_some_and(|t| t.finished.is_some_and(|finished| finished < oldest)) {
-            self.collectives.pop_front();
-        }
+        forget(&mut self.spans, oldest, |span| span.to);
+        forget(&mut self.collectives, oldest, |collective| collective.finished);
+        forget(&mut self.transfers, oldest, |transfer| transfer.finished);
     }
 }
 
@@ -319,12 +307,20 @@ fn sample(samples: &mut VecDeque<MemorySample>, at: u64, class: Class, live: u64
     let mut sample = samples.back().copied().unwrap_or(MemorySample { at, live: [0; CLASSES] });
     sample.at = at;
     sample.live[class.index()] = live;
-    samples.push_back(sample);
-    shorten(samples);
+    add(samples, sample);
 }
 
-fn shorten<T>(entries: &mut VecDeque<T>) {
+/// Adds an entry, and forgets the oldest one of too many.
+fn add<T>(entries: &mut VecDeque<T>, entry: T) {
+    entries.push_back(entry);
     if entries.len() > LIMIT {
         entries.pop_front();
+    }
+}
+
+/// Forgets the spans that ended before `oldest`, up to the first that did not.
+fn forget<T>(spans: &mut VecDeque<T>, oldest: u64, end: impl Fn(&T) -> Option<u64>) {
+    while spans.front().and_then(&end).is_some_and(|end| end < oldest) {
+        spans.pop_front();
     }
 }

@@ -22,6 +22,11 @@ pub(crate) fn count(counter: &mut u64, amount: u64) {
     *counter = counter.saturating_add(amount).min(MOST);
 }
 
+/// Subtracts each of `before` from the amount in its place.
+pub(crate) fn subtract(amounts: &mut [u64], before: &[u64]) {
+    amounts.iter_mut().zip(before).for_each(|(amount, before)| *amount = amount.saturating_sub(*before));
+}
+
 /// Removes the oldest entry if one more would be too many.
 pub(crate) fn make_room<T>(entries: &mut Vec<T>) {
     if entries.len() >= MOST_ENTRIES {

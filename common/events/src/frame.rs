@@ -6,9 +6,9 @@
 //! damaged length from a file that ends early.
 
 use crate::amount::bounded;
-use crate::catchup::CatchUp;
 use crate::event::Event;
 use crate::header::RunHeader;
+use crate::history::CatchUp;
 use crate::pace::Control;
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Read};
@@ -164,29 +164,18 @@ pub(crate) struct RawFrame<'a> {
 }
 
 impl<'a> RawFrame<'a> {
-    /// Returns the frame at the start of `bytes`, which begin at `offset` in the stream, and the
-    /// bytes after it. Returns `None` if the frame is not complete yet.
-    pub(crate) fn split(bytes: &'a [u8], offset: u64) -> Result<Option<(Self, &'a [u8])>, FrameError> {
-        Self::split_within(MAX_PAYLOAD, bytes, offset)
-    }
-
-    /// As [`RawFrame::split`], for payloads of at most `longest` bytes.
-    fn split_within(
-        longest: usize,
-        bytes: &'a [u8],
-        offset: u64,
-    ) -> Result<Option<(Self, &'a [u8])>, FrameError> {
+    /// Returns the frame at the start of `bytes`, which begin at `offset` in the stream. Returns
+    /// `None` if the frame is not complete yet.
+    pub(crate) fn first(bytes: &'a [u8], offset: u64) -> Result<Option<Self>, FrameError> {
         if bytes.len() < FRAME_HEAD {
             return Ok(None);
         }
-        let end = length(bytes).filter(|end| end - FRAME_HEAD <= longest);
-        let end = end.ok_or_else(|| corrupt(offset, "no frame begins here"))?;
+        let end = length(bytes).ok_or_else(|| corrupt(offset, "no frame begins here"))?;
         let Some(payload) = bytes.get(FRAME_HEAD..end) else { return Ok(None) };
         if crc32fast::hash(payload) != word(&bytes[7..FRAME_HEAD]) {
             return Err(corrupt(offset, "the checksum does not match the content"));
         }
-        let frame = RawFrame { kind: bytes[0], payload, offset };
-        Ok(Some((frame, &bytes[end..])))
+        Ok(Some(RawFrame { kind: bytes[0], payload, offset }))
     }
 
     /// Returns the frame's length in bytes.
@@ -213,27 +202,26 @@ impl<'a> RawFrame<'a> {
     /// Decodes a header and, where the stream has them, the theory, the offload and the choices after
     /// it.
     fn header(&self) -> Result<RunHeader, FrameError> {
-        let (header, rest) = self.first(self.payload)?;
-        let (theory, rest) = if rest.is_empty() { Default::default() } else { self.first(rest)? };
-        let (offload, rest) = if rest.is_empty() { Default::default() } else { self.first(rest)? };
-        let (choices, _) = if rest.is_empty() { Default::default() } else { self.first(rest)? };
+        let (header, rest) = self.value(self.payload)?;
+        let (theory, rest) = if rest.is_empty() { Default::default() } else { self.value(rest)? };
+        let (offload, rest) = if rest.is_empty() { Default::default() } else { self.value(rest)? };
+        let (choices, _) = if rest.is_empty() { Default::default() } else { self.value(rest)? };
         let header = RunHeader { theory, offload, choices, ..header };
-        match header.is_plausible(self.payload.len()) {
-            true => Ok(header),
-            false => {
-                Err(corrupt(self.offset, "its header describes more ranks and units than it has room for"))
-            }
+        if !header.is_plausible(self.payload.len()) {
+            let problem = "its header describes more ranks and units than it has room for";
+            return Err(corrupt(self.offset, problem));
         }
+        Ok(header)
     }
 
     /// Decodes the value at the start of `bytes`. Returns it and the bytes after it.
-    fn first<'b, T: Deserialize<'b>>(&self, bytes: &'b [u8]) -> Result<(T, &'b [u8]), FrameError> {
+    fn value<'b, T: Deserialize<'b>>(&self, bytes: &'b [u8]) -> Result<(T, &'b [u8]), FrameError> {
         postcard::take_from_bytes(bytes)
             .map_err(|error| corrupt(self.offset, &format!("unreadable ({error})")))
     }
 
     fn content<T: Deserialize<'a>>(&self) -> Result<T, FrameError> {
-        self.first(self.payload).map(|(content, _)| content)
+        self.value(self.payload).map(|(content, _)| content)
     }
 }
 
@@ -296,18 +284,24 @@ impl Decoder {
             used = PREAMBLE;
         }
         let mut messages = Vec::new();
-        let longest = if self.requests { MAX_REQUEST } else { MAX_PAYLOAD };
-        let split =
-            |used: usize| RawFrame::split_within(longest, &self.pending[used..], self.offset + used as u64);
-        while let Some((frame, _)) = split(used)? {
-            let message = frame.decode()?;
-            check_shape(&mut self.shape, &message, frame.offset)?;
-            messages.push(message);
+        while let Some(frame) = self.frame_at(used)? {
+            let (message, offset) = (frame.decode()?, frame.offset);
             used += frame.len();
+            check_shape(&mut self.shape, &message, offset)?;
+            messages.push(message);
         }
         self.pending.drain(..used);
         self.offset += used as u64;
         Ok(messages)
+    }
+
+    /// Returns the frame at byte `start` of those that have arrived, if it is complete.
+    fn frame_at(&self, start: usize) -> Result<Option<RawFrame<'_>>, FrameError> {
+        let (bytes, offset) = (&self.pending[start..], self.offset + start as u64);
+        if self.requests && length(bytes).is_some_and(|length| length > FRAME_HEAD + MAX_REQUEST) {
+            return Err(corrupt(offset, "no request is this long"));
+        }
+        RawFrame::first(bytes, offset)
     }
 }
 

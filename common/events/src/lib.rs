@@ -12,8 +12,7 @@
 //! * [`header`]: the run's header, which precedes all events: layout, partition, predictions.
 //! * [`ring`]: a bounded queue from a rank's thread to the collector.
 //! * [`hub`]: the collector, which feeds the screen, the recording and the socket.
-//! * [`snapshot`], [`units`], [`history`], [`catchup`]: the state of a run, folded from all events
-//!   so far.
+//! * [`snapshot`], [`units`], [`history`]: the state of a run, folded from all events so far.
 //! * [`frame`], [`recording`]: the format of streams, and streams in files.
 //! * [`socket`], [`runs`]: streams to viewers in other processes, and how a viewer finds a run.
 //! * [`relay`]: streams between the processes of one job.
@@ -24,7 +23,6 @@
 #![forbid(unsafe_code)]
 
 pub mod amount;
-pub mod catchup;
 pub mod cpu;
 pub mod event;
 pub mod frame;
@@ -42,14 +40,13 @@ pub mod snapshot;
 pub mod socket;
 pub mod units;
 
-pub use catchup::CatchUp;
 pub use event::{
     Class, CollectiveEvent, Event, LocalMetrics, Operation, Pass, Place, Progress, Purpose, Route,
     TransferEvent, What, Work,
 };
 pub use frame::{EventBatch, FrameError, Message};
 pub use header::RunHeader;
-pub use history::{History, StepRecord};
+pub use history::{CatchUp, History, StepRecord};
 pub use hub::{Hub, HubError, HubOptions, HubReport, Subscription};
 pub use lock::lock;
 pub use pace::{Boundary, Control, Pace};

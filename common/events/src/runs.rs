@@ -52,7 +52,7 @@ fn probe(path: &Path) -> Option<ListedRun> {
     let socket = fs::symlink_metadata(path).ok().filter(is_own)?;
     let age = socket.modified().ok().and_then(|opened| opened.elapsed().ok()).unwrap_or_default();
     match Attachment::open(path, &name, Duration::from_millis(500)) {
-        Ok(attachment) => Some(ListedRun { name, header: attachment.header().clone(), age }),
+        Ok(attachment) => Some(ListedRun { name, header: attachment.header, age }),
         Err(AttachError::Io { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused => {
             let _ = fs::remove_file(path);
             None

@@ -26,7 +26,7 @@ impl Serialize for Memory {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(CLASSES + 1))?;
         for class in Class::ALL {
-            map.serialize_entry(class, &self.peak(*class))?;
+            map.serialize_entry(&class, &self.peak(class))?;
         }
         map.serialize_entry("total_peak", &self.total_peak)?;
         map.end()

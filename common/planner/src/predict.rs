@@ -57,7 +57,7 @@ impl RankPrediction {
 impl Prediction {
     /// Returns peak bytes per rank and class, as a run's header lists them.
     pub fn memory_header(&self) -> Vec<PredictedBytes<Class>> {
-        self.rows(Class::ALL, |rank, class| rank.memory.peak(class))
+        self.rows(&Class::ALL, |rank, class| rank.memory.peak(class))
     }
 
     /// Returns peak bytes per rank over all classes together, as a run's header lists them.
@@ -67,7 +67,7 @@ impl Prediction {
 
     /// Returns payload bytes per rank, operation and step, as a run's header lists them.
     pub fn traffic_header(&self) -> Vec<PredictedBytes<Operation>> {
-        self.rows(Operation::ALL, |rank, operation| rank.traffic.step.bytes(operation))
+        self.rows(&Operation::ALL, |rank, operation| rank.traffic.step.bytes(operation))
     }
 
     fn rows<K: Copy>(&self, all: &[K], bytes: impl Fn(&RankPrediction, K) -> u64) -> Vec<PredictedBytes<K>> {

@@ -64,7 +64,7 @@ impl Compared<'_> {
 
     /// Returns what ranks sent.
     pub(crate) fn traffic(&self) -> Vec<TrafficRow> {
-        self.rows(Operation::ALL, |rank, operation, m| TrafficRow {
+        self.rows(&Operation::ALL, |rank, operation, m| TrafficRow {
             rank,
             operation: operation.label(),
             predicted_bytes: self.predicted.traffic[rank].bytes(operation),

@@ -16,7 +16,7 @@ const SCREEN: usize = 24;
 /// # Errors
 /// A failure that says where memory is short, for what, and what would help.
 pub fn check(job: &Job, prediction: &Prediction, limits: Limits) -> Result<()> {
-    for &place in Place::ALL {
+    for place in Place::ALL {
         let peak = prediction.ranks[0].place(place).total_peak;
         let Some(capacity) = limits[place.index()].filter(|&capacity| peak > capacity) else { continue };
         let has = match place {

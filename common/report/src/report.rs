@@ -133,8 +133,8 @@ impl Report {
         let placement = prediction::placement(config);
         // A copy of a checkpoint is in main memory, with offload or without.
         let beyond = placement.any() || config.output.checkpoint.is_some();
-        let places = if beyond { Place::ALL } else { &[Place::Device] };
-        let routes = if placement.any() { Route::ALL } else { &[] };
+        let places: &[Place] = if beyond { &Place::ALL } else { &[Place::Device] };
+        let routes: &[Route] = if placement.any() { &Route::ALL } else { &[] };
         let (types, compared) = (config.precision, Compared { predicted, measured });
         Report {
             schema: SCHEMA,

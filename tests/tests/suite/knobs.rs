@@ -48,7 +48,7 @@ impl Shown {
     fn live(&self, class: Class) -> impl Iterator<Item = u64> {
         let (begin, end) = self.step;
         let within = move |sample: &&MemorySample| (begin..=end).contains(&sample.at);
-        self.lane().memory.iter().filter(within).map(move |sample| sample.live[class.index()])
+        self.lane().on_device().iter().filter(within).map(move |sample| sample.live[class.index()])
     }
 
     fn peak(&self, class: Class) -> u64 {
@@ -63,7 +63,7 @@ impl Shown {
     fn gathered_for_backward(&self) -> u64 {
         let end = self.spans(Pass::Forward).last().and_then(|span| span.to).unwrap();
         let begin = self.spans(Pass::Backward).next().unwrap().from;
-        let memory = &self.lane().memory;
+        let memory = self.lane().on_device();
         let first = memory.partition_point(|sample| sample.at <= end) - 1;
         let between = memory.range(first..).take_while(|sample| sample.at <= begin);
         between.map(|sample| sample.live[Class::GatheredParameters.index()]).min().unwrap()

@@ -14,7 +14,7 @@ const REAL_TIME: usize = 9;
 
 impl App {
     pub(super) fn travel(&mut self, action: Action) -> Option<Effect> {
-        let granularity = self.granularity;
+        let (granularity, recorded) = (self.granularity, self.source == EventSource::Recording);
         let effect = match action {
             Action::TogglePause => self.toggle_pause(),
             Action::Forward => self.forward(granularity),
@@ -22,13 +22,9 @@ impl App {
             Action::NextStep => self.forward(Boundary::Step),
             Action::PreviousStep => self.stand(|player| player.step_back(Boundary::Step)),
             Action::First => self.stand(|player| player.seek(player.timeline().beginning())),
-            Action::Seek(share) if self.source == EventSource::Recording => {
-                self.stand(|player| player.seek_fraction(share))
-            }
+            Action::Seek(share) if recorded => self.stand(|player| player.seek_fraction(share)),
             Action::Last => self.last(),
-            Action::NextTrouble if self.source == EventSource::Recording => {
-                self.stand(|player| player.seek_trouble())
-            }
+            Action::NextTrouble if recorded => self.stand(Player::seek_trouble),
             Action::Slower => self.change_speed(-1),
             Action::Faster => self.change_speed(1),
             Action::Release => self.release(),
@@ -123,11 +119,12 @@ impl App {
     }
 
     fn change_speed(&mut self, by: isize) -> Option<Effect> {
-        let current = if self.source == EventSource::Recording { self.lead().speed() } else { self.pace };
-        let index = SPEEDS.iter().position(|&speed| speed >= current * 0.999).unwrap_or(SPEEDS.len() - 1);
-        let last = if self.source == EventSource::Recording { SPEEDS.len() - 1 } else { REAL_TIME };
+        let recorded = self.source == EventSource::Recording;
+        let fastest = SPEEDS.len() - 1;
+        let (current, last) = if recorded { (self.lead().speed(), fastest) } else { (self.pace, REAL_TIME) };
+        let index = SPEEDS.iter().position(|&speed| speed >= current * 0.999).unwrap_or(fastest);
         let speed = SPEEDS[index.saturating_add_signed(by).min(last)];
-        if self.source == EventSource::Recording {
+        if recorded {
             self.lead_mut().set_speed(speed);
             return None;
         }

@@ -12,25 +12,17 @@ const TEXT: &str = "#d8dde6";
 
 /// Returns the picture of `buffer`.
 pub fn render(buffer: &Buffer) -> String {
-    let (columns, rows) = (buffer.area.width, buffer.area.height);
-    let (width, height) = (f64::from(columns) * CELL.0, f64::from(rows) * CELL.1);
-    let (margin_x, margin_y) = (CELL.0, CELL.1 / 2.0);
-    let mut svg = String::new();
-    // Writing to a string cannot fail.
-    let _ = write!(
-        svg,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"{:.1} {:.1} {:.1} {:.1}\" \
+    // A column at the sides and half a row above and below are the margin.
+    let (left, top) = (-CELL.0, -CELL.1 / 2.0);
+    let width = (f64::from(buffer.area.width) + 2.0) * CELL.0;
+    let height = (f64::from(buffer.area.height) + 1.0) * CELL.1;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"{left:.1} {top:.1} {width:.1} {height:.1}\" \
          font-family=\"DejaVu Sans Mono, Menlo, Consolas, monospace\" font-size=\"14\" \
          shape-rendering=\"crispEdges\">\n\
-         <rect x=\"{:.1}\" y=\"{:.1}\" width=\"100%\" height=\"100%\" fill=\"{GROUND}\"/>\n",
-        -margin_x,
-        -margin_y,
-        width + 2.0 * margin_x,
-        height + 2.0 * margin_y,
-        -margin_x,
-        -margin_y
+         <rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"100%\" height=\"100%\" fill=\"{GROUND}\"/>\n"
     );
-    for y in 0..rows {
+    for y in 0..buffer.area.height {
         row(buffer, y, &mut svg);
     }
     svg.push_str("</svg>\n");
@@ -86,6 +78,7 @@ fn ground(cell: &Cell, from: u16, to: u16, y: u16, svg: &mut String) {
 }
 
 fn rectangle(x: f64, y: f64, width: f64, height: f64, colour: &str, svg: &mut String) {
+    // Writing to a string cannot fail.
     let _ = writeln!(
         svg,
         "<rect x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\" fill=\"{colour}\"/>"

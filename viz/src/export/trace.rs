@@ -8,7 +8,7 @@ mod idle;
 mod transfers;
 
 use crate::places;
-use entry::{COMMUNICATION, COMPUTE, complete, instant, microseconds, named, sort_index, thread};
+use entry::{COMMUNICATION, COMPUTE, complete, instant, metadata, microseconds, thread};
 use events::event::NO_UNIT;
 use events::{
     Class, CollectiveEvent, Event, Operation, Place, Progress, Recording, RecordingError, RunHeader,
@@ -75,10 +75,12 @@ impl<'a> Trace<'a> {
     fn new(header: &'a RunHeader) -> Self {
         let mut entries = Vec::new();
         for rank in 0..header.world_size {
-            entries.push(named("process_name", rank, 0, &format!("rank {rank}")));
-            entries.push(sort_index(rank));
-            entries.push(named("thread_name", rank, COMPUTE, "compute"));
-            entries.push(named("thread_name", rank, COMMUNICATION, "communication"));
+            let (name, place) = (json!({ "name": format!("rank {rank}") }), json!({ "sort_index": rank }));
+            entries.push(metadata("process_name", rank, COMPUTE, name));
+            entries.push(metadata("process_sort_index", rank, COMPUTE, place));
+            for (track, name) in [(COMPUTE, "compute"), (COMMUNICATION, "communication")] {
+                entries.push(metadata("thread_name", rank, track, json!({ "name": name })));
+            }
         }
         Trace {
             header,

@@ -59,7 +59,7 @@ pub const FASTEST: f64 = 100.0;
 
 /// A position in a run.
 pub struct Player {
-    timeline: Timeline,
+    pub(crate) timeline: Timeline,
     scene: Scene,
     /// The time of the run that is shown, in nanoseconds: at or after the latest event applied.
     clock: f64,
@@ -73,7 +73,7 @@ impl Player {
     /// [`Motion::Following`].
     pub fn new(timeline: Timeline, motion: Motion) -> Self {
         let start = timeline.keyframe(timeline.beginning()).clone();
-        let scene = Scene::new(timeline.header().clone(), start);
+        let scene = Scene::new(timeline.header.clone(), start);
         let clock = scene.now.at as f64;
         let mut player = Player { timeline, scene, clock, motion, speed: 1.0, batch: (0, [].into()) };
         player.tick(0.0);
@@ -134,7 +134,7 @@ impl Player {
 
     /// Returns the steps that are finished at the position.
     pub fn steps_done(&self) -> &[StepRecord] {
-        let steps = &self.timeline.history().steps;
+        let steps = &self.timeline.state.history.steps;
         &steps[..steps.partition_point(|record| record.at <= self.scene.now.at)]
     }
 
@@ -151,14 +151,6 @@ impl Player {
         if self.position() < self.timeline.beginning() {
             self.seek(self.timeline.beginning());
         }
-    }
-
-    /// Adds the bytes by which the recording's file has grown.
-    ///
-    /// # Errors
-    /// [`RecordingError`] if they are unreadable.
-    pub fn grow(&mut self, bytes: &[u8]) -> Result<(), RecordingError> {
-        self.timeline.grow(bytes)
     }
 
     /// Advances by `seconds` of real time. Returns whether the position or the time shown has
@@ -204,7 +196,7 @@ impl Player {
 
     /// Applies the event after the position.
     fn take(&mut self, event: &Event) {
-        if self.timeline.gaps().begins_at(self.position()) {
+        if self.timeline.gaps.begins_at(self.position()) {
             self.scene.lose_track();
         }
         self.scene.apply(event);

@@ -21,7 +21,7 @@ impl Player {
         let near = known && position.checked_sub(self.position()).is_some_and(|ahead| ahead < 10_000);
         if !near {
             let start = self.timeline.keyframe(self.window_start(position)).clone();
-            self.scene = Scene::new(self.timeline.header().clone(), start);
+            self.scene = Scene::new(self.timeline.header.clone(), start);
         }
         self.advance_to(position);
         self.clock = self.scene.now.at as f64;
@@ -29,7 +29,7 @@ impl Player {
 
     /// Returns where the window of a scene at `position` begins: two steps before the current one.
     fn window_start(&self, position: u64) -> u64 {
-        let marks = self.timeline.marks();
+        let marks = &self.timeline.marks;
         let before = marks.partition_point(|mark| mark.position < position);
         let steps = marks.range(..before).rev().filter(|mark| mark.pass.is_none());
         steps.take(3).last().map_or(self.timeline.beginning(), |mark| mark.position)
@@ -44,7 +44,7 @@ impl Player {
     /// Returns the times of the oldest event kept and of the latest.
     pub fn time_range(&self) -> (u64, u64) {
         let start = self.timeline.keyframe(self.timeline.beginning());
-        (start.at, self.timeline.latest().snapshot.at.max(start.at + 1))
+        (start.at, self.timeline.state.snapshot.at.max(start.at + 1))
     }
 
     /// Returns an error that names the steps there are, if `step` is none of them.
@@ -52,7 +52,7 @@ impl Player {
     /// # Errors
     /// A sentence for the person who asked for the step.
     pub fn check_step(&self, step: u32) -> Result<(), String> {
-        let marks = self.timeline.marks();
+        let marks = &self.timeline.marks;
         let (Some(first), Some(last)) = (marks.front(), marks.back()) else {
             return Err(format!("there is no step {step}: no step has begun"));
         };
@@ -66,7 +66,7 @@ impl Player {
 
     /// Moves to the beginning of `step`, or of the next step if there is no such step.
     pub fn seek_step(&mut self, step: u32) {
-        let marks = self.timeline.marks();
+        let marks = &self.timeline.marks;
         let after = marks.partition_point(|mark| mark.step < step);
         let position = marks.get(after).map_or(self.timeline.len(), |mark| mark.position);
         self.seek(position + 1);
@@ -76,16 +76,16 @@ impl Player {
     pub fn seek_into_step(&mut self, step: u32, fraction: f64) {
         self.seek_step(step);
         let from = self.scene.now.at as f64;
-        let marks = self.timeline.marks();
+        let marks = &self.timeline.marks;
         let next = marks.iter().find(|mark| mark.step > step && mark.pass.is_none());
-        let to = next.map_or(self.timeline.latest().snapshot.at, |mark| mark.at) as f64;
+        let to = next.map_or(self.timeline.state.snapshot.at, |mark| mark.at) as f64;
         let target = from + (to - from) * fraction.clamp(0.0, 1.0);
         self.play_until(target);
     }
 
     /// Returns the times at which steps ended that were skipped because gradients overflowed.
     pub fn skips(&self) -> impl Iterator<Item = u64> {
-        let steps = &self.timeline.history().steps;
+        let steps = &self.timeline.state.history.steps;
         let before = std::iter::once(0).chain(steps.iter().map(|record| record.skipped));
         let skipped = steps.iter().zip(before).filter(|(record, before)| record.skipped > *before);
         skipped.map(|(record, _)| record.at)
@@ -95,7 +95,7 @@ impl Player {
     /// failed.
     pub fn next_trouble(&self) -> Option<Trouble> {
         let skipped = self.skips().find(|at| *at > self.scene.now.at).map(Trouble::Skipped);
-        let failed = self.timeline.latest().snapshot.failure.is_some() && !self.at_end();
+        let failed = self.timeline.state.snapshot.failure.is_some() && !self.at_end();
         skipped.or_else(|| failed.then_some(Trouble::Failure))
     }
 
@@ -127,14 +127,14 @@ impl Player {
 
     /// Moves to the time `target` of the run.
     fn seek_time(&mut self, target: f64) {
-        let mark = self.timeline.marks().partition_point(|mark| mark.at as f64 <= target);
+        let mark = self.timeline.marks.partition_point(|mark| mark.at as f64 <= target);
         self.seek(self.before_mark(mark));
         self.play_until(target);
     }
 
     /// Returns the position of the mark before the one of this index, or the oldest position.
     fn before_mark(&self, index: usize) -> u64 {
-        let mark = self.timeline.marks().get(index.wrapping_sub(1));
+        let mark = self.timeline.marks.get(index.wrapping_sub(1));
         mark.map_or(self.timeline.beginning(), |mark| mark.position)
     }
 
@@ -170,16 +170,16 @@ impl Player {
 
     /// Returns the phase of the latest mark: its place in the order of steps, passes and units.
     pub fn latest_phase(&self) -> impl Ord + use<> {
-        let units = self.timeline.header().units.len() as u16;
-        self.timeline.marks().back().map(|mark| phase(mark, units))
+        let units = self.timeline.header.units.len() as u16;
+        self.timeline.marks.back().map(|mark| phase(mark, units))
     }
 
     /// Moves to the same step, pass and unit as `other`, and equally far into it. If `other` is
     /// right after its beginning, so is this player: ranks of all stages hold the same activations
     /// there.
     pub fn lock_to(&mut self, other: &Player) {
-        let units = self.timeline.header().units.len() as u16;
-        let theirs = other.timeline.marks();
+        let units = self.timeline.header.units.len() as u16;
+        let theirs = &other.timeline.marks;
         let index = theirs.partition_point(|mark| mark.position < other.position());
         let Some(mark) = index.checked_sub(1).and_then(|index| theirs.get(index)) else {
             return self.seek(self.timeline.beginning());
@@ -189,8 +189,8 @@ impl Player {
         // happened.
         let (gone, all) = (other.position() - mark.position - 1, end - mark.position - 1);
         let share = gone as f64 / all.max(1) as f64;
-        let key = phase(mark, other.timeline.header().units.len() as u16);
-        let ours = self.timeline.marks();
+        let key = phase(mark, other.timeline.header.units.len() as u16);
+        let ours = &self.timeline.marks;
         let index = ours.partition_point(|mark| phase(mark, units) <= key);
         let end = ours.get(index).map_or(self.timeline.len(), |mark| mark.position);
         let start = self.before_mark(index);

@@ -108,42 +108,30 @@ impl Column {
     }
 }
 
-/// The kind of layers, which decides their colours and glyphs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layers {
-    Classes,
-    Operations,
+/// Returns the colour and the glyph of a layer that is a class.
+pub(super) fn class(layer: usize) -> (Color, &'static str) {
+    (class_colour(Class::ALL[layer]), class_glyph(Class::ALL[layer]))
 }
 
-impl Layers {
-    fn colour(self, layer: usize) -> Color {
-        match self {
-            Layers::Classes => class_colour(Class::ALL[layer]),
-            Layers::Operations => operation_colour(Operation::ALL[layer]),
-        }
-    }
-
-    fn glyph(self, layer: usize) -> &'static str {
-        match self {
-            Layers::Classes => class_glyph(Class::ALL[layer]),
-            Layers::Operations => operation_glyph(Operation::ALL[layer]),
-        }
-    }
+/// Returns the colour and the glyph of a layer that is an operation.
+pub(super) fn operation(layer: usize) -> (Color, &'static str) {
+    (operation_colour(Operation::ALL[layer]), operation_glyph(Operation::ALL[layer]))
 }
 
 /// A stacked area with `top` bytes at its upper edge.
 pub(super) struct Area {
     pub columns: Vec<Column>,
     pub top: u64,
-    pub layers: Layers,
+    /// Returns the colour and the glyph of a layer.
+    pub look: fn(usize) -> (Color, &'static str),
 }
 
 impl Area {
     /// Draws a rank's memory over the last two steps, with `top` bytes at the upper edge.
     pub(super) fn draw_memory(player: &Player, rank: usize, top: u64, paint: &mut Paint<'_>) {
         let axis = Axis::last_steps(player, 2, paint.width());
-        let columns = Column::memory(&player.scene().window.lanes[rank].memory, axis);
-        Area { columns, top, layers: Layers::Classes }.draw(paint);
+        let columns = Column::memory(player.scene().window.lanes[rank].on_device(), axis);
+        Area { columns, top, look: class }.draw(paint);
     }
 
     /// Returns the row that a height of `bytes` reaches.
@@ -162,21 +150,20 @@ impl Area {
         let height = paint.height();
         let ends = ends(column.parts, self.top, height);
         for row in 0..ends[LAYERS - 1].div_ceil(8) as u16 {
-            let (from, to) = (u64::from(row) * 8, u64::from(row) * 8 + 8);
-            let Some(mix) = Mix::of(&ends, from, to) else { return };
+            let Some(mix) = Mix::of(&ends, row) else { return };
             self.cell(paint, (x, height - 1 - row), &mix);
         }
     }
 
     fn cell(&self, paint: &mut Paint<'_>, (x, y): (u16, u16), mix: &Mix) {
-        let style = ink(self.layers.colour(mix.first));
+        let style = ink((self.look)(mix.first).0);
         if !paint.theme().colours() {
             let shown = if mix.eighths < 4 { mix.second.unwrap_or(mix.first) } else { mix.first };
-            paint.put(x, y, self.layers.glyph(shown), Style::new());
+            paint.put(x, y, (self.look)(shown).1, Style::new());
         } else if mix.eighths == 8 {
             paint.put(x, y, "█", style);
         } else {
-            let style = mix.second.map_or(style, |layer| style.bg(self.layers.colour(layer)));
+            let style = mix.second.map_or(style, |layer| style.bg((self.look)(layer).0));
             paint.put(x, y, EIGHTHS[usize::from(mix.eighths)], style);
         }
     }

@@ -68,12 +68,12 @@ impl Axis {
 }
 
 fn beginning(scene: &Scene) -> u64 {
-    scene.window.lanes.first().and_then(|lane| lane.memory.front()).map_or(0, |sample| sample.at)
+    scene.window.lanes.first().and_then(|lane| lane.on_device().front()).map_or(0, |sample| sample.at)
 }
 
 /// Returns the time of the latest change of a rank's memory. What ranks do after their last step is
 /// not shown.
 fn latest(scene: &Scene) -> u64 {
-    let samples = scene.window.lanes.iter().filter_map(|lane| lane.memory.back());
+    let samples = scene.window.lanes.iter().filter_map(|lane| lane.on_device().back());
     samples.map(|sample| sample.at).max().unwrap_or(u64::MAX)
 }

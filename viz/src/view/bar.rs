@@ -44,8 +44,7 @@ impl Bar {
         let ends = if roomy { visible(ends, parts) } else { ends };
         let end = ends[ends.len() - 1];
         for column in 0..(end.div_ceil(8) as u16).min(width) {
-            let (from, to) = (u64::from(column) * 8, u64::from(column) * 8 + 8);
-            let Some(mix) = Mix::of(&ends, from, to) else { break };
+            let Some(mix) = Mix::of(&ends, column) else { break };
             let colour = |layer: usize| class_colour(Class::ALL[layer]);
             let style = ink(colour(mix.first));
             if !paint.theme().colours() {
@@ -109,9 +108,10 @@ pub(super) struct Mix {
 }
 
 impl Mix {
-    /// Returns the cell from eighth `from` to `to` of a stack whose layers end at `ends`; `None`
-    /// beyond the stack's end.
-    pub(super) fn of(ends: &[u64], from: u64, to: u64) -> Option<Mix> {
+    /// Returns the cell of number `cell` in a stack whose layers end at `ends`; `None` beyond the
+    /// stack's end.
+    pub(super) fn of(ends: &[u64], cell: u16) -> Option<Mix> {
+        let (from, to) = (u64::from(cell) * 8, u64::from(cell) * 8 + 8);
         let first = ends.iter().position(|&end| end > from)?;
         if ends[first] >= to {
             return Some(Mix { first, eighths: 8, second: None });

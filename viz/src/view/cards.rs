@@ -2,7 +2,7 @@
 
 use super::activity::{Activity, activity};
 use super::bar::{self, Bar};
-use super::paint::{Paint, columns, fitted};
+use super::paint::{Paint, columns, fitted, fitting};
 use crate::app::App;
 use crate::player::Scene;
 use crate::theme::{ACCENT, DIM, FAINT, bold, class_colour, class_glyph, class_name, ink};
@@ -86,21 +86,19 @@ fn rows(scene: &Scene, number: usize) -> u16 {
 pub(super) fn bar_scale(scene: &Scene) -> Bar {
     let ghost = highest(&scene.header.replicated_total);
     let places = places::used(&scene.header).iter().copied().chain([Place::Device]);
-    bar(scene, ghost, ghost.max(places.map(|place| peak_in(scene, place)).max().unwrap_or(0)))
+    let peaks = places.map(|place| scene.now.most(|rank| rank.peak_in(place)));
+    bar(scene, ghost, ghost.max(peaks.max().unwrap_or(0)))
 }
 
 /// Returns the bar that all ranks share where bars have few columns. It ends at the highest peak on
 /// a device, measured or predicted: what DDP would need leaves a sharded rank too few columns.
 pub(super) fn short_bar(scene: &Scene) -> Bar {
-    bar(scene, 0, highest(&scene.header.predicted_total).max(peak_in(scene, Place::Device)))
+    let peak = scene.now.most(|rank| rank.total_peak);
+    bar(scene, 0, highest(&scene.header.predicted_total).max(peak))
 }
 
 fn highest(bytes: &[u64]) -> u64 {
     bytes.iter().copied().max().unwrap_or(0)
-}
-
-fn peak_in(scene: &Scene, place: Place) -> u64 {
-    scene.now.ranks.iter().map(|rank| rank.peak_in(place)).max().unwrap_or(0)
 }
 
 /// Returns a bar that has room for `needed` bytes.
@@ -145,8 +143,6 @@ fn card(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let total = format!(" {} ", summary(scene, number, rank, width));
     let mut inside = paint.card(&[(&name, bold(if chosen { ACCENT } else { Color::Reset }))], border);
-    let capacity = scene.header.capacity.map_or(Vec::new(), capacities);
-    let fits = |text: &&String| columns(text) + columns(&name) + 3 <= width;
     let Activity { text, style, .. } = activity(scene, number);
     let roomy = inside.width() >= 22;
     let (x, inner) = (u16::from(roomy), inside.width().saturating_sub(2 * u16::from(roomy)));
@@ -166,9 +162,9 @@ fn card(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
     }
     let length = columns(&total);
     paint.text(width.saturating_sub(length + 1), height.saturating_sub(1), total, bold(Color::Reset));
-    if let Some(text) = capacity.iter().find(fits) {
-        paint.right(width.saturating_sub(1), 0, text, ink(DIM));
-    }
+    let capacity = scene.header.capacity.map_or(Vec::new(), capacities);
+    let text = fitting(&capacity, width.saturating_sub(columns(&name) + 3));
+    paint.right(width.saturating_sub(1), 0, text, ink(DIM));
 }
 
 /// Returns labels of a capacity for a card's upper edge, from the longest to the shortest.
@@ -183,12 +179,11 @@ fn summary(scene: &Scene, number: usize, rank: &RankSnapshot, width: u16) -> Str
     let live = rank.live_total();
     let ghost = scene.header.replicated_total.get(number).copied().unwrap_or(0);
     let share = words::percent(live as f64, ghost as f64);
-    if width >= 40 {
-        format!("{} live · {share} of DDP · peak {}", words::bytes(live), words::bytes(rank.total_peak))
-    } else if width >= 26 {
-        format!("{} · {share} of DDP", words::bytes(live))
-    } else {
-        format!("{} · {share}", words::bytes(live))
+    let live = words::bytes(live);
+    match width {
+        40.. => format!("{live} live · {share} of DDP · peak {}", words::bytes(rank.total_peak)),
+        26.. => format!("{live} · {share} of DDP"),
+        _ => format!("{live} · {share}"),
     }
 }
 
@@ -199,7 +194,7 @@ fn classes_used(scene: &Scene, number: usize) -> impl Iterator<Item = Class> + '
         predicted.any(|p| p.rank as usize == number && p.of == class && p.bytes > 0)
     };
     let rank = &scene.now.ranks[number];
-    Class::ALL.iter().copied().filter(move |&class| rank.peak_of(class) > 0 || planned(class))
+    Class::ALL.into_iter().filter(move |&class| rank.peak_of(class) > 0 || planned(class))
 }
 
 fn classes(scene: &Scene, number: usize, bar: &Bar, paint: &mut Paint<'_>) {

@@ -49,9 +49,11 @@ impl ResultColumns {
 
 fn finished(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
-    let classes = Class::ALL.iter().map(|&class| (class, peak(scene, class)));
+    let classes = Class::ALL.into_iter().map(|class| (class, scene.now.most(|rank| rank.peak_of(class))));
     let classes: Vec<(Class, u64)> = classes.filter(|(_, peak)| *peak > 0).collect();
-    let operations = Operation::ALL.iter().map(|&operation| (operation, sent(scene, operation)));
+    let operations = Operation::ALL
+        .into_iter()
+        .map(|operation| (operation, scene.now.sum(|rank| rank.sent.by_operation[operation.index()])));
     let operations: Vec<(Operation, u64)> = operations.filter(|(_, sent)| *sent > 0).collect();
     let rows = classes.len().max(operations.len()) as u16;
     let verdict = progress::verdict(scene);
@@ -81,7 +83,7 @@ fn peaks(scene: &Scene, classes: &[(Class, u64)], columns: &ResultColumns, paint
         paint.text(3, y, (columns.name)(class), ink(Color::Reset));
         paint.right(end, y, words::bytes(peak), bold(Color::Reset));
     }
-    let total = scene.now.ranks.iter().map(|rank| rank.total_peak).max().unwrap_or(0);
+    let total = scene.now.most(|rank| rank.total_peak);
     paint.text(3, rows + 1, "total", bold(Color::Reset));
     paint.right(end, rows + 1, words::bytes(total), bold(Color::Reset));
     let room = columns.sent.map_or(paint.width(), |(start, _)| start).saturating_sub(5);
@@ -102,35 +104,27 @@ fn traffic(scene: &Scene, operations: &[(Operation, u64)], columns: &ResultColum
     let all = amount::total(operations.iter().map(|(_, sent)| *sent));
     row(columns.rows + 1, "total", all, bold(Color::Reset));
     if !places::used(&scene.header).is_empty() {
-        let moved = amount::total(scene.now.ranks.iter().map(|rank| rank.transfers.moved.total()));
+        let moved = scene.now.sum(|rank| rank.transfers.moved.total());
         row(columns.rows + 2, "between places", moved, ink(Color::Reset));
     }
-}
-
-fn sent(scene: &Scene, operation: Operation) -> u64 {
-    amount::total(scene.now.ranks.iter().map(|rank| rank.sent.by_operation[operation.index()]))
 }
 
 /// Returns the peak of any rank in each place beside the devices.
 fn peaks_beside(scene: &Scene) -> Vec<String> {
     let peak = |&place: &Place| {
-        let peak = scene.now.ranks.iter().map(|rank| rank.peak_in(place)).max().unwrap_or(0);
+        let peak = scene.now.most(|rank| rank.peak_in(place));
         format!("{} {}", words::bytes(peak), places::within(place))
     };
     places::used(&scene.header).iter().map(peak).collect()
 }
 
-fn peak(scene: &Scene, class: Class) -> u64 {
-    scene.now.ranks.iter().map(|rank| rank.peak_of(class)).max().unwrap_or(0)
-}
-
 fn outline(app: &App) -> String {
-    let history = app.player().timeline().history();
+    let history = &app.player().timeline().state.history;
     let steps = history.steps.len();
     let loss = history.steps.last().map_or(String::new(), |record| format!(" · loss {:.4}", record.loss));
     let evaluation = history.evaluations.last();
     let evaluation = evaluation.map_or(String::new(), |(_, loss)| format!(" · validation {loss:.4}"));
-    let dropped = app.player().timeline().latest().dropped;
+    let dropped = app.player().timeline().state.dropped;
     let dropped = if dropped > 0 { format!(" · {dropped} events dropped") } else { String::new() };
     format!("{} steps{loss}{evaluation}{dropped}", words::grouped(steps as u64))
 }

@@ -98,18 +98,15 @@ fn common_scale(app: &App) -> Bar {
 /// Returns a run's name: its stage, and its title if another run has the same stage.
 fn name(app: &App, player: &Player) -> String {
     let stage = &player.scene().header.stage;
-    if app.shares_stage(player) { format!("{stage} {}", player.timeline().title()) } else { stage.clone() }
+    if app.shares_stage(player) { format!("{stage} {}", player.timeline().title) } else { stage.clone() }
 }
 
 /// Returns the part of a run's name that tells it apart: its title if another run has the same
 /// stage, else its stage.
 fn short_name(app: &App, player: &Player) -> String {
-    let title = player.timeline().title();
-    if app.shares_stage(player) && !title.is_empty() {
-        title.into()
-    } else {
-        player.scene().header.stage.clone()
-    }
+    let title = &player.timeline().title;
+    let told_apart = app.shares_stage(player) && !title.is_empty();
+    if told_apart { title.clone() } else { player.scene().header.stage.clone() }
 }
 
 fn run(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
@@ -128,7 +125,7 @@ fn run(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
     bar.draw(paint, (LABEL, 0, width.saturating_sub(LABEL + value)), &now.live[Place::Device.index()]);
     paint.right(width, 0, words::bytes(now.live_total()), bold(Color::Reset));
     let capacity = capacity.map_or(String::new(), |capacity| format!(" of {} each", words::bytes(capacity)));
-    let title = Some(player.timeline().title()).filter(|title| !title.is_empty());
+    let title = Some(&player.timeline().title).filter(|title| !title.is_empty());
     let title = title.map_or(String::new(), |title| format!(" · {title}"));
     let (ranks, precision) = (words::counted(scene.header.world_size, "rank"), &scene.header.precision);
     let note = format!("step {} · {ranks}{capacity} · {precision}{title}", now.step);

@@ -5,7 +5,7 @@ mod footer;
 mod missing;
 mod seek;
 
-use super::paint::{Paint, columns, fitted};
+use super::paint::{Paint, columns, fitted, fitting, fitting_or_cut};
 use crate::app::{App, EventSource};
 use crate::input::{Action, View};
 use crate::player::{Motion, Player};
@@ -54,14 +54,15 @@ pub(super) fn overlay(height: u16) -> (u16, u16) {
 /// The screen's width below which only the chosen view's tab has a name.
 const NARROW: u16 = 66;
 
-fn tab_places(chosen: View, width: u16) -> impl Iterator<Item = (View, u16, u16)> {
-    let gap = if width >= 100 { 3 } else { 1 };
-    View::ALL.into_iter().scan(1, move |x, view| {
+/// Returns the views' tabs: where each begins, and its label.
+fn tab_places(chosen: View, width: u16) -> impl Iterator<Item = (View, u16, String)> {
+    let gap = if width >= 100 { 2 } else { 0 };
+    (1..).zip(View::ALL).scan(1, move |x, (number, view)| {
         let named = width >= NARROW || view == chosen;
-        let length = if named { columns(view.label()) + 4 } else { 3 };
-        let place = (view, *x, length);
-        *x += length + gap - 1;
-        Some(place)
+        let label = if named { format!(" {number} {} ", view.label()) } else { format!(" {number} ") };
+        let start = *x;
+        *x += columns(&label) + gap;
+        Some((view, start, label))
     })
 }
 
@@ -70,7 +71,7 @@ fn tab_places(chosen: View, width: u16) -> impl Iterator<Item = (View, u16, u16)
 pub(super) fn clicked(app: &App, size: (u16, u16), (column, row): (u16, u16)) -> Option<Action> {
     let (width, rows) = (size.0, Rows::new(size.1));
     if row == rows.tabs {
-        let hit = |&(_, x, length): &(View, u16, u16)| (x..x + length).contains(&column);
+        let hit = |(_, x, label): &(View, u16, String)| (*x..x + columns(label)).contains(&column);
         return tab_places(app.view, width).find(hit).map(|(view, ..)| Action::Show(view));
     }
     if row == rows.seek {
@@ -121,7 +122,7 @@ fn title(app: &App, paint: &mut Paint<'_>) {
         many @ 2.. if app.view != View::Compare => {
             let x = paint.text(x, 0, format!("run {} of {many}", app.shown + 1), bold(ACCENT)) + 1;
             let named = width >= 80 && app.shares_stage(app.player());
-            let title = fitted(if named { app.player().timeline().title() } else { "" }, 16);
+            let title = fitted(if named { &app.player().timeline().title } else { "" }, 16);
             paint.text(x, 0, &title, bold(ACCENT)) + u16::from(!title.is_empty())
         }
         _ => x,
@@ -134,10 +135,8 @@ fn title(app: &App, paint: &mut Paint<'_>) {
     let model = room.map_or(String::new(), |room| fitted(&format!(" {}", header.model), room));
     let x = paint.text(x, 0, model, bold(Color::Reset));
     let room = width.saturating_sub(x + right + 2);
-    let about = about(header, compared > 1);
-    let fitting = about.iter().find(|about| columns(about) <= room).or(about.last());
     if room > 8 {
-        paint.text(x, 0, fitted(fitting.map_or("", |about| about), room), ink(DIM));
+        paint.text(x, 0, fitting_or_cut(&about(header, compared > 1), room), ink(DIM));
     }
     let start = width.saturating_sub(right);
     let x = paint.text(start, 0, progress, ink(Color::Reset)) + 2;
@@ -156,15 +155,13 @@ fn about(header: &RunHeader, compared: bool) -> Vec<String> {
 /// Returns what the run does otherwise than usual.
 fn chosen(header: &RunHeader) -> Vec<String> {
     let Choices { strategy, checkpointing } = &header.choices;
-    let strategy = match header.shard_group < header.world_size {
-        true => format!("{strategy} by {}", header.shard_group),
-        false => strategy.clone(),
+    let by = match header.shard_group < header.world_size {
+        true => format!(" by {}", header.shard_group),
+        false => String::new(),
     };
-    let named = |word: &str, text: String| Some(text).filter(|_| !word.is_empty());
-    [named(&header.choices.strategy, strategy), named(checkpointing, format!("checkpoints {checkpointing}"))]
-        .into_iter()
-        .flatten()
-        .collect()
+    let all =
+        [(strategy, format!("{strategy}{by}")), (checkpointing, format!("checkpoints {checkpointing}"))];
+    all.into_iter().filter(|(word, _)| !word.is_empty()).map(|(_, text)| text).collect()
 }
 
 fn plainly(header: &RunHeader, compared: bool) -> Vec<String> {
@@ -242,15 +239,12 @@ fn speed(speed: f64) -> String {
 }
 
 fn tabs(app: &App, paint: &mut Paint<'_>) {
-    for (number, (view, x, _)) in (1..).zip(tab_places(app.view, paint.width())) {
-        let chosen = view == app.view;
-        let named = chosen || paint.width() >= NARROW;
-        let label = if named { format!(" {number} {} ", view.label()) } else { format!(" {number} ") };
-        let theme = paint.theme();
-        let style = if chosen { theme::chosen(theme) } else { ink(DIM) };
-        paint.text(x, 0, label, style);
+    let mut end = 0;
+    for (view, x, label) in tab_places(app.view, paint.width()) {
+        let style = if view == app.view { theme::chosen(paint.theme()) } else { ink(DIM) };
+        paint.text(x, 0, &label, style);
+        end = x + columns(&label);
     }
-    let end = tab_places(app.view, paint.width()).last().map_or(0, |(_, x, length)| x + length);
     missing::draw(app, &mut paint.part(end, 0, paint.width().saturating_sub(end), 1));
 }
 
@@ -258,7 +252,7 @@ fn narrate(app: &App, paint: &mut Paint<'_>) {
     let room = paint.width().saturating_sub(2);
     let scene = app.player().scene();
     let failed = scene.now.failure.is_some();
-    let incomplete = app.player().timeline().gaps().incomplete(app.player().position());
+    let incomplete = app.player().timeline().gaps.incomplete(app.player().position());
     let sentence = match incomplete.filter(|_| !failed) {
         Some(stays) => missing::sentence(stays, room),
         None if app.held && scene.now.events == 0 => {
@@ -275,7 +269,5 @@ pub(super) fn too_small(paint: &mut Paint<'_>) {
     let (now_width, now_height) = (paint.width(), paint.height());
     let full = format!("needs {width}×{height}, has {now_width}×{now_height} · q quits");
     let texts = [full, format!("needs {width}×{height} · q quits"), format!("needs {width}×{height}")];
-    if let Some(text) = texts.iter().find(|text| columns(text) <= now_width) {
-        paint.centred(0, now_width, now_height / 2, text, Style::new());
-    }
+    paint.centred(0, now_width, now_height / 2, fitting(&texts, now_width), Style::new());
 }

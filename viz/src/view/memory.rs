@@ -2,7 +2,7 @@
 
 mod tables;
 
-use super::area::{Area, Column, Layers, SCALE};
+use super::area::{self, Area, Column, SCALE};
 use super::axis::Axis;
 use super::pages::RankPage;
 use super::paint::{Paint, columns};
@@ -91,10 +91,8 @@ fn everything(app: &App, rank: usize, place: Place, paint: &mut Paint<'_>) {
     let predicted = predicted_total(scene, rank, place);
     let peak = scene.now.ranks[rank].peak_in(place);
     let top = peak.max(predicted.unwrap_or(0)).max(1);
-    let lane = &scene.window.lanes[rank];
-    let samples = if on_device { &lane.memory } else { &lane.host };
-    let columns = Column::memory(samples, axis);
-    let area = Area { columns, top: top + top / 12, layers: Layers::Classes };
+    let columns = Column::memory(&scene.window.lanes[rank].memory[place.index()], axis);
+    let area = Area { columns, top: top + top / 12, look: area::class };
     passes(scene, rank, axis, paint);
     let mut inside = area.chart(axis, 2, paint);
     if let Some(predicted) = predicted {
@@ -131,9 +129,9 @@ fn states(app: &App, rank: usize, paint: &mut Paint<'_>) {
     let (player, scene) = (app.player(), app.player().scene());
     paint.noted_heading("What sharding changes", "the last step, without activations");
     let axis = Axis::last_steps(player, 1, paint.width().saturating_sub(SCALE));
-    let columns = Column::mostly(&scene.window.lanes[rank].memory, axis, &CLASSES);
+    let columns = Column::mostly(scene.window.lanes[rank].on_device(), axis, &CLASSES);
     let top = columns.iter().map(Column::total).max().unwrap_or(0).max(1);
-    let area = Area { columns, top: top + top / 12, layers: Layers::Classes };
+    let area = Area { columns, top: top + top / 12, look: area::class };
     passes(scene, rank, axis, paint);
     area.chart(axis, 2, paint);
 }
@@ -211,7 +209,7 @@ fn others(app: &App, paint: &mut Paint<'_>) {
     let page = RankPage::new(app, fitting);
     let x = paint.heading(0, 0, "All ranks");
     paint.text(x + 2, 0, page.label(), ink(ACCENT));
-    let top = scene.now.ranks.iter().map(|rank| rank.total_peak).max().unwrap_or(1).max(1);
+    let top = scene.now.most(|rank| rank.total_peak).max(1);
     let width = paint.width().saturating_sub(9);
     for (place, rank) in (0u16..).zip(page.ranks) {
         let y = 1 + place * each;

@@ -18,7 +18,6 @@ mod paint;
 mod pairs;
 mod plot;
 mod progress;
-mod sent;
 mod shards;
 mod streams;
 mod table;

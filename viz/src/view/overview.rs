@@ -116,7 +116,7 @@ fn memories(app: &App, paint: &mut Paint<'_>) {
         return;
     }
     let ranks = scene.now.ranks.len();
-    let top = scene.now.ranks.iter().map(|rank| rank.total_peak).max().unwrap_or(0).max(1);
+    let top = scene.now.most(|rank| rank.total_peak).max(1);
     let note = format!("the last two steps of every rank · top {}", words::bytes(top));
     paint.noted_heading("Memory", note);
     for rank in 0..ranks {

@@ -69,6 +69,13 @@ impl<'a> Paint<'a> {
         self.text(end.saturating_sub(length), y, text, style)
     }
 
+    /// Writes `labels` on row `y`, each so that it ends before its column of `ends`.
+    pub(super) fn labels(&mut self, ends: impl IntoIterator<Item = u16>, y: u16, labels: &[impl AsRef<str>]) {
+        for (end, label) in ends.into_iter().zip(labels) {
+            self.right(end, y, label, theme::ink(theme::DIM));
+        }
+    }
+
     /// Writes `text` in the middle of `width` columns from `x` on. Cuts it off at their end.
     pub(super) fn centred(&mut self, x: u16, width: u16, y: u16, text: &str, style: Style) {
         let length = columns(text).min(width);
@@ -114,9 +121,7 @@ impl<'a> Paint<'a> {
     /// Writes the first of `forms` that fits on the lower edge of a box.
     pub(super) fn lower_edge(&mut self, forms: &[&str]) {
         let bottom = self.height().saturating_sub(1);
-        if let Some(text) = forms.iter().find(|text| columns(text) + 3 <= self.width()) {
-            self.text(2, bottom, text, theme::ink(theme::DIM));
-        }
+        self.text(2, bottom, fitting(forms, self.width().saturating_sub(3)), theme::ink(theme::DIM));
     }
 
     /// Writes a heading and a note beside it on the first row. Returns the column after both.
@@ -133,6 +138,17 @@ impl<'a> Paint<'a> {
 
 pub(super) fn columns(text: &str) -> u16 {
     ratatui::text::Span::raw(text).width().min(usize::from(u16::MAX)) as u16
+}
+
+/// Returns the first of `forms` that fits into `width` columns; nothing if none does.
+pub(super) fn fitting<T: AsRef<str>>(forms: &[T], width: u16) -> &str {
+    forms.iter().map(T::as_ref).find(|form| columns(form) <= width).unwrap_or_default()
+}
+
+/// Returns the first of `forms` that fits into `width` columns, or the last one cut.
+pub(super) fn fitting_or_cut(forms: &[String], width: u16) -> String {
+    let found = forms.iter().find(|form| columns(form) <= width).or(forms.last());
+    found.map_or(String::new(), |form| fitted(form, width))
 }
 
 /// Returns `text` cut to `width` columns, with an ellipsis if it is longer.

@@ -1,7 +1,6 @@
 //! The matrix of bytes sent from rank to rank.
 
-use super::paint::{Paint, columns, fitted};
-use super::sent::{data, of_step};
+use super::paint::{Paint, columns, fitting_or_cut};
 use crate::player::Scene;
 use crate::theme::{DIM, FAINT, INK, ink};
 use crate::words;
@@ -30,8 +29,8 @@ pub(super) fn draw(scene: &Scene, tall: u16, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let fold = folded(ranks.len(), width, height);
     let exact = ranks.iter().any(|rank| rank.last_hop.is_some());
-    let fresh = ranks.iter().any(|rank| data(&of_step(rank)) > 0);
-    let step = |rank: &RankSnapshot| if fresh { of_step(rank) } else { rank.sent_last_step.clone() };
+    let fresh = ranks.iter().any(|rank| rank.sent_in_step().data() > 0);
+    let step = |rank: &RankSnapshot| if fresh { rank.sent_in_step() } else { rank.sent_last_step.clone() };
     let matrix = |sent: &dyn Fn(&RankSnapshot) -> Sent| {
         let sent = ranks.iter().enumerate().map(|(rank, now)| receivers(sent(now), rank, exact));
         summed(&sent.collect::<Vec<_>>(), fold)
@@ -48,7 +47,7 @@ pub(super) fn draw(scene: &Scene, tall: u16, paint: &mut Paint<'_>) {
     if beside {
         let mut second = paint.part(half + 2, 0, half, height);
         let notes = sharing(fold).map(|cells| format!("in the run{cells}"));
-        second.text(0, 0, fitting(&notes, half), ink(DIM));
+        second.text(0, 0, fitting_or_cut(&notes, half), ink(DIM));
         cells(&run, None, (fold, tall), &mut second.part(0, 1, half, height));
     }
 }
@@ -85,13 +84,7 @@ fn heading(fold: usize, when: &str, paint: &mut Paint<'_>) {
     let short_heading = columns(&short) > room(HEADINGS[0]) && columns(&short) <= room(HEADINGS[1]);
     let heading = HEADINGS[usize::from(short_heading)];
     let all = [&notes[..], &[when.into()]].concat();
-    paint.noted_heading(heading, fitting(&all, room(heading)));
-}
-
-/// Returns the first of `notes` that fits into `width` columns, or the last one cut.
-fn fitting(notes: &[String], width: u16) -> String {
-    let found = notes.iter().find(|note| columns(note) <= width);
-    found.cloned().unwrap_or_else(|| notes.last().map_or(String::new(), |last| fitted(last, width)))
+    paint.noted_heading(heading, fitting_or_cut(&all, room(heading)));
 }
 
 /// Returns how many ranks share a cell, in many words and in few; nothing if none do.

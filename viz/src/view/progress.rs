@@ -51,12 +51,11 @@ fn metric(label: &'static str, value: Option<String>, note: String) -> Metric {
 /// Returns the metrics, the most important ones first: where there is little room, the last ones
 /// are left out.
 fn metrics(scene: &Scene, last: Option<&StepRecord>, player: &Player) -> Vec<Metric> {
-    let ranks = &scene.now.ranks;
-    let live = amount::total(ranks.iter().map(|rank| rank.live_total()));
+    let live = scene.now.sum(RankSnapshot::live_total);
     let replicated = amount::total(scene.header.replicated_total.iter().copied());
     let share = words::percent(live as f64, replicated as f64);
     let share = if replicated > 0 { format!("{share} of DDP") } else { String::new() };
-    let sent = amount::total(ranks.iter().map(|rank| rank.sent_this_step().total()));
+    let sent = scene.now.sum(|rank| rank.sent_this_step().total());
     let validated = evaluations(player).last();
     let validation = validated.map_or(String::new(), |(_, loss)| format!("validation {loss:.3}"));
     let speed = |record: &StepRecord| words::count(record.tokens as f64 / record.seconds.max(1e-9));
@@ -71,7 +70,7 @@ fn metrics(scene: &Scene, last: Option<&StepRecord>, player: &Player) -> Vec<Met
         metric("learning rate", last.map(|record| format!("{:.2e}", record.lr)), none()),
     ];
     for &place in places::used(&scene.header).iter().rev() {
-        let live = amount::total(ranks.iter().map(|rank| rank.live_in(place)));
+        let live = scene.now.sum(|rank| rank.live_in(place));
         let (label, note) = match place {
             Place::Disk => ("on disk, all ranks", ""),
             _ => ("host, all ranks", places::within(place)),
@@ -104,7 +103,7 @@ fn numbers(scene: &Scene, last: Option<&StepRecord>, player: &Player, paint: &mu
 
 /// Returns the validations that are finished at the position.
 fn evaluations(player: &Player) -> &[(u32, f64)] {
-    let all = &player.timeline().history().evaluations;
+    let all = &player.timeline().state.history.evaluations;
     if player.at_end() {
         return all;
     }

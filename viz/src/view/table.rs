@@ -6,7 +6,7 @@ use super::bar::Bar;
 use super::cards;
 use super::legend::{self, Entry};
 use super::pages::RankPage;
-use super::paint::{Paint, columns, fitted};
+use super::paint::{Paint, columns, fitted, fitting};
 use crate::app::App;
 use crate::player::Scene;
 use crate::theme::{ACCENT, DIM, FAINT, bold, class_colour, class_glyph, class_name, ink, shortest_name};
@@ -89,9 +89,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> u16 {
     classes(&[scene], bar.ghost > 0, &mut paint.part(0, 0, room, 1));
     if layout.header > 1 {
         x = activities(scene, &mut paint.part(x, 1, width.saturating_sub(x), 1)) + x + GAP;
-        if let Some(scale) = scales(scene, &bar).iter().find(|scale| x + columns(scale) <= width) {
-            paint.right(width, 1, scale, ink(DIM));
-        }
+        paint.right(width, 1, fitting(&scales(scene, &bar), width.saturating_sub(x)), ink(DIM));
     }
     for (place, number) in page.ranks.into_iter().enumerate() {
         let x = (place / layout.rows) as u16 * layout.each;
@@ -105,7 +103,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> u16 {
 /// their right end if DDP would need more, and the capacity or what ranks hold in other places.
 fn scales(scene: &Scene, bar: &Bar) -> Vec<String> {
     let full = if bar.ghost > 0 { String::new() } else { format!("full bar {}", words::bytes(bar.scale)) };
-    let most = |place| scene.now.ranks.iter().map(|rank| rank.live_in(place)).max().unwrap_or(0);
+    let most = |place| scene.now.most(|rank| rank.live_in(place));
     let held = places::used(&scene.header)
         .iter()
         .map(|&place| format!("{} {}", words::short_bytes(most(place)), places::within(place)));
@@ -175,7 +173,7 @@ pub(super) fn classes(scenes: &[&Scene], ghost: bool, paint: &mut Paint<'_>) {
         let weight = Class::ALL.len() - class.index();
         Entry::new(class_glyph(class), ink(class_colour(class)), name(class), weight as u64)
     };
-    let used = || Class::ALL.iter().copied().filter(|&class| ranks().any(|rank| rank.peak_of(class) > 0));
+    let used = || Class::ALL.into_iter().filter(|&class| ranks().any(|rank| rank.peak_of(class) > 0));
     let named = |name: Name| used().map(|class| entry(class, name)).collect::<Vec<_>>();
     let names: [(Name, u16); 4] = [(Class::label, 3), (class_name, 3), (class_name, 1), (shortest_name, 1)];
     let fitting = names.into_iter().find(|&(name, gap)| legend::length(&named(name), gap) <= paint.width());

@@ -24,8 +24,7 @@ pub(super) fn times(header: &RunHeader, operation: Operation, bytes: u64) -> f64
 
 /// Returns how many times `sent`, by all ranks together, moves all parameters.
 pub(super) fn times_of_all(header: &RunHeader, sent: &Sent) -> f64 {
-    let each = Operation::ALL.iter().map(|&o| times(header, o, sent.by_operation[o.index()]));
-    each.sum()
+    Operation::ALL.into_iter().map(|o| times(header, o, sent.by_operation[o.index()])).sum()
 }
 
 /// Returns how many times a step moves all parameters in `operation`, or `None` if theory does not

@@ -1,16 +1,15 @@
 //! Bytes sent, per operation and per pair of ranks, against theory.
 
-use super::area::{Area, Column, Layers, SCALE};
+use super::area::{self, Area, Column, SCALE};
 use super::axis::Axis;
 use super::pages::RankPage;
-use super::paint::{Paint, columns, fitted};
-use super::sent::{data, of_step, sums};
+use super::paint::{Paint, fitting_or_cut};
 use super::{bar, cards, pairs, theory};
 use crate::app::App;
 use crate::player::Scene;
 use crate::theme::{ACCENT, ALARM, DIM, FAINT, GOOD, bold, ink, operation_colour, operation_glyph};
 use crate::{places, words};
-use events::{Operation, Route, RunHeader, Sent, amount};
+use events::{Operation, RankSnapshot, Route, RunHeader, Sent, amount};
 use ratatui::style::Color;
 
 /// The fewest rows of a chart.
@@ -55,18 +54,16 @@ fn bars(ranks: u16, room: u16) -> (u16, u16) {
 
 fn operations(app: &App, paint: &mut Paint<'_>) -> u16 {
     let scene = app.player().scene();
-    let step = sums(scene.now.ranks.iter().map(of_step));
+    let step = sums(scene.now.ranks.iter().map(RankSnapshot::sent_in_step));
     let run = sums(scene.now.ranks.iter().map(|rank| rank.sent.clone()));
     let header = &scene.header;
     paint.noted_heading("Bytes sent", "all ranks together");
     // A column that does not fit lies beyond the screen.
     let place = |end: u16| if end <= paint.width() { end } else { u16::MAX };
     let ends = [27, 38, 46, 54, 64].map(place);
-    for (end, label) in ends.iter().zip(["this step", "predicted", "in Ψ", "theory", "the run"]) {
-        paint.right(*end, 1, label, ink(DIM));
-    }
+    paint.labels(ends, 1, &["this step", "predicted", "in Ψ", "theory", "the run"]);
     let mut y = 2;
-    for &operation in Operation::ALL {
+    for operation in Operation::ALL {
         let index = operation.index();
         let predicted = predicted(header, operation);
         if run.by_operation[index] == 0 && predicted == 0 {
@@ -128,10 +125,10 @@ fn each_rank(app: &App, tall: u16, paint: &mut Paint<'_>) {
         return;
     }
     let x = paint.noted_heading("Each rank", "sent in the run, by operation");
-    let most = scene.now.ranks.iter().map(|rank| rank.sent.total()).max().unwrap_or(0).max(1);
+    let most = scene.now.most(|rank| rank.sent.total()).max(1);
     let (start, width) = (9, paint.width().saturating_sub(40));
-    paint.right(start + width + 12, 1, "the run", ink(DIM));
-    paint.right(start + width + 25, 1, "last step", ink(DIM));
+    let ends = [start + width + 12, start + width + 25];
+    paint.labels(ends, 1, &["the run", "last step"]);
     let pages = ranks.div_ceil(usize::from((paint.height() - 2) / tall).max(1));
     let shown = ranks.div_ceil(pages);
     let page = RankPage::new(app, shown);
@@ -142,7 +139,7 @@ fn each_rank(app: &App, tall: u16, paint: &mut Paint<'_>) {
         paint.text(0, y, format!("rank {rank}"), style);
         let now = &scene.now.ranks[rank];
         let mut x = start;
-        for &operation in Operation::ALL {
+        for operation in Operation::ALL {
             let bytes = now.sent.by_operation[operation.index()];
             let length = (bytes as f64 / most as f64 * f64::from(width)).round() as u16;
             let symbol = match (paint.theme().colours(), tall) {
@@ -153,9 +150,19 @@ fn each_rank(app: &App, tall: u16, paint: &mut Paint<'_>) {
             paint.run(x, y, length, symbol, ink(operation_colour(operation)));
             x += length;
         }
-        paint.right(start + width + 12, y, words::bytes(now.sent.total()), bold(Color::Reset));
-        paint.right(start + width + 25, y, words::bytes(now.sent_last_step.total()), ink(Color::Reset));
+        paint.right(ends[0], y, words::bytes(now.sent.total()), bold(Color::Reset));
+        paint.right(ends[1], y, words::bytes(now.sent_last_step.total()), ink(Color::Reset));
     }
+}
+
+/// Returns the sum of `parts` by operation.
+fn sums(parts: impl Iterator<Item = Sent>) -> Sent {
+    let mut sum = Sent::default();
+    for part in parts {
+        let pairs = sum.by_operation.iter_mut().zip(part.by_operation);
+        pairs.for_each(|(sum, part)| *sum = sum.saturating_add(part));
+    }
+    sum
 }
 
 fn predicted(header: &RunHeader, operation: Operation) -> u64 {
@@ -181,8 +188,8 @@ fn against_theory(scene: &Scene, y: u16, paint: &mut Paint<'_>) -> u16 {
     let (header, ranks) = (&scene.header, &scene.now.ranks);
     let expected = theory::expected(scene, false);
     let finished = sums(ranks.iter().map(|rank| rank.sent_last_step.clone()));
-    let so_far = sums(ranks.iter().map(of_step));
-    let scale = expected.bytes.max(data(&finished)).max(data(&so_far)) as f64;
+    let so_far = sums(ranks.iter().map(RankSnapshot::sent_in_step));
+    let scale = expected.bytes.max(finished.data()).max(so_far.data()) as f64;
     let width = paint.width().saturating_sub(40).max(8);
     let x = 13;
     paint.text(0, y, expected.source, ink(DIM));
@@ -191,15 +198,14 @@ fn against_theory(scene: &Scene, y: u16, paint: &mut Paint<'_>) -> u16 {
     let (text, colour) = verdict(scene, &finished);
     paint.text(0, y + 1, "last step", ink(DIM));
     let bar_colour = if colour == GOOD { GOOD } else { ACCENT };
-    bar::plain(paint, (x, y + 1, width), data(&finished) as f64, scale, bar_colour);
+    bar::plain(paint, (x, y + 1, width), finished.data() as f64, scale, bar_colour);
     paint.text(x + width + 2, y + 1, text, ink(colour));
     paint.text(0, y + 2, "this step", ink(DIM));
-    bar::plain(paint, (x, y + 2, width), data(&so_far) as f64, scale, ACCENT);
+    bar::plain(paint, (x, y + 2, width), so_far.data() as f64, scale, ACCENT);
     let times = theory::times_of_all(header, &so_far);
     paint.text(x + width + 2, y + 2, format!("{times:.2} so far"), ink(DIM));
     let counts = theory::counts(header);
-    let fitting = counts.iter().find(|text| columns(text) <= paint.width()).or(counts.last());
-    paint.text(0, y + 3, fitting.map_or(String::new(), |text| fitted(text, paint.width())), ink(DIM));
+    paint.text(0, y + 3, fitting_or_cut(&counts, paint.width()), ink(DIM));
     y + 4
 }
 
@@ -208,13 +214,13 @@ fn verdict(scene: &Scene, finished: &Sent) -> (String, Color) {
     if scene.now.ranks.len() == 1 {
         return ("one rank sends nothing".into(), DIM);
     }
-    if data(finished) == 0 {
+    if finished.data() == 0 {
         return ("no step is finished yet".into(), DIM);
     }
     let skipped = scene.now.ranks[0].scaling.is_some_and(|scaling| scaling.overflowed);
     let expected = theory::expected(scene, skipped);
     let times = theory::times_of_all(&scene.header, finished);
-    if data(finished) != expected.bytes {
+    if finished.data() != expected.bytes {
         (format!("{times:.2}: differs from {}", expected.source), ALARM)
     } else if skipped {
         (format!("{times:.2} ✓ as {}, skipped", expected.source), GOOD)
@@ -237,7 +243,7 @@ fn over_time(app: &App, paint: &mut Paint<'_>) {
     let columns = Column::traffic(&scene.window, axis);
     let theory::Expected { bytes: expected, source, .. } = theory::expected(scene, false);
     let most = columns.iter().map(Column::total).max().unwrap_or(0).max(expected).max(1);
-    let area = Area { columns, top: most + most / 6, layers: Layers::Operations };
+    let area = Area { columns, top: most + most / 6, look: area::operation };
     let text = format!("{source} {}", words::bytes(expected));
     area.rule(expected, &[&text], ink(GOOD), &mut area.chart(axis, 0, paint));
 }

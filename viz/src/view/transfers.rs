@@ -34,7 +34,7 @@ pub(super) fn line(scene: &Scene, paint: &mut Paint<'_>) {
     let mut x = paint.text(0, 0, text, style);
     let bytes = words::bytes(event.bytes);
     x = paint.text(x, 0, format!(" {bytes} {}", event.route), ink(DIM));
-    let routes = Route::ALL.iter().filter_map(|&route| {
+    let routes = Route::ALL.into_iter().filter_map(|route| {
         let flights = scene.now.ranks.iter().flat_map(|rank| &rank.transfers.flights);
         let flights = flights.filter(|flight| flight.event.route == route);
         let bytes = amount::total(flights.map(|flight| flight.event.bytes));

@@ -9,7 +9,7 @@ mod strip;
 
 pub(super) use strip::strip;
 
-use super::paint::{Paint, columns};
+use super::paint::{Paint, columns, fitting};
 use crate::groups::{self, Disagreement, RankGroup};
 use crate::narration::{self, leading_collective};
 use crate::player::Scene;
@@ -80,9 +80,9 @@ pub(super) fn line(scene: &Scene, paint: &mut Paint<'_>) {
     let more = if more > 1 { format!("  + {} more in flight", more - 1) } else { String::new() };
     let room = paint.width().saturating_sub(x);
     let notes = sizes(&groups, event.bytes);
-    let fitting = notes.iter().find(|note| columns(note) + columns(&state.0) + columns(&more) <= room);
-    let fitting = fitting.or_else(|| notes.iter().find(|note| columns(note) + columns(&state.0) <= room));
-    x = paint.text(x, 0, fitting.map_or("", |note| note.as_str()), ink(DIM));
+    let beside = |others: &str| fitting(&notes, room.saturating_sub(columns(&state.0) + columns(others)));
+    let note = Some(beside(&more)).filter(|note| !note.is_empty()).unwrap_or_else(|| beside(""));
+    x = paint.text(x, 0, note, ink(DIM));
     x = paint.text(x, 0, state.0, ink(state.1));
     if x + columns(&more) <= paint.width() {
         paint.text(x, 0, more, ink(DIM));
@@ -175,11 +175,10 @@ impl<'a> Lanes<'a> {
         if self.moving || !self.flying { "━" } else { "╌" }
     }
 
-    fn label(&self, lane: usize, paint: &mut Paint<'_>) {
-        let style = if self.flying { ink(DIM) } else { ink(FAINT) };
-        let first = self.centres.first().copied().unwrap_or(0);
-        if first >= 9 {
-            paint.text(first.saturating_sub(9), 0, format!("slice {lane}"), style);
+    /// Names a lane's slice, if there is room before the first rank.
+    fn label(&self, slice: usize, style: Style, paint: &mut Paint<'_>) {
+        if let Some(x) = self.centres.first().and_then(|first| first.checked_sub(9)) {
+            paint.text(x, 0, format!("slice {slice}"), style);
         }
     }
 
@@ -195,7 +194,7 @@ impl<'a> Lanes<'a> {
         if lane >= groups::members(&self.groups) {
             return;
         }
-        self.label(lane, paint);
+        self.label(lane, if self.flying { ink(DIM) } else { ink(FAINT) }, paint);
         groups.iter().for_each(|group| self.slice(group, lane, paint));
         self.bytes(paint, self.centres.last().copied().unwrap_or(0));
     }

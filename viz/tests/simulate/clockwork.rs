@@ -191,7 +191,7 @@ impl<'a> Simulation<'a> {
         let model = self.header.units.iter().map(|unit| unit.padded * ELEMENT).sum::<u64>();
         let activations: i64 = (0..self.header.units.len()).map(|unit| self.activations(unit)).sum();
         for (rank, now) in (0..).zip(ranks) {
-            for &class in Class::ALL {
+            for class in Class::ALL {
                 self.header.predicted_memory.push(PredictedBytes {
                     rank,
                     of: class,

@@ -393,7 +393,7 @@ fn a_run_seen_late_is_whole_from_then_on() {
     late.tick(0.0);
     let whole = live(run);
     assert_eq!(late.scene().now, whole.player().scene().now);
-    assert_eq!(late.timeline().history(), whole.player().timeline().history());
+    assert_eq!(late.timeline().state.history, whole.player().timeline().state.history);
 }
 
 /// With 64 ranks, `o` brings those to the front for which the others waited longest. Moving down goes

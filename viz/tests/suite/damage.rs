@@ -62,7 +62,7 @@ fn a_state_after_a_gap_is_right_or_said_to_be_incomplete() {
             for position in (0..=last).step_by(7) {
                 damaged.seek(position);
                 whole.seek(if position > gap { position + PIECE as u64 } else { position });
-                if damaged.timeline().gaps().incomplete(position).is_some() {
+                if damaged.timeline().gaps.incomplete(position).is_some() {
                     incomplete += 1;
                     continue;
                 }

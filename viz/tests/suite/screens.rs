@@ -133,7 +133,7 @@ fn a_secondary_slice_of_the_parameters() {
 fn the_smallest_screen_shows_it_all() {
     let smallest = |app: &App| text(&view::picture(app, Theme::FULL, 80, 24));
     let mut shown = app("zero3", View::Overview);
-    for &class in events::Class::ALL {
+    for class in events::Class::ALL {
         let row = format!("{} {}", theme::class_glyph(class), theme::class_name(class));
         assert_eq!(smallest(&shown).matches(&row).count(), 4, "{class}: a row in every card");
     }
@@ -418,7 +418,7 @@ fn every_class_that_is_held_is_in_the_memory_bar() {
                 .flat_map(|y| (5..80).map(move |x| (x, y)))
                 .flat_map(|cell| [picture[cell].fg, picture[cell].bg])
                 .collect();
-            for &class in events::Class::ALL {
+            for class in events::Class::ALL {
                 let held =
                     app.player().scene().now.ranks.iter().filter(|rank| rank.live_of(class) > 0).count();
                 let cells = shown.iter().filter(|&&colour| colour == theme::class_colour(class)).count();

@@ -58,7 +58,7 @@ fn every_view_at_every_size_from_1x1_to_300x100() {
 
 /// Optimizer states, parameters and activations, each in any place.
 fn resting() -> impl Strategy<Value = Vec<(Class, Place)>> {
-    let place = || prop::sample::select(Place::ALL);
+    let place = || prop::sample::select(&Place::ALL);
     (place(), place(), place()).prop_map(|(optimizer, parameters, activations)| {
         let places = [
             (Class::Optimizer, optimizer),

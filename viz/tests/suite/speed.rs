@@ -68,7 +68,7 @@ fn a_million_events_load_in_a_second_and_any_step_of_them_starts_in_a_tenth() {
     let load = || Player::recorded(Recording::open(&path).unwrap()).unwrap();
     let (loading, mut player) = timed(load);
     assert!(loading <= Duration::from_secs(1), "{loading:?}");
-    let steps = player.timeline().history().steps.len() as u32;
+    let steps = player.timeline().state.history.steps.len() as u32;
     for step in (0..steps).map(|number| number * 379 % steps) {
         let (seeking, ()) = timed(|| player.seek_step(step));
         assert_eq!(player.scene().now.ranks[0].step, step);

@@ -24,11 +24,11 @@ fn every_rank_class_and_operation_equals_the_report() {
         player.seek(player.timeline().len());
         let now = &player.scene().now;
         for (number_of, rank) in now.ranks.iter().enumerate() {
-            for &class in Class::ALL {
+            for class in Class::ALL {
                 let told = number(&report["memory"], number_of, "class", class.label(), "peak_bytes");
                 assert_eq!(rank.peak_of(class), told, "{stage}, rank {number_of}, {class}");
             }
-            for &operation in Operation::ALL {
+            for operation in Operation::ALL {
                 let told =
                     number(&report["traffic"], number_of, "operation", operation.label(), "bytes_sent");
                 let shown = rank.sent.by_operation[operation.index()];
@@ -39,7 +39,8 @@ fn every_rank_class_and_operation_equals_the_report() {
                 report["total_peak_bytes"][number_of]["peak_bytes"].as_u64().unwrap()
             );
         }
-        let losses: Vec<f64> = player.timeline().history().steps.iter().map(|record| record.loss).collect();
+        let losses: Vec<f64> =
+            player.timeline().state.history.steps.iter().map(|record| record.loss).collect();
         let told: Vec<f64> =
             report["steps"].as_array().unwrap().iter().map(|row| row["loss"].as_f64().unwrap()).collect();
         assert_eq!(losses, told, "{stage}");

@@ -6,8 +6,11 @@ use serde::{Deserialize, Serialize};
 /// `Display`: `labels! { Place { Device => "device", Host => "host" } }`.
 #[macro_export]
 macro_rules! labels {
-    (@words $name:ident { $($variant:ident => $label:literal),+ $(,)? }) => {
+    ($name:ident { $($variant:ident => $label:literal),+ $(,)? }) => {
         impl $name {
+            /// Every variant, in the order in which tables show them.
+            pub const ALL: [$name; [$($label),+].len()] = [$($name::$variant),+];
+
             /// The name that tables, screens and reports use.
             pub const fn label(self) -> &'static str {
                 match self { $($name::$variant => $label),+ }
@@ -18,17 +21,9 @@ macro_rules! labels {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { f.pad(self.label()) }
         }
     };
-    ($name:ident { $($variant:ident => $label:literal),+ $(,)? }) => {
-        impl $name {
-            /// Every variant, in the order in which tables show them.
-            pub const ALL: [$name; [$($label),+].len()] = [$($name::$variant),+];
-        }
-
-        $crate::labels! { @words $name { $($variant => $label),+ } }
-    };
 }
 
-/// Defines an enum with [`labels!`] whose variants have an index, and whose list is a slice.
+/// Defines an enum with [`labels!`] whose variants have an index.
 macro_rules! labelled {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident => $label:literal),+ $(,)? }) => {
         $(#[$meta])*
@@ -37,14 +32,11 @@ macro_rules! labelled {
         pub enum $name { $($(#[$doc])* $variant),+ }
 
         impl $name {
-            /// Every variant, in the order in which tables show them.
-            pub const ALL: &'static [$name] = &[$($name::$variant),+];
-
             /// The index in [`Self::ALL`].
             pub const fn index(self) -> usize { self as usize }
         }
 
-        $crate::labels! { @words $name { $($variant => $label),+ } }
+        $crate::labels! { $name { $($variant => $label),+ } }
     };
 }
 

@@ -1,12 +1,12 @@
 //! The collecting thread and its subscribers.
 
 use super::{HubOptions, HubReport, Requests};
-use crate::catchup::CatchUp;
 use crate::complain;
 use crate::cpu;
 use crate::event::Event;
 use crate::frame::{self, EventBatch, Message};
 use crate::header::RunHeader;
+use crate::history::CatchUp;
 use crate::lock::lock;
 use crate::pace::Pace;
 use crate::recording::{Recorder, RecordingError};
@@ -93,7 +93,10 @@ impl Collector {
                 server.pump(self.pace.as_deref());
             }
             if closing {
-                return self.close();
+                if let Some(server) = self.server {
+                    server.close(Duration::from_millis(200));
+                }
+                return self.report;
             }
             self.requests.cpu_time.store(cpu::of_thread().as_nanos() as u64, Ordering::Relaxed);
             std::thread::park_timeout(PERIOD);
@@ -102,13 +105,8 @@ impl Collector {
 
     fn welcome(&mut self) {
         let newcomers = std::mem::take(&mut *lock(&self.requests.newcomers));
-        let subscribers = newcomers.into_iter().map(|sender| Subscriber {
-            sender,
-            behind: true,
-            gone: false,
-            told_end: false,
-        });
-        self.subscribers.extend(subscribers);
+        let subscriber = |sender| Subscriber { sender, behind: true, gone: false, told_end: false };
+        self.subscribers.extend(newcomers.into_iter().map(subscriber));
         if let Some(server) = &mut self.server {
             server.accept(&self.state);
         }
@@ -193,13 +191,6 @@ impl Collector {
         if let Some(server) = &mut self.server {
             server.send(&frame::encoded(&Message::End));
         }
-    }
-
-    fn close(mut self) -> HubReport {
-        if let Some(server) = self.server.take() {
-            server.close(Duration::from_millis(200));
-        }
-        self.report
     }
 }
 

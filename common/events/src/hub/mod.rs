@@ -168,9 +168,7 @@ impl Hub {
 
 impl Drop for Hub {
     fn drop(&mut self) {
-        if self.thread.is_some() {
-            self.close();
-        }
+        self.close();
     }
 }
 

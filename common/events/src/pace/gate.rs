@@ -64,10 +64,6 @@ impl Gate {
         self.mode != Mode::Free && !self.cancelled
     }
 
-    pub(super) fn is_paused(&self) -> bool {
-        self.mode == Mode::Paused && !self.cancelled
-    }
-
     /// Holds ranks at their next boundary. If they are held already, discards the steps that no
     /// rank has begun.
     pub(super) fn hold(&mut self) {
@@ -115,18 +111,13 @@ impl Gate {
         arrived: Duration,
         now: Duration,
     ) -> Passage {
-        if self.cancelled {
-            return Passage::Go;
-        }
         match self.mode {
+            _ if self.cancelled => Passage::Go,
             Mode::Free => Passage::Go,
-            Mode::Paused => {
-                if self.may_step(rank as usize, boundary) {
-                    Passage::Go
-                } else {
-                    Passage::Wait
-                }
-            }
+            Mode::Paused => match self.may_step(rank as usize, boundary) {
+                true => Passage::Go,
+                false => Passage::Wait,
+            },
             Mode::Slow { factor, real, run } => {
                 let due = real + arrived.saturating_sub(run).div_f64(factor);
                 due.checked_sub(now).filter(|rest| !rest.is_zero()).map_or(Passage::Go, Passage::WaitFor)

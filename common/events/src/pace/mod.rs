@@ -78,13 +78,16 @@ impl Default for Pace {
 /// A viewer's request to a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Control {
-    /// Hold ranks at their next boundary.
+    /// Hold ranks at their next boundary. Discards steps that no rank has begun.
     Pause,
     /// Let ranks run freely.
     Resume,
-    /// Hold the run and advance it to the next boundary of this kind.
+    /// Hold the run and advance it to the next boundary of this kind: every rank, or for
+    /// [`Boundary::Event`] only the rank that is furthest behind. Steps add up if ranks are still
+    /// in an earlier one.
     Step(Boundary),
-    /// Run in slow motion: run seconds per real second, in (0, 1].
+    /// Run in slow motion: run seconds per real second. From 1 on, ranks run freely; 1/1000 is the
+    /// slowest.
     Slow(f64),
 }
 
@@ -136,43 +139,16 @@ impl Pace {
     /// Applies a viewer's request.
     pub fn control(&self, control: Control) {
         match control {
-            Control::Pause => self.pause(),
-            Control::Resume => self.resume(),
-            Control::Step(granularity) => self.step(granularity),
-            Control::Slow(factor) => self.slow(factor),
+            Control::Pause => self.set(Gate::hold),
+            Control::Step(granularity) => self.set(|gate| gate.step(granularity)),
+            Control::Slow(factor) if factor < 1.0 => {
+                let real = self.epoch.elapsed();
+                let run = real.saturating_sub(self.held());
+                self.set(|gate| gate.mode = Mode::Slow { factor: factor.max(0.001), real, run });
+            }
+            Control::Resume | Control::Slow(_) => self.set(|gate| gate.mode = Mode::Free),
         }
-    }
-
-    /// Holds ranks at their next boundary. Discards steps that no rank has begun.
-    pub fn pause(&self) {
-        self.set(Gate::hold);
-        self.tell(Control::Pause);
-    }
-
-    /// Resumes the run: ranks run freely.
-    pub fn resume(&self) {
-        self.set(|gate| gate.mode = Mode::Free);
-        self.tell(Control::Resume);
-    }
-
-    /// Holds the run and advances it to the next boundary of this kind: every rank, or for
-    /// [`Boundary::Event`] only the rank that is furthest behind. Steps add up if ranks are still
-    /// in an earlier one.
-    pub fn step(&self, granularity: Boundary) {
-        self.set(|gate| gate.step(granularity));
-        self.tell(Control::Step(granularity));
-    }
-
-    /// Sets slow motion: `factor` run seconds per real second. From 1 on, ranks run freely; 1/1000
-    /// is the slowest.
-    pub fn slow(&self, factor: f64) {
-        if factor >= 1.0 || factor.is_nan() {
-            return self.resume();
-        }
-        let real = self.epoch.elapsed();
-        let run = real.saturating_sub(self.held());
-        self.set(|gate| gate.mode = Mode::Slow { factor: factor.max(0.001), real, run });
-        self.tell(Control::Slow(factor));
+        self.tell(control);
     }
 
     /// Releases all ranks and never holds them again: the run is ending.
@@ -183,7 +159,8 @@ impl Pace {
 
     /// True if ranks are held at boundaries until a viewer steps or resumes the run.
     pub fn is_paused(&self) -> bool {
-        self.lock().is_paused()
+        let gate = self.lock();
+        gate.mode == Mode::Paused && !gate.cancelled
     }
 
     /// Returns the number of ranks that are held at a boundary now.

@@ -1,7 +1,7 @@
 //! A recording's file while its run goes on.
 
-use crate::recording::error::{RecordingError, unreadable};
 use crate::recording::reading::Recording;
+use crate::recording::{RecordingError, unreadable};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};

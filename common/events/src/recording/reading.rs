@@ -1,11 +1,11 @@
 //! Reads a recording.
 
-use crate::catchup::CatchUp;
 use crate::event::Event;
 use crate::frame::{self, EventBatch, FrameError, Message, PREAMBLE, RawFrame};
 use crate::header::RunHeader;
-use crate::recording::error::{RecordingError, unreadable};
+use crate::history::CatchUp;
 use crate::recording::salvage::Salvage;
+use crate::recording::{RecordingError, unreadable};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -58,7 +58,7 @@ impl Contents {
             }
         }
         // A frame that is only cut short may become whole.
-        if RawFrame::split(&bytes[self.end..], self.end as u64).is_err() {
+        if RawFrame::first(&bytes[self.end..], self.end as u64).is_err() {
             self.skip_to(bytes.len());
         }
         Ok(header)
@@ -77,16 +77,11 @@ impl Contents {
     /// Returns why there is no header.
     fn headless(&self, path: &Path) -> RecordingError {
         let path = path.into();
-        match self.gaps.first() {
-            None => RecordingError::Empty { path },
-            Some(_) => RecordingError::Frame {
-                path,
-                source: frame::corrupt(
-                    PREAMBLE as u64,
-                    "this is the run's header, without which nothing can be shown",
-                ),
-            },
+        if self.gaps.is_empty() {
+            return RecordingError::Empty { path };
         }
+        let problem = "this is the run's header, without which nothing can be shown";
+        RecordingError::Frame { path, source: frame::corrupt(PREAMBLE as u64, problem) }
     }
 }
 
@@ -171,8 +166,8 @@ impl Recording {
     pub fn batch(&self, index: usize) -> Result<EventBatch, RecordingError> {
         let range = self.contents.batches[index].clone();
         let damaged = |source| RecordingError::Frame { path: self.path.clone(), source };
-        let frame = RawFrame::split(&self.bytes[range.clone()], range.start as u64).map_err(damaged)?;
-        match frame.map(|(frame, _)| frame.decode()).transpose().map_err(damaged)? {
+        let frame = RawFrame::first(&self.bytes[range.clone()], range.start as u64).map_err(damaged)?;
+        match frame.map(|frame| frame.decode()).transpose().map_err(damaged)? {
             Some(Message::Batch(batch)) => Ok(batch),
             _ => Ok(EventBatch::default()),
         }

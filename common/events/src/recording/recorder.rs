@@ -3,7 +3,7 @@
 use crate::event::Event;
 use crate::frame::{self, EventBatch, Message};
 use crate::header::RunHeader;
-use crate::recording::error::RecordingError;
+use crate::recording::RecordingError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use storage::{Disk, Publication};
@@ -40,8 +40,7 @@ impl Recorder {
             buffer: frame::preamble().into(),
             pending: EventBatch::default(),
         };
-        frame::encode(&Message::Header(Box::new(header.clone())), &mut recorder.buffer);
-        recorder.write_buffer()?;
+        recorder.write(&Message::Header(Box::new(header.clone())))?;
         Ok(recorder)
     }
 
@@ -75,8 +74,7 @@ impl Recorder {
         }
         let fresh = EventBatch { dropped: self.pending.dropped, events: Vec::new() };
         let batch = std::mem::replace(&mut self.pending, fresh);
-        frame::encode(&Message::Batch(batch), &mut self.buffer);
-        self.write_buffer()
+        self.write(&Message::Batch(batch))
     }
 
     /// Completes the recording, which gets its name once it has reached the disk.
@@ -85,13 +83,14 @@ impl Recorder {
     /// [`RecordingError::Io`].
     pub fn finish(&mut self) -> Result<PathBuf, RecordingError> {
         self.flush()?;
-        frame::encode(&Message::End, &mut self.buffer);
-        self.write_buffer()?;
+        self.write(&Message::End)?;
         self.file.publish().map_err(|error| failed("complete", &self.path, error))?;
         Ok(self.path.clone())
     }
 
-    fn write_buffer(&mut self) -> Result<(), RecordingError> {
+    /// Writes what is in the buffer, and `message` after it.
+    fn write(&mut self, message: &Message) -> Result<(), RecordingError> {
+        frame::encode(message, &mut self.buffer);
         let written = self.file.append(std::mem::take(&mut self.buffer));
         self.buffer = written.map_err(|error| failed("write", &self.path, error))?;
         self.buffer.clear();

@@ -38,6 +38,5 @@ impl Salvage {
 }
 
 fn frame_at(bytes: &[u8], start: usize) -> Option<(usize, RawFrame<'_>)> {
-    let (frame, _) = RawFrame::split(bytes.get(start..)?, start as u64).ok()??;
-    Some((start, frame))
+    Some((start, RawFrame::first(bytes.get(start..)?, start as u64).ok()??))
 }

@@ -47,7 +47,7 @@ fn requests_of_viewers_reach_other_processes() {
     while !theirs.is_paused() {
         std::thread::yield_now();
     }
-    ours.resume();
+    ours.control(Control::Resume);
     while theirs.is_paused() {
         std::thread::yield_now();
     }
@@ -60,7 +60,7 @@ fn requests_do_not_mix_with_answers_about_the_clock() {
     let (ours, theirs) = (Pace::default(), Arc::new(Pace::default()));
     let start = Instant::now();
     let _inlets = Inlets::start(vec![here], vec![feed(10, start).0], start, &ours).unwrap();
-    ours.pause();
+    ours.control(Control::Pause);
     there.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     assert!(there.peek(&mut [0]).is_err(), "a byte arrived before this process asked for the clock");
     let apart = clock(&there, TIMEOUT).unwrap().max(start) - start;

@@ -7,7 +7,7 @@ mod parts;
 mod rank;
 mod transfers;
 
-use crate::amount::bounded;
+use crate::amount::{self, bounded};
 use crate::event::{Event, What};
 pub use parts::{Flight, Hop, Membership, PassNow, RankStatus, Scaling, Sent};
 pub use rank::RankSnapshot;
@@ -106,6 +106,16 @@ impl Snapshot {
     pub fn bytes(&self) -> usize {
         let blamed = std::mem::size_of_val(&self.blamed[..]);
         blamed + self.ranks.iter().map(RankSnapshot::bytes).sum::<usize>()
+    }
+
+    /// Returns the greatest of the ranks' `amount`s; 0 if there are no ranks.
+    pub fn most(&self, amount: impl Fn(&RankSnapshot) -> u64) -> u64 {
+        self.ranks.iter().map(amount).max().unwrap_or(0)
+    }
+
+    /// Returns the sum of the ranks' `amount`s.
+    pub fn sum(&self, amount: impl Fn(&RankSnapshot) -> u64) -> u64 {
+        amount::total(self.ranks.iter().map(amount))
     }
 
     /// True if every rank has finished or some rank has failed.

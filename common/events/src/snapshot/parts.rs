@@ -1,6 +1,6 @@
 //! The parts of a rank's state.
 
-use crate::amount::bounded;
+use crate::amount::{self, bounded};
 use crate::event::{CollectiveEvent, Operation, Pass};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -65,16 +65,20 @@ impl Sent {
     /// Returns the bytes sent since `before`.
     pub(super) fn since(&self, before: &Sent) -> Sent {
         let mut difference = self.clone();
-        let pairs = difference.by_operation.iter_mut().zip(&before.by_operation);
-        pairs.for_each(|(now, before)| *now = now.saturating_sub(*before));
-        let pairs = Arc::make_mut(&mut difference.by_receiver).iter_mut().zip(&*before.by_receiver);
-        pairs.for_each(|(now, before)| *now = now.saturating_sub(*before));
+        amount::subtract(&mut difference.by_operation, &before.by_operation);
+        let receivers = Arc::make_mut(&mut difference.by_receiver);
+        amount::subtract(receivers, &before.by_receiver);
         difference
     }
 
     /// Returns the sum over all operations, in bytes.
     pub fn total(&self) -> u64 {
         self.by_operation.iter().sum()
+    }
+
+    /// Returns the bytes of model data: all but scalars.
+    pub fn data(&self) -> u64 {
+        self.total().saturating_sub(self.by_operation[Operation::Scalars.index()])
     }
 }
 

@@ -126,6 +126,11 @@ impl RankSnapshot {
         self.sent.since(&self.sent_before)
     }
 
+    /// Returns the bytes sent in the running step, or in the last one between steps.
+    pub fn sent_in_step(&self) -> Sent {
+        if self.in_step { self.sent_this_step() } else { self.sent_last_step.clone() }
+    }
+
     /// True if the collective is complete on this rank.
     pub fn has_finished(&self, group: u16, sequence: u64) -> bool {
         self.finished.iter().any(|&(of, latest)| of == group && latest >= sequence)
@@ -264,8 +269,7 @@ impl RankSnapshot {
             &What::Memory { place, class, delta, live } => self.memory(place, class, delta, live),
             What::Collective(collective) => self.collective(event.at, *collective),
             What::Transfer(transfer) => self.transfers.apply(event.at, *transfer),
-            What::Hop { .. } | What::Evaluated { .. } => {}
-            What::Crossed { .. } | What::Ran { .. } => {}
+            What::Hop { .. } | What::Evaluated { .. } | What::Crossed { .. } | What::Ran { .. } => {}
             What::Joined { group, ranks } => {
                 make_room(&mut self.groups);
                 self.groups.push(Membership { number: *group, ranks: ranks.clone() });

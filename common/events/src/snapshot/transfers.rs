@@ -30,13 +30,10 @@ pub struct Moved {
 impl Moved {
     /// Returns what has moved since `before`.
     fn since(&self, before: &Moved) -> Moved {
-        let difference = |now: [u64; ROUTES], before: [u64; ROUTES]| {
-            std::array::from_fn(|route| now[route].saturating_sub(before[route]))
-        };
-        Moved {
-            bytes: difference(self.bytes, before.bytes),
-            exposed: difference(self.exposed, before.exposed),
-        }
+        let mut difference = *self;
+        amount::subtract(&mut difference.bytes, &before.bytes);
+        amount::subtract(&mut difference.exposed, &before.exposed);
+        difference
     }
 
     /// Returns the sum over all routes, in bytes.

@@ -1,21 +1,81 @@
-//! The viewer's side of the socket.
+//! The viewer's side of the socket, and why a run cannot be followed.
 
-use crate::frame::{self, Decoder, Message};
+use crate::frame::{self, Decoder, FrameError, Message};
 use crate::header::RunHeader;
 use crate::pace::Control;
-use crate::socket::error::AttachError;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+/// A run that cannot be found or followed.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// No run has that name.
+    #[error("no run is called {name}; {}", listing(known))]
+    Unknown {
+        /// The name asked for.
+        name: String,
+        /// The names of all runs.
+        known: Vec<String>,
+    },
+    /// The names of several runs begin with the name asked for.
+    #[error("{} runs are called {name}…: {}", fitting.len(), fitting.join(", "))]
+    Ambiguous {
+        /// The name asked for.
+        name: String,
+        /// The names that begin with it.
+        fitting: Vec<String>,
+    },
+    /// The directory or the socket cannot be used.
+    #[error("cannot reach {}: {source}", path.display())]
+    Io {
+        /// Directory or socket.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The stream is damaged, or the run writes another version of the format.
+    #[error("{name} cannot be followed: {source}")]
+    Frame {
+        /// The run.
+        name: String,
+        /// What is wrong with the stream.
+        source: FrameError,
+    },
+    /// The run did not send its header in time.
+    #[error("{name} does not answer; it may be suspended")]
+    Silent {
+        /// The run.
+        name: String,
+    },
+}
+
+impl AttachError {
+    /// Returns a function that turns an error of the run `name`'s stream into
+    /// [`AttachError::Frame`].
+    pub(crate) fn frame(name: &str) -> impl Fn(FrameError) -> AttachError + '_ {
+        move |source| AttachError::Frame { name: name.into(), source }
+    }
+}
+
+fn listing(known: &[String]) -> String {
+    if known.is_empty() {
+        "nothing is running now".into()
+    } else {
+        format!("running now: {}", known.join(", "))
+    }
+}
 
 /// A run in another process, followed through its socket.
 pub struct Attachment {
+    /// The run's name.
+    pub name: String,
+    /// The run's header.
+    pub header: RunHeader,
     stream: UnixStream,
     decoder: Decoder,
-    header: RunHeader,
     early: Vec<Message>,
-    name: String,
 }
 
 impl Attachment {
@@ -42,16 +102,6 @@ impl Attachment {
             }
         }
         Err(AttachError::Silent { name: name.into() })
-    }
-
-    /// The run's name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The run's header.
-    pub fn header(&self) -> &RunHeader {
-        &self.header
     }
 
     /// Returns the messages that have arrived since the last call, without blocking.

@@ -3,14 +3,12 @@
 //! The run's side never blocks. It disconnects a viewer that has fallen [`BACKLOG`] bytes behind.
 
 mod attachment;
-mod error;
 
-use crate::catchup::CatchUp;
 use crate::frame::{self, Decoder, Message};
 use crate::header::RunHeader;
+use crate::history::CatchUp;
 use crate::pace::{Control, Pace};
-pub use attachment::Attachment;
-pub use error::AttachError;
+pub use attachment::{AttachError, Attachment};
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind, Write};
@@ -95,7 +93,7 @@ impl Server {
                 }
             }
             if let (true, true, Some(pace)) = (viewer.gone, viewer.holds, pace) {
-                pace.resume();
+                pace.control(Control::Resume);
             }
         }
         self.viewers.retain(|viewer| !viewer.gone);

@@ -66,7 +66,7 @@ fn directory() -> (tempfile::TempDir, PathBuf) {
 fn a_viewer_gets_the_description_the_state_and_what_follows() {
     let (_dir, directory) = directory();
     let (mut server, mut viewer) = watched(&directory);
-    assert_eq!(viewer.header(), &header());
+    assert_eq!(viewer.header, header());
     server.send(&batch(7));
     server.close(Duration::from_secs(20));
     let messages = viewer.poll().unwrap();
@@ -126,7 +126,7 @@ fn a_beginning_that_two_runs_share_names_neither() {
     let mut attached = |name: &'static str| {
         let directory = directory.clone();
         let viewer = std::thread::spawn(move || {
-            runs::attach(&directory, name).map(|found| found.name().to_string()).map_err(|e| e.to_string())
+            runs::attach(&directory, name).map(|found| found.name).map_err(|e| e.to_string())
         });
         while !viewer.is_finished() {
             for server in &mut servers {

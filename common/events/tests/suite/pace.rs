@@ -1,7 +1,7 @@
 //! Tests of pacing: ranks stop at the requested boundary, advance by exactly one step, and held
 //! time is not run time.
 
-use events::{Boundary, Pace};
+use events::{Boundary, Control, Pace};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -25,7 +25,7 @@ struct Ranks {
 
 /// Starts `count` ranks that go through [`PROGRAM`], held from the beginning.
 fn held(count: usize) -> Ranks {
-    told(count, Pace::pause)
+    told(count, |pace| pace.control(Control::Pause))
 }
 
 /// Starts `count` ranks that go through [`PROGRAM`] at the pace that `asked` sets before they
@@ -68,13 +68,13 @@ impl Ranks {
 fn steps_end_at_the_boundary_asked_for() {
     let ranks = held(3);
     ranks.settle(&[0; 3]);
-    ranks.pace.step(Boundary::Collective);
+    ranks.pace.control(Control::Step(Boundary::Collective));
     ranks.settle(&[2; 3]);
-    ranks.pace.step(Boundary::Unit);
+    ranks.pace.control(Control::Step(Boundary::Unit));
     ranks.settle(&[3; 3]);
-    ranks.pace.step(Boundary::Step);
+    ranks.pace.control(Control::Step(Boundary::Step));
     ranks.settle(&[6; 3]);
-    ranks.pace.resume();
+    ranks.pace.control(Control::Resume);
     ranks.join();
 }
 
@@ -82,11 +82,11 @@ fn steps_end_at_the_boundary_asked_for() {
 fn an_event_step_moves_the_rank_that_is_furthest_behind() {
     let ranks = held(2);
     ranks.settle(&[0, 0]);
-    ranks.pace.step(Boundary::Event);
+    ranks.pace.control(Control::Step(Boundary::Event));
     ranks.settle(&[1, 0]);
-    ranks.pace.step(Boundary::Event);
+    ranks.pace.control(Control::Step(Boundary::Event));
     ranks.settle(&[1, 1]);
-    ranks.pace.step(Boundary::Event);
+    ranks.pace.control(Control::Step(Boundary::Event));
     ranks.settle(&[2, 1]);
     ranks.pace.cancel();
     ranks.join();
@@ -95,13 +95,15 @@ fn an_event_step_moves_the_rank_that_is_furthest_behind() {
 /// A person may press a key faster than ranks compute.
 #[test]
 fn steps_requested_at_once_add_up() {
-    let three_units = |pace: &Pace| (0..3).for_each(|_| pace.step(Boundary::Unit));
+    let three_units = |pace: &Pace| (0..3).for_each(|_| pace.control(Control::Step(Boundary::Unit)));
     let ranks = told(3, three_units);
     ranks.settle(&[6; 3]);
     ranks.pace.cancel();
     ranks.join();
     let mixed = |pace: &Pace| {
-        [Boundary::Unit, Boundary::Event, Boundary::Collective].into_iter().for_each(|b| pace.step(b));
+        [Boundary::Unit, Boundary::Event, Boundary::Collective]
+            .into_iter()
+            .for_each(|b| pace.control(Control::Step(b)));
     };
     let ranks = told(1, mixed);
     // To the first unit, to the next collective, and one boundary further.
@@ -113,14 +115,14 @@ fn steps_requested_at_once_add_up() {
 #[test]
 fn a_hold_begins_without_the_steps_of_the_one_before() {
     let again = |pace: &Pace| {
-        (0..5).for_each(|_| pace.step(Boundary::Unit));
-        pace.step(Boundary::Event);
-        pace.resume();
-        pace.pause();
+        (0..5).for_each(|_| pace.control(Control::Step(Boundary::Unit)));
+        pace.control(Control::Step(Boundary::Event));
+        pace.control(Control::Resume);
+        pace.control(Control::Pause);
     };
     let ranks = told(2, again);
     ranks.settle(&[0; 2]);
-    ranks.pace.step(Boundary::Unit);
+    ranks.pace.control(Control::Step(Boundary::Unit));
     ranks.settle(&[1; 2]);
     ranks.pace.cancel();
     ranks.join();
@@ -129,8 +131,8 @@ fn a_hold_begins_without_the_steps_of_the_one_before() {
 #[test]
 fn pausing_again_discards_steps_that_no_rank_has_begun() {
     let ranks = told(2, |pace| {
-        (0..5).for_each(|_| pace.step(Boundary::Unit));
-        pace.pause();
+        (0..5).for_each(|_| pace.control(Control::Step(Boundary::Unit)));
+        pace.control(Control::Pause);
     });
     ranks.settle(&[0; 2]);
     ranks.pace.cancel();
@@ -142,7 +144,7 @@ fn cancelling_releases_all_ranks_for_good() {
     let ranks = held(4);
     ranks.settle(&[0; 4]);
     ranks.pace.cancel();
-    ranks.pace.pause();
+    ranks.pace.control(Control::Pause);
     ranks.join();
 }
 
@@ -150,7 +152,7 @@ fn cancelling_releases_all_ranks_for_good() {
 fn held_time_grows_while_held_and_stays_afterwards() {
     let pace = Arc::new(Pace::default());
     assert_eq!(pace.held(), Duration::ZERO);
-    pace.pause();
+    pace.control(Control::Pause);
     assert_eq!(pace.held(), Duration::ZERO, "no rank is held yet");
     let rank = std::thread::spawn({
         let pace = pace.clone();
@@ -159,7 +161,7 @@ fn held_time_grows_while_held_and_stays_afterwards() {
     while pace.held() < Duration::from_millis(5) {
         std::thread::yield_now();
     }
-    pace.resume();
+    pace.control(Control::Resume);
     rank.join().unwrap();
     let held = pace.held();
     assert!(held >= Duration::from_millis(5));
@@ -171,11 +173,11 @@ fn with_several_processes_a_pause_is_held_time_even_where_no_rank_is_held() {
     let pace = Pace::default();
     pace.share_between_processes();
     assert_eq!(pace.held(), Duration::ZERO);
-    pace.pause();
+    pace.control(Control::Pause);
     while pace.held() < Duration::from_millis(5) {
         std::thread::yield_now();
     }
-    pace.resume();
+    pace.control(Control::Resume);
     let held = pace.held();
     assert!(held >= Duration::from_millis(5));
     assert_eq!(pace.held(), held, "time runs again");
@@ -184,7 +186,7 @@ fn with_several_processes_a_pause_is_held_time_even_where_no_rank_is_held() {
 #[test]
 fn slow_motion_stretches_run_time() {
     let pace = Pace::default();
-    pace.slow(0.1);
+    pace.control(Control::Slow(0.1));
     let start = std::time::Instant::now();
     for _ in 0..5 {
         // The rank's own work, which slow motion stretches.

@@ -340,7 +340,7 @@ fn a_run_moves_what_its_parts_move() {
         (rank.transfers.evaluation_batch, 7),
         (rank.transfers.checkpoint, 4),
     ];
-    for &route in Route::ALL {
+    for route in Route::ALL {
         let bytes: u64 = parts.iter().map(|(part, times)| times * part.bytes(route)).sum();
         let calls: u64 = parts.iter().map(|(part, times)| times * part.calls(route)).sum();
         assert_eq!(

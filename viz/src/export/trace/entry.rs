@@ -16,15 +16,9 @@ pub(super) fn thread(rank: u32, track: u32) -> u64 {
     (u64::from(rank) + 1) * 1_000_000 + u64::from(track)
 }
 
-/// Returns the entry that names a process or a track.
-pub(super) fn named(kind: &str, rank: u32, track: u32, name: &str) -> Value {
-    json!({ "ph": "M", "name": kind, "pid": rank, "tid": thread(rank, track), "args": { "name": name } })
-}
-
-/// Returns the entry that lists the process of `rank` in the order of ranks.
-pub(super) fn sort_index(rank: u32) -> Value {
-    let thread = thread(rank, COMPUTE);
-    json!({ "ph": "M", "name": "process_sort_index", "pid": rank, "tid": thread, "args": { "sort_index": rank } })
+/// Returns the entry that names a process or a track, or places it among others.
+pub(super) fn metadata(kind: &str, rank: u32, track: u32, arguments: Value) -> Value {
+    json!({ "ph": "M", "name": kind, "pid": rank, "tid": thread(rank, track), "args": arguments })
 }
 
 /// Returns the order of entries in the file: names, then by time. Of spans that begin together the

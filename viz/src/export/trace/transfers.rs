@@ -1,6 +1,6 @@
 //! Transfers between places.
 
-use crate::export::trace::entry::{COMMUNICATION, complete, microseconds, named};
+use crate::export::trace::entry::{COMMUNICATION, complete, metadata, microseconds};
 use crate::places;
 use events::{Event, Progress, Route, RunHeader, TransferEvent};
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ pub(super) fn tracks(mut transfers: Vec<TransferEntry>) -> Vec<Value> {
         let track = COMMUNICATION + 1 + (route.index() * TRACKS + place) as u32;
         if place == free.len() {
             free.push(0);
-            entries.push(named("thread_name", rank, track, route.label()));
+            entries.push(metadata("thread_name", rank, track, json!({ "name": route.label() })));
         }
         free[place] = moved.1;
         entries.push(complete([&name, route.label()], (rank, track), moved, arguments));

@@ -2,7 +2,7 @@
 
 use crate::app::App;
 use crate::theme::{ALARM, DIM, GOOD, WAITING, ink};
-use crate::view::paint::{Paint, columns};
+use crate::view::paint::{Paint, columns, fitting};
 use crate::words;
 use ratatui::style::Color;
 
@@ -34,9 +34,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
         }
     };
     let room = paint.width().saturating_sub(1);
-    if let Some(text) = told.iter().find(|text| columns(text) <= room) {
-        paint.right(room, 0, text, ink(colour));
-    }
+    paint.right(room, 0, fitting(&told, room), ink(colour));
 }
 
 /// Returns whether a recording that is followed is complete, and the colour of that.

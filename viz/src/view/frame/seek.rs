@@ -53,7 +53,7 @@ fn share_at(player: &Player, at: u64) -> f64 {
 /// Returns the times at which steps begin, unless they are too close to tell apart.
 fn steps(player: &Player, width: u16) -> Vec<u64> {
     let spacing = f64::from(width) / f64::from(player.scene().header.steps.max(1));
-    let steps = player.timeline().marks().iter().filter(|mark| mark.pass.is_none());
+    let steps = player.timeline().marks.iter().filter(|mark| mark.pass.is_none());
     steps.filter(|_| spacing >= 3.0).map(|mark| mark.at).collect()
 }
 

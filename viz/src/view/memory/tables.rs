@@ -59,7 +59,7 @@ pub(super) fn predicted_total(scene: &Scene, rank: usize, place: Place) -> Optio
 /// Returns the classes that a rank has held in `place`.
 fn used_in(scene: &Scene, rank: usize, place: Place) -> impl Iterator<Item = Class> + '_ {
     let peaks = &scene.now.ranks[rank].peak[place.index()];
-    Class::ALL.iter().copied().filter(move |class| peaks[class.index()] > 0)
+    Class::ALL.into_iter().filter(move |class| peaks[class.index()] > 0)
 }
 
 /// Returns the rows of [`classes_in`]; on the device, with the capacity's.
@@ -84,18 +84,15 @@ pub(super) fn totals_elsewhere(scene: &Scene, rank: usize, paint: &mut Paint<'_>
 /// Draws the device's classes, and their shares of its capacity. Returns the rows used.
 pub(super) fn on_device(scene: &Scene, rank: usize, paint: &mut Paint<'_>) -> u16 {
     let (now, figures) = (&scene.now.ranks[rank], Figures::new(paint.width()));
-    for (end, label) in figures.ends.into_iter().zip(["now", "peak", "predicted"]) {
-        paint.right(end, 0, label, ink(DIM));
-    }
+    paint.labels(figures.ends, 0, &["now", "peak", "predicted"]);
     let y = classes_in(scene, (rank, Place::Device), figures, paint);
     let Some(capacity) = scene.header.capacity else { return y };
     paint.text(2, y, format!("of {}", words::bytes(capacity)), ink(DIM));
     let predicted = predicted_total(scene, rank, Place::Device);
     let parts = [Some(now.live_total()), Some(now.total_peak), predicted];
-    for (end, part) in figures.ends.into_iter().zip(parts) {
-        let share = part.map_or(String::new(), |part| words::percent(part as f64, capacity as f64));
-        paint.right(end, y, share, ink(DIM));
-    }
+    let share = |part: u64| words::percent(part as f64, capacity as f64);
+    let shares = parts.map(|part| part.map_or(String::new(), share));
+    paint.labels(figures.ends, y, &shares);
     y + 1
 }
 

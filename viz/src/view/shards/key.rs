@@ -21,12 +21,8 @@ struct KeyLine {
     symbols: Vec<Symbol>,
 }
 
-/// A symbol of the key, its style and its meaning.
-type Symbol = (&'static str, Style, String);
-
-fn symbol((symbol, style): (&'static str, Style), meaning: &str) -> Symbol {
-    (symbol, style, meaning.to_string())
-}
+/// A symbol of the key with its style, and its meaning.
+type Symbol = ((&'static str, Style), String);
 
 fn lines(scene: &Scene) -> [KeyLine; 3] {
     let sharded = scene.header.sharded;
@@ -46,13 +42,13 @@ fn of_parameters(scene: &Scene) -> Vec<Symbol> {
     let gathered = class_style(Class::GatheredParameters);
     let mut symbols = vec![kept(scene, Class::Parameters, "kept")];
     if UnitSlice::secondary(scene, 0).is_some() {
-        symbols.push(symbol(second_copy(), "secondary (hpZ)"));
+        symbols.push((second_copy(), "secondary (hpZ)".into()));
     }
     if sharded.parameters {
-        symbols.push(symbol(gathered, "gathered"));
+        symbols.push((gathered, "gathered".into()));
     }
     if sharded.optimizer {
-        symbols.push(symbol(("›", gathered.1), "in flight"));
+        symbols.push((("›", gathered.1), "in flight".into()));
     }
     symbols.extend(travels(scene, Class::Parameters));
     symbols
@@ -63,20 +59,20 @@ fn of_gradients(scene: &Scene) -> Vec<Symbol> {
     let sharded = scene.header.sharded.gradients;
     let own = if sharded { class_style(Class::CommunicationBuckets) } else { ("△", summed.1) };
     let sums = match scene.header.offload.place(Class::Gradients) {
-        Place::Device => symbol(summed, "summed over ranks"),
+        Place::Device => (summed, "summed over ranks".into()),
         _ => kept(scene, Class::Gradients, "sums"),
     };
     vec![
-        symbol(room(), "allocated"),
-        symbol(own, "local, not summed"),
-        symbol(("›", own.1), "being summed"),
+        (room(), "allocated".into()),
+        (own, "local, not summed".into()),
+        (("›", own.1), "being summed".into()),
         sums,
     ]
 }
 
 fn of_optimizer(scene: &Scene) -> Vec<Symbol> {
     let mut symbols = vec![kept(scene, Class::Optimizer, "states kept")];
-    symbols.extend(scene.header.sharded.optimizer.then(|| symbol(nothing(), "not held")));
+    symbols.extend(scene.header.sharded.optimizer.then(|| (nothing(), "not held".into())));
     symbols.extend(travels(scene, Class::Optimizer));
     symbols
 }
@@ -85,13 +81,13 @@ fn of_optimizer(scene: &Scene) -> Vec<Symbol> {
 fn kept(scene: &Scene, class: Class, what: &str) -> Symbol {
     let place = scene.header.offload.place(class);
     let within = if place == Place::Device { String::new() } else { format!(" {}", places::within(place)) };
-    symbol(place_style(class, place), &format!("{what}{within}"))
+    (place_style(class, place), format!("{what}{within}"))
 }
 
 /// Returns the symbol of a transfer, if `class` rests beyond the device.
 fn travels(scene: &Scene, class: Class) -> Option<Symbol> {
     let away = scene.header.offload.place(class) != Place::Device;
-    away.then(|| symbol(("↑", ink(class_colour(class))), "↓ travels"))
+    away.then(|| (("↑", ink(class_colour(class))), "↓ travels".into()))
 }
 
 /// Draws the key in four rows.
@@ -99,7 +95,7 @@ pub(super) fn below(scene: &Scene, paint: &mut Paint<'_>) {
     for (y, KeyLine { class, symbols, .. }) in (0u16..).zip(lines(scene)) {
         paint.text(0, y, class.label(), ink(DIM));
         let mut x = NAMES;
-        for (symbol, style, meaning) in symbols {
+        for ((symbol, style), meaning) in symbols {
             x = paint.text(x, y, symbol, style);
             x = paint.text(x + 1, y, meaning, ink(DIM)) + 3;
         }
@@ -114,7 +110,7 @@ pub(super) fn beside(scene: &Scene, paint: &mut Paint<'_>) {
     for KeyLine { class, kept, symbols } in lines(scene) {
         paint.text(0, y, class.label(), ink(Color::Reset));
         paint.right(WIDTH, y, format!("{kept} kept"), ink(Color::Reset));
-        for (symbol, style, meaning) in symbols {
+        for ((symbol, style), meaning) in symbols {
             y += 1;
             paint.text(0, y, symbol, style);
             paint.text(2, y, meaning, ink(DIM));

@@ -7,7 +7,7 @@ mod cell;
 mod key;
 
 use super::pages::RankPage;
-use super::paint::{Paint, columns, fitted};
+use super::paint::{Paint, fitted, fitting};
 use crate::app::App;
 use crate::player::Scene;
 use crate::ranking::RankOrder;
@@ -184,10 +184,8 @@ fn held(scene: &Scene, grid: &Grid, y: u16, paint: &mut Paint<'_>) {
         } else {
             [elsewhere.trim_start().into(), String::new()]
         };
-        let fits = |note: &&String| x + 1 + columns(note) <= part.width();
-        if let Some(note) = notes.iter().find(fits) {
-            part.text(x + 1, 0, note, ink(DIM));
-        }
+        let room = part.width().saturating_sub(x + 1);
+        part.text(x + 1, 0, fitting(&notes, room), ink(DIM));
     }
 }
 

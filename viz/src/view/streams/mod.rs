@@ -7,7 +7,7 @@ mod waits;
 
 use super::axis::Axis;
 use super::pages::RankPage;
-use super::paint::{Paint, columns};
+use super::paint::{Paint, columns, fitting};
 use crate::app::App;
 use crate::overlap::{self, Meetings};
 use crate::player::Scene;
@@ -19,7 +19,7 @@ use crate::window::RankWindow;
 use crate::{places, words};
 use events::Place;
 use ratatui::style::Color;
-use strip::{Fill, Look, Strip};
+use strip::{Look, Strip};
 
 const LABELS: u16 = 10;
 
@@ -96,9 +96,7 @@ fn heading(scene: &Scene, page: &RankPage, paint: &mut Paint<'_>) {
         [format!("the last step: {streams}"), streams]
     };
     let room = width.saturating_sub(x + columns(&page) + 2);
-    if let Some(note) = notes.iter().find(|note| columns(note) <= room) {
-        paint.text(x, 0, note, ink(DIM));
-    }
+    paint.text(x, 0, fitting(&notes, room), ink(DIM));
 }
 
 /// Returns one of two shades of a colour, to tell neighbours apart on terminals with enough
@@ -135,10 +133,9 @@ fn lane(app: &App, rank: usize, (axis, meetings): (Axis, &Meetings<'_>), paint: 
 fn compute(scene: &Scene, lane: &RankWindow, axis: Axis, paint: &mut Paint<'_>) -> Vec<bool> {
     let mut strip = Strip::new(axis);
     for (number, span) in lane.spans.iter().enumerate() {
-        let glyph = pass_glyph(span.pass);
         let colour = shaded(pass_colour(span.pass), span.unit, paint.theme());
-        let fill = Fill { colour, glyph, look: Look::Block, span: number };
-        strip.add(span.from, span.to.unwrap_or(axis.now), fill);
+        let look = (colour, pass_glyph(span.pass));
+        strip.add(span.from, span.to.unwrap_or(axis.now), number, look);
     }
     strip.draw(paint, &|number| {
         let span = &lane.spans[number];
@@ -165,10 +162,9 @@ fn communication(scene: &Scene, (lane, meetings, busy): Streams<'_>, axis: Axis,
     for (number, collective) in lane.collectives.iter().enumerate() {
         let event = &collective.event;
         let colour = shaded(operation_colour(event.operation), event.unit, theme);
-        let glyph = operation_glyph(event.operation);
         let gap = meetings.gap(collective, axis.now);
         for (from, to) in overlap::moving(collective, gap) {
-            strip.add(from, to.min(axis.now), Fill { colour, glyph, look: Look::Block, span: number });
+            strip.add(from, to.min(axis.now), number, (colour, operation_glyph(event.operation)));
         }
         if let Some(gap) = gap {
             strip.add_pending(gap.from, gap.to, number);
@@ -205,9 +201,8 @@ fn transfers(scene: &Scene, (lane, _, busy): Streams<'_>, disk: bool, axis: Axis
             continue;
         }
         let colour = shaded(class_colour(event.class), event.unit, theme);
-        let fill = Fill { colour, glyph: places::arrow(event.route), look: Look::Block, span: number };
         let (from, to) = span.moving().unwrap_or((axis.now, axis.now));
-        strip.add(from, to, fill);
+        strip.add(from, to, number, (colour, places::arrow(event.route)));
         strip.add_pending(span.issued, from, number);
     }
     mark_waits(&mut strip, busy, theme);

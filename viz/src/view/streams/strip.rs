@@ -38,11 +38,11 @@ impl Strip {
         Strip { axis, columns: vec![(0.0, None); usize::from(axis.width)] }
     }
 
-    pub(super) fn add(&mut self, from: u64, to: u64, fill: Fill) {
-        let (from, to) =
-            (self.axis.column(from).max(0.0), self.axis.column(to).min(f64::from(self.axis.width)));
+    /// Adds a span in a colour and a glyph of its own.
+    pub(super) fn add(&mut self, from: u64, to: u64, span: usize, (colour, glyph): (Color, &'static str)) {
+        let (from, to) = self.columns_of(from, to);
         let tick = to - from < TICK;
-        let fill = if tick { Fill { look: Look::Tick, ..fill } } else { fill };
+        let fill = Fill { colour, glyph, look: if tick { Look::Tick } else { Look::Block }, span };
         let mut column = from.floor();
         while column < to {
             let covered = to.min(column + 1.0) - from.max(column);
@@ -54,11 +54,16 @@ impl Strip {
         }
     }
 
+    /// Returns where a span begins and ends within the axis, in columns.
+    fn columns_of(&self, from: u64, to: u64) -> (f64, f64) {
+        let end = f64::from(self.axis.width);
+        (self.axis.column(from).max(0.0), self.axis.column(to).min(end))
+    }
+
     /// Adds a collective that is issued but does not move yet. It fills only columns in which
     /// nothing moves.
     pub(super) fn add_pending(&mut self, from: u64, to: u64, span: usize) {
-        let (from, to) =
-            (self.axis.column(from).max(0.0), self.axis.column(to).min(f64::from(self.axis.width)));
+        let (from, to) = self.columns_of(from, to);
         for column in from.floor() as usize..to.ceil().max(0.0) as usize {
             if let Some(slot) = self.columns.get_mut(column).filter(|slot| slot.1.is_none()) {
                 slot.1 = Some(Fill { colour: FAINT, glyph: "╌", look: Look::Dashes, span });

@@ -6,33 +6,40 @@ use super::LABELS;
 use crate::app::App;
 use crate::overlap::{self, Overlap};
 use crate::ranking::{self, RankOrder};
-use crate::theme::{self, ACCENT, DIM, FAINT, WAITING, bold, ink};
+use crate::theme::{ACCENT, DIM, FAINT, WAITING, bold, ink};
 use crate::{places, words};
 use events::Place;
 use ratatui::style::Color;
 
-/// Draws overlapped and exposed communication per rank, and the waiting times.
+/// Draws what each rank's time goes to, and how long it waited for each other rank.
 pub(super) fn overlaps(app: &App, axis: Axis, shown: &[usize], paint: &mut Paint<'_>) {
     let scene = app.player().scene();
-    let range = (axis.from, axis.now.min(axis.to));
-    let measured = overlap::measure(&scene.window, range);
-    if !places::used(&scene.header).is_empty() {
-        return shares(app, &measured, range.1 - range.0, shown, paint);
+    let (from, to) = (axis.from, axis.now.min(axis.to));
+    let measured = overlap::measure(&scene.window, (from, to));
+    for (y, &rank) in (1u16..paint.height()).zip(shown) {
+        let style = if rank == app.rank { bold(ACCENT) } else { ink(Color::Reset) };
+        paint.text(0, y, format!("rank {rank}"), style);
     }
-    let labels = ["compute", "communicate", "overlapped", "exposed", "waited"];
+    match places::used(&scene.header) {
+        [] => times(app, &measured, shown, paint),
+        places => shares(&measured, (to - from, places), shown, paint),
+    }
+    below(&measured, shown, paint);
+}
+
+/// Draws overlapped and exposed communication per rank, and the waiting times.
+fn times(app: &App, measured: &[Overlap], shown: &[usize], paint: &mut Paint<'_>) {
     let wide = paint.width() >= 106;
-    // A column that ends at 0 is left out.
     let ends = match paint.width() {
         106.. => [21, 35, 52, 69, 82],
         76.. => [15, 27, 42, 57, 67],
-        // Where not all columns fit, these tell what a rank loses and to which other one.
-        _ => [15, 0, 0, 31, 41],
+        // Where not all columns fit, these tell what a rank loses and to which other one. The
+        // others lie beyond the screen.
+        _ => [15, u16::MAX, u16::MAX, 31, 41],
     };
-    for (end, label) in ends.into_iter().zip(labels).filter(|(end, _)| *end > 0) {
-        paint.right(end, 0, label, ink(DIM));
-    }
+    paint.labels(ends, 0, &["compute", "communicate", "overlapped", "exposed", "waited"]);
     let after = ends[ends.len() - 1] + if wide { 3 } else { 2 };
-    let delays = (app.order == RankOrder::Slowest).then(|| ranking::delays(scene));
+    let delays = (app.order == RankOrder::Slowest).then(|| ranking::delays(app.player().scene()));
     let last = match (&delays, wide) {
         (Some(_), true) => "others waited for it",
         (Some(_), false) => "held up",
@@ -40,60 +47,60 @@ pub(super) fn overlaps(app: &App, axis: Axis, shown: &[usize], paint: &mut Paint
         (None, false) => "most for",
     };
     paint.text(after, 0, last, ink(DIM));
-    for (y, rank) in (1u16..paint.height()).zip(shown.iter().copied()) {
-        let style = if rank == app.rank { bold(ACCENT) } else { ink(Color::Reset) };
-        paint.text(0, y, format!("rank {rank}"), style);
+    for (y, &rank) in (1u16..paint.height()).zip(shown) {
         row(&measured[rank], y, ends, paint);
         let last = match &delays {
             Some(delays) => words::time(delays[rank]),
             None => waited_for(&measured[rank], wide),
         };
-        paint.text(after, y, last, ink(theme::WAITING));
+        paint.text(after, y, last, ink(WAITING));
     }
-    below(&measured, shown, paint);
 }
 
+/// A part of a rank's time, and its label.
+type Share = (&'static str, fn(&Overlap) -> u64);
+
+/// The parts: what a rank waits for, and last its computation.
+const SHARES: [Share; 5] = [
+    ("collectives", |of| of.exposed),
+    ("other ranks", |of| of.waiting),
+    ("copies", |of| of.copies),
+    ("disk", |of| of.disk),
+    ("computes", |of| of.compute),
+];
+
 /// Draws what each rank waits for and how long it computes, as shares of `whole`.
-fn shares(app: &App, measured: &[Overlap], whole: u64, shown: &[usize], paint: &mut Paint<'_>) {
-    let disk = places::used(&app.player().scene().header).contains(&Place::Disk);
-    let mut labels = vec!["collectives", "other ranks", "copies", "disk", "computes"];
-    labels.retain(|&label| disk || label != "disk");
-    let (start, each) = share_columns(&mut labels, paint.width());
-    paint.text(0, 0, "waits for", ink(DIM));
+fn shares(measured: &[Overlap], (whole, places): (u64, &[Place]), shown: &[usize], paint: &mut Paint<'_>) {
+    let mut columns = SHARES.to_vec();
+    columns.retain(|(label, _)| *label != "disk" || places.contains(&Place::Disk));
+    let (start, each) = share_columns(&mut columns, paint.width());
     let ends = (1u16..).map(|column| start + column * each);
-    for (end, label) in ends.clone().zip(&labels) {
-        paint.right(end, 0, label, ink(DIM));
-    }
-    for (y, rank) in (1u16..paint.height()).zip(shown.iter().copied()) {
-        let style = if rank == app.rank { bold(ACCENT) } else { ink(Color::Reset) };
-        paint.text(0, y, format!("rank {rank}"), style);
-        let of = &measured[rank];
-        let mut times = vec![of.exposed, of.waiting, of.copies, of.disk, of.compute];
-        if !disk {
-            times.remove(3);
-        }
-        let most = times[..times.len() - 1].iter().copied().max().unwrap_or(0).max(1);
-        for ((end, &time), label) in ends.clone().zip(&times).zip(&labels) {
+    paint.text(0, 0, "waits for", ink(DIM));
+    paint.labels(ends.clone(), 0, &columns.iter().map(|(label, _)| *label).collect::<Vec<_>>());
+    for (y, &rank) in (1u16..paint.height()).zip(shown) {
+        let waits = SHARES.iter().filter(|(label, _)| *label != "computes");
+        let most = waits.map(|(_, part)| part(&measured[rank])).max().unwrap_or(0).max(1);
+        for (end, (label, part)) in ends.clone().zip(&columns) {
+            let time = part(&measured[rank]);
             let share = format!(" {:>5}", words::percent(time as f64, whole as f64));
             let text = words::time(time) + if each >= 14 { &share } else { "" };
             let style = if time == most && *label != "computes" { bold(WAITING) } else { ink(Color::Reset) };
             paint.right(end, y, text, style);
         }
     }
-    below(measured, shown, paint);
 }
 
-/// Leaves out the columns of `labels` that do not fit into `width`, first what a rank does while it
+/// Leaves out those of `columns` that do not fit into `width`, first what a rank does while it
 /// does not wait. Returns where the columns start and how wide each is.
-fn share_columns(labels: &mut Vec<&str>, width: u16) -> (u16, u16) {
+fn share_columns(columns: &mut Vec<Share>, width: u16) -> (u16, u16) {
     const START: u16 = 8;
-    let fits = |labels: &[&str], each: u16| START + each * labels.len() as u16 <= width;
-    labels.truncate(labels.len() - usize::from(!fits(labels, 14)));
-    if let Some(each) = [18, 14].into_iter().find(|&each| fits(labels, each)) {
+    let fits = |columns: &[Share], each: u16| START + each * columns.len() as u16 <= width;
+    columns.truncate(columns.len() - usize::from(!fits(columns, 14)));
+    if let Some(each) = [18, 14].into_iter().find(|&each| fits(columns, each)) {
         return (START, each);
     }
     let (start, each) = (START + 2, 12);
-    labels.truncate(usize::from(width.saturating_sub(start) / each));
+    columns.truncate(usize::from(width.saturating_sub(start) / each));
     (start, each)
 }
 
@@ -107,13 +114,13 @@ fn below(measured: &[Overlap], shown: &[usize], paint: &mut Paint<'_>) {
         return;
     }
     paint.noted_heading("Waits between ranks", "the row's rank waited for the column's");
-    for (place, other) in (1u16..).zip(shown.iter().copied()) {
+    for (place, other) in (1u16..).zip(shown) {
         paint.right(LABELS + 10 * place, 1, format!("rank {other}"), ink(DIM));
     }
     let most = measured.iter().flat_map(|overlap| &overlap.waited_for).copied().max().unwrap_or(0).max(1);
-    for (y, rank) in (2u16..).zip(shown.iter().copied()) {
+    for (y, &rank) in (2u16..).zip(shown) {
         paint.text(0, y, format!("rank {rank}"), ink(DIM));
-        for (place, other) in (1u16..).zip(shown.iter().copied()) {
+        for (place, &other) in (1u16..).zip(shown) {
             let time = measured[rank].waited_for[other];
             let text = if time == 0 { "·".into() } else { words::time(time) };
             let short = if time > 0 { Color::Reset } else { FAINT };
@@ -134,7 +141,7 @@ fn row(overlap: &Overlap, y: u16, ends: [u16; 5], paint: &mut Paint<'_>) {
         share(overlap.exposed),
         words::time(overlap.waiting),
     ];
-    for (end, value) in ends.into_iter().zip(values).filter(|(end, _)| *end > 0) {
+    for (end, value) in ends.into_iter().zip(values) {
         paint.right(end, y, value, ink(Color::Reset));
     }
 }

@@ -46,9 +46,7 @@ impl Lanes<'_> {
         };
         let end = self.centres.get(usize::from(to)).copied().unwrap_or(first);
         self.link(self.centres[lane], end, ("●", self.wire()), self.style(), paint);
-        if first >= 9 {
-            paint.text(first.saturating_sub(9), 0, format!("slice {chunk}"), ink(DIM));
-        }
+        self.label(chunk.into(), ink(DIM), paint);
         let x = paint.text(last + 3, 0, words::short_bytes(bytes), ink(Color::Reset));
         let rounds = if self.flight.event.operation == Operation::AllReduce { 2 } else { 1 };
         let hops = rounds * groups::members(&self.groups).saturating_sub(1);

@@ -5,7 +5,7 @@ use super::{Lanes, MemberProgress};
 use crate::groups;
 use crate::player::Scene;
 use crate::theme::{ALARM, DIM, FAINT, GOOD, WAITING, bold, ink, operation_colour};
-use crate::view::paint::{Paint, columns};
+use crate::view::paint::{Paint, columns, fitting};
 use events::Operation;
 use ratatui::style::Style;
 
@@ -37,10 +37,8 @@ impl Lanes<'_> {
             paint.put(x, 0, symbol, style);
             self.link_to_next(rank, x + 1, paint);
         } else {
-            let sides = self.sides(rank);
-            paint.put(x, 0, sides.0, style);
-            paint.put(x + 1, 0, symbol, style);
-            paint.put(x + 2, 0, sides.1, style);
+            let (left, right) = self.sides(rank);
+            paint.pieces(x, 0, &[left, symbol, right].map(|symbol| (symbol, style)));
             if self.next(rank) == Some(rank + 1) {
                 let end = paint.width().saturating_sub(1);
                 paint.run(x + 3, 0, end.saturating_sub(x + 3), self.wire(), self.wire_style(rank));
@@ -103,8 +101,6 @@ impl Lanes<'_> {
         let Some(hop) = hop else { return };
         let words = [format!("slice {}", hop.chunk), hop.chunk.to_string()];
         let room = end.saturating_sub(x);
-        if let Some(word) = words.iter().find(|word| columns(word) + 2 <= room) {
-            paint.centred(x, room, 0, word, ink(DIM));
-        }
+        paint.centred(x, room, 0, fitting(&words, room.saturating_sub(2)), ink(DIM));
     }
 }

@@ -44,7 +44,7 @@ proptest! {
             for (with, without) in ranks(&away).iter().zip(ranks(&here)) {
                 prop_assert_eq!(with.traffic.total(done), without.traffic.total(done), "{}", stage);
                 prop_assert_eq!(with.to_neighbours, without.to_neighbours);
-                for &place in Place::ALL {
+                for place in Place::ALL {
                     let memory = with.place(place);
                     for (class, bytes) in partition.model_states_in(&away, place).by_class() {
                         prop_assert_eq!(memory.peak(class), bytes, "{} {} {}", stage, place, class);

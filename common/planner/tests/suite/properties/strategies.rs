@@ -89,8 +89,8 @@ proptest! {
         let kept = units[units.len() - 1] + if job.config.tied { units[0] } else { 0 };
         let (n, s, m) = (full.world_size as u64, neighbours as u64, job.micro_batches as u64);
         for class in Class::ALL {
-            let more = if *class == Class::Parameters { sum / s * F32 } else { 0 };
-            prop_assert_eq!(peak(&secondary, *class), peak(&full, *class) + more, "{}", class);
+            let more = if class == Class::Parameters { sum / s * F32 } else { 0 };
+            prop_assert_eq!(peak(&secondary, class), peak(&full, class) + more, "{}", class);
         }
         let among = |elements: u64, ranks: u64| elements / ranks * (ranks - 1) * F32;
         for (with, without) in ranks(&secondary).iter().zip(ranks(&full)) {

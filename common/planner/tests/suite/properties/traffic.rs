@@ -33,7 +33,7 @@ proptest! {
             let rank = ranks(&job.with_stage(stage))[0];
             let (step, skipped) = (rank.traffic.step, rank.traffic.skipped_step);
             let gathers = matches!(stage, Stage::Zero1 | Stage::Zero2);
-            for &operation in Operation::ALL {
+            for operation in Operation::ALL {
                 let spared = gathers && operation == Operation::AllGather;
                 let expected = if spared { 0 } else { step.bytes(operation) };
                 prop_assert_eq!(skipped.bytes(operation), expected, "{} {}", stage, operation);

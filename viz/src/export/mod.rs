@@ -1,5 +1,0 @@
-//! Writes pictures and traces of runs for other programs.
-
-pub mod asciicast;
-pub mod svg;
-pub mod trace;
