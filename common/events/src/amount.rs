@@ -22,7 +22,7 @@ pub(crate) fn count(counter: &mut u64, amount: u64) {
     *counter = counter.saturating_add(amount).min(MOST);
 }
 
-/// Subtracts each of `before` from the amount in its place.
+/// Subtracts each of `before` from the amount in its place, down to 0.
 pub(crate) fn subtract(amounts: &mut [u64], before: &[u64]) {
     amounts.iter_mut().zip(before).for_each(|(amount, before)| *amount = amount.saturating_sub(*before));
 }

@@ -267,8 +267,8 @@ pub enum What {
     Blamed {
         /// The rank at fault.
         culprit: u32,
-        /// True if another rank reported the failure to this one, so that this rank's error repeats
-        /// the other's.
+        /// True if another rank's error explains the failure better: it reported it to this one, or
+        /// timed out on this one.
         heard: bool,
     },
 }

@@ -13,7 +13,7 @@
 //! It also has the paper's [table 1](paper), [DeepSpeed's estimators](estimators), popular [claims]
 //! about ZeRO beside what holds, and the `planner` program's [report].
 //!
-//! [`largest_batch_within`] asks the inverse question: how large a micro-batch may be under a
+//! [`largest_batch_within`] answers the inverse question: how large a micro-batch may be under a
 //! capacity.
 //!
 //! Sizes are in bytes unless a name says otherwise; GB = 10⁹ bytes.

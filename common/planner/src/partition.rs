@@ -198,7 +198,8 @@ impl<'a> FirstUse<'a> {
     }
 
     /// Returns the names of the tensor's module within its layer, and of the tensor within the module:
-    /// `model.layers.0.mlp.up_proj.weight` is `up_proj` in `mlp`. A norm has both names in one.
+    /// `model.layers.0.mlp.up_proj.weight` is `up_proj` in `mlp`. A tensor right in the block, such as
+    /// `input_layernorm`, is a module of its own.
     fn names(self) -> (&'a str, &'a str) {
         match self.layer {
             LayerKind::Embedding => ("embedding", "embedding"),

@@ -155,7 +155,8 @@ impl RankFaults {
             return Err(RankError::Other(format!("injected error in {}", self.place(phase))));
         }
         if self.strikes_in(phase, Kind::Stall) {
-            // Looks are counted, not time: while the process is stopped, no timeout passes either.
+            // Counts looks, not time: the timeouts of other ranks do not pass while the process is
+            // stopped, either.
             let (watch, looks) = (group.watch(), (self.timeout + LONGER).div_duration_f64(LOOK) as u64);
             for _ in (0..looks).take_while(|_| watch.failure().is_none()) {
                 std::thread::sleep(LOOK);

@@ -66,8 +66,8 @@ impl RankError {
         matches!(self, RankError::Stage(sharding::Error::Collective(CollectiveError::Poisoned { .. })))
     }
 
-    /// Tells watchers that the rank of `emitter` fails. The errors of ranks that time out explain a
-    /// stall better than its own.
+    /// Tells watchers that the rank of `emitter` fails. A rank that stalled says that it has heard of
+    /// the failure, so that the error of the rank that timed out on it is shown.
     pub(crate) fn announce(&self, emitter: &Emitter) {
         emitter.emit(match self {
             RankError::Stalled(_) => What::Blamed { culprit: emitter.rank(), heard: true },

@@ -58,21 +58,44 @@ pub enum Answer {
 pub enum Compute {
     /// An expression such as `256 / (4 × 8)`.
     Arithmetic(String),
-    /// GB of model states per GPU: of so many billion parameters, on so many GPUs.
-    Gigabytes(u64, usize, Stage),
-    /// How many times less than in DDP they take on so many GPUs.
-    Saving(usize, Stage),
+    /// GB of model states per GPU.
+    Gigabytes {
+        /// Parameters, in billions.
+        billions: u64,
+        /// GPUs that share the states as the stage does.
+        gpus: usize,
+        /// The stage.
+        stage: Stage,
+    },
+    /// How many times less than in DDP model states take.
+    Saving {
+        /// GPUs that share the states as the stage does.
+        gpus: usize,
+        /// The stage.
+        stage: Stage,
+    },
     /// Bytes of all model states of one parameter.
     StateBytes,
-    /// Bytes of the optimizer states of so many parameters; of as many billions, GB.
+    /// Bytes of the optimizer states of so many parameters. They are GB if billions are counted.
     OptimizerBytes(u64),
     /// GB of a bucket of so many gradients in fp32.
     Bucket(f64),
-    /// What a step of so many micro-batches sends, in sizes of the model; true for the textbook's
-    /// all-reduce.
-    Sweeps(Stage, u64, bool),
-    /// What a rank sends of a buffer, of which so many ranks have one each.
-    ShareSent(Operation, u64),
+    /// What a step sends, in sizes of the model.
+    Sweeps {
+        /// The stage.
+        stage: Stage,
+        /// Micro-batches of the step.
+        micro_batches: u64,
+        /// Whether ZeRO-1 sums gradients as the textbook does.
+        textbook_all_reduce: bool,
+    },
+    /// The share of its buffer that a rank sends.
+    ShareSent {
+        /// The collective.
+        operation: Operation,
+        /// Ranks that take part.
+        ranks: u64,
+    },
     /// By a run.
     Measured(Run, Figure),
 }
@@ -92,17 +115,17 @@ impl Compute {
             Compute::Arithmetic(text) => {
                 equation::value(text).ok_or_else(|| Failure::run(format!("{text:?} is not an expression")))?
             }
-            Compute::Gigabytes(billions, gpus, stage) => gigabytes(*billions, *gpus, *stage),
-            Compute::Saving(gpus, stage) => {
-                gigabytes(1, *gpus, Stage::REPLICATED) / gigabytes(1, *gpus, *stage)
+            &Compute::Gigabytes { billions, gpus, stage } => gigabytes(billions, gpus, stage),
+            &Compute::Saving { gpus, stage } => {
+                gigabytes(1, gpus, Stage::REPLICATED) / gigabytes(1, gpus, stage)
             }
             Compute::StateBytes => Recipe::MIXED.total() as f64,
             Compute::OptimizerBytes(parameters) => (parameters * Recipe::MIXED.optimizer()) as f64,
             Compute::Bucket(gradients) => gradients * Recipe::FP32.gradients as f64 / 1e9,
-            Compute::Sweeps(stage, micro_batches, textbook) => {
-                Sweeps::of(*stage, *micro_batches, *textbook).total() as f64
+            &Compute::Sweeps { stage, micro_batches, textbook_all_reduce } => {
+                Sweeps::of(stage, micro_batches, textbook_all_reduce).total() as f64
             }
-            Compute::ShareSent(operation, ranks) => bus_bandwidth_factor(*operation, *ranks),
+            &Compute::ShareSent { operation, ranks } => bus_bandwidth_factor(operation, ranks),
             Compute::Measured(run, figure) => figure.of(&*runs.report(run)?).1 as f64,
         })
     }

@@ -168,7 +168,7 @@ impl App {
     /// [`RecordingError`] if they are unreadable.
     pub fn grow(&mut self, bytes: &[u8]) -> Result<(), RecordingError> {
         self.quiet = 0.0;
-        self.lead_mut().timeline.grow(bytes)
+        self.lead_mut().grow(bytes)
     }
 
     /// Applies one input. Returns the effect that the caller must carry out, if any.

@@ -59,7 +59,7 @@ pub const FASTEST: f64 = 100.0;
 
 /// A position in a run.
 pub struct Player {
-    pub(crate) timeline: Timeline,
+    timeline: Timeline,
     scene: Scene,
     /// The time of the run that is shown, in nanoseconds: at or after the latest event applied.
     clock: f64,
@@ -96,6 +96,11 @@ impl Player {
     /// Returns the whole run.
     pub fn timeline(&self) -> &Timeline {
         &self.timeline
+    }
+
+    /// Adds the bytes by which the recording's file has grown.
+    pub(crate) fn grow(&mut self, bytes: &[u8]) -> Result<(), RecordingError> {
+        self.timeline.grow(bytes)
     }
 
     /// Returns the number of events before the position.

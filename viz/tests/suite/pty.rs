@@ -213,7 +213,7 @@ impl Drop for Pty {
 fn spawn(command: &mut Command, (columns, rows): (u16, u16)) -> (OwnedFd, Child) {
     #[cfg(target_os = "linux")]
     let flags = OpenptFlags::CLOEXEC;
-    // Programs that other tests start meanwhile inherit the terminal there.
+    // Other systems lack this flag: programs that other tests start meanwhile inherit the terminal.
     #[cfg(not(target_os = "linux"))]
     let flags = OpenptFlags::empty();
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | flags).unwrap();

@@ -101,8 +101,8 @@ impl Mapping {
             mmap_anonymous(null_mut(), room, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
         };
         let mapping = Mapping { mapped: mapped.ok()?, bytes };
-        // SAFETY: the pages were just mapped. A system without huge pages refuses, and uses others.
         #[cfg(target_os = "linux")]
+        // SAFETY: the pages were just mapped. A system without huge pages refuses, and uses others.
         let _ = unsafe { madvise(mapping.start().cast(), bytes / HUGE * HUGE, Advice::LinuxHugepage) };
         Some(mapping)
     }

@@ -43,9 +43,10 @@ Context start_of(void (*entry)(), void *stack, size_t bytes);
 
 #elif defined(__aarch64__)
 
-// As above.
+// As on x86-64; the frame pointer is x29.
 [[gnu::always_inline]] inline void switch_stacks(Context &from, Context &to) {
-    void **save = &from.stack_pointer, **load = &to.stack_pointer;
+    register void **save __asm__("x0") = &from.stack_pointer;
+    register void **load __asm__("x1") = &to.stack_pointer;
     __asm__ volatile("sub sp, sp, #128\n" // Leaves the red zone below the stack pointer as it is, where there is one.
                      "adr x2, 1f\n"
                      "stp x2, x29, [sp, #-16]!\n"
@@ -63,7 +64,7 @@ Context start_of(void (*entry)(), void *stack, size_t bytes);
                        "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16",
                        "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30",
                        "v31", "cc", "memory"
-#if !defined(__APPLE__) // The system's there.
+#if !defined(__APPLE__) // macOS keeps it for itself.
                        , "x18"
 #endif
 #if defined(__ARM_FEATURE_SVE)

@@ -31,8 +31,9 @@ pub struct Snapshot {
     /// The rank whose error counts even if another rank's arrives first: the first rank that began
     /// to fail, or one that knows the cause at first hand.
     failing: Option<u32>,
-    /// Pairs of a failed rank and the rank that it blames. The error follows each at once, so a new
-    /// watcher does not need them.
+    /// Pairs of a failed rank and the rank that it blames. A rank that stalled blames itself, as
+    /// one without a pair does; after any other pair the error follows at once. So a new watcher
+    /// does not need them.
     #[serde(skip)]
     blamed: Vec<(u32, u32)>,
 }

@@ -17,7 +17,8 @@ use std::arch::is_x86_feature_detected;
 #[cfg(target_arch = "x86_64")]
 use std::sync::OnceLock;
 
-/// The instructions of the innermost loop. Made by functions that ask the processor.
+/// The instructions of the innermost loop, from the narrowest to the widest. Made by functions that
+/// ask the processor.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 pub(in crate::cpu) enum Instructions {
     /// Of any processor.
