@@ -2,18 +2,12 @@
 
 use super::question::Chapter;
 use std::sync::LazyLock;
-use trainer::{Failure, Result};
 
-static ALL: LazyLock<serde_json::Result<Vec<Chapter>>> =
-    LazyLock::new(|| serde_json::from_str(include_str!("chapters.json")));
-
-/// Returns the chapters, in order.
-///
-/// # Errors
-/// If the file has a mistake.
-pub fn all() -> Result<&'static [Chapter]> {
-    ALL.as_deref().map_err(|e| Failure::run(format!("chapters.json: {e}")))
-}
+/// The chapters, in order.
+pub static ALL: LazyLock<Vec<Chapter>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("chapters.json"))
+        .expect("it is part of the program, and a test reads it")
+});
 
 #[cfg(test)]
 mod tests {
@@ -22,7 +16,7 @@ mod tests {
 
     #[test]
     fn every_chapter_is_there_once_and_every_choice_exists() {
-        for (at, chapter) in all().unwrap().iter().enumerate() {
+        for (at, chapter) in ALL.iter().enumerate() {
             assert_eq!(chapter.number as usize, at);
             assert!(chapter.quiz.len() >= 3, "chapter {at}");
             for question in &chapter.quiz {

@@ -1,6 +1,6 @@
 //! `check EXERCISE`: builds the reader's answer and checks it, once or after every save.
 
-use super::exercises::{Exercise, all};
+use super::exercises::{ALL, Exercise};
 use super::progress::Progress;
 use super::terminal::tell;
 use clap::Args;
@@ -37,7 +37,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let Some(name) = &arguments.name else {
         let progress = Progress::load();
-        let open = all()?.iter().filter(|exercise| progress.score(&exercise.name).is_none());
+        let open = ALL.iter().filter(|exercise| progress.score(&exercise.name).is_none());
         return if arguments.watch { watch(open, arguments) } else { list(&progress) };
     };
     let exercise = Exercise::of(name)?;
@@ -91,11 +91,8 @@ fn until_solved(
             match typed.recv_timeout(GLANCE).as_deref().map(str::trim) {
                 Ok("q") => return false,
                 Ok(_) => {
-                    tell(
-                        hints
-                            .next()
-                            .map_or("No more hints. One way is in solution.rs, beside src.", |hint| hint),
-                    );
+                    let hint = hints.next().map(String::as_str);
+                    tell(hint.unwrap_or("No more hints. One way is in solution.rs, beside src."));
                     continue;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -108,10 +105,9 @@ fn until_solved(
 }
 
 fn attempt(exercise: &Exercise, arguments: &Arguments) -> Result<()> {
-    let all = all()?;
-    let place = all.iter().position(|other| other.name == exercise.name).map_or(0, |place| place + 1);
+    let place = ALL.iter().position(|other| other.name == exercise.name).map_or(0, |place| place + 1);
     let Exercise { name, task, .. } = exercise;
-    events::say!("{name}, exercise {place} of {}: {task}\n{}\n", all.len(), exercise.file());
+    events::say!("{name}, exercise {place} of {}: {task}\n{}\n", ALL.len(), exercise.file());
     exercise.hints.iter().take(arguments.hints).for_each(|hint| tell(&format!("hint: {hint}")));
     events::complain!("building it …");
     match check(exercise, arguments.solution)? {
@@ -126,7 +122,7 @@ fn attempt(exercise: &Exercise, arguments: &Arguments) -> Result<()> {
 }
 
 fn list(progress: &Progress) -> Result<()> {
-    for Exercise { name, chapter, task, .. } in all()? {
+    for Exercise { name, chapter, task, .. } in ALL.iter() {
         let score = progress.score(name);
         let mark = if score.is_some() { "✓" } else { " " };
         events::say!("{mark} chapter {chapter:>2}  {name:<17}  {task}");

@@ -18,16 +18,11 @@ pub struct Exercise {
     pub hints: [String; 2],
 }
 
-static ALL: LazyLock<serde_json::Result<Vec<Exercise>>> =
-    LazyLock::new(|| serde_json::from_str(include_str!("exercises.json")));
-
-/// Returns the exercises, in the book's order.
-///
-/// # Errors
-/// If the file has a mistake.
-pub fn all() -> Result<&'static [Exercise]> {
-    ALL.as_deref().map_err(|e| Failure::run(format!("exercises.json: {e}")))
-}
+/// The exercises, in the book's order.
+pub static ALL: LazyLock<Vec<Exercise>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("exercises.json"))
+        .expect("it is part of the program, and a test reads it")
+});
 
 impl Exercise {
     /// Finds an exercise by its name or its folder's name.
@@ -35,9 +30,8 @@ impl Exercise {
     /// # Errors
     /// A usage failure with all names, if it is none of them.
     pub fn of(name: &str) -> Result<&'static Exercise> {
-        let all = all()?;
-        all.iter().find(|exercise| exercise.name == name || exercise.folder() == name).ok_or_else(|| {
-            let names = all.iter().map(|exercise| exercise.name.as_str()).collect::<Vec<_>>().join(", ");
+        ALL.iter().find(|exercise| exercise.name == name || exercise.folder() == name).ok_or_else(|| {
+            let names = ALL.iter().map(|exercise| exercise.name.as_str()).collect::<Vec<_>>().join(", ");
             Failure::usage(format!("there is no exercise {name:?}; choose one of {names}"))
         })
     }
@@ -63,8 +57,8 @@ mod tests {
         let folders = std::fs::read_dir(root.join("tutorials/exercises")).unwrap();
         let folders: Vec<_> =
             folders.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        assert_eq!(folders.len(), all().unwrap().len() + 1, "and what checks them: {folders:?}");
-        for exercise in all().unwrap() {
+        assert_eq!(folders.len(), ALL.len() + 1, "and what checks them: {folders:?}");
+        for exercise in ALL.iter() {
             assert!(root.join(exercise.file()).exists(), "{}", exercise.file());
             let chapter = crate::book::pages().unwrap().into_iter().nth(exercise.chapter as usize).unwrap();
             let command = format!("-- check {}`", exercise.name);

@@ -21,9 +21,8 @@ use trainer::{Failure, Result};
 /// # Errors
 /// If the book has no such chapter.
 pub fn chapter(number: u32) -> Result<&'static question::Chapter> {
-    let all = chapters::all()?;
-    all.iter().find(|chapter| chapter.number == number).ok_or_else(|| {
-        let known: Vec<String> = all.iter().map(|chapter| chapter.number.to_string()).collect();
+    chapters::ALL.iter().find(|chapter| chapter.number == number).ok_or_else(|| {
+        let known: Vec<String> = chapters::ALL.iter().map(|chapter| chapter.number.to_string()).collect();
         let known = known.join(", ");
         Failure::usage(format!("chapter {number} has no questions; these chapters have: {known}"))
     })

@@ -24,23 +24,22 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if arguments.reset {
         progress.forget()?;
     }
-    for chapter in chapters::all()? {
+    for chapter in chapters::ALL.iter() {
         let (guesses, quiz) = (progress.prediction_line(chapter), progress.quiz_line(chapter));
         events::say!("chapter {:>2}   {guesses}   {quiz}", chapter.number);
     }
-    print_exercises(&progress)?;
+    print_exercises(&progress);
     print_labs(&progress);
     events::say!("\nsaved in {}", file.display());
     Ok(())
 }
 
-fn print_exercises(progress: &Progress) -> Result<()> {
-    let all = exercises::all()?;
+fn print_exercises(progress: &Progress) {
+    let all = &exercises::ALL;
     let solved = all.iter().filter_map(|e| Some((&e.name, progress.score(&e.name)?)));
     let solved: Vec<(&String, String)> = solved.collect();
     events::say!("exercises    {} of {} solved", solved.len(), all.len());
     solved.iter().for_each(|(name, score)| events::say!("{:13}{name:<17}  {score}", ""));
-    Ok(())
 }
 
 fn print_labs(progress: &Progress) {

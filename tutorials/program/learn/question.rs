@@ -67,7 +67,7 @@ pub enum Compute {
         /// The stage.
         stage: Stage,
     },
-    /// How many times less than in DDP model states take.
+    /// The bytes of model states in DDP, divided by those in the stage.
     Saving {
         /// GPUs that share the states as the stage does.
         gpus: usize,
@@ -76,7 +76,7 @@ pub enum Compute {
     },
     /// Bytes of all model states of one parameter.
     StateBytes,
-    /// Bytes of the optimizer states of so many parameters. They are GB if billions are counted.
+    /// Bytes of the optimizer states of so many parameters; GB, if these are counted in billions.
     OptimizerBytes(u64),
     /// GB of a bucket of so many gradients in fp32.
     Bucket(f64),
@@ -96,7 +96,7 @@ pub enum Compute {
         /// Ranks that take part.
         ranks: u64,
     },
-    /// By a run.
+    /// Measured by a run.
     Measured(Run, Figure),
 }
 

@@ -1,7 +1,7 @@
 //! Cross-entropy of logits, and its gradient in their place.
 
 use super::Cpu;
-use super::math::{exponentiate, maximum};
+use super::math::{exponentiate, ln, maximum};
 use super::operand::FloatsMut;
 use super::workers::Split;
 use crate::Result;
@@ -47,5 +47,5 @@ fn row_loss(logits: &mut [f32], target: usize, gradient_scale: f32) -> f32 {
         *x *= factor;
     }
     logits[target] -= gradient_scale;
-    libm::log(f64::from(sum)) as f32 - below_largest
+    ln(sum) - below_largest
 }

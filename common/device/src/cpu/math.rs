@@ -4,6 +4,11 @@
 /// Partial sums of a reduction over a row.
 pub(super) const LANES: usize = 16;
 
+/// The natural logarithm, rounded from f64's.
+pub(super) fn ln(x: f32) -> f32 {
+    libm::log(f64::from(x)) as f32
+}
+
 /// e^x to within 2 units in the last place; 0 for x < −86.9, where e^x is below 2⁻¹²⁵; +∞ above the
 /// largest f32; NaN for NaN.
 ///

@@ -4,7 +4,7 @@ use super::{Heads, Sizes, hide, pairs, per_head};
 use crate::Result;
 use crate::cpu::Cpu;
 use crate::cpu::grid::Grid;
-use crate::cpu::math::{LANES, exponentiate, maximum};
+use crate::cpu::math::{LANES, exponentiate, ln, maximum};
 use crate::cpu::operand::Floats;
 use crate::cpu::product::{Panels, Rows, Start, widened_rows};
 use crate::cpu::tile::TileMut;
@@ -103,7 +103,7 @@ impl ForwardBlock<'_> {
             self.values.add_products(products, Start::Zero, probabilities, head_dim, 0..seen);
             vectorized!(divide_rows(outs, sums));
             for (log_sum, sum) in log_sum.iter_mut().zip(sums) {
-                *log_sum += libm::log(f64::from(*sum)) as f32;
+                *log_sum += ln(*sum);
             }
         }
     }
