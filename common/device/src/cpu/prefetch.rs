@@ -13,7 +13,7 @@ pub(super) fn prefetch(bytes: &[u8]) {
 
 /// Prefetches the line at `at`, any address, to the middle cache.
 #[inline(always)]
-fn prefetch_line(at: *const u8) {
+pub(super) fn prefetch_line(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};

@@ -5,12 +5,12 @@
 //! its sums at every run of steps. Were they all asked for at once, this tile's own operands would
 //! wait behind them.
 
-use super::lanes::Avx512;
-use super::register_tile::{Ahead, RegisterTile, SOURCE_STEPS, VECTORS};
+use super::lanes::{Avx512, Lanes};
+use super::register_tile::{Ahead, Offsets, RegisterTile, SOURCE_STEPS, VECTORS};
 use std::arch::asm;
 
 /// Rows of a full tile.
-pub(super) const ROWS: usize = 14;
+const ROWS: usize = Avx512::<false>::ROWS;
 
 /// Steps of a run, which are written out.
 const RUN: usize = 4;
@@ -118,18 +118,33 @@ macro_rules! with_sums {
     }};
 }
 
-/// Defines the computation of a full tile with an instruction that multiplies and adds.
-macro_rules! full_tile {
-    ($name:ident, $features:literal, $pairs:literal, $multiply:literal) => {
+/// Defines the computation of full tiles with an instruction that multiplies and adds.
+macro_rules! full_tiles {
+    ($name:ident, $one:ident, $features:literal, $pairs:literal, $multiply:literal) => {
         impl RegisterTile<'_> {
-            /// Computes a full tile.
+            /// Computes full tiles.
             ///
             /// # Safety
-            /// The processor has AVX-512 and the instruction, and the operands hold the tile.
+            /// The processor has AVX-512 and the instruction, and the operands hold the tiles.
             #[target_feature(enable = $features)]
             pub(super) unsafe fn $name(&self) {
+                let (mut tile, offsets) = (*self, Offsets::new(self.a_row));
+                for _ in 0..self.tiles {
+                    // SAFETY: as this function's.
+                    unsafe { tile.$one(&offsets) };
+                    tile = tile.below(ROWS);
+                }
+            }
+
+            /// Computes the first one.
+            ///
+            /// # Safety
+            /// As of all.
+            #[inline]
+            #[target_feature(enable = $features)]
+            unsafe fn $one(&self, offsets: &Offsets) {
                 let (mut a, mut b) = (self.a, self.b);
-                let Ahead { a: mut next, row: next_row, sums: mut next_sums, sums_row } = self.ahead;
+                let Ahead { a: mut next, row: next_row, sums: mut next_sums, sums_row, .. } = self.ahead;
                 // SAFETY: as this function's; lines are no more than all steps, and a prefetch reads
                 // nothing.
                 unsafe {
@@ -196,7 +211,7 @@ macro_rules! full_tile {
                         stride = 0;
                     }
                     let rest = RegisterTile { a, b, steps: self.steps % LINE, ..*self };
-                    rest.add::<Avx512<$pairs>, ROWS, VECTORS>(&mut sums);
+                    rest.add::<Avx512<$pairs>, ROWS, VECTORS>(&mut sums, offsets);
                     self.to.store::<Avx512<$pairs>, ROWS, VECTORS>(&sums);
                 }
             }
@@ -204,5 +219,5 @@ macro_rules! full_tile {
     };
 }
 
-full_tile!(run_full, "avx512f", false, "vfmadd231ps");
-full_tile!(run_full_pairs, "avx512f,avx512bf16", true, "vdpbf16ps");
+full_tiles!(run_full, run_one, "avx512f", false, "vfmadd231ps");
+full_tiles!(run_full_pairs, run_one_pairs, "avx512f,avx512bf16", true, "vdpbf16ps");

@@ -15,6 +15,16 @@ pub(super) struct Coming {
     rows: usize,
 }
 
+/// Rows that tiles ask for.
+pub(super) struct Taken {
+    /// Where they begin, and the bytes from one to the next.
+    pub(super) first: *const u8,
+    pub(super) row: usize,
+    /// The tiles that ask for them, and the bytes from what one asks for to the next one's.
+    pub(super) tiles: usize,
+    pub(super) tile: usize,
+}
+
 impl Coming {
     /// Returns the rows of `tile`, if they are short, or follow each other.
     pub(super) fn of(tile: Option<Tile<'_>>) -> Self {
@@ -34,13 +44,13 @@ impl Coming {
         Coming { first: std::ptr::null(), row: 0, rows: 0 }
     }
 
-    /// Takes as many rows as a tile of `steps` asks for: where they begin, and the bytes from one to
-    /// the next. None if no rows remain.
-    pub(super) fn take(&mut self, steps: usize) -> Option<(*const u8, usize)> {
+    /// Takes as many rows as tiles of `steps` ask for, at most `tiles` of them. None if no rows remain.
+    pub(super) fn take(&mut self, steps: usize, tiles: usize) -> Option<Taken> {
         let rows = steps.div_ceil(SOURCE_STEPS).min(self.rows);
-        let taken = (self.first, self.row);
-        self.first = self.first.wrapping_add(rows * self.row);
-        self.rows -= rows;
-        (rows > 0).then_some(taken)
+        let tiles = tiles.min(self.rows.checked_div(rows)?);
+        let taken = Taken { first: self.first, row: self.row, tiles, tile: rows * self.row };
+        self.first = self.first.wrapping_add(tiles * taken.tile);
+        self.rows -= tiles * rows;
+        Some(taken)
     }
 }

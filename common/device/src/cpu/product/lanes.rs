@@ -15,6 +15,9 @@ pub(super) trait Lanes {
     /// Made of f32 alone.
     type Vector: Copy;
 
+    /// Rows of a full tile: with them the sums and the operands of a step fill the registers.
+    const ROWS: usize;
+
     /// f32 of a vector.
     const WIDTH: usize = size_of::<Self::Vector>() / size_of::<f32>();
 
@@ -77,6 +80,7 @@ mod x86 {
 
     impl Lanes for Avx2 {
         type Vector = __m256;
+        const ROWS: usize = 6;
 
         #[inline(always)]
         unsafe fn spread(from: *const u8) -> __m256 {
@@ -120,6 +124,7 @@ mod x86 {
 
     impl<const PAIRS: bool> Lanes for Avx512<PAIRS> {
         type Vector = __m512;
+        const ROWS: usize = 14;
 
         #[inline(always)]
         unsafe fn load_bf16(from: *const bf16) -> __m512 {
@@ -171,6 +176,7 @@ pub(super) struct Portable;
 
 impl Lanes for Portable {
     type Vector = [f32; 4];
+    const ROWS: usize = 8;
 
     #[inline(always)]
     unsafe fn spread(from: *const u8) -> [f32; 4] {
@@ -183,7 +189,9 @@ impl Lanes for Portable {
         std::array::from_fn(|lane| a[lane] + b[lane])
     }
 
-    #[inline(always)]
+    // On x86-64 without wider vectors it calls a function for every lane, in every tile's loop.
+    #[cfg_attr(target_arch = "x86_64", inline(never))]
+    #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
     unsafe fn add_product(sum: [f32; 4], a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
         std::array::from_fn(|lane| a[lane].mul_add(b[lane], sum[lane]))
     }

@@ -31,7 +31,7 @@ use super::tile::{Tile, TileMut};
 use super::workers::{blocks, pieces};
 use crate::Result;
 use crate::operations::{Addend, Rounding};
-use coming::Coming;
+use coming::{Coming, Taken};
 use cut::Cut;
 use flush::Flushed;
 use operands::Left;
@@ -195,20 +195,27 @@ impl Product<'_> {
         mut then: Then<'_>,
         coming: &mut [Coming; 2],
     ) {
-        for (tile, rows) in a.tiles.iter().enumerate() {
+        let (steps, a_tile) = (a.steps, a.tile_bytes());
+        let mut tile = 0;
+        while tile < a.tiles.count() {
+            let run = if matches!(then, Then::Round { .. }) { 1 } else { a.run(tile) };
             let (next_rows, next, next_row) = a.after(tile);
             let (next_sums, sums_row) = match &mut then {
                 Then::Finish(target) if start == Start::Zero => target.place_of(next_rows.start),
                 Then::Round { out, .. } if start == Start::Zero => out.place_of(next_rows.start),
                 _ => sums.place_of(next_rows.start),
             };
-            let source = if a.along() { None } else { coming.iter_mut().find_map(|rows| rows.take(a.steps)) };
-            let (next, row) = source.unwrap_or((next, next_row));
-            let ahead = Some(Ahead { a: next, row, sums: next_sums, sums_row });
-            let steps = a.steps;
-            let products = Products { start, a: a.tile(tile), b, steps, ahead };
+            let coming =
+                if a.along() { None } else { coming.iter_mut().find_map(|rows| rows.take(steps, run)) };
+            let Taken { first, row, tiles, tile: distance } =
+                coming.unwrap_or(Taken { first: next, row: next_row, tiles: run, tile: a_tile });
+            let ahead = Some(Ahead { a: first, row, tile: distance, sums: next_sums, sums_row });
+            let one = a.tiles.lanes(tile);
+            let rows = one.start..a.tiles.lanes(tile + tiles - 1).end;
+            let products = Products { start, tiles, a_tile, a: a.tile(tile), b, steps, ahead };
             let waited = start == Start::Sums;
-            let place = if waited || matches!(then, Then::Stay) { rows.clone() } else { 0..rows.len() };
+            let place = if waited || matches!(then, Then::Stay) { rows.clone() } else { 0..one.len() };
+            tile += tiles;
             match &mut then {
                 Then::Stay => products.add_to(self.instructions, sums.rows(place)),
                 Then::Finish(target) => {

@@ -55,7 +55,7 @@ impl<'a> Panels<'a> {
         for (panel, b) in self.iter(steps.start).take_while(|(panel, _)| panel.start < columns) {
             let width = (panel.end.min(columns) - panel.start).next_multiple_of(self.instructions.width());
             let sums = sums.at(0..rows, panel.start..panel.start + width);
-            let products = Products { start, a, b, steps: steps.len(), ahead: None };
+            let products = Products { start, tiles: 1, a_tile: 0, a, b, steps: steps.len(), ahead: None };
             products.add_to(self.instructions, sums);
         }
     }
@@ -119,6 +119,24 @@ impl<'a> Left<'a> {
             LeftSource::InPlace(rows) => rows.step == UNIT,
             LeftSource::Across(_) => false,
             LeftSource::Along { .. } => true,
+        }
+    }
+
+    /// Returns the number of tiles, from number `tile` on, that can be computed in one run: they have
+    /// equally many rows, which are where the loop reads them, and the last one is followed by another.
+    pub(super) fn run(&self, tile: usize) -> usize {
+        match &self.source {
+            LeftSource::Along { copied, .. } if tile >= *copied => 1,
+            _ => (self.tiles.count() - 1 - tile).max(1),
+        }
+    }
+
+    /// Returns the bytes from a tile's rows to the next one's.
+    pub(super) fn tile_bytes(&self) -> usize {
+        match &self.source {
+            LeftSource::InPlace(rows) => self.tiles.size * rows.row,
+            LeftSource::Across(_) => self.tiles.stride * UNIT,
+            LeftSource::Along { .. } => self.tiles.size * packed_row(self.steps) * UNIT,
         }
     }
 

@@ -6,6 +6,7 @@
 use super::unit::Unit;
 use crate::convert::{rounded_bits, widen_f16};
 use crate::cpu::operand::Floats;
+use crate::cpu::prefetch::prefetch_near;
 use crate::cpu::tile::Tile;
 use crate::vectorized;
 use half::{bf16, f16};
@@ -22,7 +23,7 @@ pub(super) struct Groups {
     /// Number of groups.
     count: usize,
     /// Lanes of a group, but for the last one, which has the rest.
-    size: usize,
+    pub(super) size: usize,
     /// Units from a step to the next.
     pub(super) slot: usize,
     /// Units from a group to the next.
@@ -114,9 +115,11 @@ fn across<const SLOT: usize>(to: &mut [u32], from: Tile<'_>, unit: Unit, groups:
     let at = |step: usize, lane: usize| (step < depth).then_some(step * stride + lane);
     vectorized!(match (source, unit) {
         (Floats::F32(x), Unit::Single) => each::<SLOT>(to, groups, steps, |to, step, lane| {
+            ask(x, (step + AHEAD) * stride + lane);
             *to = bytemuck::cast(chunk::<f32, SLOT>(x, step * stride + lane));
         }),
         (Floats::F16(x), Unit::Single) => each::<SLOT>(to, groups, steps, |to, step, lane| {
+            ask(x, (step + AHEAD) * stride + lane);
             widen_f16(bytemuck::cast_slice_mut(to), &chunk::<f16, SLOT>(x, step * stride + lane));
         }),
         (Floats::F32(x), _) => across_bf16::<_, SLOT>(to, x, at, unit, groups, steps),
@@ -141,15 +144,18 @@ fn across_bf16<T: AsBf16, const SLOT: usize>(
         groups,
         steps,
         #[inline(always)]
-        |to, step, lane| match unit {
-            Unit::Single => high_halves(to, x, at(step, lane)),
-            Unit::Swapped => high_halves(to, x, at(step ^ 1, lane)),
-            Unit::Pair => {
-                let mut low = [0; SLOT];
-                high_halves(to, x, at(2 * step + 1, lane));
-                high_halves(&mut low, x, at(2 * step, lane));
-                for (to, low) in to.iter_mut().zip(low) {
-                    *to |= low >> 16;
+        |to, step, lane| {
+            ask(x, at(step + AHEAD, lane).unwrap_or(0));
+            match unit {
+                Unit::Single => high_halves(to, x, at(step, lane)),
+                Unit::Swapped => high_halves(to, x, at(step ^ 1, lane)),
+                Unit::Pair => {
+                    let mut low = [0; SLOT];
+                    high_halves(to, x, at(2 * step + 1, lane));
+                    high_halves(&mut low, x, at(2 * step, lane));
+                    for (to, low) in to.iter_mut().zip(low) {
+                        *to |= low >> 16;
+                    }
                 }
             }
         },
@@ -190,6 +196,16 @@ impl AsBf16 for f16 {
     fn high_half(self) -> u32 {
         f32::from(self).high_half()
     }
+}
+
+/// Steps that are asked for before they are copied: short rows are no stream that a core fetches by
+/// itself.
+const AHEAD: usize = 8;
+
+/// Prefetches the element at `at`, which need not be there.
+#[inline(always)]
+fn ask<T>(x: &[T], at: usize) {
+    prefetch_near(x.as_ptr().wrapping_add(at).cast());
 }
 
 /// Calls `copy` with each slot `[group][step]`, its step, and the first lane of its group.

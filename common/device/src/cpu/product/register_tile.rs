@@ -5,7 +5,7 @@
 
 use super::lanes::Lanes;
 use super::target::Target;
-use crate::cpu::prefetch::prefetch_near;
+use crate::cpu::prefetch::{prefetch_line, prefetch_near};
 use std::hint::black_box;
 
 /// Steps of a tile for which its loop asks for a row of memory.
@@ -24,20 +24,27 @@ pub(in crate::cpu) enum Start {
 }
 
 /// Where the next tile begins, for a full tile's loop to ask for. Addresses may be any.
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 #[derive(Clone, Copy)]
 pub(super) struct Ahead {
     /// Its rows' first step, `row` bytes apart, if they lie along the depth; otherwise rows of
     /// memory, `row` bytes apart, one for every [`SOURCE_STEPS`].
     pub(super) a: *const u8,
     pub(super) row: usize,
+    /// From there to what the tile after this one asks for.
+    pub(super) tile: usize,
     /// Its sums, or where they go, and the bytes from a row of them to the next.
     pub(super) sums: *const u8,
     pub(super) sums_row: usize,
 }
 
-/// A tile's operands, without their lengths.
+/// The operands of tiles of equally many rows, one below the other, without their lengths. Addresses
+/// and the target are the first tile's.
+#[derive(Clone, Copy)]
 pub(super) struct RegisterTile<'a> {
+    pub(super) tiles: usize,
+    /// Bytes from a tile's rows to the next one's, and f32 from its sums to the next one's.
+    pub(super) a_tile: usize,
+    pub(super) sums_tile: usize,
     pub(super) sums: *mut f32,
     pub(super) stride: usize,
     pub(super) start: Start,
@@ -47,13 +54,12 @@ pub(super) struct RegisterTile<'a> {
     pub(super) a_step: usize,
     pub(super) b: *const f32,
     pub(super) steps: usize,
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(super) ahead: Ahead,
 }
 
 /// Distances of rows from the first one, so that few registers address half a tile's rows, each
 /// without an addition that has to wait for the one before.
-struct Offsets {
+pub(super) struct Offsets {
     one: usize,
     three: usize,
     five: usize,
@@ -65,7 +71,7 @@ impl Offsets {
 
     /// The compiler must not see that one is a multiple of another, or it would add after all.
     #[inline(always)]
-    fn new(row: usize) -> Self {
+    pub(super) fn new(row: usize) -> Self {
         Offsets { one: black_box(row), three: black_box(3 * row), five: black_box(5 * row) }
     }
 
@@ -85,14 +91,32 @@ impl RegisterTile<'_> {
     /// The processor has the instructions, and the operands hold `R` rows of `C` vectors.
     #[inline(always)]
     pub(super) unsafe fn run<L: Lanes, const R: usize, const C: usize>(&self) {
-        // SAFETY: as this function's.
-        unsafe {
-            let mut sums = self.start_sums::<L, R, C>();
-            if self.start == Start::Zero {
-                self.prefetch_sums::<L, R, C>();
+        let (mut tile, offsets) = (*self, Offsets::new(self.a_row));
+        for _ in 0..self.tiles {
+            // SAFETY: as this function's.
+            unsafe {
+                let mut sums = tile.start_sums::<L, R, C>();
+                for row in 0..R {
+                    prefetch_near(tile.ahead.sums.wrapping_add(row * tile.ahead.sums_row));
+                }
+                tile.add::<L, R, C>(&mut sums, &offsets);
+                tile.to.store::<L, R, C>(&sums);
             }
-            self.add::<L, R, C>(&mut sums);
-            self.to.store::<L, R, C>(&sums);
+            tile = tile.below(R);
+        }
+    }
+
+    /// Returns the tiles below the first one, which has so many rows.
+    #[inline(always)]
+    pub(super) fn below(self, rows: usize) -> Self {
+        let Ahead { a, tile, sums, sums_row, .. } = self.ahead;
+        let sums = sums.wrapping_add(rows * sums_row);
+        RegisterTile {
+            a: self.a.wrapping_add(self.a_tile),
+            sums: self.sums.wrapping_add(self.sums_tile),
+            to: self.to.below(rows),
+            ahead: Ahead { a: a.wrapping_add(tile), sums, ..self.ahead },
+            ..self
         }
     }
 
@@ -119,16 +143,6 @@ impl RegisterTile<'_> {
         }
     }
 
-    /// Asks for the place of the sums.
-    #[inline(always)]
-    fn prefetch_sums<L: Lanes, const R: usize, const C: usize>(&self) {
-        for row in 0..R {
-            for vector in 0..C {
-                prefetch_near(self.sums.wrapping_add(row * self.stride + vector * L::WIDTH).cast());
-            }
-        }
-    }
-
     /// Adds the products of all steps.
     ///
     /// # Safety
@@ -138,25 +152,96 @@ impl RegisterTile<'_> {
     pub(super) unsafe fn add<L: Lanes, const R: usize, const C: usize>(
         &self,
         sums: &mut [[L::Vector; C]; R],
+        offsets: &Offsets,
     ) {
-        let offsets = Offsets::new(self.a_row);
-        let (mut upper, mut b) = (self.a, self.b);
-        let mut lower = upper.wrapping_add(Offsets::ROWS * self.a_row);
-        for _ in 0..self.steps {
-            // SAFETY: the addresses are of elements of the tile's.
-            unsafe {
-                let columns: [L::Vector; C] = std::array::from_fn(|vector| L::load(b.add(vector * L::WIDTH)));
-                for row in 0..R {
-                    let half = if row < Offsets::ROWS { upper } else { lower };
-                    let factor = L::spread(half.add(offsets.of(row % Offsets::ROWS)));
-                    for vector in 0..C {
-                        sums[row][vector] = L::add_product(sums[row][vector], factor, columns[vector]);
-                    }
+        let (mut a, mut b, mut steps) = (self.a, self.b, self.steps);
+        if const { R == L::ROWS && C == VECTORS } {
+            let mut asked = Asked::new(self);
+            for _ in 0..steps / RUN {
+                asked.run();
+                for _ in 0..RUN {
+                    // SAFETY: the addresses are of elements of the tile's.
+                    unsafe { self.step::<L, R, C>(sums, offsets, a, b) };
+                    a = a.wrapping_add(self.a_step);
+                    b = b.wrapping_add(VECTORS * L::WIDTH);
                 }
             }
-            upper = upper.wrapping_add(self.a_step);
-            lower = lower.wrapping_add(self.a_step);
+            steps %= RUN;
+        }
+        for _ in 0..steps {
+            // SAFETY: the addresses are of elements of the tile's.
+            unsafe { self.step::<L, R, C>(sums, offsets, a, b) };
+            a = a.wrapping_add(self.a_step);
             b = b.wrapping_add(VECTORS * L::WIDTH);
+        }
+    }
+
+    /// Adds the products of a step.
+    ///
+    /// # Safety
+    /// The processor has the instructions, and the addresses are of the step's elements.
+    #[inline(always)]
+    #[allow(clippy::needless_range_loop)]
+    unsafe fn step<L: Lanes, const R: usize, const C: usize>(
+        &self,
+        sums: &mut [[L::Vector; C]; R],
+        offsets: &Offsets,
+        upper: *const u8,
+        b: *const f32,
+    ) {
+        let lower = upper.wrapping_add(Offsets::ROWS * self.a_row);
+        // SAFETY: as this function's.
+        unsafe {
+            let columns: [L::Vector; C] = std::array::from_fn(|vector| L::load(b.add(vector * L::WIDTH)));
+            for row in 0..R {
+                let half = if row < Offsets::ROWS { upper } else { lower };
+                let factor = L::spread(half.add(offsets.of(row % Offsets::ROWS)));
+                for vector in 0..C {
+                    sums[row][vector] = L::add_product(sums[row][vector], factor, columns[vector]);
+                }
+            }
+        }
+    }
+}
+
+/// Steps of a run, which are written out.
+const RUN: usize = 4;
+
+/// Bytes of a line of memory.
+const LINE: usize = 64;
+
+/// What a full tile asks for, run by run.
+struct Asked {
+    at: *const u8,
+    row: usize,
+    along: bool,
+    runs: usize,
+}
+
+impl Asked {
+    #[inline(always)]
+    fn new(tile: &RegisterTile<'_>) -> Self {
+        let Ahead { a: at, row, .. } = tile.ahead;
+        Asked { at, row, along: tile.a_step == size_of::<f32>(), runs: 0 }
+    }
+
+    /// Asks for a line of two rows that lie along the depth, so that the runs that use up a line of this
+    /// tile's rows ask for one of eight rows; or for the next line of a row of memory.
+    #[inline(always)]
+    fn run(&mut self) {
+        self.runs += 1;
+        let all = if self.along { LINE / size_of::<f32>() } else { SOURCE_STEPS } / RUN;
+        let (line, from) = if self.along {
+            prefetch_near(self.at);
+            prefetch_near(self.at.wrapping_add(self.row));
+            (2 * self.row, LINE)
+        } else {
+            prefetch_line(self.at);
+            (LINE, self.row)
+        };
+        self.at = self.at.wrapping_add(line);
+        if self.runs.is_multiple_of(all) {
+            self.at = self.at.wrapping_add(from).wrapping_sub(all * line);
         }
     }
 }

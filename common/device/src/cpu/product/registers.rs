@@ -7,8 +7,6 @@ use super::target::Target;
 use crate::cpu::grid::Grid;
 
 #[cfg(target_arch = "x86_64")]
-use super::avx512;
-#[cfg(target_arch = "x86_64")]
 use super::lanes::{Avx2, Avx512};
 #[cfg(target_arch = "x86_64")]
 use crate::peak;
@@ -94,14 +92,14 @@ impl Instructions {
         all.into_iter().filter(|one| *one <= Instructions::widest()).collect()
     }
 
-    /// Returns the most rows of a tile: with them the sums and the operands of a step fill the registers.
+    /// Returns the rows of a full tile.
     pub(in crate::cpu) const fn rows(self) -> usize {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Instructions::Avx512 | Instructions::Avx512Pairs => avx512::ROWS,
+            Instructions::Avx512 | Instructions::Avx512Pairs => Avx512::<false>::ROWS,
             #[cfg(target_arch = "x86_64")]
-            Instructions::Avx2 => 6,
-            Instructions::Portable => 8,
+            Instructions::Avx2 => Avx2::ROWS,
+            Instructions::Portable => Portable::ROWS,
         }
     }
 
@@ -149,10 +147,14 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// The products of `steps` of the depth, for a tile of sums.
+/// The products of `steps` of the depth, for tiles of sums.
 #[derive(Clone, Copy)]
 pub(in crate::cpu) struct Products<'a> {
     pub(in crate::cpu) start: Start,
+    /// Tiles, one below the other. If there are several, each has the most rows.
+    pub(super) tiles: usize,
+    /// Bytes from a tile's rows to the next one's.
+    pub(super) a_tile: usize,
     pub(in crate::cpu) a: Rows<'a>,
     pub(in crate::cpu) b: Columns<'a>,
     pub(in crate::cpu) steps: usize,
@@ -167,46 +169,53 @@ impl Products<'_> {
     /// If an operand is too short, or the tile is none that `instructions` has.
     #[inline(always)]
     pub(in crate::cpu) fn add_to(self, instructions: Instructions, mut sums: Grid<'_, f32>) {
-        let (shape, stored) = (sums.shape(), sums.stored());
-        self.compute(instructions, shape, stored, Target::overwrite(sums));
+        let (rows, stored) = (sums.shape().0, sums.stored());
+        self.compute(instructions, (rows, stored), Target::overwrite(sums));
     }
 
-    /// Adds them to every sum; `to`, which has their shape, becomes the sums, or these are added to it.
-    /// What becomes of `sums` is unspecified.
+    /// Adds them to every sum; `to` becomes the sums, or these are added to it. `sums` have its shape;
+    /// or, where they start at 0, the first tile's. What becomes of them is unspecified.
     ///
     /// # Panics
     /// As [`Products::add_to`].
     #[inline(always)]
     pub(super) fn finish(self, instructions: Instructions, mut sums: Grid<'_, f32>, to: Target<'_>) {
-        assert!(sums.shape() == to.shape(), "sums have the output's shape");
-        self.compute(instructions, to.shape(), sums.stored(), to);
+        let (rows, columns) = sums.shape();
+        assert!(columns == to.shape().1, "sums have the output's columns");
+        self.compute(instructions, (rows, sums.stored()), to);
     }
 
     #[inline(always)]
     fn compute(
         self,
         instructions: Instructions,
-        (rows, columns): (usize, usize),
-        (first, stride): (*mut f32, usize),
+        (sum_rows, (first, stride)): (usize, (*mut f32, usize)),
         to: Target<'_>,
     ) {
-        let Products { start, a, b, steps, ahead } = self;
+        let Products { start, tiles, a_tile, a, b, steps, ahead } = self;
+        let (all, columns) = to.shape();
+        let rows = if tiles == 1 { all } else { instructions.rows() };
         let vectors = columns / instructions.width();
         let fits = (1..=instructions.rows()).contains(&rows)
+            && all == tiles * rows
+            && (sum_rows == all || sum_rows == rows && start == Start::Zero)
             && (1..=VECTORS).contains(&vectors)
             && columns == vectors * instructions.width();
         let last = steps.saturating_sub(1);
         let reads = steps == 0
-            || (rows - 1) * a.row + last * a.step + size_of::<f32>() <= a.bytes.len()
+            || (tiles - 1) * a_tile + (rows - 1) * a.row + last * a.step + size_of::<f32>() <= a.bytes.len()
                 && last * b.step + columns <= b.data.len();
         let packed = b.step == VECTORS * instructions.width();
         let stored = a.step == size_of::<u32>() || a.row == size_of::<u32>();
         assert!(
             fits && reads && packed && stored,
-            "a tile of {rows} rows, {columns} columns and {steps} steps"
+            "{tiles} tiles of {rows} rows, {columns} columns and {steps} steps"
         );
-        let near = Ahead { a: a.bytes.as_ptr(), row: 0, sums: first.cast(), sums_row: 0 };
+        let near = Ahead { a: a.bytes.as_ptr(), row: 0, tile: 0, sums: first.cast(), sums_row: 0 };
         let tile = RegisterTile {
+            tiles,
+            a_tile,
+            sums_tile: if sum_rows == all { rows * stride } else { 0 },
             sums: first,
             stride,
             start,
@@ -258,7 +267,7 @@ impl RegisterTile<'_> {
         // SAFETY: as the caller's.
         unsafe {
             match size {
-                (avx512::ROWS, VECTORS) => self.run_full_pairs(),
+                (Avx512::<false>::ROWS, VECTORS) => self.run_full_pairs(),
                 _ => run!(self, Avx512<true>, size, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]),
             }
         }
@@ -270,7 +279,7 @@ impl RegisterTile<'_> {
         // SAFETY: as the caller's.
         unsafe {
             match size {
-                (avx512::ROWS, VECTORS) => self.run_full(),
+                (Avx512::<false>::ROWS, VECTORS) => self.run_full(),
                 _ => run!(self, Avx512<false>, size, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]),
             }
         }

@@ -70,11 +70,16 @@ impl<'a> Target<'a> {
     #[inline(always)]
     pub(super) fn rows(&mut self, rows: Range<usize>) -> Target<'_> {
         assert!(rows.start <= rows.end && rows.end <= self.shape.0, "{rows:?} of {} rows", self.shape.0);
+        Target { shape: (rows.len(), self.shape.1), ..self.below(rows.start) }
+    }
+
+    /// Returns what is from `row` on.
+    #[inline(always)]
+    pub(super) fn below(self, row: usize) -> Self {
         Target {
-            shape: (rows.len(), self.shape.1),
-            first: self.first.wrapping_add(rows.start * self.row),
-            base: self.base.map(|(first, row)| (first.wrapping_add(rows.start * row), row)),
-            ..*self
+            first: self.first.wrapping_add(row * self.row),
+            base: self.base.map(|(first, stride)| (first.wrapping_add(row * stride), stride)),
+            ..self
         }
     }
 
