@@ -87,22 +87,39 @@ impl Offsets {
 }
 
 impl RegisterTile<'_> {
+    /// Computes all tiles, of which there is one if they have fewer rows than a full one.
+    ///
     /// # Safety
     /// The processor has the instructions, and the operands hold `R` rows of `C` vectors.
     #[inline(always)]
     pub(super) unsafe fn run<L: Lanes, const R: usize, const C: usize>(&self) {
         let (mut tile, offsets) = (*self, Offsets::new(self.a_row));
-        for _ in 0..self.tiles {
-            // SAFETY: as this function's.
-            unsafe {
-                let mut sums = tile.start_sums::<L, R, C>();
+        // SAFETY: as this function's.
+        unsafe {
+            if const { R < L::ROWS } {
+                return tile.one::<L, R, C>(&offsets);
+            }
+            for _ in 0..self.tiles {
                 for row in 0..R {
                     prefetch_near(tile.ahead.sums.wrapping_add(row * tile.ahead.sums_row));
                 }
-                tile.add::<L, R, C>(&mut sums, &offsets);
-                tile.to.store::<L, R, C>(&sums);
+                tile.one::<L, R, C>(&offsets);
+                tile = tile.below(R);
             }
-            tile = tile.below(R);
+        }
+    }
+
+    /// Computes the first tile.
+    ///
+    /// # Safety
+    /// As [`RegisterTile::run`]'s.
+    #[inline(always)]
+    unsafe fn one<L: Lanes, const R: usize, const C: usize>(&self, offsets: &Offsets) {
+        // SAFETY: as this function's.
+        unsafe {
+            let mut sums = self.start_sums::<L, R, C>();
+            self.add::<L, R, C>(&mut sums, offsets);
+            self.to.store::<L, R, C>(&sums);
         }
     }
 
