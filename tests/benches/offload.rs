@@ -21,6 +21,7 @@
 //! `--parts update,host,disk,real`, `--precisions fp32,bf16` of the updates, `--with "FLAGS"` of all
 //! runs, and `--offload-dir DIR`. All but the updates are fp32.
 
+use block::Block;
 use clap::{Parser, ValueEnum};
 use events::Route;
 use planner::Stage;
@@ -28,9 +29,12 @@ use planner::table::{Format, Table};
 use settings::prediction::predict;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use storage::{Block, Disk, Pool, Ticket};
+use storage::{Disk, Ticket};
 use tests::{median, train};
 use trainer::Report;
+
+#[path = "../../common/storage/tests/block/mod.rs"]
+mod block;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
@@ -394,7 +398,6 @@ fn real(flags: &Flags) {
 fn disk_rate(directory: &Path, ranks: usize) -> f64 {
     const PIECE: usize = 4 << 20;
     const PIECES: usize = 16;
-    let pool = Pool::new(2 * ranks * PIECES, PIECE);
     let files: Vec<_> = (0..ranks)
         .map(|rank| {
             let disk = Disk::new(2);
@@ -404,28 +407,18 @@ fn disk_rate(directory: &Path, ranks: usize) -> f64 {
         })
         .collect();
     let at = |piece: usize| (piece * PIECE) as u64;
-    let writes = |half: usize| -> Vec<Ticket<Block>> {
-        let pieces = (0..PIECES).flat_map(|piece| files.iter().map(move |on| (piece, on)));
-        pieces
-            .map(|(piece, (disk, file))| disk.write(file, at(half * PIECES + piece), pool.take(PIECE)))
-            .collect()
-    };
+    let pieces = || (0..PIECES).flat_map(|piece| files.iter().map(move |on| (piece, on)));
     let done = |tickets: Vec<Ticket<Block>>| {
         for ticket in tickets {
             let _ = ticket.wait().unwrap_or_else(|error| panic!("{error}"));
         }
     };
-    done(writes(0));
+    done(pieces().map(|(piece, (disk, file))| disk.write(file, at(piece), Block::new(PIECE))).collect());
+    let blocks: Vec<_> = pieces().map(|_| [(); 2].map(|()| Block::new(PIECE))).collect();
     let began = Instant::now();
-    let reads: Vec<_> = (0..PIECES)
-        .flat_map(|piece| files.iter().map(move |on| (piece, on)))
-        .flat_map(|(piece, (disk, file))| {
-            [
-                disk.read(file, at(piece), pool.take(PIECE)),
-                disk.write(file, at(PIECES + piece), pool.take(PIECE)),
-            ]
-        })
-        .collect();
-    done(reads);
+    let both = pieces().zip(blocks).flat_map(|((piece, (disk, file)), [into, from])| {
+        [disk.read(file, at(piece), into), disk.write(file, at(PIECES + piece), from)]
+    });
+    done(both.collect());
     (2 * PIECES * PIECE * ranks) as f64 / began.elapsed().as_secs_f64()
 }

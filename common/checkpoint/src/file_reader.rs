@@ -33,7 +33,7 @@ impl FileReader {
         let data = LENGTH + header.len() as u64;
         let metadata: Metadata =
             serde_json::from_slice(&header).map_err(|error| CheckpointError::malformed(path, error))?;
-        let expected = data + metadata.data_len() as u64;
+        let expected = data.saturating_add(metadata.data_len() as u64);
         if bytes < expected {
             return Err(CheckpointError::Truncated { path: path.into(), expected, found: bytes });
         }

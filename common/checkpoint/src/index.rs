@@ -4,7 +4,7 @@ use crate::file_reader::FileReader;
 use crate::{CheckpointError, Result};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// The fields of `model.safetensors.index.json` that are read.
 #[derive(Deserialize)]
@@ -54,9 +54,8 @@ fn open_shard(index: &Path, shard: &str, tensors: usize) -> Result<FileReader> {
 
 /// Returns the file called `name` in the index's directory; refuses a name that leads elsewhere.
 fn beside(index: &Path, name: &str) -> Result<PathBuf> {
-    let mut parts = Path::new(name).components();
-    match (parts.next(), parts.next()) {
-        (Some(Component::Normal(_)), None) => Ok(index.with_file_name(name)),
+    match Path::new(name).file_name() {
+        Some(file) if file == name => Ok(index.with_file_name(name)),
         _ => Err(invalid(index, format!("`{name}` is not the name of a file beside it"))),
     }
 }

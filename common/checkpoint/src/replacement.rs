@@ -82,7 +82,7 @@ impl Replacement {
     /// moves it.
     pub(crate) fn publish(mut self) -> Result<()> {
         self.place.check()?;
-        for name in self.place.others(&self.place.target)? {
+        for name in self.place.others()? {
             // What cannot have a second name (a directory, for one) follows after the change.
             let _ = self.disk().link(&self.place.target.join(&name), &self.staging.join(&name));
         }

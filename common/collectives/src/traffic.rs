@@ -2,7 +2,6 @@
 
 use events::Operation;
 use events::lock;
-use std::ops::{Add, Sub};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -55,35 +54,9 @@ impl Traffic {
         let sum = |counters: &[u64; OPERATIONS]| counters.iter().sum::<u64>() as f64 * 1e-9;
         [sum(&self.nanoseconds), sum(&self.for_peers), sum(&self.for_link)]
     }
-
-    /// Combines each counter with that of `other`.
-    fn zip(self, other: Traffic, combine: fn(u64, u64) -> u64) -> Traffic {
-        let zip = |a: [u64; OPERATIONS], b: [u64; OPERATIONS]| std::array::from_fn(|i| combine(a[i], b[i]));
-        Traffic {
-            bytes: zip(self.bytes, other.bytes),
-            calls: zip(self.calls, other.calls),
-            nanoseconds: zip(self.nanoseconds, other.nanoseconds),
-            for_peers: zip(self.for_peers, other.for_peers),
-            for_link: zip(self.for_link, other.for_link),
-        }
-    }
 }
 
-impl Add for Traffic {
-    type Output = Traffic;
-
-    fn add(self, other: Traffic) -> Traffic {
-        self.zip(other, |a, b| a + b)
-    }
-}
-
-impl Sub for Traffic {
-    type Output = Traffic;
-
-    fn sub(self, earlier: Traffic) -> Traffic {
-        self.zip(earlier, |a, b| a - b)
-    }
-}
+events::counters! { Traffic [bytes, calls, nanoseconds, for_peers, for_link] }
 
 /// Parts of a wait for a collective's result.
 #[derive(Clone, Copy, Debug, Default)]

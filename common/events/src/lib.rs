@@ -7,7 +7,8 @@
 //! out. The memory ledger and the traffic counters are the authority: the closing report reads
 //! those, never this crate.
 //!
-//! * [`amount`]: bounds of the numbers that streams carry.
+//! * [`amount`]: bounds of the numbers that streams carry; [`counters!`]: sums and differences of
+//!   counters.
 //! * [`event`]: the types of events; [`labels!`]: the labels of an enum.
 //! * [`header`]: the run's header, which precedes all events: layout, partition, predictions.
 //! * [`ring`]: a bounded queue from a rank's thread to the collector.
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod amount;
+mod counters;
 pub mod cpu;
 pub mod event;
 pub mod frame;

@@ -54,6 +54,7 @@ pub struct Transfers {
     ways: RefCell<[Way; ROUTES]>,
     swap: Option<Swap>,
     issued: Cell<u64>,
+    moved: Cell<Moved>,
     limits: WaitLimits,
     /// Whether what travels is no longer wanted.
     winding_down: Cell<bool>,
@@ -118,7 +119,8 @@ impl Transfers {
             start: Instant::now(),
             ways: RefCell::new(ways),
             swap: swap.transpose()?,
-            issued: Cell::new(0),
+            issued: Cell::default(),
+            moved: Cell::default(),
             limits: options.limits,
             winding_down: Cell::new(false),
         })
@@ -126,13 +128,7 @@ impl Transfers {
 
     /// What has been moved so far.
     pub fn moved(&self) -> Moved {
-        let mut moved = Moved::default();
-        for (i, way) in self.ways.borrow().iter().enumerate() {
-            moved.bytes[i] = way.bytes;
-            moved.calls[i] = way.calls;
-            moved.waited[i] = way.waited.as_secs_f64();
-        }
-        moved
+        self.moved.get()
     }
 
     /// Room for `bytes` bytes in the swap file, rounded up to whole pages.
@@ -249,8 +245,7 @@ impl Transfers {
     fn issue(&self, route: Route, cargo: Cargo, bytes: u64) -> Issued {
         let sequence = self.issued.replace(self.issued.get() + 1);
         let issued = Issued { sequence, route, cargo, bytes, at: self.now() };
-        let moved = self.ways.borrow()[route.index()].bytes;
-        self.emit(issued, Progress::Issued, moved, [0; 3]);
+        self.emit(issued, Progress::Issued, [0; 3]);
         issued
     }
 
@@ -258,19 +253,17 @@ impl Transfers {
     fn finished(&self, issued: Issued, (began, ended): (Duration, Duration), since: Duration) {
         let now = self.now();
         let exposed = now.saturating_sub(since);
-        let moved = {
-            let way = &mut self.ways.borrow_mut()[issued.route.index()];
-            way.bytes += issued.bytes;
-            way.calls += 1;
-            way.waited += exposed;
-            way.bytes
-        };
+        let (mut moved, route) = (self.moved.get(), issued.route.index());
+        moved.bytes[route] += issued.bytes;
+        moved.calls[route] += 1;
+        moved.waited[route] += exposed.as_secs_f64();
+        self.moved.set(moved);
         let before = |time: Duration| now.saturating_sub(time).as_nanos() as u64;
         let times = [before(began), before(ended), exposed.as_nanos() as u64];
-        self.emit(issued, Progress::Finished, moved, times);
+        self.emit(issued, Progress::Finished, times);
     }
 
-    fn emit(&self, issued: Issued, progress: Progress, moved: u64, [began, ended, exposed]: [u64; 3]) {
+    fn emit(&self, issued: Issued, progress: Progress, [began, ended, exposed]: [u64; 3]) {
         let Issued { sequence, route, cargo, bytes, .. } = issued;
         self.emitter.emit(What::Transfer(TransferEvent {
             progress,
@@ -279,7 +272,7 @@ impl Transfers {
             class: cargo.class,
             unit: cargo.unit as u16,
             bytes,
-            moved,
+            moved: self.moved.get().bytes[route.index()],
             began,
             ended,
             exposed,

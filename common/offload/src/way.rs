@@ -1,4 +1,4 @@
-//! The way between two places in one direction: one transfer at a time, and its counters.
+//! The way between two places in one direction: one transfer at a time.
 
 use collectives::local::Link;
 use std::collections::HashMap;
@@ -19,12 +19,6 @@ pub(crate) struct Way {
     /// What has begun and is not delivered, by its number.
     begun: HashMap<u64, Times>,
     booked: u64,
-    /// Payload bytes of finished transfers.
-    pub(crate) bytes: u64,
-    /// Finished transfers.
-    pub(crate) calls: u64,
-    /// How long the rank was idle because it waited for them.
-    pub(crate) waited: Duration,
 }
 
 /// A transfer that waits for a simulated way.

@@ -8,7 +8,7 @@ use device::{DeviceError, OutOfMemory};
 pub enum Error {
     /// On this rank's device.
     #[error(transparent)]
-    Device(DeviceError),
+    Device(#[from] DeviceError),
     /// Between ranks.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
@@ -45,12 +45,6 @@ pub enum Error {
         /// What was looked for.
         what: &'static str,
     },
-}
-
-impl From<DeviceError> for Error {
-    fn from(error: DeviceError) -> Self {
-        Error::Device(error)
-    }
 }
 
 impl From<offload::Error> for Error {

@@ -74,16 +74,6 @@ impl LossScaler {
         self.at
     }
 
-    /// What the loss of the next step is multiplied by.
-    pub fn scale(&self) -> f64 {
-        self.at.scale
-    }
-
-    /// Steps that were skipped because of an overflow.
-    pub fn skipped(&self) -> u32 {
-        self.at.skipped
-    }
-
     /// A step is over; it was skipped if gradients overflowed on any rank.
     ///
     /// # Errors

@@ -35,19 +35,13 @@ impl MeshShape {
 
 /// One rank's ends of these groups.
 #[derive(Default)]
-pub enum Mesh {
-    /// None.
-    #[default]
-    World,
-    /// See [`MeshShape::Hybrid`].
-    Hybrid {
-        /// Ranks that share one copy of the model states.
-        shards: Group,
-        /// Ranks that own the same shard of different copies.
-        replicas: Group,
-    },
-    /// See [`MeshShape::Secondary`].
-    Secondary(Group),
+pub struct Mesh {
+    /// Ranks that share one copy of the model states, if not all do.
+    pub(crate) shards: Option<Group>,
+    /// Ranks that own the same shard of other copies, if there are others.
+    pub(crate) replicas: Option<Group>,
+    /// Neighbours that share a second copy of the parameters, if there is one.
+    pub(crate) secondary: Option<Group>,
 }
 
 impl Mesh {
@@ -57,22 +51,16 @@ impl Mesh {
     /// The group's failure.
     pub fn new(world: &Group, shape: MeshShape) -> Result<Self> {
         let rank = world.rank() as usize;
-        let neighbours = |size: usize| world.split((rank / size) as u64);
-        Ok(match shape {
-            MeshShape::World => Mesh::World,
-            MeshShape::Hybrid(size) => {
-                Mesh::Hybrid { shards: neighbours(size)?, replicas: world.split((rank % size) as u64)? }
-            }
-            MeshShape::Secondary(size) => Mesh::Secondary(neighbours(size)?),
+        let split = |color: Option<usize>| color.map(|color| world.split(color as u64)).transpose();
+        Ok(Mesh {
+            shards: split(shape.shard_group().map(|size| rank / size))?,
+            replicas: split(shape.shard_group().map(|size| rank % size))?,
+            secondary: split(shape.secondary().map(|size| rank / size))?,
         })
     }
 
     /// The group of neighbours, if there are any.
     pub fn neighbours(&self) -> Option<&Group> {
-        match self {
-            Mesh::World => None,
-            Mesh::Hybrid { shards, .. } => Some(shards),
-            Mesh::Secondary(neighbours) => Some(neighbours),
-        }
+        self.shards.as_ref().or(self.secondary.as_ref())
     }
 }

@@ -106,14 +106,7 @@ pub fn local_norm(rank: &Rank, gradients: &[View<'_>]) -> Result<f64> {
 
 fn combine<T, const B: usize>(group: &Group, mine: [u8; B], decode: fn([u8; B]) -> T) -> Result<Vec<T>> {
     let all = group.exchange(&mine)?;
-    Ok(all
-        .iter()
-        .map(|bytes| {
-            let mut value = [0; B];
-            value.copy_from_slice(bytes);
-            decode(value)
-        })
-        .collect())
+    Ok(all.iter().map(|bytes| decode(std::array::from_fn(|i| bytes[i]))).collect())
 }
 
 /// The least e with `largest · 2⁻ᵉ < 2` that is 3 more than a multiple of 4; none for 0, infinity and

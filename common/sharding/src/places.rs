@@ -36,9 +36,4 @@ impl Places {
         let usual = if self.optimizer == Place::Disk { pieces.saturating_sub(3).clamp(3, 6) } else { 3 };
         self.buffers.unwrap_or(usual).min(pieces)
     }
-
-    /// True if optimizer states or parameters rest beyond the device.
-    pub fn are_away(&self) -> bool {
-        self.optimizer != Place::Device || self.parameters != Place::Device
-    }
 }

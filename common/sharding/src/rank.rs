@@ -34,10 +34,7 @@ impl Rank {
 
     /// The ranks that share one copy of the model states: all of them, unless sharding is hybrid.
     pub fn shard_group(&self) -> &Group {
-        match &self.mesh {
-            Mesh::Hybrid { shards, .. } => shards,
-            Mesh::World | Mesh::Secondary(_) => &self.group,
-        }
+        self.mesh.shards.as_ref().unwrap_or(&self.group)
     }
 
     /// Number of the shard that this rank owns, from 0.
@@ -47,18 +44,12 @@ impl Rank {
 
     /// The ranks that own the same shard of other copies, if sharding is hybrid.
     pub fn replicas(&self) -> Option<&Group> {
-        match &self.mesh {
-            Mesh::Hybrid { replicas, .. } => Some(replicas),
-            Mesh::World | Mesh::Secondary(_) => None,
-        }
+        self.mesh.replicas.as_ref()
     }
 
     /// The neighbours that share a second copy of the parameters, if there is one.
     pub fn secondary_group(&self) -> Option<&Group> {
-        match &self.mesh {
-            Mesh::Secondary(neighbours) => Some(neighbours),
-            Mesh::World | Mesh::Hybrid { .. } => None,
-        }
+        self.mesh.secondary.as_ref()
     }
 
     /// The kernels of this rank's device.
@@ -74,6 +65,6 @@ impl Rank {
         let emitter = Emitter::silent(group.rank());
         let device = Device::cpu(device::Ledger::new(emitter.clone(), None), 1);
         let transfers = Transfers::new(device.clone(), emitter.clone(), offload::Options::default()).unwrap();
-        Rank { device, mesh: Mesh::World, group, transfers, emitter }
+        Rank { device, mesh: Mesh::default(), group, transfers, emitter }
     }
 }

@@ -3,7 +3,6 @@
 use crate::rank::Rank;
 use collectives::Traffic;
 use offload::Moved;
-use std::ops::{Add, Sub};
 
 /// What a rank has sent to others and moved between its places.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,26 +33,4 @@ impl Usage {
     }
 }
 
-impl Add for Usage {
-    type Output = Usage;
-
-    fn add(self, other: Usage) -> Usage {
-        Usage {
-            traffic: self.traffic + other.traffic,
-            to_neighbours: self.to_neighbours + other.to_neighbours,
-            transfers: self.transfers + other.transfers,
-        }
-    }
-}
-
-impl Sub for Usage {
-    type Output = Usage;
-
-    fn sub(self, earlier: Usage) -> Usage {
-        Usage {
-            traffic: self.traffic - earlier.traffic,
-            to_neighbours: self.to_neighbours - earlier.to_neighbours,
-            transfers: self.transfers - earlier.transfers,
-        }
-    }
-}
+events::counters! { Usage [] traffic, to_neighbours, transfers }

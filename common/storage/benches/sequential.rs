@@ -3,12 +3,15 @@
 //!
 //!     cargo bench -p storage --bench sequential -- DIR [GIB] [THREADS]
 
+use block::Block;
 use std::collections::VecDeque;
 use std::error::Error;
 use std::path::PathBuf;
-
 use std::time::Instant;
-use storage::{Block, Disk, Pool, Ticket};
+use storage::{Disk, Ticket};
+
+#[path = "../tests/block/mod.rs"]
+mod block;
 
 const PIECE: usize = 64 << 20;
 const BUFFERS: usize = 2;
@@ -18,34 +21,37 @@ fn main() -> Result<(), Box<dyn Error>> {
     let number = |at: usize, default: u64| arguments.get(at).map_or(Ok(default), |word| word.parse());
     let folder = PathBuf::from(arguments.first().ok_or("give the directory to write in")?);
     let (pieces, threads) = ((number(1, 1)? << 30) / PIECE as u64, number(2, BUFFERS as u64)?);
-    let (disk, pool) = (Disk::new(threads as usize), Pool::new(BUFFERS, PIECE));
+    let disk = Disk::new(threads as usize);
+    let mut free: Vec<Block> = (0..BUFFERS).map(|_| Block::new(PIECE)).collect();
     let file = disk.scratch(&folder.join(format!("sequential-{}", std::process::id())))?;
     let write = |block: Block, offset| disk.write(&file, offset, block);
     let read = |block: Block, offset| disk.read(&file, offset, block);
-    let written = rate(pieces, &pool, &write, || disk.flush(&file))?;
-    let read = rate(pieces, &pool, &read, || Ok(()))?;
+    let written = rate(pieces, &mut free, &write, || disk.flush(&file))?;
+    let read = rate(pieces, &mut free, &read, || Ok(()))?;
     println!("{written:.3} {read:.3} {}", if file.is_direct() { "direct" } else { "buffered" });
     Ok(())
 }
 
-/// GB/s of `pieces` transfers, as many at once as there are buffers, and of `end`.
+/// GB/s of `pieces` transfers, as many at once as there are `free` buffers, and of `end`.
 fn rate(
     pieces: u64,
-    pool: &Pool,
+    free: &mut Vec<Block>,
     transfer: &dyn Fn(Block, u64) -> Ticket<Block>,
     end: impl FnOnce() -> storage::Result<()>,
 ) -> storage::Result<f64> {
     let started = Instant::now();
     let mut under_way: VecDeque<Ticket<Block>> = VecDeque::new();
     for piece in 0..pieces {
-        if under_way.len() == BUFFERS
+        if free.is_empty()
             && let Some(oldest) = under_way.pop_front()
         {
-            oldest.wait()?;
+            free.push(oldest.wait()?.memory);
         }
-        under_way.push_back(transfer(pool.take(PIECE), piece * PIECE as u64));
+        under_way.extend(free.pop().map(|block| transfer(block, piece * PIECE as u64)));
     }
-    under_way.into_iter().try_for_each(|ticket| ticket.wait().map(drop))?;
+    for ticket in under_way {
+        free.push(ticket.wait()?.memory);
+    }
     end()?;
     Ok((pieces * PIECE as u64) as f64 / 1e9 / started.elapsed().as_secs_f64())
 }

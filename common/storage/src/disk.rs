@@ -5,11 +5,12 @@ use crate::calls::Calls;
 use crate::fault::{Answers, Call, Effect, Fault, Kind};
 use crate::file::File;
 use crate::journal::{Change, Journal};
-use crate::queue::{self, Queue, Ticket, Turn};
+use crate::queue::{self, Queue, Ticket, Turn, timed};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 
 /// The file system as a rank uses it.
 pub struct Disk {
@@ -30,8 +31,8 @@ impl Disk {
     }
 
     fn with(threads: usize, faults: Vec<Fault>, recorded: bool) -> Self {
-        let calls = Arc::new(Calls::new(faults, recorded));
-        Disk { queue: Queue::new(threads, &calls), calls, journal: Journal::default() }
+        let (calls, queue) = (Arc::new(Calls::new(faults, recorded)), Queue::new(threads));
+        Disk { calls, queue, journal: Journal::default() }
     }
 
     /// Injects `effect` into every call from now on: [`Effect::Full`] into those that need room,
@@ -95,7 +96,7 @@ impl Disk {
     where
         M: AsMut<[u8]> + Send + 'static,
     {
-        self.queue.read(file, offset, memory, Turn::Last)
+        self.queue_read(Turn::Last, file, offset, memory)
     }
 
     /// Queues a read, as [`Disk::read`] does, that is begun before all that waits and is not first.
@@ -103,7 +104,15 @@ impl Disk {
     where
         M: AsMut<[u8]> + Send + 'static,
     {
-        self.queue.read(file, offset, memory, Turn::First)
+        self.queue_read(Turn::First, file, offset, memory)
+    }
+
+    fn queue_read<M>(&self, turn: Turn, file: &Arc<File>, offset: u64, mut memory: M) -> Ticket<M>
+    where
+        M: AsMut<[u8]> + Send + 'static,
+    {
+        let (calls, file) = (self.calls.clone(), file.clone());
+        self.queue.push(turn, move || queue::read(&calls, &file, offset, memory.as_mut()).map(|()| memory))
     }
 
     /// Queues a write of all of `memory` at byte `offset`.
@@ -112,7 +121,9 @@ impl Disk {
         M: AsRef<[u8]> + Send + 'static,
     {
         self.journal.note(|| Change::Write(file.path().into(), offset, memory.as_ref().to_vec()));
-        self.queue.write(file, offset, memory)
+        let (calls, file) = (self.calls.clone(), file.clone());
+        let write = move || queue::write(&calls, &file, offset, memory.as_ref()).map(|()| memory);
+        self.queue.push(Turn::Last, write)
     }
 
     /// Queues a write of all of `memory` at byte `to`, and after it a read that fills the same memory
@@ -122,13 +133,25 @@ impl Disk {
         &self,
         file: &Arc<File>,
         (to, from): (u64, u64),
-        memory: M,
+        mut memory: M,
     ) -> (Ticket<()>, Ticket<M>)
     where
         M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static,
     {
         self.journal.note(|| Change::Write(file.path().into(), to, memory.as_ref().to_vec()));
-        self.queue.write_then_read(file, (to, from), memory)
+        let (calls, file) = (self.calls.clone(), file.clone());
+        let ((written, leaves), (filled, arrives)) = (sync_channel(1), sync_channel(1));
+        self.queue.send(Turn::Last, move || {
+            let outcome = timed(|| queue::write(&calls, &file, to, memory.as_ref()));
+            let is_written = outcome.is_ok();
+            // A ticket may have been dropped.
+            let _ = written.send(outcome);
+            if is_written {
+                let read = || queue::read(&calls, &file, from, memory.as_mut()).map(|()| memory);
+                let _ = filled.send(timed(read));
+            }
+        });
+        (Ticket(leaves), Ticket(arrives))
     }
 
     /// Fills `bytes` from byte `offset` on, on this thread.

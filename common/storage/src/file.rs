@@ -5,6 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// Bytes to whose multiples direct I/O is aligned, in memory and in files: what it asks for on all
+/// common disks.
+pub const PAGE: usize = 4096;
+
 /// An open file, which bypasses the page cache for whole pages where the file system allows it.
 #[derive(Debug)]
 pub struct File {

@@ -1,19 +1,17 @@
 //! Files under offload and checkpoints alike.
 //!
-//! * [`block`]: buffers aligned for direct I/O, from a pool with a bound. Any memory may travel;
-//!   what does not begin on a page goes through the page cache;
 //! * [`disk`]: every call that reaches the file system, among them queued reads and writes that
-//!   complete out of order;
+//!   complete out of order. Any memory may travel; what does not begin on a [`PAGE`] goes through
+//!   the page cache;
 //! * [`mod@file`]: an open file, which bypasses the page cache where the file system allows it;
 //! * [`journal`]: a record of changes and flushes, for tests of a loss of power;
 //! * [`publication`]: a file that gets its name only when it is whole;
 //! * [`fault`]: errors, short transfers, delays, hangs and crashes on request, so that the code
 //!   above a disk is tested at every call.
 //!
-//! A [`Pool`] allocates its blocks once. The threads that read and write for a rank give the memory
-//! back through the [`Ticket`], so that the memory of a run is decided by the rank's own thread.
+//! The threads that read and write for a rank give the memory back through the [`Ticket`], so that
+//! the memory of a run is decided by the rank's own thread.
 
-pub mod block;
 mod calls;
 pub mod disk;
 mod error;
@@ -24,11 +22,10 @@ mod paths;
 pub mod publication;
 mod queue;
 
-pub use block::{Block, PAGE, Pool};
 pub use disk::Disk;
 pub use error::Error;
 pub use fault::{Answers, Call, Effect, Fault, Kind};
-pub use file::File;
+pub use file::{File, PAGE};
 pub use journal::Change;
 pub use paths::parent;
 pub use publication::Publication;

@@ -1,9 +1,8 @@
 //! Reads and writes that are queued, and complete out of order.
 
-use crate::block::PAGE;
 use crate::calls::Calls;
 use crate::fault::Kind;
-use crate::file::File;
+use crate::file::{File, PAGE};
 use crate::{Error, Result};
 use std::collections::VecDeque;
 use std::fs;
@@ -19,7 +18,7 @@ const LAST_WAIT: Duration = Duration::from_millis(500);
 /// A read or write on its way, of memory `M`. A ticket that is dropped lets the transfer finish;
 /// its memory is then freed.
 #[must_use = "a transfer may fail; the ticket says so"]
-pub struct Ticket<M>(Receiver<Result<Moved<M>>>);
+pub struct Ticket<M>(pub(crate) Receiver<Result<Moved<M>>>);
 
 /// A transfer that is done.
 pub struct Moved<M> {
@@ -120,12 +119,11 @@ impl Drop for Running {
 /// Threads that carry out transfers.
 pub(crate) struct Queue {
     waiting: Arc<Waiting>,
-    calls: Arc<Calls>,
 }
 
 impl Queue {
-    pub(crate) fn new(threads: usize, calls: &Arc<Calls>) -> Self {
-        let queue = Queue { waiting: Arc::default(), calls: calls.clone() };
+    pub(crate) fn new(threads: usize) -> Self {
+        let queue = Queue { waiting: Arc::default() };
         for _ in 0..threads.max(1) {
             queue.waiting.lock().threads += 1;
             let running = Running(queue.waiting.clone());
@@ -138,51 +136,8 @@ impl Queue {
         queue
     }
 
-    pub(crate) fn read<M: AsMut<[u8]> + Send + 'static>(
-        &self,
-        file: &Arc<File>,
-        offset: u64,
-        mut memory: M,
-        turn: Turn,
-    ) -> Ticket<M> {
-        let (file, calls) = (file.clone(), self.calls.clone());
-        self.push(turn, move || read(&calls, &file, offset, memory.as_mut()).map(|()| memory))
-    }
-
-    pub(crate) fn write<M: AsRef<[u8]> + Send + 'static>(
-        &self,
-        file: &Arc<File>,
-        offset: u64,
-        memory: M,
-    ) -> Ticket<M> {
-        let (file, calls) = (file.clone(), self.calls.clone());
-        self.push(Turn::Last, move || write(&calls, &file, offset, memory.as_ref()).map(|()| memory))
-    }
-
-    pub(crate) fn write_then_read<M>(
-        &self,
-        file: &Arc<File>,
-        (to, from): (u64, u64),
-        mut memory: M,
-    ) -> (Ticket<()>, Ticket<M>)
-    where
-        M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static,
-    {
-        let (file, calls) = (file.clone(), self.calls.clone());
-        let ((written, leaves), (filled, arrives)) = (sync_channel(1), sync_channel(1));
-        self.send(Turn::Last, move || {
-            let outcome = timed(|| write(&calls, &file, to, memory.as_ref()));
-            let is_written = outcome.is_ok();
-            // A ticket may have been dropped.
-            let _ = written.send(outcome);
-            if is_written {
-                let _ = filled.send(timed(|| read(&calls, &file, from, memory.as_mut()).map(|()| memory)));
-            }
-        });
-        (Ticket(leaves), Ticket(arrives))
-    }
-
-    fn push<M: Send + 'static>(
+    /// Queues a transfer, which gives its memory back.
+    pub(crate) fn push<M: Send + 'static>(
         &self,
         turn: Turn,
         transfer: impl FnOnce() -> Result<M> + Send + 'static,
@@ -195,7 +150,7 @@ impl Queue {
         Ticket(ticket)
     }
 
-    fn send(&self, turn: Turn, job: impl FnOnce() + Send + 'static) {
+    pub(crate) fn send(&self, turn: Turn, job: impl FnOnce() + Send + 'static) {
         let mut jobs = self.waiting.lock();
         match turn {
             // A ticket whose transfer is dropped says that the threads have panicked.
@@ -208,7 +163,8 @@ impl Queue {
     }
 }
 
-fn timed<M>(transfer: impl FnOnce() -> Result<M>) -> Result<Moved<M>> {
+/// Carries out a transfer. Returns what it gives back, and when it moved.
+pub(crate) fn timed<M>(transfer: impl FnOnce() -> Result<M>) -> Result<Moved<M>> {
     let began = Instant::now();
     transfer().map(|memory| Moved { memory, began, ended: Instant::now() })
 }

@@ -1,27 +1,30 @@
 //! What reaches a disk, with and without faults.
 
+use block::Block;
 use proptest::prelude::*;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
-use storage::{Answers, Disk, Effect, Error, Fault, File, Kind, PAGE, Pool, Result};
+use storage::{Answers, Disk, Effect, Error, Fault, File, Kind, PAGE, Result};
+
+mod block;
 
 fn fault(kind: Kind, number: u64, effect: Effect) -> Vec<Fault> {
     vec![Fault { kind: Some(kind), number, effect }]
 }
 
 /// Writes `bytes` at `offset` and waits.
-fn write(disk: &Disk, pool: &Pool, file: &Arc<File>, offset: u64, bytes: &[u8]) -> Result<()> {
-    let mut block = pool.take(bytes.len());
-    block.copy_from_slice(bytes);
+fn write(disk: &Disk, file: &Arc<File>, offset: u64, bytes: &[u8]) -> Result<()> {
+    let mut block = Block::new(bytes.len());
+    block.as_mut().copy_from_slice(bytes);
     disk.write(file, offset, block).wait().map(drop)
 }
 
-fn read(disk: &Disk, pool: &Pool, file: &Arc<File>, offset: u64, length: usize) -> Result<Vec<u8>> {
-    let block = disk.read(file, offset, pool.take(length)).wait()?;
-    Ok(block.memory.to_vec())
+fn read(disk: &Disk, file: &Arc<File>, offset: u64, length: usize) -> Result<Vec<u8>> {
+    let block = disk.read(file, offset, Block::new(length)).wait()?;
+    Ok(block.memory.as_ref().to_vec())
 }
 
 fn pattern(length: usize, seed: usize) -> Vec<u8> {
@@ -29,10 +32,10 @@ fn pattern(length: usize, seed: usize) -> Vec<u8> {
 }
 
 /// Writes a file as a checkpoint does: data, flush, new name, flush of the directory.
-fn publish(disk: &Disk, pool: &Pool, folder: &Path) -> Result<()> {
+fn publish(disk: &Disk, folder: &Path) -> Result<()> {
     disk.create_directory(folder)?;
     let file = disk.create(&folder.join("new"))?;
-    write(disk, pool, &file, 0, &pattern(3 * PAGE + 5, 1))?;
+    write(disk, &file, 0, &pattern(3 * PAGE + 5, 1))?;
     disk.flush(&file)?;
     disk.rename(&folder.join("new"), &folder.join("state"))?;
     disk.flush_directory(folder)
@@ -40,11 +43,10 @@ fn publish(disk: &Disk, pool: &Pool, folder: &Path) -> Result<()> {
 
 #[test]
 fn every_call_can_fail_and_the_error_names_call_file_and_place() {
-    let pool = Pool::new(2, 1 << 20);
     let calls = {
         let folder = tempfile::tempdir().unwrap();
         let disk = Disk::with_faults(2, Vec::new());
-        publish(&disk, &pool, &folder.path().join("a")).unwrap();
+        publish(&disk, &folder.path().join("a")).unwrap();
         disk.record()
     };
     assert!(calls.len() >= 6, "{calls:?}");
@@ -52,7 +54,7 @@ fn every_call_can_fail_and_the_error_names_call_file_and_place() {
         let folder = tempfile::tempdir().unwrap();
         let effect = Effect::Error(ErrorKind::PermissionDenied);
         let disk = Disk::with_faults(2, vec![Fault { kind: None, number, effect }]);
-        let error = publish(&disk, &pool, &folder.path().join("a")).unwrap_err();
+        let error = publish(&disk, &folder.path().join("a")).unwrap_err();
         let call = &calls[number as usize - 1];
         assert_eq!((error.call, error.offset), (call.kind, call.offset), "{error}");
         assert_eq!(error.path.file_name(), call.path.file_name(), "{error}");
@@ -60,16 +62,14 @@ fn every_call_can_fail_and_the_error_names_call_file_and_place() {
         assert!(words.starts_with(&format!("cannot {}", call.kind)) && words.contains("permission denied"));
         assert!(!folder.path().join("a/state").exists() || call.kind == Kind::FlushDirectory, "{error}");
     }
-    assert_eq!(pool.try_take(1).is_some() as u8 + pool.try_take(1).is_some() as u8, 2, "blocks return");
 }
 
 #[test]
 fn after_a_crash_nothing_reaches_the_disk() {
-    let pool = Pool::new(1, 1 << 20);
     for number in 1..=6 {
         let folder = tempfile::tempdir().unwrap();
         let disk = Disk::with_faults(1, vec![Fault { kind: None, number, effect: Effect::Crash }]);
-        publish(&disk, &pool, folder.path()).unwrap_err();
+        publish(&disk, folder.path()).unwrap_err();
         assert!(disk.create(&folder.path().join("later")).is_err());
         assert!(!folder.path().join("later").exists());
     }
@@ -77,61 +77,61 @@ fn after_a_crash_nothing_reaches_the_disk() {
 
 #[test]
 fn a_full_disk_refuses_what_takes_room_and_nothing_else() {
-    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(1, 1 << 20));
+    let folder = tempfile::tempdir().unwrap();
     let disk = Disk::with_faults(1, fault(Kind::Write, 2, Effect::Full));
     let file = disk.create(&folder.path().join("a")).unwrap();
-    write(&disk, &pool, &file, 0, &pattern(PAGE, 1)).unwrap();
-    let error = write(&disk, &pool, &file, PAGE as u64, &pattern(PAGE, 2)).unwrap_err();
+    write(&disk, &file, 0, &pattern(PAGE, 1)).unwrap();
+    let error = write(&disk, &file, PAGE as u64, &pattern(PAGE, 2)).unwrap_err();
     assert!(error.is_full() && error.offset == Some(PAGE as u64), "{error}");
     assert!(disk.create(&folder.path().join("b")).unwrap_err().is_full());
-    assert_eq!(read(&disk, &pool, &file, 0, PAGE).unwrap(), pattern(PAGE, 1));
+    assert_eq!(read(&disk, &file, 0, PAGE).unwrap(), pattern(PAGE, 1));
     disk.unlink(&folder.path().join("a")).unwrap();
 }
 
 #[test]
 fn a_disk_that_begins_to_fail_fails_from_then_on() {
-    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(1, 1 << 20));
+    let folder = tempfile::tempdir().unwrap();
     let disk = Disk::new(1);
     let file = disk.create(&folder.path().join("a")).unwrap();
-    write(&disk, &pool, &file, 0, &pattern(PAGE, 1)).unwrap();
+    write(&disk, &file, 0, &pattern(PAGE, 1)).unwrap();
     disk.fail(Effect::Full);
-    assert!(write(&disk, &pool, &file, 0, &pattern(PAGE, 2)).unwrap_err().is_full());
-    assert_eq!(read(&disk, &pool, &file, 0, PAGE).unwrap(), pattern(PAGE, 1));
+    assert!(write(&disk, &file, 0, &pattern(PAGE, 2)).unwrap_err().is_full());
+    assert_eq!(read(&disk, &file, 0, PAGE).unwrap(), pattern(PAGE, 1));
     disk.fail(Effect::Error(ErrorKind::Other));
-    assert!(read(&disk, &pool, &file, 0, PAGE).is_err() && read(&disk, &pool, &file, 0, PAGE).is_err());
+    assert!(read(&disk, &file, 0, PAGE).is_err() && read(&disk, &file, 0, PAGE).is_err());
 }
 
 #[test]
 fn a_file_that_somebody_truncates_is_named_with_the_byte_where_it_ends() {
-    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(1, 1 << 20));
+    let folder = tempfile::tempdir().unwrap();
     let disk = Disk::new(1);
     let path = folder.path().join("swap");
     let file = disk.create(&path).unwrap();
-    write(&disk, &pool, &file, 0, &pattern(4 * PAGE, 1)).unwrap();
+    write(&disk, &file, 0, &pattern(4 * PAGE, 1)).unwrap();
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(2 * PAGE as u64).unwrap();
     assert_eq!(disk.length(&file).unwrap(), 2 * PAGE as u64);
-    let Error { call, offset, cause, .. } = read(&disk, &pool, &file, 0, 4 * PAGE).unwrap_err();
+    let Error { call, offset, cause, .. } = read(&disk, &file, 0, 4 * PAGE).unwrap_err();
     assert_eq!((call, offset), (Kind::Read, Some(2 * PAGE as u64)));
     assert_eq!(cause.kind(), ErrorKind::UnexpectedEof);
 }
 
 #[test]
 fn what_was_written_makes_room_for_what_is_read_next() {
-    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(2, PAGE));
+    let folder = tempfile::tempdir().unwrap();
     let disk = Disk::with_faults(2, fault(Kind::Write, 3, Effect::Full));
     let file = disk.create(&folder.path().join("a")).unwrap();
-    write(&disk, &pool, &file, PAGE as u64, &pattern(PAGE, 1)).unwrap();
+    write(&disk, &file, PAGE as u64, &pattern(PAGE, 1)).unwrap();
     let exchange = || {
-        let mut block = pool.take(PAGE);
-        block.copy_from_slice(&pattern(PAGE, 2));
+        let mut block = Block::new(PAGE);
+        block.as_mut().copy_from_slice(&pattern(PAGE, 2));
         disk.write_then_read(&file, (0, PAGE as u64), block)
     };
     let (written, read) = exchange();
     let read = read.wait().unwrap();
     assert!(written.wait().unwrap().ended <= read.began);
-    assert_eq!(&read.memory[..], pattern(PAGE, 1));
+    assert_eq!(read.memory.as_ref(), pattern(PAGE, 1));
     drop(read);
-    assert_eq!(self::read(&disk, &pool, &file, 0, PAGE).unwrap(), pattern(PAGE, 2));
+    assert_eq!(self::read(&disk, &file, 0, PAGE).unwrap(), pattern(PAGE, 2));
     let (written, read) = exchange();
     let error = written.wait().err().unwrap();
     assert_eq!((error.call, error.offset), (Kind::Write, Some(0)));
@@ -151,14 +151,14 @@ impl AsRef<[u8]> for Held {
 
 #[test]
 fn what_is_first_is_begun_before_what_has_waited_longer() {
-    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(3, PAGE));
+    let folder = tempfile::tempdir().unwrap();
     let disk = Disk::with_faults(1, Vec::new());
     let file = disk.create(&folder.path().join("a")).unwrap();
     disk.reserve(&file, 0, 4 * PAGE as u64).unwrap();
     let barrier = Arc::new(Barrier::new(2));
     let held = disk.write(&file, 0, Held(barrier.clone()));
-    let last = disk.read(&file, PAGE as u64, pool.take(PAGE));
-    let first = [2, 3].map(|page| disk.read_first(&file, page * PAGE as u64, pool.take(PAGE)));
+    let last = disk.read(&file, PAGE as u64, Block::new(PAGE));
+    let first = [2, 3].map(|page| disk.read_first(&file, page * PAGE as u64, Block::new(PAGE)));
     barrier.wait();
     held.wait().unwrap();
     last.wait().unwrap();
@@ -170,16 +170,16 @@ fn what_is_first_is_begun_before_what_has_waited_longer() {
 
 #[test]
 fn a_delayed_transfer_does_not_hold_up_the_others() {
-    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(2, PAGE));
+    let folder = tempfile::tempdir().unwrap();
     let delay = Duration::from_secs(2);
     let disk = Disk::with_faults(2, fault(Kind::Write, 1, Effect::Delay(delay)));
     let file = disk.create(&folder.path().join("a")).unwrap();
     let started = Instant::now();
-    let slow = disk.write(&file, 0, pool.take(PAGE));
+    let slow = disk.write(&file, 0, Block::new(PAGE));
     while disk.record().iter().all(|call| call.kind != Kind::Write) {
         std::thread::yield_now();
     }
-    disk.write(&file, PAGE as u64, pool.take(PAGE)).wait().unwrap();
+    disk.write(&file, PAGE as u64, Block::new(PAGE)).wait().unwrap();
     assert!(started.elapsed() < delay, "the second write overtakes the first");
     slow.wait().unwrap();
     assert!(started.elapsed() >= delay);
@@ -187,18 +187,18 @@ fn a_delayed_transfer_does_not_hold_up_the_others() {
 
 #[test]
 fn a_disk_that_hangs_says_in_which_call_and_keeps_nobody_who_drops_it() {
-    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(3, PAGE));
+    let folder = tempfile::tempdir().unwrap();
     let disk = Disk::with_faults(2, fault(Kind::Read, 1, Effect::Hang));
     let file = disk.create(&folder.path().join("a")).unwrap();
-    write(&disk, &pool, &file, 0, &pattern(PAGE, 1)).unwrap();
-    let hung = disk.read(&file, PAGE as u64, pool.take(PAGE));
+    write(&disk, &file, 0, &pattern(PAGE, 1)).unwrap();
+    let hung = disk.read(&file, PAGE as u64, Block::new(PAGE));
     while disk.answers().oldest.is_none() {
         std::thread::yield_now();
     }
     let Answers { returned, oldest } = disk.answers();
     let call = oldest.unwrap();
     assert_eq!((call.kind, call.path.as_path(), call.offset), (Kind::Read, file.path(), Some(PAGE as u64)));
-    write(&disk, &pool, &file, 0, &pattern(PAGE, 2)).unwrap();
+    write(&disk, &file, 0, &pattern(PAGE, 2)).unwrap();
     assert_eq!(disk.answers().returned, returned + 1, "the other thread goes on");
     assert!(hung.wait_for(Duration::ZERO).is_none());
     let started = Instant::now();
@@ -208,26 +208,26 @@ fn a_disk_that_hangs_says_in_which_call_and_keeps_nobody_who_drops_it() {
 
 #[test]
 fn a_scratch_file_has_no_name_and_keeps_its_bytes() {
-    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(1, 1 << 20));
+    let folder = tempfile::tempdir().unwrap();
     let disk = Disk::new(1);
     let file = disk.scratch(&folder.path().join("swap")).unwrap();
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-    write(&disk, &pool, &file, PAGE as u64, &pattern(PAGE, 3)).unwrap();
-    assert_eq!(read(&disk, &pool, &file, PAGE as u64, PAGE).unwrap(), pattern(PAGE, 3));
+    write(&disk, &file, PAGE as u64, &pattern(PAGE, 3)).unwrap();
+    assert_eq!(read(&disk, &file, PAGE as u64, PAGE).unwrap(), pattern(PAGE, 3));
     assert_eq!(disk.length(&file).unwrap(), 2 * PAGE as u64);
 }
 
 #[test]
 fn a_file_that_is_shorter_than_its_room_is_neither_read_nor_written() {
-    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(1, 1 << 20));
+    let folder = tempfile::tempdir().unwrap();
     let disk = Disk::new(1);
     let path = folder.path().join("swap");
     let file = disk.create(&path).unwrap();
     disk.reserve(&file, 0, 4 * PAGE as u64).unwrap();
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(PAGE as u64).unwrap();
     for error in [
-        read(&disk, &pool, &file, 0, PAGE).unwrap_err(),
-        write(&disk, &pool, &file, 3 * PAGE as u64, &pattern(PAGE, 1)).unwrap_err(),
+        read(&disk, &file, 0, PAGE).unwrap_err(),
+        write(&disk, &file, 3 * PAGE as u64, &pattern(PAGE, 1)).unwrap_err(),
     ] {
         assert!(error.to_string().contains("truncated to 4096 of 16384 bytes"), "{error}");
     }
@@ -235,11 +235,11 @@ fn a_file_that_is_shorter_than_its_room_is_neither_read_nor_written() {
 
 #[test]
 fn reserved_room_reads_as_zero_and_a_full_disk_has_none() {
-    let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(1, 1 << 20));
+    let folder = tempfile::tempdir().unwrap();
     let disk = Disk::with_faults(1, fault(Kind::Reserve, 2, Effect::Full));
     let file = disk.scratch(&folder.path().join("swap")).unwrap();
     disk.reserve(&file, 0, 2 * PAGE as u64).unwrap();
-    assert_eq!(read(&disk, &pool, &file, 0, 2 * PAGE).unwrap(), vec![0; 2 * PAGE]);
+    assert_eq!(read(&disk, &file, 0, 2 * PAGE).unwrap(), vec![0; 2 * PAGE]);
     assert!(disk.reserve(&file, 2 * PAGE as u64, PAGE as u64).unwrap_err().is_full());
 }
 
@@ -252,7 +252,7 @@ proptest! {
         writes in proptest::collection::vec((0u64..40_000, 1usize..30_000), 1..8),
         short in proptest::collection::vec((1u64..12, 1usize..9_000), 0..4),
     ) {
-        let (folder, pool) = (tempfile::tempdir().unwrap(), Pool::new(1, 1 << 20));
+        let folder = tempfile::tempdir().unwrap();
         let faults = |kind| move |&(number, bytes)| Fault { kind: Some(kind), number, effect: Effect::Short(bytes) };
         let injected = short.iter().map(faults(Kind::Write)).chain(short.iter().map(faults(Kind::Read)));
         let disk = Disk::with_faults(2, injected.collect());
@@ -262,10 +262,10 @@ proptest! {
             let (bytes, end) = (pattern(length, seed), offset as usize + length);
             expected.resize(expected.len().max(end), 0);
             expected[offset as usize..end].copy_from_slice(&bytes);
-            write(&disk, &pool, &file, offset, &bytes).unwrap();
+            write(&disk, &file, offset, &bytes).unwrap();
         }
         prop_assert_eq!(disk.length(&file).unwrap(), expected.len() as u64);
-        prop_assert_eq!(read(&disk, &pool, &file, 0, expected.len()).unwrap(), expected.clone());
+        prop_assert_eq!(read(&disk, &file, 0, expected.len()).unwrap(), expected.clone());
         disk.flush(&file).unwrap();
         prop_assert_eq!(fs::read(folder.path().join("a")).unwrap(), expected);
     }

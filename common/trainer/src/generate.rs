@@ -102,7 +102,7 @@ impl Sampler {
         let emitter = Emitter::silent(0);
         let transfers = Transfers::new(device.clone(), emitter.clone(), offload::Options::default());
         let transfers = transfers.map_err(Failure::run)?;
-        let rank = Rc::new(Rank { device, mesh: Mesh::World, group, transfers, emitter });
+        let rank = Rc::new(Rank { device, mesh: Mesh::default(), group, transfers, emitter });
         let partition = Arc::new(Partition::new(&model.layout, Wrap::default(), 1));
         let schedule = Arc::new(Schedule::new(&model.layout, &partition));
         let model = Arc::new(model);

@@ -288,15 +288,15 @@ impl<'a> Worker<'a> {
 
     /// The factor of the loss before backward, if it is scaled.
     fn loss_scale(&self) -> Option<f64> {
-        self.scaler.as_ref().map(LossScaler::scale)
+        self.scaler.as_ref().map(|scaler| scaler.at().scale)
     }
 
     /// Adjusts the loss scale after a step, which was `skipped` if gradients overflowed.
     fn adjust_loss_scale(&mut self, skipped: bool) -> Result<()> {
         let (step, Some(scaler)) = (self.hooks.step(), &mut self.scaler) else { return Ok(()) };
-        let scale = scaler.scale();
+        let scale = scaler.at().scale;
         let next = scaler.finished(skipped);
-        self.rank.emitter.emit(What::LossScale { step, scale, skipped: scaler.skipped() });
+        self.rank.emitter.emit(What::LossScale { step, scale, skipped: scaler.at().skipped });
         Ok(next?)
     }
 }

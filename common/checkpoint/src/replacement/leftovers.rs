@@ -95,9 +95,9 @@ impl Place {
         Ok(())
     }
 
-    /// The names in `directory` that are not this crate's.
-    pub(super) fn others(&self, directory: &Path) -> Result<Vec<OsString>> {
-        Ok(entries(directory)?.into_iter().filter(|name| !names::is_ours(name)).collect())
+    /// The names in the directory that are not this crate's.
+    pub(super) fn others(&self) -> Result<Vec<OsString>> {
+        Ok(entries(&self.target)?.into_iter().filter(|name| !names::is_ours(name)).collect())
     }
 
     /// Clears all that killed processes have left. The caller holds the lock.

@@ -34,7 +34,7 @@ impl Checkpoints {
     /// `path` is not called as checkpoints are.
     pub fn one(path: &Path, disk: Arc<Disk>) -> Option<(Self, String)> {
         let name = path.file_name()?.to_str().filter(|name| numbers(name).is_some())?;
-        Some((Checkpoints::new(path.parent()?, disk), name.into()))
+        Some((Checkpoints::new(storage::parent(path), disk), name.into()))
     }
 
     /// The directory.
@@ -169,6 +169,12 @@ fn numbers(name: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_checkpoint_without_a_directory_is_in_the_current_one() {
+        let (all, name) = Checkpoints::one(Path::new("step-00000012"), Arc::new(Disk::new(1))).unwrap();
+        assert_eq!((all.directory(), name.as_str()), (Path::new("."), "step-00000012"));
+    }
 
     #[test]
     fn names_of_checkpoints_alone_have_numbers() {

@@ -2,10 +2,10 @@
 //!
 //! The file `lock` names its owner. Where the file system has locks (`flock`), the lock is one of
 //! these, and the system releases it when the owner dies. Elsewhere the owner writes a beat to the
-//! file every [`BEAT`]. Another run waits for [`PATIENCE`]: if there is no beat, the owner is dead.
-//! The run then writes its own name and waits for a beat more. If two runs do so at once, the one
-//! whose name stays has the lock. An owner that was suspended for longer finds another name in the
-//! file before it publishes ([`RunLock::check`]).
+//! file every [`Locking::beat`]. Another run waits for [`Locking::patience`]: if there is no beat,
+//! the owner is dead. The run then writes its own name and waits for a beat more. If two runs do so
+//! at once, the one whose name stays has the lock. An owner that was suspended for longer finds
+//! another name in the file before it publishes ([`RunLock::check`]).
 
 use crate::{CheckpointError, Result};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -18,11 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The file's name.
-pub const LOCK: &str = "lock";
-/// How often an owner writes to the file where the file system has no locks.
-pub const BEAT: Duration = Duration::from_secs(2);
-/// After how long without a beat an owner counts as dead.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+const LOCK: &str = "lock";
 /// How long a run waits for a lock of the file system, which others may hold for a moment to look.
 const BUSY: Duration = Duration::from_secs(5);
 /// Between two looks at the file.
@@ -31,7 +27,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// A held lock. Dropping it releases it.
 #[derive(Debug)]
 pub struct RunLock {
-    path: PathBuf,
+    directory: PathBuf,
     token: String,
     file: Arc<File>,
     heart: Option<Heart>,
@@ -42,15 +38,15 @@ pub struct RunLock {
 pub struct Locking {
     /// Whether the file system's locks are used if there are any.
     pub flock: bool,
-    /// See [`BEAT`].
+    /// How often an owner writes to the file where the file system has no locks.
     pub beat: Duration,
-    /// See [`PATIENCE`].
+    /// After how long without a beat an owner counts as dead.
     pub patience: Duration,
 }
 
 impl Default for Locking {
     fn default() -> Self {
-        Locking { flock: true, beat: BEAT, patience: PATIENCE }
+        Locking { flock: true, beat: Duration::from_secs(2), patience: Duration::from_secs(10) }
     }
 }
 
@@ -64,12 +60,12 @@ impl RunLock {
         let path = directory.join(LOCK);
         let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let file = Arc::new(options.map_err(CheckpointError::io("open", &path))?);
-        let mut lock = RunLock { path, token: token.into(), file, heart: None };
+        let mut lock = RunLock { directory: directory.into(), token: token.into(), file, heart: None };
         let has_locks = locking.flock && lock.flock()?;
         if !has_locks {
             lock.wait_for_silence(locking.patience)?;
         }
-        write(&lock.file, token, 0).map_err(CheckpointError::io("write", &lock.path))?;
+        write(&lock.file, token, 0).map_err(CheckpointError::io("write", &path))?;
         if !has_locks {
             std::thread::sleep(locking.beat);
             lock.check()?;
@@ -84,9 +80,7 @@ impl RunLock {
     /// # Errors
     /// [`CheckpointError::Io`].
     pub fn holder(directory: &Path) -> Result<String> {
-        let path = directory.join(LOCK);
-        let text = std::fs::read_to_string(&path).map_err(CheckpointError::io("read", &path))?;
-        Ok(text.lines().next().unwrap_or_default().to_string())
+        Ok(text(directory)?.lines().next().unwrap_or_default().to_string())
     }
 
     /// Fails if another run has taken the lock over.
@@ -94,7 +88,7 @@ impl RunLock {
     /// # Errors
     /// [`CheckpointError::Busy`], [`CheckpointError::Io`].
     pub fn check(&self) -> Result<()> {
-        if RunLock::holder(storage::parent(&self.path))? == self.token { Ok(()) } else { Err(self.busy()) }
+        if RunLock::holder(&self.directory)? == self.token { Ok(()) } else { Err(self.busy()) }
     }
 
     /// Takes the file system's lock. Returns false if it has none.
@@ -112,11 +106,11 @@ impl RunLock {
 
     /// Blocks until the file names no owner, or its owner has not written for `patience`.
     fn wait_for_silence(&self, patience: Duration) -> Result<()> {
-        let first = self.text()?;
+        let first = text(&self.directory)?;
         let since = Instant::now();
         while !first.is_empty() && since.elapsed() < patience {
             std::thread::sleep(LOOK.min(patience / 10));
-            let now = self.text()?;
+            let now = text(&self.directory)?;
             if now.is_empty() {
                 return Ok(());
             }
@@ -127,12 +121,8 @@ impl RunLock {
         Ok(())
     }
 
-    fn text(&self) -> Result<String> {
-        std::fs::read_to_string(&self.path).map_err(CheckpointError::io("read", &self.path))
-    }
-
     fn busy(&self) -> CheckpointError {
-        CheckpointError::Busy(storage::parent(&self.path).to_path_buf())
+        CheckpointError::Busy(self.directory.clone())
     }
 }
 
@@ -147,6 +137,12 @@ impl Drop for RunLock {
         // Closing the file is not enough: a child process between `fork` and `exec` still holds a copy.
         let _ = self.file.unlock();
     }
+}
+
+/// Returns what the lock of `directory` says.
+fn text(directory: &Path) -> Result<String> {
+    let path = directory.join(LOCK);
+    std::fs::read_to_string(&path).map_err(CheckpointError::io("read", &path))
 }
 
 fn write(file: &File, token: &str, beat: u64) -> io::Result<()> {

@@ -241,7 +241,7 @@ impl ShardFile {
         let data = LENGTH.checked_add(u64::from_le_bytes(length)).filter(|&data| data <= bytes);
         let data = data.ok_or_else(wrong)?;
         let header: Metadata = serde_json::from_slice(&self.read(LENGTH..data)?).map_err(|_| wrong())?;
-        if data + header.data_len() as u64 != bytes {
+        if data.checked_add(header.data_len() as u64) != Some(bytes) {
             return Err(wrong());
         }
         Ok((header, data))

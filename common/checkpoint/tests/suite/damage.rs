@@ -118,6 +118,12 @@ fn with_header(json: &str) -> Vec<u8> {
 #[test]
 fn every_complaint_names_the_file_and_the_remedy() {
     let zeros = r#"{"model.embed_tokens.weight":{"dtype":"F32","shape":[0,12],"data_offsets":[0,0]}}"#;
+    const MOST: u64 = (1 << 61) - 1;
+    let tensor = |number: u64| {
+        let (from, to) = (number * MOST, (number + 1) * MOST);
+        format!(r#""{number}":{{"dtype":"U8","shape":[{MOST}],"data_offsets":[{from},{to}]}}"#)
+    };
+    let beyond = format!("{{{}}}", [0, 1, 2, 3, 4, 5, 6, 7].map(tensor).join(","));
     let huge = r#"{"a":{"dtype":"F32","shape":[9999999999,9999999999],"data_offsets":[0,8]}}"#;
     let complaints = [
         ("nothing there", complaint("README.md", b"")),
@@ -132,6 +138,7 @@ fn every_complaint_names_the_file_and_the_remedy() {
         ("header too long", complaint(WEIGHTS, &[0xAA; 20])),
         ("no JSON", complaint(WEIGHTS, &with_header("{not JSON}"))),
         ("overflow", complaint(WEIGHTS, &[with_header(huge), vec![0; 8]].concat())),
+        ("length overflow", complaint(WEIGHTS, &with_header(&beyond))),
         ("no tensors", complaint(WEIGHTS, &with_header("{}"))),
         ("wrong shape", complaint(WEIGHTS, &with_header(zeros))),
         ("index: no JSON", complaint(INDEX, b"{")),

@@ -98,37 +98,29 @@ impl Summand for f32 {
     }
 }
 
-impl Summand for bf16 {
-    #[inline(always)]
-    fn wide<'a>(values: &'a [bf16], room: &'a mut [f32]) -> &'a [f32] {
-        let room = &mut room[..values.len()];
-        widen_bf16(room, values);
-        room
-    }
+/// Implements [`Summand`] for a float of 16 bits by its conversions.
+macro_rules! sixteen_bits {
+    ($type:ident, $widen:ident, $narrow:ident) => {
+        impl Summand for $type {
+            #[inline(always)]
+            fn wide<'a>(values: &'a [Self], room: &'a mut [f32]) -> &'a [f32] {
+                let room = &mut room[..values.len()];
+                $widen(room, values);
+                room
+            }
 
-    #[inline(always)]
-    fn narrow<'a>(values: &'a [f32], room: &'a mut [bf16]) -> &'a [bf16] {
-        let room = &mut room[..values.len()];
-        narrow_bf16(room, values);
-        room
-    }
+            #[inline(always)]
+            fn narrow<'a>(values: &'a [f32], room: &'a mut [Self]) -> &'a [Self] {
+                let room = &mut room[..values.len()];
+                $narrow(room, values);
+                room
+            }
+        }
+    };
 }
 
-impl Summand for f16 {
-    #[inline(always)]
-    fn wide<'a>(values: &'a [f16], room: &'a mut [f32]) -> &'a [f32] {
-        let room = &mut room[..values.len()];
-        widen_f16(room, values);
-        room
-    }
-
-    #[inline(always)]
-    fn narrow<'a>(values: &'a [f32], room: &'a mut [f16]) -> &'a [f16] {
-        let room = &mut room[..values.len()];
-        narrow_f16(room, values);
-        room
-    }
-}
+sixteen_bits!(bf16, widen_bf16, narrow_bf16);
+sixteen_bits!(f16, widen_f16, narrow_f16);
 
 /// Computes sums over ranks, a block of at most [`BLOCK`] elements at a time.
 struct Adder<T> {

@@ -123,13 +123,13 @@ impl<C: AsRef<Signature>> Coordinator<C> {
         }
     }
 
-    /// Leaves an entered slot; `finished` after sending `sent` bytes, or not finished because of a
-    /// failure.
-    pub(crate) fn exit(&self, context: &CallContext<'_>, finished: bool, sent: u64) {
+    /// Leaves an entered slot after sending `sent` bytes; `None` if a failure kept the member from
+    /// its part.
+    pub(crate) fn exit(&self, context: &CallContext<'_>, sent: Option<u64>) {
         let mut state = lock(&self.state);
         let failed = state.failure.is_some();
         let slot = state.slot(context.sequence());
-        slot.exit(context.member, finished, sent);
+        slot.exit(context.member, sent);
         let last = slot.complete() || (failed && slot.inside == 0);
         if last {
             self.notify(&state);

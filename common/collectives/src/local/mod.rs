@@ -38,14 +38,6 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// The word that reports use.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Algorithm::Direct => "direct",
-            Algorithm::Ring => "ring",
-        }
-    }
-
     /// Returns how many rounds an operation takes between N = `size` ranks, at least two:
     ///
     /// | | direct | ring |

@@ -24,8 +24,8 @@ pub(crate) struct Slot<C> {
     arrivals: Vec<Option<C>>,
     /// What all members have published, once it is here and agrees.
     agreed: Option<Arc<[C]>>,
-    done: Vec<bool>,
-    sent: Vec<u64>,
+    /// By member: the bytes that it has sent, once its part is done.
+    sent: Vec<Option<u64>>,
     /// Steps of a ring that each member has finished.
     pub(crate) steps: Vec<usize>,
     /// Members that are moving data.
@@ -39,8 +39,7 @@ impl<C> Slot<C> {
         Slot {
             arrivals: (0..members).map(|_| None).collect(),
             agreed: None,
-            done: vec![false; members],
-            sent: vec![0; members],
+            sent: vec![None; members],
             steps: vec![0; members],
             inside: 0,
             settled: 0,
@@ -78,16 +77,15 @@ impl<C> Slot<C> {
         self.agreed.clone()
     }
 
-    /// Lets a member out, with its part done or not.
-    pub(crate) fn exit(&mut self, member: usize, finished: bool, sent: u64) {
+    /// Lets a member out that has sent `sent` bytes; `None` if its part is not done.
+    pub(crate) fn exit(&mut self, member: usize, sent: Option<u64>) {
         self.inside -= 1;
-        self.done[member] = finished;
         self.sent[member] = sent;
     }
 
     /// True if every part is done.
     pub(crate) fn complete(&self) -> bool {
-        self.done.iter().all(|&done| done)
+        self.sent.iter().all(Option::is_some)
     }
 
     /// The first member that has not arrived.
@@ -97,12 +95,12 @@ impl<C> Slot<C> {
 
     /// The first member whose part is not done.
     pub(crate) fn idle(&self) -> usize {
-        self.done.iter().position(|&done| !done).unwrap_or(0)
+        self.sent.iter().position(Option::is_none).unwrap_or(0)
     }
 
     /// The outcome of a complete slot for one member.
     pub(crate) fn outcome(&self, member: usize) -> Settled {
-        Settled { crossing: self.crossing, sent: self.sent[member] }
+        Settled { crossing: self.crossing, sent: self.sent[member].unwrap_or(0) }
     }
 }
 

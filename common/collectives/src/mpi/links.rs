@@ -82,7 +82,7 @@ fn accept_all(listener: &TcpListener, key: Key, size: u32) -> std::io::Result<Ve
 /// Connects to rank 0, if it can be reached and proves itself in time.
 fn reach(invitation: &Invitation, rank: u32) -> Option<TcpStream> {
     let stream = TcpStream::connect_timeout(&invitation.address, TIMEOUT / 2).ok()?;
-    prove(Until(&stream, Instant::now() + TIMEOUT / 2), invitation.key(), rank).ok()?;
+    prove(Until(&stream, Instant::now() + TIMEOUT / 2), &stream, invitation.key(), rank).ok()?;
     stream.set_read_timeout(None).ok()?;
     stream.set_nodelay(true).ok()?;
     Some(stream)

@@ -10,7 +10,7 @@ mod transport;
 
 use crate::group::Group;
 use crate::tcp::{JoinError, Joined};
-use crate::wire::{Endpoint, Mailbox};
+use crate::wire::{Endpoint, Mailbox, SETUP, WORLD};
 use std::sync::Arc;
 use std::time::Duration;
 use transport::MpiTransport;
@@ -41,16 +41,17 @@ pub fn join(place: &JoinOptions) -> Result<Joined, JoinError> {
             world.rank, world.size, place.rank, place.world_size
         )));
     }
+    let mailbox = Arc::new(Mailbox::default());
     let endpoint = Arc::new(Endpoint {
         rank: place.rank,
         size: place.world_size,
-        mailbox: Arc::new(Mailbox::default()),
-        transport: Box::new(MpiTransport::new(world)),
+        mailbox: mailbox.clone(),
+        transport: Box::new(MpiTransport::new(world, mailbox)),
         timeout: place.timeout,
     });
-    let setup = endpoint.clone().setup();
+    let setup = endpoint.clone().group(SETUP);
     let links = agree(&setup, place).and_then(|()| links::connect(&setup))?;
-    Ok(Joined { group: endpoint.world(), links })
+    Ok(Joined { group: endpoint.group(WORLD), links })
 }
 
 /// Compares all processes' settings with those of rank 0.

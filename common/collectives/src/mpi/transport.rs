@@ -1,9 +1,9 @@
 //! Messages through MPI. No thread serves it: MPI makes progress whenever this rank sends or waits.
 
 use super::raw::{BLOCK, MpiWorld, Transfer};
-use crate::wire::{self, Head, Lengths, Mailbox, PREFIX, Payload, PayloadPool, Stalled, Transport};
+use crate::wire::{self, Head, Lengths, Mailbox, PREFIX, Payload, Stalled, Transport};
 use events::lock;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// How long a wait polls without pauses, and how long its pauses are afterwards.
@@ -15,7 +15,7 @@ const LINGER: Duration = Duration::from_secs(2);
 /// This process's end of MPI.
 pub(crate) struct MpiTransport {
     state: Mutex<Transfers>,
-    pool: PayloadPool,
+    mailbox: Arc<Mailbox>,
 }
 
 struct Transfers {
@@ -30,29 +30,29 @@ struct Transfers {
 }
 
 impl MpiTransport {
-    pub(crate) fn new(world: MpiWorld) -> Self {
+    pub(crate) fn new(world: MpiWorld, mailbox: Arc<Mailbox>) -> Self {
         let departed = (0..world.size).map(|rank| rank == world.rank).collect();
         let (outgoing, incoming) = (Vec::new(), Vec::new());
         MpiTransport {
             state: Mutex::new(Transfers { world, outgoing, incoming, departed, failed: false }),
-            pool: PayloadPool::default(),
+            mailbox,
         }
     }
 
     /// Makes what progress is possible without blocking.
-    fn pump(&self, mailbox: Option<&Mailbox>) -> Result<(), String> {
+    fn pump(&self) -> Result<(), String> {
         let mut state = lock(&self.state);
         let state = &mut *state;
         for sent in finished(&mut state.outgoing, |transfer| state.world.is_done(transfer))? {
-            self.pool.give(sent.payload);
+            self.mailbox.pool.give(sent.payload);
         }
         while let Some((from, bytes)) = state.world.probe()? {
-            let transfer = state.world.receive(from, self.pool.take(bytes))?;
+            let transfer = state.world.receive(from, self.mailbox.pool.take(bytes))?;
             state.incoming.push((from, transfer));
         }
         for (from, transfer) in finished(&mut state.incoming, |(_, transfer)| state.world.is_done(transfer))?
         {
-            let delivered = state.deliver(from, transfer.payload, mailbox);
+            let delivered = state.deliver(from, transfer.payload, &self.mailbox);
             delivered.ok_or("something other than a message arrived: all ranks must run the same program")?;
         }
         Ok(())
@@ -78,7 +78,7 @@ fn finished<T>(
 
 impl Transfers {
     /// Delivers a message of rank `from`; `None` if it is none.
-    fn deliver(&mut self, from: u32, message: Payload, mailbox: Option<&Mailbox>) -> Option<()> {
+    fn deliver(&mut self, from: u32, message: Payload, mailbox: &Mailbox) -> Option<()> {
         let Lengths { head, payload: len } = wire::lengths(message.bytes().first_chunk::<PREFIX>()?)?;
         let start = PREFIX + head;
         let head = wire::decode(message.bytes().get(PREFIX..start)?, len)?;
@@ -88,9 +88,7 @@ impl Transfers {
             Head::Departed { group: wire::WORLD } => self.departed[from as usize] = true,
             _ => {}
         }
-        if let Some(mailbox) = mailbox {
-            mailbox.receive(from, head, payload);
-        }
+        mailbox.receive(from, head, payload);
         Some(())
     }
 }
@@ -99,7 +97,7 @@ impl Transport for MpiTransport {
     /// MPI accepts every message without blocking.
     fn send(&self, to: u32, head: &[u8], pieces: &[&[u8]], _: Stalled<'_>) -> Result<(), String> {
         let size = head.len() + pieces.iter().map(|piece| piece.len()).sum::<usize>();
-        let mut payload = self.pool.take(size.next_multiple_of(BLOCK));
+        let mut payload = self.mailbox.pool.take(size.next_multiple_of(BLOCK));
         let mut rest = payload.bytes_mut();
         for piece in std::iter::once(&head).chain(pieces) {
             let (room, more) = rest.split_at_mut(piece.len());
@@ -124,7 +122,7 @@ impl Transport for MpiTransport {
     fn progress(&self, mailbox: &Mailbox, seen: u64, time: Duration) {
         let since = Instant::now();
         while mailbox.epoch() == seen && since.elapsed() < time {
-            if let Err(reason) = self.pump(Some(mailbox)) {
+            if let Err(reason) = self.pump() {
                 let rank = lock(&self.state).world.rank;
                 return mailbox.lost(rank, reason);
             }
@@ -143,7 +141,7 @@ impl Drop for MpiTransport {
     fn drop(&mut self) {
         let since = Instant::now();
         loop {
-            let broken = self.pump(None).is_err();
+            let broken = self.pump().is_err();
             let mut state = lock(&self.state);
             let done = state.outgoing.is_empty() && state.departed.iter().all(|departed| *departed);
             if done && !state.failed && !broken {

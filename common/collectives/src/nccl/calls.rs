@@ -1,8 +1,8 @@
 //! NCCL's calls with results in place of codes. The callers vouch for addresses and handles.
 
 use super::raw::{
-    Code, Config, Functions, Handle, IN_PROGRESS, NO_COLOR, REMOTE_ERROR, SUCCESS, SUM, SYSTEM_ERROR, Stream,
-    UniqueId,
+    Code, Config, Functions, Handle, IN_PROGRESS, INVALID_ARGUMENT, NO_COLOR, REMOTE_ERROR, SUCCESS, SUM,
+    SYSTEM_ERROR, Stream, UniqueId,
 };
 use device::DType;
 use events::Operation;
@@ -20,33 +20,12 @@ pub(crate) enum CallState {
     Running,
 }
 
-/// An operation on a buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Move {
-    AllReduce,
-    ReduceScatter,
-    AllGather,
-    Broadcast { root: usize },
-}
-
-impl Move {
-    /// Returns how `operation` moves buffers, of member `root` if it is a broadcast; `None` if it moves
-    /// none.
-    pub(crate) fn of(operation: Operation, root: usize) -> Option<Self> {
-        match operation {
-            Operation::AllReduce => Some(Move::AllReduce),
-            Operation::ReduceScatter => Some(Move::ReduceScatter),
-            Operation::AllGather => Some(Move::AllGather),
-            Operation::Broadcast => Some(Move::Broadcast { root }),
-            _ => None,
-        }
-    }
-}
-
 /// An operation in place on a whole buffer on a GPU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
-    pub(crate) movement: Move,
+    pub(crate) operation: Operation,
+    /// The member that a broadcast sends from.
+    pub(crate) root: usize,
     /// Address of its first element.
     pub(crate) address: u64,
     /// Its elements.
@@ -183,7 +162,7 @@ impl Functions {
         transfer: &Transfer,
         stream: Stream,
     ) -> (&'static str, Code) {
-        let Transfer { movement, address, len, dtype } = *transfer;
+        let Transfer { operation, root, address, len, dtype } = *transfer;
         let slice = len / size;
         let start = address as *mut c_void;
         let own = (address + (member * slice * dtype.size()) as u64) as *mut c_void;
@@ -191,19 +170,20 @@ impl Functions {
         // SAFETY: the caller's promise. In place means: slice `member` of the whole buffer, where
         // only a slice is meant.
         unsafe {
-            match movement {
-                Move::AllReduce => {
+            match operation {
+                Operation::AllReduce => {
                     ("ncclAllReduce", (self.all_reduce)(start, start, len, dtype, SUM, comm, stream))
                 }
-                Move::ReduceScatter => {
+                Operation::ReduceScatter => {
                     ("ncclReduceScatter", (self.reduce_scatter)(start, own, slice, dtype, SUM, comm, stream))
                 }
-                Move::AllGather => {
+                Operation::AllGather => {
                     ("ncclAllGather", (self.all_gather)(own, start, slice, dtype, comm, stream))
                 }
-                Move::Broadcast { root } => {
+                Operation::Broadcast => {
                     ("ncclBroadcast", (self.broadcast)(start, start, len, dtype, root as c_int, comm, stream))
                 }
+                _ => (operation.label(), INVALID_ARGUMENT),
             }
         }
     }

@@ -1,6 +1,6 @@
 //! From a call that all ranks agree about to NCCL's queue.
 
-use super::calls::{CallState, Move, Transfer};
+use super::calls::{CallState, Transfer};
 use super::watchdog::WatchedCommunicator;
 use crate::core::call::{Call, Signature};
 use crate::core::call_id::CallId;
@@ -63,10 +63,13 @@ pub(crate) fn hand_in(
 
 /// Returns what NCCL is to do for a call; nothing for empty buffers.
 pub(crate) fn transfers(signature: &Signature, addresses: &[u64]) -> impl Iterator<Item = Transfer> {
-    let movement = Move::of(signature.operation, signature.root);
-    let buffers = signature.shapes.iter().zip(addresses);
-    buffers.filter_map(move |(shape, &address)| {
-        let movement = movement.filter(|_| shape.len > 0)?;
-        Some(Transfer { movement, address, len: shape.len, dtype: shape.dtype })
+    let Signature { operation, root, .. } = *signature;
+    let buffers = signature.shapes.iter().zip(addresses).filter(|(shape, _)| shape.len > 0);
+    buffers.map(move |(shape, &address)| Transfer {
+        operation,
+        root,
+        address,
+        len: shape.len,
+        dtype: shape.dtype,
     })
 }

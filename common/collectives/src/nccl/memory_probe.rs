@@ -18,9 +18,6 @@ pub(crate) struct MemoryProbe {
     gpus: Vec<Uuid>,
 }
 
-/// Free bytes of the rank's GPU before communicators are made.
-pub(crate) struct Before(u64);
-
 impl MemoryProbe {
     pub(crate) fn new(channel: ControlChannel, runtime: &Arc<Runtime>, gpus: Vec<Uuid>) -> Self {
         MemoryProbe { channel, runtime: runtime.clone(), gpus }
@@ -40,17 +37,17 @@ impl MemoryProbe {
         self.runtime.gpu().memory().map(|(free, _)| free).map_err(refused)
     }
 
-    /// Reads what is free before communicators are made. Every rank calls it; none returns before
-    /// all have read.
-    pub(crate) fn begin(&self) -> Result<Before> {
+    /// Returns the free bytes of this rank's GPU before communicators are made. Every rank calls it;
+    /// none returns before all have read.
+    pub(crate) fn begin(&self) -> Result<u64> {
         let free = self.free()?;
-        self.channel.exchange(&[]).map(|_| Before(free))
+        self.channel.exchange(&[]).map(|_| free)
     }
 
-    /// Notes how much of this rank's GPU the communicators of all its ranks have taken. Every rank
-    /// calls it once they are made.
-    pub(crate) fn end(&self, before: Before) -> Result<()> {
-        let free = self.channel.exchange(bytemuck::bytes_of(&[before.0, self.free()?]))?;
+    /// Notes how much of this rank's GPU the communicators of all its ranks have taken since
+    /// [`MemoryProbe::begin`] returned `before`. Every rank calls it once they are made.
+    pub(crate) fn end(&self, before: u64) -> Result<()> {
+        let free = self.channel.exchange(bytemuck::bytes_of(&[before, self.free()?]))?;
         let gpu = self.gpus[self.channel.member()];
         let here = self.gpus.iter().zip(&free).filter(|(other, _)| **other == gpu);
         let (most, least) = here.fold((0, u64::MAX), |(most, least), (_, bytes)| {

@@ -16,6 +16,8 @@ pub(crate) type Code = c_int;
 pub(crate) const SUCCESS: Code = 0;
 /// A system call failed, as it does on a broken connection.
 pub(crate) const SYSTEM_ERROR: Code = 2;
+/// An argument is wrong.
+pub(crate) const INVALID_ARGUMENT: Code = 4;
 /// Another rank is gone, or the network to it.
 pub(crate) const REMOTE_ERROR: Code = 6;
 /// The call is in progress; ask for the communicator's state.

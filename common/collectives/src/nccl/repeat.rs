@@ -1,6 +1,6 @@
 //! NCCL's own calls, one after the other: what the layer above them is measured against.
 
-use super::calls::{CallState, Move, Transfer};
+use super::calls::{CallState, Transfer};
 use super::communicator::Communicator;
 use super::setup::Setup;
 use crate::CollectiveError;
@@ -49,7 +49,6 @@ impl Repeater {
     ) -> Result<Duration, CollectiveError> {
         let (len, dtype) = (buffer.len(), buffer.dtype());
         let invalid = |what| self.control.invalid(operation, what);
-        let movement = Move::of(operation, 0).ok_or_else(|| invalid("repetition"))?;
         let own = buffer.on_gpu().filter(|(runtime, _)| Arc::ptr_eq(runtime, &self.runtime));
         let (_, address) = own.ok_or_else(|| invalid("a buffer elsewhere than on this rank's GPU"))?;
         let shapes = vec![BufferShape { len, dtype }];
@@ -59,7 +58,7 @@ impl Repeater {
         self.next += 1;
         self.control.issue(&call, &mut [], &[])?;
         self.control.wait(&call)?;
-        let transfer = Transfer { movement, address, len, dtype };
+        let transfer = Transfer { operation, root: 0, address, len, dtype };
         self.repeat(&call, transfer, calls).map_err(|error| self.control.device_error(&call, &error))
     }
 

@@ -39,14 +39,6 @@ struct Queued {
     held: Duration,
 }
 
-/// What has gone wrong on the GPU.
-struct Trouble {
-    /// The member to blame; `None` if it is unknown.
-    culprit: Option<usize>,
-    during: String,
-    reason: String,
-}
-
 /// A group's communicator under the eyes of the watchdog.
 pub(crate) struct WatchedCommunicator {
     pub(crate) control: Arc<dyn Backend>,
@@ -145,7 +137,7 @@ impl WatchedCommunicator {
         if self.reported.swap(count, Ordering::AcqRel) != count {
             self.control.report(count);
         }
-        if let Some(Trouble { culprit, during, reason }) = self.trouble() {
+        if let Some((culprit, during, reason)) = self.trouble() {
             self.control.blame(culprit, during, reason);
         }
         self.control.failure(CallId::NONE).is_some() && !self.over.swap(true, Ordering::AcqRel)
@@ -163,18 +155,19 @@ impl WatchedCommunicator {
         None
     }
 
-    /// Returns what has gone wrong on the GPU, if anything.
-    fn trouble(&self) -> Option<Trouble> {
+    /// Returns what has gone wrong on the GPU, if anything: the member to blame, `None` if it is
+    /// unknown; during what; the reason.
+    fn trouble(&self) -> Option<(Option<usize>, String, String)> {
         let mut queued = lock(&self.queued);
         let broken = self.forget_complete(&mut queued);
         let first = queued.front();
         let during = first.map_or("its work on the GPU".into(), |first| first.call.label());
         if let Some(reason) = broken {
-            return Some(Trouble { culprit: Some(self.communicator.member), during, reason });
+            return Some((Some(self.communicator.member), during, reason));
         }
         if let Err(reason) = self.communicator.state_unless_busy() {
             let culprit = self.at_fault(first.map(|first| first.count))?;
-            return Some(Trouble { culprit, during, reason: format!("NCCL reports: {reason}") });
+            return Some((culprit, during, format!("NCCL reports: {reason}")));
         }
         let first = first.filter(|first| first.done.is_some())?;
         let held = first.call.observer.held().saturating_sub(first.held);
@@ -182,7 +175,7 @@ impl WatchedCommunicator {
             return None;
         }
         let (culprit, reason) = self.late(Some(first.count));
-        Some(Trouble { culprit, during, reason })
+        Some((culprit, during, reason))
     }
 
     /// Returns the member that caused an error of NCCL's; `Some(None)` if it is unknown. Where NCCL

@@ -298,7 +298,7 @@ fn introduce(
             at()
         ))
     };
-    prove(Until(link, patient), key(options), rank).map_err(|unproven| match unproven {
+    prove(Until(link, patient), link, key(options), rank).map_err(|unproven| match unproven {
         Unproven::Foreign => foreign(),
         Unproven::TurnedAway => JoinError::TurnedAway { rank, address: at() },
         Unproven::Silent => silent(),
@@ -356,7 +356,7 @@ fn connect(
         let address = directory.listeners[rank as usize];
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let stream = TcpStream::connect_timeout(&address.into(), left).map_err(|_| apart(&[rank]))?;
-        prove(Until(&stream, deadline), directory.key, options.rank).map_err(|_| apart(&[rank]))?;
+        prove(Until(&stream, deadline), &stream, directory.key, options.rank).map_err(|_| apart(&[rank]))?;
         peers[rank as usize] = Some(stream);
     }
     let system = |source| JoinError::System { what: "accept the other ranks' connections", source };

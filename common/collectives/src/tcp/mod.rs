@@ -18,7 +18,7 @@ pub(crate) use join::difference;
 pub use proof::Secret;
 
 use crate::group::Group;
-use crate::wire::{Endpoint, Mailbox};
+use crate::wire::{Endpoint, Mailbox, WORLD};
 use connections::Connections;
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -68,5 +68,5 @@ pub fn join(options: &JoinOptions) -> Result<Joined, JoinError> {
         transport: Box::new(connections),
         timeout: options.timeout,
     };
-    Ok(Joined { group: Arc::new(endpoint).world(), links: met.links })
+    Ok(Joined { group: Arc::new(endpoint).group(WORLD), links: met.links })
 }

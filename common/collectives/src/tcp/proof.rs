@@ -109,23 +109,24 @@ pub(crate) enum Unproven {
     Broken,
 }
 
-/// Proves to the accepting end that `rank` knows `key`, and checks its proof.
-pub(crate) fn prove(mut stream: impl Read + Write, key: Key, rank: u32) -> Result<(), Unproven> {
+/// Proves to the accepting end, at the other side of `from` and `to`, that `rank` knows `key`, and
+/// checks its proof.
+pub(crate) fn prove(mut from: impl Read, mut to: impl Write, key: Key, rank: u32) -> Result<(), Unproven> {
     let broken = |error: io::Error| match error.kind() {
         ErrorKind::TimedOut => Unproven::Silent,
         _ => Unproven::Broken,
     };
     let (mut magic, mut theirs, mut proof) = ([0; MAGIC.len()], [0; 32], [0; PROOF]);
-    stream.read_exact(&mut magic).map_err(broken)?;
+    from.read_exact(&mut magic).map_err(broken)?;
     if magic != MAGIC {
         return Err(Unproven::Foreign);
     }
-    stream.read_exact(&mut theirs).map_err(broken)?;
+    from.read_exact(&mut theirs).map_err(broken)?;
     let ours = random().map_err(broken)?;
     let own = key.proof(b"connect", rank, &theirs, &ours);
     let answer = [&rank.to_le_bytes()[..], &ours, own.as_bytes()].concat();
-    stream.write_all(&answer).map_err(broken)?;
-    stream.read_exact(&mut proof).map_err(|error| match error.kind() {
+    to.write_all(&answer).map_err(broken)?;
+    from.read_exact(&mut proof).map_err(|error| match error.kind() {
         ErrorKind::TimedOut => Unproven::Silent,
         _ => Unproven::TurnedAway,
     })?;

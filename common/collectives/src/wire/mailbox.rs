@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// The group of all ranks.
 pub(crate) const WORLD: u64 = 0;
-/// The group in which all ranks agree before the run begins.
+/// The group in which all ranks agree before the run begins. Its traffic is not the world's.
 #[cfg(feature = "mpi")]
 pub(crate) const SETUP: u64 = 1;
 

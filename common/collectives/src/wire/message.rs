@@ -1,10 +1,10 @@
 //! What processes send each other.
 //!
 //! A message is a prefix of [`PREFIX`] bytes, a head (a [`Head`] in postcard's encoding, padded to
-//! [`ALIGN`](super::payload::ALIGN)) and a payload, the data of buffers. The prefix says how long
+//! [`ALIGN`]) and a payload, the data of buffers. The prefix says how long
 //! the other two are.
 
-use super::payload::{Payload, padded};
+use super::payload::{ALIGN, Payload, padded};
 use crate::core::call::Signature;
 use crate::core::failure::Failure;
 use events::Operation;
@@ -60,9 +60,7 @@ impl Head {
                 Some(padded(MAX_SCALARS))
             }
             Head::Data { signature, .. } => signature.shapes.iter().try_fold(0_usize, |sum, shape| {
-                sum.checked_add(
-                    shape.len.checked_mul(shape.dtype.size())?.checked_next_multiple_of(padded(1))?,
-                )
+                sum.checked_add(shape.len.checked_mul(shape.dtype.size())?.checked_next_multiple_of(ALIGN)?)
             }),
             _ => Some(0),
         }

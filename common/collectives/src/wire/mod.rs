@@ -18,13 +18,13 @@ mod member;
 mod message;
 mod payload;
 
+#[cfg(feature = "mpi")]
+pub(crate) use mailbox::SETUP;
 pub(crate) use mailbox::{Mailbox, WORLD};
 #[cfg(test)]
 pub(crate) use message::Message;
 pub(crate) use message::{Address, Head, Lengths, PREFIX, Phase, decode, encode, lengths};
 pub(crate) use payload::Payload;
-#[cfg(feature = "mpi")]
-pub(crate) use payload::PayloadPool;
 
 use crate::group::Group;
 use member::ProcessMember;
@@ -64,19 +64,8 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Returns this process's end of the group of all ranks.
-    pub(crate) fn world(self: Arc<Self>) -> Group {
-        self.group(WORLD)
-    }
-
-    /// Returns this process's end of a group of all ranks in which they agree before the run
-    /// begins. Its traffic is not the world's.
-    #[cfg(feature = "mpi")]
-    pub(crate) fn setup(self: Arc<Self>) -> Group {
-        self.group(mailbox::SETUP)
-    }
-
-    fn group(self: Arc<Self>, id: u64) -> Group {
+    /// Returns this process's end of a group of all ranks.
+    pub(crate) fn group(self: Arc<Self>, id: u64) -> Group {
         let member = self.rank as usize;
         let names = (0..self.size).collect();
         Group::new(Arc::new(ProcessMember::new(self, vec![id], names, member)), 0)

@@ -2,7 +2,6 @@
 
 use events::Route;
 use serde::{Deserialize, Serialize};
-use std::ops::{Add, Sub};
 
 pub(super) const ROUTES: usize = Route::ALL.len();
 
@@ -17,26 +16,4 @@ pub struct Moved {
     pub waited: [f64; ROUTES],
 }
 
-impl Add for Moved {
-    type Output = Moved;
-
-    fn add(self, other: Moved) -> Moved {
-        Moved {
-            bytes: std::array::from_fn(|i| self.bytes[i] + other.bytes[i]),
-            calls: std::array::from_fn(|i| self.calls[i] + other.calls[i]),
-            waited: std::array::from_fn(|i| self.waited[i] + other.waited[i]),
-        }
-    }
-}
-
-impl Sub for Moved {
-    type Output = Moved;
-
-    fn sub(self, earlier: Moved) -> Moved {
-        Moved {
-            bytes: std::array::from_fn(|i| self.bytes[i] - earlier.bytes[i]),
-            calls: std::array::from_fn(|i| self.calls[i] - earlier.calls[i]),
-            waited: std::array::from_fn(|i| self.waited[i] - earlier.waited[i]),
-        }
-    }
-}
+events::counters! { Moved [bytes, calls, waited] }

@@ -6,10 +6,10 @@ use super::*;
 /// at the end.
 fn scales(scaling: LossScaling, steps: &str) -> Vec<f64> {
     let mut scaler = LossScaler::new(scaling);
-    let mut scales = vec![scaler.scale()];
+    let mut scales = vec![scaler.at().scale];
     for step in steps.chars() {
         scaler.finished(step == 'x').unwrap();
-        scales.push(scaler.scale());
+        scales.push(scaler.at().scale);
     }
     scales
 }
@@ -52,10 +52,10 @@ fn an_overflow_at_the_minimum_is_an_error_and_no_scale_is_below_it() {
     let mut scaler = LossScaler::new(scaling);
     for expected in [16.0, 8.0, 6.0] {
         assert_eq!(scaler.finished(true), Ok(()));
-        assert_eq!(scaler.scale(), expected);
+        assert_eq!(scaler.at().scale, expected);
     }
     assert_eq!(scaler.finished(true), Err(Error::LossScaleAtMinimum { scale: 6.0, skipped: 4 }));
-    assert_eq!(scaler.skipped(), 4);
+    assert_eq!(scaler.at().skipped, 4);
 }
 
 #[test]
@@ -66,5 +66,5 @@ fn a_fixed_scale_stays() {
 
 #[test]
 fn the_defaults_are_deepspeeds() {
-    assert_eq!(LossScaler::new(LossScaling::default()).scale(), 65536.0);
+    assert_eq!(LossScaler::new(LossScaling::default()).at().scale, 65536.0);
 }

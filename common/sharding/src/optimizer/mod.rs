@@ -12,17 +12,16 @@ use crate::places::Places;
 use crate::rank::Rank;
 use crate::usage::Usage;
 use crate::{Buckets, Result};
-use device::{Buffer, Class, DType, View, ViewMut};
+use device::{Buffer, Class, DType, Place, View, ViewMut};
 use events::Pass;
 use model::TrainingState;
 use offload::{Cargo, Extent};
-use std::ops::{Range, Sub};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use paging::TakeUpdated;
 use paging::{Paging, UpdateOperands};
-use shard::Operands;
 pub use shard::{AdamWShard, Moments, States};
 pub use update::{ScaledUpdate, Update};
 
@@ -55,13 +54,7 @@ pub struct AfterStep {
     pub usage: Usage,
 }
 
-impl Sub for AfterStep {
-    type Output = AfterStep;
-
-    fn sub(self, earlier: AfterStep) -> AfterStep {
-        AfterStep { time: self.time - earlier.time, usage: self.usage - earlier.usage }
-    }
-}
+events::counters! { AfterStep [] time, usage }
 
 impl Optimizer {
     /// The optimizer that updates `units[u]` of unit u of `partition`, where states rest as
@@ -77,7 +70,8 @@ impl Optimizer {
         (parameters, gradients): (&UnitBuffers, &UnitBuffers),
     ) -> Result<Self> {
         let paging = || Paging::new(rank, places, &units, (parameters, gradients));
-        let paging = places.are_away().then(paging).transpose()?;
+        let away = [places.optimizer, places.parameters] != [Place::Device; 2];
+        let paging = away.then(paging).transpose()?;
         Ok(Optimizer { partition, units, paging, after_step: AfterStep::default() })
     }
 
@@ -210,8 +204,8 @@ impl Optimizer {
         }
         let (began, before) = (Instant::now(), Usage::now(rank));
         body(paging, &mut self.units)?;
-        self.after_step.time += began.elapsed();
-        self.after_step.usage = self.after_step.usage + (Usage::now(rank) - before);
+        let after = AfterStep { time: began.elapsed(), usage: Usage::now(rank) - before };
+        self.after_step = self.after_step + after;
         Ok(())
     }
 
@@ -233,29 +227,17 @@ impl Optimizer {
         parameters: &mut UnitBuffers,
         gradients: &UnitBuffers,
     ) -> Result<()> {
-        let OwnSlice { slice, states, .. } = &mut self.units[unit];
+        let OwnSlice { slice, states: AdamWShard { states, pieces }, .. } = &mut self.units[unit];
         let gradients = gradients.slice(unit, slice.clone())?;
         let within = parameters.within(unit, slice.clone());
         let mut parameters = parameters.get_mut(unit)?.slice_mut(within);
-        let States::Here { master, moments } = &mut states.states else {
-            return Err(crate::Error::Missing { unit, what: "optimizer states" });
-        };
-        for (number, piece) in states.pieces.iter().enumerate() {
+        for (number, piece) in pieces.iter().enumerate() {
             // A screen shows pieces as it shows micro-batches.
             let _bracket = rank.bracket(Pass::Step, unit, number);
             let range = || piece.range.clone();
-            let own = parameters.slice_mut(range());
-            let (parameters, master) = match master {
-                None => (None, own),
-                Some(master) => (Some(own), master.slice_mut(range())),
-            };
-            let operands = Operands {
-                parameters,
-                master,
-                momentum: moments.momentum.slice_mut(range()),
-                variance: moments.variance.slice_mut(range()),
-                gradients: gradients.slice(range()),
-            };
+            let out = Some(parameters.slice_mut(range()));
+            let operands = states.operands(range(), out, gradients.slice(range()));
+            let operands = operands.ok_or(crate::Error::Missing { unit, what: "optimizer states" })?;
             piece.update(rank, operands, update)?;
         }
         Ok(())

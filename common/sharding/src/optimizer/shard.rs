@@ -80,17 +80,40 @@ impl Piece {
     }
 }
 
+impl States {
+    /// The operands of an update of elements `own`; `None` if the states rest on disk. `out` is where
+    /// the parameters go, which are the master weights if there are no others.
+    pub(super) fn operands<'a>(
+        &'a mut self,
+        own: Range<usize>,
+        out: Option<ViewMut<'a>>,
+        gradients: View<'a>,
+    ) -> Option<Operands<'a>> {
+        let States::Here { master, moments } = self else { return None };
+        let momentum = moments.momentum.slice_mut(own.clone());
+        let variance = moments.variance.slice_mut(own.clone());
+        let (parameters, master) = match master {
+            Some(master) => (out, master.slice_mut(own)),
+            None => (None, out?),
+        };
+        Some(Operands { parameters, master, momentum, variance, gradients })
+    }
+}
+
 impl AdamWShard {
-    /// `states` of elements `slice` of `unit`, updated over at most `piece` elements at a time.
+    /// `states` of elements `slice` of `unit`, updated over at most `most` elements at a time.
     pub fn new(
         partition: &Partition,
         unit: UnitId,
         slice: &Range<usize>,
         states: States,
-        piece: usize,
+        most: usize,
     ) -> Self {
-        let pieces = pieces(&stretches(partition, unit, slice), slice.len(), piece);
-        AdamWShard { states, pieces }
+        let piece = |range: Range<usize>| {
+            let of_unit = slice.start + range.start..slice.start + range.end;
+            Piece { stretches: stretches(partition, unit, &of_unit), range }
+        };
+        AdamWShard { states, pieces: AdamWShard::cut(slice.len(), most).map(piece).collect() }
     }
 
     /// The elements of each piece that a slice of `length` elements is updated in.
@@ -123,6 +146,7 @@ impl AdamWShard {
     }
 }
 
+/// The stretches of `slice` of `unit` with the same weight decay, relative to its first element.
 fn stretches(partition: &Partition, unit: UnitId, slice: &Range<usize>) -> Vec<(Range<usize>, bool)> {
     let mut stretches: Vec<(Range<usize>, bool)> = Vec::new();
     for TensorPart { within, decays, .. } in partition.parts(unit, slice) {
@@ -132,18 +156,6 @@ fn stretches(partition: &Partition, unit: UnitId, slice: &Range<usize>) -> Vec<(
         }
     }
     stretches
-}
-
-/// `stretches` of a slice of `length` elements, cut into pieces of at most `size`.
-fn pieces(stretches: &[(Range<usize>, bool)], length: usize, size: usize) -> Vec<Piece> {
-    let within = |range: Range<usize>| {
-        let clip = |(stretch, decays): &(Range<usize>, bool)| {
-            let (start, end) = (stretch.start.max(range.start), stretch.end.min(range.end));
-            (start < end).then(|| (start - range.start..end - range.start, *decays))
-        };
-        Piece { stretches: stretches.iter().filter_map(clip).collect(), range }
-    };
-    AdamWShard::cut(length, size).map(within).collect()
 }
 
 #[cfg(test)]
@@ -172,21 +184,31 @@ mod tests {
 
     #[test]
     fn pieces_cover_all_stretches_once() {
-        let stretches = [(0..5, true), (5..6, false), (8..20, true)];
-        assert_eq!(pieces(&stretches, 20, usize::MAX)[0].stretches, stretches);
-        for size in 1..21 {
-            let pieces = pieces(&stretches, 20, size);
-            assert_eq!(pieces.len(), 20usize.div_ceil(size));
-            let mut covered = Vec::new();
-            for (number, piece) in pieces.iter().enumerate() {
-                assert_eq!(piece.range, number * size..((number + 1) * size).min(20));
-                assert_eq!(piece.is_padded(), piece.range.contains(&6) || piece.range.contains(&7));
-                for (range, decays) in &piece.stretches {
-                    covered.extend(range.clone().map(|at| (piece.range.start + at, *decays)));
+        let layout = Layout::new(&ModelConfig { width: 9, feed_forward: 7, ..ModelConfig::tiny() });
+        let partition = Partition::new(&layout, model::Wrap::Block, 3);
+        let elements = |stretches: &[(Range<usize>, bool)]| -> Vec<(usize, bool)> {
+            stretches.iter().flat_map(|(range, decays)| range.clone().map(|at| (at, *decays))).collect()
+        };
+        for (unit, shard) in
+            (0..partition.units.len()).flat_map(|unit| (0..3).map(move |shard| (unit, shard)))
+        {
+            let slice = partition.slice(unit, shard);
+            let whole = stretches(&partition, unit, &slice);
+            let new = |most| AdamWShard::new(&partition, unit, &slice, States::Disk(Vec::new()), most).pieces;
+            assert_eq!(new(usize::MAX)[0].stretches, whole);
+            for most in [1, 2, 7, 10, 64, slice.len() - 1, slice.len()] {
+                let pieces = new(most);
+                assert_eq!(pieces.len(), slice.len().div_ceil(most));
+                let mut covered = Vec::new();
+                for (number, piece) in pieces.iter().enumerate() {
+                    assert_eq!(piece.range, number * most..((number + 1) * most).min(slice.len()));
+                    let end = slice.start + piece.range.end;
+                    assert_eq!(piece.is_padded(), end > partition.units[unit].parameters);
+                    let own = elements(&piece.stretches).into_iter();
+                    covered.extend(own.map(|(at, decays)| (piece.range.start + at, decays)));
                 }
+                assert_eq!(covered, elements(&whole), "unit {unit}, shard {shard}, {most} at a time");
             }
-            let elements = stretches.iter().flat_map(|(range, decays)| range.clone().map(|at| (at, *decays)));
-            assert_eq!(covered, elements.collect::<Vec<_>>());
         }
     }
 }

@@ -36,11 +36,11 @@ fn run(next: Next, steps: &str) -> Result<(), String> {
     for (at, step) in steps.chars().enumerate() {
         next(&mut own, step == 'x');
         oracle.finished(step == 'x').map_err(|e| e.to_string())?;
-        if own.scale != oracle.scale() {
+        if own.scale != oracle.at().scale {
             return Err(format!(
                 "steps {steps} (x overflows; window 3, hysteresis 2): after step {at} the scale is {}, and should be {}",
                 own.scale,
-                oracle.scale()
+                oracle.at().scale
             ));
         }
     }

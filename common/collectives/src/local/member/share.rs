@@ -69,7 +69,6 @@ impl Drop for Share<'_> {
         if std::thread::panicking() {
             self.rank.poison(self.context.call.label(), "it panicked".into());
         }
-        let sent = self.finished;
-        self.rank.shared.coordinator.exit(&self.context, sent.is_some(), sent.unwrap_or(0));
+        self.rank.shared.coordinator.exit(&self.context, self.finished);
     }
 }

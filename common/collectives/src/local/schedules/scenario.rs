@@ -109,7 +109,7 @@ impl Player {
         assert!(untouched(), "a buffer went back before a peer came in");
         let finished = work(context);
         assert!(untouched(), "a buffer went back while a peer was inside");
-        self.coordinator.exit(context, finished, 7);
+        self.coordinator.exit(context, finished.then_some(7));
         Ok(())
     }
 

@@ -2,10 +2,10 @@
 
 use super::pager::{Pager, UpdateOperands};
 use super::piece::WriteBack;
-use super::slot::{Incoming, StatesOf, missing};
+use super::slot::{StatesOf, missing};
 use crate::Result;
 use crate::optimizer::States;
-use device::{Class, DType};
+use device::{Class, DType, View};
 use offload::transfers::span;
 use offload::{Cargo, Transfers};
 
@@ -19,7 +19,7 @@ impl Pager<'_> {
         if let Some(gradients) = &mut slot.gradients {
             let cargo = Cargo { class: Class::Gradients, unit };
             let from = self.held.gradients.slice(unit, piece.range.clone())?;
-            slot.incoming.copies.push(transfers.share(cargo, gradients.slice_mut(0..elements), from)?);
+            slot.incoming_copies.push(transfers.share(cargo, gradients.slice_mut(0..elements), from)?);
         }
         // Parameters in f32 are the master weights that the device updates.
         if self.dtype == DType::F32 { self.fetch_parameters(next) } else { Ok(()) }
@@ -35,13 +35,13 @@ impl Pager<'_> {
                 let on_device = slot.on_device.as_mut().ok_or(missing(unit))?;
                 let from = self.held.parameters.get(unit)?.slice(piece.held.clone());
                 let to = on_device.slice_mut(0..piece.own.len());
-                slot.incoming.copies.push(transfers.copy(cargo, to, from)?);
+                slot.incoming_copies.push(transfers.copy(cargo, to, from)?);
             }
             WriteBack::DeviceToDisk => {
                 let (extent, size) = (self.held.parameters.extent(unit)?, self.dtype.size());
                 let (at, bytes) = (piece.held.start * size, span(&piece.held, size, piece.is_last));
                 let staged = slot.parameters.take().ok_or(missing(unit))?;
-                slot.incoming.parameters = Some(transfers.read(cargo, extent, at, staged, bytes));
+                slot.incoming_parameters = Some(transfers.read(cargo, extent, at, staged, bytes));
             }
             _ => {}
         }
@@ -52,8 +52,8 @@ impl Pager<'_> {
     pub(super) fn arrive(&mut self, next: usize) -> Result<()> {
         let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
         let (unit, slot) = (piece.unit, &mut self.slots[index]);
-        let Incoming { parameters, copies } = std::mem::take(&mut slot.incoming);
-        if let Some(parameters) = parameters {
+        let copies = std::mem::take(&mut slot.incoming_copies);
+        if let Some(parameters) = slot.incoming_parameters.take() {
             let arrived = transfers.settle(parameters)?;
             let on_device = slot.on_device.as_mut().ok_or(missing(unit))?;
             let cargo = Cargo { class: Class::Parameters, unit };
@@ -96,25 +96,23 @@ impl Pager<'_> {
         let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
         let (unit, elements, held) = (piece.unit, piece.own.len(), piece.held.clone());
         let (slot, cargo) = (&mut self.slots[index], Cargo { class: Class::Parameters, unit });
-        slot.outgoing.copy = match piece.write_back {
-            WriteBack::InPlace => None,
-            WriteBack::HostToDisk => None,
+        let parameters = &mut *self.held.parameters;
+        let copied = |from: View<'_>| -> Result<_> {
+            Ok(Some(transfers.copy(cargo, parameters.get_mut(unit)?.slice_mut(held), from)?))
+        };
+        slot.outgoing_copy = match piece.write_back {
+            WriteBack::InPlace | WriteBack::HostToDisk => None,
             WriteBack::IntoDevice => Some(transfers.written(cargo, elements * self.dtype.size())),
-            WriteBack::MasterToDevice => {
-                let from = match (&self.held.units[unit].states.states, &slot.states) {
-                    (States::Here { master: Some(master), .. }, _) => master.slice(piece.own.clone()),
-                    (_, Some([master, ..])) => master.slice(0..elements),
-                    _ => return Err(missing(unit)),
-                };
-                Some(transfers.copy(cargo, self.held.parameters.get_mut(unit)?.slice_mut(held), from)?)
-            }
+            WriteBack::MasterToDevice => match (&self.held.units[unit].states.states, &slot.states) {
+                (States::Here { master: Some(master), .. }, _) => copied(master.slice(piece.own.clone()))?,
+                (_, Some([master, ..])) => copied(master.slice(0..elements))?,
+                _ => return Err(missing(unit)),
+            },
             WriteBack::HostToDevice => {
-                let from = slot.parameters.as_ref().ok_or(missing(unit))?.slice(0..elements);
-                Some(transfers.copy(cargo, self.held.parameters.get_mut(unit)?.slice_mut(held), from)?)
+                copied(slot.parameters.as_ref().ok_or(missing(unit))?.slice(0..elements))?
             }
             WriteBack::DeviceToHost => {
-                let from = slot.on_device.as_ref().ok_or(missing(unit))?.slice(0..elements);
-                Some(transfers.copy(cargo, self.held.parameters.get_mut(unit)?.slice_mut(held), from)?)
+                copied(slot.on_device.as_ref().ok_or(missing(unit))?.slice(0..elements))?
             }
             WriteBack::DeviceToDisk => {
                 let from = slot.on_device.as_ref().ok_or(missing(unit))?.slice(0..elements);
@@ -133,7 +131,7 @@ impl Pager<'_> {
         let extent = self.held.parameters.extent(piece.unit)?;
         let staged = slot.parameters.take().ok_or(missing(piece.unit))?;
         let cargo = Cargo { class: Class::Parameters, unit: piece.unit };
-        slot.outgoing.parameters = Some(self.rank.transfers.write(cargo, extent, at, staged, bytes));
+        slot.outgoing_parameters = Some(self.rank.transfers.write(cargo, extent, at, staged, bytes));
         Ok(())
     }
 
@@ -144,7 +142,7 @@ impl Pager<'_> {
             return Ok(());
         }
         let index = self.slot(next);
-        let Some(copy) = self.slots[index].outgoing.copy.take() else { return Ok(()) };
+        let Some(copy) = self.slots[index].outgoing_copy.take() else { return Ok(()) };
         self.rank.transfers.wait(copy)?;
         self.write(next)
     }
@@ -154,7 +152,7 @@ impl Pager<'_> {
     pub(super) fn land(&mut self, next: usize) -> Result<()> {
         self.write_copied(next)?;
         let (piece, index) = (&self.pieces[next], self.slot(next));
-        let copy = self.slots[index].outgoing.copy.take();
+        let copy = self.slots[index].outgoing_copy.take();
         copy.map_or(Ok(()), |copy| self.rank.transfers.wait(copy))?;
         if piece.is_last {
             let UpdateOperands { units, parameters, gathers, .. } = &mut self.held;

@@ -3,7 +3,8 @@
 use super::piece::{PagedPiece, WriteBack};
 use super::slot::{Slot, StateBuffers, missing};
 use crate::full::UnitBuffers;
-use crate::optimizer::{Operands, OwnSlice, ScaledUpdate, States};
+use crate::optimizer::shard::Operands;
+use crate::optimizer::{OwnSlice, ScaledUpdate, States};
 use crate::partition::UnitId;
 use crate::rank::Rank;
 use crate::{Buckets, Result};
@@ -254,26 +255,18 @@ fn operands<'a>(
     piece: &PagedPiece,
     rest: &'a mut States,
     staged: &'a mut Option<StateBuffers>,
-    mut out: Option<ViewMut<'a>>,
+    out: Option<ViewMut<'a>>,
     gradients: View<'a>,
 ) -> Result<Operands<'a>> {
-    let (own, elements) = (|| piece.own.clone(), piece.own.len());
-    Ok(match (rest, staged) {
-        (States::Here { master, moments }, _) => {
-            let (momentum, variance) = (moments.momentum.slice_mut(own()), moments.variance.slice_mut(own()));
-            let (parameters, master) = match master {
-                Some(master) => (out, master.slice_mut(own())),
-                None => (None, out.take().ok_or(missing(piece.unit))?),
-            };
-            Operands { parameters, master, momentum, variance, gradients }
-        }
-        (States::Disk(_), Some([master, momentum, variance])) => Operands {
+    let elements = piece.own.len();
+    match (rest, staged) {
+        (States::Disk(_), Some([master, momentum, variance])) => Ok(Operands {
             parameters: out,
             master: master.slice_mut(0..elements),
             momentum: momentum.slice_mut(0..elements),
             variance: variance.slice_mut(0..elements),
             gradients,
-        },
-        (States::Disk(_), None) => return Err(missing(piece.unit)),
-    })
+        }),
+        (rest, _) => rest.operands(piece.own.clone(), out, gradients).ok_or(missing(piece.unit)),
+    }
 }

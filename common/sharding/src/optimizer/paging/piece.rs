@@ -96,7 +96,7 @@ pub(super) fn pieces(
     dtype: DType,
 ) -> Vec<PagedPiece> {
     let (on_cpu, in_main_memory) = (places.optimizer != Place::Device, rank.device.gpu().is_none());
-    let of_unit = |(unit, own): (UnitId, &OwnSlice)| {
+    let all = units.iter().enumerate().flat_map(|(unit, own)| {
         let home = parameters.place(unit).unwrap_or(Place::Device);
         let write_back = WriteBack::new(on_cpu, home, dtype, in_main_memory);
         let (start, count) = (own.slice.start, own.states.pieces.len());
@@ -105,10 +105,9 @@ pub(super) fn pieces(
             let held = parameters.within(unit, range.clone());
             PagedPiece { unit, number, own, range, held, is_last: number + 1 == count, write_back }
         };
-        let ranges: Vec<_> = own.states.pieces.iter().map(|piece| piece.range.clone()).collect();
-        ranges.into_iter().enumerate().map(piece)
-    };
-    units.iter().enumerate().flat_map(of_unit).collect()
+        own.states.pieces.iter().map(|piece| piece.range.clone()).enumerate().map(piece)
+    });
+    all.collect()
 }
 
 #[cfg(test)]

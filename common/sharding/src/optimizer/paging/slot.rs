@@ -51,22 +51,14 @@ pub(super) struct Slot {
     pub(super) parameters: Option<Buffer>,
     /// Parameters on the device.
     pub(super) on_device: Option<Buffer>,
-    pub(super) incoming: Incoming,
-    pub(super) outgoing: Outgoing,
-}
-
-/// What is on its way to a piece's update.
-#[derive(Default)]
-pub(super) struct Incoming {
-    pub(super) parameters: Option<Staged>,
-    pub(super) copies: Vec<Crossing>,
-}
-
-/// What is on its way from it.
-#[derive(Default)]
-pub(super) struct Outgoing {
-    pub(super) parameters: Option<Staged>,
-    pub(super) copy: Option<Crossing>,
+    /// Parameters that are being read for the update.
+    pub(super) incoming_parameters: Option<Staged>,
+    /// Gradients and parameters that are being copied for the update.
+    pub(super) incoming_copies: Vec<Crossing>,
+    /// Updated parameters that are being written.
+    pub(super) outgoing_parameters: Option<Staged>,
+    /// Updated parameters that are being copied.
+    pub(super) outgoing_copy: Option<Crossing>,
 }
 
 impl Slot {
@@ -148,7 +140,7 @@ impl Slot {
 
     /// True if [`Slot::settle_parameters`] would not block.
     pub(super) fn has_written_parameters(&mut self, rank: &Rank) -> bool {
-        let parameters = self.outgoing.parameters.as_mut();
+        let parameters = self.outgoing_parameters.as_mut();
         parameters.is_none_or(|parameters| rank.transfers.is_done(parameters))
     }
 
@@ -159,7 +151,7 @@ impl Slot {
 
     /// True if all that a piece needs for the CPU's update has come: states and gradients.
     pub(super) fn has_arrived(&mut self, rank: &Rank) -> bool {
-        self.has_moved(rank) && self.incoming.copies.iter().all(|copy| rank.transfers.has_crossed(copy))
+        self.has_moved(rank) && self.incoming_copies.iter().all(|copy| rank.transfers.has_crossed(copy))
     }
 
     /// Waits until what is written of a piece has left the slot.
@@ -179,7 +171,7 @@ impl Slot {
     /// # Errors
     /// The file system's.
     pub(super) fn settle_parameters(&mut self, rank: &Rank) -> Result<()> {
-        if let Some(parameters) = self.outgoing.parameters.take() {
+        if let Some(parameters) = self.outgoing_parameters.take() {
             self.parameters = Some(rank.transfers.settle(parameters)?.buffer);
         }
         Ok(())
