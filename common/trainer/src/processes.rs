@@ -36,6 +36,7 @@ fn settings(plan: &Plan) -> String {
     (shared.corpus.source.path, shared.corpus.source.tokenizer) = (None, None);
     (shared.init_from, shared.config_json) = (None, None);
     (shared.threads, shared.findings) = (0, Findings::default());
+    shared.offload.directory = None;
     shared.hardware = shared.hardware.kind();
     format!("{} {}\n{shared:#?}", plan.stage.name, env!("CARGO_PKG_VERSION"))
 }
