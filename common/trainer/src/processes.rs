@@ -8,14 +8,14 @@ use crate::plan::Plan;
 use crate::run::News;
 use crate::watch::RING;
 use crate::{launch, progress, signals};
-use collectives::tcp::{self, JoinOptions, Joined};
+use collectives::tcp::Joined;
 use collectives::{Group, Topic};
 use events::lock;
 use events::{Outlet, Pace, channel, relay};
 use report::StepRow;
 use settings::findings::Findings;
-use settings::process::{Engine, Process};
-use settings::{Config, Failure, Result};
+use settings::process::Process;
+use settings::{Failure, Result};
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -46,20 +46,7 @@ fn settings(plan: &Plan) -> String {
 /// # Errors
 /// If they do not connect before the timeout, or have different settings.
 pub(crate) fn join(plan: &Plan, process: &Process) -> Result<Joined> {
-    let (config, settings) = (&plan.config, settings(plan));
-    match &process.engine {
-        Engine::Tcp(address, port, secret) => tcp::join(&JoinOptions {
-            rank: process.placement.rank as u32,
-            world_size: process.placement.world_size as u32,
-            address: address.clone(),
-            port: *port,
-            timeout: config.timeout,
-            settings,
-            secret: *secret,
-        })
-        .map_err(Failure::run),
-        Engine::Mpi => join_mpi(config, process, settings),
-    }
+    process.engine.join(&process.placement, plan.config.timeout, settings(plan))
 }
 
 /// Returns `plan`, resumed from the checkpoint that all processes agree on, if there is one.
@@ -72,22 +59,6 @@ pub(crate) fn resumed(plan: Plan, group: &Group) -> Result<Plan> {
         let all = channel.exchange(mine.as_bytes()).map_err(Failure::run)?;
         Ok(all.into_iter().map(|words| String::from_utf8_lossy(&words).into_owned()).collect())
     })
-}
-
-#[cfg(feature = "mpi")]
-fn join_mpi(config: &Config, process: &Process, settings: String) -> Result<Joined> {
-    collectives::mpi::join(&collectives::mpi::JoinOptions {
-        rank: process.placement.rank as u32,
-        world_size: process.placement.world_size as u32,
-        timeout: config.timeout,
-        settings,
-    })
-    .map_err(Failure::run)
-}
-
-#[cfg(not(feature = "mpi"))]
-fn join_mpi(_: &Config, _: &Process, _: String) -> Result<Joined> {
-    Err(Failure::usage("this build has no MPI: build with --features mpi"))
 }
 
 /// Trains as a rank other than 0. Returns the number of steps that are done.
