@@ -4,23 +4,21 @@
 //! while they run and their measurements at the end. Every rank prints its own error, and keeps a
 //! log if asked to.
 
+use crate::line_file::LineFile;
 use crate::plan::Plan;
 use crate::run::News;
 use crate::watch::RING;
 use crate::{launch, progress, signals};
 use collectives::tcp::Joined;
 use collectives::{Group, Topic};
-use events::lock;
 use events::{Outlet, Pace, channel, relay};
 use report::StepRow;
 use settings::findings::Findings;
 use settings::process::Process;
 use settings::{Failure, Result};
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::net::TcpStream;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Returns the settings that must be the same in all processes: all but files and those of one
@@ -108,15 +106,7 @@ fn clockless(error: &io::Error, timeout: Duration) -> String {
 }
 
 /// A log file per rank of this process.
-pub(crate) struct Logs(Vec<(usize, Mutex<Log>)>);
-
-/// The log of one rank, which others may read while it grows.
-struct Log {
-    file: File,
-    path: PathBuf,
-    /// Why it ended before the run.
-    error: Option<io::Error>,
-}
+pub(crate) struct Logs(Vec<(usize, LineFile)>);
 
 impl Logs {
     /// Creates the files in `config.output.log_dir`, if there is one.
@@ -134,8 +124,8 @@ impl Logs {
             None => 0..plan.config.world_size,
         };
         let open = |rank: usize| {
-            let path = dir.join(format!("rank-{rank}.log"));
-            Ok((rank, Mutex::new(Log { file: File::create(&path)?, path, error: None })))
+            let (log, _) = LineFile::open(dir.join(format!("rank-{rank}.log")), false)?;
+            Ok((rank, log))
         };
         let logs = Logs(ranks.map(open).collect::<io::Result<_>>().map_err(failed)?);
         logs.say(progress::opening(plan).trim_end());
@@ -153,12 +143,12 @@ impl Logs {
             News::Checkpoint(steps, None) => format!("checkpoint after {steps} steps"),
             News::Checkpoint(steps, Some(why)) => format!("no checkpoint after {steps} steps: {why}"),
         };
-        line(log, &text);
+        log.write(&text);
     }
 
     /// Logs a text for all ranks of this process.
     pub(crate) fn say(&self, text: &str) {
-        self.0.iter().for_each(|(_, log)| line(log, text));
+        self.0.iter().for_each(|(_, log)| log.write(text));
     }
 
     /// Logs how the run ended, and blocks until the logs have reached the disk. Returns `outcome`.
@@ -170,28 +160,11 @@ impl Logs {
             Ok(_) => self.say("finished"),
             Err(failure) => self.say(&format!("error: {failure}")),
         }
-        let incomplete = self.0.iter().filter_map(|(_, log)| incomplete(log)).next();
+        let incomplete = self.0.iter().filter_map(|(_, log)| log.problem()).next();
         let done = outcome?;
         match incomplete {
             None => Ok(done),
-            Some(message) => Err(Failure::run(format!("the run is done, but {message}"))),
+            Some(message) => Err(Failure::run(format!("the run is done, but its log {message}"))),
         }
     }
-}
-
-/// Writes a line, unless an earlier one has failed. A log that fails does not end a run.
-fn line(log: &Mutex<Log>, text: &str) {
-    let mut log = lock(log);
-    if log.error.is_none() {
-        log.error = log.file.write_all(format!("{text}\n").as_bytes()).err();
-    }
-}
-
-/// Flushes a log. Returns what is wrong with it, if anything.
-fn incomplete(log: &Mutex<Log>) -> Option<String> {
-    let mut log = lock(log);
-    // A terminal or a pipe has nothing to flush.
-    let flushed = log.file.sync_all().err().filter(|error| error.kind() != io::ErrorKind::InvalidInput);
-    let error = log.error.take().or(flushed)?;
-    Some(format!("its log {} is incomplete: {error}", log.path.display()))
 }
