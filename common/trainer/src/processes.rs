@@ -36,7 +36,7 @@ fn settings(plan: &Plan) -> String {
     (shared.threads, shared.findings) = (0, Findings::default());
     shared.offload.directory = None;
     shared.hardware = shared.hardware.kind();
-    format!("{} {}\n{shared:#?}", plan.stage.name, env!("CARGO_PKG_VERSION"))
+    format!("{} {}\n{shared:#?}", plan.stage.plan, env!("CARGO_PKG_VERSION"))
 }
 
 /// Joins the other processes.
