@@ -14,7 +14,7 @@ struct Document {
 #[derive(Serialize)]
 struct Measured {
     operation: &'static str,
-    engine: &'static str,
+    engine: String,
     bytes: usize,
     calls: usize,
     median_seconds: f64,
@@ -26,7 +26,7 @@ struct Measured {
 
 #[derive(Serialize)]
 struct Fitted {
-    engine: &'static str,
+    engine: String,
     latency_seconds: f64,
     bytes_per_second: f64,
     /// The median share by which the link misses the rows' medians.

@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use collectives::local::Algorithm;
+use settings::labels;
 
 /// What connects the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -25,13 +26,7 @@ impl Engine {
     }
 
     /// Its name in tables.
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Engine::Local => "local",
-            Engine::Ring => "ring",
-            Engine::Tcp => "tcp",
-            Engine::Mpi => "mpi",
-            Engine::Nccl => "nccl",
-        }
+    pub(crate) fn label(self) -> String {
+        labels::word(&self)
     }
 }

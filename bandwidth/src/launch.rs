@@ -2,15 +2,15 @@
 
 use crate::engine::Engine;
 use crate::row::Row;
-use crate::{Flags, Result};
+use crate::{Flags, Result, check_ranks};
 use collectives::local::{Options, World};
-use collectives::tcp::{self, Joined};
+use collectives::tcp;
 use collectives::{Group, nccl};
 use device::cuda::{self, Gpu};
 use device::{Device, DeviceError, Ledger};
 use events::Emitter;
 use settings::launcher::{self, Placement};
-use settings::{Failure, secret};
+use settings::{Failure, process, secret};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,17 +85,27 @@ pub(crate) fn run(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>> {
 
 /// Runs as one process of a job.
 fn in_job(flags: &Flags, placement: &Placement, body: Body<'_>) -> Result<Vec<Row>> {
+    check_ranks(placement.world_size)?;
     let by_default = if cfg!(feature = "mpi") && placement.under_mpi { Engine::Mpi } else { Engine::Tcp };
     let engine = match flags.engine[..] {
         [] => by_default,
+        [Engine::Mpi] if !cfg!(feature = "mpi") => {
+            return Err(
+                Failure::usage("--engine mpi: this build has no MPI; build with --features mpi").into()
+            );
+        }
         [engine @ (Engine::Tcp | Engine::Mpi | Engine::Nccl)] => engine,
         _ => return Err(Failure::usage("--engine: between processes choose one, tcp, mpi or nccl").into()),
     };
     let together = placement.local_world_size.unwrap_or(placement.world_size);
     let number = placement.local_rank.unwrap_or(placement.rank);
     let gpu = gpus(engine, (number, 1), Some(together))?.pop().flatten();
-    let joined =
-        if engine == Engine::Mpi { join_mpi(flags, placement)? } else { join_tcp(flags, placement)? };
+    let transport = match engine {
+        Engine::Mpi => process::Engine::Mpi,
+        _ => over_tcp(placement)?,
+    };
+    let settings = format!("{:?}", (&flags.operation, flags.min, flags.max, flags.factor));
+    let joined = transport.join(placement, Duration::from_secs(flags.timeout), settings)?;
     if placement.rank == 0 && !flags.json {
         heading(placement.world_size, "processes");
     }
@@ -103,37 +113,15 @@ fn in_job(flags: &Flags, placement: &Placement, body: Body<'_>) -> Result<Vec<Ro
     Ok(if placement.rank == 0 { rows } else { Vec::new() })
 }
 
-fn join_tcp(flags: &Flags, placement: &Placement) -> Result<Joined> {
+fn over_tcp(placement: &Placement) -> Result<process::Engine> {
     let Some((address, port)) = placement.master.clone() else {
         return Err(Failure::usage(
             "nothing says where the processes meet: set MASTER_ADDR and MASTER_PORT, or --master HOST:PORT",
         )
         .into());
     };
-    let (rank, world_size) = (placement.rank as u32, placement.world_size as u32);
-    let timeout = Duration::from_secs(flags.timeout);
     let secret = secret::find(&|name| std::env::var(name).ok())?;
-    let place =
-        tcp::JoinOptions { rank, world_size, address, port, timeout, settings: settings(flags), secret };
-    Ok(tcp::join(&place)?)
-}
-
-/// Returns the settings that must be the same in all processes.
-fn settings(flags: &Flags) -> String {
-    format!("{:?}", (&flags.operation, flags.min, flags.max, flags.factor))
-}
-
-#[cfg(feature = "mpi")]
-fn join_mpi(flags: &Flags, placement: &Placement) -> Result<Joined> {
-    let (rank, world_size) = (placement.rank as u32, placement.world_size as u32);
-    let timeout = Duration::from_secs(flags.timeout);
-    let place = collectives::mpi::JoinOptions { rank, world_size, timeout, settings: settings(flags) };
-    Ok(collectives::mpi::join(&place)?)
-}
-
-#[cfg(not(feature = "mpi"))]
-fn join_mpi(_: &Flags, _: &Placement) -> Result<Joined> {
-    Err(Failure::usage("--engine mpi: this build has no MPI; build with --features mpi").into())
+    Ok(process::Engine::Tcp(address, port, secret))
 }
 
 /// Runs with threads as ranks, one engine after the other.
@@ -148,16 +136,19 @@ fn alone(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>> {
     }
     let mut rows = Vec::new();
     for &engine in engines {
-        let meeting = free_address(ranks, flags)?;
-        let groups = match engine {
-            Engine::Tcp => (0..ranks).map(|_| None).collect(),
+        let entries = match engine {
+            Engine::Tcp => {
+                let meeting = free_address(ranks, flags)?;
+                let place = |rank| tcp::JoinOptions { rank, ..meeting.clone() };
+                (0..ranks as u32).map(|rank| Entry::Meeting(place(rank))).collect()
+            }
             _ => {
                 let (algorithm, timeout) = (engine.algorithm(), Duration::from_secs(flags.timeout));
                 let options = Options { algorithm, timeout, ..Options::default() };
-                World::new(ranks as u32, options).into_iter().map(Some).collect()
+                World::new(ranks as u32, options).into_iter().map(Entry::Group).collect()
             }
         };
-        rows.extend(threads(groups, engine, &meeting, flags, body)?);
+        rows.extend(threads(entries, engine, flags, body)?);
     }
     Ok(rows)
 }
@@ -185,30 +176,27 @@ fn free_address(ranks: usize, flags: &Flags) -> Result<tcp::JoinOptions> {
     Ok(tcp::JoinOptions { rank: 0, world_size: ranks as u32, address, port, timeout, settings, secret: None })
 }
 
-/// Runs `body` on a thread per rank; a rank without a group joins at `meeting`. Returns what rank 0
-/// measured.
-fn threads(
-    groups: Vec<Option<Group>>,
-    engine: Engine,
-    meeting: &tcp::JoinOptions,
-    flags: &Flags,
-    body: Body<'_>,
-) -> Result<Vec<Row>> {
-    let gpus = gpus(engine, (0, groups.len()), None)?;
+/// How a thread comes into its group.
+enum Entry {
+    Group(Group),
+    /// It meets the others by TCP.
+    Meeting(tcp::JoinOptions),
+}
+
+/// Runs `body` on a thread per rank. Returns what rank 0 measured.
+fn threads(entries: Vec<Entry>, engine: Engine, flags: &Flags, body: Body<'_>) -> Result<Vec<Row>> {
+    let gpus = gpus(engine, (0, entries.len()), None)?;
     std::thread::scope(|scope| {
-        let start = |((rank, group), gpu): ((usize, Option<Group>), Option<Arc<Gpu>>)| {
+        let start = |(entry, gpu): (Entry, Option<Arc<Gpu>>)| {
             scope.spawn(move || {
-                let group = match group {
-                    Some(group) => group,
-                    None => {
-                        let place = tcp::JoinOptions { rank: rank as u32, ..meeting.clone() };
-                        tcp::join(&place)?.group
-                    }
+                let group = match entry {
+                    Entry::Group(group) => group,
+                    Entry::Meeting(place) => tcp::join(&place)?.group,
                 };
                 body(&MeasuredRank::new(group, engine, gpu, flags)?)
             })
         };
-        let ranks: Vec<_> = groups.into_iter().enumerate().zip(gpus).map(start).collect();
+        let ranks: Vec<_> = entries.into_iter().zip(gpus).map(start).collect();
         let results = ranks.into_iter().map(|rank| match rank.join() {
             Ok(result) => result,
             Err(_) => Err("a rank panicked".into()),

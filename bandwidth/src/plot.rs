@@ -99,7 +99,7 @@ fn labels(sizes: &[usize], across: &Axis) -> String {
 
 /// Says which letter is which engine.
 fn legend(rows: &[&Row], canvas: &[Vec<char>]) -> String {
-    let mut engines: Vec<&str> = rows.iter().map(|row| row.engine.label()).collect();
+    let mut engines: Vec<String> = rows.iter().map(|row| row.engine.label()).collect();
     engines.dedup();
     let mut parts: Vec<String> = engines.iter().map(|name| format!("{} {name}", &name[..1])).collect();
     if canvas.iter().flatten().any(|cell| *cell == SEVERAL) {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use trainer::{AnyStage, At, Report, Result, Witness};
 
 /// Runs `stage` beside `reference`, which no fault is injected into, and holds it to the contract; what
-/// the planner got wrong is left to [`mispredictions`].
+/// the planner got wrong is left to [`Report::mispredictions`].
 ///
 /// # Errors
 /// The first thing that is wrong, in words.
@@ -61,32 +61,6 @@ pub fn departure(own: &Report, right: &Report) -> Option<String> {
     }
     let differ = own.steps.len() != right.steps.len() || own.weights_blake3 != right.weights_blake3;
     differ.then(|| "losses agree and the last weights do not: the last update is incomplete".into())
-}
-
-/// Every figure of a report that the planner got wrong, in words; none if all hold.
-pub fn mispredictions(report: &Report) -> Vec<String> {
-    let memory = report.memory.iter().map(|row| (row.rank, row.class, row.predicted_bytes, row.peak_bytes));
-    let total = report
-        .total_peak_bytes
-        .iter()
-        .map(|row| (row.rank, "all classes at once", row.predicted_bytes, row.peak_bytes));
-    let traffic =
-        report.traffic.iter().map(|row| (row.rank, row.operation, row.predicted_bytes, row.bytes_sent));
-    let neighbours = report
-        .traffic_to_neighbours
-        .iter()
-        .map(|row| (row.rank, "to neighbours", row.predicted_bytes, row.bytes_sent));
-    let calls = report.traffic.iter().map(|row| (row.rank, row.operation, row.predicted_calls, row.calls));
-    let moved = report.transfers.iter().flat_map(|row| {
-        let (rank, route) = (row.rank, row.route);
-        [(rank, route, row.predicted_bytes, row.bytes), (rank, route, row.predicted_calls, row.calls)]
-    });
-    let all = memory.chain(total).chain(traffic).chain(calls).chain(neighbours).chain(moved);
-    all.filter(|(_, _, predicted, measured)| predicted != measured)
-        .map(|(rank, what, predicted, measured)| {
-            format!("{}, rank {rank}, {what}: predicted {predicted}, measured {measured}", report.stage)
-        })
-        .collect()
 }
 
 /// Full parameters by step and unit.

@@ -26,6 +26,7 @@ use clap::{Parser, ValueEnum};
 use events::Route;
 use planner::Stage;
 use planner::table::{Format, Table};
+use report::Clocks;
 use settings::prediction::predict;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -135,14 +136,17 @@ fn step(report: &Report) -> f64 {
 
 /// Seconds of the optimizer in a step, the mean over ranks and steps.
 fn optimizer(report: &Report) -> f64 {
-    let seconds = report.time.iter().map(|row| row.phases.step - row.waits.step - row.for_places.step);
+    let seconds = report.time.iter().map(|row| {
+        let Clocks { phases, waits, for_places, .. } = &row.clocks;
+        phases.step - waits.step - for_places.step
+    });
     seconds.sum::<f64>() / (report.time.len() * report.steps.len()) as f64
 }
 
 /// Seconds that a rank waits for places in a step, the mean over ranks and steps.
 fn for_places(report: &Report) -> f64 {
-    let waits =
-        report.time.iter().map(|row| row.for_places.forward + row.for_places.backward + row.for_places.step);
+    let places = report.time.iter().map(|row| &row.clocks.for_places);
+    let waits = places.map(|waits| waits.forward + waits.backward + waits.step);
     waits.sum::<f64>() / (report.time.len() * report.steps.len()) as f64
 }
 
@@ -218,7 +222,7 @@ impl Computed {
         let update = typical(reports, optimizer);
         let share = typical(reports, |report| {
             let [forward, backward] = report.time.iter().fold([0.0; 2], |[forward, backward], row| {
-                let (phases, waits) = (&row.phases, &row.for_places);
+                let (phases, waits) = (&row.clocks.phases, &row.clocks.for_places);
                 [forward + phases.forward - waits.forward, backward + phases.backward - waits.backward]
             });
             forward / (forward + backward)

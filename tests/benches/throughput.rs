@@ -169,7 +169,7 @@ fn shares(rows: &[Row]) -> Table {
     let mut table = Table::numbers("rank 0's time", ["data", "forward", "backward", "step", "collectives"]);
     for (name, report) in rows.iter().filter_map(|row| Some((&row.name, row.report.as_ref()?))) {
         let time = &report.time[0];
-        let phases = time.phases;
+        let phases = time.clocks.phases;
         let all = phases.data + phases.forward + phases.backward + phases.step;
         let collectives: f64 = time.operations.iter().map(|operation| operation.seconds).sum();
         let percent = |seconds: f64| format!("{:.1} %", 100.0 * seconds / all);

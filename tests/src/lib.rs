@@ -14,7 +14,6 @@ use trainer::{Report, Result};
 
 mod standin;
 
-pub use stages::contract::mispredictions;
 pub use standin::{standin, test_name};
 
 /// Every stage, in order.
@@ -69,6 +68,11 @@ pub fn run(stage: Stage, flags: &str) -> Report {
     let report = train(stage, flags).unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"));
     assert_eq!(mispredictions(&report), Vec::<String>::new(), "{stage} {flags}");
     report
+}
+
+/// Returns every figure of `report` that the planner got wrong.
+pub fn mispredictions(report: &Report) -> Vec<String> {
+    report.mispredictions()
 }
 
 /// All events of a recording, by time.

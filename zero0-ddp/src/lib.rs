@@ -32,7 +32,6 @@ pub struct Ddp {
 }
 
 impl StageKind for Ddp {
-    const NAME: &'static str = "DDP";
     const PLAN: planner::Stage = planner::Stage::Ddp;
     const STRATEGIES: &'static [Strategy] = &[Strategy::NoShard];
     const SHARDED: Sharded = Sharded { parameters: false, gradients: false, optimizer: false };

@@ -32,7 +32,6 @@ pub struct Zero1 {
 }
 
 impl StageKind for Zero1 {
-    const NAME: &'static str = "ZeRO-1";
     const PLAN: planner::Stage = planner::Stage::Zero1;
     const SHARDED: Sharded = Sharded { parameters: false, gradients: false, optimizer: true };
     const GRAD_SYNCS: &'static [GradSync] = &[GradSync::ReduceScatter, GradSync::AllReduce];

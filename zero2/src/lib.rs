@@ -28,7 +28,6 @@ pub struct Zero2 {
 }
 
 impl StageKind for Zero2 {
-    const NAME: &'static str = "ZeRO-2";
     const PLAN: planner::Stage = planner::Stage::Zero2;
     const SHARDED: Sharded = Sharded { parameters: false, gradients: true, optimizer: true };
 

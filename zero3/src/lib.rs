@@ -43,7 +43,6 @@ pub struct Zero3 {
 }
 
 impl StageKind for Zero3 {
-    const NAME: &'static str = "ZeRO-3";
     const PLAN: planner::Stage = planner::Stage::Zero3;
     const STRATEGIES: &'static [Strategy] = variants::STRATEGIES;
     const SHARDED: Sharded = Sharded { parameters: true, gradients: true, optimizer: true };

@@ -102,6 +102,15 @@ fn senseless_flags_are_usage_errors() {
     }
 }
 
+/// So are more processes than the sums of their numbers are exact for.
+#[test]
+fn a_job_of_too_many_processes_is_refused() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bandwidth"));
+    let output = command.envs([("RANK", "0"), ("WORLD_SIZE", "65")]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(text(&output.stderr).trim(), "error: --gpus: choose 1 to 64");
+}
+
 /// With `--help` appended, flags are parsed and nothing is measured.
 #[test]
 fn documents_tell_to_type_what_the_program_takes() {

@@ -116,9 +116,7 @@ impl Merging {
             return self.args.on_this_machine.is_some();
         }
         if key.path.starts_with("aio.") {
-            let offload = &self.args.offload;
-            let places = [offload.optimizer, offload.parameters, offload.activations];
-            return !places.contains(&Place::Disk);
+            return !self.args.offload.uses_disk();
         }
         if key.path.starts_with("activation_checkpointing.") && key.name() != "cpu_checkpointing" {
             return self.args.memory.checkpoint_activations != Checkpointing::None;

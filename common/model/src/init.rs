@@ -57,11 +57,14 @@ fn normals(key: u64, from: usize, out: &mut [f32]) {
     }
 }
 
+/// From one counter of SplitMix64's sequence to the next.
+pub const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+
 /// SplitMix64's finalizer after one step of its sequence (Steele et al., 2014): a bijection whose
 /// output bits all depend on all input bits.
 #[inline(always)]
-fn mix(counter: u64) -> u64 {
-    let z = counter.wrapping_add(0x9E37_79B9_7F4A_7C15);
+pub fn mix(counter: u64) -> u64 {
+    let z = counter.wrapping_add(STEP);
     let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)

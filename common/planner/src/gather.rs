@@ -39,8 +39,8 @@ pub(crate) struct GatherWindow<'a> {
     /// Units in the order in which this pass needs them, and how many it has reached.
     order: Vec<usize>,
     reached: usize,
-    /// Elements kept after the latest forward.
-    kept: u64,
+    /// Elements that stayed gathered from the latest forward until backward.
+    pub(crate) kept: u64,
 }
 
 impl<'a> GatherWindow<'a> {
@@ -66,11 +66,6 @@ impl<'a> GatherWindow<'a> {
             reached: 0,
             kept: 0,
         }
-    }
-
-    /// Returns the elements that stayed gathered from the latest forward until backward.
-    pub(crate) fn kept(&self) -> u64 {
-        self.kept
     }
 
     /// Begins a pass whose layers need `units` in this order, gathered among `among`. The first

@@ -44,11 +44,14 @@ pub(crate) struct Allocation {
 /// Counts the bytes of one rank in one place: live now, and at their peak.
 #[derive(Default)]
 pub(crate) struct SymbolicLedger {
-    live: [u64; CLASSES],
+    /// Bytes live now, per class.
+    pub(crate) live: [u64; CLASSES],
     live_total: u64,
-    memory: Memory,
+    pub(crate) memory: Memory,
     now: Moment,
-    peak: Peak,
+    /// The moment at which all classes together were at their peak, and the bytes of each class
+    /// then.
+    pub(crate) peak: Peak,
 }
 
 impl SymbolicLedger {
@@ -79,20 +82,5 @@ impl SymbolicLedger {
     /// Begins `moment`: a peak from here on is at that moment.
     pub(crate) fn enter(&mut self, moment: Moment) {
         self.now = moment;
-    }
-
-    /// Returns the moment at which all classes together were at their peak, and the bytes of each
-    /// class then.
-    pub(crate) fn peak(&self) -> Peak {
-        self.peak
-    }
-
-    /// Returns the bytes live now, per class.
-    pub(crate) fn live(&self) -> [u64; CLASSES] {
-        self.live
-    }
-
-    pub(crate) fn memory(&self) -> Memory {
-        self.memory
     }
 }

@@ -20,8 +20,9 @@ pub const STREAM_BUFFERS: u64 = 6;
 pub const MIN_STREAM_PIECES: u64 = 32;
 
 /// Where a rank's model states and activations rest (Ren et al., "ZeRO-Offload", 2021; Rajbhandari
-/// et al., "ZeRO-Infinity", 2021), and the buffers through which they visit the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// et al., "ZeRO-Infinity", 2021), and the buffers through which they visit the device. All rest on
+/// the device by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     /// Master weights, momentum and variance. Away from the device there are master weights in any
     /// precision.
@@ -55,21 +56,6 @@ pub enum Saving {
     /// It writes piece by piece, through buffers that it has taken at setup, and trains on once
     /// that is done.
     Streaming,
-}
-
-impl Default for Placement {
-    /// Everything on the device.
-    fn default() -> Self {
-        Placement {
-            optimizer: Place::Device,
-            parameters: Place::Device,
-            activations: Place::Device,
-            buffers: None,
-            piece: None,
-            gathers_states: false,
-            saving: Saving::Never,
-        }
-    }
 }
 
 impl Placement {

@@ -85,7 +85,7 @@ impl Prediction {
 pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
     job.validate()?;
     let partition = Partition::of(job);
-    let Walked { memory: [memory, host, disk], peak, counters } = Walk::new(job, &partition).run();
+    let Walked { memory: [memory, host, disk], peak, counters } = Walk::new(job, &partition).run(true);
     let ranks = job.world_size as u64;
     let of_rank = |rank: u64| {
         let sender = Sender { algorithm: job.algorithm, ranks, rank };
@@ -109,7 +109,7 @@ pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
 /// [`InvalidJob`] if no run can have these numbers.
 pub fn peaks_without_updates(job: &Job) -> Result<[Memory; Place::ALL.len()], InvalidJob> {
     job.validate()?;
-    Ok(Walk::new(job, &Partition::of(job)).run_without_update().memory)
+    Ok(Walk::new(job, &Partition::of(job)).run(false).memory)
 }
 
 /// What one rank of a job needs.
@@ -128,7 +128,7 @@ pub(crate) fn needs(job: &Job) -> Result<Needs, InvalidJob> {
     let walked = job.micro_batches.min(2);
     let fewer = Job { micro_batches: walked, ..job.clone() };
     let partition = Partition::of(&fewer);
-    let Walked { memory, counters, .. } = Walk::new(&fewer, &partition).run();
+    let Walked { memory, counters, .. } = Walk::new(&fewer, &partition).run(true);
     let [step, skipped] =
         [counters.parts.step, counters.parts.skipped_step].map(|counter| counter.transfers.total_bytes());
     let passes = skipped - counters.ahead.total_bytes();

@@ -102,17 +102,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Walks through setup, a step, an evaluation, a checkpoint and the end.
-    pub(crate) fn run(self) -> Walked {
-        self.through(true)
-    }
-
-    /// As [`Walk::run`], but the step is skipped before its update.
-    pub(crate) fn run_without_update(self) -> Walked {
-        self.through(false)
-    }
-
-    fn through(mut self, updates: bool) -> Walked {
+    /// Walks through setup, a step, an evaluation, a checkpoint and the end. Unless it `updates`,
+    /// the step is skipped before its update.
+    pub(crate) fn run(mut self, updates: bool) -> Walked {
         self.model_states();
         self.take_room_for_saves();
         let resting = self.live();
@@ -128,7 +120,7 @@ impl<'a> Walk<'a> {
         counters.ahead = self.offload.read_ahead();
         counters.parts.skipped_step = self.counter.clone();
         counters.parts.skipped_step.transfers.add(&counters.ahead, 1);
-        counters.kept = self.parameters.kept();
+        counters.kept = self.parameters.kept;
         if updates {
             self.update();
         }
@@ -145,12 +137,12 @@ impl<'a> Walk<'a> {
         if self.offload.placement.gathers_states {
             self.gather_weights();
         }
-        let memory = [self.device.memory(), self.host.memory(), self.disk.memory()];
-        Walked { memory, peak: self.device.peak(), counters }
+        let memory = [self.device.memory, self.host.memory, self.disk.memory];
+        Walked { memory, peak: self.device.peak, counters }
     }
 
     fn live(&self) -> [[u64; Class::ALL.len()]; Place::ALL.len()] {
-        [&self.device, &self.host, &self.disk].map(SymbolicLedger::live)
+        [self.device.live, self.host.live, self.disk.live]
     }
 
     /// Allocates what the rank holds between steps.

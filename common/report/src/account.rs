@@ -1,8 +1,9 @@
 //! Where the time of a step goes, from a run's report.
 
 use crate::report::Report;
-use crate::rows::{TimeRow, Times};
+use crate::rows::{Clocks, TimeRow, Times};
 use settings::size::three_digits;
+use std::iter;
 
 /// A rank's waits for collectives that every rank has issued.
 const EXPOSED: &str = "exposed communication";
@@ -39,28 +40,34 @@ pub(crate) fn training(times: &Times) -> f64 {
 
 /// Returns the seconds that a rank computes in a run, without its waits.
 pub(crate) fn computed(row: &TimeRow) -> f64 {
-    training(&row.phases) - training(&row.waits) - training(&row.for_places)
+    let Clocks { phases, waits, for_places, .. } = &row.clocks;
+    training(phases) - training(waits) - training(for_places)
+}
+
+/// Returns the mean of `seconds` over the ranks and steps of `report`.
+pub(crate) fn per_step(report: &Report, seconds: impl Fn(&TimeRow) -> f64) -> f64 {
+    let each = (report.time.len().max(1) * report.steps.len().max(1)) as f64;
+    report.time.iter().map(seconds).sum::<f64>() / each
 }
 
 impl Account {
     /// Returns the account of `report`'s run.
     pub fn of(report: &Report) -> Self {
-        let each = (report.time.len().max(1) * report.steps.len().max(1)) as f64;
-        let mean = |seconds: fn(&TimeRow) -> f64| report.time.iter().map(seconds).sum::<f64>() / each;
-        let peers = mean(|row| training(&row.for_peers));
+        let mean = |seconds: fn(&Clocks) -> f64| per_step(report, |row| seconds(&row.clocks));
+        let peers = mean(|of| training(&of.for_peers));
         Account {
-            step: mean(|row| row.seconds),
-            data: mean(|row| row.phases.data),
-            forward: mean(|row| row.phases.forward - row.waits.forward - row.for_places.forward),
-            backward: mean(|row| {
-                row.phases.backward - row.phases.recompute - row.waits.backward - row.for_places.backward
+            step: per_step(report, |row| row.seconds),
+            data: mean(|of| of.phases.data),
+            forward: mean(|of| of.phases.forward - of.waits.forward - of.for_places.forward),
+            backward: mean(|of| {
+                of.phases.backward - of.phases.recompute - of.waits.backward - of.for_places.backward
             }),
-            recompute: mean(|row| row.phases.recompute),
-            optimizer: mean(|row| row.phases.step - row.waits.step - row.for_places.step),
-            exposed: mean(|row| training(&row.waits)) - peers,
-            link: mean(|row| training(&row.for_link)),
+            recompute: mean(|of| of.phases.recompute),
+            optimizer: mean(|of| of.phases.step - of.waits.step - of.for_places.step),
+            exposed: mean(|of| training(&of.waits)) - peers,
+            link: mean(|of| training(&of.for_link)),
             peers,
-            places: mean(|row| training(&row.for_places)),
+            places: mean(|of| training(&of.for_places)),
         }
     }
 
@@ -77,20 +84,15 @@ impl Account {
         ]
     }
 
-    /// Returns the components of `part`, if it has several.
-    fn inside(&self, part: &str) -> Vec<(&'static str, f64)> {
-        match part {
-            EXPOSED if self.link > 0.0 => {
-                vec![("  moving data", self.exposed - self.link), ("  waiting for the link", self.link)]
-            }
-            _ => Vec::new(),
-        }
-    }
-
     /// Returns the parts and their components, in order.
     pub(crate) fn rows(&self) -> Vec<(&'static str, f64)> {
         let named = self.parts().into_iter().chain([("the rest", self.rest())]);
-        named.flat_map(|part| [vec![part], self.inside(part.0)].concat()).collect()
+        let inside = [("  moving data", self.exposed - self.link), ("  waiting for the link", self.link)];
+        let rows = named.flat_map(|part| {
+            let has_several = part.0 == EXPOSED && self.link > 0.0;
+            iter::once(part).chain(inside.into_iter().filter(move |_| has_several))
+        });
+        rows.collect()
     }
 
     /// Returns the seconds outside all parts: mostly emitting events.

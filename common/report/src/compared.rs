@@ -93,11 +93,7 @@ impl Compared<'_> {
         self.rows(&[()], |rank, (), m| TimeRow {
             rank,
             seconds: m.steps.iter().map(|step| step.seconds).sum(),
-            phases: m.clocks.total,
-            waits: m.clocks.waits,
-            for_peers: m.clocks.for_peers,
-            for_link: m.clocks.for_link,
-            for_places: m.clocks.for_places,
+            clocks: m.clocks,
             operations: operation_times(&m.traffic),
         })
     }

@@ -110,7 +110,8 @@ fn slowest(report: &Report, account: &Account) -> String {
         return String::new();
     }
     let steps = report.steps.len() as f64;
-    let waited = others.map(|row| training(&row.for_peers)).sum::<f64>() / (rows.len() - 1) as f64 / steps;
+    let waited =
+        others.map(|row| training(&row.clocks.for_peers)).sum::<f64>() / (rows.len() - 1) as f64 / steps;
     format!(
         "Rank {} computes for {}, {:.0} % longer than the others' mean; they wait {} of a step for their peers.\n",
         slow.rank,

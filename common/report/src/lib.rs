@@ -23,11 +23,11 @@ pub use diagnosis::diagnosis;
 pub use hardware_rows::GpuRow;
 pub use kernel_shares::KernelShare;
 pub use kernels::{KernelRow, LimitRow, UNTIMED};
-pub use measured::{Clocks, Measured, Peaks};
+pub use measured::{Measured, Peaks};
 pub use remedies::{Remedy, remedies};
 pub use report::{Report, SCHEMA};
 pub use rows::{
-    EvaluationRow, LinkRow, MemoryRow, ModelRow, NeighbourRow, OperationTime, StepRow, Throughput, TimeRow,
-    Times, TotalRow, TrafficRow, TransferRow,
+    Clocks, EvaluationRow, LinkRow, MemoryRow, ModelRow, NeighbourRow, OperationTime, StepRow, Throughput,
+    TimeRow, Times, TotalRow, TrafficRow, TransferRow,
 };
 pub use tables::closing;

@@ -2,7 +2,7 @@
 
 use crate::hardware_rows::GpuRow;
 use crate::kernels::KernelRow;
-use crate::rows::{StepRow, Times};
+use crate::rows::{Clocks, StepRow};
 use collectives::Traffic;
 use offload::Moved;
 use serde::{Deserialize, Serialize};
@@ -14,21 +14,6 @@ pub struct Peaks {
     pub classes: Vec<u64>,
     /// Of the sum over classes.
     pub total: u64,
-}
-
-/// Seconds per phase: in all, and in waits for collectives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Clocks {
-    /// In all.
-    pub total: Times,
-    /// In waits for collectives, part of `total`.
-    pub waits: Times,
-    /// In waits for peers, part of `waits`.
-    pub for_peers: Times,
-    /// In waits for a simulated link, part of `waits`.
-    pub for_link: Times,
-    /// In waits for transfers between device, main memory and disk, part of `total`.
-    pub for_places: Times,
 }
 
 /// What one rank measured.

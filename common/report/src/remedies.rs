@@ -1,8 +1,8 @@
 //! Remedies for slow steps, each with the time that it saves at most.
 
-use crate::account::Account;
+use crate::account::{Account, per_step};
 use crate::report::Report;
-use crate::rows::TimeRow;
+use crate::rows::Clocks;
 use events::Operation;
 use model::Checkpointing;
 use places::resting_nearer;
@@ -84,16 +84,15 @@ fn update(report: &Report, account: &Account) -> Option<Remedy> {
 
 /// Returns the setting that keeps communication from hiding behind computation, if there is one.
 fn hiding(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Remedy> {
-    let each = (report.time.len().max(1) * report.steps.len().max(1)) as f64;
-    let mean = |seconds: fn(&TimeRow) -> f64| report.time.iter().map(seconds).sum::<f64>() / each;
+    let mean = |seconds: fn(&Clocks) -> f64| per_step(report, |row| seconds(&row.clocks));
     // Copies on a rank's own thread take its time, wherever in the step they happen.
     let on_gpus = !report.gpu.is_empty();
     let [forward, backward] = match on_gpus {
         true => [
-            mean(|row| row.waits.forward - row.for_peers.forward),
-            mean(|row| row.waits.backward - row.for_peers.backward),
+            mean(|of| of.waits.forward - of.for_peers.forward),
+            mean(|of| of.waits.backward - of.for_peers.backward),
         ],
-        false => [mean(|row| row.for_link.forward), mean(|row| row.for_link.backward)],
+        false => [mean(|of| of.for_link.forward), mean(|of| of.for_link.backward)],
     };
     let computing = account.forward + account.backward + account.recompute;
     let communication = run.communication;

@@ -240,13 +240,35 @@ impl Report {
         rows.map(|row| row.peak_bytes).max()
     }
 
+    /// Returns every figure that the planner got wrong, in words; none if all hold.
+    pub fn mispredictions(&self) -> Vec<String> {
+        let memory = self.memory.iter().map(|row| (row.rank, row.class, row.predicted_bytes, row.peak_bytes));
+        let total = self
+            .total_peak_bytes
+            .iter()
+            .map(|row| (row.rank, "all classes at once", row.predicted_bytes, row.peak_bytes));
+        let traffic =
+            self.traffic.iter().map(|row| (row.rank, row.operation, row.predicted_bytes, row.bytes_sent));
+        let neighbours = self
+            .traffic_to_neighbours
+            .iter()
+            .map(|row| (row.rank, "to neighbours", row.predicted_bytes, row.bytes_sent));
+        let calls = self.traffic.iter().map(|row| (row.rank, row.operation, row.predicted_calls, row.calls));
+        let moved = self.transfers.iter().flat_map(|row| {
+            let (rank, route) = (row.rank, row.route);
+            [(rank, route, row.predicted_bytes, row.bytes), (rank, route, row.predicted_calls, row.calls)]
+        });
+        let all = memory.chain(total).chain(traffic).chain(calls).chain(neighbours).chain(moved);
+        all.filter(|(_, _, predicted, measured)| predicted != measured)
+            .map(|(rank, what, predicted, measured)| {
+                format!("{}, rank {rank}, {what}: predicted {predicted}, measured {measured}", self.stage)
+            })
+            .collect()
+    }
+
     /// True if every prediction equals its measurement.
     pub fn predictions_hold(&self) -> bool {
-        self.memory.iter().all(|row| row.predicted_bytes == row.peak_bytes)
-            && self.total_peak_bytes.iter().all(|row| row.predicted_bytes == row.peak_bytes)
-            && self.traffic.iter().all(TrafficRow::is_as_predicted)
-            && self.transfers.iter().all(TransferRow::is_as_predicted)
-            && self.traffic_to_neighbours.iter().all(|row| row.predicted_bytes == row.bytes_sent)
+        self.mispredictions().is_empty()
     }
 }
 

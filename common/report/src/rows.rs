@@ -86,13 +86,6 @@ pub struct TrafficRow {
     pub calls: u64,
 }
 
-impl TrafficRow {
-    /// True if payload and number of collectives are as predicted.
-    pub fn is_as_predicted(&self) -> bool {
-        (self.predicted_bytes, self.predicted_calls) == (self.bytes_sent, self.calls)
-    }
-}
-
 /// What one rank moved on one route between its places over the run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TransferRow {
@@ -111,13 +104,6 @@ pub struct TransferRow {
     pub calls: u64,
     /// Seconds in which the rank was idle because it waited for them.
     pub waited_seconds: f64,
-}
-
-impl TransferRow {
-    /// True if payload and number of transfers are as predicted.
-    pub fn is_as_predicted(&self) -> bool {
-        (self.predicted_bytes, self.predicted_calls) == (self.bytes, self.calls)
-    }
 }
 
 /// Payload that one rank sent to its group of neighbours over the run.
@@ -148,6 +134,22 @@ pub struct Times {
     pub evaluate: f64,
 }
 
+/// Seconds per phase: in all, and in waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Clocks {
+    /// In all, waiting included.
+    pub phases: Times,
+    /// In waits for collectives, part of `phases`.
+    pub waits: Times,
+    /// Waiting for peers, part of `waits`.
+    pub for_peers: Times,
+    /// Waiting for a simulated link, part of `waits`: communication that no computation hides.
+    pub for_link: Times,
+    /// In waits for transfers between device, main memory and disk, part of `phases`.
+    #[serde(default)]
+    pub for_places: Times,
+}
+
 /// Seconds that one rank spent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimeRow {
@@ -155,18 +157,9 @@ pub struct TimeRow {
     pub rank: usize,
     /// Seconds of all its steps.
     pub seconds: f64,
-    /// Seconds per phase, waiting included.
-    pub phases: Times,
-    /// Seconds in waits for collectives, part of `phases`.
-    pub waits: Times,
-    /// Seconds waiting for peers, part of `waits`.
-    pub for_peers: Times,
-    /// Seconds waiting for a simulated link, part of `waits`: communication that no computation
-    /// hides.
-    pub for_link: Times,
-    /// Seconds in waits for transfers between device, main memory and disk, part of `phases`.
-    #[serde(default)]
-    pub for_places: Times,
+    /// Seconds per phase.
+    #[serde(flatten)]
+    pub clocks: Clocks,
     /// Seconds in waits for collectives, by operation.
     pub operations: Vec<OperationTime>,
 }

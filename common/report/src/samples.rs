@@ -3,7 +3,7 @@
 use crate::compared::Predicted;
 use crate::measured::{Measured, Peaks};
 use crate::report::Report;
-use crate::rows::{StepRow, Times};
+use crate::rows::{Clocks, StepRow, Times};
 use clap::Parser;
 use events::{Class, Place};
 use settings::Config;
@@ -55,10 +55,9 @@ pub(crate) fn waiting(flags: &str) -> Report {
     let link = Times { forward: 0.2, backward: 0.3, step: 0.05, ..Times::default() };
     for row in &mut report.time {
         row.seconds = 0.95;
-        row.phases = phases;
-        (row.for_link, row.waits) = (link, link);
+        row.clocks = Clocks { phases, for_link: link, waits: link, ..row.clocks };
     }
-    let waiting = &mut report.time[0];
+    let waiting = &mut report.time[0].clocks;
     (waiting.for_peers.backward, waiting.waits.backward) = (0.05, 0.35);
     report
 }

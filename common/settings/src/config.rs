@@ -233,6 +233,18 @@ impl Config {
         self.process.as_ref().is_none_or(|process| process.placement.rank == 0)
     }
 
+    /// Returns the number of ranks on this machine.
+    pub fn ranks_here(&self) -> usize {
+        let processes = |process: &Process| process.placement.local_world_size.unwrap_or(1);
+        self.process.as_ref().map_or(self.world_size, processes)
+    }
+
+    /// True if a validation follows `step`.
+    pub fn validates_after(&self, step: u32) -> bool {
+        let due = |every| (step + 1).is_multiple_of(every) || step + 1 == self.steps;
+        self.corpus.eval_every.is_some_and(due)
+    }
+
     /// Returns the number of tokens in the global batch of one step.
     pub fn tokens_per_step(&self) -> u64 {
         (self.world_size * self.micro_batches * self.batch_size * self.sequence_length) as u64

@@ -1,6 +1,7 @@
 //! The default text: sentences about ranks, shards and collectives from a small seeded grammar, so
 //! that whether generated text parses can be counted.
 
+use model::init::{STEP, mix};
 use std::sync::LazyLock;
 
 /// Version of the grammar and its seed. It changes with the text.
@@ -94,11 +95,9 @@ pub struct SplitMix(pub u64);
 impl SplitMix {
     /// Returns the next number.
     pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        let next = mix(self.0);
+        self.0 = self.0.wrapping_add(STEP);
+        next
     }
 
     /// Returns a number uniform in `0..bound`, by the high half of a wide product.

@@ -66,7 +66,7 @@ impl Offload {
 
     /// True if anything rests beyond the device.
     pub fn any(&self) -> bool {
-        self.places().iter().any(|(_, place)| *place != Place::Device)
+        self.places().iter().any(|place| *place != Place::Device)
     }
 
     /// True if optimizer states or parameters rest beyond the device.
@@ -76,16 +76,12 @@ impl Offload {
 
     /// True if anything rests on disk.
     pub fn uses_disk(&self) -> bool {
-        self.places().iter().any(|(_, place)| *place == Place::Disk)
+        self.places().contains(&Place::Disk)
     }
 
-    /// Returns the flags that say where something rests, with the place.
-    pub fn places(&self) -> [(&'static str, Place); 3] {
-        [
-            ("--offload-optimizer", self.optimizer),
-            ("--offload-parameters", self.parameters),
-            ("--offload-activations", self.activations),
-        ]
+    /// Returns where optimizer states, parameters and activations rest.
+    pub fn places(&self) -> [Place; 3] {
+        [self.optimizer, self.parameters, self.activations]
     }
 
     /// Creates the directory for what rests on disk, if there is none, and checks that files can be

@@ -6,11 +6,14 @@ use crate::hardware::gpus;
 use crate::launcher::{self, Placement, Variables};
 use crate::machine::cores;
 use crate::secret;
+#[cfg(feature = "mpi")]
+use collectives::mpi;
 use collectives::nccl;
-use collectives::tcp::Secret;
+use collectives::tcp::{self, Joined, Secret};
 use planner::Algorithm;
 use planner::table::counted;
 use std::path::Path;
+use std::time::Duration;
 
 /// This process's part in a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +42,35 @@ impl std::fmt::Display for Engine {
             Engine::Tcp(..) => "TCP",
             Engine::Mpi => "MPI",
         })
+    }
+}
+
+impl Engine {
+    /// Joins the other processes, as one of those that `placement` counts. `settings` must be the
+    /// same in all of them.
+    ///
+    /// # Errors
+    /// If they do not connect before the timeout, or have different settings.
+    pub fn join(&self, placement: &Placement, timeout: Duration, settings: String) -> Result<Joined> {
+        let (rank, world_size) = (placement.rank as u32, placement.world_size as u32);
+        match self {
+            Engine::Tcp(address, port, secret) => tcp::join(&tcp::JoinOptions {
+                rank,
+                world_size,
+                address: address.clone(),
+                port: *port,
+                timeout,
+                settings,
+                secret: *secret,
+            })
+            .map_err(Failure::run),
+            #[cfg(feature = "mpi")]
+            Engine::Mpi => {
+                mpi::join(&mpi::JoinOptions { rank, world_size, timeout, settings }).map_err(Failure::run)
+            }
+            #[cfg(not(feature = "mpi"))]
+            Engine::Mpi => Err(Failure::usage("this build has no MPI: build with --features mpi")),
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Failures on demand: refused where they cannot come, and played where they do.
 
 use crate::rank_error::{self, RankError};
+use crate::stage::AnyStage;
 use collectives::Group;
 use device::DType;
-use events::header::Sharded;
 use model::Keep;
 use offload::Effect;
 use settings::fault::{Fault, Kind, Phase};
@@ -12,12 +12,11 @@ use std::cell::Cell;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-/// Refuses faults that never come in `config`'s run of a stage called `name`, which shards
-/// `sharded`.
+/// Refuses faults that never come in `config`'s run of `stage`.
 ///
 /// # Errors
 /// A usage failure that says why.
-pub(crate) fn check(config: &Config, (name, sharded): (&str, Sharded)) -> Result<()> {
+pub(crate) fn check(config: &Config, stage: AnyStage) -> Result<()> {
     config.faults.iter().try_for_each(|fault| check_phase(fault, config))?;
     let first = |kind| config.faults.iter().find(|fault| fault.kind == kind);
     if let (Some(skip), 1) = (first(Kind::Skip), config.world_size) {
@@ -38,8 +37,11 @@ pub(crate) fn check(config: &Config, (name, sharded): (&str, Sharded)) -> Result
         )));
     }
     let Some(stale) = first(Kind::Stale) else { return Ok(()) };
-    let why = if !sharded.optimizer {
-        format!("no rank of {name} gathers parameters that others have updated: choose a stage that shards")
+    let why = if !stage.sharded.optimizer {
+        format!(
+            "no rank of {} gathers parameters that others have updated: choose a stage that shards",
+            stage.plan
+        )
     } else if config.world_size == 1 {
         "one rank alone gathers nothing: give --gpus 2 or more".into()
     } else if stale.step == 0 {
@@ -54,7 +56,6 @@ pub(crate) fn check(config: &Config, (name, sharded): (&str, Sharded)) -> Result
 
 /// Refuses a fault in a phase that its step does not have.
 fn check_phase(fault: &Fault, config: &Config) -> Result<()> {
-    let evaluated = |every| (fault.step + 1).is_multiple_of(every) || fault.step + 1 == config.steps;
     let (phase, why) = match (fault.phase, config.corpus.eval_every) {
         (Phase::Recompute, _) if config.memory.checkpoint_activations.keep() == Keep::Everything => {
             ("recompute", "nothing is computed again without --checkpoint-activations block or selective")
@@ -62,7 +63,7 @@ fn check_phase(fault: &Fault, config: &Config) -> Result<()> {
         (Phase::Evaluate, None) => {
             ("evaluate", "nothing is validated without --val-fraction 0.1 --eval-every 1")
         }
-        (Phase::Evaluate, Some(every)) if !evaluated(every) => {
+        (Phase::Evaluate, Some(_)) if !config.validates_after(fault.step) => {
             ("evaluate", "no validation follows that step: --eval-every says which have one")
         }
         _ => return Ok(()),

@@ -1,7 +1,7 @@
 //! Sampling text from saved weights.
 
 use crate::hooks::Hooks;
-use crate::passes::{Kept, Passes};
+use crate::passes::Passes;
 use crate::source::Saved;
 use crate::stage::{AnyStage, Setup, Stage};
 use checkpoint::{Reader, tokenizer::VOCABULARY};
@@ -108,8 +108,8 @@ impl Sampler {
         let model = Arc::new(model);
         let setup = Setup {
             rank: rank.clone(),
-            partition: partition.clone(),
-            schedule: schedule.clone(),
+            partition,
+            schedule,
             source: Arc::new(Saved { reader: Arc::new(reader), layout: model.layout.clone() }),
             moments: None,
             communication: Communication::default(),
@@ -120,9 +120,8 @@ impl Sampler {
             places: Places::DEVICE,
         };
         let batch = Batch { batch: args.samples, tokens: 1 };
-        let hooks = Rc::new(Hooks::none(rank.clone()));
-        let kept = Kept { keep: Keep::Nothing, place: Place::Device, dtype: Precision::FP32.parameters };
-        let passes = Passes::new(hooks, rank, model.clone(), partition, schedule, batch, kept);
+        let hooks = Rc::new(Hooks::none(rank));
+        let passes = Passes::new(hooks, model.clone(), &setup, batch, (Keep::Nothing, Place::Device));
         Ok(Sampler {
             stage: (stage.new)(setup).map_err(Failure::run)?,
             passes: passes.map_err(Failure::run)?,

@@ -154,11 +154,11 @@ impl LayerSpan {
 
 /// Adds seconds, in all and in waits, to the clocks of `phase`.
 pub(crate) fn add_to_clocks(clocks: &mut Clocks, phase: Phase, seconds: [f64; 5]) {
-    let Clocks { total, waits, for_peers, for_link, for_places } = clocks;
+    let Clocks { phases, waits, for_peers, for_link, for_places } = clocks;
     // Recomputation is a part of backward, whose clocks have its waits.
     let measured = if phase == Phase::Recompute { 1 } else { seconds.len() };
     for (times, seconds) in
-        [total, waits, for_peers, for_link, for_places].into_iter().zip(seconds).take(measured)
+        [phases, waits, for_peers, for_link, for_places].into_iter().zip(seconds).take(measured)
     {
         clock(times, phase).into_iter().for_each(|clock| *clock += seconds);
     }

@@ -12,6 +12,7 @@ mod faults;
 mod generate;
 mod hooks;
 mod launch;
+mod line_file;
 mod metrics;
 mod passes;
 mod plan;

@@ -1,16 +1,13 @@
 //! `--metrics`: a row for every step and validation, written as the run goes.
 
+use crate::line_file::LineFile;
 use crate::plan::Plan;
 use crate::run::News;
 use crate::speed::Speed;
-use events::lock;
 use report::StepRow;
 use serde_json::{Value, json};
 use settings::{Failure, Result};
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// The columns of CSV, which are the keys of JSON.
 const COLUMNS: [&str; 13] = [
@@ -29,18 +26,11 @@ const COLUMNS: [&str; 13] = [
     "validation_loss",
 ];
 
-/// The file, and why it ended before the run.
-struct Rows {
-    file: File,
-    error: Option<io::Error>,
-}
-
 /// The rows of a run: JSON lines, or CSV if the file's name ends so.
 pub(crate) struct Metrics {
-    path: PathBuf,
+    file: LineFile,
     is_csv: bool,
     speed: Arc<Speed>,
-    rows: Mutex<Rows>,
 }
 
 impl Metrics {
@@ -49,22 +39,14 @@ impl Metrics {
     /// # Errors
     /// If the file cannot be written.
     pub(crate) fn open(plan: &Plan, speed: &Arc<Speed>) -> Result<Option<Self>> {
-        let Some(path) = plan.config.output.metrics.clone() else { return Ok(None) };
-        let failed =
-            |error: io::Error| Failure::run(format!("cannot write --metrics {}: {error}", path.display()));
-        let resumes = plan.first_step() > 0;
-        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(failed)?;
-        if !resumes {
-            file.set_len(0).map_err(failed)?;
-        }
-        let empty = file.metadata().map_err(failed)?.len() == 0;
+        let Some(path) = &plan.config.output.metrics else { return Ok(None) };
+        let (file, is_empty) = LineFile::open(path.clone(), plan.first_step() > 0)
+            .map_err(|error| Failure::run(format!("cannot write --metrics {}: {error}", path.display())))?;
         let is_csv = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"));
-        let rows = Mutex::new(Rows { file, error: None });
-        let metrics = Metrics { path, is_csv, speed: speed.clone(), rows };
-        if is_csv && empty {
-            metrics.write(&COLUMNS.join(","));
+        if is_csv && is_empty {
+            file.write(&COLUMNS.join(","));
         }
-        Ok(Some(metrics))
+        Ok(Some(Metrics { file, is_csv, speed: speed.clone() }))
     }
 
     /// Writes news of the rank that writes for all.
@@ -88,27 +70,17 @@ impl Metrics {
 
     fn row(&self, values: &Value) {
         if !self.is_csv {
-            return self.write(&values.to_string());
+            return self.file.write(&values.to_string());
         }
         let cell = |key: &&str| match &values[*key] {
             Value::Null => String::new(),
             value => value.to_string(),
         };
-        self.write(&COLUMNS.iter().map(cell).collect::<Vec<_>>().join(","));
-    }
-
-    /// Writes a line, unless an earlier one has failed: metrics end no run.
-    fn write(&self, line: &str) {
-        let mut rows = lock(&self.rows);
-        if rows.error.is_none() {
-            rows.error = rows.file.write_all(format!("{line}\n").as_bytes()).err();
-        }
+        self.file.write(&COLUMNS.iter().map(cell).collect::<Vec<_>>().join(","));
     }
 
     /// Returns what is wrong with the file, if anything.
     pub(crate) fn problem(&self) -> Option<String> {
-        let mut rows = lock(&self.rows);
-        let error = rows.error.take()?;
-        Some(format!("the run is done, but --metrics {} is incomplete: {error}", self.path.display()))
+        Some(format!("the run is done, but --metrics {}", self.file.problem()?))
     }
 }

@@ -3,12 +3,12 @@
 
 use crate::hooks::Hooks;
 use crate::rank_error::Result;
-use crate::stage::Stage;
-use device::{Buffer, Class, DType, Place};
+use crate::stage::{Setup, Stage};
+use device::{Buffer, Class, Place};
 use events::Pass;
 use model::{Batch, CompleteBlock, Keep, Layer, LayerKind, Losses, Model, SavedBlock, SavedHead};
 use settings::fault::Phase;
-use sharding::{LayerWeights, Micro, Partition, Rank, Schedule};
+use sharding::{LayerWeights, Micro, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -23,16 +23,6 @@ pub(crate) struct Tokens {
     pub inputs: Vec<u32>,
     /// The token that follows each input.
     pub targets: Vec<u32>,
-}
-
-/// What forward keeps for backward.
-pub(crate) struct Kept {
-    /// How much of each block.
-    pub keep: Keep,
-    /// Where the inputs of blocks rest, if these are all that is kept.
-    pub place: Place,
-    /// The type of their elements.
-    pub dtype: DType,
 }
 
 /// The micro-batch of a pass outside training.
@@ -76,25 +66,24 @@ pub(crate) struct SavedForward {
 }
 
 impl Passes {
-    /// Passes of `model` under `partition`, over micro-batches of shape `batch`. Forward for
-    /// training keeps `kept`.
+    /// Passes of `model` over micro-batches of shape `batch`, on the rank and under the partition of
+    /// `setup`. Forward for training keeps `keep`; if these are inputs of blocks, in `place`.
     ///
     /// # Errors
     /// If there is no room on the disk for inputs.
     pub(crate) fn new(
         hooks: Rc<Hooks>,
-        rank: Rc<Rank>,
         model: Arc<Model>,
-        partition: Arc<Partition>,
-        schedule: Arc<Schedule>,
+        setup: &Setup,
         batch: Batch,
-        kept: Kept,
+        (keep, place): (Keep, Place),
     ) -> Result<Self> {
-        let Kept { keep, place, dtype } = kept;
+        let (rank, schedule) = (setup.rank.clone(), setup.schedule.clone());
+        let loans = Loans::none(setup.partition.clone());
         let blocks = model.config.layers;
         let len = batch.batch * batch.tokens * model.config.width;
-        let inputs = Inputs::new(rank.clone(), place, blocks, (len, dtype))?;
-        Ok(Passes { rank, model, schedule, batch, keep, hooks, loans: Loans::none(partition), inputs })
+        let inputs = Inputs::new(rank.clone(), place, blocks, (len, setup.precision.parameters))?;
+        Ok(Passes { rank, model, schedule, batch, keep, hooks, loans, inputs })
     }
 
     /// Runs forward over one micro-batch. Returns its losses, and what backward needs; waits for

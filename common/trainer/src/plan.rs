@@ -65,6 +65,11 @@ impl Plan {
         self.resume.as_ref().map_or(0, |state| state.progress.steps)
     }
 
+    /// Returns FSDP's name for how far the run shards, if it has one for the stage.
+    pub(crate) fn strategy(&self) -> Option<&'static str> {
+        self.config.strategy.or(self.stage.strategies.first().copied()).map(Strategy::label)
+    }
+
     /// This plan, resumed from a checkpoint if there is one. See [`ResumeState::choose`].
     ///
     /// # Errors
@@ -113,14 +118,8 @@ impl Plan {
     /// True if an update may go on after `step`: another step follows at once, and the rank need
     /// not wait for everything where it begins.
     pub(crate) fn updates_go_on_after(&self, step: u32) -> bool {
-        let ends = self.is_last(step) || self.validates_after(step) || self.checkpoints_after(step);
+        let ends = self.is_last(step) || self.config.validates_after(step) || self.checkpoints_after(step);
         self.config.communication.overlap && !ends
-    }
-
-    /// True if a validation follows `step`.
-    pub(crate) fn validates_after(&self, step: u32) -> bool {
-        let due = |every| (step + 1).is_multiple_of(every) || self.is_last(step);
-        self.config.corpus.eval_every.is_some_and(due)
     }
 
     /// True if a checkpoint follows `step`; the one after the last step is part of saving.
@@ -149,7 +148,7 @@ pub(crate) fn check(stage: AnyStage, config: &Config) -> Result<Prediction> {
     config.findings.check(stage.plan)?;
     let predicted = check_stage(stage, config)
         .and_then(|()| contribution::check(config))
-        .and_then(|()| faults::check(config, (stage.name, stage.sharded)))
+        .and_then(|()| faults::check(config, stage))
         .and_then(|()| planner::predict(&job(stage.plan, config)).map_err(|error| invalid(&error)));
     predicted.map_err(|failure| config.findings.attribute(failure))
 }
@@ -220,7 +219,7 @@ fn check_stage(stage: AnyStage, config: &Config) -> Result<()> {
         }
         _ => return Ok(()),
     };
-    Err(Failure::usage(format!("{why}: cargo run -p {}, not {}", other.package(), stage.name)))
+    Err(Failure::usage(format!("{why}: cargo run -p {}, not {}", other.package(), stage.plan)))
 }
 
 /// Refuses a run that does not fit its limits or this machine.
@@ -247,12 +246,10 @@ fn probe_outputs(config: &Config) -> Result<()> {
 /// has.
 fn check_machine(job: &Job, prediction: &Prediction, config: &Config) -> Result<()> {
     let Some(memory) = machine::memory() else { return Ok(()) };
-    let placement = config.process.as_ref().map(|process| &process.placement);
-    let processes = placement.map_or(1, |placement| placement.local_world_size.unwrap_or(1));
     let machine = memory::Machine {
         memory: &memory,
-        ranks: if placement.is_none() { config.world_size } else { processes },
-        rank: placement.map_or(0, |placement| placement.rank),
+        ranks: config.ranks_here(),
+        rank: config.process.as_ref().map_or(0, |process| process.placement.rank),
         on_gpus: config.hardware.one().is_some(),
     };
     memory::check_machine(job, prediction, &machine)
@@ -304,6 +301,12 @@ pub(crate) fn report(plan: &Plan, measured: &[Measured]) -> Report {
         to_neighbours: ranks.iter().map(|rank| rank.to_neighbours.total(done)).collect(),
     };
     let (parameters, units) = (plan.model.layout.parameters(), plan.partition.units.len());
-    let strategy = plan.config.strategy.or(plan.stage.strategies.first().copied()).map(Strategy::label);
-    Report::new((plan.stage.name, strategy), &plan.config, parameters, units, &predicted, measured)
+    Report::new(
+        (plan.stage.plan.label(), plan.strategy()),
+        &plan.config,
+        parameters,
+        units,
+        &predicted,
+        measured,
+    )
 }

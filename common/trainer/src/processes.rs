@@ -4,23 +4,21 @@
 //! while they run and their measurements at the end. Every rank prints its own error, and keeps a
 //! log if asked to.
 
+use crate::line_file::LineFile;
 use crate::plan::Plan;
 use crate::run::News;
 use crate::watch::RING;
 use crate::{launch, progress, signals};
-use collectives::tcp::{self, JoinOptions, Joined};
+use collectives::tcp::Joined;
 use collectives::{Group, Topic};
-use events::lock;
 use events::{Outlet, Pace, channel, relay};
 use report::StepRow;
 use settings::findings::Findings;
-use settings::process::{Engine, Process};
-use settings::{Config, Failure, Result};
-use std::fs::File;
-use std::io::{self, Write};
+use settings::process::Process;
+use settings::{Failure, Result};
+use std::io;
 use std::net::TcpStream;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Returns the settings that must be the same in all processes: all but files and those of one
@@ -36,8 +34,9 @@ fn settings(plan: &Plan) -> String {
     (shared.corpus.source.path, shared.corpus.source.tokenizer) = (None, None);
     (shared.init_from, shared.config_json) = (None, None);
     (shared.threads, shared.findings) = (0, Findings::default());
+    shared.offload.directory = None;
     shared.hardware = shared.hardware.kind();
-    format!("{} {}\n{shared:#?}", plan.stage.name, env!("CARGO_PKG_VERSION"))
+    format!("{} {}\n{shared:#?}", plan.stage.plan, env!("CARGO_PKG_VERSION"))
 }
 
 /// Joins the other processes.
@@ -45,20 +44,7 @@ fn settings(plan: &Plan) -> String {
 /// # Errors
 /// If they do not connect before the timeout, or have different settings.
 pub(crate) fn join(plan: &Plan, process: &Process) -> Result<Joined> {
-    let (config, settings) = (&plan.config, settings(plan));
-    match &process.engine {
-        Engine::Tcp(address, port, secret) => tcp::join(&JoinOptions {
-            rank: process.placement.rank as u32,
-            world_size: process.placement.world_size as u32,
-            address: address.clone(),
-            port: *port,
-            timeout: config.timeout,
-            settings,
-            secret: *secret,
-        })
-        .map_err(Failure::run),
-        Engine::Mpi => join_mpi(config, process, settings),
-    }
+    process.engine.join(&process.placement, plan.config.timeout, settings(plan))
 }
 
 /// Returns `plan`, resumed from the checkpoint that all processes agree on, if there is one.
@@ -71,22 +57,6 @@ pub(crate) fn resumed(plan: Plan, group: &Group) -> Result<Plan> {
         let all = channel.exchange(mine.as_bytes()).map_err(Failure::run)?;
         Ok(all.into_iter().map(|words| String::from_utf8_lossy(&words).into_owned()).collect())
     })
-}
-
-#[cfg(feature = "mpi")]
-fn join_mpi(config: &Config, process: &Process, settings: String) -> Result<Joined> {
-    collectives::mpi::join(&collectives::mpi::JoinOptions {
-        rank: process.placement.rank as u32,
-        world_size: process.placement.world_size as u32,
-        timeout: config.timeout,
-        settings,
-    })
-    .map_err(Failure::run)
-}
-
-#[cfg(not(feature = "mpi"))]
-fn join_mpi(_: &Config, _: &Process, _: String) -> Result<Joined> {
-    Err(Failure::usage("this build has no MPI: build with --features mpi"))
 }
 
 /// Trains as a rank other than 0. Returns the number of steps that are done.
@@ -136,15 +106,7 @@ fn clockless(error: &io::Error, timeout: Duration) -> String {
 }
 
 /// A log file per rank of this process.
-pub(crate) struct Logs(Vec<(usize, Mutex<Log>)>);
-
-/// The log of one rank, which others may read while it grows.
-struct Log {
-    file: File,
-    path: PathBuf,
-    /// Why it ended before the run.
-    error: Option<io::Error>,
-}
+pub(crate) struct Logs(Vec<(usize, LineFile)>);
 
 impl Logs {
     /// Creates the files in `config.output.log_dir`, if there is one.
@@ -162,8 +124,8 @@ impl Logs {
             None => 0..plan.config.world_size,
         };
         let open = |rank: usize| {
-            let path = dir.join(format!("rank-{rank}.log"));
-            Ok((rank, Mutex::new(Log { file: File::create(&path)?, path, error: None })))
+            let (log, _) = LineFile::open(dir.join(format!("rank-{rank}.log")), false)?;
+            Ok((rank, log))
         };
         let logs = Logs(ranks.map(open).collect::<io::Result<_>>().map_err(failed)?);
         logs.say(progress::opening(plan).trim_end());
@@ -181,12 +143,12 @@ impl Logs {
             News::Checkpoint(steps, None) => format!("checkpoint after {steps} steps"),
             News::Checkpoint(steps, Some(why)) => format!("no checkpoint after {steps} steps: {why}"),
         };
-        line(log, &text);
+        log.write(&text);
     }
 
     /// Logs a text for all ranks of this process.
     pub(crate) fn say(&self, text: &str) {
-        self.0.iter().for_each(|(_, log)| line(log, text));
+        self.0.iter().for_each(|(_, log)| log.write(text));
     }
 
     /// Logs how the run ended, and blocks until the logs have reached the disk. Returns `outcome`.
@@ -198,28 +160,11 @@ impl Logs {
             Ok(_) => self.say("finished"),
             Err(failure) => self.say(&format!("error: {failure}")),
         }
-        let incomplete = self.0.iter().filter_map(|(_, log)| incomplete(log)).next();
+        let incomplete = self.0.iter().filter_map(|(_, log)| log.problem()).next();
         let done = outcome?;
         match incomplete {
             None => Ok(done),
-            Some(message) => Err(Failure::run(format!("the run is done, but {message}"))),
+            Some(message) => Err(Failure::run(format!("the run is done, but its log {message}"))),
         }
     }
-}
-
-/// Writes a line, unless an earlier one has failed. A log that fails does not end a run.
-fn line(log: &Mutex<Log>, text: &str) {
-    let mut log = lock(log);
-    if log.error.is_none() {
-        log.error = log.file.write_all(format!("{text}\n").as_bytes()).err();
-    }
-}
-
-/// Flushes a log. Returns what is wrong with it, if anything.
-fn incomplete(log: &Mutex<Log>) -> Option<String> {
-    let mut log = lock(log);
-    // A terminal or a pipe has nothing to flush.
-    let flushed = log.file.sync_all().err().filter(|error| error.kind() != io::ErrorKind::InvalidInput);
-    let error = log.error.take().or(flushed)?;
-    Some(format!("its log {} is incomplete: {error}", log.path.display()))
 }

@@ -50,7 +50,7 @@ pub(crate) fn train(
         plan::check(stage, &config)?;
         unsaid = deepspeed::left_out(&config);
     }
-    let idle = idle.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", stage.name));
+    let idle = idle.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", stage.plan));
     let warnings = config.findings.warnings.iter().cloned().chain(unsaid).chain(idle).chain(config.caution());
     warnings.filter(|_| config.leads()).for_each(|warning| events::complain!("warning: {warning}"));
     if unnamed {

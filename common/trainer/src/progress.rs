@@ -34,7 +34,7 @@ pub(crate) fn opening(plan: &Plan) -> String {
         "{} · {} · {} parameters · {} · {}\n\
          {}.\n{}{}\
          Global batch {} tokens = {} × {} × {} × {}. Predicted peak {} per rank.\n",
-        plan.stage.name,
+        plan.stage.plan,
         config.model.name,
         grouped(plan.model.layout.parameters()),
         precision::words(config.precision),

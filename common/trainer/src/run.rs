@@ -3,7 +3,7 @@
 //! [`hooks`](crate::hooks), and its records are in [`record`].
 
 use crate::hooks::Hooks;
-use crate::passes::{Kept, Passes};
+use crate::passes::Passes;
 use crate::plan::Plan;
 use crate::rank_error::{RankError, Result};
 use crate::resume::ResumeState;
@@ -114,16 +114,10 @@ impl<'a> Worker<'a> {
         };
         let passes = Passes::new(
             hooks.clone(),
-            rank.clone(),
             plan.model.clone(),
-            plan.partition.clone(),
-            plan.schedule.clone(),
+            &setup,
             Batch { batch: config.batch_size, tokens: config.sequence_length },
-            Kept {
-                keep: config.memory.checkpoint_activations.keep(),
-                place: config.offload.activations,
-                dtype: config.precision.parameters,
-            },
+            (config.memory.checkpoint_activations.keep(), config.offload.activations),
         )?;
         let resume = plan.resume.as_deref();
         let mut stage = Watched::new(plan, setup, hooks.clone())?;
@@ -171,7 +165,7 @@ impl<'a> Worker<'a> {
             if stop {
                 break;
             }
-            if plan.validates_after(step) {
+            if plan.config.validates_after(step) {
                 self.validate()?;
             }
             if plan.checkpoints_after(step) {

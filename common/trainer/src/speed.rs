@@ -24,8 +24,7 @@ impl Speed {
     /// for some milliseconds, so call it before the ranks start.
     pub(crate) fn of(plan: &Plan) -> Self {
         let config = &plan.config;
-        let placement = config.process.as_ref().map(|process| &process.placement);
-        let here = placement.map_or(config.world_size, |place| place.local_world_size.unwrap_or(1));
+        let here = config.ranks_here();
         let threads = (here * config.threads).clamp(1, cores());
         let multiplied = if config.precision.multiplies_bf16() { DType::Bf16 } else { DType::F32 };
         let measured = || {
@@ -34,7 +33,9 @@ impl Speed {
         };
         let limit = match config.hardware.one() {
             None => Some(measured()),
-            Some(_) => config.hardware.peak_gflops(config.world_size, placement.is_some(), config.precision),
+            Some(_) => {
+                config.hardware.peak_gflops(config.world_size, config.process.is_some(), config.precision)
+            }
         };
         Speed {
             flops_per_token: config.model.flops_per_token(config.sequence_length) as f64,

@@ -174,9 +174,7 @@ pub trait Stage {
 
 /// What a stage is on every rank, and how a rank builds one.
 pub trait StageKind: Stage + Sized + 'static {
-    /// Its name, as tables and errors show it.
-    const NAME: &'static str;
-    /// How the planner calls it.
+    /// How the planner calls it; its label is what tables and errors show.
     const PLAN: planner::Stage;
     /// Which model states it shards.
     const SHARDED: Sharded;
@@ -196,7 +194,6 @@ pub trait StageKind: Stage + Sized + 'static {
 /// it are compiled once, not for each stage.
 #[derive(Clone, Copy)]
 pub struct AnyStage {
-    pub(crate) name: &'static str,
     /// [`StageKind::PLAN`].
     pub plan: planner::Stage,
     pub(crate) sharded: Sharded,
@@ -209,7 +206,6 @@ impl AnyStage {
     /// Returns `S` as a value.
     pub fn of<S: StageKind>() -> Self {
         AnyStage {
-            name: S::NAME,
             plan: S::PLAN,
             sharded: S::SHARDED,
             strategies: S::STRATEGIES,

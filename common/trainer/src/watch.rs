@@ -83,7 +83,7 @@ fn header(plan: &Plan) -> Result<RunHeader> {
     let job = prediction::job(plan.stage.plan, config);
     let replicated = planner::predict(&job.with_stage(planner::Stage::REPLICATED)).map_err(Failure::usage)?;
     Ok(RunHeader {
-        stage: plan.stage.name.into(),
+        stage: plan.stage.plan.label().into(),
         model: config.model.name.clone(),
         parameters: plan.model.layout.parameters(),
         world_size: config.world_size as u32,

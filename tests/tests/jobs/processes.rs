@@ -465,3 +465,13 @@ fn other_flags_on_one_rank_are_shown_to_all() {
         explains(&ended, 1, &["rank 1 was started with other settings than rank 0", "0.5", "0.25"]);
     }
 }
+
+#[test]
+fn ranks_offload_to_directories_of_their_own_machines() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = format!("zero3 --headless {} --offload-optimizer disk", run(Stage::Zero3));
+    let at = |rank: usize| format!("{flags} --offload-dir {}", dir.path().join(rank.to_string()).display());
+    for ended in ends(launch(STAGE, 2, at)) {
+        assert_eq!(ended.code, Some(0), "{}", ended.error);
+    }
+}

@@ -208,7 +208,7 @@ fn every_rank_computes_with_the_same_parameters_in_every_step() {
         let one = flags(model, 3, 1, 4);
         for stage in STAGES {
             let report = held(stage, &one, Stage::Ddp).unwrap();
-            assert_eq!(contract::mispredictions(&report), Vec::<String>::new());
+            assert_eq!(report.mispredictions(), Vec::<String>::new());
         }
         let two = flags(model, 4, 2, 4);
         held(Stage::Zero1, &two, Stage::Ddp).unwrap();

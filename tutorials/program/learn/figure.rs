@@ -119,7 +119,7 @@ fn on_the_link(report: &Report) -> f64 {
 }
 
 fn waited_for_the_link(report: &Report) -> f64 {
-    let own = report.time.iter().find(|row| row.rank == 0).map(|row| &row.for_link);
+    let own = report.time.iter().find(|row| row.rank == 0).map(|row| &row.clocks.for_link);
     own.map_or(0.0, |waits| waits.forward + waits.backward + waits.step)
 }
 

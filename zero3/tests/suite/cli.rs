@@ -73,7 +73,7 @@ fn lines_come_as_often_as_asked_and_say_how_fast_the_run_is() {
 }
 
 /// Every step has a row, as the run goes: those of a run that fails are there, too. A run that
-/// resumes appends.
+/// resumes appends. A pipe takes them as well.
 #[test]
 fn metrics_are_rows_of_json_or_csv() {
     let dir = tempfile::tempdir().unwrap();
@@ -105,6 +105,9 @@ fn metrics_are_rows_of_json_or_csv() {
     let first: Vec<&str> = csv.iter().map(|row| row.split(',').next().unwrap()).collect();
     assert_eq!(first, ["step", "0", "1", "2", "3", "4"], "{csv:?}");
     assert!(csv.iter().all(|row| row.split(',').count() == csv[0].split(',').count()), "{csv:?}");
+    let piped = zero3(&format!("{SHORT} --steps 2 --metrics /dev/stdout"));
+    assert!(piped.status.success(), "{}", text(&piped.stderr));
+    assert_eq!(text(&piped.stdout).lines().filter(|line| line.starts_with('{')).count(), 2);
     refuses(
         &format!("{SHORT} --metrics /no/such/place.csv"),
         1,

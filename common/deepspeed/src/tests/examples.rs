@@ -3,6 +3,7 @@
 
 use super::*;
 use events::Place;
+use planner::placement::MOVABLE;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/configurations");
 
@@ -47,9 +48,9 @@ fn outcome(name: &str, text: &str) -> String {
 }
 
 fn beyond_the_device(offload: &settings::Offload) -> String {
-    let away = offload.places().into_iter().filter(|(_, place)| *place != Place::Device);
+    let away = MOVABLE.iter().zip(offload.places()).filter(|(_, place)| *place != Place::Device);
     let flags: Vec<String> =
-        away.map(|(flag, place)| format!("{flag} {}", planner::place_word(place))).collect();
+        away.map(|((flag, _), place)| format!("{flag} {}", planner::place_word(place))).collect();
     let flags = flags.join(" ");
     let directory = offload.directory.as_ref().map(|path| format!(" in {}", path.display()));
     let buffers = offload.buffers.map(|count| format!(" through {count} buffers")).unwrap_or_default();

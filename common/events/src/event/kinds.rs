@@ -44,8 +44,10 @@ pub(crate) use labelled;
 
 labelled! {
     /// Where bytes are stored.
+    #[derive(Default)]
     Place {
         /// The rank's own device: a GPU's memory, or the part of main memory that simulates it.
+        #[default]
         Device => "device",
         /// Main memory that is not a device's.
         Host => "host",

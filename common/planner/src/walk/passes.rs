@@ -21,7 +21,7 @@ impl Walk<'_> {
         self.begin(Pass::Forward, 0..=last, sharing(self.job));
         self.acquire(0);
         let mut x = self.sizes.embed_forward(&mut self.device);
-        self.leave_forward(0);
+        self.leave(0);
         let mut blocks = Vec::new();
         for layer in 1..last {
             self.acquire(layer);
@@ -29,12 +29,12 @@ impl Walk<'_> {
             let (kept, out) = self.sizes.block_forward(&mut self.device, x, checkpointing);
             x = out;
             blocks.push(self.save(kept));
-            self.leave_forward(layer);
+            self.leave(layer);
         }
         self.acquire(last);
         let head = self.sizes.head_forward(&mut self.device, x);
         self.settle_inputs();
-        self.leave_forward(last);
+        self.leave(last);
         SavedForward { blocks, head }
     }
 
@@ -74,15 +74,15 @@ impl Walk<'_> {
         self.begin(Pass::Evaluate, 0..=last, sharing(self.job));
         self.acquire(0);
         let mut x = self.sizes.embed_forward(&mut self.device);
-        self.free_after(0);
+        self.leave(0);
         for layer in 1..last {
             self.acquire(layer);
             x = self.sizes.block_unkept(&mut self.device, Some(x));
-            self.free_after(layer);
+            self.leave(layer);
         }
         self.acquire(last);
         self.sizes.head_evaluate(&mut self.device, x);
-        self.free_after(last);
+        self.leave(last);
         self.device.free(batch);
     }
 
@@ -118,17 +118,14 @@ impl Walk<'_> {
         }
     }
 
-    /// Ends forward's use of the units that no layer after `layer` needs; backward follows.
-    fn leave_forward(&mut self, layer: usize) {
+    /// Ends the use of the units that no layer after `layer` needs in a forward; backward follows
+    /// unless it is an evaluation's.
+    fn leave(&mut self, layer: usize) {
         for unit in self.partition.last_used_by(layer) {
-            self.parameters.leave_forward(&mut self.device, unit);
-        }
-    }
-
-    /// Frees the units that no layer after `layer` needs, in an evaluation.
-    fn free_after(&mut self, layer: usize) {
-        for unit in self.partition.last_used_by(layer) {
-            self.parameters.free(&mut self.device, &mut self.counter, unit);
+            match self.pass {
+                Pass::Forward => self.parameters.leave_forward(&mut self.device, unit),
+                _ => self.parameters.free(&mut self.device, &mut self.counter, unit),
+            }
         }
     }
 

@@ -70,7 +70,7 @@ fn on_a_link_calls_count_beside_bytes() {
 fn hidden(flags: &str, how: &str) -> Option<f64> {
     let mut report = waiting(&format!("--gpus 2 --link 1ms,20MB/s {flags}"));
     for row in &mut report.time {
-        row.waits.forward += 0.05;
+        row.clocks.waits.forward += 0.05;
         let operation = |operation: Operation, link_seconds: f64| OperationTime {
             operation: operation.label(),
             seconds: link_seconds,
@@ -136,7 +136,7 @@ fn states_that_rest_nearer_travel_less() {
     for row in &mut report.transfers {
         row.waited_seconds = if row.route.contains("disk") { 0.1 } else { 0.02 };
     }
-    report.time.iter_mut().for_each(|row| row.for_places.step = 0.24);
+    report.time.iter_mut().for_each(|row| row.clocks.for_places.step = 0.24);
     for (how, saved) in [
         ("--offload-optimizer cpu", 0.2),
         ("without --offload-optimizer", 0.24),

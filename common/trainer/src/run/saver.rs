@@ -382,10 +382,9 @@ fn manifest(plan: &Plan) -> Result<Manifest> {
 
 fn record(plan: &Plan) -> Writer {
     let (offload, model) = (&plan.config.offload, &plan.model.config);
-    let strategy = plan.config.strategy.or(plan.stage.strategies.first().copied());
     Writer {
-        stage: plan.stage.name.into(),
-        strategy: strategy.map(|strategy| strategy.label().into()),
+        stage: plan.stage.plan.label().into(),
+        strategy: plan.strategy().map(Into::into),
         ranks: plan.config.world_size,
         places: [offload.optimizer, offload.parameters].map(|place| planner::place_word(place).into()),
         max_positions: Some(model.max_positions.max(model.sequence_length)),

@@ -1,6 +1,7 @@
 //! A run with a hidden fault, drawn from a seed.
 
 use planner::Stage;
+use settings::corpus::SplitMix;
 use settings::fault::{Fault, Kind};
 use trainer::{Failure, Result};
 
@@ -59,7 +60,9 @@ impl Case {
     }
 
     fn drawn(name: String, complaint: &'static str, seed: u64) -> Case {
-        let pick = |which: u64, among: u64| (mixed(seed, which) % among) as usize;
+        let mut random = SplitMix(seed);
+        let numbers = [(); 4].map(|()| random.next_u64());
+        let pick = |which: usize, among: u64| (numbers[which] % among) as usize;
         let kind = Kind::SILENT[pick(0, Kind::SILENT.len() as u64)];
         let stage = match kind {
             // Parameters can be stale only in stages that gather them.
@@ -79,14 +82,6 @@ impl Case {
             "--gpus {RANKS} --steps {STEPS} --batch-size 1 --seq-len 32 --threads 1 --device cpu --headless --contributions"
         )
     }
-}
-
-/// Returns the `which`-th number of a seed: SplitMix64's finalizer (Steele et al., 2014).
-fn mixed(seed: u64, which: u64) -> u64 {
-    let state = seed.wrapping_add((which + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    let state = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let state = (state ^ (state >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    state ^ (state >> 31)
 }
 
 #[cfg(test)]
