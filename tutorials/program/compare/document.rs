@@ -32,7 +32,7 @@ pub(super) fn write(comparison: &Comparison, folder: &Path) -> Result<Vec<String
         let Outcome::Ran(run, profile) = outcome else { continue };
         let (package, label) = (run.stage.package(), run.stage.label());
         let picture = format!("memory-{package}.svg");
-        file(folder, &picture, &plot::svg(label, profile, top(comparison)))?;
+        file(folder, &picture, plot::svg(label, profile, top(comparison)))?;
         let report = format!("{package}.json");
         run.report.write(&folder.join(&report))?;
         pictures.push_str(&format!("![Memory of {label}]({picture})\n\n"));
@@ -47,14 +47,14 @@ pub(super) fn write(comparison: &Comparison, folder: &Path) -> Result<Vec<String
         notes(comparison),
         recommend::recommendation(comparison)
     );
-    file(folder, "comparison.md", &text)?;
+    file(folder, "comparison.md", text)?;
     names.insert(0, "comparison.md".into());
     Ok(names)
 }
 
-fn file(folder: &Path, name: &str, text: &str) -> Result<()> {
+fn file(folder: &Path, name: &str, text: String) -> Result<()> {
     let path = folder.join(name);
-    crate::file::replace(&path, text.as_bytes()).map_err(|e| cannot_write(&path, &e))
+    crate::file::replace(&path, text.into_bytes()).map_err(|e| cannot_write(&path, &e))
 }
 
 /// Describes the settings that all runs share.
