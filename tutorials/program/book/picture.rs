@@ -1,6 +1,5 @@
 //! Frames of the visualizer.
 
-use super::console;
 use clap::Parser;
 use events::{Boundary, Recording};
 use std::path::{Path, PathBuf};
@@ -39,7 +38,7 @@ pub(super) struct Picture {
 impl Picture {
     /// Reads a name, recordings and flags.
     pub(super) fn parse(arguments: &str) -> Result<Self> {
-        Picture::try_parse_from(console::words(arguments))
+        Picture::try_parse_from(stages::words(arguments))
             .map_err(|e| Failure::run(format!("picture: {arguments}: {e}")))
     }
 
