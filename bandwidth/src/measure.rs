@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::launch::MeasuredRank;
 use crate::row::Row;
-use collectives::{Bucket, CollectiveError, Group, Pending};
+use collectives::Group;
 use device::{Buffer, Class, DType, Device, DeviceError};
 use events::Operation;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ pub(crate) fn measure(rank: &MeasuredRank, operation: Operation, size: usize) ->
         device.synchronize()?;
         group.barrier()?;
         let begin = Instant::now();
-        let back = issue(group, operation, vec![buffer].into())?.wait()?.pop();
+        let back = group.issue(operation, 0, vec![buffer].into())?.wait()?.pop();
         device.synchronize()?;
         times.push(begin.elapsed().as_nanos() as u64);
         buffer = back.ok_or(LOST)?;
@@ -51,15 +51,6 @@ pub(crate) fn slowest(group: &Group, times: &[u64]) -> Result<Vec<Duration>> {
     let mut slowest: Vec<Duration> = (0..times.len()).map(|call| Duration::from_nanos(time(call))).collect();
     slowest.sort();
     Ok(slowest)
-}
-
-pub(crate) fn issue(group: &Group, operation: Operation, bucket: Bucket) -> Result<Pending, CollectiveError> {
-    match operation {
-        Operation::AllReduce => group.all_reduce(bucket),
-        Operation::ReduceScatter => group.reduce_scatter(bucket),
-        Operation::AllGather => group.all_gather(bucket),
-        _ => group.broadcast(bucket, 0),
-    }
 }
 
 /// Places after which numbers repeat: a prime, so that the slices of a buffer begin with different

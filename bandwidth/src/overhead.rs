@@ -2,7 +2,7 @@
 //! as in training.
 
 use crate::launch::MeasuredRank;
-use crate::measure::{LOST, issue, slowest};
+use crate::measure::{LOST, slowest};
 use crate::{Flags, Result};
 use collectives::nccl::Repeater;
 use device::{Class, DType};
@@ -34,7 +34,7 @@ pub(crate) fn measure(rank: &MeasuredRank, flags: &Flags) -> Result<Vec<String>>
             group.barrier()?;
             let began = Instant::now();
             for _ in 0..CALLS {
-                buffer = issue(group, operation, vec![buffer].into())?.wait()?.pop().ok_or(LOST)?;
+                buffer = group.issue(operation, 0, vec![buffer].into())?.wait()?.pop().ok_or(LOST)?;
             }
             device.synchronize()?;
             with.push(began.elapsed().as_nanos() as u64);

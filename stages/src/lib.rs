@@ -27,6 +27,23 @@ pub fn named(name: &str) -> Option<Stage> {
     Stage::from_str(name, false).ok()
 }
 
+/// Returns the words of a command line; double quotes keep spaces.
+pub fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quoted) = (Vec::new(), None::<String>, false);
+    for c in line.chars() {
+        match c {
+            '"' => {
+                quoted = !quoted;
+                word.get_or_insert_default();
+            }
+            c if c.is_whitespace() && !quoted => words.extend(word.take()),
+            c => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
+
 /// What `flags` say.
 ///
 /// # Errors

@@ -31,7 +31,7 @@ use settings::prediction::predict;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use storage::{Disk, Ticket};
-use tests::{median, train};
+use tests::{median, range, train};
 use trainer::Report;
 
 #[path = "../../common/storage/tests/block/mod.rs"]
@@ -157,7 +157,7 @@ fn typical(reports: &[Report], of: impl Fn(&Report) -> f64) -> f64 {
 
 /// The median, with the least and the largest.
 fn spread(values: &[f64]) -> String {
-    let (least, most) = values.iter().fold((f64::MAX, 0f64), |(a, b), &v| (a.min(v), b.max(v)));
+    let (least, most) = range(values);
     format!("{:.2} ({least:.2} to {most:.2})", median(values))
 }
 

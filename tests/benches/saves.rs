@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
-use tests::{config, median};
+use tests::{config, median, range};
 use trainer::{At, Milestone, Witness};
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -318,7 +318,6 @@ fn ratios(one: &[f64], other: &[f64]) -> Vec<f64> {
 
 /// Prints the median of `values`, and the smallest and the largest.
 fn show(what: &str, values: &[f64], unit: &str) {
-    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let (low, high) = range(values);
     println!("{what:52} {:>8.3} {unit} ({low:.3} to {high:.3})", median(values));
 }

@@ -14,7 +14,7 @@ use planner::table::{Format, Table, grouped};
 use report::{KernelShare, LimitRow};
 use std::path::Path;
 use std::process::Command;
-use tests::{median, train_as};
+use tests::{median, range, train_as};
 use trainer::Report;
 
 #[derive(Parser)]
@@ -146,8 +146,7 @@ fn speeds(rows: &[Row], peak: f64) -> Table {
         Table::numbers("tokens per second", ["median", "lowest", "highest", "GFLOP/s", "of peak"]);
     for row in rows {
         let speed = median(&row.tokens_per_second);
-        let (low, high) =
-            row.tokens_per_second.iter().fold((f64::MAX, 0.0), |(l, h): (f64, f64), &s| (l.min(s), h.max(s)));
+        let (low, high) = range(&row.tokens_per_second);
         let flops = row.report.as_ref().map(|report| speed * report.throughput.flops_per_token as f64 / 1e9);
         let show = |value: f64| grouped(value as u64);
         table.row(

@@ -9,7 +9,6 @@ ran out of memory. Exits with 1 if loss or norm differ from the curve's by more 
 Needs: torch, safetensors.
 """
 
-import importlib.util
 import io
 import json
 import sys
@@ -25,14 +24,9 @@ from safetensors.torch import load_file
 TOLERANCE = 1e-4
 TESTS = Path(__file__).parent.parent
 CURVE = TESTS / "fixtures" / "curve"
+sys.path.append(str(TESTS / "src" / "bin" / "gpu-bench"))
 
-
-def bench():
-    """gpu-bench's script, as a module."""
-    spec = importlib.util.spec_from_file_location("peer", TESTS / "src" / "bin" / "gpu-bench" / "peer.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+import peer  # gpu-bench's script
 
 
 def shapes(config):
@@ -70,7 +64,7 @@ def renamed(weights, layers):
     return state
 
 
-def left_after_running_out(peer):
+def left_after_running_out():
     """How many of what a step held, and of the model it trained, are left when `serve` builds the next model."""
     held, left = [], []
 
@@ -94,7 +88,7 @@ def left_after_running_out(peer):
 
 def main():
     torch.set_num_threads(1)
-    peer, recipe = bench(), Recipe()
+    recipe = Recipe()
     s = shapes(json.loads((CURVE / "config.json").read_text()))
     model = peer.Llama(s)
     model.load_state_dict(renamed(load_file(CURVE / "model.safetensors"), s["layers"]))
@@ -110,7 +104,7 @@ def main():
         "expected_loss": run["losses"][0],
         "gradient_norm": norm.item(),
         "expected_gradient_norm": run["gradient_norms"][0],
-        "left_after_running_out": left_after_running_out(peer),
+        "left_after_running_out": left_after_running_out(),
     }
     print(json.dumps(found))
     near = lambda name: abs(found[name] - found[f"expected_{name}"]) <= TOLERANCE * found[f"expected_{name}"]

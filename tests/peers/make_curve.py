@@ -128,15 +128,9 @@ def train(recipe, data, dtype, accumulation, autocast):
                 micro_loss = mean_loss(model, inputs, targets) / accumulation
             micro_loss.backward()
             loss += micro_loss.item()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)
-        rate = recipe.learning_rate(step)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        optimizer.step()
-        optimizer.zero_grad()
         run["losses"].append(loss)
-        run["gradient_norms"].append(norm.item())
-        run["learning_rates"].append(rate)
+        run["gradient_norms"].append(recipe.update(model, optimizer, step))
+        run["learning_rates"].append(recipe.learning_rate(step))
     return run
 
 

@@ -73,11 +73,7 @@ def train(recipe, inputs, targets):
             part = torch.nn.functional.cross_entropy(logits, learned.flatten(), ignore_index=IGNORED, reduction="sum")
             (part / count).backward()
             loss += (part / count).item()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)
-        for group in optimizer.param_groups:
-            group["lr"] = recipe.learning_rate(step)
-        optimizer.step()
-        optimizer.zero_grad()
+        recipe.update(model, optimizer, step)
         losses.append(loss)
     return losses
 

@@ -1,4 +1,4 @@
-"""The training recipe that the peers follow: which bytes make a batch, and the learning rate of a step.
+"""The training recipe that the peers follow: which bytes make a batch, the learning rate of a step, and the update.
 
 Needs: torch.
 """
@@ -33,6 +33,15 @@ class Recipe:
         progress = (step - self.warmup_steps) / (self.steps - self.warmup_steps)
         span = self.peak_learning_rate - self.final_learning_rate
         return self.final_learning_rate + 0.5 * span * (1 + math.cos(math.pi * progress))
+
+    def update(self, model, optimizer, step):
+        """Clips the gradients, updates by them and clears them. Returns their norm before clipping."""
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), self.clip_norm)
+        for group in optimizer.param_groups:
+            group["lr"] = self.learning_rate(step)
+        optimizer.step()
+        optimizer.zero_grad()
+        return norm.item()
 
     def micro_batches(self, data, step, accumulation):
         """Yields the inputs and targets of each micro-batch, rows of all ranks in rank order: [world * rows, T]."""

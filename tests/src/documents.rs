@@ -87,23 +87,6 @@ fn spans(prose: &str) -> Vec<String> {
     whole.filter(|span| !span.contains('…') && span.contains(' ')).map(String::from).collect()
 }
 
-/// Words of a command line; double quotes keep spaces.
-fn words(line: &str) -> Vec<String> {
-    let (mut words, mut word, mut quoted) = (Vec::new(), None::<String>, false);
-    for c in line.chars() {
-        match c {
-            '"' => {
-                quoted = !quoted;
-                word.get_or_insert_default();
-            }
-            c if c.is_whitespace() && !quoted => words.extend(word.take()),
-            c => word.get_or_insert_default().push(c),
-        }
-    }
-    words.extend(word);
-    words
-}
-
 /// A program and its arguments.
 pub type Call = (String, Vec<String>);
 
@@ -113,7 +96,7 @@ pub type Call = (String, Vec<String>);
 /// If it names a package, a binary, a test, a feature, a script or a file that is not there, or is
 /// no command.
 pub fn understood(line: &str) -> Result<Option<Call>, String> {
-    let words = words(line);
+    let words = stages::words(line);
     let words: Vec<&str> = words.iter().map(String::as_str).skip_while(|word| word.contains('=')).collect();
     match words.as_slice() {
         ["cargo", "run"] | ["cargo", "insta", "review"] => Ok(None),

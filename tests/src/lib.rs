@@ -8,12 +8,13 @@ pub mod script;
 
 use events::{Event, Recording};
 use planner::Stage;
-use settings::Config;
 use std::path::Path;
 use trainer::{Report, Result};
 
 mod standin;
 
+pub use stages::config;
+pub use stages::train as train_as;
 pub use standin::{standin, test_name};
 
 /// Every stage, in order.
@@ -34,30 +35,8 @@ pub fn fixture(name: &str) -> String {
 ///
 /// # Errors
 /// What the program would print.
-///
-/// # Panics
-/// If the flags cannot be parsed: a mistake in a test.
 pub fn train(stage: Stage, flags: &str) -> Result<Report> {
     train_as(stage, config(flags)?)
-}
-
-/// Returns the settings that `flags` ask for.
-///
-/// # Errors
-/// What the program would print.
-///
-/// # Panics
-/// If the flags cannot be parsed.
-pub fn config(flags: &str) -> Result<Config> {
-    deepspeed::configure(stages::parse(flags).unwrap_or_else(|error| panic!("{error}")))
-}
-
-/// Trains `stage` with `config`.
-///
-/// # Errors
-/// What the program would print.
-pub fn train_as(stage: Stage, config: Config) -> Result<Report> {
-    stages::train(stage, config)
 }
 
 /// Trains `stage`, which must succeed, and checks that its predictions hold.
@@ -109,6 +88,12 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// The least and the largest value.
+pub fn range(values: &[f64]) -> (f64, f64) {
+    let widen = |(low, high): (f64, f64), &value| (low.min(value), high.max(value));
+    values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), widen)
+}
+
 /// How far `got` is from `expected` in the step where it is farthest, as it is or as a share of the
 /// step's own loss; infinite where one is not a number, without steps, and for another number of
 /// them.
@@ -130,8 +115,7 @@ pub fn farthest_step(expected: &[f64], got: &[f64], relative: bool) -> f64 {
 /// If the lengths differ.
 pub fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len());
-    let worst = |worst: f64, x: f64| if x.is_nan() { f64::INFINITY } else { worst.max(x) };
-    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, worst)
+    farthest_step(a, b, false)
 }
 
 /// Runs `check` on all cases at once. For cases that wait most of the time.

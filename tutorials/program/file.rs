@@ -1,13 +1,12 @@
 //! Files that this program writes.
 
-use std::io::{Result, Write};
+use std::io::Result;
 use std::path::Path;
+use std::sync::Arc;
+use storage::{Disk, Publication};
 
 /// Writes a file completely or not at all. Creates its folder if there is none.
-pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<()> {
-    let folder = storage::parent(path);
-    std::fs::create_dir_all(folder)?;
-    let mut fresh = tempfile::NamedTempFile::new_in(folder)?;
-    fresh.write_all(content)?;
-    fresh.persist(path).map(drop).map_err(|failed| failed.error)
+pub(crate) fn replace(path: &Path, content: Vec<u8>) -> Result<()> {
+    std::fs::create_dir_all(storage::parent(path))?;
+    Publication::write(&Arc::new(Disk::new(1)), path, content).map_err(|error| error.cause)
 }

@@ -105,6 +105,8 @@ fn labs_can_be_solved_by_flags() {
     };
     let (code, text) = run("lab thin --what slow --rank 3 --step 4 --hints 1");
     assert!(code == Some(1) && text.contains("no: ") && text.contains("--hints 2"), "{text}");
+    let (_, text) = run("lab thin --what slow --hints 4000000000");
+    assert!(text.matches("hint: ").count() == 3 && text.contains("Enter shows"), "{text}");
     assert!(run("progress").1.contains("labs         0 of 7 solved\n"));
     let (code, text) = run("lab thin --what drop --rank 3 --step 4");
     assert!(code == Some(0) && text.matches("right: ").count() == 3, "{text}");

@@ -1,6 +1,7 @@
 //! The command line of the program.
 
-use crate::player::{FASTEST, SLOWEST};
+use crate::app::{App, EventSource};
+use crate::player::{FASTEST, Player, SLOWEST};
 use crate::{DisplayOptions, View};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use shell::ShellCommand;
@@ -94,9 +95,9 @@ pub struct Start {
     pub view: Option<View>,
 }
 
-/// The options of `viz export`.
+/// One moment of recordings.
 #[derive(Debug, Args)]
-pub struct Export {
+pub struct Moment {
     /// The recordings: one, or up to four to compare
     #[arg(num_args = 1..=4, required = true)]
     pub files: Vec<PathBuf>,
@@ -112,6 +113,32 @@ pub struct Export {
     /// The rank that single-rank views show
     #[arg(long, default_value_t = 0)]
     pub rank: usize,
+}
+
+impl Moment {
+    /// Returns the visualizer at this moment of `players`, which play the files.
+    ///
+    /// # Errors
+    /// If the first run has no such step or no such rank.
+    pub fn app(&self, mut players: Vec<Player>) -> Result<App, String> {
+        players[0].check_step(self.step)?;
+        players[0].seek_into_step(self.step, self.at);
+        let ranks = players[0].scene().header.world_size as usize;
+        if self.rank >= ranks {
+            return Err(format!("there is no rank {}: the run has ranks 0 to {}", self.rank, ranks - 1));
+        }
+        let mut app = App::new(players, EventSource::Recording);
+        (app.view, app.rank) = (self.view, self.rank);
+        Ok(app)
+    }
+}
+
+/// The options of `viz export`.
+#[derive(Debug, Args)]
+pub struct Export {
+    /// What is drawn.
+    #[command(flatten)]
+    pub moment: Moment,
     /// Columns and rows
     #[arg(long, default_value = "120x40", value_parser = size)]
     pub size: (u16, u16),

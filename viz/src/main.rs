@@ -152,15 +152,8 @@ fn begin(mut players: Vec<Player>, start: &Start) -> Result<App, Box<dyn Error>>
 
 fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
     let open_and_warn = |file: &PathBuf| Recording::open(file).inspect(warn).and_then(Player::recorded);
-    let mut players = export.files.iter().map(open_and_warn).collect::<Result<Vec<_>, _>>()?;
-    players[0].check_step(export.step)?;
-    players[0].seek_into_step(export.step, export.at);
-    let mut app = App::new(players, EventSource::Recording);
-    (app.view, app.rank) = (export.view, export.rank);
-    let ranks = app.player().scene().header.world_size as usize;
-    if export.rank >= ranks {
-        return Err(format!("there is no rank {}: the run has ranks 0 to {}", export.rank, ranks - 1).into());
-    }
+    let players = export.moment.files.iter().map(open_and_warn).collect::<Result<Vec<_>, _>>()?;
+    let app = export.moment.app(players)?;
     let (width, height) = export.size;
     let theme = Theme { depth: display.depth.unwrap_or(Theme::FULL.depth), ascii: display.ascii };
     if let Some(out) = &export.svg {

@@ -170,11 +170,20 @@ impl Group {
     /// [`CollectiveError::Invalid`](crate::CollectiveError) if there is no rank `root`; otherwise the
     /// group's failure.
     pub fn broadcast(&self, bucket: Bucket, root: u32) -> Result<Pending> {
+        self.issue(Operation::Broadcast, root, bucket)
+    }
+
+    /// Issues `operation`, of those that move buffers; `root` is 0 unless it is a broadcast.
+    ///
+    /// # Errors
+    /// As the function of that name.
+    pub fn issue(&self, operation: Operation, root: u32, bucket: Bucket) -> Result<Pending> {
         if root >= self.size() {
             let what = format!("rank {root}: the group has ranks 0 to {}", self.size() - 1);
-            return Err(self.backend.invalid(Operation::Broadcast, &what));
+            return Err(self.backend.invalid(operation, &what));
         }
-        self.issue(Operation::Broadcast, root as usize, bucket)
+        self.check(operation, &bucket.buffers)?;
+        self.issue_with(operation, root as usize, bucket, (Vec::new(), &[]))
     }
 
     /// Blocks until every rank has called it.
@@ -260,11 +269,6 @@ impl Group {
     /// returns its buffers unchanged.
     pub fn leave_out(&self) {
         self.leaves_out.set(true);
-    }
-
-    fn issue(&self, operation: Operation, root: usize, bucket: Bucket) -> Result<Pending> {
-        self.check(operation, &bucket.buffers)?;
-        self.issue_with(operation, root, bucket, (Vec::new(), &[]))
     }
 
     /// Issues a bucket together with what does not travel as one of its buffers: places for sums,

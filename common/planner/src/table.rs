@@ -153,7 +153,7 @@ pub fn counted(number: usize, one: &str, many: &str) -> String {
 }
 
 /// Returns `number` to at most `decimals` places, without zeros at its end.
-pub(crate) fn plain(number: f64, decimals: usize) -> String {
+pub fn plain(number: f64, decimals: usize) -> String {
     let text = format!("{number:.decimals$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
 }

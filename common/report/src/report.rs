@@ -204,13 +204,8 @@ impl Report {
     /// As [`Report::write`].
     pub fn write_on(&self, disk: &Arc<Disk>, path: &Path) -> Result<()> {
         let json = serde_json::to_vec_pretty(self).map_err(|e| unwritable(path, &e))?;
-        let mut file = create(disk, path)?;
-        let written = file.append(json).and_then(|_| file.publish());
-        written.map_err(|error| {
-            // The first error is the one to report.
-            let _ = file.discard();
-            unwritable(path, &error.cause)
-        })
+        has_folder(path)?;
+        Publication::write(disk, path, json).map_err(|error| unwritable(path, &error.cause))
     }
 
     /// Checks that a report can be created at `path`, so that a long run does not fail at its end.
@@ -218,8 +213,9 @@ impl Report {
     /// # Errors
     /// If the path names no file, or no file can be created in its folder.
     pub fn probe(path: &Path) -> Result<()> {
-        let file = create(&Arc::new(Disk::new(1)), path)?;
-        file.discard().map_err(|error| unwritable(path, &error.cause))
+        has_folder(path)?;
+        let file = Publication::create(&Arc::new(Disk::new(1)), path);
+        file.and_then(Publication::discard).map_err(|error| unwritable(path, &error.cause))
     }
 
     /// Reads a report that [`Report::write`] has written.
@@ -272,13 +268,12 @@ impl Report {
     }
 }
 
-/// Creates the file that a report at `path` is to be.
-fn create(disk: &Arc<Disk>, path: &Path) -> Result<Publication> {
-    let folder = storage::parent(path);
-    if !folder.is_dir() {
-        return Err(unwritable(path, &format!("there is no folder {}", folder.display())));
+/// Refuses a path whose folder does not exist.
+fn has_folder(path: &Path) -> Result<()> {
+    match storage::parent(path) {
+        folder if folder.is_dir() => Ok(()),
+        folder => Err(unwritable(path, &format!("there is no folder {}", folder.display()))),
     }
-    Publication::create(disk, path).map_err(|error| unwritable(path, &error.cause))
 }
 
 fn unwritable(path: &Path, why: &dyn std::fmt::Display) -> Failure {

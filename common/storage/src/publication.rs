@@ -46,6 +46,18 @@ impl Publication {
         Err(refused(io::Error::new(ErrorKind::AlreadyExists, "too many unfinished files of this name exist")))
     }
 
+    /// Writes `bytes` as the file `path`, whole or not at all.
+    ///
+    /// # Errors
+    /// As [`Publication::create`], [`Publication::append`] and [`Publication::publish`].
+    pub fn write(disk: &Arc<Disk>, path: &Path, bytes: Vec<u8>) -> Result<()> {
+        let mut file = Publication::create(disk, path)?;
+        file.append(bytes).and_then(|_| file.publish()).inspect_err(|_| {
+            // The first error is the one to report.
+            let _ = file.discard();
+        })
+    }
+
     /// The file while it is under way.
     pub fn partial(&self) -> &Path {
         self.file.path()

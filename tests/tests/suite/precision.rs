@@ -1,6 +1,7 @@
 //! Mixed precision: with any element types the stages agree, and need what the planner predicted.
 
 use planner::Stage;
+use tests::random::Random;
 use tests::{STAGES, STEADY_RATE, farthest_step, fixture, largest_difference, losses, run, train};
 use trainer::Report;
 
@@ -77,22 +78,6 @@ fn a_replica_takes_two_two_and_twelve_bytes_per_parameter() {
     }
 }
 
-/// Numbers from a fixed seed (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-
-    fn pick<'a>(&mut self, all: &[&'a str]) -> &'a str {
-        all[self.below(all.len() as u64) as usize]
-    }
-}
-
 /// A small Llama of any shape.
 fn shape(random: &mut Random) -> String {
     let kv_heads = 1 + random.below(3);
@@ -114,7 +99,7 @@ fn shape(random: &mut Random) -> String {
 fn predictions_hold_for_random_combinations() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("config.json");
-    let mut random = Random(20);
+    let mut random = Random::new(20);
     for _ in 0..32 {
         std::fs::write(&config, shape(&mut random)).unwrap();
         let types = ["fp32", "bf16", "fp16"];
@@ -134,8 +119,8 @@ fn predictions_hold_for_random_combinations() {
         if random.below(2) == 0 {
             flags.push_str(&format!(" --reduce-bucket {}", 1 + random.below(20_000)));
         }
-        flags.push_str(" --checkpoint-activations ");
-        flags.push_str(random.pick(&["none", "block", "selective"]));
+        let kept = random.pick(&["none", "block", "selective"]);
+        flags.push_str(&format!(" --checkpoint-activations {kept}"));
         if random.below(3) == 0 {
             flags.push_str(" --val-fraction 0.2 --eval-every 1 --eval-batches 2");
         }

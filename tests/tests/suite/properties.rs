@@ -11,32 +11,12 @@
 
 use planner::Stage;
 use std::fmt::Write;
+use tests::random::Random;
 use tests::{STAGES, largest_difference, losses, mispredictions, train};
 use trainer::Report;
 
 const CASES: usize = 50;
 const SEED: u64 = 0x2E20;
-
-/// SplitMix64 (Steele et al., 2014): enough to draw cases with.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// From `low` to `high`, both included.
-    fn between(&mut self, low: usize, high: usize) -> usize {
-        low + (self.next() % (high - low + 1) as u64) as usize
-    }
-
-    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.between(0, choices.len() - 1)]
-    }
-}
 
 /// A `config.json` of a random shape.
 fn model(random: &mut Random) -> String {
@@ -45,8 +25,8 @@ fn model(random: &mut Random) -> String {
     let (width, head_dim) = (heads * random.between(1, 7), 2 * random.between(1, 5));
     // The peak is in the head in narrow models, in a block in wide ones.
     let (narrow, wide) = (random.between(1, 60), random.between(300, 500));
-    let (vocabulary, feed_forward) = (random.between(256, 300), random.one_of(&[narrow, wide]));
-    let (layers, tied) = (random.between(1, 4), random.one_of(&[true, false]));
+    let (vocabulary, feed_forward) = (random.between(256, 300), *random.pick(&[narrow, wide]));
+    let (layers, tied) = (random.between(1, 4), *random.pick(&[true, false]));
     format!(
         r#"{{"model_type": "llama", "vocab_size": {vocabulary}, "hidden_size": {width}, "head_dim": {head_dim},
             "intermediate_size": {feed_forward}, "num_hidden_layers": {layers}, "num_attention_heads": {heads},
@@ -57,8 +37,8 @@ fn model(random: &mut Random) -> String {
 
 /// A run's shape: ranks, micro-batches per step, and the flags that every stage gets.
 fn shape(random: &mut Random) -> (usize, usize, String) {
-    let ranks = random.one_of(&[1, 2, 3, 4, 4, 5, 6]);
-    let micro_batches = random.one_of(&[1, 1, 2, 3]);
+    let ranks = *random.pick(&[1, 2, 3, 4, 4, 5, 6]);
+    let micro_batches = *random.pick(&[1, 1, 2, 3]);
     let mut flags = format!(
         "--gpus {ranks} --grad-accum {micro_batches} --batch-size {} --seq-len {} --steps 3 --threads 1 --device cpu \
          --seed {}",
@@ -66,7 +46,7 @@ fn shape(random: &mut Random) -> (usize, usize, String) {
         random.between(1, 20),
         random.between(0, 1000),
     );
-    if random.one_of(&[true, false]) {
+    if *random.pick(&[true, false]) {
         let (every, batches) = (random.between(1, 3), random.between(1, 3));
         write!(flags, " --val-fraction 0.2 --eval-every {every} --eval-batches {batches}").unwrap();
     }
@@ -76,10 +56,10 @@ fn shape(random: &mut Random) -> (usize, usize, String) {
 /// Element types.
 fn precision(random: &mut Random) -> String {
     let types = ["fp32", "bf16", "fp16"];
-    let mut flags = format!("--precision {}", random.one_of(&["fp32", "fp32", "bf16", "fp16"]));
+    let mut flags = format!("--precision {}", random.pick(&["fp32", "fp32", "bf16", "fp16"]));
     for flag in ["--grad-dtype", "--reduce-dtype"] {
-        if random.one_of(&[true, false, false]) {
-            write!(flags, " {flag} {}", random.one_of(&types)).unwrap();
+        if *random.pick(&[true, false, false]) {
+            write!(flags, " {flag} {}", random.pick(&types)).unwrap();
         }
     }
     flags
@@ -87,19 +67,19 @@ fn precision(random: &mut Random) -> String {
 
 /// Flags that change neither losses nor weights.
 fn indifferent(random: &mut Random, stage: Stage, ranks: (usize, bool)) -> String {
-    let mut flags = format!("--checkpoint-activations {}", random.one_of(&["none", "block", "selective"]));
+    let mut flags = format!("--checkpoint-activations {}", random.pick(&["none", "block", "selective"]));
     let size = format!("size:{}", random.between(1, 50_000));
-    let wrap = random.one_of(&["block", "model", "module", "parameter", &size]);
+    let wrap = *random.pick(&["block", "model", "module", "parameter", &size]);
     write!(flags, " --wrap {wrap}").unwrap();
     let places = places(random, stage);
     flags.push_str(&places);
-    let overlap = random.one_of(&[true, true, false]);
+    let overlap = *random.pick(&[true, true, false]);
     if !overlap {
         flags.push_str(" --no-overlap");
     }
     let mut sometimes = |flag: &str, values: &[usize]| {
-        if random.one_of(&[true, false]) {
-            write!(flags, " --{flag} {}", values[random.between(0, values.len() - 1)]).unwrap();
+        if *random.pick(&[true, false]) {
+            write!(flags, " --{flag} {}", random.pick(values)).unwrap();
         }
     };
     let sizes = [1, 700, 5_000, 30_000, 100_000, 1 << 40];
@@ -117,16 +97,16 @@ fn indifferent(random: &mut Random, stage: Stage, ranks: (usize, bool)) -> Strin
         if overlap {
             sometimes("prefetch-bucket", &[0, 1, 5_000, 30_000, 1 << 40]);
             sometimes("limit-all-gathers", &[1, 2, 3, 8]);
-            write!(flags, " --backward-prefetch {}", random.one_of(&["pre", "post", "none"])).unwrap();
+            write!(flags, " --backward-prefetch {}", random.pick(&["pre", "post", "none"])).unwrap();
         }
     }
-    if random.one_of(&[true, false, false]) {
+    if *random.pick(&[true, false, false]) {
         flags.push_str(" --contiguous-gradients false");
     }
     if stage == Stage::Zero3 {
         flags.push_str(&strategy(random, ranks));
     }
-    if stage == Stage::Zero1 && random.one_of(&[true, false]) {
+    if stage == Stage::Zero1 && *random.pick(&[true, false]) {
         flags.push_str(" --grad-sync all-reduce");
     }
     flags
@@ -136,7 +116,7 @@ fn indifferent(random: &mut Random, stage: Stage, ranks: (usize, bool)) -> Strin
 fn places(random: &mut Random, stage: Stage) -> String {
     let mut flags = String::new();
     for (flag, travels) in [("optimizer", true), ("parameters", stage == Stage::Zero3)] {
-        let place = random.one_of(&["none", "none", "cpu", "disk"]);
+        let place = *random.pick(&["none", "none", "cpu", "disk"]);
         if travels && place != "none" {
             write!(flags, " --offload-{flag} {place}").unwrap();
         }
@@ -157,9 +137,9 @@ fn strategy(random: &mut Random, (ranks, once): (usize, bool)) -> String {
         0 => String::new(),
         1 => " --strategy shard-grad-op".into(),
         2 if once => {
-            format!(" --strategy hybrid-shard --shard-group-size {}", random.one_of(&powers))
+            format!(" --strategy hybrid-shard --shard-group-size {}", random.pick(&powers))
         }
-        _ => format!(" --strategy full-shard --secondary-shard-size {}", random.one_of(&divisors)),
+        _ => format!(" --strategy full-shard --secondary-shard-size {}", random.pick(&divisors)),
     }
 }
 
@@ -173,7 +153,7 @@ fn assert_same(a: &Report, b: &Report, case: &str) {
 #[test]
 fn predictions_hold_and_stages_agree() {
     let folder = tempfile::tempdir().unwrap();
-    let mut random = Random(SEED);
+    let mut random = Random::new(SEED);
     for number in 0..CASES {
         let config = model(&mut random);
         let path = folder.path().join(format!("{number}.json"));
@@ -211,13 +191,13 @@ fn predictions_hold_and_stages_agree() {
 #[test]
 fn hybrid_sharding_is_predicted_in_any_groups() {
     let folder = tempfile::tempdir().unwrap();
-    let mut random = Random(SEED + 1);
+    let mut random = Random::new(SEED + 1);
     for number in 0..CASES {
         let path = folder.path().join(format!("{number}.json"));
         std::fs::write(&path, model(&mut random)).unwrap();
         let (ranks, _, flags) = shape(&mut random);
         let types = precision(&mut random);
-        let size = random.one_of(&(1..=ranks).filter(|size| ranks.is_multiple_of(*size)).collect::<Vec<_>>());
+        let size = *random.pick(&(1..=ranks).filter(|size| ranks.is_multiple_of(*size)).collect::<Vec<_>>());
         // Bits aside, everything that must not matter, but for the strategy itself.
         let own = indifferent(&mut random, Stage::Zero2, (ranks, false));
         let flags = format!("--model {} {flags} {types} {own}", path.display());
@@ -238,12 +218,12 @@ fn hybrid_sharding_is_predicted_in_any_groups() {
 #[test]
 fn rings_are_predicted() {
     let folder = tempfile::tempdir().unwrap();
-    let mut random = Random(SEED + 2);
+    let mut random = Random::new(SEED + 2);
     for number in 0..CASES {
         let path = folder.path().join(format!("{number}.json"));
         std::fs::write(&path, model(&mut random)).unwrap();
         let (ranks, _, flags) = shape(&mut random);
-        let (types, stage) = (precision(&mut random), random.one_of(&STAGES));
+        let (types, stage) = (precision(&mut random), *random.pick(&STAGES));
         let own = indifferent(&mut random, stage, (ranks, true));
         let flags = format!("--model {} {flags} {types} {own} --algorithm ring", path.display());
         let report = train(stage, &flags).unwrap_or_else(|failure| panic!("{stage} {flags}\n{failure}"));

@@ -2,6 +2,8 @@
 
 use exercises::bucket::Unit;
 
+include!(concat!(env!("OUT_DIR"), "/bucket.rs"));
+
 /// Closes the bucket when it is full, or when the unit is the last of the pass.
 pub fn push(queue: &mut Vec<Unit>, unit: Unit, capacity: usize, last: bool) -> Option<Vec<usize>> {
     queue.push(unit);

@@ -1,8 +1,6 @@
 //! Regenerates one chapter from its source.
 
-use super::{
-    bus, claims, code, commit, console, diff, disk, fsdp, hops, picture, stages, tables, translation,
-};
+use super::{code, commit, console, diff, picture, tables};
 use crate::learn;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -91,7 +89,7 @@ impl Workshop {
             "code" => return code::block(&self.root, rest),
             "diff" => return diff::blocks(&self.root, rest, old, &mut self.problems),
             "table" if rest == "commit" => return commit::lines(),
-            "table" => self.table(rest)?,
+            "table" => tables::text(rest, &self.root, &self.runs)?,
             "predict" => learn::pages::guesses(rest)?,
             "answers" => learn::pages::answers(rest, &self.runs)?,
             "quiz" => learn::pages::quiz(rest, &self.runs)?,
@@ -100,21 +98,6 @@ impl Workshop {
         // Markdown wants an empty line on both sides.
         let fresh: Vec<String> = format!("\n{}\n", text.trim_end()).split('\n').map(String::from).collect();
         Ok(if code::alike(old, &fresh) { old.iter().map(|line| line.to_string()).collect() } else { fresh })
-    }
-
-    fn table(&self, rest: &str) -> Result<String> {
-        match rest {
-            "claims" => claims::text(&self.runs),
-            "bus" => bus::measured(&self.runs),
-            "disk" => disk::measured(&self.runs),
-            "stages" => stages::text(&self.runs),
-            "translation" => translation::text(&self.root),
-            "fsdp" => fsdp::text(&self.root),
-            _ => match rest.strip_prefix("hops ") {
-                Some(recorded) => hops::text(&self.root, recorded),
-                None => tables::text(rest),
-            },
-        }
     }
 
     fn picture(&mut self, arguments: &str, link: Option<&&str>) -> Result<()> {

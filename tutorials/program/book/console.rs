@@ -20,10 +20,21 @@ pub(super) struct Console {
     folder: TempDir,
     program: PathBuf,
     outputs: BTreeMap<String, Said>,
-    /// Commands that ended with `&`, until their block ends.
-    background: Vec<(String, Child)>,
     /// The free port that replaces [`PORT`] in commands.
     port: String,
+}
+
+/// Commands that run beside others. Those that still run are killed in the end.
+#[derive(Default)]
+struct Background<'a>(Vec<(&'a str, Child)>);
+
+impl Drop for Background<'_> {
+    fn drop(&mut self) {
+        for (_, child) in &mut self.0 {
+            // It may have ended.
+            let _ = child.kill().and_then(|()| child.wait());
+        }
+    }
 }
 
 /// What a command printed, and how it ended.
@@ -46,13 +57,7 @@ impl Console {
         }
         let port =
             TcpListener::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr()).map_err(fail)?;
-        Ok(Console {
-            folder,
-            program,
-            outputs: BTreeMap::new(),
-            background: Vec::new(),
-            port: port.port().to_string(),
-        })
+        Ok(Console { folder, program, outputs: BTreeMap::new(), port: port.port().to_string() })
     }
 
     /// Runs the commands of block `old` and returns the block with their output, of which only
@@ -62,13 +67,15 @@ impl Console {
     /// If a command is unknown or does not end as it should.
     pub(super) fn block(&mut self, old: &[&str], options: &BTreeMap<&str, &str>) -> Result<Vec<String>> {
         let mut fresh = Vec::new();
+        // Commands that ended with `&`.
+        let mut background = Background::default();
         let commands: Vec<&str> = old.iter().filter_map(|line| line.strip_prefix("$ ")).collect();
         for command in commands {
             fresh.push(format!("$ {command}"));
             if let Some(command) = command.strip_suffix(" &") {
                 let child = self.process(command)?.stdout(Stdio::null()).spawn();
                 let child = child.map_err(|e| Failure::run(format!("{command}: {e}")))?;
-                self.background.push((command.into(), child));
+                background.0.push((command, child));
                 continue;
             }
             let said = self.say(command)?;
@@ -85,7 +92,7 @@ impl Console {
                 .map_err(|problem| Failure::run(format!("{command}: {problem} in:\n{text}")))?;
             fresh.extend(lines);
         }
-        for (command, mut child) in self.background.drain(..) {
+        for (command, child) in &mut background.0 {
             let status = child.wait().map_err(|e| Failure::run(format!("{command} &: {e}")))?;
             if !status.success() {
                 return Err(Failure::run(format!("{command} & ended with {status}")));
@@ -121,7 +128,7 @@ impl Console {
             return Err(unknown());
         }
         process
-            .args(words(&arguments.replace(PORT, &self.port)))
+            .args(stages::words(&arguments.replace(PORT, &self.port)))
             .current_dir(self.folder.path())
             .env_clear()
             .envs(std::env::vars_os().filter(|(name, _)| KEPT.iter().any(|kept| name == kept)))
@@ -131,19 +138,6 @@ impl Console {
             .env("CUDA_VISIBLE_DEVICES", "");
         Ok(process)
     }
-}
-
-/// Splits a command line into words; double quotes keep spaces.
-pub(super) fn words(arguments: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    for (index, part) in arguments.split('"').enumerate() {
-        if index % 2 == 1 {
-            words.push(part.to_string());
-        } else {
-            words.extend(part.split_whitespace().map(str::to_string));
-        }
-    }
-    words
 }
 
 /// Returns the lines from FROM to TO for every `FROM .. TO` in `show`, or all of them; `…` replaces

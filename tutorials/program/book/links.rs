@@ -33,7 +33,7 @@ fn dead_in(text: &str, file: &Path) -> Vec<String> {
     dead.map(|target| format!("{}: the link to {target} leads nowhere", file.display())).collect()
 }
 
-pub(super) fn outside_fences(text: &str) -> impl Iterator<Item = &str> {
+fn outside_fences(text: &str) -> impl Iterator<Item = &str> {
     let mut inside = false;
     text.lines().filter(move |line| {
         let fence = line.starts_with("```");

@@ -1,15 +1,15 @@
 //! Frames of the visualizer.
 
-use super::console;
 use clap::Parser;
 use events::{Boundary, Recording};
 use std::path::{Path, PathBuf};
 use trainer::{Failure, Result};
-use viz::app::{App, EventSource};
+use viz::app::App;
+use viz::cli::Moment;
 use viz::export::svg;
 use viz::player::Player;
 use viz::theme::Theme;
-use viz::{View, view};
+use viz::view;
 
 /// A moment of recordings, as `viz export` takes it.
 #[derive(Parser, Debug)]
@@ -17,16 +17,8 @@ use viz::{View, view};
 pub(super) struct Picture {
     /// Its name: of the file, without `.svg`.
     pub(super) name: String,
-    #[arg(required = true)]
-    recordings: Vec<PathBuf>,
-    #[arg(long, default_value = "overview")]
-    view: View,
-    #[arg(long, default_value_t = 1)]
-    step: u32,
-    #[arg(long, default_value_t = 0.5)]
-    at: f64,
-    #[arg(long, default_value_t = 0)]
-    rank: usize,
+    #[command(flatten)]
+    moment: Moment,
     #[arg(long, default_value_t = 110)]
     columns: u16,
     #[arg(long, default_value_t = 32)]
@@ -39,7 +31,7 @@ pub(super) struct Picture {
 impl Picture {
     /// Reads a name, recordings and flags.
     pub(super) fn parse(arguments: &str) -> Result<Self> {
-        Picture::try_parse_from(console::words(arguments))
+        Picture::try_parse_from(stages::words(arguments))
             .map_err(|e| Failure::run(format!("picture: {arguments}: {e}")))
     }
 
@@ -64,16 +56,14 @@ impl Picture {
     /// Returns the visualizer at the moment that is drawn.
     fn app(&self, root: &Path) -> Result<App> {
         let open = |file: &PathBuf| Recording::open(&root.join(file)).and_then(Player::recorded);
-        let players = self.recordings.iter().map(open).collect::<std::result::Result<Vec<_>, _>>();
-        let mut players = players.map_err(Failure::run)?;
-        players[0].seek_into_step(self.step, self.at);
-        if players.len() > 1 {
+        let players = self.moment.files.iter().map(open).collect::<std::result::Result<Vec<_>, _>>();
+        let mut app = self.moment.app(players.map_err(Failure::run)?).map_err(Failure::run)?;
+        if app.players.len() > 1 {
             // When a pass over a unit begins, rank 0 of every run is at the same line of its
             // program.
-            players[0].step_back(Boundary::Unit);
+            app.players[0].step_back(Boundary::Unit);
+            app.lock();
         }
-        let mut app = App::new(players, EventSource::Recording);
-        (app.view, app.rank) = (self.view, self.rank);
         Ok(app)
     }
 }
@@ -96,7 +86,7 @@ mod tests {
     #[test]
     fn stages_side_by_side_are_drawn_with_the_same_activations() {
         for at in [0.2, 0.4, 0.5, 0.6, 0.8] {
-            let arguments = format!("name {RECORDINGS} --view compare --at {at}");
+            let arguments = format!("name {RECORDINGS} --view compare --step 1 --at {at}");
             let app = Picture::parse(&arguments).unwrap().app(&crate::workspace::root()).unwrap();
             let activations = |player: &Player| player.scene().now.ranks[0].live_of(Class::Activations);
             let live: Vec<u64> = app.players.iter().map(activations).collect();
@@ -107,10 +97,13 @@ mod tests {
     #[test]
     fn a_picture_that_does_not_show_what_the_chapter_says_is_refused() {
         let draw = |words: &str| {
-            let arguments = format!("name viz/tests/recordings/ddp.events --shows \"{words}\"");
+            let arguments = format!("name viz/tests/recordings/ddp.events --step 1 --shows \"{words}\"");
             Picture::parse(&arguments).unwrap().draw(&crate::workspace::root())
         };
         assert!(draw("DDP 4 ranks step 1").is_ok());
+        let far = Picture::parse("name viz/tests/recordings/ddp.events --step 99").unwrap();
+        let missing = far.draw(&crate::workspace::root()).unwrap_err().to_string();
+        assert!(missing.contains("there is no step 99"), "{missing}");
         for wrong in ["ZeRO-2", "tiny DDP"] {
             assert!(draw(wrong).unwrap_err().to_string().contains("does not show"), "{wrong}");
         }

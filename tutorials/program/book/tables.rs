@@ -1,19 +1,24 @@
-//! Tables that the planner makes.
+//! The book's tables, by their names.
 
-use super::{activations, bus, disk, reshard};
+use super::{activations, bus, claims, disk, fsdp, hops, reshard, translation};
+use crate::learn::runs::Runs;
 use planner::closed::sweeps_table;
 use planner::paper::table_1;
 use planner::table::{Format, Table, grouped};
 use planner::{Job, Partition, Recipe, Stage};
+use std::path::Path;
 use trainer::{Failure, Result};
 
-/// Returns the Markdown that `planner ARGUMENTS` prints, or a table of the book: `recipes` (bytes
-/// per parameter), `sizes` (7B in each recipe), `paper` (the ZeRO paper's table), `activations`
-/// (what a block keeps), `break-even` (tokens that hide an offloaded optimizer), `infinity` and
-/// `bandwidths` (what a disk must deliver), `files` (of a checkpoint), `reshard block` and `reshard
-/// model` (what another number of ranks reads), `sweeps` (the price list), `deepspeed` (keys of its
-/// configurations), or `units FLAGS` (the units of a run).
-pub(super) fn text(arguments: &str) -> Result<String> {
+/// Returns the Markdown that `planner ARGUMENTS` prints, or a table of the book.
+///
+/// Made from closed forms: `recipes` (bytes per parameter), `sizes` (7B in each recipe), `paper`
+/// (the ZeRO paper's table), `activations` (what a block keeps), `break-even` (tokens that hide an
+/// offloaded optimizer), `infinity` and `bandwidths` (what a disk must deliver), `files` (of a
+/// checkpoint), `reshard block` and `reshard model` (what another number of ranks reads), `sweeps`
+/// (the price list), or `units FLAGS` (the units of a run). Made from `runs`: `claims`, `bus`,
+/// `disk` and `stages`. Made from files under `root`: `translation`, `fsdp`, and `hops RECORDING`.
+/// `deepspeed` lists the keys of its configurations.
+pub(super) fn text(arguments: &str, root: &Path, runs: &Runs) -> Result<String> {
     let table = match arguments {
         "recipes" => recipes(),
         "sizes" => sizes(),
@@ -26,10 +31,17 @@ pub(super) fn text(arguments: &str) -> Result<String> {
         "break-even" => return bus::break_even(),
         "infinity" => return Ok(disk::paper()),
         "bandwidths" => return disk::counted(),
+        "claims" => return claims::text(runs),
+        "bus" => return bus::measured(runs),
+        "disk" => return disk::measured(runs),
+        "stages" => return super::stages::text(runs),
+        "translation" => return translation::text(root),
+        "fsdp" => return fsdp::text(root),
         "deepspeed" => return Ok(deepspeed::markdown()),
-        _ => match arguments.strip_prefix("units ") {
-            Some(flags) => units(flags)?,
-            None => return planned(arguments),
+        _ => match arguments.split_once(' ') {
+            Some(("units", flags)) => units(flags)?,
+            Some(("hops", recorded)) => return hops::text(root, recorded),
+            _ => return planned(arguments),
         },
     };
     Ok(table.render(Format::Markdown))

@@ -1,7 +1,7 @@
 //! A comparison as a text for the terminal, and as a folder: tables, pictures and the runs'
 //! reports.
 
-use super::{Comparison, Outcome, cannot_write, plot, recommend, tables};
+use super::{Comparison, cannot_write, plot, recommend, tables};
 use planner::table::{Format, counted};
 use std::path::Path;
 use trainer::Result;
@@ -17,7 +17,7 @@ pub(super) fn terminal(comparison: &Comparison) -> String {
     text.push_str(&format!("\n{}", notes(comparison)));
     let top = top(comparison);
     for outcome in &comparison.outcomes {
-        if let Outcome::Ran(run, profile) = outcome {
+        if let Ok((run, profile)) = &outcome.ran {
             text.push_str(&format!("\n{}", plot::terminal(run.stage.label(), profile, top)));
         }
     }
@@ -29,10 +29,10 @@ pub(super) fn write(comparison: &Comparison, folder: &Path) -> Result<Vec<String
     let mut names = Vec::new();
     let mut pictures = String::new();
     for outcome in &comparison.outcomes {
-        let Outcome::Ran(run, profile) = outcome else { continue };
+        let Ok((run, profile)) = &outcome.ran else { continue };
         let (package, label) = (run.stage.package(), run.stage.label());
         let picture = format!("memory-{package}.svg");
-        file(folder, &picture, &plot::svg(label, profile, top(comparison)))?;
+        file(folder, &picture, plot::svg(label, profile, top(comparison)))?;
         let report = format!("{package}.json");
         run.report.write(&folder.join(&report))?;
         pictures.push_str(&format!("![Memory of {label}]({picture})\n\n"));
@@ -47,14 +47,14 @@ pub(super) fn write(comparison: &Comparison, folder: &Path) -> Result<Vec<String
         notes(comparison),
         recommend::recommendation(comparison)
     );
-    file(folder, "comparison.md", &text)?;
+    file(folder, "comparison.md", text)?;
     names.insert(0, "comparison.md".into());
     Ok(names)
 }
 
-fn file(folder: &Path, name: &str, text: &str) -> Result<()> {
+fn file(folder: &Path, name: &str, text: String) -> Result<()> {
     let path = folder.join(name);
-    crate::file::replace(&path, text.as_bytes()).map_err(|e| cannot_write(&path, &e))
+    crate::file::replace(&path, text.into_bytes()).map_err(|e| cannot_write(&path, &e))
 }
 
 /// Describes the settings that all runs share.
@@ -95,9 +95,6 @@ fn notes(comparison: &Comparison) -> String {
 
 /// Returns the upper edge of every plot: the same for all, so that they can be compared.
 fn top(comparison: &Comparison) -> u64 {
-    let peaks = comparison.outcomes.iter().map(|outcome| match outcome {
-        Outcome::Ran(_, profile) => profile.peak(),
-        Outcome::TooLarge(..) => 0,
-    });
-    peaks.max().unwrap_or(0)
+    let ran = comparison.outcomes.iter().filter_map(|outcome| outcome.ran.as_ref().ok());
+    ran.map(|(_, profile)| profile.peak()).max().unwrap_or(0)
 }

@@ -51,26 +51,15 @@ struct Run {
 }
 
 /// A stage with the settings as they are.
-enum Outcome {
-    /// It ran.
-    Ran(Box<Run>, Profile),
-    /// It needs this many bytes, more than the device has.
-    TooLarge(Stage, u64),
+struct Outcome {
+    stage: Stage,
+    /// Its run, or the bytes that it needs, more than the device has.
+    ran: std::result::Result<(Run, Profile), u64>,
 }
 
 impl Outcome {
-    fn stage(&self) -> Stage {
-        match self {
-            Outcome::Ran(run, _) => run.stage,
-            Outcome::TooLarge(stage, _) => *stage,
-        }
-    }
-
     fn run(&self) -> Option<&Run> {
-        match self {
-            Outcome::Ran(run, _) => Some(run),
-            Outcome::TooLarge(..) => None,
-        }
+        self.ran.as_ref().ok().map(|(run, _)| run)
     }
 }
 
@@ -165,13 +154,11 @@ fn outcome(stage: Stage, config: &Config) -> Result<Outcome> {
     let recording = folder.path().join("run");
     let mut config = config.clone();
     config.output.record = Some(recording.clone());
-    match outcome_of(stage, config.clone(), "")? {
-        Some(run) => {
-            let profile = Profile::read(&recording).map_err(Failure::run)?;
-            Ok(Outcome::Ran(Box::new(run), profile))
-        }
-        None => Ok(Outcome::TooLarge(stage, settings::prediction::predict(stage, &config)?.1.peak.total())),
-    }
+    let ran = match outcome_of(stage, config.clone(), "")? {
+        Some(run) => Ok((run, Profile::read(&recording).map_err(Failure::run)?)),
+        None => Err(settings::prediction::predict(stage, &config)?.1.peak.total()),
+    };
+    Ok(Outcome { stage, ran })
 }
 
 /// Runs `stage`. Returns `None` if it runs out of memory.

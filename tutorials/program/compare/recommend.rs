@@ -18,7 +18,7 @@ pub(super) fn recommendation(comparison: &Comparison) -> String {
     let equals: Vec<&Run> = runs.iter().copied().filter(|run| equal(run, fastest)).collect();
     let chosen = equals.iter().copied().min_by_key(|run| peak(&run.report)).unwrap_or(fastest);
     let mut text = format!("Use {}: {}.\n", chosen.stage, reason(&equals, runs.len()));
-    let others = comparison.outcomes.iter().filter(|outcome| outcome.stage() != chosen.stage);
+    let others = comparison.outcomes.iter().filter(|outcome| outcome.stage != chosen.stage);
     others.for_each(|outcome| text.push_str(&against(chosen, fastest, outcome)));
     text
 }
@@ -46,10 +46,10 @@ fn reason(equals: &[&Run], ran: usize) -> String {
 /// Returns a line: why another stage was not chosen. Speeds are compared with the fastest stage,
 /// memory with the chosen one.
 fn against(chosen: &Run, fastest: &Run, other: &Outcome) -> String {
-    let run = match other {
-        Outcome::Ran(run, _) => run,
-        Outcome::TooLarge(stage, needed) => {
-            return format!("- {stage} does not fit: it needs {} per rank.\n", human(*needed));
+    let run = match &other.ran {
+        Ok((run, _)) => run,
+        Err(needed) => {
+            return format!("- {} does not fit: it needs {} per rank.\n", other.stage, human(*needed));
         }
     };
     let speed = if equal(run, fastest) {

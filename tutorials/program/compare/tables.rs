@@ -33,7 +33,7 @@ pub(super) fn all(comparison: &Comparison) -> Vec<Table> {
 }
 
 fn stages(comparison: &Comparison) -> impl Iterator<Item = Stage> + '_ {
-    comparison.outcomes.iter().map(Outcome::stage)
+    comparison.outcomes.iter().map(|outcome| outcome.stage)
 }
 
 /// Returns a cell per stage that has run, a dash for the others.
@@ -45,10 +45,10 @@ fn cells(comparison: &Comparison, cell: impl Fn(&Report) -> String) -> Vec<Strin
 /// Returns the device's memory, and of main memory and disks what is used.
 fn memory(comparison: &Comparison) -> Vec<Table> {
     let mut device = place(comparison, Place::Device, "peak bytes, largest rank");
-    let verdict = comparison.outcomes.iter().map(|outcome| match outcome {
-        Outcome::Ran(run, _) if run.report.predictions_hold() => "yes",
-        Outcome::Ran(..) => "NO",
-        Outcome::TooLarge(..) => "too large",
+    let verdict = comparison.outcomes.iter().map(|outcome| match outcome.run() {
+        Some(run) if run.report.predictions_hold() => "yes",
+        Some(_) => "NO",
+        None => "too large",
     });
     device.row("as predicted, to the byte", verdict);
     let used = |place: Place| {
@@ -74,10 +74,10 @@ fn place(comparison: &Comparison, place: Place, title: &str) -> Table {
     for class in Class::ALL.iter().filter(used) {
         table.row(class.label(), cells(comparison, |report| show(of_class(report, *class))));
     }
-    let total = comparison.outcomes.iter().map(|outcome| match outcome {
-        Outcome::Ran(run, _) => show(run.report.peak(place).unwrap_or(0)),
-        Outcome::TooLarge(_, needed) if place == Place::Device => human(*needed),
-        Outcome::TooLarge(..) => show(0),
+    let total = comparison.outcomes.iter().map(|outcome| match &outcome.ran {
+        Ok((run, _)) => show(run.report.peak(place).unwrap_or(0)),
+        Err(needed) if place == Place::Device => human(*needed),
+        Err(_) => show(0),
     });
     table.row("= at any one time", total);
     table
@@ -132,7 +132,7 @@ fn sweep(
         let name = setting.map_or("default".into(), |setting| grouped(setting as u64));
         let main = setting == base;
         let of = |outcome: &Outcome| {
-            let swept = runs.iter().find(|(at, run)| Some(*at) == setting && run.stage == outcome.stage());
+            let swept = runs.iter().find(|(at, run)| Some(*at) == setting && run.stage == outcome.stage);
             let run = if main { outcome.run() } else { swept.map(|swept| &swept.1) };
             run.map_or("-".into(), |run| cell(&run.report))
         };

@@ -89,7 +89,7 @@ fn until_solved(
         // glance apart, see the same time and length.
         while now.is_none() || now == before || now != earlier {
             match typed.recv_timeout(GLANCE).as_deref().map(str::trim) {
-                Ok("q") => return false,
+                Ok("q" | "quit") => return false,
                 Ok(_) => {
                     let hint = hints.next().map(String::as_str);
                     tell(hint.unwrap_or("No more hints. One way is in solution.rs, beside src."));
@@ -188,7 +188,7 @@ mod tests {
     fn whoever_leaves_is_asked_no_more() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let (reader, typed) = channel();
-        ["", "", "q"].into_iter().for_each(|line| reader.send(line.into()).unwrap());
+        ["", "", "quit"].into_iter().for_each(|line| reader.send(line.into()).unwrap());
         let mut attempts = 0;
         let solved = until_solved(file.path(), &typed, &["a hint".into()], || {
             attempts += 1;

@@ -2,7 +2,7 @@
 
 use super::question::{Answer, Chapter, Question};
 use super::runs::Runs;
-use planner::table::grouped;
+use planner::table::{grouped, plain};
 use trainer::{Failure, Result};
 
 fn chapter(number: &str) -> Result<&'static Chapter> {
@@ -67,8 +67,7 @@ pub fn number(value: f64) -> String {
     if value.fract() == 0.0 && value >= 0.0 {
         return grouped(value as u64);
     }
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_string()
+    plain(value, 3)
 }
 
 /// Returns `a`, `b`, `c`, …

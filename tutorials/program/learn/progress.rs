@@ -3,6 +3,7 @@
 use super::question::Chapter;
 use serde_json::{Map, Value};
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use trainer::{Failure, Result};
 
@@ -54,11 +55,13 @@ impl Progress {
 
     /// Reads the progress in `file`.
     pub fn at(file: PathBuf) -> Self {
-        let text = std::fs::read_to_string(&file).unwrap_or_default();
-        let done = serde_json::from_str(&text).unwrap_or_else(|_| {
-            if !text.is_empty() {
-                put_aside(&file);
-            }
+        let done = match std::fs::read(&file) {
+            Err(e) if [ErrorKind::NotFound, ErrorKind::IsADirectory].contains(&e.kind()) => Some(Map::new()),
+            Ok(text) if text.is_empty() => Some(Map::new()),
+            text => text.ok().and_then(|text| serde_json::from_slice(&text).ok()),
+        };
+        let done = done.unwrap_or_else(|| {
+            put_aside(&file);
             Map::new()
         });
         Progress { done, file }
@@ -145,7 +148,7 @@ impl Progress {
         let fail =
             |e: &dyn std::fmt::Display| Failure::run(format!("cannot write {}: {e}", self.file.display()));
         let text = serde_json::to_vec_pretty(&self.done).map_err(|e| fail(&e))?;
-        crate::file::replace(&self.file, &text).map_err(|e| fail(&e))
+        crate::file::replace(&self.file, text).map_err(|e| fail(&e))
     }
 }
 
@@ -172,15 +175,17 @@ mod tests {
 
     #[test]
     fn a_damaged_file_is_put_aside() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("progress.json");
-        std::fs::write(&file, "garbage").unwrap();
-        let mut progress = Progress::at(file.clone());
-        assert_eq!(progress.score("bucket"), None);
-        progress.diagnosed("drift").unwrap();
-        let aside = std::fs::read_to_string(folder.path().join("progress.damaged.json")).unwrap();
-        assert_eq!(aside, "garbage");
-        assert!(std::fs::read_to_string(file).unwrap().contains("drift"));
+        for damaged in [b"garbage".as_slice(), &[0xff]] {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("progress.json");
+            std::fs::write(&file, damaged).unwrap();
+            let mut progress = Progress::at(file.clone());
+            assert_eq!(progress.score("bucket"), None);
+            progress.diagnosed("drift").unwrap();
+            let aside = std::fs::read(folder.path().join("progress.damaged.json")).unwrap();
+            assert_eq!(aside, damaged);
+            assert!(std::fs::read_to_string(file).unwrap().contains("drift"));
+        }
     }
 
     #[test]

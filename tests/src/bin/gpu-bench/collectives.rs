@@ -1,10 +1,10 @@
 //! Collectives of several ranks on one GPU, against the GPU's own copies.
 
 use crate::{REPEATS, rank};
+use collectives::Group;
 use collectives::local::{Options, World};
-use collectives::{Bucket, CollectiveError, Group};
 use device::cuda::Gpu;
-use device::{Buffer, Class, DType};
+use device::{Class, DType};
 use events::Operation;
 use settings::size::human;
 use std::sync::Arc;
@@ -72,7 +72,9 @@ fn member(gpu: &Arc<Gpu>, group: Group, operation: Operation, bytes: usize) -> R
         group.barrier().map_err(|error| error.to_string())?;
         let started = Instant::now();
         for _ in 0..REPEATS {
-            buffer = communicate(&group, operation, buffer).map_err(|error| error.to_string())?;
+            let pending = group.issue(operation, 0, vec![buffer].into());
+            let back = pending.and_then(|pending| pending.wait()).map_err(|error| error.to_string())?;
+            buffer = back.into_iter().next().ok_or("a bucket came back empty")?;
         }
         device.synchronize().map_err(|error| error.to_string())?;
         seconds.push(started.elapsed().as_secs_f64() / REPEATS as f64);
@@ -80,14 +82,4 @@ fn member(gpu: &Arc<Gpu>, group: Group, operation: Operation, bytes: usize) -> R
     // A rank stays until the others no longer use its memory.
     group.barrier().map_err(|error| error.to_string())?;
     Ok(seconds.split_off(1))
-}
-
-fn communicate(group: &Group, operation: Operation, buffer: Buffer) -> Result<Buffer, CollectiveError> {
-    let bucket: Bucket = vec![buffer].into();
-    let pending = match operation {
-        Operation::AllReduce => group.all_reduce(bucket),
-        Operation::ReduceScatter => group.reduce_scatter(bucket),
-        _ => group.all_gather(bucket),
-    }?;
-    Ok(pending.wait()?.remove(0))
 }

@@ -5,7 +5,6 @@
 //! libraries that `doctor` lists, and for the comparison a Python with PyTorch; no Rust.
 
 mod collectives;
-mod date;
 mod kinds;
 mod peer;
 mod speed;
@@ -17,7 +16,7 @@ use events::Emitter;
 use peer::Opponent;
 use planner::Stage;
 use settings::Config;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Instant;
 use tests::median;
@@ -162,7 +161,7 @@ fn heading() -> Result<String, DeviceError> {
     Ok(format!(
         "{}, {} (compute capability {major}.{minor}, {} bytes), driver {}, NVRTC {}, cuBLASLt {}. \
          `gpu-bench {}`.\n",
-        date::today(),
+        today(),
         gpu.name,
         gpu.memory,
         library(Library::Driver),
@@ -170,6 +169,12 @@ fn heading() -> Result<String, DeviceError> {
         library(Library::CublasLt),
         std::env::args().skip(1).collect::<Vec<_>>().join(" "),
     ))
+}
+
+/// The date in UTC, as 2026-11-21.
+fn today() -> String {
+    let date = Command::new("date").args(["-u", "+%F"]).output();
+    date.map_or("undated".into(), |date| String::from_utf8_lossy(&date.stdout).trim().into())
 }
 
 /// A rank of its own on `gpu`, in silence.

@@ -4,7 +4,7 @@ use crate::Arguments;
 use crate::peer::{Opponent, Peer};
 use planner::Stage;
 use planner::table::grouped;
-use tests::{median, train_as};
+use tests::{median, range, train_as};
 use trainer::Report;
 
 /// One contender's rounds.
@@ -126,8 +126,7 @@ fn print(arguments: &Arguments, rows: &[Row], flops_per_token: u64, peak: f64) {
     let peer = peer.map(|row| median(&row.tokens_per_second));
     for Row { name, micro_batch, tokens_per_second } in rows {
         let middle = median(tokens_per_second);
-        let lowest = tokens_per_second.iter().copied().fold(f64::INFINITY, f64::min);
-        let highest = tokens_per_second.iter().copied().fold(0.0, f64::max);
+        let (lowest, highest) = range(tokens_per_second);
         let utilised = 100.0 * middle * flops_per_token as f64 / (peak * 1e12);
         let ratio = peer.map_or("not measured".into(), |peer| format!("{:.2} ×", middle / peer));
         events::say!(

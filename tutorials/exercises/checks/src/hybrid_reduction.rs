@@ -1,6 +1,6 @@
 //! A two-level reduction over vectors.
 
-use crate::provenance::{complaint, contribution, misplaced, placed};
+use crate::provenance::{buffers, complaint, contribution, misplaced, placed};
 use crate::{Figure, Score, Verdict};
 use events::Operation;
 use planner::Algorithm;
@@ -99,8 +99,7 @@ fn reduced(
     node: usize,
     values: fn(usize, usize) -> f32,
 ) -> (Vec<Vec<f32>>, Cluster) {
-    let own = |rank| (0..2 * ranks * node).map(|place| values(rank, place)).collect();
-    let mut buffers: Vec<Vec<f32>> = (0..ranks).map(own).collect();
+    let mut buffers = buffers(ranks, 2 * ranks * node, values);
     let mut cluster = Cluster { node, crossed: 0, collectives: 0 };
     reduce(&mut buffers, node, &mut cluster);
     (buffers, cluster)

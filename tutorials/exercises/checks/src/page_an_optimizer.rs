@@ -4,7 +4,7 @@
 //! for bit with one update of the whole. Time is counted in ticks.
 
 use crate::{Figure, Score, Verdict};
-use device::{AdamW, AdamWUpdate, Buffer, Class, DType, Device, Ledger};
+use device::{AdamW, AdamWUpdate, Class, Device, Ledger};
 use events::Emitter;
 use std::ops::Range;
 
@@ -61,7 +61,7 @@ pub fn check(step: Step) -> Verdict {
 fn run(step: Step, elements: usize) -> Result<u64, String> {
     let mut pager = Pager::new(elements);
     let mut whole = pager.resting.clone();
-    adamw(&mut whole, &pager.gradients)?;
+    adamw(&mut whole, &pager.gradients).map_err(|e| e.to_string())?;
     step(&mut pager);
     let what = format!("a shard of {elements} elements");
     if let Some(problem) = pager.problem {
@@ -161,7 +161,8 @@ impl Pager {
             return;
         };
         let gradients = self.gradients[self.range(piece)].to_vec();
-        self.problem = self.problem.take().or(adamw(&mut self.buffers[buffer].states, &gradients).err());
+        let failed = adamw(&mut self.buffers[buffer].states, &gradients).err();
+        self.problem = self.problem.take().or(failed.map(|e| e.to_string()));
         self.buffers[buffer].updates += 1;
         self.updated[piece] = true;
         self.now += UPDATE;
@@ -180,17 +181,9 @@ impl Pager {
 }
 
 /// Updates states by the workspace's kernel.
-fn adamw(states: &mut States, gradients: &[f32]) -> Result<(), String> {
+fn adamw(states: &mut States, gradients: &[f32]) -> device::Result<()> {
     let device = Device::cpu(Ledger::new(Emitter::silent(0), None), 1);
-    update(&device, states, gradients).map_err(|e| e.to_string())
-}
-
-fn update(device: &Device, states: &mut States, gradients: &[f32]) -> device::Result<()> {
-    let buffer = |values: &[f32]| -> device::Result<Buffer> {
-        let mut buffer = device.allocate(Class::Workspace, DType::F32, values.len())?;
-        device.write(buffer.view_mut(), values)?;
-        Ok(buffer)
-    };
+    let buffer = |values: &[f32]| device.upload(Class::Workspace, values);
     let (mut master, mut momentum, mut variance) =
         (buffer(&states[0])?, buffer(&states[1])?, buffer(&states[2])?);
     let gradients = buffer(gradients)?;

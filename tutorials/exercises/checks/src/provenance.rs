@@ -6,6 +6,11 @@
 
 use std::ops::Range;
 
+/// Returns a buffer per rank, with that rank's number at each of `places`.
+pub(crate) fn buffers(ranks: usize, places: usize, number: fn(usize, usize) -> f32) -> Vec<Vec<f32>> {
+    (0..ranks).map(|rank| (0..places).map(|place| number(rank, place)).collect()).collect()
+}
+
 /// Returns the number that rank `rank` contributes.
 pub(crate) fn contribution(rank: usize) -> f32 {
     16f32.powi(rank as i32)

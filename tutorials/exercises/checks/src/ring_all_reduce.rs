@@ -1,6 +1,6 @@
 //! A ring all-reduce over vectors.
 
-use crate::provenance::{complaint, contribution, misplaced, placed};
+use crate::provenance::{buffers, complaint, contribution, misplaced, placed};
 use crate::{Figure, Score, Verdict};
 use events::Operation;
 use planner::Algorithm;
@@ -77,8 +77,7 @@ fn run(all_reduce: AllReduce, ranks: usize) -> Result<Wire, String> {
 /// Runs `all_reduce` on each rank's `values`, a function of rank and place. Returns the buffers,
 /// and the wire with its counts.
 fn summed(all_reduce: AllReduce, ranks: usize, values: fn(usize, usize) -> f32) -> (Vec<Vec<f32>>, Wire) {
-    let own = |rank| (0..ranks * PER_SLICE).map(|place| values(rank, place)).collect();
-    let mut buffers: Vec<Vec<f32>> = (0..ranks).map(own).collect();
+    let mut buffers = buffers(ranks, ranks * PER_SLICE, values);
     let mut wire = Wire { ranks, sent: vec![0; ranks], messages: vec![0; ranks], stranger: None };
     all_reduce(&mut buffers, &mut wire);
     (buffers, wire)

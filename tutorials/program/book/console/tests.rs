@@ -59,11 +59,3 @@ fn a_command_must_end_as_the_block_says() {
     assert!(fresh("exit 1", &[background], &[]).unwrap_err().to_string().contains("ended with"));
     assert!(fresh("exit 0", &["$ rm -r x"], &[]).unwrap_err().to_string().contains("cargo run"));
 }
-
-#[test]
-fn quotes_keep_spaces() {
-    assert_eq!(
-        words("generate --prompt \"rank 0\" --tokens 5"),
-        ["generate", "--prompt", "rank 0", "--tokens", "5"]
-    );
-}

@@ -23,7 +23,7 @@ fn ran(stage: Stage, milliseconds: &[f64], megabytes: u64) -> Outcome {
     let warm_up = std::iter::repeat_n(StepRow { seconds: 9.0, ..step }, WARM_UP);
     report.steps = warm_up.chain(timed).collect();
     report.total_peak_bytes.iter_mut().for_each(|row| row.peak_bytes = megabytes * 1_000_000);
-    Outcome::Ran(Box::new(Run { stage, report }), hill())
+    Outcome { stage, ran: Ok((Run { stage, report }, hill())) }
 }
 
 fn comparison(outcomes: Vec<Outcome>) -> Comparison {
@@ -34,7 +34,7 @@ fn comparison(outcomes: Vec<Outcome>) -> Comparison {
 fn of_equally_fast_stages_the_smallest() {
     let outcomes = vec![
         ran(Stage::Ddp, &[9.0, 10.0, 11.0], 30),
-        Outcome::TooLarge(Stage::Zero1, 90_000_000),
+        Outcome { stage: Stage::Zero1, ran: Err(90_000_000) },
         ran(Stage::Zero2, &[10.5, 11.0, 12.0], 20),
         // As fast as the chosen one, but not as the fastest: that is what it is compared with.
         ran(Stage::Zero3, &[11.5, 15.0, 16.0], 10),
@@ -52,7 +52,7 @@ fn a_clearly_faster_stage_and_none() {
         ),
         "{text}"
     );
-    let nothing = comparison(vec![Outcome::TooLarge(Stage::Ddp, 90)]);
+    let nothing = comparison(vec![Outcome { stage: Stage::Ddp, ran: Err(90) }]);
     assert!(recommendation(&nothing).starts_with("No stage fits."));
 }
 

@@ -17,6 +17,9 @@ pub struct Finding {
     pub step: u32,
 }
 
+/// Hints to a lab.
+pub const HINTS: usize = 3;
+
 /// A rank is slow if the others wait for it this many seconds longer than before.
 const DELAY: f64 = 0.1;
 
@@ -155,7 +158,7 @@ impl Finding {
     }
 
     /// Returns hints, from vague to nearly the answer.
-    pub fn hints(&self) -> [String; 3] {
+    pub fn hints(&self) -> [String; HINTS] {
         let look = match self.kind {
             Kind::Stale | Kind::Seed => {
                 "Do all ranks compute with the same parameters? The last table has their fingerprints."

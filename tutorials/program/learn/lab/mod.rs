@@ -11,6 +11,7 @@ pub use patient::{Given, Patient};
 use super::progress::Progress;
 use case::Case;
 use clap::Args;
+use finding::HINTS;
 use std::path::PathBuf;
 use trainer::Result;
 
@@ -44,7 +45,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let case = Case::of(name)?;
     let mut patient = Patient::examine(case, &arguments.out)?;
     events::say!("{}", patient.sight());
-    (0..arguments.hints).for_each(|_| patient.hint());
+    (0..arguments.hints.min(HINTS)).for_each(|_| patient.hint());
     let mut progress = Progress::load();
     if arguments.given.any() {
         patient.judge(&arguments.given, &mut progress)

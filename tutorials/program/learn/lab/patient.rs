@@ -2,7 +2,7 @@
 
 use super::case::{Case, RANKS, STEPS};
 use super::evidence::Evidence;
-use super::finding::{Finding, find};
+use super::finding::{Finding, HINTS, find};
 use super::tables;
 use crate::learn::pages::letter;
 use crate::learn::progress::Progress;
@@ -52,11 +52,12 @@ pub struct Patient {
     hinted: usize,
 }
 
+/// An answer to one of the three questions. A question is given by its right answer.
 #[derive(Clone, Copy)]
-enum Question {
-    What,
-    Rank,
-    Step,
+enum Answer {
+    What(Kind),
+    Rank(usize),
+    Step(u32),
 }
 
 /// How often a case is run at most. A fault that shows only in times may be hidden by a busy
@@ -110,10 +111,9 @@ impl Patient {
     /// # Errors
     /// If one is wrong.
     pub fn judge(&self, given: &Given, progress: &mut Progress) -> Result<()> {
-        let what = given.what.map(|kind| self.answer_what(kind));
-        let rank = given.rank.map(|rank| self.answer_rank(rank));
-        let step = given.step.map(|step| self.answer_step(step));
-        let verdicts: Vec<_> = [what, rank, step].into_iter().flatten().collect();
+        let Given { what, rank, step } = *given;
+        let answers = [what.map(Answer::What), rank.map(Answer::Rank), step.map(Answer::Step)];
+        let verdicts: Vec<_> = answers.into_iter().flatten().map(|answer| self.verdict(answer)).collect();
         events::say!();
         verdicts.iter().for_each(say);
         match verdicts.iter().all(std::result::Result::is_ok) {
@@ -122,7 +122,12 @@ impl Patient {
                 progress.diagnosed(&self.case.name)
             }
             true => Ok(()),
-            false => Err(Failure::run(format!("not solved yet. A hint: --hints {}", self.hinted + 1))),
+            false if self.hinted < HINTS => {
+                Err(Failure::run(format!("not solved yet. A hint: --hints {}", self.hinted + 1)))
+            }
+            false => {
+                Err(Failure::run("not solved yet. Without your answers as flags, Enter shows the right ones"))
+            }
         }
     }
 
@@ -133,8 +138,9 @@ impl Patient {
     pub fn ask(&mut self, input: &mut dyn BufRead, progress: &mut Progress) -> Result<()> {
         events::say!("\nEnter shows the answer, h gives a hint, q leaves.");
         let mut solved = true;
-        for question in [Question::What, Question::Rank, Question::Step] {
-            match self.question(question, input)? {
+        let Finding { kind, rank, step } = self.finding;
+        for right in [Answer::What(kind), Answer::Rank(rank), Answer::Step(step)] {
+            match self.question(right, input)? {
                 Some(right) => solved &= right,
                 None => return Ok(()),
             }
@@ -151,17 +157,18 @@ impl Patient {
     }
 
     /// Asks until the question is answered (true) or skipped (false); `None` if the reader leaves.
-    fn question(&mut self, question: Question, input: &mut dyn BufRead) -> Result<Option<bool>> {
-        events::say!("\n{}", asked(question));
+    fn question(&mut self, right: Answer, input: &mut dyn BufRead) -> Result<Option<bool>> {
+        events::say!("\n{}", right.asked());
         loop {
             match ask(input, "   answer:")? {
                 Typed::Leave => return Ok(None),
                 Typed::Skip => {
-                    tell(&self.told(question));
+                    let (Ok(shown) | Err(shown)) = self.verdict(right);
+                    tell(&format!("{}: {shown}", right.words()));
                     return Ok(Some(false));
                 }
                 Typed::Answer(text) if ["h", "hint"].contains(&text.as_str()) => self.hint(),
-                Typed::Answer(text) => match self.answer(question, &text) {
+                Typed::Answer(text) => match right.read(&text).map(|answer| self.verdict(answer)) {
                     None => events::say!("   {text:?} does not answer that question"),
                     Some(verdict) => {
                         say(&verdict);
@@ -182,46 +189,52 @@ impl Patient {
         self.hinted += 1;
     }
 
-    /// Returns the answer and its evidence.
-    fn told(&self, question: Question) -> String {
-        match question {
-            Question::What => format!("{}: {}", words(self.finding.kind), self.finding.shows_what()),
-            Question::Rank => format!("rank {}: {}", self.finding.rank, self.finding.shows_rank()),
-            Question::Step => format!("step {}: {}", self.finding.step, self.finding.shows_step()),
+    /// Judges an answer.
+    fn verdict(&self, answer: Answer) -> Verdict {
+        let found = &self.finding;
+        match answer {
+            Answer::What(kind) if kind == found.kind => Ok(found.shows_what()),
+            Answer::What(kind) => Err(found.refutes(kind).into()),
+            Answer::Rank(rank) if rank == found.rank => Ok(found.shows_rank()),
+            Answer::Rank(rank) if rank < RANKS => Err(format!("the fault did not begin on rank {rank}")),
+            Answer::Rank(rank) => Err(format!("there is no rank {rank}")),
+            Answer::Step(step) if step == found.step => Ok(found.shows_step()),
+            Answer::Step(step) if step > found.step => Err(format!("it began before step {step}")),
+            Answer::Step(step) => Err(format!("in step {step} nothing is wrong yet")),
+        }
+    }
+}
+
+impl Answer {
+    /// Returns the question that this answers.
+    fn asked(self) -> String {
+        match self {
+            Answer::What(_) => {
+                let options = Kind::SILENT.into_iter().enumerate();
+                let lines: Vec<String> =
+                    options.map(|(at, kind)| format!("   {}) {}", letter(at), words(kind))).collect();
+                format!("What is wrong?\n{}", lines.join("\n"))
+            }
+            Answer::Rank(_) => "On which rank?".into(),
+            Answer::Step(_) => "From which step on?".into(),
         }
     }
 
-    /// Judges what was typed; `None` if it is not an answer.
-    fn answer(&self, question: Question, text: &str) -> Option<Verdict> {
+    fn words(self) -> String {
+        match self {
+            Answer::What(kind) => words(kind).into(),
+            Answer::Rank(rank) => format!("rank {rank}"),
+            Answer::Step(step) => format!("step {step}"),
+        }
+    }
+
+    /// Reads an answer to the same question; `None` if `text` is none.
+    fn read(self, text: &str) -> Option<Answer> {
         let number = |word: &str| text.trim_start_matches(word).trim().parse().ok();
-        match question {
-            Question::What => kind(text).map(|kind| self.answer_what(kind)),
-            Question::Rank => number("rank").map(|rank: u32| self.answer_rank(rank as usize)),
-            Question::Step => number("step").map(|step| self.answer_step(step)),
-        }
-    }
-
-    fn answer_what(&self, kind: Kind) -> Verdict {
-        if kind == self.finding.kind {
-            Ok(self.finding.shows_what())
-        } else {
-            Err(self.finding.refutes(kind).into())
-        }
-    }
-
-    fn answer_rank(&self, rank: usize) -> Verdict {
-        match rank {
-            rank if rank == self.finding.rank => Ok(self.finding.shows_rank()),
-            rank if rank < RANKS => Err(format!("the fault did not begin on rank {rank}")),
-            rank => Err(format!("there is no rank {rank}")),
-        }
-    }
-
-    fn answer_step(&self, step: u32) -> Verdict {
-        match step {
-            step if step == self.finding.step => Ok(self.finding.shows_step()),
-            step if step > self.finding.step => Err(format!("it began before step {step}")),
-            step => Err(format!("in step {step} nothing is wrong yet")),
+        match self {
+            Answer::What(_) => kind(text).map(Answer::What),
+            Answer::Rank(_) => number("rank").map(|rank: u32| Answer::Rank(rank as usize)),
+            Answer::Step(_) => number("step").map(Answer::Step),
         }
     }
 }
@@ -233,19 +246,6 @@ fn say(verdict: &Verdict) {
     match verdict {
         Ok(shown) => tell(&format!("right: {shown}")),
         Err(against) => tell(&format!("no: {against}")),
-    }
-}
-
-fn asked(question: Question) -> String {
-    match question {
-        Question::What => {
-            let options = Kind::SILENT.into_iter().enumerate();
-            let lines: Vec<String> =
-                options.map(|(at, kind)| format!("   {}) {}", letter(at), words(kind))).collect();
-            format!("What is wrong?\n{}", lines.join("\n"))
-        }
-        Question::Rank => "On which rank?".into(),
-        Question::Step => "From which step on?".into(),
     }
 }
 

@@ -1,15 +1,17 @@
 //! Kernels that know no rows: element-wise ones, AdamW, reductions.
 
 use super::Closeness::Bits;
-use super::{Operation, Output, outputs, shapes, tensor, values};
+use super::{Operation, Output, output, outputs, shapes, tensor, values};
 use device::{AdamW, AdamWUpdate, Buffer, Class, DType, Device, Result};
 
 pub(super) fn all() -> Vec<Operation> {
     let any = |seed| [vec![[1003], [1]], shapes(seed, 4, [5000])].concat();
     vec![
         Operation::new("add, copy, fill", Bits, any(51), elementwise),
-        Operation::new("adamw", Bits, any(52), adamw),
-        Operation::new("adamw_rounding", Bits, any(53), adamw_rounding),
+        Operation::new("adamw", Bits, any(52), |device, dtype, [len]| adamw(device, dtype, len, 27, false)),
+        Operation::new("adamw_rounding", Bits, any(53), |device, dtype, [len]| {
+            adamw(device, dtype, len, 28, true)
+        }),
         Operation::new(
             "max_magnitude, sum_of_squares",
             Bits,
@@ -47,40 +49,23 @@ fn states(device: &Device, len: usize) -> Result<[Buffer; 3]> {
     Ok([master, momentum, device.upload(Class::Workspace, &variance)?])
 }
 
-fn adamw(device: &Device, dtype: DType, [len]: [usize; 1]) -> Result<Vec<Output>> {
+/// One update, `rounded` to parameters or not; `seed` is the gradients'.
+fn adamw(device: &Device, dtype: DType, len: usize, seed: u64, rounded: bool) -> Result<Vec<Output>> {
     let [mut master, mut momentum, mut variance] = states(device, len)?;
-    let gradients = tensor(device, dtype, 27, len)?;
-    let (w, m, v) = (master.view_mut(), momentum.view_mut(), variance.view_mut());
+    let gradients = tensor(device, dtype, seed, len)?;
+    let mut parameters = device.allocate(Class::Workspace, dtype, len)?;
     device.kernels().adamw(AdamWUpdate {
-        master: w,
-        momentum: m,
-        variance: v,
-        gradients: gradients.view(),
-        settings: UPDATE,
-        parameters: None,
-        len,
-    })?;
-    outputs(device, [("master", &master), ("momentum", &momentum), ("variance", &variance)])
-}
-
-fn adamw_rounding(device: &Device, dtype: DType, [len]: [usize; 1]) -> Result<Vec<Output>> {
-    let [mut master, mut momentum, mut variance] = states(device, len)?;
-    let (gradients, mut rounded) =
-        (tensor(device, dtype, 28, len)?, device.allocate(Class::Workspace, dtype, len)?);
-    let (w, m, v) = (master.view_mut(), momentum.view_mut(), variance.view_mut());
-    device.kernels().adamw(AdamWUpdate {
-        parameters: Some(rounded.view_mut()),
-        master: w,
-        momentum: m,
-        variance: v,
+        parameters: rounded.then(|| parameters.view_mut()),
+        master: master.view_mut(),
+        momentum: momentum.view_mut(),
+        variance: variance.view_mut(),
         gradients: gradients.view(),
         settings: UPDATE,
         len,
     })?;
-    outputs(
-        device,
-        [("rounded", &rounded), ("master", &master), ("momentum", &momentum), ("variance", &variance)],
-    )
+    let states = [("master", &master), ("momentum", &momentum), ("variance", &variance)];
+    let all = [("rounded", &parameters)].into_iter().filter(|_| rounded).chain(states);
+    all.map(|(name, buffer)| output(device, name, buffer)).collect()
 }
 
 /// The fixed-point sum in pieces of 16 bits, which f32 holds exactly.
