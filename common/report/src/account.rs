@@ -2,7 +2,7 @@
 
 use crate::report::Report;
 use crate::rows::{TimeRow, Times};
-use settings::size::three_digits;
+use settings::size::digits;
 
 /// A rank's waits for collectives that every rank has issued.
 const EXPOSED: &str = "exposed communication";
@@ -148,7 +148,7 @@ pub fn time(seconds: f64) -> String {
         s if s < 1.0 => (s * 1e3, "ms"),
         s => (s, "s"),
     };
-    three_digits(value, unit)
+    format!("{} {unit}", digits(value))
 }
 
 #[cfg(test)]
