@@ -125,7 +125,8 @@ impl Moment {
         players[0].seek_into_step(self.step, self.at);
         let ranks = players[0].scene().header.world_size as usize;
         if self.rank >= ranks {
-            return Err(format!("there is no rank {}: the run has ranks 0 to {}", self.rank, ranks - 1));
+            let last = ranks.saturating_sub(1);
+            return Err(format!("there is no rank {}: the run has ranks 0 to {last}", self.rank));
         }
         let mut app = App::new(players, EventSource::Recording);
         (app.view, app.rank) = (self.view, self.rank);

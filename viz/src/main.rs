@@ -1,7 +1,7 @@
 //! `viz`: watch runs in other processes, replay and compare recordings, export pictures and traces.
 
 use clap::FromArgMatches;
-use events::{Growth, Recording, RecordingError, runs};
+use events::{Attachment, Growth, Recording, RecordingError, runs};
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,8 +38,8 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
             Ok(viz::recorded(app, None, display)?)
         }
         Some(Command::Attach { run, control, view }) => {
-            let Some(run) = run.map_or_else(only_run, |run| Ok(Some(run)))? else { return list() };
-            let attachment = runs::attach(&runs::directory(), &run)?;
+            let named = |run: String| Ok(Some(runs::attach(&runs::directory(), &run)?));
+            let Some(attachment) = run.map_or_else(only_run, named)? else { return list() };
             Ok(viz::attached(vec![attachment], Vec::new(), control, Some(view), display)?)
         }
         Some(Command::Replay { file, follow: true, start }) => follow(&file, &start, display),
@@ -76,19 +76,19 @@ fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(
     Ok(viz::attached(attached, recorded, false, start.view, display)?)
 }
 
-/// Returns the name of the only run, if there is a terminal to show it in.
-fn only_run() -> Result<Option<String>, Box<dyn Error>> {
+/// Returns the only run, if there is a terminal to show it in.
+fn only_run() -> Result<Option<Attachment>, Box<dyn Error>> {
     let runs = if viz::terminal_available() { runs::list(&runs::directory())? } else { Vec::new() };
-    Ok(<[_; 1]>::try_from(runs).ok().map(|[run]| run.name))
+    Ok(<[_; 1]>::try_from(runs).ok().map(|[run]| run.attachment))
 }
 
 fn list() -> Result<(), Box<dyn Error>> {
-    let runs = runs::list(&runs::directory())?;
+    let mut runs = runs::list(&runs::directory())?;
     if runs.is_empty() {
         events::say!("nothing is running now; every training run can be followed while it runs");
     }
     let titles = ["run", "stage", "model", "ranks", "step", "loss", "for", "device"].map(String::from);
-    let mut rows: Vec<[String; 8]> = runs.iter().map(described).collect();
+    let mut rows: Vec<[String; 8]> = runs.iter_mut().map(described).collect();
     rows.splice(..0, Some(titles).filter(|_| !runs.is_empty()));
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; 8] = std::array::from_fn(width);
@@ -103,16 +103,16 @@ fn list() -> Result<(), Box<dyn Error>> {
 }
 
 /// Returns a run's row in the list.
-fn described(run: &runs::ListedRun) -> [String; 8] {
-    let (header, latest) = (&run.header, runs::latest_step(&runs::directory(), &run.name));
-    let (step, loss) = match latest {
-        Some(latest) => (latest.step + 1, format!("{:.4}", latest.loss)),
+fn described(run: &mut runs::ListedRun) -> [String; 8] {
+    let (step, loss) = match run.latest_step() {
+        Some(latest) => (latest.step.saturating_add(1), format!("{:.4}", latest.loss)),
         None => (0, "–".into()),
     };
+    let Attachment { name, header, .. } = &run.attachment;
     // A model may be a path; its file's name suffices.
     let model = header.model.rsplit('/').next().unwrap_or(&header.model);
     [
-        run.name.clone(),
+        name.clone(),
         header.stage.clone(),
         model.into(),
         header.world_size.to_string(),

@@ -46,12 +46,6 @@ pub const fn arrow(route: Route) -> &'static str {
     if route.leaves() { "↓" } else { "↑" }
 }
 
-/// Returns where a unit's parameters rest.
-pub fn of_parameters(header: &RunHeader, unit: usize) -> Place {
-    let stays = header.units.get(unit).is_some_and(|unit| unit.persistent);
-    if stays { Place::Device } else { header.offload.place(Class::Parameters) }
-}
-
 /// Returns what rests where, from the longest form to the shortest; nothing if all states rest on
 /// the devices.
 pub fn placement(header: &RunHeader) -> Vec<String> {

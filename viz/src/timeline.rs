@@ -17,19 +17,16 @@ const LIVE_EVENTS: u64 = 200_000;
 /// The fewest events per chunk.
 const CHUNK: usize = 1024;
 
-/// Where a chunk's events are: in memory, or in a recording's batches of these numbers.
-enum ChunkEvents {
-    Decoded(Arc<[Event]>),
-    Recorded(Range<usize>),
-}
-
-/// Some events, and the state before them.
+/// Some events, and the state before them. The last chunk takes more events until it is long enough.
 struct Chunk {
     first: u64,
     count: u64,
     start: Snapshot,
-    stored: ChunkEvents,
     dropped: u64,
+    /// The recording's batches that hold the events.
+    batches: Range<usize>,
+    /// The events of a live run.
+    events: Arc<Vec<Event>>,
 }
 
 /// A position at which rank 0 begins a step or a pass over a unit.
@@ -59,8 +56,6 @@ pub struct Timeline {
     pub gaps: Gaps,
     recording: Option<Recording>,
     chunks: VecDeque<Chunk>,
-    open: Vec<Event>,
-    open_start: Snapshot,
     ended: bool,
     followed: bool,
 }
@@ -73,12 +68,10 @@ impl Timeline {
             gaps: Gaps::new(header.world_size),
             header: Arc::new(header),
             title: title.into(),
-            open_start: state.snapshot.clone(),
             state,
             marks: VecDeque::new(),
             recording: None,
             chunks: VecDeque::new(),
-            open: Vec::new(),
             ended: false,
             followed: false,
         }
@@ -92,7 +85,6 @@ impl Timeline {
         let title = recording.path().file_stem().map(|name| name.to_string_lossy().into_owned());
         let mut timeline = Timeline::live(recording.header().clone(), &title.unwrap_or_default());
         (0..recording.len()).try_for_each(|index| timeline.take_batch(index, &recording))?;
-        timeline.open_start = timeline.state.snapshot.clone();
         timeline.recording = Some(recording);
         timeline.ended = true;
         Ok(timeline)
@@ -118,7 +110,6 @@ impl Timeline {
         for index in known..recording.len() {
             result = result.and_then(|()| self.take_batch(index, &recording));
         }
-        self.open_start = self.state.snapshot.clone();
         self.ended = recording.is_complete();
         self.recording = Some(recording);
         result
@@ -127,21 +118,13 @@ impl Timeline {
     /// Applies the recording's batch of number `index`.
     fn take_batch(&mut self, index: usize, recording: &Recording) -> Result<(), RecordingError> {
         let batch = recording.batch(index)?;
-        if self.chunks.back().is_none_or(|chunk| self.is_full(chunk.count)) {
-            let (first, start) = (self.len(), self.state.snapshot.clone());
-            let stored = ChunkEvents::Recorded(index..index);
-            self.chunks.push_back(Chunk { first, count: 0, start, stored, dropped: 0 });
-        }
+        self.begin_chunk(index);
         if recording.has_gap_before(index) {
             self.gaps.open(self.len());
             self.state.snapshot.lose_track();
         }
-        self.account(&batch);
-        let Some(chunk) = self.chunks.back_mut() else { return Ok(()) };
-        chunk.count += batch.events.len() as u64;
-        chunk.dropped = batch.dropped;
-        if let ChunkEvents::Recorded(batches) = &mut chunk.stored {
-            batches.end = index + 1;
+        if let Some(chunk) = self.account(&batch) {
+            chunk.batches.end = index + 1;
         }
         Ok(())
     }
@@ -166,33 +149,31 @@ impl Timeline {
 
     fn restart(&mut self, state: CatchUp) {
         self.chunks.clear();
-        self.open.clear();
         self.marks.clear();
-        self.open_start = state.snapshot.clone();
         self.state = state;
     }
 
-    /// True if a chunk of `events` events is long enough for a state of its own after it.
-    fn is_full(&self, events: u64) -> bool {
+    /// Begins a chunk, of a recording's batches from `batch` on, if the last one is long enough for
+    /// a state of its own after it.
+    fn begin_chunk(&mut self, batch: usize) {
         let fewest = self.state.snapshot.bytes().div_ceil(size_of::<Event>());
-        events >= CHUNK.max(fewest) as u64
+        if self.chunks.back().is_none_or(|chunk| chunk.count >= CHUNK.max(fewest) as u64) {
+            let (first, start) = (self.len(), self.state.snapshot.clone());
+            let (batches, events) = (batch..batch, Arc::default());
+            self.chunks.push_back(Chunk { first, count: 0, start, dropped: 0, batches, events });
+        }
     }
 
-    fn append(&mut self, mut batch: EventBatch) {
-        self.account(&batch);
-        self.open.append(&mut batch.events);
-        if self.is_full(self.open.len() as u64) {
-            let events: Arc<[Event]> = std::mem::take(&mut self.open).into();
-            let (count, first) = (events.len() as u64, self.len() - events.len() as u64);
-            let start = std::mem::replace(&mut self.open_start, self.state.snapshot.clone());
-            let stored = ChunkEvents::Decoded(events);
-            self.chunks.push_back(Chunk { first, count, start, stored, dropped: batch.dropped });
-            self.forget();
+    fn append(&mut self, batch: EventBatch) {
+        self.begin_chunk(0);
+        self.forget();
+        if let Some(chunk) = self.account(&batch) {
+            Arc::make_mut(&mut chunk.events).extend(batch.events);
         }
     }
 
     fn forget(&mut self) {
-        while self.len() - self.beginning() > LIVE_EVENTS {
+        while self.chunks.len() > 1 && self.len() - self.beginning() > LIVE_EVENTS {
             self.chunks.pop_front();
         }
         let beginning = self.beginning();
@@ -201,7 +182,8 @@ impl Timeline {
         }
     }
 
-    fn account(&mut self, batch: &EventBatch) {
+    /// Applies the events of `batch`. Returns the chunk that they belong to.
+    fn account(&mut self, batch: &EventBatch) -> Option<&mut Chunk> {
         for event in &batch.events {
             if event.rank == 0 {
                 self.mark(event);
@@ -210,6 +192,9 @@ impl Timeline {
             self.state.apply(event);
         }
         self.state.dropped = batch.dropped;
+        let chunk = self.chunks.back_mut()?;
+        (chunk.count, chunk.dropped) = (chunk.count + batch.events.len() as u64, batch.dropped);
+        Some(chunk)
     }
 
     fn mark(&mut self, event: &Event) {
@@ -242,7 +227,7 @@ impl Timeline {
 
     /// Returns the position of the oldest event that is kept.
     pub fn beginning(&self) -> u64 {
-        self.chunks.front().map_or(self.len() - self.open.len() as u64, |chunk| chunk.first)
+        self.chunks.front().map_or(self.len(), |chunk| chunk.first)
     }
 
     /// True if no event will follow.
@@ -272,23 +257,12 @@ impl Timeline {
     }
 
     /// Returns the batch that holds event `position`, and the position of its first event.
-    pub fn events_at(&self, position: u64) -> (u64, Arc<[Event]>) {
-        let Some(chunk) = self.chunk(position) else {
-            let open: Arc<[Event]> = self.open.clone().into();
-            return (self.len() - self.open.len() as u64, open);
-        };
-        let events = match &chunk.stored {
-            ChunkEvents::Decoded(events) => events.clone(),
-            ChunkEvents::Recorded(batches) => self.decode(batches.clone()),
-        };
-        (chunk.first, events)
-    }
-
-    /// Decodes batches of the recording. They were decoded when the recording was opened, so this
-    /// cannot fail.
-    fn decode(&self, batches: Range<usize>) -> Arc<[Event]> {
-        let batch = |index| self.recording.as_ref().and_then(|recording| recording.batch(index).ok());
-        batches.filter_map(batch).flat_map(|batch| batch.events).collect()
+    pub fn events_at(&self, position: u64) -> (u64, Arc<Vec<Event>>) {
+        let Some(chunk) = self.chunk(position) else { return (self.len(), Arc::default()) };
+        let Some(recording) = &self.recording else { return (chunk.first, chunk.events.clone()) };
+        // All batches were decoded when the recording was opened, so this cannot fail.
+        let batches = chunk.batches.clone().filter_map(|index| recording.batch(index).ok());
+        (chunk.first, Arc::new(batches.flat_map(|batch| batch.events).collect()))
     }
 
     fn chunk(&self, position: u64) -> Option<&Chunk> {
@@ -298,7 +272,7 @@ impl Timeline {
 
     /// Returns the latest state kept at or before `position`.
     pub fn keyframe(&self, position: u64) -> &Snapshot {
-        self.chunk(position).map_or(&self.open_start, |chunk| &chunk.start)
+        self.chunk(position).map_or(&self.state.snapshot, |chunk| &chunk.start)
     }
 
     /// Returns the number of events lost up to `position`.

@@ -133,14 +133,6 @@ impl Window {
         Window { lanes: lanes.collect(), steps: VecDeque::new() }
     }
 
-    /// Returns each rank's finished collectives: time, operation, bytes sent by the rank.
-    pub fn landings(&self) -> impl Iterator<Item = (u64, Operation, u64)> + '_ {
-        let collectives = self.lanes.iter().flat_map(|lane| &lane.collectives);
-        collectives.filter_map(|collective| {
-            Some((collective.finished?, collective.event.operation, collective.sent))
-        })
-    }
-
     /// Applies one event.
     pub fn apply(&mut self, event: &Event) {
         if event.rank == 0 {
@@ -195,7 +187,7 @@ impl RankWindow {
             }
             What::PassFinished { .. } => {
                 if let Some(span) = self.spans.back_mut().filter(|span| span.to.is_none()) {
-                    span.to = Some(event.at);
+                    span.to = Some(event.at.max(span.from));
                 }
             }
             What::Collective(collective) => self.collective(event.at, collective),
@@ -203,13 +195,11 @@ impl RankWindow {
             What::Joined { group, .. } if !self.is_member(group) => self.groups.push(group),
             What::Crossed { group, sequence, began, ended, .. } => {
                 if let Some(collective) = self.collective_span(group, sequence) {
-                    collective.started = Some(event.at.saturating_sub(began));
-                    collective.finished = Some(event.at.saturating_sub(ended));
+                    let (from, to) = event.span(began, ended);
+                    (collective.started, collective.finished) = (Some(from), Some(to));
                 }
             }
-            What::Ran { work, began, ended } => {
-                self.ran(work, event.at.saturating_sub(began), event.at.saturating_sub(ended));
-            }
+            What::Ran { work, began, ended } => self.ran(work, event.span(began, ended)),
             _ => {}
         }
     }
@@ -225,7 +215,7 @@ impl RankWindow {
     }
 
     /// Moves a span that was reported when it was queued to the time at which it ran.
-    fn ran(&mut self, work: Work, from: u64, to: u64) {
+    fn ran(&mut self, work: Work, (from, to): (u64, u64)) {
         match work {
             Work::Pass { pass, unit, micro } => {
                 // A span that begins after this work's end is the next one of its kind.

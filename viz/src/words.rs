@@ -1,15 +1,10 @@
 //! Formats numbers and names for the screen.
 
 use events::header::UnitHeader;
-pub use events::say::grouped;
+use events::say::scaled;
+pub use events::say::{bytes, digits, grouped};
 use events::{Pass, RunHeader};
 use std::time::Duration;
-
-/// Formats bytes with three digits and a decimal unit: `4.72 MB`.
-pub fn bytes(bytes: u64) -> String {
-    let (value, unit) = scaled(bytes);
-    if unit.is_empty() { format!("{bytes} B") } else { format!("{} {unit}B", digits(value)) }
-}
 
 /// Formats bytes in at most four columns: `4.7M`, `919k`.
 pub fn short_bytes(bytes: u64) -> String {
@@ -24,24 +19,6 @@ pub fn short_bytes(bytes: u64) -> String {
 /// Formats round bytes for a scale: `5M`, `2.5G`.
 pub fn round_bytes(bytes: u64) -> String {
     short_bytes(bytes).replacen(".0", "", 1)
-}
-
-fn scaled(bytes: u64) -> (f64, &'static str) {
-    let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
-    let exact = bytes as f64;
-    // 999.95 kB would be written as 1000 kB.
-    let found = units.iter().find(|(size, _)| exact >= size * 0.9995);
-    found.map_or((exact, ""), |(size, unit)| (exact / size, unit))
-}
-
-/// Formats a number with three significant digits.
-pub fn digits(value: f64) -> String {
-    let decimals = match value.abs() {
-        size if size >= 99.95 => 0,
-        size if size >= 9.995 => 1,
-        _ => 2,
-    };
-    format!("{value:.decimals$}")
 }
 
 /// Formats a count, with a decimal unit if it is large: `9,901`, `20.5k`.

@@ -18,6 +18,15 @@ pub struct Event {
     pub what: What,
 }
 
+impl Event {
+    /// Returns from when to when something lasted that the event reports as `began` and `ended`
+    /// nanoseconds before it. It lasts no time if it would end before it begins.
+    pub fn span(&self, began: u64, ended: u64) -> (u64, u64) {
+        let from = self.at.saturating_sub(began);
+        (from, self.at.saturating_sub(ended).max(from))
+    }
+}
+
 /// The content of a collective's event. All ranks of a group emit the same values, apart from
 /// `sent`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -93,10 +93,7 @@ pub fn preamble() -> [u8; PREAMBLE] {
 }
 
 /// Checks the first bytes of a stream.
-///
-/// # Errors
-/// [`FrameError::Foreign`] or [`FrameError::Version`].
-pub fn check_preamble(bytes: &[u8]) -> Result<(), FrameError> {
+pub(crate) fn check_preamble(bytes: &[u8]) -> Result<(), FrameError> {
     if bytes.len() < PREAMBLE || bytes[..MAGIC.len()] != MAGIC {
         return Err(FrameError::Foreign);
     }
@@ -127,19 +124,14 @@ pub(crate) fn encoded(message: &Message) -> Vec<u8> {
 }
 
 fn frame<T: Serialize>(kind: u8, content: &T, into: &mut Vec<u8>) {
+    // Writing to a vector cannot fail, and postcard can encode all of these types.
+    let payload = postcard::to_extend(content, Vec::new()).unwrap_or_default();
     let start = into.len();
     into.push(kind);
-    into.extend([0; FRAME_HEAD - 1]);
-    let mut bytes = std::mem::take(into);
-    // Writing to a vector cannot fail, and postcard can encode all of these types.
-    bytes = postcard::to_extend(content, bytes).unwrap_or_default();
-    let length = (bytes.len() - start - FRAME_HEAD) as u32;
-    bytes[start + 1..start + 5].copy_from_slice(&length.to_le_bytes());
-    let head_sum = crc32fast::hash(&bytes[start..start + 5]) as u16;
-    bytes[start + 5..start + 7].copy_from_slice(&head_sum.to_le_bytes());
-    let sum = crc32fast::hash(&bytes[start + FRAME_HEAD..]);
-    bytes[start + 7..start + FRAME_HEAD].copy_from_slice(&sum.to_le_bytes());
-    *into = bytes;
+    into.extend((payload.len() as u32).to_le_bytes());
+    into.extend((crc32fast::hash(&into[start..]) as u16).to_le_bytes());
+    into.extend(crc32fast::hash(&payload).to_le_bytes());
+    into.extend(payload);
 }
 
 fn word(bytes: &[u8]) -> u32 {
@@ -231,7 +223,7 @@ pub(crate) fn corrupt(offset: u64, problem: &str) -> FrameError {
 }
 
 /// Decodes the messages of a stream that arrives in pieces.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Decoder {
     pending: Vec<u8>,
     offset: u64,
@@ -262,6 +254,19 @@ impl Decoder {
                 read => return read.inspect(|&read| self.push(&bytes[..read])),
             }
         }
+    }
+
+    /// Adds what has arrived on `stream`, which does not block, or as much as one turn may take of
+    /// it. Returns whether the stream has ended.
+    pub(crate) fn read_ready(&mut self, stream: &mut impl Read) -> bool {
+        for _ in 0..64 {
+            match self.read_from(stream) {
+                Ok(1..) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+                Ok(0) | Err(_) => return true,
+            }
+        }
+        false
     }
 
     /// Adds bytes that have arrived.

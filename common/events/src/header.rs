@@ -199,6 +199,15 @@ pub struct RunHeader {
 }
 
 impl RunHeader {
+    /// Returns the bytes of `class` that are predicted at their peak on `rank`, in `place`.
+    pub fn predicted_peak(&self, rank: usize, place: Place, class: Class) -> Option<u64> {
+        if place != Place::Device {
+            return self.offload.predicted(rank, place)?.peaks.get(class.index()).copied();
+        }
+        let mut device = self.predicted_memory.iter();
+        device.find(|peak| peak.rank as usize == rank && peak.of == class).map(|peak| peak.bytes)
+    }
+
     /// True unless a watcher would need more memory than any run, or a header of `bytes` bytes,
     /// justifies.
     pub(crate) fn is_plausible(&self, bytes: usize) -> bool {

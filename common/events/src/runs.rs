@@ -2,7 +2,6 @@
 //! enter.
 
 use crate::frame::Message;
-use crate::header::RunHeader;
 use crate::history::StepRecord;
 use crate::socket::{AttachError, Attachment, check_private, is_own};
 use std::fs;
@@ -11,15 +10,32 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// A run that answers on its socket.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ListedRun {
-    /// Its name: stage, model and process id.
-    pub name: String,
-    /// Its description.
-    pub header: RunHeader,
+    /// The connection to it.
+    pub attachment: Attachment,
     /// How long it has been there.
     pub age: Duration,
 }
+
+impl ListedRun {
+    /// Returns the latest step that the run has finished, if it tells one soon.
+    pub fn latest_step(&mut self) -> Option<StepRecord> {
+        let deadline = Instant::now() + TIMEOUT;
+        while Instant::now() < deadline {
+            for message in self.attachment.poll().ok()? {
+                if let Message::CatchUp(state) = message {
+                    return state.history.steps.last().copied();
+                }
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        None
+    }
+}
+
+/// How long a viewer waits for a run's answer.
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Returns the directory of sockets: `$XDG_RUNTIME_DIR/zero-runs`, or one per user under the
 /// directory for temporary files.
@@ -36,23 +52,33 @@ pub fn directory() -> PathBuf {
 /// # Errors
 /// [`AttachError::Io`] if the directory cannot be read, or is not this user's alone.
 pub fn list(directory: &Path) -> Result<Vec<ListedRun>, AttachError> {
+    Ok(names(directory)?.iter().filter_map(|name| probe(&socket(directory, name), name)).collect())
+}
+
+fn socket(directory: &Path, name: &str) -> PathBuf {
+    directory.join(format!("{name}.sock"))
+}
+
+/// Returns the names of all runs that have sockets, sorted.
+fn names(directory: &Path) -> Result<Vec<String>, AttachError> {
     let failed = |source| AttachError::Io { path: directory.into(), source };
     match check_private(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.map_err(failed)?,
     }
-    let entries = fs::read_dir(directory).map_err(failed)?;
-    let mut runs: Vec<ListedRun> = entries.flatten().filter_map(|entry| probe(&entry.path())).collect();
-    runs.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(runs)
+    let entries = fs::read_dir(directory).map_err(failed)?.flatten();
+    let own = entries.filter(|entry| entry.metadata().is_ok_and(|file| is_own(&file)));
+    let name = |entry: fs::DirEntry| Some(entry.file_name().to_str()?.strip_suffix(".sock")?.to_string());
+    let mut names: Vec<String> = own.filter_map(name).collect();
+    names.sort();
+    Ok(names)
 }
 
-fn probe(path: &Path) -> Option<ListedRun> {
-    let name = path.file_name()?.to_str()?.strip_suffix(".sock")?.to_string();
-    let socket = fs::symlink_metadata(path).ok().filter(is_own)?;
-    let age = socket.modified().ok().and_then(|opened| opened.elapsed().ok()).unwrap_or_default();
-    match Attachment::open(path, &name, Duration::from_millis(500)) {
-        Ok(attachment) => Some(ListedRun { name, header: attachment.header, age }),
+fn probe(path: &Path, name: &str) -> Option<ListedRun> {
+    let opened = fs::metadata(path).and_then(|socket| socket.modified()).ok();
+    let age = opened.and_then(|opened| opened.elapsed().ok()).unwrap_or_default();
+    match Attachment::open(path, name, TIMEOUT) {
+        Ok(attachment) => Some(ListedRun { attachment, age }),
         Err(AttachError::Io { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused => {
             let _ = fs::remove_file(path);
             None
@@ -61,27 +87,14 @@ fn probe(path: &Path) -> Option<ListedRun> {
     }
 }
 
-/// Returns the latest step that the run called `name` has finished, if it tells one soon.
-pub fn latest_step(directory: &Path, name: &str) -> Option<StepRecord> {
-    let mut attachment = attach(directory, name).ok()?;
-    let deadline = Instant::now() + Duration::from_millis(500);
-    while Instant::now() < deadline {
-        for message in attachment.poll().ok()? {
-            if let Message::CatchUp(state) = message {
-                return state.history.steps.last().copied();
-            }
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    None
-}
-
 /// Connects to the run called `name`, or to the only run whose name begins with `name`.
 ///
 /// # Errors
 /// Any [`AttachError`].
 pub fn attach(directory: &Path, name: &str) -> Result<Attachment, AttachError> {
-    let known: Vec<String> = list(directory)?.into_iter().map(|run| run.name).collect();
+    let mut answering = list(directory)?.into_iter().map(|run| run.attachment);
+    // The sockets that are left now include those of runs that do not answer.
+    let known = names(directory)?;
     let exact = known.iter().find(|run| run.as_str() == name);
     let fitting: Vec<&String> = known.iter().filter(|run| run.starts_with(name)).collect();
     let chosen = match (exact, &fitting[..]) {
@@ -93,5 +106,6 @@ pub fn attach(directory: &Path, name: &str) -> Result<Attachment, AttachError> {
             return Err(AttachError::Ambiguous { name: name.into(), fitting });
         }
     };
-    Attachment::open(&directory.join(format!("{chosen}.sock")), chosen, Duration::from_secs(3))
+    let found = answering.find(|run| run.name == *chosen);
+    found.map_or_else(|| Attachment::open(&socket(directory, chosen), chosen, TIMEOUT), Ok)
 }

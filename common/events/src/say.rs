@@ -101,6 +101,31 @@ pub fn grouped(value: u64) -> String {
     text
 }
 
+/// Formats bytes with three digits and a decimal unit (1 MB = 10⁶ bytes): `4.72 MB`.
+pub fn bytes(bytes: u64) -> String {
+    let (value, unit) = scaled(bytes);
+    if unit.is_empty() { format!("{bytes} B") } else { format!("{} {unit}B", digits(value)) }
+}
+
+/// Returns bytes in the decimal unit that fits them, and its prefix.
+pub fn scaled(bytes: u64) -> (f64, &'static str) {
+    let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
+    let exact = bytes as f64;
+    // 999.95 kB would be written as 1000 kB.
+    let found = units.iter().find(|(size, _)| exact >= size * 0.9995);
+    found.map_or((exact, ""), |(size, unit)| (exact / size, unit))
+}
+
+/// Formats a number with three significant digits.
+pub fn digits(value: f64) -> String {
+    let decimals = match value.abs() {
+        size if size >= 99.95 => 0,
+        size if size >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.decimals$}")
+}
+
 /// Returns the width of `stream` if it is a terminal.
 pub fn width(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
     let size = stream.is_terminal().then(|| rustix::termios::tcgetwinsize(stream).ok()).flatten()?;

@@ -2,7 +2,7 @@
 
 use crate::report::Report;
 use crate::rows::{Clocks, TimeRow, Times};
-use settings::size::three_digits;
+use settings::size::digits;
 use std::iter;
 
 /// A rank's waits for collectives that every rank has issued.
@@ -150,7 +150,7 @@ pub fn time(seconds: f64) -> String {
         s if s < 1.0 => (s * 1e3, "ms"),
         s => (s, "s"),
     };
-    three_digits(value, unit)
+    format!("{} {unit}", digits(value))
 }
 
 #[cfg(test)]

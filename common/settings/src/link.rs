@@ -71,7 +71,7 @@ pub fn flag(link: &Link) -> String {
         n if n < 1e6 => (n / 1e3, "us"),
         n => (n / 1e6, "ms"),
     };
-    let time = if nanos == 0.0 { "0".into() } else { size::three_digits(latency, unit) };
+    let time = if nanos == 0.0 { "0".into() } else { format!("{} {unit}", size::digits(latency)) };
     format!("{time},{}/s", human(link.bandwidth as u64)).replace(' ', "")
 }
 

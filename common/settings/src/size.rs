@@ -1,5 +1,6 @@
 //! Numbers, sizes and times, read and written.
 
+pub use events::say::{bytes as human, digits};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -72,19 +73,6 @@ pub fn number(
 /// The largest number up to which an f64 holds every whole number.
 const MOST_ELEMENTS: f64 = (1u64 << 53) as f64;
 
-/// Writes `1234567` as `1.23 MB` (1 MB = 10⁶ bytes), in three digits.
-pub fn human(bytes: u64) -> String {
-    let (mut value, mut unit) = (bytes as f64, "B");
-    for next in ["kB", "MB", "GB", "TB"] {
-        if value < 999.5 {
-            break;
-        }
-        value /= 1000.0;
-        unit = next;
-    }
-    if unit == "B" { format!("{bytes} B") } else { three_digits(value, unit) }
-}
-
 /// Writes a time in whole seconds: `0:07`, `1:02:33`.
 pub fn clock(time: Duration) -> String {
     let seconds = time.as_secs();
@@ -92,15 +80,6 @@ pub fn clock(time: Duration) -> String {
     match hours {
         0 => format!("{minutes}:{seconds:02}"),
         _ => format!("{hours}:{minutes:02}:{seconds:02}"),
-    }
-}
-
-/// Writes `12.3 ms` from 12.34 and `ms`: three digits below 1000.
-pub fn three_digits(value: f64, unit: &str) -> String {
-    match value {
-        v if v < 9.995 => format!("{v:.2} {unit}"),
-        v if v < 99.95 => format!("{v:.1} {unit}"),
-        v => format!("{v:.0} {unit}"),
     }
 }
 

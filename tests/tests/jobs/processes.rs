@@ -256,9 +256,8 @@ fn a_viewer_holds_all_processes_for_longer_than_their_timeout_and_an_interrupt_e
     let members: Vec<Member> = (0..3).map(|rank| start(STAGE, &flags, &set(rank))).collect();
     under_way(dir.path());
     let sockets = dir.path().join("zero-runs");
-    let run = events::runs::list(&sockets).unwrap().remove(0);
-    assert_eq!(run.header.world_size, 3);
-    let mut viewer = events::runs::attach(&sockets, &run.name).unwrap();
+    let mut viewer = events::runs::list(&sockets).unwrap().remove(0).attachment;
+    assert_eq!(viewer.header.world_size, 3);
     let steps = |rank: usize| {
         let log = std::fs::read_to_string(dir.path().join(format!("rank-{rank}.log"))).unwrap();
         log.lines().filter(|line| line.starts_with("step ")).count()

@@ -98,8 +98,7 @@ impl<'a> Trace<'a> {
             self.transfers.extend(TransferEntry::of(self.header, event, transfer));
         }
         if let What::Ran { work: Work::Transfer { sequence }, began, ended } = event.what {
-            let (from, to) = (event.at.saturating_sub(began), event.at.saturating_sub(ended));
-            self.ran.insert((event.rank, sequence), (from, to));
+            self.ran.insert((event.rank, sequence), event.span(began, ended));
         }
         if let What::Failing | What::Blamed { .. } | What::Failed { .. } = event.what {
             self.ending.apply(event);
@@ -135,7 +134,7 @@ impl OpenSpans {
     /// Adds the entry that `event` completes, or corrects the times of an earlier entry.
     fn take(&mut self, header: &RunHeader, event: &Event, entries: &mut Vec<Value>, parts: &mut Parts) {
         if let What::Ran { work, began, ended } = event.what {
-            let (from, to) = (event.at.saturating_sub(began), event.at.saturating_sub(ended));
+            let (from, to) = event.span(began, ended);
             if let Some(entry) = self.queued.remove(&work).and_then(|index| entries.get_mut(index)) {
                 (entry["ts"], entry["dur"]) = (json!(microseconds(from)), json!(microseconds(to - from)));
             } else if let Work::Collective { group, sequence, .. } = work {
@@ -146,26 +145,13 @@ impl OpenSpans {
             }
             return;
         }
-        let issued = self.issued(event);
-        if let Some(entry) = self.entry(header, event) {
-            if let Some((key, issued)) = issued {
-                parts.entry(key).or_default().push(Part { rank: event.rank, issued, entry: entries.len() });
-            }
-            self.queued.extend(done(&event.what).map(|work| (work, entries.len())));
-            entries.push(entry);
-        }
+        let entry = self.entry(header, event, entries.len(), parts);
+        entries.extend(entry);
     }
 
-    /// Returns the collective of a unit that `event` finishes, and when the rank issued it.
-    fn issued(&self, event: &Event) -> Option<((u16, u64), u64)> {
-        let What::Collective(collective) = &event.what else { return None };
-        let message = matches!(collective.operation, Operation::Send | Operation::Recv);
-        let key = (collective.group, collective.sequence);
-        let wanted = collective.progress == Progress::Finished && collective.unit != NO_UNIT && !message;
-        wanted.then(|| self.collectives.get(&key).map(|moving| (key, moving.issued))).flatten()
-    }
-
-    fn entry(&mut self, header: &RunHeader, event: &Event) -> Option<Value> {
+    /// Returns the entry that `event` completes, which will be number `next`. Notes it among the
+    /// `parts` of its collective, and as work whose times may be corrected.
+    fn entry(&mut self, header: &RunHeader, event: &Event, next: usize, parts: &mut Parts) -> Option<Value> {
         match &event.what {
             What::StepStarted { step } => {
                 self.step = *step;
@@ -177,9 +163,10 @@ impl OpenSpans {
                 self.pass = Some((event.at, format!("{} {unit}", crate::words::pass(*pass)), pass.label()));
                 None
             }
-            What::PassFinished { micro, .. } => {
+            &What::PassFinished { pass, unit, micro } => {
                 self.idle.pass_ends(event.at);
                 let (from, name, category) = self.pass.take()?;
+                self.queued.insert(Work::Pass { pass, unit, micro }, next);
                 let arguments = json!({ "step": self.step, "micro": micro });
                 Some(complete([&name, category], (event.rank, COMPUTE), (from, event.at), arguments))
             }
@@ -189,11 +176,11 @@ impl OpenSpans {
                 self.live[place.index()][class.index()] = live;
                 Some(self.memory(event, place))
             }
-            What::Collective(collective) => self.collective(header, event, collective),
-            What::Crossed { group, sequence, began, ended, .. } => {
-                let moving = self.collectives.get_mut(&(*group, *sequence))?;
-                moving.started = Some(event.at.saturating_sub(*began));
-                moving.delivered = Some(event.at.saturating_sub(*ended));
+            What::Collective(collective) => self.collective(header, event, collective, next, parts),
+            &What::Crossed { group, sequence, began, ended, .. } => {
+                let moving = self.collectives.get_mut(&(group, sequence))?;
+                let (from, to) = event.span(began, ended);
+                (moving.started, moving.delivered) = (Some(from), Some(to));
                 None
             }
             What::StepFinished { step, loss, .. } => {
@@ -223,8 +210,11 @@ impl OpenSpans {
         header: &RunHeader,
         event: &Event,
         collective: &CollectiveEvent,
+        next: usize,
+        parts: &mut Parts,
     ) -> Option<Value> {
-        let key = (collective.group, collective.sequence);
+        let &CollectiveEvent { group, sequence, operation, .. } = collective;
+        let key = (group, sequence);
         let moving = Moving { issued: event.at, idle: self.idle.until(event.at), ..Moving::default() };
         match collective.progress {
             Progress::Issued => {
@@ -237,31 +227,22 @@ impl OpenSpans {
             }
             Progress::Finished => {
                 let Moving { issued, idle, started, delivered } = self.collectives.remove(&key)?;
-                let unit = if collective.unit == NO_UNIT {
-                    String::new()
-                } else {
-                    format!(" {}", crate::words::units(header, collective.unit, collective.units))
-                };
-                let name = format!("{}{unit}", collective.operation);
+                self.queued.insert(Work::Collective { group, sequence, operation }, next);
+                let mut name = operation.to_string();
+                if collective.unit != NO_UNIT {
+                    name += &format!(" {}", crate::words::units(header, collective.unit, collective.units));
+                    if !matches!(operation, Operation::Send | Operation::Recv) {
+                        parts.entry(key).or_default().push(Part { rank: event.rank, issued, entry: next });
+                    }
+                }
                 let arguments = json!({
-                    "step": self.step, "sequence": collective.sequence, "bytes": collective.bytes,
+                    "step": self.step, "sequence": sequence, "bytes": collective.bytes,
                     "waited_us": microseconds(self.idle.waited(idle, event.at)),
                 });
                 let span = (started.unwrap_or(issued), delivered.unwrap_or(event.at));
-                let labels = [&*name, collective.operation.label()];
+                let labels = [&*name, operation.label()];
                 Some(complete(labels, (event.rank, COMMUNICATION), span, arguments))
             }
         }
-    }
-}
-
-/// Returns the work that an event reports as done or, on a GPU, as queued.
-fn done(what: &What) -> Option<Work> {
-    match *what {
-        What::PassFinished { pass, unit, micro } => Some(Work::Pass { pass, unit, micro }),
-        What::Collective(CollectiveEvent { group, sequence, operation, .. }) => {
-            Some(Work::Collective { group, sequence, operation })
-        }
-        _ => None,
     }
 }

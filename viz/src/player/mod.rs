@@ -65,7 +65,7 @@ pub struct Player {
     clock: f64,
     motion: Motion,
     speed: f64,
-    batch: (u64, Arc<[Event]>),
+    batch: (u64, Arc<Vec<Event>>),
 }
 
 impl Player {
@@ -75,7 +75,7 @@ impl Player {
         let start = timeline.keyframe(timeline.beginning()).clone();
         let scene = Scene::new(timeline.header.clone(), start);
         let clock = scene.now.at as f64;
-        let mut player = Player { timeline, scene, clock, motion, speed: 1.0, batch: (0, [].into()) };
+        let mut player = Player { timeline, scene, clock, motion, speed: 1.0, batch: (0, Arc::default()) };
         player.tick(0.0);
         player
     }
@@ -189,7 +189,7 @@ impl Player {
         if position >= self.timeline.len() {
             return None;
         }
-        let inside = |(first, events): &(u64, Arc<[Event]>)| {
+        let inside = |(first, events): &(u64, Arc<Vec<Event>>)| {
             position.checked_sub(*first).filter(|&offset| offset < events.len() as u64)
         };
         let offset = inside(&self.batch).or_else(|| {

@@ -6,13 +6,13 @@ use super::bar::{Mix, eighths, ends};
 use super::paint::{Paint, columns};
 use crate::player::Player;
 use crate::theme::{DIM, FAINT, class_colour, class_glyph, ink, operation_colour, operation_glyph};
-use crate::window::{MemorySample, Window};
+use crate::window::{CollectiveSpan, MemorySample, Window};
 use crate::words;
 use events::{Class, Operation, amount};
 use ratatui::style::{Color, Style};
 use std::collections::VecDeque;
 
-const EIGHTHS: [&str; 8] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇"];
+const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 /// The width of the scale.
 pub(super) const SCALE: u16 = 9;
 /// The most layers: enough for the classes and for the operations.
@@ -83,7 +83,9 @@ impl Column {
     /// Returns the bytes that all ranks together have sent since the step began, by operation. A
     /// column shows its maximum.
     pub(super) fn traffic(window: &Window, axis: Axis) -> Vec<Column> {
-        let mut landed: Vec<(u64, Operation, u64)> = window.landings().collect();
+        let landing = |span: &CollectiveSpan| Some((span.finished?, span.event.operation, span.sent));
+        let collectives = window.lanes.iter().flat_map(|lane| &lane.collectives);
+        let mut landed: Vec<(u64, Operation, u64)> = collectives.filter_map(landing).collect();
         landed.sort_unstable_by_key(|landing| landing.0);
         let (mut landed, mut steps) = (landed.into_iter().peekable(), window.steps.iter().peekable());
         let mut sum = Column::default();
@@ -160,8 +162,6 @@ impl Area {
         if !paint.theme().colours() {
             let shown = if mix.eighths < 4 { mix.second.unwrap_or(mix.first) } else { mix.first };
             paint.put(x, y, (self.look)(shown).1, Style::new());
-        } else if mix.eighths == 8 {
-            paint.put(x, y, "█", style);
         } else {
             let style = mix.second.map_or(style, |layer| style.bg((self.look)(layer).0));
             paint.put(x, y, EIGHTHS[usize::from(mix.eighths)], style);

@@ -6,7 +6,7 @@ use crate::theme::{self, class_colour, class_glyph, ink};
 use events::Class;
 use ratatui::style::{Color, Style};
 
-const EIGHTHS: [&str; 8] = [" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+const EIGHTHS: [&str; 9] = [" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"];
 
 /// Bytes of each class, in [`Class::ALL`]'s order.
 pub(super) type ByClass = [u64; Class::ALL.len()];
@@ -49,10 +49,8 @@ impl Bar {
             let style = ink(colour(mix.first));
             if !paint.theme().colours() {
                 paint.put(x + column, y, class_glyph(Class::ALL[mix.first]), Style::new());
-            } else if mix.eighths == 8 {
-                paint.put(x + column, y, "█", style);
             } else {
-                let behind = Some(theme::GHOST).filter(|_| column < ghost);
+                let behind = Some(theme::GHOST).filter(|_| column < ghost && mix.eighths < 8);
                 let behind = mix.second.map(colour).or(behind);
                 let style = behind.map_or(style, |ground| style.bg(ground));
                 paint.put(x + column, y, EIGHTHS[usize::from(mix.eighths)], style);

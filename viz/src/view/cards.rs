@@ -189,10 +189,7 @@ fn summary(scene: &Scene, number: usize, rank: &RankSnapshot, width: u16) -> Str
 
 /// Returns the classes that a rank has used or is predicted to use.
 fn classes_used(scene: &Scene, number: usize) -> impl Iterator<Item = Class> + '_ {
-    let planned = move |class: Class| {
-        let mut predicted = scene.header.predicted_memory.iter();
-        predicted.any(|p| p.rank as usize == number && p.of == class && p.bytes > 0)
-    };
+    let planned = move |class: Class| scene.header.predicted_peak(number, Place::Device, class) > Some(0);
     let rank = &scene.now.ranks[number];
     Class::ALL.into_iter().filter(move |&class| rank.peak_of(class) > 0 || planned(class))
 }

@@ -71,10 +71,13 @@ type Setting = (&'static str, Vec<String>);
 /// different things.
 fn unlike(app: &App, room: usize) -> Option<String> {
     let headers = || app.players.iter().map(|player| &player.scene().header);
-    let batch = |header: &RunHeader| header.world_size * header.micro_batches * header.batch_size;
+    let batch = |header: &RunHeader| {
+        let factors = [header.world_size, header.micro_batches, header.batch_size];
+        factors.map(u128::from).iter().product::<u128>().to_string()
+    };
     let settings: [Setting; 3] = [
         ("model", headers().map(|header| header.model.clone()).collect()),
-        ("batch", headers().map(|header| batch(header).to_string()).collect()),
+        ("batch", headers().map(|header| batch(header)).collect()),
         ("length", headers().map(|header| header.sequence_length.to_string()).collect()),
     ];
     let different: Vec<_> =

@@ -160,9 +160,10 @@ fn passes(scene: &Scene, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
         if to <= 0.0 || from >= f64::from(axis.width) {
             continue;
         }
-        let (from, to) = (from.max(0.0) as u16, (to.ceil() as u16).min(axis.width));
+        let from = from.max(0.0) as u16;
+        let to = (to.ceil() as u16).min(axis.width).max(from);
         match runs.last_mut() {
-            Some(run) if run.0 == span.pass && run.2 + 3 >= from => run.2 = to,
+            Some(run) if run.0 == span.pass && run.2 + 3 >= from => run.2 = run.2.max(to),
             last => {
                 // Two passes can share a column, which then shows the later one.
                 last.into_iter().for_each(|run| run.2 = run.2.min(from).max(run.1));

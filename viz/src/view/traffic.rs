@@ -243,7 +243,7 @@ fn over_time(app: &App, paint: &mut Paint<'_>) {
     let columns = Column::traffic(&scene.window, axis);
     let theory::Expected { bytes: expected, source, .. } = theory::expected(scene, false);
     let most = columns.iter().map(Column::total).max().unwrap_or(0).max(expected).max(1);
-    let area = Area { columns, top: most + most / 6, look: area::operation };
+    let area = Area { columns, top: most.saturating_add(most / 6), look: area::operation };
     let text = format!("{source} {}", words::bytes(expected));
     area.rule(expected, &[&text], ink(GOOD), &mut area.chart(axis, 0, paint));
 }

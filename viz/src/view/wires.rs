@@ -19,17 +19,6 @@ use events::event::NO_UNIT;
 use events::{Flight, Operation};
 use ratatui::style::{Color, Style};
 
-/// Returns the collective to show and whether it is in flight. If none is, it is the latest
-/// finished one.
-fn shown(scene: &Scene) -> Option<(Flight, bool)> {
-    let ranks = &scene.now.ranks;
-    let flying = leading_collective(scene);
-    let landed =
-        || ranks.iter().filter_map(|rank| rank.last_flight).max_by_key(|flight| flight.event.sequence);
-    let usual = |flight| groups::disagreement(scene, &flight).map_or(flight, |found| found.usual);
-    flying.map(|flight| (usual(flight), true)).or_else(|| landed().map(|flight| (flight, false)))
-}
-
 /// The progress of the collective on one rank.
 #[derive(Clone, Copy, PartialEq)]
 enum MemberProgress {
@@ -42,10 +31,9 @@ enum MemberProgress {
 }
 
 /// Returns each rank's progress with `flight`, or with its own group's collective of the same
-/// number.
-fn progress_of(scene: &Scene, groups: &[RankGroup], flight: &Flight) -> Vec<MemberProgress> {
+/// number. Ranks of `odd` have issued another one.
+fn progress_of(scene: &Scene, groups: &[RankGroup], flight: &Flight, odd: &[usize]) -> Vec<MemberProgress> {
     let sequence = flight.event.sequence;
-    let odd = groups::disagreement(scene, flight).map_or(Vec::new(), |found| found.odd);
     let of = |number: usize| {
         let group = groups::of_rank(groups, number).map_or(flight.event.group, |group| group.number);
         let rank = &scene.now.ranks[number];
@@ -63,30 +51,11 @@ fn progress_of(scene: &Scene, groups: &[RankGroup], flight: &Flight) -> Vec<Memb
 
 /// Draws a line of text about the collective.
 pub(super) fn line(scene: &Scene, paint: &mut Paint<'_>) {
-    let Some((flight, flying)) = shown(scene) else {
+    let Some(lanes) = Lanes::of(scene, &[]) else {
         paint.text(0, 0, "no collective yet", ink(DIM));
         return;
     };
-    let event = flight.event;
-    let groups = groups::beside(&scene.now, event.group);
-    let colour = if flying { operation_colour(event.operation) } else { DIM };
-    let mut x = paint.text(0, 0, if flying { "▶ " } else { "✓ " }, bold(colour));
-    x = paint.text(x, 0, narration::name(scene, &flight), bold(colour));
-    let state = groups::disagreement(scene, &flight).map_or_else(
-        || state(&progress_of(scene, &groups, &flight), flying, colour),
-        |found| instead(scene, &found),
-    );
-    let more: usize = scene.now.ranks.iter().map(data_flights).max().unwrap_or(0);
-    let more = if more > 1 { format!("  + {} more in flight", more - 1) } else { String::new() };
-    let room = paint.width().saturating_sub(x);
-    let notes = sizes(&groups, event.bytes);
-    let beside = |others: &str| fitting(&notes, room.saturating_sub(columns(&state.0) + columns(others)));
-    let note = Some(beside(&more)).filter(|note| !note.is_empty()).unwrap_or_else(|| beside(""));
-    x = paint.text(x, 0, note, ink(DIM));
-    x = paint.text(x, 0, state.0, ink(state.1));
-    if x + columns(&more) <= paint.width() {
-        paint.text(x, 0, more, ink(DIM));
-    }
+    lanes.line(paint);
 }
 
 /// Returns descriptions of the buffer's size and slices, from the longest to the shortest.
@@ -133,8 +102,8 @@ fn data_flights(rank: &events::RankSnapshot) -> usize {
 
 /// Draws a line of text and the lanes below it. `centres` are the columns of the ranks.
 pub(super) fn draw(scene: &Scene, centres: &[u16], paint: &mut Paint<'_>) {
-    line(scene, &mut paint.part(0, 0, paint.width(), 1));
-    let Some(lanes) = Lanes::of(scene, centres) else { return };
+    let Some(lanes) = Lanes::of(scene, centres) else { return line(scene, paint) };
+    lanes.line(&mut paint.part(0, 0, paint.width(), 1));
     for row in 0..scene.now.ranks.len().min(usize::from(paint.height().saturating_sub(1))) {
         let mut paint = paint.part(0, row as u16 + 1, paint.width(), 1);
         if scene.header.algorithm == "ring" {
@@ -151,19 +120,49 @@ struct Lanes<'a> {
     centres: &'a [u16],
     progress: Vec<MemberProgress>,
     groups: Vec<RankGroup>,
+    disagreement: Option<Disagreement>,
     flying: bool,
     moving: bool,
 }
 
 impl<'a> Lanes<'a> {
-    /// Returns the lanes of the collective to show, if there is one.
+    /// Returns the lanes of the collective in flight or, if there is none, of the latest finished
+    /// one.
     fn of(scene: &'a Scene, centres: &'a [u16]) -> Option<Self> {
-        let (flight, flying) = shown(scene)?;
+        let landed = scene.now.ranks.iter().filter_map(|rank| rank.last_flight);
+        let leading = leading_collective(scene);
+        let flying = leading.is_some();
+        let leading = leading.or_else(|| landed.max_by_key(|flight| flight.event.sequence))?;
+        let disagreement = groups::disagreement(scene, &leading);
+        let flight = disagreement.as_ref().filter(|_| flying).map_or(leading, |found| found.usual);
         let groups = groups::beside(&scene.now, flight.event.group);
-        let progress = progress_of(scene, &groups, &flight);
+        let odd = disagreement.as_ref().map_or(&[][..], |found| &found.odd);
+        let progress = progress_of(scene, &groups, &flight, odd);
         let begun = |member: &MemberProgress| matches!(member, MemberProgress::Moving | MemberProgress::Done);
         let moving = flying && progress.iter().any(begun);
-        Some(Lanes { scene, flight, centres, progress, groups, flying, moving })
+        Some(Lanes { scene, flight, centres, progress, groups, disagreement, flying, moving })
+    }
+
+    fn line(&self, paint: &mut Paint<'_>) {
+        let (scene, event) = (self.scene, self.flight.event);
+        let colour = if self.flying { operation_colour(event.operation) } else { DIM };
+        let mut x = paint.text(0, 0, if self.flying { "▶ " } else { "✓ " }, bold(colour));
+        x = paint.text(x, 0, narration::name(scene, &self.flight), bold(colour));
+        let state = match &self.disagreement {
+            Some(found) => instead(scene, found),
+            None => state(&self.progress, self.flying, colour),
+        };
+        let more: usize = scene.now.ranks.iter().map(data_flights).max().unwrap_or(0);
+        let more = if more > 1 { format!("  + {} more in flight", more - 1) } else { String::new() };
+        let room = paint.width().saturating_sub(x);
+        let notes = sizes(&self.groups, event.bytes);
+        let beside = |others: &str| fitting(&notes, room.saturating_sub(columns(&state.0) + columns(others)));
+        let note = Some(beside(&more)).filter(|note| !note.is_empty()).unwrap_or_else(|| beside(""));
+        x = paint.text(x, 0, note, ink(DIM));
+        x = paint.text(x, 0, state.0, ink(state.1));
+        if x + columns(&more) <= paint.width() {
+            paint.text(x, 0, more, ink(DIM));
+        }
     }
 
     fn style(&self) -> Style {

@@ -32,7 +32,7 @@ impl Run {
         let started = Instant::now();
         let name = loop {
             if let Some(run) = runs::list(&runtime.path().join("zero-runs")).unwrap().pop() {
-                break run.name;
+                break run.attachment.name;
             }
             assert!(started.elapsed() < TIMEOUT, "the run never opened its socket");
             std::thread::yield_now();

@@ -2,13 +2,16 @@
 
 use crate::simulate::SimulationPlan;
 use crate::support::{path, text};
-use events::{Event, Recorder, Recording, RunHeader};
+use events::amount::MOST;
+use events::header::PredictedBytes;
+use events::{Event, Operation, Recorder, Recording, RunHeader, What, Work};
 use std::path::Path;
 use std::process::Command;
 use viz::app::{App, EventSource};
+use viz::export::trace;
 use viz::player::Player;
 use viz::theme::Theme;
-use viz::view;
+use viz::{View, view};
 
 /// Events per frame.
 const PIECE: usize = 70;
@@ -113,6 +116,47 @@ fn damage_is_told_on_the_screen() {
                 assert_eq!(gap && sentence.contains("amaged"), told.is_some(), "{width}: {screen}");
                 assert!(told.is_none_or(|told| width < 80 || sentence.contains(told)), "{sentence}");
                 assert!(width < 80 || screen.lines().nth(1).unwrap().contains("damaged"), "{screen}");
+            }
+        }
+    }
+}
+
+/// Anyone can write a recording: one in which time runs backwards, work ends before it begins, and
+/// numbers are as great as a stream carries.
+#[test]
+fn a_run_that_cannot_be_is_drawn_and_traced() {
+    let run = SimulationPlan { steps: 3, ..SimulationPlan::new(3, 2) }.run();
+    let planned = PredictedBytes { rank: 0, of: Operation::AllGather, bytes: MOST };
+    let header = RunHeader {
+        micro_batches: u32::MAX,
+        batch_size: u32::MAX,
+        predicted_traffic: vec![planned; 256],
+        theory: Vec::new(),
+        ..run.header
+    };
+    let last = run.events.last().unwrap().at;
+    let impossible = |event: Event| {
+        let Event { rank, mut what, .. } = event;
+        let mut ran = None;
+        match &mut what {
+            What::StepFinished { step, .. } => *step = u32::MAX,
+            &mut What::PassFinished { pass, unit, micro } => {
+                ran = Some(What::Ran { work: Work::Pass { pass, unit, micro }, began: 0, ended: 1000 });
+            }
+            _ => {}
+        }
+        [Some(what), ran].into_iter().flatten().map(move |what| Event { at: last - event.at, rank, what })
+    };
+    let events: Vec<Event> = run.events.into_iter().flat_map(impossible).collect();
+    let bytes = record(&header, &events);
+    trace::render(&Recording::parse(Path::new("run.zero"), bytes.clone()).unwrap()).unwrap();
+    for source in [EventSource::Recording, EventSource::Live] {
+        let mut app = App::new(vec![player(&bytes)], source);
+        for position in (0..=events.len() as u64).step_by(37) {
+            app.players[0].seek(position);
+            for view in View::ALL {
+                app.view = view;
+                view::picture(&app, Theme::FULL, 120, 40);
             }
         }
     }

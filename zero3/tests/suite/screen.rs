@@ -70,7 +70,11 @@ fn a_run_that_is_detached_goes_on_and_ignores_a_hangup() {
     pty.expect("grad norm");
     pty.signal(Signal::HUP);
     let runs = runs::list(&dir.path().join("zero-runs")).unwrap();
-    assert!(pty.output().contains(&format!("viz attach {} shows it", runs[0].name)), "{}", pty.output());
+    assert!(
+        pty.output().contains(&format!("viz attach {} shows it", runs[0].attachment.name)),
+        "{}",
+        pty.output()
+    );
     pty.expect("predicted");
     assert!(pty.wait().success());
     assert_eq!(json(&report)["steps"].as_array().unwrap().len(), 200);

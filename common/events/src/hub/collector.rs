@@ -8,7 +8,6 @@ use crate::frame::{self, EventBatch, Message};
 use crate::header::RunHeader;
 use crate::history::CatchUp;
 use crate::lock::lock;
-use crate::pace::Pace;
 use crate::recording::{Recorder, RecordingError};
 use crate::ring::Receiver;
 use crate::socket::Server;
@@ -39,9 +38,7 @@ pub(super) struct Collector {
     requests: Arc<Requests>,
     state: CatchUp,
     receivers: Vec<Receiver>,
-    pace: Option<Arc<Pace>>,
-    complains: bool,
-    settle: u64,
+    options: HubOptions,
     recorder: Option<Recorder>,
     flushed: Instant,
     server: Option<Server>,
@@ -63,9 +60,7 @@ impl Collector {
             requests,
             state: CatchUp::new(header.world_size, header.units.len()),
             receivers,
-            pace: options.pace,
-            complains: options.complains,
-            settle: SETTLE[usize::from(options.remote)],
+            options,
             recorder,
             flushed: Instant::now(),
             server,
@@ -90,7 +85,7 @@ impl Collector {
                 self.subscribers.iter_mut().for_each(|subscriber| subscriber.tell_end(&self.state));
             }
             if let Some(server) = &mut self.server {
-                server.pump(self.pace.as_deref());
+                server.pump(self.options.pace.as_deref());
             }
             if closing {
                 if let Some(server) = self.server {
@@ -113,16 +108,17 @@ impl Collector {
     }
 
     /// Returns the events that have arrived, sorted by time. Without `all`, holds back events
-    /// younger than `settle`.
+    /// younger than [`SETTLE`].
     fn collect(&mut self, all: bool) -> EventBatch {
+        let (pace, settle) = (self.options.pace.as_ref(), SETTLE[usize::from(self.options.remote)]);
         let now = self.receivers.first().map_or(0, Receiver::elapsed);
-        let held = self.pace.as_ref().map_or(0, |pace| pace.held().as_nanos() as u64);
+        let held = pace.map_or(0, |pace| pace.held().as_nanos() as u64);
         // The clock of a held run stands still. After that long without activity, no event is still
         // in transit.
-        let still = self.pace.as_ref().is_some_and(|pace| pace.quiet().as_nanos() as u64 >= self.settle);
+        let still = pace.is_some_and(|pace| pace.quiet().as_nanos() as u64 >= settle);
         let settled = match all || still {
             true => u64::MAX,
-            false => now.saturating_sub(held).saturating_sub(self.settle),
+            false => now.saturating_sub(held).saturating_sub(settle),
         };
         self.receivers.iter().for_each(|receiver| receiver.drain(&mut self.waiting));
         // Stable, so that one rank's events of the same nanosecond keep their order.
@@ -172,7 +168,7 @@ impl Collector {
         let Some(recorder) = self.recorder.take() else { return };
         let partial = recorder.partial().display();
         let message = format!("{error}\nWhat was recorded until then is in {partial}.");
-        if self.complains {
+        if self.options.complains {
             complain!("warning: {message}\nThe run goes on without a recording.");
         }
         self.report.recording_error = Some(message);

@@ -51,13 +51,6 @@ pub(super) struct Gate {
     ranks: Vec<PacedRank>,
 }
 
-/// Whether a rank may pass a boundary.
-pub(super) enum Passage {
-    Go,
-    Wait,
-    WaitFor(Duration),
-}
-
 impl Gate {
     /// True unless ranks run freely.
     pub(super) fn is_active(&self) -> bool {
@@ -102,25 +95,22 @@ impl Gate {
         rank.passed += 1;
     }
 
-    /// Returns whether `rank`, which has arrived at `boundary`, may pass. Counts a step that it
-    /// begins by passing.
-    pub(super) fn passage(
+    /// Returns for how long `rank`, which has arrived at `boundary`, must wait unless the gate
+    /// changes; `None` if it may pass. Counts a step that it begins by passing.
+    pub(super) fn wait(
         &mut self,
         rank: u32,
         boundary: Boundary,
         arrived: Duration,
         now: Duration,
-    ) -> Passage {
+    ) -> Option<Duration> {
         match self.mode {
-            _ if self.cancelled => Passage::Go,
-            Mode::Free => Passage::Go,
-            Mode::Paused => match self.may_step(rank as usize, boundary) {
-                true => Passage::Go,
-                false => Passage::Wait,
-            },
+            _ if self.cancelled => None,
+            Mode::Free => None,
+            Mode::Paused => (!self.may_step(rank as usize, boundary)).then_some(Duration::MAX),
             Mode::Slow { factor, real, run } => {
                 let due = real + arrived.saturating_sub(run).div_f64(factor);
-                due.checked_sub(now).filter(|rest| !rest.is_zero()).map_or(Passage::Go, Passage::WaitFor)
+                due.checked_sub(now).filter(|rest| !rest.is_zero())
             }
         }
     }

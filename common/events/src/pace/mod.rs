@@ -11,7 +11,7 @@ mod gate;
 
 use crate::event::kinds::labelled;
 use crate::lock::lock;
-use gate::{Gate, Mode, Passage};
+use gate::{Gate, Mode};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -158,7 +158,8 @@ impl Pace {
     }
 
     /// True if ranks are held at boundaries until a viewer steps or resumes the run.
-    pub fn is_paused(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_paused(&self) -> bool {
         let gate = self.lock();
         gate.mode == Mode::Paused && !gate.cancelled
     }
@@ -178,14 +179,8 @@ impl Pace {
         let arrived = self.epoch.elapsed().saturating_sub(self.held());
         gate.arrive(rank);
         self.waiting.fetch_add(1, Ordering::AcqRel);
-        loop {
-            gate = match gate.passage(rank, boundary, arrived, self.epoch.elapsed()) {
-                Passage::Go => break,
-                Passage::Wait => self.changed.wait(gate).unwrap_or_else(PoisonError::into_inner),
-                Passage::WaitFor(time) => {
-                    self.changed.wait_timeout(gate, time).unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
+        while let Some(time) = gate.wait(rank, boundary, arrived, self.epoch.elapsed()) {
+            gate = self.changed.wait_timeout(gate, time).unwrap_or_else(PoisonError::into_inner).0;
         }
         gate.depart(rank);
         self.count_quiet_time();

@@ -4,8 +4,7 @@ use crate::event::Event;
 use crate::frame::{self, EventBatch, FrameError, Message, PREAMBLE, RawFrame};
 use crate::header::RunHeader;
 use crate::history::CatchUp;
-use crate::recording::salvage::Salvage;
-use crate::recording::{RecordingError, unreadable};
+use crate::recording::{RecordingError, salvage, unreadable};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -36,7 +35,8 @@ struct Contents {
     complete: bool,
     /// The end of the last frame.
     end: usize,
-    salvage: Salvage,
+    /// Bytes that were searched for frames and held none.
+    checked: usize,
 }
 
 impl Contents {
@@ -44,7 +44,7 @@ impl Contents {
     /// them.
     fn read_on(&mut self, bytes: &[u8]) -> Result<Option<RunHeader>, FrameError> {
         let mut header = None;
-        while let Some((start, frame)) = self.salvage.next(bytes, self.end) {
+        while let Some((start, frame)) = salvage::next(bytes, self.end, &mut self.checked) {
             self.skip_to(start);
             self.end += frame.len();
             if frame.is_batch() {

@@ -16,7 +16,8 @@ pub struct Recorder {
     pending: EventBatch,
 }
 
-/// The most events per frame: few enough to decode without delay when a viewer seeks.
+/// A frame is written once it has this many events: few enough to decode without delay when a
+/// viewer seeks.
 const EVENTS_PER_FRAME: usize = 4096;
 
 impl Recorder {

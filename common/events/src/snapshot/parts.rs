@@ -73,7 +73,7 @@ impl Sent {
 
     /// Returns the sum over all operations, in bytes.
     pub fn total(&self) -> u64 {
-        self.by_operation.iter().sum()
+        amount::total(self.by_operation.iter().copied())
     }
 
     /// Returns the bytes of model data: all but scalars.

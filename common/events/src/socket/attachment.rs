@@ -68,6 +68,7 @@ fn listing(known: &[String]) -> String {
 }
 
 /// A run in another process, followed through its socket.
+#[derive(Debug)]
 pub struct Attachment {
     /// The run's name.
     pub name: String,
@@ -82,7 +83,7 @@ impl Attachment {
     /// Connects to the socket at `path` and waits for the run's header, for at most `timeout`.
     ///
     /// # Errors
-    /// Any [`AttachError`] but `Unknown`.
+    /// Any [`AttachError`] but `Unknown` and `Ambiguous`.
     pub fn open(path: &Path, name: &str, timeout: Duration) -> Result<Self, AttachError> {
         let failed = |source| AttachError::Io { path: path.into(), source };
         let mut stream = UnixStream::connect(path).map_err(failed)?;
@@ -92,13 +93,14 @@ impl Attachment {
             match decoder.read_from(&mut stream) {
                 Ok(0) => break,
                 Ok(_) => {}
-                Err(error) if is_temporary(&error) => continue,
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
                 Err(error) => return Err(failed(error)),
             }
-            let mut early = decoder.messages().map_err(AttachError::frame(name))?;
-            if let Some(header) = header_of(&mut early) {
+            let mut messages = decoder.messages().map_err(AttachError::frame(name))?.into_iter();
+            if let Some(Message::Header(header)) = messages.next() {
                 stream.set_nonblocking(true).map_err(failed)?;
-                return Ok(Attachment { stream, decoder, header, early, name: name.into() });
+                let (name, early) = (name.into(), messages.collect());
+                return Ok(Attachment { name, header: *header, stream, decoder, early });
             }
         }
         Err(AttachError::Silent { name: name.into() })
@@ -111,17 +113,7 @@ impl Attachment {
     /// [`AttachError::Frame`] if the stream is damaged.
     pub fn poll(&mut self) -> Result<Vec<Message>, AttachError> {
         let mut messages = std::mem::take(&mut self.early);
-        let mut ended = false;
-        for _ in 0..64 {
-            match self.decoder.read_from(&mut self.stream) {
-                Ok(1..) => {}
-                Err(error) if is_temporary(&error) => break,
-                Ok(0) | Err(_) => {
-                    ended = true;
-                    break;
-                }
-            }
-        }
+        let ended = self.decoder.read_ready(&mut self.stream);
         messages.extend(self.decoder.messages().map_err(AttachError::frame(&self.name))?);
         if ended {
             messages.push(Message::End);
@@ -136,18 +128,5 @@ impl Attachment {
     pub fn control(&mut self, control: Control) -> Result<(), AttachError> {
         let failed = |source| AttachError::Io { path: self.name.clone().into(), source };
         self.stream.write_all(&frame::encoded(&Message::Control(control))).map_err(failed)
-    }
-}
-
-fn is_temporary(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
-}
-
-/// Removes the first header from `messages` and returns it.
-fn header_of(messages: &mut Vec<Message>) -> Option<RunHeader> {
-    let position = messages.iter().position(|message| matches!(message, Message::Header(_)))?;
-    match messages.remove(position) {
-        Message::Header(header) => Some(*header),
-        _ => None,
     }
 }

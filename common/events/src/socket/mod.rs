@@ -24,7 +24,7 @@ struct Viewer {
     stream: UnixStream,
     outgoing: VecDeque<u8>,
     incoming: Decoder,
-    /// True once it has asked to hold or slow the run. The run resumes when such a viewer
+    /// True if it last asked to hold or slow the run. The run resumes when such a viewer
     /// disconnects.
     holds: bool,
     gone: bool,
@@ -87,7 +87,7 @@ impl Server {
         for viewer in &mut self.viewers {
             viewer.write();
             for control in viewer.read() {
-                viewer.holds |= control != Control::Resume;
+                viewer.holds = !matches!(control, Control::Resume | Control::Slow(1.0..));
                 if let Some(pace) = pace {
                     pace.control(control);
                 }
@@ -155,13 +155,7 @@ impl Viewer {
     }
 
     fn read(&mut self) -> Vec<Control> {
-        while !self.gone {
-            match self.incoming.read_from(&mut self.stream) {
-                Ok(1..) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Ok(0) | Err(_) => self.gone = true,
-            }
-        }
+        self.gone = self.gone || self.incoming.read_ready(&mut self.stream);
         let controls = |message| if let Message::Control(control) = message { Some(control) } else { None };
         match self.incoming.messages() {
             Ok(messages) => messages.into_iter().filter_map(controls).collect(),

@@ -106,6 +106,34 @@ fn a_viewer_that_goes_lets_the_run_go_on() {
 }
 
 #[test]
+fn a_viewer_that_has_resumed_the_run_and_goes_leaves_it_held_by_others() {
+    let (_dir, directory) = directory();
+    let (mut server, mut viewer) = watched(&directory);
+    let pace = Pace::default();
+    for (control, paused) in [(Control::Pause, true), (Control::Resume, false)] {
+        viewer.control(control).unwrap();
+        while pace.is_paused() != paused {
+            server.pump(Some(&pace));
+        }
+    }
+    pace.control(Control::Pause);
+    drop(viewer);
+    while server.is_watched() {
+        server.pump(Some(&pace));
+    }
+    assert!(pace.is_paused());
+}
+
+/// A suspended run accepts connections and sends nothing.
+#[test]
+fn a_run_that_does_not_answer_is_not_missing() {
+    let (_dir, directory) = directory();
+    let _server = Server::open(&directory, "zero3-tiny-1", &header()).unwrap();
+    let error = runs::attach(&directory, "zero3").unwrap_err().to_string();
+    assert!(error.contains("zero3-tiny-1 does not answer"), "{error}");
+}
+
+#[test]
 fn runs_are_listed_and_sockets_left_behind_are_removed() {
     let (_dir, directory) = directory();
     assert!(runs::list(&directory).unwrap().is_empty());
@@ -113,7 +141,7 @@ fn runs_are_listed_and_sockets_left_behind_are_removed() {
     drop(UnixListener::bind(directory.join("dead.sock")).unwrap());
     assert!(runs::list(&directory).unwrap().is_empty());
     assert!(!directory.join("dead.sock").exists());
-    let error = runs::attach(&directory, "zero3").err().unwrap().to_string();
+    let error = runs::attach(&directory, "zero3").unwrap_err().to_string();
     assert!(error.contains("no run is called zero3"), "{error}");
 }
 

@@ -3,7 +3,7 @@
 use crate::common::{at, header, memory};
 use events::amount::{MOST, total};
 use events::frame::{self, Decoder};
-use events::{CatchUp, Class, EventBatch, FrameError, Message, RunHeader, What};
+use events::{CatchUp, Class, EventBatch, FrameError, Message, Operation, RunHeader, Sent, What};
 
 /// Encodes `messages` and decodes them as one stream.
 fn sent(messages: &[Message]) -> Result<Vec<Message>, FrameError> {
@@ -59,6 +59,16 @@ fn counters_and_sums_never_overflow() {
     (0..3).for_each(|_| state.apply(&at(0, 0, hop.clone())));
     assert_eq!(*state.snapshot.ranks[0].sent.by_receiver, [0, MOST]);
     assert_eq!(total([u64::MAX, 1].into_iter()), u64::MAX);
+    let sent = Sent { by_operation: [u64::MAX; Operation::ALL.len()], ..Sent::default() };
+    assert_eq!((sent.total(), sent.data()), (u64::MAX, 0));
+}
+
+/// Where clocks disagree, work may seem to end before it begins, or before the run.
+#[test]
+fn a_span_never_ends_before_it_begins() {
+    let spans =
+        [(40, 10), (10, 40), (200, 150)].map(|(began, ended)| at(100, 0, What::Failing).span(began, ended));
+    assert_eq!(spans, [(60, 90), (90, 90), (0, 0)]);
 }
 
 #[test]

@@ -23,12 +23,11 @@ pub(super) struct TransferEntry {
 impl TransferEntry {
     /// Returns the entry of a transfer that `event` finishes.
     pub(super) fn of(header: &RunHeader, event: &Event, transfer: &TransferEvent) -> Option<Self> {
-        let before = |time: u64| event.at.saturating_sub(time);
         (transfer.progress == Progress::Finished).then(|| TransferEntry {
             rank: event.rank,
             sequence: transfer.sequence,
             route: transfer.route,
-            moved: (before(transfer.began), before(transfer.ended)),
+            moved: event.span(transfer.began, transfer.ended),
             name: places::cargo(header, transfer),
             arguments: json!({
                 "sequence": transfer.sequence, "bytes": transfer.bytes,

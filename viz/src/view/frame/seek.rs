@@ -59,6 +59,6 @@ fn steps(player: &Player, width: u16) -> Vec<u64> {
 
 /// Returns the share of planned steps that are done.
 fn live_share(player: &Player) -> f64 {
-    let done = player.steps_done().last().map_or(0, |record| record.step + 1);
-    f64::from(done) / f64::from(player.scene().header.steps.max(1))
+    let done = player.steps_done().last().map_or(0.0, |record| f64::from(record.step) + 1.0);
+    done / f64::from(player.scene().header.steps.max(1))
 }

@@ -38,15 +38,6 @@ impl Figures {
     }
 }
 
-fn predicted(scene: &Scene, rank: usize, place: Place, class: Class) -> Option<u64> {
-    if place == Place::Device {
-        let mut predicted = scene.header.predicted_memory.iter();
-        let found = predicted.find(|p| p.rank as usize == rank && p.of == class);
-        return found.map(|predicted| predicted.bytes);
-    }
-    scene.header.offload.predicted(rank, place)?.peaks.get(class.index()).copied()
-}
-
 pub(super) fn predicted_total(scene: &Scene, rank: usize, place: Place) -> Option<u64> {
     let header = &scene.header;
     let found = match place {
@@ -113,7 +104,7 @@ pub(super) fn classes_in(
         let name = if figures.ends[0] < 30 { class_name(class) } else { class.label() };
         paint.text(2, y, fitted(name, figures.ends[0].saturating_sub(7)), ink(Color::Reset));
         let (live, peak) = (now.live[at][class.index()], now.peak[at][class.index()]);
-        figures.draw(y, (live, peak, predicted(scene, rank, place, class)), Style::new(), paint);
+        figures.draw(y, (live, peak, scene.header.predicted_peak(rank, place, class)), Style::new(), paint);
         y += 1;
     }
     if place == Place::Device || y > 2 {

@@ -114,7 +114,8 @@ impl UnitCell<'_> {
 
     fn parameters(&self, state: &UnitState, y: u16, paint: &mut Paint<'_>) {
         let header = &self.scene.header;
-        let whole = header.units[self.unit].persistent || !header.sharded.parameters;
+        let stays = header.units[self.unit].persistent;
+        let whole = stays || !header.sharded.parameters;
         let (full, gathered) = (class_style(Class::Parameters), class_style(Class::GatheredParameters));
         let rest = match (whole, state.gather, state.refreshing) {
             _ if !self.held() => nothing(),
@@ -124,7 +125,7 @@ impl UnitCell<'_> {
             (false, GatherState::Gathering, _) => ("›", gathered.1),
             (false, GatherState::Released, _) => nothing(),
         };
-        let place = places::of_parameters(header, self.unit);
+        let place = if stays { Place::Device } else { header.offload.place(Class::Parameters) };
         let own = if self.held() { self.resting(Class::Parameters, place) } else { nothing() };
         let mut parts = vec![(UnitSlice::owned(self.scene, self.rank), own)];
         if let Some(slice) = UnitSlice::secondary(self.scene, self.rank).filter(|_| self.held() && !whole) {
