@@ -55,7 +55,7 @@ use backend::Backend;
 use buffer::Storage;
 use cpu::Cpu;
 use cuda::{Begun, Gpu, Options, Runtime};
-use events::{What, Work};
+use events::Work;
 use gpu::GpuKernels;
 use meter::{Meter, Spent};
 use std::sync::Arc;
@@ -164,24 +164,27 @@ impl Device {
         self.gpu().map_or(Ok(()), |rank| rank.synchronize())
     }
 
-    /// Counts `len` elements in the ledger and returns their bytes.
-    fn lease(&self, place: Place, class: Class, dtype: DType, len: usize) -> Result<(usize, Lease)> {
+    /// Returns a buffer of `len` elements in `place`, whose bytes `memory` provides; `None` if there
+    /// are no more.
+    fn buffer(
+        &self,
+        (place, class): (Place, Class),
+        dtype: DType,
+        len: usize,
+        memory: impl FnOnce(usize) -> Result<Option<Storage>>,
+    ) -> Result<Buffer> {
         let uncountable = || self.ledger.refusal(place, class, u64::MAX, 0);
         let bytes = len.checked_mul(dtype.size()).ok_or_else(uncountable)?;
-        Ok((bytes, self.ledger.lease(place, class, bytes as u64)?))
-    }
-
-    /// Returns `bytes` bytes of main memory with the `lease` that counts them.
-    fn main_memory(&self, cpu: &Cpu, lease: Lease, bytes: usize) -> Result<(Storage, Lease)> {
-        match cpu.pool.take(bytes) {
-            Some(memory) => Ok((Storage::Host(memory), lease)),
-            None => {
-                self.ledger.emitter().emit(What::Failing);
-                let (place, class) = (lease.place(), lease.class());
-                drop(lease);
-                Err(self.ledger.exhausted(place, class, bytes).into())
-            }
+        let lease = self.ledger.lease(place, class, bytes as u64)?;
+        if let Some(memory) = memory(bytes)? {
+            return Ok(Buffer::new(memory, dtype, len, lease));
         }
+        drop(lease);
+        Err(match self.gpu() {
+            None => self.ledger.exhausted(place, class, bytes),
+            Some(rank) => self.ledger.refusal(place, class, bytes as u64, rank.gpu().memory()?.0),
+        }
+        .into())
     }
 
     /// An empty vector with room for `len` elements of main memory that the ledger does not count.
@@ -198,19 +201,10 @@ impl Device {
     /// [`OutOfMemory`] if the bytes exceed the rest of the ledger's capacity, or of the GPU's
     /// memory, or the system gives no main memory.
     pub fn allocate(&self, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
-        let (bytes, lease) = self.lease(Place::Device, class, dtype, len)?;
-        let (memory, lease) = match &self.backend {
-            Backend::Cpu(cpu) => self.main_memory(cpu, lease, bytes)?,
-            Backend::Cuda(gpu) => match gpu.rank.block(bytes)? {
-                Some(block) => (Storage::Gpu(block), lease),
-                None => {
-                    drop(lease);
-                    let (free, _) = gpu.rank.gpu().memory()?;
-                    return Err(self.ledger.refusal(Place::Device, class, bytes as u64, free).into());
-                }
-            },
-        };
-        Ok(Buffer::new(memory, dtype, len, lease))
+        self.buffer((Place::Device, class), dtype, len, |bytes| match &self.backend {
+            Backend::Cpu(cpu) => Ok(cpu.pool.take(bytes).map(Storage::Host)),
+            Backend::Cuda(gpu) => Ok(gpu.rank.block(bytes)?.map(Storage::Gpu)),
+        })
     }
 
     /// A buffer of `len` zeros.
@@ -234,12 +228,10 @@ impl Device {
     /// [`OutOfMemory`] if the bytes exceed the rest of the ledger's capacity, or the system gives
     /// no more; the driver's.
     pub fn allocate_host(&self, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
-        let (bytes, lease) = self.lease(Place::Host, class, dtype, len)?;
-        let (memory, lease) = match &self.backend {
-            Backend::Cpu(cpu) => self.main_memory(cpu, lease, bytes)?,
-            Backend::Cuda(gpu) => (Storage::Pinned(gpu.rank.pinned(bytes)?), lease),
-        };
-        Ok(Buffer::new(memory, dtype, len, lease))
+        self.buffer((Place::Host, class), dtype, len, |bytes| match &self.backend {
+            Backend::Cpu(cpu) => Ok(cpu.pool.take(bytes).map(Storage::Host)),
+            Backend::Cuda(gpu) => Ok(Some(Storage::Pinned(gpu.rank.pinned(bytes)?))),
+        })
     }
 
     /// A buffer of `len` elements in `place`, with unspecified contents.
