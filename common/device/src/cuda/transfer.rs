@@ -64,6 +64,7 @@ impl Runtime {
         if bytes == 0 {
             return Ok(());
         }
+        self.gpu.context.enter()?;
         // SAFETY: the callers' addresses have room for the bytes and are held until the stream is
         // past them.
         unsafe { result::memcpy_dtod_async(to, from, bytes, self.compute.handle()) }
