@@ -22,14 +22,14 @@ impl Kernels for GpuKernels {
         }
     }
 
-    fn max_magnitude_of(&self, all: &[View<'_>]) -> Result<f32> {
+    fn max_magnitude(&self, all: &[View<'_>]) -> Result<f32> {
         let (here, there) = by_memory(all);
-        Ok(max_or_nan(self.host.max_magnitude_of(&here)?, self.largest_of(&there)?))
+        Ok(max_or_nan(self.host.max_magnitude(&here)?, self.largest_of(&there)?))
     }
 
-    fn sum_of_squares_of(&self, all: &[View<'_>], exponent: i32) -> Result<u128> {
+    fn sum_of_squares(&self, all: &[View<'_>], exponent: i32) -> Result<u128> {
         let (here, there) = by_memory(all);
-        Ok(self.host.sum_of_squares_of(&here, exponent)? + self.squares_of(&there, exponent)?)
+        Ok(self.host.sum_of_squares(&here, exponent)? + self.squares_of(&there, exponent)?)
     }
 }
 

@@ -14,12 +14,12 @@ impl Kernels for Meter {
         self.time(Job { kind, flops, bytes: moved.bytes }, |kernels| kernels.compute(operation))
     }
 
-    fn max_magnitude_of(&self, all: &[View<'_>]) -> Result<f32> {
-        self.time(reduction(all), |kernels| kernels.max_magnitude_of(all))
+    fn max_magnitude(&self, all: &[View<'_>]) -> Result<f32> {
+        self.time(reduction(all), |kernels| kernels.max_magnitude(all))
     }
 
-    fn sum_of_squares_of(&self, all: &[View<'_>], exponent: i32) -> Result<u128> {
-        self.time(reduction(all), |kernels| kernels.sum_of_squares_of(all, exponent))
+    fn sum_of_squares(&self, all: &[View<'_>], exponent: i32) -> Result<u128> {
+        self.time(reduction(all), |kernels| kernels.sum_of_squares(all, exponent))
     }
 }
 
