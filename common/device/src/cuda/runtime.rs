@@ -4,7 +4,6 @@ use super::call::Named;
 use super::copy_streams::CopyStreams;
 use super::gpu::Gpu;
 use super::kernels::{Launch, Launcher, MatrixOperand, Multiplier, Operand};
-use super::laps::Laps;
 use super::matmul::Blas;
 use super::memory::{Pool, Usage, no_room};
 use super::pinned::Spare;
@@ -53,7 +52,8 @@ pub struct Runtime {
     pub(crate) result: u64,
     /// Set if events or times are wanted.
     pub(super) timeline: OnceLock<Timeline>,
-    pub(super) laps: Laps,
+    /// Bytes read plus written in collectives.
+    pub(super) moved: AtomicU64,
     pub(super) staging: Staging,
     /// Freed page-locked memory, kept for reuse.
     pub(super) spare: Arc<Spare>,
@@ -74,7 +74,7 @@ impl Runtime {
         }
         Ok(Arc::new(Runtime {
             timeline,
-            laps: Laps::default(),
+            moved: AtomicU64::new(0),
             staging: Staging::default(),
             spare: Arc::new(Spare::new(options.threads)),
             compute,
@@ -294,7 +294,7 @@ impl Communication<'_> {
 
     /// Counts `bytes` that queued work reads or writes. Copies are counted already.
     pub fn moves(&self, bytes: usize) {
-        self.rank.laps.moved.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.rank.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Copies `bytes` bytes between addresses on GPUs of this process.
