@@ -56,7 +56,7 @@ impl Runtime {
 
     /// Main memory that this rank's GPU reaches.
     pub(crate) fn pinned(&self, bytes: usize) -> Result<Pinned> {
-        Pinned::new(&self.gpu.context, &self.spare, bytes)
+        Pinned::new(&self.spare, bytes)
     }
 
     /// Copies `bytes` bytes between addresses on this GPU, after everything computed so far.
@@ -75,7 +75,7 @@ impl Runtime {
     /// computed so far. `bytes` may change once this has returned.
     fn upload_staged(&self, address: u64, bytes: &[u8]) -> Result<()> {
         self.gpu.context.enter()?;
-        let mut block = self.staging.take(&self.gpu.context, &self.spare, bytes.len())?;
+        let mut block = self.staging.take(&self.spare, bytes.len())?;
         let staged = block.bytes_mut(0..bytes.len());
         staged.copy_from_slice(bytes);
         // SAFETY: the callers' addresses have room for the bytes; nothing else uses the block until
@@ -91,7 +91,7 @@ impl Runtime {
     /// into a block.
     fn queue_download(&self, address: u64, len: usize) -> Result<(Fence, Pinned)> {
         self.gpu.context.enter()?;
-        let mut block = self.staging.take(&self.gpu.context, &self.spare, len)?;
+        let mut block = self.staging.take(&self.spare, len)?;
         let place = block.bytes_mut(0..len);
         // SAFETY: as in `upload_staged`, the other way round.
         let queued = unsafe { result::memcpy_dtoh_async(place, address, self.compute.handle()) };
