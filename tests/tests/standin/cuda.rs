@@ -259,7 +259,8 @@ fn a_rank_without_room_on_its_gpu_says_that_it_fails_before_it_frees_anything() 
     let mut all = Vec::new();
     events.drain(&mut all);
     let failing = all.iter().position(|event| matches!(event.what, What::Failing));
-    let frees = |event: &Event| matches!(event.what, What::Memory { class: Class::Parameters, delta: ..0, .. });
+    let frees =
+        |event: &Event| matches!(event.what, What::Memory { class: Class::Parameters, delta: ..0, .. });
     assert_eq!((failing, all.iter().position(frees)), (Some(all.len() - 2), Some(all.len() - 1)), "{all:?}");
 }
 

@@ -75,11 +75,7 @@ impl Runtime {
     }
 
     /// Queues `work` between two marks: those of `spare`, if there are any.
-    pub(crate) fn lap<T>(
-        &self,
-        spare: Option<Lap>,
-        work: impl FnOnce() -> Result<T>,
-    ) -> Result<(T, Lap)> {
+    pub(crate) fn lap<T>(&self, spare: Option<Lap>, work: impl FnOnce() -> Result<T>) -> Result<(T, Lap)> {
         self.gpu.context.enter()?;
         let lap = spare.map_or_else(Lap::new, Ok)?;
         self.compute.mark(&lap.began)?;

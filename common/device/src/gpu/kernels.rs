@@ -6,7 +6,7 @@ use crate::Result;
 use crate::cuda::kernels::{self, Operand};
 use crate::cuda::{RESULT, RESULTS};
 use crate::kernels::{Kernels, max_or_nan};
-use crate::operations::{self, AdamWUpdate, Addend, Matmul, Operation, Visitor};
+use crate::operations::{AdamWUpdate, Addend, Matmul, Operation, Requirement, Visitor};
 use crate::view::{View, ViewMut};
 
 impl Kernels for GpuKernels {
@@ -147,11 +147,11 @@ impl<'r, 'w> Visitor<View<'r>, ViewMut<'w>> for Addresses {
     type Read = Operand;
     type Written = Operand;
 
-    fn read(&mut self, operand: operations::Operand, data: View<'r>) -> Result<Operand> {
+    fn read(&mut self, operand: Requirement, data: View<'r>) -> Result<Operand> {
         Ok(Operand { pointer: data.address(self.kernel, operand.name)?, dtype: data.dtype() })
     }
 
-    fn write(&mut self, operand: operations::Operand, data: ViewMut<'w>) -> Result<Operand> {
+    fn write(&mut self, operand: Requirement, data: ViewMut<'w>) -> Result<Operand> {
         Ok(Operand { pointer: data.address(self.kernel, operand.name)?, dtype: data.dtype() })
     }
 }

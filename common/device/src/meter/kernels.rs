@@ -3,7 +3,7 @@
 use super::{Job, Kind, Meter};
 use crate::Result;
 use crate::kernels::Kernels;
-use crate::operations::{Operand, Operation, Visitor};
+use crate::operations::{Operation, Requirement, Visitor};
 use crate::view::{View, ViewMut};
 
 impl Kernels for Meter {
@@ -54,12 +54,12 @@ impl<'r, 'w> Visitor<View<'r>, ViewMut<'w>> for Moved {
     type Read = View<'r>;
     type Written = ViewMut<'w>;
 
-    fn read(&mut self, operand: Operand, data: View<'r>) -> Result<View<'r>> {
+    fn read(&mut self, operand: Requirement, data: View<'r>) -> Result<View<'r>> {
         self.bytes += operand.moved * data.dtype().size();
         Ok(data)
     }
 
-    fn write(&mut self, operand: Operand, data: ViewMut<'w>) -> Result<ViewMut<'w>> {
+    fn write(&mut self, operand: Requirement, data: ViewMut<'w>) -> Result<ViewMut<'w>> {
         self.bytes += operand.moved * data.dtype().size();
         Ok(data)
     }
