@@ -83,8 +83,8 @@ impl Device {
     /// # Errors
     /// [`DeviceError::Cuda`] if the driver or a library refuses.
     pub fn cuda(ledger: Ledger, gpu: Arc<Gpu>, options: Options) -> Result<Self> {
-        let rank = Runtime::new(gpu, options, ledger.emitter())?;
-        let gpu = Arc::new(GpuKernels::new(rank, ledger.clone(), options));
+        let runtime = Runtime::new(gpu, options, ledger.emitter())?;
+        let gpu = Arc::new(GpuKernels::new(runtime, ledger.clone(), options));
         Ok(Device { ledger, backend: Backend::Cuda(gpu), meter: None })
     }
 
@@ -122,7 +122,7 @@ impl Device {
 
     /// The rank's share of a GPU, if it computes on one.
     pub fn gpu(&self) -> Option<&Arc<Runtime>> {
-        self.backend.rank()
+        self.backend.runtime()
     }
 
     /// The kernels of this device.
@@ -142,9 +142,9 @@ impl Device {
 
     /// Ends a stretch of computation: an event says when `work` ran, once the GPU is past it.
     pub fn end(&self, begun: Option<Begun>, work: Work) {
-        if let (Some(rank), Some(begun)) = (self.gpu(), begun) {
+        if let (Some(runtime), Some(begun)) = (self.gpu(), begun) {
             // A refusal is reported as in `begin`.
-            let _ = rank.end(begun, work);
+            let _ = runtime.end(begun, work);
         }
     }
 
@@ -153,7 +153,7 @@ impl Device {
     /// # Errors
     /// An error of work queued on a GPU before.
     pub fn emit_past(&self) -> Result<()> {
-        self.gpu().map_or(Ok(()), |rank| rank.emit_past())
+        self.gpu().map_or(Ok(()), |runtime| runtime.emit_past())
     }
 
     /// Blocks until all work queued on the device is done. On the CPU none is queued.
@@ -161,7 +161,7 @@ impl Device {
     /// # Errors
     /// An error of work queued on a GPU before.
     pub fn synchronize(&self) -> Result<()> {
-        self.gpu().map_or(Ok(()), |rank| rank.synchronize())
+        self.gpu().map_or(Ok(()), |runtime| runtime.synchronize())
     }
 
     /// Returns a buffer of `len` elements in `place`, whose bytes `memory` provides; `None` if there
@@ -182,7 +182,7 @@ impl Device {
         drop(lease);
         Err(match self.gpu() {
             None => self.ledger.exhausted(place, class, bytes),
-            Some(rank) => self.ledger.refusal(place, class, bytes as u64, rank.gpu().memory()?.0),
+            Some(runtime) => self.ledger.refusal(place, class, bytes as u64, runtime.gpu().memory()?.0),
         }
         .into())
     }
@@ -203,7 +203,7 @@ impl Device {
     pub fn allocate(&self, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
         self.buffer((Place::Device, class), dtype, len, |bytes| match &self.backend {
             Backend::Cpu(cpu) => Ok(cpu.pool.take(bytes).map(Storage::Host)),
-            Backend::Cuda(gpu) => Ok(gpu.rank.block(bytes)?.map(Storage::Gpu)),
+            Backend::Cuda(gpu) => Ok(gpu.runtime.block(bytes)?.map(Storage::Gpu)),
         })
     }
 
@@ -215,7 +215,7 @@ impl Device {
         let mut buffer = self.allocate(class, dtype, len)?;
         let bytes = buffer.byte_len();
         match buffer.on_gpu() {
-            Some((rank, address)) => rank.set_bytes(address, 0, bytes)?,
+            Some((runtime, address)) => runtime.set_bytes(address, 0, bytes)?,
             None => buffer.bytes_mut().fill(0),
         }
         Ok(buffer)
@@ -230,7 +230,7 @@ impl Device {
     pub fn allocate_host(&self, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
         self.buffer((Place::Host, class), dtype, len, |bytes| match &self.backend {
             Backend::Cpu(cpu) => Ok(cpu.pool.take(bytes).map(Storage::Host)),
-            Backend::Cuda(gpu) => Ok(Some(Storage::Pinned(gpu.rank.pinned(bytes)?))),
+            Backend::Cuda(gpu) => Ok(Some(Storage::Pinned(gpu.runtime.pinned(bytes)?))),
         })
     }
 

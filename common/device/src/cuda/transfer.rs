@@ -103,7 +103,7 @@ impl Runtime {
     /// Starts to copy `len` bytes at `address` to the host. Does not block.
     pub(crate) fn start_download(self: &Arc<Self>, address: u64, len: usize) -> Result<Download> {
         let block = if len == 0 { None } else { Some(self.queue_download(address, len)?) };
-        Ok(Download { rank: self.clone(), block, len })
+        Ok(Download { runtime: self.clone(), block, len })
     }
 
     /// Copies `len` bytes at `address` into `bytes` by way of a block, once everything computed so
@@ -121,7 +121,7 @@ impl Runtime {
 
 /// A copy from a GPU to the host that has been queued.
 pub(crate) struct Download {
-    rank: Arc<Runtime>,
+    runtime: Arc<Runtime>,
     /// Where the bytes arrive, and the fence after their copy; `None` once given back.
     block: Option<(Fence, Pinned)>,
     len: usize,
@@ -132,7 +132,7 @@ impl Download {
     /// that was queued later.
     pub(crate) fn wait<R>(self, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
         let Some((fence, block)) = &self.block else { return Ok(read(&[])) };
-        self.rank.gpu.context.enter()?;
+        self.runtime.gpu.context.enter()?;
         fence.wait()?;
         Ok(read(block.bytes(0..self.len)))
     }
@@ -141,7 +141,7 @@ impl Download {
 impl Drop for Download {
     fn drop(&mut self) {
         if let Some((fence, block)) = self.block.take() {
-            self.rank.staging.keep(fence, block);
+            self.runtime.staging.keep(fence, block);
         }
     }
 }

@@ -101,8 +101,8 @@ struct Totals {
 
 impl Meter {
     pub(crate) fn new(backend: Backend) -> Result<Self> {
-        if let Some(rank) = backend.rank() {
-            rank.time_collectives()?;
+        if let Some(runtime) = backend.runtime() {
+            runtime.time_collectives()?;
         }
         let meter = Meter { totals: Mutex::default(), backend };
         meter.reset()?;
@@ -120,7 +120,7 @@ impl Meter {
             }
             Backend::Cuda(gpu) => {
                 let spare = lock(&self.totals).spare.pop();
-                let (out, lap) = gpu.rank.lap(spare, || work(gpu.as_ref()))?;
+                let (out, lap) = gpu.runtime.lap(spare, || work(gpu.as_ref()))?;
                 let mut totals = lock(&self.totals);
                 totals.pending.push_back((kind, lap));
                 totals.settle(false)?;
@@ -137,10 +137,10 @@ impl Meter {
     /// done.
     pub(crate) fn spent(&self) -> Result<Vec<Spent>> {
         let mut totals = lock(&self.totals);
-        if let Some(rank) = self.backend.rank() {
-            rank.synchronize()?;
+        if let Some(runtime) = self.backend.runtime() {
+            runtime.synchronize()?;
             totals.settle(true)?;
-            let (calls, time, bytes) = rank.take_communicated()?;
+            let (calls, time, bytes) = runtime.take_communicated()?;
             let spent = &mut totals.spent[Kind::Collectives as usize];
             (spent.calls, spent.time) = (spent.calls + calls, spent.time + time);
             spent.bytes += bytes;
