@@ -301,14 +301,14 @@ impl Bench {
         let bytes = (self.dtype.size() * len) as f64;
         table.row(
             "max_magnitude",
-            time(|| kernels.max_magnitude(gradients.view()).map(drop))?,
+            time(|| kernels.max_magnitude(&[gradients.view()]).map(drop))?,
             1,
             bytes,
             "GB/s",
         );
         table.row(
             "sum_of_squares",
-            time(|| kernels.sum_of_squares(gradients.view(), 1).map(drop))?,
+            time(|| kernels.sum_of_squares(&[gradients.view()], 1).map(drop))?,
             1,
             bytes,
             "GB/s",

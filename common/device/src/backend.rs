@@ -30,10 +30,10 @@ impl Backend {
     }
 
     /// The rank's share of a GPU, if it computes on one.
-    pub(crate) fn rank(&self) -> Option<&Arc<Runtime>> {
+    pub(crate) fn runtime(&self) -> Option<&Arc<Runtime>> {
         match self {
             Backend::Cpu(_) => None,
-            Backend::Cuda(gpu) => Some(&gpu.rank),
+            Backend::Cuda(gpu) => Some(&gpu.runtime),
         }
     }
 }

@@ -49,7 +49,7 @@ impl Buffer {
     /// The rank on a GPU that it belongs to and its address, if it is in a GPU's memory.
     pub fn on_gpu(&self) -> Option<(&Arc<Runtime>, u64)> {
         match &self.storage {
-            Storage::Gpu(block) => Some((&block.rank, block.address)),
+            Storage::Gpu(block) => Some((&block.runtime, block.address)),
             Storage::Host(_) | Storage::Pinned(_) => None,
         }
     }

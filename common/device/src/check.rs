@@ -1,6 +1,6 @@
 //! Checks of an operation's operands, before any device computes it.
 
-use crate::operations::{Elements, Length, Operand, Operation, Visitor};
+use crate::operations::{Elements, Length, Operation, Requirement, Visitor};
 use crate::view::{View, ViewMut};
 use crate::{DType, DeviceError, Result};
 
@@ -19,8 +19,8 @@ struct Check {
 }
 
 impl Check {
-    fn operand(&self, operand: Operand, len: usize, dtype: DType) -> Result<()> {
-        let Operand { name, .. } = operand;
+    fn operand(&self, operand: Requirement, len: usize, dtype: DType) -> Result<()> {
+        let Requirement { name, .. } = operand;
         let (expected, fits) = match operand.len {
             Length::Exactly(expected) => (expected, len == expected),
             Length::AtLeast(expected) => (expected, len >= expected),
@@ -59,7 +59,7 @@ impl<'r, 'w> Visitor<View<'r>, ViewMut<'w>> for Check {
     type Read = View<'r>;
     type Written = ViewMut<'w>;
 
-    fn read(&mut self, operand: Operand, data: View<'r>) -> Result<View<'r>> {
+    fn read(&mut self, operand: Requirement, data: View<'r>) -> Result<View<'r>> {
         self.operand(operand, data.len(), data.dtype())?;
         if let Elements::Indices { bound } = operand.elements {
             self.indices(operand.name, &data, bound)?;
@@ -67,7 +67,7 @@ impl<'r, 'w> Visitor<View<'r>, ViewMut<'w>> for Check {
         Ok(data)
     }
 
-    fn write(&mut self, operand: Operand, data: ViewMut<'w>) -> Result<ViewMut<'w>> {
+    fn write(&mut self, operand: Requirement, data: ViewMut<'w>) -> Result<ViewMut<'w>> {
         self.operand(operand, data.len(), data.dtype())?;
         Ok(data)
     }

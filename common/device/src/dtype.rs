@@ -23,22 +23,10 @@ impl DType {
             DType::Bf16 | DType::F16 => 2,
         }
     }
-
-    /// Its name.
-    pub const fn label(self) -> &'static str {
-        match self {
-            DType::F32 => "f32",
-            DType::Bf16 => "bf16",
-            DType::F16 => "f16",
-            DType::U32 => "u32",
-        }
-    }
 }
 
-impl std::fmt::Display for DType {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.label())
-    }
+events::labels! {
+    DType { F32 => "f32", Bf16 => "bf16", F16 => "f16", U32 => "u32" }
 }
 
 /// A Rust type that a buffer can hold.

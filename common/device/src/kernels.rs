@@ -40,12 +40,12 @@ pub trait Kernels: Send + Sync {
 
     /// The largest magnitude in tensors, wherever they lie; NaN if any element is NaN, 0 if there
     /// are none. On a GPU the host waits once for all.
-    fn max_magnitude_of(&self, all: &[View<'_>]) -> Result<f32>;
+    fn max_magnitude(&self, all: &[View<'_>]) -> Result<f32>;
 
     /// `Σ round((x · 2^−exponent)² · 2^48)` over tensors, wherever they lie; exact and so
     /// independent of how a tensor is cut. `exponent` must make every `|x · 2^−exponent| < 2`.
     /// On a GPU the host waits once for all.
-    fn sum_of_squares_of(&self, all: &[View<'_>], exponent: i32) -> Result<u128>;
+    fn sum_of_squares(&self, all: &[View<'_>], exponent: i32) -> Result<u128>;
 
     /// Checks an operation, then computes it.
     fn run(&self, operation: Operation<View<'_>, ViewMut<'_>>) -> Result<()> {
@@ -102,16 +102,6 @@ pub trait Kernels: Send + Sync {
     fn fill(&self, out: ViewMut<'_>, value: f32) -> Result<()> {
         let len = out.len();
         self.run(Operation::Fill { out, value, len })
-    }
-
-    /// [`Kernels::max_magnitude_of`] one tensor.
-    fn max_magnitude(&self, x: View<'_>) -> Result<f32> {
-        self.max_magnitude_of(&[x])
-    }
-
-    /// [`Kernels::sum_of_squares_of`] one tensor.
-    fn sum_of_squares(&self, x: View<'_>, exponent: i32) -> Result<u128> {
-        self.sum_of_squares_of(&[x], exponent)
     }
 }
 

@@ -112,7 +112,6 @@ impl Ledger {
             (*account, capacity.unwrap_or(u64::MAX), live, is_refused)
         };
         let Some(live) = live else {
-            self.emitter.emit(What::Failing);
             let error = self.out_of_memory(place, class, bytes, capacity, account);
             return Err(OutOfMemory { by_system, ..error });
         };
@@ -144,6 +143,7 @@ impl Ledger {
         }
     }
 
+    /// Says that the rank fails, before any memory is freed because of it, and returns the error.
     fn out_of_memory(
         &self,
         place: Place,
@@ -152,6 +152,7 @@ impl Ledger {
         capacity: u64,
         account: Account,
     ) -> OutOfMemory {
+        self.emitter.emit(What::Failing);
         OutOfMemory {
             rank: self.emitter.rank(),
             place,

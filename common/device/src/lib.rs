@@ -55,7 +55,7 @@ use backend::Backend;
 use buffer::Storage;
 use cpu::Cpu;
 use cuda::{Begun, Gpu, Options, Runtime};
-use events::{What, Work};
+use events::Work;
 use gpu::GpuKernels;
 use meter::{Meter, Spent};
 use std::sync::Arc;
@@ -83,8 +83,8 @@ impl Device {
     /// # Errors
     /// [`DeviceError::Cuda`] if the driver or a library refuses.
     pub fn cuda(ledger: Ledger, gpu: Arc<Gpu>, options: Options) -> Result<Self> {
-        let rank = Runtime::new(gpu, options, ledger.emitter())?;
-        let gpu = Arc::new(GpuKernels::new(rank, ledger.clone(), options));
+        let runtime = Runtime::new(gpu, options, ledger.emitter())?;
+        let gpu = Arc::new(GpuKernels::new(runtime, ledger.clone(), options));
         Ok(Device { ledger, backend: Backend::Cuda(gpu), meter: None })
     }
 
@@ -122,7 +122,7 @@ impl Device {
 
     /// The rank's share of a GPU, if it computes on one.
     pub fn gpu(&self) -> Option<&Arc<Runtime>> {
-        self.backend.rank()
+        self.backend.runtime()
     }
 
     /// The kernels of this device.
@@ -142,9 +142,9 @@ impl Device {
 
     /// Ends a stretch of computation: an event says when `work` ran, once the GPU is past it.
     pub fn end(&self, begun: Option<Begun>, work: Work) {
-        if let (Some(rank), Some(begun)) = (self.gpu(), begun) {
+        if let (Some(runtime), Some(begun)) = (self.gpu(), begun) {
             // A refusal is reported as in `begin`.
-            let _ = rank.end(begun, work);
+            let _ = runtime.end(begun, work);
         }
     }
 
@@ -153,7 +153,7 @@ impl Device {
     /// # Errors
     /// An error of work queued on a GPU before.
     pub fn emit_past(&self) -> Result<()> {
-        self.gpu().map_or(Ok(()), |rank| rank.emit_past())
+        self.gpu().map_or(Ok(()), |runtime| runtime.emit_past())
     }
 
     /// Blocks until all work queued on the device is done. On the CPU none is queued.
@@ -161,27 +161,30 @@ impl Device {
     /// # Errors
     /// An error of work queued on a GPU before.
     pub fn synchronize(&self) -> Result<()> {
-        self.gpu().map_or(Ok(()), |rank| rank.synchronize())
+        self.gpu().map_or(Ok(()), |runtime| runtime.synchronize())
     }
 
-    /// Counts `len` elements in the ledger and returns their bytes.
-    fn lease(&self, place: Place, class: Class, dtype: DType, len: usize) -> Result<(usize, Lease)> {
+    /// Returns a buffer of `len` elements in `place`, whose bytes `memory` provides; `None` if there
+    /// are no more.
+    fn buffer(
+        &self,
+        (place, class): (Place, Class),
+        dtype: DType,
+        len: usize,
+        memory: impl FnOnce(usize) -> Result<Option<Storage>>,
+    ) -> Result<Buffer> {
         let uncountable = || self.ledger.refusal(place, class, u64::MAX, 0);
         let bytes = len.checked_mul(dtype.size()).ok_or_else(uncountable)?;
-        Ok((bytes, self.ledger.lease(place, class, bytes as u64)?))
-    }
-
-    /// Returns `bytes` bytes of main memory with the `lease` that counts them.
-    fn main_memory(&self, cpu: &Cpu, lease: Lease, bytes: usize) -> Result<(Storage, Lease)> {
-        match cpu.pool.take(bytes) {
-            Some(memory) => Ok((Storage::Host(memory), lease)),
-            None => {
-                self.ledger.emitter().emit(What::Failing);
-                let (place, class) = (lease.place(), lease.class());
-                drop(lease);
-                Err(self.ledger.exhausted(place, class, bytes).into())
-            }
+        let lease = self.ledger.lease(place, class, bytes as u64)?;
+        if let Some(memory) = memory(bytes)? {
+            return Ok(Buffer::new(memory, dtype, len, lease));
         }
+        drop(lease);
+        Err(match self.gpu() {
+            None => self.ledger.exhausted(place, class, bytes),
+            Some(runtime) => self.ledger.refusal(place, class, bytes as u64, runtime.gpu().memory()?.0),
+        }
+        .into())
     }
 
     /// An empty vector with room for `len` elements of main memory that the ledger does not count.
@@ -198,19 +201,10 @@ impl Device {
     /// [`OutOfMemory`] if the bytes exceed the rest of the ledger's capacity, or of the GPU's
     /// memory, or the system gives no main memory.
     pub fn allocate(&self, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
-        let (bytes, lease) = self.lease(Place::Device, class, dtype, len)?;
-        let (memory, lease) = match &self.backend {
-            Backend::Cpu(cpu) => self.main_memory(cpu, lease, bytes)?,
-            Backend::Cuda(gpu) => match gpu.rank.block(bytes)? {
-                Some(block) => (Storage::Gpu(block), lease),
-                None => {
-                    drop(lease);
-                    let (free, _) = gpu.rank.gpu().memory()?;
-                    return Err(self.ledger.refusal(Place::Device, class, bytes as u64, free).into());
-                }
-            },
-        };
-        Ok(Buffer::new(memory, dtype, len, lease))
+        self.buffer((Place::Device, class), dtype, len, |bytes| match &self.backend {
+            Backend::Cpu(cpu) => Ok(cpu.pool.take(bytes).map(Storage::Host)),
+            Backend::Cuda(gpu) => Ok(gpu.runtime.block(bytes)?.map(Storage::Gpu)),
+        })
     }
 
     /// A buffer of `len` zeros.
@@ -221,7 +215,7 @@ impl Device {
         let mut buffer = self.allocate(class, dtype, len)?;
         let bytes = buffer.byte_len();
         match buffer.on_gpu() {
-            Some((rank, address)) => rank.set_bytes(address, 0, bytes)?,
+            Some((runtime, address)) => runtime.set_bytes(address, 0, bytes)?,
             None => buffer.bytes_mut().fill(0),
         }
         Ok(buffer)
@@ -234,12 +228,10 @@ impl Device {
     /// [`OutOfMemory`] if the bytes exceed the rest of the ledger's capacity, or the system gives
     /// no more; the driver's.
     pub fn allocate_host(&self, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
-        let (bytes, lease) = self.lease(Place::Host, class, dtype, len)?;
-        let (memory, lease) = match &self.backend {
-            Backend::Cpu(cpu) => self.main_memory(cpu, lease, bytes)?,
-            Backend::Cuda(gpu) => (Storage::Pinned(gpu.rank.pinned(bytes)?), lease),
-        };
-        Ok(Buffer::new(memory, dtype, len, lease))
+        self.buffer((Place::Host, class), dtype, len, |bytes| match &self.backend {
+            Backend::Cpu(cpu) => Ok(cpu.pool.take(bytes).map(Storage::Host)),
+            Backend::Cuda(gpu) => Ok(Some(Storage::Pinned(gpu.runtime.pinned(bytes)?))),
+        })
     }
 
     /// A buffer of `len` elements in `place`, with unspecified contents.

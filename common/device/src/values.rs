@@ -66,12 +66,12 @@ impl Device {
             return Err(DeviceError::Shape { kernel: "write", operand: "the values", expected, got });
         }
         match self.gpu().filter(|_| !out.on_host()) {
-            Some(rank) => {
+            Some(runtime) => {
                 let bytes: &[u8] = bytemuck::cast_slice(values);
                 if T::DTYPE == DType::U32 {
                     out.note_largest(bytemuck::cast_slice(bytes).iter().copied().max());
                 }
-                rank.upload(out.address("write", "the buffer")?, bytes)
+                runtime.upload(out.address("write", "the buffer")?, bytes)
             }
             None => {
                 out.as_mut_slice::<T>().copy_from_slice(values);
@@ -89,10 +89,11 @@ impl Device {
     pub fn read<'a, T: Element>(&self, view: View<'a>) -> Result<Cow<'a, [T]>> {
         fits::<T>("read", view.dtype())?;
         match self.gpu().filter(|_| !view.on_host()) {
-            Some(rank) => {
+            Some(runtime) => {
                 let mut values: Vec<T> = self.room(view.len())?;
                 values.resize(view.len(), T::zeroed());
-                rank.download(view.address("read", "the buffer")?, bytemuck::cast_slice_mut(&mut values))?;
+                runtime
+                    .download(view.address("read", "the buffer")?, bytemuck::cast_slice_mut(&mut values))?;
                 Ok(Cow::Owned(values))
             }
             None => Ok(Cow::Borrowed(view.as_slice::<T>())),
@@ -110,7 +111,7 @@ impl Device {
     /// # Errors
     /// [`DeviceError::Shape`] or [`DeviceError::Type`] if they do not fit; the driver's.
     pub fn start_copy(&self, mut out: ViewMut<'_>, x: View<'_>, work: Option<Work>) -> Result<Copying> {
-        let Some(rank) = self.gpu() else {
+        let Some(runtime) = self.gpu() else {
             return self.kernels().copy(out, x).map(|()| Copying::done());
         };
         if out.dtype() != x.dtype() {
@@ -118,7 +119,7 @@ impl Device {
         }
         let len = out.len();
         check(Operation::Copy { out: out.reborrow(), x: x.clone(), len })?;
-        gpu::start(rank, out, x, work)
+        gpu::start(runtime, out, x, work)
     }
 
     /// Starts to copy the elements of a view, as they are after all work queued before, for `what`
@@ -130,10 +131,10 @@ impl Device {
     pub fn fetch<T: Element, R>(&self, view: View<'_>, what: fn(&[T]) -> R) -> Result<Fetched<T, R>> {
         fits::<T>("fetch", view.dtype())?;
         match self.gpu().filter(|_| !view.on_host()) {
-            Some(rank) => {
+            Some(runtime) => {
                 let (address, bytes) =
                     (view.address("fetch", "the buffer")?, view.len() * view.dtype().size());
-                Ok(Fetched::copying(rank.start_download(address, bytes)?, what))
+                Ok(Fetched::copying(runtime.start_download(address, bytes)?, what))
             }
             None => Ok(Fetched::arrived(what(view.as_slice::<T>()))),
         }

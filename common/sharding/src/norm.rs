@@ -15,8 +15,8 @@ use device::{View, max_or_nan};
 /// # Errors
 /// If a kernel or an exchange fails.
 pub fn global_norm(rank: &Rank, gradients: &[View<'_>]) -> Result<f64> {
-    let largest = rank.kernels().max_magnitude_of(gradients)?;
-    let squares = |exponent| Ok(rank.kernels().sum_of_squares_of(gradients, exponent)?);
+    let largest = rank.kernels().max_magnitude(gradients)?;
+    let squares = |exponent| Ok(rank.kernels().sum_of_squares(gradients, exponent)?);
     Ok(combined_norm(rank, largest, squares)?.0)
 }
 
@@ -42,12 +42,12 @@ impl Measured {
     /// # Errors
     /// If a kernel fails.
     pub(crate) fn add(&mut self, rank: &Rank, shard: View<'_>) -> Result<()> {
-        let largest = rank.kernels().max_magnitude(shard.clone())?;
+        let largest = rank.kernels().max_magnitude(std::slice::from_ref(&shard))?;
         self.largest = max_or_nan(self.largest, largest);
         let fits = |exponent: i32| f64::from(largest) < 2f64.powi(exponent + 1);
         self.squares = match self.squares {
             Some((exponent, sum)) if fits(exponent) => {
-                Some((exponent, sum + rank.kernels().sum_of_squares(shard, exponent)?))
+                Some((exponent, sum + rank.kernels().sum_of_squares(&[shard], exponent)?))
             }
             _ => None,
         };
@@ -68,7 +68,7 @@ impl Measured {
     pub(crate) fn norm(&mut self, rank: &Rank, shards: &[View<'_>]) -> Result<f64> {
         let squares = |exponent| match self.squares {
             Some((of, sum)) if of == exponent => Ok(sum),
-            _ => Ok(rank.kernels().sum_of_squares_of(shards, exponent)?),
+            _ => Ok(rank.kernels().sum_of_squares(shards, exponent)?),
         };
         let (norm, exponent) = combined_norm(rank, self.largest, squares)?;
         *self = Measured { largest: 0.0, squares: exponent.map(|exponent| (exponent, 0)) };
@@ -99,9 +99,9 @@ fn combined_norm(
 /// # Errors
 /// If a kernel fails.
 pub fn local_norm(rank: &Rank, gradients: &[View<'_>]) -> Result<f64> {
-    let largest = rank.kernels().max_magnitude_of(gradients)?;
+    let largest = rank.kernels().max_magnitude(gradients)?;
     let Some(exponent) = exponent(largest) else { return Ok(f64::from(largest)) };
-    Ok(root(rank.kernels().sum_of_squares_of(gradients, exponent)?, exponent))
+    Ok(root(rank.kernels().sum_of_squares(gradients, exponent)?, exponent))
 }
 
 fn combine<T, const B: usize>(group: &Group, mine: [u8; B], decode: fn([u8; B]) -> T) -> Result<Vec<T>> {

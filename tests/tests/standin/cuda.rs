@@ -3,8 +3,8 @@
 
 use collectives::local;
 use device::cuda::{Gpu, Options};
-use device::{Class, DType, Device, Ledger};
-use events::Emitter;
+use device::{Class, DType, Device, DeviceError, Ledger};
+use events::{Emitter, Event, What};
 use planner::Stage;
 use tests::{STAGES, fixture, largest_difference, losses, mispredictions, padding, standin, train};
 use trainer::Report;
@@ -240,6 +240,28 @@ fn a_gpu_that_is_too_small_is_an_error_that_says_what_is_live() {
         train(Stage::Ddp, &format!("{} --model tiny --device cuda", "--gpus 2 --steps 1 --batch-size 8"));
     let text = failure.expect_err("the GPU is too small").to_string();
     assert!(text.contains("out of memory") && text.contains("parameters"), "{text}");
+}
+
+/// Screens keep what was live then.
+#[test]
+fn a_rank_without_room_on_its_gpu_says_that_it_fails_before_it_frees_anything() {
+    let name = a_rank_without_room_on_its_gpu_says_that_it_fails_before_it_frees_anything;
+    if !standin(name, &[("STANDIN_MEMORY", "68000000")]) {
+        return;
+    }
+    let (emitter, events) = events::channel(0, 64, std::time::Instant::now(), None);
+    let ledger = Ledger::new(emitter, None);
+    let device = Device::cuda(ledger, Gpu::open(0).unwrap(), Options::default()).unwrap();
+    let held = device.allocate(Class::Parameters, DType::F32, 250_000).unwrap();
+    let refused = device.allocate(Class::Gradients, DType::F32, 25_000_000).err().unwrap();
+    assert!(matches!(refused, DeviceError::OutOfMemory(_)), "{refused}");
+    drop(held);
+    let mut all = Vec::new();
+    events.drain(&mut all);
+    let failing = all.iter().position(|event| matches!(event.what, What::Failing));
+    let frees =
+        |event: &Event| matches!(event.what, What::Memory { class: Class::Parameters, delta: ..0, .. });
+    assert_eq!((failing, all.iter().position(frees)), (Some(all.len() - 2), Some(all.len() - 1)), "{all:?}");
 }
 
 /// NVIDIA's libraries take memory of their own, and other ranks have room for what one keeps.

@@ -170,9 +170,9 @@ fn norms_take_tensors_wherever_they_lie() {
     for (values, largest) in [([1.0f32, -5.0], 7.0), ([2.0, -9.0], 9.0)] {
         device.write(here.view_mut(), &values).unwrap();
         let all = [there.view(), here.view()];
-        assert_eq!(device.kernels().max_magnitude_of(&all).unwrap(), largest);
-        let parts = all.clone().map(|x| device.kernels().sum_of_squares(x, 3).unwrap());
-        assert_eq!(device.kernels().sum_of_squares_of(&all, 3).unwrap(), parts.iter().sum::<u128>());
+        assert_eq!(device.kernels().max_magnitude(&all).unwrap(), largest);
+        let parts = all.clone().map(|x| device.kernels().sum_of_squares(&[x], 3).unwrap());
+        assert_eq!(device.kernels().sum_of_squares(&all, 3).unwrap(), parts.iter().sum::<u128>());
     }
 }
 

@@ -21,6 +21,7 @@ mod workers;
 
 pub(crate) use elementwise::round_into;
 pub(crate) use operand::FloatsMut;
+pub(crate) use product::multiply_adds;
 
 use crate::Result;
 use crate::kernels::Kernels;
@@ -91,11 +92,11 @@ impl Kernels for Cpu {
         }
     }
 
-    fn max_magnitude_of(&self, all: &[View<'_>]) -> Result<f32> {
+    fn max_magnitude(&self, all: &[View<'_>]) -> Result<f32> {
         reduction::max_magnitude(self, all)
     }
 
-    fn sum_of_squares_of(&self, all: &[View<'_>], exponent: i32) -> Result<u128> {
+    fn sum_of_squares(&self, all: &[View<'_>], exponent: i32) -> Result<u128> {
         reduction::sum_of_squares(self, all, exponent)
     }
 }

@@ -3,7 +3,7 @@
 use super::Cpu;
 use super::math::sigmoid;
 use super::operand::{Floats, FloatsMut};
-use super::workers::{Split, blocks};
+use super::workers::blocks;
 use crate::Result;
 use crate::operations::{Swiglu, SwigluBackward};
 use crate::shapes::RowShape;
@@ -55,9 +55,7 @@ fn gate_row(out: &mut [f32], gate: &[f32], up: &[f32]) {
 pub(super) fn swiglu_backward(cpu: &Cpu, arguments: SwigluBackward<View<'_>, ViewMut<'_>>) -> Result<()> {
     let SwigluBackward { dgate_up, dout, gate_up, shape: RowShape { rows, width } } = arguments;
     let (dgate_up, douts, gate_up) = (FloatsMut::from(dgate_up), Floats::from(dout), Floats::from(gate_up));
-    let runs = cpu.workers.runs(rows, width);
-    let tasks = runs.iter().cloned().zip(dgate_up.runs(&runs, 2 * width)).collect();
-    cpu.workers.each(tasks, |(run, mut dgate_up)| {
+    cpu.workers.each_run(dgate_up, rows, 2 * width, |run, mut dgate_up| {
         let mut scratch = cpu.scratch(5 * width)?;
         let [wide_dgate_up, wide, wide_dout] = scratch.parts([2 * width, 2 * width, width]);
         vectorized!(for (i, row) in run.enumerate() {

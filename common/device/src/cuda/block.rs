@@ -10,7 +10,7 @@ pub(crate) struct Block {
     /// The copies that touch it.
     pub(super) in_flight: InFlight,
     /// The rank that it belongs to.
-    pub(crate) rank: Arc<Runtime>,
+    pub(crate) runtime: Arc<Runtime>,
     pub(crate) address: u64,
     bytes: usize,
 }
@@ -19,15 +19,15 @@ impl Drop for Block {
     fn drop(&mut self) {
         // It is reused in the order of the compute stream. A driver that refuses refuses what is
         // queued next, too, and that is reported.
-        let _ = self.rank.compute_after_copies(&self.in_flight);
-        self.rank.pool.take_back(self.address, self.bytes);
+        let _ = self.runtime.compute_after_copies(&self.in_flight);
+        self.runtime.pool.take_back(self.address, self.bytes);
     }
 }
 
 impl Runtime {
     /// A block of the rank's memory; `None` if the GPU has no room.
     pub(crate) fn block(self: &Arc<Self>, bytes: usize) -> Result<Option<Block>> {
-        let block = |address| Block { in_flight: InFlight::default(), rank: self.clone(), address, bytes };
+        let block = |address| Block { in_flight: InFlight::default(), runtime: self.clone(), address, bytes };
         Ok(self.pool.lend(bytes)?.map(block))
     }
 

@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub(crate) struct QueuedCopy {
     done: Arc<Fence>,
     lane: Lane,
-    rank: Arc<Runtime>,
+    runtime: Arc<Runtime>,
 }
 
 impl QueuedCopy {
@@ -38,8 +38,8 @@ impl QueuedCopy {
     /// copy to the GPU.
     pub(crate) fn wait(self) -> Result<()> {
         match self.lane {
-            Lane::ToHost => self.rank.reach(&self.done),
-            _ => self.rank.compute_after(&self.done),
+            Lane::ToHost => self.runtime.reach(&self.done),
+            _ => self.runtime.compute_after(&self.done),
         }
     }
 }
@@ -104,6 +104,6 @@ impl Runtime {
         if let Some(((timeline, work), begun)) = timed.zip(begun) {
             timeline.end(lane, stream, begun, work)?;
         }
-        Ok(QueuedCopy { done, lane, rank: self.clone() })
+        Ok(QueuedCopy { done, lane, runtime: self.clone() })
     }
 }

@@ -7,7 +7,7 @@
 //! | `compile`, `modules` | CUDA C++ to machine code, cached on disk; kernels in a context |
 //! | `kernels` | CUDA C++ sources, and the launches that each operation takes |
 //! | `runtime`, `stream` | one rank on a GPU: streams, launches, the fences between streams |
-//! | `timeline`, `laps`, `timing` | when queued work ran, and how long it took |
+//! | `timeline`, `timing` | when queued work ran, and how long it took |
 //! | `memory`, `block` | its memory |
 //! | `pinned`, `locked` | page-locked main memory, kept for reuse; how its pages are locked |
 //! | `staging`, `transfer` | copies from and to main memory in the order of computation |
@@ -30,7 +30,6 @@ mod copy_streams;
 mod gpu;
 mod in_flight;
 pub mod kernels;
-mod laps;
 mod library;
 mod locked;
 mod matmul;
@@ -49,7 +48,6 @@ mod transfer;
 pub(crate) use block::Block;
 pub(crate) use copies::QueuedCopy;
 pub use gpu::{Gpu, GpuInfo, list};
-pub(crate) use laps::Lap;
 pub use library::Library;
 pub use memory::Usage;
 pub use peak::Operands;
@@ -59,5 +57,5 @@ pub use runtime::{Communication, Options, Runtime};
 pub(crate) use runtime::{RESULT, RESULTS};
 pub use stream::Fence;
 pub use timeline::Begun;
-pub(crate) use timing::Communicated;
+pub(crate) use timing::Lap;
 pub(crate) use transfer::Download;

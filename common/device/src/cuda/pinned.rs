@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 
 /// A rank's freed blocks.
 pub(super) struct Spare {
+    context: Arc<Context>,
     /// By size.
     blocks: Mutex<BTreeMap<usize, Vec<Pages>>>,
     /// Threads that fetch the pages of a new block.
@@ -20,8 +21,8 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    pub(super) fn new(threads: usize) -> Self {
-        Spare { blocks: Mutex::default(), threads }
+    pub(super) fn new(context: Arc<Context>, threads: usize) -> Self {
+        Spare { context, blocks: Mutex::default(), threads }
     }
 }
 
@@ -37,9 +38,9 @@ pub(crate) struct Pinned {
 }
 
 impl Pinned {
-    pub(super) fn new(context: &Arc<Context>, spare: &Arc<Spare>, bytes: usize) -> Result<Self> {
+    pub(super) fn new(spare: &Arc<Spare>, bytes: usize) -> Result<Self> {
         let kept = lock(&spare.blocks).get_mut(&bytes).and_then(Vec::pop);
-        let pages = kept.map_or_else(|| Pages::new(context.clone(), bytes, spare.threads), Ok)?;
+        let pages = kept.map_or_else(|| Pages::new(spare.context.clone(), bytes, spare.threads), Ok)?;
         Ok(Pinned { pages: Some(pages), spare: spare.clone() })
     }
 

@@ -26,7 +26,7 @@ pub(crate) struct Rotations {
 
 impl Rotations {
     /// The address of a table that holds every position of `rope`.
-    pub(crate) fn table(&self, rank: &Runtime, rope: &Rope) -> Result<u64> {
+    pub(crate) fn table(&self, runtime: &Runtime, rope: &Rope) -> Result<u64> {
         let (half, positions) = (rope.attention.head_dim / 2, rope.first_position + rope.attention.tokens);
         let mut tables = lock(&self.tables);
         let same =
@@ -39,10 +39,10 @@ impl Rotations {
         let positions = positions.next_power_of_two();
         let turns = rope_table(rope.theta, rope.scaling, half, positions);
         let bytes = size_of_val(turns.as_slice());
-        let address = rank.pool.take(bytes)?.ok_or_else(|| no_room("rotations", bytes))?;
-        rank.upload(address, bytemuck::cast_slice(&turns))?;
+        let address = runtime.pool.take(bytes)?.ok_or_else(|| no_room("rotations", bytes))?;
+        runtime.upload(address, bytemuck::cast_slice(&turns))?;
         if let Some(old) = found.map(|index| tables.swap_remove(index)) {
-            rank.pool.put(old.address, old.positions * 2 * old.half * size_of::<f32>());
+            runtime.pool.put(old.address, old.positions * 2 * old.half * size_of::<f32>());
         }
         tables.push(Table { theta: rope.theta, scaling: rope.scaling, half, positions, address });
         Ok(address)

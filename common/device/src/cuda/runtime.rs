@@ -4,7 +4,6 @@ use super::call::Named;
 use super::copy_streams::CopyStreams;
 use super::gpu::Gpu;
 use super::kernels::{Launch, Launcher, MatrixOperand, Multiplier, Operand};
-use super::laps::Laps;
 use super::matmul::Blas;
 use super::memory::{Pool, Usage, no_room};
 use super::pinned::Spare;
@@ -53,7 +52,8 @@ pub struct Runtime {
     pub(crate) result: u64,
     /// Set if events or times are wanted.
     pub(super) timeline: OnceLock<Timeline>,
-    pub(super) laps: Laps,
+    /// Bytes read plus written in collectives.
+    pub(super) moved: AtomicU64,
     pub(super) staging: Staging,
     /// Freed page-locked memory, kept for reuse.
     pub(super) spare: Arc<Spare>,
@@ -74,9 +74,9 @@ impl Runtime {
         }
         Ok(Arc::new(Runtime {
             timeline,
-            laps: Laps::default(),
+            moved: AtomicU64::new(0),
             staging: Staging::default(),
-            spare: Arc::new(Spare::new(options.threads)),
+            spare: Arc::new(Spare::new(gpu.context.clone(), options.threads)),
             compute,
             communication: Stream::new(true)?,
             copies: CopyStreams::default(),
@@ -164,7 +164,7 @@ impl Runtime {
     ) -> Result<Fence> {
         self.gpu.context.enter()?;
         fences.into_iter().try_for_each(|fence| self.communication.wait(fence))?;
-        work(&Communication { rank: self })?;
+        work(&Communication { runtime: self })?;
         self.communication.fence()
     }
 
@@ -282,19 +282,19 @@ impl Multiplier for Runtime {
 
 /// The communication stream of a rank.
 pub struct Communication<'a> {
-    rank: &'a Runtime,
+    runtime: &'a Runtime,
 }
 
 impl Communication<'_> {
     /// The driver's handle of the stream, for libraries that queue work on it. Valid as long as the
     /// rank lives.
     pub fn handle(&self) -> *mut c_void {
-        self.rank.communication.handle().cast()
+        self.runtime.communication.handle().cast()
     }
 
     /// Counts `bytes` that queued work reads or writes. Copies are counted already.
     pub fn moves(&self, bytes: usize) {
-        self.rank.laps.moved.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.runtime.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Copies `bytes` bytes between addresses on GPUs of this process.
@@ -311,14 +311,14 @@ impl Communication<'_> {
         }
         self.moves(2 * bytes);
         // SAFETY: the caller's promise.
-        unsafe { result::memcpy_dtod_async(to, from, bytes, self.rank.communication.handle()) }
+        unsafe { result::memcpy_dtod_async(to, from, bytes, self.runtime.communication.handle()) }
             .named("cuMemcpyDtoDAsync")
     }
 }
 
 impl Launcher for Communication<'_> {
     fn launch(&self, launch: Launch<'_>) -> Result<()> {
-        self.rank.enqueue(&self.rank.communication, &launch)
+        self.runtime.enqueue(&self.runtime.communication, &launch)
     }
 
     fn scratch(&self, _: usize) -> Result<u64> {
@@ -326,6 +326,6 @@ impl Launcher for Communication<'_> {
     }
 
     fn architecture(&self) -> u32 {
-        self.rank.architecture()
+        self.runtime.architecture()
     }
 }

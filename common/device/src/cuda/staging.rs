@@ -4,7 +4,6 @@
 //! From and to pageable memory the driver copies itself, once everything queued before is done, and
 //! blocks the host.
 
-use super::context::Context;
 use super::pinned::{Pinned, Spare};
 use super::stream::Fence;
 use crate::Result;
@@ -28,9 +27,9 @@ pub(super) struct Staging(Mutex<VecDeque<(Fence, Pinned)>>);
 
 impl Staging {
     /// A block with room for `bytes` that no copy touches.
-    pub(super) fn take(&self, context: &Arc<Context>, spare: &Arc<Spare>, bytes: usize) -> Result<Pinned> {
+    pub(super) fn take(&self, spare: &Arc<Spare>, bytes: usize) -> Result<Pinned> {
         self.settle()?;
-        Pinned::new(context, spare, bytes.next_power_of_two().max(LEAST))
+        Pinned::new(spare, bytes.next_power_of_two().max(LEAST))
     }
 
     /// Takes back the blocks whose copies are done. Blocks while there are more than [`BUSY`].

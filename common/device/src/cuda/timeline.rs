@@ -109,9 +109,10 @@ impl Timeline {
         self.emit_from(&mut lock(&self.state))
     }
 
-    /// Stretches on the communication stream that are known to be past, and their time.
-    pub(super) fn communicated(&self) -> (u64, Duration) {
-        let (count, nanoseconds) = lock(&self.state).communicated;
+    /// Returns the stretches on the communication stream that are known to be past, and their time;
+    /// counts from 0 again.
+    pub(super) fn take_communicated(&self) -> (u64, Duration) {
+        let (count, nanoseconds) = std::mem::take(&mut lock(&self.state).communicated);
         (count, Duration::from_nanos(nanoseconds))
     }
 

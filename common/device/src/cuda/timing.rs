@@ -1,23 +1,34 @@
 //! When stretches of a rank's work run, how long single kernels take, and what the rank's part in
 //! collectives takes.
 
-use super::laps::Lap;
 use super::runtime::Runtime;
+use super::stream::Mark;
 use super::timeline::{Begun, Lane, Timeline};
 use crate::Result;
-use events::lock;
 use events::{Emitter, Work};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Calls, time and bytes of a rank's part in collectives.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Communicated {
-    pub(crate) calls: u64,
-    /// On the communication stream.
-    pub(crate) time: Duration,
-    /// Read plus written.
-    pub(crate) bytes: u64,
+/// A piece of work between two points on the compute stream.
+pub(crate) struct Lap {
+    began: Mark,
+    ended: Mark,
+}
+
+impl Lap {
+    fn new() -> Result<Self> {
+        Ok(Lap { began: Mark::new()?, ended: Mark::new()? })
+    }
+
+    /// True if the stream is past it.
+    pub(crate) fn is_past(&self) -> Result<bool> {
+        self.ended.is_past()
+    }
+
+    /// Returns how long it took, once the stream is past it.
+    pub(crate) fn time(&self) -> Result<Duration> {
+        Ok(Duration::from_nanos(self.ended.since(&self.began)?.max(0) as u64))
+    }
 }
 
 impl Runtime {
@@ -63,36 +74,23 @@ impl Runtime {
         self.timeline().map_or(Ok(()), Timeline::emit_past)
     }
 
-    /// Queues `work` between two marks.
-    pub(crate) fn lap<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, Lap)> {
+    /// Queues `work` between two marks: those of `spare`, if there are any.
+    pub(crate) fn lap<T>(&self, spare: Option<Lap>, work: impl FnOnce() -> Result<T>) -> Result<(T, Lap)> {
         self.gpu.context.enter()?;
-        let lap = Lap { began: self.laps.mark()?, ended: self.laps.mark()? };
+        let lap = spare.map_or_else(Lap::new, Ok)?;
         self.compute.mark(&lap.began)?;
         let out = work()?;
         self.compute.mark(&lap.ended)?;
         Ok((out, lap))
     }
 
-    /// True if the stream is past it.
-    pub(crate) fn is_past(&self, lap: &Lap) -> Result<bool> {
-        lap.ended.is_past()
-    }
-
-    /// Returns how long a kernel took that has run.
-    pub(crate) fn lap_time(&self, lap: &Lap) -> Result<Duration> {
-        Ok(Duration::from_nanos(lap.ended.since(&lap.began)?.max(0) as u64))
-    }
-
-    /// Takes back its marks for reuse.
-    pub(crate) fn keep_lap(&self, Lap { began, ended }: Lap) {
-        lock(&self.laps.spare).extend([began, ended]);
-    }
-
-    /// Returns what this rank's part in collectives has taken, of work that has run. Counted from
-    /// [`Runtime::time_collectives`] on, or from the start if events are wanted.
-    pub(crate) fn communicated(&self) -> Result<Communicated> {
+    /// Returns the calls of this rank's part in collectives, their time on the communication stream
+    /// and the bytes that they read plus those that they wrote: of work that has run, since they were
+    /// last returned. Calls are counted from [`Runtime::time_collectives`] on, or from the start if
+    /// events are wanted.
+    pub(crate) fn take_communicated(&self) -> Result<(u64, Duration, u64)> {
         self.emit_past()?;
-        let (calls, time) = self.timeline().map_or((0, Duration::ZERO), |timeline| timeline.communicated());
-        Ok(Communicated { calls, time, bytes: self.laps.moved.load(Ordering::Relaxed) })
+        let (calls, time) = self.timeline().map_or((0, Duration::ZERO), Timeline::take_communicated);
+        Ok((calls, time, self.moved.swap(0, Ordering::Relaxed)))
     }
 }

@@ -56,7 +56,7 @@ impl Runtime {
 
     /// Main memory that this rank's GPU reaches.
     pub(crate) fn pinned(&self, bytes: usize) -> Result<Pinned> {
-        Pinned::new(&self.gpu.context, &self.spare, bytes)
+        Pinned::new(&self.spare, bytes)
     }
 
     /// Copies `bytes` bytes between addresses on this GPU, after everything computed so far.
@@ -64,6 +64,7 @@ impl Runtime {
         if bytes == 0 {
             return Ok(());
         }
+        self.gpu.context.enter()?;
         // SAFETY: the callers' addresses have room for the bytes and are held until the stream is
         // past them.
         unsafe { result::memcpy_dtod_async(to, from, bytes, self.compute.handle()) }
@@ -74,7 +75,7 @@ impl Runtime {
     /// computed so far. `bytes` may change once this has returned.
     fn upload_staged(&self, address: u64, bytes: &[u8]) -> Result<()> {
         self.gpu.context.enter()?;
-        let mut block = self.staging.take(&self.gpu.context, &self.spare, bytes.len())?;
+        let mut block = self.staging.take(&self.spare, bytes.len())?;
         let staged = block.bytes_mut(0..bytes.len());
         staged.copy_from_slice(bytes);
         // SAFETY: the callers' addresses have room for the bytes; nothing else uses the block until
@@ -90,7 +91,7 @@ impl Runtime {
     /// into a block.
     fn queue_download(&self, address: u64, len: usize) -> Result<(Fence, Pinned)> {
         self.gpu.context.enter()?;
-        let mut block = self.staging.take(&self.gpu.context, &self.spare, len)?;
+        let mut block = self.staging.take(&self.spare, len)?;
         let place = block.bytes_mut(0..len);
         // SAFETY: as in `upload_staged`, the other way round.
         let queued = unsafe { result::memcpy_dtoh_async(place, address, self.compute.handle()) };
@@ -102,7 +103,7 @@ impl Runtime {
     /// Starts to copy `len` bytes at `address` to the host. Does not block.
     pub(crate) fn start_download(self: &Arc<Self>, address: u64, len: usize) -> Result<Download> {
         let block = if len == 0 { None } else { Some(self.queue_download(address, len)?) };
-        Ok(Download { rank: self.clone(), block, len })
+        Ok(Download { runtime: self.clone(), block, len })
     }
 
     /// Copies `len` bytes at `address` into `bytes` by way of a block, once everything computed so
@@ -120,7 +121,7 @@ impl Runtime {
 
 /// A copy from a GPU to the host that has been queued.
 pub(crate) struct Download {
-    rank: Arc<Runtime>,
+    runtime: Arc<Runtime>,
     /// Where the bytes arrive, and the fence after their copy; `None` once given back.
     block: Option<(Fence, Pinned)>,
     len: usize,
@@ -131,7 +132,7 @@ impl Download {
     /// that was queued later.
     pub(crate) fn wait<R>(self, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
         let Some((fence, block)) = &self.block else { return Ok(read(&[])) };
-        self.rank.gpu.context.enter()?;
+        self.runtime.gpu.context.enter()?;
         fence.wait()?;
         Ok(read(block.bytes(0..self.len)))
     }
@@ -140,7 +141,7 @@ impl Download {
 impl Drop for Download {
     fn drop(&mut self) {
         if let Some((fence, block)) = self.block.take() {
-            self.rank.staging.keep(fence, block);
+            self.runtime.staging.keep(fence, block);
         }
     }
 }

@@ -6,14 +6,14 @@ use crate::Result;
 use crate::cuda::kernels::{self, Operand};
 use crate::cuda::{RESULT, RESULTS};
 use crate::kernels::{Kernels, max_or_nan};
-use crate::operations::{self, AdamWUpdate, Addend, Matmul, Operation, Visitor};
+use crate::operations::{AdamWUpdate, Addend, Matmul, Operation, Requirement, Visitor};
 use crate::view::{View, ViewMut};
 
 impl Kernels for GpuKernels {
     fn compute(&self, operation: Operation<View<'_>, ViewMut<'_>>) -> Result<()> {
         match operation {
             Operation::Matmul(product) => self.product(product),
-            Operation::Copy { out, x, .. } => transfer(&self.rank, out, x),
+            Operation::Copy { out, x, .. } => transfer(&self.runtime, out, x),
             operation if is_on_host(&operation) => self.host.compute(operation),
             operation => {
                 let kernel = operation.name();
@@ -22,14 +22,14 @@ impl Kernels for GpuKernels {
         }
     }
 
-    fn max_magnitude_of(&self, all: &[View<'_>]) -> Result<f32> {
+    fn max_magnitude(&self, all: &[View<'_>]) -> Result<f32> {
         let (here, there) = by_memory(all);
-        Ok(max_or_nan(self.host.max_magnitude_of(&here)?, self.largest_of(&there)?))
+        Ok(max_or_nan(self.host.max_magnitude(&here)?, self.largest_of(&there)?))
     }
 
-    fn sum_of_squares_of(&self, all: &[View<'_>], exponent: i32) -> Result<u128> {
+    fn sum_of_squares(&self, all: &[View<'_>], exponent: i32) -> Result<u128> {
         let (here, there) = by_memory(all);
-        Ok(self.host.sum_of_squares_of(&here, exponent)? + self.squares_of(&there, exponent)?)
+        Ok(self.host.sum_of_squares(&here, exponent)? + self.squares_of(&there, exponent)?)
     }
 }
 
@@ -72,40 +72,40 @@ impl GpuKernels {
     }
 
     fn launch(&self, operation: Operation<Operand, Operand>) -> Result<()> {
-        let rank = &*self.rank;
+        let runtime = &*self.runtime;
         match operation {
-            Operation::Matmul(product) => rank.product(product),
+            Operation::Matmul(product) => runtime.product(product),
             Operation::Attention(arguments) => match self.attention_by_products {
-                true => kernels::attention_by_products(rank, arguments),
-                false => kernels::attention(rank, arguments),
+                true => kernels::attention_by_products(runtime, arguments),
+                false => kernels::attention(runtime, arguments),
             },
             Operation::AttentionBackward(arguments) => match self.attention_by_products {
-                true => kernels::attention_backward_by_products(rank, arguments),
-                false => kernels::attention_backward(rank, arguments),
+                true => kernels::attention_backward_by_products(runtime, arguments),
+                false => kernels::attention_backward(runtime, arguments),
             },
             Operation::Rope { qkv, rope } => {
-                kernels::rope(rank, qkv, self.rotations.table(rank, &rope)?, rope)
+                kernels::rope(runtime, qkv, self.rotations.table(runtime, &rope)?, rope)
             }
-            Operation::RmsNorm(arguments) => kernels::rms_norm(rank, arguments),
-            Operation::RmsNormBackward(arguments) => kernels::rms_norm_backward(rank, arguments),
-            Operation::Swiglu(arguments) => kernels::swiglu(rank, arguments),
-            Operation::SwigluBackward(arguments) => kernels::swiglu_backward(rank, arguments),
-            Operation::Embedding(arguments) => kernels::embedding(rank, arguments),
-            Operation::EmbeddingBackward(arguments) => kernels::embedding_backward(rank, arguments),
-            Operation::CrossEntropy(arguments) => kernels::cross_entropy(rank, arguments),
-            Operation::AdamW(arguments) => kernels::adamw(rank, arguments),
-            Operation::Add { out, x, len } => kernels::add(rank, out, x, len),
+            Operation::RmsNorm(arguments) => kernels::rms_norm(runtime, arguments),
+            Operation::RmsNormBackward(arguments) => kernels::rms_norm_backward(runtime, arguments),
+            Operation::Swiglu(arguments) => kernels::swiglu(runtime, arguments),
+            Operation::SwigluBackward(arguments) => kernels::swiglu_backward(runtime, arguments),
+            Operation::Embedding(arguments) => kernels::embedding(runtime, arguments),
+            Operation::EmbeddingBackward(arguments) => kernels::embedding_backward(runtime, arguments),
+            Operation::CrossEntropy(arguments) => kernels::cross_entropy(runtime, arguments),
+            Operation::AdamW(arguments) => kernels::adamw(runtime, arguments),
+            Operation::Add { out, x, len } => kernels::add(runtime, out, x, len),
             Operation::Copy { out, x, len } | Operation::Convert { out, x, len } => {
-                kernels::convert(rank, out, x, len)
+                kernels::convert(runtime, out, x, len)
             }
-            Operation::Fill { out, value, len } => kernels::fill(rank, out, value, len),
+            Operation::Fill { out, value, len } => kernels::fill(runtime, out, value, len),
         }
     }
 
     /// The largest magnitude of all tensors, which lie on the GPU; NaN if any element is NaN, 0 if
     /// there are none.
     fn largest_of(&self, all: &[View<'_>]) -> Result<f32> {
-        let launch = |result, x: Operand, len| kernels::max_magnitude(&*self.rank, result, x, len);
+        let launch = |result, x: Operand, len| kernels::max_magnitude(&*self.runtime, result, x, len);
         let results = self.reduce("max_magnitude", all, launch)?;
         let value = |[a, b, c, d, ..]: [u8; RESULT]| f32::from_le_bytes([a, b, c, d]);
         Ok(results.into_iter().map(value).fold(0.0, max_or_nan))
@@ -114,7 +114,8 @@ impl GpuKernels {
     /// The sum over all tensors, which lie on the GPU, of what [`crate::Kernels::sum_of_squares`]
     /// gives.
     fn squares_of(&self, all: &[View<'_>], exponent: i32) -> Result<u128> {
-        let launch = |result, x: Operand, len| kernels::sum_of_squares(&*self.rank, result, x, exponent, len);
+        let launch =
+            |result, x: Operand, len| kernels::sum_of_squares(&*self.runtime, result, x, exponent, len);
         Ok(self.reduce("sum_of_squares", all, launch)?.into_iter().map(u128::from_le_bytes).sum())
     }
 
@@ -128,11 +129,11 @@ impl GpuKernels {
         let mut results = vec![[0; RESULT]; all.len()];
         for (views, results) in all.chunks(RESULTS).zip(results.chunks_mut(RESULTS)) {
             for (index, view) in views.iter().enumerate() {
-                let place = self.rank.result + (index * RESULT) as u64;
+                let place = self.runtime.result + (index * RESULT) as u64;
                 let x = Operand { pointer: view.address(kernel, "x")?, dtype: view.dtype() };
                 launch(place, x, view.len())?;
             }
-            self.rank.download(self.rank.result, results.as_flattened_mut())?;
+            self.runtime.download(self.runtime.result, results.as_flattened_mut())?;
         }
         Ok(results)
     }
@@ -147,11 +148,11 @@ impl<'r, 'w> Visitor<View<'r>, ViewMut<'w>> for Addresses {
     type Read = Operand;
     type Written = Operand;
 
-    fn read(&mut self, operand: operations::Operand, data: View<'r>) -> Result<Operand> {
+    fn read(&mut self, operand: Requirement, data: View<'r>) -> Result<Operand> {
         Ok(Operand { pointer: data.address(self.kernel, operand.name)?, dtype: data.dtype() })
     }
 
-    fn write(&mut self, operand: operations::Operand, data: ViewMut<'w>) -> Result<Operand> {
+    fn write(&mut self, operand: Requirement, data: ViewMut<'w>) -> Result<Operand> {
         Ok(Operand { pointer: data.address(self.kernel, operand.name)?, dtype: data.dtype() })
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// A rank on a GPU, with the threads that compute beside it in main memory.
 pub(crate) struct GpuKernels {
-    pub(crate) rank: Arc<Runtime>,
+    pub(crate) runtime: Arc<Runtime>,
     pub(crate) host: Cpu,
     rotations: Rotations,
     /// See [`Options::attention_by_products`].
@@ -24,9 +24,9 @@ pub(crate) struct GpuKernels {
 }
 
 impl GpuKernels {
-    pub(crate) fn new(rank: Arc<Runtime>, ledger: Ledger, options: Options) -> Self {
+    pub(crate) fn new(runtime: Arc<Runtime>, ledger: Ledger, options: Options) -> Self {
         GpuKernels {
-            rank,
+            runtime,
             host: Cpu::new(ledger, options.threads.max(1)),
             rotations: Rotations::default(),
             attention_by_products: options.attention_by_products,

@@ -8,18 +8,18 @@ use crate::view::{View, ViewMut};
 use events::Work;
 
 /// `out = x` between memory of any two kinds; the same element type and number.
-pub(super) fn transfer(rank: &Runtime, mut out: ViewMut<'_>, x: View<'_>) -> Result<()> {
+pub(super) fn transfer(runtime: &Runtime, mut out: ViewMut<'_>, x: View<'_>) -> Result<()> {
     out.note_largest(x.largest_index());
     match (out.on_host(), x.on_host()) {
         (true, true) => {
             out.into_bytes_mut().copy_from_slice(x.bytes());
             Ok(())
         }
-        (true, false) => rank.download(x.address("copy", "x")?, out.into_bytes_mut()),
-        (false, true) => rank.upload(out.address("copy", "out")?, x.bytes()),
+        (true, false) => runtime.download(x.address("copy", "x")?, out.into_bytes_mut()),
+        (false, true) => runtime.upload(out.address("copy", "out")?, x.bytes()),
         (false, false) => {
             let bytes = x.len() * x.dtype().size();
-            rank.copy_on_gpu(out.address("copy", "out")?, x.address("copy", "x")?, bytes)
+            runtime.copy_on_gpu(out.address("copy", "out")?, x.address("copy", "x")?, bytes)
         }
     }
 }
@@ -27,7 +27,7 @@ pub(super) fn transfer(rank: &Runtime, mut out: ViewMut<'_>, x: View<'_>) -> Res
 /// Starts `out = x` on a stream beside the one of computation, between page-locked and a GPU's
 /// memory; `work` names it in events. Copies at once between memory of other kinds.
 pub(crate) fn start(
-    rank: &Runtime,
+    runtime: &Runtime,
     mut out: ViewMut<'_>,
     x: View<'_>,
     work: Option<Work>,
@@ -36,12 +36,12 @@ pub(crate) fn start(
     let queued = match (out.memory(), x.memory()) {
         (_, (_, bytes)) if bytes.is_empty() => return Ok(Copying::done()),
         ((Storage::Gpu(block), to), (Storage::Pinned(pages), from)) => {
-            block.rank.copy_in((block, to), (pages, from), work)
+            block.runtime.copy_in((block, to), (pages, from), work)
         }
         ((Storage::Pinned(pages), to), (Storage::Gpu(block), from)) => {
-            block.rank.copy_out((pages, to), (block, from), work)
+            block.runtime.copy_out((pages, to), (block, from), work)
         }
-        _ => return transfer(rank, out, x).map(|()| Copying::done()),
+        _ => return transfer(runtime, out, x).map(|()| Copying::done()),
     };
     queued.map(Copying::queued)
 }

@@ -3,7 +3,7 @@
 use super::{Job, Kind, Meter};
 use crate::Result;
 use crate::kernels::Kernels;
-use crate::operations::{Operand, Operation, Visitor};
+use crate::operations::{Operation, Requirement, Visitor};
 use crate::view::{View, ViewMut};
 
 impl Kernels for Meter {
@@ -14,12 +14,12 @@ impl Kernels for Meter {
         self.time(Job { kind, flops, bytes: moved.bytes }, |kernels| kernels.compute(operation))
     }
 
-    fn max_magnitude_of(&self, all: &[View<'_>]) -> Result<f32> {
-        self.time(reduction(all), |kernels| kernels.max_magnitude_of(all))
+    fn max_magnitude(&self, all: &[View<'_>]) -> Result<f32> {
+        self.time(reduction(all), |kernels| kernels.max_magnitude(all))
     }
 
-    fn sum_of_squares_of(&self, all: &[View<'_>], exponent: i32) -> Result<u128> {
-        self.time(reduction(all), |kernels| kernels.sum_of_squares_of(all, exponent))
+    fn sum_of_squares(&self, all: &[View<'_>], exponent: i32) -> Result<u128> {
+        self.time(reduction(all), |kernels| kernels.sum_of_squares(all, exponent))
     }
 }
 
@@ -54,12 +54,12 @@ impl<'r, 'w> Visitor<View<'r>, ViewMut<'w>> for Moved {
     type Read = View<'r>;
     type Written = ViewMut<'w>;
 
-    fn read(&mut self, operand: Operand, data: View<'r>) -> Result<View<'r>> {
+    fn read(&mut self, operand: Requirement, data: View<'r>) -> Result<View<'r>> {
         self.bytes += operand.moved * data.dtype().size();
         Ok(data)
     }
 
-    fn write(&mut self, operand: Operand, data: ViewMut<'w>) -> Result<ViewMut<'w>> {
+    fn write(&mut self, operand: Requirement, data: ViewMut<'w>) -> Result<ViewMut<'w>> {
         self.bytes += operand.moved * data.dtype().size();
         Ok(data)
     }

@@ -9,7 +9,7 @@ mod kernels;
 
 use crate::Result;
 use crate::backend::Backend;
-use crate::cuda::{Communicated, Lap, Runtime};
+use crate::cuda::Lap;
 use crate::kernels::Kernels;
 use events::lock;
 use rustix::time::{ClockId, clock_gettime};
@@ -75,17 +75,6 @@ pub struct Spent {
     pub bytes: u64,
 }
 
-impl Spent {
-    fn on_collectives(now: Communicated, before: Communicated) -> Spent {
-        Spent {
-            calls: now.calls - before.calls,
-            time: now.time.saturating_sub(before.time),
-            flops: 0,
-            bytes: now.bytes - before.bytes,
-        }
-    }
-}
-
 /// One call, before it is timed.
 #[derive(Clone, Copy)]
 struct Job {
@@ -96,8 +85,9 @@ struct Job {
 
 /// Kernels with a stopwatch around each.
 pub(crate) struct Meter {
-    backend: Backend,
+    /// Before the backend, so that marks are freed before their context.
     totals: Mutex<Totals>,
+    backend: Backend,
 }
 
 #[derive(Default)]
@@ -105,16 +95,16 @@ struct Totals {
     spent: [Spent; Kind::ALL.len()],
     /// On a GPU: calls whose time is not known yet, in order.
     pending: VecDeque<(Kind, Lap)>,
-    /// On a GPU: the collectives' counts when counting began.
-    before: Communicated,
+    /// Laps of calls whose time is known, for their marks.
+    spare: Vec<Lap>,
 }
 
 impl Meter {
     pub(crate) fn new(backend: Backend) -> Result<Self> {
-        if let Some(rank) = backend.rank() {
-            rank.time_collectives()?;
+        if let Some(runtime) = backend.runtime() {
+            runtime.time_collectives()?;
         }
-        let meter = Meter { backend, totals: Mutex::default() };
+        let meter = Meter { totals: Mutex::default(), backend };
         meter.reset()?;
         Ok(meter)
     }
@@ -129,11 +119,11 @@ impl Meter {
                 out?
             }
             Backend::Cuda(gpu) => {
-                let rank = &gpu.rank;
-                let (out, lap) = rank.lap(|| work(gpu.as_ref()))?;
+                let spare = lock(&self.totals).spare.pop();
+                let (out, lap) = gpu.runtime.lap(spare, || work(gpu.as_ref()))?;
                 let mut totals = lock(&self.totals);
                 totals.pending.push_back((kind, lap));
-                totals.settle(rank, false)?;
+                totals.settle(false)?;
                 out
             }
         };
@@ -147,11 +137,13 @@ impl Meter {
     /// done.
     pub(crate) fn spent(&self) -> Result<Vec<Spent>> {
         let mut totals = lock(&self.totals);
-        if let Some(rank) = self.backend.rank() {
-            rank.synchronize()?;
-            totals.settle(rank, true)?;
-            let (now, before) = (rank.communicated()?, totals.before);
-            totals.spent[Kind::Collectives as usize] = Spent::on_collectives(now, before);
+        if let Some(runtime) = self.backend.runtime() {
+            runtime.synchronize()?;
+            totals.settle(true)?;
+            let (calls, time, bytes) = runtime.take_communicated()?;
+            let spent = &mut totals.spent[Kind::Collectives as usize];
+            (spent.calls, spent.time) = (spent.calls + calls, spent.time + time);
+            spent.bytes += bytes;
         }
         Ok(totals.spent.to_vec())
     }
@@ -159,11 +151,7 @@ impl Meter {
     /// Sets all counts to zero.
     pub(crate) fn reset(&self) -> Result<()> {
         self.spent()?;
-        let mut totals = lock(&self.totals);
-        totals.spent = Default::default();
-        if let Some(rank) = self.backend.rank() {
-            totals.before = rank.communicated()?;
-        }
+        lock(&self.totals).spent = Default::default();
         Ok(())
     }
 }
@@ -177,15 +165,13 @@ fn processor_time() -> Duration {
 
 impl Totals {
     /// Adds up calls that are past, oldest first. Queries each, unless `all` are known to be.
-    fn settle(&mut self, rank: &Runtime, all: bool) -> Result<()> {
+    fn settle(&mut self, all: bool) -> Result<()> {
         while let Some((kind, lap)) = self.pending.front() {
-            if !all && !rank.is_past(lap)? {
+            if !all && !lap.is_past()? {
                 return Ok(());
             }
-            self.spent[*kind as usize].time += rank.lap_time(lap)?;
-            if let Some((_, lap)) = self.pending.pop_front() {
-                rank.keep_lap(lap);
-            }
+            self.spent[*kind as usize].time += lap.time()?;
+            self.spare.extend(self.pending.pop_front().map(|(_, lap)| lap));
         }
         Ok(())
     }

@@ -43,7 +43,7 @@ operation! {
 }
 
 /// The factors that one update multiplies by, the same on every device; bias corrections in f64,
-/// rounded once. In the order of the parameters of a GPU's kernel.
+/// rounded once. In the order of `Factors` of a GPU's kernel.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(crate) struct Factors {

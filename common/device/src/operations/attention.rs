@@ -1,6 +1,6 @@
 //! Attention and what belongs to it.
 
-use super::visit::{Operand, Visitor};
+use super::visit::{Requirement, Visitor};
 use crate::Result;
 use crate::rotation::RopeScaling;
 use crate::shapes::AttentionShape;
@@ -62,7 +62,7 @@ impl Rope {
         let AttentionShape { heads, kv_heads, head_dim, .. } = self.attention;
         v.size("head_dim", head_dim, head_dim.next_multiple_of(2))?;
         let rows = self.attention.rows();
-        let operand = Operand::floats("qkv", rows * self.attention.packed_width());
+        let operand = Requirement::floats("qkv", rows * self.attention.packed_width());
         v.write(operand.moving(2 * rows * (heads + kv_heads) * head_dim), qkv)
     }
 }

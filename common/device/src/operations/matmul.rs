@@ -1,6 +1,6 @@
 //! Products of matrices.
 
-use super::visit::{Length, Operand, Visitor};
+use super::visit::{Length, Requirement, Visitor};
 use crate::Result;
 use crate::shapes::{Matrix, Write};
 
@@ -87,7 +87,7 @@ impl<R, W> Matmul<R, W> {
             Addend::Base(base) => {
                 v.size("stride of out", out.stride, out.columns)?;
                 out_operand.len = Length::Exactly(out.rows * out.columns);
-                Addend::Base(v.read(Operand::floats("base", out.rows * out.columns), base)?)
+                Addend::Base(v.read(Requirement::floats("base", out.rows * out.columns), base)?)
             }
         };
         let out = out.try_map(|data| v.write(out_operand, data))?;
@@ -99,11 +99,15 @@ impl<R, W> Matmul<R, W> {
 }
 
 /// A matrix lies within its data, and its rows do not overlap.
-fn operand<R, W, T>(v: &mut impl Visitor<R, W>, name: &'static str, matrix: &Matrix<T>) -> Result<Operand> {
+fn operand<R, W, T>(
+    v: &mut impl Visitor<R, W>,
+    name: &'static str,
+    matrix: &Matrix<T>,
+) -> Result<Requirement> {
     let Matrix { rows, columns, stride, .. } = *matrix;
     if rows > 1 {
         v.size(name, stride, stride.max(columns))?;
     }
     let len = Length::AtLeast(matrix.extent());
-    Ok(Operand { len, ..Operand::floats(name, 0) }.moving(rows * columns))
+    Ok(Requirement { len, ..Requirement::floats(name, 0) }.moving(rows * columns))
 }

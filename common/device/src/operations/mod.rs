@@ -22,7 +22,7 @@ pub use matmul::{Addend, Matmul, Rounding};
 pub use rows::{
     CrossEntropy, Embedding, EmbeddingBackward, RmsNorm, RmsNormBackward, Swiglu, SwigluBackward,
 };
-pub(crate) use visit::{Elements, Length, Operand, Visitor};
+pub(crate) use visit::{Elements, Length, Requirement, Visitor};
 
 use crate::Result;
 
@@ -148,19 +148,19 @@ impl<R, W> Operation<R, W> {
             Operation::CrossEntropy(arguments) => Operation::CrossEntropy(arguments.visit(v)?),
             Operation::AdamW(arguments) => Operation::AdamW(arguments.visit(v)?),
             Operation::Add { out, x, len } => {
-                let x = v.read(Operand::floats("x", len), x)?;
-                Operation::Add { out: v.write(Operand::floats("out", len).updated(), out)?, x, len }
+                let x = v.read(Requirement::floats("x", len), x)?;
+                Operation::Add { out: v.write(Requirement::floats("out", len).updated(), out)?, x, len }
             }
             Operation::Copy { out, x, len } => {
-                let x = v.read(Operand::any("x", len), x)?;
-                Operation::Copy { out: v.write(Operand::any("out", len), out)?, x, len }
+                let x = v.read(Requirement::any("x", len), x)?;
+                Operation::Copy { out: v.write(Requirement::any("out", len), out)?, x, len }
             }
             Operation::Convert { out, x, len } => {
-                let x = v.read(Operand::floats("x", len), x)?;
-                Operation::Convert { out: v.write(Operand::floats("out", len), out)?, x, len }
+                let x = v.read(Requirement::floats("x", len), x)?;
+                Operation::Convert { out: v.write(Requirement::floats("out", len), out)?, x, len }
             }
             Operation::Fill { out, value, len } => {
-                Operation::Fill { out: v.write(Operand::floats("out", len), out)?, value, len }
+                Operation::Fill { out: v.write(Requirement::floats("out", len), out)?, value, len }
             }
         })
     }

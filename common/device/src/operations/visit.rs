@@ -7,7 +7,7 @@ use crate::shapes::{GroupedRows, Write};
 /// Declares the arguments of an operation, and the method that visits its operands in their order.
 ///
 /// The operands come first. One of type `R` is read, one of type `W` written; in an `Option` it may be
-/// missing. What it must be follows: a constructor of [`Operand`] without the name, and changes to
+/// missing. What it must be follows: a constructor of [`Requirement`] without the name, and changes to
 /// that. It may depend on the sizes and settings, which come next; a function may check one of them.
 macro_rules! operation {
     (
@@ -35,11 +35,11 @@ macro_rules! operation {
                 self,
                 v: &mut V,
             ) -> $crate::Result<$name<V::Read, V::Written>> {
-                use $crate::operations::Operand;
+                use $crate::operations::Requirement;
                 let $name { $($operand,)+ $($size,)+ } = self;
                 $($check(v, $checked)?;)?
                 $(
-                    let operand = Operand::$kind(stringify!($operand), $($argument),*)$(.$change($($by)?))*;
+                    let operand = Requirement::$kind(stringify!($operand), $($argument),*)$(.$change($($by)?))*;
                     let $operand = visit_operand!($type$(<$of>)?, v, operand, $operand);
                 )+
                 Ok($name { $($operand,)+ $($size,)+ })
@@ -66,7 +66,7 @@ macro_rules! visit_operand {
 
 /// What an operand must be, and how much of it an operation moves.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Operand {
+pub(crate) struct Requirement {
     /// Name in errors: that of the field.
     pub(crate) name: &'static str,
     /// Number of elements.
@@ -97,30 +97,30 @@ pub(crate) enum Elements {
     Any,
 }
 
-impl Operand {
+impl Requirement {
     /// `len` elements of any type, each read or written once.
     pub(crate) fn any(name: &'static str, len: usize) -> Self {
-        Operand { name, len: Length::Exactly(len), elements: Elements::Any, moved: len }
+        Requirement { name, len: Length::Exactly(len), elements: Elements::Any, moved: len }
     }
 
     /// `len` floats, each read or written once.
     pub(crate) fn floats(name: &'static str, len: usize) -> Self {
-        Operand { elements: Elements::Floats, ..Operand::any(name, len) }
+        Requirement { elements: Elements::Floats, ..Requirement::any(name, len) }
     }
 
     /// Floats with the rows of `shape`, each read or written once.
     pub(crate) fn rows(name: &'static str, shape: GroupedRows) -> Self {
-        Operand::floats(name, shape.extent()).moving(shape.elements())
+        Requirement::floats(name, shape.extent()).moving(shape.elements())
     }
 
     /// `len` f32, each read or written once.
     pub(crate) fn f32(name: &'static str, len: usize) -> Self {
-        Operand { elements: Elements::F32, ..Operand::any(name, len) }
+        Requirement { elements: Elements::F32, ..Requirement::any(name, len) }
     }
 
     /// `len` indices below `bound`.
     pub(crate) fn indices(name: &'static str, len: usize, bound: usize) -> Self {
-        Operand { elements: Elements::Indices { bound }, ..Operand::any(name, len) }
+        Requirement { elements: Elements::Indices { bound }, ..Requirement::any(name, len) }
     }
 
     /// Each element is written, and read before if `write` says so.
@@ -130,12 +130,12 @@ impl Operand {
 
     /// Each element is read and written.
     pub(crate) fn updated(self) -> Self {
-        Operand { moved: 2 * self.moved, ..self }
+        Requirement { moved: 2 * self.moved, ..self }
     }
 
     /// The operation moves `moved` elements.
     pub(crate) fn moving(self, moved: usize) -> Self {
-        Operand { moved, ..self }
+        Requirement { moved, ..self }
     }
 }
 
@@ -148,10 +148,10 @@ pub(crate) trait Visitor<R, W> {
     type Written;
 
     /// Sees an operand that is read.
-    fn read(&mut self, operand: Operand, data: R) -> Result<Self::Read>;
+    fn read(&mut self, operand: Requirement, data: R) -> Result<Self::Read>;
 
     /// Sees an operand that is written.
-    fn write(&mut self, operand: Operand, data: W) -> Result<Self::Written>;
+    fn write(&mut self, operand: Requirement, data: W) -> Result<Self::Written>;
 
     /// Sees that the size `name` is `got` and has to be `expected`.
     fn size(&mut self, _name: &'static str, _got: usize, _expected: usize) -> Result<()> {

@@ -322,7 +322,7 @@ impl Products {
         let (delta, delta_memory) = bench.tensor(DType::F32, tokens, 1.0);
         for first in (0..tokens).step_by(self.queries) {
             let (end, scale) = ((first + self.queries).min(tokens), 1.0 / (head_dim as f32).sqrt());
-            let tile = ScoreTile { heads: 1, first, queries: end - first, keys: end, tokens, scale };
+            let tile = ScoreTile { first, queries: end - first, keys: end, scale };
             let size = (tile.queries, tile.keys);
             let scores = Self::product(&bench, size, part(0, first..end), part(1, 0..end).t());
             let before = scores.values();

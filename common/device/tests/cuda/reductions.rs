@@ -16,12 +16,12 @@ fn check(setting: Setting, dtype: DType, len: usize, magnitude: f32) {
     let mut bench = setting.bench();
     let (x, memory) = bench.tensor(dtype, len, magnitude);
     let (device, shim) = (bench.device.clone(), Shim::new(setting.seed));
-    let want = device.kernels().max_magnitude(x.view()).unwrap();
+    let want = device.kernels().max_magnitude(&[x.view()]).unwrap();
     assert_eq!(largest(&shim, &memory, len), want);
     let exponent = magnitude.log2().ceil() as i32;
     let sum = Memory::poisoned(DType::U32, 4, 0);
     kernels::sum_of_squares(&shim, sum.pointer(), memory.operand(), exponent, len).unwrap();
-    let want = device.kernels().sum_of_squares(x.view(), exponent).unwrap();
+    let want = device.kernels().sum_of_squares(&[x.view()], exponent).unwrap();
     assert_eq!(u128::from_le_bytes(sum.bytes().try_into().unwrap()), want);
 }
 
@@ -61,7 +61,7 @@ fn sums_carry_into_the_high_half() {
     kernels::sum_of_squares(&Shim::new(2), sum.pointer(), memory.operand(), 0, len).unwrap();
     let got = u128::from_le_bytes(sum.bytes().try_into().unwrap());
     assert!(got > u128::from(u64::MAX));
-    assert_eq!(got, bench.device.kernels().sum_of_squares(x.view(), 0).unwrap());
+    assert_eq!(got, bench.device.kernels().sum_of_squares(&[x.view()], 0).unwrap());
 }
 
 #[test]

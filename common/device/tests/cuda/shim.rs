@@ -192,6 +192,7 @@ fn letter(argument: &Argument<'_>) -> char {
         Argument::F32(_) => 'f',
         Argument::F64(_) => 'd',
         Argument::Peers(_) => 'P',
+        Argument::Factors(_) => 'F',
     }
 }
 

@@ -165,7 +165,7 @@ proptest! {
         let mut bench = setting.bench();
         let x = bench.tensor(setting.dtype, len, 1.999 * 2f64.powi(exponent));
         let cut = (len as f64 * cut) as usize;
-        let sum = |range| bench.device.kernels().sum_of_squares(x.buffer.slice(range), exponent).unwrap();
+        let sum = |range| bench.device.kernels().sum_of_squares(&[x.buffer.slice(range)], exponent).unwrap();
         let whole = sum(0..len);
         prop_assert_eq!(whole, sum(0..cut) + sum(cut..len));
         prop_assert_eq!(whole, fixed_point(&x.values, exponent));
@@ -176,12 +176,12 @@ proptest! {
         let mut bench = setting.bench();
         let x = bench.tensor(setting.dtype, len, magnitude);
         let want = x.values.iter().fold(0.0, |largest: f64, x| largest.max(x.abs()));
-        prop_assert_eq!(f64::from(bench.device.kernels().max_magnitude(x.buffer.view()).unwrap()), want);
+        prop_assert_eq!(f64::from(bench.device.kernels().max_magnitude(&[x.buffer.view()]).unwrap()), want);
         if len > 0 {
             let mut values = x.values;
             values[len / 2] = f64::NAN;
             let x = bench.store(setting.dtype, &values);
-            prop_assert!(bench.device.kernels().max_magnitude(x.buffer.view()).unwrap().is_nan());
+            prop_assert!(bench.device.kernels().max_magnitude(&[x.buffer.view()]).unwrap().is_nan());
         }
     }
 }

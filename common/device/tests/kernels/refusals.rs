@@ -208,5 +208,5 @@ fn nothing_is_something_to_compute_with() {
     kernels
         .matmul(product, Matrix::new(x.view(), 0, 3), Matrix::new(x.view(), 3, 0), Write::Replace)
         .unwrap();
-    assert_eq!(kernels.sum_of_squares(x.view(), 0), Ok(0));
+    assert_eq!(kernels.sum_of_squares(&[x.view()], 0), Ok(0));
 }

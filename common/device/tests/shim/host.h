@@ -178,7 +178,7 @@ template <class T> constexpr char letter() {
     else if constexpr (std::is_same_v<T, unsigned long long>) return 'l';
     else if constexpr (std::is_same_v<T, float>) return 'f';
     else if constexpr (std::is_same_v<T, double>) return 'd';
-    else return 'P';
+    else return sizeof(T) == 9 * sizeof(float) ? 'F' : 'P';
 }
 
 template <class... A, size_t... I> void spread(void (*function)(A...), void **arguments, std::index_sequence<I...>) {

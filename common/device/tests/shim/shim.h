@@ -25,7 +25,7 @@ extern "C" {
 const void *shim_find(const char *kernel);
 
 // The types of the kernel's parameters, a letter each: p pointer, u unsigned int, l unsigned long
-// long, f float, d double, P `Peers`. Null if there is no such kernel.
+// long, f float, d double, P `Peers`, F `Factors`. Null if there is no such kernel.
 const char *shim_signature(const char *kernel);
 
 // The number of kernels without those of `faults.cu`.

@@ -271,6 +271,7 @@ struct Arguments {
         case 'u':
         case 'f': return 4;
         case 'P': return PEERS_BYTES;
+        case 'F': return 9 * sizeof(float);
         default: return 8;
         }
     }

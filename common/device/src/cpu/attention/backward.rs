@@ -19,12 +19,25 @@ pub(in crate::cpu) fn attention_backward(
     arguments: AttentionBackward<View<'_>, ViewMut<'_>>,
 ) -> Result<()> {
     let AttentionBackward { dqkv, dout, qkv, out, log_sum, shape } = arguments;
-    let sizes = Sizes::new(shape);
-    let inputs =
-        Inputs { dout: dout.into(), qkv: qkv.into(), out: out.into(), log_sum: log_sum.as_slice(), shape };
+    let AttentionShape { tokens, heads, head_dim, .. } = shape;
+    let (sizes, qkv, log_sum) = (Sizes::new(shape), Floats::from(qkv), log_sum.as_slice());
+    let [dout, out] =
+        [dout, out].map(|data| Tile::new(data.into(), shape.rows(), shape.width(), shape.width()));
+    let inputs = |pair: Pair| {
+        let ((sequence, kv_head), group) = (pair, sizes.group);
+        let rows = sequence * tokens..(sequence + 1) * tokens;
+        let columns = kv_head * group * head_dim..(kv_head + 1) * group * head_dim;
+        let first = (sequence * heads + kv_head * group) * tokens;
+        PairInputs {
+            heads: Heads::new(qkv, shape, pair),
+            dout: dout.at(rows.clone(), columns.clone()),
+            out: out.at(rows, columns),
+            log_sum: &log_sum[first..first + group * tokens],
+        }
+    };
     let tasks = pairs(shape, cpu.workers.threads()).zip(gradients(dqkv.into(), shape)).collect();
     cpu.workers.each(tasks, |((pair, next), gradient)| {
-        backward(cpu, sizes, gradient, inputs.pair(pair), next.map(|next| inputs.pair(next)))
+        backward(cpu, sizes, gradient, inputs(pair), next.map(inputs))
     })
 }
 
@@ -52,15 +65,6 @@ fn gradients(dqkv: FloatsMut<'_>, shape: AttentionShape) -> impl Iterator<Item =
     })
 }
 
-#[derive(Clone, Copy)]
-struct Inputs<'a> {
-    dout: Floats<'a>,
-    qkv: Floats<'a>,
-    out: Floats<'a>,
-    log_sum: &'a [f32],
-    shape: AttentionShape,
-}
-
 /// Inputs of one pair's gradient.
 struct PairInputs<'a> {
     heads: Heads<'a>,
@@ -70,25 +74,6 @@ struct PairInputs<'a> {
     out: Tile<'a>,
     /// `[group, tokens]`
     log_sum: &'a [f32],
-}
-
-impl<'a> Inputs<'a> {
-    fn pair(self, (sequence, kv_head): Pair) -> PairInputs<'a> {
-        let AttentionShape { tokens, heads, kv_heads, head_dim, .. } = self.shape;
-        let group = heads / kv_heads;
-        let rows = sequence * tokens..(sequence + 1) * tokens;
-        let columns = kv_head * group * head_dim..(kv_head + 1) * group * head_dim;
-        let width = self.shape.width();
-        let part =
-            |source| Tile::new(source, self.shape.rows(), width, width).at(rows.clone(), columns.clone());
-        let first = (sequence * heads + kv_head * group) * tokens;
-        PairInputs {
-            heads: Heads::new(self.qkv, self.shape, (sequence, kv_head)),
-            dout: part(self.dout),
-            out: part(self.out),
-            log_sum: &self.log_sum[first..first + group * tokens],
-        }
-    }
 }
 
 impl PairInputs<'_> {

@@ -14,6 +14,7 @@ mod flush;
 mod lanes;
 mod operands;
 mod pack;
+mod rates;
 mod register_tile;
 mod registers;
 mod target;
@@ -21,6 +22,7 @@ mod unit;
 
 pub(super) use operands::{Panels, widened_rows};
 pub(super) use pack::packed_row;
+pub(crate) use rates::multiply_adds;
 pub(super) use register_tile::Start;
 pub(super) use registers::{Instructions, Rows};
 

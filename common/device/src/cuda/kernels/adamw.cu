@@ -38,24 +38,15 @@ __device__ inline void adamw(P *parameters, float *master, float *momentum, floa
     if (parameters) store_chunk(parameters + start, w, count);
 }
 
-#define FACTORS                                                                                             \
-    float gradient_scale, float keep_momentum, float new_momentum, float keep_variance, float new_variance, \
-        float keep_weight, float step_size, float root_correction, float eps
-#define GIVEN_FACTORS                                                                                     \
-    Factors {                                                                                             \
-        gradient_scale, keep_momentum, new_momentum, keep_variance, new_variance, keep_weight, step_size, \
-            root_correction, eps                                                                          \
-    }
-
-#define ADAMW(G, g)                                                                                                \
-    KERNEL(adamw_##g, 256, float *master, float *momentum, float *variance, const G *gradients, FACTORS, u64 len) { \
-        adamw(static_cast<float *>(nullptr), master, momentum, variance, gradients, GIVEN_FACTORS, len);           \
+#define ADAMW(G, g)                                                                                                  \
+    KERNEL(adamw_##g, 256, float *master, float *momentum, float *variance, const G *gradients, Factors f, u64 len) { \
+        adamw(static_cast<float *>(nullptr), master, momentum, variance, gradients, f, len);                         \
     }
 FOR_EACH_TYPE(ADAMW)
 
 #define ADAMW_ROUNDING(P, p, G, g)                                                                             \
     KERNEL(adamw_rounding_##p##_##g, 256, P *parameters, float *master, float *momentum, float *variance,      \
-           const G *gradients, FACTORS, u64 len) {                                                             \
-        adamw(parameters, master, momentum, variance, gradients, GIVEN_FACTORS, len);                          \
+           const G *gradients, Factors f, u64 len) {                                                           \
+        adamw(parameters, master, momentum, variance, gradients, f, len);                                      \
     }
 FOR_EACH_PAIR(ADAMW_ROUNDING)

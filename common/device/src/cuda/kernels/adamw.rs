@@ -21,8 +21,7 @@ pub fn adamw(l: &impl Launcher, arguments: AdamWUpdate<Operand, Operand>) -> Res
     };
     let mut arguments: Vec<_> = parameters.map(Argument::from).into_iter().collect();
     arguments.extend([master, momentum, variance, gradients].map(Argument::from));
-    let factors: [f32; 9] = bytemuck::cast(Factors::new(settings));
-    arguments.extend(factors.map(Argument::F32));
-    arguments.push(Argument::U64(len as u64));
+    let factors = bytemuck::cast(Factors::new(settings));
+    arguments.extend([Argument::Factors(&factors), Argument::U64(len as u64)]);
     launch_each(l, kernel, len.div_ceil(OWN), &arguments)
 }

@@ -72,6 +72,8 @@ pub enum Argument<'a> {
     F64(f64),
     /// `Peers`: up to [`PEERS`] device addresses by value.
     Peers(&'a [u64; PEERS]),
+    /// `Factors` of AdamW by value.
+    Factors(&'a [f32; 9]),
 }
 
 impl From<Operand> for Argument<'_> {
@@ -89,6 +91,7 @@ impl Argument<'_> {
             Argument::F32(value) => std::ptr::from_ref(value) as *mut c_void,
             Argument::F64(value) => std::ptr::from_ref(value) as *mut c_void,
             Argument::Peers(value) => std::ptr::from_ref(*value) as *mut c_void,
+            Argument::Factors(value) => std::ptr::from_ref(*value) as *mut c_void,
         }
     }
 }

@@ -154,7 +154,7 @@ impl Head {
     fn tile(&self, rows: &Range<usize>) -> ScoreTile {
         let scale = (1.0 / (self.shape.head_dim as f64).sqrt()) as f32;
         let (first, queries, keys) = (rows.start, rows.len(), rows.end);
-        ScoreTile { heads: 1, first, queries, keys, tokens: self.shape.tokens, scale }
+        ScoreTile { first, queries, keys, scale }
     }
 
     /// `rows` of this sequence in head number `head` of a matrix whose rows are `stride` apart.

@@ -24,31 +24,31 @@ __device__ inline void attention_delta(float *delta, const T *dout, const T *out
     if (lane == 0 && row < rows) delta[(u64(row / tokens) * heads + head) * tokens + row % tokens] = sum;
 }
 
-// One query of a tile [heads, queries, keys]: a block per query and head.
+// One query of a tile [queries, keys]: a block per query.
 struct Query {
-    u64 scores, statistics;
-    u32 seen;
+    u64 scores;
+    u32 token, seen;
 
-    __device__ Query(u32 first, u32 queries, u32 keys, u32 tokens) {
-        scores = (u64(blockIdx.y) * queries + blockIdx.x) * keys;
-        statistics = u64(blockIdx.y) * tokens + first + blockIdx.x;
-        seen = first + blockIdx.x + 1;
+    __device__ Query(u32 first, u32 keys) {
+        scores = u64(blockIdx.x) * keys;
+        token = first + blockIdx.x;
+        seen = token + 1;
     }
 };
 
 // probabilities = softmax(scores · scale) over the keys that the query sees, 0 for the others;
 // log_sum = the log of the denominator.
 template <class T>
-__device__ inline void attention_softmax(T *probabilities, float *log_sum, const float *scores, u32 first, u32 queries,
-                                         u32 keys, u32 tokens, float scale) {
-    Query query(first, queries, keys, tokens);
+__device__ inline void attention_softmax(T *probabilities, float *log_sum, const float *scores, u32 first, u32 keys,
+                                         float scale) {
+    Query query(first, keys);
     scores += query.scores, probabilities += query.scores;
     float largest = -infinity(), sum = 0.0f;
     for (u32 key = threadIdx.x; key < query.seen; key += blockDim.x) largest = Larger()(largest, scores[key]);
     largest = block_reduce(largest, -infinity(), Larger()) * scale;
     for (u32 key = threadIdx.x; key < query.seen; key += blockDim.x) sum += exponential(scores[key] * scale - largest);
     sum = block_sum(sum);
-    if (threadIdx.x == 0) log_sum[query.statistics] = largest + logf(sum);
+    if (threadIdx.x == 0) log_sum[query.token] = largest + logf(sum);
     float factor = 1.0f / sum;
     for (u32 key = threadIdx.x; key < keys; key += blockDim.x)
         probabilities[key] = narrow<T>(key < query.seen ? exponential(scores[key] * scale - largest) * factor : 0.0f);
@@ -59,9 +59,9 @@ __device__ inline void attention_softmax(T *probabilities, float *log_sum, const
 template <class T>
 __device__ inline void attention_softmax_backward(T *probabilities, T *dscores, const float *scores,
                                                   const float *dprobabilities, const float *log_sum, const float *delta,
-                                                  u32 first, u32 queries, u32 keys, u32 tokens, float scale) {
-    Query query(first, queries, keys, tokens);
-    float shift = log_sum[query.statistics], mean = delta[query.statistics];
+                                                  u32 first, u32 keys, float scale) {
+    Query query(first, keys);
+    float shift = log_sum[query.token], mean = delta[query.token];
     for (u32 key = threadIdx.x; key < keys; key += blockDim.x) {
         u64 at = query.scores + key;
         bool seen = key < query.seen;
@@ -88,15 +88,15 @@ __device__ inline void attention_store(T *to, const float *from, u32 rows, u32 c
            u32 head_dim, u32 lanes) {                                                                                 \
         attention_delta(delta, dout, out, rows, tokens, heads, head_dim, lanes);                                      \
     }                                                                                                                 \
-    KERNEL(attention_softmax_##t, 256, T *probabilities, float *log_sum, const float *scores, u32 first, u32 queries, \
-           u32 keys, u32 tokens, float scale) {                                                                       \
-        attention_softmax(probabilities, log_sum, scores, first, queries, keys, tokens, scale);                       \
+    KERNEL(attention_softmax_##t, 256, T *probabilities, float *log_sum, const float *scores, u32 first, u32 keys,    \
+           float scale) {                                                                                             \
+        attention_softmax(probabilities, log_sum, scores, first, keys, scale);                                        \
     }                                                                                                                 \
     KERNEL(attention_softmax_backward_##t, 256, T *probabilities, T *dscores, const float *scores,                    \
-           const float *dprobabilities, const float *log_sum, const float *delta, u32 first, u32 queries, u32 keys,   \
-           u32 tokens, float scale) {                                                                                 \
-        attention_softmax_backward(probabilities, dscores, scores, dprobabilities, log_sum, delta, first, queries,    \
-                                   keys, tokens, scale);                                                              \
+           const float *dprobabilities, const float *log_sum, const float *delta, u32 first, u32 keys,                \
+           float scale) {                                                                                             \
+        attention_softmax_backward(probabilities, dscores, scores, dprobabilities, log_sum, delta, first, keys,       \
+                                   scale);                                                                            \
     }                                                                                                                 \
     KERNEL(attention_store_##t, 256, T *to, const float *from, u32 rows, u32 columns, u32 stride, u32 shares) {       \
         attention_store(to, from, rows, columns, stride, shares);                                                     \

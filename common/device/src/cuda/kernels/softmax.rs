@@ -32,26 +32,21 @@ pub fn attention_delta(
     launch_blocks(l, kernel, [items.div_ceil(THREADS / lanes), 1], THREADS, &arguments)
 }
 
-/// Scores of some queries of some heads against the keys before them: packed
-/// `[heads, queries, keys]`.
+/// Scores of some queries of a head against the keys before them: packed `[queries, keys]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScoreTile {
-    /// Heads, which follow each other in `log_sum`.
-    pub heads: usize,
     /// Position of the first query.
     pub first: usize,
     /// Queries.
     pub queries: usize,
     /// Keys: those up to the last query, at least.
     pub keys: usize,
-    /// Tokens of a sequence: the distance of two heads in `log_sum`.
-    pub tokens: usize,
     /// Factor of the scores.
     pub scale: f32,
 }
 
 /// `probabilities = softmax(scores · scale + causal mask)` and `log_sum` = the log of its
-/// denominator. `scores` is f32; `log_sum` is the address of the first head's first token, f32.
+/// denominator. `scores` is f32; `log_sum` is the address of the head's first token, f32.
 /// `probabilities` may be the memory of `scores` if it is f32.
 ///
 /// # Errors
@@ -93,9 +88,8 @@ fn launch_scores(
     pointers: &[Argument<'_>],
     tile: ScoreTile,
 ) -> Result<()> {
-    let sizes = counts([tile.first, tile.queries, tile.keys, tile.tokens]);
-    let arguments = [pointers, &sizes, &[Argument::F32(tile.scale)]].concat();
-    launch_blocks(l, kernel, [tile.queries, tile.heads], row_threads(tile.keys, THREADS), &arguments)
+    let arguments = [pointers, &counts([tile.first, tile.keys]), &[Argument::F32(tile.scale)]].concat();
+    launch_blocks(l, kernel, [tile.queries, 1], row_threads(tile.keys, THREADS), &arguments)
 }
 
 /// `to` = the sum of `shares` matrices at `from`, in order, rounded once; these are f32, and

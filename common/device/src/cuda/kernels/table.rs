@@ -63,75 +63,72 @@ macro_rules! on_tensor_cores {
     };
 }
 
-pub(super) static FILL: ByType = by_type!(Elementwise, "fill");
-pub(super) static ADD: ByTypes = by_types!(Elementwise, "add");
-pub(super) static CONVERT: ByTypes = by_types!(Elementwise, "convert");
-pub(super) static ADAMW: ByType = by_type!(Adamw, "adamw");
-pub(super) static ADAMW_ROUNDING: ByTypes = by_types!(Adamw, "adamw_rounding");
-pub(super) static RMS_NORM: ByType = by_type!(Norm, "rms_norm");
-pub(super) static RMS_NORM_BACKWARD: ByType = by_type!(Norm, "rms_norm_backward");
-pub(super) static COLUMN_SUMS: ByType = by_type!(Norm, "column_sums");
-pub(super) static ROPE: ByType = by_type!(Rope, "rope");
-pub(super) static SWIGLU: ByType = by_type!(Swiglu, "swiglu");
-pub(super) static SWIGLU_BACKWARD: ByType = by_type!(Swiglu, "swiglu_backward");
-pub(super) static EMBEDDING: ByType = by_type!(Embedding, "embedding");
-pub(super) static EMBEDDING_BACKWARD: ByTypes = by_types!(Embedding, "embedding_backward");
-pub(super) static CROSS_ENTROPY: ByType = by_type!(CrossEntropy, "cross_entropy");
-pub(super) static MAX_MAGNITUDE: ByType = by_type!(Reduction, "max_magnitude");
-pub(super) static SUM_OF_SQUARES: ByType = by_type!(Reduction, "sum_of_squares");
-pub(super) static MAX_OF_PARTS: Kernel = kernel!(Reduction, "max_of_parts");
-pub(super) static SUM_OF_PARTS: Kernel = kernel!(Reduction, "sum_of_parts");
-pub(super) static ATTENTION_DELTA: ByType = by_type!(Softmax, "attention_delta");
-pub(super) static ATTENTION_SOFTMAX: ByType = by_type!(Softmax, "attention_softmax");
-pub(super) static ATTENTION_SOFTMAX_BACKWARD: ByType = by_type!(Softmax, "attention_softmax_backward");
-pub(super) static ATTENTION_STORE: ByType = by_type!(Softmax, "attention_store");
-pub(super) static ATTENTION: [ByType; 3] = by_head_dim!("attention");
-pub(super) static ATTENTION_KEYS: [ByType; 3] = by_head_dim!("attention_keys");
-pub(super) static ATTENTION_QUERIES: [ByType; 3] = by_head_dim!("attention_queries");
-pub(super) static ATTENTION_MMA: [[Kernel; 2]; 2] = on_tensor_cores!(AttentionMma, "attention_mma");
-pub(super) static ATTENTION_MMA_KEYS: [[Kernel; 2]; 2] = on_tensor_cores!(AttentionMma, "attention_mma_keys");
-pub(super) static ATTENTION_MMA_QUERIES: [[Kernel; 2]; 2] =
-    on_tensor_cores!(AttentionMma, "attention_mma_queries");
-pub(super) static ATTENTION_WGMMA: [[Kernel; 2]; 2] = on_tensor_cores!(AttentionWgmma, "attention_wgmma");
-pub(super) static ATTENTION_WGMMA_KEYS: [[Kernel; 2]; 2] =
-    on_tensor_cores!(AttentionWgmmaBackward, "attention_wgmma_keys");
-pub(super) static ATTENTION_WGMMA_QUERIES: [[Kernel; 2]; 2] =
-    on_tensor_cores!(AttentionWgmmaBackward, "attention_wgmma_queries");
-pub(super) static TREE_SUM: ByType = by_type!(TreeSum, "tree_sum");
-pub(super) static TREE_SUM_EXACT: ByType = by_type!(TreeSum, "tree_sum_exact");
+/// A kernel, or a family of them.
+trait Members {
+    fn add_to(&self, all: &mut Vec<Kernel>);
+}
 
-/// Every kernel.
-pub fn kernels() -> Vec<Kernel> {
-    let families = [
-        &FILL,
-        &ADAMW,
-        &RMS_NORM,
-        &RMS_NORM_BACKWARD,
-        &COLUMN_SUMS,
-        &ROPE,
-        &SWIGLU,
-        &SWIGLU_BACKWARD,
-        &EMBEDDING,
-        &CROSS_ENTROPY,
-        &MAX_MAGNITUDE,
-        &SUM_OF_SQUARES,
-        &ATTENTION_DELTA,
-        &ATTENTION_SOFTMAX,
-        &ATTENTION_SOFTMAX_BACKWARD,
-        &ATTENTION_STORE,
-        &TREE_SUM,
-        &TREE_SUM_EXACT,
-    ];
-    let squares = [&ADD, &CONVERT, &ADAMW_ROUNDING, &EMBEDDING_BACKWARD];
-    let tiled = [&ATTENTION, &ATTENTION_KEYS, &ATTENTION_QUERIES];
-    let by_warps = [&ATTENTION_MMA, &ATTENTION_MMA_KEYS, &ATTENTION_MMA_QUERIES];
-    let by_warpgroups = [&ATTENTION_WGMMA, &ATTENTION_WGMMA_KEYS, &ATTENTION_WGMMA_QUERIES];
-    let by_type =
-        families.into_iter().chain(squares.into_iter().flatten()).chain(tiled.into_iter().flatten());
-    let mut all: Vec<Kernel> = by_type.flatten().copied().collect();
-    all.extend(by_warps.into_iter().chain(by_warpgroups).flatten().flatten());
-    all.extend([MAX_OF_PARTS, SUM_OF_PARTS]);
-    all
+impl Members for Kernel {
+    fn add_to(&self, all: &mut Vec<Kernel>) {
+        all.push(*self);
+    }
+}
+
+impl<T: Members, const N: usize> Members for [T; N] {
+    fn add_to(&self, all: &mut Vec<Kernel>) {
+        self.iter().for_each(|member| member.add_to(all));
+    }
+}
+
+/// Defines families of kernels, and the list of all.
+macro_rules! families {
+    ($($name:ident: $family:ty = $kernels:expr;)+) => {
+        $(pub(super) static $name: $family = $kernels;)+
+
+        /// Every kernel.
+        pub fn kernels() -> Vec<Kernel> {
+            let mut all = Vec::new();
+            $($name.add_to(&mut all);)+
+            all
+        }
+    };
+}
+
+families! {
+    FILL: ByType = by_type!(Elementwise, "fill");
+    ADD: ByTypes = by_types!(Elementwise, "add");
+    CONVERT: ByTypes = by_types!(Elementwise, "convert");
+    ADAMW: ByType = by_type!(Adamw, "adamw");
+    ADAMW_ROUNDING: ByTypes = by_types!(Adamw, "adamw_rounding");
+    RMS_NORM: ByType = by_type!(Norm, "rms_norm");
+    RMS_NORM_BACKWARD: ByType = by_type!(Norm, "rms_norm_backward");
+    COLUMN_SUMS: ByType = by_type!(Norm, "column_sums");
+    ROPE: ByType = by_type!(Rope, "rope");
+    SWIGLU: ByType = by_type!(Swiglu, "swiglu");
+    SWIGLU_BACKWARD: ByType = by_type!(Swiglu, "swiglu_backward");
+    EMBEDDING: ByType = by_type!(Embedding, "embedding");
+    EMBEDDING_BACKWARD: ByTypes = by_types!(Embedding, "embedding_backward");
+    CROSS_ENTROPY: ByType = by_type!(CrossEntropy, "cross_entropy");
+    MAX_MAGNITUDE: ByType = by_type!(Reduction, "max_magnitude");
+    SUM_OF_SQUARES: ByType = by_type!(Reduction, "sum_of_squares");
+    MAX_OF_PARTS: Kernel = kernel!(Reduction, "max_of_parts");
+    SUM_OF_PARTS: Kernel = kernel!(Reduction, "sum_of_parts");
+    ATTENTION_DELTA: ByType = by_type!(Softmax, "attention_delta");
+    ATTENTION_SOFTMAX: ByType = by_type!(Softmax, "attention_softmax");
+    ATTENTION_SOFTMAX_BACKWARD: ByType = by_type!(Softmax, "attention_softmax_backward");
+    ATTENTION_STORE: ByType = by_type!(Softmax, "attention_store");
+    ATTENTION: [ByType; 3] = by_head_dim!("attention");
+    ATTENTION_KEYS: [ByType; 3] = by_head_dim!("attention_keys");
+    ATTENTION_QUERIES: [ByType; 3] = by_head_dim!("attention_queries");
+    ATTENTION_MMA: [[Kernel; 2]; 2] = on_tensor_cores!(AttentionMma, "attention_mma");
+    ATTENTION_MMA_KEYS: [[Kernel; 2]; 2] = on_tensor_cores!(AttentionMma, "attention_mma_keys");
+    ATTENTION_MMA_QUERIES: [[Kernel; 2]; 2] = on_tensor_cores!(AttentionMma, "attention_mma_queries");
+    ATTENTION_WGMMA: [[Kernel; 2]; 2] = on_tensor_cores!(AttentionWgmma, "attention_wgmma");
+    ATTENTION_WGMMA_KEYS: [[Kernel; 2]; 2] = on_tensor_cores!(AttentionWgmmaBackward, "attention_wgmma_keys");
+    ATTENTION_WGMMA_QUERIES: [[Kernel; 2]; 2] =
+        on_tensor_cores!(AttentionWgmmaBackward, "attention_wgmma_queries");
+    TREE_SUM: ByType = by_type!(TreeSum, "tree_sum");
+    TREE_SUM_EXACT: ByType = by_type!(TreeSum, "tree_sum_exact");
 }
 
 /// The member of a family for `dtype`.

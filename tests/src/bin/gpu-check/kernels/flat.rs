@@ -71,8 +71,8 @@ fn adamw(device: &Device, dtype: DType, len: usize, seed: u64, rounded: bool) ->
 /// The fixed-point sum in pieces of 16 bits, which f32 holds exactly.
 fn reductions(device: &Device, dtype: DType, [len]: [usize; 1]) -> Result<Vec<Output>> {
     let x = tensor(device, dtype, 29, len)?;
-    let largest = device.kernels().max_magnitude(x.view())?;
-    let sum = device.kernels().sum_of_squares(x.view(), 0)?;
+    let largest = device.kernels().max_magnitude(&[x.view()])?;
+    let sum = device.kernels().sum_of_squares(&[x.view()], 0)?;
     let pieces = (0..8).map(|piece| (sum >> (16 * piece) & 0xffff) as f32).collect();
     let exact = |name, values| Output { name, values, absolute: true };
     Ok(vec![exact("max_magnitude", vec![largest]), exact("sum_of_squares", pieces)])
