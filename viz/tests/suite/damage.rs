@@ -121,7 +121,7 @@ fn damage_is_told_on_the_screen() {
     }
 }
 
-/// Anyone can write a recording: one in which time runs backwards, work ends before it begins, and
+/// Anyone can write a recording: one in which passes run backwards, work ends before it begins, and
 /// numbers are as great as a stream carries.
 #[test]
 fn a_run_that_cannot_be_is_drawn_and_traced() {
@@ -136,7 +136,10 @@ fn a_run_that_cannot_be_is_drawn_and_traced() {
     };
     let last = run.events.last().unwrap().at;
     let impossible = |event: Event| {
-        let Event { rank, mut what, .. } = event;
+        let Event { mut at, rank, mut what } = event;
+        if let What::PassStarted { .. } | What::PassFinished { .. } = what {
+            at = last - at;
+        }
         let mut ran = None;
         match &mut what {
             What::StepFinished { step, .. } => *step = u32::MAX,
@@ -145,7 +148,7 @@ fn a_run_that_cannot_be_is_drawn_and_traced() {
             }
             _ => {}
         }
-        [Some(what), ran].into_iter().flatten().map(move |what| Event { at: last - event.at, rank, what })
+        [Some(what), ran].into_iter().flatten().map(move |what| Event { at, rank, what })
     };
     let events: Vec<Event> = run.events.into_iter().flat_map(impossible).collect();
     let bytes = record(&header, &events);
