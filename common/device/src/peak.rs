@@ -1,6 +1,6 @@
 //! Upper bounds against which speeds are reported: a large matrix product's, and the processor's.
 
-use crate::cpu::multiply_adds;
+use crate::cpu::multiply_add_rate;
 use crate::{Class, DType, Device, Ledger, Matrix, Result, Write};
 use events::Emitter;
 use std::time::Instant;
@@ -35,9 +35,6 @@ pub fn matmul_peak(threads: usize) -> Result<f64> {
     Ok(2.0 * (SIDE as f64).powi(3) / fastest / 1e9)
 }
 
-/// Steps of an attempt.
-const LENGTH: usize = 100_000;
-
 /// GFLOP/s of multiply-additions in registers with `threads` threads: the processor's peak for
 /// products of `dtype`, without memory and other instructions. The fastest of many short attempts,
 /// in about a fifth of a second.
@@ -55,38 +52,9 @@ pub fn multiply_add_estimate(threads: usize, dtype: DType) -> f64 {
 }
 
 fn fastest_of(attempts: usize, threads: usize, dtype: DType) -> f64 {
-    let of_pairs = dtype == DType::Bf16 && pairs_pay();
-    let thread = || fastest(of_pairs, attempts, LENGTH);
+    let thread = || multiply_add_rate(dtype == DType::Bf16, attempts);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(thread)).collect();
         workers.into_iter().filter_map(|worker| worker.join().ok()).sum()
     })
-}
-
-/// True if the processor has a dot product of bf16 with which more can be multiplied than with
-/// multiply-additions of f32. Takes about a millisecond.
-pub(crate) fn pairs_pay() -> bool {
-    const SHORT: usize = LENGTH / 50;
-    has_dot_products() && fastest(true, 10, SHORT) > fastest(false, 10, SHORT)
-}
-
-/// GFLOP/s of the fastest of `attempts` of `length` steps; see [`multiply_adds`].
-fn fastest(of_pairs: bool, attempts: usize, length: usize) -> f64 {
-    let rate = |_| {
-        let start = Instant::now();
-        let step = multiply_adds(of_pairs, length);
-        2.0 * (step * length) as f64 / start.elapsed().as_secs_f64() / 1e9
-    };
-    (0..attempts).map(rate).fold(0.0, f64::max)
-}
-
-/// True if the processor has a dot product of bf16.
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn has_dot_products() -> bool {
-    std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("avx512bf16")
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn has_dot_products() -> bool {
-    false
 }

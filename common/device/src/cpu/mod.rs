@@ -21,7 +21,7 @@ mod workers;
 
 pub(crate) use elementwise::round_into;
 pub(crate) use operand::FloatsMut;
-pub(crate) use product::multiply_adds;
+pub(crate) use product::multiply_add_rate;
 
 use crate::Result;
 use crate::kernels::Kernels;

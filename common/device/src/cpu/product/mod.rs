@@ -22,7 +22,7 @@ mod unit;
 
 pub(super) use operands::{Panels, widened_rows};
 pub(super) use pack::packed_row;
-pub(crate) use rates::multiply_adds;
+pub(crate) use rates::multiply_add_rate;
 pub(super) use register_tile::Start;
 pub(super) use registers::{Instructions, Rows};
 

@@ -2,30 +2,66 @@
 
 use super::lanes::{Lanes, Portable};
 use super::registers::Instructions;
-use crate::peak::has_dot_products;
 use std::hint::black_box;
+use std::time::Instant;
 
 #[cfg(target_arch = "x86_64")]
 use super::lanes::{Avx2, Avx512};
+#[cfg(target_arch = "x86_64")]
+use super::registers::has_dot_products;
+#[cfg(target_arch = "x86_64")]
+use std::sync::OnceLock;
 
 /// Vectors whose multiply-additions do not wait for each other: enough to fill two pipes of latency
 /// 4, and few enough to stay in registers.
 const CHAINS: usize = 14;
 
-/// Makes `length` steps of a multiply-addition in each of [`CHAINS`] vectors: of pairs of bf16, if
-/// they are asked for and the processor has a dot product of them, or of f32. Returns the
+impl Instructions {
+    /// Returns those for pairs of bf16, if this processor has them and they are faster than
+    /// multiply-additions of f32: on some processors they reach half of those. Takes about a
+    /// millisecond at first.
+    pub(super) fn pairs() -> Option<Self> {
+        #[cfg(target_arch = "x86_64")]
+        if has_dot_products() {
+            static PAY: OnceLock<bool> = OnceLock::new();
+            let rate = |instructions| fastest(instructions, 10, 2_000);
+            let pay = || rate(Instructions::Avx512Pairs) > rate(Instructions::Avx512);
+            return PAY.get_or_init(pay).then_some(Instructions::Avx512Pairs);
+        }
+        None
+    }
+}
+
+/// Returns the GFLOP/s of multiply-additions on this thread, with the instructions that products of
+/// two operands of bf16, or of others, use: the most of `attempts` of about a millisecond.
+pub(crate) fn multiply_add_rate(bf16: bool, attempts: usize) -> f64 {
+    let pairs = if bf16 { Instructions::pairs() } else { None };
+    fastest(pairs.unwrap_or_else(Instructions::widest), attempts, 100_000)
+}
+
+/// Returns the GFLOP/s of the fastest of `attempts` of `length` steps.
+fn fastest(instructions: Instructions, attempts: usize, length: usize) -> f64 {
+    let rate = |_| {
+        let start = Instant::now();
+        let step = multiply_adds(instructions, length);
+        2.0 * (step * length) as f64 / start.elapsed().as_secs_f64() / 1e9
+    };
+    (0..attempts).map(rate).fold(0.0, f64::max)
+}
+
+/// Makes `length` steps of a multiply-addition in each of [`CHAINS`] vectors; returns the
 /// multiply-additions of a step.
-pub(crate) fn multiply_adds(of_pairs: bool, length: usize) -> usize {
-    // SAFETY: the processor has just said that it has these instructions.
+fn multiply_adds(instructions: Instructions, length: usize) -> usize {
+    // SAFETY: `instructions` are made by functions that ask the processor.
     unsafe {
-        match (Instructions::widest(), of_pairs && has_dot_products()) {
+        match instructions {
             #[cfg(target_arch = "x86_64")]
-            (Instructions::Avx512, true) => 2 * avx512_pairs(length),
+            Instructions::Avx512Pairs => 2 * avx512_pairs(length),
             #[cfg(target_arch = "x86_64")]
-            (Instructions::Avx512, false) => avx512(length),
+            Instructions::Avx512 => avx512(length),
             #[cfg(target_arch = "x86_64")]
-            (Instructions::Avx2, _) => avx2(length),
-            _ => chains::<Portable>(length),
+            Instructions::Avx2 => avx2(length),
+            Instructions::Portable => chains::<Portable>(length),
         }
     }
 }

@@ -9,11 +9,7 @@ use crate::cpu::grid::Grid;
 #[cfg(target_arch = "x86_64")]
 use super::lanes::{Avx2, Avx512};
 #[cfg(target_arch = "x86_64")]
-use crate::peak;
-#[cfg(target_arch = "x86_64")]
 use std::arch::is_x86_feature_detected;
-#[cfg(target_arch = "x86_64")]
-use std::sync::OnceLock;
 
 /// The instructions of the innermost loop, from the narrowest to the widest. Made by functions that
 /// ask the processor.
@@ -47,24 +43,11 @@ impl Instructions {
         Instructions::Portable
     }
 
-    /// Returns those for pairs of bf16, if this processor has them and they are faster than
-    /// multiply-additions of f32: on some processors they reach half of those.
-    pub(super) fn pairs() -> Option<Self> {
-        #[cfg(target_arch = "x86_64")]
-        {
-            static PAIRS: OnceLock<bool> = OnceLock::new();
-            if *PAIRS.get_or_init(peak::pairs_pay) {
-                return Some(Instructions::Avx512Pairs);
-            }
-        }
-        None
-    }
-
     /// True if [`RegisterTile`] may round sums to bf16: not with 512 bits without their instruction.
     pub(super) fn round(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Instructions::Avx512 | Instructions::Avx512Pairs => peak::has_dot_products(),
+            Instructions::Avx512 | Instructions::Avx512Pairs => has_dot_products(),
             _ => true,
         }
     }
@@ -73,7 +56,7 @@ impl Instructions {
     #[cfg(test)]
     pub(super) fn pairs_if_any() -> Option<Self> {
         #[cfg(target_arch = "x86_64")]
-        if peak::has_dot_products() {
+        if has_dot_products() {
             return Some(Instructions::Avx512Pairs);
         }
         None
@@ -118,6 +101,12 @@ impl Instructions {
     pub(in crate::cpu) const fn columns(self) -> usize {
         VECTORS * self.width()
     }
+}
+
+/// True if the processor has a dot product of bf16.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn has_dot_products() -> bool {
+    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16")
 }
 
 /// The operand whose rows are those of a tile. Distances are in bytes.
