@@ -85,7 +85,7 @@ pub(crate) fn run(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>> {
 
 /// Runs as one process of a job.
 fn in_job(flags: &Flags, placement: &Placement, body: Body<'_>) -> Result<Vec<Row>> {
-    check_ranks(placement.world_size)?;
+    check_ranks(placement.world_size, "WORLD_SIZE")?;
     let by_default = if cfg!(feature = "mpi") && placement.under_mpi { Engine::Mpi } else { Engine::Tcp };
     let engine = match flags.engine[..] {
         [] => by_default,

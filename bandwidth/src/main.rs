@@ -101,14 +101,15 @@ impl Flags {
             () if self.max > 1 << 20 => usage("--max: at most 1048576 KiB, which is 1 GiB"),
             () if self.factor < 2 => usage("--factor must be at least 2"),
             () if self.timeout == 0 => usage("--timeout must be at least 1"),
-            () => check_ranks(self.gpus.unwrap_or(1)),
+            () => check_ranks(self.gpus.unwrap_or(1), "--gpus"),
         }
     }
 }
 
 /// Refuses more ranks than sums of their numbers are exact for: see [`measure`].
-fn check_ranks(ranks: usize) -> Result<()> {
-    if (1..=64).contains(&ranks) { Ok(()) } else { Err(Failure::usage("--gpus: choose 1 to 64").into()) }
+fn check_ranks(ranks: usize, of: &str) -> Result<()> {
+    let usage = || Failure::usage(format!("{of}: choose 1 to 64")).into();
+    if (1..=64).contains(&ranks) { Ok(()) } else { Err(usage()) }
 }
 
 fn main() -> ExitCode {

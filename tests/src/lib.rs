@@ -109,7 +109,7 @@ pub fn farthest_step(expected: &[f64], got: &[f64], relative: bool) -> f64 {
 }
 
 /// The largest absolute difference between two lists of the same length; infinite where one is not
-/// a number.
+/// a number, or the lists are empty.
 ///
 /// # Panics
 /// If the lengths differ.

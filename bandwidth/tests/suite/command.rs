@@ -108,7 +108,7 @@ fn a_job_of_too_many_processes_is_refused() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bandwidth"));
     let output = command.envs([("RANK", "0"), ("WORLD_SIZE", "65")]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert_eq!(text(&output.stderr).trim(), "error: --gpus: choose 1 to 64");
+    assert_eq!(text(&output.stderr).trim(), "error: WORLD_SIZE: choose 1 to 64");
 }
 
 /// With `--help` appended, flags are parsed and nothing is measured.

@@ -143,7 +143,7 @@ impl Ledger {
         }
     }
 
-    /// Says that the rank fails, before any memory is freed because of it, and returns the error.
+    /// Says that the rank fails, before it frees what it holds, and returns the error.
     fn out_of_memory(
         &self,
         place: Place,

@@ -111,7 +111,7 @@ pub fn bytes(bytes: u64) -> String {
 pub fn scaled(bytes: u64) -> (f64, &'static str) {
     let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     let exact = bytes as f64;
-    // 999.95 kB would be written as 1000 kB.
+    // 999.5 kB would be written as 1000 kB.
     let found = units.iter().find(|(size, _)| exact >= size * 0.9995);
     found.map_or((exact, ""), |(size, unit)| (exact / size, unit))
 }

@@ -50,7 +50,7 @@ impl Engine {
     /// same in all of them.
     ///
     /// # Errors
-    /// If they do not connect before the timeout, or have different settings.
+    /// If they do not connect before the timeout or have different settings, or this build has no MPI.
     pub fn join(&self, placement: &Placement, timeout: Duration, settings: String) -> Result<Joined> {
         let (rank, world_size) = (placement.rank as u32, placement.world_size as u32);
         match self {

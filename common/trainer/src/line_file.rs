@@ -20,8 +20,10 @@ impl LineFile {
     /// # Errors
     /// If it cannot be written.
     pub(crate) fn open(path: PathBuf, appends: bool) -> io::Result<(Self, bool)> {
-        let file =
-            OpenOptions::new().create(true).write(true).append(appends).truncate(!appends).open(&path)?;
+        let file = OpenOptions::new().create(true).append(true).open(&path)?;
+        if !appends && file.metadata()?.is_file() {
+            file.set_len(0)?;
+        }
         let is_empty = file.metadata()?.len() == 0;
         Ok((LineFile { path, state: Mutex::new((file, None)) }, is_empty))
     }

@@ -39,7 +39,7 @@ fn put_aside(file: &Path) {
         Ok(()) => format!("it is {} now", aside.display()),
         Err(error) => error.to_string(),
     };
-    events::complain!("warning: {} is damaged ({kept}); progress starts again", file.display());
+    events::complain!("warning: {} cannot be read ({kept}); progress starts again", file.display());
 }
 
 impl Progress {

@@ -210,7 +210,8 @@ macro_rules! full_tiles {
                         // More than a tile's rows of sums are asked for by now.
                         stride = 0;
                     }
-                    let rest = RegisterTile { a, b, steps: self.steps % LINE, ..*self };
+                    let ahead = Ahead { a: next, ..self.ahead };
+                    let rest = RegisterTile { a, b, steps: self.steps % LINE, ahead, ..*self };
                     rest.add::<Avx512<$pairs>, ROWS, VECTORS>(&mut sums, offsets);
                     self.to.store::<Avx512<$pairs>, ROWS, VECTORS>(&sums);
                 }

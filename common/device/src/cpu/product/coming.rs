@@ -20,7 +20,7 @@ pub(super) struct Taken {
     /// Where they begin, and the bytes from one to the next.
     pub(super) first: *const u8,
     pub(super) row: usize,
-    /// The tiles that ask for them, and the bytes from what one asks for to the next one's.
+    /// How many tiles ask for them, and the bytes from what one asks for to what the next one does.
     pub(super) tiles: usize,
     pub(super) tile: usize,
 }

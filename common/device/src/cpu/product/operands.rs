@@ -123,7 +123,8 @@ impl<'a> Left<'a> {
     }
 
     /// Returns the number of tiles, from number `tile` on, that can be computed in one run: they have
-    /// equally many rows, which are where the loop reads them, and the last one is followed by another.
+    /// equally many rows, which are where the loop reads them, and another tile follows. A block's last
+    /// tile is a run of its own.
     pub(super) fn run(&self, tile: usize) -> usize {
         match &self.source {
             LeftSource::Along { copied, .. } if tile >= *copied => 1,

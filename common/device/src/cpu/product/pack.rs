@@ -145,7 +145,9 @@ fn across_bf16<T: AsBf16, const SLOT: usize>(
         steps,
         #[inline(always)]
         |to, step, lane| {
-            ask(x, at(step + AHEAD, lane).unwrap_or(0));
+            let ahead = step + AHEAD;
+            let rows = if matches!(unit, Unit::Pair) { 2 * ahead..2 * ahead + 2 } else { ahead..ahead + 1 };
+            rows.filter_map(|row| at(row, lane)).for_each(|at| ask(x, at));
             match unit {
                 Unit::Single => high_halves(to, x, at(step, lane)),
                 Unit::Swapped => high_halves(to, x, at(step ^ 1, lane)),

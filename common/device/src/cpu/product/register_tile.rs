@@ -30,7 +30,7 @@ pub(super) struct Ahead {
     /// memory, `row` bytes apart, one for every [`SOURCE_STEPS`].
     pub(super) a: *const u8,
     pub(super) row: usize,
-    /// From there to what the tile after this one asks for.
+    /// Bytes from what one tile asks for to what the tile below it asks for.
     pub(super) tile: usize,
     /// Its sums, or where they go, and the bytes from a row of them to the next.
     pub(super) sums: *const u8,

@@ -216,7 +216,8 @@ impl Products<'_> {
             steps,
             ahead: ahead.unwrap_or(near),
         };
-        // SAFETY: the processor has the instructions, and the operands hold the tile, as just checked.
+        // SAFETY: the processor has the instructions, and the operands and the sums hold all tiles, as just
+        // checked.
         unsafe { tile.dispatch(instructions, (rows, vectors)) }
     }
 }
@@ -234,7 +235,7 @@ macro_rules! run {
 
 impl RegisterTile<'_> {
     /// # Safety
-    /// The processor has the instructions, and the operands hold `(rows, vectors)`.
+    /// The processor has the instructions, and the operands hold the tiles of `(rows, vectors)`.
     unsafe fn dispatch(&self, instructions: Instructions, size: (usize, usize)) {
         // SAFETY: as this function's.
         unsafe {
