@@ -108,8 +108,10 @@ impl Flags {
 
 /// Refuses more ranks than sums of their numbers are exact for: see [`measure`].
 fn check_ranks(ranks: usize, of: &str) -> Result<()> {
-    let usage = || Failure::usage(format!("{of}: choose 1 to 64")).into();
-    if (1..=64).contains(&ranks) { Ok(()) } else { Err(usage()) }
+    match ranks {
+        1..=64 => Ok(()),
+        _ => Err(Failure::usage(format!("{of}: choose 1 to 64")).into()),
+    }
 }
 
 fn main() -> ExitCode {

@@ -45,13 +45,8 @@ pub fn train(stage: Stage, flags: &str) -> Result<Report> {
 /// If it fails, or a prediction does.
 pub fn run(stage: Stage, flags: &str) -> Report {
     let report = train(stage, flags).unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"));
-    assert_eq!(mispredictions(&report), Vec::<String>::new(), "{stage} {flags}");
+    assert_eq!(report.mispredictions(), Vec::<String>::new(), "{stage} {flags}");
     report
-}
-
-/// Returns every figure of `report` that the planner got wrong.
-pub fn mispredictions(report: &Report) -> Vec<String> {
-    report.mispredictions()
 }
 
 /// All events of a recording, by time.

@@ -6,7 +6,7 @@ use device::cuda::{Gpu, Options};
 use device::{Class, DType, Device, DeviceError, Ledger};
 use events::{Emitter, Event, What};
 use planner::Stage;
-use tests::{STAGES, fixture, largest_difference, losses, mispredictions, padding, standin, train};
+use tests::{STAGES, fixture, largest_difference, losses, padding, standin, train};
 use trainer::Report;
 
 /// A model of which some units divide by neither 2 nor 4 ranks, with few heads: emulation takes its
@@ -24,7 +24,7 @@ fn flags(world: usize, micro_batches: usize, steps: u32) -> String {
 
 fn run(stage: Stage, flags: &str) -> Report {
     let report = train(stage, flags).unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"));
-    assert_eq!(mispredictions(&report), [""; 0], "{stage} {flags}");
+    assert_eq!(report.mispredictions(), [""; 0], "{stage} {flags}");
     report
 }
 

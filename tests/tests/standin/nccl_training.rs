@@ -6,7 +6,7 @@ use planner::Stage;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tests::job::{Ended, desync, free_port, launch, start};
-use tests::{STAGES, fixture, largest_difference, losses, mispredictions, standin, train};
+use tests::{STAGES, fixture, largest_difference, losses, standin, train};
 use trainer::Report;
 
 const STAGE: &str = env!("CARGO_BIN_EXE_stage");
@@ -24,7 +24,7 @@ fn flags(world: usize, steps: u32) -> String {
 
 fn run(stage: Stage, flags: &str) -> Report {
     let report = train(stage, flags).unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"));
-    assert_eq!(mispredictions(&report), [""; 0], "{stage} {flags}");
+    assert_eq!(report.mispredictions(), [""; 0], "{stage} {flags}");
     report
 }
 
@@ -125,7 +125,7 @@ fn job(dir: &Path, stage: Stage, size: usize, flags: &str) -> Report {
     let report = Report::read(&file).unwrap();
     // Every process has a stand-in of its own.
     takes(&report, if flags.contains("hybrid-shard") { 3 } else { 1 });
-    assert_eq!(mispredictions(&report), [""; 0], "{stage} {flags}");
+    assert_eq!(report.mispredictions(), [""; 0], "{stage} {flags}");
     report
 }
 

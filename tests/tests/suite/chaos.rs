@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use storage::Effect;
 use tests::random::Random;
-use tests::{copy_directory, fixture, mispredictions};
+use tests::{copy_directory, fixture};
 use trainer::{Failure, Report};
 
 /// Within which all ranks of an attempt must have ended.
@@ -187,7 +187,7 @@ fn check_report(report: &Report, faults: &[Injected], what: &str) {
     let saves_fail = faults.iter().any(|fault| matches!(fault, Injected::Save(_)));
     assert!(saves_fail || report.unsaved.is_none(), "{what}: {:?}", report.unsaved);
     // What a disk keeps is neither given back nor written.
-    assert!(hangs(faults) || mispredictions(report).is_empty(), "{what}: {:?}", mispredictions(report));
+    assert!(hangs(faults) || report.mispredictions().is_empty(), "{what}: {:?}", report.mispredictions());
 }
 
 /// True if `failure` names `fault`: its rank, and what it did.

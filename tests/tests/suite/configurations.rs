@@ -2,7 +2,7 @@
 
 use planner::Stage;
 use std::path::PathBuf;
-use tests::{STAGES, config, fixture, losses, mispredictions, train_as};
+use tests::{STAGES, config, fixture, losses, train_as};
 
 /// The examples of `common/deepspeed/src/tests/examples.rs`.
 fn examples() -> Vec<PathBuf> {
@@ -36,7 +36,7 @@ fn examples_train_but_for_keys_outside_their_section() {
         let stage = config.findings.stage.unwrap_or(Stage::Zero3);
         let (ranks, sequences) = (config.world_size, config.tokens_per_step() / 8);
         let report = train_as(stage, config).unwrap_or_else(|failure| panic!("{name}: {failure}"));
-        assert_eq!(mispredictions(&report), Vec::<String>::new(), "{name}");
+        assert_eq!(report.mispredictions(), Vec::<String>::new(), "{name}");
         assert!(report.steps[0].loss.is_finite(), "{name}");
         trained.push(format!("{name}: {stage} {} on {ranks}, {sequences} sequences", report.precision));
     }
@@ -94,7 +94,7 @@ fn stages_agree_without_bias_correction_and_on_a_mesh() {
     };
     let learnt = |stage, flags: &str| {
         let report = train_as(stage, config(flags).unwrap()).unwrap();
-        assert_eq!(mispredictions(&report), Vec::<String>::new(), "{stage}: {flags}");
+        assert_eq!(report.mispredictions(), Vec::<String>::new(), "{stage}: {flags}");
         losses(&report)
     };
     let corrected = file("corrected.json", &optimizer(true));

@@ -8,7 +8,7 @@ use settings::lr_schedule::{Climb, LrSchedule, WarmUp};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tests::{STAGES, losses, mispredictions};
+use tests::{STAGES, losses};
 use trainer::{At, Report, Witness};
 
 const RUN: &str = of_odd!("--gpus 4 --batch-size 1 --seq-len 16 --threads 1 --device cpu --grad-accum 3");
@@ -74,7 +74,7 @@ fn ended_in(stage: Stage, flags: &str, micro: usize, places: &[(usize, usize, Pa
         let place = format!("{stage} {flags}: micro-batch {micro}, rank, unit and pass {place:?}");
         assert_eq!(losses(&report), losses(&whole), "{place}");
         assert_eq!(report.weights_blake3, whole.weights_blake3, "{place}");
-        assert_eq!(mispredictions(&report), Vec::<String>::new(), "{place}");
+        assert_eq!(report.mispredictions(), Vec::<String>::new(), "{place}");
         assert_eq!(report.evaluations, whole.evaluations, "{place}");
     }
 }
@@ -161,7 +161,7 @@ fn a_validation_that_is_broken_off_does_not_count() {
     let place = ended(Stage::Zero3, flags, 1, (1, 2, Pass::Evaluate));
     assert_eq!(place.steps.len(), 3);
     assert_eq!(place.evaluations, []);
-    assert_eq!(mispredictions(&place), Vec::<String>::new());
+    assert_eq!(place.mispredictions(), Vec::<String>::new());
 }
 
 /// A stop request that comes before the first step ends the run without a step. The weights are

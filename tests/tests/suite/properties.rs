@@ -12,7 +12,7 @@
 use planner::Stage;
 use std::fmt::Write;
 use tests::random::Random;
-use tests::{STAGES, largest_difference, losses, mispredictions, train};
+use tests::{STAGES, largest_difference, losses, train};
 use trainer::Report;
 
 const CASES: usize = 50;
@@ -168,7 +168,7 @@ fn predictions_hold_and_stages_agree() {
             write!(case, "\n{stage}: {own}").unwrap();
             let report = train(stage, &format!("--model {} {flags} {own}", path.display()))
                 .unwrap_or_else(|failure| panic!("{case}\n{failure}"));
-            assert_eq!(mispredictions(&report), Vec::<String>::new(), "{case}");
+            assert_eq!(report.mispredictions(), Vec::<String>::new(), "{case}");
             assert!(losses(&report).iter().all(|loss| loss.is_finite()), "{case}");
             report
         });
@@ -203,7 +203,7 @@ fn hybrid_sharding_is_predicted_in_any_groups() {
         let flags = format!("--model {} {flags} {types} {own}", path.display());
         let hybrid = format!("{flags} --strategy hybrid-shard --shard-group-size {size}");
         let report = train(Stage::Zero3, &hybrid).unwrap_or_else(|failure| panic!("{hybrid}\n{failure}"));
-        assert_eq!(mispredictions(&report), Vec::<String>::new(), "{hybrid}");
+        assert_eq!(report.mispredictions(), Vec::<String>::new(), "{hybrid}");
         assert!(report.predictions_hold() && losses(&report).iter().all(|loss| loss.is_finite()), "{hybrid}");
         if !types.contains("16") {
             let full = train(Stage::Zero3, &flags).unwrap();
@@ -227,7 +227,7 @@ fn rings_are_predicted() {
         let own = indifferent(&mut random, stage, (ranks, true));
         let flags = format!("--model {} {flags} {types} {own} --algorithm ring", path.display());
         let report = train(stage, &flags).unwrap_or_else(|failure| panic!("{stage} {flags}\n{failure}"));
-        assert_eq!(mispredictions(&report), Vec::<String>::new(), "{flags}");
+        assert_eq!(report.mispredictions(), Vec::<String>::new(), "{flags}");
         assert!(losses(&report).iter().all(|loss| loss.is_finite()), "{stage} {flags}");
     }
 }

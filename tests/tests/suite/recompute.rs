@@ -4,7 +4,7 @@
 
 use planner::Stage;
 use report::EvaluationRow;
-use tests::{STAGES, fixture, losses, mispredictions, train};
+use tests::{STAGES, fixture, losses, train};
 use trainer::Report;
 
 const CHOICES: [&str; 3] = ["none", "selective", "block"];
@@ -22,7 +22,7 @@ fn run(stage: Stage, flags: &str) -> [Report; 3] {
     CHOICES.map(|choice| {
         let flags = format!("{flags} --checkpoint-activations {choice}");
         let report = train(stage, &flags).unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"));
-        assert_eq!(mispredictions(&report), Vec::<String>::new(), "{stage} {choice}");
+        assert_eq!(report.mispredictions(), Vec::<String>::new(), "{stage} {choice}");
         assert_eq!(report.model.checkpoint_activations, choice);
         report
     })

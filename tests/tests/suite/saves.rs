@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use storage::{Effect, Fault};
-use tests::{at_once, config, copy_directory, fixture, mispredictions, run, train};
+use tests::{at_once, config, copy_directory, fixture, run, train};
 use trainer::{Report, Witness};
 
 /// Longer than a save of these runs takes, even where other work delays it.
@@ -82,7 +82,7 @@ fn struck((stage, flags): (Stage, &str), whole: &Report, (rank, fault): (usize, 
     assert_eq!(report.weights_blake3, whole.weights_blake3, "{case}");
     // A disk that hangs keeps its buffer.
     if !hangs {
-        assert_eq!(mispredictions(&report), Vec::<String>::new(), "{case}");
+        assert_eq!(report.mispredictions(), Vec::<String>::new(), "{case}");
     }
     let failures: Vec<&String> = saves.iter().filter_map(|(_, failed)| failed.as_ref()).collect();
     for why in &failures {

@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use storage::{Effect, Fault};
-use tests::{STAGES, at_once, config, fixture, losses, mispredictions, peer, run};
+use tests::{STAGES, at_once, config, fixture, losses, peer, run};
 
 /// The hash that a report has of the weights saved in `dir`: f32, little-endian, unpadded, in
 /// Hugging Face's order.
@@ -110,7 +110,7 @@ fn a_disk_slower_than_the_timeout_ends_no_run_that_saves_its_weights() {
         let began = Instant::now();
         let report = stages::train(stage, config).unwrap_or_else(|failure| panic!("{stage}: {failure}"));
         assert!(began.elapsed() >= Duration::from_secs(3), "{stage}: call {number} was not made");
-        assert_eq!(mispredictions(&report), Vec::<String>::new(), "{stage}");
+        assert_eq!(report.mispredictions(), Vec::<String>::new(), "{stage}");
         assert_eq!(report.weights_blake3, hash(dir.path()), "{stage}");
     });
 }

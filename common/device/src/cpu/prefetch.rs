@@ -1,7 +1,7 @@
 //! Prefetching memory before it is used.
 
 /// Bytes of a line of a cache.
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 
 /// Prefetches `bytes` to the middle cache: a line every 64 bytes from the first.
 #[inline(always)]

@@ -4,7 +4,7 @@ use crate::parts::{Outcome, Part};
 use crate::training::{apart, flags};
 use crate::{Arguments, Finding};
 use planner::Stage;
-use tests::{STAGES, mispredictions, train};
+use tests::{STAGES, train};
 use trainer::Failure;
 
 /// A part per number of ranks and precision.
@@ -48,7 +48,7 @@ fn compare(arguments: &Arguments, stage: Stage, world: usize, precision: &str) -
     let nccl = train(stage, &format!("{flags} --collectives nccl"))?;
     let copies = train(stage, &flags)?;
     let (distance, near) = apart(precision, &copies, &nccl);
-    let wrong = mispredictions(&nccl);
+    let wrong = nccl.mispredictions();
     Ok(Finding {
         what: format!("{precision}, {world} ranks: {stage}, losses from copies'"),
         result: wrong.first().cloned().unwrap_or(distance),

@@ -4,7 +4,7 @@ use crate::parts::{Outcome, Part};
 use crate::training::{flags, same};
 use crate::{Arguments, Finding};
 use planner::Stage;
-use tests::{mispredictions, train};
+use tests::train;
 use trainer::Report;
 
 /// What may rest beyond the GPU, by the stages that are checked with it.
@@ -42,7 +42,7 @@ fn check(
     };
     let (plain, away) = (run("")?, run(case)?);
     let moved: u64 = away.transfers.iter().map(|row| row.bytes).sum();
-    let wrong = mispredictions(&away);
+    let wrong = away.mispredictions();
     let learnt = Finding {
         what: format!("{what}, bits"),
         result: away.weights_blake3[..16].into(),

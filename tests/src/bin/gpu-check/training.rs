@@ -6,7 +6,7 @@ use planner::Stage;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use tests::{STAGES, STEADY_RATE, farthest_step, losses, mispredictions, train};
+use tests::{STAGES, STEADY_RATE, farthest_step, losses, train};
 use trainer::Report;
 
 /// What is trained, and how.
@@ -110,7 +110,7 @@ fn stages(setup: &Setup) -> Result<Vec<Finding>, String> {
         let wrapped = setup.run(Stage::Zero3, &format!("--device cuda {wrapping}"))?;
         findings.push(agree(what(wrapping), &wrapped, zero3));
     }
-    let wrong: Vec<String> = reports.iter().flat_map(mispredictions).collect();
+    let wrong: Vec<String> = reports.iter().flat_map(|report| report.mispredictions()).collect();
     findings.push(Finding {
         what: what("predicted bytes are measured bytes"),
         result: wrong.first().cloned().unwrap_or_else(|| "in every class and operation".into()),

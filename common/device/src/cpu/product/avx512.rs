@@ -6,14 +6,11 @@
 //! wait behind them.
 
 use super::lanes::{Avx512, Lanes};
-use super::register_tile::{Ahead, Offsets, RegisterTile, SOURCE_STEPS, VECTORS};
+use super::register_tile::{Ahead, Offsets, RUN, RegisterTile, SOURCE_STEPS, Source, VECTORS};
 use std::arch::asm;
 
 /// Rows of a full tile.
 const ROWS: usize = Avx512::<false>::ROWS;
-
-/// Steps of a run, which are written out.
-const RUN: usize = 4;
 
 /// Steps of a cache line of a row that lies along the depth.
 const LINE: usize = 16;
@@ -144,7 +141,8 @@ macro_rules! full_tiles {
             #[target_feature(enable = $features)]
             unsafe fn $one(&self, offsets: &Offsets) {
                 let (mut a, mut b) = (self.a, self.b);
-                let Ahead { a: mut next, row: next_row, sums: mut next_sums, sums_row, .. } = self.ahead;
+                let Ahead { rows, sums: mut next_sums, sums_row } = self.ahead;
+                let Source { first: mut next, row: next_row, .. } = rows;
                 // SAFETY: as this function's; lines are no more than all steps, and a prefetch reads
                 // nothing.
                 unsafe {
@@ -210,7 +208,7 @@ macro_rules! full_tiles {
                         // More than a tile's rows of sums are asked for by now.
                         stride = 0;
                     }
-                    let ahead = Ahead { a: next, ..self.ahead };
+                    let ahead = Ahead { rows: Source { first: next, ..rows }, ..self.ahead };
                     let rest = RegisterTile { a, b, steps: self.steps % LINE, ahead, ..*self };
                     rest.add::<Avx512<$pairs>, ROWS, VECTORS>(&mut sums, offsets);
                     self.to.store::<Avx512<$pairs>, ROWS, VECTORS>(&sums);

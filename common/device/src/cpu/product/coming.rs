@@ -1,6 +1,6 @@
 //! Operands that are copied next. While tiles are computed, their loops bring them nearer.
 
-use super::register_tile::SOURCE_STEPS;
+use super::register_tile::{SOURCE_STEPS, Source};
 use crate::cpu::tile::Tile;
 
 /// Bytes that are asked for of a row.
@@ -13,16 +13,6 @@ pub(super) struct Coming {
     /// Bytes from a row to the next.
     row: usize,
     rows: usize,
-}
-
-/// Rows that tiles ask for.
-pub(super) struct Taken {
-    /// Where they begin, and the bytes from one to the next.
-    pub(super) first: *const u8,
-    pub(super) row: usize,
-    /// How many tiles ask for them, and the bytes from what one asks for to what the next one does.
-    pub(super) tiles: usize,
-    pub(super) tile: usize,
 }
 
 impl Coming {
@@ -44,13 +34,14 @@ impl Coming {
         Coming { first: std::ptr::null(), row: 0, rows: 0 }
     }
 
-    /// Takes as many rows as tiles of `steps` ask for, at most `tiles` of them. None if no rows remain.
-    pub(super) fn take(&mut self, steps: usize, tiles: usize) -> Option<Taken> {
+    /// Takes as many rows as tiles of `steps` ask for, at most `tiles` of them. Returns how many tiles ask
+    /// for them; None if no rows remain.
+    pub(super) fn take(&mut self, steps: usize, tiles: usize) -> Option<(usize, Source)> {
         let rows = steps.div_ceil(SOURCE_STEPS).min(self.rows);
         let tiles = tiles.min(self.rows.checked_div(rows)?);
-        let taken = Taken { first: self.first, row: self.row, tiles, tile: rows * self.row };
+        let taken = Source { first: self.first, row: self.row, tile: rows * self.row };
         self.first = self.first.wrapping_add(tiles * taken.tile);
         self.rows -= tiles * rows;
-        Some(taken)
+        Some((tiles, taken))
     }
 }

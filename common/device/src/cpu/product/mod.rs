@@ -33,7 +33,7 @@ use super::tile::{Tile, TileMut};
 use super::workers::{blocks, pieces};
 use crate::Result;
 use crate::operations::{Addend, Rounding};
-use coming::{Coming, Taken};
+use coming::Coming;
 use cut::Cut;
 use flush::Flushed;
 use operands::Left;
@@ -201,7 +201,7 @@ impl Product<'_> {
         let mut tile = 0;
         while tile < a.tiles.count() {
             let run = if matches!(then, Then::Round { .. }) { 1 } else { a.run(tile) };
-            let (next_rows, next, next_row) = a.after(tile);
+            let (next_rows, next) = a.after(tile);
             let (next_sums, sums_row) = match &mut then {
                 Then::Finish(target) if start == Start::Zero => target.place_of(next_rows.start),
                 Then::Round { out, .. } if start == Start::Zero => out.place_of(next_rows.start),
@@ -209,14 +209,13 @@ impl Product<'_> {
             };
             let coming =
                 if a.along() { None } else { coming.iter_mut().find_map(|rows| rows.take(steps, run)) };
-            let Taken { first, row, tiles, tile: distance } =
-                coming.unwrap_or(Taken { first: next, row: next_row, tiles: run, tile: a_tile });
-            let ahead = Some(Ahead { a: first, row, tile: distance, sums: next_sums, sums_row });
+            let (tiles, source) = coming.unwrap_or((run, next));
+            let ahead = Some(Ahead { rows: source, sums: next_sums, sums_row });
             let one = a.tiles.lanes(tile);
             let rows = one.start..a.tiles.lanes(tile + tiles - 1).end;
             let products = Products { start, tiles, a_tile, a: a.tile(tile), b, steps, ahead };
-            let waited = start == Start::Sums;
-            let place = if waited || matches!(then, Then::Stay) { rows.clone() } else { 0..one.len() };
+            let stay = start == Start::Sums || matches!(then, Then::Stay);
+            let place = if stay { rows.clone() } else { 0..one.len() };
             tile += tiles;
             match &mut then {
                 Then::Stay => products.add_to(self.instructions, sums.rows(place)),

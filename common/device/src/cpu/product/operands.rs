@@ -1,7 +1,7 @@
 //! Both operands as the innermost loop reads them.
 
 use super::pack::{Groups, pack, pack_rows, packed_row};
-use super::register_tile::Start;
+use super::register_tile::{Source, Start};
 use super::registers::{Columns, Instructions, Products, Rows};
 use super::unit::Unit;
 use crate::cpu::grid::Grid;
@@ -141,9 +141,9 @@ impl<'a> Left<'a> {
         }
     }
 
-    /// Returns the rows of the tile after number `tile`, the first after the last, where the first of
-    /// them is stored and the bytes from one to the next.
-    pub(super) fn after(&self, tile: usize) -> (Range<usize>, *const u8, usize) {
+    /// Returns the rows of the tile after number `tile`, the first after the last, and where they are
+    /// stored.
+    pub(super) fn after(&self, tile: usize) -> (Range<usize>, Source) {
         let next = if tile + 1 < self.tiles.count() { tile + 1 } else { 0 };
         let lanes = self.tiles.lanes(next);
         let rows = match &self.source {
@@ -152,7 +152,7 @@ impl<'a> Left<'a> {
             }
             _ => self.stored_tile(next),
         };
-        (lanes, rows.bytes.as_ptr(), rows.row)
+        (lanes, Source { first: rows.bytes.as_ptr(), row: rows.row, tile: self.tile_bytes() })
     }
 
     /// Returns the rows of tile number `tile`. The first tile is asked for first, and so on.

@@ -5,7 +5,7 @@
 
 use super::lanes::Lanes;
 use super::target::Target;
-use crate::cpu::prefetch::{prefetch_line, prefetch_near};
+use crate::cpu::prefetch::{LINE, prefetch_line, prefetch_near};
 use std::hint::black_box;
 
 /// Steps of a tile for which its loop asks for a row of memory.
@@ -23,18 +23,24 @@ pub(in crate::cpu) enum Start {
     Sums,
 }
 
-/// Where the next tile begins, for a full tile's loop to ask for. Addresses may be any.
+/// What a full tile's loop asks for before it is needed. Addresses may be any.
 #[derive(Clone, Copy)]
 pub(super) struct Ahead {
-    /// Its rows' first step, `row` bytes apart, if they lie along the depth; otherwise rows of
-    /// memory, `row` bytes apart, one for every [`SOURCE_STEPS`].
-    pub(super) a: *const u8,
+    pub(super) rows: Source,
+    /// The next tile's sums, or where they go, and the bytes from a row of them to the next.
+    pub(super) sums: *const u8,
+    pub(super) sums_row: usize,
+}
+
+/// The next tile's rows from their first step on, if they lie along the depth; otherwise rows of memory,
+/// one for every [`SOURCE_STEPS`].
+#[derive(Clone, Copy)]
+pub(super) struct Source {
+    pub(super) first: *const u8,
+    /// Bytes from a row to the next.
     pub(super) row: usize,
     /// Bytes from what one tile asks for to what the tile below it asks for.
     pub(super) tile: usize,
-    /// Its sums, or where they go, and the bytes from a row of them to the next.
-    pub(super) sums: *const u8,
-    pub(super) sums_row: usize,
 }
 
 /// The operands of tiles of equally many rows, one below the other, without their lengths. Addresses
@@ -126,13 +132,13 @@ impl RegisterTile<'_> {
     /// Returns the tiles below the first one, which has so many rows.
     #[inline(always)]
     pub(super) fn below(self, rows: usize) -> Self {
-        let Ahead { a, tile, sums, sums_row, .. } = self.ahead;
-        let sums = sums.wrapping_add(rows * sums_row);
+        let Ahead { rows: source, sums, sums_row } = self.ahead;
+        let source = Source { first: source.first.wrapping_add(source.tile), ..source };
         RegisterTile {
             a: self.a.wrapping_add(self.a_tile),
             sums: self.sums.wrapping_add(self.sums_tile),
             to: self.to.below(rows),
-            ahead: Ahead { a: a.wrapping_add(tile), sums, ..self.ahead },
+            ahead: Ahead { rows: source, sums: sums.wrapping_add(rows * sums_row), sums_row },
             ..self
         }
     }
@@ -222,10 +228,7 @@ impl RegisterTile<'_> {
 }
 
 /// Steps of a run, which are written out.
-const RUN: usize = 4;
-
-/// Bytes of a line of memory.
-const LINE: usize = 64;
+pub(super) const RUN: usize = 4;
 
 /// What a full tile asks for, run by run.
 struct Asked {
@@ -238,7 +241,7 @@ struct Asked {
 impl Asked {
     #[inline(always)]
     fn new(tile: &RegisterTile<'_>) -> Self {
-        let Ahead { a: at, row, .. } = tile.ahead;
+        let Source { first: at, row, .. } = tile.ahead.rows;
         Asked { at, row, along: tile.a_step == size_of::<f32>(), runs: 0 }
     }
 

@@ -2,7 +2,7 @@
 //! time, with the widest instructions that the processor has.
 
 use super::lanes::{Lanes, Portable};
-use super::register_tile::{Ahead, RegisterTile, Start, VECTORS};
+use super::register_tile::{Ahead, RegisterTile, Source, Start, VECTORS};
 use super::target::Target;
 use crate::cpu::grid::Grid;
 
@@ -200,7 +200,8 @@ impl Products<'_> {
             fits && reads && packed && stored,
             "{tiles} tiles of {rows} rows, {columns} columns and {steps} steps"
         );
-        let near = Ahead { a: a.bytes.as_ptr(), row: 0, tile: 0, sums: first.cast(), sums_row: 0 };
+        let near = Source { first: a.bytes.as_ptr(), row: 0, tile: 0 };
+        let near = Ahead { rows: near, sums: first.cast(), sums_row: 0 };
         let tile = RegisterTile {
             tiles,
             a_tile,
