@@ -8,10 +8,12 @@ use crate::cpu::math::{LANES, dot, exponentiate};
 use crate::cpu::operand::{Floats, FloatsMut};
 use crate::cpu::product::{Panels, Rows, Start, widened_rows};
 use crate::cpu::tile::{Tile, TileMut};
+use crate::cpu::workers::blocks;
 use crate::operations::{Addend, AttentionBackward};
 use crate::shapes::AttentionShape;
 use crate::vectorized;
 use crate::view::{View, ViewMut};
+use std::iter;
 use std::ops::Range;
 
 pub(in crate::cpu) fn attention_backward(
@@ -239,19 +241,20 @@ impl BackwardBlock<'_> {
     /// `sums` `[keys, head_dim]` += scoresᵀ · `columns` `[queries, head_dim]`, for the keys that the
     /// block sees, from the first query that sees one of a tile's.
     fn add_by_key(&self, sums: &mut [f32], scores: &[f32], columns: &Panels<'_>) {
-        let sizes = self.head.sizes;
-        let (stride, padded) = (sizes.stride(), sizes.padded());
+        let Sizes { head_dim, instructions, .. } = self.head.sizes;
+        let (stride, padded) = (self.head.sizes.stride(), self.head.sizes.padded());
         let mut sums = Grid::new(sums, self.rows.end, padded, padded);
-        for tile in sizes.tiles(self.rows.end) {
-            let first = tile.start.max(self.rows.start);
+        // All queries see the keys before them.
+        let upper = (self.rows.start + instructions.rows()).min(self.rows.end);
+        for keys in iter::once(0..upper).chain(blocks(upper..self.rows.end, instructions.rows())) {
+            let first = keys.start.max(self.rows.start);
             let transposed = Rows {
-                bytes: bytemuck::cast_slice(&scores[(first - self.rows.start) * stride + tile.start..]),
+                bytes: bytemuck::cast_slice(&scores[(first - self.rows.start) * stride + keys.start..]),
                 row: size_of::<f32>(),
                 step: stride * size_of::<f32>(),
             };
             let steps = first..self.rows.end;
-            let sums = sums.rows(tile);
-            columns.add_products(sums, Start::Sums, transposed, sizes.head_dim, steps);
+            columns.add_products(sums.rows(keys), Start::Sums, transposed, head_dim, steps);
         }
     }
 

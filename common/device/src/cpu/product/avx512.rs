@@ -126,10 +126,10 @@ macro_rules! full_tiles {
             #[target_feature(enable = $features)]
             pub(super) unsafe fn $name(&self) {
                 let (mut tile, offsets) = (*self, Offsets::new(self.a_row));
-                for _ in 0..self.tiles {
+                for _ in 0..self.run.tiles {
                     // SAFETY: as this function's.
                     unsafe { tile.$one(&offsets) };
-                    tile = tile.below(ROWS);
+                    tile = tile.next();
                 }
             }
 

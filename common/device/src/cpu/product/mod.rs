@@ -37,7 +37,7 @@ use coming::Coming;
 use cut::Cut;
 use flush::Flushed;
 use operands::Left;
-use register_tile::Ahead;
+use register_tile::{Ahead, Run};
 use registers::{Columns, Products};
 use std::ops::Range;
 use target::Target;
@@ -155,7 +155,7 @@ impl Product<'_> {
         let ((rows, columns), width) = (out.shape(), self.instructions.width());
         let start = if part.first { Start::Zero } else { Start::Sums };
         let whole = columns.is_multiple_of(width);
-        for (columns, b) in b.iter(0) {
+        for (columns, b) in b.iter() {
             let width = columns.len().next_multiple_of(width);
             let sums = if cut.waits { &mut sums[columns.start..] } else { &mut *sums };
             let addend = part.addend.map(|base| base.at(0..rows, columns.clone()));
@@ -197,7 +197,7 @@ impl Product<'_> {
         mut then: Then<'_>,
         coming: &mut [Coming; 2],
     ) {
-        let (steps, a_tile) = (a.steps, a.tile_bytes());
+        let (steps, next_tile) = (a.steps, a.tile_bytes());
         let mut tile = 0;
         while tile < a.tiles.count() {
             let run = if matches!(then, Then::Round { .. }) { 1 } else { a.run(tile) };
@@ -213,7 +213,8 @@ impl Product<'_> {
             let ahead = Some(Ahead { rows: source, sums: next_sums, sums_row });
             let one = a.tiles.lanes(tile);
             let rows = one.start..a.tiles.lanes(tile + tiles - 1).end;
-            let products = Products { start, tiles, a_tile, a: a.tile(tile), b, steps, ahead };
+            let run = Run::below(tiles, one.len(), next_tile);
+            let products = Products { start, run, a: a.tile(tile), b, steps, ahead };
             let stay = start == Start::Sums || matches!(then, Then::Stay);
             let place = if stay { rows.clone() } else { 0..one.len() };
             tile += tiles;

@@ -1,7 +1,7 @@
 //! Both operands as the innermost loop reads them.
 
 use super::pack::{Groups, pack, pack_rows, packed_row};
-use super::register_tile::{Source, Start};
+use super::register_tile::{Run, Source, Start};
 use super::registers::{Columns, Instructions, Products, Rows};
 use super::unit::Unit;
 use crate::cpu::grid::Grid;
@@ -34,15 +34,15 @@ impl<'a> Panels<'a> {
         Panels { instructions, data: to, groups }
     }
 
-    /// Returns each panel's columns, and its copy from step `first` on.
-    pub(super) fn iter(&self, first: usize) -> impl Iterator<Item = (Range<usize>, Columns<'a>)> {
+    /// Returns each panel's columns, and its copy.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Range<usize>, Columns<'a>)> {
         let Groups { slot, stride, .. } = self.groups;
         let panels = self.groups.iter().zip(self.data.chunks(stride));
-        panels.map(move |(columns, data)| (columns, Columns { data: &data[first * slot..], step: slot }))
+        panels.map(move |(columns, data)| (columns, Columns { data, step: slot }))
     }
 
-    /// Multiplies `a` with `steps` of the depth, for the first `columns` columns of a tile's sums, up
-    /// to whole vectors.
+    /// Multiplies `a` with `steps` of the depth, for the first `columns` columns of the sums, up to whole
+    /// vectors.
     pub(in crate::cpu) fn add_products(
         &self,
         mut sums: Grid<'_, f32>,
@@ -51,12 +51,30 @@ impl<'a> Panels<'a> {
         columns: usize,
         steps: Range<usize>,
     ) {
-        let rows = sums.shape().0;
-        for (panel, b) in self.iter(steps.start).take_while(|(panel, _)| panel.start < columns) {
-            let width = (panel.end.min(columns) - panel.start).next_multiple_of(self.instructions.width());
-            let sums = sums.at(0..rows, panel.start..panel.start + width);
-            let products = Products { start, tiles: 1, a_tile: 0, a, b, steps: steps.len(), ahead: None };
-            products.add_to(self.instructions, sums);
+        let (rows, full) = (sums.shape().0, self.instructions.rows());
+        let Groups { slot: width, stride, .. } = self.groups;
+        let mut add = |run: Run, rows: Range<usize>, panels: Range<usize>| {
+            let data = &self.data[panels.start * stride + steps.start * width..];
+            let vectors = columns.next_multiple_of(self.instructions.width());
+            let columns = panels.start * width..vectors.min(panels.end * width);
+            let (a, b) = (a.starting_at(rows.start), Columns { data, step: width });
+            let products = Products { start, run, a, b, steps: steps.len(), ahead: None };
+            products.add_to(self.instructions, sums.at(rows, columns));
+        };
+        // A single tile's sums are computed side by side, those of several below each other.
+        let tiles = rows / full;
+        let upper = tiles * full;
+        let beside = if tiles == 1 { columns / width } else { 0 };
+        if beside > 0 {
+            add(Run::beside(beside, width, stride), 0..upper, 0..beside);
+        }
+        for panel in 0..columns.div_ceil(width) {
+            if tiles > 0 && panel >= beside {
+                add(Run::below(tiles, full, full * a.row), 0..upper, panel..panel + 1);
+            }
+            if rows > upper {
+                add(Run::ONE, upper..rows, panel..panel + 1);
+            }
         }
     }
 }

@@ -43,13 +43,38 @@ pub(super) struct Source {
     pub(super) tile: usize,
 }
 
-/// The operands of tiles of equally many rows, one below the other, without their lengths. Addresses
-/// and the target are the first tile's.
+/// Tiles of one shape that are computed one after the other.
+#[derive(Clone, Copy)]
+pub(super) struct Run {
+    pub(super) tiles: usize,
+    /// From a tile to the next one: bytes of the left operand, f32 of the right one, rows and columns of
+    /// the sums.
+    pub(super) a: usize,
+    pub(super) b: usize,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+}
+
+impl Run {
+    /// A single tile.
+    pub(super) const ONE: Self = Run { tiles: 1, a: 0, b: 0, rows: 0, columns: 0 };
+
+    /// Returns tiles of `rows` rows each, one below the other, `a` bytes of the left operand apart.
+    pub(super) fn below(tiles: usize, rows: usize, a: usize) -> Self {
+        Run { tiles, a, rows, ..Run::ONE }
+    }
+
+    /// Returns tiles of `columns` columns each, side by side, `b` f32 of the right operand apart.
+    pub(super) fn beside(tiles: usize, columns: usize, b: usize) -> Self {
+        Run { tiles, b, columns, ..Run::ONE }
+    }
+}
+
+/// The operands of a run of tiles, without their lengths. Addresses and the target are the first tile's.
 #[derive(Clone, Copy)]
 pub(super) struct RegisterTile<'a> {
-    pub(super) tiles: usize,
-    /// Bytes from a tile's rows to the next one's, and f32 from its sums to the next one's.
-    pub(super) a_tile: usize,
+    pub(super) run: Run,
+    /// f32 from a tile's sums to the next one's.
     pub(super) sums_tile: usize,
     pub(super) sums: *mut f32,
     pub(super) stride: usize,
@@ -105,12 +130,12 @@ impl RegisterTile<'_> {
             if const { R < L::ROWS } {
                 return tile.one::<L, R, C>(&offsets);
             }
-            for _ in 0..self.tiles {
+            for _ in 0..self.run.tiles {
                 for row in 0..R {
                     prefetch_near(tile.ahead.sums.wrapping_add(row * tile.ahead.sums_row));
                 }
                 tile.one::<L, R, C>(&offsets);
-                tile = tile.below(R);
+                tile = tile.next();
             }
         }
     }
@@ -129,15 +154,17 @@ impl RegisterTile<'_> {
         }
     }
 
-    /// Returns the tiles below the first one, which has so many rows.
+    /// Returns the tiles after the first one.
     #[inline(always)]
-    pub(super) fn below(self, rows: usize) -> Self {
+    pub(super) fn next(self) -> Self {
+        let Run { a, b, rows, columns, .. } = self.run;
         let Ahead { rows: source, sums, sums_row } = self.ahead;
         let source = Source { first: source.first.wrapping_add(source.tile), ..source };
         RegisterTile {
-            a: self.a.wrapping_add(self.a_tile),
+            a: self.a.wrapping_add(a),
+            b: self.b.wrapping_add(b),
             sums: self.sums.wrapping_add(self.sums_tile),
-            to: self.to.below(rows),
+            to: self.to.from(rows, columns),
             ahead: Ahead { rows: source, sums: sums.wrapping_add(rows * sums_row), sums_row },
             ..self
         }

@@ -2,7 +2,7 @@
 //! time, with the widest instructions that the processor has.
 
 use super::lanes::{Lanes, Portable};
-use super::register_tile::{Ahead, RegisterTile, Source, Start, VECTORS};
+use super::register_tile::{Ahead, RegisterTile, Run, Source, Start, VECTORS};
 use super::target::Target;
 use crate::cpu::grid::Grid;
 
@@ -140,10 +140,8 @@ impl<'a> Rows<'a> {
 #[derive(Clone, Copy)]
 pub(in crate::cpu) struct Products<'a> {
     pub(in crate::cpu) start: Start,
-    /// Tiles, one below the other. If there are several, each has the most rows.
-    pub(super) tiles: usize,
-    /// Bytes from a tile's rows to the next one's.
-    pub(super) a_tile: usize,
+    /// If there are several tiles, each is a full one.
+    pub(super) run: Run,
     pub(in crate::cpu) a: Rows<'a>,
     pub(in crate::cpu) b: Columns<'a>,
     pub(in crate::cpu) steps: usize,
@@ -181,31 +179,33 @@ impl Products<'_> {
         (sum_rows, (first, stride)): (usize, (*mut f32, usize)),
         to: Target<'_>,
     ) {
-        let Products { start, tiles, a_tile, a, b, steps, ahead } = self;
-        let (all, columns) = to.shape();
-        let rows = if tiles == 1 { all } else { instructions.rows() };
-        let vectors = columns / instructions.width();
-        let fits = (1..=instructions.rows()).contains(&rows)
-            && all == tiles * rows
-            && (sum_rows == all || sum_rows == rows && start == Start::Zero)
+        let Products { start, run, a, b, steps, ahead } = self;
+        let (all, after) = (to.shape(), run.tiles - 1);
+        let (rows, columns) = (all.0 - after * run.rows, all.1 - after * run.columns);
+        let (full, width) = (instructions.rows(), instructions.width());
+        let vectors = columns / width;
+        let fits = (after == 0 || rows == full)
+            && [(0, 0), (rows, 0), (0, columns)].contains(&(run.rows, run.columns))
+            && (1..=full).contains(&rows)
+            && (sum_rows == all.0 || sum_rows == rows && start == Start::Zero)
             && (1..=VECTORS).contains(&vectors)
-            && columns == vectors * instructions.width();
+            && columns == vectors * width;
         let last = steps.saturating_sub(1);
         let reads = steps == 0
-            || (tiles - 1) * a_tile + (rows - 1) * a.row + last * a.step + size_of::<f32>() <= a.bytes.len()
-                && last * b.step + columns <= b.data.len();
+            || after * run.a + (rows - 1) * a.row + last * a.step + size_of::<f32>() <= a.bytes.len()
+                && after * run.b + last * b.step + columns <= b.data.len();
         let packed = b.step == VECTORS * instructions.width();
         let stored = a.step == size_of::<u32>() || a.row == size_of::<u32>();
         assert!(
             fits && reads && packed && stored,
-            "{tiles} tiles of {rows} rows, {columns} columns and {steps} steps"
+            "{} tiles of {rows} rows, {columns} columns and {steps} steps",
+            run.tiles
         );
         let near = Source { first: a.bytes.as_ptr(), row: 0, tile: 0 };
         let near = Ahead { rows: near, sums: first.cast(), sums_row: 0 };
         let tile = RegisterTile {
-            tiles,
-            a_tile,
-            sums_tile: if sum_rows == all { rows * stride } else { 0 },
+            run,
+            sums_tile: if sum_rows == all.0 { run.rows * stride + run.columns } else { 0 },
             sums: first,
             stride,
             start,
