@@ -1,4 +1,4 @@
-//! Operands that are copied next. While tiles are computed, their loops bring them nearer.
+//! Operands that are read next. While tiles are computed, their loops bring them nearer.
 
 use super::register_tile::{SOURCE_STEPS, Source};
 use crate::cpu::tile::Tile;

@@ -112,22 +112,18 @@ impl Product<'_> {
 
     /// True if `a` is multiplied where it is.
     fn in_place(&self) -> bool {
-        let (source, stride) = self.a.stored();
-        if self.a.is_transposed() {
-            let near =
-                stride * source.size() < ALIASES && self.b.shape().0 <= READS * self.instructions.columns();
-            return near && self.unit == Unit::Single && matches!(source, Floats::F32(_));
-        }
-        let fits = match source {
+        let ((source, stride), across) = (self.a.stored(), self.a.is_transposed());
+        let stored = match source {
             Floats::F32(_) => self.unit == Unit::Single,
-            Floats::Bf16(_) => self.unit == Unit::Pair && self.a.shape().1.is_multiple_of(2),
+            Floats::Bf16(_) => self.unit == Unit::Pair && !across && self.a.shape().1.is_multiple_of(2),
             Floats::F16(_) => false,
         };
-        fits && !(stride * source.size()).is_multiple_of(ALIASES)
+        let few = !across || self.b.shape().0 <= READS * self.instructions.columns();
+        stored && few && !(stride * source.size()).is_multiple_of(ALIASES)
     }
 
-    /// Returns the block that is copied after the one of `rows` and `steps`: of these steps, or the
-    /// first one of the next ones. None if there is none, or blocks are read in place.
+    /// Returns the block after the one of `rows` and `steps`: of these steps, or the first one of the next
+    /// ones. None if there is none.
     fn left_after(
         &self,
         cut: &Cut,
@@ -138,7 +134,7 @@ impl Product<'_> {
         let all = self.a.shape().0;
         let of = |start: usize, steps| pieces(all, cut.block).find(|rows| rows.start == start).zip(steps);
         let (rows, steps) = of(rows.end, Some(steps.clone())).or_else(|| of(0, next))?;
-        (!self.in_place()).then(|| self.a.at(rows, steps))
+        Some(self.a.at(rows, steps))
     }
 
     /// Multiplies a block of `a` with a strip of `b`, for a part of the depth. `sums` are those that
