@@ -11,7 +11,7 @@
 mod backend;
 mod buffer;
 mod check;
-pub mod convert;
+mod convert;
 mod copying;
 mod counting;
 mod cpu;
@@ -30,6 +30,7 @@ mod peak;
 mod pool;
 mod rotation;
 mod shapes;
+mod tree_sum;
 mod values;
 mod view;
 
@@ -49,6 +50,7 @@ pub use operations::{
 pub use peak::{matmul_peak, multiply_add_estimate, multiply_add_peak};
 pub use rotation::RopeScaling;
 pub use shapes::{AttentionShape, GroupedRows, Matrix, RowShape, Write};
+pub use tree_sum::TreeSum;
 pub use view::{View, ViewMut};
 
 use backend::Backend;
