@@ -64,7 +64,7 @@ impl ElementType {
         match self {
             ElementType::F32 => {
                 read(bytemuck::cast_slice_mut(values), start * 4)?;
-                from_little_endian(values);
+                values.iter_mut().for_each(|value| *value = f32::from_bits(u32::from_le(value.to_bits())));
                 Ok(())
             }
             ElementType::Bf16 => decode_chunks(start, values, read, |bits, values| {
@@ -88,9 +88,7 @@ fn decode_chunks(
     for values in values.chunks_mut(CHUNK) {
         let bits = &mut bits[..values.len()];
         read(bytemuck::cast_slice_mut(bits), offset)?;
-        if cfg!(target_endian = "big") {
-            bits.iter_mut().for_each(|bits| *bits = u16::from_le(*bits));
-        }
+        bits.iter_mut().for_each(|bits| *bits = u16::from_le(*bits));
         widen(bits, values);
         offset += values.len() as u64 * 2;
     }
@@ -143,13 +141,6 @@ impl FromStr for ElementType {
     fn from_str(word: &str) -> Result<Self, String> {
         let found = ElementType::ALL.into_iter().find(|one| one.label() == word);
         found.ok_or_else(|| "write f32, bf16 or f16".into())
-    }
-}
-
-/// Turns floats that were read as little-endian bytes into this machine's.
-pub(crate) fn from_little_endian(values: &mut [f32]) {
-    if cfg!(target_endian = "big") {
-        values.iter_mut().for_each(|value| *value = f32::from_bits(u32::from_le(value.to_bits())));
     }
 }
 

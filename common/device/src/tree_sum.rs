@@ -1,8 +1,4 @@
-//! Sums over ranks, in f32 over a balanced binary tree, rounded once.
-//!
-//! Ranks split at the largest power of two below their count, so (0+1)+2 for three, ((0+1)+(2+3))+4
-//! for five: aligned power-of-two groups are subtrees. Each element is summed by itself, so the
-//! result does not depend on how buffers are cut. `tree_sum.cu` computes the same on a GPU.
+//! Sums over ranks on the CPU. `tree_sum.cu` computes the same on a GPU.
 
 use crate::convert::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 use crate::dtype::{DType, Element};
@@ -10,7 +6,12 @@ use crate::vectorized;
 use half::{bf16, f16};
 use std::ops::Range;
 
-/// Computes sums over ranks, a block of at most [`TreeSum::BLOCK`] elements at a time.
+/// Computes sums over ranks in f32 over a balanced binary tree, a block of at most [`TreeSum::BLOCK`]
+/// elements at a time.
+///
+/// Ranks split at the largest power of two below their count, so (0+1)+2 for three, ((0+1)+(2+3))+4
+/// for five: aligned power-of-two groups are subtrees. Each element is summed by itself, so the
+/// result does not depend on how buffers are cut.
 pub struct TreeSum {
     dtype: DType,
     inputs: [[f32; TreeSum::BLOCK]; 4],
@@ -32,7 +33,8 @@ impl TreeSum {
     /// rank's `len` floats.
     ///
     /// # Panics
-    /// If there are no ranks or more than a block's elements, or they are no floats.
+    /// If `ranks` is 0, `len` exceeds [`TreeSum::BLOCK`], the type is not a float's, or `read` returns fewer
+    /// than `len` elements or bytes that are not aligned to them.
     pub fn exact<'a>(&mut self, len: usize, ranks: usize, read: &dyn Fn(usize) -> &'a [u8]) -> &[f32] {
         let (out, rooms) = (&mut self.total[..len], &mut self.inputs);
         match self.dtype {
@@ -98,9 +100,10 @@ fn add_up<'a, T: Summand>(
     read: &dyn Fn(usize) -> &'a [u8],
     rooms: &mut [[f32; TreeSum::BLOCK]; 4],
 ) {
-    let first = ranks.start;
-    let values = |i: usize| bytemuck::cast_slice::<u8, T>(read(first + i));
+    let (first, len) = (ranks.start, out.len());
+    let values = |i: usize| &bytemuck::cast_slice::<u8, T>(read(first + i))[..len];
     match ranks.len() {
+        0 => unreachable!("a sum has at least one rank"),
         1 => vectorized!(out.copy_from_slice(T::wide(values(0), &mut rooms[0]))),
         2 => vectorized!(add_two(out, [0, 1].map(values), rooms)),
         4 => vectorized!(add_four(out, [0, 1, 2, 3].map(values), rooms)),

@@ -20,8 +20,8 @@ pub fn global_norm(rank: &Rank, gradients: &[View<'_>]) -> Result<f64> {
     Ok(combined_norm(rank, largest, squares)?.0)
 }
 
-/// Returns the sum of the squares of `values`, added in order. It stands here because this crate is
-/// optimised in every profile.
+/// Returns the sum of the squares of `values`, added in order. It stands here because `trainer`, which
+/// calls it, is not optimised in development builds.
 pub fn sum_of_squares(values: &[f32]) -> f64 {
     values.iter().map(|&value| f64::from(value) * f64::from(value)).sum()
 }

@@ -238,13 +238,14 @@ impl BackwardBlock<'_> {
         means
     }
 
-    /// `sums` `[keys, head_dim]` += scoresᵀ · `columns` `[queries, head_dim]`, for the keys that the
-    /// block sees, from the first query that sees one of a tile's.
+    /// Adds scoresᵀ · `columns` `[queries, head_dim]` to `sums` `[keys, head_dim]`, for all keys that the
+    /// block sees. A tile of keys starts at the first query that sees any of them.
     fn add_by_key(&self, sums: &mut [f32], scores: &[f32], columns: &Panels<'_>) {
         let Sizes { head_dim, instructions, .. } = self.head.sizes;
         let (stride, padded) = (self.head.sizes.stride(), self.head.sizes.padded());
         let mut sums = Grid::new(sums, self.rows.end, padded, padded);
-        // All queries see the keys before them.
+        // The keys before the block and its own first tile all start at its first query, so they are one
+        // call. Scores of keys behind a query are 0.
         let upper = (self.rows.start + instructions.rows()).min(self.rows.end);
         for keys in iter::once(0..upper).chain(blocks(upper..self.rows.end, instructions.rows())) {
             let first = keys.start.max(self.rows.start);

@@ -2,11 +2,11 @@
 //! registers.
 //!
 //! While a tile is computed, the next one is asked for: a line of its rows at every step, and a row of
-//! its sums at every run of steps. Were they all asked for at once, this tile's own operands would
+//! its sums at every four steps. Were they all asked for at once, this tile's own operands would
 //! wait behind them.
 
 use super::lanes::{Avx512, Lanes};
-use super::register_tile::{Ahead, Offsets, RUN, RegisterTile, SOURCE_STEPS, Source, VECTORS};
+use super::register_tile::{Ahead, Offsets, RegisterTile, SOURCE_STEPS, Source, UNROLLED, VECTORS};
 use std::arch::asm;
 
 /// Rows of a full tile.
@@ -201,7 +201,7 @@ macro_rules! full_tiles {
                                 sums = inout(reg) next_sums,
                                 stride = in(reg) stride,
                                 next = inout(reg) next => _,
-                                runs = inout(reg) lines * (LINE / RUN) => _,
+                                runs = inout(reg) lines * (LINE / UNROLLED) => _,
                             );
                             next = next.wrapping_add(next_row);
                         }

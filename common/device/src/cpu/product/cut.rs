@@ -26,7 +26,7 @@ const BLOCK: usize = 1 << 17;
 /// Tiles of a block, at least and at most.
 const TILES: (usize, usize) = (4, 24);
 
-/// As many of a left operand that is copied step by step: what [`Coming`](super::coming::Coming) asks
+/// As many of a left operand that is stored across the depth: what [`Coming`](super::coming::Coming) asks
 /// for of a row.
 const TILES_ACROSS: usize = 18;
 

@@ -1,10 +1,11 @@
 //! Products of matrices on one thread, with one skeleton for every width of float.
 //!
 //! Part by part of the depth, strips of the right operand and blocks of the left one are copied in
-//! the order in which the innermost loop reads them, so that both stay in the middle cache; the left
-//! one is read in place where its rows lie along the depth. A tile of sums stays in registers while
-//! a part of the depth passes by, then waits in memory for the next part. So an element's bits
-//! depend on its row, its column and the depth alone.
+//! the order in which the innermost loop reads them, so that both stay in the middle cache. The left
+//! one is read in place if it needs no conversion and its rows do not compete for cache lines; across
+//! the depth, if it is also read few times. A tile of sums stays in registers while a part of the depth
+//! passes by, then waits in memory for the next part. So an element's bits depend on its row, its
+//! column and the depth alone.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -122,8 +123,8 @@ impl Product<'_> {
         stored && few && !(stride * source.size()).is_multiple_of(ALIASES)
     }
 
-    /// Returns the block after the one of `rows` and `steps`: of these steps, or the first one of the next
-    /// ones. None if there is none.
+    /// Returns the block that is read after the one of `rows` and `steps`: the next rows of these steps,
+    /// or the first rows of the `next` ones. None after the last.
     fn left_after(
         &self,
         cut: &Cut,
@@ -193,10 +194,10 @@ impl Product<'_> {
         mut then: Then<'_>,
         coming: &mut [Coming; 2],
     ) {
-        let (steps, next_tile) = (a.steps, a.tile_bytes());
+        let (steps, tile_bytes) = (a.steps, a.tile_bytes());
         let mut tile = 0;
         while tile < a.tiles.count() {
-            let run = if matches!(then, Then::Round { .. }) { 1 } else { a.run(tile) };
+            let most = if matches!(then, Then::Round { .. }) { 1 } else { a.run(tile) };
             let (next_rows, next) = a.after(tile);
             let (next_sums, sums_row) = match &mut then {
                 Then::Finish(target) if start == Start::Zero => target.place_of(next_rows.start),
@@ -204,12 +205,12 @@ impl Product<'_> {
                 _ => sums.place_of(next_rows.start),
             };
             let coming =
-                if a.along() { None } else { coming.iter_mut().find_map(|rows| rows.take(steps, run)) };
-            let (tiles, source) = coming.unwrap_or((run, next));
+                if a.along() { None } else { coming.iter_mut().find_map(|rows| rows.take(steps, most)) };
+            let (tiles, source) = coming.unwrap_or((most, next));
             let ahead = Some(Ahead { rows: source, sums: next_sums, sums_row });
             let one = a.tiles.lanes(tile);
             let rows = one.start..a.tiles.lanes(tile + tiles - 1).end;
-            let run = Run::below(tiles, one.len(), next_tile);
+            let run = Run::below(tiles, one.len(), tile_bytes);
             let products = Products { start, run, a: a.tile(tile), b, steps, ahead };
             let stay = start == Start::Sums || matches!(then, Then::Stay);
             let place = if stay { rows.clone() } else { 0..one.len() };
@@ -246,7 +247,7 @@ struct Part<'a> {
     last: bool,
     /// What the last part's sums are added to.
     addend: Addend<Tile<'a>>,
-    /// What is copied after a block of the left operand, and after a strip of the right one.
+    /// What is read after a block of the left operand, and after a strip of the right one.
     coming: [Coming; 2],
 }
 

@@ -43,6 +43,9 @@ impl<'a> Panels<'a> {
 
     /// Multiplies `a` with `steps` of the depth, for the first `columns` columns of the sums, up to whole
     /// vectors.
+    ///
+    /// # Panics
+    /// If there are fewer columns, steps or sums than asked for.
     pub(in crate::cpu) fn add_products(
         &self,
         mut sums: Grid<'_, f32>,
@@ -52,28 +55,28 @@ impl<'a> Panels<'a> {
         steps: Range<usize>,
     ) {
         let (rows, full) = (sums.shape().0, self.instructions.rows());
-        let Groups { slot: width, stride, .. } = self.groups;
+        let Groups { slot: panel, stride, .. } = self.groups;
+        let whole = columns.next_multiple_of(self.instructions.width());
         let mut add = |run: Run, rows: Range<usize>, panels: Range<usize>| {
-            let data = &self.data[panels.start * stride + steps.start * width..];
-            let vectors = columns.next_multiple_of(self.instructions.width());
-            let columns = panels.start * width..vectors.min(panels.end * width);
-            let (a, b) = (a.starting_at(rows.start), Columns { data, step: width });
+            let data = &self.data[panels.start * stride + steps.start * panel..];
+            let (a, b) = (a.starting_at(rows.start), Columns { data, step: panel });
             let products = Products { start, run, a, b, steps: steps.len(), ahead: None };
-            products.add_to(self.instructions, sums.at(rows, columns));
+            let sums = sums.at(rows, panels.start * panel..whole.min(panels.end * panel));
+            products.add_to(self.instructions, sums);
         };
-        // A single tile's sums are computed side by side, those of several below each other.
+        // Several tiles of rows make a run per panel; a single one makes a run over all full panels.
         let tiles = rows / full;
         let upper = tiles * full;
-        let beside = if tiles == 1 { columns / width } else { 0 };
+        let beside = if tiles == 1 { columns / panel } else { 0 };
         if beside > 0 {
-            add(Run::beside(beside, width, stride), 0..upper, 0..beside);
+            add(Run::beside(beside, panel, stride), 0..upper, 0..beside);
         }
-        for panel in 0..columns.div_ceil(width) {
-            if tiles > 0 && panel >= beside {
-                add(Run::below(tiles, full, full * a.row), 0..upper, panel..panel + 1);
+        for number in 0..columns.div_ceil(panel) {
+            if tiles > 0 && number >= beside {
+                add(Run::below(tiles, full, full * a.row), 0..upper, number..number + 1);
             }
             if rows > upper {
-                add(Run::ONE, upper..rows, panel..panel + 1);
+                add(Run::ONE, upper..rows, number..number + 1);
             }
         }
     }

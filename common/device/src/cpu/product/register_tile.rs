@@ -39,7 +39,7 @@ pub(super) struct Source {
     pub(super) first: *const u8,
     /// Bytes from a row to the next.
     pub(super) row: usize,
-    /// Bytes from what one tile asks for to what the tile below it asks for.
+    /// Bytes from what one tile asks for to what the next one asks for.
     pub(super) tile: usize,
 }
 
@@ -154,7 +154,7 @@ impl RegisterTile<'_> {
         }
     }
 
-    /// Returns the tiles after the first one.
+    /// Returns the run as seen from its next tile; the number of tiles stays.
     #[inline(always)]
     pub(super) fn next(self) -> Self {
         let Run { a, b, rows, columns, .. } = self.run;
@@ -207,16 +207,16 @@ impl RegisterTile<'_> {
         let (mut a, mut b, mut steps) = (self.a, self.b, self.steps);
         if const { R == L::ROWS && C == VECTORS } {
             let mut asked = Asked::new(self);
-            for _ in 0..steps / RUN {
-                asked.run();
-                for _ in 0..RUN {
+            for _ in 0..steps / UNROLLED {
+                asked.ask();
+                for _ in 0..UNROLLED {
                     // SAFETY: the addresses are of elements of the tile's.
                     unsafe { self.step::<L, R, C>(sums, offsets, a, b) };
                     a = a.wrapping_add(self.a_step);
                     b = b.wrapping_add(VECTORS * L::WIDTH);
                 }
             }
-            steps %= RUN;
+            steps %= UNROLLED;
         }
         for _ in 0..steps {
             // SAFETY: the addresses are of elements of the tile's.
@@ -254,30 +254,30 @@ impl RegisterTile<'_> {
     }
 }
 
-/// Steps of a run, which are written out.
-pub(super) const RUN: usize = 4;
+/// Steps that the loop writes out, one after the other.
+pub(super) const UNROLLED: usize = 4;
 
-/// What a full tile asks for, run by run.
+/// What a full tile asks for, every [`UNROLLED`] steps.
 struct Asked {
     at: *const u8,
     row: usize,
     along: bool,
-    runs: usize,
+    times: usize,
 }
 
 impl Asked {
     #[inline(always)]
     fn new(tile: &RegisterTile<'_>) -> Self {
         let Source { first: at, row, .. } = tile.ahead.rows;
-        Asked { at, row, along: tile.a_step == size_of::<f32>(), runs: 0 }
+        Asked { at, row, along: tile.a_step == size_of::<f32>(), times: 0 }
     }
 
-    /// Asks for a line of two rows that lie along the depth, so that the runs that use up a line of this
-    /// tile's rows ask for one of eight rows; or for the next line of a row of memory.
+    /// Asks for a line of two rows that lie along the depth, so that the steps that use up a line of
+    /// this tile's rows ask for one of eight rows; or for the next line of a row of memory.
     #[inline(always)]
-    fn run(&mut self) {
-        self.runs += 1;
-        let all = if self.along { LINE / size_of::<f32>() } else { SOURCE_STEPS } / RUN;
+    fn ask(&mut self) {
+        self.times += 1;
+        let all = if self.along { LINE / size_of::<f32>() } else { SOURCE_STEPS } / UNROLLED;
         let (line, from) = if self.along {
             prefetch_near(self.at);
             prefetch_near(self.at.wrapping_add(self.row));
@@ -287,7 +287,7 @@ impl Asked {
             (LINE, self.row)
         };
         self.at = self.at.wrapping_add(line);
-        if self.runs.is_multiple_of(all) {
+        if self.times.is_multiple_of(all) {
             self.at = self.at.wrapping_add(from).wrapping_sub(all * line);
         }
     }

@@ -140,7 +140,7 @@ impl<'a> Rows<'a> {
 #[derive(Clone, Copy)]
 pub(in crate::cpu) struct Products<'a> {
     pub(in crate::cpu) start: Start,
-    /// If there are several tiles, each is a full one.
+    /// If there are several tiles, each has the most rows.
     pub(super) run: Run,
     pub(in crate::cpu) a: Rows<'a>,
     pub(in crate::cpu) b: Columns<'a>,
@@ -184,8 +184,8 @@ impl Products<'_> {
         let (rows, columns) = (all.0 - after * run.rows, all.1 - after * run.columns);
         let (full, width) = (instructions.rows(), instructions.width());
         let vectors = columns / width;
-        let fits = (after == 0 || rows == full)
-            && [(0, 0), (rows, 0), (0, columns)].contains(&(run.rows, run.columns))
+        let follow = rows == full && [(rows, 0), (0, columns)].contains(&(run.rows, run.columns));
+        let fits = (after == 0 || follow)
             && (1..=full).contains(&rows)
             && (sum_rows == all.0 || sum_rows == rows && start == Start::Zero)
             && (1..=VECTORS).contains(&vectors)

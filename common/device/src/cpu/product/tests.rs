@@ -86,7 +86,7 @@ fn bits(x: &[f32]) -> Vec<u32> {
 }
 
 /// Around tiles, panels, parts of the depth and chunks that are turned.
-const SIZES: [(usize, usize, usize); 9] = [
+const SIZES: [(usize, usize, usize); 11] = [
     (1, 1, 1),
     (3, 5, 2),
     (14, 32, 64),
@@ -96,6 +96,9 @@ const SIZES: [(usize, usize, usize); 9] = [
     (43, 17, 1025),
     (31, 64, 801),
     (100, 40, 130),
+    // Rows across the depth that compete for cache lines, and rows that do not.
+    (512, 33, 5),
+    (520, 33, 5),
 ];
 
 #[test]
