@@ -30,13 +30,13 @@ mod peak;
 mod pool;
 mod rotation;
 mod shapes;
-mod tree_sum;
 mod values;
 mod view;
 
 pub use buffer::Buffer;
 pub use copying::Copying;
 pub use counting::CountingAllocator;
+pub use cpu::TreeSum;
 pub use dtype::{DType, Element};
 pub use error::{DeviceError, OutOfMemory};
 pub use events::{Class, Place};
@@ -50,7 +50,6 @@ pub use operations::{
 pub use peak::{matmul_peak, multiply_add_estimate, multiply_add_peak};
 pub use rotation::RopeScaling;
 pub use shapes::{AttentionShape, GroupedRows, Matrix, RowShape, Write};
-pub use tree_sum::TreeSum;
 pub use view::{View, ViewMut};
 
 use backend::Backend;

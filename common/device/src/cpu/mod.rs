@@ -17,11 +17,13 @@ mod reduction;
 mod rope;
 mod swiglu;
 mod tile;
+mod tree_sum;
 mod workers;
 
 pub(crate) use elementwise::round_into;
 pub(crate) use operand::FloatsMut;
 pub(crate) use product::multiply_add_rate;
+pub use tree_sum::TreeSum;
 
 use crate::Result;
 use crate::kernels::Kernels;

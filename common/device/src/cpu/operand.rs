@@ -55,6 +55,19 @@ impl<'a> Floats<'a> {
         &scratch[..len]
     }
 
+    /// Returns the floats of `dtype` that `bytes` are.
+    ///
+    /// # Panics
+    /// If the type is not a float's, or the bytes are not aligned to its elements.
+    pub(super) fn from_bytes(dtype: DType, bytes: &'a [u8]) -> Self {
+        match dtype {
+            DType::F32 => Floats::F32(bytemuck::cast_slice(bytes)),
+            DType::Bf16 => Floats::Bf16(bytemuck::cast_slice(bytes)),
+            DType::F16 => Floats::F16(bytemuck::cast_slice(bytes)),
+            DType::U32 => unreachable!("{FLOATS}"),
+        }
+    }
+
     /// Prefetches elements `range`, but for those past the end.
     #[inline(always)]
     pub(super) fn prefetch(&self, range: Range<usize>) {
@@ -155,12 +168,7 @@ const FLOATS: &str = "floats, as the operation's check demands";
 
 impl<'a> From<View<'a>> for Floats<'a> {
     fn from(view: View<'a>) -> Self {
-        match view.dtype() {
-            DType::F32 => Floats::F32(view.as_slice()),
-            DType::Bf16 => Floats::Bf16(view.as_slice()),
-            DType::F16 => Floats::F16(view.as_slice()),
-            DType::U32 => unreachable!("{FLOATS}"),
-        }
+        Floats::from_bytes(view.dtype(), view.bytes())
     }
 }
 

@@ -134,8 +134,8 @@ impl Product<'_> {
     ) -> Option<Tile<'_>> {
         let all = self.a.shape().0;
         let of = |start: usize, steps| pieces(all, cut.block).find(|rows| rows.start == start).zip(steps);
-        let (rows, steps) = of(rows.end, Some(steps.clone())).or_else(|| of(0, next))?;
-        Some(self.a.at(rows, steps))
+        let after = of(rows.end, Some(steps.clone())).or_else(|| of(0, next));
+        after.map(|(rows, steps)| self.a.at(rows, steps))
     }
 
     /// Multiplies a block of `a` with a strip of `b`, for a part of the depth. `sums` are those that

@@ -164,7 +164,7 @@ impl RegisterTile<'_> {
             a: self.a.wrapping_add(a),
             b: self.b.wrapping_add(b),
             sums: self.sums.wrapping_add(self.sums_tile),
-            to: self.to.from(rows, columns),
+            to: self.to.starting_at(rows, columns),
             ahead: Ahead { rows: source, sums: sums.wrapping_add(rows * sums_row), sums_row },
             ..self
         }

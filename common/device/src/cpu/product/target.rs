@@ -70,12 +70,12 @@ impl<'a> Target<'a> {
     #[inline(always)]
     pub(super) fn rows(&mut self, rows: Range<usize>) -> Target<'_> {
         assert!(rows.start <= rows.end && rows.end <= self.shape.0, "{rows:?} of {} rows", self.shape.0);
-        Target { shape: (rows.len(), self.shape.1), ..self.from(rows.start, 0) }
+        Target { shape: (rows.len(), self.shape.1), ..self.starting_at(rows.start, 0) }
     }
 
     /// Returns what is from `row` and `column` on.
     #[inline(always)]
-    pub(super) fn from(self, row: usize, column: usize) -> Self {
+    pub(super) fn starting_at(self, row: usize, column: usize) -> Self {
         let columns = column * if self.rounds { size_of::<bf16>() } else { size_of::<f32>() };
         let at = |stride: usize| row * stride + columns;
         Target {
