@@ -23,7 +23,7 @@ pub struct TreeSum {
 
 impl TreeSum {
     /// Elements of a block, at most: inputs and partial sums of a few ranks stay in the nearest cache.
-    pub const BLOCK: usize = 512;
+    pub const BLOCK: usize = 1024;
 
     /// Returns the room for sums of floats of `dtype`.
     pub fn new(dtype: DType) -> Self {
