@@ -2,13 +2,14 @@
 //! tokenizer.
 
 use crate::names::{self, CONFIG, TOKENIZER};
-use crate::{CheckpointError, ElementType, Result, tokenizer};
+use crate::{CheckpointError, ElementType, Result};
 use model::ModelConfig;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
+use text::bytes;
 
 /// Where a `config.json` has the type of the weights: since Transformers 5, and before.
 const TYPES: [&str; 2] = ["dtype", "torch_dtype"];
@@ -99,8 +100,8 @@ impl Companions {
         model.update_hugging_face(&mut config);
         saved.set_config(config);
         saved.set_element_type(stored);
-        if model.vocabulary == tokenizer::VOCABULARY && !saved.has_tokenizer() {
-            let files = tokenizer::files(model.max_positions.max(model.sequence_length));
+        if model.vocabulary == bytes::VOCABULARY && !saved.has_tokenizer() {
+            let files = bytes::files(model.max_positions.max(model.sequence_length));
             saved.files.extend(files.map(|(name, contents)| (name, contents.into_bytes())));
         }
         saved

@@ -9,7 +9,6 @@
 //!   reads any slice of any tensor, so that a rank reads only the elements that it owns.
 //! * [`state`] has checkpoints of a run, from which any stage on any number of ranks resumes: a file
 //!   per rank, a manifest with the hash of every block, and the lock of their directory.
-//! * [`tokenizer`] is the byte-level tokenizer: a token's id is the byte's value.
 //!
 //! ```no_run
 //! use checkpoint::{Format, Reader, Writer};
@@ -47,7 +46,6 @@ mod reader;
 mod replacement;
 pub mod state;
 mod tensor_files;
-pub mod tokenizer;
 mod writer;
 
 use names::CONFIG;

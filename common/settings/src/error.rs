@@ -32,5 +32,14 @@ impl Failure {
     }
 }
 
+impl From<text::TextError> for Failure {
+    fn from(error: text::TextError) -> Self {
+        match error {
+            text::TextError::Input(message) => Failure::Usage(message),
+            text::TextError::Tokenizer(message) => Failure::Run(message),
+        }
+    }
+}
+
 /// The result of whatever can end a program.
 pub type Result<T> = std::result::Result<T, Failure>;

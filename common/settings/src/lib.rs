@@ -25,7 +25,6 @@ pub mod prediction;
 pub mod process;
 pub mod secret;
 pub mod size;
-pub mod text;
 
 pub use cli::GradSync;
 pub use communication::Communication;

@@ -4,7 +4,7 @@ use crate::hooks::Hooks;
 use crate::passes::Passes;
 use crate::source::Saved;
 use crate::stage::{AnyStage, Setup, Stage};
-use checkpoint::{Reader, tokenizer::VOCABULARY};
+use checkpoint::Reader;
 use collectives::local::{Options, World};
 use device::{Device, Ledger, Place};
 use events::Emitter;
@@ -14,11 +14,11 @@ use planner::Strategy;
 use settings::cli::GenerateArgs;
 use settings::corpus::SplitMix;
 use settings::machine::cores;
-use settings::text::Tokenizer;
 use settings::{Communication, Failure, GradSync, Result};
 use sharding::{Mesh, Partition, Places, Precision, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;
+use text::{Tokenizer, bytes::VOCABULARY};
 
 /// Continues `args.prompt` with `stage`, once per sample.
 ///
@@ -44,13 +44,13 @@ pub fn generate(stage: AnyStage, args: &GenerateArgs) -> Result<Vec<String>> {
     for _ in 0..args.tokens {
         sampler.extend(&mut sequences)?;
     }
-    sequences.iter().map(|tokens| tokenizer.decode(tokens)).collect()
+    Ok(sequences.iter().map(|tokens| tokenizer.decode(tokens)).collect::<text::Result<_>>()?)
 }
 
 /// Returns the tokenizer that is asked for, or else the model's own.
 fn tokenizer(args: &GenerateArgs, model: &Model) -> Result<Tokenizer> {
     let own = (model.config.vocabulary != VOCABULARY).then(|| args.from.join("tokenizer.json"));
-    Tokenizer::open(args.tokenizer.as_ref().or(own.as_ref()).map(|path| path.as_path()))
+    Ok(Tokenizer::open(args.tokenizer.as_ref().or(own.as_ref()).map(|path| path.as_path()))?)
 }
 
 /// Refuses tokens that the model does not have.

@@ -1,6 +1,5 @@
 //! Initial weights: from a seed, or from saved weights.
 
-use checkpoint::tokenizer::VOCABULARY;
 use checkpoint::{Companions, Reader};
 use model::{Layout, Model, TensorId, init};
 use settings::Config;
@@ -8,6 +7,7 @@ use settings::data::Data;
 use sharding::WeightSource;
 use std::ops::Range;
 use std::sync::Arc;
+use text::bytes::VOCABULARY;
 
 /// Elements of each tensor that ranks compare before they start.
 const SAMPLE: usize = 256;

@@ -65,7 +65,7 @@ fn is_exercise(folder: &Path) -> bool {
 
 #[test]
 fn no_crate_depends_upwards() {
-    let rooms: [(&str, &str, &str); 24] = [
+    let rooms: [(&str, &str, &str); 25] = [
         ("events", "common/events", "storage"),
         ("device", "common/device", "events"),
         ("collectives", "common/collectives", "events device"),
@@ -73,14 +73,15 @@ fn no_crate_depends_upwards() {
         ("planner", "common/planner", "events model shell"),
         ("storage", "common/storage", ""),
         ("shell", "common/shell", ""),
+        ("text", "common/text", ""),
         ("offload", "common/offload", "events device collectives storage"),
         ("sharding", "common/sharding", "events device collectives model offload"),
-        ("checkpoint", "common/checkpoint", "events device model storage"),
+        ("checkpoint", "common/checkpoint", "events device model storage text"),
         ("viz", "viz", "events shell"),
         (
             "settings",
             "common/settings",
-            "events device collectives model planner sharding checkpoint storage shell viz",
+            "events device collectives model planner sharding checkpoint storage shell text viz",
         ),
         ("deepspeed", "common/deepspeed", "events device model planner sharding checkpoint settings"),
         (
@@ -91,8 +92,8 @@ fn no_crate_depends_upwards() {
         (
             "trainer",
             "common/trainer",
-            "events device collectives model planner offload sharding checkpoint storage settings deepspeed \
-             report viz",
+            "events device collectives model planner offload sharding checkpoint storage text settings \
+             deepspeed report viz",
         ),
         ("zero0-ddp", "zero0-ddp", STAGE),
         ("zero1", "zero1", STAGE),

@@ -225,7 +225,7 @@ impl Bench<'_> {
     /// Returns a sentence: what a stage's collectives send, in multiples of the model.
     fn sweeps(&self, stage: Stage) -> Result<String> {
         let sweep = 2.0 * self.parameters()? * 2.0 * 3.0 / 4.0;
-        let of = |operation| Ok(number(self.sent(stage, BF16, operation)? as f64 / sweep));
+        let of = |operation| self.sent(stage, BF16, operation).map(|sent| number(sent as f64 / sweep));
         let (reduced, scattered, gathered): (String, String, String) =
             (of(Operation::AllReduce)?, of(Operation::ReduceScatter)?, of(Operation::AllGather)?);
         Ok(format!(

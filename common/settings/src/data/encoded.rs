@@ -4,34 +4,14 @@
 use super::progress::Progress;
 use super::source::{DataSource, PROMPT, TokenFormat};
 use crate::error::{Failure, Result};
-use crate::text::Tokenizer;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use text::{TextError, Tokenizer};
 
 /// Bytes of a text that are encoded at once.
 const PIECE: usize = 1 << 20;
 /// The longest piece: a text is cut there even where no line ends.
 const LONGEST_PIECE: usize = 2 * PIECE;
-
-/// A line of JSON.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Record {
-    Chat {
-        /// The model's template reads the line itself.
-        #[serde(rename = "messages", alias = "conversations")]
-        _messages: IgnoredAny,
-    },
-    Text {
-        text: String,
-    },
-    Pair {
-        prompt: String,
-        completion: String,
-    },
-}
 
 /// What is encoded, and how.
 struct Encoder<'a> {
@@ -114,26 +94,13 @@ impl Encoder<'_> {
         for (number, line) in text.lines().enumerate() {
             let line = line.map_err(|error| self.unread(&error))?;
             if !line.trim().is_empty() {
-                self.record(&line, mask).map_err(|failure| self.of_line(number + 1, failure))?;
+                let tokens = self.tokenizer.encode_record(&line, self.mask_prompt);
+                let tokens = tokens.map_err(|error| self.of_line(number + 1, error))?.into_iter();
+                self.put(tokens.map(|(id, learned)| if learned { id } else { id | mask }))?;
             }
             self.advance(line.len() + 1);
         }
         if self.learned == 0 && self.tokens > 0 { Err(self.unlearned()) } else { Ok(()) }
-    }
-
-    /// Encodes a line, and the token that ends a text. A chat template ends a conversation itself.
-    fn record(&mut self, line: &str, mask: u32) -> Result<()> {
-        let (prompt, rest) = match serde_json::from_str(line).map_err(|_| malformed())? {
-            Record::Chat { .. } => {
-                let tokens = self.tokenizer.encode_conversation(line, mask != 0)?.into_iter();
-                return self.put(tokens.map(|(id, learned)| if learned { id } else { id | mask }));
-            }
-            Record::Text { text } => (String::new(), text),
-            Record::Pair { prompt, completion } => (prompt, completion),
-        };
-        self.put(self.tokenizer.encode(&prompt)?.into_iter().map(|id| id | mask))?;
-        self.put(self.tokenizer.encode(&rest)?)?;
-        self.put(self.tokenizer.end())
     }
 
     fn put(&mut self, ids: impl IntoIterator<Item = u32>) -> Result<()> {
@@ -145,11 +112,11 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// Returns `failure` with the number of the line in which something is wrong.
-    fn of_line(&self, line: usize, failure: Failure) -> Failure {
-        match failure {
-            Failure::Usage(why) => Failure::usage(format!("{}: line {line} {why}", self.name)),
-            other => other,
+    /// Returns `error` with the number of the line in which something is wrong.
+    fn of_line(&self, line: usize, error: TextError) -> Failure {
+        match error {
+            TextError::Input(why) => Failure::usage(format!("{}: line {line} {why}", self.name)),
+            other => other.into(),
         }
     }
 
@@ -180,13 +147,6 @@ fn last_cut(piece: &[u8]) -> usize {
     let begins = |&at: &usize| piece[at] & 0xC0 != 0x80;
     let mut last = (1..piece.len() - 1).rev().filter(cuts);
     last.next().or_else(|| (1..piece.len()).rev().find(begins)).unwrap_or(piece.len())
-}
-
-fn malformed() -> Failure {
-    Failure::usage(
-        "is no JSON object with \"text\", with \"prompt\" and \"completion\", or with \"messages\"\n\
-         Write each example in one line, for instance as {\"prompt\": \"…\", \"completion\": \"…\"}.",
-    )
 }
 
 fn unwritten(error: io::Error) -> Failure {

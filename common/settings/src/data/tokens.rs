@@ -6,13 +6,13 @@ use super::progress::Progress;
 use super::source::{DataSource, PROMPT, Width};
 use crate::corpus;
 use crate::error::{Failure, Result};
-use crate::text::Tokenizer;
 use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use text::Tokenizer;
 
 /// The most bytes of a file that are examined before a run.
 const EXAMINED: usize = 1 << 30;

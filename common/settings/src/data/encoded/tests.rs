@@ -58,25 +58,14 @@ fn a_line_that_is_malformed_or_needs_a_template_is_named() {
     }
 }
 
-#[cfg(feature = "tokenizers")]
 #[test]
-fn conversations_are_encoded_by_the_template_beside_the_tokenizer() {
-    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/chat/bytes.json");
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("tokenizer.json");
-    std::fs::copy(fixture, &path).unwrap();
-    let template = "{% for message in messages %}{{ message.content ~ '.' }}{% endfor %}";
-    std::fs::write(dir.path().join("chat_template.jinja"), template).unwrap();
-    let tokenizer = Some(path);
-    let [x, y, dot] =
-        ["x", "y", "."].map(|text| Tokenizer::open(tokenizer.as_deref()).unwrap().encode(text).unwrap()[0]);
-    let text = r#"{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]}"#;
-    let of = |text: &str, mask_prompt| {
-        let source = DataSource { tokenizer: tokenizer.clone(), mask_prompt, ..DataSource::default() };
-        ids_of(&format!("{text}\n{text}"), source)
-    };
-    assert_eq!(of(text, false).unwrap(), [x, dot, y, dot].repeat(2));
-    assert_eq!(of(text, true).unwrap(), [x | PROMPT, dot | PROMPT, y, dot].repeat(2));
-    let unlearned = of(&text.replace("assistant", "model"), true).unwrap_err().to_string();
-    assert!(unlearned.contains("no token carries a loss"), "{unlearned}");
+fn data_without_a_token_that_carries_a_loss_is_refused() {
+    let out = BufWriter::new(tempfile::tempfile().unwrap());
+    let tokenizer = Tokenizer::open(None).unwrap();
+    let mut encoder =
+        Encoder { name: "x", tokenizer, mask_prompt: true, out, tokens: 0, learned: 0, progress: None };
+    encoder.records(&b"\n"[..]).unwrap();
+    encoder.put([PROMPT, 1 | PROMPT]).unwrap();
+    let unlearned = encoder.records(&b""[..]).unwrap_err().to_string();
+    assert!(unlearned.starts_with("x: with --mask-prompt no token carries a loss"), "{unlearned}");
 }

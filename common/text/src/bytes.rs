@@ -21,7 +21,7 @@ pub fn decode(tokens: &[u32]) -> String {
 
 /// Returns the names and contents of the files with which Transformers loads this tokenizer.
 /// `longest` is the longest input that the model was made for, in tokens.
-pub(crate) fn files(longest: usize) -> [(&'static str, String); 2] {
+pub fn files(longest: usize) -> [(&'static str, String); 2] {
     let config = json!({
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": longest,

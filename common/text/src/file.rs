@@ -2,7 +2,7 @@
 
 use super::chat::{ChatTemplate, content};
 use super::conversation::Conversation;
-use crate::error::{Failure, Result};
+use crate::error::{Result, TextError};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -19,7 +19,7 @@ pub struct FileTokenizer {
 impl FileTokenizer {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let mut tokenizer = tokenizers::Tokenizer::from_file(path).map_err(|error| {
-            Failure::usage(format!(
+            TextError::input(format!(
                 "cannot read --tokenizer {}: {error}\n\
                  Give the tokenizer.json of a model in Hugging Face's format.",
                 path.display()
@@ -37,13 +37,13 @@ impl FileTokenizer {
         Ok(encoded.map_err(|error| failed(&self.path, "encode a text", &error))?.get_ids().to_vec())
     }
 
-    /// Implements [`super::Tokenizer::encode_conversation`]. A token of which any byte carries a loss
+    /// Implements [`super::Tokenizer::encode_record`] for conversations. A token of which any byte carries a loss
     /// does so, as in Transformers.
     pub(super) fn encode_conversation(&self, line: &str, mask: bool) -> Result<Vec<(u32, bool)>> {
         let template = self.template.get_or_init(|| ChatTemplate::beside(&self.path));
-        let template = template.as_ref().map_err(Failure::usage)?;
-        let chat = Conversation::read(line).map_err(Failure::usage)?;
-        let rendering = template.render(&chat, mask).map_err(Failure::usage)?;
+        let template = template.as_ref().map_err(TextError::input)?;
+        let chat = Conversation::read(line).map_err(TextError::input)?;
+        let rendering = template.render(&chat, mask).map_err(TextError::input)?;
         let encoded = self.tokenizer.encode(rendering.text, false);
         let encoded = encoded.map_err(|error| failed(&self.path, "encode a text", &error))?;
         let learned = |&(start, end): &(usize, usize)| {
@@ -58,8 +58,8 @@ impl FileTokenizer {
     }
 }
 
-fn failed(path: &Path, what: &str, error: &tokenizers::Error) -> Failure {
-    Failure::run(format!("--tokenizer {} cannot {what}: {error}", path.display()))
+fn failed(path: &Path, what: &str, error: &tokenizers::Error) -> TextError {
+    TextError::Tokenizer(format!("--tokenizer {} cannot {what}: {error}", path.display()))
 }
 
 /// Returns the `eos_token` of the `tokenizer_config.json` beside a tokenizer.
