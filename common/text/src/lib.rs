@@ -1,5 +1,5 @@
 //! Text to tokens and back: bytes, or a Hugging Face tokenizer in a program that is built with the
-//! feature `tokenizers`.
+//! feature `tokenizers`. Beside them, token ids as files hold them.
 
 pub mod bytes;
 #[cfg(feature = "tokenizers")]
@@ -9,11 +9,13 @@ mod conversation;
 mod error;
 #[cfg(feature = "tokenizers")]
 mod file;
+mod ids;
 #[cfg(feature = "tokenizers")]
 mod python;
 mod record;
 
 pub use error::{Result, TextError};
+pub use ids::{Width, first_outside};
 
 use record::Record;
 use std::path::Path;

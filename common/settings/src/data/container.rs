@@ -1,6 +1,7 @@
 //! What a file holds, by its first bytes: token ids after a header, or something that is no text.
 
-use super::source::{TokenFormat, Width};
+use super::source::TokenFormat;
+use text::Width;
 
 /// The first bytes of a file that decide what it holds.
 pub(super) const HEAD: usize = 1024;

@@ -4,6 +4,7 @@ use crate::error::{Failure, Result};
 use crate::size::{number, whole};
 use clap::Args;
 use std::path::PathBuf;
+use text::Width;
 
 /// How a data file encodes tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -79,34 +80,5 @@ impl DataSource {
             return Err(Failure::usage("--data-format jsonl is about a file: give --data FILE, too"));
         }
         Ok(self)
-    }
-}
-
-/// How a token is stored: as an unsigned little-endian number.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Width {
-    U8 = 1,
-    U16 = 2,
-    U32 = 4,
-}
-
-impl Width {
-    /// Bytes of a token.
-    pub(super) fn size(self) -> usize {
-        self as usize
-    }
-
-    /// The largest id.
-    pub(super) fn largest(self) -> usize {
-        (1 << (8 * self.size())) - 1
-    }
-
-    /// What `--data-format` calls it.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Width::U8 => "bytes",
-            Width::U16 => "u16",
-            Width::U32 => "u32",
-        }
     }
 }

@@ -3,7 +3,7 @@
 use super::container::{self, Contents};
 use super::encoded;
 use super::progress::Progress;
-use super::source::{DataSource, PROMPT, Width};
+use super::source::{DataSource, PROMPT};
 use crate::corpus;
 use crate::error::{Failure, Result};
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use text::Tokenizer;
+use text::{Tokenizer, Width};
 
 /// The most bytes of a file that are examined before a run.
 const EXAMINED: usize = 1 << 30;
@@ -116,13 +116,9 @@ impl Tokens {
         let size = self.width.size();
         let mut bytes = vec![0; range.len() * size];
         self.place.read(range.start * size, &mut bytes).map_err(|error| self.changed(&range, &error))?;
-        let tokens: Vec<u32> = match self.width {
-            Width::U8 => bytes.into_iter().map(u32::from).collect(),
-            Width::U16 => bytes.as_chunks().0.iter().map(|id| u16::from_le_bytes(*id).into()).collect(),
-            Width::U32 => bytes.as_chunks().0.iter().map(|id| u32::from_le_bytes(*id)).collect(),
-        };
+        let tokens = self.width.decode(&bytes);
         let mask = if self.has_prompts { !PROMPT } else { u32::MAX };
-        match tokens.iter().position(|&token| (token & mask) as usize >= vocabulary) {
+        match text::first_outside(&tokens, mask, vocabulary) {
             None => Ok(tokens),
             Some(at) => Err(Failure::usage(format!(
                 "{}: token {} at position {} is outside the model's vocabulary of {vocabulary}\n\
