@@ -3,7 +3,7 @@
 /// What is wrong, in a message of at most one screen.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TextError {
-    /// A file or a record that was given is wrong.
+    /// What the user gave is wrong, or this program cannot read it.
     #[error("{0}")]
     Input(String),
     /// The tokenizer failed.

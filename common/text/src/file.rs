@@ -37,20 +37,18 @@ impl FileTokenizer {
         Ok(encoded.map_err(|error| failed(&self.path, "encode a text", &error))?.get_ids().to_vec())
     }
 
-    /// Implements [`super::Tokenizer::encode_record`] for conversations. A token of which any byte carries a loss
+    /// Implements [`super::Tokenizer::encode_conversation`]. A token of which any byte carries a loss
     /// does so, as in Transformers.
-    pub(super) fn encode_conversation(&self, line: &str, mask: bool) -> Result<Vec<(u32, bool)>> {
+    pub(super) fn encode_conversation(&self, line: &str, mark: u32) -> Result<Vec<u32>> {
         let template = self.template.get_or_init(|| ChatTemplate::beside(&self.path));
         let template = template.as_ref().map_err(TextError::input)?;
         let chat = Conversation::read(line).map_err(TextError::input)?;
-        let rendering = template.render(&chat, mask).map_err(TextError::input)?;
+        let rendering = template.render(&chat, mark != 0).map_err(TextError::input)?;
         let encoded = self.tokenizer.encode(rendering.text, false);
         let encoded = encoded.map_err(|error| failed(&self.path, "encode a text", &error))?;
-        let learned = |&(start, end): &(usize, usize)| {
-            !mask || rendering.learned.iter().any(|span| start < span.end && end > span.start)
-        };
-        let offsets = encoded.get_offsets().iter().map(learned);
-        Ok(encoded.get_ids().iter().copied().zip(offsets).collect())
+        let learned = |start, end| rendering.learned.iter().any(|span| start < span.end && end > span.start);
+        let tokens = encoded.get_ids().iter().zip(encoded.get_offsets());
+        Ok(tokens.map(|(&id, &(start, end))| if learned(start, end) { id } else { id | mark }).collect())
     }
 
     pub(super) fn decode(&self, tokens: &[u32]) -> Result<String> {

@@ -1,5 +1,6 @@
-//! Token ids as files hold them. A run goes through a gigabyte of them before it begins, and this
-//! crate is optimised in development builds, too.
+//! Token ids as files hold them. Before it begins, a run examines up to a gigabyte of them, and
+//! encodes whole texts. These loops are here because development builds optimise this crate, and
+//! `settings` not.
 
 /// How a token is stored: as an unsigned little-endian number.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,15 +24,6 @@ impl Width {
         (1 << (8 * self.size())) - 1
     }
 
-    /// Returns what `--data-format` calls it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Width::U8 => "bytes",
-            Width::U16 => "u16",
-            Width::U32 => "u32",
-        }
-    }
-
     /// Returns the tokens that `bytes` hold. A part of a token at the end is left out.
     pub fn decode(self, bytes: &[u8]) -> Vec<u32> {
         match self {
@@ -42,10 +34,20 @@ impl Width {
     }
 }
 
-/// Returns the position of the first token that is outside a model's `vocabulary`, but for the bits
-/// that `mask` clears.
-pub fn first_outside(tokens: &[u32], mask: u32, vocabulary: usize) -> Option<usize> {
-    tokens.iter().position(|&token| (token & mask) as usize >= vocabulary)
+/// Returns the bytes of `tokens`, four each.
+pub fn to_bytes(tokens: &[u32]) -> Vec<u8> {
+    tokens.iter().flat_map(|token| token.to_le_bytes()).collect()
+}
+
+/// Returns the position of the first token that, without the bits of `mark`, is outside a model's
+/// `vocabulary`.
+pub fn first_outside(tokens: &[u32], mark: u32, vocabulary: usize) -> Option<usize> {
+    tokens.iter().position(|&token| (token & !mark) as usize >= vocabulary)
+}
+
+/// Returns how many tokens have no bit of `mark`.
+pub fn unmarked(tokens: &[u32], mark: u32) -> usize {
+    tokens.iter().filter(|&token| token & mark == 0).count()
 }
 
 #[cfg(test)]
@@ -62,10 +64,21 @@ mod tests {
     }
 
     #[test]
-    fn the_first_unknown_token_is_found_behind_its_mask() {
-        let tokens = [3, 1 << 31 | 2, 1 << 31 | 4, 9];
-        assert_eq!(first_outside(&tokens, !(1 << 31), 4), Some(2));
-        assert_eq!(first_outside(&tokens, u32::MAX, 4), Some(1));
-        assert_eq!(first_outside(&tokens, !(1 << 31), 10), None);
+    fn bytes_become_the_tokens_that_they_were() {
+        let tokens = [0, 1, 0x0102_0304, u32::MAX];
+        assert_eq!(to_bytes(&tokens)[8..12], [4, 3, 2, 1]);
+        assert_eq!(Width::U32.decode(&to_bytes(&tokens)), tokens);
+    }
+
+    #[test]
+    fn marked_tokens_are_counted_and_known_without_their_mark() {
+        const MARK: u32 = 1 << 31;
+        let tokens = [3, 2 | MARK, 4 | MARK, 9];
+        assert_eq!(
+            [4, 5, 10].map(|vocabulary| first_outside(&tokens, MARK, vocabulary)),
+            [Some(2), Some(3), None]
+        );
+        assert_eq!(first_outside(&tokens, 0, 4), Some(1));
+        assert_eq!([MARK, 0, 1].map(|mark| unmarked(&tokens, mark)), [2, 4, 2]);
     }
 }

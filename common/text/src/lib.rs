@@ -9,13 +9,12 @@ mod conversation;
 mod error;
 #[cfg(feature = "tokenizers")]
 mod file;
-mod ids;
+pub mod ids;
 #[cfg(feature = "tokenizers")]
 mod python;
 mod record;
 
 pub use error::{Result, TextError};
-pub use ids::{Width, first_outside};
 
 use record::Record;
 use std::path::Path;
@@ -60,32 +59,35 @@ impl Tokenizer {
         }
     }
 
-    /// Returns the tokens of the record in a line of JSON, each with whether it carries a loss: with
-    /// `mask` a prompt's do not, nor what the assistant of a conversation does not say. The token that
-    /// ends a text follows, but for a conversation, which its chat template ends.
+    /// Returns the tokens of the record in a line of JSON, with the bits of `mark` set in those that
+    /// carry no loss: a prompt's, and of a conversation what others than the assistant say. With 0
+    /// every token carries a loss. The token that ends a text follows a text or a completion; a
+    /// conversation's chat template ends it.
     ///
     /// # Errors
-    /// If the line is no record, or the tokenizer does not know a part of it. The message continues a
-    /// sentence that names the line.
-    pub fn encode_record(&self, line: &str, mask: bool) -> Result<Vec<(u32, bool)>> {
+    /// [`TextError::Input`] if the line is no record, or the chat template of a conversation is missing
+    /// or fails: its message continues a sentence that names the line. [`TextError::Tokenizer`] if the
+    /// tokenizer fails.
+    pub fn encode_record(&self, line: &str, mark: u32) -> Result<Vec<u32>> {
         let (prompt, rest) = match Record::read(line)? {
-            Record::Chat { .. } => return self.encode_conversation(line, mask),
+            Record::Chat { .. } => return self.encode_conversation(line, mark),
             Record::Text { text } => (String::new(), text),
             Record::Pair { prompt, completion } => (prompt, completion),
         };
-        let prompt = self.encode(&prompt)?.into_iter().map(|id| (id, !mask));
-        let rest = self.encode(&rest)?.into_iter().chain(self.end()).map(|id| (id, true));
-        Ok(prompt.chain(rest).collect())
+        let mut tokens = self.encode(&prompt)?;
+        tokens.iter_mut().for_each(|token| *token |= mark);
+        tokens.extend(self.encode(&rest)?.into_iter().chain(self.end()));
+        Ok(tokens)
     }
 
     /// Returns the tokens of the conversation in a line of JSON, as the model's chat template writes
-    /// it, each with whether it carries a loss.
-    fn encode_conversation(&self, line: &str, mask: bool) -> Result<Vec<(u32, bool)>> {
+    /// it, with the bits of `mark` set in those that the assistant does not say.
+    fn encode_conversation(&self, line: &str, mark: u32) -> Result<Vec<u32>> {
         match self {
             #[cfg(feature = "tokenizers")]
-            Tokenizer::File(file) => file.encode_conversation(line, mask),
+            Tokenizer::File(file) => file.encode_conversation(line, mark),
             Tokenizer::Bytes => {
-                let _ = (line, mask);
+                let _ = (line, mark);
                 Err(TextError::input(
                     "is a conversation, which needs the chat template of a model: give --tokenizer MODEL/tokenizer.json",
                 ))

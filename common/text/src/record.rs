@@ -32,3 +32,28 @@ impl Record {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{TextError, Tokenizer};
+
+    const MARK: u32 = 1 << 31;
+
+    #[test]
+    fn prompts_are_marked_and_a_text_ends() {
+        let of = |line, mark| Tokenizer::Bytes.encode_record(line, mark).unwrap();
+        let [a, b, end] = [b'a', b'b', b'\n'].map(u32::from);
+        let pair = r#"{"prompt": "a", "completion": "b", "id": 7}"#;
+        assert_eq!(of(pair, MARK), [a | MARK, b, end]);
+        assert_eq!(of(pair, 0), [a, b, end]);
+        assert_eq!(of(r#"{"text": "b"}"#, MARK), [b, end]);
+    }
+
+    #[test]
+    fn what_is_no_record_of_bytes_is_an_input_error() {
+        for line in ["", "[1]", r#"{"text": 1}"#, r#"{"prompt": "a"}"#, r#"{"messages": []}"#] {
+            let error = Tokenizer::Bytes.encode_record(line, 0).unwrap_err();
+            assert!(matches!(&error, TextError::Input(why) if why.starts_with("is ")), "{line}: {error}");
+        }
+    }
+}

@@ -3,6 +3,8 @@
 use super::*;
 use serde_json::Value;
 
+const MARK: u32 = 1 << 31;
+
 const DEFINITION: &str = r#"{
     "version": "1.0", "added_tokens": [{"id": 4, "content": "</s>", "special": true, "single_word": false,
     "lstrip": false, "rstrip": false, "normalized": false}], "normalizer": null, "pre_tokenizer": null,
@@ -23,6 +25,8 @@ fn a_file_gives_its_tokens_and_the_one_that_ends_a_text() {
         std::fs::write(dir.path().join("tokenizer_config.json"), format!(r#"{{"eos_token": {token}}}"#))
             .unwrap();
         assert_eq!(open().end(), Some(4), "{token}");
+        let pair = r#"{"prompt": "ab", "completion": "ba"}"#;
+        assert_eq!(open().encode_record(pair, MARK).unwrap(), [3 | MARK, 1, 0, 4]);
     }
 }
 
@@ -54,19 +58,19 @@ fn compare(tokenizer: &Tokenizer, template: &chat::ChatTemplate, example: &Value
     let line = example["line"].as_str().unwrap();
     let chat = conversation::Conversation::read(line).unwrap();
     if let Some(error) = example["error"].as_str() {
-        let said = tokenizer.encode_record(line, false).unwrap_err().to_string();
+        let said = tokenizer.encode_record(line, 0).unwrap_err().to_string();
         assert!(said.starts_with("cannot be rendered by") && said.contains(error), "{name}: {said}");
         return;
     }
     let rendered = template.render(&chat, false).map(|rendering| rendering.text);
     assert_eq!(rendered.as_deref().ok(), example["text"].as_str(), "{name}");
     let ids: Vec<u32> = serde_json::from_value(example["ids"].clone()).unwrap();
-    let all: Vec<_> = ids.iter().map(|&id| (id, true)).collect();
-    assert_eq!(tokenizer.encode_record(line, false).unwrap(), all, "{name}");
-    match (tokenizer.encode_record(line, true), example["learned"].as_str()) {
+    assert_eq!(tokenizer.encode_record(line, 0).unwrap(), ids, "{name}");
+    match (tokenizer.encode_record(line, MARK), example["learned"].as_str()) {
         (Ok(tokens), Some(learned)) => {
-            let expected = learned.chars().map(|learned| learned == '1');
-            assert_eq!(tokens, ids.into_iter().zip(expected).collect::<Vec<_>>(), "{name}: {line}");
+            let marks = learned.chars().map(|learned| if learned == '1' { 0 } else { MARK });
+            let expected: Vec<u32> = ids.into_iter().zip(marks).map(|(id, mark)| id | mark).collect();
+            assert_eq!(tokens, expected, "{name}: {line}");
         }
         (Err(error), None) => {
             let error = error.to_string();
@@ -81,9 +85,8 @@ fn a_template_that_is_missing_or_wrong_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tokenizer.json");
     std::fs::write(&path, DEFINITION).unwrap();
-    let said = |line: &str| {
-        Tokenizer::open(Some(&path)).unwrap().encode_record(line, false).unwrap_err().to_string()
-    };
+    let said =
+        |line: &str| Tokenizer::open(Some(&path)).unwrap().encode_record(line, 0).unwrap_err().to_string();
     let line = r#"{"messages": [{"role": "user", "content": "a"}]}"#;
     let missing = said(line);
     for name in ["chat_template.jinja", "tokenizer_config.json"] {
@@ -100,7 +103,7 @@ fn a_template_that_is_missing_or_wrong_is_named() {
 }
 
 #[test]
-fn a_file_that_is_no_tokenizer_is_a_usage_error() {
+fn a_file_that_is_no_tokenizer_is_an_input_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tokenizer.json");
     for contents in ["", "{}", r#"{"model": {"type": "BPE"}}"#] {

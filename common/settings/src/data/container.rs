@@ -1,7 +1,7 @@
 //! What a file holds, by its first bytes: token ids after a header, or something that is no text.
 
 use super::source::TokenFormat;
-use text::Width;
+use text::ids::Width;
 
 /// The first bytes of a file that decide what it holds.
 pub(super) const HEAD: usize = 1024;
@@ -53,7 +53,7 @@ pub(super) fn recognise(head: &[u8], asked: TokenFormat) -> Result<Option<Conten
         TokenFormat::Jsonl => false,
     };
     if !fits {
-        let stored = contents.width.word();
+        let stored = word(contents.width);
         return Err(format!(
             "holds {stored} tokens, as its header says\nLeave --data-format out, or give {stored}."
         ));
@@ -91,6 +91,15 @@ fn numpy(head: &[u8]) -> Result<Contents, String> {
         );
     }
     Ok(Contents { width, start: (before + length) as u64 })
+}
+
+/// Returns what `--data-format` calls tokens that are stored so.
+fn word(width: Width) -> &'static str {
+    match width {
+        Width::U8 => "bytes",
+        Width::U16 => "u16",
+        Width::U32 => "u32",
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::source::{DataSource, PROMPT, TokenFormat};
 use crate::error::{Failure, Result};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
-use text::{TextError, Tokenizer};
+use text::{TextError, Tokenizer, ids};
 
 /// Bytes of a text that are encoded at once.
 const PIECE: usize = 1 << 20;
@@ -77,7 +77,7 @@ impl Encoder<'_> {
     fn piece(&mut self, piece: Vec<u8>) -> Result<()> {
         let bytes = piece.len();
         let piece = String::from_utf8(piece).map_err(|_| self.unread(&io::ErrorKind::InvalidData.into()))?;
-        self.put(self.tokenizer.encode(&piece)?)?;
+        self.put(&self.tokenizer.encode(&piece)?)?;
         self.advance(bytes);
         Ok(())
     }
@@ -90,25 +90,22 @@ impl Encoder<'_> {
 
     /// Encodes a record per line.
     fn records(&mut self, text: impl BufRead) -> Result<()> {
-        let mask = if self.mask_prompt { PROMPT } else { 0 };
+        let mark = if self.mask_prompt { PROMPT } else { 0 };
         for (number, line) in text.lines().enumerate() {
             let line = line.map_err(|error| self.unread(&error))?;
             if !line.trim().is_empty() {
-                let tokens = self.tokenizer.encode_record(&line, self.mask_prompt);
-                let tokens = tokens.map_err(|error| self.of_line(number + 1, error))?.into_iter();
-                self.put(tokens.map(|(id, learned)| if learned { id } else { id | mask }))?;
+                let tokens = self.tokenizer.encode_record(&line, mark);
+                self.put(&tokens.map_err(|error| self.of_line(number + 1, error))?)?;
             }
             self.advance(line.len() + 1);
         }
         if self.learned == 0 && self.tokens > 0 { Err(self.unlearned()) } else { Ok(()) }
     }
 
-    fn put(&mut self, ids: impl IntoIterator<Item = u32>) -> Result<()> {
-        for id in ids {
-            self.out.write_all(&id.to_le_bytes()).map_err(unwritten)?;
-            self.tokens += 1;
-            self.learned += u64::from(id & PROMPT == 0);
-        }
+    fn put(&mut self, tokens: &[u32]) -> Result<()> {
+        self.out.write_all(&ids::to_bytes(tokens)).map_err(unwritten)?;
+        self.tokens += tokens.len() as u64;
+        self.learned += ids::unmarked(tokens, PROMPT) as u64;
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use crate::error::{Failure, Result};
 use crate::size::{number, whole};
 use clap::Args;
 use std::path::PathBuf;
-use text::Width;
+use text::ids::Width;
 
 /// How a data file encodes tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

@@ -12,7 +12,8 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use text::{Tokenizer, Width};
+use text::Tokenizer;
+use text::ids::{self, Width};
 
 /// The most bytes of a file that are examined before a run.
 const EXAMINED: usize = 1 << 30;
@@ -59,8 +60,8 @@ impl Tokens {
         let (bytes, width) = match tokenizer {
             None => (Cow::Borrowed(text.as_bytes()), Width::U8),
             Some(path) => {
-                let ids = Tokenizer::open(Some(path))?.encode(text)?;
-                (Cow::Owned(ids.into_iter().flat_map(u32::to_le_bytes).collect()), Width::U32)
+                let tokens = Tokenizer::open(Some(path))?.encode(text)?;
+                (Cow::Owned(ids::to_bytes(&tokens)), Width::U32)
             }
         };
         let len = bytes.len() / width.size();
@@ -117,14 +118,14 @@ impl Tokens {
         let mut bytes = vec![0; range.len() * size];
         self.place.read(range.start * size, &mut bytes).map_err(|error| self.changed(&range, &error))?;
         let tokens = self.width.decode(&bytes);
-        let mask = if self.has_prompts { !PROMPT } else { u32::MAX };
-        match text::first_outside(&tokens, mask, vocabulary) {
+        let mark = if self.has_prompts { PROMPT } else { 0 };
+        match ids::first_outside(&tokens, mark, vocabulary) {
             None => Ok(tokens),
             Some(at) => Err(Failure::usage(format!(
                 "{}: token {} at position {} is outside the model's vocabulary of {vocabulary}\n\
                  Choose a model with a larger vocabulary, or check --data-format and --tokenizer.",
                 self.name,
-                tokens[at] & mask,
+                tokens[at] & !mark,
                 range.start + at
             ))),
         }

@@ -20,6 +20,7 @@ use device::cuda::{Gpu, GpuInfo, Options, list};
 use device::{Device, DeviceError, Ledger};
 use events::Emitter;
 use parts::{Outcome, Part, Section};
+use settings::size::whole;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ struct Arguments {
     seq_len: usize,
     /// Tokens of the longest sequences in attention: 333 are several tiles on tensor cores, and a
     /// part of one.
-    #[arg(long, default_value_t = 333)]
+    #[arg(long, default_value_t = 333, value_parser = whole::<usize>(2..=1 << 16))]
     longest: usize,
     /// Largest number of ranks: 1, 2 or 4.
     #[arg(long, default_value_t = 4)]

@@ -53,8 +53,9 @@ fn a_line_that_is_malformed_or_needs_a_template_is_named() {
     let expected = malformed.map(|line| (line, "is no JSON object with"));
     for (line, what) in expected.into_iter().chain(chat.map(|line| (line, "is a conversation, which needs")))
     {
-        let error = ids(&format!("{{\"text\": \"a\"}}\n{line}\n"), false).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("--data x.jsonl: line 2 {what}")), "{error}");
+        let error = ids(&format!("{{\"text\": \"a\"}}\n{line}\n"), false).unwrap_err();
+        assert_eq!(error.code(), 2, "{error}");
+        assert!(error.to_string().starts_with(&format!("--data x.jsonl: line 2 {what}")), "{error}");
     }
 }
 
@@ -65,7 +66,14 @@ fn data_without_a_token_that_carries_a_loss_is_refused() {
     let mut encoder =
         Encoder { name: "x", tokenizer, mask_prompt: true, out, tokens: 0, learned: 0, progress: None };
     encoder.records(&b"\n"[..]).unwrap();
-    encoder.put([PROMPT, 1 | PROMPT]).unwrap();
+    encoder.put(&[PROMPT, 1 | PROMPT]).unwrap();
     let unlearned = encoder.records(&b""[..]).unwrap_err().to_string();
     assert!(unlearned.starts_with("x: with --mask-prompt no token carries a loss"), "{unlearned}");
+}
+
+#[test]
+fn a_tokenizer_that_fails_is_no_fault_of_the_command_line() {
+    let [input, failed] =
+        [TextError::Input, TextError::Tokenizer].map(|error| Failure::from(error("a".into())));
+    assert_eq!([input.code(), failed.code()], [2, 1]);
 }
