@@ -64,7 +64,7 @@ impl ElementType {
         match self {
             ElementType::F32 => {
                 read(bytemuck::cast_slice_mut(values), start * 4)?;
-                values.iter_mut().for_each(|value| *value = f32::from_bits(u32::from_le(value.to_bits())));
+                from_little_endian(values);
                 Ok(())
             }
             ElementType::Bf16 => decode_chunks(start, values, read, |bits, values| {
@@ -142,6 +142,11 @@ impl FromStr for ElementType {
         let found = ElementType::ALL.into_iter().find(|one| one.label() == word);
         found.ok_or_else(|| "write f32, bf16 or f16".into())
     }
+}
+
+/// Turns floats that were read as little-endian bytes into this machine's.
+pub(crate) fn from_little_endian(values: &mut [f32]) {
+    values.iter_mut().for_each(|value| *value = f32::from_bits(u32::from_le(value.to_bits())));
 }
 
 #[cfg(test)]

@@ -160,10 +160,9 @@ impl Inlets {
         Ok(Inlets { open })
     }
 
-    /// Blocks until all streams have ended, for at most `timeout`.
-    pub fn finish(&self, timeout: Duration) {
-        let since = Instant::now();
-        while self.open.load(Ordering::Acquire) > 0 && since.elapsed() < timeout {
+    /// Blocks until all streams have ended, or until `deadline`.
+    pub fn finish(&self, deadline: Instant) {
+        while self.open.load(Ordering::Acquire) > 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
     }

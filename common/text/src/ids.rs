@@ -53,6 +53,7 @@ pub fn unmarked(tokens: &[u32], mark: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MARK;
 
     #[test]
     fn ids_are_little_endian_and_whole() {
@@ -72,7 +73,6 @@ mod tests {
 
     #[test]
     fn marked_tokens_are_counted_and_known_without_their_mark() {
-        const MARK: u32 = 1 << 31;
         let tokens = [3, 2 | MARK, 4 | MARK, 9];
         assert_eq!(
             [4, 5, 10].map(|vocabulary| first_outside(&tokens, MARK, vocabulary)),

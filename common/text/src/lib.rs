@@ -118,6 +118,10 @@ impl Tokenizer {
     }
 }
 
+/// Marks tokens in tests.
+#[cfg(test)]
+const MARK: u32 = 1 << 31;
+
 #[cfg(test)]
 #[cfg(feature = "tokenizers")]
 mod tests;

@@ -35,9 +35,7 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
-    use crate::{TextError, Tokenizer};
-
-    const MARK: u32 = 1 << 31;
+    use crate::{MARK, TextError, Tokenizer};
 
     #[test]
     fn prompts_are_marked_and_a_text_ends() {

@@ -3,8 +3,6 @@
 use super::*;
 use serde_json::Value;
 
-const MARK: u32 = 1 << 31;
-
 const DEFINITION: &str = r#"{
     "version": "1.0", "added_tokens": [{"id": 4, "content": "</s>", "special": true, "single_word": false,
     "lstrip": false, "rstrip": false, "normalized": false}], "normalizer": null, "pre_tokenizer": null,

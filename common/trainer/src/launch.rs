@@ -23,6 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::{Mutex, Once};
 use std::thread::ScopedJoinHandle;
+use std::time::Instant;
 
 /// The ranks that run in this process.
 pub(crate) enum Ranks {
@@ -139,14 +140,19 @@ pub(crate) fn one(plan: &Plan, group: Group, observer: &Observer<'_>) -> Result<
     hush_rank_panics();
     let number = group.rank();
     let body = move || {
-        let all = |rank: Rc<Rank>| {
+        let all = |rank: &Rc<Rank>| {
             let measured = run::train(plan, rank.clone(), observer)?;
             plan.reached(plan.config.steps, rank.number(), Milestone::Sharing);
-            let shared = run::share(&rank, measured)?;
+            let shared = run::share(rank, measured)?;
             plan.reached(plan.config.steps, rank.number(), Milestone::Shared);
             Ok(shared)
         };
-        guarded(plan, group, all)
+        guarded(plan, group, |rank| {
+            let outcome = all(&rank);
+            // Only then it leaves its group, and may linger for the others.
+            plan.stop.ended.get_or_init(Instant::now);
+            outcome
+        })
     };
     let outcome = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name(format!("rank {number}"));

@@ -114,7 +114,7 @@ fn lead(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) ->
         Some(options) => on_screen(plan, ranks, &watch, (options, &speed), &tell),
         None => in_lines(plan, ranks, &watch, &speed, &tell),
     };
-    watch.settle();
+    watch.settle(&plan.stop);
     let watched = watch.hub.finish();
     let report = outcome?;
     events::say!("{}", report::closing(&report));
@@ -179,7 +179,7 @@ fn on_screen(
                 lines.get().filter(|_| rank == 0).iter().for_each(|lines| lines.tell(news));
             };
             let report = launch::run(plan, ranks, watch.emitters.clone(), &observer);
-            watch.settle();
+            watch.settle(&plan.stop);
             watch.hub.end();
             report
         });

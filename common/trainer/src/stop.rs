@@ -7,7 +7,8 @@ use events::lock;
 use sharding::{Micro, Rank};
 use signal_hook::consts::SIGINT;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
 
 /// A request to end a run early, and how far the ranks of this process have come.
 pub(crate) struct StopRequest {
@@ -17,6 +18,8 @@ pub(crate) struct StopRequest {
     pub(crate) signal: AtomicI32,
     /// Ranks that still train. At 0, checkpoint and weights are being written.
     pub(crate) training: AtomicUsize,
+    /// When the rank of this process needed nothing more of the others.
+    pub(crate) ended: OnceLock<Instant>,
     places: Mutex<Places>,
 }
 
@@ -34,6 +37,7 @@ impl StopRequest {
             flag,
             signal: AtomicI32::new(SIGINT),
             training: AtomicUsize::new(ranks),
+            ended: OnceLock::new(),
             places: Mutex::new(Places { begun: vec![0; ranks], end: None }),
         }
     }

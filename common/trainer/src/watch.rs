@@ -1,6 +1,7 @@
 //! The watchers of a run: the screen, a recording, viewers in other processes.
 
 use crate::plan::Plan;
+use crate::stop::StopRequest;
 use events::header::{Choices, Offload, PredictedBytes, PredictedPlace};
 use events::{
     Class, Emitter, Hub, HubError, HubOptions, Inlets, Pace, Place, RecordingError, Route, RunHeader,
@@ -15,8 +16,9 @@ use std::time::{Duration, Instant};
 /// Events by which a rank may be ahead of the collector.
 pub(crate) const RING: usize = 1 << 14;
 
-/// How long the end of a run waits for the last events of other processes.
-const LAST_EVENTS: Duration = Duration::from_secs(2);
+/// How long after the end of this process's rank the run waits for the last events of the others.
+/// They may linger for 2 s, as this process does meanwhile, before they send them.
+const LAST_EVENTS: Duration = Duration::from_secs(3);
 
 /// Watchers of a run, ready before it starts.
 pub(crate) struct Watch {
@@ -60,9 +62,9 @@ impl Watch {
     }
 
     /// Waits for the last events of other processes. Call it when the run is over.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn settle(&self, stop: &StopRequest) {
         if let Some(inlets) = &self.inlets {
-            inlets.finish(LAST_EVENTS);
+            inlets.finish(*stop.ended.get_or_init(Instant::now) + LAST_EVENTS);
         }
     }
 }

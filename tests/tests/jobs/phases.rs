@@ -20,10 +20,6 @@ const DEADLINE: Duration = Duration::from_secs(2);
 /// How much longer the meeting may take.
 const MEETING: Duration = Duration::from_secs(2);
 
-/// How long, at the end of a run, others wait for a stopped rank to read what they have sent, and
-/// then rank 0 for its last events: 2 s each.
-const LINGERING: Duration = Duration::from_secs(4);
-
 /// How much later than the deadline all others may end.
 const LATE: Duration = Duration::from_secs(5);
 
@@ -126,8 +122,7 @@ fn a_rank_that_is_killed_or_stopped_after_all_have_shared_holds_up_no_other() {
         let dir = tempfile::tempdir().unwrap();
         let report = dir.path().join("report.json");
         let members = launch(dir.path(), &format!("--report {}", report.display()), blow, "4:Shared");
-        let within = if blow.1 == "KILL" { LATE } else { LINGERING + LATE };
-        for ended in others(members, blow, within) {
+        for ended in others(members, blow, LATE) {
             assert_eq!((ended.code, &*ended.error), (Some(0), ""));
         }
         assert_eq!(report.exists(), blow.0 != 0, "rank 0 writes it for all");

@@ -3,6 +3,7 @@
 use super::blocks::{BLOCK, is_intact};
 use super::manifest::{FileRecord, MANIFEST, Manifest, NotAManifest};
 use super::{FORMAT, shard};
+use crate::elements::from_little_endian;
 use crate::{CheckpointError, Companions, Result};
 use model::{Layout, TensorId, TensorSpec, TrainingState};
 use safetensors::Dtype;
@@ -190,7 +191,7 @@ impl Generation {
             file.verify(bytes.clone())?;
             let into = &mut values[part.start - range.start..part.end - range.start];
             file.disk.read_now(&file.file, bytes.start, bytemuck::cast_slice_mut(into))?;
-            into.iter_mut().for_each(|value| *value = f32::from_bits(u32::from_le(value.to_bits())));
+            from_little_endian(into);
         }
         Ok(())
     }

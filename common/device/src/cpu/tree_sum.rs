@@ -87,9 +87,10 @@ fn add_up<'a>(
 
 /// `out = a + b`
 #[inline(always)]
-fn add_two(out: &mut [f32], inputs: [Floats<'_>; 2], [room_a, room_b, ..]: &mut [Block; 4]) {
-    let all = 0..out.len();
-    let (a, b) = (inputs[0].read(all.clone(), room_a), inputs[1].read(all, room_b));
+fn add_two(out: &mut [f32], [a, b]: [Floats<'_>; 2], rooms: &mut [Block; 4]) {
+    let all = || 0..out.len();
+    let [room_a, room_b, ..] = rooms;
+    let (a, b) = (a.read(all(), room_a), b.read(all(), room_b));
     for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
         *out = a + b;
     }

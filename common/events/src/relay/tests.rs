@@ -27,7 +27,7 @@ fn events_of_another_process_arrive_on_one_clock() {
     let outlet = Outlet::start(there, events, Arc::new(Pace::default())).unwrap();
     (0..15).for_each(|step| emitter.emit(What::StepStarted { step }));
     drop(outlet);
-    inlets.finish(TIMEOUT);
+    inlets.finish(Instant::now() + TIMEOUT);
     let mut seen = Vec::new();
     receiver.drain(&mut seen);
     assert_eq!(seen.len() as u64 + receiver.dropped(), 15);

@@ -18,8 +18,8 @@ pub(super) fn all(longest: usize) -> Vec<Operation> {
 }
 
 /// Of heads for which tiles have room. 333 tokens are six tiles on tensor cores, and the last a
-/// part; 50 fewer are five, so that a block that owns two tiles finds one at the end. Neither is one
-/// token, of which the gradients of query and key are zero but for rounding.
+/// part; 50 fewer are five, so that a block that owns two tiles finds one at the end. At least two
+/// tokens attend: the gradients of a single query and key are zero but for rounding.
 pub(super) fn tiled(longest: usize) -> Vec<Operation> {
     let fewer = longest.saturating_sub(50).max(2);
     let long = |width| {
