@@ -57,8 +57,16 @@ struct Slots {
 
 using Together = void (*)(Slots &);
 
+// Of the running fiber.
+struct Lane {
+    Slots &slots;
+    unsigned lane;
+};
+
+Lane own_lane();
+
 // Waits for the warp's other lanes; the last one runs `together`, which also identifies the step.
-void meet_warp(const void *in, size_t in_bytes, void *out, size_t out_bytes, Together together);
+void meet_warp(Together together);
 
 // The block's array of this key, poisoned when the first thread asks.
 void *shared_array(const void *key, size_t bytes);
@@ -81,6 +89,15 @@ template <class T> T take(const unsigned char *from) {
     return value;
 }
 
+// As above. Gives `in` to the step and returns what the step gives to this lane.
+template <class Out, class In> Out meet_warp(const In &in, Together together) {
+    auto [slots, lane] = own_lane();
+    static_assert(sizeof in <= sizeof slots.in[lane] && sizeof(Out) <= sizeof slots.out[lane]);
+    memcpy(slots.in[lane], &in, sizeof in);
+    meet_warp(together);
+    return take<Out>(slots.out[lane]);
+}
+
 template <class T> struct FromLane {
     T value;
     unsigned lane;
@@ -89,15 +106,13 @@ template <class T> struct FromLane {
 template <class T> T shuffle(unsigned mask, T value, unsigned lane) {
     if (mask != 0xffffffff) fail("a shuffle that is not of the whole warp");
     FromLane<T> in = {value, lane % 32};
-    T out;
-    meet_warp(&in, sizeof in, &out, sizeof out, [](Slots &slots) {
+    return meet_warp<T>(in, [](Slots &slots) {
         for (unsigned lane = 0; lane < 32; lane++) {
             auto asked = take<FromLane<T>>(slots.in[lane]);
             auto given = take<FromLane<T>>(slots.in[asked.lane]);
             memcpy(slots.out[lane], &given.value, sizeof(T));
         }
     });
-    return out;
 }
 
 unsigned ballot(unsigned mask, bool vote);
@@ -113,7 +128,7 @@ struct Fragments {
 template <class T> void multiply(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     Fragments in;
     memcpy(in.a, a, sizeof a), memcpy(in.b, b, sizeof b), memcpy(in.sums, sums, sizeof sums);
-    meet_warp(&in, sizeof in, sums, sizeof sums, [](Slots &slots) {
+    auto out = meet_warp<float4>(in, [](Slots &slots) {
         float left[16][16], right[16][8];
         for (unsigned lane = 0; lane < 32; lane++) {
             auto own = take<Fragments>(slots.in[lane]);
@@ -136,6 +151,7 @@ template <class T> void multiply(float (&sums)[4], const unsigned (&a)[4], const
             memcpy(slots.out[lane], own.sums, sizeof own.sums);
         }
     });
+    memcpy(sums, &out, sizeof sums);
 }
 
 void issue_product(const Product &product);
@@ -144,10 +160,14 @@ void commit_products();
 void wait_for_products(unsigned pending);
 void show_to_products();
 
-// The distance in bytes from the begin of the block's dynamic shared memory, and `bytes` bytes at a
-// distance.
+// The block's dynamic shared memory, and the distance in bytes of a place in it from its begin.
+struct SharedMemory {
+    const unsigned char *begin;
+    size_t bytes;
+};
+
+SharedMemory dynamic_shared();
 unsigned shared_address(const void *place);
-const unsigned char *shared_bytes(unsigned address, unsigned bytes);
 
 template <class T> float widen_bits(unsigned short bits) { return widen(T{bits}); }
 

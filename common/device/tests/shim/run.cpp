@@ -40,7 +40,6 @@ struct Copy {
 struct Fiber {
     Thread ids;
     unsigned index;
-    bool waiting, done;
     Context context;
     // Asynchronous copies: groups that were committed, the oldest first, and the one that is open.
     std::vector<std::vector<Copy>> groups;
@@ -52,7 +51,8 @@ struct Warp {
     Slots slots;
     unsigned arrived;
     Together together;
-    size_t out_bytes;
+    // A bit for each lane: those that have not ended, and those of them that wait for nothing.
+    uint32_t live, ready;
 };
 
 // A block's array and the fence after it.
@@ -86,8 +86,8 @@ struct Machine {
     std::vector<Fiber> fibers;
     std::vector<Warp> warps;
     std::vector<SharedArray> arrays;
-    // Lanes to run next.
-    std::vector<unsigned> order;
+    // The fibers of this round, from the one that runs next.
+    unsigned round[32], next, last;
     std::unique_ptr<unsigned char[]> stacks;
     size_t stack_count = 0;
     Context scheduler;
@@ -103,8 +103,8 @@ struct Machine {
         return (random * 0x2545f4914f6cdd1d >> 32) * below >> 32;
     }
 
-    void shuffle(std::vector<unsigned> &items) {
-        for (size_t i = items.size(); i > 1; i--) std::swap(items[i - 1], items[draw(i)]);
+    void shuffle(unsigned *items, size_t count) {
+        for (size_t i = count; i > 1; i--) std::swap(items[i - 1], items[draw(i)]);
     }
 
     unsigned char *stack(unsigned index) { return stacks.get() + index * (STACK + FENCE); }
@@ -115,21 +115,23 @@ struct Machine {
         stack_count = count;
     }
 
-    // Suspends the running fiber until it is woken.
-    void wait() {
-        Fiber *self = running;
-        self->waiting = true;
-        switch_stacks(self->context, scheduler);
+    // Continues, in place of `from`, with the next fiber of this round, or where the round began.
+    [[gnu::always_inline]] void switch_to_next(Context &from) {
+        bool ends = next == last || !error.empty();
+        if (!ends) running = &fibers[round[next++]];
+        switch_stacks(from, ends ? scheduler : running->context);
     }
 
-    void wake(unsigned first, unsigned count) {
-        for (unsigned i = first; i < first + count; i++) fibers[i].waiting = false;
+    // Suspends the running fiber until it is woken.
+    [[gnu::always_inline]] void wait() {
+        warps[running->index / 32].ready &= ~(1u << running->index % 32);
+        switch_to_next(running->context);
     }
 
     void release_barrier() {
         verdict = vote;
         vote = false, at_barrier = 0;
-        wake(0, static_cast<unsigned>(fibers.size()));
+        for (Warp &warp : warps) warp.ready = warp.live;
     }
 
     void start_block(uint3 block);
@@ -140,14 +142,14 @@ struct Machine {
 
 // The calling thread's. It is read at every switch: a pointer at a fixed place costs no call,
 // unlike other thread-local variables of a library.
-Machine &machine() {
-    [[gnu::tls_model("initial-exec")]] static thread_local Machine *known = nullptr;
-    if (!known) {
-        static thread_local Machine own;
-        known = &own;
-    }
-    return *known;
+[[gnu::tls_model("initial-exec")]] thread_local Machine *known_machine = nullptr;
+
+[[gnu::noinline]] Machine &first_machine() {
+    static thread_local Machine own;
+    return *(known_machine = &own);
 }
+
+[[gnu::always_inline]] inline Machine &machine() { return known_machine ? *known_machine : first_machine(); }
 
 std::map<std::string, Kernel> &kernels() {
     static std::map<std::string, Kernel> all;
@@ -160,10 +162,11 @@ void run_fiber() {
     Fiber *self = machine().running;
     bool idle = std::all_of(self->groups.begin(), self->groups.end(), [](const auto &group) { return group.empty(); });
     if (!idle || !self->open.empty()) machine().error = "a thread ends with copies under way";
-    self->done = true;
+    Warp &warp = machine().warps[self->index / 32];
+    warp.live &= ~(1u << self->index % 32), warp.ready &= warp.live;
     machine().live--;
     if (machine().live > 0 && machine().at_barrier == machine().live) machine().release_barrier();
-    switch_stacks(self->context, machine().scheduler);
+    machine().switch_to_next(self->context);
     __builtin_unreachable();
 }
 
@@ -173,7 +176,10 @@ void Machine::start_block(uint3 block) {
     arrays.clear();
     fibers.assign(threads, Fiber());
     warps.resize((threads + 31) / 32);
-    for (Warp &warp : warps) warp.arrived = 0;
+    for (size_t i = 0; i < warps.size(); i++) {
+        unsigned lanes = std::min(32u, threads - unsigned(i) * 32);
+        warps[i].arrived = 0, warps[i].live = warps[i].ready = 0xffffffff >> (32 - lanes);
+    }
     live = threads, at_barrier = 0, vote = false;
     for (unsigned i = 0; i < threads; i++) {
         fibers[i].ids = {{i % size.x, i / size.x % size.y, i / size.x / size.y}, block};
@@ -185,17 +191,13 @@ void Machine::start_block(uint3 block) {
 
 // Runs every lane of a warp that is ready, in a new order; true if there was one.
 bool Machine::run_lanes(unsigned warp) {
-    std::vector<unsigned> &lanes = order;
-    lanes.clear();
-    for (unsigned i = warp * 32; i < fibers.size() && i < warp * 32 + 32; i++)
-        if (!fibers[i].done && !fibers[i].waiting) lanes.push_back(i);
-    shuffle(lanes);
-    for (unsigned index : lanes) {
-        running = &fibers[index];
-        switch_stacks(scheduler, fibers[index].context);
-        if (!error.empty()) return false;
-    }
-    return !lanes.empty();
+    next = last = 0;
+    for (uint32_t ready = warps[warp].ready; ready; ready &= ready - 1) round[last++] = warp * 32 + __builtin_ctz(ready);
+    if (last == 0) return false;
+    shuffle(round, last);
+    running = &fibers[round[next++]];
+    switch_stacks(scheduler, running->context);
+    return error.empty();
 }
 
 // Runs warps in a new order each time, some of them as far ahead of the others as barriers allow,
@@ -204,7 +206,7 @@ bool Machine::run_block() {
     std::vector<unsigned> warp_order(warps.size());
     std::iota(warp_order.begin(), warp_order.end(), 0);
     while (live > 0 && error.empty()) {
-        shuffle(warp_order);
+        shuffle(warp_order.data(), warp_order.size());
         bool moved = false;
         for (unsigned warp : warp_order) {
             bool ahead = draw(2) == 0;
@@ -258,20 +260,18 @@ bool meet_block(bool vote) {
     return machine().verdict;
 }
 
-void meet_warp(const void *in, size_t in_bytes, void *out, size_t out_bytes, Together together) {
-    unsigned index = machine().running->index, lane = index % 32;
-    Warp &warp = machine().warps[index / 32];
+Lane own_lane() {
+    unsigned index = machine().running->index;
+    return {machine().warps[index / 32].slots, index % 32};
+}
+
+void meet_warp(Together together) {
+    Warp &warp = machine().warps[machine().running->index / 32];
     if (warp.arrived > 0 && warp.together != together) fail("lanes of a warp meet in different operations");
     warp.together = together;
-    memcpy(warp.slots.in[lane], in, in_bytes);
-    if (++warp.arrived == 32) {
-        together(warp.slots);
-        warp.arrived = 0;
-        machine().wake(index - lane, 32);
-    } else {
-        machine().wait();
-    }
-    memcpy(out, warp.slots.out[lane], out_bytes);
+    if (++warp.arrived < 32) return machine().wait();
+    together(warp.slots);
+    warp.arrived = 0, warp.ready = warp.live;
 }
 
 void *shared_array(const void *key, size_t bytes) {
@@ -283,24 +283,21 @@ void *shared_array(const void *key, size_t bytes) {
 
 void *dynamic_shared_memory() { return shared_array(nullptr, machine().shared_bytes); }
 
-unsigned shared_address(const void *place) {
-    return unsigned(static_cast<const unsigned char *>(place) - static_cast<unsigned char *>(dynamic_shared_memory()));
+SharedMemory dynamic_shared() {
+    return {static_cast<unsigned char *>(dynamic_shared_memory()), machine().shared_bytes};
 }
 
-const unsigned char *shared_bytes(unsigned address, unsigned bytes) {
-    if (address + bytes > machine().shared_bytes) fail("a product reads behind the shared memory of its block");
-    return static_cast<unsigned char *>(dynamic_shared_memory()) + address;
+unsigned shared_address(const void *place) {
+    return unsigned(static_cast<const unsigned char *>(place) - dynamic_shared().begin);
 }
 
 unsigned ballot(unsigned mask, bool vote) {
     if (mask != 0xffffffff) fail("a vote that is not of the whole warp");
-    unsigned votes;
-    meet_warp(&vote, sizeof vote, &votes, sizeof votes, [](Slots &slots) {
+    return meet_warp<unsigned>(vote, [](Slots &slots) {
         unsigned votes = 0;
         for (unsigned lane = 0; lane < 32; lane++) votes |= unsigned(take<bool>(slots.in[lane])) << lane;
         for (unsigned lane = 0; lane < 32; lane++) memcpy(slots.out[lane], &votes, sizeof votes);
     });
-    return votes;
 }
 
 namespace {
@@ -321,7 +318,9 @@ template <bool transposed> void exchange_rows(Slots &slots) {
 
 void load_matrices(unsigned (&to)[4], const void *row, bool transposed) {
     if (reinterpret_cast<uintptr_t>(row) % 16) fail("a matrix row that does not lie on 16 bytes");
-    meet_warp(row, 16, to, sizeof to, transposed ? exchange_rows<true> : exchange_rows<false>);
+    auto given = take<uint4>(static_cast<const unsigned char *>(row));
+    auto received = meet_warp<uint4>(given, transposed ? exchange_rows<true> : exchange_rows<false>);
+    memcpy(to, &received, sizeof to);
 }
 
 void copy_async(void *to, const void *from, unsigned bytes, bool zero) {
@@ -382,7 +381,7 @@ int refuse(const std::string &why) {
 std::vector<unsigned> block_order(unsigned count) {
     std::vector<unsigned> order(count);
     std::iota(order.begin(), order.end(), 0);
-    machine().shuffle(order);
+    machine().shuffle(order.data(), order.size());
     return order;
 }
 

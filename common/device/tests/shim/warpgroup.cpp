@@ -9,8 +9,8 @@
 
 #include "host.h"
 
+#include <algorithm>
 #include <iterator>
-#include <set>
 
 namespace shim {
 namespace {
@@ -36,19 +36,26 @@ struct Panels {
 };
 
 // Elements that products read from shared memory.
-struct SharedElements {
-    // Where pieces lie that no thread has shown to products.
-    std::set<const void *> unshown;
+class SharedElements {
+    // Where pieces lie that no thread has shown to products, in order.
+    std::vector<const void *> unshown;
+    SharedMemory memory = dynamic_shared();
 
+  public:
     SharedElements() {
-        for (unsigned thread = 0; thread < block_threads(); thread++)
-            unshown.insert(state_of(thread).unshown.begin(), state_of(thread).unshown.end());
+        for (unsigned thread = 0; thread < block_threads(); thread++) {
+            const auto &own = state_of(thread).unshown;
+            unshown.insert(unshown.end(), own.begin(), own.end());
+        }
+        std::sort(unshown.begin(), unshown.end());
     }
 
     unsigned short at(unsigned address) const {
-        const unsigned char *place = shared_bytes(address ^ (address >> 7 & 7) << 4, 2);
-        if (unshown.count(place - address % 16)) fail("a product reads a copy that was not shown to it");
-        return take<unsigned short>(place);
+        unsigned place = address ^ (address >> 7 & 7) << 4;
+        if (place + 2 > memory.bytes) fail("a product reads behind the shared memory of its block");
+        const void *piece = memory.begin + place - address % 16;
+        if (std::binary_search(unshown.begin(), unshown.end(), piece)) fail("a product reads a copy that was not shown to it");
+        return take<unsigned short>(memory.begin + place);
     }
 };
 
@@ -58,11 +65,14 @@ ProductOperands read_operands(const Product *(&lanes)[32], unsigned warp) {
     const SharedElements shared;
     ProductOperands read;
     read.left.resize(ROWS_OF_WARP * DEPTH), read.right.resize(product.columns * DEPTH);
-    for (unsigned row = 0; row < ROWS_OF_WARP && !product.left; row++)
-        for (unsigned k = 0; k < DEPTH; k++) {
-            unsigned at = Panels(product.left_panels).of_row(warp % 4 * ROWS_OF_WARP + row, k);
-            read.left[row * DEPTH + k] = product.widen(shared.at(at));
-        }
+    if (!product.left) {
+        Panels left(product.left_panels);
+        for (unsigned row = 0; row < ROWS_OF_WARP; row++)
+            for (unsigned k = 0; k < DEPTH; k++) {
+                unsigned at = left.of_row(warp % 4 * ROWS_OF_WARP + row, k);
+                read.left[row * DEPTH + k] = product.widen(shared.at(at));
+            }
+    }
     // Register i of lane l holds row l/4 + 8·(i%2), columns 2·(l%4) + 8·(i/2) + {0, 1}.
     for (unsigned lane = 0; lane < 32 && product.left; lane++)
         for (unsigned i = 0; i < 4; i++)
@@ -138,8 +148,7 @@ template <unsigned pending> void wait_together(Slots &slots) {
 }
 
 void meet(Together together) {
-    unsigned thread = own_thread(), none;
-    meet_warp(&thread, sizeof thread, &none, 0, together);
+    meet_warp<char>(own_thread(), together);
 }
 
 void remember(uint64_t what) { own_state().history = (own_state().history ^ what) * 0x100000001b3 + 1; }
