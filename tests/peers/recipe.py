@@ -53,7 +53,7 @@ class Recipe:
 
     def sample(self, data, g):
         """The T + 1 bytes of sample `g`."""
-        start = (g * self.sequence_length) % (len(data) - self.sequence_length - 1)
+        start = (g * self.sequence_length) % (len(data) - self.sequence_length)
         return data[start : start + self.sequence_length + 1]
 
 

@@ -1,7 +1,7 @@
 //! Training text as token ids, in a defined order.
 //!
 //! Sample g of a run is `g = ((step · accumulation + micro) · world + rank) · micro_batch + row`;
-//! it takes tokens `o..o + T + 1` with `o = (g · T) mod (length − T − 1)`. With a shuffle seed the
+//! it takes tokens `o..o + T + 1` with `o = (g · T) mod (length − T)`. With a shuffle seed the
 //! windows at multiples of T are visited in a random order, a new one each epoch.
 
 mod container;
@@ -98,12 +98,11 @@ impl Data {
     /// # Errors
     /// As [`Data::window`].
     pub fn sample(&self, split: Split, g: u64, length: usize) -> Result<Sample> {
-        let span = (self.len(split) - length - 1) as u64;
+        let (tokens, step) = (self.len(split) as u64, length as u64);
+        let windows = (tokens - 1) / step;
         let start = match (split, self.shuffle) {
-            (Split::Training, Some(seed)) if span > length as u64 => {
-                shuffled(seed, g, span / length as u64) * length as u64
-            }
-            _ => (g * length as u64) % span.max(1),
+            (Split::Training, Some(seed)) if windows > 1 => shuffled(seed, g, windows) * step,
+            _ => (g * step) % (tokens - step),
         };
         Ok(Sample { tokens: self.window(split, start as usize, length + 1)?, vocabulary: self.vocabulary })
     }
@@ -165,13 +164,13 @@ fn shuffled(seed: u64, g: u64, windows: u64) -> u64 {
 }
 
 fn check_length(name: &str, tokens: usize, length: usize, what: &str) -> Result<()> {
-    if tokens > length + 1 {
+    if tokens > length {
         return Ok(());
     }
     Err(Failure::usage(format!(
         "{name} has {tokens} {what} tokens, but one sequence of {length} needs at least {}\n\
          Give a longer file with --data, or a smaller --seq-len.",
-        length + 2
+        length + 1
     )))
 }
 

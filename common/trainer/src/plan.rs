@@ -265,7 +265,7 @@ fn evaluation_batches(config: &Config, data: &Data) -> usize {
         return 0;
     }
     let tokens = config.world_size * config.batch_size * config.sequence_length;
-    let available = (data.len(Split::Validation) / tokens).max(1);
+    let available = ((data.len(Split::Validation) - 1) / tokens).max(1);
     config.corpus.eval_batches.unwrap_or(EVALUATION_BATCHES.min(available))
 }
 
