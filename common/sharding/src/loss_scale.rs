@@ -12,7 +12,8 @@ pub struct LossScaling {
     pub fixed: Option<f64>,
     /// The first scale is 2 to this power.
     pub initial_power: u32,
-    /// Steps without overflow after which the scale doubles and the hysteresis is full again.
+    /// Steps without overflow after which the scale doubles and the hysteresis is full again. The
+    /// first of a clean run does not count.
     pub window: u32,
     /// Overflows until the scale halves: the last of so many does, and so does every one after it.
     pub hysteresis: u32,
@@ -110,7 +111,8 @@ impl LossScaler {
         if self.scaling.fixed.is_some() {
             return;
         }
-        let window_full = self.at.clean.is_multiple_of(self.scaling.window);
+        let counted = self.at.clean - 1;
+        let window_full = counted > 0 && counted.is_multiple_of(self.scaling.window);
         if window_full || self.scaling.consecutive_hysteresis {
             self.at.hysteresis = self.scaling.hysteresis;
         }

@@ -23,19 +23,20 @@ const SMALL: LossScaling = LossScaling {
     minimum: 1.0,
 };
 
-/// The scales that DeepSpeed 0.18's `DynamicLossScaler` goes through, by hand from its
-/// `update_scale`.
+/// The scales that DeepSpeed's `DynamicLossScaler` goes through: what `update_scale` of 0.18 gave
+/// when it was run with these steps. Versions before 0.18 doubled one step earlier.
 #[test]
 fn the_scale_follows_deepspeeds() {
-    let cases: [(&str, &[f64]); 6] = [
-        ("...", &[16., 16., 16., 32.]),
-        ("......", &[16., 16., 16., 32., 32., 32., 64.]),
+    let cases: [(&str, &[f64]); 7] = [
+        ("....", &[16., 16., 16., 16., 32.]),
+        (".......", &[16., 16., 16., 16., 32., 32., 32., 64.]),
         ("xxx", &[16., 16., 8., 4.]),
-        // A clean step does not fill the hysteresis; a clean window does.
+        // A clean step does not fill the hysteresis; a clean window, which follows a first step, does.
         ("x.x", &[16., 16., 16., 8.]),
-        ("x...x", &[16., 16., 16., 16., 32., 32.]),
+        ("x...x", &[16., 16., 16., 16., 16., 8.]),
+        ("x....x", &[16., 16., 16., 16., 16., 32., 32.]),
         // The window starts again after an overflow.
-        ("..x...", &[16., 16., 16., 16., 16., 16., 32.]),
+        ("..x....", &[16., 16., 16., 16., 16., 16., 16., 32.]),
     ];
     for (steps, expected) in cases {
         assert_eq!(scales(SMALL, steps), expected, "{steps}");
@@ -43,7 +44,9 @@ fn the_scale_follows_deepspeeds() {
     let consecutive = LossScaling { consecutive_hysteresis: true, ..SMALL };
     assert_eq!(scales(consecutive, "x.xx"), [16., 16., 16., 16., 8.]);
     let eager = LossScaling { hysteresis: 1, ..SMALL };
-    assert_eq!(scales(eager, "xx...x"), [16., 8., 4., 4., 4., 8., 4.]);
+    assert_eq!(scales(eager, "xx....x"), [16., 8., 4., 4., 4., 4., 8., 4.]);
+    let hasty = LossScaling { window: 1, ..SMALL };
+    assert_eq!(scales(hasty, "...."), [16., 16., 32., 64., 128.]);
 }
 
 #[test]
