@@ -10,6 +10,8 @@ use crate::partition::Partition;
 use crate::placement::Placement;
 use crate::predict::predict;
 use crate::recipe::Recipe;
+use crate::reduce::F32;
+
 use crate::stage::Stage;
 use crate::traffic::Traffic;
 use events::{Operation, Place};
@@ -82,7 +84,7 @@ pub(super) fn of_parameters(request: &Request, count: u64, activations: u64) -> 
             transfers_per_step: Offload::of(&job, &partition.units).of_step(micro_batches),
             traffic_per_step: traffic,
             to_neighbours_per_step: 0,
-            sweeps: sweeps(&traffic, count, base),
+            sweeps: sweeps(&traffic, count, &job),
             fits: fits.into(),
         }
     };
@@ -127,8 +129,10 @@ fn report(
 /// Returns the elements sent in units of Ψ(N−1)/N; `None` for one GPU, which sends nothing.
 fn sweeps(traffic: &Traffic, parameters: u64, job: &Job) -> Option<f64> {
     let Recipe { weights, gradients, .. } = job.recipe;
-    let elements = (traffic.bytes(Operation::AllReduce) + traffic.bytes(Operation::ReduceScatter))
-        / gradients
+    // Sums over replicas travel in f32, whatever gradients do within a group.
+    let summed = if job.stage == Stage::Zero3 { F32 } else { gradients };
+    let elements = traffic.bytes(Operation::AllReduce) / summed
+        + traffic.bytes(Operation::ReduceScatter) / gradients
         + traffic.bytes(Operation::AllGather) / weights;
     let ranks = job.world_size as f64;
     (job.world_size > 1).then(|| elements as f64 * ranks / (parameters as f64 * (ranks - 1.0)))

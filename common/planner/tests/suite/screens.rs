@@ -12,6 +12,17 @@ fn output(arguments: &str) -> String {
     }
 }
 
+/// Elements do not depend on their types.
+#[test]
+fn elements_sent_are_the_same_in_every_recipe() {
+    let sent = |recipe: &str| {
+        let sharding = "--strategy hybrid-shard --shard-group-size 4";
+        let text = output(&format!("--model tiny --gpus 8 --recipe {recipe} {sharding}"));
+        text.lines().find(|line| line.contains("Ψ(N")).unwrap().to_owned()
+    };
+    assert_eq!(sent("mixed"), sent("fp32"));
+}
+
 #[test]
 fn a_number_is_never_cut() {
     for columns in 1..=6 {
