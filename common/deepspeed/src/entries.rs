@@ -54,6 +54,11 @@ impl Entries {
         self.0.iter()
     }
 
+    /// Removes the entries of the keys for which `test` holds. Returns these keys.
+    pub(crate) fn remove_all(&mut self, test: impl Fn(&str) -> bool) -> Vec<&'static str> {
+        self.0.extract_if(.., |entry| test(entry.key.path)).map(|entry| entry.key.path).collect()
+    }
+
     pub(crate) fn get(&self, path: &str) -> Option<&Node> {
         self.0.iter().find(|entry| entry.key.path == path).map(|entry| &entry.value)
     }

@@ -32,6 +32,7 @@ mod misplaced;
 mod nearest;
 pub mod node;
 mod optimizer_defaults;
+mod parameters;
 mod print;
 mod read;
 pub mod table;

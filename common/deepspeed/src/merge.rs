@@ -6,6 +6,7 @@ use crate::keys::{Auto, Fate, Key, Set, contradiction, typed_as};
 use crate::mesh;
 use crate::node::Node;
 use crate::optimizer_defaults;
+use crate::parameters;
 use crate::table::{AUTOCAST, AUTOCAST_DTYPE, SENT_IN_16_BITS};
 use events::Place;
 use model::Checkpointing;
@@ -28,9 +29,10 @@ pub(crate) fn merge(
     let Some(path) = args.config.clone() else { return Ok((args, Findings::default())) };
     let file = path.display().to_string();
     let mut findings = Findings { file, ..Findings::default() };
-    let entries = Entries::read(&path, &mut findings).map_err(Failure::Usage)?;
+    let mut entries = Entries::read(&path, &mut findings).map_err(Failure::Usage)?;
+    parameters::check(&mut entries, &mut findings);
     let mut merging = Merging { args, findings, missed: Vec::new() };
-    let defaults = optimizer_defaults::of_the_optimizer(&merging.args, &entries);
+    let defaults = optimizer_defaults::of_the_named(&merging.args, &entries);
     for entry in entries.iter().chain(&defaults) {
         merging.entry(entry, &entries, &width)?;
     }

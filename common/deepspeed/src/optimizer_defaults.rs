@@ -1,4 +1,5 @@
-//! What a file leaves to this program, and what it means where the file names the optimizer.
+//! What a file leaves to this program, and what it means where the file names the optimizer or the
+//! scheduler.
 
 use crate::entries::{Entries, Entry};
 use crate::hjson;
@@ -14,19 +15,25 @@ const RATE: &str = "optimizer.params.lr";
 const BETAS: &str = "optimizer.params.betas";
 const DECAY: &str = "optimizer.params.weight_decay";
 const SETTINGS: [&str; 4] = [RATE, BETAS, "optimizer.params.eps", DECAY];
+const SCHEDULER: &str = "scheduler.type";
 const PEAK: &str = "scheduler.params.warmup_max_lr";
+const WARMUP: &str = "scheduler.params.warmup_num_steps";
 
-/// Returns DeepSpeed's defaults of the settings that a file which names its optimizer leaves out,
-/// as far as no flag was typed.
-pub(crate) fn of_the_optimizer(args: &TrainArgs, entries: &Entries) -> Vec<Entry> {
+/// Returns DeepSpeed's defaults of the settings that a file which names its optimizer or its
+/// scheduler leaves out, as far as no flag was typed.
+pub(crate) fn of_the_named(args: &TrainArgs, entries: &Entries) -> Vec<Entry> {
     let elsewhere = |path| path == RATE && entries.get(PEAK).is_some();
     let entry = |path| {
         let key = table::find(path)?;
         let open = entries.get(path).is_none() && !elsewhere(path) && !typed(args, key);
         Some(Entry { key, value: default(key, entries)?, alias: None }).filter(|_| open)
     };
-    let named = entries.get(OPTIMIZER).is_some();
-    SETTINGS.into_iter().filter(|_| named).filter_map(entry).collect()
+    let scheduler = entries.get(SCHEDULER).and_then(Node::as_text).unwrap_or_default();
+    let of_optimizer = SETTINGS.into_iter().filter(|_| entries.get(OPTIMIZER).is_some());
+    // `WarmupLR` climbs to the optimizer's rate, `WarmupCosineLR` multiplies it.
+    let of_decay = [PEAK].into_iter().filter(|_| scheduler.eq_ignore_ascii_case("WarmupDecayLR"));
+    let of_scheduler = [WARMUP].into_iter().filter(|_| !scheduler.is_empty());
+    of_optimizer.chain(of_decay).chain(of_scheduler).filter_map(entry).collect()
 }
 
 /// True if the flag of `key`'s meaning was typed.

@@ -193,9 +193,13 @@ impl Communication {
     }
 }
 
-/// Flags that were typed although they change nothing where model states are `sharded` like this,
-/// each with the reason.
-pub fn without_effect(given: &Given, sharded: Sharded) -> Vec<(String, &'static str)> {
+/// Flags that were typed although they change nothing in a run with these settings where model states
+/// are `sharded` like this, each with the reason.
+pub fn without_effect(
+    given: &Given,
+    settings: &Communication,
+    sharded: Sharded,
+) -> Vec<(String, &'static str)> {
     const GATHERED: [&str; 8] = [
         "prefetch_bucket",
         "backward_prefetch",
@@ -213,7 +217,7 @@ pub fn without_effect(given: &Given, sharded: Sharded) -> Vec<(String, &'static 
     };
     let whole = "every rank holds all parameters, and no pass gathers any";
     let no_update = "no rank gathers parameters that others have updated";
-    let some_whole = given.typed("param_persistence_threshold").is_some();
+    let some_whole = settings.param_persistence_threshold.is_some();
     let gathers_updates = sharded.optimizer && (!sharded.parameters || some_whole);
     [idle(&GATHERED, !sharded.parameters, whole), idle(&UPDATED, !gathers_updates, no_update)].concat()
 }

@@ -283,7 +283,8 @@ impl Config {
 /// Refuses combinations of flags that cannot work.
 fn check(args: &TrainArgs) -> Result<()> {
     if !(1..=RANKS).contains(&(args.gpus as u64)) {
-        return Err(Failure::usage(format!("{} ranks: one process holds 1 to {RANKS} (--gpus)", args.gpus)));
+        let from = "--gpus, or WORLD_SIZE of a launcher";
+        return Err(Failure::usage(format!("{} ranks: a run has 1 to {RANKS} ({from})", args.gpus)));
     }
     if args.corpus.eval_every.is_some() && args.corpus.source.validation == 0.0 {
         return Err(Failure::usage(

@@ -76,7 +76,7 @@ pub enum LrSchedule {
     },
     /// DeepSpeed's `WarmupCosineLR`: from `warmup_min_ratio · peak` to `peak`, then a cosine to
     /// `cos_min_ratio · peak`: `c + (1 − c)(1 + cos(π (i − W + 1) / (total − W))) / 2` of the peak.
-    /// Beyond `total` DeepSpeed's cosine rises again; here the rate stays at its minimum.
+    /// Beyond `total` the rate stays at its minimum, as in DeepSpeed since 0.19.
     WarmupCosineLr {
         /// Highest rate.
         peak: f64,

@@ -119,8 +119,8 @@ fn shard(args: &mut TrainArgs, value: &Node) {
         _ => Strategy::FullShard,
     };
     args.sharding.strategy = Some(strategy);
-    if strategy == Strategy::HybridShard {
+    if args.given.typed("shard_group_size").is_none() {
         let machine = args.on_this_machine.unwrap_or(args.gpus);
-        args.sharding.shard_group_size = args.sharding.shard_group_size.or(Some(machine));
+        args.sharding.shard_group_size = (strategy == Strategy::HybridShard).then_some(machine);
     }
 }

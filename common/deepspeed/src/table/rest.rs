@@ -30,7 +30,7 @@ pub(super) static KEYS: &[Key] = &[
     Key::new("activation_checkpointing.synchronize_checkpoint_boundary", Flag, "false", CHECKPOINTING)
         .missed_unless(off),
     Key::new("activation_checkpointing.profile", Flag, "false", CHECKPOINTING).missed_unless(off),
-    Key::new("steps_per_print", Number(0.0, f64::MAX), "10", SHOWN),
+    Key::new("steps_per_print", Number(0.0, f64::MAX), "null", SHOWN),
     Key::new("wall_clock_breakdown", Flag, "false", SHOWN).missed_unless(off),
     Key::new("memory_breakdown", Flag, "false", SHOWN).missed_unless(off),
     Key::new("dump_state", Flag, "false", "`--print-config` shows it").missed_unless(off),
@@ -48,6 +48,8 @@ pub(super) static KEYS: &[Key] = &[
         "null",
         "DeepSpeed uses it for warnings only; the model has its own",
     ),
+    Key::new("graph_harvesting", Flag, "false", "CUDA graphs of DeepSpeed's bf16 optimizer")
+        .missed_unless(off),
     Key::new("dataloader_drop_last", Flag, "false", "batches are always whole here"),
     Key::new("zero_allow_untested_optimizer", Flag, "false", "the one optimizer here is tested"),
     Key::new(

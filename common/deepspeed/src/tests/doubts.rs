@@ -25,6 +25,11 @@ fn defaults_are_silent() {
         let Ok(default) = hjson::parse(key.default) else { continue };
         let mut root = Node::Section(Vec::new());
         root.insert(key.path, default);
+        for (section, name) in [("optimizer", "Adam"), ("scheduler", "WarmupLR")] {
+            if key.path.starts_with(&format!("{section}.")) {
+                root.insert(&format!("{section}.type"), Node::text(name));
+            }
+        }
         let config = json(&serde_json::to_string(&root).unwrap(), "").unwrap();
         assert_eq!(config.findings.warnings, [""; 0], "{}", key.path);
     }

@@ -197,7 +197,7 @@ fn gathered_16_bit_weights_are_of_the_type_that_is_trained() {
 
 #[test]
 fn two_keys_of_one_file_can_contradict_each_other() {
-    let text = r#"{"optimizer": {"params": {"lr": 1e-3}}, "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 0.1}}}"#;
+    let text = r#"{"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 0.1}}}"#;
     let config = json(text, "").unwrap();
     assert_eq!(config.lr_schedule.peak(), 0.1);
     insta::assert_snapshot!(config.findings.warnings.join("\n"));
@@ -223,6 +223,52 @@ fn auto_is_what_transformers_would_put_there() {
     let warmup = WarmUp { steps: 20, climb: Climb::Log };
     assert_eq!(config.lr_schedule, LrSchedule::WarmupDecayLr { low: 0.0, high: 0.004, warmup, total: 200 });
     assert_eq!(config.findings.check(Stage::Zero2), Ok(()));
+}
+
+#[test]
+fn parameters_of_nothing_named_are_not_read() {
+    let text = r#"{"optimizer": {"params": {"lr": 0.5}}, "scheduler": {"params": {"warmup_max_lr": 0.5, "warmup_num_steps": 2}}}"#;
+    let config = json(text, "").unwrap();
+    assert_eq!(config.lr_schedule, plain("").lr_schedule);
+    assert_eq!(
+        config.findings.warnings,
+        [
+            "ds.json: optimizer.params.lr changes nothing: DeepSpeed reads optimizer.params only beside optimizer.type",
+            "ds.json: scheduler.params.warmup_max_lr, scheduler.params.warmup_num_steps change nothing: \
+             DeepSpeed reads scheduler.params only beside scheduler.type"
+        ]
+    );
+}
+
+#[test]
+fn a_scheduler_takes_its_own_parameters_alone() {
+    for (name, parameter) in [
+        ("WarmupLR", "total_num_steps"),
+        ("WarmupDecayLR", "cos_min_ratio"),
+        ("warmupcosinelr", "warmup_max_lr"),
+        ("WarmupCosineLR", "warmup_min_lr"),
+    ] {
+        let text = format!(r#"{{"scheduler": {{"type": "{name}", "params": {{"{parameter}": 1}}}}}}"#);
+        let error = json(&text, "").unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("scheduler.params.{parameter} is no parameter of Warmup")),
+            "{error}"
+        );
+    }
+}
+
+/// A scheduler that is named has DeepSpeed's defaults, unless a flag says otherwise.
+#[test]
+fn a_scheduler_that_is_named_has_deepspeeds_defaults() {
+    let warmup = WarmUp { steps: 1000, climb: Climb::Log };
+    let text = r#"{"optimizer": {"type": "AdamW", "params": {"lr": 0.5}}, "scheduler": {"type": "NAME", "params": {"total_num_steps": 2000}}}"#;
+    let decay = |flags| json(&text.replace("NAME", "WarmupDecayLR"), flags).unwrap().lr_schedule;
+    assert_eq!(decay(""), LrSchedule::WarmupDecayLr { low: 0.0, high: 0.001, warmup, total: 2000 });
+    let warmup = WarmUp { steps: 7, ..warmup };
+    let typed = LrSchedule::WarmupDecayLr { low: 0.0, high: 0.25, warmup, total: 2000 };
+    assert_eq!(decay("--lr 0.25 --warmup-steps 7"), typed);
+    let cosine = json(&text.replace("NAME", "WarmupCosineLR"), "").unwrap().lr_schedule;
+    assert_eq!((cosine.peak(), cosine.warm_up().unwrap().steps), (0.5, 1000));
 }
 
 #[test]
@@ -263,7 +309,7 @@ fn another_stage_names_the_crate_to_run() {
 fn what_is_printed_reads_back_as_the_same_settings() {
     let schedulers = [
         r#""type": "WarmupLR", "params": {"warmup_num_steps": 9}"#,
-        r#""type": "WarmupCosineLR", "params": {"total_num_steps": 70, "warmup_min_ratio": 0.1, "cos_min_ratio": 0.2}"#,
+        r#""type": "WarmupCosineLR", "params": {"total_num_steps": 70, "warmup_num_steps": 9, "warmup_min_ratio": 0.1, "cos_min_ratio": 0.2}"#,
         "",
     ];
     let others = schedulers.map(|keys| format!(r#"{{"scheduler": {{{keys}}}, "gradient_clipping": 0}}"#));

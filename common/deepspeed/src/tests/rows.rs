@@ -8,6 +8,7 @@ use crate::table::{AUTOCAST_DTYPE, SENT_IN_16_BITS, find, is_accelerates, keys};
 /// A file with one value, and whatever switches its section on.
 fn file_with(path: &str, value: Node) -> File {
     let mut root = Node::Section(Vec::new());
+    let ends_nowhere = value.as_text().is_some_and(|name| name.eq_ignore_ascii_case("WarmupLR"));
     root.insert(path, value);
     if let Some((section, name)) = path.rsplit_once('.') {
         let device = Node::text(if name == "nvme_path" { "nvme" } else { "cpu" });
@@ -31,7 +32,15 @@ fn file_with(path: &str, value: Node) -> File {
         let name = if path.ends_with("_ratio") { "WarmupCosineLR" } else { "WarmupDecayLR" };
         root.insert("scheduler.type", Node::text(name));
     }
-    if path.starts_with("scheduler.") && !path.ends_with("total_num_steps") {
+    if path.starts_with("optimizer.params") {
+        root.insert("optimizer.type", Node::text("Adam"));
+    }
+    if path == "optimizer.params.adam_w_mode" {
+        root.insert("optimizer.params.weight_decay", Node::Number(0.1));
+    }
+    if path == "scheduler.params.total_num_steps" {
+        root.insert("scheduler.params.warmup_num_steps", Node::Number(0.0));
+    } else if path.starts_with("scheduler.") && !ends_nowhere {
         root.insert("scheduler.params.total_num_steps", Node::Number(1e6));
     }
     File::json(&serde_json::to_string(&root).unwrap())

@@ -54,8 +54,11 @@ fn flags_mean_what_they_say() {
 fn flags_that_change_nothing_in_a_stage_are_named() {
     let named = |flags: &str, sharded| {
         let words = ["zero"].into_iter().chain(flags.split_whitespace());
-        let given = Cli::try_parse_from(words).unwrap().train.given;
-        without_effect(&given, sharded).into_iter().map(|(flag, _)| flag).collect::<Vec<_>>()
+        let args = Cli::try_parse_from(words).unwrap().train;
+        without_effect(&args.given, &Communication::new(&args.communication), sharded)
+            .into_iter()
+            .map(|(flag, _)| flag)
+            .collect::<Vec<_>>()
     };
     let zero3 = Sharded { parameters: true, gradients: true, optimizer: true };
     let zero2 = Sharded { parameters: false, ..zero3 };

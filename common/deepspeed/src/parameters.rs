@@ -1,0 +1,46 @@
+//! Parameters of the optimizer and of the scheduler, which DeepSpeed hands to what `type` names.
+
+use crate::entries::Entries;
+use crate::node::Node;
+use settings::findings::Findings;
+
+/// Parameters that a scheduler takes beside those in [`OF_ALL`].
+const OF_EACH: [(&str, &[&str]); 3] = [
+    ("WarmupLR", &["warmup_min_lr", "warmup_max_lr"]),
+    ("WarmupDecayLR", &["total_num_steps", "warmup_min_lr", "warmup_max_lr"]),
+    ("WarmupCosineLR", &["total_num_steps", "warmup_min_ratio", "cos_min_ratio"]),
+];
+
+const OF_ALL: [&str; 3] = ["warmup_num_steps", "warmup_type", "last_batch_iteration"];
+
+/// Removes parameters that DeepSpeed does not read, with a warning, since `type` is missing beside
+/// them; and refuses those that the scheduler does not take, as DeepSpeed does.
+pub(crate) fn check(entries: &mut Entries, findings: &mut Findings) {
+    for section in ["optimizer", "scheduler"] {
+        if entries.get(&format!("{section}.type")).is_some() {
+            continue;
+        }
+        let params = format!("{section}.params");
+        let unread =
+            entries.remove_all(|path| path.strip_prefix(&params).is_some_and(|p| p.starts_with('.')));
+        if !unread.is_empty() {
+            let (file, change) = (&findings.file, if unread.len() == 1 { "changes" } else { "change" });
+            let why = format!("DeepSpeed reads {params} only beside {section}.type");
+            findings.warnings.push(format!("{file}: {} {change} nothing: {why}", unread.join(", ")));
+        }
+    }
+    let scheduler = entries.get("scheduler.type").and_then(Node::as_text).unwrap_or_default();
+    let Some((name, own)) = OF_EACH.iter().find(|(name, _)| name.eq_ignore_ascii_case(scheduler)) else {
+        return;
+    };
+    for entry in entries.iter() {
+        let Some(parameter) = entry.key.path.strip_prefix("scheduler.params.") else { continue };
+        if !own.contains(&parameter) && !OF_ALL.contains(&parameter) {
+            let takes = [&OF_ALL[..], own].concat().join(", ");
+            findings.errors.push(format!(
+                "{}: scheduler.params.{parameter} is no parameter of {name}, which takes {takes}",
+                findings.file
+            ));
+        }
+    }
+}
