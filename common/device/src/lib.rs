@@ -116,6 +116,22 @@ impl Device {
         self.meter.as_ref().map_or(Ok(()), |meter| meter.reset())
     }
 
+    /// Runs `work`, whose kernels the meter does not count. If they are timed, blocks until queued
+    /// work is done, before and after.
+    ///
+    /// # Errors
+    /// Those of `work`, or the driver's.
+    pub fn uncounted<T, E: From<DeviceError>>(
+        &self,
+        work: impl FnOnce() -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        let Some(meter) = &self.meter else { return work() };
+        let before = meter.spent()?;
+        let value = work()?;
+        meter.return_to(&before)?;
+        Ok(value)
+    }
+
     /// The ledger under which this device allocates.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger

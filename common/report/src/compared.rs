@@ -59,6 +59,8 @@ impl Compared<'_> {
             predicted_calls: self.predicted.transfers[rank].calls(route),
             calls: m.transfers.calls[route.index()],
             waited_seconds: m.transfers.waited[route.index()],
+            validation_bytes: m.validation_transfers.bytes[route.index()],
+            validation_waited_seconds: m.validation_transfers.waited[route.index()],
         })
     }
 

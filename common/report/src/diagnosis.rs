@@ -4,6 +4,7 @@ use crate::account::{Account, Recomputed, computed, time, training};
 use crate::kernel_shares::kernels;
 use crate::remedies::remedies;
 use crate::report::Report;
+use crate::rows::TransferRow;
 use events::Route;
 use planner::table::counted;
 use settings::size::human;
@@ -87,7 +88,8 @@ fn places(report: &Report) -> String {
     let each = (report.world_size * report.steps.len()) as f64;
     let waited = |route: &Route| {
         let rows = report.transfers.iter().filter(|row| row.route == route.label());
-        let (seconds, bytes) = rows.fold((0.0, 0), |(s, b), row| (s + row.waited_seconds, b + row.bytes));
+        let rows = rows.map(TransferRow::of_steps);
+        let (bytes, seconds) = rows.fold((0, 0.0), |(b, s), (bytes, seconds)| (b + bytes, s + seconds));
         (route.label(), seconds / each, bytes as f64 / each)
     };
     let rows = Route::ALL.iter().map(waited).filter(|(_, seconds, _)| *seconds > 0.0);

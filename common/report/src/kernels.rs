@@ -11,7 +11,8 @@ use settings::machine::cores;
 /// and loads code in them.
 pub const UNTIMED: usize = 2;
 
-/// Time of kernels of one kind on one rank, without the first two steps if there are more.
+/// Time of kernels of one kind on one rank, without validation, and without the first two steps if
+/// there are more.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelRow {
     /// The rank.

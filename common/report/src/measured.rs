@@ -39,6 +39,8 @@ pub struct Measured {
     pub to_neighbours: Option<u64>,
     /// What it moved between its places.
     pub transfers: Moved,
+    /// Of this, what it moved for validation.
+    pub validation_transfers: Moved,
     /// Seconds per phase.
     pub clocks: Clocks,
     /// Hash of the final weights, on rank 0 if it was asked for.

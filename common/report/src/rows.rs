@@ -104,6 +104,19 @@ pub struct TransferRow {
     pub calls: u64,
     /// Seconds in which the rank was idle because it waited for them.
     pub waited_seconds: f64,
+    /// Of the measured payload, what moved for validation.
+    #[serde(default)]
+    pub validation_bytes: u64,
+    /// Of these seconds, those in validation.
+    #[serde(default)]
+    pub validation_waited_seconds: f64,
+}
+
+impl TransferRow {
+    /// Returns the bytes moved, and the seconds waited, without validation.
+    pub(crate) fn of_steps(&self) -> (u64, f64) {
+        (self.bytes - self.validation_bytes, self.waited_seconds - self.validation_waited_seconds)
+    }
 }
 
 /// Payload that one rank sent to its group of neighbours over the run.

@@ -98,9 +98,6 @@ fn memory() -> String {
 /// Checks that `ranks` ranks would run on the GPUs: opens the GPUs that they would use, and
 /// compiles their kernels.
 fn verdict(ranks: usize) -> Result<()> {
-    if ranks == 0 {
-        return Err(Failure::usage("--gpus 0: at least one rank must run"));
-    }
     let refused =
         |reason: String| Failure::run(format!("{ranks} ranks would not run on GPUs here: {reason}"));
     let gpus = gpus().map_err(|error| refused(error.to_string()))?;

@@ -138,7 +138,7 @@ impl RankFaults {
     /// Returns the step whose samples the rank reads: `step`, or with a fault one that the run does
     /// not reach.
     pub(crate) fn spoil_samples(&self, step: u32, config: &Config) -> u32 {
-        if self.lasts(Kind::Data) { step + config.steps } else { step }
+        if self.lasts(Kind::Data) { step.wrapping_add(config.steps) } else { step }
     }
 
     /// Panics, fails or stalls if a fault in `phase` says so. A stall ends once `group` has failed,

@@ -42,7 +42,7 @@ pub(crate) fn train(
 ) -> Result<Option<i32>> {
     let print = args.print_config;
     let unnamed = args.architecture.model.is_none() && args.architecture.init_from.is_none();
-    let idle = communication::without_effect(&args.given, stage.sharded);
+    let given = args.given.clone();
     let process = if print { None } else { process::place(&mut args, &|name| std::env::var(name).ok())? };
     let config = deepspeed::configure(args)?.in_process(process)?;
     let mut unsaid = Vec::new();
@@ -50,6 +50,7 @@ pub(crate) fn train(
         plan::check(stage, &config)?;
         unsaid = deepspeed::left_out(&config);
     }
+    let idle = communication::without_effect(&given, &config.communication, stage.sharded);
     let idle = idle.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", stage.plan));
     let warnings = config.findings.warnings.iter().cloned().chain(unsaid).chain(idle).chain(config.caution());
     warnings.filter(|_| config.leads()).for_each(|warning| events::complain!("warning: {warning}"));

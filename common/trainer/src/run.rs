@@ -251,15 +251,17 @@ impl<'a> Worker<'a> {
     fn validate(&mut self) -> Result<()> {
         let Worker { plan, rank, hooks, stage, passes, samples, .. } = self;
         let count = plan.evaluation_batches;
-        let loss = hooks.phase(Phase::Evaluate, || {
+        let before = rank.transfers.moved();
+        let batches = || {
             let mut sum = 0.0;
             for index in 0..count {
                 hooks.before_micro_batch(Micro { index, count })?;
                 sum += passes.evaluate(stage, &samples.validation(index)?)?;
             }
             Ok(agree(plan, rank, sum / samples.validation_targets()? as f64, false)?.loss)
-        })?;
-        self.record.validation(loss);
+        };
+        let loss = hooks.phase(Phase::Evaluate, || rank.device.uncounted(batches))?;
+        self.record.validation(loss, rank.transfers.moved() - before);
         Ok(())
     }
 

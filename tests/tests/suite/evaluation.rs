@@ -34,6 +34,26 @@ fn evaluation_is_the_same_in_every_stage_and_leaves_training_alone() {
     assert_eq!(learned(&run(Stage::Ddp, &evaluated)), learned(&reports[0]));
 }
 
+/// What a report says of a step's kernels and transfers leaves validation out.
+#[test]
+fn validation_is_no_part_of_a_steps_kernels_and_transfers() {
+    let both = |offload: &str| {
+        let flags = format!("{} --val-fraction 0.2 {offload}", flags(2, 5));
+        ["", " --eval-every 1"].map(|more| run(Stage::Zero3, &(flags.clone() + more)))
+    };
+    let kernels = |report: &Report| -> Vec<_> {
+        report.kernels.iter().map(|row| (row.rank, row.kind, row.calls, row.flops, row.bytes)).collect()
+    };
+    let [without, with] = both("");
+    assert_eq!(kernels(&with), kernels(&without));
+    let [without, with] = both("--offload-optimizer cpu --offload-parameters cpu");
+    let of_steps = |report: &Report| -> Vec<_> {
+        report.transfers.iter().map(|row| row.bytes - row.validation_bytes).collect()
+    };
+    assert_eq!(of_steps(&with), of_steps(&without));
+    assert!(with.transfers.iter().any(|row| row.validation_bytes > 0));
+}
+
 #[test]
 fn what_training_does_not_see_is_not_learned() {
     let dir = tempfile::tempdir().unwrap();

@@ -150,8 +150,13 @@ impl Meter {
 
     /// Sets all counts to zero.
     pub(crate) fn reset(&self) -> Result<()> {
+        self.return_to(&[Spent::default(); Kind::ALL.len()])
+    }
+
+    /// Sets all counts to those of `spent`, in [`Kind::ALL`]'s order. Blocks until queued work is done.
+    pub(crate) fn return_to(&self, spent: &[Spent]) -> Result<()> {
         self.spent()?;
-        lock(&self.totals).spent = Default::default();
+        lock(&self.totals).spent.copy_from_slice(spent);
         Ok(())
     }
 }

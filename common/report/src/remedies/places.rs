@@ -36,7 +36,7 @@ fn transfers(job: &Job) -> Option<Transfers> {
 /// Returns the seconds of a step in which a rank waits for transfers on `route`, the mean of all.
 fn waited(report: &Report, route: Route) -> f64 {
     let rows = report.transfers.iter().filter(|row| row.route == route.label());
-    rows.map(|row| row.waited_seconds).sum::<f64>() / (report.world_size * report.steps.len()).max(1) as f64
+    rows.map(|row| row.of_steps().1).sum::<f64>() / (report.world_size * report.steps.len()).max(1) as f64
 }
 
 /// Returns the flags that let one kind of state rest nearer, and the jobs that they lead to.

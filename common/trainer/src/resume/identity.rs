@@ -7,6 +7,7 @@ use settings::cli::ResumeWith;
 use settings::config::default_warmup;
 use settings::config::resumed::{self, ARCHITECTURE};
 use settings::data::{Data, Split};
+use settings::lr_schedule::{Climb, WarmUp};
 use settings::{Config, Failure, LrSchedule, Result, labels};
 use std::path::Path;
 
@@ -62,6 +63,7 @@ fn sampled(data: &Data) -> Result<String> {
 
 /// Returns the learning rate's schedule, without what follows from the number of steps.
 fn schedule(config: &Config) -> String {
+    let until = |total| if total == config.steps { String::new() } else { format!(" until step {total}") };
     match config.lr_schedule {
         LrSchedule::WarmupThenCosine { peak, warmup, steps } if warmup == default_warmup(steps) => {
             format!("up to {peak} in the usual warm-up, then a cosine")
@@ -69,8 +71,22 @@ fn schedule(config: &Config) -> String {
         LrSchedule::WarmupThenCosine { peak, warmup, .. } => {
             format!("up to {peak} in {warmup} steps, then a cosine")
         }
-        other => format!("{other:?}"),
+        LrSchedule::WarmupLr { low, high, warmup } => format!("{}, then constant", climb(low, high, warmup)),
+        LrSchedule::WarmupDecayLr { low, high, warmup, total } => {
+            format!("{}, then down in a line{}", climb(low, high, warmup), until(total))
+        }
+        LrSchedule::WarmupCosineLr { peak, warmup_min_ratio, cos_min_ratio, warmup, total } => format!(
+            "{}, then a cosine to {}{}",
+            climb(warmup_min_ratio * peak, peak, warmup),
+            cos_min_ratio * peak,
+            until(total)
+        ),
     }
+}
+
+fn climb(low: f64, high: f64, WarmUp { steps, climb }: WarmUp) -> String {
+    let shape = if climb == Climb::Log { "a logarithm" } else { "a line" };
+    format!("from {low} up to {high} in {steps} steps along {shape}")
 }
 
 /// Returns AdamW's constants.
@@ -104,7 +120,11 @@ pub(super) fn check(path: &Path, manifest: &Manifest, now: &Value, meant: &[Resu
     let line = |(key, words, _): &&(&str, &str, ResumeWith)| {
         format!("  {words}: {} there, {} now\n", shown(&then[*key]), shown(&now[*key]))
     };
-    let mut flags: Vec<String> = differing.iter().map(|(_, _, with)| labels::word(with)).collect();
+    let mut flags: Vec<String> = SETTINGS
+        .iter()
+        .filter(|(key, _, with)| meant.contains(with) || then[*key] != now[*key])
+        .map(|(_, _, with)| labels::word(with))
+        .collect();
     flags.dedup();
     Err(Failure::usage(format!(
         "{} is of a training with other settings:\n{}Give the same ones, say that it is meant with --resume-with {}, \

@@ -7,6 +7,7 @@ use crate::rank_error::Result;
 use crate::stage::StepOutcome;
 use device::{Class, Ledger, Place};
 use events::{Boundary, Operation, What};
+use offload::Moved;
 use report::{Clocks, GpuRow, KernelRow, Measured, Peaks, StepRow, UNTIMED};
 use settings::fault::Phase;
 use sharding::{AfterStep, Rank, Update, Usage};
@@ -35,6 +36,7 @@ pub(super) struct Record<'a> {
     observer: &'a Observer<'a>,
     steps: Vec<StepRow>,
     evaluations: Vec<(u32, f64)>,
+    validation_transfers: Moved,
     checkpoints: u64,
     /// Steps that began when the update before them was over.
     fresh_starts: u64,
@@ -72,6 +74,7 @@ impl<'a> Record<'a> {
             observer,
             steps: Vec::new(),
             evaluations: Vec::new(),
+            validation_transfers: Moved::default(),
             checkpoints: 0,
             fresh_starts: 0,
             starts_fresh: false,
@@ -142,11 +145,12 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The validation after the last step is done.
-    pub(super) fn validation(&mut self, loss: f64) {
+    /// The validation after the last step is done, for which so much has `moved`.
+    pub(super) fn validation(&mut self, loss: f64, moved: Moved) {
         let step = self.hooks.step() + 1;
         self.rank.emitter.emit(What::Evaluated { step, loss });
         self.evaluations.push((step, loss));
+        self.validation_transfers = self.validation_transfers + moved;
         self.count();
         self.tell(News::Validation(step, loss));
     }
@@ -195,6 +199,7 @@ impl<'a> Record<'a> {
         Ok(Measured {
             steps: std::mem::take(&mut self.steps),
             evaluations: std::mem::take(&mut self.evaluations),
+            validation_transfers: self.validation_transfers,
             fresh_starts: self.fresh_starts,
             checkpoints: self.checkpoints,
             memory,

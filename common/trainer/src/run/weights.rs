@@ -24,7 +24,7 @@ pub(super) fn first_weights(plan: &Plan, rank: &Rank, faults: &RankFaults) -> Re
     let weights = |wrong| match &plan.resume {
         Some(state) => state.source(TrainingState::Weight),
         None => {
-            let seed = plan.config.seed + u64::from(wrong);
+            let seed = plan.config.seed.wrapping_add(u64::from(wrong));
             source::weights(plan.brought.as_ref(), &plan.model.layout, seed, plan.config.threads)
         }
     };
