@@ -89,6 +89,8 @@ impl Replacement {
         self.disk().flush_directory(&self.staging)?;
         let old = self.change()?;
         self.published = true;
+        // A checkpoint that is in the directory is missing until it follows.
+        self.place.bring_others(&old)?;
         self.disk().flush_directory(&self.place.parent)?;
         self.place.clear(&old)
     }

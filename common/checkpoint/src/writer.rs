@@ -36,13 +36,15 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Checks that a model can be saved to the directory `path`, before hours of training. Creates
-    /// the directory, and finishes what a save that was killed has left.
+    /// Checks that a model can be saved to the directory `path`, before hours of training, and that
+    /// the tokenizer that is there can be read. Creates the directory, and finishes what a save that
+    /// was killed has left.
     ///
     /// # Errors
-    /// As [`Writer::create`].
+    /// As [`Writer::create`] and [`Reader::companions`].
     pub fn probe(path: impl AsRef<Path>) -> Result<()> {
-        Replacement::begin(path.as_ref(), Arc::new(Disk::new(1))).map(drop)
+        let directory = Replacement::begin(path.as_ref(), Arc::new(Disk::new(1)))?;
+        Reader::open(directory.path()).map_or(Ok(()), |old| old.companions().map(drop))
     }
 
     /// Starts saving the model of `config`, whose tensors are `layout`'s, to the directory `path`;
@@ -112,7 +114,7 @@ impl Writer {
     /// [`CheckpointError`](crate::CheckpointError): `Incomplete` if a tensor was never written;
     /// otherwise as [`Writer::create`].
     pub fn finish(mut self) -> Result<()> {
-        self.keep_old()?;
+        self.keep_old();
         for files in self.files {
             files.finish(&self.directory)?;
         }
@@ -123,12 +125,12 @@ impl Writer {
     }
 
     /// Keeps the tokenizer that is in the directory and the settings of generation, if these weights
-    /// bring none and have as many tokens as the ones that they replace.
-    fn keep_old(&mut self) -> Result<()> {
-        let Ok(old) = Reader::open(self.directory.path()) else { return Ok(()) };
+    /// bring none and have as many tokens as the ones that they replace. What cannot be read is no
+    /// reason to lose the new weights: [`Writer::probe`] has seen it.
+    fn keep_old(&mut self) {
+        let Ok(old) = Reader::open(self.directory.path()) else { return };
         if old.stated_config().is_ok_and(|config| config.vocabulary == self.vocabulary) {
-            self.companions.complete(old.companions()?);
+            old.companions().into_iter().for_each(|found| self.companions.complete(found));
         }
-        Ok(())
     }
 }

@@ -4,7 +4,7 @@
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::file::File;
-use crate::{Kind, Result, parent};
+use crate::{Kind, Result, Ticket, parent};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ impl Publication {
     /// As [`Publication::create`], [`Publication::append`] and [`Publication::publish`].
     pub fn write(disk: &Arc<Disk>, path: &Path, bytes: Vec<u8>) -> Result<()> {
         let mut file = Publication::create(disk, path)?;
-        file.append(bytes).and_then(|_| file.publish()).inspect_err(|_| {
+        file.append(bytes).wait().and_then(|_| file.publish()).inspect_err(|_| {
             // The first error is the one to report.
             let _ = file.discard();
         })
@@ -63,15 +63,11 @@ impl Publication {
         self.file.path()
     }
 
-    /// Appends `bytes`, and gives them back.
-    ///
-    /// # Errors
-    /// The file system's.
-    pub fn append(&mut self, bytes: Vec<u8>) -> Result<Vec<u8>> {
-        let length = bytes.len() as u64;
-        let bytes = self.disk.write(&self.file, self.length, bytes).wait()?.memory;
-        self.length += length;
-        Ok(bytes)
+    /// Queues that `bytes` are appended. The ticket gives them back.
+    pub fn append(&mut self, bytes: Vec<u8>) -> Ticket<Vec<u8>> {
+        let place = self.length;
+        self.length += bytes.len() as u64;
+        self.disk.write(&self.file, place, bytes)
     }
 
     /// Gives the file its name, once its bytes have reached the disk; then the name has, too.

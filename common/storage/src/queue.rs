@@ -56,7 +56,7 @@ fn panicked() -> Error {
         call: Kind::Read,
         path: "queued file".into(),
         offset: None,
-        cause: io::Error::other("the thread that carries transfers has panicked"),
+        cause: io::Error::other("no thread carries transfers: it has panicked, or the system gave none"),
     }
 }
 
@@ -101,7 +101,7 @@ impl Waiting {
     }
 }
 
-/// A thread that has not ended. If the last one panics, tickets hear of it.
+/// A thread that has not ended. If the last one panics or cannot start, tickets hear of it.
 struct Running(Arc<Waiting>);
 
 impl Drop for Running {
@@ -127,11 +127,15 @@ impl Queue {
         for _ in 0..threads.max(1) {
             queue.waiting.lock().threads += 1;
             let running = Running(queue.waiting.clone());
-            std::thread::spawn(move || {
+            let work = move || {
                 while let Some(job) = running.0.next() {
                     job();
                 }
-            });
+            };
+            // Fewer threads do as well. Without any, tickets hear of it.
+            if std::thread::Builder::new().name("transfers".into()).spawn(work).is_err() {
+                break;
+            }
         }
         queue
     }
@@ -153,7 +157,7 @@ impl Queue {
     pub(crate) fn send(&self, turn: Turn, job: impl FnOnce() + Send + 'static) {
         let mut jobs = self.waiting.lock();
         match turn {
-            // A ticket whose transfer is dropped says that the threads have panicked.
+            // A ticket whose transfer is dropped says that no thread is left.
             _ if jobs.closed => return,
             Turn::First => jobs.first.push_back(Box::new(job)),
             Turn::Last => jobs.last.push_back(Box::new(job)),

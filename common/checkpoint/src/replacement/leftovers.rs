@@ -114,19 +114,33 @@ impl Place {
     /// # Errors
     /// [`CheckpointError::Disk`] if such a file cannot be moved.
     pub(super) fn clear(&self, old: &Path) -> Result<()> {
+        self.bring_others(old)?;
         for name in entries(old)? {
-            let (from, to) = (old.join(&name), self.target.join(&name));
-            let (found, there) = (inspect(&from)?, fs::symlink_metadata(&to).ok());
-            let is_here = there.as_ref().is_some_and(|there| names::is_same(&found, there));
+            let from = old.join(&name);
+            let (found, there) = (inspect(&from)?, fs::symlink_metadata(self.target.join(&name)));
+            let is_here = there.is_ok_and(|there| names::is_same(&found, &there));
             if !found.is_dir() && (is_here || names::is_ours(&name)) {
                 // Does no harm where it is.
                 let _ = self.disk.unlink(&from);
-            } else if there.is_none() {
-                self.disk.rename(&from, &to)?;
             }
         }
         self.disk.flush_directory(&self.target)?;
         let _ = self.disk.remove_empty_directory(old);
+        Ok(())
+    }
+
+    /// Moves what other programs have in `old` to this directory, unless its name is taken.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Disk`] if it cannot be moved.
+    pub(super) fn bring_others(&self, old: &Path) -> Result<()> {
+        for name in entries(old)? {
+            let (from, to) = (old.join(&name), self.target.join(&name));
+            let is_ours = names::is_ours(&name) && !inspect(&from)?.is_dir();
+            if !is_ours && fs::symlink_metadata(&to).is_err() {
+                self.disk.rename(&from, &to)?;
+            }
+        }
         Ok(())
     }
 }

@@ -105,7 +105,8 @@ impl Checkpoints {
     /// flushes, renames. Returns the checkpoint's name.
     ///
     /// # Errors
-    /// [`CheckpointError::Disk`]; nothing is published then.
+    /// [`CheckpointError::Disk`]. Nothing is published then; if the last flush fails, it is not known
+    /// to be on the disk.
     pub fn publish(&self, partial: &Path, steps: u32, manifest: &Manifest) -> Result<String> {
         let path = partial.join(MANIFEST);
         let text = manifest.seal().map_err(|error| CheckpointError::malformed(&path, error))?;
@@ -150,7 +151,9 @@ impl Checkpoints {
     /// # Errors
     /// [`CheckpointError::Disk`].
     pub fn remove_leftovers(&self) -> Result<()> {
-        let is_partial = |name: &&String| name.starts_with('.') && name.ends_with(PARTIAL);
+        let is_partial = |name: &&String| {
+            name.strip_prefix('.').is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(PARTIAL))
+        };
         for name in self.disk.list(&self.directory)?.iter().filter(is_partial) {
             self.disk.remove_directory(&self.directory.join(name))?;
         }

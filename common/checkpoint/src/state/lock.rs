@@ -69,7 +69,8 @@ impl RunLock {
         if !has_locks {
             std::thread::sleep(locking.beat);
             lock.check()?;
-            lock.heart = Some(Heart::start(lock.file.clone(), token, locking.beat));
+            let heart = Heart::start(lock.file.clone(), token, locking.beat);
+            lock.heart = Some(heart.map_err(CheckpointError::io("keep", &path))?);
         }
         Ok(lock)
     }
@@ -160,10 +161,10 @@ struct Heart {
 }
 
 impl Heart {
-    fn start(file: Arc<File>, token: &str, every: Duration) -> Self {
+    fn start(file: Arc<File>, token: &str, every: Duration) -> io::Result<Self> {
         let (stop, stopped) = channel::<()>();
         let token = token.to_string();
-        let thread = std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().name("lock".into()).spawn(move || {
             let mut beat = 0;
             while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 beat += 1;
@@ -171,8 +172,8 @@ impl Heart {
                 // finds.
                 let _ = beat_once(&file, &token, beat);
             }
-        });
-        Heart { stop: Some(stop), thread: Some(thread) }
+        })?;
+        Ok(Heart { stop: Some(stop), thread: Some(thread) })
     }
 }
 

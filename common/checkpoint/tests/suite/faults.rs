@@ -115,6 +115,19 @@ fn a_probe_finds_what_a_save_would_and_leaves_nothing() {
     assert!(matches!(error, CheckpointError::NotAFile(_)), "{error}");
 }
 
+/// The tokenizer that is in the directory is read before training; after it, nothing is lost for it.
+#[test]
+fn a_tokenizer_that_cannot_be_read_is_found_by_a_probe_and_costs_no_save() {
+    let directory = tempfile::tempdir().unwrap();
+    save(directory.path(), &config()).unwrap();
+    let endless = directory.path().join("tokenizer.json");
+    std::os::unix::fs::symlink("tokenizer.json", &endless).unwrap();
+    let error = Writer::probe(directory.path()).unwrap_err();
+    assert!(error.to_string().contains("tokenizer.json"), "{error}");
+    save(directory.path(), &config()).unwrap();
+    assert_untouched(directory.path());
+}
+
 #[test]
 fn a_directory_in_a_files_place_is_named_and_kept() {
     for name in ["model.safetensors", "config.json"] {

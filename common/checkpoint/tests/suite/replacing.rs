@@ -86,6 +86,19 @@ fn dies_everywhere(effect: Effect, exchanges: bool) {
     assert!(number > 20, "all calls were hit: {number}");
 }
 
+/// A directory cannot have two names. It is missing for one call, not until all is flushed and removed.
+#[test]
+fn directories_of_others_follow_at_once() {
+    let parent = tempfile::tempdir().unwrap();
+    let out = parent.path().join("out");
+    with_others(&out);
+    let (saved, calls) = save_on(&[], &out, &other());
+    saved.unwrap();
+    let change = calls.iter().position(|call| call.kind == Kind::Exchange).unwrap();
+    assert_eq!(calls[change + 1].kind, Kind::Rename);
+    assert!(calls[change + 1].path.ends_with("kept"), "{:?}", calls[change + 1]);
+}
+
 #[test]
 fn a_death_at_any_call_leaves_one_whole_save() {
     dies_everywhere(Effect::Crash, true);

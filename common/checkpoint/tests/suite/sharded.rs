@@ -1,6 +1,7 @@
 //! Checkpoints that several ranks write: what they hold, and what any damage, fault or loss of
 //! power leaves of them.
 
+use crate::common::names;
 use checkpoint::{
     Checkpoints, Companions, FileRecord, Generation, Manifest, Result, Run, ShardLayout, ShardWriter,
 };
@@ -168,6 +169,18 @@ fn state_that_is_not_finite_is_refused_and_gives_its_memory_back() {
     let (memory, written) = writer.write_all(bytes.clone(), bytes.len());
     assert_eq!(memory, Some(bytes));
     assert!(written.unwrap_err().to_string().contains("not finite"));
+}
+
+/// Weights that are being saved beside checkpoints, and files of users, are no leftovers.
+#[test]
+fn leftovers_are_those_of_checkpoints_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let others = [".model.7.partial", ".step.partial", "step-00000003.partial"];
+    for name in [".step-00000003-1.partial", ".step-00000001-old.partial"].into_iter().chain(others) {
+        std::fs::create_dir_all(folder.path().join("kept").join(name)).unwrap();
+    }
+    checkpoints(folder.path(), Disk::new(1)).remove_leftovers().unwrap();
+    assert_eq!(names(&folder.path().join("kept")), others);
 }
 
 /// Every call of a save may fail, be cut short, or find the disk full: the checkpoint before stays,

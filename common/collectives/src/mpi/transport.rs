@@ -3,6 +3,7 @@
 use super::raw::{BLOCK, MpiWorld, Transfer};
 use crate::wire::{self, Head, Lengths, Mailbox, PREFIX, Payload, Stalled, Transport};
 use events::lock;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -50,8 +51,16 @@ impl MpiTransport {
             let transfer = state.world.receive(from, self.mailbox.pool.take(bytes))?;
             state.incoming.push((from, transfer));
         }
-        for (from, transfer) in finished(&mut state.incoming, |(_, transfer)| state.world.is_done(transfer))?
-        {
+        // A short message may be done before a long one that the same rank sent first: it waits.
+        let mut late = BTreeSet::new();
+        let in_turn = |(from, transfer): &mut (u32, _)| {
+            let done = !late.contains(from) && state.world.is_done(transfer)?;
+            if !done {
+                late.insert(*from);
+            }
+            Ok(done)
+        };
+        for (from, transfer) in finished(&mut state.incoming, in_turn)? {
             let delivered = state.deliver(from, transfer.payload, &self.mailbox);
             delivered.ok_or("something other than a message arrived: all ranks must run the same program")?;
         }

@@ -62,7 +62,8 @@ impl Connections {
     /// Writes all of `bytes`. After a write that was given up nothing more is written: the receiver
     /// would take it for the rest of that message.
     fn write(&self, mut stream: &TcpStream, mut bytes: &[u8], stalled: Stalled<'_>) -> Result<(), String> {
-        let mut since = Instant::now();
+        // Ticks end a write, so more than two of them passed while this process was stopped.
+        let (mut waited, mut looked, most) = (Duration::ZERO, Instant::now(), 2 * tick(self.timeout));
         let timeout = match self.gave_up.load(Ordering::Relaxed) {
             true => LINGER.min(self.timeout / 10),
             false => self.timeout,
@@ -71,10 +72,14 @@ impl Connections {
             match stream.write(bytes) {
                 Ok(written) => {
                     bytes = &bytes[written..];
-                    since = Instant::now();
+                    (waited, looked) = (Duration::ZERO, Instant::now());
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if is_tick(&error) && since.elapsed() < timeout => stalled(since.elapsed()),
+                Err(error) if is_tick(&error) && waited + looked.elapsed().min(most) < timeout => {
+                    waited += looked.elapsed().min(most);
+                    looked = Instant::now();
+                    stalled(waited);
+                }
                 Err(error) => {
                     self.gave_up.store(true, Ordering::Relaxed);
                     let _ = stream.shutdown(Shutdown::Write);

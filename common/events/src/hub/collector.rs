@@ -155,7 +155,7 @@ impl Collector {
         let Some(recorder) = &mut self.recorder else { return };
         let mut result = recorder.push(batch.dropped, &batch.events);
         if self.flushed.elapsed() >= FLUSH_PERIOD {
-            result = result.and_then(|()| recorder.flush());
+            result = result.and_then(|()| recorder.advance());
             self.flushed = Instant::now();
         }
         if let Err(error) = result {

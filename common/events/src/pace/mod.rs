@@ -192,8 +192,10 @@ impl Pace {
     /// Counts the time since the latest activity as held. The caller has locked the gate.
     fn count_quiet_time(&self) {
         let now = self.epoch.elapsed().as_nanos() as u64;
-        let quiet = now.saturating_sub(self.last_activity.fetch_max(now, Ordering::AcqRel));
+        let quiet = now.saturating_sub(self.last_activity.load(Ordering::Acquire));
+        // In this order, so that `held` never counts neither: a deadline would pass at once.
         self.frozen.fetch_add(quiet, Ordering::AcqRel);
+        self.last_activity.fetch_max(now, Ordering::AcqRel);
     }
 
     /// Notes activity on a rank now.
@@ -251,7 +253,8 @@ impl Pace {
     /// subtract it.
     pub fn held(&self) -> Duration {
         self.subtract_stop();
-        Duration::from_nanos(self.frozen.load(Ordering::Acquire)) + self.quiet()
+        let quiet = self.quiet();
+        Duration::from_nanos(self.frozen.load(Ordering::Acquire)) + quiet
     }
 
     /// Returns the time since the latest event on any rank while at least one rank is held; zero if

@@ -41,19 +41,28 @@ impl Growth {
 /// Returns the file that was written to last: `path`, the unfinished files of that name, or, if
 /// `path` is one that is finished by now, the finished one. Returns `path` if there is none.
 fn newest(path: &Path) -> PathBuf {
-    let renamed = !path.exists() && path.extension().is_some_and(|extension| extension == "partial");
-    let finished = if renamed { path.with_extension("") } else { path.into() };
+    let finished = if path.exists() { vec![path.into()] } else { finished(path) };
     let dated = |path: PathBuf| Some((fs::metadata(&path).ok()?.modified().ok()?, path));
-    let files = unfinished(path).unwrap_or_default().into_iter().chain([finished]);
+    let files = unfinished(path).unwrap_or_default().into_iter().chain(finished);
     files.filter_map(dated).max().map_or_else(|| path.into(), |(_, path)| path)
+}
+
+/// Returns what the unfinished file `path` may be called by now: `NAME.partial` and
+/// `NAME.1.partial` become `NAME`.
+fn finished(path: &Path) -> Vec<PathBuf> {
+    let stem = |path: &Path, end: fn(&str) -> bool| {
+        path.extension().and_then(|found| found.to_str()).is_some_and(end).then(|| path.with_extension(""))
+    };
+    let name = stem(path, |end| end == "partial");
+    let unnumbered = name.as_deref().and_then(|name| stem(name, |end| end.parse::<u32>().is_ok()));
+    name.into_iter().chain(unnumbered).collect()
 }
 
 /// Returns the unfinished files that are to become `path`.
 fn unfinished(path: &Path) -> io::Result<Vec<PathBuf>> {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut found = Vec::new();
-    for entry in fs::read_dir(parent)? {
+    for entry in fs::read_dir(storage::parent(path))? {
         let path = entry?.path();
         let rest = path.file_name().unwrap_or_default().as_encoded_bytes().strip_prefix(name);
         let number = rest.and_then(|rest| rest.strip_suffix(b".partial"));

@@ -4,17 +4,26 @@ use crate::event::Event;
 use crate::frame::{self, EventBatch, Message};
 use crate::header::RunHeader;
 use crate::recording::RecordingError;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use storage::{Disk, Publication};
+use std::time::Duration;
+use storage::{Disk, Moved, Publication, Ticket};
 
-/// Writes a recording, frame by frame.
+/// Writes a recording, frame by frame. Watchers of a run do not wait for its disk: what cannot be
+/// written yet is kept in main memory.
 pub struct Recorder {
     file: Publication,
     path: PathBuf,
+    /// Encoded, and not given to the disk.
     buffer: Vec<u8>,
+    /// The write under way.
+    under_way: Option<Ticket<Vec<u8>>>,
     pending: EventBatch,
 }
+
+/// The most bytes that wait for the disk.
+const MOST_WAITING: usize = 256 << 20;
 
 /// A frame is written once it has this many events: few enough to decode without delay when a
 /// viewer seeks.
@@ -34,14 +43,21 @@ impl Recorder {
     /// # Errors
     /// As [`Self::create`].
     pub fn create_on(disk: &Arc<Disk>, path: &Path, header: &RunHeader) -> Result<Self, RecordingError> {
-        let file = Publication::create(disk, path).map_err(|error| failed("create", path, error))?;
+        let failed = |error: storage::Error| RecordingError::Io {
+            action: "create",
+            path: path.into(),
+            source: error.cause,
+        };
+        let file = Publication::create(disk, path).map_err(failed)?;
         let mut recorder = Recorder {
             file,
             path: path.into(),
             buffer: frame::preamble().into(),
+            under_way: None,
             pending: EventBatch::default(),
         };
-        recorder.write(&Message::Header(Box::new(header.clone())))?;
+        frame::encode(&Message::Header(Box::new(header.clone())), &mut recorder.buffer);
+        recorder.wait()?;
         Ok(recorder)
     }
 
@@ -59,10 +75,27 @@ impl Recorder {
         for piece in events.chunks(EVENTS_PER_FRAME) {
             self.pending.events.extend_from_slice(piece);
             if self.pending.events.len() >= EVENTS_PER_FRAME {
-                self.flush()?;
+                self.advance()?;
             }
         }
         Ok(())
+    }
+
+    /// Lets the disk write the events added so far, without waiting for it.
+    ///
+    /// # Errors
+    /// [`RecordingError::Io`], also if more waits for the disk than main memory should keep.
+    pub fn advance(&mut self) -> Result<(), RecordingError> {
+        self.encode_pending();
+        if let Some(written) = self.under_way.as_ref().and_then(|ticket| ticket.wait_for(Duration::ZERO)) {
+            self.is_written(written)?;
+        }
+        if self.under_way.is_none() {
+            self.write_next();
+        }
+        let late = || io::Error::new(ErrorKind::TimedOut, "the disk has taken nothing for too long");
+        let waiting = self.buffer.len() <= MOST_WAITING;
+        waiting.then_some(()).ok_or_else(|| self.failed("write", late()))
     }
 
     /// Writes the events added so far to the file.
@@ -70,12 +103,8 @@ impl Recorder {
     /// # Errors
     /// [`RecordingError::Io`].
     pub fn flush(&mut self) -> Result<(), RecordingError> {
-        if self.pending.events.is_empty() {
-            return Ok(());
-        }
-        let fresh = EventBatch { dropped: self.pending.dropped, events: Vec::new() };
-        let batch = std::mem::replace(&mut self.pending, fresh);
-        self.write(&Message::Batch(batch))
+        self.encode_pending();
+        self.wait()
     }
 
     /// Completes the recording, which gets its name once it has reached the disk.
@@ -83,22 +112,48 @@ impl Recorder {
     /// # Errors
     /// [`RecordingError::Io`].
     pub fn finish(&mut self) -> Result<PathBuf, RecordingError> {
-        self.flush()?;
-        self.write(&Message::End)?;
-        self.file.publish().map_err(|error| failed("complete", &self.path, error))?;
+        self.encode_pending();
+        frame::encode(&Message::End, &mut self.buffer);
+        self.wait()?;
+        self.file.publish().map_err(|error| self.failed("complete", error.cause))?;
         Ok(self.path.clone())
     }
 
-    /// Writes what is in the buffer, and `message` after it.
-    fn write(&mut self, message: &Message) -> Result<(), RecordingError> {
-        frame::encode(message, &mut self.buffer);
-        let written = self.file.append(std::mem::take(&mut self.buffer));
-        self.buffer = written.map_err(|error| failed("write", &self.path, error))?;
-        self.buffer.clear();
-        Ok(())
+    fn encode_pending(&mut self) {
+        if self.pending.events.is_empty() {
+            return;
+        }
+        let fresh = EventBatch { dropped: self.pending.dropped, events: Vec::new() };
+        let batch = std::mem::replace(&mut self.pending, fresh);
+        frame::encode(&Message::Batch(batch), &mut self.buffer);
     }
-}
 
-fn failed(action: &'static str, path: &Path, error: storage::Error) -> RecordingError {
-    RecordingError::Io { action, path: path.into(), source: error.cause }
+    /// Writes what is encoded, after the write under way.
+    fn wait(&mut self) -> Result<(), RecordingError> {
+        loop {
+            if let Some(ticket) = self.under_way.take() {
+                self.is_written(ticket.wait())?;
+            }
+            if self.buffer.is_empty() {
+                return Ok(());
+            }
+            self.write_next();
+        }
+    }
+
+    /// Starts to write what is encoded.
+    fn write_next(&mut self) {
+        if !self.buffer.is_empty() {
+            self.under_way = Some(self.file.append(std::mem::take(&mut self.buffer)));
+        }
+    }
+
+    fn is_written(&mut self, written: storage::Result<Moved<Vec<u8>>>) -> Result<(), RecordingError> {
+        self.under_way = None;
+        written.map(drop).map_err(|error| self.failed("write", error.cause))
+    }
+
+    fn failed(&self, action: &'static str, source: io::Error) -> RecordingError {
+        RecordingError::Io { action, path: self.path.clone(), source }
+    }
 }

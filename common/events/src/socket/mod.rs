@@ -23,6 +23,8 @@ pub const BACKLOG: usize = 8 << 20;
 struct Viewer {
     stream: UnixStream,
     outgoing: VecDeque<u8>,
+    /// Bytes of the state with which it began, which are no backlog.
+    greeting: usize,
     incoming: Decoder,
     /// True if it last asked to hold or slow the run. The run resumes when such a viewer
     /// disconnects.
@@ -64,7 +66,9 @@ impl Server {
             let mut bytes = self.greeting.clone();
             frame::encode(&Message::CatchUp(Box::new(state.clone())), &mut bytes);
             let incoming = Decoder::of_requests();
-            self.viewers.push(Viewer { stream, outgoing: bytes.into(), incoming, holds: false, gone: false });
+            let greeting = bytes.len();
+            let outgoing = bytes.into();
+            self.viewers.push(Viewer { stream, outgoing, greeting, incoming, holds: false, gone: false });
         }
     }
 
@@ -77,7 +81,7 @@ impl Server {
     pub(crate) fn send(&mut self, frame: &[u8]) {
         for viewer in &mut self.viewers {
             viewer.outgoing.extend(frame);
-            viewer.gone |= viewer.outgoing.len() > BACKLOG;
+            viewer.gone |= viewer.outgoing.len() > viewer.greeting + BACKLOG;
         }
     }
 

@@ -168,6 +168,31 @@ fn held_time_grows_while_held_and_stays_afterwards() {
     assert_eq!(pace.held(), held, "time runs again");
 }
 
+/// A deadline that saw less would pass at once.
+#[test]
+fn held_time_never_falls_when_a_rank_is_released() {
+    let pace = Arc::new(Pace::default());
+    for _ in 0..400 {
+        let before = pace.held();
+        pace.control(Control::Pause);
+        let rank = std::thread::spawn({
+            let pace = pace.clone();
+            move || pace.pass(0, Boundary::Unit)
+        });
+        let mut held = Duration::ZERO;
+        while held < before + Duration::from_micros(300) {
+            held = pace.held();
+        }
+        pace.control(Control::Resume);
+        while !rank.is_finished() {
+            let now = pace.held();
+            assert!(now >= held, "{now:?} after {held:?}");
+            held = now;
+        }
+        rank.join().unwrap();
+    }
+}
+
 #[test]
 fn with_several_processes_a_pause_is_held_time_even_where_no_rank_is_held() {
     let pace = Pace::default();

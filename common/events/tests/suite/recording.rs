@@ -11,6 +11,9 @@ use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use storage::{Disk, Effect, Fault, Kind};
 
 fn some_events() -> impl Strategy<Value = Vec<Event>> {
     let what = prop_oneof![
@@ -193,10 +196,31 @@ fn a_growing_recording_is_read_on_across_its_renaming() {
     recording.grow(&growth.read_on().unwrap()).unwrap();
     assert_eq!(events_of(&recording), [step(0), step(1)].concat());
     assert!(recording.is_complete());
-    for named in [&path, &partial] {
+    let second = dir.path().join("run.events.1.partial");
+    for named in [&path, &partial, &second] {
         let (recording, _) = Growth::open(named).unwrap();
         assert_eq!((recording.path(), recording.is_complete()), (&*path, true));
     }
+}
+
+/// Whoever adds events does not wait for a disk that is late; whoever completes the recording does.
+#[test]
+fn a_late_disk_keeps_no_event_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.events");
+    let (late, released) = (Duration::from_millis(300), Instant::now());
+    let fault = Fault { kind: Some(Kind::Write), number: 2, effect: Effect::Delay(late) };
+    let mut recorder =
+        Recorder::create_on(&Arc::new(Disk::with_faults(1, vec![fault])), &path, &header(1)).unwrap();
+    let events: Vec<_> = (0..20).map(|step| at(step.into(), 0, What::StepStarted { step })).collect();
+    for event in &events {
+        recorder.push(0, std::slice::from_ref(event)).unwrap();
+        recorder.advance().unwrap();
+    }
+    assert!(released.elapsed() < late, "adding events has waited for the disk");
+    recorder.finish().unwrap();
+    assert!(released.elapsed() >= late);
+    assert_eq!(events_of(&Recording::open(&path).unwrap()), events);
 }
 
 #[test]
