@@ -5,6 +5,7 @@ use crate::error::{Failure, Result};
 use crate::machine::cores;
 use crate::size::human;
 use collectives::nccl;
+use device::cuda::kernels::PEERS;
 use device::cuda::{Gpu, GpuInfo, Library, Operands, Options, list};
 use device::{Device, DeviceError, Ledger};
 use planner::Algorithm;
@@ -69,6 +70,13 @@ impl Hardware {
             return Err(Failure::usage(
                 "--algorithm ring moves main memory only: leave it out, or run with --device cpu",
             ));
+        }
+        if args.gpus > PEERS && args.collectives != CollectivesChoice::Nccl {
+            return Err(Failure::usage(format!(
+                "{} ranks: at most {PEERS} on GPUs, as threads of one process (--gpus)\n\
+                 Start a process for each GPU with --collectives nccl, or run with --device cpu.",
+                args.gpus
+            )));
         }
         let bf16 = precision.has_bf16();
         match gpus.iter().find(|gpu| bf16 && !gpu.has_bf16()) {

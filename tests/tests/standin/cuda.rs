@@ -3,7 +3,7 @@
 
 use collectives::local;
 use device::cuda::{Gpu, Options};
-use device::{Class, DType, Device, DeviceError, Ledger};
+use device::{Class, DType, Device, DeviceError, Ledger, RmsNormBackward, RowShape, Write};
 use events::{Emitter, Event, What};
 use planner::Stage;
 use tests::{STAGES, fixture, largest_difference, losses, padding, standin, train};
@@ -288,6 +288,47 @@ fn what_is_kept_for_reuse_goes_back_before_memory_is_scarce() {
     assert!(reserved(&first) >= libraries + 200_000_000, "there is room for both");
     drop((small, megabytes(&second, 200)));
     assert_eq!(reserved(&first), libraries);
+}
+
+#[test]
+fn more_ranks_than_a_launch_sums_over_are_refused_before_they_start() {
+    if !standin(more_ranks_than_a_launch_sums_over_are_refused_before_they_start, &[]) {
+        return;
+    }
+    let failure = train(Stage::Ddp, &flags(1, 1, 1).replace("--gpus 1", "--gpus 65")).unwrap_err();
+    assert_eq!(failure.code(), 2);
+    assert!(failure.to_string().contains("65 ranks: at most 64 on GPUs"), "{failure}");
+}
+
+/// On this GPU a block has 64 KiB of shared memory.
+#[test]
+fn rows_too_wide_for_a_gpu_are_an_error_that_names_their_width() {
+    if !standin(rows_too_wide_for_a_gpu_are_an_error_that_names_their_width, &[("STANDIN_CAPABILITY", "75")])
+    {
+        return;
+    }
+    let gpu = Gpu::open(0).unwrap();
+    let device = Device::cuda(Ledger::new(Emitter::silent(0), None), gpu, Options::default()).unwrap();
+    let backward = |width| {
+        let [mut dx, mut dweight, x, weight, inverse_rms] = [width, width, width, width, 1]
+            .map(|len| device.zeros(Class::Workspace, DType::F32, len).unwrap());
+        device.kernels().rms_norm_backward(RmsNormBackward {
+            dx: dx.view_mut(),
+            dweight: dweight.view_mut(),
+            write: Write::Replace,
+            dout: None,
+            x: x.view(),
+            weight: weight.view(),
+            inverse_rms: inverse_rms.view(),
+            shape: RowShape { rows: 1, width }.into(),
+        })
+    };
+    backward(14_336).unwrap();
+    let error = backward(14_344).unwrap_err().to_string();
+    assert!(
+        error.contains("rows of 14344 elements are too wide") && error.contains("at most 14336"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -35,10 +35,11 @@ pub(crate) fn give_up_at_timeout<'a>(
 
 /// Hands `transfers` to NCCL for the communication stream.
 ///
-/// Where threads share a GPU, none returns before all have handed in. What a rank does next may
-/// load machine code, as cuBLASLt does for every new shape. Loading waits for everything that runs
-/// in the context, the rank's own kernel included; that kernel waits for the other ranks' kernels,
-/// which the driver does not launch during loading.
+/// Where ranks are threads, none returns before all have handed in. What a rank does next may load
+/// machine code, as cuBLASLt does for every new shape, or free memory. That waits for everything that
+/// runs in the context, the rank's own kernel included, and the driver may hold a lock of the process
+/// meanwhile. The kernel waits for the other ranks' kernels, which the driver then does not launch,
+/// on this GPU or on another.
 pub(crate) fn hand_in(
     watched: &WatchedCommunicator,
     call: &Call,

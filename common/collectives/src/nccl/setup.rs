@@ -144,10 +144,10 @@ fn blocks(peers: &[Peer]) -> Option<i32> {
     Some((BLOCKS / sharing).max(1))
 }
 
-/// True if threads of a process share a GPU; the same on all ranks.
-fn threads_share(peers: &[Peer]) -> bool {
-    let same = |a: &Peer, b: &Peer| (a.gpu, a.process) == (b.gpu, b.process);
-    peers.iter().any(|peer| peers.iter().filter(|other| same(peer, other)).count() > 1)
+/// True if ranks are threads of one process; the same on all ranks. Processes of two machines that
+/// have one number count as one, which costs them a meeting.
+fn are_threads(peers: &[Peer]) -> bool {
+    peers.iter().any(|peer| peers.iter().filter(|other| peer.process == other.process).count() > 1)
 }
 
 /// What a rank has once it is connected.
@@ -180,7 +180,7 @@ impl<'a> Setup<'a> {
         let before = memory_probe.begin()?;
         let communicator = if peers.len() > 1 { Some(self.connect(&peers)?) } else { None };
         memory_probe.end(before)?;
-        let together = threads_share(&peers);
+        let together = are_threads(&peers);
         Ok(Connected { watchdog: Arc::new(watchdog), communicator, memory_probe, together })
     }
 

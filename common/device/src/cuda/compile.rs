@@ -100,7 +100,8 @@ fn read_cached(file: &PathBuf) -> Option<Vec<u8>> {
 /// may write at once.
 fn write_cached(file: &Path, image: &[u8]) -> std::io::Result<()> {
     std::fs::create_dir_all(file.parent().unwrap_or(file))?;
-    let draft = file.with_extension(format!("{}-{:?}", std::process::id(), thread::current().id()));
+    let mut draft = file.as_os_str().to_owned();
+    draft.push(format!(".{}-{:?}", std::process::id(), thread::current().id()));
     std::fs::write(&draft, [blake3::hash(image).as_bytes(), image].concat())?;
     std::fs::rename(&draft, file)
 }

@@ -91,7 +91,8 @@ impl Blas {
         Ok(Blas { handle, workspace, tf32, plans: Mutex::default() })
     }
 
-    /// Queues a product on `stream`. The library rounds f32 to bf16 itself.
+    /// Queues a product on `stream`. The library is allowed to round f32 to bf16 where that is asked
+    /// for; `gpu-check` finds out whether it does.
     pub(super) fn multiply(&self, stream: &Stream, product: Matmul<Operand, Operand>) -> Result<()> {
         let Matmul { out, a, b, addend, rounding } = product;
         let (one, beta) = (1.0f32, if let Addend::Zero = addend { 0.0f32 } else { 1.0 });
@@ -234,7 +235,7 @@ impl Drop for Plan {
     }
 }
 
-/// Returns how the library multiplies: in 16 bits what is stored in 16 bits, f32 as asked for.
+/// Returns how the library may multiply: in 16 bits what is stored in 16 bits, f32 as asked for.
 fn compute(shape: &Shape, tf32: bool) -> sys::cublasComputeType_t {
     use sys::cublasComputeType_t as Compute;
     match shape.rounding {

@@ -61,7 +61,7 @@ impl Operation {
 /// Every operation in every type that the GPU has, against the CPU's.
 pub(crate) fn parts<'a>(longest: usize, bf16: bool) -> Vec<Part<'a>> {
     let cpu = || Ok(Device::cpu(Ledger::new(Emitter::silent(0), None), 1));
-    let all = [matmul::all(), rows::all(), attention::all(longest), flat::all()];
+    let all = [matmul::all(bf16), rows::all(), attention::all(longest), flat::all()];
     all.into_iter().flatten().map(|operation| part("", operation, cpu, bf16)).collect()
 }
 

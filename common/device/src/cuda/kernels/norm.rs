@@ -1,10 +1,11 @@
 //! Launches of `norm.cu`: a block per row, or per run of rows.
 
+use super::attention::shared_memory;
 use super::table::{COLUMN_SUMS, RMS_NORM, RMS_NORM_BACKWARD, of_type, same_type};
-use super::{Argument, CHUNK, Launch, Launcher, Operand, counts, launch_blocks, row_threads};
-use crate::Result;
+use super::{Argument, CHUNK, Launch, Launcher, Operand, STATIC_SHARED, counts, launch_blocks, row_threads};
 use crate::operations::{RmsNorm, RmsNormBackward};
 use crate::shapes::{GroupedRows, Write};
+use crate::{DeviceError, Result};
 
 /// Threads for a row, at most.
 const ROW_THREADS: usize = 512;
@@ -47,6 +48,8 @@ pub fn rms_norm_backward(l: &impl Launcher, arguments: RmsNormBackward<Operand, 
     let sums = of_type(&COLUMN_SUMS, "dweight", dweight.dtype)?;
     let rows_per_part = shape.rows.div_ceil(PARTS).max(ROWS_PER_PART);
     let parts = shape.rows.div_ceil(rows_per_part);
+    let shared_bytes = shape.width.next_multiple_of(CHUNK) * 4;
+    check_shared_memory(l.architecture(), shape.width, shared_bytes)?;
     let partial = l.scratch((parts * shape.width * 4).max(1))?;
     let pointers = [dx.pointer, partial, dout.pointer, x.pointer, weight.pointer, inverse_rms.pointer];
     let [rows, rows_per_part] = counts([shape.rows, rows_per_part]);
@@ -57,7 +60,7 @@ pub fn rms_norm_backward(l: &impl Launcher, arguments: RmsNormBackward<Operand, 
             kernel,
             grid: [parts as u32, 1, 1],
             block: [row_threads(shape.width, ROW_THREADS) as u32, 1, 1],
-            shared_bytes: (shape.width.next_multiple_of(CHUNK) * 4) as u32,
+            shared_bytes: shared_bytes as u32,
             arguments: &arguments,
         })?;
     }
@@ -65,4 +68,19 @@ pub fn rms_norm_backward(l: &impl Launcher, arguments: RmsNormBackward<Operand, 
     let sizes = counts([parts, shape.width, usize::from(write == Write::Accumulate)]);
     let arguments = [pointers.as_slice(), &sizes].concat();
     launch_blocks(l, sums, [shape.width.div_ceil(32), 1], 512, &arguments)
+}
+
+/// Refuses rows whose sums do not fit into a block's shared memory, beside what the kernel has itself.
+fn check_shared_memory(architecture: u32, width: usize, bytes: usize) -> Result<()> {
+    let most = shared_memory(architecture) - STATIC_SHARED as usize;
+    if bytes <= most {
+        return Ok(());
+    }
+    let (most, major, minor) = (most / 4, architecture / 10, architecture % 10);
+    Err(DeviceError::Cuda {
+        call: "rms_norm_backward",
+        reason: format!(
+            "rows of {width} elements are too wide for a GPU of compute capability {major}.{minor}: at most {most} fit"
+        ),
+    })
 }

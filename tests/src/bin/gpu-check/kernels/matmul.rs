@@ -4,9 +4,9 @@ use super::Closeness::{Bits, Rounding};
 use super::{Operation, Output, outputs, shapes, tensor, values};
 use device::{Addend, Class, DType, Device, Matmul, Matrix, Result, Write};
 
-pub(super) fn all() -> Vec<Operation> {
+pub(super) fn all(bf16: bool) -> Vec<Operation> {
     let any = |seed| [vec![[37, 66, 129], [1, 1, 1]], shapes(seed, 6, [200, 200, 300])].concat();
-    vec![
+    let mut all = vec![
         Operation::new("matmul", Rounding, any(1), plain),
         Operation::new("matmul, transposed and accumulated", Rounding, any(2), transposed),
         Operation::new("matmul onto another matrix", Rounding, any(3), onto),
@@ -16,7 +16,13 @@ pub(super) fn all() -> Vec<Operation> {
             [[64, 64, 4096], [8, 24, 9000]],
             cancelling,
         ),
-    ]
+    ];
+    if bf16 {
+        let even = [[64, 64, 64], [128, 256, 512], [40, 24, 16]];
+        let shapes = [any(4), even.to_vec()].concat();
+        all.push(Operation::new("matmul, f32 rounded to bf16", Rounding, shapes, rounded));
+    }
+    all
 }
 
 /// Rows, columns and depth.
@@ -46,6 +52,18 @@ fn onto(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Output>> 
     let (out_matrix, addend) = (Matrix::new(out.view_mut(), m, n), Addend::Base(base.view()));
     device.kernels().product(Matmul { out: out_matrix, a, b, addend, rounding: device::Rounding::None })?;
     outputs(device, [("out", &out), ("base", &base)])
+}
+
+/// Autocast's product: of f32, which differs by rounding of the sums alone if both sides round the
+/// operands. Whatever the type of the others, so each of them has the row.
+fn rounded(device: &Device, _: DType, [m, n, k]: Sizes) -> Result<Vec<Output>> {
+    let [a, b] = [(35, m * k), (36, n * k)].map(|(seed, len)| tensor(device, DType::F32, seed, len));
+    let (a, b) = (a?, b?);
+    let mut out = device.allocate(Class::Workspace, DType::F32, m * n)?;
+    let (a, b) = (Matrix::new(a.view(), m, k), Matrix::new(b.view(), n, k).t());
+    let (out_matrix, rounding) = (Matrix::new(out.view_mut(), m, n), device::Rounding::Bf16);
+    device.kernels().product(Matmul { out: out_matrix, a, b, addend: Addend::Zero, rounding })?;
+    outputs(device, [("out", &out)])
 }
 
 /// Multiplies quarters from 1 to 2, with the sign changed in the second half of each row. Every sum
