@@ -207,8 +207,8 @@ impl Group {
 
     /// Splits the group: ranks that give the same `color` form a sub-group, in the order of their
     /// ranks here. Every rank of this group must call it. A sub-group has its own failures,
-    /// counters and sequence numbers, but a failure of this group fails its sub-groups too. Counts
-    /// here as an exchange of 8 bytes.
+    /// counters and sequence numbers, but a failure that a rank tells this group of fails its
+    /// sub-groups too. Counts here as an exchange of 8 bytes.
     ///
     /// # Errors
     /// The group's failure.

@@ -83,8 +83,8 @@ pub enum Control {
     /// Let ranks run freely.
     Resume,
     /// Hold the run and advance it to the next boundary of this kind: every rank, or for
-    /// [`Boundary::Event`] only the rank that is furthest behind. Steps add up if ranks are still
-    /// in an earlier one.
+    /// [`Boundary::Event`] only the rank of each process that is furthest behind. Steps add up if
+    /// ranks are still in an earlier one.
     Step(Boundary),
     /// Run in slow motion: run seconds per real second. From 1 on, ranks run freely; 1/1000 is the
     /// slowest.
