@@ -42,6 +42,17 @@ pub struct Mark {
     pub pass: Option<(Pass, u16, u16)>,
 }
 
+/// How a run ended, unless it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// After all steps that were planned.
+    Whole,
+    /// Before that, by request.
+    Early,
+    /// The stream of a live run stopped without the run's end: its process may have been killed.
+    Lost,
+}
+
 /// The events of one run.
 pub struct Timeline {
     /// The run's header.
@@ -233,6 +244,24 @@ impl Timeline {
     /// True if no event will follow.
     pub fn ended(&self) -> bool {
         self.ended || self.state.snapshot.is_over()
+    }
+
+    /// Returns how the run ended, if it is over.
+    pub fn ending(&self) -> Option<Ending> {
+        let lost = self.ended && !self.is_recorded();
+        match self.state.snapshot.is_over() {
+            false => lost.then_some(Ending::Lost),
+            true if self.steps_done().is_some_and(|done| done < self.header.steps) => Some(Ending::Early),
+            true => Some(Ending::Whole),
+        }
+    }
+
+    /// Returns the number of steps done, those before a resumption included; `None` if no step has
+    /// begun.
+    pub fn steps_done(&self) -> Option<u32> {
+        let begun = self.state.snapshot.ranks.iter().filter(|rank| rank.step_started > 0);
+        let done = self.state.history.steps.last().map(|record| record.step.saturating_add(1));
+        done.or(begun.map(|rank| rank.step).max())
     }
 
     /// True if the events come from a recording.

@@ -4,7 +4,7 @@ mod moves;
 
 pub use moves::Trouble;
 
-use crate::timeline::Timeline;
+use crate::timeline::{Ending, Timeline};
 use crate::window::Window;
 use events::{Event, Message, Recording, RecordingError, RunHeader, Snapshot, StepRecord};
 use std::sync::Arc;
@@ -146,6 +146,13 @@ impl Player {
     /// True if the position is after the latest event.
     pub fn at_end(&self) -> bool {
         self.position() >= self.timeline.len()
+    }
+
+    /// Returns how the run ended, if it is over and the position has come to that. Of runs compared,
+    /// one that has ended stays where the others are.
+    pub fn ending_shown(&self) -> Option<Ending> {
+        let latest = self.at_end() || self.motion == Motion::Following;
+        self.timeline.ending().filter(|_| latest)
     }
 
     /// Applies a message of a live run.

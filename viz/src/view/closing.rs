@@ -4,7 +4,8 @@ use super::paint::{Anchor, Paint, columns, fitted};
 use super::progress;
 use crate::app::{App, EventSource};
 use crate::player::Scene;
-use crate::theme::{ALARM, GOOD, bold, class_colour, class_glyph, class_name, ink};
+use crate::theme::{ALARM, GOOD, WAITING, bold, class_colour, class_glyph, class_name, ink};
+use crate::timeline::Ending;
 use crate::{places, words};
 use events::{Class, Operation, Place, amount};
 use ratatui::style::Color;
@@ -59,8 +60,8 @@ fn finished(app: &App, paint: &mut Paint<'_>) {
     let verdict = progress::verdict(scene);
     let more = u16::from(!places::used(&scene.header).is_empty());
     let mut area = paint.cleared(78, rows + more + 6 + 2 * u16::from(verdict.is_some()), Anchor::Middle);
-    let title = format!(" {} is done ", scene.header.stage);
-    let mut inside = area.card(&[(&title, bold(GOOD))], ink(GOOD));
+    let (title, colour) = title(app);
+    let mut inside = area.card(&[(&title, bold(colour))], ink(colour));
     let width = inside.width();
     let columns = ResultColumns::new(width, rows);
     inside.text(1, 0, fitted(&outline(app), width.saturating_sub(2)), ink(Color::Reset));
@@ -71,6 +72,16 @@ fn finished(app: &App, paint: &mut Paint<'_>) {
     }
     let keys = [" q leaves the screen · esc looks back at the run ", " q leaves · esc looks back "];
     area.lower_edge(&keys);
+}
+
+/// Returns what the box says of the run's end, and its colour.
+fn title(app: &App) -> (String, Color) {
+    let stage = &app.player().scene().header.stage;
+    match app.player().timeline().ending() {
+        Some(Ending::Lost) => (format!(" the connection to {stage} is lost "), ALARM),
+        Some(Ending::Early) => (format!(" {stage} was ended early "), WAITING),
+        _ => (format!(" {stage} is done "), GOOD),
+    }
 }
 
 /// Draws the highest peak of any rank by class, in all below these, and in places beside the
@@ -119,14 +130,21 @@ fn peaks_beside(scene: &Scene) -> Vec<String> {
 }
 
 fn outline(app: &App) -> String {
-    let history = &app.player().timeline().state.history;
-    let steps = history.steps.len();
+    let (timeline, history) = (app.player().timeline(), &app.player().timeline().state.history);
     let loss = history.steps.last().map_or(String::new(), |record| format!(" · loss {:.4}", record.loss));
     let evaluation = history.evaluations.last();
     let evaluation = evaluation.map_or(String::new(), |(_, loss)| format!(" · validation {loss:.4}"));
-    let dropped = app.player().timeline().state.dropped;
+    let dropped = timeline.state.dropped;
     let dropped = if dropped > 0 { format!(" · {dropped} events dropped") } else { String::new() };
-    format!("{} steps{loss}{evaluation}{dropped}", words::grouped(steps as u64))
+    let steps = match (timeline.ending(), timeline.steps_done()) {
+        (Some(Ending::Lost | Ending::Early), done) => {
+            let [done, all] =
+                [done.unwrap_or(0), timeline.header.steps].map(|steps| words::grouped(steps.into()));
+            format!("{done} of {all}")
+        }
+        _ => words::grouped(history.steps.len() as u64),
+    };
+    format!("{steps} steps{loss}{evaluation}{dropped}")
 }
 
 /// Draws the run's error. `printed` tells whether the program prints it again after the screen is

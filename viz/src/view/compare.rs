@@ -9,7 +9,8 @@ use super::paint::{Paint, columns, fitted};
 use super::{cards, contributions, frame, table};
 use crate::app::App;
 use crate::player::{Player, Scene};
-use crate::theme::{DIM, FAINT, WAITING, bold, ink};
+use crate::theme::{ALARM, DIM, FAINT, WAITING, bold, ink};
+use crate::timeline::Ending;
 use crate::{places, words};
 use difference::{difference, in_short, sent, step_of};
 use events::{Place, RunHeader};
@@ -121,6 +122,8 @@ fn run(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
     let width = paint.width();
     paint.part(0, 0, LABEL - 1, 2).text(0, 0, &scene.header.stage, bold(frame::stage_colour(&scene.header)));
     let Activity { text, style, .. } = activity(scene, rank);
+    let lost = player.ending_shown() == Some(Ending::Lost);
+    let (text, style) = if lost { ("connection lost".into(), ink(ALARM)) } else { (text, style) };
     paint.part(0, 1, LABEL - 1, 1).text(0, 0, fitted(&text, LABEL - 1), style);
     let value = 10;
     let capacity = scene.header.capacity;

@@ -10,6 +10,7 @@ use crate::app::{App, EventSource};
 use crate::input::{Action, View};
 use crate::player::{Motion, Player};
 use crate::theme::{self, ACCENT, ALARM, DIM, GOOD, bold, ink};
+use crate::timeline::Ending;
 use crate::{narration, places, words};
 use events::RunHeader;
 use events::header::Choices;
@@ -205,28 +206,39 @@ fn progress(player: &Player, room: u16) -> String {
 
 /// Returns the run's state in a word or two, and its colour.
 fn status(app: &App) -> (String, Color) {
-    let player = app.lead();
-    if app.player().scene().now.failure.is_some() {
-        return ("✗ failed".into(), ALARM);
+    match app.source {
+        _ if app.player().scene().now.failure.is_some() => ("✗ failed".into(), ALARM),
+        EventSource::Recording => recorded_status(app),
+        _ => live_status(app),
     }
-    match (app.source, player.motion()) {
-        (EventSource::Recording, Motion::Following) if player.timeline().grows() == Some(false) => {
-            ("■ complete".into(), GOOD)
-        }
-        (EventSource::Recording, Motion::Following) => ("● following".into(), GOOD),
-        (EventSource::Recording, Motion::Standing) if app.at_close() => ("■ end".into(), DIM),
-        (EventSource::Recording, Motion::Standing) if player.speed() != 1.0 => {
+}
+
+fn recorded_status(app: &App) -> (String, Color) {
+    let player = app.lead();
+    match player.motion() {
+        Motion::Following if player.timeline().grows() == Some(false) => ("■ complete".into(), GOOD),
+        Motion::Following => ("● following".into(), GOOD),
+        Motion::Standing if app.at_close() => ("■ end".into(), DIM),
+        Motion::Standing if player.speed() != 1.0 => {
             (format!("‖ paused {}", speed(player.speed())), theme::WAITING)
         }
-        (EventSource::Recording, Motion::Standing) => ("‖ paused".into(), theme::WAITING),
-        (EventSource::Recording, _) => (format!("▶ {}", speed(player.speed())), GOOD),
-        _ if app.at_close() => ("■ finished".into(), GOOD),
-        _ if app.held && !player.at_end() => ("‖ held, looking back".into(), theme::WAITING),
-        _ if app.held && app.pace < 1.0 => (format!("‖ held {}", speed(app.pace)), theme::WAITING),
-        _ if app.held => ("‖ held".into(), theme::WAITING),
-        (_, Motion::Standing) => ("‖ looking back".into(), theme::WAITING),
-        _ if app.pace < 1.0 => (format!("● live {}", speed(app.pace)), GOOD),
-        _ => ("● live".into(), GOOD),
+        Motion::Standing => ("‖ paused".into(), theme::WAITING),
+        Motion::Playing => (format!("▶ {}", speed(player.speed())), GOOD),
+    }
+}
+
+fn live_status(app: &App) -> (String, Color) {
+    let player = app.lead();
+    match player.ending_shown() {
+        Some(Ending::Lost) => ("✗ connection lost".into(), ALARM),
+        Some(Ending::Early) => ("■ ended early".into(), theme::WAITING),
+        Some(Ending::Whole) => ("■ finished".into(), GOOD),
+        None if app.held && !player.at_end() => ("‖ held, looking back".into(), theme::WAITING),
+        None if app.held && app.pace < 1.0 => (format!("‖ held {}", speed(app.pace)), theme::WAITING),
+        None if app.held => ("‖ held".into(), theme::WAITING),
+        None if player.motion() == Motion::Standing => ("‖ looking back".into(), theme::WAITING),
+        None if app.pace < 1.0 => (format!("● live {}", speed(app.pace)), GOOD),
+        None => ("● live".into(), GOOD),
     }
 }
 
@@ -253,12 +265,17 @@ fn narrate(app: &App, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let failed = scene.now.failure.is_some();
     let incomplete = app.player().timeline().gaps.incomplete(app.player().position());
-    let sentence = match incomplete.filter(|_| !failed) {
-        Some(stays) => missing::sentence(stays, room),
-        None if app.held && scene.now.events == 0 => {
+    let ending = app.player().ending_shown().filter(|_| !failed);
+    let sentence = match (incomplete.filter(|_| !failed), ending) {
+        (Some(stays), _) => missing::sentence(stays, room),
+        (_, Some(Ending::Lost)) => {
+            "The connection to the run is lost: its process may have been killed.".into()
+        }
+        (_, Some(Ending::Early)) => "The run was ended early: every rank has stopped.".into(),
+        _ if app.held && scene.now.events == 0 => {
             "Held before the first event: space resumes the run, → takes one step.".into()
         }
-        None => narration::sentence(scene, usize::from(room)),
+        _ => narration::sentence(scene, usize::from(room)),
     };
     let x = paint.text(0, 0, "▌", ink(if failed { ALARM } else { ACCENT }));
     paint.text(x + 1, 0, fitted(&sentence, room), ink(Color::Reset));

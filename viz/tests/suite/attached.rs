@@ -141,6 +141,19 @@ fn a_viewer_with_control_holds_and_resumes_the_run() {
     assert!(pty.wait().success());
 }
 
+/// A run whose process is killed is not finished.
+#[test]
+fn a_run_that_is_killed_is_lost() {
+    let mut run = Run::start();
+    let mut pty = run.on_screen(&["attach", &run.name]);
+    run.child.kill().unwrap();
+    pty.expect_on_screen("✗ connection lost");
+    pty.expect_on_screen("the connection to ZeRO-3 is lost");
+    pty.send("q");
+    pty.expect_restored();
+    assert!(pty.wait().success());
+}
+
 /// The recording follows the run, whichever is named first.
 #[test]
 fn a_recording_is_compared_with_a_run_in_progress() {

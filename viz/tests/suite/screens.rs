@@ -333,6 +333,32 @@ fn endings_and_help() {
     insta::assert_snapshot!("too_small", text(&view::picture(&small, Theme::FULL, 40, 5)));
 }
 
+/// A run whose stream ends without its own end is not called finished, nor is one that was ended
+/// before its last step.
+#[test]
+fn a_run_that_is_cut_short_is_not_finished() {
+    let run = SimulationPlan { steps: 5, ..SimulationPlan::new(3, 4) }.run();
+    let second = |event: &Event| matches!(event.what, What::StepStarted { step: 2 });
+    let half = run.events.iter().position(second).unwrap();
+    let killed = SimulatedRun { events: run.events[..half + 40].to_vec(), ..run.clone() };
+    let ends = run.events.iter().filter(|event| matches!(event.what, What::Finished { .. }));
+    let asked = SimulatedRun { events: killed.events.iter().chain(ends).cloned().collect(), ..run };
+    let screen = |run: &SimulatedRun| text(&view::picture(&live(run.clone()), Theme::FULL, 80, 24));
+    for (name, run, words) in [
+        ("killed", &killed, ["✗ connection lost", "the connection to ZeRO-3 is lost", "2 of 5 steps"]),
+        ("ended_early", &asked, ["■ ended early", "ZeRO-3 was ended early", "2 of 5 steps"]),
+    ] {
+        let shown = screen(run);
+        words.iter().for_each(|word| assert!(shown.contains(word), "{word}: {shown}"));
+        assert!(!shown.contains("finished") && !shown.contains("is done"), "{shown}");
+        insta::assert_snapshot!(name, shown);
+    }
+    let players = [killed.clone(), killed].map(|run| live(run).players.remove(0));
+    let compared = App::new(players.into(), EventSource::Attached { control: false });
+    let shown = text(&view::picture(&compared, Theme::FULL, 80, 24));
+    assert_eq!(shown.matches("connection lost").count(), 3, "{shown}");
+}
+
 #[test]
 fn fewer_colours_and_ascii() {
     for depth in [Depth::Indexed, Depth::Named, Depth::None] {
