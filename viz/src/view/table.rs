@@ -57,7 +57,8 @@ impl TableShape {
 
 /// True if `height` rows suffice for all ranks.
 pub(super) fn fits(ranks: usize, width: u16, height: u16) -> bool {
-    TableShape::new(ranks, width, height).shown() >= ranks
+    let shape = TableShape::new(ranks, width, height);
+    shape.shown() >= ranks && shape.header + shape.rows as u16 <= height
 }
 
 /// Returns the rank that is drawn at `x`, `y` of a table of `width` columns and `height` rows.

@@ -47,6 +47,19 @@ fn narrow_screens_show_less() {
     }
 }
 
+/// However low the screen, the overview has a row for the first rank.
+#[test]
+fn low_screens_show_ranks() {
+    for ranks in [1, 4] {
+        let app = made_up(&SimulationPlan::new(3, ranks));
+        for (width, height) in (10..20).flat_map(|height| (40..130).map(move |width| (width, height))) {
+            let screen = rows(&app, width, height);
+            let shown = screen.iter().any(|row| row.starts_with(" 0 ") || row.contains("─ rank 0 ─"));
+            assert!(shown, "{ranks} ranks, {width}x{height}\n{}", screen.join("\n"));
+        }
+    }
+}
+
 /// A rank among many that holds a small part of what DDP would need still has a bar that can be read:
 /// it ends at the highest peak, which the screen tells.
 #[test]
