@@ -159,6 +159,8 @@ impl App {
         if any && self.players.len() > 1 {
             self.lock();
         }
+        // A run that is over has no end to ask about.
+        self.asking &= !self.lead().timeline().ended();
         any
     }
 

@@ -238,6 +238,18 @@ fn a_live_run_is_left_only_by_an_answer() {
     assert_eq!(app.update(Input::Do(Action::Quit)), Some(Effect::Leave(Departure::Quit)));
 }
 
+/// The question is closed when the run is over, and `q` leaves the screen again.
+#[test]
+fn a_run_that_is_over_is_not_asked_about() {
+    let run = SimulationPlan::new(1, 2).run();
+    let timeline = Timeline::live(run.header, "");
+    let mut app = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
+    assert_eq!((app.update(Input::Do(Action::Quit)), app.asking), (None, true));
+    app.receive(vec![vec![Message::Batch(events::EventBatch { dropped: 0, events: run.events })]]);
+    assert!(!app.asking);
+    assert_eq!(app.update(Input::Do(Action::Quit)), Some(Effect::Leave(Departure::Quit)));
+}
+
 /// A held run does not stop at once: the screen shows its last events, and the next step is one of
 /// the run itself.
 #[test]
