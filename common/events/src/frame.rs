@@ -56,7 +56,7 @@ pub enum Message {
     Batch(EventBatch),
     /// The run is over; no message follows.
     End,
-    /// A viewer's request. Sent only from viewer to run.
+    /// A viewer's request; from the run to viewers, the pace that one of them has asked for.
     Control(Control),
 }
 

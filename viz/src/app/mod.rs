@@ -80,7 +80,7 @@ pub struct App {
     pub asking: bool,
     /// Whether the box over a finished or failed run has been dismissed.
     pub dismissed: bool,
-    /// Whether this screen holds the live run.
+    /// Whether the live run is held, by this screen or by another viewer.
     pub held: bool,
     /// A live run's pace: run seconds per real second. At 1 it runs freely.
     pub pace: f64,
@@ -153,6 +153,7 @@ impl App {
     /// Applies messages of live runs, in the players' order. Returns whether there were any.
     pub fn receive(&mut self, messages: Vec<Vec<Message>>) -> bool {
         let any = messages.iter().any(|messages| !messages.is_empty());
+        messages.iter().take(1).flatten().for_each(|message| self.note_pace(message));
         for (player, messages) in self.players.iter_mut().zip(messages) {
             messages.into_iter().for_each(|message| player.push(message));
         }

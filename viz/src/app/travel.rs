@@ -3,7 +3,7 @@
 use super::{App, Effect, EventSource};
 use crate::input::Action;
 use crate::player::{Motion, Player};
-use events::{Boundary, Control};
+use events::{Boundary, Control, Message};
 
 /// The selectable speeds, in run seconds per real second.
 const SPEEDS: [f64; 16] =
@@ -45,6 +45,16 @@ impl App {
         self.lead().timeline().grows() == Some(true)
     }
 
+    /// Takes over the pace that the run tells, which another viewer may have asked for.
+    pub(super) fn note_pace(&mut self, message: &Message) {
+        match message {
+            Message::Control(Control::Resume) => (self.held, self.pace) = (false, 1.0),
+            Message::Control(Control::Slow(pace)) => (self.held, self.pace) = (false, *pace),
+            Message::Control(Control::Pause | Control::Step(_)) => self.held = true,
+            _ => {}
+        }
+    }
+
     fn hold(&mut self) -> Option<Effect> {
         if self.held || !self.may_hold() {
             return None;
@@ -82,7 +92,7 @@ impl App {
                 self.lead_mut().set_motion(if standing { onward } else { Motion::Standing });
                 None
             }
-            _ if standing || self.held => self.resume(),
+            _ if standing || self.held && self.may_hold() => self.resume(),
             // The picture keeps following the run until it stops.
             _ if self.may_hold() => self.hold(),
             _ => self.stand(|_| ()),
@@ -91,21 +101,26 @@ impl App {
 
     fn resume(&mut self) -> Option<Effect> {
         self.lead_mut().set_motion(Motion::Following);
-        let was_held = std::mem::replace(&mut self.held, false);
+        if !self.held || !self.may_hold() {
+            return None;
+        }
+        self.held = false;
         let control = if self.pace < 1.0 { Control::Slow(self.pace) } else { Control::Resume };
-        (was_held && self.may_hold()).then_some(Effect::Control(control))
+        Some(Effect::Control(control))
     }
 
     fn release(&mut self) -> Option<Effect> {
-        self.pace = 1.0;
         if self.source == EventSource::Recording && !self.grows() {
             self.lead_mut().set_speed(1.0);
             self.lead_mut().set_motion(Motion::Playing);
             return None;
         }
-        self.held = false;
         self.lead_mut().set_motion(Motion::Following);
-        self.may_hold().then_some(Effect::Control(Control::Resume))
+        if !self.may_hold() {
+            return None;
+        }
+        (self.held, self.pace) = (false, 1.0);
+        Some(Effect::Control(Control::Resume))
     }
 
     fn forward(&mut self, granularity: Boundary) -> Option<Effect> {
@@ -114,8 +129,8 @@ impl App {
         }
         // At the latest event, the run itself advances by one step and the picture follows it.
         self.lead_mut().set_motion(Motion::Following);
-        self.held = self.may_hold();
-        self.held.then_some(Effect::Control(Control::Step(granularity)))
+        self.held |= self.may_hold();
+        self.may_hold().then_some(Effect::Control(Control::Step(granularity)))
     }
 
     fn change_speed(&mut self, by: isize) -> Option<Effect> {
@@ -128,8 +143,11 @@ impl App {
             self.lead_mut().set_speed(speed);
             return None;
         }
-        self.pace = if self.may_hold() { speed } else { 1.0 };
+        if !self.may_hold() {
+            return None;
+        }
+        self.pace = speed;
         let control = if speed < 1.0 { Control::Slow(speed) } else { Control::Resume };
-        (self.may_hold() && !self.held).then_some(Effect::Control(control))
+        (!self.held).then_some(Effect::Control(control))
     }
 }

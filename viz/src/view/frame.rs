@@ -272,7 +272,7 @@ fn narrate(app: &App, paint: &mut Paint<'_>) {
             "The connection to the run is lost: its process may have been killed.".into()
         }
         (_, Some(Ending::Early)) => "The run was ended early: every rank has stopped.".into(),
-        _ if app.held && scene.now.events == 0 => {
+        _ if app.held && app.may_hold() && scene.now.events == 0 => {
             "Held before the first event: space resumes the run, → takes one step.".into()
         }
         _ => narration::sentence(scene, usize::from(room)),

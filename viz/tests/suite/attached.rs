@@ -4,7 +4,7 @@ use crate::pty::Pty;
 use crate::simulate::SimulationPlan;
 use crate::support::path;
 use crate::terminal::{hush_ranks, train};
-use events::{Attachment, Hub, HubOptions, Message, Pace, channel, runs};
+use events::{Attachment, Control, Hub, HubOptions, Message, Pace, channel, runs};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -152,6 +152,27 @@ fn a_run_that_is_killed_is_lost() {
     pty.send("q");
     pty.expect_restored();
     assert!(pty.wait().success());
+}
+
+/// A run that another viewer holds or slows is shown so, also to a viewer that comes later.
+#[test]
+fn viewers_see_what_others_ask_of_the_run() {
+    let run = Run::start();
+    let mut other = run.follow();
+    let (mut early, attach) = (run.on_screen(&["attach", &run.name, "--control"]), ["attach", &run.name]);
+    other.control(Control::Pause).unwrap();
+    early.expect_on_screen("‖ held");
+    let mut late = Pty::start(&mut run.viz(&attach), (120, 40));
+    late.expect_on_screen("‖ held");
+    early.send("\x1b[D");
+    early.expect_on_screen("held, looking back");
+    early.send("\x1b[F");
+    other.control(Control::Slow(0.5)).unwrap();
+    early.expect_on_screen("● live ×1/2");
+    late.expect_on_screen("● live ×1/2");
+    other.control(Control::Resume).unwrap();
+    early.expect_gone("×1/2");
+    assert!(continues(&mut other));
 }
 
 /// The recording follows the run, whichever is named first.

@@ -127,6 +127,33 @@ fn a_live_run_is_held_stepped_slowed_and_resumed() {
     assert!(app.player().at_end());
 }
 
+/// A viewer may resume a run that another one holds, if it may control it at all.
+#[test]
+fn a_run_held_by_another_viewer_is_shown_so() {
+    for control in [false, true] {
+        let run = SimulationPlan::new(1, 2).run();
+        let timeline = Timeline::live(run.header, "");
+        let mut app =
+            App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Attached { control });
+        let status = |app: &App| {
+            let screen = text(&picture(app, Theme::FULL, 80, 24));
+            ["‖ held", "● live"].into_iter().find(|word| screen.lines().next().unwrap().contains(word))
+        };
+        for (asked, shown) in [
+            (Control::Pause, "‖ held"),
+            (Control::Resume, "● live"),
+            (Control::Slow(0.2), "● live"),
+            (Control::Pause, "‖ held"),
+        ] {
+            app.receive(vec![vec![Message::Control(asked)]]);
+            assert_eq!(status(&app), Some(shown), "{asked:?}");
+        }
+        let resumed = control.then_some(Effect::Control(Control::Slow(0.2)));
+        assert_eq!(app.update(Input::Do(Action::TogglePause)), resumed);
+        assert_eq!(status(&app), Some(if control { "● live" } else { "‖ held" }));
+    }
+}
+
 #[test]
 fn an_attached_run_is_left_alone_unless_asked_for() {
     for (control, expected) in [(false, None), (true, Some(Effect::Control(Control::Pause)))] {

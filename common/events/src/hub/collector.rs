@@ -8,12 +8,13 @@ use crate::frame::{self, EventBatch, Message};
 use crate::header::RunHeader;
 use crate::history::CatchUp;
 use crate::lock::lock;
+use crate::pace::Control;
 use crate::recording::{Recorder, RecordingError};
 use crate::ring::Receiver;
 use crate::socket::Server;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::mpsc::{self, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
 /// The interval at which rings are drained: shorter than that between pictures, long enough to cost
@@ -39,6 +40,8 @@ pub(super) struct Collector {
     state: CatchUp,
     receivers: Vec<Receiver>,
     options: HubOptions,
+    /// What viewers ask of the pace.
+    controls: Option<mpsc::Receiver<Control>>,
     recorder: Option<Recorder>,
     flushed: Instant,
     server: Option<Server>,
@@ -60,6 +63,7 @@ impl Collector {
             requests,
             state: CatchUp::new(header.world_size, header.units.len()),
             receivers,
+            controls: options.pace.as_ref().map(|pace| pace.listen()),
             options,
             recorder,
             flushed: Instant::now(),
@@ -75,9 +79,10 @@ impl Collector {
         loop {
             let closing = self.requests.closing.load(Ordering::Acquire);
             let ending = closing || self.requests.ending.load(Ordering::Acquire);
-            self.welcome();
+            let new = self.welcome();
             let batch = self.collect(ending);
             self.hand_out(batch);
+            self.tell_pace(new);
             if ending && !self.ended {
                 self.end();
             }
@@ -98,13 +103,28 @@ impl Collector {
         }
     }
 
-    fn welcome(&mut self) {
+    /// Adds new watchers. Returns whether some do not know the pace, as they are new or have missed
+    /// messages.
+    fn welcome(&mut self) -> bool {
         let newcomers = std::mem::take(&mut *lock(&self.requests.newcomers));
         let subscriber = |sender| Subscriber { sender, behind: true, gone: false, told_end: false };
         self.subscribers.extend(newcomers.into_iter().map(subscriber));
+        let accepted = self.server.as_mut().is_some_and(|server| server.accept(&self.state));
+        accepted || self.subscribers.iter().any(|subscriber| subscriber.behind)
+    }
+
+    /// Tells watchers the pace that viewers have asked for, if some watchers do not know it or a
+    /// viewer has asked since the last call.
+    fn tell_pace(&mut self, unknown: bool) {
+        let asked = self.controls.as_ref().is_some_and(|controls| controls.try_iter().count() > 0);
+        let Some(pace) = self.options.pace.as_ref().filter(|_| (unknown || asked) && !self.ended) else {
+            return;
+        };
+        let message = Message::Control(pace.asked());
         if let Some(server) = &mut self.server {
-            server.accept(&self.state);
+            server.send(&frame::encoded(&message));
         }
+        self.subscribers.iter_mut().for_each(|subscriber| subscriber.send(message.clone()));
     }
 
     /// Returns the events that have arrived, sorted by time. Without `all`, holds back events

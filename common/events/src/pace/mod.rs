@@ -151,6 +151,17 @@ impl Pace {
         self.tell(control);
     }
 
+    /// Returns the pace that viewers have asked for last. A run that they step is held.
+    pub fn asked(&self) -> Control {
+        let gate = self.lock();
+        match gate.mode {
+            _ if gate.cancelled => Control::Resume,
+            Mode::Free => Control::Resume,
+            Mode::Paused => Control::Pause,
+            Mode::Slow { factor, .. } => Control::Slow(factor),
+        }
+    }
+
     /// Releases all ranks and never holds them again: the run is ending.
     pub fn cancel(&self) {
         self.set(|gate| gate.cancelled = true);
@@ -160,8 +171,7 @@ impl Pace {
     /// True if ranks are held at boundaries until a viewer steps or resumes the run.
     #[cfg(test)]
     pub(crate) fn is_paused(&self) -> bool {
-        let gate = self.lock();
-        gate.mode == Mode::Paused && !gate.cancelled
+        self.asked() == Control::Pause
     }
 
     /// Returns the number of ranks that are held at a boundary now.

@@ -57,8 +57,10 @@ impl Server {
         Ok(Server { listener, path, greeting, viewers: Vec::new() })
     }
 
-    /// Accepts new viewers and queues the run's header and `state` for each.
-    pub(crate) fn accept(&mut self, state: &CatchUp) {
+    /// Accepts new viewers and queues the run's header and `state` for each. Returns whether there
+    /// are any.
+    pub(crate) fn accept(&mut self, state: &CatchUp) -> bool {
+        let known = self.viewers.len();
         while let Ok((stream, _)) = self.listener.accept() {
             if stream.set_nonblocking(true).is_err() {
                 continue;
@@ -70,6 +72,7 @@ impl Server {
             let outgoing = bytes.into();
             self.viewers.push(Viewer { stream, outgoing, greeting, incoming, holds: false, gone: false });
         }
+        self.viewers.len() > known
     }
 
     /// True if a viewer is connected.

@@ -21,7 +21,7 @@ impl FooterKey {
             "by" => format!("by {}", app.granularity),
             "trouble" if app.player().next_trouble() == Some(Trouble::Failure) => "failure".into(),
             "trouble" => "skipped step".into(),
-            "pause" if app.lead().motion() == Motion::Standing || app.held => "play".into(),
+            "pause" if app.lead().motion() == Motion::Standing || app.held && app.may_hold() => "play".into(),
             other => other.to_string(),
         };
         FooterKey { x: 0, label: binding.label, short, action: binding.action }
