@@ -11,6 +11,7 @@ use crate::words;
 use events::{Class, Operation, amount};
 use ratatui::style::{Color, Style};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 /// The width of the scale.
@@ -199,25 +200,43 @@ impl Area {
     }
 
     /// Draws a dashed line at `bytes`, over empty places only. The longest of `texts` that fits is
-    /// above it, next to the column where the area first reaches it.
-    pub(super) fn rule(&self, bytes: u64, texts: &[&str], style: Style, paint: &mut Paint<'_>) {
-        let y = self.row(bytes, paint.height());
+    /// above it, next to the column where the area first reaches it, or beside another text. Adds
+    /// it to those `written`.
+    pub(super) fn rule(
+        &self,
+        bytes: u64,
+        (texts, style): (&[&str], Style),
+        written: &mut Vec<Written>,
+        paint: &mut Paint<'_>,
+    ) {
+        let (y, width) = (self.row(bytes, paint.height()), paint.width());
         for (x, column) in (0u16..).zip(&self.columns) {
-            if self.row(column.total(), paint.height()) > y || column.total() == 0 {
+            let is_low = self.row(column.total(), paint.height()) > y || column.total() == 0;
+            if is_low && !written.iter().any(|(row, taken)| *row == y && taken.contains(&x)) {
                 paint.put(x, y, "╌", style);
             }
         }
         // The text leaves room for a mark at the area's peak, which may be in the same row.
         let peak = self.columns.iter().position(|column| column.total() >= bytes).unwrap_or(0) as u16;
-        let (row, width) = (y.saturating_sub(u16::from(y > 0)), paint.width());
-        let after = |text: &&&str| peak + 2 + columns(text) <= width;
-        let before = |text: &&&str| columns(text) < peak;
-        if let Some(text) = texts.iter().find(|text| after(text) || before(text)) {
-            if after(&text) {
-                paint.text(peak + 2, row, text, style);
-            } else {
-                paint.right(peak - 1, row, text, style);
-            }
+        let row = y.saturating_sub(u16::from(y > 0));
+        let place = |text: &&str| {
+            let length = columns(text);
+            let beside = written.iter().filter(|other| other.0 == row).map(|other| other.1.end + 2);
+            let starts = [Some(peak + 2), peak.checked_sub(1 + length)].into_iter().flatten().chain(beside);
+            let mut free = starts.filter(|&x| x + length <= width && is_free(written, row, x..x + length));
+            free.next().map(|x| (x, text.to_string()))
+        };
+        let found = texts.iter().find_map(place);
+        if let Some((x, text)) = found {
+            written.push((row, x..paint.text(x, row, text, style)));
         }
     }
+}
+
+/// The row and the columns of a text in a chart.
+pub(super) type Written = (u16, Range<u16>);
+
+/// True if a text at `place` of `row` leaves a column to all that are `written`.
+fn is_free(written: &[Written], row: u16, place: Range<u16>) -> bool {
+    written.iter().all(|(other, taken)| *other != row || place.end < taken.start || taken.end < place.start)
 }

@@ -2,7 +2,7 @@
 
 mod tables;
 
-use super::area::{self, Area, Column, SCALE};
+use super::area::{self, Area, Column, SCALE, Written};
 use super::axis::Axis;
 use super::pages::RankPage;
 use super::paint::{Paint, columns};
@@ -95,15 +95,16 @@ fn everything(app: &App, rank: usize, place: Place, paint: &mut Paint<'_>) {
     let area = Area { columns, top: top + top / 12, look: area::class };
     passes(scene, rank, axis, paint);
     let mut inside = area.chart(axis, 2, paint);
+    let mut written = Vec::new();
+    peak_mark(&area, peak, predicted != Some(peak), &mut written, &mut inside);
     if let Some(predicted) = predicted {
         let (long, short) = prediction(peak, predicted);
         let style = if peak == predicted { ink(GOOD) } else { ink(Color::Reset) };
-        area.rule(predicted, &[&long, &short], style, &mut inside);
+        area.rule(predicted, (&[&long, &short], style), &mut written, &mut inside);
     }
     if let Some(capacity) = scene.header.capacity.filter(|&capacity| on_device && capacity <= area.top) {
-        area.rule(capacity, &["capacity"], ink(ALARM), &mut inside);
+        area.rule(capacity, (&["capacity"], ink(ALARM)), &mut written, &mut inside);
     }
-    peak_mark(&area, peak, predicted.is_none_or(|predicted| predicted != peak), &mut inside);
 }
 
 /// Returns a long and a short comparison of the predicted with the measured peak.
@@ -136,17 +137,19 @@ fn states(app: &App, rank: usize, paint: &mut Paint<'_>) {
     area.chart(axis, 2, paint);
 }
 
-/// Marks where the area touches the measured peak.
-fn peak_mark(area: &Area, peak: u64, label: bool, paint: &mut Paint<'_>) {
+/// Marks where the area touches the measured peak, and names it if `label`. Adds what it draws to
+/// what is `written`.
+fn peak_mark(area: &Area, peak: u64, label: bool, written: &mut Vec<Written>, paint: &mut Paint<'_>) {
     let Some(x) = area.columns.iter().position(|column| column.total() == peak && peak > 0) else { return };
     let x = x as u16;
     let y = area.row(peak, paint.height()).saturating_sub(1);
     paint.put(x, y, "▼", bold(GOOD));
+    written.push((y, x..x + 1));
     let text = format!("measured peak {}", words::bytes(peak));
-    if label && x + 2 + columns(&text) <= paint.width() {
-        paint.text(x + 2, y, text, bold(GOOD));
-    } else if label {
-        paint.right(x.saturating_sub(1), y, text, bold(GOOD));
+    let after = x + 2 + columns(&text) <= paint.width();
+    let start = if after { x + 2 } else { x.saturating_sub(1 + columns(&text)) };
+    if label {
+        written.push((y, start..paint.text(start, y, text, bold(GOOD))));
     }
 }
 

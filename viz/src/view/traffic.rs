@@ -245,5 +245,5 @@ fn over_time(app: &App, paint: &mut Paint<'_>) {
     let most = columns.iter().map(Column::total).max().unwrap_or(0).max(expected).max(1);
     let area = Area { columns, top: most.saturating_add(most / 6), look: area::operation };
     let text = format!("{source} {}", words::bytes(expected));
-    area.rule(expected, &[&text], ink(GOOD), &mut area.chart(axis, 0, paint));
+    area.rule(expected, (&[&text], ink(GOOD)), &mut Vec::new(), &mut area.chart(axis, 0, paint));
 }

@@ -6,7 +6,7 @@ use events::{Boundary, Class, Place, Recorder, Recording};
 use std::collections::{BTreeMap, BTreeSet};
 use viz::app::App;
 use viz::theme::{Depth, Theme};
-use viz::{View, export, narration, view};
+use viz::{View, export, narration, view, words};
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 50)];
 const PLAIN: Theme = Theme { depth: Depth::None, ascii: true };
@@ -45,6 +45,33 @@ fn every_view_of_an_offloaded_run() {
             insta::assert_snapshot!(name, text(&view::picture(&app, Theme::FULL, width, height)));
         }
     }
+}
+
+/// The predicted and the measured peak are told beside each other, or one of them is.
+#[test]
+fn peaks_are_not_written_over_each_other() {
+    let mut run = plan([Place::Host, Place::Device, Place::Device]).run();
+    let measured = run.header.offload.memory[0].total;
+    let predicted = measured + measured / 8;
+    run.header.offload.memory.iter_mut().for_each(|planned| planned.total = predicted);
+    let told = [("predicted", predicted), ("measured", measured)];
+    let told = told.map(|(which, bytes)| format!("{which} peak {}", words::bytes(bytes)));
+    let mut app = live(run);
+    app.view = View::Memory;
+    app.players[0].set_motion(viz::player::Motion::Standing);
+    let mut both = 0;
+    for (share, width) in (5..20).flat_map(|share| (118..200).step_by(9).map(move |width| (share, width))) {
+        app.players[0].seek_fraction(f64::from(share) / 20.0);
+        let screen = screen(&app, Theme::FULL, (width, 40));
+        let rows = screen.split("Main memory of").nth(1).unwrap().lines();
+        let rows = rows.map(|row| row.chars().take(usize::from(width) - 52).collect::<String>());
+        for row in rows.filter(|row| matches!(row.chars().nth(9), Some('│' | '┤'))) {
+            both += usize::from(told.iter().all(|text| row.contains(text)));
+            let rest = told.iter().fold(row.clone(), |row, text| row.replace(text, ""));
+            assert!(!rest.contains(['p', 'm', 'B']), "{row}");
+        }
+    }
+    assert!(both > 0);
 }
 
 /// The update of the same run: its optimizer states pass through buffers.
