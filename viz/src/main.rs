@@ -12,7 +12,7 @@ use viz::export::{asciicast, svg, trace};
 use viz::player::{Motion, Player};
 use viz::theme::Theme;
 use viz::timeline::Timeline;
-use viz::{DisplayOptions, view, words};
+use viz::{DisplayOptions, VizError, view, words};
 
 /// The recording that ships with the program.
 const SHIPPED: &[u8] = include_bytes!("../recordings/zero3.events");
@@ -35,16 +35,16 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
             let recording = Recording::parse(Path::new("the shipped recording"), SHIPPED.to_vec())?;
             let start = Start { step: 1, speed: 0.05, paused: false, view: None };
             let app = begin(vec![Player::recorded(recording)?], &start)?;
-            Ok(viz::recorded(app, None, display)?)
+            tell(viz::recorded(app, None, display))
         }
         Some(Command::Attach { run, control, view }) => {
             let named = |run: String| Ok(Some(runs::attach(&runs::directory(), &run)?));
             let Some(attachment) = run.map_or_else(only_run, named)? else { return list() };
-            Ok(viz::attached(vec![attachment], Vec::new(), control, Some(view), display)?)
+            tell(viz::attached(vec![attachment], Vec::new(), control, Some(view), display))
         }
         Some(Command::Replay { file, follow: true, start }) => follow(&file, &start, display),
         Some(Command::Replay { file, start, .. }) => {
-            Ok(viz::recorded(begin(open(&[file])?, &start)?, None, display)?)
+            tell(viz::recorded(begin(open(&[file])?, &start)?, None, display))
         }
         Some(Command::Compare { runs, start }) => compare(&runs, &start, display),
         Some(Command::Export(export)) => write_pictures(&export, display),
@@ -56,6 +56,14 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
     }
 }
 
+/// Prints the error of a run, which may have been too long for the screen.
+fn tell(failure: Result<Option<String>, VizError>) -> Result<(), Box<dyn Error>> {
+    if let Some(message) = failure? {
+        events::complain!("{}", events::say::visible(&message));
+    }
+    Ok(())
+}
+
 fn open(files: &[PathBuf]) -> Result<Vec<Player>, RecordingError> {
     files.iter().map(|file| Player::recorded(Recording::open(file)?)).collect()
 }
@@ -65,7 +73,7 @@ fn open(files: &[PathBuf]) -> Result<Vec<Player>, RecordingError> {
 fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
     let (files, names): (Vec<PathBuf>, Vec<PathBuf>) = runs.iter().cloned().partition(|run| run.is_file());
     if names.is_empty() {
-        return Ok(viz::recorded(begin(open(&files)?, start)?, None, display)?);
+        return tell(viz::recorded(begin(open(&files)?, start)?, None, display));
     }
     let recorded = open(&files)?;
     let attach = |run: &PathBuf| {
@@ -73,7 +81,7 @@ fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(
             .map_err(|error| format!("{} is no file, and {error}", run.display()))
     };
     let attached = names.iter().map(attach).collect::<Result<Vec<_>, _>>()?;
-    Ok(viz::attached(attached, recorded, false, start.view, display)?)
+    tell(viz::attached(attached, recorded, false, start.view, display))
 }
 
 /// Returns the only run, if there is a terminal to show it in.
@@ -131,7 +139,7 @@ fn follow(file: &Path, start: &Start, display: DisplayOptions) -> Result<(), Box
     if start.step == 0 && !start.paused {
         app.players[0].set_motion(Motion::Following);
     }
-    Ok(viz::recorded(app, Some(growth), display)?)
+    tell(viz::recorded(app, Some(growth), display))
 }
 
 fn begin(mut players: Vec<Player>, start: &Start) -> Result<App, Box<dyn Error>> {

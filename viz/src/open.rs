@@ -83,7 +83,7 @@ pub fn live(
     let mut app = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
     (app.view, app.held, app.pace) = (options.view, options.paused, options.pace);
     let connection = Connection::Live(Box::new(subscription), pace.clone());
-    let departure = ui::run(app, connection, options.display.theme())?;
+    let (departure, _) = ui::run(app, connection, options.display.theme())?;
     if departure == Departure::Detached {
         pace.control(Control::Resume);
         stopper.armed = false;
@@ -92,7 +92,8 @@ pub fn live(
 }
 
 /// Shows runs of other processes until the person quits: several of them, and those that are
-/// `recorded`, side by side. With `control`, this screen can hold them.
+/// `recorded`, side by side. With `control`, this screen can hold them. Returns the error of a run
+/// that was shown as failed when the screen was left.
 ///
 /// # Errors
 /// [`VizError`].
@@ -102,19 +103,29 @@ pub fn attached(
     control: bool,
     view: Option<View>,
     display: DisplayOptions,
-) -> Result<(), VizError> {
+) -> Result<Option<String>, VizError> {
     let timeline = |run: &Attachment| Timeline::live(run.header.clone(), &run.name);
     let followed = runs.iter().map(|run| Player::new(timeline(run), Motion::Following));
     let players = followed.chain(recorded).collect();
     let mut app = App::new(players, EventSource::Attached { control });
     app.view = view.unwrap_or(app.view);
-    ui::run(app, Connection::Attached(runs), display.theme()).map(drop)
+    watch(app, Connection::Attached(runs), display)
 }
 
 /// Plays one recording, or compares several. `growth` is the file of one that may still grow.
+/// Returns the error of a run that was shown as failed when the screen was left.
 ///
 /// # Errors
 /// [`VizError`].
-pub fn recorded(app: App, growth: Option<Growth>, display: DisplayOptions) -> Result<(), VizError> {
-    ui::run(app, Connection::Recorded(growth), display.theme()).map(drop)
+pub fn recorded(
+    app: App,
+    growth: Option<Growth>,
+    display: DisplayOptions,
+) -> Result<Option<String>, VizError> {
+    watch(app, Connection::Recorded(growth), display)
+}
+
+fn watch(app: App, connection: Connection, display: DisplayOptions) -> Result<Option<String>, VizError> {
+    let (_, app) = ui::run(app, connection, display.theme())?;
+    Ok(app.player().scene().now.failure.as_ref().map(|(_, message)| message.clone()))
 }

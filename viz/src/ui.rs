@@ -128,8 +128,9 @@ impl Budget {
     }
 }
 
-/// Shows `app` until the person leaves. Sends requests to the runs through `connection`.
-pub(crate) fn run(app: App, connection: Connection, theme: Theme) -> Result<Departure, VizError> {
+/// Shows `app` until the person leaves. Sends requests to the runs through `connection`. Returns how
+/// the screen was left, and what it showed.
+pub(crate) fn run(app: App, connection: Connection, theme: Theme) -> Result<(Departure, App), VizError> {
     if !crate::terminal::terminal_available() {
         return Err(VizError::NoTerminal);
     }
@@ -141,7 +142,9 @@ pub(crate) fn run(app: App, connection: Connection, theme: Theme) -> Result<Depa
     let mut session = Session { screen, app, connection, budget, ticked, changed: true, asked: true };
     loop {
         if let Some(departure) = session.turn()? {
-            return Ok(departure);
+            let Session { screen, app, .. } = session;
+            drop(screen);
+            return Ok((departure, app));
         }
     }
 }

@@ -62,7 +62,8 @@ pub fn foreign(text: &str) {
     line(&out, format_args!("{text}"));
 }
 
-fn visible(text: &str) -> String {
+/// Returns `text` with control characters other than newline and tab as [`foreign`] writes them.
+pub fn visible(text: &str) -> String {
     let shown = |c: char| match c {
         '\n' | '\t' => c.to_string(),
         c if c.is_control() => format!("\\x{:02x}", u32::from(c)),

@@ -78,7 +78,7 @@ pub struct App {
     pub prompt: Option<Prompt>,
     /// Whether the screen asks if the run ends or goes on.
     pub asking: bool,
-    /// Whether the box over a finished or failed run has been dismissed.
+    /// Whether the box over a finished or failed run has been dismissed. The same key shows it again.
     pub dismissed: bool,
     /// Whether the live run is held, by this screen or by another viewer.
     pub held: bool,
@@ -141,6 +141,11 @@ impl App {
     /// True if the run is over and the position is at its end.
     pub fn at_close(&self) -> bool {
         self.lead().timeline().ended() && self.lead().at_end()
+    }
+
+    /// True if the picture is that of a run that has ended or failed.
+    fn has_ended(&self) -> bool {
+        self.at_close() || self.player().scene().now.failure.is_some()
     }
 
     /// Returns for how many seconds a recording that may still grow has not grown, if a person
@@ -208,9 +213,7 @@ impl App {
             Action::GoToStep => (self.help, self.prompt) = (false, Some(Prompt::default())),
             Action::Dismiss if self.help => self.help = false,
             // A key pressed too early dismisses no box that comes later.
-            Action::Dismiss => {
-                self.dismissed |= self.at_close() || self.player().scene().now.failure.is_some()
-            }
+            Action::Dismiss => self.dismissed ^= self.has_ended(),
             Action::NextView => self.view = self.view.turned(1),
             Action::PreviousView => self.view = self.view.turned(View::ALL.len() - 1),
             Action::Show(view) => self.view = view,

@@ -24,7 +24,10 @@ impl App {
             Action::First => self.stand(|player| player.seek(player.timeline().beginning())),
             Action::Seek(share) if recorded => self.stand(|player| player.seek_fraction(share)),
             Action::Last => self.last(),
-            Action::NextTrouble if recorded => self.stand(Player::seek_trouble),
+            Action::NextTrouble if recorded => {
+                self.dismissed = false;
+                self.stand(Player::seek_trouble)
+            }
             Action::Slower => self.change_speed(-1),
             Action::Faster => self.change_speed(1),
             Action::Release => self.release(),

@@ -14,7 +14,7 @@ use ratatui::style::Color;
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     match &app.player().scene().now.failure {
         _ if !is_shown(app) => {}
-        Some((_, message)) => failed(message, app.source == EventSource::Live, paint),
+        Some((_, message)) => failed(message, paint),
         None => finished(app, paint),
     }
 }
@@ -147,12 +147,10 @@ fn outline(app: &App) -> String {
     format!("{steps} steps{loss}{evaluation}{dropped}")
 }
 
-/// Draws the run's error. `printed` tells whether the program prints it again after the screen is
-/// left.
-fn failed(message: &str, printed: bool, paint: &mut Paint<'_>) {
+/// Draws the run's error, which the program prints again after the screen is left.
+fn failed(message: &str, paint: &mut Paint<'_>) {
     let width = paint.width().saturating_sub(2).min(118);
-    let lines =
-        shortened(message, width.saturating_sub(4), usize::from(paint.height().saturating_sub(2)), printed);
+    let lines = shortened(message, width.saturating_sub(4), usize::from(paint.height().saturating_sub(2)));
     let mut area = paint.cleared(width, lines.len() as u16 + 2, Anchor::Bottom);
     let mut inside = area.card(&[(" the run has failed ", bold(ALARM))], ink(ALARM));
     for (y, line) in (0u16..).zip(&lines) {
@@ -163,14 +161,14 @@ fn failed(message: &str, printed: bool, paint: &mut Paint<'_>) {
 }
 
 /// Wraps `message` into at most `rows` lines. If it is longer, drops blank lines, then the end.
-fn shortened(message: &str, width: u16, rows: usize, printed: bool) -> Vec<String> {
+fn shortened(message: &str, width: u16, rows: usize) -> Vec<String> {
     let mut lines = wrapped(message, width);
     if lines.len() > rows {
         lines.retain(|line| !line.is_empty());
     }
     if lines.len() > rows {
         lines.truncate(rows.saturating_sub(1));
-        lines.push(if printed { "… the rest is printed when the screen is left" } else { "…" }.into());
+        lines.push(fitted("… the rest is printed when the screen is left", width));
     }
     lines
 }

@@ -203,6 +203,12 @@ fn a_box_is_dismissed_only_once_it_is_there() {
         app.update(Input::Do(action));
         assert!(!boxed(&app), "it stays dismissed");
     }
+    for (action, shown) in [(Action::Dismiss, true), (Action::Dismiss, false), (Action::First, false)] {
+        app.update(Input::Do(action));
+        assert_eq!(boxed(&app), shown, "{action:?}");
+    }
+    app.update(Input::Do(Action::NextTrouble));
+    assert!(boxed(&app), "the failure was looked for");
 }
 
 /// The latest event is followed where more come, and only looked at where none do.

@@ -210,6 +210,20 @@ fn a_finished_run_stays_until_it_is_left() {
     pty.expect("RETURNED Ok(Quit)");
 }
 
+/// The box may be too small for all of a run's error.
+#[test]
+fn the_error_of_a_run_is_printed_when_the_screen_is_left() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_viz"));
+    command.arg("replay").arg(path("failed", "events")).arg("--paused");
+    let mut pty = Pty::start(&mut command, (60, 14));
+    pty.send("f");
+    pty.expect_on_screen("… the rest is printed when the screen is left");
+    pty.send("q");
+    pty.expect_restored();
+    pty.expect("Try one");
+    assert!(pty.wait().success());
+}
+
 #[test]
 fn a_rank_that_panics_is_shown() {
     let mut pty = live("rank panics");
