@@ -199,7 +199,7 @@ fn plainly(header: &RunHeader, compared: bool) -> Vec<String> {
 /// Returns the step that is shown and, if `room` suffices, those of the run.
 fn progress(player: &Player, room: u16) -> String {
     let scene = player.scene();
-    let step = scene.now.ranks.iter().map(|rank| rank.step).max().unwrap_or(0);
+    let step = scene.now.step();
     let all = format!("step {step} of 0–{}", scene.header.steps.saturating_sub(1));
     if columns(&all) <= room { all } else { format!("step {step}") }
 }

@@ -29,8 +29,9 @@ pub(super) fn draw(scene: &Scene, tall: u16, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let fold = folded(ranks.len(), width, height);
     let exact = ranks.iter().any(|rank| rank.last_hop.is_some());
-    let fresh = ranks.iter().any(|rank| rank.sent_in_step().data() > 0);
-    let step = |rank: &RankSnapshot| if fresh { rank.sent_in_step() } else { rank.sent_last_step.clone() };
+    let now = scene.now.step();
+    let fresh = ranks.iter().any(|rank| rank.sent_in(now).data() > 0);
+    let step = |rank: &RankSnapshot| if fresh { rank.sent_in(now) } else { rank.sent_last_step.clone() };
     let matrix = |sent: &dyn Fn(&RankSnapshot) -> Sent| {
         let sent = ranks.iter().enumerate().map(|(rank, now)| receivers(sent(now), rank, exact));
         summed(&sent.collect::<Vec<_>>(), fold)

@@ -55,7 +55,7 @@ fn metrics(scene: &Scene, last: Option<&StepRecord>, player: &Player) -> Vec<Met
     let replicated = amount::total(scene.header.replicated_total.iter().copied());
     let share = words::percent(live as f64, replicated as f64);
     let share = if replicated > 0 { format!("{share} of DDP") } else { String::new() };
-    let sent = scene.now.sum(|rank| rank.sent_this_step().total());
+    let sent = scene.now.sum(|rank| rank.sent_in(scene.now.step()).total());
     let validated = evaluations(player).last();
     let validation = validated.map_or(String::new(), |(_, loss)| format!("validation {loss:.3}"));
     let speed = |record: &StepRecord| words::count(record.tokens as f64 / record.seconds.max(1e-9));

@@ -9,7 +9,7 @@ use crate::app::App;
 use crate::player::Scene;
 use crate::theme::{ACCENT, ALARM, DIM, FAINT, GOOD, bold, ink, operation_colour, operation_glyph};
 use crate::{places, words};
-use events::{Operation, RankSnapshot, Route, RunHeader, Sent, amount};
+use events::{Operation, Route, RunHeader, Sent, amount};
 use ratatui::style::Color;
 
 /// The fewest rows of a chart.
@@ -54,7 +54,7 @@ fn bars(ranks: u16, room: u16) -> (u16, u16) {
 
 fn operations(app: &App, paint: &mut Paint<'_>) -> u16 {
     let scene = app.player().scene();
-    let step = sums(scene.now.ranks.iter().map(RankSnapshot::sent_in_step));
+    let step = sums(scene.now.ranks.iter().map(|rank| rank.sent_in(scene.now.step())));
     let run = sums(scene.now.ranks.iter().map(|rank| rank.sent.clone()));
     let header = &scene.header;
     paint.noted_heading("Bytes sent", "all ranks together");
@@ -91,17 +91,16 @@ fn operations(app: &App, paint: &mut Paint<'_>) -> u16 {
 /// Draws the bytes that all ranks together have moved between places, by route, and how long they
 /// have waited for them. Returns the rows used.
 fn routes(scene: &Scene, ends: [u16; 5], paint: &mut Paint<'_>) -> u16 {
-    let transfers = || scene.now.ranks.iter().map(|rank| (&rank.transfers, rank.in_step));
+    let ranks = &scene.now.ranks;
+    let moved = ranks.iter().map(|rank| rank.moved_in(scene.now.step())).collect::<Vec<_>>();
     let offload = &scene.header.offload;
-    let used = |route: &&Route| transfers().any(|(transfers, _)| transfers.uses(**route));
+    let used = |route: &&Route| ranks.iter().any(|rank| rank.transfers.uses(**route));
     let routes = Route::ALL.iter().filter(|_| !offload.resting.is_empty()).filter(used);
     let mut rows = 0;
     for (y, &route) in (0u16..).zip(routes) {
         let index = route.index();
-        let step =
-            || transfers().map(|(moved, in_step)| if in_step { moved.this_step() } else { moved.last_step });
-        let bytes = amount::total(step().map(|moved| moved.bytes[index]));
-        let exposed = amount::total(step().map(|moved| moved.exposed[index]));
+        let bytes = amount::total(moved.iter().map(|moved| moved.bytes[index]));
+        let exposed = amount::total(moved.iter().map(|moved| moved.exposed[index]));
         let planned = offload.transfers.iter().filter(|planned| planned.of == route);
         let predicted = amount::total(planned.map(|planned| planned.bytes));
         paint.text(0, y, places::arrow(route), ink(Color::Reset));
@@ -109,7 +108,7 @@ fn routes(scene: &Scene, ends: [u16; 5], paint: &mut Paint<'_>) -> u16 {
         paint.right(ends[0], y, words::bytes(bytes), bold(Color::Reset));
         paint.right(ends[1], y, if predicted > 0 { words::bytes(predicted) } else { "–".into() }, ink(DIM));
         paint.right(ends[3], y, format!("waited {}", words::time(exposed)), ink(DIM));
-        let run = amount::total(transfers().map(|(moved, _)| moved.moved.bytes[index]));
+        let run = scene.now.sum(|rank| rank.transfers.moved.bytes[index]);
         paint.right(ends[4], y, words::bytes(run), ink(Color::Reset));
         rows = y + 1;
     }
@@ -188,7 +187,7 @@ fn against_theory(scene: &Scene, y: u16, paint: &mut Paint<'_>) -> u16 {
     let (header, ranks) = (&scene.header, &scene.now.ranks);
     let expected = theory::expected(scene, false);
     let finished = sums(ranks.iter().map(|rank| rank.sent_last_step.clone()));
-    let so_far = sums(ranks.iter().map(RankSnapshot::sent_in_step));
+    let so_far = sums(ranks.iter().map(|rank| rank.sent_in(scene.now.step())));
     let scale = expected.bytes.max(finished.data()).max(so_far.data()) as f64;
     let width = paint.width().saturating_sub(40).max(8);
     let x = 13;

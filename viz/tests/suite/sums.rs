@@ -1,6 +1,7 @@
 //! Tests that the totals on the screen at the end equal the report of the same run.
 
-use crate::support::{SPECIAL, STAGES, path, recorded};
+use crate::simulate::SimulationPlan;
+use crate::support::{SPECIAL, STAGES, made_up, path, recorded};
 use events::{Class, Operation, Recording, Snapshot, What};
 use serde_json::Value;
 use viz::app::{App, EventSource};
@@ -78,6 +79,22 @@ fn hops_add_up_to_the_operations() {
             let data = rank.sent.total() - rank.sent.by_operation[Operation::Scalars.index()];
             assert_eq!(rank.sent.by_receiver.iter().sum::<u64>(), data, "{stage}");
         }
+    }
+}
+
+/// While some ranks are still in the step before, their bytes are no part of this step.
+#[test]
+fn the_step_shown_is_the_latest_of_any_rank() {
+    let mut app = made_up(&SimulationPlan::new(3, 4));
+    app.players[0].seek_step(1);
+    let now = &app.player().scene().now;
+    assert_eq!(now.ranks.iter().map(|rank| rank.step).collect::<Vec<_>>(), [1, 0, 0, 0]);
+    for (view, label) in [(View::Traffic, "total"), (View::Overview, "sent, all ranks")] {
+        app.view = view;
+        let screen = crate::support::text(&view::picture(&app, Theme::FULL, 120, 40));
+        let row = screen.lines().find_map(|line| line.split(&format!(" {label} ")).nth(1)).unwrap();
+        assert!(row.trim_start().starts_with("0 B "), "{screen}");
+        assert!(view == View::Overview || screen.contains("last step, below it the run"), "{screen}");
     }
 }
 

@@ -109,6 +109,11 @@ impl Snapshot {
         blamed + self.ranks.iter().map(RankSnapshot::bytes).sum::<usize>()
     }
 
+    /// Returns the latest step that any rank has begun.
+    pub fn step(&self) -> u32 {
+        self.ranks.iter().map(|rank| rank.step).max().unwrap_or(0)
+    }
+
     /// Returns the greatest of the ranks' `amount`s; 0 if there are no ranks.
     pub fn most(&self, amount: impl Fn(&RankSnapshot) -> u64) -> u64 {
         self.ranks.iter().map(amount).max().unwrap_or(0)

@@ -1,7 +1,7 @@
 //! The current state of one rank.
 
 use super::parts::{Flight, Hop, Membership, PassNow, RankStatus, Scaling, Sent};
-use super::transfers::Transfers;
+use super::transfers::{Moved, Transfers};
 use crate::amount::{self, bounded, make_room};
 use crate::event::{Class, CollectiveEvent, Event, LocalMetrics, Operation, Place, Progress, What};
 use crate::units::Units;
@@ -126,9 +126,24 @@ impl RankSnapshot {
         self.sent.since(&self.sent_before)
     }
 
-    /// Returns the bytes sent in the running step, or in the last one between steps.
-    pub fn sent_in_step(&self) -> Sent {
-        if self.in_step { self.sent_this_step() } else { self.sent_last_step.clone() }
+    /// Returns the bytes sent so far in `step`, the latest of any rank: none if this rank has not
+    /// begun it.
+    pub fn sent_in(&self, step: u32) -> Sent {
+        match self.step == step {
+            false => self.sent.since(&self.sent),
+            true if self.in_step => self.sent_this_step(),
+            true => self.sent_last_step.clone(),
+        }
+    }
+
+    /// Returns what has moved between places so far in `step`, the latest of any rank: nothing if
+    /// this rank has not begun it.
+    pub fn moved_in(&self, step: u32) -> Moved {
+        match self.step == step {
+            false => Moved::default(),
+            true if self.in_step => self.transfers.this_step(),
+            true => self.transfers.last_step,
+        }
     }
 
     /// True if the collective is complete on this rank.
