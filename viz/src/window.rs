@@ -143,6 +143,12 @@ impl Window {
         }
     }
 
+    /// True if all of the time `from` to `to` is after a step and before the next one.
+    pub fn is_between_steps(&self, from: u64, to: u64) -> bool {
+        let begun = self.steps.iter().rev().find(|step| step.from <= to);
+        begun.and_then(|step| step.to).is_some_and(|end| end <= from)
+    }
+
     /// Forgets the spans whose end may be in a gap of the events. The step under way ends `at` the
     /// gap, unless an event after it says otherwise.
     pub fn lose_track(&mut self, at: u64) {

@@ -81,10 +81,13 @@ impl Column {
         })
     }
 
-    /// Returns the bytes that all ranks together have sent since the step began, by operation. A
-    /// column shows its maximum.
+    /// Returns the bytes that all ranks together have sent since the step began, by operation,
+    /// without what they send between two steps. A column shows its maximum.
     pub(super) fn traffic(window: &Window, axis: Axis) -> Vec<Column> {
-        let landing = |span: &CollectiveSpan| Some((span.finished?, span.event.operation, span.sent));
+        let landing = |span: &CollectiveSpan| {
+            let counts = span.finished.filter(|&at| !window.is_between_steps(span.issued, at));
+            Some((counts?, span.event.operation, span.sent))
+        };
         let collectives = window.lanes.iter().flat_map(|lane| &lane.collectives);
         let mut landed: Vec<(u64, Operation, u64)> = collectives.filter_map(landing).collect();
         landed.sort_unstable_by_key(|landing| landing.0);

@@ -263,6 +263,30 @@ fn the_last_step_is_as_theory_says() {
     }
 }
 
+/// What a validation sends is no part of the step before it: the scale of the chart stays.
+#[test]
+fn traffic_over_time_leaves_a_validation_out() {
+    let run = SimulationPlan::new(3, 4).run();
+    let is_end = |event: &Event| matches!(event.what, What::StepFinished { .. });
+    let trained = run.events.iter().rposition(is_end).unwrap() as u64 + 1;
+    let mut app = live(run);
+    (app.view, app.dismissed) = (View::Traffic, true);
+    app.players[0].set_motion(Motion::Standing);
+    let end = app.player().timeline().len();
+    let [before, after] = [trained, end].map(|position| {
+        app.players[0].seek(position);
+        let screen = text(&view::picture(&app, Theme::FULL, 120, 60));
+        let chart = screen.split("Over time").nth(1).unwrap();
+        chart
+            .lines()
+            .filter_map(|line| line.split_once('┤'))
+            .map(|(bytes, _)| bytes.to_string())
+            .collect::<Vec<_>>()
+    });
+    assert!(before.len() > 1);
+    assert_eq!(before, after);
+}
+
 /// A recording without theory in its header is compared with the planner's prediction.
 #[test]
 fn without_theory_the_prediction_counts() {
