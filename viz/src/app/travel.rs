@@ -24,7 +24,7 @@ impl App {
             Action::First => self.stand(|player| player.seek(player.timeline().beginning())),
             Action::Seek(share) if recorded => self.stand(|player| player.seek_fraction(share)),
             Action::Last => self.last(),
-            Action::NextTrouble if recorded => {
+            Action::NextTrouble if recorded && self.lead().next_trouble().is_some() => {
                 self.dismissed = false;
                 self.stand(Player::seek_trouble)
             }

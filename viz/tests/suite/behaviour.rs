@@ -581,4 +581,7 @@ fn skipped_steps_and_failures_are_found() {
     let before = whole.player().position();
     whole.update(Input::Do(Action::NextTrouble));
     assert_eq!(whole.player().position(), before, "there is nothing to find");
+    whole.update(Input::Do(Action::TogglePause));
+    whole.update(Input::Do(Action::NextTrouble));
+    assert_eq!(whole.player().motion(), Motion::Playing, "there is nothing to stop at");
 }

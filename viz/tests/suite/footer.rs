@@ -95,6 +95,9 @@ fn what_went_wrong_is_offered_until_it_is_reached() {
         shows(&app, "←→ step", word);
     }
     shows(&App::new(vec![recorded("zero3")], EventSource::Recording), "←→ step", "f failure, f skipped");
+    let mut compared = App::new(vec![recorded("zero3"), recorded("fp16")], EventSource::Recording);
+    compared.shown = 1;
+    shows(&compared, "←→ step", "f failure, f skipped");
 }
 
 /// A step that does not exist is named, and the way out of the prompt stays on the screen.

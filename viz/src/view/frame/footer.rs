@@ -19,7 +19,7 @@ impl FooterKey {
     fn of(app: &App, binding: &Binding) -> Self {
         let short = match binding.short {
             "by" => format!("by {}", app.granularity),
-            "trouble" if app.player().next_trouble() == Some(Trouble::Failure) => "failure".into(),
+            "trouble" if app.lead().next_trouble() == Some(Trouble::Failure) => "failure".into(),
             "trouble" => "skipped step".into(),
             "pause" if app.lead().motion() == Motion::Standing || app.held && app.may_hold() => "play".into(),
             other => other.to_string(),
@@ -39,7 +39,7 @@ fn does_something(app: &App, action: Action) -> bool {
     match action {
         Action::Slower if recorded => app.lead().motion() != Motion::Following,
         Action::Slower => app.may_hold(),
-        Action::NextTrouble => recorded && app.player().next_trouble().is_some(),
+        Action::NextTrouble => recorded && app.lead().next_trouble().is_some(),
         Action::TogglePause => recorded || !app.at_close(),
         Action::PreviousRank => app.player().scene().now.ranks.len() > 1,
         Action::NextRun => app.players.len() > 1 && app.view != View::Compare,
