@@ -1,6 +1,6 @@
 //! The run's progress: the loss curve and the metrics of the latest step.
 
-use super::paint::{Paint, fitted};
+use super::paint::{Paint, columns, fitted, fitting};
 use super::plot;
 use crate::player::{Player, Scene};
 use crate::theme::{ALARM, DIM, GOOD, WAITING, bold, ink};
@@ -20,11 +20,7 @@ pub(super) fn progress(player: &Player, paint: &mut Paint<'_>) {
         evaluations(player).iter().map(|&(step, loss)| (f64::from(step), loss)).collect();
     let heading = if height >= 7 { 1 } else { 0 };
     if heading == 1 {
-        let x = paint.noted_heading("Loss", "nats per token, by step");
-        if !validated.is_empty() {
-            let x = paint.text(x + 2, 0, "◆", ink(GOOD));
-            paint.text(x + 1, 0, "validation", ink(DIM));
-        }
+        title(!validated.is_empty(), &mut paint.part(0, 0, chart, 1));
     }
     if points.is_empty() {
         let text = fitted("the curve begins with the first finished step", chart);
@@ -35,6 +31,18 @@ pub(super) fn progress(player: &Player, paint: &mut Paint<'_>) {
     }
     let mut part = paint.part(chart + 3, 0, beside, height);
     numbers(player.scene(), done.last(), player, &mut part);
+}
+
+/// Draws the heading of the loss curve, with what fits of its unit and of the validations' mark.
+fn title(validated: bool, paint: &mut Paint<'_>) {
+    const VALIDATION: &str = "validation";
+    let x = paint.heading(0, 0, "Loss");
+    let unit = fitting(&["nats per token, by step"], paint.width().saturating_sub(x + 2));
+    let x = paint.text(x + 2, 0, unit, ink(DIM));
+    if validated && x + 4 + columns(VALIDATION) <= paint.width() {
+        let x = paint.text(x + 2, 0, "◆", ink(GOOD));
+        paint.text(x + 1, 0, VALIDATION, ink(DIM));
+    }
 }
 
 struct Metric {

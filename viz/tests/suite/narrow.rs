@@ -60,6 +60,26 @@ fn low_screens_show_ranks() {
     }
 }
 
+/// The headings of the loss and of the metrics beside it are whole.
+#[test]
+fn headings_side_by_side_are_whole() {
+    let mut app = live(SimulationPlan::new(3, 4).run());
+    app.dismissed = true;
+    for (width, height) in (20..40).flat_map(|height| (40..130).map(move |width| (width, height))) {
+        let screen = rows(&app, width, height);
+        let Some(row) = screen.iter().find(|row| row.starts_with(" Loss") && row.ends_with(" Now")) else {
+            assert!(
+                !screen.iter().any(|row| row.starts_with(" Loss") && row.contains("Now")),
+                "{width}x{height}"
+            );
+            continue;
+        };
+        let words: Vec<&str> = row.split_whitespace().collect();
+        let whole = ["Loss", "nats", "per", "token,", "by", "step", "◆", "validation", "Now"];
+        assert!(words.iter().all(|word| whole.contains(word)), "{width}x{height}: {row}");
+    }
+}
+
 /// A rank among many that holds a small part of what DDP would need still has a bar that can be read:
 /// it ends at the highest peak, which the screen tells.
 #[test]
