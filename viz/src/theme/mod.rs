@@ -215,6 +215,12 @@ pub fn badge(colour: Color, theme: Theme) -> Style {
     }
 }
 
+/// Returns the style of the selected rank's name among others in bold: coloured, or reversed without
+/// colours.
+pub fn selected(theme: Theme) -> Style {
+    if theme.colours() { bold(ACCENT) } else { chosen(theme) }
+}
+
 /// Returns the style of the selected one among several: a lighter background, or reversed with few
 /// colours.
 pub fn chosen(theme: Theme) -> Style {

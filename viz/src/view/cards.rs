@@ -5,7 +5,7 @@ use super::bar::{self, Bar};
 use super::paint::{Paint, columns, fitted, fitting};
 use crate::app::App;
 use crate::player::Scene;
-use crate::theme::{ACCENT, DIM, FAINT, bold, class_colour, class_glyph, class_name, ink};
+use crate::theme::{self, ACCENT, DIM, FAINT, bold, class_colour, class_glyph, class_name, ink};
 use crate::{places, words};
 use events::{Class, Place, RankSnapshot, Route};
 use ratatui::style::Color;
@@ -142,7 +142,8 @@ fn card(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
     let name = format!(" rank {number} ");
     let (width, height) = (paint.width(), paint.height());
     let total = format!(" {} ", summary(scene, number, rank, width));
-    let mut inside = paint.card(&[(&name, bold(if chosen { ACCENT } else { Color::Reset }))], border);
+    let title = if chosen { theme::selected(paint.theme()) } else { bold(Color::Reset) };
+    let mut inside = paint.card(&[(&name, title)], border);
     let Activity { text, style, .. } = activity(scene, number);
     let roomy = inside.width() >= 22;
     let (x, inner) = (u16::from(roomy), inside.width().saturating_sub(2 * u16::from(roomy)));

@@ -177,13 +177,15 @@ fn passes(scene: &Scene, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
         unit(words::unit(&scene.header, span.unit), (from, to), shade, paint);
     }
     for (pass, from, to) in runs {
-        let colour = theme::pass_colour(pass);
-        let style = if paint.theme().colours() { Style::new().bg(colour).fg(INK) } else { Style::new() };
-        let fill = if paint.theme().colours() { " " } else { "─" };
-        paint.run(from, 0, to - from, fill, style);
         let label = words::pass(pass);
-        if columns(label) <= to - from {
-            paint.centred(from, to - from, 0, label, style);
+        let (fill, label, style) = match paint.theme().colours() {
+            true => (" ", label.to_string(), Style::new().bg(theme::pass_colour(pass)).fg(INK)),
+            // Between letters a name needs a space on both sides.
+            false => (theme::pass_glyph(pass), format!(" {label} "), Style::new()),
+        };
+        paint.run(from, 0, to - from, fill, style);
+        if columns(&label) <= to - from {
+            paint.centred(from, to - from, 0, &label, style);
         }
     }
 }

@@ -219,6 +219,22 @@ fn ascii_shows_how_far_the_position_is() {
     assert!(bar.starts_with(" ===") && bar.contains("--"), "{bar}");
 }
 
+/// Without colours, the selected rank and the passes below the memory look different from others.
+#[test]
+fn selection_and_passes_are_seen_without_colours() {
+    let plain = Theme { depth: viz::theme::Depth::None, ascii: true };
+    for view in [View::Overview, View::Shards] {
+        let mut app = app("zero3", view);
+        let screens = [0, 2].map(|rank| {
+            app.rank = rank;
+            view::picture(&app, plain, 120, 40)
+        });
+        assert_ne!(screens[0], screens[1], "{view:?}");
+    }
+    let memory = text(&view::picture(&app("zero3", View::Memory), plain, 120, 40));
+    assert!(memory.contains("f forward f") && memory.contains("b backward b"), "{memory}");
+}
+
 /// The boxes over a run are whole on narrow screens: the result has all of its numbers, and a list
 /// of keys that is too long says so.
 #[test]

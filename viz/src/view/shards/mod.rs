@@ -126,7 +126,7 @@ fn header(app: &App, grid: &Grid, paint: &mut Paint<'_>) {
     };
     paint.text(0, 0, note, ink(DIM));
     for (rank, x) in grid.columns() {
-        let style = if rank == app.rank { bold(ACCENT) } else { bold(Color::Reset) };
+        let style = if rank == app.rank { theme::selected(paint.theme()) } else { bold(Color::Reset) };
         let name = if grid.cell >= 6 { format!("rank {rank}") } else { format!("r{rank}") };
         paint.part(x, 0, grid.cell + grid.gap, 1).text(0, 0, name, style);
     }
