@@ -40,9 +40,9 @@ pub(super) fn draw(scene: &Scene, tall: u16, paint: &mut Paint<'_>) {
     let half = width.saturating_sub(2) / 2;
     let beside = tall == 1 && LABELS + step.len() as u16 * CELL <= half;
     let first = if beside { half } else { width };
-    let mut when = if fresh { "this step" } else { "last step" }.to_string();
+    let mut when = if exact { "" } else { "averaged " }.to_string();
+    when.push_str(if fresh { "this step" } else { "last step" });
     when.push_str(if tall > 1 { ", below it the run" } else { "" });
-    when.push_str(if exact { "" } else { ", averaged" });
     heading(fold, &when, &mut paint.part(0, 0, first, 1));
     cells(&step, Some(&run[..]).filter(|_| tall > 1), (fold, tall), &mut paint.part(0, 1, first, height));
     if beside {

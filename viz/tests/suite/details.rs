@@ -2,7 +2,7 @@
 
 use crate::simulate::SimulationPlan;
 use crate::support::{live, made_up, recorded, text};
-use events::Boundary;
+use events::{Boundary, Class, Place};
 use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
 use viz::theme::Theme;
@@ -95,4 +95,21 @@ fn a_collective_in_a_row() {
     insta::assert_snapshot!("strip_ring", screen);
     insta::assert_snapshot!("strip_ring_80x24", shown(&app, (80, 24)));
     insta::assert_snapshot!("strip_16_ranks", shown(&made_up(&SimulationPlan::new(2, 16)), (120, 40)));
+}
+
+/// Names and keys that are too long for their column are shortened, not cut.
+#[test]
+fn narrow_shards_and_pairs_have_whole_words() {
+    let mut run =
+        SimulationPlan { resting: vec![(Class::Optimizer, Place::Host)], ..SimulationPlan::new(3, 4) }.run();
+    run.header.units[1].name = "block 0 w_gate".into();
+    let mut app = live(run);
+    (app.view, app.dismissed) = (View::Shards, true);
+    let screen = shown(&app, SIZES[0]);
+    assert!(screen.contains("states, main memory"), "{screen}");
+    let screen = shown(&app, (60, 24));
+    assert!(screen.contains(" 0 w_gate "), "{screen}");
+    app.view = View::Traffic;
+    let screen = shown(&app, SIZES[1]);
+    assert!(screen.contains("averaged this step, below it the run"), "{screen}");
 }

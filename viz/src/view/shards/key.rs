@@ -6,7 +6,7 @@ use super::{NAMES, class_style, nothing, place_style, room};
 use crate::places;
 use crate::player::Scene;
 use crate::theme::{self, DIM, class_colour, ink};
-use crate::view::paint::{Paint, fitted};
+use crate::view::paint::{Paint, fitted, fitting_or_cut};
 use events::{Class, Place};
 use ratatui::style::{Color, Style};
 
@@ -113,7 +113,8 @@ pub(super) fn beside(scene: &Scene, paint: &mut Paint<'_>) {
         for ((symbol, style), meaning) in symbols {
             y += 1;
             paint.text(0, y, symbol, style);
-            paint.text(2, y, meaning, ink(DIM));
+            let short = meaning.replace(" kept in ", ", ");
+            paint.text(2, y, fitting_or_cut(&[meaning, short], WIDTH - 2), ink(DIM));
         }
         y += 2;
     }

@@ -7,7 +7,7 @@ mod cell;
 mod key;
 
 use super::pages::RankPage;
-use super::paint::{Paint, fitted, fitting};
+use super::paint::{Paint, fitting, fitting_or_cut};
 use crate::app::App;
 use crate::player::Scene;
 use crate::ranking::RankOrder;
@@ -150,7 +150,9 @@ fn label(scene: &Scene, grid: &Grid, unit: usize, y: u16, paint: &mut Paint<'_>)
     let inside = |rank: &&RankSnapshot| rank.pass.is_some_and(|pass| usize::from(pass.unit) == unit);
     let active = scene.now.ranks.iter().find(inside).and_then(|rank| rank.pass);
     let style = active.map_or(bold(Color::Reset), |pass| bold(theme::pass_colour(pass.pass)));
-    paint.text(0, y, fitted(&described.name, NAMES - 3), style);
+    let name = &described.name;
+    let names = [name.clone(), name.strip_prefix("block ").unwrap_or(name).into()];
+    paint.text(0, y, fitting_or_cut(&names, NAMES - 3), style);
     if let Some(pass) = active {
         paint.text(NAMES - 2, y, "▸", style);
         paint.text(0, y + 1, words::pass(pass.pass), ink(theme::pass_colour(pass.pass)));
