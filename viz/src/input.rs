@@ -86,6 +86,13 @@ pub enum Action {
     Interrupt,
 }
 
+impl Action {
+    /// True if it chooses what is under the mouse, so that dragging may repeat it.
+    pub(crate) fn is_choice(self) -> bool {
+        matches!(self, Action::Show(_) | Action::SelectRank(_) | Action::Seek(_))
+    }
+}
+
 /// A key that a person has pressed while a prompt is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keystroke {
@@ -168,7 +175,13 @@ pub const BINDINGS: &[Binding] = &[
     ),
     counterpart(&[Char('+'), Char('='), Char(']')], Action::Faster),
     binding(&[Char('f')], "f", "trouble", "next failure or skipped step of a recording", Action::NextTrouble),
-    binding(&[Enter, Char('r')], "enter", "", "resume at full speed, at the latest event", Action::Release),
+    binding(
+        &[Enter, Char('r')],
+        "enter",
+        "",
+        "resume in real time; a live run at its latest event",
+        Action::Release,
+    ),
     binding(&[Tab], "tab", "view", "next view; with shift, the previous one", Action::NextView),
     counterpart(&[BackTab], Action::PreviousView),
     binding(&[Up, Char('k')], "↑↓", "rank", "previous or next rank", Action::PreviousRank),
@@ -193,7 +206,13 @@ pub const BINDINGS: &[Binding] = &[
     binding(&[Char(':')], ":", "", "go to step 12 or rank 3: type 12 or r3, then enter", Action::GoToStep),
     binding(&[Home], "home, end", "", "the oldest event kept; the latest, and follow the run", Action::First),
     counterpart(&[End], Action::Last),
-    binding(&[Char('?')], "?", "help", "this list; the mouse selects views, ranks and moments", Action::Help),
+    binding(
+        &[Char('?')],
+        "?",
+        "help",
+        "this list; click views, moments, keys, Overview's ranks",
+        Action::Help,
+    ),
     binding(&[Char('q')], "q", "quit", "quit, or close this list; a live run asks first", Action::Quit),
 ];
 
@@ -209,6 +228,12 @@ pub fn clicked(event: &TerminalEvent) -> Option<(u16, u16)> {
     let TerminalEvent::Mouse(mouse) = event else { return None };
     let (MouseEventKind::Down(button) | MouseEventKind::Drag(button)) = mouse.kind else { return None };
     (button == MouseButton::Left).then_some((mouse.column, mouse.row))
+}
+
+/// True if the mouse was moved with the left button held.
+pub fn is_drag(event: &TerminalEvent) -> bool {
+    let TerminalEvent::Mouse(mouse) = event else { return false };
+    mouse.kind == MouseEventKind::Drag(MouseButton::Left)
 }
 
 /// Returns the input that a terminal's event stands for, if any. Keys are text while a prompt is

@@ -236,6 +236,7 @@ impl Session {
             let (event, app) = (event::read()?, &mut self.app);
             let action =
                 input::clicked(&event).and_then(|place| view::clicked(app, self.screen.size(), place));
+            let action = action.filter(|action| !input::is_drag(&event) || action.is_choice());
             let input = action.map(Input::Do).or_else(|| input::translate(&event, app.prompt.is_some()));
             let Some(input) = input else { continue };
             self.asked = true;

@@ -78,7 +78,7 @@ pub(super) fn clicked(app: &App, size: (u16, u16), (column, row): (u16, u16)) ->
     if row == rows.seek {
         return seek::clicked(width, column).map(Action::Seek);
     }
-    (row == rows.footer && footer::is_help(app, width, column)).then_some(Action::Help)
+    if row == rows.footer { footer::clicked(app, width, column) } else { None }
 }
 
 /// Draws the frame and returns the rectangle for the view.

@@ -360,9 +360,22 @@ fn the_mouse_chooses_views_and_moments() {
     let (first, last) = app.player().time_range();
     let share = (app.player().clock() - first) as f64 / (last - first) as f64;
     assert!((0.45..0.55).contains(&share), "{share}");
-    for (column, shown) in [(50, false), (106, true), (116, true), (106, false)] {
+    for (column, shown) in [(90, false), (106, true), (106, false)] {
         click(&mut app, column, 39);
-        assert_eq!(app.help, shown, "the footer's help alone is clicked at column {column}");
+        assert_eq!(app.help, shown, "the footer's help is clicked at column {column}");
+    }
+    let footer = text(&picture(&app, Theme::FULL, 120, 40)).lines().nth(39).unwrap().to_string();
+    let clicked = |word: &str, beyond: usize| {
+        let column = footer.chars().position(|first| word.starts_with(first)).unwrap() + beyond;
+        viz::view::clicked(&app, (120, 40), (column as u16, 39))
+    };
+    for (word, first, second) in [
+        ("←→ step", Action::Back, Action::Forward),
+        ("-+ speed", Action::Slower, Action::Faster),
+        ("↑↓ rank", Action::PreviousRank, Action::NextRank),
+        ("q quit", Action::Quit, Action::Quit),
+    ] {
+        assert_eq!([clicked(word, 0), clicked(word, 1)], [Some(first), Some(second)], "{word}: {footer}");
     }
 }
 

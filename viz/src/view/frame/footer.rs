@@ -47,10 +47,18 @@ fn does_something(app: &App, action: Action) -> bool {
     }
 }
 
-/// True if the help entry covers `column`.
-pub(super) fn is_help(app: &App, width: u16, column: u16) -> bool {
-    let help = |entry: &FooterKey| entry.action == Action::Help && entry.columns().contains(&column);
-    entries(app, width).iter().any(help)
+/// Returns the action of a click on `column`. The first symbol of two opposite keys stands for the
+/// first one, and all behind it for the other.
+pub(super) fn clicked(app: &App, width: u16, column: u16) -> Option<Action> {
+    let entries = if app.prompt.is_some() { Vec::new() } else { entries(app, width) };
+    let entry = entries.into_iter().find(|entry| entry.columns().contains(&column))?;
+    Some(match entry.action {
+        first if column == entry.x => first,
+        Action::Back => Action::Forward,
+        Action::Slower => Action::Faster,
+        Action::PreviousRank => Action::NextRank,
+        only => only,
+    })
 }
 
 /// Returns the keys that fit in the footer: those that answer the question on the screen, or else
