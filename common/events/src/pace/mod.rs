@@ -186,7 +186,8 @@ impl Pace {
         }
         let mut gate = self.lock();
         self.touch();
-        let arrived = self.epoch.elapsed().saturating_sub(self.held());
+        self.subtract_stop();
+        let arrived = self.epoch.elapsed().saturating_sub(self.held_by_now());
         gate.arrive(rank);
         self.waiting.fetch_add(1, Ordering::AcqRel);
         while let Some(time) = gate.wait(rank, boundary, arrived, self.epoch.elapsed()) {
@@ -202,10 +203,8 @@ impl Pace {
     /// Counts the time since the latest activity as held. The caller has locked the gate.
     fn count_quiet_time(&self) {
         let now = self.epoch.elapsed().as_nanos() as u64;
-        let quiet = now.saturating_sub(self.last_activity.load(Ordering::Acquire));
-        // In this order, so that `held` never counts neither: a deadline would pass at once.
+        let quiet = now.saturating_sub(self.last_activity.fetch_max(now, Ordering::AcqRel));
         self.frozen.fetch_add(quiet, Ordering::AcqRel);
-        self.last_activity.fetch_max(now, Ordering::AcqRel);
     }
 
     /// Notes activity on a rank now.
@@ -263,8 +262,16 @@ impl Pace {
     /// subtract it.
     pub fn held(&self) -> Duration {
         self.subtract_stop();
-        let quiet = self.quiet();
-        Duration::from_nanos(self.frozen.load(Ordering::Acquire)) + quiet
+        // A release moves time from one part of the sum to the other. A deadline that saw neither
+        // would pass at once.
+        let may_change = self.active.load(Ordering::Acquire) || self.waiting() > 0;
+        let _gate = may_change.then(|| self.lock());
+        self.held_by_now()
+    }
+
+    /// As [`Pace::held`]. The caller has locked the gate, or no rank is held.
+    fn held_by_now(&self) -> Duration {
+        Duration::from_nanos(self.frozen.load(Ordering::Acquire)) + self.quiet()
     }
 
     /// Returns the time since the latest event on any rank while at least one rank is held; zero if
