@@ -13,7 +13,7 @@ pub fn next(scale: &mut Scale, overflow: bool) {
         return;
     }
     scale.clean += 1;
-    if scale.clean.is_multiple_of(scale.window) {
+    if scale.clean > 1 && (scale.clean - 1).is_multiple_of(scale.window) {
         scale.scale *= 2.0;
         scale.left = scale.hysteresis;
     }

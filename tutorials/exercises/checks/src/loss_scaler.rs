@@ -12,7 +12,7 @@ pub struct Scale {
     pub left: u32,
     /// Clean steps since the last overflow.
     pub clean: u32,
-    /// Clean steps after which the scale doubles.
+    /// Clean steps after the first one, after which the scale doubles.
     pub window: u32,
     /// The value to which `left` is refilled.
     pub hysteresis: u32,
@@ -23,7 +23,7 @@ pub type Next = fn(&mut Scale, bool);
 
 /// Lets steps overflow in several orders.
 pub fn check(next: Next) -> Verdict {
-    for steps in ["...", "xx", "xxx", "x.x", "x...x", "..x...", "......", "xx...xx...x"] {
+    for steps in ["....", "xx", "xxx", "x.x", "x....x", "..x....", ".......", "xx....xx....x"] {
         run(next, steps)?;
     }
     Ok(Score::right("the scale changes as DeepSpeed's does"))

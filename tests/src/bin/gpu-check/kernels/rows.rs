@@ -3,8 +3,8 @@
 use super::Closeness::{Bits, Rounding};
 use super::{Operation, Output, logarithms, output, outputs, shapes, tensor};
 use device::{
-    AttentionShape, Class, CrossEntropy, DType, Device, Embedding, EmbeddingBackward, Result, RmsNorm,
-    RmsNormBackward, Rope, RopeScaling, RowShape, Swiglu, SwigluBackward, Write,
+    AttentionShape, Class, CrossEntropy, DType, Device, Embedding, EmbeddingBackward, GroupedRows, Result,
+    RmsNorm, RmsNormBackward, Rope, RopeScaling, RowShape, Swiglu, SwigluBackward, Write,
 };
 
 pub(super) fn all() -> Vec<Operation> {
@@ -15,6 +15,7 @@ pub(super) fn all() -> Vec<Operation> {
     vec![
         Operation::new("rms_norm", Rounding, wide(11), rms_norm),
         Operation::new("rms_norm_backward", Rounding, wide(12), rms_norm_backward),
+        Operation::new("rms_norm of heads, in place", Rounding, head_shapes(), rms_norm_of_heads),
         Operation::new("rope", Bits, rotations.clone(), |device, dtype, shape| {
             rope(device, dtype, shape, false)
         }),
@@ -74,6 +75,37 @@ fn rms_norm_backward(device: &Device, dtype: DType, shape: [usize; 2]) -> Result
     outputs(device, [("dx", &dx), ("dweight", &dweight)])
 }
 
+/// Tokens, heads, the heads' width, and what else a token's row holds.
+fn head_shapes() -> Vec<[usize; 4]> {
+    [vec![[37, 4, 64, 128], [1, 1, 2, 0]], shapes(50, 4, [40, 6, 140, 200])].concat()
+}
+
+/// As Qwen3 has it: heads lie in packed projections, the gradient is in place, and that of the weight
+/// has the type of the others.
+fn rms_norm_of_heads(
+    device: &Device,
+    dtype: DType,
+    [tokens, heads, width, rest]: [usize; 4],
+) -> Result<Vec<Output>> {
+    let (rows, stride) = (tokens * heads, heads * width + rest);
+    let shape = GroupedRows { rows, width, group: heads, stride };
+    let all = (tokens - 1) * stride + heads * width;
+    let (x, weight) = (tensor(device, dtype, 51, all)?, tensor(device, dtype, 52, width)?);
+    let inverse = tensor(device, DType::F32, 53, rows)?;
+    let (mut dx, mut dweight) = (tensor(device, dtype, 54, all)?, tensor(device, dtype, 55, width)?);
+    device.kernels().rms_norm_backward(RmsNormBackward {
+        dx: dx.view_mut(),
+        dweight: dweight.view_mut(),
+        write: Write::Replace,
+        dout: None,
+        x: x.view(),
+        weight: weight.view(),
+        inverse_rms: inverse.view(),
+        shape,
+    })?;
+    outputs(device, [("dx", &dx), ("dweight", &dweight)])
+}
+
 /// Batch, tokens, heads, key/value heads and the head's width, which is even.
 fn rope_shapes() -> Vec<[usize; 5]> {
     let even = |[batch, tokens, group, kv_heads, half]: [usize; 5]| {
@@ -118,6 +150,7 @@ fn embedding(device: &Device, dtype: DType, [rows, width, vocabulary]: [usize; 3
         (tensor(device, dtype, 19, vocabulary * width)?, tensor(device, dtype, 20, rows * width)?);
     let mut out = device.allocate(Class::Workspace, dtype, rows * width)?;
     let mut dtable = device.allocate(Class::Workspace, DType::F32, vocabulary * width)?;
+    let mut added = tensor(device, dtype, 22, vocabulary * width)?;
     device.kernels().embedding(Embedding {
         out: out.view_mut(),
         table: table.view(),
@@ -133,13 +166,23 @@ fn embedding(device: &Device, dtype: DType, [rows, width, vocabulary]: [usize; 3
         shape,
         vocabulary,
     })?;
-    outputs(device, [("out", &out), ("dtable", &dtable)])
+    device.kernels().embedding_backward(EmbeddingBackward {
+        dtable: added.view_mut(),
+        write: Write::Accumulate,
+        dout: dout.view(),
+        ids: ids.view(),
+        shape,
+        vocabulary,
+    })?;
+    outputs(device, [("out", &out), ("dtable", &dtable), ("added", &added)])
 }
 
 fn cross_entropy(device: &Device, dtype: DType, shape: [usize; 2]) -> Result<Vec<Output>> {
     let shape = rows(shape);
     let RowShape { rows, width } = shape;
-    let targets: Vec<u32> = (0..rows).map(|i| (i * 7 % width) as u32).collect();
+    // Every fourth row has no target.
+    let target = |i: usize| if i % 4 == 3 { width } else { i * 7 % width };
+    let targets: Vec<u32> = (0..rows).map(|i| target(i) as u32).collect();
     let targets = device.upload(Class::Workspace, &targets)?;
     let mut logits = tensor(device, dtype, 21, rows * width)?;
     let mut losses = device.allocate(Class::Workspace, DType::F32, rows)?;
