@@ -248,7 +248,8 @@ impl Timeline {
 
     /// Returns how the run ended, if it is over.
     pub fn ending(&self) -> Option<Ending> {
-        let lost = self.ended && !self.is_recorded();
+        // If events were dropped, a rank's last one may be among them.
+        let lost = self.ended && !self.is_recorded() && self.state.dropped == 0;
         match self.state.snapshot.is_over() {
             false => lost.then_some(Ending::Lost),
             true if self.steps_done().is_some_and(|done| done < self.header.steps) => Some(Ending::Early),

@@ -37,8 +37,8 @@ pub struct Writer {
 
 impl Writer {
     /// Checks that a model can be saved to the directory `path`, before hours of training, and that
-    /// the tokenizer that is there can be read. Creates the directory, and finishes what a save that
-    /// was killed has left.
+    /// the tokenizer that is there can be read, whether this save would keep it or not. Creates the
+    /// directory, and finishes what a save that was killed has left.
     ///
     /// # Errors
     /// As [`Writer::create`] and [`Reader::companions`].

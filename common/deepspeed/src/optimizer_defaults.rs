@@ -41,7 +41,7 @@ fn typed(args: &TrainArgs, key: &Key) -> bool {
     matches!(key.fate, Fate::Honoured { flag: Some(id), .. } if args.given.typed(id).is_some())
 }
 
-/// Returns the default in DeepSpeed's code of a setting of the optimizer. Its own Adam decays
+/// Returns the default in DeepSpeed's code of a setting of the optimizer or the scheduler. Its own Adam decays
 /// nothing by itself; PyTorch's AdamW does.
 fn default(key: &Key, entries: &Entries) -> Option<Node> {
     let flag = |path| entries.get(path).and_then(Node::as_flag);
@@ -80,7 +80,7 @@ pub(crate) fn words(args: &TrainArgs, entries: &Entries, defaults: &[Entry]) -> 
     let warmup = training.warmup_steps.unwrap_or(default_warmup(training.steps));
     let built_in = args.file_only.scheduler.name.is_none() && args.given.typed("warmup_steps").is_none();
     let words = [
-        (own(RATE) && !given(PEAK)).then(|| format!("learning rate {}", training.lr)),
+        (own(RATE) && own(PEAK)).then(|| format!("learning rate {}", training.lr)),
         own(BETAS).then(|| format!("betas {momentum} and {variance}")),
         own(DECAY).then(|| format!("weight decay {}", training.weight_decay)),
         built_in.then(|| format!("a warm-up of {warmup} steps, then a cosine")),

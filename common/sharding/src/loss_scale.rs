@@ -13,7 +13,7 @@ pub struct LossScaling {
     /// The first scale is 2 to this power.
     pub initial_power: u32,
     /// Steps without overflow after which the scale doubles and the hysteresis is full again. The
-    /// first of a clean run does not count.
+    /// first step after the start or after an overflow does not count.
     pub window: u32,
     /// Overflows until the scale halves: the last of so many does, and so does every one after it.
     pub hysteresis: u32,

@@ -268,6 +268,30 @@ fn another_training_does_not_resume_unless_that_is_meant() {
     );
 }
 
+/// A decay that ends where it did, or with the run as before, is no other schedule.
+#[test]
+fn a_decay_may_end_with_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = |total: &str| {
+        let path = dir.path().join("ds.json");
+        let scheduler =
+            r#"{"type": "WarmupDecayLR", "params": {"warmup_num_steps": 2, "total_num_steps": TOTAL}}"#;
+        std::fs::write(&path, format!(r#"{{"scheduler": {scheduler}}}"#).replace("TOTAL", total)).unwrap();
+        format!("--config {}", path.display())
+    };
+    for (number, (total, other)) in [(r#""auto""#, "9"), ("6", "7")].into_iter().enumerate() {
+        let kept = dir.path().join(number.to_string());
+        let flags = |total: &str| format!("{RUN} {} --checkpoint {}", config(total), kept.display());
+        run(Stage::Zero2, &flags(total).replace("--steps 6", "--steps 4"));
+        refused(&format!("{} --resume-with steps", flags(other)), "the learning rate's decay ends");
+        assert_eq!(
+            run(Stage::Zero1, &format!("{} --resume-with steps", flags(total))).steps.len(),
+            2,
+            "{total}"
+        );
+    }
+}
+
 #[test]
 fn a_run_that_names_no_model_takes_that_of_the_checkpoint() {
     let dir = tempfile::tempdir().unwrap();

@@ -105,8 +105,8 @@ impl Checkpoints {
     /// flushes, renames. Returns the checkpoint's name.
     ///
     /// # Errors
-    /// [`CheckpointError::Disk`]. Nothing is published then; if the last flush fails, it is not known
-    /// to be on the disk.
+    /// [`CheckpointError::Disk`]. Nothing is published then, unless only the last flush failed: the
+    /// checkpoint has its name, which a loss of power may undo.
     pub fn publish(&self, partial: &Path, steps: u32, manifest: &Manifest) -> Result<String> {
         let path = partial.join(MANIFEST);
         let text = manifest.seal().map_err(|error| CheckpointError::malformed(&path, error))?;

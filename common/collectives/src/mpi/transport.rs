@@ -51,7 +51,8 @@ impl MpiTransport {
             let transfer = state.world.receive(from, self.mailbox.pool.take(bytes))?;
             state.incoming.push((from, transfer));
         }
-        // A short message may be done before a long one that the same rank sent first: it waits.
+        // MPI may complete a short message before a long one that the same rank sent first. They are
+        // delivered in the order in which they were sent.
         let mut late = BTreeSet::new();
         let in_turn = |(from, transfer): &mut (u32, _)| {
             let done = !late.contains(from) && state.world.is_done(transfer)?;

@@ -11,7 +11,8 @@ use crate::group::ControlChannel;
 use bytemuck::{Pod, Zeroable};
 use device::DeviceError;
 use device::cuda::Runtime;
-use std::sync::Arc;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The first version that lets ranks share a GPU: 2.30, as NCCL writes it.
@@ -144,8 +145,13 @@ fn blocks(peers: &[Peer]) -> Option<i32> {
     Some((BLOCKS / sharing).max(1))
 }
 
-/// True if ranks are threads of one process; the same on all ranks. Processes of two machines that
-/// have one number count as one, which costs them a meeting.
+/// Returns a number that tells this process from others, also of other machines and containers.
+fn own_process() -> u32 {
+    static NUMBER: OnceLock<u32> = OnceLock::new();
+    *NUMBER.get_or_init(|| RandomState::new().build_hasher().finish() as u32)
+}
+
+/// True if some ranks are threads of one process; the same on all ranks.
 fn are_threads(peers: &[Peer]) -> bool {
     peers.iter().any(|peer| peers.iter().filter(|other| peer.process == other.process).count() > 1)
 }
@@ -190,7 +196,7 @@ impl<'a> Setup<'a> {
         let functions = Functions::get().map_err(|error| self.refused(error))?;
         let first = self.control.member() == 0;
         let id = if first { functions.new_id().map_err(|e| self.refused(e))? } else { UniqueId([0; 128]) };
-        let (gpu, process) = (self.runtime.gpu().info().uuid, std::process::id());
+        let (gpu, process) = (self.runtime.gpu().info().uuid, own_process());
         let peer = Peer { gpu, process, version, id };
         let peers = channel.exchange(bytemuck::bytes_of(&peer))?;
         let read = |bytes: &Vec<u8>| {

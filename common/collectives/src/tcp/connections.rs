@@ -62,7 +62,7 @@ impl Connections {
     /// Writes all of `bytes`. After a write that was given up nothing more is written: the receiver
     /// would take it for the rest of that message.
     fn write(&self, mut stream: &TcpStream, mut bytes: &[u8], stalled: Stalled<'_>) -> Result<(), String> {
-        // Ticks end a write, so more than two of them passed while this process was stopped.
+        // A blocked write returns after a tick. If more than two have passed, this process was stopped.
         let (mut waited, mut looked, most) = (Duration::ZERO, Instant::now(), 2 * tick(self.timeout));
         let timeout = match self.gave_up.load(Ordering::Relaxed) {
             true => LINGER.min(self.timeout / 10),

@@ -159,7 +159,7 @@ pub(super) static KEYS: &[Key] = &[
         "scheduler.params.warmup_max_lr",
         RATE,
         "0.001",
-        "peak learning rate; `optimizer.params.lr` if left out",
+        "peak learning rate; if left out, `optimizer.params.lr` for `WarmupLR`",
     )
     .auto(Auto::Flags)
     .honoured(

@@ -264,6 +264,9 @@ fn a_scheduler_that_is_named_has_deepspeeds_defaults() {
     let text = r#"{"optimizer": {"type": "AdamW", "params": {"lr": 0.5}}, "scheduler": {"type": "NAME", "params": {"total_num_steps": 2000}}}"#;
     let decay = |flags| json(&text.replace("NAME", "WarmupDecayLR"), flags).unwrap().lr_schedule;
     assert_eq!(decay(""), LrSchedule::WarmupDecayLr { low: 0.0, high: 0.001, warmup, total: 2000 });
+    let alone = r#"{"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 2000}}}"#;
+    let own = json(alone, "").unwrap().findings.own_settings;
+    assert!(own.contains("weight decay") && !own.contains("learning rate"), "{own}");
     let warmup = WarmUp { steps: 7, ..warmup };
     let typed = LrSchedule::WarmupDecayLr { low: 0.0, high: 0.25, warmup, total: 2000 };
     assert_eq!(decay("--lr 0.25 --warmup-steps 7"), typed);

@@ -57,7 +57,7 @@ struct Slots {
 
 using Together = void (*)(Slots &);
 
-// Of the running fiber.
+// The slots of the running fiber's warp, and its lane there.
 struct Lane {
     Slots &slots;
     unsigned lane;
@@ -89,7 +89,7 @@ template <class T> T take(const unsigned char *from) {
     return value;
 }
 
-// As above. Gives `in` to the step and returns what the step gives to this lane.
+// Gives `in` to the warp's step `together`, and returns what the step gives to this lane.
 template <class Out, class In> Out meet_warp(const In &in, Together together) {
     auto [slots, lane] = own_lane();
     static_assert(sizeof in <= sizeof slots.in[lane] && sizeof(Out) <= sizeof slots.out[lane]);

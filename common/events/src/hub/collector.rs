@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// The interval at which rings are drained: shorter than that between pictures, long enough to cost
 /// almost nothing.
 const PERIOD: Duration = Duration::from_millis(40);
-/// The longest time for which collected events stay out of the recording's file.
+/// How often collected events are handed to the disk. While a write is under way they wait.
 const FLUSH_PERIOD: Duration = Duration::from_millis(200);
 /// Events younger than this many nanoseconds are held back, so that earlier events of slower ranks
 /// can precede them. The first is for ranks of this process alone, the second where some are other

@@ -22,7 +22,7 @@ pub struct Recorder {
     pending: EventBatch,
 }
 
-/// The most bytes that wait for the disk.
+/// The most encoded bytes that wait for the write under way.
 const MOST_WAITING: usize = 256 << 20;
 
 /// A frame is written once it has this many events: few enough to decode without delay when a
@@ -93,7 +93,8 @@ impl Recorder {
         if self.under_way.is_none() {
             self.write_next();
         }
-        let late = || io::Error::new(ErrorKind::TimedOut, "the disk has taken nothing for too long");
+        let what = format!("the disk is too slow: more than {} MiB wait for it", MOST_WAITING >> 20);
+        let late = || io::Error::new(ErrorKind::TimedOut, what);
         let waiting = self.buffer.len() <= MOST_WAITING;
         waiting.then_some(()).ok_or_else(|| self.failed("write", late()))
     }

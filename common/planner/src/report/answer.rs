@@ -11,7 +11,6 @@ use crate::placement::Placement;
 use crate::predict::predict;
 use crate::recipe::Recipe;
 use crate::reduce::F32;
-
 use crate::stage::Stage;
 use crate::traffic::Traffic;
 use events::{Operation, Place};

@@ -17,11 +17,12 @@ const WINDOWS: usize = 64;
 const WINDOW: usize = 64;
 
 /// The keys that may differ, each with what says that it is meant to differ, in words for errors.
-const SETTINGS: [(&str, &str, ResumeWith); 8] = [
+const SETTINGS: [(&str, &str, ResumeWith); 9] = [
     ("data", "the training tokens", ResumeWith::Data),
     ("order", "the seed of their order (--shuffle-seed)", ResumeWith::Order),
     ("schedule", "the learning rate (--lr, --warmup-steps)", ResumeWith::Lr),
     ("optimizer", "AdamW's constants", ResumeWith::Lr),
+    ("end", "the step at which the learning rate's decay ends", ResumeWith::Lr),
     ("steps", "the number of steps (--steps)", ResumeWith::Steps),
     ("precision", "the element types (--precision)", ResumeWith::Precision),
     ("batch", "the tokens of a step", ResumeWith::Batch),
@@ -40,6 +41,7 @@ pub(crate) fn identity(config: &Config, model: &Model, data: &Data) -> Result<Va
         "order": config.corpus.source.shuffle,
         "schedule": schedule(config),
         "optimizer": optimizer(config),
+        "end": end(config),
         "steps": config.steps,
         "precision": precision(config),
         "batch": format!("{tokens} in sequences of {length}"),
@@ -63,7 +65,6 @@ fn sampled(data: &Data) -> Result<String> {
 
 /// Returns the learning rate's schedule, without what follows from the number of steps.
 fn schedule(config: &Config) -> String {
-    let until = |total| if total == config.steps { String::new() } else { format!(" until step {total}") };
     match config.lr_schedule {
         LrSchedule::WarmupThenCosine { peak, warmup, steps } if warmup == default_warmup(steps) => {
             format!("up to {peak} in the usual warm-up, then a cosine")
@@ -72,15 +73,21 @@ fn schedule(config: &Config) -> String {
             format!("up to {peak} in {warmup} steps, then a cosine")
         }
         LrSchedule::WarmupLr { low, high, warmup } => format!("{}, then constant", climb(low, high, warmup)),
-        LrSchedule::WarmupDecayLr { low, high, warmup, total } => {
-            format!("{}, then down in a line{}", climb(low, high, warmup), until(total))
+        LrSchedule::WarmupDecayLr { low, high, warmup, .. } => {
+            format!("{}, then down in a line", climb(low, high, warmup))
         }
-        LrSchedule::WarmupCosineLr { peak, warmup_min_ratio, cos_min_ratio, warmup, total } => format!(
-            "{}, then a cosine to {}{}",
-            climb(warmup_min_ratio * peak, peak, warmup),
-            cos_min_ratio * peak,
-            until(total)
-        ),
+        LrSchedule::WarmupCosineLr { peak, warmup_min_ratio, cos_min_ratio, warmup, .. } => {
+            let from = climb(warmup_min_ratio * peak, peak, warmup);
+            format!("{from}, then a cosine to {}", cos_min_ratio * peak)
+        }
+    }
+}
+
+/// Returns the step at which the learning rate's decay ends, if the schedule has one of its own.
+fn end(config: &Config) -> Option<u32> {
+    match config.lr_schedule {
+        LrSchedule::WarmupDecayLr { total, .. } | LrSchedule::WarmupCosineLr { total, .. } => Some(total),
+        _ => None,
     }
 }
 
@@ -111,8 +118,10 @@ pub(super) fn check(path: &Path, manifest: &Manifest, now: &Value, meant: &[Resu
         let path = path.to_path_buf();
         return Err(Failure::usage(checkpoint::CheckpointError::OtherModel { path, how }.to_string()));
     }
-    let differs =
-        |(key, _, with): &&(&str, &str, ResumeWith)| then[*key] != now[*key] && !meant.contains(with);
+    // A decay may end where the run does.
+    let follows = |of: &Value| of["end"] == of["steps"];
+    let is_other = |key: &str| then[key] != now[key] && !(key == "end" && follows(then) && follows(now));
+    let differs = |(key, _, with): &&(&str, &str, ResumeWith)| is_other(key) && !meant.contains(with);
     let differing: Vec<_> = SETTINGS.iter().filter(differs).collect();
     if differing.is_empty() {
         return Ok(());
@@ -122,7 +131,7 @@ pub(super) fn check(path: &Path, manifest: &Manifest, now: &Value, meant: &[Resu
     };
     let mut flags: Vec<String> = SETTINGS
         .iter()
-        .filter(|(key, _, with)| meant.contains(with) || then[*key] != now[*key])
+        .filter(|(key, _, with)| meant.contains(with) || is_other(key))
         .map(|(_, _, with)| labels::word(with))
         .collect();
     flags.dedup();

@@ -246,7 +246,7 @@ fn padded_tiles(l: &impl Launcher, count: usize, shape: AttentionShape) -> Optio
 
 /// Bytes of shared memory that a block may ask for, at least (CUDA C++ programming guide, table
 /// "Technical Specifications per Compute Capability").
-pub(super) fn shared_memory(architecture: u32) -> usize {
+fn shared_memory(architecture: u32) -> usize {
     if architecture < 80 { 64 << 10 } else { 99 << 10 }
 }
 

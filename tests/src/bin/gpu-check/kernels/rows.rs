@@ -15,7 +15,7 @@ pub(super) fn all() -> Vec<Operation> {
     vec![
         Operation::new("rms_norm", Rounding, wide(11), rms_norm),
         Operation::new("rms_norm_backward", Rounding, wide(12), rms_norm_backward),
-        Operation::new("rms_norm of heads, in place", Rounding, head_shapes(), rms_norm_of_heads),
+        Operation::new("rms_norm_backward of heads, in place", Rounding, head_shapes(), backward_of_heads),
         Operation::new("rope", Bits, rotations.clone(), |device, dtype, shape| {
             rope(device, dtype, shape, false)
         }),
@@ -82,7 +82,7 @@ fn head_shapes() -> Vec<[usize; 4]> {
 
 /// As Qwen3 has it: heads lie in packed projections, the gradient is in place, and that of the weight
 /// has the type of the others.
-fn rms_norm_of_heads(
+fn backward_of_heads(
     device: &Device,
     dtype: DType,
     [tokens, heads, width, rest]: [usize; 4],
