@@ -92,7 +92,7 @@ impl Replacement {
         // A checkpoint that is in the directory is missing until it follows.
         self.place.bring_others(&old)?;
         self.disk().flush_directory(&self.place.parent)?;
-        self.place.clear(&old)
+        self.place.remove(&old)
     }
 
     /// Gives the new directory the name of the old one. Returns where the old one is.

@@ -5,9 +5,9 @@
 //! From strongest to weakest: a flag given on the command line; a key in the file; the model's
 //! preset and the flags' defaults. A key that the file leaves out is *not* filled in with
 //! DeepSpeed's default: those suit models of billions of parameters (with buckets of 5e8 elements a
-//! small model has one bucket, and overlaps nothing). The optimizer's settings are the exception,
-//! if the file names the optimizer: see `optimizer_defaults`. Where a flag and a key contradict each other, a
-//! warning names both and the one that counts.
+//! small model has one bucket, and overlaps nothing). The settings of an optimizer or a scheduler
+//! that the file names are the exception: see `defaults`. Where a flag and a key contradict each
+//! other, a warning names both and the one that counts.
 //!
 //! `auto` stands for the value that Transformers fills in: that of flags and preset, or a multiple
 //! of the model's width. In DeepSpeed's files any other key that is `auto` counts as left out.
@@ -21,6 +21,7 @@
 //! `distributed_type` does not read is not read here, and keys that Accelerate rejects are errors.
 
 mod batch;
+mod defaults;
 mod entries;
 mod file;
 mod hjson;
@@ -31,7 +32,6 @@ mod mesh;
 mod misplaced;
 mod nearest;
 pub mod node;
-mod optimizer_defaults;
 mod parameters;
 mod print;
 mod read;

@@ -1,11 +1,11 @@
 //! Merges a file's keys with the flags of the same meaning, and finds contradictions.
 
 use crate::batch;
+use crate::defaults;
 use crate::entries::{Entries, Entry, Written, asked};
 use crate::keys::{Auto, Fate, Key, Set, contradiction, typed_as};
 use crate::mesh;
 use crate::node::Node;
-use crate::optimizer_defaults;
 use crate::parameters;
 use crate::table::{AUTOCAST, AUTOCAST_DTYPE, SENT_IN_16_BITS};
 use events::Place;
@@ -32,7 +32,7 @@ pub(crate) fn merge(
     let mut entries = Entries::read(&path, &mut findings).map_err(Failure::Usage)?;
     parameters::check(&mut entries, &mut findings);
     let mut merging = Merging { args, findings, missed: Vec::new() };
-    let defaults = optimizer_defaults::of_the_named(&merging.args, &entries);
+    let defaults = defaults::of_the_named(&merging.args, &entries);
     for entry in entries.iter().chain(&defaults) {
         merging.entry(entry, &entries, &width)?;
     }
@@ -45,7 +45,7 @@ pub(crate) fn merge(
     for what in settled.into_iter().filter_map(|settled| settled.err()) {
         findings.errors.push(format!("{}: {what}", findings.file));
     }
-    findings.own_settings = optimizer_defaults::words(&args, &entries, &defaults);
+    findings.own_settings = defaults::words(&args, &entries, &defaults);
     Ok((args, findings))
 }
 
@@ -85,8 +85,7 @@ impl Merging {
                 if switched_on == Some(true)
                     && !value.is_auto()
                     && !harmless(value)
-                    && (key.name() != "adam_w_mode"
-                        || optimizer_defaults::decays_inside(&self.args, entries)) =>
+                    && (key.name() != "adam_w_mode" || defaults::decays_inside(&self.args, entries)) =>
             {
                 self.findings.missing.push(missing(entry));
             }

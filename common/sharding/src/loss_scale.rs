@@ -111,8 +111,8 @@ impl LossScaler {
         if self.scaling.fixed.is_some() {
             return;
         }
-        let counted = self.at.clean - 1;
-        let window_full = counted > 0 && counted.is_multiple_of(self.scaling.window);
+        let clean = self.at.clean;
+        let window_full = clean > 1 && (clean - 1).is_multiple_of(self.scaling.window);
         if window_full || self.scaling.consecutive_hysteresis {
             self.at.hysteresis = self.scaling.hysteresis;
         }

@@ -36,7 +36,7 @@ impl<M> Ticket<M> {
     /// # Errors
     /// The file system's error.
     pub fn wait(self) -> Result<Moved<M>> {
-        self.0.recv().unwrap_or_else(|_| Err(panicked()))
+        self.0.recv().unwrap_or_else(|_| Err(no_thread()))
     }
 
     /// Blocks until the transfer is done, as [`Ticket::wait`] does, but for at most `time`: `None`
@@ -45,13 +45,13 @@ impl<M> Ticket<M> {
         match self.0.recv_timeout(time) {
             Ok(outcome) => Some(outcome),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => Some(Err(panicked())),
+            Err(RecvTimeoutError::Disconnected) => Some(Err(no_thread())),
         }
     }
 }
 
 /// A worker sends exactly one result for each job; it is lost only if the worker panics.
-fn panicked() -> Error {
+fn no_thread() -> Error {
     Error {
         call: Kind::Read,
         path: "queued file".into(),

@@ -103,33 +103,16 @@ impl Place {
     /// Clears all that killed processes have left. The caller holds the lock.
     pub(super) fn clear_leftovers(&self) -> Result<()> {
         for end in [PARTIAL, REPLACED] {
-            siblings(&self.parent, &self.name, end)?.iter().try_for_each(|old| self.clear(old))?;
-        }
-        Ok(())
-    }
-
-    /// Removes `old`, whose place this directory has. Files of other programs that have not yet
-    /// come along do so now. If a file of the same name is there, that of `old` stays where it is.
-    ///
-    /// # Errors
-    /// [`CheckpointError::Disk`] if such a file cannot be moved.
-    pub(super) fn clear(&self, old: &Path) -> Result<()> {
-        self.bring_others(old)?;
-        for name in entries(old)? {
-            let from = old.join(&name);
-            let (found, there) = (inspect(&from)?, fs::symlink_metadata(self.target.join(&name)));
-            let is_here = there.is_ok_and(|there| names::is_same(&found, &there));
-            if !found.is_dir() && (is_here || names::is_ours(&name)) {
-                // Does no harm where it is.
-                let _ = self.disk.unlink(&from);
+            for old in siblings(&self.parent, &self.name, end)? {
+                self.bring_others(&old)?;
+                self.remove(&old)?;
             }
         }
-        self.disk.flush_directory(&self.target)?;
-        let _ = self.disk.remove_empty_directory(old);
         Ok(())
     }
 
-    /// Moves what other programs have in `old` to this directory, unless its name is taken.
+    /// Moves what other programs have in `old`, whose place this directory has, to here. If a file of
+    /// the same name is here, that of `old` stays where it is.
     ///
     /// # Errors
     /// [`CheckpointError::Disk`] if it cannot be moved.
@@ -141,6 +124,26 @@ impl Place {
                 self.disk.rename(&from, &to)?;
             }
         }
+        Ok(())
+    }
+
+    /// Removes what is left in `old` of this crate, and the second names of what is here; then `old`,
+    /// if it is empty.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Disk`] if this directory cannot be flushed before.
+    pub(super) fn remove(&self, old: &Path) -> Result<()> {
+        for name in entries(old)? {
+            let from = old.join(&name);
+            let (found, here) = (inspect(&from)?, fs::symlink_metadata(self.target.join(&name)));
+            let is_here = here.is_ok_and(|here| names::is_same(&found, &here));
+            if !found.is_dir() && (is_here || names::is_ours(&name)) {
+                // Does no harm where it is.
+                let _ = self.disk.unlink(&from);
+            }
+        }
+        self.disk.flush_directory(&self.target)?;
+        let _ = self.disk.remove_empty_directory(old);
         Ok(())
     }
 }

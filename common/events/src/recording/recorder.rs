@@ -43,12 +43,7 @@ impl Recorder {
     /// # Errors
     /// As [`Self::create`].
     pub fn create_on(disk: &Arc<Disk>, path: &Path, header: &RunHeader) -> Result<Self, RecordingError> {
-        let failed = |error: storage::Error| RecordingError::Io {
-            action: "create",
-            path: path.into(),
-            source: error.cause,
-        };
-        let file = Publication::create(disk, path).map_err(failed)?;
+        let file = Publication::create(disk, path).map_err(|error| failed("create", path, error.cause))?;
         let mut recorder = Recorder {
             file,
             path: path.into(),
@@ -57,7 +52,7 @@ impl Recorder {
             pending: EventBatch::default(),
         };
         frame::encode(&Message::Header(Box::new(header.clone())), &mut recorder.buffer);
-        recorder.wait()?;
+        recorder.flush()?;
         Ok(recorder)
     }
 
@@ -93,10 +88,11 @@ impl Recorder {
         if self.under_way.is_none() {
             self.write_next();
         }
+        if self.buffer.len() <= MOST_WAITING {
+            return Ok(());
+        }
         let what = format!("the disk is too slow: more than {} MiB wait for it", MOST_WAITING >> 20);
-        let late = || io::Error::new(ErrorKind::TimedOut, what);
-        let waiting = self.buffer.len() <= MOST_WAITING;
-        waiting.then_some(()).ok_or_else(|| self.failed("write", late()))
+        Err(failed("write", &self.path, io::Error::new(ErrorKind::TimedOut, what)))
     }
 
     /// Writes the events added so far to the file.
@@ -105,7 +101,15 @@ impl Recorder {
     /// [`RecordingError::Io`].
     pub fn flush(&mut self) -> Result<(), RecordingError> {
         self.encode_pending();
-        self.wait()
+        loop {
+            if let Some(ticket) = self.under_way.take() {
+                self.is_written(ticket.wait())?;
+            }
+            if self.buffer.is_empty() {
+                return Ok(());
+            }
+            self.write_next();
+        }
     }
 
     /// Completes the recording, which gets its name once it has reached the disk.
@@ -115,8 +119,8 @@ impl Recorder {
     pub fn finish(&mut self) -> Result<PathBuf, RecordingError> {
         self.encode_pending();
         frame::encode(&Message::End, &mut self.buffer);
-        self.wait()?;
-        self.file.publish().map_err(|error| self.failed("complete", error.cause))?;
+        self.flush()?;
+        self.file.publish().map_err(|error| failed("complete", &self.path, error.cause))?;
         Ok(self.path.clone())
     }
 
@@ -129,19 +133,6 @@ impl Recorder {
         frame::encode(&Message::Batch(batch), &mut self.buffer);
     }
 
-    /// Writes what is encoded, after the write under way.
-    fn wait(&mut self) -> Result<(), RecordingError> {
-        loop {
-            if let Some(ticket) = self.under_way.take() {
-                self.is_written(ticket.wait())?;
-            }
-            if self.buffer.is_empty() {
-                return Ok(());
-            }
-            self.write_next();
-        }
-    }
-
     /// Starts to write what is encoded.
     fn write_next(&mut self) {
         if !self.buffer.is_empty() {
@@ -151,10 +142,10 @@ impl Recorder {
 
     fn is_written(&mut self, written: storage::Result<Moved<Vec<u8>>>) -> Result<(), RecordingError> {
         self.under_way = None;
-        written.map(drop).map_err(|error| self.failed("write", error.cause))
+        written.map(drop).map_err(|error| failed("write", &self.path, error.cause))
     }
+}
 
-    fn failed(&self, action: &'static str, source: io::Error) -> RecordingError {
-        RecordingError::Io { action, path: self.path.clone(), source }
-    }
+fn failed(action: &'static str, path: &Path, source: io::Error) -> RecordingError {
+    RecordingError::Io { action, path: path.into(), source }
 }

@@ -130,6 +130,7 @@ impl RankSnapshot {
     /// begun it.
     pub fn sent_in(&self, step: u32) -> Sent {
         match self.step == step {
+            // Zeros, as many as there are receivers.
             false => self.sent.since(&self.sent),
             true if self.in_step => self.sent_this_step(),
             true => self.sent_last_step.clone(),

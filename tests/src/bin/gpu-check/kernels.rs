@@ -41,6 +41,8 @@ struct Operation {
     name: &'static str,
     closeness: Closeness,
     cases: Vec<Case>,
+    /// The types of its operands.
+    types: &'static [DType],
 }
 
 impl Operation {
@@ -54,7 +56,8 @@ impl Operation {
             let words = shape.map(|size| size.to_string()).join("×");
             Case { shape: words, run: Box::new(move |device, dtype| run(device, dtype, shape)) }
         };
-        Operation { name, closeness, cases: shapes.into_iter().map(case).collect() }
+        let cases = shapes.into_iter().map(case).collect();
+        Operation { name, closeness, cases, types: &[DType::F32, DType::F16, DType::Bf16] }
     }
 }
 
@@ -78,13 +81,9 @@ pub(crate) fn attention_parts<'a>(longest: usize, bf16: bool) -> Vec<Part<'a>> {
 fn part<'a>(kind: &str, operation: Operation, reference: fn() -> Result<Device>, bf16: bool) -> Part<'a> {
     Part::new(format!("{kind}{}", operation.name), move || {
         let (expected, got) = (reference()?, rank(Options::default())?);
-        Result::Ok(types(bf16).map(|dtype| compare(&expected, &got, &operation, dtype)).collect())
+        let types = operation.types.iter().filter(|&&dtype| bf16 || dtype != DType::Bf16);
+        Result::Ok(types.map(|&dtype| compare(&expected, &got, &operation, dtype)).collect())
     })
-}
-
-fn types(bf16: bool) -> impl Iterator<Item = DType> {
-    let types = [DType::F32, DType::F16, DType::Bf16];
-    types.into_iter().filter(move |&dtype| bf16 || dtype != DType::Bf16)
 }
 
 /// The largest absolute difference of an output that is compared so. It is f32 for every type.

@@ -8,7 +8,9 @@ use super::table::{
     ATTENTION, ATTENTION_KEYS, ATTENTION_MMA, ATTENTION_MMA_KEYS, ATTENTION_MMA_QUERIES, ATTENTION_QUERIES,
     ATTENTION_WGMMA, ATTENTION_WGMMA_KEYS, ATTENTION_WGMMA_QUERIES, of_type, same_type,
 };
-use super::{Argument, Kernel, Launch, Launcher, MatrixOperand, Multiplier, Operand, THREADS, counts};
+use super::{
+    Argument, Kernel, Launch, Launcher, MatrixOperand, Multiplier, Operand, THREADS, counts, most_shared,
+};
 use crate::operations::{Attention, AttentionBackward};
 use crate::shapes::{AttentionShape, Matrix};
 use crate::{DType, Result};
@@ -241,13 +243,7 @@ fn mma_tiles(count: usize, shape: AttentionShape) -> usize {
 fn padded_tiles(l: &impl Launcher, count: usize, shape: AttentionShape) -> Option<(usize, usize)> {
     let head = HEAD_DIMS.iter().position(|&width| width >= shape.head_dim)?;
     let bytes = count * TILE * (HEAD_DIMS[head] + 4) * 4;
-    (bytes <= shared_memory(l.architecture())).then_some((head, bytes))
-}
-
-/// Bytes of shared memory that a block may ask for, at least (CUDA C++ programming guide, table
-/// "Technical Specifications per Compute Capability").
-fn shared_memory(architecture: u32) -> usize {
-    if architecture < 80 { 64 << 10 } else { 99 << 10 }
+    (bytes <= most_shared(l.architecture())).then_some((head, bytes))
 }
 
 #[cfg(test)]

@@ -117,6 +117,17 @@ pub struct Launch<'a> {
 /// more.
 pub const STATIC_SHARED: u32 = 8 << 10;
 
+/// Returns the bytes of shared memory that a block may ask for (CUDA C++ programming guide, table
+/// "Technical Specifications per Compute Capability").
+fn most_shared(architecture: u32) -> usize {
+    match architecture {
+        ..80 => 64 << 10,
+        80 | 87 => 163 << 10,
+        90..120 => 227 << 10,
+        _ => 99 << 10,
+    }
+}
+
 /// A queue of launches, in order.
 pub trait Launcher {
     /// Enqueues a launch. The arguments are copied before it returns.

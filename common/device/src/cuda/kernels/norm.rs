@@ -1,7 +1,10 @@
 //! Launches of `norm.cu`: a block per row, or per run of rows.
 
 use super::table::{COLUMN_SUMS, RMS_NORM, RMS_NORM_BACKWARD, of_type, same_type};
-use super::{Argument, CHUNK, Launch, Launcher, Operand, STATIC_SHARED, counts, launch_blocks, row_threads};
+use super::{
+    Argument, CHUNK, Launch, Launcher, Operand, STATIC_SHARED, counts, launch_blocks, most_shared,
+    row_threads,
+};
 use crate::operations::{RmsNorm, RmsNormBackward};
 use crate::shapes::{GroupedRows, Write};
 use crate::{DeviceError, Result};
@@ -67,17 +70,6 @@ pub fn rms_norm_backward(l: &impl Launcher, arguments: RmsNormBackward<Operand, 
     let sizes = counts([parts, shape.width, usize::from(write == Write::Accumulate)]);
     let arguments = [pointers.as_slice(), &sizes].concat();
     launch_blocks(l, sums, [shape.width.div_ceil(32), 1], 512, &arguments)
-}
-
-/// Bytes of shared memory that a block may ask for (CUDA C++ programming guide, table "Technical
-/// Specifications per Compute Capability").
-fn most_shared(architecture: u32) -> usize {
-    match architecture {
-        ..80 => 64 << 10,
-        80 | 87 => 163 << 10,
-        90..120 => 227 << 10,
-        _ => 99 << 10,
-    }
 }
 
 /// Refuses rows whose sums do not fit into a block's shared memory, beside what the kernel has itself.

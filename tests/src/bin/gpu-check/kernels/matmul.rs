@@ -20,7 +20,8 @@ pub(super) fn all(bf16: bool) -> Vec<Operation> {
     if bf16 {
         let even = [[64, 64, 64], [128, 256, 512], [40, 24, 16]];
         let shapes = [any(4), even.to_vec()].concat();
-        all.push(Operation::new("matmul, f32 rounded to bf16", Rounding, shapes, rounded));
+        let operation = Operation::new("matmul, rounded to bf16", Rounding, shapes, rounded);
+        all.push(Operation { types: &[DType::F32], ..operation });
     }
     all
 }
@@ -55,11 +56,10 @@ fn onto(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Output>> 
 }
 
 /// Autocast's product: of f32, which differs by rounding of the sums alone if both sides round the
-/// operands. Whatever the type of the others, so each of them has the row.
-fn rounded(device: &Device, _: DType, [m, n, k]: Sizes) -> Result<Vec<Output>> {
-    let [a, b] = [(35, m * k), (36, n * k)].map(|(seed, len)| tensor(device, DType::F32, seed, len));
-    let (a, b) = (a?, b?);
-    let mut out = device.allocate(Class::Workspace, DType::F32, m * n)?;
+/// operands.
+fn rounded(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Output>> {
+    let (a, b) = (tensor(device, dtype, 35, m * k)?, tensor(device, dtype, 36, n * k)?);
+    let mut out = device.allocate(Class::Workspace, dtype, m * n)?;
     let (a, b) = (Matrix::new(a.view(), m, k), Matrix::new(b.view(), n, k).t());
     let (out_matrix, rounding) = (Matrix::new(out.view_mut(), m, n), device::Rounding::Bf16);
     device.kernels().product(Matmul { out: out_matrix, a, b, addend: Addend::Zero, rounding })?;
