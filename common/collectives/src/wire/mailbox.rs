@@ -35,8 +35,8 @@ struct Arrivals {
     announced: BTreeMap<(Address, u32), (Signature, usize)>,
     /// The most bytes that a message to an issued call may have, by group and sequence number.
     limits: BTreeMap<(u64, u64), usize>,
-    /// The first failure of each group.
-    failures: BTreeMap<u64, Failure>,
+    /// Groups and their failures, in the order in which this process learned of them.
+    failures: Vec<(u64, Failure)>,
     /// Groups whose failure this process has passed on.
     told: BTreeSet<u64>,
     /// Groups and the ranks that will send nothing more to them.
@@ -128,11 +128,9 @@ impl Mailbox {
         lock(&self.arrivals).announced.contains_key(&(address, from))
     }
 
-    /// Fails `group`, unless it has failed already.
+    /// Fails `group`, unless it or a group that it was split from has failed already.
     pub(crate) fn fail(&self, group: u64, failure: Failure) {
-        self.change(|arrivals| {
-            arrivals.failures.entry(group).or_insert(failure);
-        });
+        self.change(|arrivals| arrivals.failures.push((group, failure)));
     }
 
     /// Notes that `rank` has handed in `count` collectives of `group` elsewhere.
@@ -161,12 +159,13 @@ impl Mailbox {
         ranks.iter().copied().find(|&rank| arrivals.departed.contains(&(group, rank)))
     }
 
-    /// Returns the failure of the first of `groups` that has failed, and whether this is the first
-    /// call that returns it.
+    /// Returns whichever of `groups` failed first, its failure, and whether this is the first call
+    /// that returns it.
     pub(crate) fn failure(&self, groups: &[u64]) -> Option<(u64, Failure, bool)> {
         let mut arrivals = lock(&self.arrivals);
-        let found = groups.iter().find_map(|group| Some((*group, arrivals.failures.get(group)?.clone())));
-        found.map(|(group, failure)| (group, failure, arrivals.told.insert(group)))
+        let (group, failure) = arrivals.failures.iter().find(|(group, _)| groups.contains(group))?.clone();
+        let first = arrivals.told.insert(group);
+        Some((group, failure, first))
     }
 
     /// Takes the messages of all `ranks` at `address`, once all are here.
