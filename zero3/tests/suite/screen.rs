@@ -108,7 +108,7 @@ fn looking_back_holds_no_rank() {
 fn a_long_step_is_broken_off() {
     let dir = tempfile::tempdir().unwrap();
     let report = |name: &str| dir.path().join(name);
-    let long = format!("--steps 1000 --grad-accum 60000 --report {}", report("ended.json").display());
+    let long = format!("--steps 1000 --grad-accum 6000 --report {}", report("ended.json").display());
     type End = fn(&Pty);
     let ends: [(End, i32); 3] =
         [(|pty| pty.send("qy"), 130), (|pty| pty.send("\x03"), 130), (|pty| pty.signal(Signal::TERM), 143)];
