@@ -195,9 +195,9 @@ impl<C: AsRef<Signature>> Coordinator<C> {
         }
     }
 
-    /// Fails the group, unless it has failed already.
-    pub(crate) fn poison(&self, failure: Failure) {
-        self.fail(&mut lock(&self.state), failure);
+    /// Fails the group, unless it has failed already. Returns its failure.
+    pub(crate) fn poison(&self, failure: Failure) -> Failure {
+        self.fail(&mut lock(&self.state), failure)
     }
 
     /// Notes that `member` will issue nothing more.

@@ -64,9 +64,9 @@ impl Shared {
 
     /// Fails the group and its sub-groups, unless they have failed already.
     fn poison(&self, failure: &Failure) {
-        self.coordinator.poison(failure.clone());
+        let first = self.coordinator.poison(failure.clone());
         for child in lock(&self.children).values() {
-            child.poison(failure);
+            child.poison(&first);
         }
     }
 

@@ -51,6 +51,8 @@ struct Arrivals {
 pub(crate) struct Missing {
     /// The ranks whose messages have not arrived.
     pub(crate) ranks: Vec<u32>,
+    /// The first of them that sends nothing more.
+    pub(crate) departed: Option<u32>,
     /// The count of arrivals at this moment.
     pub(crate) seen: u64,
 }
@@ -133,9 +135,11 @@ impl Mailbox {
         self.change(|arrivals| arrivals.failures.push((group, failure)));
     }
 
-    /// Notes that `rank` has handed in `count` collectives of `group` elsewhere.
+    /// Notes that `rank` has handed in `count` collectives of `group` elsewhere, or more.
     pub(crate) fn report(&self, group: u64, rank: u32, count: u64) {
-        lock(&self.arrivals).reports.insert((group, rank), count);
+        let arrivals = &mut *lock(&self.arrivals);
+        let latest = arrivals.reports.entry((group, rank)).or_default();
+        *latest = count.max(*latest);
     }
 
     /// Returns the latest report of `rank`, or 0.
@@ -146,35 +150,42 @@ impl Mailbox {
     /// Notes that the connection to `rank` is gone. That is a failure of `rank`, unless it has
     /// departed from the world.
     pub(crate) fn lost(&self, rank: u32, reason: String) {
-        if self.departed(WORLD, &[rank]).is_some() {
+        if lock(&self.arrivals).departed.contains(&(WORLD, rank)) {
             return self.change(|_| ());
         }
         let cause = Cause::Poisoned { during: "its run".into(), reason };
         self.fail(WORLD, Failure { culprit: rank, cause });
     }
 
-    /// Returns the first of `ranks` that sends nothing more to `group`.
-    pub(crate) fn departed(&self, group: u64, ranks: &[u32]) -> Option<u32> {
-        let arrivals = lock(&self.arrivals);
-        ranks.iter().copied().find(|&rank| arrivals.departed.contains(&(group, rank)))
-    }
-
-    /// Returns whichever of `groups` failed first, its failure, and whether this is the first call
-    /// that returns it.
+    /// Returns whichever of `groups` failed first, its failure, and whether this process has yet to
+    /// pass it on.
     pub(crate) fn failure(&self, groups: &[u64]) -> Option<(u64, Failure, bool)> {
-        let mut arrivals = lock(&self.arrivals);
+        let arrivals = lock(&self.arrivals);
         let (group, failure) = arrivals.failures.iter().find(|(group, _)| groups.contains(group))?.clone();
-        let first = arrivals.told.insert(group);
-        Some((group, failure, first))
+        let untold = !arrivals.told.contains(&group);
+        Some((group, failure, untold))
     }
 
-    /// Takes the messages of all `ranks` at `address`, once all are here.
-    pub(crate) fn take(&self, address: Address, ranks: &[u32]) -> Result<Vec<Message>, Missing> {
+    /// Notes that this process has passed on the failure of `group`.
+    pub(crate) fn has_told(&self, group: u64) {
+        lock(&self.arrivals).told.insert(group);
+    }
+
+    /// Takes the messages of all `ranks` at `address`, once all are here. A rank that has departed from
+    /// one of `groups`, the address's and those that it was split from, sends nothing more.
+    pub(crate) fn take(
+        &self,
+        address: Address,
+        ranks: &[u32],
+        groups: &[u64],
+    ) -> Result<Vec<Message>, Missing> {
         let mut arrivals = lock(&self.arrivals);
         let missing = |rank: &u32| !arrivals.messages.contains_key(&(address, *rank));
         let missing: Vec<u32> = ranks.iter().copied().filter(missing).collect();
         if !missing.is_empty() {
-            return Err(Missing { ranks: missing, seen: arrivals.epoch });
+            let gone = |rank: &u32| groups.iter().any(|group| arrivals.departed.contains(&(*group, *rank)));
+            let departed = missing.iter().copied().find(gone);
+            return Err(Missing { ranks: missing, departed, seen: arrivals.epoch });
         }
         Ok(ranks.iter().filter_map(|&rank| arrivals.messages.remove(&(address, rank))).collect())
     }
@@ -192,3 +203,6 @@ impl Mailbox {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -47,13 +47,14 @@ impl ProcessMember {
         Exchange { context, own, members: self.names.len() }
     }
 
-    /// Returns the failure that this group is in, if any. The first time, passes it on to all
-    /// ranks: the rank that reported it may not have reached them.
+    /// Returns the failure that this group is in, if any. Passes it on to all ranks first: the rank
+    /// that reported it may not have reached them, and must not hear of this rank's end before.
     fn failed(&self) -> Option<Failure> {
-        let (group, failure, first) = self.endpoint.mailbox.failure(&self.lineage)?;
-        if first {
+        let (group, failure, untold) = self.endpoint.mailbox.failure(&self.lineage)?;
+        if untold {
             self.endpoint.transport.failed();
             self.tell(0..self.endpoint.size, &Head::Failed { group, failure: failure.clone() });
+            self.endpoint.mailbox.has_told(group);
         }
         Some(failure)
     }

@@ -295,6 +295,22 @@ fn poison_reaches_subgroups() {
     }
 }
 
+/// What failed the world first is what fails its sub-groups, whatever a rank reports later.
+#[test]
+fn subgroups_fail_as_the_world_did() {
+    let errors = world(2, direct(), |group, device| {
+        let half = group.split(0).unwrap();
+        let len = if group.rank() == 0 { 2 } else { 4 };
+        let first = sum(&group, device, len).err().unwrap();
+        group.poison("what followed".into(), "the group has failed".into());
+        (first, sum(&half, device, 2).err().unwrap())
+    });
+    for (first, then) in errors {
+        assert!(matches!(first, Mismatch { .. }), "{first}");
+        assert_eq!(first, then);
+    }
+}
+
 #[test]
 fn a_rank_that_is_blocked_is_not_to_blame() {
     let chain = Chain::default();

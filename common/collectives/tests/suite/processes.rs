@@ -207,7 +207,11 @@ fn a_failure_of_the_world_fails_its_sub_groups() {
             group.poison("step 1".into(), "injected".into());
             half.poison("step 1 of half of the world".into(), "the group has failed".into());
         }
-        (0..1000).find_map(|_| sum(&half, device, 4).err()).unwrap()
+        loop {
+            if let Err(error) = sum(&half, device, 4) {
+                return error;
+            }
+        }
     });
     let first = |error: &_| matches!(error, Poisoned { culprit: 3, during, .. } if during == "step 1");
     assert!(errors.iter().all(first), "{errors:?}");
@@ -264,7 +268,7 @@ fn ranks_that_miss_the_meeting_are_named_to_all() {
 
 #[test]
 fn no_rank_waits_longer_than_the_first_that_came() {
-    let place = place(3, Duration::from_secs(2));
+    let place = place(3, Duration::from_secs(3));
     let begin = Instant::now();
     let errors = refused(&place, |place| {
         if place.rank == 0 {
@@ -272,7 +276,7 @@ fn no_rank_waits_longer_than_the_first_that_came() {
         }
         (place.rank != 1).then_some(place)
     });
-    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
     assert_eq!(errors.len(), 2);
     assert!(errors.iter().all(|e| e.contains("rank 1 never came")), "{errors:?}");
 }

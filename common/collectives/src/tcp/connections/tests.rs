@@ -31,7 +31,7 @@ fn announcing(announced: usize) -> Vec<u8> {
 /// Blocks until the message of rank 1 is there.
 fn taken(mailbox: &Mailbox) -> Message {
     loop {
-        match mailbox.take(ADDRESS, &[1]) {
+        match mailbox.take(ADDRESS, &[1], &[]) {
             Ok(mut messages) => return messages.remove(0),
             Err(missing) => mailbox.park(missing.seen, Duration::from_secs(20)),
         }

@@ -53,14 +53,15 @@ impl ProcessMember {
         let ranks: Vec<u32> = members.iter().map(|&member| self.names[member]).collect();
         let mut deadline = Deadline::start(&exchange.context);
         loop {
-            let Missing { ranks: missing, seen } = match mailbox.take(address, &ranks) {
-                Ok(messages) => return Ok(members.into_iter().zip(messages).collect()),
-                Err(missing) => missing,
-            };
+            let Missing { ranks: missing, departed, seen } =
+                match mailbox.take(address, &ranks, &self.lineage) {
+                    Ok(messages) => return Ok(members.into_iter().zip(messages).collect()),
+                    Err(missing) => missing,
+                };
             if let Some(failure) = self.failed() {
                 return Err(failure);
             }
-            if let Some(culprit) = mailbox.departed(self.id(), &missing) {
+            if let Some(culprit) = departed {
                 return Err(self.fail(Failure { culprit, cause: Cause::Departed }));
             }
             match deadline.left(&missing) {
