@@ -1,13 +1,14 @@
 //! From a call that all ranks agree about to NCCL's queue.
 
 use super::calls::{CallState, Transfer};
+use super::stopwatch::Stopwatch;
 use super::watchdog::WatchedCommunicator;
 use crate::core::call::{Call, Signature};
 use crate::core::call_id::CallId;
 use crate::core::observer::Observer;
 use device::DeviceError;
 use device::cuda::Communication;
-use std::time::Instant;
+use std::cell::RefCell;
 
 /// Returns a condition that ends a wait for NCCL: once the group has failed, or once the timeout is
 /// over. In the latter case it blames a rank. `count`: the collectives handed in so far, if the
@@ -18,13 +19,12 @@ pub(crate) fn give_up_at_timeout<'a>(
     count: Option<u64>,
     observer: &'a Observer,
 ) -> impl Fn() -> Option<String> + 'a {
-    let (since, before) = (Instant::now(), observer.held());
+    let waited = RefCell::new(Stopwatch::start(observer.held()));
     move || {
         if watched.control.failure(id).is_some() {
             return Some("the group has failed".into());
         }
-        let held = observer.held().saturating_sub(before);
-        if since.elapsed().saturating_sub(held) < watched.timeout {
+        if waited.borrow_mut().look(observer.held()) < watched.timeout {
             return None;
         }
         let (culprit, reason) = watched.late(count);

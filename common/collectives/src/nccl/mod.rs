@@ -29,6 +29,7 @@ mod memory_probe;
 mod raw;
 mod repeat;
 mod setup;
+mod stopwatch;
 mod watchdog;
 
 pub use repeat::Repeater;

@@ -3,6 +3,7 @@
 use super::communicator::Communicator;
 use super::memory_probe::{MemoryProbe, Uuid};
 use super::raw::{Functions, OLDEST, UniqueId};
+use super::stopwatch::Stopwatch;
 use super::watchdog::Watchdog;
 use crate::CollectiveError;
 use crate::core::backend::{Backend, Topic};
@@ -11,9 +12,10 @@ use crate::group::ControlChannel;
 use bytemuck::{Pod, Zeroable};
 use device::DeviceError;
 use device::cuda::Runtime;
+use std::cell::RefCell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The first version that lets ranks share a GPU: 2.30, as NCCL writes it.
 const SHARING: u32 = 23_000;
@@ -224,10 +226,11 @@ impl<'a> Setup<'a> {
         let communicator = unsafe { Communicator::begin(self.runtime, peers[0].id, place, blocks(peers)) };
         let communicator = communicator.map_err(|reason| self.refused(reason))?;
         self.control.report(1);
-        let since = Instant::now();
+        let waited = RefCell::new(Stopwatch::start(Duration::ZERO));
         let give_up = || {
             let failed = self.control.failure(CallId::NONE).map(|error| error.to_string());
-            failed.or_else(|| (since.elapsed() > self.timeout).then(|| self.late()))
+            let late = || waited.borrow_mut().look(Duration::ZERO) > self.timeout;
+            failed.or_else(|| late().then(|| self.late()))
         };
         communicator
             .settle(&give_up)

@@ -12,6 +12,7 @@
 //! are aborted too. So every abort has a thread of its own.
 
 use super::communicator::{Communicator, GiveUp};
+use super::stopwatch::{LOOK, Stopwatch};
 use crate::core::backend::Backend;
 use crate::core::call::Call;
 use crate::core::call_id::CallId;
@@ -20,12 +21,9 @@ use events::lock;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-/// How often the watchdog looks.
-const LOOK: Duration = Duration::from_millis(20);
+use std::time::Duration;
 
 /// A call that is handed in, or queued on the GPU.
 struct Queued {
@@ -34,9 +32,8 @@ struct Queued {
     count: u64,
     /// Where it is complete; `None` until it is queued.
     done: Option<Arc<Fence>>,
-    since: Instant,
-    /// How long the run had been paused by then.
-    held: Duration,
+    /// How long the GPU has worked on it, at least.
+    waited: Stopwatch,
 }
 
 /// A group's communicator under the eyes of the watchdog.
@@ -52,8 +49,8 @@ pub(crate) struct WatchedCommunicator {
     handed_in: AtomicU64,
     /// How many of them this rank has reported.
     reported: AtomicU64,
-    /// When NCCL first reported that it had lost another rank.
-    lost: OnceLock<Instant>,
+    /// How long ago NCCL first reported that it had lost another rank.
+    lost: Mutex<Option<Stopwatch>>,
     /// The communicator has ended, in order or by an abort.
     over: AtomicBool,
 }
@@ -76,7 +73,7 @@ impl WatchedCommunicator {
             // Making the communicator counts as the first.
             handed_in: AtomicU64::new(1),
             reported: AtomicU64::new(0),
-            lost: OnceLock::new(),
+            lost: Mutex::default(),
             over: AtomicBool::new(false),
         }
     }
@@ -101,18 +98,18 @@ impl WatchedCommunicator {
 
     /// Watches `call`, the next to be handed in, from now on: NCCL may fail before it is queued.
     pub(crate) fn watch(&self, call: &Arc<Call>) {
-        let (count, since, held) =
-            (self.handed_in.load(Ordering::Acquire) + 1, Instant::now(), call.observer.held());
+        let count = self.handed_in.load(Ordering::Acquire) + 1;
         let mut queued = lock(&self.queued);
         // The watchdog reports the driver's error, if it has one.
         let _ = self.forget_complete(&mut queued);
-        queued.push_back(Queued { call: call.clone(), count, done: None, since, held });
+        let waited = Stopwatch::start(call.observer.held());
+        queued.push_back(Queued { call: call.clone(), count, done: None, waited });
     }
 
     /// Takes note that the call watched last is queued, and complete at `done`. Its timeout begins.
     pub(crate) fn is_queued(&self, done: &Arc<Fence>) {
         if let Some(last) = lock(&self.queued).back_mut() {
-            (last.since, last.held) = (Instant::now(), last.call.observer.held());
+            last.waited = Stopwatch::start(last.call.observer.held());
             last.done = Some(done.clone());
         }
     }
@@ -160,8 +157,8 @@ impl WatchedCommunicator {
     fn trouble(&self) -> Option<(Option<usize>, String, String)> {
         let mut queued = lock(&self.queued);
         let broken = self.forget_complete(&mut queued);
-        let first = queued.front();
-        let during = first.map_or("its work on the GPU".into(), |first| first.call.label());
+        let first = queued.front_mut();
+        let during = first.as_ref().map_or("its work on the GPU".into(), |first| first.call.label());
         if let Some(reason) = broken {
             return Some((Some(self.communicator.member), during, reason));
         }
@@ -170,8 +167,7 @@ impl WatchedCommunicator {
             return Some((culprit, during, format!("NCCL reports: {reason}")));
         }
         let first = first.filter(|first| first.done.is_some())?;
-        let held = first.call.observer.held().saturating_sub(first.held);
-        if first.since.elapsed().saturating_sub(held) < self.timeout {
+        if first.waited.look(first.call.observer.held()) < self.timeout {
             return None;
         }
         let (culprit, reason) = self.late(Some(first.count));
@@ -184,8 +180,9 @@ impl WatchedCommunicator {
         if !self.communicator.blames_another() {
             return Some(Some(self.communicator.member));
         }
-        let since = self.lost.get_or_init(Instant::now);
-        (since.elapsed() >= self.timeout).then(|| self.behind(count))
+        let waited =
+            lock(&self.lost).get_or_insert_with(|| Stopwatch::start(Duration::ZERO)).look(Duration::ZERO);
+        (waited >= self.timeout).then(|| self.behind(count))
     }
 
     /// Returns another member whose latest report says that it had not handed in collective number
