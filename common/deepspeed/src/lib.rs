@@ -24,6 +24,7 @@ mod batch;
 mod defaults;
 mod entries;
 mod file;
+mod fsdp;
 mod hjson;
 pub mod keys;
 mod markdown;

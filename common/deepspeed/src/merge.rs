@@ -3,11 +3,13 @@
 use crate::batch;
 use crate::defaults;
 use crate::entries::{Entries, Entry, Written, asked};
+use crate::fsdp;
 use crate::keys::{Auto, Fate, Key, Set, contradiction, typed_as};
 use crate::mesh;
 use crate::node::Node;
 use crate::parameters;
-use crate::table::{AUTOCAST, AUTOCAST_DTYPE, SENT_IN_16_BITS};
+use crate::table::{AUTOCAST, AUTOCAST_DTYPE, GRADIENTS, SENT, SENT_IN_16_BITS};
+use device::DType;
 use events::Place;
 use model::Checkpointing;
 use settings::cli::TrainArgs;
@@ -31,11 +33,13 @@ pub(crate) fn merge(
     let mut findings = Findings { file, ..Findings::default() };
     let mut entries = Entries::read(&path, &mut findings).map_err(Failure::Usage)?;
     parameters::check(&mut entries, &mut findings);
+    fsdp::forget_the_other_versions(&mut entries, &mut findings);
     let mut merging = Merging { args, findings, missed: Vec::new() };
     let defaults = defaults::of_the_named(&merging.args, &entries);
     for entry in entries.iter().chain(&defaults) {
         merging.entry(entry, &entries, &width)?;
     }
+    merging.types_of_gradients(&entries);
     merging.check_together(&entries);
     merging.warn_of_missed();
     let Merging { mut args, mut findings, .. } = merging;
@@ -172,6 +176,23 @@ impl Merging {
         setters.push(Setter { flag, path, value: value.to_string() });
     }
 
+    /// Settles the types of gradients that neither the file nor a flag gives: DeepSpeed sends what
+    /// accumulates in another type as parameters are; FSDP computes and sends in 16 bits, and adds up
+    /// in fp32.
+    fn types_of_gradients(&mut self, entries: &Entries) {
+        let given = |path, flag| entries.get(path).is_some() || self.args.given.typed(flag).is_some();
+        let (kept, sent) = (given(GRADIENTS, "grad_dtype"), given(SENT, "reduce_dtype"));
+        let parameters = self.args.types.precision.stored();
+        let fsdp = fsdp::is_in(entries) && parameters != DType::F32;
+        let types = &mut self.args.types;
+        if fsdp && !kept {
+            types.grad_dtype = Some(DType::F32);
+        }
+        if !sent && (fsdp || entries.get(GRADIENTS).is_some()) {
+            types.reduce_dtype = Some(parameters);
+        }
+    }
+
     /// Adds a warning for every reason why keys change nothing.
     fn warn_of_missed(&mut self) {
         let mut missed = std::mem::take(&mut self.missed);
@@ -256,6 +277,16 @@ impl Merging {
                  Write the same path twice, or override both with --offload-dir DIR."
             );
             self.findings.errors.push(what);
+        }
+        let Merging { args, findings: Findings { file, warnings, .. }, .. } = self;
+        if args.offload.optimizer == Place::Disk
+            && entries.get("zero_optimization.offload_optimizer.device").is_some()
+            && args.file_only.stage.is_some_and(|stage| !stage.sharded().parameters)
+        {
+            warnings.push(format!(
+                "{file}: offload_optimizer.device nvme means a disk in stage 3 alone: below it DeepSpeed keeps the \
+                 optimizer in main memory, and this program keeps it on disk"
+            ));
         }
         let (file, args) = (&self.findings.file, &self.args);
         let key = "fsdp_config.fsdp_offload_params";

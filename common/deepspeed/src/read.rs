@@ -14,7 +14,9 @@ use std::path::Path;
 const MARKS: [&str; 2] = ["compute_environment", "distributed_type"];
 /// Sections of Accelerate's, and the distributed_type with which it reads them.
 const SECTIONS: [(&str, &str); 3] =
-    [("deepspeed_config", "DEEPSPEED"), (FSDP, "FSDP"), ("megatron_lm_config", "MEGATRON_LM")];
+    [(PLUGIN, "DEEPSPEED"), (FSDP, "FSDP"), ("megatron_lm_config", "MEGATRON_LM")];
+/// The section of Accelerate's own keys about DeepSpeed.
+const PLUGIN: &str = "deepspeed_config";
 /// Accelerate's key of the precision.
 const MIXED_PRECISION: &str = "mixed_precision";
 /// The section of FSDP's keys.
@@ -29,8 +31,15 @@ impl Entries {
     /// A message that names the file, if it cannot be read.
     pub(crate) fn read(path: &Path, findings: &mut Findings) -> Result<Entries, String> {
         let file = path.display().to_string();
-        let mut reader =
-            Reader { file, accelerate: false, marked: false, findings, entries: Vec::new(), unknown: 0 };
+        let mut reader = Reader {
+            file,
+            accelerate: false,
+            marked: false,
+            findings,
+            entries: Vec::new(),
+            unknown: 0,
+            named: Vec::new(),
+        };
         reader.file(path)?;
         if let Some(inner) = reader.take_text(table::CONFIG_FILE) {
             let native = std::mem::take(&mut reader.entries);
@@ -56,6 +65,8 @@ struct Reader<'a> {
     findings: &'a mut Findings,
     entries: Vec<Entry>,
     unknown: usize,
+    /// Sections with a `type`, which takes the parameters.
+    named: Vec<&'static str>,
 }
 
 impl Reader<'_> {
@@ -70,7 +81,21 @@ impl Reader<'_> {
         let is_accelerates = language == Language::Yaml || self.marked;
         let fsdp = !is_accelerates && is_fsdps(&root);
         self.accelerate = is_accelerates || fsdp;
+        let is_named =
+            |section: &&str| root.get(section).is_some_and(|section| section.get("type").is_some());
+        self.named = ["optimizer", "scheduler"].into_iter().filter(is_named).collect();
         self.section(&root, if fsdp { FSDP } else { "" });
+        if let Some(Node::Section(plugin)) = root.get(PLUGIN).filter(|_| is_accelerates) {
+            let given = |name: &str| plugin.iter().any(|(key, _)| key == name);
+            if !["zero_stage", "zero_optimization", "deepspeed_config_file"].into_iter().any(given)
+                && self.unread(PLUGIN, &root).is_none()
+            {
+                let stage = Node::count(2);
+                let written =
+                    Written { path: format!("{PLUGIN}.zero_stage, left out:"), value: stage.clone() };
+                self.known("zero_optimization.stage", &written, &stage);
+            }
+        }
         let one_process = root.get("distributed_type").filter(|kind| kind.as_flag() == Some(false));
         if let Some(value) = one_process.filter(|_| root.get("num_processes").is_none()) {
             let written = Written { path: "distributed_type".into(), value: value.clone() };
@@ -209,11 +234,12 @@ impl Reader<'_> {
         }
     }
 
-    /// Adds `entry`, unless its key is there already: the first one counts.
+    /// Adds `entry`, unless its key has a value already: the first one counts.
     fn add(&mut self, entry: Entry) {
-        match self.entries.iter().find(|other| other.key.path == entry.key.path) {
+        match self.entries.iter_mut().find(|other| other.key.path == entry.key.path) {
             None => self.entries.push(entry),
-            Some(other) if other.value == entry.value => {}
+            Some(other) if other.value == entry.value || entry.value.is_auto() => {}
+            Some(other) if other.value.is_auto() => *other = entry,
             Some(other) => {
                 let (first, second) = (other.value.to_string(), entry.value);
                 self.warn(format!(
@@ -237,6 +263,16 @@ impl Reader<'_> {
         }
         if self.accelerate && (!path.contains('.') || path.starts_with("parallelism_config.")) {
             return self.rejected(path);
+        }
+        if let Some(section) = self.named.iter().find(|section| is_parameter(path, section)) {
+            let params = format!("{section}.params.");
+            let taken: Vec<&str> = keys().filter_map(|key| key.path.strip_prefix(&params)).collect();
+            self.refuse(format!(
+                "{} is no parameter of DeepSpeed's {section}s, which stop at it: remove it, or take one of {}",
+                shortened_path(path),
+                taken.join(", ")
+            ));
+            return;
         }
         self.unknown += 1;
         if self.unknown > NAMED {
@@ -267,6 +303,11 @@ impl Reader<'_> {
         let at = self.entries.iter().position(|entry| entry.key.path == path)?;
         self.entries.remove(at).value.as_text().map(String::from)
     }
+}
+
+/// True if `path` is a parameter in `section`.
+fn is_parameter(path: &str, section: &str) -> bool {
+    path.strip_prefix(section).is_some_and(|rest| rest.starts_with(".params."))
 }
 
 /// True if `root` says that Accelerate wraps the model itself, in DDP or not at all.

@@ -112,6 +112,8 @@ pub(super) static KEYS: &[Key] = &[
         |args, value| args.file_only.biased = !flag(value),
         |run| Some(Node::Flag(run.config.bias_correction)),
     ),
+    Key::new("optimizer.params.set_grad_none", Flag, "true", "gradients are zeroed after every step anyway"),
+    Key::new("optimizer.params.fp32_optimizer_states", Flag, "true", "16-bit optimizer states").not_yet(on),
     Key::new("optimizer.params.amsgrad", Flag, "false", "the AMSGrad variant").not_yet(super::off),
     Key::new(
         "optimizer.params.max_grad_norm",

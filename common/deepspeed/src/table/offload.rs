@@ -11,7 +11,7 @@ use settings::offload::MOST_BUFFERS;
 const DEVICE: Kind = Choice(&["none", "cpu", "nvme"]);
 const BUFFERS: Kind = Count(1, MOST_BUFFERS);
 const DIRECTORY: &str = "the directory for what rests on disk, one for all; it is created if need be; a temporary one if left out";
-const SLOTS: &str = "staging buffers of each kind; if left out 3, for an update of optimizer states on disk the number of its pieces minus 3, at least 3 and at most 6";
+const SLOTS: &str = "staging buffers of each kind, as many as the larger of both sections says; if left out 3, for an update of optimizer states on disk the number of its pieces minus 3, at least 3 and at most 6";
 const PINNED: &str = "main memory that GPUs copy from is always pinned";
 const PIPELINED: &str = "the next piece always arrives while one is updated, and the last one leaves";
 const TWIN_FLOW: &str = "Twin-Flow: a share of the optimizer stays on the GPU";
@@ -79,8 +79,12 @@ pub(super) static KEYS: &[Key] = &[
     ),
     offload!("param.pin_memory", Flag, "true", PINNED).missed_unless(on),
     offload!("param.buffer_count", BUFFERS, "5", SLOTS).honoured(
-        Some("offload_buffers"),
-        |args, value| args.offload.buffers = Some(count(value)),
+        None,
+        |args, value| {
+            if args.given.typed("offload_buffers").is_none() {
+                args.offload.buffers = args.offload.buffers.max(Some(count(value)));
+            }
+        },
         |run| buffers(run, run.config.offload.parameters),
     ),
     offload!("param.buffer_size", from(0), "1e8", LARGEST).missed_unless(|value| number(value) == 1e8),

@@ -14,7 +14,26 @@ const HALF: &str = "16-bit parameters and gradients, with f32 masters";
 const SCALING: &str = "how the loss scale is found";
 const SMALL: Kind = Count(1, u32::MAX as u64);
 const DTYPE: Kind = Choice(&["none", "fp32", "fp16", "bf16"]);
+/// DeepSpeed's names of the types that gradients accumulate in.
+const ACCUMULATED: Kind = Choice(&[
+    "none",
+    "fp32",
+    "float32",
+    "float",
+    "torch.float32",
+    "fp16",
+    "float16",
+    "half",
+    "torch.float16",
+    "bf16",
+    "bfloat16",
+    "torch.bfloat16",
+]);
 
+/// The type of gradients on the wire.
+pub(crate) const SENT: &str = "communication_data_type";
+/// The type of gradients in memory.
+pub(crate) const GRADIENTS: &str = "data_types.grad_accum_dtype";
 /// Whether PyTorch's autocast is on.
 pub(crate) const AUTOCAST: &str = "torch_autocast.enabled";
 /// The type to which it rounds.
@@ -85,29 +104,27 @@ pub(super) static KEYS: &[Key] = &[
         .honoured(None, |_, _| {}, |run| rounds(run).then(|| Node::text("bfloat16"))),
     Key::new(SENT_IN_16_BITS, Any, "", "their weights and gradients travel in 16 bits there, in fp32 here")
         .missed_unless(empty),
-    Key::new("communication_data_type", DTYPE, "null", "gradients on the wire; as in memory if left out")
-        .honoured(
-            Some("reduce_dtype"),
-            |args, value| args.types.reduce_dtype = dtype(value),
-            |run| Some(Node::text(name(run.config.precision.reduce))),
-        ),
+    Key::new(SENT, DTYPE, "null", "gradients on the wire; as parameters if left out").honoured(
+        Some("reduce_dtype"),
+        |args, value| args.types.reduce_dtype = dtype(value),
+        |run| Some(Node::text(name(run.config.precision.reduce))),
+    ),
     Key::new(
         "seq_parallel_communication_data_type",
         DTYPE,
         "\"fp32\"",
         "no effect without sequence parallelism",
     ),
-    Key::new("data_types.grad_accum_dtype", DTYPE, "null", "gradients in memory; as parameters if left out")
-        .honoured(
-            Some("grad_dtype"),
-            |args, value| args.types.grad_dtype = dtype(value),
-            |run| Some(Node::text(name(run.config.precision.gradients))),
-        ),
+    Key::new(GRADIENTS, ACCUMULATED, "null", "gradients in memory; as parameters if left out").honoured(
+        Some("grad_dtype"),
+        |args, value| args.types.grad_dtype = accumulated(value),
+        |run| Some(Node::text(name(run.config.precision.gradients))),
+    ),
     Key::new("data_types.param_dtype", DTYPE, "null", "parameters of a type of their own").not_yet(is_none),
     Key::new("data_types.buffer_dtype", DTYPE, "null", "the models here have no buffers"),
     Key::new("data_types.keep_in_fp32_modules", Any, "\"auto\"", "the models here have no buffers"),
     Key::new("fp32_allreduce", Flag, "false", "old name of communication_data_type fp32")
-        .means(|value| flag(value).then(|| ("communication_data_type", Node::text("fp32")))),
+        .means(|value| flag(value).then(|| (SENT, Node::text("fp32")))),
 ];
 
 /// A section that is switched off leaves the precision to the other, or to the flags.
@@ -135,6 +152,17 @@ pub(crate) fn autocast() -> [(&'static str, Node); 3] {
 /// `none` counts as left out.
 fn dtype(value: &Node) -> Option<DType> {
     float_type::dtype(&value.as_text()?.to_ascii_lowercase())
+}
+
+/// One of [`ACCUMULATED`].
+fn accumulated(value: &Node) -> Option<DType> {
+    let word = value.as_text()?.to_ascii_lowercase();
+    match word.strip_prefix("torch.").unwrap_or(&word) {
+        "float32" | "float" => Some(DType::F32),
+        "float16" | "half" => Some(DType::F16),
+        "bfloat16" => Some(DType::Bf16),
+        short => float_type::dtype(short),
+    }
 }
 
 /// A count that [`SMALL`] allows.

@@ -64,7 +64,7 @@ pub(super) static KEYS: &[Key] = &[
         "gradient_predivide_factor",
         Number(0.0, f64::MAX),
         "1.0",
-        "matters with prescale_gradients only",
+        "matters for rounding only, without prescale_gradients",
     ),
     Key::new(
         "gradient_allreduce_op",

@@ -230,6 +230,69 @@ fn a_deepspeed_file_is_found_beside_the_one_that_names_it() {
     assert_eq!(File { path: above, ..outer }.config("").unwrap().micro_batches, 5);
 }
 
+/// Transformers fills what is `auto` in the inner file.
+#[test]
+fn a_value_counts_before_auto_in_the_file_that_it_names() {
+    let outer = "distributed_type: DEEPSPEED\nmixed_precision: bf16\ndeepspeed_config:\n  \
+                 deepspeed_config_file: inner.json\n  gradient_accumulation_steps: 4\n";
+    let outer = File::new("a.yaml", outer);
+    let inner = r#"{"bf16": {"enabled": "auto"}, "gradient_accumulation_steps": "auto"}"#;
+    std::fs::write(outer.folder.path().join("inner.json"), inner).unwrap();
+    let config = outer.config("").unwrap();
+    assert_eq!((settings::precision::label(config.precision), config.micro_batches), ("bf16", 4));
+    assert_eq!(config.findings.warnings, [""; 0]);
+}
+
+#[test]
+fn accelerate_means_stage_2_where_it_is_left_out() {
+    let stage = |keys: &str| {
+        let text = format!("distributed_type: DEEPSPEED\ndeepspeed_config:\n  {keys}\n");
+        yaml(&text, "").unwrap().findings
+    };
+    assert_eq!(stage("gradient_accumulation_steps: 4").stage, Some(Stage::Zero2));
+    assert_eq!(stage("zero_stage: 3").stage, Some(Stage::Zero3));
+    let error = stage("gradient_accumulation_steps: 4").check(Stage::Zero3).unwrap_err().to_string();
+    assert!(error.contains("asks for ZeRO-2"), "{error}");
+}
+
+/// DeepSpeed hands them to the optimizer, which has no such argument.
+#[test]
+fn unknown_parameters_of_what_is_named_are_errors() {
+    for (section, kind, name) in
+        [("optimizer", "AdamW", "learning_rate"), ("scheduler", "WarmupLR", "warmup_steps")]
+    {
+        let text = format!(r#"{{"{section}": {{"type": "{kind}", "params": {{"{name}": 1e-5}}}}}}"#);
+        let error = json(&text, "").unwrap_err().to_string();
+        assert!(error.contains(&format!("{section}.params.{name} is no parameter")), "{error}");
+        assert!(error.contains("weight_decay") == (section == "optimizer"), "{error}");
+        let unnamed = text.replace(&format!(r#""type": "{kind}", "#), "");
+        assert_eq!(json(&unnamed, "").unwrap().findings.warnings.len(), 1, "nothing reads it");
+    }
+    let fine = r#"{"optimizer": {"type": "AdamW", "params": {"set_grad_none": true, "fp32_optimizer_states": true}}}"#;
+    assert_eq!(json(fine, "").unwrap().findings.warnings, [""; 0]);
+    let narrow = fine.replace("states\": true", "states\": false");
+    let error = json(&narrow, "").unwrap().findings.check(Stage::Zero3).unwrap_err().to_string();
+    assert!(error.contains("16-bit optimizer states"), "{error}");
+}
+
+/// What accumulates in fp32 is sent as parameters are.
+#[test]
+fn gradients_travel_in_the_type_of_parameters() {
+    let types = |more: &str, flags: &str| {
+        let text = format!(r#"{{"bf16": {{"enabled": true}}{more}}}"#);
+        let config = json(&text, flags).unwrap();
+        (config.precision.gradients, config.precision.reduce)
+    };
+    let (bf16, fp32) = (device::DType::Bf16, device::DType::F32);
+    assert_eq!(types("", ""), (bf16, bf16));
+    for name in ["fp32", "float32", "float", "torch.float32"] {
+        let kept = format!(r#", "data_types": {{"grad_accum_dtype": "{name}"}}"#);
+        assert_eq!(types(&kept, ""), (fp32, bf16), "{name}");
+        assert_eq!(types(&kept, "--reduce-dtype fp32"), (fp32, fp32));
+        assert_eq!(types(&format!(r#"{kept}, "communication_data_type": "fp32""#), ""), (fp32, fp32));
+    }
+}
+
 #[test]
 fn a_named_optimizer_brings_deepspeeds_defaults() {
     let named = |params: &str, flags: &str| {

@@ -18,8 +18,8 @@ fn what_accelerate_writes_for_fsdp_says_what_flags_say() {
     let config = fsdp(keys, "").unwrap();
     assert_eq!(config.findings.warnings, [""; 0]);
     assert_eq!(config.findings.check(Stage::Zero3), Ok(()));
-    let flags =
-        "--checkpoint-activations block --backward-prefetch post --strategy shard-grad-op --precision bf16";
+    let flags = "--checkpoint-activations block --backward-prefetch post --strategy shard-grad-op --precision bf16 \
+         --grad-dtype fp32 --reduce-dtype bf16";
     let forget = |config| Config { findings: Findings::default(), ..config };
     assert_eq!(format!("{:?}", forget(config)), format!("{:?}", plain(flags)));
 }
@@ -51,6 +51,37 @@ fn strategies_and_units_of_fsdp() {
     ] {
         assert_eq!(fsdp(keys, flags).unwrap().wrap.to_string(), wrap, "{keys}");
     }
+}
+
+/// Version 1 reads the strategy, version 2 whether units are freed after forward.
+#[test]
+fn each_version_of_fsdp_reads_its_own_key() {
+    let found = |keys: &str| {
+        let config = fsdp(keys, "").unwrap();
+        (config.strategy.map(planner::Strategy::label), config.findings.warnings)
+    };
+    for (version, unread, read) in [
+        (2, "fsdp_sharding_strategy: SHARD_GRAD_OP", "reshard"),
+        (1, "fsdp_reshard_after_forward: false", "strategy"),
+    ] {
+        let (strategy, warnings) = found(&format!("  fsdp_version: {version}\n  {unread}\n"));
+        assert_eq!(strategy, None, "{unread}");
+        let [warning] = &*warnings else { panic!("{warnings:?}") };
+        assert!(warning.contains(unread.split(':').next().unwrap()) && warning.contains(read), "{warning}");
+    }
+    let both = "  fsdp_sharding_strategy: SHARD_GRAD_OP\n  fsdp_reshard_after_forward: true\n";
+    assert_eq!(found(both), (Some("shard-grad-op"), vec![]));
+}
+
+/// Units are gathered and gradients reduced in 16 bits; what a rank keeps is fp32.
+#[test]
+fn fsdp_adds_up_gradients_in_fp32() {
+    let precision = |flags: &str| fsdp("  fsdp_version: 2\n", flags).unwrap().precision;
+    let bf16 = device::DType::Bf16;
+    let expected =
+        sharding::Precision { gradients: device::DType::F32, ..sharding::Precision::uniform(bf16) };
+    assert_eq!(precision(""), expected);
+    assert_eq!(precision("--grad-dtype bf16").gradients, bf16);
 }
 
 #[test]

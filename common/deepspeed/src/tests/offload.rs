@@ -51,6 +51,35 @@ fn flags_override_sections() {
     assert_eq!(config.findings.warnings.len(), 2, "{:?}", config.findings.warnings);
 }
 
+/// DeepSpeed has a pool of buffers for each.
+#[test]
+fn the_larger_pool_of_buffers_counts() {
+    let buffers = |optimizer: usize, parameters: usize, flags: &str| {
+        let text = format!(
+            r#"{{"zero_optimization": {{"stage": 3,
+            "offload_optimizer": {{"device": "nvme", "buffer_count": {optimizer}}},
+            "offload_param": {{"device": "nvme", "buffer_count": {parameters}}}}}}}"#
+        );
+        let config = json(&text, flags).unwrap();
+        assert_eq!(config.findings.warnings.len(), usize::from(!flags.is_empty()), "{text}");
+        config.offload.buffers
+    };
+    assert_eq!([buffers(4, 5, ""), buffers(5, 4, "")], [Some(5); 2]);
+    assert_eq!(buffers(4, 5, "--offload-buffers 3"), Some(3));
+}
+
+/// Below stage 3, DeepSpeed takes every device but none for main memory.
+#[test]
+fn an_optimizer_on_disk_below_stage_3_is_a_difference() {
+    let text = |stage| {
+        format!(r#"{{"zero_optimization": {{"stage": {stage}, "offload_optimizer": {{"device": "nvme"}}}}}}"#)
+    };
+    let warnings = |stage| json(&text(stage), "").unwrap().findings.warnings;
+    assert_eq!(warnings(3), [""; 0]);
+    let [warning] = &*warnings(2) else { panic!("{:?}", warnings(2)) };
+    assert!(warning.contains("nvme") && warning.contains("main memory"), "{warning}");
+}
+
 #[test]
 fn two_directories_are_refused_unless_a_flag_overrides_them() {
     let text = r#"{"zero_optimization": {"offload_optimizer": {"device": "nvme", "nvme_path": "/a"},

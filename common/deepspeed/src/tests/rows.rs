@@ -3,7 +3,7 @@
 use super::*;
 use crate::keys::{Auto, Fate, Kind};
 use crate::node::Node;
-use crate::table::{AUTOCAST_DTYPE, SENT_IN_16_BITS, find, is_accelerates, keys};
+use crate::table::{AUTOCAST_DTYPE, GRADIENTS, SENT_IN_16_BITS, find, is_accelerates, keys};
 
 /// A file with one value, and whatever switches its section on.
 fn file_with(path: &str, value: Node) -> File {
@@ -37,6 +37,9 @@ fn file_with(path: &str, value: Node) -> File {
     }
     if path == "optimizer.params.adam_w_mode" {
         root.insert("optimizer.params.weight_decay", Node::Number(0.1));
+    }
+    if path == "fsdp_config.fsdp_reshard_after_forward" {
+        root.insert("fsdp_config.fsdp_version", Node::Number(2.0));
     }
     if path == "scheduler.params.total_num_steps" {
         root.insert("scheduler.params.warmup_num_steps", Node::Number(0.0));
@@ -162,7 +165,8 @@ fn every_honoured_row_reads_back_what_it_was_given() {
                     back == "fp32" || back == "none"
                 }
                 (Some(Node::Text(back)), Node::Text(value)) => {
-                    let named = ["optimizer.type", AUTOCAST_DTYPE].contains(&key.path);
+                    // Several words mean the same.
+                    let named = ["optimizer.type", AUTOCAST_DTYPE, GRADIENTS].contains(&key.path);
                     back.eq_ignore_ascii_case(value) || named
                 }
                 // A bucket of no elements is one of a tensor at a time; a piece of none is a unit.
