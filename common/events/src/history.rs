@@ -31,10 +31,14 @@ pub struct StepRecord {
     pub skipped: u32,
 }
 
-/// All finished steps and validations.
+/// The steps that a [`History`] keeps, at most, besides the latest. They take 40 MB of a stream at most.
+const MOST_STEPS: u32 = 1 << 19;
+
+/// Finished steps and validations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
-    /// Steps, ascending.
+    /// Steps, ascending: all of a run of half a million; of a longer one the first, every second, fourth
+    /// and so on after it, and the latest.
     pub steps: Vec<StepRecord>,
     /// Validations, ascending: optimizer steps done before, mean loss.
     pub evaluations: Vec<(u32, f64)>,
@@ -51,6 +55,7 @@ impl History {
                 let skipped = self.steps.last().map_or(0, |last| last.skipped);
                 let record =
                     StepRecord { step, at, loss, grad_norm, lr, tokens, seconds, loss_scale, skipped };
+                self.thin_out(step);
                 self.steps.push(record);
             }
             What::LossScale { step, scale, skipped } => {
@@ -62,6 +67,19 @@ impl History {
                 self.evaluations.push((step, loss));
             }
             _ => {}
+        }
+    }
+
+    /// Forgets steps that are kept no longer once `next` is the latest.
+    fn thin_out(&mut self, next: u32) {
+        let (Some(first), Some(last)) = (self.steps.first(), self.steps.last()) else { return };
+        let (first, last) = (first.step, last.step);
+        let distance = |latest: u32| ((latest - first) / MOST_STEPS + 1).next_power_of_two();
+        let kept = |step: u32| (step - first).is_multiple_of(distance(next));
+        if distance(next) > distance(last) {
+            self.steps.retain(|record| kept(record.step));
+        } else if !kept(last) {
+            self.steps.pop();
         }
     }
 }

@@ -43,6 +43,23 @@ fn numbers_beyond_any_run_are_damage() {
     }
 }
 
+/// A viewer may join after a million steps, whatever they say.
+#[test]
+fn a_long_history_stays_short_enough_to_be_sent() {
+    let (mut state, steps) = (CatchUp::new(2, 2), 1_100_000);
+    for step in 0..steps {
+        let (loss, tokens, seconds) = (f64::from(step), MOST, 1e-3);
+        let finished = What::StepFinished { step, loss, grad_norm: 1.0, lr: 1e-3, tokens, seconds };
+        state.apply(&at(MOST, 0, finished));
+        state.apply(&at(MOST, 0, What::LossScale { step, scale: 65536.0, skipped: step }));
+    }
+    let kept: Vec<u32> = state.history.steps.iter().map(|record| record.step).collect();
+    assert_eq!(kept, (0..steps).step_by(4).chain([steps - 1]).collect::<Vec<_>>());
+    assert!(state.history.steps.iter().all(|record| record.loss == f64::from(record.step)));
+    let messages = [Message::Header(Box::new(header(2))), Message::CatchUp(Box::new(state))];
+    assert_eq!(sent(&messages).unwrap(), messages);
+}
+
 /// A fingerprint of parameters is no count.
 #[test]
 fn fingerprints_are_any_number() {
