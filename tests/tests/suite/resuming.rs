@@ -55,6 +55,29 @@ fn any_stage_resumes_from_any_other_with_the_bits_of_one_run() {
     }
 }
 
+/// Of ten slices of 4, the last one of 35 elements begins behind them.
+#[test]
+fn a_rank_whose_slice_is_padding_saves_nothing_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = fixture("uneven.json");
+    let flags = format!(
+        "--model {model} --gpus 10 --batch-size 1 --seq-len 8 --steps 2 --wrap parameter --device cpu"
+    );
+    let whole = run(Stage::Zero3, &flags);
+    for more in ["", "--host-memory 100kB --ignore-plan"] {
+        let kept = tempfile::tempdir_in(&dir).unwrap();
+        let saving = format!(
+            "{flags} {more} --checkpoint {} --checkpoint-wait --checkpoint-every 1",
+            kept.path().display()
+        );
+        let failure =
+            train(Stage::Zero3, &format!("{saving} --inject panic@rank1,step1,backward")).unwrap_err();
+        assert!(failure.to_string().contains("injected panic"), "{failure}");
+        let rest = run(Stage::Zero1, &saving);
+        assert_eq!((rest.steps.len(), rest.weights_blake3), (1, whole.weights_blake3.clone()), "{more}");
+    }
+}
+
 /// One overflow before the checkpoint, so that the scale is no longer the initial one, and one
 /// after it, so that the scale halves again.
 #[test]

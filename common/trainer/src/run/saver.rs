@@ -352,7 +352,8 @@ fn part(rank: &Rank, partition: &Partition, unit: UnitId, slice: Range<usize>) -
     let holders = rank.world_size() / partition.shards;
     let part = slice.len().div_ceil(holders);
     let start = slice.start + rank.number() / partition.shards * part;
-    let end = (start + part).min(slice.end).min(partition.units[unit].parameters);
+    // A slice may begin in the padding: then nothing of it is saved, from its beginning on.
+    let end = (start + part).min(slice.end).min(partition.units[unit].parameters).max(slice.start);
     (part, start.min(end)..end)
 }
 
