@@ -135,8 +135,10 @@ impl Fault {
     /// True if it cannot happen any more in a run that begins with step `first`.
     pub fn passed(&self, first: u32) -> bool {
         match self.kind {
-            Kind::Stale | Kind::Divisor | Kind::Data | Kind::Drop | Kind::Slow => false,
+            Kind::Divisor | Kind::Data | Kind::Drop | Kind::Slow => false,
             Kind::Seed => first > 0,
+            // Parameters are as old as the step before the fault's.
+            Kind::Stale => first > 0 && self.step <= first,
             _ => self.phase != Phase::Setup && self.step < first,
         }
     }

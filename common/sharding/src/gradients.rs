@@ -130,16 +130,25 @@ impl GradientShards {
         }
     }
 
-    /// Drops the gradients that are on their way to main memory: no update follows.
+    /// Drops the gradients that are on their way to other replicas or to main memory: no update
+    /// follows.
     ///
     /// # Errors
-    /// If the transfer fails.
+    /// If a transfer to main memory fails.
     pub fn stop(&mut self, rank: &Rank) -> Result<()> {
-        let WithShards::ToHost(arrivals) = &mut self.follows else { return Ok(()) };
-        arrivals.arrived.fill(0);
-        arrivals.measured.clear();
-        let on_its_way = arrivals.on_its_way.take();
-        Ok(on_its_way.map_or(Ok(()), |arrival| rank.transfers.wait(arrival.crossing))?)
+        match &mut self.follows {
+            WithShards::Add => Ok(()),
+            WithShards::Replicas(sum) => {
+                sum.stop();
+                Ok(())
+            }
+            WithShards::ToHost(arrivals) => {
+                arrivals.arrived.fill(0);
+                arrivals.measured.clear();
+                let on_its_way = arrivals.on_its_way.take();
+                Ok(on_its_way.map_or(Ok(()), |arrival| rank.transfers.wait(arrival.crossing))?)
+            }
+        }
     }
 
     /// The elements of `unit` whose gradients this rank keeps.

@@ -102,6 +102,13 @@ impl ReplicaSum {
         self.written_back(rank, summed)
     }
 
+    /// Drops what is queued or on its way, as [`Buckets::stop`] does: no update follows.
+    pub fn stop(&mut self) {
+        self.buckets.stop();
+        self.added.fill(0);
+        self.held.fill_with(|| None);
+    }
+
     /// The shards of `summed`: each sum that travelled beside its shard is rounded and written to
     /// it. The next bucket is on its way by then, so the planner counts that one's buffers, too.
     fn written_back(&mut self, rank: &Rank, summed: Vec<(UnitId, Buffer)>) -> Result<Vec<(UnitId, Buffer)>> {

@@ -90,7 +90,9 @@ fn carry_out(plan: Plan, logs: &Logs) -> Result<Option<i32>> {
         return lead(&plan, Ranks::Threads, Vec::new(), logs);
     };
     let joined = processes::join(&plan, process)?;
-    let plan = processes::resumed(plan, &joined.group)?;
+    let plan = processes::resumed(plan, &joined.group).inspect_err(|failure| {
+        joined.group.poison("its search for a checkpoint".into(), failure.to_string());
+    })?;
     if let Some(state) = &plan.resume {
         logs.say(state.words(&plan.config).trim_end());
     }

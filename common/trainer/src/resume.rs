@@ -161,7 +161,10 @@ impl ResumeState {
         let names = seen[0].split_whitespace().skip(1);
         let open = |name: &str| ResumeState::open(run, checkpoints, name);
         match newest_intact(names, open, exchange)? {
-            (Some(state), damaged) => Ok(Some(Arc::new(ResumeState { damaged, ..state }))),
+            (Some(state), damaged) => {
+                state.check_steps(run.config)?;
+                Ok(Some(Arc::new(ResumeState { damaged, ..state })))
+            }
             (None, damaged) if damaged.is_empty() => Ok(None),
             (None, damaged) => Err(Failure::usage(format!(
                 "no checkpoint in {} is intact:\n{}Restore one from a copy, or give another directory to start from \
@@ -185,7 +188,6 @@ impl ResumeState {
         let generation = checkpoints.open(name, manifest, &layout)?;
         let state = ResumeState { generation, layout, writer, progress, damaged: Vec::new() };
         state.verify(run)?;
-        state.check_steps(run.config).map_err(Unfit::Refused)?;
         Ok(state)
     }
 

@@ -165,8 +165,8 @@ impl<'a> Worker<'a> {
             if stop {
                 break;
             }
-            if plan.config.validates_after(step) {
-                self.validate()?;
+            if plan.config.validates_after(step) && self.validate()? {
+                break;
             }
             if plan.checkpoints_after(step) {
                 self.checkpoint()?;
@@ -247,8 +247,8 @@ impl<'a> Worker<'a> {
         Ok(stop)
     }
 
-    /// Computes the loss on the validation part.
-    fn validate(&mut self) -> Result<()> {
+    /// Computes the loss on the validation part. True if a rank has seen a stop request.
+    fn validate(&mut self) -> Result<bool> {
         let Worker { plan, rank, hooks, stage, passes, samples, .. } = self;
         let count = plan.evaluation_batches;
         let before = rank.transfers.moved();
@@ -258,11 +258,11 @@ impl<'a> Worker<'a> {
                 hooks.before_micro_batch(Micro { index, count })?;
                 sum += passes.evaluate(stage, &samples.validation(index)?)?;
             }
-            Ok(agree(plan, rank, sum / samples.validation_targets()? as f64, false)?.loss)
+            agree(plan, rank, sum / samples.validation_targets()? as f64, false)
         };
-        let loss = hooks.phase(Phase::Evaluate, || rank.device.uncounted(batches))?;
+        let Agreed { loss, stop, .. } = hooks.phase(Phase::Evaluate, || rank.device.uncounted(batches))?;
         self.record.validation(loss, rank.transfers.moved() - before);
-        Ok(())
+        Ok(stop)
     }
 
     /// Reads the meters, then saves the last checkpoint and the weights.

@@ -125,7 +125,7 @@ pub trait Stage {
     /// The loop is done with `full` for this pass.
     ///
     /// # Errors
-    /// If the unit was not on loan.
+    /// If a gather that begins now fails.
     fn release(&mut self, full: FullParameters, pass: Pass) -> Result<()>;
 
     /// A place for the full gradients of `unit`, for backward to write to.

@@ -94,8 +94,8 @@ impl StopCheck {
         }
     }
 
-    /// Checks before a micro-batch of a step or of a validation. The first one needs no exchange:
-    /// the previous step has just ended with one.
+    /// Checks before a micro-batch of a step or of a validation. The first one needs no exchange: the
+    /// step or validation before has just ended with one.
     ///
     /// # Errors
     /// As [`StopCheck::before_layer`], or the group's failure.

@@ -42,6 +42,14 @@ fn an_allocation_is_written_as_it_is_read() {
     assert!(!fault.passed(9));
 }
 
+/// A stale rank keeps what it had a step before, so that step must be one of the run's.
+#[test]
+fn a_stale_rank_needs_the_step_before() {
+    let passed = |step| Fault::silent(Kind::Stale, 1, step).passed(3);
+    assert_eq!([2, 3, 4].map(passed), [true, true, false]);
+    assert!(!Fault::silent(Kind::Stale, 1, 1).passed(0));
+}
+
 #[test]
 fn silent_faults_are_written_as_they_are_read() {
     for kind in Kind::SILENT {
