@@ -86,7 +86,9 @@ fn a_killed_mpi_process_ends_the_job_and_is_named() {
     let word = dir.path().display().to_string();
     let job = mpirun(4, &endless(&format!("--log-dir {word}")));
     let log = || std::fs::read_to_string(dir.path().join("rank-0.log")).unwrap_or_default();
+    let begin = Instant::now();
     while !log().contains("step 0") {
+        assert!(begin.elapsed() < PATIENCE, "{}", log());
         std::thread::sleep(Duration::from_millis(10));
     }
     let (victim, _) = ranks(&word).into_iter().find(|(_, rank)| rank == "2").expect("rank 2 is there");

@@ -15,7 +15,7 @@ const STAGE: &str = env!("CARGO_BIN_EXE_stage");
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long ranks wait for each other.
-const DEADLINE: Duration = Duration::from_secs(2);
+const DEADLINE: Duration = Duration::from_secs(3);
 
 /// How much longer the meeting may take.
 const MEETING: Duration = Duration::from_secs(2);
@@ -94,7 +94,7 @@ fn strike((milestone, more): (&str, &str), blow: Blow<'_>) {
     }
     let (within, words) = match blow.1 {
         "KILL" => (LATE, "its process has ended"),
-        _ => (DEADLINE + LATE, "waited 2s"),
+        _ => (DEADLINE + LATE, "waited 3s"),
     };
     for ended in others(launch(dir.path(), more, blow, milestone), blow, within) {
         explains(&ended, 1, &[&format!("rank {}", blow.0), words]);

@@ -205,7 +205,9 @@ fn a_killed_process_ends_the_job_and_is_named() {
     let flags = format!("zero3 --headless {} --log-dir {}", flags(2, 1_000_000), dir.path().display());
     let mut members = launch(STAGE, 2, |_| flags.clone());
     let log = || std::fs::read_to_string(dir.path().join("rank-0.log")).unwrap_or_default();
+    let begin = Instant::now();
     while !log().contains("step 1 ") {
+        assert!(begin.elapsed() < PATIENCE, "{}", log());
         std::thread::sleep(Duration::from_millis(5));
     }
     let victim = members.remove(1);

@@ -11,7 +11,7 @@ use tests::{at_once, config, copy_directory, fixture, run, train};
 use trainer::{Report, Witness};
 
 /// Longer than a save of these runs takes, even where other work delays it.
-const TIMEOUT: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// For runs whose disk does not hang.
 const NEVER: Duration = Duration::from_secs(60);

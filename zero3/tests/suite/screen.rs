@@ -4,7 +4,7 @@ use crate::pty::{Pty, promptly};
 use events::runs;
 use rustix::process::Signal;
 use serde_json::Value;
-use std::net::TcpListener;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -260,7 +260,10 @@ fn a_rank_that_left_out_a_collective_stands_out_on_screen() {
 #[test]
 fn the_screen_of_a_job_shows_what_its_other_process_does() {
     let dir = tempfile::tempdir().unwrap();
-    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port().to_string();
+    // Below the ports that systems give to connections, so that none takes it before rank 0.
+    let is_free = |port: &u16| TcpStream::connect(("127.0.0.1", *port)).is_err();
+    let first = 10_000 + (std::process::id() % 9_000) as u16;
+    let port = (first..20_000).find(is_free).unwrap().to_string();
     let member = |rank: &str, flags: &str| {
         let mut command = zero3(&format!("--steps 3 {flags}"), dir.path());
         let set = [
