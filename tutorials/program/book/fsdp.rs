@@ -61,8 +61,8 @@ const ROWS: &[Row] = &[
     ),
     (
         "`MixedPrecision(param_dtype, reduce_dtype)`",
-        "`bf16`, `communication_data_type`",
-        Flags(Zero3, &["--precision bf16 --reduce-dtype fp32"]),
+        "`bf16`, `grad_accum_dtype` fp32, `communication_data_type`",
+        Flags(Zero3, &["--precision bf16 --grad-dtype fp32 --reduce-dtype bf16"]),
         ("common/sharding/src/precision.rs", "struct Precision"),
     ),
     (

@@ -28,7 +28,7 @@ pub(super) static KEYS: &[Key] = &[
         "mixed_precision",
         PRECISION,
         "\"no\"",
-        "fp16 and bf16 switch those sections on; bf16 is autocast under DDP",
+        "fp16 and bf16 switch those sections on; bf16 is autocast under DDP; FSDP adds up gradients in fp32",
     )
     .means(mixed_precision),
     Key::new("distributed_type", Text, "\"NO\"", "the crate decides"),
