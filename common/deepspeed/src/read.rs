@@ -85,23 +85,26 @@ impl Reader<'_> {
             |section: &&str| root.get(section).is_some_and(|section| section.get("type").is_some());
         self.named = ["optimizer", "scheduler"].into_iter().filter(is_named).collect();
         self.section(&root, if fsdp { FSDP } else { "" });
-        if let Some(Node::Section(plugin)) = root.get(PLUGIN).filter(|_| is_accelerates) {
-            let given = |name: &str| plugin.iter().any(|(key, _)| key == name);
-            if !["zero_stage", "zero_optimization", "deepspeed_config_file"].into_iter().any(given)
-                && self.unread(PLUGIN, &root).is_none()
-            {
-                let stage = Node::count(2);
-                let written =
-                    Written { path: format!("{PLUGIN}.zero_stage, left out:"), value: stage.clone() };
-                self.known("zero_optimization.stage", &written, &stage);
-            }
-        }
+        let plugin = root.get(PLUGIN).filter(|_| is_accelerates && self.unread(PLUGIN, &root).is_none());
+        plugin.into_iter().for_each(|plugin| self.complete_stage(plugin));
         let one_process = root.get("distributed_type").filter(|kind| kind.as_flag() == Some(false));
         if let Some(value) = one_process.filter(|_| root.get("num_processes").is_none()) {
             let written = Written { path: "distributed_type".into(), value: value.clone() };
             self.known("num_processes", &written, &Node::count(1));
         }
         Ok(())
+    }
+
+    /// Takes Accelerate's default of the stage, if its section about DeepSpeed leaves it out.
+    fn complete_stage(&mut self, plugin: &Node) {
+        let elsewhere = ["zero_stage", "zero_optimization", "deepspeed_config_file"];
+        let has_keys = matches!(plugin, Node::Section(entries) if !entries.is_empty());
+        if has_keys && elsewhere.iter().all(|name| plugin.get(name).is_none()) {
+            let path = format!("{PLUGIN}.zero_stage");
+            self.warn(format!("{path} is left out, which is 2 for Accelerate"));
+            let stage = Node::count(2);
+            self.known("zero_optimization.stage", &Written { path, value: stage.clone() }, &stage);
+        }
     }
 
     fn section(&mut self, section: &Node, parent: &str) {

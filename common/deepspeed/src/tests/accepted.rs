@@ -253,6 +253,8 @@ fn accelerate_means_stage_2_where_it_is_left_out() {
     assert_eq!(stage("zero_stage: 3").stage, Some(Stage::Zero3));
     let error = stage("gradient_accumulation_steps: 4").check(Stage::Zero3).unwrap_err().to_string();
     assert!(error.contains("asks for ZeRO-2"), "{error}");
+    let empty = yaml("distributed_type: FSDP\ndeepspeed_config: {}\n", "").unwrap().findings;
+    assert_eq!((empty.stage, empty.warnings), (None, vec![]));
 }
 
 /// DeepSpeed hands them to the optimizer, which has no such argument.
