@@ -120,12 +120,15 @@ pub(crate) struct Needs {
     pub(crate) moves: u64,
 }
 
+/// Most micro-batches that [`needs`] walks. The third begins with all that can be left over from
+/// those before it: the first's gradients arrive in main memory and the second's are being reduced,
+/// if a backward fills one bucket. Each later one begins like it, so its peak is the same.
+const WALKED: usize = 3;
+
 /// Returns what one rank of `job` needs.
 pub(crate) fn needs(job: &Job) -> Result<Needs, InvalidJob> {
     job.validate()?;
-    // From the second micro-batch on, each begins with the same collectives in flight, so its peak
-    // is the same, and each moves as much.
-    let walked = job.micro_batches.min(2);
+    let walked = job.micro_batches.min(WALKED);
     let fewer = Job { micro_batches: walked, ..job.clone() };
     let partition = Partition::of(&fewer);
     let Walked { memory, counters, .. } = Walk::new(&fewer, &partition).run(true);

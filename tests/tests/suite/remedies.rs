@@ -23,6 +23,8 @@ const RUNS: &[(Stage, &str)] = &[
     (Stage::Zero3, "--secondary-shard-size 2 --gpus 8"),
     (Stage::Zero3, "--strategy shard-grad-op --backward-prefetch none"),
     (Stage::Zero3, "--offload-optimizer cpu --offload-parameters cpu --batch-size 1 --seq-len 2"),
+    // One bucket per backward: the third micro-batch begins with the most in flight.
+    (Stage::Zero3, "--wrap model --strategy shard-grad-op --grad-accum 3 --batch-size 2 --seq-len 4"),
 ];
 
 /// The remedies for a device of `capacity` bytes.
