@@ -132,9 +132,48 @@ pub(crate) fn needs(job: &Job) -> Result<Needs, InvalidJob> {
     let fewer = Job { micro_batches: walked, ..job.clone() };
     let partition = Partition::of(&fewer);
     let Walked { memory, counters, .. } = Walk::new(&fewer, &partition).run(true);
-    let [step, skipped] =
-        [counters.parts.step, counters.parts.skipped_step].map(|counter| counter.transfers.total_bytes());
-    let passes = skipped - counters.ahead.total_bytes();
-    let moves = step - passes + passes / walked as u64 * job.micro_batches as u64;
+    let Parts { step, skipped_step, reread, .. } =
+        counters.parts.map(|counter| counter.transfers.total_bytes());
+    // What the micro-batches move, each as much: a step's first forward reads less from disk.
+    let passes = skipped_step - counters.ahead.total_bytes() + reread;
+    let more = (job.micro_batches - walked) as u64;
+    let moves = step + passes / walked as u64 * more;
     Ok(Needs { peaks: memory.map(|memory| memory.total_peak), moves })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::Placement;
+    use crate::stage::Stage;
+    use crate::strategy::Strategy;
+    use model::{ModelConfig, Wrap};
+
+    /// Compares with the walk over every micro-batch.
+    #[test]
+    fn needs_are_those_of_all_micro_batches() {
+        for (optimizer, parameters) in Place::ALL.iter().flat_map(|&o| Place::ALL.map(|p| (o, p))) {
+            let placement = Placement { optimizer, parameters, ..Placement::default() };
+            for (wrap, strategy) in [
+                (Wrap::Model, Strategy::ShardGradOp),
+                (Wrap::Model, Strategy::FullShard),
+                (Wrap::Block, Strategy::FullShard),
+            ] {
+                for (overlap, reduce_bucket) in [(true, None), (true, Some(u64::MAX)), (false, None)] {
+                    let job = Job { wrap, strategy, overlap, reduce_bucket, placement, tokens: 8, ..tiny() };
+                    for micro_batches in 1..=6 {
+                        let job = Job { micro_batches, ..job.clone() };
+                        let all = predict(&job).unwrap().ranks[0];
+                        let Needs { peaks, moves } = needs(&job).unwrap();
+                        assert_eq!(peaks, Place::ALL.map(|place| all.place(place).total_peak), "{job:?}");
+                        assert_eq!(moves, all.transfers.step.total_bytes(), "{job:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    fn tiny() -> Job {
+        Job { batch_size: 1, ..Job::new(ModelConfig::tiny(), Stage::SHARDS_PARAMETERS, 2) }
+    }
 }
