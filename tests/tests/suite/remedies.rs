@@ -25,6 +25,9 @@ const RUNS: &[(Stage, &str)] = &[
     (Stage::Zero3, "--offload-optimizer cpu --offload-parameters cpu --batch-size 1 --seq-len 2"),
     // One bucket per backward: the third micro-batch begins with the most in flight.
     (Stage::Zero3, "--wrap model --strategy shard-grad-op --grad-accum 3 --batch-size 2 --seq-len 4"),
+    // Without these types, gradients have more bytes.
+    (Stage::Ddp, "--grad-dtype bf16 --reduce-dtype fp32"),
+    (Stage::Zero2, "--grad-dtype bf16"),
 ];
 
 /// The remedies for a device of `capacity` bytes.

@@ -184,8 +184,12 @@ fn batch_size(job: &Job, room: Room) -> Vec<(String, Job)> {
     vec![(how, Job { batch_size, micro_batches, ..job.clone() })]
 }
 
+/// Lets gradients have the weights' type, their default, unless they have it already.
 fn gradients(job: &Job, _: Room) -> Vec<(String, Job)> {
-    let recipe = Recipe { gradients: job.recipe.gradients.min(job.recipe.weights), ..job.recipe };
+    let recipe = Recipe { gradients: job.recipe.weights, ..job.recipe };
+    if recipe == job.recipe {
+        return Vec::new();
+    }
     let how = "without --grad-dtype and --reduce-dtype".into();
     vec![(how, Job { recipe, converted_gradients: None, ..job.clone() })]
 }
