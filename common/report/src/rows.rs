@@ -11,7 +11,9 @@ use settings::{Config, LinkChoice};
 pub struct StepRow {
     /// Its number, from 0.
     pub step: u32,
-    /// Mean loss over the global batch before the update, in nats per token.
+    /// Mean loss over the global batch before the update, in nats per token; null in JSON if it is
+    /// no number.
+    #[serde(deserialize_with = "labels::nan_if_null")]
     pub loss: f64,
     /// Gradient norm before clipping, without the loss scale; null in JSON if it overflowed.
     #[serde(deserialize_with = "labels::finite_or_null")]
@@ -33,7 +35,8 @@ pub struct StepRow {
 pub struct EvaluationRow {
     /// Optimizer steps done before it.
     pub step: u32,
-    /// Mean validation loss in nats per token.
+    /// Mean validation loss in nats per token; null in JSON if it is no number.
+    #[serde(deserialize_with = "labels::nan_if_null")]
     pub loss: f64,
 }
 

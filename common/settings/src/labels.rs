@@ -76,3 +76,11 @@ pub fn chosen<'de, T: ValueEnum, D: Deserializer<'de>>(deserializer: D) -> Resul
 pub fn finite_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
 }
+
+/// Reads a number; JSON has null where it was none.
+///
+/// # Errors
+/// If it is neither.
+pub fn nan_if_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::NAN))
+}

@@ -15,6 +15,19 @@ fn a_report_reads_back_as_it_was() {
     assert!(Report::read(&path).unwrap_err().to_string().contains("fp17"));
 }
 
+/// In fp16, activations may overflow although the run goes on.
+#[test]
+fn a_loss_that_is_no_number_reads_back() {
+    let mut report = one_step("--gpus 1 --precision fp16");
+    report.steps[0].loss = f64::NAN;
+    report.evaluations[0].loss = f64::NAN;
+    let text = serde_json::to_string(&report).unwrap();
+    assert!(text.matches(r#""loss":null"#).count() == 2, "{text}");
+    let back: Report = serde_json::from_str(&text).unwrap();
+    assert!(back.steps[0].loss.is_nan() && back.evaluations[0].loss.is_nan(), "{back:?}");
+    assert!(!crate::diagnosis(&back).is_empty());
+}
+
 /// An error, a full disk or a crash at every call: the old report stays whole, or the new one
 /// is.
 #[test]
