@@ -61,7 +61,7 @@ pub use placement::{
 };
 pub use predict::{Prediction, RankPrediction, peaks_without_updates, predict};
 pub use recipe::{ModelStates, Recipe};
-pub use remedies::{Remedies, Remedy, Room, remedies};
+pub use remedies::{Remedies, Remedy, Room, change, remedies};
 pub use stage::Stage;
 pub use strategy::Strategy;
 pub use traffic::{Algorithm, Traffic};

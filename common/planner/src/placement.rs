@@ -61,7 +61,17 @@ pub enum Saving {
 impl Placement {
     /// True if anything rests beyond the device.
     pub fn any(&self) -> bool {
-        [self.optimizer, self.parameters, self.activations].iter().any(|place| *place != Place::Device)
+        self.any_states() || self.activations != Place::Device
+    }
+
+    /// True if optimizer states or parameters rest beyond the device.
+    pub fn any_states(&self) -> bool {
+        self.optimizer != Place::Device || self.parameters != Place::Device
+    }
+
+    /// True if anything rests on disk.
+    pub fn uses_disk(&self) -> bool {
+        [self.optimizer, self.parameters, self.activations].contains(&Place::Disk)
     }
 
     /// Returns how many of an update's `pieces` are on their way at a time.
@@ -77,8 +87,7 @@ impl Placement {
 
     /// Returns the most elements that are updated at a time.
     pub fn piece(&self) -> u64 {
-        let away = self.optimizer != Place::Device || self.parameters != Place::Device;
-        self.piece.unwrap_or(if away { PIECE } else { u64::MAX })
+        self.piece.unwrap_or(if self.any_states() { PIECE } else { u64::MAX })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Remedies for a job that does not fit, and the bytes that each saves: one table of knobs, tried
 //! on the planner's walk.
 
+mod change;
 mod knobs;
 
 use crate::job::Job;
@@ -8,6 +9,8 @@ use crate::placement::Limits;
 use crate::predict::{Needs, needs};
 use events::Place;
 use knobs::KNOBS;
+
+pub use change::change;
 
 /// One change of flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,13 +108,14 @@ struct Turned {
 fn turn(knob: usize, job: &Job, room: Room) -> Vec<Turned> {
     let Ok(before) = needs(job) else { return Vec::new() };
     let possible = |turned: &(String, Job)| room.place.is_some() || turned.1.world_size <= job.world_size;
-    let saving = |(how, job): (String, Job)| {
-        let after = needs(&job).ok().filter(|after| room.allows(&before, after))?;
+    let saving = |(how, turned): (String, Job)| {
+        let after = needs(&turned).ok().filter(|after| room.allows(&before, after))?;
         let total_peak = room.counts(&after);
         let saves = room.counts(&before).checked_sub(total_peak).filter(|&saves| saves > 0)?;
         let moves = after.moves.saturating_sub(before.moves);
+        let how = change(&how, job, &turned);
         let remedy = Remedy { how, costs: KNOBS[knob].costs, total_peak, saves, moves };
-        Some(Turned { knob, remedy, job })
+        Some(Turned { knob, remedy, job: turned })
     };
     (KNOBS[knob].turns)(job, room).into_iter().filter(possible).filter_map(saving).collect()
 }

@@ -223,11 +223,13 @@ fn on_one_screen(happened: String, remedies: &Remedies, otherwise: &str) -> Stri
     format!("{happened}{heading}{list}{advice}")
 }
 
+/// Returns a remedy's row; flags that are longer than their column have a line of their own.
 fn row(remedy: &Remedy, capacity: u64) -> String {
     let Remedy { how, costs, total_peak, saves, moves } = remedy;
     let fits = if *total_peak <= capacity { "fits   " } else { "       " };
     let moves = if *moves > 0 { format!("; moves {} a step", human(*moves)) } else { String::new() };
-    format!("  {how:<36} {:>9} {:>9}  {fits}  {costs}{moves}\n", human(*saves), human(*total_peak))
+    let how = if how.len() > 36 { format!("{how}\n{:38}", "") } else { format!("{how:<36}") };
+    format!("  {how} {:>9} {:>9}  {fits}  {costs}{moves}\n", human(*saves), human(*total_peak))
 }
 
 /// Lists the remedies that save least, and how much.

@@ -3,11 +3,11 @@
 use crate::account::{Account, per_step};
 use crate::report::Report;
 use crate::rows::Clocks;
-use events::Operation;
+use events::{Operation, Place};
 use model::Checkpointing;
 use places::resting_nearer;
 use planned_run::{PlannedRun, stage};
-use planner::{BackwardPrefetch, Job, Stage};
+use planner::{BackwardPrefetch, Job, Placement, Stage};
 use traffic::{costs, sending_less};
 use wire::Wire;
 
@@ -45,9 +45,10 @@ pub fn remedies(report: &Report) -> Vec<Remedy> {
         remedies.extend(hiding(report, &account, &run));
         remedies.extend(sending_less(report, &account, &run));
         remedies.extend(resting_nearer(report, &account, &run));
-        let kept = Job { checkpointing: Checkpointing::None, ..run.job };
-        let why = costs("nothing twice", &kept);
-        remedies.push(remedy("--checkpoint-activations none", why, account.recompute));
+        let placement = Placement { activations: Place::Device, ..run.job.placement };
+        let kept = Job { checkpointing: Checkpointing::None, placement, ..run.job.clone() };
+        let how = planner::change("--checkpoint-activations none", &run.job, &kept);
+        remedies.push(remedy(how, costs("nothing twice", &kept), account.recompute));
     }
     remedies.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     remedies

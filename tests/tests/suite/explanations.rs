@@ -1,25 +1,27 @@
 //! What `explain` says of a run, held against other runs.
 
+use crate::remedies::without;
 use planner::Stage;
 use report::{Account, Report, remedies};
 use tests::{STAGES, fixture, train};
 
-/// Flags that every run has, and that a stage of its own has.
-struct Flags {
-    stage: Stage,
-    common: &'static str,
-    own: &'static str,
-}
-
-const RUNS: [Flags; 8] = [
-    Flags { stage: Stage::Ddp, common: "", own: "" },
-    Flags { stage: Stage::Zero1, common: "", own: "--grad-sync all-reduce" },
-    Flags { stage: Stage::Zero2, common: "--grad-accum 3", own: "" },
-    Flags { stage: Stage::Zero2, common: "--precision bf16 --reduce-dtype fp32", own: "" },
-    Flags { stage: Stage::Zero3, common: "", own: "" },
-    Flags { stage: Stage::Zero3, common: "--grad-accum 2", own: "--reshard-last" },
-    Flags { stage: Stage::Zero3, common: "--grad-accum 2", own: "--strategy shard-grad-op" },
-    Flags { stage: Stage::Zero3, common: "", own: "--strategy hybrid-shard --shard-group-size 2" },
+const RUNS: [(Stage, &str); 12] = [
+    (Stage::Ddp, ""),
+    (Stage::Ddp, "--grad-dtype fp32 --reduce-dtype fp32"),
+    (Stage::Zero1, "--grad-sync all-reduce"),
+    (Stage::Zero2, "--grad-accum 3"),
+    (Stage::Zero2, "--precision bf16 --reduce-dtype fp32"),
+    (Stage::Zero3, ""),
+    (Stage::Zero3, "--grad-accum 2 --reshard-last"),
+    (Stage::Zero3, "--grad-accum 2 --strategy shard-grad-op"),
+    (Stage::Zero3, "--strategy hybrid-shard --shard-group-size 2"),
+    (Stage::Zero3, "--secondary-shard-size 2"),
+    (
+        Stage::Zero3,
+        "--offload-optimizer disk --offload-parameters cpu --offload-dir /tmp --offload-buffers 2 \
+         --disk-link 1us,9GB/s --host-link 1us,9GB/s",
+    ),
+    (Stage::Zero3, "--checkpoint-activations block --offload-activations disk --offload-dir /tmp"),
 ];
 
 fn run(stage: Stage, flags: &str) -> Report {
@@ -37,38 +39,43 @@ fn sent(report: &Report) -> f64 {
     most as f64 / (report.steps.len() * report.model.micro_batches * report.model.batch_size) as f64
 }
 
-/// The run that does as `how` says, if that is about traffic.
-fn other(flags: &Flags, how: &str) -> Option<Report> {
-    let Flags { stage, common, own } = *flags;
-    if let Some(package) = how.strip_prefix("cargo run -p ") {
+/// The run that does as `how` says, if that names flags or a program.
+fn other((stage, flags): (Stage, &str), how: &str) -> Option<Report> {
+    let (add, take) = how.split_once("without ").unwrap_or((how, ""));
+    let kept = without(flags, take);
+    if let Some(package) = add.trim().strip_prefix("cargo run -p ") {
         let other = STAGES.into_iter().find(|stage| stage.package() == package).unwrap();
-        return (other < stage).then(|| run(other, common));
+        return Some(run(other, &kept));
     }
-    let own = match how.strip_prefix("without ") {
-        Some(flag) => own.replace(flag, ""),
-        None if how.starts_with("--strategy") => how.to_string(),
-        None => own.to_string(),
-    };
-    let more = if how.starts_with("--") { how } else { "" };
-    let about_traffic = ["--grad-accum", "--strategy", "--precision", "--reduce-dtype", "without "];
-    about_traffic
-        .iter()
-        .any(|begins| how.starts_with(begins))
-        .then(|| run(stage, &format!("{common} {own} {more}")))
+    let names_flags = how.starts_with("without ") || how.starts_with("--");
+    names_flags.then(|| run(stage, &format!("{kept} {add}")))
+}
+
+/// True if what `how` saves `stage` is traffic.
+fn is_about_traffic(stage: Stage, how: &str) -> bool {
+    let lower = STAGES.into_iter().filter(|&other| other < stage);
+    let programs = lower.map(|lower| format!("cargo run -p {}", lower.package()));
+    let flags = ["--grad-accum", "--strategy", "--precision", "--reduce-dtype", "without --grad-sync"];
+    let flags = flags.into_iter().chain(["without --reshard-last"]).map(String::from);
+    programs.chain(flags).any(|begin| how.starts_with(&begin))
 }
 
 #[test]
 fn what_is_saved_of_communication_is_what_another_run_sends_less() {
     let mut promises = 0;
-    for flags in RUNS {
-        let report = run(flags.stage, &format!("{} {}", flags.common, flags.own));
+    for (stage, flags) in RUNS {
+        let report = run(stage, flags);
         let exposed = Account::of(&report).exposed;
         assert!(exposed > 0.0, "ranks copy what they exchange");
         for remedy in remedies(&report) {
-            let Some(other) = other(&flags, &remedy.how) else { continue };
+            // Every program takes the flags that are suggested.
+            let Some(other) = other((stage, flags), &remedy.how) else { continue };
+            if !is_about_traffic(stage, &remedy.how) {
+                continue;
+            }
             let (promised, kept) = (remedy.seconds / exposed, 1.0 - sent(&other) / sent(&report));
             // What is exchanged once, before the first step, is no part of a step.
-            let what = format!("{} {} {}: {}", flags.stage, flags.common, flags.own, remedy.how);
+            let what = format!("{stage} {flags}: {}", remedy.how);
             assert!((promised - kept).abs() < 2e-3, "{what}: {promised} promised, {kept} kept");
             promises += 1;
         }

@@ -25,10 +25,21 @@ const RUNS: &[(Stage, &str)] = &[
     (Stage::Zero3, "--offload-optimizer cpu --offload-parameters cpu --batch-size 1 --seq-len 2"),
     // One bucket per backward: the third micro-batch begins with the most in flight.
     (Stage::Zero3, "--wrap model --strategy shard-grad-op --grad-accum 3 --batch-size 2 --seq-len 4"),
+    // What remedies contradict, typed although it is the default.
+    (Stage::Ddp, "--strategy no-shard --grad-dtype fp32 --reduce-dtype fp32"),
+    (
+        Stage::Zero3,
+        "--prefetch-bucket 1 --backward-prefetch pre --limit-all-gathers 2 --batch-size 1 --seq-len 2",
+    ),
     // Without these types, gradients have more bytes.
     (Stage::Ddp, "--grad-dtype bf16 --reduce-dtype fp32"),
     (Stage::Zero2, "--grad-dtype bf16"),
+    (Stage::Zero3, ON_DISK),
 ];
+
+/// What only a run with something on disk may name.
+const ON_DISK: &str = "--offload-optimizer disk --offload-parameters cpu --offload-dir /tmp \
+    --offload-buffers 3 --disk-link 1us,9GB/s --host-link 1us,9GB/s --batch-size 1 --seq-len 2";
 
 /// The remedies for a device of `capacity` bytes.
 fn remedies(job: &Job, capacity: u64) -> Remedies {
@@ -51,10 +62,10 @@ fn job(stage: Stage, own: &str) -> Job {
     settings::prediction::predict(stage, &config(&flags(own)).unwrap()).unwrap().0
 }
 
-/// `flags` without those in `names`, nor their values.
-fn without(flags: &str, names: &str) -> String {
+/// `flags` without those in the list `names`, nor their values.
+pub fn without(flags: &str, names: &str) -> String {
     let words: Vec<&str> = flags.split_whitespace().collect();
-    let gone = |word: &str| names.split_whitespace().any(|name| name == word);
+    let gone = |word: &str| names.split([' ', ',']).any(|name| name == word);
     let kept = |(place, word): (usize, &&str)| {
         let value = !word.starts_with("--") && place > 0 && gone(words[place - 1]);
         (!gone(word) && !value).then(|| word.to_string())
@@ -102,6 +113,8 @@ fn every_knob_is_a_remedy_somewhere() {
         "cargo run -p zero1",
         "cargo run -p zero2",
         "cargo run -p zero3",
+        "cargo run -p zero1 without --strategy",
+        "cargo run -p zero2 without --grad-sync",
         "--strategy full-shard",
         "--strategy full-shard without --shard-group-size",
         "--shard-group-size 2",
@@ -113,8 +126,7 @@ fn every_knob_is_a_remedy_somewhere() {
         "--reduce-bucket 1",
         "--param-persistence-threshold 0",
         "--max-reuse-distance 0",
-        "--no-overlap",
-        "--no-overlap without --prefetch-bucket and --limit-all-gathers",
+        "--no-overlap without --prefetch-bucket, --backward-prefetch and --limit-all-gathers",
         "--prefetch-bucket 0",
         "--limit-all-gathers 1",
         "--backward-prefetch post",
@@ -124,6 +136,7 @@ fn every_knob_is_a_remedy_somewhere() {
         "--checkpoint-activations selective",
         "--offload-optimizer cpu",
         "--offload-optimizer disk",
+        "--offload-optimizer cpu without --offload-dir and --disk-link",
         "--offload-parameters cpu",
         "--offload-parameters disk",
         "--offload-activations cpu",
@@ -132,7 +145,7 @@ fn every_knob_is_a_remedy_somewhere() {
         "--batch-size 1 --grad-accum 4",
         "without --reduce-dtype",
         "without --grad-dtype and --reduce-dtype",
-        "--precision bf16",
+        "--precision bf16 without --grad-dtype and --reduce-dtype",
         "--gpus 4",
         "--seq-len 8",
     ] {

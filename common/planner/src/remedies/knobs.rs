@@ -1,8 +1,9 @@
-//! The knobs: each way to change one setting of a job, with its flags.
+//! The knobs: each way to change one setting of a job, with its flags. [`super::change`] adds those
+//! that must be left out.
 
 use super::Room;
 use crate::fit::largest_batch;
-use crate::gathering::{BackwardPrefetch, Gathering};
+use crate::gathering::BackwardPrefetch;
 use crate::job::Job;
 use crate::placement::{MOVABLE, Movable, Placement, place_word};
 use crate::recipe::Recipe;
@@ -21,6 +22,9 @@ const fn knob(costs: &'static str, turns: fn(&Job, Room) -> Vec<(String, Job)>) 
     Knob { costs, turns }
 }
 
+/// The flags that a change adds which only leaves flags out.
+const NOTHING: &str = "";
+
 /// Every knob. The knobs that change least about training come first: they are preferred where
 /// several are enough.
 pub(super) const KNOBS: &[Knob] = &[
@@ -37,7 +41,9 @@ pub(super) const KNOBS: &[Knob] = &[
     }),
     knob("the same weights; more gathers", reuse),
     // Before the knobs that gather less ahead: without overlap, nothing is gathered ahead.
-    knob("the same weights; nothing hides traffic", overlap),
+    knob("the same weights; nothing hides traffic", |job, _| {
+        set(job, "--no-overlap", |job| job.overlap = false)
+    }),
     knob("the same weights; nothing hides gathering", |job, _| {
         set(job, "--prefetch-bucket 0", |job| job.gathering.ahead = 0)
     }),
@@ -60,7 +66,7 @@ pub(super) const KNOBS: &[Knob] = &[
     knob("the same weights", |job, _| moved(job, &MOVABLE[2])),
     knob("the same global batch, in smaller pieces", batch_size),
     knob("gradients travel as they accumulate", |job, _| {
-        set(job, "without --reduce-dtype", |job| job.converted_gradients = None)
+        set(job, NOTHING, |job| job.converted_gradients = None)
     }),
     knob("gradients accumulate in 16 bits", gradients),
     knob("computes in 16 bits", precision),
@@ -77,18 +83,12 @@ fn set(job: &Job, how: &str, change: fn(&mut Job)) -> Vec<(String, Job)> {
 
 fn stages(job: &Job, _: Room) -> Vec<(String, Job)> {
     let others = Stage::ALL.into_iter().filter(|&stage| stage > job.stage);
-    let without = if job.textbook_all_reduce { " without --grad-sync" } else { "" };
-    let turned = |stage: Stage| {
-        let how = format!("cargo run -p {}{without}", stage.package());
-        (how, Job { textbook_all_reduce: false, ..job.with_stage(stage) })
-    };
-    others.map(turned).collect()
+    others.map(|stage| (format!("cargo run -p {}", stage.package()), job.with_stage(stage))).collect()
 }
 
 fn full_shard(job: &Job, _: Room) -> Vec<(String, Job)> {
-    let without = if job.strategy.forms_groups() { " without --shard-group-size" } else { "" };
     let full = Job { strategy: Strategy::FullShard, shard_group: None, ..job.clone() };
-    vec![(format!("--strategy full-shard{without}"), full)]
+    vec![("--strategy full-shard".into(), full)]
 }
 
 /// Returns the next larger size of groups that divides the number of ranks.
@@ -108,7 +108,7 @@ fn secondary_shards(job: &Job, _: Room) -> Vec<(String, Job)> {
     let Some(size) = job.secondary_shards else { return Vec::new() };
     let turned = |(how, secondary_shards)| (how, Job { secondary_shards, ..job.clone() });
     let larger = next_group(job, size).map(|size| (format!("--secondary-shard-size {size}"), Some(size)));
-    larger.into_iter().chain([("without --secondary-shard-size".into(), None)]).map(turned).collect()
+    larger.into_iter().chain([(NOTHING.into(), None)]).map(turned).collect()
 }
 
 fn wrapping(job: &Job, _: Room) -> Vec<(String, Job)> {
@@ -121,20 +121,6 @@ fn wrapping(job: &Job, _: Room) -> Vec<(String, Job)> {
 fn reuse(job: &Job, _: Room) -> Vec<(String, Job)> {
     let how = if job.gathering.reuse > 1 { "--max-reuse-distance 0" } else { "--reshard-last" };
     set(job, how, |job| job.gathering.reuse = 0)
-}
-
-/// Drops the flags about gathering ahead too, since they contradict `--no-overlap`.
-fn overlap(job: &Job, _: Room) -> Vec<(String, Job)> {
-    let (set, default) = (job.gathering, Gathering::default());
-    let idle = [
-        (set.ahead != default.ahead, "--prefetch-bucket"),
-        (set.backward != default.backward, "--backward-prefetch"),
-        (set.in_flight != default.in_flight, "--limit-all-gathers"),
-    ];
-    let idle: Vec<&str> = idle.iter().filter(|(given, _)| *given).map(|(_, flag)| *flag).collect();
-    let without = if idle.is_empty() { "" } else { " without " };
-    let how = format!("--no-overlap{without}{}", idle.join(" and "));
-    vec![(how, Job { overlap: false, ..job.clone() })]
 }
 
 fn checkpointing(job: &Job, _: Room) -> Vec<(String, Job)> {
@@ -150,7 +136,7 @@ const SMALL_PIECE: u64 = 1_000_000;
 
 fn staging(job: &Job, _: Room) -> Vec<(String, Job)> {
     let now = job.placement;
-    if [now.optimizer, now.parameters].iter().all(|place| *place == Place::Device) {
+    if !now.any_states() {
         return Vec::new();
     }
     let piece = Some(SMALL_PIECE.min(now.piece()));
@@ -190,8 +176,7 @@ fn gradients(job: &Job, _: Room) -> Vec<(String, Job)> {
     if recipe == job.recipe {
         return Vec::new();
     }
-    let how = "without --grad-dtype and --reduce-dtype".into();
-    vec![(how, Job { recipe, converted_gradients: None, ..job.clone() })]
+    vec![(NOTHING.into(), Job { recipe, converted_gradients: None, ..job.clone() })]
 }
 
 fn precision(job: &Job, _: Room) -> Vec<(String, Job)> {

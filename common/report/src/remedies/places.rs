@@ -7,7 +7,7 @@ use crate::account::Account;
 use crate::report::Report;
 use events::{Place, Route};
 use planner::placement::{MOVABLE, place_word};
-use planner::{Job, Placement, Transfers, predict};
+use planner::{Job, Placement, Transfers, change, predict};
 use settings::offload::MOST_BUFFERS;
 
 /// Returns settings with which ranks wait less for transfers. On each route the time saved is in
@@ -43,15 +43,15 @@ fn waited(report: &Report, route: Route) -> f64 {
 fn nearer(job: &Job) -> Vec<(String, Job)> {
     let mut jobs = Vec::new();
     for (flag, rests) in MOVABLE {
-        let mut job = job.clone();
-        let now = *rests(&mut job.placement);
+        let mut nearer = job.clone();
+        let now = *rests(&mut nearer.placement);
         for &place in Place::ALL.iter().take_while(|&&place| place != now) {
             let how = match place {
-                Place::Device => format!("without {flag}"),
+                Place::Device => String::new(),
                 place => format!("{flag} {}", place_word(place)),
             };
-            *rests(&mut job.placement) = place;
-            jobs.push((how, job.clone()));
+            *rests(&mut nearer.placement) = place;
+            jobs.push((change(&how, job, &nearer), nearer.clone()));
         }
     }
     jobs

@@ -18,6 +18,9 @@ fn shares(stage: Stage, flags: &str) -> Vec<(String, f64)> {
     remedies(&report).into_iter().map(|remedy| (remedy.how, remedy.seconds / exposed)).collect()
 }
 
+/// The change to 16 bits.
+const BF16: &str = "--precision bf16 without --grad-dtype and --reduce-dtype";
+
 fn share(shares: &[(String, f64)], how: &str) -> Option<f64> {
     shares.iter().find(|(found, _)| found == how).map(|(_, share)| *share)
 }
@@ -36,17 +39,18 @@ fn what_less_traffic_saves_is_counted_with_the_runs_own_settings() {
     assert!(last.is_some_and(|last| (0.01..0.02).contains(&last)), "{whole:?}");
 
     let kept = shares(Stage::Zero3, "--strategy shard-grad-op");
-    assert_eq!(share(&kept, "cargo run -p zero2"), None, "it sends as little: {kept:?}");
+    let zero2 = kept.iter().find(|(how, _)| how.starts_with("cargo run -p zero2"));
+    assert_eq!(zero2, None, "it sends as little: {kept:?}");
 
     let textbook = shares(Stage::Zero1, "--grad-sync all-reduce");
-    assert!(near(share(&textbook, "without --grad-sync all-reduce"), 1.0 / 3.0), "{textbook:?}");
-    assert!(near(share(&textbook, "cargo run -p zero0-ddp"), 1.0 / 3.0), "{textbook:?}");
+    assert!(near(share(&textbook, "without --grad-sync"), 1.0 / 3.0), "{textbook:?}");
+    assert!(near(share(&textbook, "cargo run -p zero0-ddp without --grad-sync"), 1.0 / 3.0), "{textbook:?}");
     assert!(near(share(&textbook, "--grad-accum 2"), 0.5), "{textbook:?}");
 
     let accumulated = shares(Stage::Zero2, "--grad-accum 4");
     assert!(near(share(&accumulated, "cargo run -p zero1"), 3.0 / 5.0), "{accumulated:?}");
     assert!(near(share(&accumulated, "--grad-accum 8"), 1.0 - 9.0 / 10.0), "{accumulated:?}");
-    assert!(near(share(&accumulated, "--precision bf16"), 0.5), "{accumulated:?}");
+    assert!(near(share(&accumulated, BF16), 0.5), "{accumulated:?}");
 
     let wide = shares(Stage::Zero2, "--precision bf16 --reduce-dtype fp32");
     assert!(near(share(&wide, "--reduce-dtype bf16"), 1.0 - 4.0 / 6.0), "{wide:?}");
@@ -59,8 +63,7 @@ fn on_a_link_calls_count_beside_bytes() {
     let fine = shares(Stage::Zero3, "--reshard-last --wrap parameter --reduce-bucket 1 --link 1ms,100GB/s");
     let share = share(&fine, "--strategy shard-grad-op");
     assert!(share.is_some_and(|share| (0.3..0.34).contains(&share)), "{fine:?}");
-    let [accumulated, bf16] =
-        ["--grad-accum 2", "--precision bf16"].map(|how| super::tests::share(&fine, how));
+    let [accumulated, bf16] = ["--grad-accum 2", BF16].map(|how| super::tests::share(&fine, how));
     assert!(bf16.is_some_and(|bf16| bf16 < 0.01), "bytes cost next to nothing: {bf16:?}");
     assert!(accumulated.is_some_and(|less| less < 0.02), "only scalars are fewer: {accumulated:?}");
 }
@@ -138,8 +141,8 @@ fn states_that_rest_nearer_travel_less() {
     }
     report.time.iter_mut().for_each(|row| row.clocks.for_places.step = 0.24);
     for (how, saved) in [
-        ("--offload-optimizer cpu", 0.2),
-        ("without --offload-optimizer", 0.24),
+        ("--offload-optimizer cpu without --offload-dir and --disk-link", 0.2),
+        ("without --offload-optimizer, --offload-dir, --host-link and --disk-link", 0.24),
         ("--offload-buffers 12", 0.24),
     ] {
         assert!((seconds(&report, how) - saved).abs() < 1e-9, "{how}: {}", seconds(&report, how));
@@ -151,8 +154,8 @@ fn states_that_rest_nearer_travel_less() {
 #[test]
 fn a_report_without_settings_promises_no_traffic() {
     let mut report = waiting("--gpus 2");
-    assert!(remedies(&report).iter().any(|remedy| remedy.how == "--precision bf16"));
+    assert!(remedies(&report).iter().any(|remedy| remedy.how == BF16));
     report.communication = None;
-    assert!(!remedies(&report).iter().any(|remedy| remedy.how == "--precision bf16"));
+    assert!(!remedies(&report).iter().any(|remedy| remedy.how == BF16));
     assert!(diagnosis(&report).contains("older than the settings"));
 }

@@ -29,47 +29,52 @@ struct Change {
     job: Job,
 }
 
+impl Change {
+    /// Returns the change of `run` to `job`, and to what `how` says, flags that it drops aside.
+    fn of(run: &PlannedRun<'_>, how: &str, why: impl Into<String>, job: Job) -> Self {
+        Change { how: planner::change(how, &run.job, &job), why: why.into(), job }
+    }
+}
+
 fn changes(run: &PlannedRun<'_>) -> Vec<Change> {
-    let change = |how: &str, why: &str, job: Job| Change { how: how.into(), why: why.into(), job };
     let PlannedRun { job, precision, .. } = run;
-    let mut changes = lower_stages(job);
+    let mut changes = lower_stages(run);
+    let mut change = |how: &str, why: &str, job: Job| changes.push(Change::of(run, how, why, job));
     let micro_batches = 2 * job.micro_batches;
     let how = format!("--grad-accum {micro_batches}");
-    changes.push(change(&how, "less communication per token", Job { micro_batches, ..job.clone() }));
+    change(&how, "less communication per token", Job { micro_batches, ..job.clone() });
     if job.stage.sharded().parameters && job.strategy == Strategy::FullShard {
         let kept = Job { strategy: Strategy::ShardGradOp, secondary_shards: None, ..job.clone() };
-        changes.push(change("--strategy shard-grad-op", &costs("gathers once", &kept), kept));
+        change("--strategy shard-grad-op", &costs("gathers once", &kept), kept);
     }
     if job.gathering.reuse == 0 {
         let gathering = Gathering { reuse: 1, ..job.gathering };
-        let kept = Job { gathering, ..job.clone() };
-        changes.push(change("without --reshard-last", "a gather less", kept));
+        change("without --reshard-last", "a gather less", Job { gathering, ..job.clone() });
     }
     if job.textbook_all_reduce {
-        let scattered = Job { textbook_all_reduce: false, ..job.clone() };
-        changes.push(change("without --grad-sync all-reduce", "a slice each is enough", scattered));
+        change("", "a slice each is enough", Job { textbook_all_reduce: false, ..job.clone() });
     }
     let [bf16, narrow] = [DType::Bf16, precision.parameters].map(|reduce| Precision { reduce, ..*precision });
     if precision.parameters == DType::F32 {
         let all = Precision { parameters: DType::Bf16, gradients: DType::Bf16, ..bf16 };
-        changes.push(change("--precision bf16", "half the bytes", run.with_precision(all)));
+        change("--precision bf16", "half the bytes", run.with_precision(all));
     } else if precision.reduce.size() > precision.parameters.size() {
         let how = format!("--reduce-dtype {}", settings::float_type::name(precision.parameters));
-        changes.push(change(&how, "half the bytes of gradients", run.with_precision(narrow)));
+        change(&how, "half the bytes of gradients", run.with_precision(narrow));
     }
     changes
 }
 
-/// Returns the stages that shard less and send less than every stage between them and the job's.
-fn lower_stages(job: &Job) -> Vec<Change> {
+/// Returns the stages that shard less and send less than every stage between them and the run's.
+fn lower_stages(run: &PlannedRun<'_>) -> Vec<Change> {
     let sent = |job: &Job| Wire::BYTES.time(job).unwrap_or(f64::INFINITY);
-    let (mut least, mut lower) = (sent(job), Vec::new());
-    for stage in Stage::ALL.into_iter().rev().filter(|&other| other < job.stage) {
-        let job = job.with_stage(stage);
+    let (mut least, mut lower) = (sent(&run.job), Vec::new());
+    for stage in Stage::ALL.into_iter().rev().filter(|&other| other < run.job.stage) {
+        let job = run.job.with_stage(stage);
         if sent(&job) < 0.99 * least {
             least = sent(&job);
             let how = format!("cargo run -p {}", stage.package());
-            lower.push(Change { how, why: costs("sends less", &job), job });
+            lower.push(Change::of(run, &how, costs("sends less", &job), job));
         }
     }
     lower
