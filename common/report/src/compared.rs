@@ -5,6 +5,7 @@ use crate::rows::{
     EvaluationRow, MemoryRow, NeighbourRow, TimeRow, TotalRow, TrafficRow, TransferRow, operation_times,
 };
 use events::{Class, Operation, Place, Route};
+use planner::Saving;
 
 /// Predicted figures, to compare with the measured ones.
 pub struct Predicted {
@@ -16,6 +17,8 @@ pub struct Predicted {
     pub traffic: Vec<planner::traffic::Traffic>,
     /// Payload to neighbours by rank, part of `traffic`.
     pub to_neighbours: Vec<u64>,
+    /// How each rank saves its part of a checkpoint.
+    pub saving: Saving,
 }
 
 /// The predictions and the measurements of all ranks.

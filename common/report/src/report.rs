@@ -130,7 +130,7 @@ impl Report {
         measured: &[Measured],
     ) -> Self {
         let steps = measured[0].steps.clone();
-        let placement = prediction::placement(config);
+        let placement = Placement { saving: predicted.saving, ..prediction::placement(config) };
         // A copy of a checkpoint is in main memory, with offload or without.
         let beyond = placement.any() || config.output.checkpoint.is_some();
         let places: &[Place] = if beyond { &Place::ALL } else { &[Place::Device] };

@@ -43,6 +43,7 @@ pub(crate) fn one_step(flags: &str) -> Report {
         transfers: vec![planner::Transfers::default(); ranks],
         traffic: vec![planner::traffic::Traffic::default(); ranks],
         to_neighbours: vec![0; ranks],
+        saving: planner::Saving::Never,
     };
     Report::new(("ZeRO-3", Some("full-shard")), &config, 918_656, 6, &predicted, &vec![measured; ranks])
 }

@@ -299,6 +299,7 @@ pub(crate) fn report(plan: &Plan, measured: &[Measured]) -> Report {
         transfers: ranks.iter().map(|rank| rank.transfers.total(done)).collect(),
         traffic: ranks.iter().map(|rank| rank.traffic.total(done)).collect(),
         to_neighbours: ranks.iter().map(|rank| rank.to_neighbours.total(done)).collect(),
+        saving: plan.saving,
     };
     let (parameters, units) = (plan.model.layout.parameters(), plan.partition.units.len());
     Report::new(

@@ -1,7 +1,7 @@
 //! Saves of checkpoints that fail, at any call to a rank's disk: training reaches the same weights,
 //! a warning names the rank and the file, and what was published before still resumes.
 
-use planner::Stage;
+use planner::{Saving, Stage};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,6 +32,17 @@ const CASES: [(Stage, &str); 3] = [
     (Stage::Zero2, "--host-memory 100kB --ignore-plan"),
     (Stage::Zero1, "--offload-optimizer disk"),
 ];
+
+#[test]
+fn a_report_says_how_checkpoints_were_saved() {
+    for ((stage, flags), saving) in
+        CASES.into_iter().zip([Saving::Copying, Saving::Streaming, Saving::Streaming])
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let flags = format!("{} {flags} --checkpoint {}", six_steps(), dir.path().display());
+        assert_eq!(run(stage, &flags).placement.saving, saving, "{flags}");
+    }
+}
 
 /// How a save ended: after how many steps it began, and why it failed.
 type Ending = (u32, Option<String>);

@@ -172,7 +172,7 @@ B: sequences per micro-batch. Classes reach their peaks at different times.
 ZeRO-3 keeps the head gathered for backward, so it sends a little less than 3 per micro-batch.
 ";
 const BEYOND_NOTES: &str = "\
-Main memory: gathered parameters are a unit's, for the hash or a checkpoint; workspace is staging.
+Main memory: gathered parameters are a unit's, for the hash or saved weights; workspace is staging.
 ";
 const PARAMETERS_NOTES: &str = "\
 Activations, gathered units and buckets depend on the model: give one with --model.
