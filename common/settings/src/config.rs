@@ -146,7 +146,7 @@ impl Config {
         let model = architecture(&args)?;
         let config_json = args.architecture.model.as_deref().and_then(config_json);
         let precision = precision::precision(&args.types);
-        let loss_scaling = precision::loss_scaling(&args.types, precision)?;
+        let loss_scaling = precision::loss_scaling(&args.types, &args.given, precision)?;
         let mesh = groups::mesh(&args)?;
         let screen = screen(&args);
         let hardware = Hardware::choose(&args, precision)?;
@@ -291,11 +291,7 @@ fn check(args: &TrainArgs) -> Result<()> {
             "--eval-every needs data that training does not see: add --val-fraction 0.1",
         ));
     }
-    let format = ["save_dtype", "max_shard_size"].into_iter().find(|id| args.given.typed(id).is_some());
-    if let Some(id) = format.filter(|_| args.output.save.is_none()) {
-        let flag = id.replace('_', "-");
-        return Err(Failure::usage(format!("--{flag} is about saved weights: give --save DIR, too")));
-    }
+    check_idle(args)?;
     if let Some(fault) = args.inject.iter().find(|fault| fault.rank >= args.gpus) {
         return Err(Failure::usage(format!(
             "--inject names rank {}, but the ranks are 0 to {}",
@@ -311,6 +307,25 @@ fn check(args: &TrainArgs) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// Refuses flags that were typed although they change nothing without another one.
+fn check_idle(args: &TrainArgs) -> Result<()> {
+    let unsaved = args.output.save.is_none();
+    let writes = !unsaved || args.output.checkpoint.is_some();
+    let weights = "is about saved weights: give --save DIR, too";
+    let disk = "is about checkpoints and saved weights: give --checkpoint DIR or --save DIR, too";
+    let batches = "is about validation: give --eval-every STEPS, too";
+    let idle = [
+        ("save_dtype", unsaved, weights),
+        ("max_shard_size", unsaved, weights),
+        ("checkpoint_timeout", !writes, disk),
+        ("eval_batches", args.corpus.eval_every.is_none(), batches),
+    ];
+    match idle.into_iter().find(|(id, idle, _)| *idle && args.given.typed(id).is_some()) {
+        Some((id, _, why)) => Err(Failure::usage(format!("--{} {why}", id.replace('_', "-")))),
+        None => Ok(()),
+    }
 }
 
 /// Returns the screen's options, if there is a terminal and `--headless` was not given.

@@ -3,6 +3,7 @@
 use crate::cli::{LARGEST, PrecisionArgs};
 use crate::error::{Failure, Result};
 use crate::float_type::{PrecisionName, name};
+use crate::given::Given;
 use device::Rounding;
 use sharding::{LossScaling, Precision};
 
@@ -22,13 +23,22 @@ pub fn label(precision: Precision) -> &'static str {
     }
 }
 
-/// Returns how the loss is scaled, if `precision` needs it.
+/// Flags about how the loss scale is found.
+const DYNAMIC: [&str; 5] =
+    ["initial_scale_power", "loss_scale_window", "hysteresis", "consecutive_hysteresis", "min_loss_scale"];
+
+/// Returns how the loss is scaled, if `precision` needs it. A file may say how the scale is found
+/// beside a fixed one, but flags that are `given` may not.
 ///
 /// # Errors
 /// A usage failure that names the flag and its range, or says that nothing is scaled in this
-/// precision.
-pub fn loss_scaling(args: &PrecisionArgs, precision: Precision) -> Result<Option<LossScaling>> {
-    let given = [
+/// precision, or that the scale is fixed.
+pub fn loss_scaling(
+    args: &PrecisionArgs,
+    given: &Given,
+    precision: Precision,
+) -> Result<Option<LossScaling>> {
+    let set = [
         ("--loss-scale", args.loss_scale.is_some()),
         ("--initial-scale-power", args.initial_scale_power.is_some()),
         ("--loss-scale-window", args.loss_scale_window.is_some()),
@@ -37,16 +47,23 @@ pub fn loss_scaling(args: &PrecisionArgs, precision: Precision) -> Result<Option
         ("--min-loss-scale", args.min_loss_scale.is_some()),
     ];
     if !precision.scales_loss() {
-        return match given.iter().find(|(_, given)| *given) {
+        return match set.iter().find(|(_, set)| *set) {
             None => Ok(None),
             Some((flag, _)) => Err(Failure::usage(format!(
                 "{flag} is for fp16, whose range is small, and this run has no fp16: add --precision fp16, or leave {flag} out"
             ))),
         };
     }
+    let fixed = args.loss_scale.filter(|&scale| scale != 0.0);
+    if let (Some(scale), Some(id)) = (fixed, DYNAMIC.into_iter().find(|id| given.typed(id).is_some())) {
+        return Err(Failure::usage(format!(
+            "--{} says how the loss scale is found, and --loss-scale {scale} is fixed: leave one of them out",
+            id.replace('_', "-")
+        )));
+    }
     let default = LossScaling::default();
     let scaling = LossScaling {
-        fixed: args.loss_scale.filter(|&scale| scale != 0.0),
+        fixed,
         initial_power: args.initial_scale_power.unwrap_or(default.initial_power),
         window: args.loss_scale_window.unwrap_or(default.window),
         hysteresis: args.hysteresis.unwrap_or(default.hysteresis),

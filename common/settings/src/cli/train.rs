@@ -275,7 +275,7 @@ pub struct WatchArgs {
     #[arg(long, conflicts_with = "headless")]
     pub paused: bool,
     /// Run seconds per real second, from 0.001 to 1, on the screen.
-    #[arg(long, default_value_t = 1.0, value_name = "SPEED", value_parser = number("a number from 0.001 to 1", |x| (0.001..=1.0).contains(&x)))]
+    #[arg(long, default_value_t = 1.0, conflicts_with = "headless", value_name = "SPEED", value_parser = number("a number from 0.001 to 1", |x| (0.001..=1.0).contains(&x)))]
     pub pace: f64,
     /// Emit what each rank contributes to a step before anything is summed: its loss, its
     /// gradients' norm, a fingerprint of its parameters, its waits. For the compare view and

@@ -40,10 +40,39 @@ fn senseless_flags_are_usage_failures_that_name_the_flag() {
         ("--precision fp16 --initial-scale-power 65", "0 to 64"),
         ("--precision fp16 --min-loss-scale 0", "--min-loss-scale"),
         ("--precision fp16 --initial-scale-power 2 --min-loss-scale 8", "2^2"),
+        ("--precision fp16 --loss-scale 8 --hysteresis 2", "--hysteresis"),
+        ("--precision fp16 --loss-scale 8 --min-loss-scale 1", "--loss-scale 8 is fixed"),
+        ("--headless --pace 0.5", "'--headless'"),
+        ("--eval-batches 3", "--eval-every STEPS"),
+        ("--checkpoint-timeout 5", "--checkpoint DIR or --save DIR"),
+        ("--max-shard-size 5GB", "--save DIR"),
     ] {
         let flags_ = flags.replace("--lr -1", "--lr=-1");
         let failure = config(&flags_).unwrap_err();
         assert_eq!(failure.code(), 2, "{flags}");
         assert!(failure.to_string().contains(named), "{flags}: {failure}");
     }
+}
+
+#[test]
+fn flags_that_change_something_are_taken() {
+    for flags in [
+        "--pace 0.5",
+        "--eval-every 2 --val-fraction 0.1 --eval-batches 3",
+        "--checkpoint-timeout 5 --save some/where",
+        "--checkpoint-timeout 5 --checkpoint some/where",
+        "--precision fp16 --loss-scale 0 --hysteresis 2",
+        "--precision fp16 --loss-scale 8",
+    ] {
+        assert!(config(flags).is_ok(), "{flags}: {:?}", config(flags).err());
+    }
+}
+
+/// DeepSpeed's files have keys about how the scale is found beside a fixed one.
+#[test]
+fn a_file_may_fix_the_loss_scale_beside_keys_that_find_it() {
+    let cli = Cli::try_parse_from(["zero", "--precision", "fp16"]).unwrap();
+    let mut args = cli.train;
+    (args.types.loss_scale, args.types.hysteresis) = (Some(128.0), Some(4));
+    assert_eq!(Config::new(args).unwrap().loss_scaling.unwrap().fixed, Some(128.0));
 }
