@@ -3,7 +3,7 @@
 use crate::claims;
 use crate::estimators;
 use crate::job::Job;
-use crate::placement::{NOWHERE, Placement, place_parser};
+use crate::placement::{MOST_BUFFERS, NOWHERE, Placement, place_parser};
 use crate::recipe::Recipe;
 use crate::report::{Report, Request, Subject};
 use crate::stage::Stage;
@@ -83,8 +83,9 @@ struct Arguments {
     /// block
     #[arg(long, value_name = "WHERE", default_value = NOWHERE, value_parser = place_parser())]
     offload_activations: Place,
-    /// Staging buffers of each kind through which states and parameters travel. [default: 3; for an
-    /// update of optimizer states on disk the number of its pieces minus 3, at least 3 and at most 6]
+    /// Staging buffers of each kind through which states and parameters travel, from 1 to 16.
+    /// [default: 3; for an update of optimizer states on disk the number of its pieces minus 3, at
+    /// least 3 and at most 6]
     #[arg(long, value_name = "N", value_parser = parse_positive)]
     offload_buffers: Option<usize>,
     /// GPUs that share a machine's main memory and disk
@@ -162,6 +163,16 @@ impl Arguments {
         self.strategy != Strategy::default() || sizes.is_some()
     }
 
+    fn placement(&self) -> Placement {
+        Placement {
+            optimizer: self.offload_optimizer,
+            parameters: self.offload_parameters,
+            activations: self.offload_activations,
+            buffers: self.offload_buffers.map(|count| count as u64),
+            ..Placement::default()
+        }
+    }
+
     fn format(&self) -> Format {
         if self.markdown { Format::Markdown } else { Format::Terminal }
     }
@@ -197,13 +208,7 @@ fn request(arguments: &Arguments) -> Result<Request, clap::Error> {
         shard_group: arguments.shard_group_size,
         secondary_shards: arguments.secondary_shard_size.filter(|&size| size > 1),
         textbook_all_reduce: arguments.grad_sync == "all-reduce",
-        placement: Placement {
-            optimizer: arguments.offload_optimizer,
-            parameters: arguments.offload_parameters,
-            activations: arguments.offload_activations,
-            buffers: arguments.offload_buffers.map(|count| count as u64),
-            ..Placement::default()
-        },
+        placement: arguments.placement(),
         ..Job::new(config, arguments.strategy.stage(), arguments.gpus)
     };
     Ok(Request { subject, job, gpus_per_node: arguments.gpus_per_node })
@@ -215,6 +220,9 @@ const NO_BLOCKS: &str = "a number of parameters has no blocks whose activations 
                          give --model NAME";
 const NO_INPUTS: &str = "--offload-activations moves the one tensor that a checkpointed block keeps, its input: \
                          give --model NAME and --checkpoint-activations block";
+const NO_TRAVEL: &str = "--offload-buffers: neither optimizer states nor parameters travel: \
+                         add --offload-optimizer or --offload-parameters";
+const MANY_BUFFERS: &str = "--offload-buffers: training takes at most 16";
 const NO_UNITS: &str = "a number of parameters has no tensors to make units of, as --wrap, --strategy and groups need: \
                         give --model NAME";
 const ONE_STRATEGY: &str =
@@ -232,12 +240,15 @@ fn check(arguments: &Arguments) -> Result<(), clap::Error> {
     let (strategy, checkpointing) = (arguments.strategy, arguments.checkpoint_activations);
     let away = arguments.offload_activations != Place::Device;
     let secondary = arguments.secondary_shard_size.is_some_and(|size| size > 1);
+    let placement = arguments.placement();
     let reasons = [
         (count && arguments.batch_size.or(arguments.seq_len).is_some(), NO_MODEL),
         (model && arguments.activations.is_some(), COMPUTED),
         (count && checkpointing != Checkpointing::None, NO_BLOCKS),
         (count && (arguments.wrap != Wrap::default() || arguments.groups()), NO_UNITS),
         (away && checkpointing != Checkpointing::Block, NO_INPUTS),
+        (placement.buffers.is_some() && !placement.any_states(), NO_TRAVEL),
+        (placement.buffers.is_some_and(|count| count > MOST_BUFFERS), MANY_BUFFERS),
         (strategy.stage() == Stage::REPLICATED, REPLICATED),
         (arguments.shard_group_size.is_some() && !strategy.forms_groups(), ONE_STRATEGY),
         (secondary && !strategy.takes_secondary_shards(), ONE_STRATEGY),

@@ -10,6 +10,9 @@ pub type Limits = [Option<u64>; Place::ALL.len()];
 /// Elements that an offloaded update takes at a time unless the run says otherwise.
 pub const PIECE: u64 = 4 << 20;
 
+/// Most staging buffers of each kind that flags and files may ask for.
+pub const MOST_BUFFERS: u64 = 16;
+
 /// Most elements of a buffer through which a checkpoint is written piece by piece.
 pub const STREAM_BUFFER: u64 = 1 << 20;
 

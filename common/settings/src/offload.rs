@@ -10,11 +10,9 @@ use crate::size::whole;
 use clap::Args;
 use events::Place;
 use model::Checkpointing;
+pub use planner::placement::MOST_BUFFERS;
 use planner::placement::{NOWHERE, place_parser, place_word};
 use std::path::PathBuf;
-
-/// Most staging buffers of each kind.
-pub const MOST_BUFFERS: u64 = 16;
 
 /// What rests where, and the ways between the places.
 #[derive(Args, Clone, Debug, PartialEq)]

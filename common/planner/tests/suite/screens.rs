@@ -209,6 +209,8 @@ fn mistakes() {
         "--model tiny --offload-activations cpu",
         "--params 7e9 --offload-activations disk",
         "--model tiny --offload-optimizer cpu --offload-buffers 0",
+        "--model tiny --offload-optimizer cpu --offload-buffers 17",
+        "--model tiny --offload-buffers 4",
     ];
     let screens = mistakes.map(|mistake| {
         let screen = output(mistake);
