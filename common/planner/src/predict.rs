@@ -41,6 +41,8 @@ pub struct RankPrediction {
     pub transfers: Parts<Transfers>,
     /// The bytes of its traffic that stay in its group of neighbours, where there are such groups.
     pub to_neighbours: Parts<u64>,
+    /// Of a step's, the bytes of model states: all but scalars.
+    pub payload_to_neighbours: u64,
 }
 
 impl RankPrediction {
@@ -96,6 +98,7 @@ pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
             traffic: counters.parts.map(|counter| counter.of(sender)),
             transfers: counters.parts.map(|counter| counter.transfers),
             to_neighbours: counters.parts.map(|counter| counter.to_neighbours(sender)),
+            payload_to_neighbours: counters.parts.step.payload_to_neighbours(sender),
         }
     };
     let theory = theory(job, &partition, counters.kept);

@@ -165,7 +165,16 @@ impl ByteCounter {
 
     /// Returns the bytes that `sender` sends in groups of neighbours.
     pub(crate) fn to_neighbours(&self, sender: Sender) -> u64 {
-        self.bytes(sender, |among| matches!(among, Among::Neighbours(_))).iter().sum()
+        self.near(sender).iter().sum()
+    }
+
+    /// Returns those bytes without scalars.
+    pub(crate) fn payload_to_neighbours(&self, sender: Sender) -> u64 {
+        self.to_neighbours(sender) - self.near(sender)[Operation::Scalars.index()]
+    }
+
+    fn near(&self, sender: Sender) -> [u64; OPERATIONS] {
+        self.bytes(sender, |among| matches!(among, Among::Neighbours(_)))
     }
 
     /// Returns the bytes that `sender` sends among `wanted` ranks, per operation. Scalars never

@@ -52,7 +52,7 @@ fn predicted(request: &Request, job: &Job, parameters: u64) -> Result<StageRepor
         }),
         transfers_per_step: rank.transfers.step,
         traffic_per_step: rank.traffic.step,
-        to_neighbours_per_step: rank.to_neighbours.step,
+        to_neighbours_per_step: rank.payload_to_neighbours,
         sweeps: sweeps(&rank.traffic.step, parameters, job),
         fits: fits.into(),
     })

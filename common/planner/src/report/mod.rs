@@ -116,7 +116,8 @@ pub struct StageReport {
     pub transfers_per_step: Transfers,
     /// What the first rank sends per step.
     pub traffic_per_step: Traffic,
-    /// The bytes of these that stay in its group of neighbours, if the stage has such groups.
+    /// The bytes of these, scalars aside, that stay in its group of neighbours, if the stage has such
+    /// groups.
     pub to_neighbours_per_step: u64,
     /// Elements sent per step, in units of Ψ(N−1)/N.
     pub sweeps: Option<f64>,

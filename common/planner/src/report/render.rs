@@ -132,9 +132,22 @@ impl Report {
     }
 
     fn notes(&self) -> String {
-        let notes = if self.model.is_some() { MODEL_NOTES } else { PARAMETERS_NOTES };
-        let beyond = if self.model.is_some() && self.offload.is_some() { BEYOND_NOTES } else { "" };
-        [notes, beyond].concat()
+        if self.model.is_none() {
+            return PARAMETERS_NOTES.into();
+        }
+        let noted = [
+            (true, MODEL_NOTES),
+            (self.sends_nearly_thrice(), GATHERED_NOTES),
+            (self.offload.is_some(), BEYOND_NOTES),
+        ];
+        noted.into_iter().filter(|(applies, _)| *applies).map(|(_, note)| note).collect()
+    }
+
+    /// True if ZeRO-3 gathers nearly all parameters twice per micro-batch, among all GPUs.
+    fn sends_nearly_thrice(&self) -> bool {
+        let all = self.strategy == Strategy::FullShard && self.secondary_shards.is_none();
+        let sweeps = self.stages.last().and_then(|stage| stage.sweeps);
+        all && sweeps.is_some_and(|sweeps| sweeps > 2.5 * self.micro_batches as f64)
     }
 
     /// Returns one figure of every stage.
@@ -169,6 +182,8 @@ impl CapacityFit {
 
 const MODEL_NOTES: &str = "\
 B: sequences per micro-batch. Classes reach their peaks at different times.
+";
+const GATHERED_NOTES: &str = "\
 ZeRO-3 keeps the head gathered for backward, so it sends a little less than 3 per micro-batch.
 ";
 const BEYOND_NOTES: &str = "\

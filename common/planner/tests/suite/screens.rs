@@ -121,6 +121,27 @@ fn groups_of_neighbours() {
     insta::assert_snapshot!([hybrid, secondary].join("\n"));
 }
 
+/// Neighbours get no more than there is: all of it if they are all ranks.
+#[test]
+fn what_goes_to_neighbours_is_a_part() {
+    let screen = output("--model tiny --gpus 4 --strategy hybrid-shard");
+    let last = |row: &str| {
+        let line = screen.lines().find(|line| line.starts_with(row)).unwrap();
+        line.split_whitespace().last().unwrap().to_owned()
+    };
+    assert_eq!(last("of that to neighbours"), last("= together"), "{screen}");
+}
+
+/// ZeRO-3 sends a little less than 3 only where it gathers for backward again.
+#[test]
+fn the_note_on_three_sweeps_is_for_full_sharding() {
+    let noted = |flags: &str| output(&format!("--model tiny {flags}")).contains("a little less than 3");
+    assert!(noted("--gpus 4") && noted("--gpus 4 --grad-accum 3"));
+    for flags in ["--gpus 1", "--gpus 4 --strategy shard-grad-op", "--gpus 4 --wrap model"] {
+        assert!(!noted(flags), "{flags}");
+    }
+}
+
 /// The remedies for a model on a GPU that is too small for it.
 #[test]
 fn what_would_help() {
