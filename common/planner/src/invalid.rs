@@ -45,9 +45,7 @@ pub enum InvalidJob {
         remedy: &'static str,
     },
     /// Bytes do not fit into 64 bits.
-    #[error(
-        "a rank's memory or traffic could reach {exabytes} EB, beyond any machine: give a smaller batch or model"
-    )]
+    #[error("memory or traffic could reach {exabytes} EB, beyond any machine: give a smaller batch or model")]
     TooLarge {
         /// Rough size, in units of 10¹⁸ bytes.
         exabytes: u64,
@@ -112,12 +110,7 @@ impl Job {
         if let Some((name, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
             return Err(InvalidJob::Zero { name });
         }
-        let bytes = self.rough_bytes();
-        if bytes < EXABYTE {
-            Ok(())
-        } else {
-            Err(InvalidJob::TooLarge { exabytes: (bytes / EXABYTE) as u64 })
-        }
+        check_bytes(self.rough_bytes())
     }
 
     /// Returns an upper estimate, in floating point, of any byte count in the prediction.
@@ -140,6 +133,12 @@ impl Job {
         let slots = units.min(buffers as f64) * parameters;
         32.0 * (activations + traffic + slots + pages)
     }
+}
+
+/// Refuses counts of bytes that reach an exabyte.
+pub(crate) fn check_bytes(bytes: f64) -> Result<(), InvalidJob> {
+    let exabytes = (bytes / EXABYTE) as u64;
+    if bytes < EXABYTE { Ok(()) } else { Err(InvalidJob::TooLarge { exabytes }) }
 }
 
 /// Refuses numbers of ranks and micro-batches that are 0 or beyond [`MOST`].

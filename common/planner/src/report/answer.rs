@@ -3,7 +3,7 @@
 use super::{CAPACITIES, CapacityFit, Compute, MicroBatch, Report, Request, StageReport};
 use crate::closed::Sweeps;
 use crate::fit::largest_batch_within;
-use crate::invalid::{InvalidJob, check_counts};
+use crate::invalid::{InvalidJob, check_bytes, check_counts};
 use crate::job::Job;
 use crate::offload::Offload;
 use crate::partition::Partition;
@@ -49,7 +49,7 @@ fn predicted(request: &Request, job: &Job, parameters: u64) -> Result<StageRepor
         beyond: request.beyond(|place| {
             let memory = rank.place(place);
             (partition.model_states_in(job, place), Some(memory), memory.total_peak)
-        }),
+        })?,
         transfers_per_step: rank.transfers.step,
         traffic_per_step: rank.traffic.step,
         to_neighbours_per_step: rank.payload_to_neighbours,
@@ -62,7 +62,7 @@ pub(super) fn of_parameters(request: &Request, count: u64, activations: u64) -> 
     check(&request.job, count, activations)?;
     let base = &request.job;
     let (ranks, micro_batches) = (base.world_size, base.micro_batches as u64);
-    let stage_report = |stage| {
+    let stage_report = |stage| -> Result<StageReport, InvalidJob> {
         let job = base.with_stage(stage);
         let partition = Partition::of_count(count, job.shards());
         let model_states = partition.model_states_in(&job, Place::Device);
@@ -71,7 +71,7 @@ pub(super) fn of_parameters(request: &Request, count: u64, activations: u64) -> 
         let traffic = traffic.traffic(count, ranks, stage, &base.recipe);
         let fits =
             CAPACITIES.map(|capacity| CapacityFit { capacity, fits: total <= capacity, largest_batch: None });
-        StageReport {
+        Ok(StageReport {
             stage,
             model_states,
             memory: None,
@@ -79,15 +79,16 @@ pub(super) fn of_parameters(request: &Request, count: u64, activations: u64) -> 
             beyond: request.beyond(|place| {
                 let states = partition.model_states_in(&job, place);
                 (states, None, states.total())
-            }),
+            })?,
             transfers_per_step: Offload::of(&job, &partition.units).of_step(micro_batches),
             traffic_per_step: traffic,
             to_neighbours_per_step: 0,
             sweeps: sweeps(&traffic, count, &job),
             fits: fits.into(),
-        }
+        })
     };
-    Ok(report(request, None, count, None, Stage::ALL.map(stage_report).into()))
+    let stages = Stage::ALL.into_iter().map(stage_report).collect::<Result<_, InvalidJob>>()?;
+    Ok(report(request, None, count, None, stages))
 }
 
 /// Refuses zeros, and sizes whose bytes would not fit into 64 bits.
@@ -97,8 +98,7 @@ fn check(job: &Job, count: u64, activations: u64) -> Result<(), InvalidJob> {
         return Err(InvalidJob::Zero { name: "number of parameters" });
     }
     let padded = count as f64 + job.world_size as f64;
-    let exabytes = (32.0 * padded * job.micro_batches as f64 + activations as f64) / 1e18;
-    if exabytes < 1.0 { Ok(()) } else { Err(InvalidJob::TooLarge { exabytes: exabytes as u64 }) }
+    check_bytes(32.0 * padded * job.micro_batches as f64 + activations as f64)
 }
 
 fn report(

@@ -1,6 +1,7 @@
 //! What a report says of main memory and disks, and of the ways there.
 
 use super::{Report, Request, StageReport};
+use crate::invalid::{InvalidJob, check_bytes};
 use crate::ledger::Memory;
 use crate::placement::{Placement, place_word};
 use crate::recipe::ModelStates;
@@ -49,19 +50,22 @@ impl Request {
     }
 
     /// Returns an entry for main memory and one for the disk, if anything rests beyond the GPUs:
-    /// model states, peaks and total are those of `held`.
+    /// model states, peaks and total are those of `held`. Refuses a machine whose bytes would not
+    /// fit into 64 bits.
     pub(super) fn beyond(
         &self,
         held: impl Fn(Place) -> (ModelStates, Option<Memory>, u64),
-    ) -> Vec<PlaceReport> {
+    ) -> Result<Vec<PlaceReport>, InvalidJob> {
         if !self.job.placement.any() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let report = |place| {
             let (model_states, memory, total) = held(place);
-            PlaceReport { place, model_states, memory, total, per_machine: total * self.machine() as u64 }
+            check_bytes(total as f64 * self.machine() as f64)?;
+            let per_machine = total * self.machine() as u64;
+            Ok(PlaceReport { place, model_states, memory, total, per_machine })
         };
-        BEYOND.map(report).into()
+        BEYOND.into_iter().map(report).collect()
     }
 }
 

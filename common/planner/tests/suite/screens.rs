@@ -232,6 +232,7 @@ fn mistakes() {
         "--model tiny --offload-optimizer cpu --offload-buffers 0",
         "--model tiny --offload-optimizer cpu --offload-buffers 17",
         "--model tiny --offload-buffers 4",
+        "--params 1e15 --gpus 4096 --gpus-per-node 4096 --offload-optimizer cpu",
     ];
     let screens = mistakes.map(|mistake| {
         let screen = output(mistake);
