@@ -161,7 +161,9 @@ pub fn plain(number: f64, decimals: usize) -> String {
 /// Returns a count in words: `6.74 billion`; below a million, `918,656`.
 pub fn in_words(count: u64) -> String {
     let scales = [(1e12, "trillion"), (1e9, "billion"), (1e6, "million")];
-    match scales.into_iter().find(|(scale, _)| count as f64 >= *scale) {
+    // A number that would round to a thousand of one scale is one of the next.
+    let reaches = |scale: f64| count >= 1_000_000 && count as f64 >= 0.999_995 * scale;
+    match scales.into_iter().find(|(scale, _)| reaches(*scale)) {
         Some((scale, word)) => format!("{} {word}", plain(count as f64 / scale, 2)),
         None => grouped(count),
     }

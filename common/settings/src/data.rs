@@ -54,9 +54,10 @@ impl Data {
             Some(path) => Tokens::open(path, source, reports_progress)?,
         };
         let training = tokens.len - (tokens.len as f64 * source.validation) as usize;
-        check_length(&tokens.name, training, length, "training")?;
+        check_length(&tokens.name, training, length, ("training", ""))?;
         if source.validation > 0.0 {
-            check_length(&tokens.name, tokens.len - training, length, "validation")?;
+            let more = ("validation", "a larger --val-fraction, ");
+            check_length(&tokens.name, tokens.len - training, length, more)?;
         }
         tokens.examine(vocabulary)?;
         Ok(Data { tokens, training, shuffle: source.shuffle, vocabulary })
@@ -163,13 +164,15 @@ fn shuffled(seed: u64, g: u64, windows: u64) -> u64 {
     }
 }
 
-fn check_length(name: &str, tokens: usize, length: usize, what: &str) -> Result<()> {
+/// Refuses a split of fewer tokens than one sequence of `length` needs, and says what would give it
+/// more, beside a longer file.
+fn check_length(name: &str, tokens: usize, length: usize, (what, more): (&str, &str)) -> Result<()> {
     if tokens > length {
         return Ok(());
     }
     Err(Failure::usage(format!(
         "{name} has {tokens} {what} tokens, but one sequence of {length} needs at least {}\n\
-         Give a longer file with --data, or a smaller --seq-len.",
+         Give {more}a longer file with --data, or a smaller --seq-len.",
         length + 1
     )))
 }

@@ -28,7 +28,11 @@ pub fn parse(text: &str) -> Result<u64, String> {
     let number: f64 =
         text[..digits].parse().map_err(|_| "write 512MiB, 1.5GiB, 80GB or bytes".to_string())?;
     let bytes = number * factor;
-    if (1.0..1e18).contains(&bytes) { Ok(bytes as u64) } else { Err("must be at least one byte".into()) }
+    match bytes {
+        ..1.0 => Err("must be at least one byte".into()),
+        1.0..1e18 => Ok(bytes as u64),
+        _ => Err("must be less than 10^18 bytes, a million TB".into()),
+    }
 }
 
 /// Reads a number of elements, `low` or more: `500000`, `500_000` or, as in DeepSpeed's files,
@@ -126,6 +130,8 @@ mod tests {
         for bad in ["", "-3", "12 parsecs", "0", "1..2GB"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+        assert!(parse("0.5").unwrap_err().contains("at least one byte"));
+        assert!(parse("1000000TB").unwrap_err().contains("less than 10^18 bytes"));
         assert_eq!(human(999), "999 B");
         assert_eq!(human(3_547_136), "3.55 MB");
         assert_eq!(human(14_000_000_000), "14.0 GB");

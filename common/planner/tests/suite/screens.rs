@@ -2,7 +2,7 @@
 
 use events::Place;
 use planner::cli::run;
-use planner::table::{Format, Table, grouped};
+use planner::table::{Format, Table, grouped, in_words};
 
 fn output(arguments: &str) -> String {
     let arguments = std::iter::once("planner").chain(arguments.split_whitespace());
@@ -33,6 +33,20 @@ fn a_number_is_never_cut() {
             let screen = table.render(Format::Terminal);
             assert_eq!(screen.matches(&number).count(), columns, "{screen}");
         }
+    }
+}
+
+#[test]
+fn counts_in_words_have_at_most_three_digits_before_the_point() {
+    for (count, words) in [
+        (999_999, "999,999"),
+        (1_000_000, "1 million"),
+        (994_999_999, "995 million"),
+        (999_994_999, "999.99 million"),
+        (999_999_999, "1 billion"),
+        (999_999_999_999, "1 trillion"),
+    ] {
+        assert_eq!(in_words(count), words);
     }
 }
 

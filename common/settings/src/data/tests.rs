@@ -88,3 +88,14 @@ fn training_and_validation_read_no_token_of_each_other() {
 fn minmax((least, most): (u32, u32), token: u32) -> (u32, u32) {
     (least.min(token), most.max(token))
 }
+
+#[test]
+fn a_split_that_is_too_short_is_told_how_to_grow() {
+    let opened = |validation| {
+        let source = DataSource { validation, ..DataSource::default() };
+        Data::open(&source, 256, 128, false)
+    };
+    assert!(opened(0.5).is_ok());
+    let said = opened(1e-6).unwrap_err().to_string();
+    assert!(said.contains("1 validation tokens") && said.contains("a larger --val-fraction"), "{said}");
+}
