@@ -118,6 +118,11 @@ impl Companions {
         }
     }
 
+    /// Returns the number of tokens that `config.json` states, whatever model it describes.
+    pub(crate) fn vocabulary(&self) -> Option<u64> {
+        self.config()?.get("vocab_size")?.as_u64()
+    }
+
     fn has_tokenizer(&self) -> bool {
         TOKENIZER.iter().any(|name| self.files.contains_key(name))
     }

@@ -87,7 +87,7 @@ impl Reader {
     }
 
     /// Reads the architecture as `config.json` states it.
-    pub(crate) fn stated_config(&self) -> Result<ModelConfig> {
+    fn stated_config(&self) -> Result<ModelConfig> {
         let path = self.directory.join(CONFIG);
         let text = fs::read_to_string(&path).map_err(CheckpointError::io("open", &path))?;
         self.check_same_save()?;

@@ -2,7 +2,7 @@
 
 use crate::replacement::Replacement;
 use crate::tensor_files::{TensorFiles, write_and_flush};
-use crate::{Companions, ElementType, Reader, Result, names};
+use crate::{Companions, ElementType, Result, names};
 use model::{Layout, ModelConfig, TensorId, TrainingState};
 use std::path::Path;
 use std::sync::Arc;
@@ -41,10 +41,10 @@ impl Writer {
     /// directory, and finishes what a save that was killed has left.
     ///
     /// # Errors
-    /// As [`Writer::create`] and [`Reader::companions`].
+    /// As [`Writer::create`] and [`Reader::companions`](crate::Reader::companions).
     pub fn probe(path: impl AsRef<Path>) -> Result<()> {
         let directory = Replacement::begin(path.as_ref(), Arc::new(Disk::new(1)))?;
-        Reader::open(directory.path()).map_or(Ok(()), |old| old.companions().map(drop))
+        Companions::beside(directory.path(), ElementType::default()).map(drop)
     }
 
     /// Starts saving the model of `config`, whose tensors are `layout`'s, to the directory `path`;
@@ -125,12 +125,13 @@ impl Writer {
     }
 
     /// Keeps the tokenizer that is in the directory and the settings of generation, if these weights
-    /// bring none and have as many tokens as the ones that they replace. What cannot be read is no
-    /// reason to lose the new weights: [`Writer::probe`] has seen it.
+    /// bring none, unless the `config.json` there states another number of tokens. The weights there
+    /// may be of any kind, or missing. What cannot be read is no reason to lose the new weights:
+    /// [`Writer::probe`] has seen it.
     fn keep_old(&mut self) {
-        let Ok(old) = Reader::open(self.directory.path()) else { return };
-        if old.stated_config().is_ok_and(|config| config.vocabulary == self.vocabulary) {
-            old.companions().into_iter().for_each(|found| self.companions.complete(found));
+        let Ok(old) = Companions::beside(self.directory.path(), ElementType::default()) else { return };
+        if old.vocabulary().is_none_or(|tokens| tokens == self.vocabulary as u64) {
+            self.companions.complete(old);
         }
     }
 }

@@ -152,6 +152,43 @@ fn a_tokenizer_stays_with_weights_of_its_vocabulary() {
     assert_eq!(names(&out), ["config.json", "model.safetensors"]);
 }
 
+/// A directory with PyTorch's weights, a tokenizer and, if it is given, a `config.json`.
+fn with_foreign_weights(config_json: Option<&str>) -> tempfile::TempDir {
+    let out = tempfile::tempdir().unwrap();
+    for name in ["pytorch_model.bin", "merges.txt", "tokenizer.json", "tokenizer_config.json"] {
+        fs::write(out.path().join(name), format!("their {name}")).unwrap();
+    }
+    config_json.iter().for_each(|text| fs::write(out.path().join("config.json"), text).unwrap());
+    out
+}
+
+#[test]
+fn a_tokenizer_stays_beside_weights_that_cannot_be_read() {
+    let other_family = r#"{"model_type": "gpt2", "vocab_size": 19}"#;
+    for config_json in [None, Some(other_family), Some("{}"), Some("damaged")] {
+        let out = with_foreign_weights(config_json);
+        save(out.path(), &config()).unwrap();
+        for name in ["merges.txt", "tokenizer.json", "tokenizer_config.json", "pytorch_model.bin"] {
+            let kept = fs::read_to_string(out.path().join(name)).unwrap();
+            assert_eq!(kept, format!("their {name}"), "{config_json:?}");
+        }
+        Reader::open(out.path()).unwrap().config().unwrap();
+    }
+    let larger = with_foreign_weights(Some(r#"{"model_type": "gpt2", "vocab_size": 20}"#));
+    save(larger.path(), &config()).unwrap();
+    assert_eq!(names(larger.path()), ["config.json", "model.safetensors", "pytorch_model.bin"]);
+}
+
+#[test]
+fn a_tokenizer_stays_beside_weights_whose_config_is_of_another_family() {
+    let out = tempfile::tempdir().unwrap();
+    save(out.path(), &config()).unwrap();
+    fs::write(out.path().join("config.json"), r#"{"model_type": "gpt2", "vocab_size": 19}"#).unwrap();
+    fs::write(out.path().join("tokenizer.model"), "mine").unwrap();
+    save(out.path(), &config()).unwrap();
+    assert_eq!(fs::read_to_string(out.path().join("tokenizer.model")).unwrap(), "mine");
+}
+
 #[test]
 fn a_reader_whose_directory_was_replaced_says_so() {
     let directory = tempfile::tempdir().unwrap();
