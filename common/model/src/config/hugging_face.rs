@@ -72,7 +72,8 @@ impl ModelConfig {
     /// Returns the `config.json` with which Transformers loads this model's weights, as the class
     /// of its family.
     ///
-    /// It has `rope_theta` twice: where Transformers 4 and where Transformers 5 read it.
+    /// It has `rope_theta` twice: where Transformers 4 and where Transformers 5 read it, and so the
+    /// scaling of the frequencies, if there is one.
     pub fn to_hugging_face(&self) -> Value {
         let theta = decimal(self.rope_theta);
         let (mut rope, scaled) = (self.rope_keys(), self.rope_scaling != RopeScaling::None);
@@ -176,14 +177,16 @@ impl Keys<'_> {
         Ok(family)
     }
 
-    /// Returns θ and the scaling of the frequencies: θ from where Transformers 5 writes it, else
-    /// from where Transformers 4 does, else Llama's.
+    /// Returns θ and the scaling of the frequencies, as Transformers 5 reads them: the scaling from
+    /// `rope_scaling`, which is all that Transformers 4 knows, else from `rope_parameters`; θ from
+    /// the same object, else from beside it, else Llama's. An empty object counts as absent.
     fn rope(&self) -> Result<(f32, RopeScaling), ModelError> {
         let old = self.nested("rope_scaling", "rope_scaling.")?;
         let new = self.nested("rope_parameters", "rope_parameters.")?;
-        let theta = new.as_ref().map(|keys| keys.optional_number("rope_theta")).transpose()?.flatten();
+        let chosen = [old, new].into_iter().flatten().find(|keys| !keys.object.is_empty());
+        let theta = chosen.as_ref().map(|keys| keys.optional_number("rope_theta")).transpose()?.flatten();
         let theta = theta.or(self.optional_number("rope_theta")?).unwrap_or(10_000.0);
-        let scaling = new.or(old).map(|keys| keys.rope_scaling()).transpose()?;
+        let scaling = chosen.map(|keys| keys.rope_scaling()).transpose()?;
         Ok((theta, scaling.unwrap_or_default()))
     }
 

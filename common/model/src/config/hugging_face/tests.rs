@@ -67,6 +67,33 @@ fn theta_is_where_version_5_writes_it_before_where_version_4_does() {
     assert_eq!(read(&object.to_string()).unwrap().rope_theta, 7e6);
 }
 
+/// Compared with what Transformers 5.24 makes of the same keys. Transformers 4 reads `rope_scaling`
+/// only.
+#[test]
+fn rope_scaling_goes_before_rope_parameters_unless_it_is_empty() {
+    let scaling = json!({ "type": "linear", "factor": 4.0 });
+    let parameters = json!({ "rope_type": "linear", "factor": 2.0, "rope_theta": 5.0 });
+    let with_theta = json!({ "type": "linear", "factor": 4.0, "rope_theta": 9.0 });
+    for (old, new, theta, factor) in [
+        (&scaling, &parameters, 7.0, 4.0),
+        (&with_theta, &parameters, 9.0, 4.0),
+        (&with_theta, &Value::Null, 9.0, 4.0),
+        (&json!({}), &parameters, 5.0, 2.0),
+        (&Value::Null, &parameters, 5.0, 2.0),
+        (&scaling, &json!({ "rope_type": "yarn" }), 7.0, 4.0),
+    ] {
+        let mut object: Value = serde_json::from_str(VERSION_4).unwrap();
+        (object["rope_scaling"], object["rope_parameters"]) = (old.clone(), new.clone());
+        object["rope_theta"] = 7.0.into();
+        let read = read(&object.to_string()).unwrap();
+        let expected = (theta, RopeScaling::Linear(factor));
+        assert_eq!((read.rope_theta, read.rope_scaling), expected, "{old} {new}");
+    }
+    let mut object: Value = serde_json::from_str(VERSION_4).unwrap();
+    object["rope_parameters"] = json!({});
+    assert_eq!(read(&object.to_string()).unwrap().rope_theta, 100_000.0);
+}
+
 /// The window of SmolLM2's config as a Qwen2's with `keys`: it has 30 layers.
 fn window_with(keys: Value) -> Option<usize> {
     let mut object: Value = serde_json::from_str(VERSION_4).unwrap();
