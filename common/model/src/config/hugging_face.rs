@@ -24,6 +24,9 @@ const ARITHMETIC: [(&str, &[&str]); 4] = [
     ("rope_interleaved", &["false"]),
 ];
 
+/// The key/value heads.
+const KV_HEADS: &str = "num_key_value_heads";
+
 /// The longest sequence that the model was made for, and whether its head is the embedding.
 const POSITIONS: &str = "max_position_embeddings";
 const TIED: &str = "tie_word_embeddings";
@@ -87,7 +90,7 @@ impl ModelConfig {
             "intermediate_size": self.feed_forward,
             "num_hidden_layers": self.layers,
             "num_attention_heads": self.heads,
-            "num_key_value_heads": self.kv_heads,
+            KV_HEADS: self.kv_heads,
             "head_dim": self.head_dim,
             "hidden_act": "silu",
             POSITIONS: self.max_positions.max(self.sequence_length),
@@ -240,6 +243,18 @@ impl Keys<'_> {
         Ok(types.iter().any(|one| one == WINDOWED))
     }
 
+    /// Returns the key/value heads of a model whose config does not say how many: as many as there
+    /// are query heads, or, where the key is left out and not null, what Transformers has for the
+    /// family.
+    fn default_kv_heads(&self, family: Family, heads: usize) -> usize {
+        match family {
+            _ if self.object.contains_key(KV_HEADS) => heads,
+            Family::Llama => heads,
+            Family::Mistral => 8,
+            Family::Qwen2 | Family::Qwen3 => 32,
+        }
+    }
+
     /// Returns the model, with rotary frequencies that are not scaled.
     fn model(&self, window: Option<usize>) -> Result<ModelConfig, ModelError> {
         let family = self.family()?;
@@ -254,7 +269,7 @@ impl Keys<'_> {
             width,
             layers: self.count("num_hidden_layers")?,
             heads,
-            kv_heads: self.optional_count("num_key_value_heads")?.unwrap_or(heads),
+            kv_heads: self.optional_count(KV_HEADS)?.unwrap_or(self.default_kv_heads(family, heads)),
             head_dim: self.optional_count("head_dim")?.unwrap_or(head_dim),
             feed_forward: self.count("intermediate_size")?,
             sequence_length: max_positions.min(512).min(window.unwrap_or(usize::MAX)),

@@ -26,7 +26,7 @@ fn output_to_a_full_disk_is_an_error() {
 fn the_path_of_a_config_is_a_model_and_arithmetic_is_not_refused() {
     let dir = tempfile::tempdir().unwrap();
     let sizes = r#""model_type": "mistral", "vocab_size": 64, "hidden_size": 8, "intermediate_size": 12,
-        "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 64"#;
+        "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 64"#;
     let unsupported = r#""rope_scaling": {"rope_type": "yarn", "factor": 4.0}, "hidden_act": "gelu",
         "attention_dropout": 0.1, "sliding_window": 4"#;
     let planned = |name: &str, further: &str| {

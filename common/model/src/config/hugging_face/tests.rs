@@ -140,6 +140,22 @@ fn heads_need_not_divide_the_width_but_in_a_llama() {
     assert_eq!(read(&object.to_string()).unwrap().head_dim, 82);
 }
 
+/// Compared with Transformers 5.24, whose Mistral refuses null; that of version 4 does not.
+#[test]
+fn key_value_heads_that_are_left_out_are_the_familys_and_null_means_the_query_heads() {
+    let families = [(Family::Llama, 64), (Family::Mistral, 8), (Family::Qwen2, 32), (Family::Qwen3, 32)];
+    for (family, left_out) in families {
+        let mut object: Value = serde_json::from_str(VERSION_4).unwrap();
+        (object["num_attention_heads"], object["num_key_value_heads"]) = (64.into(), Value::Null);
+        object["hidden_size"] = 640.into();
+        object["model_type"] = family.model_type().into();
+        object["architectures"] = json!([family.class()]);
+        assert_eq!(read(&object.to_string()).unwrap().kv_heads, 64, "{family:?}");
+        object.as_object_mut().unwrap().remove("num_key_value_heads");
+        assert_eq!(read(&object.to_string()).unwrap().kv_heads, left_out, "{family:?}");
+    }
+}
+
 #[test]
 fn what_is_written() {
     let config = ModelConfig::preset("smollm2-135m").unwrap();
