@@ -38,8 +38,8 @@ const WINDOWED: &str = "sliding_attention";
 /// The first layer of a Qwen that has a window, if its config leaves it out.
 const FIRST_WINDOWED: u64 = 28;
 
-/// The window of a Mistral whose config leaves it out.
-const MISTRAL_WINDOW: usize = 4096;
+/// The window of a Mistral or a Qwen whose config leaves it out.
+const DEFAULT_WINDOW: usize = 4096;
 
 impl ModelConfig {
     /// Returns the model that the text of a `config.json` describes, with the name `name`.
@@ -213,29 +213,29 @@ impl Keys<'_> {
         }
     }
 
-    /// Returns the number of tokens that a token attends to, if any layer hides others.
+    /// Returns the number of tokens that a token attends to, if any layer hides others. In a Mistral
+    /// every layer does, whatever `layer_types` says.
     fn window(&self) -> Result<Option<usize>, ModelError> {
-        let family = self.family()?;
-        let switched = matches!(family, Family::Qwen2 | Family::Qwen3);
-        let switched_off = switched && !(self.flag("use_sliding_window")? && self.reaches_windows()?);
-        if !self.any_windowed()? || switched_off || family == Family::Llama {
+        let windowed = match self.family()? {
+            Family::Llama => false,
+            Family::Mistral => true,
+            // An unknown type of layer is refused also where the window is not used.
+            Family::Qwen2 | Family::Qwen3 => self.any_windowed()? && self.flag("use_sliding_window")?,
+        };
+        if !windowed {
             return Ok(None);
         }
-        let left_out = family == Family::Mistral && !self.object.contains_key("sliding_window");
-        Ok(self.optional_count("sliding_window")?.or(left_out.then_some(MISTRAL_WINDOW)))
+        let left_out = !self.object.contains_key("sliding_window");
+        Ok(self.optional_count("sliding_window")?.or(left_out.then_some(DEFAULT_WINDOW)))
     }
 
-    /// True if a layer of a Qwen has a window, as far as `layer_types` does not say which do: those
-    /// from `max_window_layers` on.
-    fn reaches_windows(&self) -> Result<bool, ModelError> {
-        let first = self.object.get("max_window_layers").and_then(Value::as_u64);
-        let first = first.unwrap_or(FIRST_WINDOWED);
-        Ok(self.get("layer_types").is_some() || first < self.count("num_hidden_layers")? as u64)
-    }
-
-    /// True unless `layer_types` says that every layer sees all tokens.
+    /// True if a Qwen that uses its window has a layer with one: `layer_types` says which have or,
+    /// without that list, those from `max_window_layers` on.
     fn any_windowed(&self) -> Result<bool, ModelError> {
-        let Some(value) = self.get("layer_types") else { return Ok(true) };
+        let Some(value) = self.get("layer_types") else {
+            let first = self.object.get("max_window_layers").and_then(Value::as_u64);
+            return Ok(first.unwrap_or(FIRST_WINDOWED) < self.count("num_hidden_layers")? as u64);
+        };
         let types = value.as_array().map(Vec::as_slice).unwrap_or_default();
         if types.iter().any(|one| one != FULL && one != WINDOWED) || types.is_empty() {
             return Err(self.unsupported("layer_types", value, &format!("only `{FULL}` and `{WINDOWED}`")));

@@ -94,30 +94,49 @@ fn rope_scaling_goes_before_rope_parameters_unless_it_is_empty() {
     assert_eq!(read(&object.to_string()).unwrap().rope_theta, 100_000.0);
 }
 
-/// The window of SmolLM2's config as a Qwen2's with `keys`: it has 30 layers.
-fn window_with(keys: Value) -> Option<usize> {
+/// The config of SmolLM2 as one of `family` with `keys`: it has 30 layers.
+fn with_keys(family: Family, keys: &Value) -> Result<ModelConfig, ModelError> {
     let mut object: Value = serde_json::from_str(VERSION_4).unwrap();
-    let qwen = json!({ "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "sliding_window": 100 });
-    [qwen, keys]
-        .iter()
-        .for_each(|keys| object.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone()));
-    read(&object.to_string()).unwrap().window
+    object["model_type"] = family.model_type().into();
+    object["architectures"] = json!([family.class()]);
+    object.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    read(&object.to_string())
 }
 
 #[test]
 fn a_qwen_has_a_window_where_a_layer_of_it_has_one() {
     let full = vec!["full_attention"; 30];
     let mixed = [&full[1..], &["sliding_attention"]].concat();
-    for (keys, window) in [
-        (json!({}), None),
-        (json!({ "use_sliding_window": false, "max_window_layers": 0 }), None),
-        (json!({ "use_sliding_window": true }), Some(100)),
-        (json!({ "use_sliding_window": true, "max_window_layers": 29 }), Some(100)),
-        (json!({ "use_sliding_window": true, "max_window_layers": 30 }), None),
-        (json!({ "use_sliding_window": true, "max_window_layers": 30, "layer_types": mixed }), Some(100)),
-        (json!({ "use_sliding_window": true, "max_window_layers": 0, "layer_types": full }), None),
+    for (keys, windowed) in [
+        (json!({}), false),
+        (json!({ "use_sliding_window": false, "max_window_layers": 0 }), false),
+        (json!({ "use_sliding_window": false, "layer_types": mixed }), false),
+        (json!({ "use_sliding_window": true }), true),
+        (json!({ "use_sliding_window": true, "max_window_layers": 29 }), true),
+        (json!({ "use_sliding_window": true, "max_window_layers": 30 }), false),
+        (json!({ "use_sliding_window": true, "max_window_layers": 30, "layer_types": mixed }), true),
+        (json!({ "use_sliding_window": true, "max_window_layers": 0, "layer_types": full }), false),
     ] {
-        assert_eq!(window_with(keys.clone()), window, "{keys}");
+        for family in [Family::Qwen2, Family::Qwen3] {
+            let window = |keys: &Value| with_keys(family, keys).unwrap().window;
+            assert_eq!(window(&keys), windowed.then_some(4096), "{keys}");
+            for (stated, expected) in [(json!(100), windowed.then_some(100)), (Value::Null, None)] {
+                let mut keys = keys.clone();
+                keys["sliding_window"] = stated;
+                assert_eq!(window(&keys), expected, "{keys}");
+            }
+        }
+    }
+}
+
+/// Transformers reads the types of layers in Qwen2 and Qwen3 only.
+#[test]
+fn a_mistral_has_its_window_in_all_layers_and_a_llama_none() {
+    let full = json!(vec!["full_attention"; 30]);
+    for types in [Value::Null, full, json!(vec!["sliding_attention"; 30]), json!(["chunked_attention"])] {
+        let keys = json!({ "layer_types": types });
+        assert_eq!(with_keys(Family::Mistral, &keys).unwrap().window, Some(4096), "{keys}");
+        assert_eq!(with_keys(Family::Llama, &keys).unwrap().window, None, "{keys}");
     }
 }
 
@@ -176,7 +195,7 @@ fn what_the_model_does_not_do_is_refused() {
         refused("model_type", json!("mistral")),
         refused("model_type", json!("gemma2")),
         refused("architectures", json!(["LlamaForSequenceClassification"])),
-        refused("layer_types", json!(["chunked_attention"])),
+        with_keys(Family::Qwen2, &json!({ "layer_types": ["chunked_attention"] })).unwrap_err().to_string(),
         refused("quantization_config", json!({ "bits": 4 })),
         refused("hidden_size", json!("wide")),
         refused("num_hidden_layers", json!(-1)),
