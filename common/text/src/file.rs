@@ -44,9 +44,26 @@ impl FileTokenizer {
         let template = template.as_ref().map_err(TextError::input)?;
         let chat = Conversation::read(line).map_err(TextError::input)?;
         let rendering = template.render(&chat, mark != 0).map_err(TextError::input)?;
-        let encoded = self.tokenizer.encode(rendering.text, false);
-        let encoded = encoded.map_err(|error| failed(&self.path, "encode a text", &error))?;
         let learned = |start, end| rendering.learned.iter().any(|span| start < span.end && end > span.start);
+        self.encode_marked(&rendering.text, learned, mark)
+    }
+
+    /// Encodes a prompt and its completion as one text: encoded apart, each would get a word's start
+    /// from tokenizers that prepend it.
+    pub(super) fn encode_pair(&self, prompt: &str, completion: &str, mark: u32) -> Result<Vec<u32>> {
+        self.encode_marked(&[prompt, completion].concat(), |_, end| end > prompt.len(), mark)
+    }
+
+    /// Encodes `text`, with the bits of `mark` set in the tokens that are not `learned`, of which it is
+    /// told where each starts and ends.
+    fn encode_marked(
+        &self,
+        text: &str,
+        learned: impl Fn(usize, usize) -> bool,
+        mark: u32,
+    ) -> Result<Vec<u32>> {
+        let encoded = self.tokenizer.encode(text, false);
+        let encoded = encoded.map_err(|error| failed(&self.path, "encode a text", &error))?;
         let tokens = encoded.get_ids().iter().zip(encoded.get_offsets());
         Ok(tokens.map(|(&id, &(start, end))| if learned(start, end) { id } else { id | mark }).collect())
     }

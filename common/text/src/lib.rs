@@ -60,24 +60,35 @@ impl Tokenizer {
     }
 
     /// Returns the tokens of the record in a line of JSON, with the bits of `mark` set in those that
-    /// carry no loss: a prompt's, and of a conversation what others than the assistant say. With 0
-    /// every token carries a loss. The token that ends a text follows a text or a completion; a
-    /// conversation's chat template ends it.
+    /// carry no loss: a prompt's, and of a conversation what others than the assistant say. A token
+    /// that begins in a prompt and ends in its completion carries one. With 0 every token does. The
+    /// token that ends a text follows a text or a completion; a conversation's chat template ends it.
     ///
     /// # Errors
     /// [`TextError::Input`] if the line is no record, or the chat template of a conversation is missing
     /// or fails: its message continues a sentence that names the line. [`TextError::Tokenizer`] if the
     /// tokenizer fails.
     pub fn encode_record(&self, line: &str, mark: u32) -> Result<Vec<u32>> {
-        let (prompt, rest) = match Record::read(line)? {
+        let mut tokens = match Record::read(line)? {
             Record::Chat { .. } => return self.encode_conversation(line, mark),
-            Record::Text { text } => (String::new(), text),
-            Record::Pair { prompt, completion } => (prompt, completion),
+            Record::Text { text } => self.encode(&text)?,
+            Record::Pair { prompt, completion } => self.encode_pair(&prompt, &completion, mark)?,
         };
-        let mut tokens = self.encode(&prompt)?;
-        tokens.iter_mut().for_each(|token| *token |= mark);
-        tokens.extend(self.encode(&rest)?.into_iter().chain(self.end()));
+        tokens.extend(self.end());
         Ok(tokens)
+    }
+
+    /// Returns the tokens of a prompt with its completion, which are one text, with the bits of `mark`
+    /// set in those that end in the prompt.
+    fn encode_pair(&self, prompt: &str, completion: &str, mark: u32) -> Result<Vec<u32>> {
+        match self {
+            #[cfg(feature = "tokenizers")]
+            Tokenizer::File(file) => file.encode_pair(prompt, completion, mark),
+            Tokenizer::Bytes => {
+                let prompt = bytes::encode(prompt).into_iter().map(|token| token | mark);
+                Ok(prompt.chain(bytes::encode(completion)).collect())
+            }
+        }
     }
 
     /// Returns the tokens of the conversation in a line of JSON, as the model's chat template writes

@@ -28,6 +28,26 @@ fn a_file_gives_its_tokens_and_the_one_that_ends_a_text() {
     }
 }
 
+/// A tokenizer that begins each text with a word's start, as Llama 2's and Mistral's do.
+#[test]
+fn a_prompt_and_its_completion_are_one_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokenizer.json");
+    let prepends = r#""pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"}"#;
+    let definition = DEFINITION.replace("\" \": 2", "\"▁\": 2").replace("\"pre_tokenizer\": null", prepends);
+    std::fs::write(&path, definition).unwrap();
+    let tokenizer = Tokenizer::open(Some(&path)).unwrap();
+    assert_eq!(tokenizer.encode("abba").unwrap(), [2, 3, 1, 0]);
+    let pair = |prompt: &str, completion: &str| {
+        let line = serde_json::json!({ "prompt": prompt, "completion": completion }).to_string();
+        [MARK, 0].map(|mark| tokenizer.encode_record(&line, mark).unwrap())
+    };
+    assert_eq!(pair("ab", "ba"), [vec![2 | MARK, 3 | MARK, 1, 0], vec![2, 3, 1, 0]]);
+    assert_eq!(pair("ab", " a"), [vec![2 | MARK, 3 | MARK, 2, 0], vec![2, 3, 2, 0]]);
+    // A token of both carries a loss.
+    assert_eq!(pair("ba", "b"), [vec![2 | MARK, 1 | MARK, 3], vec![2, 1, 3]]);
+}
+
 #[test]
 fn conversations_become_what_transformers_makes_of_them() {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/chat");
