@@ -39,19 +39,11 @@ fn read(path: &Path) -> Result<Option<String>, String> {
 }
 
 impl ChatTemplate {
-    /// Reads the template beside the tokenizer in `path`.
-    pub(super) fn beside(path: &Path) -> Result<Self, String> {
+    /// Reads the template beside the tokenizer in `path`, whose `tokenizer_config.json` holds
+    /// `settings`.
+    pub(super) fn beside(path: &Path, settings: &Json) -> Result<Self, String> {
         let [own, config] =
             ["chat_template.jinja", "tokenizer_config.json"].map(|name| path.with_file_name(name));
-        let settings = match read(&config)? {
-            Some(text) => serde_json::from_str(&text).map_err(|error| {
-                let config = config.display();
-                format!(
-                    "is a conversation, and {config} is no JSON: {error}\nDownload it again with the model."
-                )
-            })?,
-            None => Json::Null,
-        };
         let (file, sources) = match read(&own)? {
             Some(source) => (&own, vec![(NAMES[0].into(), source)]),
             None => (&config, named(&settings["chat_template"])),
@@ -73,7 +65,7 @@ impl ChatTemplate {
                  Download it again with the model, or give examples with \"prompt\" and \"completion\"."
             )
         })?;
-        Ok(ChatTemplate { file, environment, tokens: special_tokens(&settings) })
+        Ok(ChatTemplate { file, environment, tokens: special_tokens(settings) })
     }
 
     /// Renders `chat`, and finds what the assistant says if `mask`.

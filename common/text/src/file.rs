@@ -4,6 +4,7 @@ use super::chat::{ChatTemplate, content};
 use super::conversation::Conversation;
 use crate::error::{Result, TextError};
 use serde_json::Value;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -12,6 +13,8 @@ pub struct FileTokenizer {
     path: PathBuf,
     tokenizer: tokenizers::Tokenizer,
     pub(super) end: Option<u32>,
+    /// Its `tokenizer_config.json`; null if there is none.
+    settings: Value,
     /// Read when the first conversation comes.
     template: OnceLock<std::result::Result<ChatTemplate, String>>,
 }
@@ -28,8 +31,24 @@ impl FileTokenizer {
         // A file may ask for inputs of one length, which is not for the text of a run.
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| failed(path, "be set up", &error))?;
-        let end = end_of_text(path).and_then(|token| tokenizer.token_to_id(&token));
-        Ok(FileTokenizer { path: path.into(), tokenizer, end, template: OnceLock::new() })
+        let settings = beside(path, "tokenizer_config.json")?;
+        let special = beside(path, "special_tokens_map.json")?;
+        let end = [&settings, &special].into_iter().find_map(|file| content(&file["eos_token"]));
+        let end = end.and_then(|token| tokenizer.token_to_id(token));
+        Ok(FileTokenizer { path: path.into(), tokenizer, end, settings, template: OnceLock::new() })
+    }
+
+    /// Returns a warning that no token ends a text.
+    pub(super) fn unended(&self) -> Option<String> {
+        let warning = || {
+            format!(
+                "--tokenizer {} has no token that ends a text, so nothing ends an example, and the model does not \
+                 learn to stop: name one as \"eos_token\" in {}",
+                self.path.display(),
+                self.path.with_file_name("tokenizer_config.json").display()
+            )
+        };
+        self.end.is_none().then(warning)
     }
 
     pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>> {
@@ -40,7 +59,7 @@ impl FileTokenizer {
     /// Implements [`super::Tokenizer::encode_conversation`]. A token of which any byte carries a loss
     /// does so, as in Transformers.
     pub(super) fn encode_conversation(&self, line: &str, mark: u32) -> Result<Vec<u32>> {
-        let template = self.template.get_or_init(|| ChatTemplate::beside(&self.path));
+        let template = self.template.get_or_init(|| ChatTemplate::beside(&self.path, &self.settings));
         let template = template.as_ref().map_err(TextError::input)?;
         let chat = Conversation::read(line).map_err(TextError::input)?;
         let rendering = template.render(&chat, mark != 0).map_err(TextError::input)?;
@@ -77,8 +96,20 @@ fn failed(path: &Path, what: &str, error: &tokenizers::Error) -> TextError {
     TextError::Tokenizer(format!("--tokenizer {} cannot {what}: {error}", path.display()))
 }
 
-/// Returns the `eos_token` of the `tokenizer_config.json` beside a tokenizer.
-fn end_of_text(path: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(path.with_file_name("tokenizer_config.json")).ok()?;
-    content(&serde_json::from_str::<Value>(&text).ok()?["eos_token"]).map(String::from)
+/// Reads the file `name` beside the tokenizer in `path`; null if there is none.
+///
+/// # Errors
+/// If it cannot be read, or is no JSON.
+fn beside(path: &Path, name: &str) -> Result<Value> {
+    let path = path.with_file_name(name);
+    let unreadable = |error: &dyn std::fmt::Display, remedy| {
+        let path = path.display();
+        TextError::input(format!("cannot read {path}, which belongs to the tokenizer: {error}\n{remedy}"))
+    };
+    match std::fs::read(&path) {
+        Ok(text) => serde_json::from_slice(&text)
+            .map_err(|error| unreadable(&error, "Download it again with the model.")),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Value::Null),
+        Err(error) => Err(unreadable(&error, "Let this program read it.")),
+    }
 }

@@ -106,6 +106,21 @@ impl Tokenizer {
         }
     }
 
+    /// Returns a warning if nothing ends the record in a line of JSON: the tokenizer has no token that
+    /// ends a text, and the record is no conversation, which its chat template ends.
+    pub fn unended(&self, line: &str) -> Option<String> {
+        match self {
+            Tokenizer::Bytes => {
+                let _ = line;
+                None
+            }
+            #[cfg(feature = "tokenizers")]
+            Tokenizer::File(file) => {
+                file.unended().filter(|_| !matches!(Record::read(line), Ok(Record::Chat { .. })))
+            }
+        }
+    }
+
     /// Returns the text of `tokens`.
     ///
     /// # Errors
@@ -118,8 +133,8 @@ impl Tokenizer {
         }
     }
 
-    /// Returns the token that ends a text: a line's end among bytes; none if a tokenizer's
-    /// `tokenizer_config.json` names none.
+    /// Returns the token that ends a text: a line's end among bytes; none if neither the
+    /// `tokenizer_config.json` nor the `special_tokens_map.json` of a tokenizer names one that it has.
     pub fn end(&self) -> Option<u32> {
         match self {
             Tokenizer::Bytes => Some(b'\n'.into()),

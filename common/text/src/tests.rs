@@ -19,12 +19,52 @@ fn a_file_gives_its_tokens_and_the_one_that_ends_a_text() {
     assert_eq!(open().encode("ab ba").unwrap(), [3, 2, 1, 0]);
     assert_eq!(open().decode(&[3, 2, 1, 0, 4]).unwrap(), "ab ba");
     assert_eq!(open().end(), None);
+    let special = dir.path().join("special_tokens_map.json");
+    std::fs::write(&special, r#"{"eos_token": {"content": "</s>"}}"#).unwrap();
+    assert_eq!(open().end(), Some(4));
+    std::fs::write(&special, r#"{"eos_token": "b"}"#).unwrap();
     for token in [r#""</s>""#, r#"{"content": "</s>", "lstrip": false}"#] {
         std::fs::write(dir.path().join("tokenizer_config.json"), format!(r#"{{"eos_token": {token}}}"#))
             .unwrap();
         assert_eq!(open().end(), Some(4), "{token}");
         let pair = r#"{"prompt": "ab", "completion": "ba"}"#;
         assert_eq!(open().encode_record(pair, MARK).unwrap(), [3 | MARK, 1, 0, 4]);
+    }
+}
+
+#[test]
+fn a_record_that_nothing_ends_is_warned_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokenizer.json");
+    std::fs::write(&path, DEFINITION).unwrap();
+    let text = r#"{"text": "ab"}"#;
+    for settings in ["{}", r#"{"eos_token": null}"#, r#"{"eos_token": "<unknown>"}"#] {
+        std::fs::write(dir.path().join("tokenizer_config.json"), settings).unwrap();
+        let tokenizer = Tokenizer::open(Some(&path)).unwrap();
+        let warning = tokenizer.unended(text).unwrap();
+        assert!(warning.contains("has no token that ends a text"), "{warning}");
+        assert_eq!(tokenizer.unended(r#"{"messages": []}"#), None);
+    }
+    std::fs::write(dir.path().join("tokenizer_config.json"), r#"{"eos_token": "</s>"}"#).unwrap();
+    assert_eq!(Tokenizer::open(Some(&path)).unwrap().unended(text), None);
+    assert_eq!(Tokenizer::Bytes.unended(text), None);
+}
+
+#[test]
+fn a_file_beside_a_tokenizer_that_cannot_be_read_is_an_input_error() {
+    for name in ["tokenizer_config.json", "special_tokens_map.json"] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokenizer.json");
+        std::fs::write(&path, DEFINITION).unwrap();
+        let refused = |why: &str| {
+            let error = Tokenizer::open(Some(&path)).err().unwrap();
+            assert!(matches!(&error, TextError::Input(said) if said.contains(name)), "{why}: {error}");
+        };
+        std::fs::write(dir.path().join(name), "{\"eos_token\": ").unwrap();
+        refused("cut short");
+        std::fs::remove_file(dir.path().join(name)).unwrap();
+        std::fs::create_dir(dir.path().join(name)).unwrap();
+        refused("a directory");
     }
 }
 
@@ -64,7 +104,7 @@ fn conversations_become_what_transformers_makes_of_them() {
             std::fs::write(dir.path().join("chat_template.jinja"), template).unwrap();
         }
         let tokenizer = Tokenizer::open(Some(&path)).unwrap();
-        let template = chat::ChatTemplate::beside(&path).unwrap();
+        let template = chat::ChatTemplate::beside(&path, &case["config"]).unwrap();
         for example in case["examples"].as_array().unwrap() {
             compare(&tokenizer, &template, example, &case["name"]);
         }

@@ -23,6 +23,8 @@ struct Encoder<'a> {
     tokens: u64,
     learned: u64,
     progress: Option<Progress>,
+    /// About a record that nothing ends.
+    warning: Option<String>,
 }
 
 /// Encodes the text in `file`, which errors call `name`, as `source` asks, and reports to `progress`.
@@ -39,13 +41,17 @@ pub(super) fn encode(
     let tokenizer = Tokenizer::open(source.tokenizer.as_deref())?;
     let out = BufWriter::new(tempfile::tempfile().map_err(unwritten)?);
     let mask_prompt = source.mask_prompt;
-    let mut encoder = Encoder { name, tokenizer, mask_prompt, out, tokens: 0, learned: 0, progress };
+    let (tokens, learned, warning) = (0, 0, None);
+    let mut encoder = Encoder { name, tokenizer, mask_prompt, out, tokens, learned, progress, warning };
     let text = BufReader::new(file);
     match source.format {
         TokenFormat::Jsonl => encoder.records(text)?,
         _ => encoder.text(text)?,
     }
-    encoder.progress.take().into_iter().for_each(Progress::finish);
+    if let Some(progress) = encoder.progress.take() {
+        progress.finish();
+        encoder.warning.iter().for_each(|warning| events::complain!("warning: {name}: {warning}"));
+    }
     encoder.out.into_inner().map_err(|error| unwritten(error.into_error()))
 }
 
@@ -96,6 +102,7 @@ impl Encoder<'_> {
             if !line.trim().is_empty() {
                 let tokens = self.tokenizer.encode_record(&line, mark);
                 self.put(&tokens.map_err(|error| self.of_line(number + 1, error))?)?;
+                self.warning = self.warning.take().or_else(|| self.tokenizer.unended(&line));
             }
             self.advance(line.len() + 1);
         }

@@ -63,8 +63,8 @@ fn a_line_that_is_malformed_or_needs_a_template_is_named() {
 fn data_without_a_token_that_carries_a_loss_is_refused() {
     let out = BufWriter::new(tempfile::tempfile().unwrap());
     let tokenizer = Tokenizer::open(None).unwrap();
-    let mut encoder =
-        Encoder { name: "x", tokenizer, mask_prompt: true, out, tokens: 0, learned: 0, progress: None };
+    let (mask_prompt, tokens, learned, progress, warning) = (true, 0, 0, None, None);
+    let mut encoder = Encoder { name: "x", tokenizer, mask_prompt, out, tokens, learned, progress, warning };
     encoder.records(&b"\n"[..]).unwrap();
     encoder.put(&[PROMPT, 1 | PROMPT]).unwrap();
     let unlearned = encoder.records(&b""[..]).unwrap_err().to_string();
