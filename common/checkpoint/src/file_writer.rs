@@ -6,6 +6,7 @@ use model::TensorSpec;
 use safetensors::SafeTensorError;
 use safetensors::tensor::{Metadata, TensorInfo};
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use storage::{Disk, File};
 
@@ -13,10 +14,15 @@ use storage::{Disk, File};
 const LENGTH: usize = 8;
 
 /// A file of tensors of one type. The header fixes every tensor's place before the first is
-/// written.
+/// written. A save may have more files than a process may have open, so each is open only while it
+/// is written.
 pub(crate) struct FileWriter {
     disk: Arc<Disk>,
-    file: Arc<File>,
+    path: PathBuf,
+    /// The header until the file is created.
+    header: Vec<u8>,
+    /// The file while it is open.
+    file: Option<Arc<File>>,
     element_type: ElementType,
     slots: Vec<Slot>,
     /// Bytes written since the latest flush.
@@ -37,20 +43,18 @@ struct Slot {
 }
 
 impl FileWriter {
-    /// Creates the file `name` of `tensors`.
+    /// Returns the writer of the file `name` of `tensors`, which the first write creates.
     ///
     /// # Errors
-    /// [`CheckpointError::Disk`].
-    pub(crate) fn create(
+    /// [`CheckpointError::Malformed`] if the format allows no such file.
+    pub(crate) fn new(
         directory: &Replacement,
         name: &str,
         tensors: &[TensorSpec],
         element_type: ElementType,
     ) -> Result<Self> {
-        let file = directory.disk().create(&directory.file_path(name))?;
         let header = header(tensors, element_type)
             .map_err(|error| CheckpointError::malformed(&directory.path().join(name), error))?;
-        directory.disk().write_now(&file, 0, &header)?;
         let mut offset = header.len() as u64;
         let slot = |tensor: &TensorSpec| {
             let (name, elements) = (tensor.name.clone(), tensor.elements());
@@ -59,7 +63,24 @@ impl FileWriter {
             slot
         };
         let slots = tensors.iter().map(slot).collect();
-        Ok(FileWriter { disk: directory.disk().clone(), file, element_type, slots, unflushed: 0 })
+        let (disk, path) = (directory.disk().clone(), directory.file_path(name));
+        Ok(FileWriter { disk, path, header, file: None, element_type, slots, unflushed: 0 })
+    }
+
+    /// Returns the file, and creates or opens it if need be.
+    fn open(&mut self) -> Result<Arc<File>> {
+        if let Some(file) = &self.file {
+            return Ok(file.clone());
+        }
+        let file = match std::mem::take(&mut self.header) {
+            none if none.is_empty() => self.disk.reopen(&self.path)?,
+            header => {
+                let file = self.disk.create(&self.path)?;
+                self.disk.write_now(&file, 0, &header)?;
+                file
+            }
+        };
+        Ok(self.file.insert(file).clone())
     }
 
     /// Writes the whole of the tensor with this number in the file, row-major, in any order; a
@@ -69,17 +90,18 @@ impl FileWriter {
     /// [`CheckpointError::Disk`]; [`CheckpointError::Elements`] if it is of another size;
     /// [`CheckpointError::OutOfRange`].
     pub(crate) fn write(&mut self, tensor: usize, values: &[f32]) -> Result<()> {
-        let (element_type, slot) = (self.element_type, &mut self.slots[tensor]);
+        let (element_type, slot) = (self.element_type, &self.slots[tensor]);
         CheckpointError::check_range(&slot.name, slot.elements, &(0..slot.elements), values.len())?;
         if let Some((value, most)) = elements::out_of_range(element_type, values) {
             return Err(CheckpointError::OutOfRange { tensor: slot.name.clone(), value, element_type, most });
         }
-        let (disk, file, offset) = (&self.disk, &self.file, slot.offset);
-        elements::encode(element_type, values, |at, bytes| disk.write_now(file, offset + at, bytes))?;
-        slot.written = true;
+        let (offset, file) = (slot.offset, self.open()?);
+        let disk = &self.disk;
+        elements::encode(element_type, values, |at, bytes| disk.write_now(&file, offset + at, bytes))?;
+        self.slots[tensor].written = true;
         self.unflushed += (values.len() * element_type.bytes()) as u64;
         if self.unflushed >= FLUSHED {
-            self.disk.flush(&self.file)?;
+            self.disk.flush(&file)?;
             self.unflushed = 0;
         }
         Ok(())
@@ -90,12 +112,16 @@ impl FileWriter {
         self.slots.iter().filter(|slot| !slot.written).map(|slot| slot.name.as_str())
     }
 
-    /// Blocks until the file is on the disk.
+    /// Blocks until what is written is on the disk, and closes the file.
     ///
     /// # Errors
     /// [`CheckpointError::Disk`].
-    pub(crate) fn finish(self) -> Result<()> {
-        Ok(self.disk.flush(&self.file)?)
+    pub(crate) fn close(&mut self) -> Result<()> {
+        self.unflushed = 0;
+        match self.file.take() {
+            Some(file) => Ok(self.disk.flush(&file)?),
+            None => Ok(()),
+        }
     }
 }
 

@@ -17,15 +17,17 @@ pub(crate) struct TensorFiles {
     files: Vec<FileWriter>,
     /// The tensors of each file.
     parts: Vec<Range<TensorId>>,
+    /// The file that was written last, the only one that may be open.
+    latest: usize,
 }
 
 impl TensorFiles {
-    /// Creates the files of `layout`'s tensors, whose names begin with `stem`. Each has at most
-    /// `most` bytes of tensors; a tensor that has more has a file of its own.
+    /// Plans the files of `layout`'s tensors, whose names begin with `stem`. Each has at most `most`
+    /// bytes of tensors; a tensor that has more has a file of its own.
     ///
     /// # Errors
-    /// [`CheckpointError::Disk`].
-    pub(crate) fn create(
+    /// [`CheckpointError::Malformed`] if the format allows no such file.
+    pub(crate) fn new(
         directory: &Replacement,
         stem: &'static str,
         layout: &Layout,
@@ -34,18 +36,22 @@ impl TensorFiles {
     ) -> Result<Self> {
         let tensors = layout.tensors.clone();
         let parts = parts(tensors.iter().map(|tensor| bytes(tensor, element_type)), most);
-        let create = |(number, part): (usize, &Range<TensorId>)| {
+        let plan = |(number, part): (usize, &Range<TensorId>)| {
             let name = file_name(stem, number, parts.len());
-            FileWriter::create(directory, &name, &tensors[part.clone()], element_type)
+            FileWriter::new(directory, &name, &tensors[part.clone()], element_type)
         };
-        let files = parts.iter().enumerate().map(create).collect::<Result<_>>()?;
-        Ok(TensorFiles { stem, element_type, tensors, files, parts })
+        let files = parts.iter().enumerate().map(plan).collect::<Result<_>>()?;
+        Ok(TensorFiles { stem, element_type, tensors, files, parts, latest: 0 })
     }
 
     /// Writes a whole tensor, as [`Writer::write`](crate::Writer::write).
     pub(crate) fn write(&mut self, tensor: TensorId, values: &[f32]) -> Result<()> {
         let file = self.parts.iter().position(|part| part.contains(&tensor));
         let file = file.ok_or(CheckpointError::UnknownTensor { tensor, tensors: self.tensors.len() })?;
+        if self.latest != file {
+            self.files[self.latest].close()?;
+            self.latest = file;
+        }
         self.files[file].write(tensor - self.parts[file].start, values)
     }
 
@@ -53,7 +59,7 @@ impl TensorFiles {
     ///
     /// # Errors
     /// [`CheckpointError::Incomplete`] if a tensor was never written; [`CheckpointError::Disk`].
-    pub(crate) fn finish(self, directory: &Replacement) -> Result<()> {
+    pub(crate) fn finish(mut self, directory: &Replacement) -> Result<()> {
         let mut missing = self.files.iter().flat_map(FileWriter::missing);
         if let Some(first) = missing.next() {
             let (first, missing) = (first.into(), 1 + missing.count());
@@ -61,7 +67,7 @@ impl TensorFiles {
         }
         drop(missing);
         let index = (self.parts.len() > 1).then(|| format!("{:#}\n", self.index()));
-        self.files.into_iter().try_for_each(FileWriter::finish)?;
+        self.files.iter_mut().try_for_each(FileWriter::close)?;
         match index {
             Some(text) => write_and_flush(
                 directory.disk(),

@@ -78,10 +78,9 @@ impl Writer {
         let states = if format.moments { names::STEMS.len() } else { 1 };
         let stored = format.element_type.unwrap_or_else(|| brought.element_type());
         let types = [stored, ElementType::F32, ElementType::F32];
-        let create = |(stem, element_type)| {
-            TensorFiles::create(&directory, stem, layout, element_type, format.max_shard)
-        };
-        let files = names::STEMS.into_iter().zip(types).take(states).map(create).collect::<Result<_>>()?;
+        let plan =
+            |(stem, element_type)| TensorFiles::new(&directory, stem, layout, element_type, format.max_shard);
+        let files = names::STEMS.into_iter().zip(types).take(states).map(plan).collect::<Result<_>>()?;
         let companions = brought.trained(config, stored);
         Ok(Writer { directory, files, vocabulary: config.vocabulary, companions })
     }

@@ -82,6 +82,14 @@ impl Disk {
         Ok(file)
     }
 
+    /// Opens a file that exists to write and read. It may have been created and closed before.
+    ///
+    /// # Errors
+    /// The file system's error.
+    pub fn reopen(&self, path: &Path) -> Result<Arc<File>> {
+        self.calls.run(Kind::Open, path, || File::reopen(path)).map(Arc::new)
+    }
+
     /// Opens a file to read.
     ///
     /// # Errors

@@ -30,6 +30,13 @@ impl File {
         File::with(path, options.clone().create_new(true).open(path)?, options)
     }
 
+    /// Opens a file that exists to read and write.
+    pub(crate) fn reopen(path: &Path) -> io::Result<Self> {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true);
+        File::with(path, options.open(path)?, options)
+    }
+
     /// Opens a file to read.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let mut options = fs::OpenOptions::new();

@@ -5,6 +5,8 @@ use checkpoint::{CheckpointError, ElementType, Format, Reader, Writer};
 use half::{bf16, f16};
 use model::{Layout, TrainingState};
 use safetensors::SafeTensors;
+#[cfg(target_os = "linux")]
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -48,6 +50,37 @@ fn shards_are_at_most_as_large_as_allowed_and_read_back() {
         assert!(shards.len() > 3, "{shards:?}");
         assert_eq!(index["weight_map"].as_object().unwrap().len(), layout.tensors.len());
     }
+}
+
+/// A save of a large model may have more files than a process may have open.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_save_has_no_more_files_open_than_it_has_states() {
+    let layout = Layout::new(&config());
+    let parent = tempfile::tempdir().unwrap();
+    let above = parent.path().canonicalize().unwrap();
+    let open = || {
+        let links = fs::read_dir("/proc/self/fd").unwrap().map(|entry| fs::read_link(entry.unwrap().path()));
+        let files: BTreeSet<_> =
+            links.flatten().filter(|to| to.starts_with(&above) && to.is_file()).collect();
+        files.len()
+    };
+    let format = Format { max_shard: Some(1), moments: true, ..Format::default() };
+    let out = above.join("out");
+    let mut writer = Writer::create(&out, &config(), &layout, format).unwrap();
+    assert_eq!(open(), 0);
+    for (round, id) in (0..2).flat_map(|round| (0..layout.tensors.len()).map(move |id| (round, id))) {
+        for state in TrainingState::ALL {
+            // The second round opens each file again.
+            let written =
+                if round == 0 { vec![0.5; layout.tensors[id].elements()] } else { values(&layout, id) };
+            writer.write_state(state, id, &written).unwrap();
+            assert!(open() <= TrainingState::ALL.len(), "{}", open());
+        }
+    }
+    writer.finish().unwrap();
+    assert_eq!(names(&out).len(), 3 * (layout.tensors.len() + 1) + 1);
+    assert_reads_back(&Reader::open(&out).unwrap(), &layout);
 }
 
 #[test]
