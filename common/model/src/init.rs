@@ -9,15 +9,18 @@ use crate::{TensorId, TensorSpec};
 use std::f64::consts::{FRAC_PI_2, LN_2, SQRT_2};
 use std::ops::Range;
 
-/// Standard deviation of projections and embeddings.
-const DEVIATION: f64 = 0.02;
-
 /// Writes the initial values of elements `range` of `tensor`, number `id` in its layout, to `out`:
-/// 1 for norms, 0 for biases, else normal with mean 0 and standard deviation 0.02.
+/// 1 for norms, 0 for biases, else normal with mean 0 and standard deviation `deviation`.
 ///
 /// # Panics
 /// If `out` is not as long as `range`.
-pub fn fill(seed: u64, tensor: &TensorSpec, id: TensorId, range: Range<usize>, out: &mut [f32]) {
+pub fn fill(
+    (seed, deviation): (u64, f64),
+    tensor: &TensorSpec,
+    id: TensorId,
+    range: Range<usize>,
+    out: &mut [f32],
+) {
     assert_eq!(range.len(), out.len(), "elements to initialise");
     if tensor.shape.len() == 1 {
         return out.fill(if tensor.name.ends_with(".bias") { 0.0 } else { 1.0 });
@@ -25,9 +28,9 @@ pub fn fill(seed: u64, tensor: &TensorSpec, id: TensorId, range: Range<usize>, o
     let key = mix(mix(seed) ^ id as u64);
     let (first, pairs) = out.split_at_mut(range.start % 2 * usize::from(!out.is_empty()));
     for value in first.iter_mut() {
-        *value = normal_pair(key, range.start / 2)[1];
+        *value = normal_pair((key, deviation), range.start / 2)[1];
     }
-    device::vectorized!(normals(key, range.start.div_ceil(2), pairs));
+    device::vectorized!(normals((key, deviation), range.start.div_ceil(2), pairs));
 }
 
 /// Pairs that are computed together, in the lanes of vector instructions.
@@ -35,7 +38,7 @@ const TOGETHER: usize = 32;
 
 /// Writes the pairs from number `from` on.
 #[inline(always)]
-fn normals(key: u64, from: usize, out: &mut [f32]) {
+fn normals((key, deviation): (u64, f64), from: usize, out: &mut [f32]) {
     for (block, values) in out.chunks_mut(2 * TOGETHER).enumerate() {
         let first = from + block * TOGETHER;
         let (mut bits, mut radii) = ([0; TOGETHER], [0.0; TOGETHER]);
@@ -45,7 +48,7 @@ fn normals(key: u64, from: usize, out: &mut [f32]) {
             *bits = mix(key.wrapping_add((first + i) as u64));
         }
         for (radius, &bits) in radii.iter_mut().zip(&bits) {
-            *radius = radius_of((bits >> 32) as u32);
+            *radius = deviation * radius_of((bits >> 32) as u32);
         }
         for (turn, &bits) in turns.iter_mut().zip(&bits) {
             *turn = sin_cos_turn(bits as u32);
@@ -70,11 +73,11 @@ pub fn mix(counter: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Returns two independent normal values with the standard [`DEVIATION`], from 64 random bits (Box
-/// & Muller, 1958): pair `number` of the tensor with this key.
-fn normal_pair(key: u64, number: usize) -> [f32; 2] {
+/// Returns two independent normal values with the standard deviation `deviation`, from 64 random
+/// bits (Box & Muller, 1958): pair `number` of the tensor with this key.
+fn normal_pair((key, deviation): (u64, f64), number: usize) -> [f32; 2] {
     let bits = mix(key.wrapping_add(number as u64));
-    scaled(radius_of((bits >> 32) as u32), sin_cos_turn(bits as u32))
+    scaled(deviation * radius_of((bits >> 32) as u32), sin_cos_turn(bits as u32))
 }
 
 #[inline(always)]
@@ -85,7 +88,7 @@ fn scaled(radius: f64, (sin, cos): (f64, f64)) -> [f32; 2] {
 #[inline(always)]
 fn radius_of(bits: u32) -> f64 {
     let uniform = (f64::from(bits) + 0.5) / (1u64 << 32) as f64;
-    DEVIATION * (-2.0 * ln(uniform)).sqrt()
+    (-2.0 * ln(uniform)).sqrt()
 }
 
 /// Returns the natural logarithm of a positive normal number, to 1e-11: the logarithm of its power
@@ -135,9 +138,15 @@ mod tests {
         TensorSpec { name: "w".into(), shape: vec![rows, columns] }
     }
 
+    const DEVIATION: f64 = 0.02;
+
     fn whole(seed: u64, tensor: &TensorSpec, id: TensorId) -> Vec<f32> {
+        with_deviation(DEVIATION, seed, tensor, id)
+    }
+
+    fn with_deviation(deviation: f64, seed: u64, tensor: &TensorSpec, id: TensorId) -> Vec<f32> {
         let mut out = vec![f32::NAN; tensor.elements()];
-        fill(seed, tensor, id, 0..tensor.elements(), &mut out);
+        fill((seed, deviation), tensor, id, 0..tensor.elements(), &mut out);
         out
     }
 
@@ -148,7 +157,7 @@ mod tests {
             let tensor = matrix(41, 7);
             let range = start..(start + len).min(287);
             let mut slice = vec![f32::NAN; range.len()];
-            fill(seed, &tensor, id, range.clone(), &mut slice);
+            fill((seed, DEVIATION), &tensor, id, range.clone(), &mut slice);
             prop_assert_eq!(&slice, &whole(seed, &tensor, id)[range]);
         }
     }
@@ -168,7 +177,7 @@ mod tests {
     #[test]
     fn the_generator_stays_what_it_is() {
         let mut values = [0.0; 4];
-        fill(42, &matrix(100, 100), 5, 1001..1005, &mut values);
+        fill((42, DEVIATION), &matrix(100, 100), 5, 1001..1005, &mut values);
         assert_eq!(values.map(f32::to_bits), [1003188538, 1013246543, 1015193337, 1015532968]);
     }
 
@@ -185,6 +194,14 @@ mod tests {
         }
         let neighbours = values.windows(2).map(|w| f64::from(w[0]) * f64::from(w[1])).sum::<f64>() / n;
         assert!((neighbours / DEVIATION / DEVIATION).abs() < 4.0 / n.sqrt());
+    }
+
+    #[test]
+    fn values_are_multiples_of_the_standard_deviation() {
+        let of = |deviation| with_deviation(deviation, 7, &matrix(9, 9), 3);
+        let doubled: Vec<f32> = of(DEVIATION).into_iter().map(|value| 2.0 * value).collect();
+        assert_eq!(of(2.0 * DEVIATION), doubled);
+        assert!(of(0.0).iter().all(|value| *value == 0.0));
     }
 
     #[test]

@@ -21,6 +21,8 @@ const ELEMENTS_PER_THREAD: usize = 1 << 16;
 /// Weights drawn from a seed, the same whatever the stage and the number of ranks.
 pub(crate) struct Seeded {
     pub seed: u64,
+    /// Standard deviation of projections and embeddings.
+    pub deviation: f64,
     pub layout: Layout,
     /// Threads that draw the elements of a large tensor.
     pub threads: usize,
@@ -31,7 +33,8 @@ impl WeightSource for Seeded {
         let piece = into.len().div_ceil(self.threads.max(1)).max(ELEMENTS_PER_THREAD);
         let draw = &|(number, out): (usize, &mut [f32])| {
             let start = range.start + number * piece;
-            init::fill(self.seed, &self.layout.tensors[tensor], tensor, start..start + out.len(), out);
+            let drawn = (self.seed, self.deviation);
+            init::fill(drawn, &self.layout.tensors[tensor], tensor, start..start + out.len(), out);
         };
         let mut pieces = into.chunks_mut(piece).enumerate();
         let first = pieces.next();
@@ -100,17 +103,17 @@ pub(crate) fn brought(config: &Config, model: &Model) -> Result<Option<Arc<Reade
     Ok(Some(Arc::new(reader)))
 }
 
-/// Returns a source of the tensors in `layout`: saved weights if some are `brought`, else weights
+/// Returns a source of the tensors of `model`: saved weights if some are `brought`, else weights
 /// that `threads` threads draw from `seed`.
 pub(crate) fn weights(
     brought: Option<&Arc<Reader>>,
-    layout: &Layout,
+    model: &Model,
     seed: u64,
     threads: usize,
 ) -> Arc<dyn WeightSource> {
-    let layout = layout.clone();
+    let (layout, deviation) = (model.layout.clone(), model.config.initializer_range);
     match brought {
-        None => Arc::new(Seeded { seed, layout, threads }),
+        None => Arc::new(Seeded { seed, deviation, layout, threads }),
         Some(reader) => Arc::new(Saved { reader: reader.clone(), layout }),
     }
 }
@@ -179,6 +182,18 @@ mod tests {
     use model::ModelConfig;
 
     #[test]
+    fn weights_have_the_deviation_that_the_configuration_states() {
+        let drawn = [0.02, 0.04].map(|initializer_range| {
+            let model = Model::new(ModelConfig { initializer_range, ..ModelConfig::tiny() }).unwrap();
+            let mut values = vec![0.0; 9];
+            weights(None, &model, 5, 1).read(0, 0..9, &mut values).unwrap();
+            values
+        });
+        let doubled: Vec<f32> = drawn[0].iter().map(|value| 2.0 * value).collect();
+        assert_eq!(drawn[1], doubled);
+    }
+
+    #[test]
     fn several_threads_draw_the_weights_of_one() {
         let layout = Layout::new(&ModelConfig::preset("small").unwrap());
         let id =
@@ -187,7 +202,7 @@ mod tests {
         let range = 7..layout.tensors[id].elements() - 2;
         let drawn = [1, 3].map(|threads| {
             let mut values = vec![0.0; range.len()];
-            let source = Seeded { seed: 5, layout: layout.clone(), threads };
+            let source = Seeded { seed: 5, deviation: 0.02, layout: layout.clone(), threads };
             source.read(id, range.clone(), &mut values).unwrap();
             values
         });

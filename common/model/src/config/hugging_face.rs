@@ -2,7 +2,7 @@
 
 mod keys;
 
-use super::{Family, ModelConfig, RopeScaling};
+use super::{Family, INITIALIZER_RANGE, ModelConfig, RopeScaling};
 use crate::ModelError;
 use keys::Keys;
 use serde_json::{Map, Value, json};
@@ -102,7 +102,7 @@ impl ModelConfig {
             "attention_dropout": 0.0,
             "mlp_bias": false,
             TIED: self.tied,
-            "initializer_range": 0.02,
+            "initializer_range": self.initializer_range,
             "torch_dtype": "float32",
             "bos_token_id": null,
             "eos_token_id": null,
@@ -280,6 +280,7 @@ impl Keys<'_> {
             rope_scaling: RopeScaling::None,
             window,
             tied: self.flag(TIED)?,
+            initializer_range: self.optional_f64("initializer_range")?.unwrap_or(INITIALIZER_RANGE),
         })
     }
 }

@@ -46,7 +46,13 @@ pub struct ModelConfig {
     pub window: Option<usize>,
     /// Whether the head uses the embedding's weights.
     pub tied: bool,
+    /// Standard deviation of the projections and embeddings that training from the beginning starts
+    /// from.
+    pub initializer_range: f64,
 }
+
+/// The standard deviation of initial weights if nothing else is said.
+const INITIALIZER_RANGE: f64 = 0.02;
 
 /// Largest width, vocabulary, number of heads and the like, so that no count of parameters leaves
 /// 64 bits.
@@ -127,6 +133,10 @@ impl ModelConfig {
         for (name, number) in [("norm_eps", self.norm_eps), ("rope_theta", self.rope_theta)] {
             positive(name, number)?;
         }
+        let range = self.initializer_range;
+        if !range.is_finite() || range < 0.0 {
+            return Err(format!("`initializer_range` is {range}; it must be 0 or a positive number"));
+        }
         match self.rope_scaling {
             RopeScaling::None => Ok(()),
             RopeScaling::Linear(factor) => positive("factor", factor),
@@ -197,6 +207,7 @@ mod tests {
         insta::assert_snapshot!(problem(|c| c.head_dim = 5), @"model `tiny`: `head_dim` is 5; rotary embedding turns pairs of elements, so it must be even");
         insta::assert_snapshot!(problem(|c| c.window = Some(64)), @"model `tiny`: a sequence has 128 tokens, but each attends to the last 64 only (`sliding_window`), and this program hides none; train on sequences of at most 64 tokens (--seq-len)");
         insta::assert_snapshot!(problem(|c| c.rope_scaling = RopeScaling::Linear(0.0)), @"model `tiny`: `factor` is 0; it must be a positive number");
+        insta::assert_snapshot!(problem(|c| c.initializer_range = -0.1), @"model `tiny`: `initializer_range` is -0.1; it must be 0 or a positive number");
         insta::assert_snapshot!(problem(|c| c.norm_eps = f32::NAN), @"model `tiny`: `norm_eps` is NaN; it must be a positive number");
     }
 }

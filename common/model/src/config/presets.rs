@@ -1,6 +1,6 @@
 //! Presets: models by name.
 
-use super::{Family, ModelConfig, RopeScaling};
+use super::{Family, INITIALIZER_RANGE, ModelConfig, RopeScaling};
 use crate::ModelError;
 use strsim::levenshtein;
 
@@ -8,7 +8,8 @@ use strsim::levenshtein;
 type Row = (&'static str, usize, usize, usize, usize, usize, usize, f32, bool, usize, usize, usize);
 
 /// The first three are byte-level, made for laptops; the others have their published shapes.
-/// RMSNorm's eps is 1e-5 in all, and a head has width / heads elements.
+/// RMSNorm's eps is 1e-5 in all, a head has width / heads elements, and initial weights have the
+/// usual standard deviation.
 #[rustfmt::skip]
 const PRESETS: [Row; 9] = [
     // name, vocabulary, width, layers, heads, kv_heads, feed_forward, rope_theta, tied,
@@ -45,6 +46,7 @@ fn config(row: &Row) -> ModelConfig {
         rope_scaling: RopeScaling::None,
         window: None,
         tied,
+        initializer_range: INITIALIZER_RANGE,
     }
 }
 

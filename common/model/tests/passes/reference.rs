@@ -245,7 +245,7 @@ impl Case {
 fn weights(seed: u64, spec: &TensorSpec, id: usize) -> Vec<f64> {
     let matrix = TensorSpec { name: spec.name.clone(), shape: vec![1, spec.elements()] };
     let mut values = vec![0f32; spec.elements()];
-    init::fill(seed, &matrix, id, 0..values.len(), &mut values);
+    init::fill((seed, 0.02), &matrix, id, 0..values.len(), &mut values);
     let centre = if spec.decays() { 0.0 } else { 1.0 };
     values.iter().map(|value| f64::from(centre + 10.0 * value)).collect()
 }

@@ -9,7 +9,7 @@ fn fixture(config: &ModelConfig, dtype: DType, joined: bool) -> Fixture {
     let mut id = 0..;
     let weights = Flat::new(&device, dtype, &model.layout.tensors, |spec| {
         let mut values = vec![0.0; spec.elements()];
-        init::fill(3, spec, id.next().unwrap(), 0..values.len(), &mut values);
+        init::fill((3, config.initializer_range), spec, id.next().unwrap(), 0..values.len(), &mut values);
         values
     });
     Fixture { device, model, weights, joined }

@@ -25,7 +25,7 @@ pub(super) fn first_weights(plan: &Plan, rank: &Rank, faults: &RankFaults) -> Re
         Some(state) => state.source(TrainingState::Weight),
         None => {
             let seed = plan.config.seed.wrapping_add(u64::from(wrong));
-            source::weights(plan.brought.as_ref(), &plan.model.layout, seed, plan.config.threads)
+            source::weights(plan.brought.as_ref(), &plan.model, seed, plan.config.threads)
         }
     };
     let source = weights(wrong(Phase::Setup));

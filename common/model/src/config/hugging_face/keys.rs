@@ -48,10 +48,13 @@ impl<'a> Keys<'a> {
         self.optional_count(key)?.ok_or_else(|| self.missing(key))
     }
 
-    pub(super) fn optional_number(&self, key: &str) -> Result<Option<f32>, ModelError> {
+    pub(super) fn optional_f64(&self, key: &str) -> Result<Option<f64>, ModelError> {
         let Some(value) = self.get(key) else { return Ok(None) };
-        let number = value.as_f64().map(|number| number as f32);
-        number.map(Some).ok_or_else(|| self.unsupported(key, value, "only a number"))
+        value.as_f64().map(Some).ok_or_else(|| self.unsupported(key, value, "only a number"))
+    }
+
+    pub(super) fn optional_number(&self, key: &str) -> Result<Option<f32>, ModelError> {
+        Ok(self.optional_f64(key)?.map(|number| number as f32))
     }
 
     pub(super) fn flag(&self, key: &str) -> Result<bool, ModelError> {

@@ -29,7 +29,9 @@ fn refused(key: &str, value: Value) -> String {
 fn version_4_is_read() {
     let preset = ModelConfig::preset("smollm2-135m").unwrap();
     let read = ModelConfig::from_hugging_face(VERSION_4, "smollm2-135m").unwrap();
-    assert_eq!(read, ModelConfig { batch_size: read.batch_size, ..preset });
+    // The preset's initial weights have the usual deviation.
+    let (batch_size, initializer_range) = (read.batch_size, 0.041666666666666664);
+    assert_eq!(read, ModelConfig { batch_size, initializer_range, ..preset });
 }
 
 #[test]
@@ -53,6 +55,7 @@ fn version_5_is_read() {
         rope_scaling: RopeScaling::None,
         window: None,
         tied: true,
+        initializer_range: 0.02,
     };
     assert_eq!(config, expected);
 }
@@ -200,6 +203,7 @@ fn what_the_model_does_not_do_is_refused() {
         refused("hidden_size", json!("wide")),
         refused("num_hidden_layers", json!(-1)),
         refused("rope_theta", json!([1])),
+        refused("initializer_range", json!("small")),
         refused("tie_word_embeddings", json!(1)),
         refused("vocab_size", Value::Null),
         refused("num_attention_heads", json!(7)),
@@ -214,7 +218,7 @@ proptest! {
     fn what_is_written_is_read_back(
         (kv_heads, group, half_head, feed_forward) in (1usize..5, 1usize..5, 1usize..70, 1usize..5000),
         (layers, vocabulary, times, max_positions) in (1usize..100, 1usize..200_000, 1usize..9, 1usize..9000),
-        (norm_eps, rope_theta) in (1e-8f32..1e-3, 1f32..1e7),
+        (norm_eps, rope_theta, initializer_range) in (1e-8f32..1e-3, 1f32..1e7, 0f64..1.0),
         tied: bool,
         windowed: bool,
         family in prop::sample::select(Family::ALL.to_vec()),
@@ -230,6 +234,7 @@ proptest! {
             window: (windowed && family != Family::Llama).then_some(max_positions),
             vocabulary, width: heads * times, layers, heads, kv_heads, head_dim: 2 * half_head, feed_forward,
             sequence_length: max_positions.min(512), batch_size: 1, max_positions, norm_eps, rope_theta, tied,
+            initializer_range,
         };
         prop_assert_eq!(read(&config.to_hugging_face().to_string()).unwrap(), config);
     }
