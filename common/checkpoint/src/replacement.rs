@@ -132,8 +132,7 @@ fn create(path: &Path, disk: &Disk) -> Result<()> {
     if path.exists() {
         return Err(CheckpointError::NotADirectory(path.to_path_buf()));
     }
-    disk.create_directory(path)?;
-    Ok(disk.flush_directory(storage::parent(path))?)
+    Ok(disk.create_directory_durably(path)?)
 }
 
 /// Creates the directory `staging` with the permissions of the one that it is to replace.

@@ -5,6 +5,7 @@ use crate::calls::Calls;
 use crate::fault::{Answers, Call, Effect, Fault, Kind};
 use crate::file::File;
 use crate::journal::{Change, Journal};
+use crate::paths::parent;
 use crate::queue::{self, Queue, Ticket, Turn, timed};
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -213,6 +214,19 @@ impl Disk {
     pub fn create_directory(&self, path: &Path) -> Result<()> {
         self.journal.note(|| Change::CreateDirectory(path.into()));
         self.calls.run(Kind::CreateDirectory, path, || fs::create_dir_all(path))
+    }
+
+    /// Creates a directory and its parents, unless they exist. Blocks until the names of those that
+    /// are new have reached the disk.
+    ///
+    /// # Errors
+    /// The file system's error.
+    pub fn create_directory_durably(&self, path: &Path) -> Result<()> {
+        let ancestors = path.ancestors().filter(|one| !one.as_os_str().is_empty());
+        let new: Vec<&Path> = ancestors.take_while(|one| !one.exists()).collect();
+        self.create_directory(path)?;
+        // The outermost first: a flush of what is inside it is lost with its name.
+        new.into_iter().rev().try_for_each(|one| self.flush_directory(parent(one)))
     }
 
     /// Blocks until the entries of a directory have reached the disk.

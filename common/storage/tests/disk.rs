@@ -65,6 +65,22 @@ fn every_call_can_fail_and_the_error_names_call_file_and_place() {
 }
 
 #[test]
+fn the_names_of_new_directories_reach_the_disk_and_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let [a, b, c] = ["a", "a/b", "a/b/c"].map(|name| folder.path().join(name));
+    let flushes = |path: &Path| {
+        let disk = Disk::with_faults(1, Vec::new());
+        disk.create_directory_durably(path).unwrap();
+        assert!(path.is_dir());
+        let flushes = disk.record().into_iter().filter(|call| call.kind == Kind::FlushDirectory);
+        flushes.map(|call| call.path).collect::<Vec<_>>()
+    };
+    assert_eq!(flushes(&b), [folder.path(), &a]);
+    assert_eq!(flushes(&c), [&*b]);
+    assert_eq!(flushes(&c), [] as [&Path; 0]);
+}
+
+#[test]
 fn after_a_crash_nothing_reaches_the_disk() {
     for number in 1..=6 {
         let folder = tempfile::tempdir().unwrap();

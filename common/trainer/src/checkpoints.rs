@@ -34,7 +34,7 @@ pub(crate) fn open(config: &Config, parameters: u64) -> Result<Option<(Checkpoin
     if !config.leads() {
         return Ok(Some((checkpoints, None)));
     }
-    checkpoints.disk().create_directory(directory).map_err(refused)?;
+    checkpoints.disk().create_directory_durably(directory).map_err(refused)?;
     let lock = RunLock::acquire(directory, &token(), Locking::default()).map_err(Failure::run)?;
     checkpoints.remove_leftovers().map_err(Failure::run)?;
     check_room(&checkpoints, config.output.checkpoint_keep, BYTES * parameters)?;

@@ -43,6 +43,13 @@ impl Volume {
         Volume { nodes: vec![Content::default()], seen: BTreeMap::from([(root.into(), 0)]) }
     }
 
+    /// What `changes` may have left.
+    fn after(root: &Path, changes: &[Change]) -> Self {
+        let mut volume = Volume::new(root);
+        changes.iter().for_each(|change| volume.apply(change));
+        volume
+    }
+
     /// The directory that `path` is in, and its name there.
     fn place(&self, path: &Path) -> (Node, String) {
         let name = path.file_name().unwrap().to_str().unwrap();
@@ -63,7 +70,10 @@ impl Volume {
     fn apply(&mut self, change: &Change) {
         match change {
             Change::Create(path) => self.add(path, false),
-            Change::CreateDirectory(path) => self.add(path, true),
+            Change::CreateDirectory(path) => {
+                let new: Vec<_> = path.ancestors().take_while(|one| !self.seen.contains_key(*one)).collect();
+                new.into_iter().rev().for_each(|one| self.add(one, true));
+            }
             Change::Write(path, offset, bytes) => {
                 let node = self.seen[path];
                 self.nodes[node].written.push((*offset, bytes.clone()));
@@ -219,6 +229,31 @@ fn power_may_be_lost_at_any_moment_of_a_save() {
                 .for_each(|found| assert_holds(found, steps.unwrap(), |elements| 0..elements.min(64)));
         }
     }
+}
+
+/// A save creates the directory that it is asked for, with those above it. Once it has returned, no
+/// loss of power takes it.
+#[test]
+fn a_save_stays_in_directories_that_it_has_created() {
+    for below in ["out", "a/out", "a/b/c/out"] {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Arc::new(Disk::journaled(1));
+        save_weights(&disk, &folder.path().join(below), &ModelConfig { vocabulary: 20, ..config() });
+        let left = tempfile::tempdir().unwrap();
+        Volume::after(folder.path(), &disk.journal()).after_loss(left.path(), &mut || Kept::Nothing);
+        assert_eq!(found_vocabulary(&left.path().join(below)), 20, "{below}");
+    }
+}
+
+/// The directory of a run's checkpoints may be new as well.
+#[test]
+fn a_checkpoint_stays_in_directories_that_its_run_has_created() {
+    let [folder, left] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let kept = checkpoints(&folder.path().join("a/b"), Disk::journaled(1));
+    save(&kept, 2, 6).unwrap();
+    Volume::after(folder.path(), &kept.disk().journal()).after_loss(left.path(), &mut || Kept::Nothing);
+    let found = newest(&checkpoints(&left.path().join("a/b"), Disk::new(1))).unwrap();
+    assert_holds(&found, 6, |elements| 0..elements.min(64));
 }
 
 /// Four saves of two models in turn, beside a file that is not theirs; power is lost after every

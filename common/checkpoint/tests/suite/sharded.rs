@@ -74,7 +74,7 @@ pub(crate) fn save_with(
     steps: u32,
     brought: &Companions,
 ) -> Result<()> {
-    checkpoints.disk().create_directory(checkpoints.directory())?;
+    checkpoints.disk().create_directory_durably(checkpoints.directory())?;
     let partial = checkpoints.partial(steps, 1);
     let shards = (0..ranks).map(|rank| write_shard(checkpoints, &partial, (rank, ranks), steps));
     let files = shards.collect::<Result<_>>()?;
