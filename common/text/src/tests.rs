@@ -17,6 +17,7 @@ fn a_file_gives_its_tokens_and_the_one_that_ends_a_text() {
     std::fs::write(&path, DEFINITION).unwrap();
     let open = || Tokenizer::open(Some(&path)).unwrap();
     assert_eq!(open().encode("ab ba").unwrap(), [3, 2, 1, 0]);
+    assert_eq!(open().encode("</s>ab").unwrap(), [4, 3], "the name of a special token is that token");
     assert_eq!(open().decode(&[3, 2, 1, 0, 4]).unwrap(), "ab ba");
     assert_eq!(open().end(), None);
     let special = dir.path().join("special_tokens_map.json");
