@@ -96,7 +96,9 @@ impl Companions {
     /// tokens without a tokenizer gets the byte-level one.
     pub(crate) fn trained(&self, model: &ModelConfig, stored: ElementType) -> Self {
         let mut saved = self.clone();
-        let mut config = saved.config().unwrap_or_else(|| own_config(model));
+        // By the contract of to_hugging_face it is an object.
+        let own = || serde_json::from_value(model.to_hugging_face()).unwrap_or_default();
+        let mut config = saved.config().unwrap_or_else(own);
         model.update_hugging_face(&mut config);
         saved.set_config(config);
         saved.set_element_type(stored);
@@ -144,13 +146,5 @@ impl Companions {
             config.insert(key.into(), stored.torch().into());
         }
         self.set_config(config);
-    }
-}
-
-/// Returns the `config.json` of a model that has none of its own.
-fn own_config(model: &ModelConfig) -> Map<String, Value> {
-    match model.to_hugging_face() {
-        Value::Object(config) => config,
-        _ => Map::new(),
     }
 }

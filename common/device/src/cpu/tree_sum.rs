@@ -1,5 +1,6 @@
 //! Sums over ranks on the CPU. `tree_sum.cu` computes the same on a GPU.
 
+use super::elementwise::add_slice;
 use super::operand::{Floats, FloatsMut};
 use crate::DType;
 use crate::vectorized;
@@ -80,7 +81,7 @@ fn add_up<'a>(
             add_up(out, first..middle, read, rooms);
             let right = &mut [0.0; TreeSum::BLOCK][all];
             add_up(right, middle..ranks.end, read, rooms);
-            vectorized!(add(out, right));
+            vectorized!(add_slice(out, right));
         }
     }
 }
@@ -105,13 +106,5 @@ fn add_four(out: &mut [f32], [a, b, c, d]: [Floats<'_>; 4], rooms: &mut [Block; 
     let right = c.read(all(), room_c).iter().zip(d.read(all(), room_d));
     for ((out, (a, b)), (c, d)) in out.iter_mut().zip(left).zip(right) {
         *out = (a + b) + (c + d);
-    }
-}
-
-/// `out += a`
-#[inline(always)]
-fn add(out: &mut [f32], a: &[f32]) {
-    for (out, a) in out.iter_mut().zip(a) {
-        *out += a;
     }
 }
