@@ -5,7 +5,7 @@ use planner::Stage;
 use report::{Account, Report, remedies};
 use tests::{STAGES, fixture, train};
 
-const RUNS: [(Stage, &str); 12] = [
+const RUNS: [(Stage, &str); 13] = [
     (Stage::Ddp, ""),
     (Stage::Ddp, "--grad-dtype fp32 --reduce-dtype fp32"),
     (Stage::Zero1, "--grad-sync all-reduce"),
@@ -13,6 +13,7 @@ const RUNS: [(Stage, &str); 12] = [
     (Stage::Zero2, "--precision bf16 --reduce-dtype fp32"),
     (Stage::Zero3, ""),
     (Stage::Zero3, "--grad-accum 2 --reshard-last"),
+    (Stage::Zero3, "--max-reuse-distance 0"),
     (Stage::Zero3, "--grad-accum 2 --strategy shard-grad-op"),
     (Stage::Zero3, "--strategy hybrid-shard --shard-group-size 2"),
     (Stage::Zero3, "--secondary-shard-size 2"),

@@ -31,6 +31,7 @@ const RUNS: &[(Stage, &str)] = &[
         Stage::Zero3,
         "--prefetch-bucket 1 --backward-prefetch pre --limit-all-gathers 2 --batch-size 1 --seq-len 2",
     ),
+    (Stage::Zero3, "--max-reuse-distance 1 --batch-size 2 --seq-len 4"),
     // Without these types, gradients have more bytes.
     (Stage::Ddp, "--grad-dtype bf16 --reduce-dtype fp32"),
     (Stage::Zero2, "--grad-dtype bf16"),

@@ -39,7 +39,10 @@ pub(super) const KNOBS: &[Knob] = &[
     knob("the same weights; small tensors are gathered", |job, _| {
         set(job, "--param-persistence-threshold 0", |job| job.whole_tensor = 0)
     }),
-    knob("the same weights; more gathers", reuse),
+    // A job with `--reshard-last`, which excludes this flag, keeps nothing already.
+    knob("the same weights; more gathers", |job, _| {
+        set(job, "--max-reuse-distance 0", |job| job.gathering.reuse = 0)
+    }),
     // Before the knobs that gather less ahead: without overlap, nothing is gathered ahead.
     knob("the same weights; nothing hides traffic", |job, _| {
         set(job, "--no-overlap", |job| job.overlap = false)
@@ -114,13 +117,6 @@ fn secondary_shards(job: &Job, _: Room) -> Vec<(String, Job)> {
 fn wrapping(job: &Job, _: Room) -> Vec<(String, Job)> {
     let finer = |wrap: Wrap| (format!("--wrap {wrap}"), Job { wrap, ..job.clone() });
     [Wrap::Block, Wrap::Module, Wrap::Parameter].map(finer).into()
-}
-
-/// Turns the flag that the job was given: `--max-reuse-distance` and `--reshard-last` exclude each
-/// other.
-fn reuse(job: &Job, _: Room) -> Vec<(String, Job)> {
-    let how = if job.gathering.reuse > 1 { "--max-reuse-distance 0" } else { "--reshard-last" };
-    set(job, how, |job| job.gathering.reuse = 0)
 }
 
 fn checkpointing(job: &Job, _: Room) -> Vec<(String, Job)> {

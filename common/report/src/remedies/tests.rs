@@ -35,7 +35,7 @@ fn what_less_traffic_saves_is_counted_with_the_runs_own_settings() {
     let whole = shares(Stage::Zero3, "--reshard-last");
     assert!(near(share(&whole, "cargo run -p zero2"), 1.0 / 3.0), "{whole:?}");
     assert!(near(share(&whole, "--strategy shard-grad-op"), 1.0 / 3.0), "{whole:?}");
-    let last = share(&whole, "without --reshard-last");
+    let last = share(&whole, "without --reshard-last and --max-reuse-distance");
     assert!(last.is_some_and(|last| (0.01..0.02).contains(&last)), "{whole:?}");
 
     let kept = shares(Stage::Zero3, "--strategy shard-grad-op");

@@ -49,7 +49,11 @@ fn changes(run: &PlannedRun<'_>) -> Vec<Change> {
     }
     if job.gathering.reuse == 0 {
         let gathering = Gathering { reuse: 1, ..job.gathering };
-        change("without --reshard-last", "a gather less", Job { gathering, ..job.clone() });
+        change(
+            "without --reshard-last and --max-reuse-distance",
+            "a gather less",
+            Job { gathering, ..job.clone() },
+        );
     }
     if job.textbook_all_reduce {
         change("", "a slice each is enough", Job { textbook_all_reduce: false, ..job.clone() });
