@@ -284,8 +284,8 @@ impl Merging {
             && args.file_only.stage.is_some_and(|stage| !stage.sharded().parameters)
         {
             warnings.push(format!(
-                "{file}: offload_optimizer.device nvme means a disk in stage 3 alone: below it DeepSpeed keeps the \
-                 optimizer in main memory, and this program keeps it on disk"
+                "{file}: offload_optimizer.device nvme means a disk where parameters are sharded, too: elsewhere \
+                 DeepSpeed keeps the optimizer in main memory, and this program keeps it on disk"
             ));
         }
         let (file, args) = (&self.findings.file, &self.args);

@@ -90,9 +90,7 @@ fn carry_out(plan: Plan, logs: &Logs) -> Result<Option<i32>> {
         return lead(&plan, Ranks::Threads, Vec::new(), logs);
     };
     let joined = processes::join(&plan, process)?;
-    let plan = processes::resumed(plan, &joined.group).inspect_err(|failure| {
-        joined.group.poison("its search for a checkpoint".into(), failure.to_string());
-    })?;
+    let plan = processes::resumed(plan, &joined.group)?;
     if let Some(state) = &plan.resume {
         logs.say(state.words(&plan.config).trim_end());
     }

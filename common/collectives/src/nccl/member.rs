@@ -80,10 +80,14 @@ impl NcclMember {
         addresses.map(Some).ok_or_else(|| self.invalid(call.operation(), what))
     }
 
-    /// Blocks until all ranks have issued the call and agree, and queues it on the GPU.
+    /// Blocks until all ranks have issued the call and agree, and queues it on the GPU, unless the group
+    /// has failed: other ranks may have aborted their communicators.
     fn carry_out(&self, issued: &Issued) -> Result<Queued> {
         let outcome = self.control.wait(&issued.call)?;
-        Ok((outcome, self.queue(issued)?))
+        match self.control.failure(issued.call.id()) {
+            Some(failure) => Err(failure),
+            None => Ok((outcome, self.queue(issued)?)),
+        }
     }
 
     /// Queues a call that all ranks agree about. Returns the point at which it is done; `None` if

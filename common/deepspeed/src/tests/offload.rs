@@ -68,9 +68,9 @@ fn the_larger_pool_of_buffers_counts() {
     assert_eq!(buffers(4, 5, "--offload-buffers 3"), Some(3));
 }
 
-/// Below stage 3, DeepSpeed takes every device but none for main memory.
+/// Where parameters are whole, DeepSpeed takes every device but none for main memory.
 #[test]
-fn an_optimizer_on_disk_below_stage_3_is_a_difference() {
+fn an_optimizer_on_disk_beside_whole_parameters_is_a_difference() {
     let text = |stage| {
         format!(r#"{{"zero_optimization": {{"stage": {stage}, "offload_optimizer": {{"device": "nvme"}}}}}}"#)
     };
