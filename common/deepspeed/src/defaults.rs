@@ -41,8 +41,8 @@ fn typed(args: &TrainArgs, key: &Key) -> bool {
     matches!(key.fate, Fate::Honoured { flag: Some(id), .. } if args.given.typed(id).is_some())
 }
 
-/// Returns the default in DeepSpeed's code of a setting of the optimizer or the scheduler. Its own Adam decays
-/// nothing by itself; PyTorch's AdamW does.
+/// Returns the default in DeepSpeed's code of a setting of the optimizer or the scheduler. Its own Adam
+/// decays nothing by itself; PyTorch's AdamW does.
 fn default(key: &Key, entries: &Entries) -> Option<Node> {
     let flag = |path| entries.get(path).and_then(Node::as_flag);
     let is_adamw =

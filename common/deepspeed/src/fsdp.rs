@@ -15,9 +15,9 @@ pub(crate) fn is_in(entries: &Entries) -> bool {
         || entries.iter().any(|entry| entry.key.path.starts_with("fsdp_config."))
 }
 
-/// Removes the key that the file's version of FSDP does not read, with a warning if it asks for more
-/// than the other one's default.
-pub(crate) fn forget_the_other_versions(entries: &mut Entries, findings: &mut Findings) {
+/// Removes the key that the file's version of FSDP does not read. Warns unless its value is full
+/// sharding, which is the default of both.
+pub(crate) fn remove_unread(entries: &mut Entries, findings: &mut Findings) {
     let second = entries.get(VERSION).and_then(Node::as_number) == Some(2.0);
     let (unread, read) = if second { (STRATEGY, RESHARD) } else { (RESHARD, STRATEGY) };
     let Some(value) = entries.get(unread).cloned() else { return };

@@ -33,7 +33,7 @@ pub(crate) fn merge(
     let mut findings = Findings { file, ..Findings::default() };
     let mut entries = Entries::read(&path, &mut findings).map_err(Failure::Usage)?;
     parameters::check(&mut entries, &mut findings);
-    fsdp::forget_the_other_versions(&mut entries, &mut findings);
+    fsdp::remove_unread(&mut entries, &mut findings);
     let mut merging = Merging { args, findings, missed: Vec::new() };
     let defaults = defaults::of_the_named(&merging.args, &entries);
     for entry in entries.iter().chain(&defaults) {
@@ -260,7 +260,8 @@ impl Merging {
         }
     }
 
-    /// Refuses two directories, and names flags that contradict FSDP's one key for two places.
+    /// Refuses two directories, and names what DeepSpeed keeps elsewhere, and flags that contradict FSDP's
+    /// one key for two places.
     fn check_offload(&mut self, entries: &Entries) {
         let (file, args) = (&self.findings.file, &self.args);
         let path = |place, section: &str| {

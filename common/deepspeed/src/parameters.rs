@@ -1,7 +1,9 @@
 //! Parameters of the optimizer and of the scheduler, which DeepSpeed hands to what `type` names.
 
 use crate::entries::Entries;
+use crate::keys::Fate;
 use crate::node::Node;
+use crate::table::keys;
 use settings::findings::Findings;
 
 /// Parameters that a scheduler takes beside those in [`OF_ALL`].
@@ -12,6 +14,19 @@ const OF_EACH: [(&str, &[&str]); 3] = [
 ];
 
 const OF_ALL: [&str; 3] = ["warmup_num_steps", "warmup_type", "last_batch_iteration"];
+
+/// Says of the parameter at `path` that `kind`, the type that `section` names, does not take it; and what it
+/// takes.
+pub(crate) fn refusal(path: &str, section: &str, kind: &str) -> String {
+    let taken = match OF_EACH.iter().find(|(name, _)| name.eq_ignore_ascii_case(kind)) {
+        Some((_, own)) => [&OF_ALL[..], own].concat(),
+        None => {
+            let honoured = keys().filter(|key| matches!(key.fate, Fate::Honoured { .. }));
+            honoured.filter_map(|key| key.path.strip_prefix(&format!("{section}.params."))).collect()
+        }
+    };
+    format!("{path} is no parameter of {kind}, which takes {}", taken.join(", "))
+}
 
 /// Removes parameters that DeepSpeed does not read, with a warning, since `type` is missing beside
 /// them; and refuses those that the scheduler does not take, as DeepSpeed does.
@@ -36,11 +51,8 @@ pub(crate) fn check(entries: &mut Entries, findings: &mut Findings) {
     for entry in entries.iter() {
         let Some(parameter) = entry.key.path.strip_prefix("scheduler.params.") else { continue };
         if !own.contains(&parameter) && !OF_ALL.contains(&parameter) {
-            let takes = [&OF_ALL[..], own].concat().join(", ");
-            findings.errors.push(format!(
-                "{}: scheduler.params.{parameter} is no parameter of {name}, which takes {takes}",
-                findings.file
-            ));
+            let refusal = refusal(entry.key.path, "scheduler", name);
+            findings.errors.push(format!("{}: {refusal}", findings.file));
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::keys::{Auto, Fate, Key};
 use crate::misplaced::{Misplaced, misplaced};
 use crate::nearest::nearest;
 use crate::node::{Node, shortened};
+use crate::parameters;
 use crate::table::{self, is_accelerates, keys};
 use settings::findings::Findings;
 use std::path::Path;
@@ -65,8 +66,8 @@ struct Reader<'a> {
     findings: &'a mut Findings,
     entries: Vec<Entry>,
     unknown: usize,
-    /// Sections with a `type`, which takes the parameters.
-    named: Vec<&'static str>,
+    /// Sections with a `type`, which takes their parameters.
+    named: Vec<(&'static str, String)>,
 }
 
 impl Reader<'_> {
@@ -81,9 +82,8 @@ impl Reader<'_> {
         let is_accelerates = language == Language::Yaml || self.marked;
         let fsdp = !is_accelerates && is_fsdps(&root);
         self.accelerate = is_accelerates || fsdp;
-        let is_named =
-            |section: &&str| root.get(section).is_some_and(|section| section.get("type").is_some());
-        self.named = ["optimizer", "scheduler"].into_iter().filter(is_named).collect();
+        let named = |section| Some((section, root.get(section)?.get("type")?.as_text()?.to_string()));
+        self.named = ["optimizer", "scheduler"].into_iter().filter_map(named).collect();
         self.section(&root, if fsdp { FSDP } else { "" });
         let plugin = root.get(PLUGIN).filter(|_| is_accelerates && self.unread(PLUGIN, &root).is_none());
         plugin.into_iter().for_each(|plugin| self.complete_stage(plugin));
@@ -267,15 +267,10 @@ impl Reader<'_> {
         if self.accelerate && (!path.contains('.') || path.starts_with("parallelism_config.")) {
             return self.rejected(path);
         }
-        if let Some(section) = self.named.iter().find(|section| is_parameter(path, section)) {
-            let params = format!("{section}.params.");
-            let taken: Vec<&str> = keys().filter_map(|key| key.path.strip_prefix(&params)).collect();
-            self.refuse(format!(
-                "{} is no parameter of DeepSpeed's {section}s, which stop at it: remove it, or take one of {}",
-                shortened_path(path),
-                taken.join(", ")
-            ));
-            return;
+        let section = path.split_once(".params.").map(|(section, _)| section);
+        if let Some((section, kind)) = self.named.iter().find(|(named, _)| Some(*named) == section) {
+            let refusal = parameters::refusal(&shortened_path(path), section, kind);
+            return self.refuse(refusal);
         }
         self.unknown += 1;
         if self.unknown > NAMED {
@@ -306,11 +301,6 @@ impl Reader<'_> {
         let at = self.entries.iter().position(|entry| entry.key.path == path)?;
         self.entries.remove(at).value.as_text().map(String::from)
     }
-}
-
-/// True if `path` is a parameter in `section`.
-fn is_parameter(path: &str, section: &str) -> bool {
-    path.strip_prefix(section).is_some_and(|rest| rest.starts_with(".params."))
 }
 
 /// True if `root` says that Accelerate wraps the model itself, in DDP or not at all.

@@ -70,6 +70,12 @@ impl History {
         }
     }
 
+    /// Returns the number of finished steps, those that are kept no longer included.
+    pub fn finished(&self) -> u64 {
+        let ends = self.steps.first().zip(self.steps.last());
+        ends.map_or(0, |(first, last)| u64::from(last.step - first.step) + 1)
+    }
+
     /// Forgets steps that are kept no longer once `next` is the latest.
     fn thin_out(&mut self, next: u32) {
         let (Some(first), Some(last)) = (self.steps.first(), self.steps.last()) else { return };

@@ -86,7 +86,7 @@ struct Arguments {
     /// Staging buffers of each kind through which states and parameters travel, from 1 to 16.
     /// [default: 3; for an update of optimizer states on disk the number of its pieces minus 3, at
     /// least 3 and at most 6]
-    #[arg(long, value_name = "N", value_parser = parse_positive)]
+    #[arg(long, value_name = "N", value_parser = parse_buffers)]
     offload_buffers: Option<usize>,
     /// GPUs that share a machine's main memory and disk
     #[arg(long, value_name = "N", default_value = "8", value_parser = parse_positive)]
@@ -222,7 +222,6 @@ const NO_INPUTS: &str = "--offload-activations moves the one tensor that a check
                          give --model NAME and --checkpoint-activations block";
 const NO_TRAVEL: &str = "--offload-buffers: neither optimizer states nor parameters travel: \
                          add --offload-optimizer or --offload-parameters";
-const MANY_BUFFERS: &str = "--offload-buffers: training takes at most 16";
 const NO_UNITS: &str = "a number of parameters has no tensors to make units of, as --wrap, --strategy and groups need: \
                         give --model NAME";
 const ONE_STRATEGY: &str =
@@ -248,7 +247,6 @@ fn check(arguments: &Arguments) -> Result<(), clap::Error> {
         (count && (arguments.wrap != Wrap::default() || arguments.groups()), NO_UNITS),
         (away && checkpointing != Checkpointing::Block, NO_INPUTS),
         (placement.buffers.is_some() && !placement.any_states(), NO_TRAVEL),
-        (placement.buffers.is_some_and(|count| count > MOST_BUFFERS), MANY_BUFFERS),
         (strategy.stage() == Stage::REPLICATED, REPLICATED),
         (arguments.shard_group_size.is_some() && !strategy.forms_groups(), ONE_STRATEGY),
         (secondary && !strategy.takes_secondary_shards(), ONE_STRATEGY),
@@ -289,6 +287,12 @@ fn parse_positive(text: &str) -> Result<usize, String> {
         Ok(count) => Ok(count),
         Err(_) => Err("give a whole number, such as 4".into()),
     }
+}
+
+fn parse_buffers(text: &str) -> Result<usize, String> {
+    let count = parse_positive(text)?;
+    let fits = count as u64 <= MOST_BUFFERS;
+    fits.then_some(count).ok_or_else(|| format!("training takes at most {MOST_BUFFERS}"))
 }
 
 /// Parses a count in any of its usual forms: `7e9`, `7B`, `135M`, `6738415616`, `6_738_415_616`.

@@ -142,11 +142,7 @@ fn outline(app: &App) -> String {
                 [done.unwrap_or(0), timeline.header.steps].map(|steps| words::grouped(steps.into()));
             format!("{done} of {all}")
         }
-        _ => {
-            // A long history leaves out steps.
-            let ends = history.steps.first().zip(history.steps.last());
-            words::grouped(ends.map_or(0, |(first, last)| u64::from(last.step - first.step) + 1))
-        }
+        _ => words::grouped(history.finished()),
     };
     format!("{steps} steps{loss}{evaluation}{dropped}")
 }

@@ -5,7 +5,8 @@
 //! until it continues. So the rank that waits for C times out first, and its report names C.
 
 use super::context::CallContext;
-use std::time::{Duration, Instant};
+use super::stopwatch::Stopwatch;
+use std::time::Duration;
 
 /// The longest pause between two looks at the clock, whatever the timeout.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
@@ -24,13 +25,7 @@ pub(crate) fn look_interval(timeout: Duration) -> Duration {
 /// shell.
 pub(crate) struct Deadline<'a> {
     pub(crate) context: CallContext<'a>,
-    since: Instant,
-    /// How long the run had been paused at the start.
-    held: Duration,
-    /// Run time from the start to the latest look.
-    looked: Duration,
-    /// Time without a look beyond the interval: the process was stopped.
-    stopped: Duration,
+    stopwatch: Stopwatch,
     /// Time in which every awaited rank was blocked; at most the timeout, since what a rank
     /// published may be outdated.
     blocked: Duration,
@@ -42,9 +37,8 @@ pub(crate) struct Deadline<'a> {
 
 impl<'a> Deadline<'a> {
     pub(crate) fn start(context: &CallContext<'a>) -> Self {
-        let (context, since, held) = (*context, Instant::now(), context.held());
-        let [looked, stopped, blocked] = [Duration::ZERO; 3];
-        Deadline { context, since, held, looked, stopped, blocked, published: None, spun: false }
+        let stopwatch = Stopwatch::start(context.held(), look_interval(context.waiter.timeout()));
+        Deadline { context: *context, stopwatch, blocked: Duration::ZERO, published: None, spun: false }
     }
 
     /// Returns how long to wait for `ranks`, at least one, before the next look. It does not shrink
@@ -53,8 +47,7 @@ impl<'a> Deadline<'a> {
     /// # Errors
     /// The rank to blame, once the timeout is over: the first of `ranks` that is not blocked.
     pub(crate) fn left(&mut self, ranks: &[u32]) -> Result<Duration, u32> {
-        let held = self.context.held().saturating_sub(self.held);
-        self.left_at(self.since.elapsed().saturating_sub(held), ranks)
+        self.left_at(self.stopwatch.run(self.context.held()), ranks)
     }
 
     /// [`Deadline::left`] after `run` of the run's time.
@@ -62,14 +55,15 @@ impl<'a> Deadline<'a> {
         let waiter = self.context.waiter;
         let timeout = waiter.timeout();
         let look = look_interval(timeout);
-        let passed = run.saturating_sub(std::mem::replace(&mut self.looked, run));
-        self.stopped += passed.saturating_sub(look);
-        let waited = run.saturating_sub(self.stopped).min(waiter.since_delivery(self.context.held()));
+        let before = self.stopwatch.waited();
+        let waited = self.stopwatch.look_at(run);
+        let passed = waited.saturating_sub(before);
+        let waited = waited.min(waiter.since_delivery(self.context.held()));
         let mut culprit = ranks[0];
         if waited >= look {
             match ranks.iter().find(|&&rank| !waiter.is_blocked(rank)) {
                 Some(&rank) => culprit = rank,
-                None => self.blocked = timeout.min(self.blocked + passed.min(look)),
+                None => self.blocked = timeout.min(self.blocked + passed),
             }
             if self.published.replace(culprit) != Some(culprit) {
                 waiter.publish(Some(culprit));

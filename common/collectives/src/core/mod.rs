@@ -22,4 +22,5 @@ pub(crate) mod failure;
 pub(crate) mod observer;
 pub(crate) mod queue;
 pub(crate) mod reduce;
+pub(crate) mod stopwatch;
 pub(crate) mod wait_graph;

@@ -1,8 +1,7 @@
 //! From a call that all ranks agree about to NCCL's queue.
 
 use super::calls::{CallState, Transfer};
-use super::stopwatch::Stopwatch;
-use super::watchdog::WatchedCommunicator;
+use super::watchdog::{WatchedCommunicator, stopwatch};
 use crate::core::call::{Call, Signature};
 use crate::core::call_id::CallId;
 use crate::core::observer::Observer;
@@ -19,7 +18,7 @@ pub(crate) fn give_up_at_timeout<'a>(
     count: Option<u64>,
     observer: &'a Observer,
 ) -> impl Fn() -> Option<String> + 'a {
-    let waited = RefCell::new(Stopwatch::start(observer.held()));
+    let waited = RefCell::new(stopwatch(observer.held()));
     move || {
         if watched.control.failure(id).is_some() {
             return Some("the group has failed".into());

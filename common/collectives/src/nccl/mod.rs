@@ -29,7 +29,6 @@ mod memory_probe;
 mod raw;
 mod repeat;
 mod setup;
-mod stopwatch;
 mod watchdog;
 
 pub use repeat::Repeater;

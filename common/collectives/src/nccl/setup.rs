@@ -3,8 +3,7 @@
 use super::communicator::Communicator;
 use super::memory_probe::{MemoryProbe, Uuid};
 use super::raw::{Functions, OLDEST, UniqueId};
-use super::stopwatch::Stopwatch;
-use super::watchdog::Watchdog;
+use super::watchdog::{Watchdog, stopwatch};
 use crate::CollectiveError;
 use crate::core::backend::{Backend, Topic};
 use crate::core::call_id::CallId;
@@ -226,7 +225,7 @@ impl<'a> Setup<'a> {
         let communicator = unsafe { Communicator::begin(self.runtime, peers[0].id, place, blocks(peers)) };
         let communicator = communicator.map_err(|reason| self.refused(reason))?;
         self.control.report(1);
-        let waited = RefCell::new(Stopwatch::start(Duration::ZERO));
+        let waited = RefCell::new(stopwatch(Duration::ZERO));
         let give_up = || {
             let failed = self.control.failure(CallId::NONE).map(|error| error.to_string());
             let late = || waited.borrow_mut().look(Duration::ZERO) > self.timeout;

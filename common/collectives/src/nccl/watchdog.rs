@@ -12,10 +12,10 @@
 //! are aborted too. So every abort has a thread of its own.
 
 use super::communicator::{Communicator, GiveUp};
-use super::stopwatch::{LOOK, Stopwatch};
 use crate::core::backend::Backend;
 use crate::core::call::Call;
 use crate::core::call_id::CallId;
+use crate::core::stopwatch::Stopwatch;
 use device::cuda::{Fence, Runtime};
 use events::lock;
 use std::collections::VecDeque;
@@ -24,6 +24,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+/// How often the watchdog looks.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Starts to measure a wait for NCCL, at a time by which the run has been paused for `held`.
+pub(crate) fn stopwatch(held: Duration) -> Stopwatch {
+    Stopwatch::start(held, 2 * LOOK)
+}
 
 /// A call that is handed in, or queued on the GPU.
 struct Queued {
@@ -102,14 +110,14 @@ impl WatchedCommunicator {
         let mut queued = lock(&self.queued);
         // The watchdog reports the driver's error, if it has one.
         let _ = self.forget_complete(&mut queued);
-        let waited = Stopwatch::start(call.observer.held());
+        let waited = stopwatch(call.observer.held());
         queued.push_back(Queued { call: call.clone(), count, done: None, waited });
     }
 
     /// Takes note that the call watched last is queued, and complete at `done`. Its timeout begins.
     pub(crate) fn is_queued(&self, done: &Arc<Fence>) {
         if let Some(last) = lock(&self.queued).back_mut() {
-            last.waited = Stopwatch::start(last.call.observer.held());
+            last.waited = stopwatch(last.call.observer.held());
             last.done = Some(done.clone());
         }
     }
@@ -180,8 +188,7 @@ impl WatchedCommunicator {
         if !self.communicator.blames_another() {
             return Some(Some(self.communicator.member));
         }
-        let waited =
-            lock(&self.lost).get_or_insert_with(|| Stopwatch::start(Duration::ZERO)).look(Duration::ZERO);
+        let waited = lock(&self.lost).get_or_insert_with(|| stopwatch(Duration::ZERO)).look(Duration::ZERO);
         (waited >= self.timeout).then(|| self.behind(count))
     }
 

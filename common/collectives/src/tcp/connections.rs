@@ -3,6 +3,7 @@
 //! A thread per connection reads everything that arrives into the mailbox, so that the other side
 //! can always send: no two ranks can block each other, however large their messages.
 
+use crate::core::stopwatch::Stopwatch;
 use crate::wire::{self, Head, Lengths, Mailbox, PREFIX, Payload, Stalled, Transport};
 use events::lock;
 use std::io::{ErrorKind, Read, Write};
@@ -63,7 +64,8 @@ impl Connections {
     /// would take it for the rest of that message.
     fn write(&self, mut stream: &TcpStream, mut bytes: &[u8], stalled: Stalled<'_>) -> Result<(), String> {
         // A blocked write returns after a tick. If more than two have passed, this process was stopped.
-        let (mut waited, mut looked, most) = (Duration::ZERO, Instant::now(), 2 * tick(self.timeout));
+        let start = || Stopwatch::start(Duration::ZERO, 2 * tick(self.timeout));
+        let mut stopwatch = start();
         let timeout = match self.gave_up.load(Ordering::Relaxed) {
             true => LINGER.min(self.timeout / 10),
             false => self.timeout,
@@ -72,13 +74,11 @@ impl Connections {
             match stream.write(bytes) {
                 Ok(written) => {
                     bytes = &bytes[written..];
-                    (waited, looked) = (Duration::ZERO, Instant::now());
+                    stopwatch = start();
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if is_tick(&error) && waited + looked.elapsed().min(most) < timeout => {
-                    waited += looked.elapsed().min(most);
-                    looked = Instant::now();
-                    stalled(waited);
+                Err(error) if is_tick(&error) && stopwatch.look(Duration::ZERO) < timeout => {
+                    stalled(stopwatch.waited());
                 }
                 Err(error) => {
                     self.gave_up.store(true, Ordering::Relaxed);

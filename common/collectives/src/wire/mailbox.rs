@@ -132,7 +132,11 @@ impl Mailbox {
 
     /// Fails `group`, unless it or a group that it was split from has failed already.
     pub(crate) fn fail(&self, group: u64, failure: Failure) {
-        self.change(|arrivals| arrivals.failures.push((group, failure)));
+        self.change(|arrivals| {
+            if !arrivals.failures.iter().any(|(failed, _)| *failed == group) {
+                arrivals.failures.push((group, failure));
+            }
+        });
     }
 
     /// Notes that `rank` has handed in `count` collectives of `group` elsewhere, or more.

@@ -117,7 +117,7 @@ pub(super) static KEYS: &[Key] = &[
     ),
     Key::new(GRADIENTS, ACCUMULATED, "null", "gradients in memory; as parameters if left out").honoured(
         Some("grad_dtype"),
-        |args, value| args.types.grad_dtype = accumulated(value),
+        |args, value| args.types.grad_dtype = dtype(value),
         |run| Some(Node::text(name(run.config.precision.gradients))),
     ),
     Key::new("data_types.param_dtype", DTYPE, "null", "parameters of a type of their own").not_yet(is_none),
@@ -149,13 +149,8 @@ pub(crate) fn autocast() -> [(&'static str, Node); 3] {
     ]
 }
 
-/// `none` counts as left out.
+/// Returns the type of a name in [`DTYPE`] or [`ACCUMULATED`]; `none` counts as left out.
 fn dtype(value: &Node) -> Option<DType> {
-    float_type::dtype(&value.as_text()?.to_ascii_lowercase())
-}
-
-/// One of [`ACCUMULATED`].
-fn accumulated(value: &Node) -> Option<DType> {
     let word = value.as_text()?.to_ascii_lowercase();
     match word.strip_prefix("torch.").unwrap_or(&word) {
         "float32" | "float" => Some(DType::F32),

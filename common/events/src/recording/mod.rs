@@ -2,8 +2,9 @@
 //!
 //! [`Recorder`] appends frames to a file under a temporary name, which gets its own when the
 //! recording is complete. It queues frames for the disk: a killed process loses only events that were
-//! not written yet, and leaves `NAME.partial`. [`Recording`] reads the file back, up to the last complete frame if the file ends early, and skips damaged frames.
-//! [`Growth`] reads on while the file grows.
+//! not written yet, and leaves `NAME.partial`. [`Recording`] reads the file back, up to the last
+//! complete frame if the file ends early, and skips damaged frames. [`Growth`] reads on while the file
+//! grows.
 
 mod growth;
 mod reading;

@@ -55,6 +55,7 @@ fn a_long_history_stays_short_enough_to_be_sent() {
     }
     let kept: Vec<u32> = state.history.steps.iter().map(|record| record.step).collect();
     assert_eq!(kept, (0..steps).step_by(4).chain([steps - 1]).collect::<Vec<_>>());
+    assert_eq!(state.history.finished(), u64::from(steps));
     assert!(state.history.steps.iter().all(|record| record.loss == f64::from(record.step)));
     let messages = [Message::Header(Box::new(header(2))), Message::CatchUp(Box::new(state))];
     assert_eq!(sent(&messages).unwrap(), messages);

@@ -6,6 +6,7 @@ use crate::core::context::Waiter;
 use crate::core::observer::Observer;
 use events::Operation;
 use std::cell::{Cell, RefCell};
+use std::time::Instant;
 
 /// A waiter whose clocks and peers the test sets.
 struct Script {
@@ -158,7 +159,7 @@ fn a_rank_that_is_not_blocked_is_blamed() {
 fn a_rank_that_times_out_stays_blocked() {
     let script = script(seconds(2));
     let mut deadline = start(&script);
-    while deadline.left_at(deadline.looked + Duration::from_millis(200), &[1]).is_ok() {}
+    while deadline.left_at(deadline.stopwatch.looked + Duration::from_millis(200), &[1]).is_ok() {}
     drop(deadline);
     assert_eq!(*script.0.published.borrow(), [Some(1)]);
 }

@@ -1,6 +1,6 @@
 //! What a waiting rank learns of a mailbox, whatever arrives between two looks.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]
 
 use super::*;
 use crate::core::failure::Cause;
