@@ -7,10 +7,11 @@ use crate::core::observer::Observer;
 use crate::traffic::Traffic;
 use device::{Buffer, DType};
 use events::event::NO_UNIT;
-use events::{Boundary, Emitter, Operation, Progress, What};
+use events::{Boundary, Emitter, Operation, Progress, What, lock};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 mod control_channel;
 mod pending;
@@ -240,6 +241,14 @@ impl Group {
     /// Returns what this rank needs of the group while it waits for something else than a rank.
     pub fn watch(&self) -> GroupWatch {
         GroupWatch::new(&self.backend)
+    }
+
+    /// Returns when the collective that this rank has waited for last was complete: all ranks had
+    /// issued it, and a simulated link had delivered it. Ranks of one process move data only when
+    /// they wait, which may be later; a GPU moves them at that moment. Where other engines move
+    /// them, this is when the wait ended.
+    pub fn latest_complete(&self) -> Instant {
+        lock(&self.observer.complete).unwrap_or_else(Instant::now)
     }
 
     /// Lets pending collectives be dropped from now on, which waits for them, in this group and in

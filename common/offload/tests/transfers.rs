@@ -75,6 +75,26 @@ fn a_simulated_way_takes_its_time_and_hides_behind_work() {
     assert!(again < 0.01, "a transfer that is over is not waited for: {again}");
 }
 
+/// What was complete before it is sent has been on a simulated way since then.
+#[test]
+fn a_way_carries_what_is_complete_before_the_rank_sends_it() {
+    let link = Link { latency: Duration::from_millis(20), bandwidth: f64::INFINITY };
+    let (device, transfers) = rank(Options { host: Some(link), ..Options::default() });
+    let sent = device.zeros(Class::Gradients, DType::F32, 8).unwrap();
+    let mut host = device.allocate_host(Class::Gradients, DType::F32, 8).unwrap();
+    let complete = Instant::now();
+    while complete.elapsed() < 2 * link.latency {
+        std::hint::spin_loop();
+    }
+    let early = transfers.share_since(complete, CARGO, host.view_mut(), sent.view()).unwrap();
+    assert!(!transfers.makes_wait(&early), "it has crossed");
+    let since = Instant::now();
+    let late = transfers.share(CARGO, host.view_mut(), sent.view()).unwrap();
+    transfers.wait(early).unwrap();
+    transfers.wait(late).unwrap();
+    assert!(since.elapsed() >= link.latency, "{:?}", since.elapsed());
+}
+
 #[test]
 fn a_way_that_outlasts_the_timeout_is_an_error_at_once() {
     let link = Link { latency: Duration::ZERO, bandwidth: 1.0 };

@@ -146,6 +146,17 @@ fn backward_fetches_for_the_forward_after_it() {
     assert_eq!(before_its_end(1), [1].repeat(3), "an update follows");
 }
 
+/// As many as there are buffers for; the others when forward has gathered those before them.
+#[test]
+fn shards_leave_main_memory_as_soon_as_they_are_updated() {
+    let base = flags(2, "--offload-optimizer cpu --offload-parameters cpu --offload-buffers 2");
+    let issued = issued(&base, Route::HostToDevice, Class::Parameters);
+    let in_update = issued.iter().filter(|(_, (_, pass, _))| *pass == Pass::Step);
+    let (units, updated): (Vec<u16>, Vec<u16>) = in_update.map(|(unit, (_, _, of))| (*unit, *of)).unzip();
+    assert_eq!(units[..2], [0, 1], "{units:?}");
+    assert_eq!(units[..2], updated[..2], "nothing is updated in between");
+}
+
 /// The norm needs all gradients, so nothing is written before it; as many pieces as there are
 /// buffers are read.
 #[test]
@@ -217,6 +228,15 @@ fn an_update_beyond_the_device_goes_on_while_the_next_forward_computes() {
     let disk = format!("{} --steps 5", EVERYTHING[7]);
     assert_eq!(updated_in_forward(Stage::Zero3, &flags(2, &format!("{disk} --no-overlap"))), [0; 5]);
     assert_eq!(updated_in_forward(Stage::Zero3, &flags(2, "--steps 5")), [0; 5]);
+}
+
+/// What rests in main memory is updated while the first shard is on its way.
+#[test]
+fn an_update_in_main_memory_goes_on_while_a_rank_would_wait() {
+    let away = "--offload-optimizer cpu --offload-parameters cpu --offload-buffers 1";
+    let base = flags(2, &format!("{away} --grad-accum 1 --steps 2"));
+    assert_eq!(updated_in_forward(Stage::Zero3, &base), [0, 2]);
+    assert_eq!(updated_in_forward(Stage::Zero3, &format!("{base} --host-link 150ms,1GB/s")), [0, 0]);
 }
 
 /// With one buffer, only the first states come ahead of the update. Shards that it hands over are

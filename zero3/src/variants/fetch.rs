@@ -39,8 +39,8 @@ pub struct Fetch {
     reached: (Pass, usize),
 }
 
-/// Room for one shard. A device that lies in main memory uses what comes from disk where it has come,
-/// and has `buffer` without using it, so that every device takes the same room.
+/// Room for one shard. A device that lies in main memory uses shards where they rest there, or have
+/// come from disk, and has `buffer` without using it, so that every device takes the same room.
 struct Slot {
     buffer: Buffer,
     /// Where it passes main memory on its way from disk, unless it is being read.
@@ -98,8 +98,13 @@ impl Fetch {
     ///
     /// # Errors
     /// If a transfer fails.
-    pub fn shard(&mut self, unit: UnitId, pass: Pass, mut context: ShardContext<'_>) -> Result<View<'_>> {
-        let rank = context.rank;
+    pub fn shard<'a>(
+        &'a mut self,
+        unit: UnitId,
+        pass: Pass,
+        mut context: ShardContext<'a>,
+    ) -> Result<View<'a>> {
+        let (rank, parameters) = (context.rank, context.parameters);
         let order = &self.schedule.pass(pass).order;
         let at = order.iter().position(|&next| next == unit).unwrap_or(order.len());
         let begins = order[..at].iter().all(|&before| self.away[before].is_none());
@@ -126,7 +131,7 @@ impl Fetch {
         let slot = slot.ok_or(Error::Missing { unit, what: "a buffer to fetch its shard" })?;
         slot.arrive(elements, rank)?;
         slot.holds = if turns { Holds::Kept(unit) } else { Holds::Nothing };
-        Ok(slot.shard(rank).slice(0..elements))
+        Ok(slot.shard(rank, parameters.rest(unit)).slice(0..elements))
     }
 
     /// Fetches the first shards that forward gathers, as far as they are updated. What has been
@@ -151,13 +156,18 @@ impl Fetch {
         let cargo = Cargo { class: Class::Parameters, unit };
         let slot = match self.slots.iter().position(|slot| slot.unit() == Some(unit)) {
             Some(slot) => &mut self.slots[slot],
-            None => self.free_slot(&[]).ok_or(missing.clone())?,
+            None => self.free_slot(&[]).ok_or(missing)?,
         };
         slot.holds = Holds::Updated(unit);
-        let staging = slot.staging.as_mut().ok_or(missing)?;
-        rank.kernels().copy(staging.slice_mut(range), shard)?;
+        let out = slot.buffer.slice_mut(0..elements);
+        let from = match &mut slot.staging {
+            Some(staging) => {
+                rank.kernels().copy(staging.slice_mut(range), shard)?;
+                staging.slice(0..elements)
+            }
+            None => shard,
+        };
         if is_complete {
-            let (out, from) = (slot.buffer.slice_mut(0..elements), staging.slice(0..elements));
             slot.holds = Holds::Crossing(unit, rank.transfers.share(cargo, out, from)?);
         }
         Ok(())
@@ -166,6 +176,15 @@ impl Fetch {
     /// True if [`Fetch::take`] finds a buffer for `unit`.
     pub fn has_room(&self, unit: UnitId) -> bool {
         self.slots.iter().any(|slot| slot.unit() == Some(unit) || slot.may_take(&[]))
+    }
+
+    /// True while the rank would wait for `unit`'s shard, which is on its way.
+    pub fn makes_wait(&self, rank: &Rank, unit: UnitId) -> bool {
+        let crosses = |slot: &Slot| match &slot.holds {
+            Holds::Crossing(of, crossing) => *of == unit && rank.transfers.makes_wait(crossing),
+            _ => false,
+        };
+        self.slots.iter().any(crosses)
     }
 
     /// Notes that `pass` is about to free `unit`, and fetches the shards that are gathered next, as
@@ -267,9 +286,13 @@ impl Slot {
         }
     }
 
-    /// The buffer that the device uses.
-    fn shard(&self, rank: &Rank) -> &Buffer {
-        self.staging.as_ref().filter(|_| rank.transfers.device_in_main_memory()).unwrap_or(&self.buffer)
+    /// The buffer that the device uses for what rests in `rest`.
+    fn shard<'a>(&'a self, rank: &Rank, rest: Option<&'a Rest>) -> &'a Buffer {
+        let in_main_memory = match rest {
+            Some(Rest::Buffer(shard)) => Some(shard),
+            _ => self.staging.as_ref(),
+        };
+        in_main_memory.filter(|_| rank.transfers.device_in_main_memory()).unwrap_or(&self.buffer)
     }
 
     /// Drops what is kept and not `wanted`.
@@ -303,7 +326,7 @@ impl Slot {
         self.holds = match parameters.rest(unit).ok_or(missing.clone())? {
             Rest::Buffer(shard) => {
                 let out = self.buffer.slice_mut(0..shard.len());
-                Holds::Crossing(unit, rank.transfers.copy(cargo, out, shard.view())?)
+                Holds::Crossing(unit, rank.transfers.share(cargo, out, shard.view())?)
             }
             Rest::Disk(extent, _) => {
                 let staging = self.staging.take().ok_or(missing)?;

@@ -26,6 +26,10 @@ impl TakeUpdated for ShardSource {
         self.fetch.as_ref().is_none_or(|fetch| fetch.has_room(unit))
     }
 
+    fn makes_wait(&self, rank: &Rank, unit: UnitId) -> bool {
+        self.fetch.as_ref().is_some_and(|fetch| fetch.makes_wait(rank, unit))
+    }
+
     fn take(&mut self, rank: &Rank, unit: UnitId, range: Range<usize>, parameters: View<'_>) -> Result<()> {
         self.fetch.as_mut().map_or(Ok(()), |fetch| fetch.take(rank, unit, range, parameters))
     }

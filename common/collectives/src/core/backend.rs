@@ -8,6 +8,7 @@ use device::Buffer;
 use events::Operation;
 use std::fmt::Display;
 use std::sync::Arc;
+use std::time::Instant;
 
 pub(crate) type Result<T> = std::result::Result<T, CollectiveError>;
 
@@ -22,6 +23,8 @@ pub(crate) struct Outcome {
     pub(crate) waits: Waits,
     /// When the data crossed the simulated link, if there is one.
     pub(crate) crossing: Option<Crossing>,
+    /// When every rank had issued the call and the simulated link had delivered, if that is known.
+    pub(crate) complete: Option<Instant>,
 }
 
 /// What a [control channel](crate::ControlChannel) is for. A group has one sub-group per topic, so

@@ -2,9 +2,9 @@
 
 use crate::traffic::TrafficCounters;
 use events::{Emitter, What};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// Receives what one rank does in one group: events, and counters of its traffic.
 #[derive(Clone)]
@@ -18,6 +18,8 @@ pub(crate) struct Observer {
     pub(crate) group: u16,
     /// True once pending results may be dropped; shared by the same groups as `overall`.
     pub(crate) winding_down: Arc<AtomicBool>,
+    /// When the call that the rank has waited for last was complete.
+    pub(crate) complete: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Observer {
@@ -29,7 +31,7 @@ impl Observer {
     /// An observer of group number `group` that emits to `emitter`.
     pub(crate) fn new(emitter: Emitter, group: u16) -> Self {
         let (counters, overall, winding_down) = (Arc::default(), Arc::default(), Arc::default());
-        Observer { emitter, counters, overall, group, winding_down }
+        Observer { emitter, counters, overall, group, winding_down, complete: Arc::default() }
     }
 
     /// Emits that this rank's collective has failed, while its buffers still exist.

@@ -3,7 +3,7 @@
 use crate::core::backend::{Backend, Outcome, Result};
 use crate::core::call::Call;
 use device::Buffer;
-use events::Progress;
+use events::{Progress, lock};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -41,7 +41,7 @@ impl Pending {
         let started = Instant::now();
         let outcome = self.backend.wait(call).inspect_err(|_| call.observer.failing());
         let buffers = self.buffers.take().unwrap_or_default();
-        let Outcome { sent, gathered, waits, crossing } = outcome?;
+        let Outcome { sent, gathered, waits, crossing, complete } = outcome?;
         let elapsed = started.elapsed();
         for counters in [&call.observer.counters, &call.observer.overall] {
             counters.finished(call.operation(), sent, elapsed, waits);
@@ -49,6 +49,7 @@ impl Pending {
         if let Some(crossing) = crossing {
             call.emit_crossing(crossing);
         }
+        *lock(&call.observer.complete) = complete.or_else(|| Some(Instant::now()));
         call.emit(Progress::Finished);
         Ok((buffers, gathered))
     }

@@ -87,11 +87,14 @@ impl<C: AsRef<Signature>> Coordinator<C> {
         match state.prepare(sequence).arrive(context, published, &self.names) {
             Ok(false) => {}
             Ok(true) => {
-                if !cost.is_zero() {
+                let crossing = (!cost.is_zero()).then(|| {
                     let began = state.link_free.max(now);
-                    state.link_free = began + cost;
-                    state.slot(sequence).crossing = Some((began, began + cost));
-                }
+                    (began, began + cost)
+                });
+                state.link_free = crossing.map_or(state.link_free, |(_, ended)| ended);
+                let slot = state.slot(sequence);
+                slot.crossing = crossing;
+                slot.complete = crossing.map_or(now, |(_, ended)| ended);
                 self.notify(&state);
             }
             // Every member learns of it when it waits, this one too.

@@ -237,7 +237,9 @@ impl Backend for ThreadMember {
         }
         let crossing = settled.crossing.map(|crossing| self.cross(crossing, &call.observer));
         let waits = Waits { peers, link: crossing.map_or(Duration::ZERO, |crossing| crossing.exposed) };
-        Ok(Outcome { sent: settled.sent, gathered: carried_out.unwrap_or_default(), waits, crossing })
+        let complete = Some(self.shared.start + settled.complete + call.observer.held());
+        let (sent, gathered) = (settled.sent, carried_out.unwrap_or_default());
+        Ok(Outcome { sent, gathered, waits, crossing, complete })
     }
 
     fn abandon(&self, call: &Call, during: String, reason: String) {

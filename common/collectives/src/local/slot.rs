@@ -14,6 +14,8 @@ pub(crate) struct Settled {
     /// When a simulated link begins and when it delivers, on the clock given when issuing; none
     /// without a link.
     pub(crate) crossing: Option<(Duration, Duration)>,
+    /// When all members had issued and the link had delivered, on that clock.
+    pub(crate) complete: Duration,
     /// The bytes that this member reported on exit.
     pub(crate) sent: u64,
 }
@@ -32,6 +34,8 @@ pub(crate) struct Slot<C> {
     pub(crate) inside: usize,
     settled: usize,
     pub(crate) crossing: Option<(Duration, Duration)>,
+    /// When the last member had issued, or the link delivers.
+    pub(crate) complete: Duration,
 }
 
 impl<C> Slot<C> {
@@ -44,6 +48,7 @@ impl<C> Slot<C> {
             inside: 0,
             settled: 0,
             crossing: None,
+            complete: Duration::ZERO,
         }
     }
 
@@ -100,7 +105,7 @@ impl<C> Slot<C> {
 
     /// The outcome of a complete slot for one member.
     pub(crate) fn outcome(&self, member: usize) -> Settled {
-        Settled { crossing: self.crossing, sent: self.sent[member].unwrap_or(0) }
+        Settled { crossing: self.crossing, complete: self.complete, sent: self.sent[member].unwrap_or(0) }
     }
 }
 

@@ -5,6 +5,8 @@ use collectives::{Bucket, Group};
 use device::{Buffer, Class, DType, Device};
 use events::Operation;
 use proptest::prelude::*;
+use std::sync::Barrier;
+use std::time::Instant;
 
 /// One case.
 #[derive(Clone, Debug)]
@@ -382,4 +384,20 @@ fn many_collectives_in_flight() {
             }
         });
     }
+}
+
+/// However late a rank waits.
+#[test]
+fn a_collective_is_complete_once_every_rank_has_issued_it() {
+    let issued = Barrier::new(2);
+    world(2, direct(), |group, device| {
+        let before = Instant::now();
+        let ones = upload(device, DType::F32, &[1.0; 4]);
+        let pending = group.all_reduce(vec![ones].into()).unwrap();
+        issued.wait();
+        let after = Instant::now();
+        let _ = pending.wait().unwrap();
+        let complete = group.latest_complete();
+        assert!(before <= complete && complete <= after, "{:?}", after.duration_since(complete));
+    });
 }

@@ -5,7 +5,7 @@ use crate::Result;
 use crate::way::Times;
 use device::{Copying, Place, View, ViewMut};
 use events::{Route, Work};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A copy between device and main memory that the rank has not waited for.
 #[must_use = "what has crossed may be used once it is waited for"]
@@ -68,6 +68,21 @@ impl Transfers {
         self.share_from(from.ended, cargo, out, x)
     }
 
+    /// As [`Transfers::share`], but what crosses was complete at `complete`, and a simulated way may
+    /// have carried it since then.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn share_since(
+        &self,
+        complete: Instant,
+        cargo: Cargo,
+        out: ViewMut<'_>,
+        x: View<'_>,
+    ) -> Result<Crossing> {
+        self.share_from(self.now().saturating_sub(complete.elapsed()), cargo, out, x)
+    }
+
     fn share_from(&self, ready: Duration, cargo: Cargo, out: ViewMut<'_>, x: View<'_>) -> Result<Crossing> {
         match self.device_in_main_memory() {
             true => Ok(self.cross_in_place(ready, route_from(x.place()), cargo, x.len() * x.dtype().size())),
@@ -116,6 +131,11 @@ impl Transfers {
         self.sleep_until(issued, crosses.1)?;
         self.finished(issued, crosses, since);
         Ok(())
+    }
+
+    /// True while the rank would wait for `crossing` on the host.
+    pub fn makes_wait(&self, crossing: &Crossing) -> bool {
+        self.device_in_main_memory() && !self.has_crossed(crossing)
     }
 
     /// True if waiting for `crossing` would not block.

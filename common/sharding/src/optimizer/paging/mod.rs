@@ -195,7 +195,8 @@ impl Paging {
     /// landed there, in full if the rank holds it so. The next unit is updated, too, if its way to
     /// the device takes time, which passes while `unit` computes. If units are gathered, the next one
     /// lands and is on its way to the other ranks, and it is the next but one that travels. In main
-    /// memory as many are updated as may travel to the device.
+    /// memory as many are updated as may travel to the device, and more while the rank would only
+    /// wait for `unit`.
     ///
     /// # Errors
     /// If a kernel, a collective or a transfer fails.
@@ -211,7 +212,11 @@ impl Paging {
         let updated = landed + if in_memory { slots.len() } else { usize::from(slots.len() > 1 && travels) };
         let mut pager = Pager { rank, held, dtype: *dtype, pieces, exchanges, slots, progress };
         pager.reach(unit, landed, updated)?;
-        if exchanges { pager.update_what_is_here() } else { Ok(()) }
+        match (exchanges, in_memory) {
+            (true, _) => pager.update_what_is_here(),
+            (false, true) => pager.update_in_wait(unit),
+            (false, false) => Ok(()),
+        }
     }
 
     /// True if what rests on disk is read into buffers as soon as what was there before has left.

@@ -23,11 +23,16 @@ pub(super) struct Progress {
     landed: usize,
     /// Those that have left their buffers.
     pub(super) finished: usize,
+    /// Whether all shards in main memory so far have been taken as soon as they were updated. Those
+    /// after one that found no room are fetched in turn.
+    hands_over: bool,
 }
 
-/// Takes updated shards from main memory, before they are written to disk.
+/// Takes updated shards from main memory as soon as they are updated: those that rest there, and
+/// others before they are written to disk.
 pub trait TakeUpdated {
-    /// Takes elements `range` of `unit`'s shard. They come in order.
+    /// Takes elements `range` of `unit`'s shard. They come in order, those that rest in main memory
+    /// all at once.
     ///
     /// # Errors
     /// If a kernel or a transfer fails.
@@ -35,6 +40,9 @@ pub trait TakeUpdated {
 
     /// True if there is room for `unit`'s shard.
     fn has_room(&self, unit: UnitId) -> bool;
+
+    /// True while the rank would wait for `unit`'s shard, which is on its way to the device.
+    fn makes_wait(&self, rank: &Rank, unit: UnitId) -> bool;
 }
 
 /// What an update works on.
@@ -49,7 +57,7 @@ pub(in crate::optimizer) struct UpdateOperands<'a> {
 
 impl Progress {
     pub(super) fn begin(update: ScaledUpdate) -> Self {
-        Progress { update, fetched: 0, updated: 0, landed: 0, finished: 0 }
+        Progress { update, fetched: 0, updated: 0, landed: 0, finished: 0, hands_over: true }
     }
 
     /// Notes which of the pieces that have landed have left their buffers, without waiting.
@@ -165,6 +173,16 @@ impl Pager<'_> {
         Ok(())
     }
 
+    /// Updates the next pieces, which rest in main memory, while the rank would wait for `unit`.
+    pub(super) fn update_in_wait(&mut self, unit: UnitId) -> Result<()> {
+        while self.progress.updated < self.pieces.len()
+            && self.held.taken.as_ref().is_some_and(|taken| taken.makes_wait(self.rank, unit))
+        {
+            self.update_through(self.progress.updated + 1)?;
+        }
+        Ok(())
+    }
+
     /// Issues what is needed by pieces, until it is for so many. If a piece before has not left its
     /// buffers yet, waits for it or stops.
     fn fetch_through(&mut self, pieces: usize, waits: bool) -> Result<()> {
@@ -240,12 +258,19 @@ impl Pager<'_> {
         }
         let operands = operands(piece, &mut shard.states, states, out, gradients)?;
         stretches.update(self.rank, operands, self.progress.update)?;
-        if let (WriteBack::HostToDisk, Some(taken), Some(parameters)) =
-            (piece.write_back, &mut self.held.taken, parameters)
-        {
-            taken.take(self.rank, unit, piece.held.clone(), parameters.slice(0..elements))?;
+        match (piece.write_back, &mut self.held.taken, parameters) {
+            (WriteBack::HostToDisk, Some(taken), Some(parameters)) => {
+                taken.take(self.rank, unit, piece.held.clone(), parameters.slice(0..elements))
+            }
+            (WriteBack::InPlace, Some(taken), _) if piece.is_last => {
+                self.progress.hands_over &= taken.has_room(unit);
+                if !self.progress.hands_over {
+                    return Ok(());
+                }
+                taken.take(self.rank, unit, 0..piece.held.end, self.held.parameters.get(unit)?.view())
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
