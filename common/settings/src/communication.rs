@@ -64,7 +64,8 @@ pub struct CommunicationArgs {
     /// ZeRO-3: elements that may stay whole in all. [default: unlimited]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
     pub model_persistence_threshold: Option<usize>,
-    /// Elements that the optimizer updates at a time, within a unit. [default: the unit's]
+    /// Elements that the optimizer updates at a time, within a unit.
+    /// [default: the unit's; 4,194,304 where states rest beyond the device]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 1))]
     pub sub_group_size: Option<usize>,
 }

@@ -84,7 +84,8 @@ pub(super) static KEYS: &[Key] = &[
         "sub_group_size",
         from(0),
         "1e9",
-        "elements that the optimizer updates at a time, within a unit; the unit's if left out or 0"
+        "elements that the optimizer updates at a time, within a unit; if left out or 0 the unit's, or 4,194,304 where states \
+         rest beyond the device"
     )
     .auto(Auto::Flags)
     .honoured(

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::cli::Cli;
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use planner::table::grouped;
 
 fn parse(flags: &str) -> Result<CommunicationArgs, String> {
     let words = ["zero"].into_iter().chain(flags.split_whitespace());
@@ -48,6 +49,14 @@ fn flags_mean_what_they_say() {
     assert!(communication("--max-reuse-distance 5e3").keeps(4999));
     let whole = communication("--param-persistence-threshold 1e5").whole_tensors();
     assert_eq!((whole.each, whole.together), (100_000, usize::MAX));
+}
+
+#[test]
+fn the_help_says_how_large_a_piece_of_an_offloaded_update_is() {
+    let help = Cli::command().render_long_help().to_string();
+    let on_one_line = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    let default = format!("the unit's; {} where states rest beyond the device]", grouped(planner::PIECE));
+    assert!(on_one_line.contains(&default), "{help}");
 }
 
 #[test]
