@@ -107,11 +107,25 @@ impl Rule {
         }
     }
 
+    /// True if the batch fits `ranks` ranks with another micro-batch or another accumulation. A
+    /// missing one is derived, and so may be any number.
+    fn fits_otherwise(&self, ranks: usize) -> bool {
+        let fits = |changed: Option<Count>, kept: Option<Count>| {
+            let others = product([kept.map_or(1, |count| count.value), ranks, 1]);
+            changed.is_some() && (self.total as u128).is_multiple_of(others)
+        };
+        fits(self.micro, self.accumulation) || fits(self.accumulation, self.micro)
+    }
+
     fn mismatch(&self, ranks: usize) -> String {
         let ((m, a), total) = (self.split(ranks), self.total);
         let remedy = match self.fitting(ranks) {
             Some(gpus) => format!("--gpus {gpus} would match; or change one of the others."),
-            None => format!("Change one of the four, or leave {TOTAL} out."),
+            None if self.fits_otherwise(ranks) => format!("Change one of the four, or leave {TOTAL} out."),
+            None => {
+                let fitting = product([m.max(1), a.max(1), ranks]);
+                format!("Change {TOTAL} ({fitting} fits), or leave it out.")
+            }
         };
         let derived = |count: Option<Count>| if count.is_none() { " (derived)" } else { "" };
         format!(

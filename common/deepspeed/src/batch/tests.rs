@@ -48,6 +48,23 @@ fn a_product_that_does_not_match_names_all_four_numbers() {
 }
 
 #[test]
+fn a_mismatch_says_which_change_helps() {
+    for (batch, remedy) in [
+        ([48, 4, 2], "--gpus 6 would match; or change one of the others."),
+        ([48, 5, 4], "Change one of the four, or leave train_batch_size out."),
+        ([48, 3, 5], "Change one of the four, or leave train_batch_size out."),
+        ([48, 5, 0], "Change one of the four, or leave train_batch_size out."),
+        ([30, 2, 4], "Change train_batch_size (32 fits), or leave it out."),
+        ([9, 2, 0], "Change train_batch_size (8 fits), or leave it out."),
+        ([9, 100, 0], "Change train_batch_size (400 fits), or leave it out."),
+        ([2, 0, 0], "--gpus 2 would match; or change one of the others."),
+    ] {
+        let error = settled("--gpus 4", batch).unwrap_err();
+        assert_eq!(error.lines().last(), Some(remedy), "{batch:?}");
+    }
+}
+
+#[test]
 fn flags_count_and_every_contradiction_is_a_warning() {
     assert_eq!(settled("--gpus 4 --grad-accum 8", [0, 4, 4]), Ok((Some(4), 8, 1)));
     assert_eq!(settled("--gpus 4 --grad-accum 4", [0, 4, 4]), Ok((Some(4), 4, 0)));
