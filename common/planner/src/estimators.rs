@@ -3,7 +3,9 @@
 //! They count model states only: no activations, no buckets, no gathered units but the largest
 //! layer. DeepSpeed has none for ZeRO-1. 18 bytes per sharded parameter are 2 for a 16-bit
 //! gradient, 4 for an fp32 one, 4 for the master weight and 8 for Adam, by the comment beside the
-//! ZeRO-2 formula; the ZeRO-3 formula uses 18 as well.
+//! ZeRO-2 formula. In the ZeRO-3 formula they are 16 for parameter, gradient, momentum and variance
+//! in fp32 and 2 for the 16-bit parameter, by DeepSpeed's documentation (docs/code-docs,
+//! memory.rst).
 
 use crate::recipe::Recipe;
 use crate::stage::Stage;
