@@ -21,7 +21,7 @@ const NAMED: [(&str, &str, u64); 7] = [
     ("crawl", "It computes what it should, but at some point became slow.", 643),
     ("thin", "It still learns, and the gradient norm looks too small.", 5),
     ("offbeat", "The loss differs from last week's, though it is no worse.", 16),
-    ("halt", "The run ends, and the error names no rank.", 389),
+    ("halt", "The run ends, and the rank in its error is not the one at fault.", 389),
     ("apart", "It learns, and no line of its log equals last week's.", 64),
 ];
 
