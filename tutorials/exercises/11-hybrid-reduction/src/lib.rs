@@ -1,7 +1,7 @@
 //! # Chapter 11: sums over nodes
 //!
-//! Goal: HSDP's reduction in two levels: first inside nodes, then shards between them, so that
-//! little crosses.
+//! Goal: the reduction of hybrid sharding (`HYBRID_SHARD`, also called HSDP) in two levels: first
+//! inside nodes, then shards between them, so that little crosses.
 //!
 //! Check: `cargo run -p tutorials -- check hybrid-reduction`; hints: `--hints 1`, `--hints 2`.
 //! One way to write it is in `solution.rs`, beside `src`.
