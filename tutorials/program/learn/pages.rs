@@ -62,15 +62,37 @@ pub fn answer(question: &Question, runs: &Runs) -> Result<String> {
     Ok(format!("{}. {}", answer.trim_end(), question.why))
 }
 
-/// Formats whole numbers in groups of digits, others with up to three decimals.
+/// Formats whole numbers in groups of digits, others with four significant digits and at most three
+/// decimals.
 pub fn number(value: f64) -> String {
     if value.fract() == 0.0 && value >= 0.0 {
         return grouped(value as u64);
     }
-    plain(value, 3)
+    let before_point = value.abs().log10().floor() as i32 + 1;
+    plain(value, (4 - before_point).clamp(0, 3) as usize)
 }
 
 /// Returns `a`, `b`, `c`, …
 pub fn letter(index: usize) -> char {
     (b'a' + index as u8) as char
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_four_significant_digits() {
+        for (value, shown) in [
+            (3_674_624.0, "3,674,624"),
+            (29.3125, "29.31"),
+            (112.5, "112.5"),
+            (12_345.6, "12346"),
+            (64.0 / 22.0, "2.909"),
+            (0.875, "0.875"),
+            (0.000_4, "0"),
+        ] {
+            assert_eq!(number(value), shown);
+        }
+    }
 }
