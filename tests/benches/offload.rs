@@ -11,11 +11,11 @@
 //! norm of all gradients, and goes on in the next forward: these two are one part, whose last block
 //! computes after all states have come; backward is the other, and its last block computes after
 //! all shards have come. What the last pieces of an update write may leave in backward, as many as
-//! have buffers; all others must have left before. A shard in main memory that the update has just
-//! changed comes first, while nothing computes; and the gradients of the last two units leave when
-//! nothing computes any more, since a reduction ends when the next one begins. The real disk has no
-//! ways of its own for reads and writes, nor for each rank: there all bytes of all ranks take the
-//! time that the disk took, in the same rounds, for reads and writes of as many bytes at once.
+//! have buffers; all others must have left before. The gradients of the last unit leave when nothing
+//! computes any more, and its shard, which their update changes first, comes while only the rest of
+//! the update computes. The real disk has no ways of its own for reads and writes, nor for each
+//! rank: there all bytes of all ranks take the time that the disk took, in the same rounds, for
+//! reads and writes of as many bytes at once.
 //!
 //! Flags after `--`: `--model small`, `--batch-size 2`, `--gpus 2`, `--steps 5`, `--rounds 3`,
 //! `--parts update,host,disk,real`, `--precisions fp32,bf16` of the updates, `--with "FLAGS"` of all
@@ -237,8 +237,9 @@ impl Computed {
     /// go on beside forward and backward, and so many beside nothing, before and after both.
     fn beside(&self, to_forward: f64, to_backward: f64, [first, last]: [f64; 2]) -> [f64; 3] {
         let Computed { forward, backward, update, blocks } = *self;
+        let begins = first + update / blocks;
         [
-            (update + forward + first).max(to_forward + forward / blocks),
+            (forward + update.max(begins)).max(to_forward + (forward + update) / blocks),
             backward.max(to_backward + backward / blocks),
             last,
         ]
@@ -264,7 +265,7 @@ impl Moves {
             let (update, last) = (step - passes, shards.iter().rev().take(buffers as usize));
             match route {
                 Route::HostToDevice if fetches => [shards.iter().sum(), passes - shards.iter().sum::<f64>()],
-                Route::DeviceToHost => [0.0, passes - 2.0 * largest],
+                Route::DeviceToHost => [0.0, passes - largest],
                 Route::HostToDisk => {
                     // Three states in f32 and the parameters.
                     let late = 4.0 * last.sum::<f64>();
@@ -280,7 +281,7 @@ impl Moves {
             forward: [there[0], back[0]],
             backward: [there[1], back[1]],
             first: if routes.contains(&Route::HostToDevice) { largest } else { 0.0 },
-            last: if routes.contains(&Route::DeviceToHost) { 2.0 * largest } else { 0.0 },
+            last: if routes.contains(&Route::DeviceToHost) { largest } else { 0.0 },
         }
     }
 
@@ -288,10 +289,9 @@ impl Moves {
     /// gradients, on ways of `rate`.
     fn estimate(&self, computed: &Computed, rate: f64) -> [f64; 3] {
         let [to, from] = self.backward.map(|bytes| bytes / rate);
-        // Gradients begin to leave when two blocks have computed.
-        let later = if self.last > 0.0 { computed.backward / computed.blocks } else { 0.0 };
         let forward = self.forward[0].max(self.forward[1]) / rate;
-        computed.beside(forward, to.max(from + later), [self.first / rate, self.last / rate])
+        // Gradients begin to leave when a block has computed, too.
+        computed.beside(forward, to.max(from), [self.first / rate, self.last / rate])
     }
 }
 
