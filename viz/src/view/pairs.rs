@@ -31,7 +31,8 @@ pub(super) fn draw(scene: &Scene, tall: u16, paint: &mut Paint<'_>) {
     let exact = ranks.iter().any(|rank| rank.last_hop.is_some());
     let now = scene.now.step();
     let fresh = ranks.iter().any(|rank| rank.sent_in(now).data() > 0);
-    let step = |rank: &RankSnapshot| if fresh { rank.sent_in(now) } else { rank.sent_last_step.clone() };
+    let last = scene.now.finished_step().filter(|_| !fresh);
+    let step = |rank: &RankSnapshot| rank.sent_in(last.unwrap_or(now));
     let matrix = |sent: &dyn Fn(&RankSnapshot) -> Sent| {
         let sent = ranks.iter().enumerate().map(|(rank, now)| receivers(sent(now), rank, exact));
         summed(&sent.collect::<Vec<_>>(), fold)

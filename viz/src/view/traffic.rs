@@ -131,6 +131,7 @@ fn each_rank(app: &App, tall: u16, paint: &mut Paint<'_>) {
     let pages = ranks.div_ceil(usize::from((paint.height() - 2) / tall).max(1));
     let shown = ranks.div_ceil(pages);
     let page = RankPage::new(app, shown);
+    let last = scene.now.finished_step().unwrap_or(scene.now.step());
     paint.text(x + 2, 0, page.label(), ink(ACCENT));
     for (place, rank) in (0u16..).zip(page.ranks) {
         let y = 2 + place * tall;
@@ -150,7 +151,7 @@ fn each_rank(app: &App, tall: u16, paint: &mut Paint<'_>) {
             x += length;
         }
         paint.right(ends[0], y, words::bytes(now.sent.total()), bold(Color::Reset));
-        paint.right(ends[1], y, words::bytes(now.sent_last_step.total()), ink(Color::Reset));
+        paint.right(ends[1], y, words::bytes(now.sent_in(last).total()), ink(Color::Reset));
     }
 }
 
@@ -182,11 +183,12 @@ fn totals(scene: &Scene, y: u16, ends: [u16; 5], [step, run]: [Sent; 2], paint: 
     paint.right(ends[4], y, words::bytes(run.total()), bold(Color::Reset));
 }
 
-/// Draws the model data of the latest finished step as bars against theory. Returns the row below.
+/// Draws the model data of the latest step that any rank has finished as bars against theory. Returns the row below.
 fn against_theory(scene: &Scene, y: u16, paint: &mut Paint<'_>) -> u16 {
     let (header, ranks) = (&scene.header, &scene.now.ranks);
     let expected = theory::expected(scene, false);
-    let finished = sums(ranks.iter().map(|rank| rank.sent_last_step.clone()));
+    let last = scene.now.finished_step();
+    let finished = last.map_or_else(Sent::default, |step| sums(ranks.iter().map(|rank| rank.sent_in(step))));
     let so_far = sums(ranks.iter().map(|rank| rank.sent_in(scene.now.step())));
     let scale = expected.bytes.max(finished.data()).max(so_far.data()) as f64;
     let width = paint.width().saturating_sub(40).max(8);
@@ -208,7 +210,8 @@ fn against_theory(scene: &Scene, y: u16, paint: &mut Paint<'_>) -> u16 {
     y + 4
 }
 
-/// Returns whether the last step sent the expected bytes, in words and a colour.
+/// Returns whether the last step sent the expected bytes, in words and a colour. There is no verdict
+/// until every rank has finished it.
 fn verdict(scene: &Scene, finished: &Sent) -> (String, Color) {
     if scene.now.ranks.len() == 1 {
         return ("one rank sends nothing".into(), DIM);
@@ -216,7 +219,12 @@ fn verdict(scene: &Scene, finished: &Sent) -> (String, Color) {
     if finished.data() == 0 {
         return ("no step is finished yet".into(), DIM);
     }
-    let skipped = scene.now.ranks[0].scaling.is_some_and(|scaling| scaling.overflowed);
+    let (ranks, last) = (&scene.now.ranks, scene.now.finished_step());
+    let done = ranks.iter().filter(|rank| rank.finished_step() == last).count();
+    if done < ranks.len() {
+        return (format!("done by {done} of {} ranks", ranks.len()), DIM);
+    }
+    let skipped = skipped(scene, finished);
     let expected = theory::expected(scene, skipped);
     let times = theory::times_of_all(&scene.header, finished);
     if finished.data() != expected.bytes {
@@ -228,6 +236,16 @@ fn verdict(scene: &Scene, finished: &Sent) -> (String, Color) {
     } else {
         (format!("{times:.2} ✓ as planned"), GOOD)
     }
+}
+
+/// True if the step whose bytes are `finished` was skipped because of an overflow. A rank tells of
+/// that right after the step's end; until then the bytes tell it.
+fn skipped(scene: &Scene, finished: &Sent) -> bool {
+    let ranks = &scene.now.ranks;
+    let told = ranks.iter().any(|rank| rank.scaling.is_some_and(|scaling| scaling.overflowed));
+    let [whole, without_updates] = [false, true].map(|skipped| theory::expected(scene, skipped).bytes);
+    let as_skipped = finished.data() == without_updates && finished.data() != whole;
+    told || as_skipped && ranks.iter().any(|rank| !rank.in_step)
 }
 
 /// Draws the sum of all ranks' bytes since the step began, which climbs to the value of theory.

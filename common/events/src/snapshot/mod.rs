@@ -114,6 +114,11 @@ impl Snapshot {
         self.ranks.iter().map(|rank| rank.step).max().unwrap_or(0)
     }
 
+    /// Returns the latest step that any rank has finished, if there is one.
+    pub fn finished_step(&self) -> Option<u32> {
+        self.ranks.iter().filter_map(RankSnapshot::finished_step).max()
+    }
+
     /// Returns the greatest of the ranks' `amount`s; 0 if there are no ranks.
     pub fn most(&self, amount: impl Fn(&RankSnapshot) -> u64) -> u64 {
         self.ranks.iter().map(amount).max().unwrap_or(0)

@@ -126,14 +126,23 @@ impl RankSnapshot {
         self.sent.since(&self.sent_before)
     }
 
-    /// Returns the bytes sent so far in `step`, the latest of any rank: none if this rank has not
-    /// begun it.
+    /// Returns the bytes sent so far in `step`, the latest of any rank or the one before it: none
+    /// if this rank has not begun it.
     pub fn sent_in(&self, step: u32) -> Sent {
-        match self.step == step {
+        match self.finished_step() {
+            _ if self.in_step && self.step == step => self.sent_this_step(),
+            Some(finished) if finished == step => self.sent_last_step.clone(),
             // Zeros, as many as there are receivers.
-            false => self.sent.since(&self.sent),
-            true if self.in_step => self.sent_this_step(),
-            true => self.sent_last_step.clone(),
+            _ => self.sent.since(&self.sent),
+        }
+    }
+
+    /// Returns the latest step that this rank has finished, or `None` if it has begun no step or is
+    /// in step 0. A resumed run finished the step before its first one in another process.
+    pub fn finished_step(&self) -> Option<u32> {
+        match self.in_step {
+            true => self.step.checked_sub(1),
+            false => Some(self.step).filter(|_| self.step_started > 0),
         }
     }
 
