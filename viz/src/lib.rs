@@ -11,6 +11,7 @@ pub mod export {
     pub mod svg;
     pub mod trace;
 }
+pub mod failure;
 pub mod gaps;
 pub mod groups;
 pub mod input;

@@ -1,8 +1,7 @@
 //! One sentence about what is happening now, in the field's terms.
 
-use crate::groups;
 use crate::player::Scene;
-use crate::{places, words};
+use crate::{failure, groups, places, words};
 use events::event::NO_UNIT;
 use events::units::GatherState;
 use events::{
@@ -53,8 +52,8 @@ fn fitting(main: &str, more: &str, travels: bool, room: usize) -> String {
 }
 
 fn ending(scene: &Scene) -> Option<String> {
-    if let Some((_, message)) = &scene.now.failure {
-        return Some(message.lines().next().unwrap_or("a rank failed").to_string());
+    if let Some(failure) = failure::shown(&scene.now) {
+        return Some(failure.message.lines().next().unwrap_or("a rank failed").to_string());
     }
     let ranks = &scene.now.ranks;
     let all = ranks.iter().all(|rank| rank.status == RankStatus::Finished);

@@ -1,6 +1,7 @@
 //! Opens the screen: on a run in this process, on runs in other processes, on recordings.
 
 use crate::app::{App, Departure, EventSource};
+use crate::failure;
 use crate::input::View;
 use crate::player::{Motion, Player};
 use crate::theme::{Depth, Theme};
@@ -127,5 +128,5 @@ pub fn recorded(
 
 fn watch(app: App, connection: Connection, display: DisplayOptions) -> Result<Option<String>, VizError> {
     let (_, app) = ui::run(app, connection, display.theme())?;
-    Ok(app.player().scene().now.failure.as_ref().map(|(_, message)| message.clone()))
+    Ok(failure::shown(&app.player().scene().now).map(|failure| failure.message.to_string()))
 }

@@ -7,7 +7,7 @@ mod flows;
 mod idle;
 mod transfers;
 
-use crate::places;
+use crate::{failure, places};
 use entry::{COMMUNICATION, COMPUTE, complete, instant, metadata, microseconds, thread};
 use events::event::NO_UNIT;
 use events::{
@@ -116,7 +116,8 @@ impl<'a> Trace<'a> {
         entries.extend(flows::arrows(&parts, &entries));
         entries.extend(transfers::tracks(transfers));
         entries.sort_by(entry::order);
-        let error = ending.failure.map(|(rank, message)| json!({ "rank": rank, "message": message }));
+        let error = failure::shown(&ending);
+        let error = error.map(|found| json!({ "rank": found.ranks.first(), "message": found.message }));
         json!({
             "traceEvents": entries,
             "displayTimeUnit": "ms",

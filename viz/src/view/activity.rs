@@ -2,7 +2,7 @@
 
 use crate::player::Scene;
 use crate::theme::{self, ALARM, DIM, GOOD, WAITING, bold, class_colour, ink};
-use crate::{groups, narration, places, words};
+use crate::{failure, groups, narration, places, words};
 use events::{Flight, PassNow, RankSnapshot, RankStatus, Route};
 use ratatui::style::Style;
 
@@ -79,11 +79,11 @@ fn is_awaited(scene: &Scene, flight: &Flight) -> bool {
 }
 
 /// Returns the ranks that made the run fail: those that have issued another collective than the
-/// rest in the collective of `rank`, else the rank that the failure names.
+/// rest in the collective of `rank`, else the ranks that the failure names.
 fn culprits(scene: &Scene, rank: &RankSnapshot) -> Vec<usize> {
-    let Some((culprit, _)) = &scene.now.failure else { return Vec::new() };
+    let Some(failure) = failure::shown(&scene.now) else { return Vec::new() };
     let disagreement = rank.flights.first().and_then(|flight| groups::disagreement(scene, flight));
-    disagreement.map_or(vec![*culprit as usize], |found| found.odd)
+    disagreement.map_or(failure.ranks, |found| found.odd)
 }
 
 /// Returns the pass or the collective in which a rank is.

@@ -6,15 +6,15 @@ use crate::app::{App, EventSource};
 use crate::player::Scene;
 use crate::theme::{ALARM, GOOD, WAITING, bold, class_colour, class_glyph, class_name, ink};
 use crate::timeline::Ending;
-use crate::{places, words};
+use crate::{failure, places, words};
 use events::{Class, Operation, Place, amount};
 use ratatui::style::Color;
 
 /// Draws the result of a run that has ended, unless the box was dismissed.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
-    match &app.player().scene().now.failure {
+    match failure::shown(&app.player().scene().now) {
         _ if !is_shown(app) => {}
-        Some((_, message)) => failed(message, paint),
+        Some(failure) => failed(failure.message, paint),
         None => finished(app, paint),
     }
 }

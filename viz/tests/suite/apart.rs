@@ -1,0 +1,34 @@
+//! Tests of screens whose ranks, groups or runs are not at the same place.
+
+use crate::simulate::SimulationPlan;
+use crate::support::{live, text};
+use events::{Event, What};
+use viz::theme::Theme;
+use viz::view;
+
+/// Ranks that fail in the same words are all marked, and the lowest one's error is shown, as the
+/// launcher does; a rank that fails in other words is not.
+#[test]
+fn a_failure_of_all_ranks_is_told_by_the_lowest() {
+    let mut run = SimulationPlan::new(3, 4).run();
+    let begun = run.events.iter().position(|event| matches!(event.what, What::StepStarted { step: 1 }));
+    run.events.truncate(begun.unwrap() + 4);
+    let at = run.events.last().unwrap().at;
+    let failed = |rank: u32, words: &str| {
+        let message = format!("rank {rank}: {words} in step 1: lower --lr");
+        Event { rank, at: at + 1, what: What::Failed { message } }
+    };
+    let mut apart = run.clone();
+    run.events.extend([2, 1, 3, 0].map(|rank| failed(rank, "the gradient norm is NaN")));
+    apart.events.extend([failed(2, "the gradient norm is NaN"), failed(1, "the gradient norm is infinite")]);
+    for (run, told, marked) in [(run, "rank 0: the gradient", 4), (apart, "rank 2: the gradient", 1)] {
+        let mut app = live(run);
+        let screen = text(&view::picture(&app, Theme::FULL, 120, 40));
+        assert!(screen.contains(&format!("│ {told} norm is NaN")), "{screen}");
+        app.dismissed = true;
+        let screen = text(&view::picture(&app, Theme::FULL, 120, 40));
+        assert!(screen.contains(&format!("▌ {told}")), "{screen}");
+        let cards = screen.lines().find(|line| line.starts_with("  │ ")).unwrap();
+        assert_eq!(cards.matches('✗').count(), marked, "{cards}");
+    }
+}
