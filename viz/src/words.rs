@@ -21,9 +21,10 @@ pub fn round_bytes(bytes: u64) -> String {
     short_bytes(bytes).replacen(".0", "", 1)
 }
 
-/// Formats a count, with a decimal unit if it is large: `9,901`, `20.5k`.
+/// Formats a count, with a decimal unit if it is large: `9,901`, `20.5k`, `6.74B`.
 pub fn count(value: f64) -> String {
     match value {
+        v if v >= 999_500_000.0 => format!("{}B", digits(v / 1e9)),
         v if v >= 999_500.0 => format!("{}M", digits(v / 1e6)),
         v if v >= 9_995.0 => format!("{}k", digits(v / 1e3)),
         v => grouped(v.max(0.0).round() as u64),
@@ -41,7 +42,8 @@ pub fn time(nanoseconds: u64) -> String {
         0.0 => "0".into(),
         n if n >= 9.995e8 => format!("{} s", digits(n / 1e9)),
         n if n >= 9.995e5 => format!("{} ms", digits(n / 1e6)),
-        n => format!("{} µs", digits(n / 1e3)),
+        n if n >= 999.5 => format!("{} µs", digits(n / 1e3)),
+        n => format!("{:.2} µs", n / 1e3),
     }
 }
 

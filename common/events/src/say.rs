@@ -117,12 +117,16 @@ pub fn scaled(bytes: u64) -> (f64, &'static str) {
     found.map_or((exact, ""), |(size, unit)| (exact / size, unit))
 }
 
-/// Formats a number with three significant digits.
+/// Formats a number with three significant digits: `5.54`, `0.00171`, `1.71e-5`.
 pub fn digits(value: f64) -> String {
     let decimals = match value.abs() {
         size if size >= 99.95 => 0,
         size if size >= 9.995 => 1,
-        _ => 2,
+        size if size >= 0.9995 || size == 0.0 => 2,
+        size if size >= 0.09995 => 3,
+        size if size >= 0.009995 => 4,
+        size if size >= 0.0009995 => 5,
+        _ => return format!("{value:.2e}"),
     };
     format!("{value:.decimals$}")
 }
@@ -149,7 +153,7 @@ pub fn wrapped(text: &str, columns: usize, first: &str, rest: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{fitted, visible};
+    use super::{digits, fitted, visible};
     use proptest::prelude::*;
 
     #[test]
@@ -162,6 +166,26 @@ mod tests {
         assert_eq!(fitted("Ψ und Σ über ein", 8), "Ψ und Σ\n  über\n  ein");
         let drawn = format!("      0 └{}", "─".repeat(20));
         assert_eq!(fitted(&drawn, 29), drawn);
+    }
+
+    #[test]
+    fn numbers_have_three_significant_digits() {
+        for (value, text) in [
+            (1234.5, "1234"),
+            (999.6, "1000"),
+            (12.345, "12.3"),
+            (5.5449, "5.54"),
+            (0.99951, "1.00"),
+            (0.99949, "0.999"),
+            (0.5, "0.500"),
+            (0.0125, "0.0125"),
+            (-0.001712, "-0.00171"),
+            (1.714e-5, "1.71e-5"),
+            (0.0, "0.00"),
+        ] {
+            assert_eq!(digits(value), text);
+        }
+        assert_eq!([digits(f64::NAN), digits(f64::INFINITY)], ["NaN", "inf"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Line charts of braille dots. Each cell has two columns and four rows of dots.
 
-use super::paint::Paint;
+use super::paint::{Paint, columns};
 use crate::theme::{ACCENT, DIM, FAINT, GOOD, ink};
 use crate::words;
 use ratatui::style::Color;
@@ -40,20 +40,22 @@ pub(super) fn chart(paint: &mut Paint<'_>, points: &[(f64, f64)], marks: &[(f64,
     let all: Vec<(f64, f64)> = points.iter().chain(marks).copied().collect();
     let range = Range::around(&all);
     let (width, mut height) = (paint.width(), paint.height());
-    if width < 12 || height == 0 || points.is_empty() {
+    let labels = [range.y.1, (range.y.0 + range.y.1) / 2.0, range.y.0].map(words::digits);
+    let axis = labels.iter().map(|label| columns(label) + 1).max().unwrap_or(0).max(6);
+    if width < axis + 6 || height == 0 || points.is_empty() {
         return;
     }
     if height >= 5 {
         height -= 1;
-        abscissas(range, &mut paint.part(6, height, width.saturating_sub(6), 1));
+        abscissas(range, &mut paint.part(axis, height, width.saturating_sub(axis), 1));
     }
-    let axis = 6;
-    paint.right(axis - 1, 0, words::digits(range.y.1), ink(DIM));
+    let [highest, middle, lowest] = labels;
+    paint.right(axis - 1, 0, highest, ink(DIM));
     if height > 1 {
-        paint.right(axis - 1, height.saturating_sub(1), words::digits(range.y.0), ink(DIM));
+        paint.right(axis - 1, height.saturating_sub(1), lowest, ink(DIM));
     }
     if height > 6 {
-        paint.right(axis - 1, height / 2, words::digits((range.y.0 + range.y.1) / 2.0), ink(DIM));
+        paint.right(axis - 1, height / 2, middle, ink(DIM));
     }
     for y in 0..height {
         paint.put(axis, y, "│", ink(FAINT));

@@ -76,6 +76,27 @@ fn differences_are_all_long_or_all_short() {
     }
 }
 
+/// A loss and a norm far below 1 keep three digits, in the chart too, and billions have a unit.
+#[test]
+fn small_and_large_numbers_keep_three_digits() {
+    let mut run = SimulationPlan::new(3, 4).run();
+    for event in &mut run.events {
+        if let events::What::StepFinished { loss, grad_norm, .. } = &mut event.what {
+            (*loss, *grad_norm) = (*loss / 2951.7, 1.7142e-5);
+        }
+    }
+    let mut app = live(run);
+    app.dismissed = true;
+    let loss = app.player().steps_done().last().unwrap().loss;
+    let (loss, screen) = (format!("{loss:.5}"), shown(&app, SIZES[1]));
+    assert!(
+        loss.starts_with("0.00") && screen.matches(&format!(" {loss} ")).count() == 2,
+        "{loss}: {screen}"
+    );
+    assert!(screen.contains(" 1.71e-5"), "{screen}");
+    assert_eq!(viz::words::count(6_738_415_616.0), "6.74B");
+}
+
 /// Without a row of cards, one row shows each rank's progress and where slices go.
 #[test]
 fn a_collective_in_a_row() {
