@@ -22,7 +22,7 @@ impl App {
             Action::NextStep => self.forward(Boundary::Step),
             Action::PreviousStep => self.stand(|player| player.step_back(Boundary::Step)),
             Action::First => self.stand(|player| player.seek(player.timeline().beginning())),
-            Action::Seek(share) if recorded => self.stand(|player| player.seek_fraction(share)),
+            Action::Seek(share) if recorded => self.seek_share(share),
             Action::Last => self.last(),
             Action::NextTrouble if recorded && self.lead().next_trouble().is_some() => {
                 self.dismissed = false;
@@ -71,6 +71,18 @@ impl App {
         self.lead_mut().set_motion(Motion::Standing);
         change(self.lead_mut());
         None
+    }
+
+    /// Moves to the share `share` of the shown run's time, and the first run, which the others
+    /// follow, to the same step and phase.
+    fn seek_share(&mut self, share: f64) -> Option<Effect> {
+        let shown = self.shown.min(self.players.len() - 1);
+        self.players[shown].seek_fraction(share);
+        let (lead, others) = self.players.split_at_mut(1);
+        if let Some(other) = shown.checked_sub(1) {
+            lead[0].lock_to(&others[other]);
+        }
+        self.stand(|_| ())
     }
 
     /// Goes to the latest event, and follows a run that goes on.

@@ -3,8 +3,10 @@
 use crate::simulate::SimulationPlan;
 use crate::support::{live, text};
 use events::{Event, What};
+use viz::app::{App, EventSource};
+use viz::input::Input;
 use viz::theme::Theme;
-use viz::view;
+use viz::{View, view};
 
 /// Ranks that fail in the same words are all marked, and the lowest one's error is shown, as the
 /// launcher does; a rank that fails in other words is not.
@@ -30,5 +32,22 @@ fn a_failure_of_all_ranks_is_told_by_the_lowest() {
         assert!(screen.contains(&format!("▌ {told}")), "{screen}");
         let cards = screen.lines().find(|line| line.starts_with("  │ ")).unwrap();
         assert_eq!(cards.matches('✗').count(), marked, "{cards}");
+    }
+}
+
+/// A click on the seek bar moves to the moment of the run whose bar it is, though the other run is
+/// longer.
+#[test]
+fn a_click_on_the_bar_seeks_the_run_that_is_shown() {
+    let [long, short] = [6, 2].map(|steps| SimulationPlan { steps, ..SimulationPlan::new(3, 2) }.run());
+    let players = [long, short].map(|run| live(run).players.remove(0));
+    let mut app = App::new(players.into(), EventSource::Recording);
+    (app.view, app.shown) = (View::Overview, 1);
+    for (column, share) in [(27, 0.5), (14, 0.25), (40, 0.75)] {
+        app.update(Input::Do(viz::view::clicked(&app, (80, 24), (column, 22)).unwrap()));
+        let (first, last) = app.player().time_range();
+        let found = (app.player().scene().now.at - first) as f64 / (last - first) as f64;
+        assert!((found - share).abs() < 0.05, "{share}: {found}");
+        assert_eq!(app.lead().scene().now.ranks[0].step, app.player().scene().now.ranks[0].step);
     }
 }
