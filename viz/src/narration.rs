@@ -12,7 +12,7 @@ use events::{
 /// Returns a sentence about `scene`. It has at most `room` characters unless even the shortest form
 /// is longer.
 pub fn sentence(scene: &Scene, room: usize) -> String {
-    if let Some(sentence) = ending(scene).or_else(|| waiting(scene)) {
+    if let Some(sentence) = ending(scene).or_else(|| skipped(scene)).or_else(|| waiting(scene)) {
         return sentence;
     }
     let ranks = &scene.now.ranks;
@@ -289,6 +289,15 @@ fn between(scene: &Scene) -> String {
             format!("{} of {unit} is done.", capitalised(words::pass(last.pass)))
         }
     }
+}
+
+/// Returns that rank 0 has skipped the step that it finished last, until it begins anything else.
+/// Other ranks may already compute the next step.
+fn skipped(scene: &Scene) -> Option<String> {
+    let rank = scene.now.ranks.first().filter(|rank| !rank.in_step && rank.pass.is_none())?;
+    let validated = rank.last_pass.is_some_and(|last| last.pass == Pass::Evaluate);
+    let overflowed = rank.scaling.is_some_and(|scaling| scaling.overflowed);
+    (overflowed && !validated && rank.flights.is_empty()).then(|| done(rank))
 }
 
 fn done(rank: &RankSnapshot) -> String {

@@ -3,7 +3,7 @@
 use crate::simulate::SimulationPlan;
 use crate::support::{SPECIAL, STAGES, live, made_up, path, recorded, text};
 use events::header::Choices;
-use events::{Boundary, Operation, Pass};
+use events::{Boundary, Event, Operation, Pass, What};
 use proptest::prelude::*;
 use std::cell::RefCell;
 use viz::app::{App, EventSource};
@@ -129,6 +129,44 @@ fn hops_groups_and_skipped_steps_are_told() {
     alone.set_motion(Motion::Standing);
     alone.seek_step(1);
     assert_eq!(sentence(alone.scene(), ROOM), "Step 1 begins.");
+}
+
+/// The key that looks for a skipped step lands where the sentence is about it, even if other ranks
+/// already compute the next step.
+#[test]
+fn a_skipped_step_is_told_though_other_ranks_go_on() {
+    let mut run = SimulationPlan::new(2, 4).run();
+    let ends = run
+        .events
+        .iter()
+        .position(|event| event.rank == 0 && matches!(event.what, What::StepFinished { step: 1, .. }));
+    run.events[ends.unwrap() + 1..].iter_mut().filter(|event| event.rank == 0).for_each(|event| {
+        event.at += 5_000_000;
+    });
+    let told = run.events.iter().filter_map(|event| match event.what {
+        What::StepFinished { step, .. } => {
+            let what = What::LossScale { step, scale: 65536.0, skipped: step.min(1) };
+            let late = if event.rank == 0 && step == 1 { 4_000_000 } else { 1 };
+            Some(Event { at: event.at + late, what, ..event.clone() })
+        }
+        _ => None,
+    });
+    let told: Vec<Event> = told.collect();
+    run.events.extend(told);
+    run.events.sort_by_key(|event| event.at);
+    let mut player = live(run).players.remove(0);
+    player.set_motion(Motion::Standing);
+    player.seek(0);
+    player.seek_trouble();
+    let ranks = &player.scene().now.ranks;
+    assert!(ranks[1].step == 2 && ranks[1].pass.is_some(), "another rank computes");
+    let told = sentence(player.scene(), ROOM);
+    assert_eq!(told, "Step 1 is skipped: its gradients overflowed with the loss multiplied by 65,536.");
+    let begins = |player: &Player| player.scene().now.ranks[0].in_step;
+    while !begins(&player) {
+        player.step_forward(Boundary::Event);
+    }
+    assert!(!sentence(player.scene(), ROOM).contains("skipped"));
 }
 
 #[test]
