@@ -122,7 +122,6 @@ struct Lanes<'a> {
     groups: Vec<RankGroup>,
     disagreement: Option<Disagreement>,
     flying: bool,
-    moving: bool,
 }
 
 impl<'a> Lanes<'a> {
@@ -138,9 +137,7 @@ impl<'a> Lanes<'a> {
         let groups = groups::beside(&scene.now, flight.event.group);
         let odd = disagreement.as_ref().map_or(&[][..], |found| &found.odd);
         let progress = progress_of(scene, &groups, &flight, odd);
-        let begun = |member: &MemberProgress| matches!(member, MemberProgress::Moving | MemberProgress::Done);
-        let moving = flying && progress.iter().any(begun);
-        Some(Lanes { scene, flight, centres, progress, groups, disagreement, flying, moving })
+        Some(Lanes { scene, flight, centres, progress, groups, disagreement, flying })
     }
 
     fn line(&self, paint: &mut Paint<'_>) {
@@ -170,8 +167,14 @@ impl<'a> Lanes<'a> {
         if self.flying { ink(colour) } else { ink(FAINT) }
     }
 
-    fn wire(&self) -> &'static str {
-        if self.moving || !self.flying { "━" } else { "╌" }
+    /// Returns the line between `rank` and the others of its group: a whole one once the collective
+    /// moves on any of them.
+    fn wire(&self, rank: usize) -> &'static str {
+        let begun =
+            |member: &usize| matches!(self.progress[*member], MemberProgress::Moving | MemberProgress::Done);
+        let group = groups::of_rank(&self.groups, rank);
+        let moving = group.is_some_and(|group| group.ranks.iter().any(begun));
+        if moving || !self.flying { "━" } else { "╌" }
     }
 
     /// Names a lane's slice, if there is room before the first rank.
@@ -203,7 +206,7 @@ impl<'a> Lanes<'a> {
         let column = |rank: &usize| self.centres.get(*rank).copied();
         let ends = [group.ranks.first(), group.ranks.last()].map(|rank| rank.and_then(column));
         let [Some(left), Some(right)] = ends else { return };
-        paint.run(left, 0, right - left, self.wire(), self.style());
+        paint.run(left, 0, right - left, self.wire(group.ranks[0]), self.style());
         for (member, &rank) in group.ranks.iter().enumerate() {
             let Some(column) = column(&rank) else { return };
             self.member(member, lane, column, paint);

@@ -1,8 +1,8 @@
 //! Tests of screens whose ranks, groups or runs are not at the same place.
 
 use crate::simulate::SimulationPlan;
-use crate::support::{live, text};
-use events::{Event, What};
+use crate::support::{live, recorded, text};
+use events::{Boundary, Event, What};
 use viz::app::{App, EventSource};
 use viz::input::Input;
 use viz::theme::Theme;
@@ -50,4 +50,42 @@ fn a_click_on_the_bar_seeks_the_run_that_is_shown() {
         assert!((found - share).abs() < 0.05, "{share}: {found}");
         assert_eq!(app.lead().scene().now.ranks[0].step, app.player().scene().now.ranks[0].step);
     }
+}
+
+/// Of two groups side by side, only the one whose collective moves has whole wires.
+#[test]
+fn a_group_that_waits_is_drawn_so_beside_one_that_moves() {
+    let mut app = App::new(vec![recorded("hybrid")], EventSource::Recording);
+    app.view = View::Overview;
+    let mut apart = 0;
+    while !app.player().at_end() && apart < 5 {
+        app.players[0].step_forward(Boundary::Event);
+        let scene = app.player().scene();
+        let Some(leading) = viz::narration::leading_collective(scene) else { continue };
+        let groups = viz::groups::beside(&scene.now, leading.event.group);
+        let (sequence, neighbours) = (leading.event.sequence, viz::groups::are_neighbours(&groups));
+        if groups.len() < 2 || !neighbours {
+            continue;
+        }
+        let all = |group: &viz::groups::RankGroup, started: bool| {
+            group.ranks.iter().all(|&rank| {
+                let same = |flight: &&events::Flight| {
+                    (flight.event.group, flight.event.sequence) == (group.number, sequence)
+                };
+                let flight = scene.now.ranks[rank].flights.iter().find(same);
+                flight.is_some_and(|flight| flight.started.is_some() == started)
+            })
+        };
+        if !(all(&groups[0], true) && all(&groups[1], false)) {
+            continue;
+        }
+        apart += 1;
+        let screen = text(&view::picture(&app, Theme::FULL, 120, 40));
+        let lane = screen.lines().find(|line| line.contains(" slice 0 ")).unwrap();
+        let (moves, waits): (String, String) =
+            (lane.chars().take(60).collect(), lane.chars().skip(60).collect());
+        assert!(moves.contains('━') && !moves.contains('╌'), "{screen}");
+        assert!(waits.contains('╌') && !waits.contains('━'), "{screen}");
+    }
+    assert!(apart > 0, "it happens");
 }

@@ -45,7 +45,7 @@ impl Lanes<'_> {
             return self.no_hop_yet(lane, paint);
         };
         let end = self.centres.get(usize::from(to)).copied().unwrap_or(first);
-        self.link(self.centres[lane], end, ("●", self.wire()), self.style(), paint);
+        self.link(self.centres[lane], end, ("●", self.wire(lane)), self.style(), paint);
         self.label(chunk.into(), ink(DIM), paint);
         let x = paint.text(last + 3, 0, words::short_bytes(bytes), ink(Color::Reset));
         let rounds = if self.flight.event.operation == Operation::AllReduce { 2 } else { 1 };

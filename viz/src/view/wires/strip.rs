@@ -41,7 +41,7 @@ impl Lanes<'_> {
             paint.pieces(x, 0, &[left, symbol, right].map(|symbol| (symbol, style)));
             if self.next(rank) == Some(rank + 1) {
                 let end = paint.width().saturating_sub(1);
-                paint.run(x + 3, 0, end.saturating_sub(x + 3), self.wire(), self.wire_style(rank));
+                paint.run(x + 3, 0, end.saturating_sub(x + 3), self.wire(rank), self.wire_style(rank));
             }
         }
     }
@@ -86,7 +86,7 @@ impl Lanes<'_> {
     fn link_to_next(&self, rank: usize, x: u16, paint: &mut Paint<'_>) {
         let Some(next) = self.next(rank) else { return };
         let hop = self.last_hop(rank);
-        let wire = if hop.is_some() { self.wire() } else { "╌" };
+        let wire = if hop.is_some() { self.wire(rank) } else { "╌" };
         let style = self.wire_style(rank);
         let (mut end, name) = (paint.width().saturating_sub(2), next.to_string());
         if next != rank + 1 {
