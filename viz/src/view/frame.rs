@@ -233,9 +233,15 @@ fn live_status(app: &App) -> (String, Color) {
         Some(Ending::Lost) => ("✗ connection lost".into(), ALARM),
         Some(Ending::Early) => ("■ ended early".into(), theme::WAITING),
         Some(Ending::Whole) => ("■ finished".into(), GOOD),
+        None if app.held && !player.at_end() && app.pace < 1.0 => {
+            (format!("‖ held {}, looking back", speed(app.pace)), theme::WAITING)
+        }
         None if app.held && !player.at_end() => ("‖ held, looking back".into(), theme::WAITING),
         None if app.held && app.pace < 1.0 => (format!("‖ held {}", speed(app.pace)), theme::WAITING),
         None if app.held => ("‖ held".into(), theme::WAITING),
+        None if player.motion() == Motion::Standing && app.pace < 1.0 => {
+            (format!("‖ looking back · run {}", speed(app.pace)), theme::WAITING)
+        }
         None if player.motion() == Motion::Standing => ("‖ looking back".into(), theme::WAITING),
         None if app.pace < 1.0 => (format!("● live {}", speed(app.pace)), GOOD),
         None => ("● live".into(), GOOD),

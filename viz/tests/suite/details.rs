@@ -2,10 +2,12 @@
 
 use crate::simulate::SimulationPlan;
 use crate::support::{live, made_up, recorded, text};
-use events::{Boundary, Class, Place};
+use events::{Boundary, Class, EventBatch, Message, Place};
 use viz::app::{App, EventSource};
+use viz::input::{Action, Input};
 use viz::player::{Motion, Player};
 use viz::theme::Theme;
+use viz::timeline::Timeline;
 use viz::{View, view};
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
@@ -133,4 +135,20 @@ fn narrow_shards_and_pairs_have_whole_words() {
     app.view = View::Traffic;
     let screen = shown(&app, SIZES[1]);
     assert!(screen.contains("averaged this step, below it the run"), "{screen}");
+}
+
+/// While a person looks back, the speed keys still change the run's pace, and the title says so.
+#[test]
+fn looking_back_tells_the_pace_of_the_run() {
+    let run = SimulationPlan::new(1, 2).run();
+    let mut timeline = Timeline::live(run.header, "");
+    timeline.push(Message::Batch(EventBatch { dropped: 0, events: run.events[..500].to_vec() }));
+    let mut app = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
+    let title = |app: &App| shown(app, SIZES[0]).lines().next().unwrap().to_string();
+    app.update(Input::Do(Action::Back));
+    assert!(title(&app).ends_with("‖ looking back"), "{}", title(&app));
+    (0..3).for_each(|_| _ = app.update(Input::Do(Action::Slower)));
+    assert!(title(&app).ends_with("‖ looking back · run ×1/10"), "{}", title(&app));
+    app.held = true;
+    assert!(title(&app).ends_with("‖ held ×1/10, looking back"), "{}", title(&app));
 }
