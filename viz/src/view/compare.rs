@@ -12,7 +12,7 @@ use crate::player::{Player, Scene};
 use crate::theme::{ALARM, DIM, FAINT, WAITING, bold, ink};
 use crate::timeline::Ending;
 use crate::{places, words};
-use difference::{difference, in_short, sent, step_of};
+use difference::{difference, in_brief, in_short, sent, step_of};
 use events::{Place, RunHeader};
 use ratatui::style::Color;
 
@@ -212,21 +212,23 @@ fn metric(label: &str, player: &Player, first: &Player, rank: usize) -> Option<S
     }
 }
 
-/// Draws the difference of every run to the first: all in the long form or all in the short one.
-/// Returns the rows used.
+/// Draws the difference of every run to the first, all in the longest form in which all fit. Returns
+/// the rows used.
 fn differences(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     let Some((first, others)) = app.players.split_first() else { return 0 };
     let room = paint.width().saturating_sub(2);
-    let named = || others.iter().map(|other| (name(app, other), other));
-    let mine = name(app, first);
-    let mut sentences: Vec<String> =
-        named().map(|(name, other)| difference((&mine, first), (&name, other), rank)).collect();
-    if sentences.iter().any(|sentence| columns(sentence) > room) {
-        let mine = short_name(app, first);
-        let named = others.iter().map(|other| (short_name(app, other), other));
-        let short = named.map(|(name, other)| in_short((&mine, first), (&name, other), rank));
-        sentences = short.zip(sentences).map(|(short, long)| short.unwrap_or(long)).collect();
-    }
+    let long = |other: &Player| difference((&name(app, first), first), (&name(app, other), other), rank);
+    let short = |other: &Player| {
+        let (mine, name) = (short_name(app, first), short_name(app, other));
+        in_short((&mine, first), (&name, other), rank).unwrap_or_else(|| long(other))
+    };
+    let brief = |other: &Player| {
+        in_brief(first, (&short_name(app, other), other), rank, room).unwrap_or_else(|| long(other))
+    };
+    let all = |form: &dyn Fn(&Player) -> String| others.iter().map(form).collect::<Vec<_>>();
+    let fit = |sentences: &Vec<String>| sentences.iter().all(|sentence| columns(sentence) <= room);
+    let sentences = Some(all(&long)).filter(fit).or_else(|| Some(all(&short)).filter(fit));
+    let sentences = sentences.unwrap_or_else(|| all(&brief));
     for (y, (other, sentence)) in (0u16..).zip(others.iter().zip(&sentences)) {
         let x = paint.text(0, y, "▌", ink(frame::stage_colour(&other.scene().header)));
         paint.text(x + 1, y, fitted(sentence, room), ink(Color::Reset));

@@ -2,7 +2,7 @@
 
 use crate::simulate::SimulationPlan;
 use crate::support::{app, live, made_up, path, text};
-use events::{Class, Place, Recording};
+use events::{Class, Place, Recorder, Recording, What};
 use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
 use viz::theme::Theme;
@@ -207,6 +207,37 @@ fn runs_of_one_stage_are_told_apart_by_their_titles() {
     app.view = View::Memory;
     app.shown = 2;
     assert!(rows(&app, 80, 24)[0].contains("run 3 of 3 third"), "{}", rows(&app, 80, 24)[0]);
+}
+
+/// However long the runs' names and however narrow the screen, a comparison's verdict on the losses is
+/// whole.
+#[test]
+fn the_verdict_on_the_losses_is_never_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let titled = |(number, name): (usize, &str)| {
+        let mut run = SimulationPlan::new(3, 2).run();
+        for event in &mut run.events {
+            if let What::StepFinished { loss, .. } = &mut event.what {
+                *loss += number as f64 / 1024.0;
+            }
+        }
+        let file = dir.path().join(format!("{name}.events"));
+        let mut recorder = Recorder::create(&file, &run.header).unwrap();
+        recorder.push(0, &run.events).unwrap();
+        recorder.finish().unwrap();
+        let timeline = Timeline::recorded(Recording::open(&file).unwrap()).unwrap();
+        Player::new(timeline, Motion::Standing)
+    };
+    let names = ["with-a-learning-rate-of-1e-3", "with-a-learning-rate-of-1e-4"];
+    let mut app = App::new(names.into_iter().enumerate().map(titled).collect(), EventSource::Recording);
+    app.players[0].seek_into_step(2, 0.5);
+    app.lock();
+    for width in 60..160 {
+        let screen = rows(&app, width, 24);
+        let verdict = screen.iter().find(|row| row.starts_with(" ▌")).unwrap();
+        assert!(verdict.contains("losses differ by 9.8e-4"), "{width}: {verdict}");
+        assert!(verdict.contains("with-a-l") || width < 70, "{width}: {verdict}");
+    }
 }
 
 /// Without colours, what has passed of the seek bar and what has not look different.

@@ -1,6 +1,7 @@
 //! The difference of two runs, in words.
 
 use crate::player::Player;
+use crate::view::paint::{columns, fitted};
 use crate::words;
 use events::Sent;
 
@@ -40,10 +41,6 @@ pub(super) fn difference((mine, first): Named<'_>, (name, other): Named<'_>, ran
 /// ×1.50; same losses`.
 pub(super) fn in_short((mine, first): Named<'_>, (name, other): Named<'_>, rank: usize) -> Option<String> {
     let (before, after) = (first.scene().now.ranks.get(rank)?, other.scene().now.ranks.get(rank)?);
-    let change = |before: u64, after: u64| {
-        let percent = 100.0 * (after as f64 - before as f64) / (before as f64).max(1.0);
-        format!("{}{:.0} %", if percent < 0.0 { "−" } else { "+" }, percent.abs())
-    };
     let now = match step_of(first) == step_of(other) {
         true => format!("now {}", change(before.live_total(), after.live_total())),
         false => "another step".into(),
@@ -58,6 +55,42 @@ pub(super) fn in_short((mine, first): Named<'_>, (name, other): Named<'_>, rank:
         Some(apart) => format!("{text}; losses differ by {apart:.1e}"),
         None => text,
     })
+}
+
+/// Returns the shortest form of the difference, the losses first, and only what differs: `ZeRO-3:
+/// same losses, now −55 %, peak −35 %, sent ×1.50`. The name is cut to what `room` columns leave, and
+/// the last parts are left out where even that is too long.
+pub(super) fn in_brief(first: &Player, (name, other): Named<'_>, rank: usize, room: u16) -> Option<String> {
+    const NAME: u16 = 8;
+    let (before, after) = (first.scene().now.ranks.get(rank)?, other.scene().now.ranks.get(rank)?);
+    let losses = loss_difference(first, other).map(|apart| match apart {
+        0.0 => "same losses".into(),
+        apart => format!("losses differ by {apart:.1e}"),
+    });
+    let changed = |what: &str, before: u64, after: u64| {
+        let text = change(before, after);
+        (!["+0 %", "−0 %"].contains(&text.as_str())).then(|| format!("{what} {text}"))
+    };
+    let now = match step_of(first) == step_of(other) {
+        true => changed("now", before.live_total(), after.live_total()),
+        false => Some("another step".into()),
+    };
+    let peak = changed("peak", before.total_peak, after.total_peak);
+    let ratio = sent_ratio(first, other, rank).filter(|ratio| (ratio - 1.0).abs() >= 5e-3);
+    let sent = ratio.map(|ratio| format!("sent ×{ratio:.2}"));
+    let mut parts: Vec<String> = [losses, now, peak, sent].into_iter().flatten().collect();
+    while parts.len() > 1 && columns(&parts.join(", ")) + 2 + columns(name).min(NAME) > room {
+        parts.pop();
+    }
+    let rest = if parts.is_empty() { "no difference".into() } else { parts.join(", ") };
+    let name = fitted(name, room.saturating_sub(columns(&rest) + 2).max(1));
+    Some(format!("{name}: {rest}"))
+}
+
+/// Returns a change of bytes: `−55 %`.
+fn change(before: u64, after: u64) -> String {
+    let percent = 100.0 * (after as f64 - before as f64) / (before as f64).max(1.0);
+    format!("{}{:.0} %", if percent < 0.0 { "−" } else { "+" }, percent.abs())
 }
 
 /// Returns how many times as much `other` has sent in its last step, if both have sent anything.
