@@ -107,7 +107,7 @@ fn name(app: &App, player: &Player) -> String {
 
 /// Returns the part of a run's name that tells it apart: its title if another run has the same
 /// stage, else its stage.
-fn short_name(app: &App, player: &Player) -> String {
+pub(super) fn short_name(app: &App, player: &Player) -> String {
     let title = &player.timeline().title;
     let told_apart = app.shares_stage(player) && !title.is_empty();
     if told_apart { title.clone() } else { player.scene().header.stage.clone() }
@@ -199,7 +199,7 @@ fn metric(label: &str, player: &Player, first: &Player, rank: usize) -> Option<S
         "peak so far" => now.map(|rank| words::bytes(rank.total_peak)),
         "in main memory" => in_place(Place::Host),
         "on disk" => in_place(Place::Disk),
-        "sent per step" => step.map(|_| words::bytes(sent(player, rank).total())),
+        "sent per step" => step.and(now).map(|_| words::bytes(sent(player, rank).total())),
         "moved per step" => step.and(now).map(|rank| words::bytes(rank.transfers.last_step.total())),
         "tokens/s, all ranks" => {
             step.map(|record| words::count(record.tokens as f64 / record.seconds.max(1e-9)))

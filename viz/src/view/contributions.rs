@@ -1,8 +1,8 @@
 //! Each rank's own metrics of the latest step, before anything is summed over ranks. Runs are side
 //! by side, and values that differ from the first run's are marked.
 
-use super::frame;
-use super::paint::Paint;
+use super::paint::{Paint, columns, fitted};
+use super::{compare, frame};
 use crate::app::App;
 use crate::player::Player;
 use crate::theme::{ALARM, DIM, bold, ink};
@@ -12,6 +12,8 @@ use ratatui::style::Color;
 
 const LABEL: u16 = 8;
 const CELL: u16 = 9;
+/// The columns before the label of the first cell.
+const BEFORE: u16 = 4;
 
 /// A metric: its label, its format, and whether it is the same in every healthy run.
 type MetricColumn = (&'static str, fn(&LocalMetrics) -> String, bool);
@@ -23,9 +25,14 @@ const CELLS: [MetricColumn; 4] = [
     ("waited", |part| words::time((part.waited * 1e9) as u64), false),
 ];
 
+/// Returns the ranks of the run that has most.
+fn ranks(app: &App) -> usize {
+    app.players.iter().map(|player| player.scene().now.ranks.len()).max().unwrap_or(0)
+}
+
 /// Returns the rows that the table needs: 0 if no run reports its ranks' own metrics.
 pub(super) fn rows(app: &App) -> u16 {
-    let ranks = app.players.iter().map(|player| player.scene().now.ranks.len()).max().unwrap_or(0);
+    let ranks = ranks(app);
     let told = app.players.iter().any(|player| (0..ranks).any(|rank| part(player, rank).is_some()));
     if told { 2 + ranks as u16 } else { 0 }
 }
@@ -42,24 +49,33 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     paint.noted_heading("Each rank's own part", format!("{step}before the sum{star}"));
     let each = paint.width().saturating_sub(LABEL) / app.players.len() as u16;
     let cells = &CELLS[..usize::from(each / CELL).min(CELLS.len())];
-    for (place, player) in (0u16..).zip(&app.players) {
-        let (x, width) = (LABEL + place * each, cells.len() as u16 * CELL);
-        let mut column = paint.part(x, 1, width, u16::MAX);
-        labels(player, cells, &mut column);
-        for rank in 0..first.scene().now.ranks.len() {
-            let mut row = column.part(0, 1 + rank as u16, width, 1);
+    let width = cells.len() as u16 * CELL;
+    // The name stands before the labels, and the cells move to the right as far as it needs.
+    let names: Vec<String> = app.players.iter().map(|player| compare::short_name(app, player)).collect();
+    let longest = names.iter().map(|name| columns(name)).max().filter(|_| names.len() > 1);
+    let needed = longest.map_or(0, |longest| (longest + 2).saturating_sub(BEFORE));
+    let shift = needed.min(each.saturating_sub(width + 1));
+    for ((place, player), name) in (0u16..).zip(&app.players).zip(&names) {
+        let mut column = paint.part(LABEL + place * each, 1, shift + width, u16::MAX);
+        let style = ink(frame::stage_colour(&player.scene().header));
+        let x = column.text(0, 0, "▌", style);
+        if names.len() > 1 {
+            column.text(x, 0, fitted(name, (shift + BEFORE).saturating_sub(x + 1)), style);
+        }
+        let mut table = column.part(shift, 0, width, u16::MAX);
+        labels(cells, &mut table);
+        for rank in 0..ranks(app) {
+            let mut row = table.part(0, 1 + rank as u16, width, 1);
             parts([player, first].map(|player| part(player, rank)), cells, &mut row);
         }
     }
-    for rank in 0..first.scene().now.ranks.len() {
+    for rank in 0..ranks(app) {
         let style = if rank == app.rank { bold(Color::Reset) } else { ink(DIM) };
         paint.text(0, 2 + rank as u16, format!("rank {rank}"), style);
     }
 }
 
-/// Draws the columns' labels and the run's colour. Runs are in the order of the tables above.
-fn labels(player: &Player, cells: &[MetricColumn], paint: &mut Paint<'_>) {
-    paint.text(0, 0, "▌", ink(frame::stage_colour(&player.scene().header)));
+fn labels(cells: &[MetricColumn], paint: &mut Paint<'_>) {
     for (end, (label, ..)) in (1u16..).zip(cells) {
         paint.right(end * CELL - 1, 0, label, ink(DIM));
     }

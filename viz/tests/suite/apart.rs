@@ -1,11 +1,13 @@
 //! Tests of screens whose ranks, groups or runs are not at the same place.
 
-use crate::simulate::SimulationPlan;
+use crate::screens::with_contributions;
+use crate::simulate::{SimulatedRun, SimulationPlan};
 use crate::support::{live, recorded, text};
 use events::{Boundary, Event, What};
 use viz::app::{App, EventSource};
 use viz::input::Input;
-use viz::theme::Theme;
+use viz::player::Motion;
+use viz::theme::{Depth, Theme};
 use viz::{View, view};
 
 /// Ranks that fail in the same words are all marked, and the lowest one's error is shown, as the
@@ -88,4 +90,37 @@ fn a_group_that_waits_is_drawn_so_beside_one_that_moves() {
         assert!(waits.contains('╌') && !waits.contains('━'), "{screen}");
     }
     assert!(apart > 0, "it happens");
+}
+
+/// The ranks' own parts say which column is which run, without colours too, and have a row for every
+/// rank of any run; a rank that a run lacks has no values there.
+#[test]
+fn own_parts_name_their_runs_and_have_all_ranks() {
+    let plain = Theme { depth: Depth::None, ascii: false };
+    let few = |mut run: SimulatedRun| {
+        run.header.world_size = 2;
+        run.header.stage = "ZeRO-1".into();
+        run.events.retain(|event| event.rank < 2);
+        run
+    };
+    let runs = [few(with_contributions(None)), with_contributions(None)];
+    let mut players = runs.map(|run| live(run).players.remove(0));
+    players.iter_mut().for_each(|player| player.set_motion(Motion::Standing));
+    players[0].seek_into_step(2, 0.5);
+    let mut app = App::new(players.into(), EventSource::Recording);
+    app.rank = 3;
+    for (width, height) in [(60, 30), (80, 24), (120, 40)] {
+        let screen = text(&view::picture(&app, plain, width, height));
+        let rows: Vec<&str> = screen.lines().collect();
+        let labels = rows.iter().position(|row| row.contains("▌ZeRO-1") && row.contains("▌ZeRO-2"));
+        let labels = labels.unwrap_or_else(|| panic!("{screen}"));
+        for rank in 0..4 {
+            let row = rows[labels + 1 + rank].split_whitespace().collect::<Vec<_>>();
+            assert_eq!(row[..2], ["rank", &rank.to_string()], "{screen}");
+            assert_eq!(row[2] == "–", rank > 1, "{screen}");
+            assert_eq!(row.iter().filter(|cell| **cell == "5.5000").count(), 1 + usize::from(rank < 2));
+        }
+        let sent = rows.iter().find(|row| row.contains("sent per step")).unwrap();
+        assert!(sent.contains('–') && !sent.contains(" 0 B"), "{sent}");
+    }
 }

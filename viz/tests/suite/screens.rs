@@ -37,7 +37,7 @@ fn stages_compared() {
 
 /// Returns a simulated run whose ranks report their own metrics. Rank `wrong` has gradients that
 /// are four times too large from step 1 on.
-fn with_contributions(wrong: Option<u32>) -> SimulatedRun {
+pub(crate) fn with_contributions(wrong: Option<u32>) -> SimulatedRun {
     let mut run = SimulationPlan::new(2, 4).run();
     let told = run.events.into_iter().flat_map(|event| {
         let own = |step: u32| {
