@@ -5,7 +5,7 @@ mod difference;
 use super::activity::{Activity, activity};
 use super::area::Area;
 use super::bar::Bar;
-use super::paint::{Paint, columns, fitted};
+use super::paint::{Paint, columns, fitted, whole_words};
 use super::{cards, contributions, frame, table};
 use crate::app::App;
 use crate::player::{Player, Scene};
@@ -29,7 +29,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
         if together { "same step, same phase, same scale" } else { "same scale; not all at the same step" };
     match unlike {
         Some(unlike) => paint.text(x + 2, 0, fitted(&unlike, room), ink(WAITING)),
-        None => paint.text(x + 2, 0, note, ink(DIM)),
+        None => paint.text(x + 2, 0, whole_words(note, room), ink(DIM)),
     };
     let runs = app.players.len().max(2) as u16;
     let parts = contributions::rows(app);

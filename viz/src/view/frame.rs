@@ -291,6 +291,7 @@ pub(super) fn too_small(paint: &mut Paint<'_>) {
     let (width, height) = SMALLEST;
     let (now_width, now_height) = (paint.width(), paint.height());
     let full = format!("needs {width}×{height}, has {now_width}×{now_height} · q quits");
-    let texts = [full, format!("needs {width}×{height} · q quits"), format!("needs {width}×{height}")];
+    let needed = format!("{width}×{height}");
+    let texts = [full, format!("needs {needed} · q quits"), format!("needs {needed}"), needed];
     paint.centred(0, now_width, now_height / 2, fitting(&texts, now_width), Style::new());
 }

@@ -33,7 +33,10 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let used = tables::rows(scene, rank, Place::Device);
     let elsewhere: u16 = places.iter().map(|&place| tables::rows(scene, rank, place)).sum();
     let totals = if elsewhere > 0 && width < NARROW + ELSEWHERE { places.len() as u16 } else { 0 };
-    let used = if totals > 0 { used + totals } else { used.max(elsewhere) }.min(height.saturating_sub(6));
+    let used = if totals > 0 { used + totals } else { used.max(elsewhere) };
+    // Where the chart would leave the table no class, only the heading is above it.
+    let above = if height < CHART + 3 { 1 } else { CHART };
+    let used = used.min(height.saturating_sub(above));
     let y = height.saturating_sub(used);
     charts(app, rank, &mut paint.part(0, 0, width, y));
     if totals > 0 {
@@ -52,6 +55,8 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     }
 }
 
+/// The fewest rows of a chart.
+const CHART: u16 = 6;
 /// The width of the table of classes where that of other places is beside it.
 const NARROW: u16 = 47;
 /// The width of the table of other places, with the gap before it.
@@ -83,10 +88,12 @@ fn everything(app: &App, rank: usize, place: Place, paint: &mut Paint<'_>) {
     let width = paint.width().saturating_sub(SCALE);
     let on_device = place == Place::Device;
     let title = if on_device { "Memory" } else { "Main memory" };
-    paint.noted_heading(&format!("{title} of rank {rank}"), "the last two steps, by class");
-    if width < 8 || paint.height() < 6 {
+    let title = format!("{title} of rank {rank}");
+    if width < 8 || paint.height() < CHART {
+        paint.heading(0, 0, &title);
         return;
     }
+    paint.noted_heading(&title, "the last two steps, by class");
     let axis = Axis::last_steps(player, 2, width);
     let predicted = predicted_total(scene, rank, place);
     let peak = scene.now.ranks[rank].peak_in(place);

@@ -28,8 +28,10 @@ impl RankPage {
         let (first, end) = (self.first, self.first + self.ranks.len());
         match self.order {
             RankOrder::Number if self.ranks.len() == self.of => String::new(),
+            RankOrder::Number if end == first + 1 => format!("rank {first} of {} ↑↓", self.of),
             RankOrder::Number => format!("ranks {first} to {} of {} ↑↓", end - 1, self.of),
             RankOrder::Slowest if self.ranks.len() == self.of => "slowest first".into(),
+            RankOrder::Slowest if end == first + 1 => format!("slowest first: {end} of {} ↑↓", self.of),
             RankOrder::Slowest => format!("slowest first: {} to {end} of {} ↑↓", first + 1, self.of),
         }
     }

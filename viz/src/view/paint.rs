@@ -124,10 +124,12 @@ impl<'a> Paint<'a> {
         self.text(2, bottom, fitting(forms, self.width().saturating_sub(3)), theme::ink(theme::DIM));
     }
 
-    /// Writes a heading and a note beside it on the first row. Returns the column after both.
+    /// Writes a heading and a note beside it, or the words of it that fit, on the first row. Returns
+    /// the column after both.
     pub(super) fn noted_heading(&mut self, text: &str, note: impl AsRef<str>) -> u16 {
-        let x = self.heading(0, 0, text);
-        self.text(x + 2, 0, note, theme::ink(theme::DIM))
+        let x = self.heading(0, 0, text) + 2;
+        let note = whole_words(note.as_ref(), self.width().saturating_sub(x));
+        self.text(x, 0, note, theme::ink(theme::DIM))
     }
 
     /// Writes a heading in the style of all views. Returns the column after it.
@@ -149,6 +151,17 @@ pub(super) fn fitting<T: AsRef<str>>(forms: &[T], width: u16) -> &str {
 pub(super) fn fitting_or_cut(forms: &[String], width: u16) -> String {
     let found = forms.iter().find(|form| columns(form) <= width).or(forms.last());
     found.map_or(String::new(), |form| fitted(form, width))
+}
+
+/// Returns the words of `text` that fit into `width` columns, with an ellipsis if these are not all;
+/// nothing if not even the first one fits.
+pub(super) fn whole_words(text: &str, width: u16) -> String {
+    if columns(text) <= width {
+        return text.into();
+    }
+    let mut ends = text.match_indices(' ').map(|(end, _)| text[..end].trim_end());
+    let kept = ends.rfind(|kept| !kept.is_empty() && columns(kept) < width);
+    kept.map_or(String::new(), |kept| format!("{}…", kept.trim_end_matches([',', ':', ';', '·', ' '])))
 }
 
 /// Returns `text` cut to `width` columns, with an ellipsis if it is longer.

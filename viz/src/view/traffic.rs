@@ -66,7 +66,8 @@ fn operations(app: &App, paint: &mut Paint<'_>) -> u16 {
     for operation in Operation::ALL {
         let index = operation.index();
         let predicted = predicted(header, operation);
-        if run.by_operation[index] == 0 && predicted == 0 {
+        // The total needs a row below.
+        if run.by_operation[index] == 0 && predicted == 0 || y + 1 >= paint.height() {
             continue;
         }
         let theme = paint.theme();

@@ -9,7 +9,7 @@ mod strip;
 
 pub(super) use strip::strip;
 
-use super::paint::{Paint, columns, fitting};
+use super::paint::{Paint, columns, fitted, fitting, whole_words};
 use crate::groups::{self, Disagreement, RankGroup};
 use crate::narration::{self, leading_collective};
 use crate::player::Scene;
@@ -144,7 +144,8 @@ impl<'a> Lanes<'a> {
         let (scene, event) = (self.scene, self.flight.event);
         let colour = if self.flying { operation_colour(event.operation) } else { DIM };
         let mut x = paint.text(0, 0, if self.flying { "▶ " } else { "✓ " }, bold(colour));
-        x = paint.text(x, 0, narration::name(scene, &self.flight), bold(colour));
+        let name = narration::name(scene, &self.flight);
+        x = paint.text(x, 0, fitted(&name, paint.width().saturating_sub(x)), bold(colour));
         let state = match &self.disagreement {
             Some(found) => instead(scene, found),
             None => state(&self.progress, self.flying, colour),
@@ -156,7 +157,7 @@ impl<'a> Lanes<'a> {
         let beside = |others: &str| fitting(&notes, room.saturating_sub(columns(&state.0) + columns(others)));
         let note = Some(beside(&more)).filter(|note| !note.is_empty()).unwrap_or_else(|| beside(""));
         x = paint.text(x, 0, note, ink(DIM));
-        x = paint.text(x, 0, state.0, ink(state.1));
+        x = paint.text(x, 0, whole_words(&state.0, paint.width().saturating_sub(x)), ink(state.1));
         if x + columns(&more) <= paint.width() {
             paint.text(x, 0, more, ink(DIM));
         }

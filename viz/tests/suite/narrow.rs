@@ -47,6 +47,27 @@ fn narrow_screens_show_less() {
     }
 }
 
+/// On the smallest screen every view has its most important numbers, and no word is cut; a smaller one
+/// says what is needed.
+#[test]
+fn the_smallest_screen_is_of_use() {
+    let shown = |view: View| rows(&app("zero3", view), 40, 10).join("\n");
+    let now = app("zero3", View::Memory).player().scene().now.ranks[0].clone();
+    let memory = shown(View::Memory);
+    for number in [now.live_total(), now.total_peak] {
+        assert!(memory.contains(&words::bytes(number)), "{memory}");
+    }
+    assert!(memory.contains("   total ") && memory.contains("activations"), "{memory}");
+    assert!(!shown(View::Memory).contains("pre"), "{memory}");
+    assert!(shown(View::Streams).contains("rank 0 of 4 ↑↓"), "{}", shown(View::Streams));
+    assert!(shown(View::Traffic).contains("   total "), "{}", shown(View::Traffic));
+    let overview = shown(View::Overview);
+    let wires = overview.lines().find(|row| row.starts_with(" ▶ ")).unwrap();
+    assert!(wires.ends_with("reduce-scatter of block 3 to head"), "{wires}");
+    let small = |width, height| rows(&app("zero3", View::Overview), width, height).join("\n");
+    assert!(small(10, 3).contains("40×10") && !small(4, 2).contains('4'), "{}", small(10, 3));
+}
+
 /// However low the screen, the overview has a row for the first rank.
 #[test]
 fn low_screens_show_ranks() {

@@ -17,9 +17,11 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// Returns the columns of a table of `width` columns.
+    /// Returns the columns of a table of `width` columns. Those that do not fit lie beyond the
+    /// screen.
     pub(super) fn new(width: u16) -> Self {
         let ends = [32, 42, 54].map(|end| if width < 54 { end - 9 } else { end });
+        let ends = ends.map(|end| if end <= width { end } else { u16::MAX });
         Figures { ends, format: words::bytes }
     }
 
@@ -34,7 +36,7 @@ impl Figures {
             Ordering::Less => ("<", DIM),
             Ordering::Greater => ("✗", ALARM),
         };
-        paint.text(ends[2] + 1, y, symbol, ink(colour));
+        paint.text(ends[2].saturating_add(1), y, symbol, ink(colour));
     }
 }
 
@@ -45,6 +47,17 @@ pub(super) fn predicted_total(scene: &Scene, rank: usize, place: Place) -> Optio
         _ => header.offload.predicted(rank, place).map(|predicted| predicted.total),
     };
     found.filter(|&bytes| bytes > 0)
+}
+
+/// Returns the classes that a rank has held in `place`: of more than `most`, those with the highest
+/// peaks.
+fn highest(scene: &Scene, rank: usize, place: Place, most: usize) -> Vec<Class> {
+    let peaks = &scene.now.ranks[rank].peak[place.index()];
+    let mut classes: Vec<Class> = used_in(scene, rank, place).collect();
+    classes.sort_by_key(|class| std::cmp::Reverse(peaks[class.index()]));
+    classes.truncate(most);
+    classes.sort_by_key(|class| class.index());
+    classes
 }
 
 /// Returns the classes that a rank has held in `place`.
@@ -99,7 +112,9 @@ pub(super) fn classes_in(
     let beside = (places::name(place), bold(Color::Reset));
     paint.pieces(0, 0, &[if place == Place::Device { ("class", ink(DIM)) } else { beside }]);
     let mut y = 1;
-    for class in used_in(scene, rank, place) {
+    // The total needs a row below.
+    let most = usize::from(paint.height().saturating_sub(2).max(1));
+    for class in highest(scene, rank, place, most) {
         paint.text(0, y, class_glyph(class), ink(class_colour(class)));
         let name = if figures.ends[0] < 30 { class_name(class) } else { class.label() };
         paint.text(2, y, fitted(name, figures.ends[0].saturating_sub(7)), ink(Color::Reset));
