@@ -45,11 +45,12 @@ impl UnitSlice {
         self.of
     }
 
-    /// Returns the slice's columns in a line of `width`; at least one.
+    /// Returns the slice's columns in a line of `width`; at least one. Only slices narrower than a
+    /// column share one.
     fn columns(self, width: u16) -> Range<u16> {
         let (number, of, columns) = (self.number as u32, self.of as u32, u32::from(width));
         let start = (number * columns / of) as u16;
-        let end = ((number + 1) * columns).div_ceil(of) as u16;
+        let end = ((number + 1) * columns / of) as u16;
         start..end.max(start + 1).min(width.max(start + 1))
     }
 }
@@ -165,4 +166,28 @@ impl UnitCell<'_> {
 /// Returns the symbol of a secondary slice of the parameters.
 pub(super) fn second_copy() -> Symbol {
     ("▪", ink(class_colour(Class::Parameters)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::UnitSlice;
+
+    /// Slices lie side by side and are equally wide, up to a column; where they are more than the
+    /// columns, each has one.
+    #[test]
+    fn slices_share_the_line_equally() {
+        for (of, width) in (1..=70).flat_map(|of| (1..=40u16).map(move |width| (of, width))) {
+            let columns = |number| UnitSlice { number, of }.columns(width);
+            let lengths: Vec<usize> = (0..of).map(|number| columns(number).len()).collect();
+            let least = (usize::from(width) / of).max(1);
+            assert!(lengths.iter().all(|length| (least..=least + 1).contains(length)), "{of} in {width}");
+            for number in 1..of {
+                let (before, after) = (columns(number - 1), columns(number));
+                let beside = before.end == after.start;
+                assert!(beside || of > usize::from(width) && before.start <= after.start, "{of} in {width}");
+            }
+            assert_eq!((columns(0).start, columns(of - 1).end), (0, width), "{of} in {width}");
+            assert!(of < usize::from(width) || lengths.iter().all(|length| *length == 1), "{of} in {width}");
+        }
+    }
 }
