@@ -6,7 +6,7 @@ pub use moves::Trouble;
 
 use crate::timeline::{Ending, Timeline};
 use crate::window::Window;
-use events::{Event, Message, Recording, RecordingError, RunHeader, Snapshot, StepRecord};
+use events::{Event, Message, Recording, RecordingError, RunHeader, Snapshot, StepRecord, What};
 use std::sync::Arc;
 
 /// The state of a run at one position, which the views draw.
@@ -18,12 +18,14 @@ pub struct Scene {
     pub now: Snapshot,
     /// The last few steps.
     pub window: Window,
+    /// The steps done before the latest validation that has ended within the window.
+    pub validated: Option<u32>,
 }
 
 impl Scene {
     fn new(header: Arc<RunHeader>, now: Snapshot) -> Self {
         let window = Window::new(&now);
-        Scene { header, now, window }
+        Scene { header, now, window, validated: None }
     }
 
     fn lose_track(&mut self) {
@@ -34,6 +36,9 @@ impl Scene {
     fn apply(&mut self, event: &Event) {
         let takes = self.now.ranks.get(event.rank as usize).is_some_and(|rank| rank.takes(event));
         self.now.apply(event);
+        if let What::Evaluated { step, .. } = event.what {
+            self.validated = self.validated.max(Some(step));
+        }
         if takes {
             self.window.apply(event);
         }

@@ -16,8 +16,9 @@ pub(super) fn progress(player: &Player, paint: &mut Paint<'_>) {
     let chart = width.saturating_sub(beside + 3);
     let done = player.steps_done();
     let points: Vec<(f64, f64)> = done.iter().map(|record| (f64::from(record.step), record.loss)).collect();
-    let validated: Vec<(f64, f64)> =
-        evaluations(player).iter().map(|&(step, loss)| (f64::from(step), loss)).collect();
+    // A validation stands above the last step before it.
+    let above = |&(after, loss): &(u32, f64)| (f64::from(after.saturating_sub(1)), loss);
+    let validated: Vec<(f64, f64)> = evaluations(player).iter().map(above).collect();
     let heading = if height >= 7 { 1 } else { 0 };
     if heading == 1 {
         title(!validated.is_empty(), &mut paint.part(0, 0, chart, 1));
@@ -115,9 +116,10 @@ fn evaluations(player: &Player) -> &[(u32, f64)] {
     if player.at_end() {
         return all;
     }
-    // A validation follows its step, and no later one has begun before it is done.
-    let step = player.scene().now.ranks.first().map_or(0, |rank| rank.step);
-    &all[..all.partition_point(|(after, _)| *after <= step)]
+    // A validation ends before the step after it begins.
+    let (step, latest) =
+        (player.scene().now.ranks.first().map_or(0, |rank| rank.step), player.scene().validated);
+    &all[..all.partition_point(|(after, _)| *after <= step || Some(*after) <= latest)]
 }
 
 fn gradient_norm(record: &StepRecord) -> String {

@@ -2,7 +2,7 @@
 
 use crate::simulate::SimulationPlan;
 use crate::support::{live, made_up, recorded, text};
-use events::{Boundary, Class, EventBatch, Message, Place};
+use events::{Boundary, Class, EventBatch, Message, Place, What};
 use viz::app::{App, EventSource};
 use viz::input::{Action, Input};
 use viz::player::{Motion, Player};
@@ -151,4 +151,22 @@ fn looking_back_tells_the_pace_of_the_run() {
     assert!(title(&app).ends_with("‖ looking back · run ×1/10"), "{}", title(&app));
     app.held = true;
     assert!(title(&app).ends_with("‖ held ×1/10, looking back"), "{}", title(&app));
+}
+
+/// A replay shows a validation as soon as it has ended, above the step that it followed.
+#[test]
+fn a_validation_is_shown_once_it_has_ended() {
+    let run = SimulationPlan::new(3, 4).run();
+    let ends =
+        run.events.iter().position(|event| matches!(event.what, What::Evaluated { .. })).unwrap() as u64;
+    let mut app = live(run);
+    app.players[0].set_motion(Motion::Standing);
+    let told = |app: &App| shown(app, SIZES[1]);
+    app.players[0].seek(ends);
+    assert!(!told(&app).contains("validation 2.03"));
+    app.players[0].seek(ends + 1);
+    let screen = told(&app);
+    assert!(!app.player().at_end() && screen.contains("validation 2.03"), "{screen}");
+    let axis = screen.lines().find(|line| line.contains("╰ step 0 ")).unwrap();
+    assert!(axis.contains("─ 2 ") && !axis.contains("─ 3 "), "{axis}");
 }
