@@ -139,6 +139,11 @@ fn collective(scene: &Scene, flight: &Flight) -> String {
     } else {
         ("the others", String::new(), "r".into())
     };
+    if members == 1 {
+        let all = if groups.len() > 1 { "its group" } else { "the run" };
+        let name = capitalised(flight.event.operation.label());
+        return format!("{name} of {units}: nothing moves, since {all} has one rank ({whole})");
+    }
     if let Some(hop) = hop(scene, flight, members) {
         return format!("{} of {units}{among}, {hop} ({slice})", capitalised(flight.event.operation.label()));
     }
@@ -254,9 +259,11 @@ fn computing(scene: &Scene, pass: PassNow) -> String {
 
 fn pass_note(scene: &Scene, pass: PassNow) -> &'static str {
     let sharded = scene.header.sharded;
+    let alone = scene.now.ranks.len() == 1;
     match pass.pass {
         Pass::Forward => " and keeps its activations for backward",
         Pass::Backward if sharded.gradients => ", whose full gradients wait in a bucket for reduction",
+        Pass::Backward if alone => "",
         Pass::Backward => ", whose gradients every rank keeps whole",
         Pass::Step if scene.header.offload.place(Class::Optimizer) == Place::Disk => {
             ": piece by piece, while the next piece comes from disk and the last one returns"
@@ -264,6 +271,7 @@ fn pass_note(scene: &Scene, pass: PassNow) -> &'static str {
         Pass::Step if scene.header.offload.place(Class::Optimizer) == Place::Host => {
             ": its optimizer states rest there and never travel"
         }
+        Pass::Step if alone => "",
         Pass::Step if sharded.optimizer => ": each rank only the slice whose optimizer states it owns",
         Pass::Step => ": every rank does the same work on the same numbers",
         Pass::Evaluate => "; nothing is kept",

@@ -25,8 +25,11 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let room = width.saturating_sub(x + 2);
     let unlike = unlike(app, usize::from(room));
     let together = app.players.iter().all(|player| step_of(player) == step_of(app.player()));
-    let note =
-        if together { "same step, same phase, same scale" } else { "same scale; not all at the same step" };
+    let note = match together {
+        _ if app.players.len() == 1 => "beside what DDP would need",
+        true => "same step, same phase, same scale",
+        false => "same scale; not all at the same step",
+    };
     match unlike {
         Some(unlike) => paint.text(x + 2, 0, fitted(&unlike, room), ink(WAITING)),
         None => paint.text(x + 2, 0, whole_words(note, room), ink(DIM)),

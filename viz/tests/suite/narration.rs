@@ -184,3 +184,19 @@ fn the_title_shows_what_was_chosen() {
     let usual = App::new(made_up(&SimulationPlan::new(3, 4)).players, EventSource::Recording);
     assert!(!text(&picture(&usual, Theme::FULL, 200, 40)).contains("hybrid"));
 }
+
+/// A rank that is alone exchanges nothing with others, and no sentence says that it does.
+#[test]
+fn one_rank_has_no_others() {
+    for stage in 0..=3 {
+        let mut player = live(SimulationPlan::new(stage, 1).run()).players.remove(0);
+        player.set_motion(Motion::Standing);
+        player.seek(0);
+        while !player.at_end() {
+            let told = sentence(player.scene(), ROOM);
+            let others = ["other", "every rank", "each rank"].iter().any(|word| told.contains(word));
+            assert!(!others || told.starts_with("The run is over"), "{told}");
+            player.step_forward(Boundary::Event);
+        }
+    }
+}

@@ -195,9 +195,11 @@ fn narrow_screens_show_what_other_places_hold() {
 #[test]
 fn one_rank_has_no_pairs() {
     let mut app = made_up(&SimulationPlan::new(3, 1));
-    for view in [View::Streams, View::Traffic] {
+    for view in [View::Streams, View::Traffic, View::Compare] {
         app.view = view;
         let screen = rows(&app, 120, 40).join("\n");
+        assert_eq!(screen.contains("█ all-gather"), view == View::Streams, "{screen}");
+        assert!(!screen.contains("same step") && !screen.contains("every rank"), "{screen}");
         assert!(!screen.contains("From rank to rank") && !screen.contains("Waits between"), "{screen}");
     }
 }

@@ -69,8 +69,11 @@ fn symbol(theme: Theme, glyph: &'static str) -> &'static str {
     if theme.colours() { "█" } else { glyph }
 }
 
+/// True if the lanes show the operation. A rank that is alone sends nothing in it.
 fn used(scene: &Scene, operation: Operation) -> bool {
-    scene.now.ranks.iter().any(|rank| rank.sent.by_operation[operation.index()] > 0)
+    let sent = scene.now.ranks.iter().any(|rank| rank.sent.by_operation[operation.index()] > 0);
+    let mut drawn = scene.window.lanes.iter().flat_map(|lane| &lane.collectives);
+    sent || drawn.any(|collective| collective.event.operation == operation)
 }
 
 fn seen(scene: &Scene, pass: Pass) -> bool {
