@@ -17,8 +17,8 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Returns an axis as long as `steps` steps take. It ends now, or later until that much time
-    /// has passed.
+    /// Returns an axis as long as `steps` steps take, or as the current step if that takes longer: a
+    /// rank may hang in it. It ends now, or later until that much time has passed.
     pub(super) fn last_steps(player: &Player, steps: u64, width: u16) -> Self {
         let (scene, now) = (player.scene(), player.clock());
         let known = &scene.window.steps;
@@ -27,7 +27,9 @@ impl Axis {
         let first = known.front().map_or_else(|| beginning(scene), |step| step.from);
         let finished = known.iter().rev().find_map(|step| step.to.map(|to| to.saturating_sub(step.from)));
         let step = finished.unwrap_or_else(|| end.saturating_sub(first).max(1) / steps.max(1));
-        let length = (step * steps).max(1000);
+        let current = known.back().filter(|step| step.to.is_none());
+        let current = current.map_or(0, |step| end.saturating_sub(step.from));
+        let length = (step * steps).max(current).max(1000);
         let to = end.max(first + length);
         Axis { from: to - length, to, now, width }
     }

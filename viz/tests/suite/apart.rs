@@ -124,3 +124,23 @@ fn own_parts_name_their_runs_and_have_all_ranks() {
         assert!(sent.contains('–') && !sent.contains(" 0 B"), "{sent}");
     }
 }
+
+/// The streams of a run that hangs begin with the step in which it does, however long it has waited: a
+/// finished step takes a small part of that time.
+#[test]
+fn a_step_that_hangs_is_shown_from_its_beginning() {
+    let mut run = SimulationPlan::new(3, 4).run();
+    let begun = run.events.iter().position(|event| matches!(event.what, What::StepStarted { step: 1 }));
+    run.events.truncate(begun.unwrap() + 300);
+    let message = "rank 3 timed out".to_string();
+    let at = run.events.last().unwrap().at + 1_000_000_000;
+    run.events.push(Event { rank: 3, at, what: What::Failed { message } });
+    let mut app = live(run);
+    (app.view, app.dismissed) = (View::Streams, true);
+    for (width, height) in [(80, 24), (120, 40)] {
+        let screen = text(&view::picture(&app, Theme::FULL, width, height));
+        let lane = screen.lines().find(|line| line.starts_with(" rank 0 ")).unwrap();
+        assert!(lane.chars().skip(11).take(5).any(|symbol| symbol != ' '), "{screen}");
+        assert!(screen.contains("200 ms"), "{screen}");
+    }
+}
