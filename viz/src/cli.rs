@@ -121,7 +121,7 @@ impl Moment {
     /// # Errors
     /// If the first run has no such step or no such rank.
     pub fn app(&self, mut players: Vec<Player>) -> Result<App, String> {
-        players[0].check_step(self.step)?;
+        players[0].check_step(self.step.into())?;
         players[0].seek_into_step(self.step, self.at);
         let ranks = players[0].scene().header.world_size as usize;
         if self.rank >= ranks {

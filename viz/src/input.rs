@@ -163,28 +163,46 @@ use KeyCode::{
 /// The table of keys.
 pub const BINDINGS: &[Binding] = &[
     binding(&[Char(' ')], "space", "pause", "pause or resume", Action::TogglePause),
-    binding(&[Left, Char(','), Char('h')], "←→", "step", "one step back or forward", Action::Back),
+    binding(
+        &[Left, Char(','), Char('h')],
+        "←→",
+        "step",
+        "one step back or forward; also h l , .",
+        Action::Back,
+    ),
     counterpart(&[Right, Char('.'), Char('l')], Action::Forward),
     binding(&[Char('g')], "g", "by", "size of a step: event, collective, unit or step", Action::Granularity),
     binding(
         &[Char('-'), Char('[')],
         "-+",
         "speed",
-        "slower or faster; a recording up to ×100",
+        "slower or faster (also [ ] =); a recording up to ×100",
         Action::Slower,
     ),
     counterpart(&[Char('+'), Char('='), Char(']')], Action::Faster),
     binding(&[Char('f')], "f", "trouble", "next failure or skipped step of a recording", Action::NextTrouble),
     binding(
         &[Enter, Char('r')],
-        "enter",
+        "enter, r",
         "",
         "resume in real time; a live run at its latest event",
         Action::Release,
     ),
-    binding(&[Tab], "tab", "view", "next view; with shift, the previous one", Action::NextView),
+    binding(
+        &[Tab],
+        "tab",
+        "view",
+        "next view, with shift the previous; ctrl-l draws again",
+        Action::NextView,
+    ),
     counterpart(&[BackTab], Action::PreviousView),
-    binding(&[Up, Char('k')], "↑↓", "rank", "previous or next rank", Action::PreviousRank),
+    binding(
+        &[Up, Char('k')],
+        "↑↓",
+        "rank",
+        "previous or next rank; also k j, the wheel",
+        Action::PreviousRank,
+    ),
     counterpart(&[Down, Char('j')], Action::NextRank),
     binding(
         &[Char('u')],
@@ -210,10 +228,16 @@ pub const BINDINGS: &[Binding] = &[
         &[Char('?')],
         "?",
         "help",
-        "this list; click views, moments, keys, Overview's ranks",
+        "this list; click views, keys, ranks, a recording's bar",
         Action::Help,
     ),
-    binding(&[Char('q')], "q", "quit", "quit, or close this list; a live run asks first", Action::Quit),
+    binding(
+        &[Char('q')],
+        "q",
+        "quit",
+        "quit (a live run asks first); esc or q closes this list",
+        Action::Quit,
+    ),
 ];
 
 /// The keys that answer the question whether a live run ends, as [`BINDINGS`] are.

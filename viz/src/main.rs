@@ -143,7 +143,7 @@ fn follow(file: &Path, start: &Start, display: DisplayOptions) -> Result<(), Box
 }
 
 fn begin(mut players: Vec<Player>, start: &Start) -> Result<App, Box<dyn Error>> {
-    players[0].check_step(start.step)?;
+    players[0].check_step(start.step.into())?;
     players[0].set_speed(start.speed);
     if start.step > 0 {
         players[0].seek_step(start.step);

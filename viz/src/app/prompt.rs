@@ -56,7 +56,7 @@ impl App {
     fn go_to_step(&mut self, typed: &str) -> Result<(), String> {
         let step =
             typed.parse().map_err(|_| format!("{typed} is no step: type a number, or r and a rank"))?;
-        self.lead().check_step(step)?;
+        let step = self.lead().check_step(step)?;
         self.stand(|player| player.seek_step(step));
         self.lock();
         Ok(())

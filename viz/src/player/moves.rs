@@ -47,18 +47,18 @@ impl Player {
         (start.at, self.timeline.state.snapshot.at.max(start.at + 1))
     }
 
-    /// Returns an error that names the steps there are, if `step` is none of them.
+    /// Returns `step`, or an error that names the steps there are, if it is none of them.
     ///
     /// # Errors
     /// A sentence for the person who asked for the step.
-    pub fn check_step(&self, step: u32) -> Result<(), String> {
+    pub fn check_step(&self, step: u64) -> Result<u32, String> {
         let marks = &self.timeline.marks;
         let (Some(first), Some(last)) = (marks.front(), marks.back()) else {
             return Err(format!("there is no step {step}: no step has begun"));
         };
-        let from = marks.partition_point(|mark| mark.step < step);
-        if marks.get(from).is_some_and(|mark| mark.step == step) {
-            return Ok(());
+        let from = marks.partition_point(|mark| u64::from(mark.step) < step);
+        if let Some(mark) = marks.get(from).filter(|mark| u64::from(mark.step) == step) {
+            return Ok(mark.step);
         }
         let kept = if self.timeline.is_recorded() { "recorded" } else { "kept" };
         Err(format!("there is no step {step}: steps {} to {} are {kept}", first.step, last.step))

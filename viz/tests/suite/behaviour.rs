@@ -186,6 +186,8 @@ fn a_step_of_a_live_run_is_looked_back_at() {
     assert_eq!(enter(&mut app, ""), None);
     let told = enter(&mut app, "4").unwrap();
     assert_eq!(told, "there is no step 4: steps 0 to 3 are kept");
+    let told = enter(&mut app, "9999999999").unwrap();
+    assert_eq!(told, "there is no step 9999999999: steps 0 to 3 are kept");
     assert_eq!(app.player().scene().now.ranks[0].step, 2, "it stays where it was");
 }
 

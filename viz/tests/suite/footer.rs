@@ -2,9 +2,10 @@
 
 use crate::simulate::SimulationPlan;
 use crate::support::{recorded, text};
+use crossterm::event::KeyCode;
 use events::{EventBatch, Message, Recorder};
 use viz::app::{App, EventSource};
-use viz::input::{Action, Input, Keystroke};
+use viz::input::{Action, BINDINGS, Input, Keystroke};
 use viz::player::{Motion, Player};
 use viz::theme::Theme;
 use viz::timeline::Timeline;
@@ -110,4 +111,23 @@ fn a_prompt_tells_how_it_is_closed() {
         app.update(Input::Typed(key));
     }
     shows(&app, "there is no step 9, recorded · esc closes", "quit");
+}
+
+/// Every key that does something stands in the list of keys, which is no wider than 80 columns allow.
+#[test]
+fn every_key_is_listed() {
+    let named = |key: char| {
+        let is_key =
+            |word: &str| [word, word.trim_matches([',', ';', '(', ')'])].contains(&&*key.to_string());
+        BINDINGS.iter().any(|row| row.label.contains(key) || row.help.split_whitespace().any(is_key))
+    };
+    for key in BINDINGS.iter().flat_map(|binding| binding.keys) {
+        let KeyCode::Char(key) = *key else { continue };
+        assert!(key == ' ' || named(key), "{key} is not listed");
+    }
+    let all: String = BINDINGS.iter().map(|binding| format!("{} ", binding.help)).collect();
+    for key in ["esc", "ctrl-l", "the wheel", "a recording's bar"] {
+        assert!(all.contains(key), "{key} is not listed");
+    }
+    assert!(BINDINGS.iter().all(|binding| binding.help.chars().count() <= 56), "{all}");
 }
