@@ -16,6 +16,21 @@ use std::process::Command;
 /// Says to a test that the stand-in is in place.
 const MARK: &str = "ZERO_STANDIN";
 
+/// Returns from the test in which it stands, unless the stand-in is in place in this process:
+/// [`standin()`] has then run the test again where it is, with the settings.
+#[macro_export]
+macro_rules! standin_or_return {
+    () => {
+        $crate::standin_or_return!(&[])
+    };
+    ($settings:expr) => {{
+        fn here() {}
+        if !$crate::standin(here, $settings) {
+            return;
+        }
+    }};
+}
+
 /// True if the stand-in is in place in this process. If it is not, `test` runs again, in a process
 /// of its own with the stand-in and `settings` in its environment, and must pass there. Without a
 /// C++ compiler it runs nothing and says so, even where the output of tests is captured.
@@ -53,9 +68,11 @@ pub fn standin<T: Fn()>(test: T, settings: &[(&str, &str)]) -> bool {
     false
 }
 
-/// Returns what the test harness calls `test`: its path within the test program.
+/// Returns what the test harness calls `test`: its path within the test program. A function named
+/// `here` stands for the test around it.
 pub fn test_name<T: Fn()>(test: &T) -> &'static str {
     let path = std::any::type_name_of_val(test);
+    let path = path.strip_suffix("::here").unwrap_or(path);
     path.split_once("::").map_or(path, |(_, name)| name)
 }
 

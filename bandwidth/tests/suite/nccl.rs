@@ -2,7 +2,7 @@
 //! measured, not how much it is.
 
 use std::process::{Command, Output};
-use tests::standin;
+use tests::standin_or_return;
 
 fn bandwidth(flags: &str, set: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bandwidth"));
@@ -11,9 +11,7 @@ fn bandwidth(flags: &str, set: &[(&str, &str)]) -> Output {
 
 #[test]
 fn nccl_is_measured_beside_its_own_calls() {
-    if !standin(nccl_is_measured_beside_its_own_calls, &[]) {
-        return;
-    }
+    standin_or_return!();
     let output = bandwidth("--gpus 2 --engine nccl --max 16 --operation all-reduce,broadcast", &[]);
     let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}{error}");

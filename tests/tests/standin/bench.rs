@@ -4,7 +4,7 @@
 use planner::Stage;
 use settings::Config;
 use std::process::{Command, Output};
-use tests::{STAGES, config, fixture, losses, standin, train, train_as};
+use tests::{STAGES, config, fixture, losses, standin_or_return, train, train_as};
 use trainer::Report;
 
 /// 2 ranks, a sequence each.
@@ -17,9 +17,7 @@ fn flags(device: &str, more: &str) -> String {
 
 #[test]
 fn the_driver_gave_what_was_requested_and_what_is_named_beside_it() {
-    if !standin(the_driver_gave_what_was_requested_and_what_is_named_beside_it, &[]) {
-        return;
-    }
+    standin_or_return!();
     for stage in [Stage::Ddp, Stage::Zero3] {
         let report = train(stage, &flags("cuda", "--steps 2")).unwrap();
         assert_eq!(report.gpu.len(), 2);
@@ -40,9 +38,7 @@ fn the_driver_gave_what_was_requested_and_what_is_named_beside_it() {
 /// At a billion parameters the hash takes seconds, and a benchmark looks at no weights.
 #[test]
 fn weights_that_nobody_asks_for_are_not_gathered() {
-    if !standin(weights_that_nobody_asks_for_are_not_gathered, &[]) {
-        return;
-    }
+    standin_or_return!();
     for stage in [Stage::Ddp, Stage::Zero3] {
         let run = |hashed| {
             let config = config(&flags("cuda", "--steps 1")).unwrap();
@@ -93,9 +89,7 @@ fn products_and_attention_count_what_the_model_takes() {
 
 #[test]
 fn kinds_of_kernels_do_the_same_work_on_a_gpu_as_on_the_cpu() {
-    if !standin(kinds_of_kernels_do_the_same_work_on_a_gpu_as_on_the_cpu, &[]) {
-        return;
-    }
+    standin_or_return!();
     for stage in [Stage::Zero1, Stage::Zero3] {
         let on = |device| metered(stage, &flags(device, "--steps 3 --precision bf16"));
         let (cpu, gpu) = (on("cpu"), on("cuda"));
@@ -115,9 +109,7 @@ fn kinds_of_kernels_do_the_same_work_on_a_gpu_as_on_the_cpu() {
 /// A small model's step is bound by launches, and a host that waits launches nothing.
 #[test]
 fn a_step_takes_few_launches_and_waits() {
-    if !standin(a_step_takes_few_launches_and_waits, &[]) {
-        return;
-    }
+    standin_or_return!();
     let counts = |stage, steps: u64| {
         let report = train(stage, &flags("cuda", &format!("--grad-accum 2 --steps {steps}"))).unwrap();
         [report.gpu[0].launches, report.gpu[0].waits, report.gpu[0].taken_bytes]
@@ -143,9 +135,7 @@ fn bench(words: &[&str]) -> Output {
 
 #[test]
 fn gpu_bench_prints_its_tables() {
-    if !standin(gpu_bench_prints_its_tables, &[]) {
-        return;
-    }
+    standin_or_return!();
     let model = fixture("three-heads.json");
     let size =
         ["--model", &model, "--seq-len", "8", "--micro-batches", "1,2,0,4", "--steps", "2", "--rounds", "2"];

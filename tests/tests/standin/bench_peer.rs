@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use tests::peer::python;
-use tests::{fixture, standin, train};
+use tests::{fixture, standin_or_return, train};
 
 const PACKAGES: &str = "torch, safetensors";
 
@@ -45,9 +45,7 @@ fn its_model_has_our_loss_and_gradients_with_our_weights() {
 #[test]
 fn a_live_pytorch_takes_turns() {
     let Some(python) = python("a_live_pytorch_takes_turns", PACKAGES) else { return };
-    if !standin(a_live_pytorch_takes_turns, &[]) {
-        return;
-    }
+    standin_or_return!();
     let output = bench(&python, &["--peer-with", "--device cpu --no-compile", "--precision", "fp32"]);
     let shown = text(&output.stdout);
     assert!(output.status.success(), "{shown}{}", text(&output.stderr));
@@ -74,9 +72,7 @@ fn fake(folder: &Path, script: &str) -> String {
 
 #[test]
 fn a_peer_that_fails_costs_its_own_row_alone() {
-    if !standin(a_peer_that_fails_costs_its_own_row_alone, &[]) {
-        return;
-    }
+    standin_or_return!();
     let hello = "echo no JSON; printf '\\377\\376\\n[1]\\n'; echo '{\"torch\": \"0\", \"device\": \"none\", \"parameters\": 1, \"by\": \"PyTorch FSDP2\", \"how\": \"not at all\"}'";
     let answer = "read line; echo '{\"tokens_per_second\": 5.0}'";
     let folder = tempfile::tempdir().unwrap();
@@ -107,9 +103,7 @@ fn a_peer_that_fails_costs_its_own_row_alone() {
 
 #[test]
 fn a_python_that_is_not_there_is_named() {
-    if !standin(a_python_that_is_not_there_is_named, &[]) {
-        return;
-    }
+    standin_or_return!();
     let output = bench("/nowhere/python", &[]);
     let error = text(&output.stderr);
     assert!(error.contains("--python /nowhere/python") && error.contains("--no-peer"), "{error}");

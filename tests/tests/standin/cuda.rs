@@ -6,7 +6,7 @@ use device::cuda::{Gpu, Options};
 use device::{Class, DType, Device, DeviceError, Ledger, RmsNormBackward, RowShape, Write};
 use events::{Emitter, Event, What};
 use planner::Stage;
-use tests::{STAGES, fixture, largest_difference, losses, padding, standin, train};
+use tests::{STAGES, fixture, largest_difference, losses, padding, standin, standin_or_return, train};
 use trainer::Report;
 
 /// A model of which some units divide by neither 2 nor 4 ranks, with few heads: emulation takes its
@@ -59,9 +59,7 @@ fn stages_agree(flags: &str, apart: f64) -> Report {
 
 #[test]
 fn stages_agree_bit_for_bit_on_1_2_and_4_ranks() {
-    if !standin(stages_agree_bit_for_bit_on_1_2_and_4_ranks, &[]) {
-        return;
-    }
+    standin_or_return!();
     for world in [1, 2, 4] {
         let zero3 = stages_agree(&flags(world, 1, 2), 1e-4);
         assert_eq!(padding(&zero3) > 0, world > 1, "{world} ranks: shards end in padding");
@@ -71,9 +69,7 @@ fn stages_agree_bit_for_bit_on_1_2_and_4_ranks() {
 /// Biases, and norms of heads inside packed projections.
 #[test]
 fn stages_agree_on_qwen2_and_qwen3() {
-    if !standin(stages_agree_on_qwen2_and_qwen3, &[]) {
-        return;
-    }
+    standin_or_return!();
     for model in ["qwen2.json", "qwen3.json"] {
         stages_agree(&flags_of(model, 2, 2), 1e-4);
     }
@@ -82,18 +78,14 @@ fn stages_agree_on_qwen2_and_qwen3() {
 /// Heads for which tiled attention has no room.
 #[test]
 fn stages_agree_with_wide_heads() {
-    if !standin(stages_agree_with_wide_heads, &[]) {
-        return;
-    }
+    standin_or_return!();
     stages_agree(&flags_of("wide-heads.json", 2, 2), 1e-4);
     stages_agree(&format!("{} --precision bf16 --grad-dtype fp32", flags_of("wide-heads.json", 2, 2)), 0.02);
 }
 
 #[test]
 fn with_accumulation_ddp_agrees_with_zero1_and_zero2_with_zero3() {
-    if !standin(with_accumulation_ddp_agrees_with_zero1_and_zero2_with_zero3, &[]) {
-        return;
-    }
+    standin_or_return!();
     let [ddp, zero1, zero2, zero3] = STAGES.map(|stage| on_gpu(stage, &flags(2, 2, 2)));
     assert_same(&ddp, &zero1);
     assert_same(&zero2, &zero3);
@@ -103,9 +95,7 @@ fn with_accumulation_ddp_agrees_with_zero1_and_zero2_with_zero3() {
 
 #[test]
 fn stages_agree_in_16_bits() {
-    if !standin(stages_agree_in_16_bits, &[]) {
-        return;
-    }
+    standin_or_return!();
     stages_agree(&format!("{} --precision bf16 --grad-dtype fp32", flags(2, 1, 2)), 0.02);
     stages_agree(&format!("{} --precision autocast", flags(2, 1, 2)), 0.002);
     stages_agree(&format!("{} --precision fp16 --initial-scale-power 10", flags(2, 1, 2)), 0.02);
@@ -113,9 +103,7 @@ fn stages_agree_in_16_bits() {
 
 #[test]
 fn hybrid_sharding_agrees_bit_for_bit_in_16_bits() {
-    if !standin(hybrid_sharding_agrees_bit_for_bit_in_16_bits, &[]) {
-        return;
-    }
+    standin_or_return!();
     for precision in ["bf16", "fp16 --initial-scale-power 10"] {
         let flags = format!("{} --precision {precision}", flags(4, 1, 1));
         let hybrid = on_gpu(Stage::Zero3, &format!("{flags} --strategy hybrid-shard --shard-group-size 2"));
@@ -125,9 +113,7 @@ fn hybrid_sharding_agrees_bit_for_bit_in_16_bits() {
 
 #[test]
 fn ranks_spread_over_two_gpus_and_share_them() {
-    if !standin(ranks_spread_over_two_gpus_and_share_them, &[("STANDIN_GPUS", "2")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_GPUS", "2")]);
     stages_agree(&flags(4, 1, 2), 1e-4);
 }
 
@@ -156,9 +142,7 @@ fn timing_changes_no_bit() {
 /// something else.
 #[test]
 fn without_fences_runs_go_wrong() {
-    if !standin(without_fences_runs_go_wrong, &[("STANDIN_FENCES", "0")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_FENCES", "0")]);
     let flags = flags(4, 1, 3);
     let cpu = run(Stage::Ddp, &format!("{flags} --device cpu"));
     if let Ok(report) = train(Stage::Zero3, &format!("{flags} --device cuda")) {
@@ -169,9 +153,7 @@ fn without_fences_runs_go_wrong() {
 
 #[test]
 fn recomputed_activations_change_no_bit() {
-    if !standin(recomputed_activations_change_no_bit, &[]) {
-        return;
-    }
+    standin_or_return!();
     let flags = flags(2, 1, 2);
     let plain = on_gpu(Stage::Zero3, &flags);
     let recomputed = on_gpu(Stage::Zero3, &format!("{flags} --checkpoint-activations block"));
@@ -181,9 +163,7 @@ fn recomputed_activations_change_no_bit() {
 /// Another stage resumes from the file, on GPUs too, and in 16 bits.
 #[test]
 fn runs_resume_from_checkpoints_of_others() {
-    if !standin(runs_resume_from_checkpoints_of_others, &[]) {
-        return;
-    }
+    standin_or_return!();
     let dir = tempfile::tempdir().unwrap();
     for precision in ["", "--precision bf16"] {
         let flags = format!("{} {precision}", flags(2, 1, 3));
@@ -202,9 +182,7 @@ fn runs_resume_from_checkpoints_of_others() {
 /// its operands are aligned.
 #[test]
 fn wrapping_changes_no_bit() {
-    if !standin(wrapping_changes_no_bit, &[]) {
-        return;
-    }
+    standin_or_return!();
     for precision in ["fp32", "bf16"] {
         let flags = format!("{} --precision {precision}", flags(2, 1, 2));
         let plain = on_gpu(Stage::Zero3, &flags);
@@ -219,9 +197,7 @@ fn wrapping_changes_no_bit() {
 
 #[test]
 fn a_failing_rank_ends_all_ranks_by_name() {
-    if !standin(a_failing_rank_ends_all_ranks_by_name, &[]) {
-        return;
-    }
+    standin_or_return!();
     for stage in STAGES {
         let failure =
             train(stage, &format!("{} --device cuda --inject error@rank1,step1,backward", flags(4, 1, 3)));
@@ -232,10 +208,7 @@ fn a_failing_rank_ends_all_ranks_by_name() {
 
 #[test]
 fn a_gpu_that_is_too_small_is_an_error_that_says_what_is_live() {
-    let memory = ("STANDIN_MEMORY", "68000000");
-    if !standin(a_gpu_that_is_too_small_is_an_error_that_says_what_is_live, &[memory]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_MEMORY", "68000000")]);
     let failure =
         train(Stage::Ddp, &format!("{} --model tiny --device cuda", "--gpus 2 --steps 1 --batch-size 8"));
     let text = failure.expect_err("the GPU is too small").to_string();
@@ -245,10 +218,7 @@ fn a_gpu_that_is_too_small_is_an_error_that_says_what_is_live() {
 /// Screens keep what was live then.
 #[test]
 fn a_rank_without_room_on_its_gpu_says_that_it_fails_before_it_frees_anything() {
-    let name = a_rank_without_room_on_its_gpu_says_that_it_fails_before_it_frees_anything;
-    if !standin(name, &[("STANDIN_MEMORY", "68000000")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_MEMORY", "68000000")]);
     let (emitter, events) = events::channel(0, 64, std::time::Instant::now(), None);
     let ledger = Ledger::new(emitter, None);
     let device = Device::cuda(ledger, Gpu::open(0).unwrap(), Options::default()).unwrap();
@@ -267,10 +237,7 @@ fn a_rank_without_room_on_its_gpu_says_that_it_fails_before_it_frees_anything() 
 /// NVIDIA's libraries take memory of their own, and other ranks have room for what one keeps.
 #[test]
 fn what_is_kept_for_reuse_goes_back_before_memory_is_scarce() {
-    let memory = ("STANDIN_MEMORY", "600000000");
-    if !standin(what_is_kept_for_reuse_goes_back_before_memory_is_scarce, &[memory]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_MEMORY", "600000000")]);
     let gpu = Gpu::open(0).unwrap();
     let device = |rank| {
         let ledger = Ledger::new(Emitter::silent(rank), None);
@@ -292,9 +259,7 @@ fn what_is_kept_for_reuse_goes_back_before_memory_is_scarce() {
 
 #[test]
 fn more_ranks_than_a_launch_sums_over_are_refused_before_they_start() {
-    if !standin(more_ranks_than_a_launch_sums_over_are_refused_before_they_start, &[]) {
-        return;
-    }
+    standin_or_return!();
     let failure = train(Stage::Ddp, &flags(1, 1, 1).replace("--gpus 1", "--gpus 65")).unwrap_err();
     assert_eq!(failure.code(), 2);
     assert!(failure.to_string().contains("65 ranks: at most 64 on GPUs"), "{failure}");
@@ -303,10 +268,7 @@ fn more_ranks_than_a_launch_sums_over_are_refused_before_they_start() {
 /// On this GPU a block has 64 KiB of shared memory.
 #[test]
 fn rows_too_wide_for_a_gpu_are_an_error_that_names_their_width() {
-    if !standin(rows_too_wide_for_a_gpu_are_an_error_that_names_their_width, &[("STANDIN_CAPABILITY", "75")])
-    {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_CAPABILITY", "75")]);
     let gpu = Gpu::open(0).unwrap();
     let device = Device::cuda(Ledger::new(Emitter::silent(0), None), gpu, Options::default()).unwrap();
     let backward = |width| {
@@ -333,9 +295,7 @@ fn rows_too_wide_for_a_gpu_are_an_error_that_names_their_width() {
 
 #[test]
 fn bf16_is_refused_where_the_gpu_has_none() {
-    if !standin(bf16_is_refused_where_the_gpu_has_none, &[("STANDIN_CAPABILITY", "75")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_CAPABILITY", "75")]);
     for precision in ["bf16", "autocast"] {
         let failure = train(Stage::Ddp, &format!("{} --device cuda --precision {precision}", flags(1, 1, 1)));
         let failure = failure.expect_err("an old GPU has no bf16");
@@ -348,12 +308,7 @@ fn bf16_is_refused_where_the_gpu_has_none() {
 /// Copies take GPUs that reach each other's memory; NCCL does not.
 #[test]
 fn gpus_that_do_not_reach_each_other_are_for_nccl() {
-    if !standin(
-        gpus_that_do_not_reach_each_other_are_for_nccl,
-        &[("STANDIN_GPUS", "2"), ("STANDIN_PEERS", "0")],
-    ) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_GPUS", "2"), ("STANDIN_PEERS", "0")]);
     let flags = flags(2, 1, 1);
     let failure = train(Stage::Ddp, &format!("{flags} --device cuda")).expect_err("it is refused");
     let said = failure.to_string();
@@ -367,16 +322,13 @@ fn gpus_that_do_not_reach_each_other_are_for_nccl() {
 /// needs no alignment.
 #[test]
 fn products_ask_again_for_less_alignment() {
-    if standin(products_ask_again_for_less_alignment, &[("STANDIN_BLAS_ALIGNED", "4")]) {
-        stages_agree(&flags(1, 1, 1), 1e-4);
-    }
+    standin_or_return!(&[("STANDIN_BLAS_ALIGNED", "4")]);
+    stages_agree(&flags(1, 1, 1), 1e-4);
 }
 
 #[test]
 fn a_product_without_an_algorithm_is_named() {
-    if !standin(a_product_without_an_algorithm_is_named, &[("STANDIN_BLAS_ALIGNED", "1")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_BLAS_ALIGNED", "1")]);
     let failure = train(Stage::Ddp, &format!("{} --device cuda", flags(1, 1, 1))).expect_err("it is refused");
     let said = failure.to_string();
     assert!(said.contains("GetHeuristic: CUBLAS_STATUS_NOT_SUPPORTED for Shape"), "{said}");
@@ -398,9 +350,7 @@ fn gpu_check(more: &str) -> (Option<i32>, String) {
 
 #[test]
 fn gpu_check_finds_everything_in_order() {
-    if !standin(gpu_check_finds_everything_in_order, &[]) {
-        return;
-    }
+    standin_or_return!();
     let (code, text) = gpu_check("");
     let not_in_order: Vec<&str> = text.lines().filter(|line| !line.ends_with(" ok")).collect();
     assert_eq!(code, Some(0), "{}", not_in_order.join("\n"));
@@ -414,9 +364,7 @@ fn gpu_check_finds_everything_in_order() {
 /// What NCCL does not let be checked is no failure, and not among what holds.
 #[test]
 fn gpu_check_says_what_an_old_nccl_keeps_it_from() {
-    if !standin(gpu_check_says_what_an_old_nccl_keeps_it_from, &[("STANDIN_NCCL_VERSION", "22907")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_NCCL_VERSION", "22907")]);
     let (code, text) = gpu_check("--only swiglu --only NCCL");
     assert_eq!(code, Some(0), "{text}");
     let row = text.lines().find(|line| line.starts_with("bf16, 2 ranks over NCCL  "));
@@ -430,9 +378,7 @@ fn gpu_check_says_what_an_old_nccl_keeps_it_from() {
 /// A part that is over its time is killed and named, and costs the others nothing.
 #[test]
 fn gpu_check_kills_a_part_that_does_not_end() {
-    if !standin(gpu_check_kills_a_part_that_does_not_end, &[]) {
-        return;
-    }
+    standin_or_return!();
     // The output ends once the last part has closed it.
     let (code, text) = gpu_check("--limit 0");
     assert_eq!(code, Some(1), "{text}");
@@ -446,12 +392,7 @@ fn gpu_check_kills_a_part_that_does_not_end() {
 /// After an error that breaks the context every call in its process fails: in that process alone.
 #[test]
 fn a_kernel_that_breaks_the_gpu_costs_gpu_check_its_own_part_alone() {
-    if !standin(
-        a_kernel_that_breaks_the_gpu_costs_gpu_check_its_own_part_alone,
-        &[("STANDIN_BREAKS", "rope")],
-    ) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_BREAKS", "rope")]);
     let (code, text) =
         gpu_check("--only rope --only rms_norm --only swiglu --only adamw --only memory --only ranks");
     assert_eq!(code, Some(1), "{text}");
@@ -478,10 +419,7 @@ fn a_kernel_that_breaks_the_gpu_costs_gpu_check_its_own_part_alone() {
 /// share, which writes to the second's memory, has not run yet.
 #[test]
 fn what_is_given_up_is_not_freed_while_another_gpu_writes_there() {
-    let settings = [("STANDIN_GPUS", "2"), ("STANDIN_DOZE", "20000")];
-    if !standin(what_is_given_up_is_not_freed_while_another_gpu_writes_there, &settings) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_GPUS", "2"), ("STANDIN_DOZE", "20000")]);
     let gpus = [0, 1].map(|gpu| Gpu::open(gpu).unwrap());
     Gpu::connect(&gpus).unwrap();
     let device = |rank: usize| {

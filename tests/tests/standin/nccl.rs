@@ -8,7 +8,7 @@ use device::{Buffer, Class, DType, Device, Ledger};
 use events::{Emitter, Operation};
 use std::time::{Duration, Instant};
 use tests::job::free_port;
-use tests::standin;
+use tests::standin_or_return;
 
 const PATIENT: Duration = Duration::from_secs(60);
 
@@ -93,9 +93,7 @@ fn everything(group: &Group, device: &Device, dtype: DType, lens: &[usize]) -> (
 
 #[test]
 fn every_collective_gives_what_local_ones_give() {
-    if !standin(every_collective_gives_what_local_ones_give, &[("STANDIN_GPUS", "2")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_GPUS", "2")]);
     let lens = [4, 0, 1200, 100_000];
     for (size, dtype, apart) in
         [(2, DType::F32, 1e-5), (4, DType::Bf16, 0.1), (4, DType::F16, 0.02), (3, DType::F32, 1e-5)]
@@ -133,9 +131,7 @@ fn until_it_fails(group: &Group, device: &Device) -> CollectiveError {
 
 #[test]
 fn different_lengths_are_an_error_on_every_rank_before_anything_moves() {
-    if !standin(different_lengths_are_an_error_on_every_rank_before_anything_moves, &[]) {
-        return;
-    }
+    standin_or_return!();
     let errors = connected(3, PATIENT, |group, device| {
         sum(&group, device, 4).unwrap();
         sum(&group, device, if group.rank() == 2 { 5 } else { 4 }).err().unwrap()
@@ -153,10 +149,7 @@ fn different_lengths_are_an_error_on_every_rank_before_anything_moves() {
 
 #[test]
 fn an_error_on_the_gpu_ends_all_ranks_and_names_who_and_where() {
-    if !standin(an_error_on_the_gpu_ends_all_ranks_and_names_who_and_where, &[("STANDIN_NCCL_ERROR", "1:3")])
-    {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_NCCL_ERROR", "1:3")]);
     let begin = Instant::now();
     for error in connected(3, PATIENT, |group, device| until_it_fails(&group, device)) {
         let CollectiveError::Poisoned { culprit: 1, during, reason, .. } = &error else { panic!("{error}") };
@@ -168,9 +161,7 @@ fn an_error_on_the_gpu_ends_all_ranks_and_names_who_and_where() {
 
 #[test]
 fn a_rank_that_loses_a_peer_first_learns_which_one() {
-    if !standin(a_rank_that_loses_a_peer_first_learns_which_one, &[("STANDIN_NCCL_ERROR", "1:2:6")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_NCCL_ERROR", "1:2:6")]);
     let begin = Instant::now();
     let errors = connected(3, PATIENT, |group, device| {
         if group.rank() == 2 {
@@ -188,12 +179,7 @@ fn a_rank_that_loses_a_peer_first_learns_which_one() {
 
 #[test]
 fn a_rank_that_loses_a_peer_names_no_culprit_that_it_does_not_know() {
-    if !standin(
-        a_rank_that_loses_a_peer_names_no_culprit_that_it_does_not_know,
-        &[("STANDIN_NCCL_ERROR", "1:2:2")],
-    ) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_NCCL_ERROR", "1:2:2")]);
     let timeout = Duration::from_secs(1);
     for error in connected(3, timeout, |group, device| until_it_fails(&group, device)) {
         let CollectiveError::Unknown { during, reason, .. } = &error else { panic!("{error}") };
@@ -206,9 +192,7 @@ fn a_rank_that_loses_a_peer_names_no_culprit_that_it_does_not_know() {
 /// which waits for a rank that has issued it and fails.
 #[test]
 fn a_rank_with_several_communicators_aborts_them_side_by_side() {
-    if !standin(a_rank_with_several_communicators_aborts_them_side_by_side, &[("STANDIN_GPUS", "4")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_GPUS", "4")]);
     nccl::allow_sharing();
     let (begin, port) = (Instant::now(), free_port());
     let errors = world(4, PATIENT, |group, device| {
@@ -235,10 +219,7 @@ fn a_rank_with_several_communicators_aborts_them_side_by_side() {
 
 #[test]
 fn a_rank_that_hangs_in_nccl_is_named_after_the_timeout() {
-    let absent = ("STANDIN_NCCL_ABSENT", "2:2:20000");
-    if !standin(a_rank_that_hangs_in_nccl_is_named_after_the_timeout, &[absent]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_NCCL_ABSENT", "2:2:20000")]);
     let begin = Instant::now();
     let errors = connected(3, Duration::from_secs(1), |group, device| until_it_fails(&group, device));
     for error in errors {
@@ -254,9 +235,7 @@ fn a_rank_that_hangs_in_nccl_is_named_after_the_timeout() {
 #[test]
 fn no_rank_that_shares_a_gpu_continues_before_all_have_issued() {
     let late = ("STANDIN_NCCL_ABSENT", "2:2:500");
-    if !standin(no_rank_that_shares_a_gpu_continues_before_all_have_issued, &[late]) {
-        return;
-    }
+    standin_or_return!(&[late]);
     let took = connected(3, PATIENT, |group, device| {
         sum(&group, device, 8).unwrap();
         let begin = Instant::now();
@@ -268,9 +247,7 @@ fn no_rank_that_shares_a_gpu_continues_before_all_have_issued() {
 
 #[test]
 fn a_rank_that_never_connects_or_never_comes_is_named() {
-    if !standin(a_rank_that_never_connects_or_never_comes_is_named, &[("STANDIN_NCCL_VERSION", "23004")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_NCCL_VERSION", "23004")]);
     let timeout = Duration::from_millis(300);
     nccl::allow_sharing();
     let (leave, left) = std::sync::mpsc::channel::<()>();
@@ -306,10 +283,7 @@ fn a_rank_that_never_connects_or_never_comes_is_named() {
 
 #[test]
 fn communicators_that_do_not_come_about_end_with_the_deadline() {
-    let absent = ("STANDIN_NCCL_ABSENT", "1:0:20000");
-    if !standin(communicators_that_do_not_come_about_end_with_the_deadline, &[absent]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_NCCL_ABSENT", "1:0:20000")]);
     nccl::allow_sharing();
     let (begin, timeout) = (Instant::now(), Duration::from_millis(500));
     let join =
@@ -322,9 +296,7 @@ fn communicators_that_do_not_come_about_end_with_the_deadline() {
 
 #[test]
 fn processes_load_machine_code_when_they_need_it() {
-    if !standin(processes_load_machine_code_when_they_need_it, &[]) {
-        return;
-    }
+    standin_or_return!();
     let set = |name: &str| std::env::var(name).ok();
     nccl::allow_sharing_among_processes();
     assert_eq!(set("NCCL_MULTI_RANK_GPU_ENABLE").as_deref(), Some("1"));
@@ -338,9 +310,7 @@ fn processes_load_machine_code_when_they_need_it() {
 #[test]
 fn ranks_that_share_a_gpu_need_a_new_nccl() {
     let old = ("STANDIN_NCCL_VERSION", "22809");
-    if !standin(ranks_that_share_a_gpu_need_a_new_nccl, &[old, ("STANDIN_GPUS", "2")]) {
-        return;
-    }
+    standin_or_return!(&[old, ("STANDIN_GPUS", "2")]);
     nccl::allow_sharing();
     let join = |group: Group, device: &Device| {
         nccl::join(group, device.gpu().unwrap(), PATIENT).err().map(|error| error.to_string())

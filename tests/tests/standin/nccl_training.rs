@@ -6,7 +6,7 @@ use planner::Stage;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tests::job::{Ended, desync, free_port, launch, start};
-use tests::{STAGES, fixture, largest_difference, losses, standin, train};
+use tests::{STAGES, fixture, largest_difference, losses, standin_or_return, train};
 use trainer::Report;
 
 const STAGE: &str = env!("CARGO_BIN_EXE_stage");
@@ -51,9 +51,7 @@ fn takes(report: &Report, ends: u64) {
 
 #[test]
 fn every_stage_learns_over_nccl_what_it_learns_over_copies() {
-    if !standin(every_stage_learns_over_nccl_what_it_learns_over_copies, &[]) {
-        return;
-    }
+    standin_or_return!();
     for world in [2, 4] {
         let flags = format!("--gpus {world} {}", flags(world, 2));
         // Over copies all stages learn the same bits.
@@ -68,9 +66,7 @@ fn every_stage_learns_over_nccl_what_it_learns_over_copies() {
 
 #[test]
 fn groups_of_neighbours_are_split_communicators() {
-    if !standin(groups_of_neighbours_are_split_communicators, &[("STANDIN_GPUS", "2")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_GPUS", "2")]);
     let flags = format!("--gpus 4 {}", flags(4, 2));
     // Of the two ranks on a GPU each has an end of the world's communicator, its neighbours', and
     // where it has peers across theirs.
@@ -83,9 +79,7 @@ fn groups_of_neighbours_are_split_communicators() {
 
 #[test]
 fn sixteen_bits_and_accumulation_agree_to_rounding() {
-    if !standin(sixteen_bits_and_accumulation_agree_to_rounding, &[]) {
-        return;
-    }
+    standin_or_return!();
     for precision in ["bf16", "fp16 --initial-scale-power 10"] {
         agrees(Stage::Zero3, &format!("--gpus 2 {} --precision {precision}", flags(2, 2)), 0.02);
     }
@@ -96,9 +90,7 @@ fn sixteen_bits_and_accumulation_agree_to_rounding() {
 
 #[test]
 fn an_error_of_nccl_ends_the_run_with_its_words() {
-    if !standin(an_error_of_nccl_ends_the_run_with_its_words, &[("STANDIN_NCCL_ERROR", "1:4")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_NCCL_ERROR", "1:4")]);
     for stage in STAGES {
         let failure =
             train(stage, &format!("--gpus 2 {} --collectives nccl", flags(2, 3))).expect_err("it fails");
@@ -131,9 +123,7 @@ fn job(dir: &Path, stage: Stage, size: usize, flags: &str) -> Report {
 
 #[test]
 fn processes_learn_over_nccl_what_threads_do() {
-    if !standin(processes_learn_over_nccl_what_threads_do, &[("STANDIN_GPUS", "2")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_GPUS", "2")]);
     let dir = tempfile::tempdir().unwrap();
     for (stage, size) in STAGES.into_iter().zip([2, 4, 2, 4]) {
         let flags = flags(size, 2);
@@ -155,9 +145,7 @@ fn explains(ended: &Ended, words: &[&str]) {
 
 #[test]
 fn every_process_says_which_rank_failed_in_nccl() {
-    if !standin(every_process_says_which_rank_failed_in_nccl, &[("STANDIN_NCCL_ERROR", "1:9")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_NCCL_ERROR", "1:9")]);
     for ended in ends(&format!("zero3 --headless {}", flags(2, 1000)), 2) {
         assert_eq!(ended.code, Some(1));
         explains(&ended, &["rank 1 failed during", "NCCL reports", "internal error"]);
@@ -166,9 +154,7 @@ fn every_process_says_which_rank_failed_in_nccl() {
 
 #[test]
 fn a_rank_that_leaves_out_a_collective_is_named_by_all() {
-    if !standin(a_rank_that_leaves_out_a_collective_is_named_by_all, &[]) {
-        return;
-    }
+    standin_or_return!();
     let flags = format!("{} --timeout 60 --inject skip@rank1,step1", flags(3, 1000));
     for (stage, operation) in [(Stage::Ddp, "all-reduce"), (Stage::Zero3, "all-gather")] {
         let begin = Instant::now();
@@ -184,10 +170,7 @@ fn a_rank_that_leaves_out_a_collective_is_named_by_all() {
 
 #[test]
 fn a_process_that_hangs_in_nccl_is_named_by_all() {
-    let absent = ("STANDIN_NCCL_ABSENT", "1:9:60000");
-    if !standin(a_process_that_hangs_in_nccl_is_named_by_all, &[absent]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_NCCL_ABSENT", "1:9:60000")]);
     for ended in ends(&format!("zero3 --headless --timeout 2 {}", flags(2, 1000)), 2) {
         assert_eq!(ended.code, Some(1));
         // Noticed on the GPU, or in the next call on the host.
@@ -198,9 +181,7 @@ fn a_process_that_hangs_in_nccl_is_named_by_all() {
 
 #[test]
 fn a_killed_process_ends_the_job_and_is_named() {
-    if !standin(a_killed_process_ends_the_job_and_is_named, &[("STANDIN_GPUS", "2")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_GPUS", "2")]);
     let dir = tempfile::tempdir().unwrap();
     let flags = format!("zero3 --headless {} --log-dir {}", flags(2, 1_000_000), dir.path().display());
     let mut members = launch(STAGE, 2, |_| flags.clone());
@@ -221,9 +202,7 @@ fn a_killed_process_ends_the_job_and_is_named() {
 
 #[test]
 fn a_rank_that_is_missing_at_the_start_is_named() {
-    if !standin(a_rank_that_is_missing_at_the_start_is_named, &[]) {
-        return;
-    }
+    standin_or_return!();
     let set = format!("RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={}", free_port());
     let ended = start(STAGE, &format!("zero3 --headless --timeout 1 {}", flags(2, 1)), &set).end(PATIENCE);
     assert_eq!(ended.code, Some(1));
@@ -233,9 +212,7 @@ fn a_rank_that_is_missing_at_the_start_is_named() {
 #[test]
 fn what_stands_in_the_way_is_said_before_anything_starts() {
     let old = ("STANDIN_NCCL_VERSION", "22809");
-    if !standin(what_stands_in_the_way_is_said_before_anything_starts, &[old]) {
-        return;
-    }
+    standin_or_return!(&[old]);
     let refused = |flags: &str, words: &[&str]| {
         let failure = train(Stage::Zero3, flags).expect_err("it is refused");
         assert_eq!(failure.code(), 2, "{failure}");
@@ -259,9 +236,7 @@ fn what_stands_in_the_way_is_said_before_anything_starts() {
 
 #[test]
 fn what_is_slow_or_may_hang_between_ranks_is_a_warning() {
-    if !standin(what_is_slow_or_may_hang_between_ranks_is_a_warning, &[]) {
-        return;
-    }
+    standin_or_return!();
     let folder = tempfile::tempdir().unwrap();
     let pipes = folder.path().display();
     let words = "warning: 2 processes share 1 GPU";
@@ -300,9 +275,7 @@ fn without_nccl(folder: &Path) -> PathBuf {
 /// loader's path.
 #[test]
 fn nccl_is_found_wherever_pip_puts_it() {
-    if !standin(nccl_is_found_wherever_pip_puts_it, &[]) {
-        return;
-    }
+    standin_or_return!();
     let packages = "lib/python3.12/site-packages/nvidia/nccl/lib";
     for (variable, place, name) in [
         ("VIRTUAL_ENV", packages, "libnccl.so.2"),
@@ -338,9 +311,7 @@ fn nccl_is_found_wherever_pip_puts_it() {
 
 #[test]
 fn without_nccl_the_error_says_where_it_comes_from() {
-    if !standin(without_nccl_the_error_says_where_it_comes_from, &[]) {
-        return;
-    }
+    standin_or_return!();
     let dir = tempfile::tempdir().unwrap();
     without_nccl(dir.path());
     // Elsewhere, too, there is none to be found.

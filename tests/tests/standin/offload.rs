@@ -2,7 +2,7 @@
 //! on disk learns the bits of one that keeps everything on the GPU, and moves the predicted bytes.
 
 use planner::Stage;
-use tests::{STAGES, fixture, losses, run, standin};
+use tests::{STAGES, fixture, losses, run, standin_or_return};
 use trainer::Report;
 
 /// Delays each queued operation for longer than the host needs from issuing a copy to using its
@@ -55,9 +55,7 @@ const PAIRS: [&str; 6] = [
 
 #[test]
 fn an_optimizer_beyond_the_gpu_changes_no_bit_of_any_stage() {
-    if !standin(an_optimizer_beyond_the_gpu_changes_no_bit_of_any_stage, &[DOZE]) {
-        return;
-    }
+    standin_or_return!(&[DOZE]);
     // Each stage and each precision meets both places, but not in every combination. DDP and ZeRO-1
     // learn the same bits, and so do ZeRO-2 and ZeRO-3.
     for (stages, [first, second]) in STAGES.chunks(2).zip([OPTIMIZER, [OPTIMIZER[1], OPTIMIZER[0]]]) {
@@ -69,9 +67,7 @@ fn an_optimizer_beyond_the_gpu_changes_no_bit_of_any_stage() {
 
 #[test]
 fn whatever_zero3_moves_it_learns_the_same() {
-    if !standin(whatever_zero3_moves_it_learns_the_same, &[DOZE]) {
-        return;
-    }
+    standin_or_return!(&[DOZE]);
     none_changes_a_bit(Stage::Zero3, &flags(2, ""), &PAIRS);
     // Pairs 2 and 5 meet bf16 in the variants below; 0 and 1 run in f32 only.
     none_changes_a_bit(Stage::Zero3, &flags(2, "--precision bf16 --sub-group-size 700"), &PAIRS[3..5]);
@@ -80,9 +76,7 @@ fn whatever_zero3_moves_it_learns_the_same() {
 
 #[test]
 fn offload_composes_with_zero3s_variants() {
-    if !standin(offload_composes_with_zero3s_variants, &[DOZE]) {
-        return;
-    }
+    standin_or_return!(&[DOZE]);
     for (world, variant, cases) in [
         (4, "--strategy hybrid-shard --shard-group-size 2", [PAIRS[2], PAIRS[5]].as_slice()),
         (4, "--secondary-shard-size 2 --precision bf16", &[PAIRS[5]]),
@@ -95,9 +89,7 @@ fn offload_composes_with_zero3s_variants() {
 /// A skipped step keeps what was fetched ahead.
 #[test]
 fn skipped_steps_move_less_and_as_predicted() {
-    if !standin(skipped_steps_move_less_and_as_predicted, &[DOZE]) {
-        return;
-    }
+    standin_or_return!(&[DOZE]);
     let base = flags(2, "--precision fp16 --initial-scale-power 9 --inject overflow@rank1,step1");
     let plain = none_changes_a_bit(Stage::Zero3, &base, &[PAIRS[2], PAIRS[5]]);
     assert_eq!(plain.skipped_steps, 1);
@@ -105,9 +97,7 @@ fn skipped_steps_move_less_and_as_predicted() {
 
 #[test]
 fn activations_leave_and_come_back_as_they_were() {
-    if !standin(activations_leave_and_come_back_as_they_were, &[DOZE]) {
-        return;
-    }
+    standin_or_return!(&[DOZE]);
     for stage in [Stage::Ddp, Stage::Zero3] {
         let base = flags(2, "--checkpoint-activations block");
         none_changes_a_bit(stage, &base, &["--offload-activations cpu", "--offload-activations disk"]);

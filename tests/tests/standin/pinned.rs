@@ -7,7 +7,7 @@ use device::cuda::kernels::{self, Operand};
 use device::cuda::{Gpu, Options};
 use device::{Buffer, Class, Copying, DType, Device, Ledger, View, ViewMut};
 use events::Emitter;
-use tests::standin;
+use tests::standin_or_return;
 
 /// Dozes often outlast the host's way from one copy to the next.
 const DOZE: (&str, &str) = ("STANDIN_DOZE", "5000");
@@ -32,9 +32,7 @@ fn waits(device: &Device) -> u64 {
 
 #[test]
 fn batches_arrive_whole_however_late_their_copies_run() {
-    if !standin(batches_arrive_whole_however_late_their_copies_run, &[DOZE]) {
-        return;
-    }
+    standin_or_return!(&[DOZE]);
     let (device, len, count) = (rank(), 1500, 60);
     let send = |index| device.upload(Class::Activations, &batch(index, len)).unwrap();
     let before = waits(&device);
@@ -47,9 +45,7 @@ fn batches_arrive_whole_however_late_their_copies_run() {
 
 #[test]
 fn what_is_fetched_is_what_was_there_when_it_was_sent_for() {
-    if !standin(what_is_fetched_is_what_was_there_when_it_was_sent_for, &[DOZE]) {
-        return;
-    }
+    standin_or_return!(&[DOZE]);
     let (device, len, count) = (rank(), 1500, 60);
     let sum = |values: &[u32]| values.iter().map(|&value| u64::from(value)).sum::<u64>();
     let mut fetched = Vec::new();
@@ -70,9 +66,7 @@ fn what_is_fetched_is_what_was_there_when_it_was_sent_for() {
 /// More than goes through a block: the driver may read it until the stream is waited for.
 #[test]
 fn weights_arrive_whole_and_are_the_callers_again() {
-    if !standin(weights_arrive_whole_and_are_the_callers_again, &[DOZE]) {
-        return;
-    }
+    standin_or_return!(&[DOZE]);
     let (device, len) = (rank(), 1_500_000);
     let buffers: Vec<Buffer> =
         (0..3).map(|index| device.upload(Class::Parameters, &batch(index, len)).unwrap()).collect();
@@ -88,9 +82,7 @@ fn start(device: &Device, out: ViewMut<'_>, x: View<'_>) -> Copying {
 /// The next buffers lie where those of copies that still run were, on both sides.
 #[test]
 fn buffers_may_be_dropped_while_they_are_copied() {
-    if !standin(buffers_may_be_dropped_while_they_are_copied, &[DOZE]) {
-        return;
-    }
+    standin_or_return!(&[DOZE]);
     let (device, len, count) = (rank(), 1500, 60);
     let host = || device.allocate_host(Class::Workspace, DType::U32, len).unwrap();
     let mut copies = Vec::new();
@@ -122,9 +114,7 @@ fn buffers_may_be_dropped_while_they_are_copied() {
 /// later copies, in the other direction too.
 #[test]
 fn copies_of_the_same_elements_wait_for_each_other() {
-    if !standin(copies_of_the_same_elements_wait_for_each_other, &[DOZE]) {
-        return;
-    }
+    standin_or_return!(&[DOZE]);
     let (device, len, half) = (rank(), 1500, 700);
     let mut host = device.allocate_host(Class::Workspace, DType::U32, len).unwrap();
     let gpu = || device.allocate(Class::Workspace, DType::U32, len).unwrap();
@@ -147,9 +137,7 @@ fn copies_of_the_same_elements_wait_for_each_other() {
 
 #[test]
 fn copies_of_other_types_or_lengths_are_refused() {
-    if !standin(copies_of_other_types_or_lengths_are_refused, &[]) {
-        return;
-    }
+    standin_or_return!();
     let device = rank();
     let x = device.zeros(Class::Workspace, DType::F32, 10).unwrap();
     for (dtype, len) in [(DType::U32, 10), (DType::F32, 9)] {
@@ -161,9 +149,7 @@ fn copies_of_other_types_or_lengths_are_refused() {
 /// As where an offloaded optimizer reads gradients in main memory.
 #[test]
 fn norms_take_tensors_wherever_they_lie() {
-    if !standin(norms_take_tensors_wherever_they_lie, &[]) {
-        return;
-    }
+    standin_or_return!();
     let device = rank();
     let there = device.upload::<f32>(Class::Gradients, &[3.0, -7.0]).unwrap();
     let mut here = device.allocate_host(Class::Gradients, DType::F32, 2).unwrap();
@@ -179,9 +165,7 @@ fn norms_take_tensors_wherever_they_lie() {
 /// A thread to which no context is current when it launches.
 #[test]
 fn any_thread_may_launch() {
-    if !standin(any_thread_may_launch, &[]) {
-        return;
-    }
+    standin_or_return!();
     let (device, len) = (rank(), 100);
     let buffer = device.zeros(Class::Workspace, DType::F32, len).unwrap();
     let (runtime, pointer) = buffer.on_gpu().unwrap();
@@ -226,25 +210,20 @@ fn large_blocks_travel() {
 
 #[test]
 fn large_blocks_are_fetched_by_threads_then_locked_and_freed() {
-    if standin(large_blocks_are_fetched_by_threads_then_locked_and_freed, &[DOZE, FREED, SMALL_BLOCKS]) {
-        large_blocks_travel();
-    }
+    standin_or_return!(&[DOZE, FREED, SMALL_BLOCKS]);
+    large_blocks_travel();
 }
 
 #[test]
 fn large_blocks_are_the_drivers_where_it_locks_no_others() {
-    let refused = ("STANDIN_REGISTER", "0");
-    if standin(large_blocks_are_the_drivers_where_it_locks_no_others, &[DOZE, FREED, refused]) {
-        large_blocks_travel();
-    }
+    standin_or_return!(&[DOZE, FREED, ("STANDIN_REGISTER", "0")]);
+    large_blocks_travel();
 }
 
 #[test]
 fn a_block_that_cannot_be_locked_is_an_error() {
-    let refused = ("STANDIN_REGISTER", "0");
-    if standin(a_block_that_cannot_be_locked_is_an_error, &[FREED, refused, SMALL_BLOCKS]) {
-        let refused = rank_of(3).allocate_host(Class::Workspace, DType::U32, LARGE);
-        let refusal = refused.err().unwrap().to_string();
-        assert!(refusal.contains("cuMemHostAlloc") && refusal.contains("out of memory"), "{refusal}");
-    }
+    standin_or_return!(&[FREED, ("STANDIN_REGISTER", "0"), SMALL_BLOCKS]);
+    let refused = rank_of(3).allocate_host(Class::Workspace, DType::U32, LARGE);
+    let refusal = refused.err().unwrap().to_string();
+    assert!(refusal.contains("cuMemHostAlloc") && refusal.contains("out of memory"), "{refusal}");
 }

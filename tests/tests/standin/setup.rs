@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 use tests::job::{Ended, Member, launch, start};
-use tests::{fixture, losses, standin, test_name, train};
+use tests::{fixture, losses, standin_or_return, test_name, train};
 
 const STAGE: &str = env!("CARGO_BIN_EXE_stage");
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -21,9 +21,7 @@ fn verdict(ranks: usize, set: &str) -> Ended {
 
 #[test]
 fn doctor_succeeds_exactly_if_so_many_ranks_would_run() {
-    if !standin(doctor_succeeds_exactly_if_so_many_ranks_would_run, &[]) {
-        return;
-    }
+    standin_or_return!();
     for (ranks, set, words) in [
         (1, "", "One rank on GPU 0"),
         (4, "", "All 4 ranks share GPU 0"),
@@ -54,9 +52,7 @@ fn doctor_succeeds_exactly_if_so_many_ranks_would_run() {
 /// Of the libraries all but one, in a folder of their own.
 #[test]
 fn each_missing_library_is_named() {
-    if !standin(each_missing_library_is_named, &[]) {
-        return;
-    }
+    standin_or_return!();
     let libraries = std::env::var("LD_LIBRARY_PATH").unwrap();
     for (missing, remedy) in
         [("libcuda", "nvidia-driver"), ("libnvrtc", "nvidia-cuda-nvrtc"), ("libcublasLt", "nvidia-cublas")]
@@ -81,9 +77,7 @@ fn each_missing_library_is_named() {
 /// PyTorch's packages lie by a Python that the path's is a link to, over another link.
 #[test]
 fn libraries_are_found_behind_links_to_python() {
-    if !standin(libraries_are_found_behind_links_to_python, &[]) {
-        return;
-    }
+    standin_or_return!();
     let libraries = std::env::var("LD_LIBRARY_PATH").unwrap();
     for hop in ["shims", "between", "home"] {
         let dir = tempfile::tempdir().unwrap();
@@ -138,9 +132,7 @@ fn doctor_in(dir: &tempfile::TempDir, bin: &str, more: &str) -> Ended {
 /// Libraries of a newer major version than the driver's do not work with it.
 #[test]
 fn of_two_toolkits_the_drivers_own_is_taken() {
-    if !standin(of_two_toolkits_the_drivers_own_is_taken, &[]) {
-        return;
-    }
+    standin_or_return!();
     let packages = ".local/lib/python3.11/site-packages/nvidia";
     let files =
         ["a/lib/libcublasLt.so.13", "b/lib/libcublasLt.so.12"].map(|file| format!("{packages}/{file}"));
@@ -157,9 +149,7 @@ fn of_two_toolkits_the_drivers_own_is_taken() {
 /// A `python3` that is a script says where its installation lies.
 #[test]
 fn a_python_that_is_a_script_is_asked() {
-    if !standin(a_python_that_is_a_script_is_asked, &[]) {
-        return;
-    }
+    standin_or_return!();
     let dir = libraries(&["far/lib/python3.11/site-packages/nvidia/cu13/lib/libcublasLt.so.13"]);
     let python = dir.path().join("bin/python3");
     std::fs::create_dir_all(python.parent().unwrap()).unwrap();
@@ -187,9 +177,7 @@ fn a_skipped_test_says_so_past_the_capture_of_its_output() {
 /// On a GPU that is too old `auto` is the CPU, and says why.
 #[test]
 fn a_gpu_that_is_too_old_is_left_alone() {
-    if !standin(a_gpu_that_is_too_old_is_left_alone, &[("STANDIN_CAPABILITY", "70")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_CAPABILITY", "70")]);
     let flags =
         format!("--model {} --gpus 1 --batch-size 1 --seq-len 8 --steps 1", fixture("three-heads.json"));
     let ended = start(STAGE, &format!("zero3 --headless {flags}"), "").end(PATIENCE);
@@ -203,9 +191,7 @@ fn a_gpu_that_is_too_old_is_left_alone() {
 
 #[test]
 fn an_nccl_that_is_too_old_is_named_by_every_process() {
-    if !standin(an_nccl_that_is_too_old_is_named_by_every_process, &[("STANDIN_NCCL_VERSION", "21700")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_NCCL_VERSION", "21700")]);
     let flags = "zero3 --headless --device cuda --steps 1";
     let mut ended = vec![start(STAGE, &format!("{flags} --gpus 2 --collectives nccl"), "").end(PATIENCE)];
     ended.extend(launch(STAGE, 2, |_| flags.into()).into_iter().map(|process| process.end(PATIENCE)));
@@ -230,9 +216,7 @@ fn succeeds(ended: &Ended) {
 
 #[test]
 fn machine_code_on_disk_outlives_damage_and_many_writers() {
-    if !standin(machine_code_on_disk_outlives_damage_and_many_writers, &[]) {
-        return;
-    }
+    standin_or_return!();
     let dir = tempfile::tempdir().unwrap();
     let (set, folder) = (format!("XDG_CACHE_HOME={}", dir.path().display()), dir.path().join("zero-stages"));
     // All begin with nothing.
@@ -274,9 +258,7 @@ fn machine_code_on_disk_outlives_damage_and_many_writers() {
 
 #[test]
 fn tf32_rounds_products_of_f32_by_flag_alone() {
-    if !standin(tf32_rounds_products_of_f32_by_flag_alone, &[]) {
-        return;
-    }
+    standin_or_return!();
     let run = |more: &str| {
         let flags = format!(
             "--model {} --gpus 1 --batch-size 1 --seq-len 8 --steps 2 --device cuda",

@@ -5,7 +5,7 @@ use events::{Event, Operation, Pass, Progress, Recording, Route, Snapshot, What,
 use planner::Stage;
 use serde_json::Value;
 use std::collections::HashMap;
-use tests::{fixture, standin, train};
+use tests::{fixture, standin_or_return, train};
 use viz::export::trace;
 use viz::window::Window;
 
@@ -71,9 +71,7 @@ fn transfers(all: &[Ran], rank: u32) -> Vec<Ran> {
 
 #[test]
 fn every_pass_and_collective_is_told_of_once_and_in_order() {
-    if !standin(every_pass_and_collective_is_told_of_once_and_in_order, &[("STANDIN_DOZE", "4000")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_DOZE", "4000")]);
     for (stage, engine) in [(Stage::Ddp, "local"), (Stage::Zero3, "local"), (Stage::Zero3, "nccl")] {
         let Run { events, .. } = recorded(stage, &format!("--collectives {engine}"));
         let all = stretches(&events);
@@ -112,9 +110,7 @@ fn every_pass_and_collective_is_told_of_once_and_in_order() {
 /// summed.
 #[test]
 fn times_respect_what_waits_for_what() {
-    if !standin(times_respect_what_waits_for_what, &[("STANDIN_DOZE", "4000")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_DOZE", "4000")]);
     let Run { events, .. } = recorded(Stage::Zero3, "");
     let all = stretches(&events);
     let mut checked = [0, 0];
@@ -178,9 +174,7 @@ fn last_before(all: &[Ran], rank: u32, unit: u16, count: usize) -> Option<Ran> {
 
 #[test]
 fn communication_overlaps_computation_and_the_screen_shows_it() {
-    if !standin(communication_overlaps_computation_and_the_screen_shows_it, &[("STANDIN_DOZE", "4000")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_DOZE", "4000")]);
     let Run { events, units, trace } = recorded(Stage::Zero3, "");
     let all = stretches(&events);
     let overlap = |a: &Ran, b: &Ran| a.to.min(b.to).saturating_sub(a.from.max(b.from));
@@ -239,10 +233,7 @@ fn waited_for(events: &[Event], rank: u32, sequence: u64) -> bool {
 /// Parameters and gradients, of which a run moves many, travel while their rank computes.
 #[test]
 fn copies_from_and_to_main_memory_are_told_of_once_and_overlap_computation() {
-    let doze = &[("STANDIN_DOZE", "4000")];
-    if !standin(copies_from_and_to_main_memory_are_told_of_once_and_overlap_computation, doze) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_DOZE", "4000")]);
     let Run { events, units, trace } =
         recorded(Stage::Zero3, "--offload-optimizer cpu --offload-parameters cpu");
     let mut window = Window::new(&Snapshot::new(RANKS, units));

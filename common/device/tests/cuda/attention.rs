@@ -2,7 +2,7 @@
 //! between these.
 
 use crate::memory::{Bench, Memory, Setting, assert_close, cases, floats, roundings, settings};
-use crate::shim::{self, Shim};
+use crate::shim::{Shim, shim_or_return};
 use device::cuda::kernels::{self, Launch, Launcher, MatrixOperand, Multiplier, Operand, ScoreTile};
 use device::{Attention, AttentionBackward, AttentionShape, Buffer, DType, Matrix, Result, View, Write};
 use proptest::prelude::*;
@@ -175,9 +175,7 @@ proptest! {
 
 #[test]
 fn by_products_in_several_tiles_of_queries() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     let shape = AttentionShape { batch: 1, tokens: 300, heads: 2, kv_heads: 1, head_dim: 6 };
     for dtype in [DType::F32, DType::Bf16] {
         let setting = Setting { seed: 4, shift: 1 };
@@ -188,9 +186,7 @@ fn by_products_in_several_tiles_of_queries() {
 /// Products round their intermediate results to 16 bits; no other kernel for these heads does.
 #[test]
 fn heads_that_are_too_wide_for_tiles_are_computed_by_products() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     let too_wide = |architecture, head_dim| {
         let shape = AttentionShape { batch: 1, tokens: 20, heads: 2, kv_heads: 1, head_dim };
         let setting = Setting { seed: 3, shift: 0 };
@@ -222,9 +218,7 @@ fn heads_that_are_too_wide_for_tiles_are_computed_by_products() {
 /// more.
 #[test]
 fn groups_are_cut_into_as_few_shares_as_fill_a_gpu() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     std::thread::scope(|threads| {
         for (dtype, head_dim, batch, heads) in [(DType::F32, 8, 256, 4), (DType::Bf16, 64, 3, 4)] {
             let shape = AttentionShape { batch, tokens: 2, heads, kv_heads: 1, head_dim };
@@ -236,9 +230,7 @@ fn groups_are_cut_into_as_few_shares_as_fill_a_gpu() {
 
 #[test]
 fn without_tensor_cores_or_alignment_wide_heads_are_computed_in_f32() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     let shape = AttentionShape { batch: 1, tokens: 33, heads: 2, kv_heads: 1, head_dim: 64 };
     let aligned = Setting { seed: 5, shift: 0 };
     let older = Shim::new(5).with_architecture(75);
@@ -250,9 +242,7 @@ fn without_tensor_cores_or_alignment_wide_heads_are_computed_in_f32() {
 /// Both add up in the same order.
 #[test]
 fn products_of_warps_and_of_warpgroups_have_the_same_bits_and_so_do_heads_in_turn() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     let bytes = |architecture, way, dtype, shape| {
         let shim = Shim::new(7).with_architecture(architecture);
         let results = run(&mut Setting { seed: 2, shift: 0 }.bench(), &shim, way, dtype, shape);
@@ -275,9 +265,7 @@ fn products_of_warps_and_of_warpgroups_have_the_same_bits_and_so_do_heads_in_tur
 
 #[test]
 fn the_order_of_lanes_and_blocks_changes_no_bit() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     let shape = AttentionShape { batch: 1, tokens: 130, heads: 2, kv_heads: 1, head_dim: 64 };
     for dtype in [DType::F32, DType::Bf16] {
         let bytes = |seed| {
@@ -354,9 +342,7 @@ impl Products {
 
 #[test]
 fn softmax_between_matrix_products() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     let shape = AttentionShape { batch: 1, tokens: 45, heads: 1, kv_heads: 1, head_dim: 16 };
     for (seed, dtype) in [(1, DType::F32), (2, DType::Bf16), (3, DType::F16)] {
         Products { shape, queries: 20 }.check(Setting { seed, shift: 0 }, dtype);

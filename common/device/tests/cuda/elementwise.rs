@@ -1,7 +1,7 @@
 //! Flat tensors: addition, conversion, filling, AdamW, sums over ranks. All to the bit.
 
 use crate::memory::{Bench, Memory, Setting, assert_same, cases, floats, settings};
-use crate::shim::{self, Shim};
+use crate::shim::{Shim, shim_or_return};
 use device::cuda::kernels;
 use device::{AdamW, AdamWUpdate, Buffer, DType};
 use half::{bf16, f16};
@@ -134,9 +134,7 @@ proptest! {
 
 #[test]
 fn sums_over_every_number_of_ranks() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     for ranks in 1..=kernels::PEERS {
         check_tree_sum(Setting { seed: ranks as u64, shift: 0 }, (DType::F32, false), ranks, ranks, 19);
     }
@@ -154,9 +152,7 @@ fn roundings(bits: u16) -> impl Iterator<Item = f32> {
 
 #[test]
 fn every_rounding_to_16_bits_is_to_nearest_even() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     let bench = Setting { seed: 0, shift: 0 }.bench();
     let values: Vec<f32> = (0..=u16::MAX).flat_map(roundings).collect();
     for dtype in [DType::Bf16, DType::F16] {
@@ -170,9 +166,7 @@ fn every_rounding_to_16_bits_is_to_nearest_even() {
 
 #[test]
 fn every_16_bit_value_is_widened_exactly() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     let check = |bench: &Bench, want: Vec<f32>, dtype: DType| {
         let (narrow, _) = bench.store(dtype, &want);
         let (want, _) = bench.store(DType::F32, &want);

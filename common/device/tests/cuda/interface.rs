@@ -1,16 +1,14 @@
 //! The table of kernels against the sources, and the shim against kernels that break its rules.
 
 use crate::memory::Memory;
-use crate::shim::{self, Shim, kernel_count, signature};
+use crate::shim::{Shim, kernel_count, shim_or_return, signature};
 use device::DType;
 use device::cuda::kernels::{Argument, Kernel, Launch, Source, kernels};
 use std::collections::HashSet;
 
 #[test]
 fn every_kernel_of_the_table_is_in_its_source_and_every_kernel_of_the_sources_in_the_table() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     let names: HashSet<_> = kernels().into_iter().map(|kernel| kernel.name).collect();
     assert_eq!(names.len(), kernels().len(), "a name stands twice");
     for name in &names {
@@ -38,9 +36,7 @@ fn launch<'a>(
 
 #[test]
 fn unknown_kernels_and_impossible_blocks_are_refused() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     let shim = Shim::new(0);
     assert!(shim.run(launch("no_such_kernel", 32, 0, &[])).unwrap_err().contains("no_such_kernel"));
     for block in [0, 257, 2048] {
@@ -50,9 +46,7 @@ fn unknown_kernels_and_impossible_blocks_are_refused() {
 
 #[test]
 fn writes_behind_shared_memory_are_found() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     let (x, partial) = (Memory::poisoned(DType::F32, 16, 0), Memory::poisoned(DType::F32, 16, 0));
     let pointers = [&x, &partial, &x, &x, &x, &x].map(|memory| Argument::Pointer(memory.pointer()));
     let arguments = [pointers.as_slice(), &[1, 16, 1, 16, 1].map(Argument::U32)].concat();

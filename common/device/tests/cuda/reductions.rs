@@ -1,7 +1,7 @@
 //! Maxima, and sums in fixed point: to the bit.
 
 use crate::memory::{Memory, Setting, cases, floats, settings};
-use crate::shim::{self, Shim};
+use crate::shim::{Shim, shim_or_return};
 use device::DType;
 use device::cuda::kernels;
 use proptest::prelude::*;
@@ -41,17 +41,13 @@ proptest! {
 
 #[test]
 fn more_elements_than_blocks_take_in_one_round() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     check(Setting { seed: 1, shift: 0 }, DType::Bf16, 1024 * 256 * 8 * 2 + 5, 1.0);
 }
 
 #[test]
 fn sums_carry_into_the_high_half() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     // Squares just below 4 in units of 2^-48: 2^50 each, so that 2^15 of them need more than 64
     // bits.
     let len = 40_000;
@@ -66,9 +62,7 @@ fn sums_carry_into_the_high_half() {
 
 #[test]
 fn nan_is_above_all_magnitudes() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     let bench = Setting { seed: 0, shift: 0 }.bench();
     let mut values = vec![-3.0; 5000];
     assert_eq!(largest(&Shim::new(0), &bench.store(DType::F16, &values).1, 5000), 3.0);

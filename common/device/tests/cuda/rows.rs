@@ -1,7 +1,7 @@
 //! Kernels over rows: normalisation, rotation, the gated activation, look-up, cross-entropy.
 
 use crate::memory::{Memory, Setting, assert_close, assert_same, cases, floats, roundings, settings};
-use crate::shim::{self, Shim};
+use crate::shim::{Shim, shim_or_return};
 use device::cuda::kernels;
 use device::{
     AttentionShape, Class, CrossEntropy, DType, Embedding, EmbeddingBackward, GroupedRows, RmsNorm,
@@ -309,9 +309,7 @@ proptest! {
 
 #[test]
 fn many_rows_share_their_parts_of_a_gradient() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     // More rows than 512 parts of 16 hold, and a last part that is shorter.
     let shape = RowShape { rows: 512 * 16 + 100, width: 9 };
     let setting = Setting { seed: 1, shift: 0 };
@@ -320,9 +318,7 @@ fn many_rows_share_their_parts_of_a_gradient() {
 
 #[test]
 fn warps_that_run_ahead_do_not_disturb_the_others_sums() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     for seed in 0..4 {
         let (setting, shape) = (Setting { seed, shift: 0 }, RowShape { rows: 20, width: 700 });
         check_rms_norm_backward(setting, DType::F32, DType::F32, shape.into(), (Write::Accumulate, false));
@@ -331,9 +327,7 @@ fn warps_that_run_ahead_do_not_disturb_the_others_sums() {
 
 #[test]
 fn an_id_that_is_everywhere_is_added_up_once() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     let shape = RowShape { rows: 1000, width: 24 };
     let setting = Setting { seed: 2, shift: 0 };
     check_embedding(setting, (DType::Bf16, DType::F32), shape, 2, Write::Accumulate);
@@ -341,9 +335,7 @@ fn an_id_that_is_everywhere_is_added_up_once() {
 
 #[test]
 fn unknown_ids_give_nan_and_touch_nothing() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     let bench = Setting { seed: 3, shift: 0 }.bench();
     let shape = RowShape { rows: 2, width: 4 };
     let table = bench.store(DType::F32, &[1.0; 12]).1;
@@ -391,9 +383,7 @@ fn unknown_ids_give_nan_and_touch_nothing() {
 
 #[test]
 fn hidden_logits_count_for_nothing() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     let bench = Setting { seed: 6, shift: 0 }.bench();
     // Whole chunks, and all that some threads see, are −∞.
     let logits: Vec<f32> =
@@ -433,9 +423,7 @@ fn hidden_logits_count_for_nothing() {
 
 #[test]
 fn overflown_logits_give_a_loss_that_is_no_number() {
-    if !shim::can_be_built() {
-        return;
-    }
+    shim_or_return!();
     let bench = Setting { seed: 4, shift: 0 }.bench();
     for bad in [f32::INFINITY, f32::NAN] {
         let mut logits = vec![0.5; 3000];

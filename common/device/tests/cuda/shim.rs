@@ -90,6 +90,16 @@ fn build() -> PathBuf {
     library
 }
 
+/// Returns from the test in which it stands if the shim cannot be built: see [`can_be_built`].
+macro_rules! shim_or_return {
+    () => {
+        if !$crate::shim::can_be_built() {
+            return;
+        }
+    };
+}
+pub(crate) use shim_or_return;
+
 /// True if there is a C++ compiler. If not, writes to the terminal, even when output is captured,
 /// that the calling test was skipped.
 pub(crate) fn can_be_built() -> bool {
