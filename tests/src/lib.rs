@@ -64,6 +64,19 @@ pub fn losses(report: &Report) -> Vec<f64> {
     report.steps.iter().map(|row| row.loss).collect()
 }
 
+/// Checks that runs `a` and `b` have learnt the same, bit for bit.
+///
+/// # Panics
+/// If their losses, weights or evaluations differ, or a loss is not a number.
+pub fn assert_same(a: &Report, b: &Report, case: &str) {
+    let runs = format!("{} and {}, {case}", a.stage, b.stage);
+    assert!(losses(a).iter().all(|loss| !loss.is_nan()), "losses of {runs}: {:?}", losses(a));
+    let bits = |report: &Report| losses(report).into_iter().map(f64::to_bits).collect::<Vec<_>>();
+    assert_eq!(bits(a), bits(b), "losses of {runs}: {:?} and {:?}", losses(a), losses(b));
+    assert_eq!(a.weights_blake3, b.weights_blake3, "weights of {runs}");
+    assert_eq!(a.evaluations, b.evaluations, "evaluations of {runs}");
+}
+
 /// Bytes by which all ranks' shards of the parameters exceed the parameters, in a run of ZeRO-3 in
 /// fp32.
 pub fn padding(zero3: &Report) -> u64 {

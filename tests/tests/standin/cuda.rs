@@ -6,7 +6,9 @@ use device::cuda::{Gpu, Options};
 use device::{Class, DType, Device, DeviceError, Ledger, RmsNormBackward, RowShape, Write};
 use events::{Emitter, Event, What};
 use planner::Stage;
-use tests::{STAGES, fixture, largest_difference, losses, padding, standin, standin_or_return, train};
+use tests::{
+    STAGES, assert_same, fixture, largest_difference, losses, padding, standin, standin_or_return, train,
+};
 use trainer::Report;
 
 /// A model of which some units divide by neither 2 nor 4 ranks, with few heads: emulation takes its
@@ -34,11 +36,6 @@ fn on_gpu(stage: Stage, flags: &str) -> Report {
     report
 }
 
-fn assert_same(a: &Report, b: &Report) {
-    assert_eq!(losses(a), losses(b), "{} and {}: losses", a.stage, b.stage);
-    assert_eq!(a.weights_blake3, b.weights_blake3, "{} and {}: weights", a.stage, b.stage);
-}
-
 /// As [`flags`], of the model in `fixture`.
 fn flags_of(model: &str, world: usize, steps: u32) -> String {
     flags(world, 1, steps).replace(&fixture(MODEL), &fixture(model))
@@ -47,7 +44,7 @@ fn flags_of(model: &str, world: usize, steps: u32) -> String {
 /// All stages agree bit for bit, and follow the CPU as closely as `apart`; ZeRO-3's report.
 fn stages_agree(flags: &str, apart: f64) -> Report {
     let reports = STAGES.map(|stage| on_gpu(stage, flags));
-    reports[1..].iter().for_each(|report| assert_same(&reports[0], report));
+    reports[1..].iter().for_each(|report| assert_same(&reports[0], report, flags));
     let cpu = run(Stage::Ddp, &format!("{flags} --device cpu"));
     let difference = largest_difference(&losses(&cpu), &losses(&reports[0]));
     assert!(difference < apart, "{flags}: the CPU's losses are {difference} away");
@@ -87,8 +84,8 @@ fn stages_agree_with_wide_heads() {
 fn with_accumulation_ddp_agrees_with_zero1_and_zero2_with_zero3() {
     standin_or_return!();
     let [ddp, zero1, zero2, zero3] = STAGES.map(|stage| on_gpu(stage, &flags(2, 2, 2)));
-    assert_same(&ddp, &zero1);
-    assert_same(&zero2, &zero3);
+    assert_same(&ddp, &zero1, "2 micro-batches");
+    assert_same(&zero2, &zero3, "2 micro-batches");
     let apart = largest_difference(&losses(&ddp), &losses(&zero2));
     assert!(apart < 1e-4, "the two pairs differ by {apart}");
 }
@@ -107,7 +104,7 @@ fn hybrid_sharding_agrees_bit_for_bit_in_16_bits() {
     for precision in ["bf16", "fp16 --initial-scale-power 10"] {
         let flags = format!("{} --precision {precision}", flags(4, 1, 1));
         let hybrid = on_gpu(Stage::Zero3, &format!("{flags} --strategy hybrid-shard --shard-group-size 2"));
-        assert_same(&on_gpu(Stage::Zero3, &flags), &hybrid);
+        assert_same(&on_gpu(Stage::Zero3, &flags), &hybrid, precision);
     }
 }
 
@@ -157,7 +154,7 @@ fn recomputed_activations_change_no_bit() {
     let flags = flags(2, 1, 2);
     let plain = on_gpu(Stage::Zero3, &flags);
     let recomputed = on_gpu(Stage::Zero3, &format!("{flags} --checkpoint-activations block"));
-    assert_same(&plain, &recomputed);
+    assert_same(&plain, &recomputed, "--checkpoint-activations block");
 }
 
 /// Another stage resumes from the file, on GPUs too, and in 16 bits.
@@ -189,9 +186,9 @@ fn wrapping_changes_no_bit() {
         for wrapping in
             ["--wrap model", "--wrap module", "--wrap parameter", "--param-persistence-threshold 1300"]
         {
-            assert_same(&plain, &on_gpu(Stage::Zero3, &format!("{flags} {wrapping}")));
+            assert_same(&plain, &on_gpu(Stage::Zero3, &format!("{flags} {wrapping}")), wrapping);
         }
-        assert_same(&plain, &on_gpu(Stage::Zero1, &format!("{flags} --wrap parameter")));
+        assert_same(&plain, &on_gpu(Stage::Zero1, &format!("{flags} --wrap parameter")), "--wrap parameter");
     }
 }
 

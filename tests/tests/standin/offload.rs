@@ -2,7 +2,7 @@
 //! on disk learns the bits of one that keeps everything on the GPU, and moves the predicted bytes.
 
 use planner::Stage;
-use tests::{STAGES, fixture, losses, run, standin_or_return};
+use tests::{STAGES, assert_same, fixture, run, standin_or_return};
 use trainer::Report;
 
 /// Delays each queued operation for longer than the host needs from issuing a copy to using its
@@ -33,9 +33,7 @@ fn none_changes_a_bit_of(stages: &[Stage], base: &str, cases: &[&str]) -> Report
         let what = format!("{stage} {base} {case}");
         let away = run(*stage, &format!("{base} {case}"));
         assert_eq!(away.device, "Stand-in GPU", "{what}");
-        assert_eq!(losses(&plain), losses(&away), "losses of {what}");
-        assert_eq!(plain.weights_blake3, away.weights_blake3, "weights of {what}");
-        assert_eq!(plain.evaluations, away.evaluations, "evaluations of {what}");
+        assert_same(&plain, &away, &what);
         assert!(away.transfers.iter().any(|row| row.bytes > 0), "{what}: nothing has moved");
     }
     plain

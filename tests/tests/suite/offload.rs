@@ -7,7 +7,7 @@ use events::event::TransferEvent;
 use events::{Class, Pass, Progress, Route, What};
 use planner::Stage;
 use std::path::Path;
-use tests::{copy_directory, fixture, losses, recorded, run, train};
+use tests::{assert_same, copy_directory, fixture, recorded, run, train};
 use trainer::Report;
 
 /// Flags of a small model with units that do not divide evenly, a validation and two micro-batches.
@@ -17,12 +17,6 @@ fn flags(world: usize, more: &str) -> String {
          --device cpu --val-fraction 0.1 --eval-every 2 --eval-batches 2 {more}",
         fixture("odd-tied.json"),
     )
-}
-
-fn assert_same(a: &Report, b: &Report, case: &str) {
-    assert_eq!(losses(a), losses(b), "losses of {case}");
-    assert_eq!(a.weights_blake3, b.weights_blake3, "weights of {case}");
-    assert_eq!(a.evaluations, b.evaluations, "evaluations of {case}");
 }
 
 /// Runs `stage` with `base` and each of `cases`: the same is learnt.

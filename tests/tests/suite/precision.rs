@@ -2,7 +2,9 @@
 
 use planner::Stage;
 use tests::random::Random;
-use tests::{STAGES, STEADY_RATE, farthest_step, fixture, largest_difference, losses, run, train};
+use tests::{
+    STAGES, STEADY_RATE, assert_same, farthest_step, fixture, largest_difference, losses, run, train,
+};
 use trainer::Report;
 
 fn odd(world: usize, more: &str) -> String {
@@ -11,11 +13,6 @@ fn odd(world: usize, more: &str) -> String {
         fixture("odd.json"),
         12 / world
     )
-}
-
-fn assert_same(a: &Report, b: &Report, flags: &str) {
-    assert_eq!(losses(a), losses(b), "{} and {}: losses, {flags}", a.stage, b.stage);
-    assert_eq!(a.weights_blake3, b.weights_blake3, "{} and {}: weights, {flags}", a.stage, b.stage);
 }
 
 fn stages_agree(flags: &str) -> Report {

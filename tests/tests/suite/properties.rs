@@ -12,8 +12,7 @@
 use planner::Stage;
 use std::fmt::Write;
 use tests::random::Random;
-use tests::{STAGES, largest_difference, losses, train};
-use trainer::Report;
+use tests::{STAGES, assert_same, largest_difference, losses, train};
 
 const CASES: usize = 50;
 const SEED: u64 = 0x2E20;
@@ -141,13 +140,6 @@ fn strategy(random: &mut Random, (ranks, once): (usize, bool)) -> String {
         }
         _ => format!(" --strategy full-shard --secondary-shard-size {}", random.pick(&divisors)),
     }
-}
-
-fn assert_same(a: &Report, b: &Report, case: &str) {
-    let bits = |report: &Report| losses(report).iter().map(|loss| loss.to_bits()).collect::<Vec<_>>();
-    assert_eq!(bits(a), bits(b), "{} and {}: losses of {case}", a.stage, b.stage);
-    assert_eq!(a.weights_blake3, b.weights_blake3, "{} and {}: weights of {case}", a.stage, b.stage);
-    assert_eq!(a.evaluations, b.evaluations, "{} and {}: evaluations of {case}", a.stage, b.stage);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use planner::Stage;
-use tests::{STAGES, fixture, largest_difference, losses, run, train};
+use tests::{STAGES, assert_same, fixture, largest_difference, losses, run, train};
 use trainer::Report;
 
 fn flags(model: &str, world: usize, micro_batches: usize) -> String {
@@ -13,12 +13,6 @@ fn flags(model: &str, world: usize, micro_batches: usize) -> String {
          --device cpu --val-fraction 0.1 --eval-every 3 --eval-batches 2",
         fixture(model),
     )
-}
-
-fn assert_same(a: &Report, b: &Report, case: &str) {
-    assert_eq!(losses(a), losses(b), "losses of {case}");
-    assert_eq!(a.weights_blake3, b.weights_blake3, "weights of {case}");
-    assert_eq!(a.evaluations, b.evaluations, "evaluations of {case}");
 }
 
 fn peak(report: &Report, class: &str) -> u64 {
