@@ -22,6 +22,7 @@ mod activations;
 pub mod claims;
 pub mod cli;
 pub mod closed;
+mod counts;
 pub mod estimators;
 mod fit;
 mod gather;

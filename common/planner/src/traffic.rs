@@ -1,58 +1,23 @@
 //! Bytes on the wire.
 
-use crate::parts::Figure;
+use crate::counts::counts;
 use crate::transfers::Transfers;
 use clap::ValueEnum;
 use events::Operation;
 use serde::Serialize;
-use serde::ser::Serializer;
 use std::collections::BTreeMap;
 
 const OPERATIONS: usize = Operation::ALL.len();
 
-/// What one rank sends: payload bytes and collectives, per operation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    bytes: [u64; OPERATIONS],
-    calls: [u64; OPERATIONS],
+counts! {
+    /// What one rank sends: payload bytes and collectives, per operation.
+    Traffic per Operation
 }
 
 impl Traffic {
-    /// Returns the payload bytes that the rank sends in `operation`s.
-    pub fn bytes(&self, operation: Operation) -> u64 {
-        self.bytes[operation.index()]
-    }
-
-    /// Returns the number of `operation`s that the rank takes part in.
-    pub fn calls(&self, operation: Operation) -> u64 {
-        self.calls[operation.index()]
-    }
-
-    /// Returns the payload bytes of all operations.
-    pub fn total_bytes(&self) -> u64 {
-        self.bytes.iter().sum()
-    }
-
     /// Returns the payload bytes of model states: all but scalars.
     pub fn payload_bytes(&self) -> u64 {
         self.total_bytes() - self.bytes(Operation::Scalars)
-    }
-}
-
-impl Figure for Traffic {
-    fn add(&mut self, other: &Traffic, times: u64) {
-        self.bytes.add(&other.bytes, times);
-        self.calls.add(&other.calls, times);
-    }
-}
-
-impl Serialize for Traffic {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let used = Operation::ALL.iter().filter(|operation| self.calls(**operation) > 0);
-        serializer.collect_map(used.map(|&operation| {
-            let counts = [("bytes", self.bytes(operation)), ("calls", self.calls(operation))];
-            (operation, BTreeMap::from(counts))
-        }))
     }
 }
 

@@ -1,18 +1,12 @@
 //! Bytes between places.
 
-use crate::parts::Figure;
+use crate::counts::counts;
 use events::Route;
-use serde::ser::{Serialize, Serializer};
-use std::collections::BTreeMap;
 
-const ROUTES: usize = Route::ALL.len();
-
-/// What one rank moves between device, main memory and disk: payload bytes and transfers, per
-/// route.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Transfers {
-    bytes: [u64; ROUTES],
-    calls: [u64; ROUTES],
+counts! {
+    /// What one rank moves between device, main memory and disk: payload bytes and transfers, per
+    /// route.
+    Transfers per Route
 }
 
 impl Transfers {
@@ -29,45 +23,14 @@ impl Transfers {
 
     /// Takes away `part` of them.
     pub(crate) fn remove(&mut self, part: &Transfers) {
-        for i in 0..ROUTES {
+        for i in 0..Route::ALL.len() {
             self.bytes[i] -= part.bytes[i];
             self.calls[i] -= part.calls[i];
         }
     }
 
-    /// Returns the payload bytes on `route`.
-    pub fn bytes(&self, route: Route) -> u64 {
-        self.bytes[route.index()]
-    }
-
-    /// Returns the number of transfers on `route`.
-    pub fn calls(&self, route: Route) -> u64 {
-        self.calls[route.index()]
-    }
-
     /// True if nothing moves.
     pub fn is_none(&self) -> bool {
-        self.calls == [0; ROUTES]
-    }
-
-    /// Returns the payload bytes on all routes.
-    pub fn total_bytes(&self) -> u64 {
-        self.bytes.iter().sum()
-    }
-}
-
-impl Figure for Transfers {
-    fn add(&mut self, other: &Transfers, times: u64) {
-        self.bytes.add(&other.bytes, times);
-        self.calls.add(&other.calls, times);
-    }
-}
-
-impl Serialize for Transfers {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let used = Route::ALL.iter().filter(|route| self.calls(**route) > 0);
-        serializer.collect_map(used.map(|&route| {
-            (route, BTreeMap::from([("bytes", self.bytes(route)), ("calls", self.calls(route))]))
-        }))
+        self.calls == [0; Route::ALL.len()]
     }
 }
