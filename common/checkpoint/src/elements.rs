@@ -4,7 +4,6 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use safetensors::Dtype;
 use std::io;
-use std::str::FromStr;
 
 /// Elements converted per read of a 16-bit tensor: 64 KiB.
 const CHUNK: usize = 32 * 1024;
@@ -133,15 +132,6 @@ pub(crate) fn out_of_range(element_type: ElementType, values: &[f32]) -> Option<
     };
     let beyond = |value: &&f32| value.abs() > most && value.is_finite() && rounds_away(**value);
     values.iter().find(beyond).map(|&value| (value, most))
-}
-
-impl FromStr for ElementType {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        let found = ElementType::ALL.into_iter().find(|one| one.label() == word);
-        found.ok_or_else(|| "write f32, bf16 or f16".into())
-    }
 }
 
 /// Turns floats that were read as little-endian bytes into this machine's.

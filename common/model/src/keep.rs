@@ -2,7 +2,6 @@
 //! et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
 
 use serde::Serialize;
-use std::str::FromStr;
 
 /// What a layer's forward keeps for its backward, of the buffers in the tables of [`crate::block`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,15 +56,5 @@ impl Checkpointing {
             Checkpointing::Block => Keep::Input,
             Checkpointing::Selective => Keep::Selective,
         }
-    }
-}
-
-impl FromStr for Checkpointing {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        Checkpointing::ALL.into_iter().find(|choice| choice.label() == word).ok_or_else(|| {
-            format!("choose one of {}", Checkpointing::ALL.map(Checkpointing::label).join(", "))
-        })
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::stage::Stage;
 use serde::Serialize;
-use std::str::FromStr;
 
 /// FSDP's name for how far it shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
@@ -55,14 +54,5 @@ impl Strategy {
     /// True if backward may gather from secondary shards: `--secondary-shard-size`.
     pub const fn takes_secondary_shards(self) -> bool {
         matches!(self, Strategy::FullShard)
-    }
-}
-
-impl FromStr for Strategy {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        let found = Strategy::ALL.into_iter().find(|strategy| strategy.label() == word);
-        found.ok_or_else(|| format!("choose one of {}", Strategy::ALL.map(Strategy::label).join(", ")))
     }
 }

@@ -6,7 +6,7 @@ use crate::rows::Clocks;
 use events::{Operation, Place};
 use model::Checkpointing;
 use places::resting_nearer;
-use planned_run::{PlannedRun, stage};
+use planned_run::PlannedRun;
 use planner::{BackwardPrefetch, Job, Placement, Stage};
 use traffic::{costs, sending_less};
 use wire::Wire;
@@ -101,7 +101,7 @@ fn hiding(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Re
         let hidden = (forward + backward).min(computing);
         return Some(remedy("without --no-overlap", "hidden behind computation", hidden));
     }
-    if !stage(report)?.sharded().parameters {
+    if !report.stage.parse::<Stage>().ok()?.sharded().parameters {
         return None;
     }
     let gathers = gathering_share(report, on_gpus);

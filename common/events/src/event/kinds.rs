@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Gives an enum without fields a stable label for each variant, a list of all variants, and
-/// `Display`: `labels! { Place { Device => "device", Host => "host" } }`.
+/// Gives an enum without fields a stable label for each variant, a list of all variants, `Display`
+/// and `FromStr`: `labels! { Place { Device => "device", Host => "host" } }`.
 #[macro_export]
 macro_rules! labels {
     ($name:ident { $($variant:ident => $label:literal),+ $(,)? }) => {
@@ -19,6 +19,15 @@ macro_rules! labels {
 
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { f.pad(self.label()) }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = String;
+
+            fn from_str(word: &str) -> std::result::Result<Self, String> {
+                let known = || format!("choose one of {}", [$($label),+].join(", "));
+                $name::ALL.into_iter().find(|one| one.label() == word).ok_or_else(known)
+            }
         }
     };
 }

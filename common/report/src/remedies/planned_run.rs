@@ -2,7 +2,7 @@
 
 use crate::report::Report;
 use model::ModelConfig;
-use planner::{Job, Stage, Strategy};
+use planner::{Job, Strategy};
 use settings::float_type::{self, PrecisionName};
 use settings::{Communication, GradSync, prediction};
 use sharding::Precision;
@@ -42,7 +42,7 @@ impl<'a> PlannedRun<'a> {
             textbook_all_reduce: report.grad_sync == Some(GradSync::AllReduce),
             algorithm: report.algorithm.unwrap_or_default(),
             placement: report.placement,
-            ..Job::new(model, stage(report)?, report.world_size)
+            ..Job::new(model, report.stage.parse().ok()?, report.world_size)
         };
         Some(PlannedRun { job: with_precision(job, precision, communication), precision, communication })
     }
@@ -57,15 +57,11 @@ fn with_precision(job: Job, precision: Precision, communication: &Communication)
     communication.plan(Job { recipe: prediction::recipe(precision), ..job }, precision)
 }
 
-/// Returns the stage of `report`'s run.
-pub(super) fn stage(report: &Report) -> Option<Stage> {
-    Stage::ALL.into_iter().find(|stage| stage.label() == report.stage)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::samples::{config, one_step};
+    use planner::Stage;
     use sharding::MeshShape;
 
     #[test]

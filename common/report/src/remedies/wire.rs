@@ -39,8 +39,7 @@ impl Wire {
 
     /// Returns the cost of one call, bytes aside, by the operation's label.
     pub(super) fn latency(&self, label: &str) -> f64 {
-        let operation = Operation::ALL.iter().find(|operation| operation.label() == label);
-        operation.map_or(0.0, |&operation| self.call(operation))
+        label.parse().map_or(0.0, |operation| self.call(operation))
     }
 
     fn call(&self, operation: Operation) -> f64 {

@@ -76,7 +76,7 @@ const BAD: [(&str, &str, &str); 85] = [
     ("view", "movie", "overview, shards, memory, streams, traffic, compare"),
     ("pace", "0", "from 0.001 to 1"),
     ("pace", "2", "from 0.001 to 1"),
-    ("save-dtype", "fp8", "write f32, bf16 or f16"),
+    ("save-dtype", "fp8", "choose one of f32, bf16, f16"),
     ("max-shard-size", "lots", "512MiB"),
     ("max-shard-size", "0", "at least one byte"),
     ("checkpoint-every", "0", "from 1 to 4294967295"),
