@@ -1,10 +1,10 @@
 //! How a job gathers sharded parameters: the settings that [`crate::Job`] carries.
 
 use clap::ValueEnum;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// When backward gathers a unit's parameters ahead.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum BackwardPrefetch {
     /// Before the backward of the unit in use, which hides the all-gather: the rank holds both

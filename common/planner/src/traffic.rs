@@ -4,7 +4,7 @@ use crate::counts::counts;
 use crate::transfers::Transfers;
 use clap::ValueEnum;
 use events::Operation;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 const OPERATIONS: usize = Operation::ALL.len();
@@ -22,7 +22,7 @@ impl Traffic {
 }
 
 /// How local collectives move data: what each rank sends to which other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Algorithm {
     /// Each rank reads its slice from every other rank and sums over a tree: the same bits on every

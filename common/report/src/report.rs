@@ -41,7 +41,7 @@ pub struct Report {
     /// Ranks that share a second copy of the parameters, if there is one.
     pub secondary_shard_size: Option<usize>,
     /// How gradients are summed where the stage has a choice.
-    #[serde(default, deserialize_with = "labels::choice")]
+    #[serde(default)]
     pub grad_sync: Option<GradSync>,
     /// Buckets, overlap and prefetch.
     #[serde(default)]
@@ -50,7 +50,7 @@ pub struct Report {
     #[serde(default)]
     pub placement: Placement,
     /// How local collectives move data.
-    #[serde(default, deserialize_with = "labels::choice")]
+    #[serde(default)]
     pub algorithm: Option<Algorithm>,
     /// The simulated link between the ranks, if there is one.
     pub link: Option<LinkRow>,

@@ -16,7 +16,7 @@ pub use train::{
 };
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// The device to train on.
@@ -49,7 +49,7 @@ pub enum CollectivesChoice {
 }
 
 /// How gradients are summed where a rank updates a slice of what it holds in full.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GradSync {
     /// Each rank receives the slice that it updates.

@@ -4,7 +4,6 @@
 //! one unit.
 
 use crate::given::Given;
-use crate::labels;
 use crate::size::{elements, whole};
 use clap::{ArgAction, Args};
 use events::header::Sharded;
@@ -85,7 +84,6 @@ pub struct Communication {
     /// Elements to gather ahead; one unit if none are given.
     pub prefetch_bucket: Option<usize>,
     /// When backward gathers ahead.
-    #[serde(deserialize_with = "labels::chosen")]
     pub backward_prefetch: BackwardPrefetch,
     /// Most all-gathers in flight.
     pub limit_all_gathers: usize,

@@ -52,23 +52,6 @@ pub fn word(choice: &impl ValueEnum) -> String {
     choice.to_possible_value().map_or(String::new(), |value| value.get_name().to_string())
 }
 
-/// Reads the name of a flag's choice, or null.
-///
-/// # Errors
-/// If the flag has no such choice.
-pub fn choice<'de, T: ValueEnum, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    let Some(word) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
-    T::from_str(&word, false).map(Some).map_err(|_| D::Error::custom(format!("unknown word {word:?}")))
-}
-
-/// Reads the name of a flag's choice.
-///
-/// # Errors
-/// As [`choice`].
-pub fn chosen<'de, T: ValueEnum, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
-    choice(deserializer)?.ok_or_else(|| D::Error::custom("a word is missing"))
-}
-
 /// Reads a number; JSON has null where it was not finite.
 ///
 /// # Errors
