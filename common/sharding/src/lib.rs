@@ -50,9 +50,7 @@ pub use loss_scale::{LossScale, LossScaler, LossScaling};
 pub use mesh::{Mesh, MeshShape};
 pub use model::TrainingState;
 pub use norm::{global_norm, local_norm};
-pub use optimizer::{
-    AdamWShard, AfterStep, Moments, Optimizer, OwnSlice, States, TakeUpdated, Update, read_stretch,
-};
+pub use optimizer::{AdamWShard, AfterStep, Optimizer, OwnSlice, States, TakeUpdated, Update, read_stretch};
 pub use partition::{Partition, TensorPart, Unit, UnitId, WholeTensors};
 pub use places::Places;
 pub use precision::Precision;

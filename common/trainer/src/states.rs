@@ -5,8 +5,8 @@ use device::{Buffer, Class, DType, Place};
 use events::header::Sharded;
 use offload::{Cargo, Extent};
 use sharding::{
-    AdamWShard, Moments, Optimizer, OwnSlice, Rest, Result, States, TrainingState, UnitBuffers, UnitId,
-    WeightSource, source,
+    AdamWShard, Optimizer, OwnSlice, Rest, Result, States, TrainingState, UnitBuffers, UnitId, WeightSource,
+    source,
 };
 use std::ops::Range;
 
@@ -92,10 +92,7 @@ impl Setup {
             let has_master = self.precision.has_masters() || place == Place::Host;
             States::Here {
                 master: has_master.then(|| load(TrainingState::Weight)).transpose()?,
-                moments: Box::new(Moments {
-                    momentum: load(TrainingState::Momentum)?,
-                    variance: load(TrainingState::Variance)?,
-                }),
+                moments: Box::new([load(TrainingState::Momentum)?, load(TrainingState::Variance)?]),
             }
         };
         Ok(AdamWShard::new(&self.partition, unit, &range, states, piece))

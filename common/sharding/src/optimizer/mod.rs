@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 pub use paging::TakeUpdated;
 use paging::{Paging, UpdateOperands};
-pub use shard::{AdamWShard, Moments, States};
+pub use shard::{AdamWShard, States};
 pub use update::{ScaledUpdate, Update};
 
 /// What a rank updates of one unit.

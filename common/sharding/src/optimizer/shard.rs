@@ -10,14 +10,6 @@ use model::TrainingState;
 use offload::Extent;
 use std::ops::Range;
 
-/// AdamW's buffers for one slice, f32.
-pub struct Moments {
-    /// [`TrainingState::Momentum`].
-    pub momentum: Buffer,
-    /// [`TrainingState::Variance`].
-    pub variance: Buffer,
-}
-
 /// Where the optimizer states of a slice rest.
 pub enum States {
     /// On the device or in main memory. There are no master weights if parameters are f32 and the
@@ -25,8 +17,8 @@ pub enum States {
     Here {
         /// f32.
         master: Option<Buffer>,
-        /// f32.
-        moments: Box<Moments>,
+        /// Momentum and variance, f32.
+        moments: Box<[Buffer; 2]>,
     },
     /// On disk: per piece, the states in [`TrainingState::ALL`]'s order.
     Disk(Vec<[Extent; TrainingState::ALL.len()]>),
@@ -90,8 +82,7 @@ impl States {
         gradients: View<'a>,
     ) -> Option<Operands<'a>> {
         let States::Here { master, moments } = self else { return None };
-        let momentum = moments.momentum.slice_mut(own.clone());
-        let variance = moments.variance.slice_mut(own.clone());
+        let [momentum, variance] = moments.each_mut().map(|moment| moment.slice_mut(own.clone()));
         let (parameters, master) = match master {
             Some(master) => (out, master.slice_mut(own)),
             None => (None, out?),
@@ -136,12 +127,8 @@ impl AdamWShard {
             (States::Here { master: Some(master), .. }, TrainingState::Weight) => {
                 StateRest::Here(master.view())
             }
-            (States::Here { moments, .. }, TrainingState::Momentum) => {
-                StateRest::Here(moments.momentum.view())
-            }
-            (States::Here { moments, .. }, TrainingState::Variance) => {
-                StateRest::Here(moments.variance.view())
-            }
+            (States::Here { moments, .. }, TrainingState::Momentum) => StateRest::Here(moments[0].view()),
+            (States::Here { moments, .. }, TrainingState::Variance) => StateRest::Here(moments[1].view()),
         }
     }
 }
