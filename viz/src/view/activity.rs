@@ -33,6 +33,8 @@ pub(super) fn activity(scene: &Scene, number: usize) -> Activity {
     match &rank.status {
         _ if culprits(scene, rank).contains(&number) => return at_fault(scene, rank),
         RankStatus::Failed(_) => return stopped(scene, rank),
+        // Another rank's failure is known: this one is about to report the same.
+        RankStatus::Failing if scene.now.failure.is_some() => return stopped(scene, rank),
         RankStatus::Finished => return Activity::marked("✓", "finished", bold(GOOD)),
         RankStatus::Failing => return Activity::marked("✗", "failing", bold(ALARM)),
         RankStatus::Running => {}
