@@ -133,6 +133,14 @@ impl App {
         self.players.iter().filter(|other| stage(other) == stage(player)).count() > 1
     }
 
+    /// Returns the part of a run's name that tells it apart: its title if another run has the same
+    /// stage, else its stage.
+    pub fn short_name(&self, player: &Player) -> String {
+        let title = &player.timeline().title;
+        let told_apart = self.shares_stage(player) && !title.is_empty();
+        if told_apart { title.clone() } else { player.scene().header.stage.clone() }
+    }
+
     /// Returns which of `pages` pages of units is chosen: none if the page follows the run.
     pub fn page(&self, pages: usize) -> Option<usize> {
         (self.unit_turns % (pages + 1)).checked_sub(1)

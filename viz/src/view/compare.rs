@@ -108,14 +108,6 @@ fn name(app: &App, player: &Player) -> String {
     if app.shares_stage(player) { format!("{stage} {}", player.timeline().title) } else { stage.clone() }
 }
 
-/// Returns the part of a run's name that tells it apart: its title if another run has the same
-/// stage, else its stage.
-pub(super) fn short_name(app: &App, player: &Player) -> String {
-    let title = &player.timeline().title;
-    let told_apart = app.shares_stage(player) && !title.is_empty();
-    if told_apart { title.clone() } else { player.scene().header.stage.clone() }
-}
-
 fn run(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
     let scene = player.scene();
     let Some(now) = scene.now.ranks.get(rank) else {
@@ -181,7 +173,7 @@ fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
         let scene = player.scene();
         let end = LABEL + (place + 1) * each;
         let long = Some(name(app, player)).filter(|name| columns(name) + 2 <= each);
-        let title = long.unwrap_or_else(|| fitted(&short_name(app, player), each.saturating_sub(2)));
+        let title = long.unwrap_or_else(|| fitted(&app.short_name(player), each.saturating_sub(2)));
         paint.right(end, 0, title, bold(frame::stage_colour(&scene.header)));
         for (y, label) in (1u16..).zip(&labels) {
             let value = metric(label, player, app.player(), rank).unwrap_or_else(|| "–".into());
@@ -222,11 +214,11 @@ fn differences(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     let room = paint.width().saturating_sub(2);
     let long = |other: &Player| difference((&name(app, first), first), (&name(app, other), other), rank);
     let short = |other: &Player| {
-        let (mine, name) = (short_name(app, first), short_name(app, other));
+        let (mine, name) = (app.short_name(first), app.short_name(other));
         in_short((&mine, first), (&name, other), rank).unwrap_or_else(|| long(other))
     };
     let brief = |other: &Player| {
-        in_brief(first, (&short_name(app, other), other), rank, room).unwrap_or_else(|| long(other))
+        in_brief(first, (&app.short_name(other), other), rank, room).unwrap_or_else(|| long(other))
     };
     let all = |form: &dyn Fn(&Player) -> String| others.iter().map(form).collect::<Vec<_>>();
     let fit = |sentences: &Vec<String>| sentences.iter().all(|sentence| columns(sentence) <= room);

@@ -1,8 +1,8 @@
 //! Each rank's own metrics of the latest step, before anything is summed over ranks. Runs are side
 //! by side, and values that differ from the first run's are marked.
 
+use super::frame;
 use super::paint::{Paint, columns, fitted};
-use super::{compare, frame};
 use crate::app::App;
 use crate::player::Player;
 use crate::theme::{ALARM, DIM, bold, ink};
@@ -51,7 +51,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let cells = &CELLS[..usize::from(each / CELL).min(CELLS.len())];
     let width = cells.len() as u16 * CELL;
     // The name stands before the labels, and the cells move to the right as far as it needs.
-    let names: Vec<String> = app.players.iter().map(|player| compare::short_name(app, player)).collect();
+    let names: Vec<String> = app.players.iter().map(|player| app.short_name(player)).collect();
     let longest = names.iter().map(|name| columns(name)).max().filter(|_| names.len() > 1);
     let needed = longest.map_or(0, |longest| (longest + 2).saturating_sub(BEFORE));
     let shift = needed.min(each.saturating_sub(width + 1));
