@@ -20,7 +20,7 @@ pub enum Hardware {
     Cpu(Why),
     /// GPUs; rank r computes on GPU r modulo their number.
     Gpus {
-        /// At least one.
+        /// At least one. All compute in the run's precision.
         gpus: Vec<GpuInfo>,
         /// Products of f32 matrices round their operands to TF32.
         tf32: bool,
@@ -34,7 +34,7 @@ pub enum Why {
     Asked,
     /// There is no driver.
     NoDriver,
-    /// Something else that GPUs need is missing.
+    /// Something else that GPUs need is missing, or none of them has the run's types.
     Missing(String),
 }
 
@@ -51,21 +51,21 @@ impl Hardware {
         let hardware = match args.device {
             DeviceChoice::Cpu => Hardware::Cpu(Why::Asked),
             DeviceChoice::Auto if !Library::Driver.load() => Hardware::Cpu(Why::NoDriver),
-            choice => match gpus() {
+            choice => match gpus_for(precision) {
                 Ok(gpus) => Hardware::Gpus { gpus, tf32: args.tf32 },
-                Err(error) if choice == DeviceChoice::Cuda => return Err(missing(&error)),
-                Err(error) => Hardware::Cpu(Why::Missing(error.to_string())),
+                Err(obstacle) if choice == DeviceChoice::Cuda => return Err(obstacle.refusal()),
+                Err(obstacle) => Hardware::Cpu(Why::Missing(obstacle.to_string())),
             },
         };
-        hardware.check(args, precision)?;
+        hardware.check(args)?;
         Ok(hardware)
     }
 
-    fn check(&self, args: &TrainArgs, precision: Precision) -> Result<()> {
-        let Hardware::Gpus { gpus, .. } = self else {
+    fn check(&self, args: &TrainArgs) -> Result<()> {
+        if let Hardware::Cpu(_) = self {
             let exact = "--tf32 is for GPUs: on the CPU products of f32 are exact to f32";
             return if args.tf32 { Err(Failure::usage(exact)) } else { Ok(()) };
-        };
+        }
         if args.algorithm == Algorithm::Ring {
             return Err(Failure::usage(
                 "--algorithm ring moves main memory only: leave it out, or run with --device cpu",
@@ -78,15 +78,7 @@ impl Hardware {
                 args.gpus
             )));
         }
-        let bf16 = precision.has_bf16();
-        match gpus.iter().find(|gpu| bf16 && !gpu.has_bf16()) {
-            Some(gpu) => Err(Failure::usage(format!(
-                "{} has no bf16 (compute capability {}.{}; it came with 8.0)\n\
-                 Choose --precision fp16, or --device cpu.",
-                gpu.name, gpu.capability.0, gpu.capability.1
-            ))),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Returns the version of NCCL that connects the ranks, if `args` ask for it; `ranks` of them
@@ -251,12 +243,39 @@ pub fn gpus() -> device::Result<Vec<GpuInfo>> {
     Ok(able)
 }
 
-fn missing(error: &DeviceError) -> Failure {
-    Failure::usage(format!(
-        "--device cuda: {error}\n\
-         The subcommand doctor lists what CUDA needs and what is present.\n\
-         Run on the CPU with --device cpu: ranks are threads then."
-    ))
+/// What keeps ranks from computing on GPUs.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Obstacle {
+    /// Something that GPUs need is missing, or they are too old.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The run computes in bf16, and no GPU does.
+    #[error("{} has no bf16 (compute capability {}.{}; it came with 8.0)", .0.name, .0.capability.0, .0.capability.1)]
+    NoBf16(GpuInfo),
+}
+
+impl Obstacle {
+    /// Returns the error of a run that insists on GPUs.
+    fn refusal(&self) -> Failure {
+        Failure::usage(match self {
+            Obstacle::Device(error) => format!(
+                "--device cuda: {error}\n\
+                 The subcommand doctor lists what CUDA needs and what is present.\n\
+                 Run on the CPU with --device cpu: ranks are threads then."
+            ),
+            Obstacle::NoBf16(_) => format!("{self}\nChoose --precision fp16, or --device cpu."),
+        })
+    }
+}
+
+/// Returns those of [`gpus`] that compute in `precision`. A GPU that does not is left alone.
+///
+/// # Errors
+/// The obstacle, if there is none.
+pub fn gpus_for(precision: Precision) -> std::result::Result<Vec<GpuInfo>, Obstacle> {
+    let (able, mut without): (Vec<_>, Vec<_>) =
+        gpus()?.into_iter().partition(|gpu| gpu.has_bf16() || !precision.has_bf16());
+    if able.is_empty() { Err(Obstacle::NoBf16(without.swap_remove(0))) } else { Ok(able) }
 }
 
 fn on_gpus(gpus: &[GpuInfo], ranks: usize, nccl: Option<nccl::Version>) -> String {

@@ -2,9 +2,10 @@
 
 use crate::cli::{CollectivesChoice, DeviceChoice, TrainArgs};
 use crate::error::{Failure, Result};
-use crate::hardware::gpus;
+use crate::hardware::gpus_for;
 use crate::launcher::{self, Placement, Variables};
 use crate::machine::cores;
+use crate::precision::precision;
 use crate::secret;
 #[cfg(feature = "mpi")]
 use collectives::mpi;
@@ -12,6 +13,7 @@ use collectives::nccl;
 use collectives::tcp::{self, Joined, Secret};
 use planner::Algorithm;
 use planner::table::counted;
+use sharding::Precision;
 use std::path::Path;
 use std::time::Duration;
 
@@ -107,7 +109,7 @@ pub fn place(args: &mut TrainArgs, variables: Variables<'_>) -> Result<Option<Pr
     let given = placement.cores.map(|given| given.min(cores()));
     args.threads = args.threads.or(given).or(Some((cores() / beside_each_other).max(1)));
     let engine = engine(args.collectives, &placement, variables)?;
-    let caution = caution(args.collectives, placement.local_world_size.unwrap_or(1));
+    let caution = caution(args.collectives, placement.local_world_size.unwrap_or(1), precision(&args.types));
     Ok(Some(Process { placement, engine, caution }))
 }
 
@@ -117,7 +119,8 @@ fn choose_device(args: &mut TrainArgs, placement: &Placement) -> Result<()> {
         (CollectivesChoice::Nccl | CollectivesChoice::Auto, DeviceChoice::Cpu) => false,
         (CollectivesChoice::Nccl, _) | (CollectivesChoice::Auto, DeviceChoice::Cuda) => true,
         (CollectivesChoice::Auto, DeviceChoice::Auto) => {
-            placement.master.is_some() && nccl_would_do(placement.local_world_size.unwrap_or(1))
+            let processes = placement.local_world_size.unwrap_or(1);
+            placement.master.is_some() && nccl_would_do(processes, precision(&args.types))
         }
         (_, DeviceChoice::Cuda) => {
             return Err(Failure::usage(
@@ -130,7 +133,7 @@ fn choose_device(args: &mut TrainArgs, placement: &Placement) -> Result<()> {
     if by_nccl {
         nccl::allow_sharing_among_processes();
         let together = placement.local_world_size.unwrap_or(placement.world_size);
-        if gpus().is_ok_and(|gpus| gpus.len() < together) {
+        if gpus_for(precision(&args.types)).is_ok_and(|gpus| gpus.len() < together) {
             nccl::share();
         }
         (args.device, args.collectives) = (DeviceChoice::Cuda, CollectivesChoice::Nccl);
@@ -142,8 +145,8 @@ fn choose_device(args: &mut TrainArgs, placement: &Placement) -> Result<()> {
 
 /// Returns a warning if so many processes of this machine share GPUs over NCCL: its kernels wait
 /// for each other, and without MPS kernels of different processes take turns on a GPU.
-fn caution(choice: CollectivesChoice, processes: usize) -> Option<String> {
-    let gpus = gpus().ok().filter(|_| choice == CollectivesChoice::Nccl)?.len();
+fn caution(choice: CollectivesChoice, processes: usize, precision: Precision) -> Option<String> {
+    let gpus = gpus_for(precision).ok().filter(|_| choice == CollectivesChoice::Nccl)?.len();
     let pipes = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").unwrap_or("/tmp/nvidia-mps".into());
     let side_by_side = processes <= gpus || Path::new(&pipes).join("control").exists();
     (!side_by_side).then(|| {
@@ -155,10 +158,10 @@ fn caution(choice: CollectivesChoice, processes: usize) -> Option<String> {
     })
 }
 
-/// True if this machine has GPUs and an NCCL for so many processes on it.
-fn nccl_would_do(processes: usize) -> bool {
+/// True if this machine has GPUs for `precision`, and an NCCL for so many processes on it.
+fn nccl_would_do(processes: usize, precision: Precision) -> bool {
     nccl::allow_sharing_among_processes();
-    let (Ok(gpus), Ok(version)) = (gpus(), nccl::version()) else { return false };
+    let (Ok(gpus), Ok(version)) = (gpus_for(precision), nccl::version()) else { return false };
     processes <= gpus.len() || version.shares_gpus()
 }
 

@@ -189,6 +189,52 @@ fn a_gpu_that_is_too_old_is_left_alone() {
     assert!(failure.code() == 2 && failure.to_string().contains("7.5 is the oldest"), "{failure}");
 }
 
+/// The smallest run in bf16, on so many ranks.
+fn in_bf16(ranks: usize) -> String {
+    let model = fixture("three-heads.json");
+    format!("--model {model} --gpus {ranks} --batch-size 1 --seq-len 8 --steps 1 --precision bf16")
+}
+
+#[test]
+fn where_no_gpu_has_bf16_auto_is_the_cpu_and_says_why() {
+    if !standin(where_no_gpu_has_bf16_auto_is_the_cpu_and_says_why, &[("STANDIN_CAPABILITY", "75")]) {
+        return;
+    }
+    let ended = start(STAGE, &format!("zero3 --headless {}", in_bf16(1)), "").end(PATIENCE);
+    succeeds(&ended);
+    for words in ["No CUDA GPU is used: ", "has no bf16 (compute capability 7.5", "CPU cores"] {
+        assert!(ended.out.contains(words), "{words:?} is missing: {}", ended.out);
+    }
+    // Processes choose before they meet.
+    for (rank, ended) in launch(STAGE, 2, |_| format!("zero3 --headless {}", in_bf16(2)))
+        .into_iter()
+        .map(|process| process.end(PATIENCE))
+        .enumerate()
+    {
+        succeeds(&ended);
+        assert_eq!(ended.out.contains("CPU cores"), rank == 0, "{}", ended.out);
+    }
+}
+
+/// The first GPU has bf16, the second has not.
+#[test]
+fn a_gpu_without_bf16_keeps_no_run_from_one_that_has_it() {
+    let settings = [("STANDIN_GPUS", "2"), ("STANDIN_CAPABILITY", "80,75")];
+    if !standin(a_gpu_without_bf16_keeps_no_run_from_one_that_has_it, &settings) {
+        return;
+    }
+    for (flags, words) in [
+        (in_bf16(1), "One rank on GPU 0"),
+        (format!("{} --device cuda", in_bf16(1)), "One rank on GPU 0"),
+        (in_bf16(2), "All 2 ranks share GPU 0"),
+        (in_bf16(2).replace("bf16", "fp32"), "One rank per GPU on 2 GPUs"),
+    ] {
+        let ended = start(STAGE, &format!("zero3 --headless {flags}"), "").end(PATIENCE);
+        succeeds(&ended);
+        assert!(ended.out.contains(words), "{flags}: {words:?} is missing: {}", ended.out);
+    }
+}
+
 #[test]
 fn an_nccl_that_is_too_old_is_named_by_every_process() {
     standin_or_return!(&[("STANDIN_NCCL_VERSION", "21700")]);

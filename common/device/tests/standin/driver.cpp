@@ -13,8 +13,9 @@
 // waited for are errors.
 //
 // Environment: STANDIN_GPUS (how many, 1), STANDIN_MEMORY (bytes of each, 1 GiB),
-// STANDIN_CAPABILITY (90 is 9.0), STANDIN_DRIVER (13000 is for CUDA 13.0), STANDIN_DOZE (longest
-// sleep in microseconds, 200), STANDIN_SEED, STANDIN_FENCES (0: no stream ever waits for an event),
+// STANDIN_CAPABILITY (90 is 9.0; 80,75: of the first GPU, and of those after it), STANDIN_DRIVER
+// (13000 is for CUDA 13.0), STANDIN_DOZE (longest sleep in microseconds, 200), STANDIN_SEED,
+// STANDIN_FENCES (0: no stream ever waits for an event),
 // STANDIN_PEERS (0: no GPU reaches another's memory), STANDIN_REGISTER (0: it locks no main
 // memory that the program has mapped), STANDIN_HOST_BLOCK (bytes of the largest page-locked block
 // that it allocates itself), STANDIN_FREED (1: memory that is not freed at the end makes the program
@@ -290,6 +291,14 @@ int enqueue(Stream *stream, std::function<void()> work) {
     return SUCCESS;
 }
 
+// Of GPU `device`: the number of its place in the list, or the last one.
+int capability(int device) {
+    const char *text = getenv("STANDIN_CAPABILITY");
+    if (!text) return 90;
+    for (const char *next; device > 0 && (next = strchr(text, ',')); device--) text = next + 1;
+    return atoi(text);
+}
+
 }  // namespace
 
 extern "C" {
@@ -345,8 +354,8 @@ int cuDeviceGetName(char *name, int bytes, int) {
 int cuDeviceGetAttribute(int *value, int attribute, int) {
     static const int capability = int(setting("STANDIN_CAPABILITY", 90));
     switch (attribute) {
-    case 75: *value = capability / 10; return SUCCESS;
-    case 76: *value = capability % 10; return SUCCESS;
+    case 75: *value = capability(device) / 10; return SUCCESS;
+    case 76: *value = capability(device) % 10; return SUCCESS;
     default: return INVALID_VALUE;
     }
 }
