@@ -11,6 +11,15 @@ use std::ffi::{c_int, c_void};
 /// A result whose error is NCCL's, in words: the call, and NCCL's message.
 pub(crate) type Result<T> = std::result::Result<T, String>;
 
+/// An error that a communicator has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CommunicatorError {
+    /// NCCL's message.
+    pub(crate) reason: String,
+    /// Another rank may be the cause: NCCL has lost a connection, and cannot tell why.
+    pub(crate) blames_another: bool,
+}
+
 /// Whether a call that does not block has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallState {
@@ -107,23 +116,15 @@ impl Functions {
     ///
     /// # Safety
     /// `comm` is a communicator.
-    pub(crate) unsafe fn progress(&self, comm: Handle) -> Result<CallState> {
+    pub(crate) unsafe fn progress(&self, comm: Handle) -> std::result::Result<CallState, CommunicatorError> {
         let mut state = SUCCESS;
         // SAFETY: the caller's promise.
         let code = unsafe { (self.async_error)(comm, &mut state) };
-        self.state("ncclCommGetAsyncError", code, comm)?;
-        self.meaning(state, comm)
-    }
-
-    /// True if a communicator has failed and another rank may be the cause.
-    ///
-    /// # Safety
-    /// `comm` is a communicator.
-    pub(crate) unsafe fn blames_another(&self, comm: Handle) -> bool {
-        let mut state = SUCCESS;
-        // SAFETY: the caller's promise.
-        unsafe { (self.async_error)(comm, &mut state) };
-        matches!(state, SYSTEM_ERROR | REMOTE_ERROR)
+        let asked = self.state("ncclCommGetAsyncError", code, comm);
+        let blames_another = matches!(state, SYSTEM_ERROR | REMOTE_ERROR);
+        asked
+            .and_then(|_| self.meaning(state, comm))
+            .map_err(|reason| CommunicatorError { reason, blames_another })
     }
 
     /// Queues `transfers` as one operation.

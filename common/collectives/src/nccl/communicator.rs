@@ -1,8 +1,9 @@
 //! An owned communicator: made and split without blocking, one call at a time, aborted when dropped
 //! before its end.
 
-use super::calls::{CallState, Result, Transfer};
+use super::calls::{CallState, CommunicatorError, Result, Transfer};
 use super::raw::{Functions, Handle, Stream, UniqueId};
+use device::DeviceError;
 use device::cuda::Runtime;
 use events::lock;
 use std::ffi::c_void;
@@ -78,13 +79,14 @@ impl Communicator {
     /// Returns how far it has come; an error of its own, of another rank or of the network.
     pub(crate) fn state(&self) -> Result<CallState> {
         // SAFETY: the handle is a communicator's.
-        self.call(|handle| unsafe { self.functions.progress(handle) })
+        self.call(|handle| unsafe { self.functions.progress(handle) }.map_err(|error| error.reason))
     }
 
     /// Returns what [`Communicator::state`] does; `Running` while another call is under way, since
     /// that may hang.
-    pub(crate) fn state_unless_busy(&self) -> Result<CallState> {
-        self.runtime.enter().map_err(|error| error.to_string())?;
+    pub(crate) fn state_unless_busy(&self) -> std::result::Result<CallState, CommunicatorError> {
+        let own = |error: DeviceError| CommunicatorError { reason: error.to_string(), blames_another: false };
+        self.runtime.enter().map_err(own)?;
         let Ok(_busy) = self.busy.try_lock() else { return Ok(CallState::Running) };
         match self.handle.load(Ordering::Acquire) {
             handle if handle.is_null() => Ok(CallState::Done),
@@ -93,11 +95,12 @@ impl Communicator {
         }
     }
 
-    /// True if it has failed and another rank may be the cause: NCCL has lost a connection, and
-    /// cannot tell why.
+    /// True if it has failed and another rank [may be the cause](CommunicatorError::blames_another).
+    /// Blocks while another call is under way.
     pub(crate) fn blames_another(&self) -> bool {
         // SAFETY: the handle is a communicator's.
-        self.call(|handle| Ok(unsafe { self.functions.blames_another(handle) })).unwrap_or(false)
+        let state = self.call(|handle| Ok(unsafe { self.functions.progress(handle) }));
+        state.is_ok_and(|state| state.is_err_and(|error| error.blames_another))
     }
 
     /// Blocks until every call so far has completed, or until `give_up` returns a reason.

@@ -11,6 +11,7 @@
 //! rank's other communicators included. Those wait for ranks that hand in nothing more, until they
 //! are aborted too. So every abort has a thread of its own.
 
+use super::calls::CommunicatorError;
 use super::communicator::{Communicator, GiveUp};
 use crate::core::backend::Backend;
 use crate::core::call::Call;
@@ -42,6 +43,14 @@ struct Queued {
     done: Option<Arc<Fence>>,
     /// How long the GPU has worked on it, at least.
     waited: Stopwatch,
+}
+
+/// What the watchdog knows of the oldest [`Queued`] call.
+struct Oldest {
+    label: String,
+    count: u64,
+    /// How long the GPU has worked on it; `None` until it is queued.
+    waited: Option<Duration>,
 }
 
 /// A group's communicator under the eyes of the watchdog.
@@ -161,31 +170,38 @@ impl WatchedCommunicator {
     }
 
     /// Returns what has gone wrong on the GPU, if anything: the member to blame, `None` if it is
-    /// unknown; during what; the reason.
+    /// unknown; during what; the reason. Waits for no call of NCCL's: it may hang.
     fn trouble(&self) -> Option<(Option<usize>, String, String)> {
-        let mut queued = lock(&self.queued);
-        let broken = self.forget_complete(&mut queued);
-        let first = queued.front_mut();
-        let during = first.as_ref().map_or("its work on the GPU".into(), |first| first.call.label());
+        let (first, broken) = self.oldest();
+        let during = first.as_ref().map_or("its work on the GPU".into(), |first| first.label.clone());
         if let Some(reason) = broken {
             return Some((Some(self.communicator.member), during, reason));
         }
-        if let Err(reason) = self.communicator.state_unless_busy() {
-            let culprit = self.at_fault(first.map(|first| first.count))?;
-            return Some((culprit, during, format!("NCCL reports: {reason}")));
+        if let Err(error) = self.communicator.state_unless_busy() {
+            let culprit = self.at_fault(&error, first.map(|first| first.count))?;
+            return Some((culprit, during, format!("NCCL reports: {}", error.reason)));
         }
-        let first = first.filter(|first| first.done.is_some())?;
-        if first.waited.look(first.call.observer.held()) < self.timeout {
-            return None;
-        }
+        let first = first.filter(|first| first.waited.is_some_and(|waited| waited >= self.timeout))?;
         let (culprit, reason) = self.late(Some(first.count));
         Some((culprit, during, reason))
     }
 
+    /// Returns the oldest call that is not complete, and the driver's error, if it has one.
+    fn oldest(&self) -> (Option<Oldest>, Option<String>) {
+        let mut queued = lock(&self.queued);
+        let broken = self.forget_complete(&mut queued);
+        let oldest = |first: &mut Queued| Oldest {
+            label: first.call.label(),
+            count: first.count,
+            waited: first.done.as_ref().map(|_| first.waited.look(first.call.observer.held())),
+        };
+        (queued.front_mut().map(oldest), broken)
+    }
+
     /// Returns the member that caused an error of NCCL's; `Some(None)` if it is unknown. Where NCCL
     /// has lost another rank, returns `None` until the timeout: another rank may know which.
-    fn at_fault(&self, count: Option<u64>) -> Option<Option<usize>> {
-        if !self.communicator.blames_another() {
+    fn at_fault(&self, error: &CommunicatorError, count: Option<u64>) -> Option<Option<usize>> {
+        if !error.blames_another {
             return Some(Some(self.communicator.member));
         }
         let waited = lock(&self.lost).get_or_insert_with(|| stopwatch(Duration::ZERO)).look(Duration::ZERO);
