@@ -227,3 +227,24 @@ fn a_block_that_cannot_be_locked_is_an_error() {
     let refusal = refused.err().unwrap().to_string();
     assert!(refusal.contains("cuMemHostAlloc") && refusal.contains("out of memory"), "{refusal}");
 }
+
+/// Blocks of sizes that are not asked for again, of another rank too, are freed for one that finds no room.
+#[test]
+fn spare_blocks_of_other_sizes_make_room() {
+    let room = ("STANDIN_HOST_MEMORY", "100000");
+    if !standin(spare_blocks_of_other_sizes_make_room, &[FREED, room]) {
+        return;
+    }
+    let (device, other) = (rank(), rank());
+    let host = |device: &Device, len| device.allocate_host(Class::Workspace, DType::U32, len);
+    for (device, len) in [(&device, 15_000), (&device, 16_000), (&other, 20_000), (&device, 18_000)] {
+        let mut block = host(device, len).unwrap();
+        device.write(block.view_mut(), &batch(len, len)).unwrap();
+        assert!(block.as_slice::<u32>() == batch(len, len), "{len} elements");
+    }
+    let in_use = host(&device, 15_000).unwrap();
+    let refusal = host(&other, 20_000).err().unwrap().to_string();
+    assert!(refusal.contains("cuMemHostAlloc") && refusal.contains("out of memory"), "{refusal}");
+    drop(in_use);
+    host(&other, 20_000).unwrap();
+}

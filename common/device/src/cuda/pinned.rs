@@ -1,6 +1,7 @@
 //! Page-locked main memory, which a GPU reaches: transfers run at full speed.
 //!
-//! Locking pages takes longer than most transfers, so a rank keeps freed blocks for reuse.
+//! Locking pages takes longer than most transfers, so a rank keeps freed blocks for reuse. When the
+//! driver has no room for a new block, all ranks of the process free what they keep.
 
 use super::context::Context;
 use super::in_flight::InFlight;
@@ -9,7 +10,10 @@ use crate::Result;
 use events::lock;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
+
+/// The freed blocks of all ranks of this process, whatever their GPUs: they share its main memory.
+static ALL: Mutex<Vec<Weak<Spare>>> = Mutex::new(Vec::new());
 
 /// A rank's freed blocks.
 pub(super) struct Spare {
@@ -21,8 +25,38 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    pub(super) fn new(context: Arc<Context>, threads: usize) -> Self {
-        Spare { context, blocks: Mutex::default(), threads }
+    pub(super) fn new(context: Arc<Context>, threads: usize) -> Arc<Self> {
+        let spare = Arc::new(Spare { context, blocks: Mutex::default(), threads });
+        let mut all = lock(&ALL);
+        all.retain(|known| known.strong_count() > 0);
+        all.push(Arc::downgrade(&spare));
+        spare
+    }
+
+    /// Locks a new block. If the driver has no room, it does once all ranks have freed their spare
+    /// blocks.
+    fn lock_pages(&self, bytes: usize) -> Result<Pages> {
+        let new = || Pages::new(self.context.clone(), bytes, self.threads);
+        new().or_else(|error| if self.free_all() { new() } else { Err(error) })
+    }
+
+    /// Frees the spare blocks of all ranks. False if there are none.
+    fn free_all(&self) -> bool {
+        let all: Vec<_> = lock(&ALL).iter().filter_map(Weak::upgrade).collect();
+        let own = |spare: &Spare| std::ptr::eq(self, spare);
+        // Freed only here, where no lock is held.
+        let taken: Vec<Pages> = all.iter().flat_map(|spare| spare.take_all(own(spare))).collect();
+        !taken.is_empty()
+    }
+
+    /// Takes all blocks; if they are not this rank's `own`, only those that no copy touches:
+    /// another rank's copies may wait for what this rank does next.
+    fn take_all(&self, own: bool) -> Vec<Pages> {
+        let mut blocks = lock(&self.blocks);
+        let all = std::mem::take(&mut *blocks).into_values().flatten();
+        let (taken, left): (Vec<_>, Vec<_>) = all.partition(|pages| own || pages.is_untouched());
+        left.into_iter().for_each(|pages| blocks.entry(pages.bytes).or_default().push(pages));
+        taken
     }
 }
 
@@ -40,7 +74,7 @@ pub(crate) struct Pinned {
 impl Pinned {
     pub(super) fn new(spare: &Arc<Spare>, bytes: usize) -> Result<Self> {
         let kept = lock(&spare.blocks).get_mut(&bytes).and_then(Vec::pop);
-        let pages = kept.map_or_else(|| Pages::new(spare.context.clone(), bytes, spare.threads), Ok)?;
+        let pages = kept.map_or_else(|| spare.lock_pages(bytes), Ok)?;
         Ok(Pinned { pages: Some(pages), spare: spare.clone() })
     }
 
@@ -99,6 +133,12 @@ impl Pages {
         context.enter()?;
         let locked = Locked::new(bytes, threads)?;
         Ok(Pages { in_flight: InFlight::default(), locked, bytes, context })
+    }
+
+    /// True if no copy touches them any more.
+    fn is_untouched(&self) -> bool {
+        let entered = || self.context.enter().is_ok();
+        self.in_flight.is_empty() || (entered() && self.in_flight.before(&(0..self.bytes), true).is_empty())
     }
 
     fn start(&self, range: &Range<usize>) -> *mut u8 {

@@ -76,7 +76,7 @@ impl Runtime {
             timeline,
             moved: AtomicU64::new(0),
             staging: Staging::default(),
-            spare: Arc::new(Spare::new(gpu.context.clone(), options.threads)),
+            spare: Spare::new(gpu.context.clone(), options.threads),
             compute,
             communication: Stream::new(true)?,
             copies: CopyStreams::default(),

@@ -18,8 +18,9 @@
 // STANDIN_FENCES (0: no stream ever waits for an event),
 // STANDIN_PEERS (0: no GPU reaches another's memory), STANDIN_REGISTER (0: it locks no main
 // memory that the program has mapped), STANDIN_HOST_BLOCK (bytes of the largest page-locked block
-// that it allocates itself), STANDIN_FREED (1: memory that is not freed at the end makes the program
-// fail), STANDIN_BREAKS (the beginning of a kernel's name: launching it breaks the context).
+// that it allocates itself), STANDIN_HOST_MEMORY (bytes of page-locked memory that there are),
+// STANDIN_FREED (1: memory that is not freed at the end makes the program fail), STANDIN_BREAKS
+// (the beginning of a kernel's name: launching it breaks the context).
 #include "shim.h"
 
 #include <atomic>
@@ -277,6 +278,18 @@ struct Arguments {
         }
     }
 };
+
+// Bytes of page-locked memory.
+uint64_t pinned_bytes() {
+    uint64_t all = 0;
+    for (auto &block : pinned()) all += block.second;
+    return all;
+}
+
+bool has_host_memory(uint64_t bytes) {
+    static const uint64_t most = setting("STANDIN_HOST_MEMORY", UINT64_MAX);
+    return bytes <= most && pinned_bytes() <= most - bytes;
+}
 
 int ready() { return current ? broken.load() : INVALID_CONTEXT; }
 
@@ -562,10 +575,10 @@ int cuMemFree_v2(uint64_t address) {
 int cuMemHostAlloc(void **memory, size_t bytes, unsigned) {
     if (int status = ready()) return status;
     static const uint64_t most = setting("STANDIN_HOST_BLOCK", UINT64_MAX);
-    if (bytes > most) return OUT_OF_MEMORY;
+    std::lock_guard<std::mutex> lock(registry_lock());
+    if (bytes > most || !has_host_memory(bytes)) return OUT_OF_MEMORY;
     *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     if (!*memory) return OUT_OF_MEMORY;
-    std::lock_guard<std::mutex> lock(registry_lock());
     pinned()[reinterpret_cast<uint64_t>(*memory)] = bytes;
     return SUCCESS;
 }
@@ -585,6 +598,7 @@ int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) {
     if (!allowed || bytes == 0 || flags > 1) return INVALID_VALUE;
     uint64_t first = reinterpret_cast<uint64_t>(memory), page = 4096;
     std::lock_guard<std::mutex> lock(registry_lock());
+    if (!has_host_memory(bytes)) return OUT_OF_MEMORY;
     // Whole pages are locked, each once.
     for (auto &[start, length] : pinned())
         if (start / page <= (first + bytes - 1) / page && first / page <= (start + length - 1) / page) return ALREADY_REGISTERED;
