@@ -100,6 +100,18 @@ fn an_error_of_nccl_ends_the_run_with_its_words() {
     }
 }
 
+/// NCCL may have made a part of a communicator when it returns an error.
+#[test]
+fn a_communicator_that_is_refused_is_aborted() {
+    let settings = [("STANDIN_NCCL_REFUSED", "1:0"), ("STANDIN_FREED", "1")];
+    if !standin(a_communicator_that_is_refused_is_aborted, &settings) {
+        return;
+    }
+    let refused = train(Stage::Ddp, &format!("--gpus 2 {} --collectives nccl", flags(2, 1)));
+    let said = refused.expect_err("it fails").to_string();
+    assert!(said.contains("ncclCommInitRankConfig: unhandled system error"), "{said}");
+}
+
 fn ends(flags: &str, size: usize) -> Vec<Ended> {
     launch(STAGE, size, |_| flags.to_string()).into_iter().map(|member| member.end(PATIENCE)).collect()
 }

@@ -5,7 +5,9 @@
 
 use device::cuda::kernels::{self, Operand};
 use device::cuda::{Gpu, Options};
-use device::{Buffer, Class, Copying, DType, Device, Ledger, View, ViewMut};
+use device::{
+    AttentionShape, Buffer, Class, Copying, DType, Device, Ledger, Rope, RopeScaling, View, ViewMut,
+};
 use events::Emitter;
 use tests::standin_or_return;
 
@@ -247,4 +249,35 @@ fn spare_blocks_of_other_sizes_make_room() {
     assert!(refusal.contains("cuMemHostAlloc") && refusal.contains("out of memory"), "{refusal}");
     drop(in_use);
     host(&other, 20_000).unwrap();
+}
+
+/// A table of rotations that finds no page-locked memory to travel through is tried again and again.
+#[test]
+fn a_table_that_does_not_arrive_takes_no_memory() {
+    if !standin(a_table_that_does_not_arrive_takes_no_memory, &[("STANDIN_HOST_BLOCK", "4096")]) {
+        return;
+    }
+    let device = rank();
+    let attention = AttentionShape { batch: 1, tokens: 100, heads: 1, kv_heads: 1, head_dim: 64 };
+    let rope = Rope { attention, theta: 1e4, scaling: RopeScaling::None, first_position: 0, inverse: false };
+    let mut qkv =
+        device.zeros(Class::Activations, DType::F32, attention.rows() * attention.packed_width()).unwrap();
+    let taken = || device.gpu().unwrap().usage().unwrap().workspaces;
+    let before = taken();
+    for _ in 0..2 {
+        let refusal = device.kernels().rope(qkv.view_mut(), rope).unwrap_err().to_string();
+        assert!(refusal.contains("cuMemHostAlloc"), "{refusal}");
+        assert_eq!(taken(), before);
+    }
+}
+
+/// This GPU is smaller than cuBLASLt's workspace.
+#[test]
+fn a_rank_without_a_workspace_leaves_nothing_behind() {
+    if !standin(a_rank_without_a_workspace_leaves_nothing_behind, &[FREED, ("STANDIN_MEMORY", "16777216")]) {
+        return;
+    }
+    let ledger = Ledger::new(Emitter::silent(0), None);
+    let refusal = Device::cuda(ledger, Gpu::open(0).unwrap(), Options::default()).err().unwrap().to_string();
+    assert!(refusal.contains("cuBLASLt's workspace"), "{refusal}");
 }

@@ -88,7 +88,13 @@ impl Functions {
         let (mut comm, mut config) = (std::ptr::null_mut(), Config::non_blocking(blocks));
         // SAFETY: NCCL writes the handle before it returns, and copies the settings.
         let code = unsafe { (self.init)(&mut comm, size as c_int, id, rank as c_int, &mut config) };
-        self.state("ncclCommInitRankConfig", code, comm).map(|state| (comm, state))
+        let state = self.state("ncclCommInitRankConfig", code, comm).inspect_err(|_| {
+            if !comm.is_null() {
+                // SAFETY: what has been made of the communicator has no other owner.
+                unsafe { (self.abort)(comm) };
+            }
+        });
+        state.map(|state| (comm, state))
     }
 
     /// Begins to split a communicator, as [`Functions::begin`] makes one. The new handle is in

@@ -86,8 +86,9 @@ impl Shape {
 
 impl Blas {
     pub(super) fn new(pool: &Pool, tf32: bool) -> Result<Self> {
-        let handle = named("cublasLtCreate", result::create_handle())?;
+        // The pool frees the workspace in any case; the handle is `self`'s to destroy.
         let workspace = pool.take(WORKSPACE)?.ok_or_else(|| no_room("cuBLASLt's workspace", WORKSPACE))?;
+        let handle = named("cublasLtCreate", result::create_handle())?;
         Ok(Blas { handle, workspace, tf32, plans: Mutex::default() })
     }
 

@@ -40,7 +40,8 @@ impl Rotations {
         let turns = rope_table(rope.theta, rope.scaling, half, positions);
         let bytes = size_of_val(turns.as_slice());
         let address = runtime.pool.take(bytes)?.ok_or_else(|| no_room("rotations", bytes))?;
-        runtime.upload(address, bytemuck::cast_slice(&turns))?;
+        let uploaded = runtime.upload(address, bytemuck::cast_slice(&turns));
+        uploaded.inspect_err(|_| runtime.pool.put(address, bytes))?;
         if let Some(old) = found.map(|index| tables.swap_remove(index)) {
             runtime.pool.put(old.address, old.positions * 2 * old.half * size_of::<f32>());
         }

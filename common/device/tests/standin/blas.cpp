@@ -7,13 +7,16 @@
 // are added up, unless the preference forbids it.
 //
 // Environment: STANDIN_BLAS_ALIGNED (the heuristic finds nothing for operands that are promised to
-// be aligned to more bytes).
+// be aligned to more bytes), STANDIN_FREED (1: a handle that is left at the end makes the program
+// fail).
 #include "floats.h"
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <unistd.h>
 #include <vector>
 
 extern "C" int standin_enqueue(void *stream, void (*work)(void *), void *data);
@@ -65,6 +68,19 @@ struct Task {
     void *to;
     float alpha, beta;
 };
+
+// Handles that are not destroyed.
+std::atomic<int> handles{0};
+
+struct DestroyedAtTheEnd {
+    ~DestroyedAtTheEnd() {
+        if (!getenv("STANDIN_FREED") || handles == 0) return;
+        fprintf(stderr, "stand-in cuBLASLt: %d handles were not destroyed\n", int(handles));
+        _exit(1);
+    }
+};
+
+const DestroyedAtTheEnd destroyed_at_the_end;
 
 uint64_t rows(const Layout &layout, bool transposed) { return transposed ? layout.columns : layout.rows; }
 uint64_t columns(const Layout &layout, bool transposed) { return transposed ? layout.rows : layout.columns; }
@@ -153,11 +169,13 @@ size_t cublasLtGetVersion() { return 990000; }
 
 int cublasLtCreate(void **handle) {
     *handle = new int(0);
+    handles++;
     return SUCCESS;
 }
 
 int cublasLtDestroy(void *handle) {
     delete static_cast<int *>(handle);
+    handles--;
     return SUCCESS;
 }
 

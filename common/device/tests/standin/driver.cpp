@@ -19,8 +19,8 @@
 // STANDIN_PEERS (0: no GPU reaches another's memory), STANDIN_REGISTER (0: it locks no main
 // memory that the program has mapped), STANDIN_HOST_BLOCK (bytes of the largest page-locked block
 // that it allocates itself), STANDIN_HOST_MEMORY (bytes of page-locked memory that there are),
-// STANDIN_FREED (1: memory that is not freed at the end makes the program fail), STANDIN_BREAKS
-// (the beginning of a kernel's name: launching it breaks the context).
+// STANDIN_FREED (1: memory, communicators and cuBLASLt's handles that are left at the end make the
+// program fail), STANDIN_BREAKS (the beginning of a kernel's name: launching it breaks the context).
 #include "shim.h"
 
 #include <atomic>

@@ -11,7 +11,9 @@
 // Environment: STANDIN_NCCL_VERSION (23004 is 2.30.4); STANDIN_NCCL_ERROR=RANK:N:CODE (the N-th
 // collective of that rank in the world fails while it runs, N from 1, by itself with an internal
 // error); STANDIN_NCCL_ABSENT=RANK:N:MS (that call does not return before MS milliseconds or an
-// abort; N = 0 is the communicator's making).
+// abort; N = 0 is the communicator's making); STANDIN_NCCL_REFUSED=RANK:0 (to make that rank's
+// communicator returns an error, and a handle); STANDIN_FREED (1: a communicator that is left at the
+// end makes the program fail).
 #include "nccl_comm.h"
 
 namespace {
@@ -139,6 +141,7 @@ int ncclCommInitRankConfig(Comm **place, int size, Id id, int rank, const Settin
     if (!comm) return complain(SYSTEM_ERROR, "no context, or no shared memory");
     comm->root = true;
     *place = comm;
+    if (refused().hits(rank, 0)) return SYSTEM_ERROR;
     comm->later([comm] { return meet(*comm, true); });
     return IN_PROGRESS;
 }

@@ -53,6 +53,11 @@ const Fault &absent() {
     return fault;
 }
 
+const Fault &refused() {
+    static const Fault fault("STANDIN_NCCL_REFUSED");
+    return fault;
+}
+
 const Fault &error() {
     static const Fault fault("STANDIN_NCCL_ERROR");
     return fault;
@@ -78,7 +83,7 @@ struct Comm {
     std::shared_ptr<World> world;
     void *context = nullptr;
     uint64_t own = 0;
-    bool root = false;
+    bool root = false, ended = false;
     // Of a kernel; negative if it has not been set.
     int most_blocks = -1;
     int collectives = 0, splits = 0;
@@ -126,6 +131,7 @@ struct Comm {
     }
 
     void end(bool orderly) {
+        ended = true;
         world->aborted = true;
         if (helper.joinable()) helper.join();
         cuCtxSetCurrent(context);
@@ -133,6 +139,19 @@ struct Comm {
         world->forget();
     }
 };
+
+// Ends the program with an error if it leaves a communicator behind.
+struct EndedAtTheEnd {
+    EndedAtTheEnd() { Comm::all(); }
+
+    ~EndedAtTheEnd() {
+        if (!getenv("STANDIN_FREED") || !Comm::any_comm([](Comm *comm) { return !comm->ended; })) return;
+        complain(0, "a communicator was neither destroyed nor aborted");
+        _exit(1);
+    }
+};
+
+const EndedAtTheEnd ended_at_the_end;
 
 struct Operation {
     Call call;
