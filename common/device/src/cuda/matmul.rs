@@ -1,10 +1,11 @@
 //! Matrix products by cuBLASLt, with sums in f32.
 //!
 //! The library's matrices are column-major: it reads a row-major `rows × columns` matrix as a
-//! `columns × rows` one, its transpose. So `out = a · b` is requested as `outᵀ = bᵀ · aᵀ`. The
-//! algorithm depends on shapes, types and alignment alone, so equal products round alike on every
-//! rank. A part of a product is another product, with tiles and splits of its own: its bits may
-//! differ from those within the whole.
+//! `columns × rows` one, its transpose. So `out = a · b` is requested as `outᵀ = bᵀ · aᵀ`. On one
+//! model of GPU, with one version of the library, the algorithm depends on shapes, types and
+//! alignment alone: equal products round alike on all ranks with such GPUs. A part of a product is
+//! another product, with tiles and splits of its own: its bits may differ from those within the
+//! whole.
 
 use super::kernels::{MatrixOperand, Operand};
 use super::memory::{OUT_OF_MEMORY, Pool, SCARCE, free_bytes, no_room};
