@@ -188,6 +188,14 @@ fn a_rank_that_loses_a_peer_names_no_culprit_that_it_does_not_know() {
     }
 }
 
+/// Ranks that agree over TCP, as processes do, and have NCCL between them.
+fn over_tcp(group: &Group, device: &Device, port: u16, timeout: Duration) -> Group {
+    let (rank, world_size) = (group.rank(), group.size());
+    let (address, settings) = ("127.0.0.1".into(), String::new());
+    let place = tcp::JoinOptions { rank, world_size, address, port, timeout, settings, secret: None };
+    nccl::join(tcp::join(&place).unwrap().group, device.gpu().unwrap(), timeout).unwrap()
+}
+
 /// An abort waits for all that runs on the GPU: that of the idle world for a sum of two neighbours,
 /// which waits for a rank that has issued it and fails.
 #[test]
@@ -196,10 +204,7 @@ fn a_rank_with_several_communicators_aborts_them_side_by_side() {
     nccl::allow_sharing();
     let (begin, port) = (Instant::now(), free_port());
     let errors = world(4, PATIENT, |group, device| {
-        let (rank, world_size, address, settings) = (group.rank(), 4, "127.0.0.1".into(), String::new());
-        let place =
-            tcp::JoinOptions { rank, world_size, address, port, timeout: PATIENT, settings, secret: None };
-        let group = nccl::join(tcp::join(&place).unwrap().group, device.gpu().unwrap(), PATIENT).unwrap();
+        let (rank, group) = (group.rank(), over_tcp(&group, device, port, PATIENT));
         let neighbours = group.split(u64::from(rank / 2)).unwrap();
         let pending = neighbours.all_reduce(bucket(device, DType::F32, rank, &[8])).unwrap();
         if rank == 1 {
@@ -243,6 +248,36 @@ fn no_rank_that_shares_a_gpu_continues_before_all_have_issued() {
         begin.elapsed()
     });
     assert!(took.iter().all(|&took| took > Duration::from_millis(450)), "{took:?}");
+}
+
+/// Sums in pairs, and allocates on the way; returns the first error.
+fn sum_and_allocate(group: &Group, device: &Device) -> Result<Vec<Buffer>, CollectiveError> {
+    let (rank, pair) = (group.rank(), group.split(u64::from(group.rank() / 2))?);
+    for round in 0..30 {
+        let pending = pair.all_reduce(bucket(device, DType::F32, rank, &[999]))?;
+        for size in (0..8).filter(|_| round % 3 != rank % 3) {
+            let len = 128 * (32 * round + 8 * rank + size + 1) as usize;
+            drop(device.allocate(Class::Workspace, DType::F32, len).unwrap());
+        }
+        pending.wait()?;
+    }
+    sum(group, device, 8)
+}
+
+/// On a GPU so full that every new size makes ranks free what they keep. That waits for all that
+/// runs there, kernels of the other pair included, and keeps the process from launching meanwhile.
+#[test]
+fn ranks_that_share_a_gpu_may_free_memory_at_any_time() {
+    let settings = [("STANDIN_MEMORY", "300000000"), ("STANDIN_LOCKS", "1")];
+    if !standin(ranks_that_share_a_gpu_may_free_memory_at_any_time, &settings) {
+        return;
+    }
+    let (timeout, port) = (Duration::from_secs(5), free_port());
+    let mut errors = connected(4, timeout, |group, device| sum_and_allocate(&group, device).err());
+    errors.extend(world(4, timeout, |group, device| {
+        sum_and_allocate(&over_tcp(&group, device, port, timeout), device).err()
+    }));
+    assert!(errors.iter().all(Option::is_none), "{errors:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use super::calls::{CallState, CommunicatorError, Result, Transfer};
 use super::raw::{Functions, Handle, Stream, UniqueId};
 use device::DeviceError;
-use device::cuda::Runtime;
+use device::cuda::{ContextWait, Runtime};
 use events::lock;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -169,6 +169,7 @@ impl Communicator {
         let _busy = lock(&self.busy);
         let handle = self.handle.swap(std::ptr::null_mut(), Ordering::AcqRel);
         if !handle.is_null() {
+            let _wait = ContextWait::begin();
             // SAFETY: no other thread has the handle any more, and the communicator is finalized.
             unsafe { (self.functions.destroy)(handle) };
         }

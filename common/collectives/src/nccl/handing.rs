@@ -1,17 +1,17 @@
 //! From a call that all ranks agree about to NCCL's queue.
 
 use super::calls::{CallState, Transfer};
-use super::watchdog::{WatchedCommunicator, stopwatch};
+use super::watchdog::{Meeting, WatchedCommunicator, stopwatch};
 use crate::core::call::{Call, Signature};
 use crate::core::call_id::CallId;
 use crate::core::observer::Observer;
 use device::DeviceError;
-use device::cuda::Communication;
+use device::cuda::{Communication, Launching};
 use std::cell::RefCell;
 
 /// Returns a condition that ends a wait for NCCL: once the group has failed, or once the timeout is
-/// over. In the latter case it blames a rank. `count`: the collectives handed in so far, if the
-/// call is one of them.
+/// over. In the latter case it blames a rank. `count`: the steps that this rank has taken, if the
+/// last is one of the call's.
 pub(crate) fn give_up_at_timeout<'a>(
     watched: &'a WatchedCommunicator,
     id: CallId,
@@ -39,6 +39,10 @@ pub(crate) fn give_up_at_timeout<'a>(
 /// runs in the context, the rank's own kernel included, and the driver may hold a lock of the process
 /// meanwhile. The kernel waits for the other ranks' kernels, which the driver then does not launch,
 /// on this GPU or on another.
+///
+/// Where threads share a GPU, the kernel may be another rank's, which waits for this one's or, in a
+/// sub-group, for one of a third rank. So none hands in before all members are ready to, and while they
+/// do, no thread of the process begins what waits for a context.
 pub(crate) fn hand_in(
     watched: &WatchedCommunicator,
     call: &Call,
@@ -46,16 +50,25 @@ pub(crate) fn hand_in(
     stream: &Communication<'_>,
 ) -> device::Result<()> {
     let nccl = |reason| DeviceError::Cuda { call: "NCCL", reason };
+    let ready = watched.step();
+    let _launching = match watched.meeting {
+        Meeting::BeforeAndAfter => {
+            let give_up = give_up_at_timeout(watched, call.id(), Some(ready), &call.observer);
+            watched.meet(ready, &give_up).map_err(nccl)?;
+            Some(Launching::begin())
+        }
+        Meeting::Never | Meeting::After => None,
+    };
     // SAFETY: all ranks agree about operation, lengths and types, and hand in in the same order;
     // what was handed in before has settled. The callers keep the buffers in place until `wait` has
     // put the call's fence before what the rank computes next.
     let state = unsafe { watched.communicator.hand_in(transfers, stream.handle()) }.map_err(nccl)?;
-    let count = watched.count();
+    let count = watched.step();
     let give_up = give_up_at_timeout(watched, call.id(), Some(count), &call.observer);
     if state == CallState::Running {
         watched.communicator.settle(&give_up).map_err(nccl)?;
     }
-    if watched.together {
+    if watched.meeting != Meeting::Never {
         watched.meet(count, &give_up).map_err(nccl)?;
     }
     Ok(())

@@ -9,7 +9,7 @@ use super::communicator::Communicator;
 use super::handing::{give_up_at_timeout, hand_in, transfers};
 use super::memory_probe::MemoryProbe;
 use super::setup::Connected;
-use super::watchdog::{Watchdog, WatchedCommunicator};
+use super::watchdog::{Meeting, Watchdog, WatchedCommunicator};
 use crate::CollectiveError;
 use crate::core::backend::{Backend, Outcome, Result, Topic};
 use crate::core::call::{Call, Signature};
@@ -29,7 +29,7 @@ pub(crate) struct NcclMember {
     timeout: Duration,
     watchdog: Arc<Watchdog>,
     memory_probe: MemoryProbe,
-    together: bool,
+    meeting: Meeting,
     /// The group's communicator; `None` if this rank is alone.
     watched: Option<Arc<WatchedCommunicator>>,
     /// Calls on the GPU.
@@ -55,15 +55,15 @@ impl NcclMember {
         control: Arc<dyn Backend>,
         runtime: Arc<Runtime>,
         timeout: Duration,
-        Connected { watchdog, communicator, memory_probe, together }: Connected,
+        Connected { watchdog, communicator, memory_probe, meeting }: Connected,
     ) -> Self {
         let watched = communicator.map(|communicator| {
             let (control, runtime) = (control.clone(), runtime.clone());
-            Arc::new(WatchedCommunicator::new(control, communicator, runtime, timeout, together))
+            Arc::new(WatchedCommunicator::new(control, communicator, runtime, timeout, meeting))
         });
         watched.iter().for_each(|watched| watchdog.add(watched));
         let calls = CallQueue::default();
-        NcclMember { control, runtime, timeout, watchdog, memory_probe, together, watched, calls }
+        NcclMember { control, runtime, timeout, watchdog, memory_probe, meeting, watched, calls }
     }
 
     /// Returns where `buffers` lie on this rank's GPU; `None` if all lie in main memory.
@@ -251,8 +251,8 @@ impl Backend for NcclMember {
             None
         });
         let memory_probe = self.memory_probe.split(&control, members);
-        let (watchdog, together) = (self.watchdog.clone(), self.together);
-        let connected = Connected { watchdog, communicator, memory_probe, together };
+        let (watchdog, meeting) = (self.watchdog.clone(), self.meeting);
+        let connected = Connected { watchdog, communicator, memory_probe, meeting };
         Arc::new(NcclMember::new(control, self.runtime.clone(), self.timeout, connected))
     }
 

@@ -3,7 +3,7 @@
 use super::communicator::Communicator;
 use super::memory_probe::{MemoryProbe, Uuid};
 use super::raw::{Functions, OLDEST, UniqueId};
-use super::watchdog::{Watchdog, stopwatch};
+use super::watchdog::{Meeting, Watchdog, stopwatch};
 use crate::CollectiveError;
 use crate::core::backend::{Backend, Topic};
 use crate::core::call_id::CallId;
@@ -152,9 +152,17 @@ fn own_process() -> u32 {
     *NUMBER.get_or_init(|| RandomState::new().build_hasher().finish() as u32)
 }
 
-/// True if some ranks are threads of one process; the same on all ranks.
-fn are_threads(peers: &[Peer]) -> bool {
-    peers.iter().any(|peer| peers.iter().filter(|other| peer.process == other.process).count() > 1)
+/// Returns when ranks meet on the host; the same on all ranks.
+fn meeting(peers: &[Peer]) -> Meeting {
+    let some_two = |alike: fn(&Peer, &Peer) -> bool| {
+        (0..peers.len())
+            .any(|a| (0..a).any(|b| peers[a].process == peers[b].process && alike(&peers[a], &peers[b])))
+    };
+    match (some_two(|_, _| true), some_two(|a, b| a.gpu == b.gpu)) {
+        (false, _) => Meeting::Never,
+        (true, false) => Meeting::After,
+        (true, true) => Meeting::BeforeAndAfter,
+    }
 }
 
 /// What a rank has once it is connected.
@@ -163,9 +171,8 @@ pub(crate) struct Connected {
     /// `None` if the rank is alone.
     pub(crate) communicator: Option<Communicator>,
     pub(crate) memory_probe: MemoryProbe,
-    /// Whether no rank may return before all have handed in: see
-    /// [`hand_in`](super::handing::hand_in).
-    pub(crate) together: bool,
+    /// Also of the groups that are split off.
+    pub(crate) meeting: Meeting,
 }
 
 impl<'a> Setup<'a> {
@@ -187,8 +194,8 @@ impl<'a> Setup<'a> {
         let before = memory_probe.begin()?;
         let communicator = if peers.len() > 1 { Some(self.connect(&peers)?) } else { None };
         memory_probe.end(before)?;
-        let together = are_threads(&peers);
-        Ok(Connected { watchdog: Arc::new(watchdog), communicator, memory_probe, together })
+        let meeting = meeting(&peers);
+        Ok(Connected { watchdog: Arc::new(watchdog), communicator, memory_probe, meeting })
     }
 
     /// Exchanges what ranks tell each other. This is no part of the run's traffic.

@@ -37,12 +37,23 @@ pub(crate) fn stopwatch(held: Duration) -> Stopwatch {
 /// A call that is handed in, or queued on the GPU.
 struct Queued {
     call: Arc<Call>,
-    /// How many collectives had been handed in, this one included.
+    /// How many steps this rank has taken once it has handed it in.
     count: u64,
     /// Where it is complete; `None` until it is queued.
     done: Option<Arc<Fence>>,
     /// How long the GPU has worked on it, at least.
     waited: Stopwatch,
+}
+
+/// When the ranks of a communicator meet on the host, as [`hand_in`](super::handing::hand_in) says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meeting {
+    /// Never: they are processes.
+    Never,
+    /// Once all have handed a collective in: some are threads of one process.
+    After,
+    /// Also before any of them hands it in: some of these threads share a GPU.
+    BeforeAndAfter,
 }
 
 /// What the watchdog knows of the oldest [`Queued`] call.
@@ -59,11 +70,11 @@ pub(crate) struct WatchedCommunicator {
     pub(crate) communicator: Communicator,
     runtime: Arc<Runtime>,
     pub(crate) timeout: Duration,
-    /// Whether no rank may return before all have handed in.
-    pub(crate) together: bool,
+    pub(crate) meeting: Meeting,
     queued: Mutex<VecDeque<Queued>>,
-    /// Collectives handed in so far.
-    handed_in: AtomicU64,
+    /// Steps so far: two per collective, one when this rank is ready to hand it in, and one when it
+    /// has done so.
+    steps: AtomicU64,
     /// How many of them this rank has reported.
     reported: AtomicU64,
     /// How long ago NCCL first reported that it had lost another rank.
@@ -78,30 +89,30 @@ impl WatchedCommunicator {
         communicator: Communicator,
         runtime: Arc<Runtime>,
         timeout: Duration,
-        together: bool,
+        meeting: Meeting,
     ) -> Self {
         WatchedCommunicator {
             control,
             communicator,
             runtime,
             timeout,
-            together,
+            meeting,
             queued: Mutex::default(),
             // Making the communicator counts as the first.
-            handed_in: AtomicU64::new(1),
+            steps: AtomicU64::new(1),
             reported: AtomicU64::new(0),
             lost: Mutex::default(),
             over: AtomicBool::new(false),
         }
     }
 
-    /// Counts a collective that has been handed in. Returns how many that makes.
-    pub(crate) fn count(&self) -> u64 {
-        self.handed_in.fetch_add(1, Ordering::AcqRel) + 1
+    /// Counts a step towards handing in a collective. Returns how many that makes.
+    pub(crate) fn step(&self) -> u64 {
+        self.steps.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Blocks until all ranks have handed in `count` collectives, as this one has, or until
-    /// `give_up` returns a reason.
+    /// Blocks until all ranks have taken `count` steps, as this one has, or until `give_up` returns
+    /// a reason.
     pub(crate) fn meet(&self, count: u64, give_up: GiveUp<'_>) -> Result<(), String> {
         self.control.report(count);
         while self.control.reports().iter().any(|&report| report < count) {
@@ -115,7 +126,7 @@ impl WatchedCommunicator {
 
     /// Watches `call`, the next to be handed in, from now on: NCCL may fail before it is queued.
     pub(crate) fn watch(&self, call: &Arc<Call>) {
-        let count = self.handed_in.load(Ordering::Acquire) + 1;
+        let count = self.steps.load(Ordering::Acquire) + 2;
         let mut queued = lock(&self.queued);
         // The watchdog reports the driver's error, if it has one.
         let _ = self.forget_complete(&mut queued);
@@ -147,7 +158,7 @@ impl WatchedCommunicator {
         if self.over.load(Ordering::Acquire) {
             return false;
         }
-        let count = self.handed_in.load(Ordering::Acquire);
+        let count = self.steps.load(Ordering::Acquire);
         if self.reported.swap(count, Ordering::AcqRel) != count {
             self.control.report(count);
         }
@@ -208,15 +219,14 @@ impl WatchedCommunicator {
         (waited >= self.timeout).then(|| self.behind(count))
     }
 
-    /// Returns another member whose latest report says that it had not handed in collective number
-    /// `count`.
+    /// Returns another member whose latest report says that it had not taken step number `count`.
     fn behind(&self, count: Option<u64>) -> Option<usize> {
         let (count, reports) = (count?, self.control.reports());
         let behind = |&other: &usize| other != self.communicator.member && reports[other] < count;
         (0..reports.len()).find(behind)
     }
 
-    /// Returns the member that keeps the collective that was handed in as number `count` from
+    /// Returns the member that keeps a collective, of which step number `count` is a part, from
     /// ending, if it is known, and the reason.
     pub(crate) fn late(&self, count: Option<u64>) -> (Option<usize>, String) {
         let (culprit, waited) = (self.behind(count), self.timeout);

@@ -1,6 +1,7 @@
 //! A GPU's context.
 
 use super::call::Named;
+use super::gate::ContextWait;
 use crate::Result;
 use cudarc::driver::{result, sys};
 use std::sync::Arc;
@@ -43,12 +44,14 @@ impl Context {
     /// Blocks until every stream of every rank on this GPU is idle.
     pub(super) fn synchronize(&self) -> Result<()> {
         self.enter()?;
+        let _wait = ContextWait::begin();
         result::ctx::synchronize().named("cuCtxSynchronize")
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
+        let _wait = ContextWait::begin();
         // SAFETY: retained once, released once.
         let _ = unsafe { result::primary_ctx::release(self.device) };
     }

@@ -5,6 +5,7 @@
 //! the driver locks them.
 
 use super::call::Named;
+use super::gate::ContextWait;
 use crate::Result;
 use cudarc::driver::{result, sys};
 #[cfg(target_os = "linux")]
@@ -45,6 +46,7 @@ impl Locked {
     }
 
     fn allocated(bytes: usize) -> Result<Self> {
+        let _wait = ContextWait::begin();
         // SAFETY: the driver takes a size and touches nothing of ours; a context is current.
         let start = unsafe { result::malloc_host(bytes.max(1), 0) }.named("cuMemHostAlloc")?;
         // SAFETY: just allocated with this many bytes; no other reference exists.
@@ -56,6 +58,7 @@ impl Locked {
     fn registered(bytes: usize, threads: usize) -> Option<Self> {
         let mut mapping = Mapping::new(bytes)?;
         mapping.fetch(threads);
+        let _wait = ContextWait::begin();
         // SAFETY: the driver locks these pages and touches no byte of them; they stay mapped until
         // `drop` has unlocked them.
         let locked = unsafe {
@@ -75,6 +78,7 @@ impl Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
+        let _wait = ContextWait::begin();
         match self {
             // SAFETY: allocated once, freed once; the owner's copies are done.
             Locked::Allocated(start) => drop(unsafe { result::free_host(*start) }),

@@ -7,6 +7,7 @@
 //! another product, with tiles and splits of its own: its bits may differ from those within the
 //! whole.
 
+use super::gate::ContextWait;
 use super::kernels::{MatrixOperand, Operand};
 use super::memory::{OUT_OF_MEMORY, Pool, SCARCE, free_bytes, no_room};
 use super::stream::Stream;
@@ -102,7 +103,7 @@ impl Blas {
         let onto = Layout::of(&out);
         let base_alignment = if base == out.data.pointer { onto.alignment } else { alignment(base) };
         let shape = Shape { out: onto, base_alignment, a: Layout::of(&a), b: Layout::of(&b), rounding };
-        let plan = self.plan(shape)?;
+        let (plan, _first) = self.plan(shape)?;
         let [out, a, b] = [out, a, b].map(|matrix| matrix.data.pointer as *mut c_void);
         let scale = |value: &f32| std::ptr::from_ref(value).cast::<c_void>();
         // SAFETY: the plan's descriptions fit the operands, which were checked against their
@@ -131,14 +132,17 @@ impl Blas {
         named("cublasLtMatmul", queued)
     }
 
-    fn plan(&self, shape: Shape) -> Result<Arc<Plan>> {
+    /// Returns the plan of a product. If it is new, the library may load machine code for it until
+    /// its first product is queued, and the wait has to be held until then.
+    fn plan(&self, shape: Shape) -> Result<(Arc<Plan>, Option<ContextWait>)> {
         let mut plans = lock(&self.plans);
         if let Some(plan) = plans.get(&shape) {
-            return Ok(plan.clone());
+            return Ok((plan.clone(), None));
         }
+        let wait = ContextWait::begin();
         let plan = Arc::new(Plan::new(self.handle, shape, self.tf32)?);
         plans.insert(shape, plan.clone());
-        Ok(plan)
+        Ok((plan, Some(wait)))
     }
 }
 

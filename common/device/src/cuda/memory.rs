@@ -5,6 +5,7 @@
 
 use super::call::Named;
 use super::context::Context;
+use super::gate::ContextWait;
 use crate::{DeviceError, Result};
 use cudarc::driver::result;
 use events::lock;
@@ -130,6 +131,7 @@ impl Pool {
             return Ok(Some(address));
         }
         self.context.enter()?;
+        let _wait = ContextWait::begin();
         if free_bytes().is_some_and(|free| free < size + SCARCE) {
             self.stocks.release(&self.context)?;
         }
@@ -184,6 +186,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        let _wait = ContextWait::begin();
         // If the GPU fails here, nothing can be freed; the driver frees everything when the process
         // ends.
         if self.context.synchronize().is_err() {

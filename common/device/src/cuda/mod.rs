@@ -6,6 +6,7 @@
 //! | `gpu`, `context` | the GPUs of the machine; what ranks on one GPU share |
 //! | `compile`, `modules` | CUDA C++ to machine code, cached on disk; kernels in a context |
 //! | `kernels` | CUDA C++ sources, and the launches that each operation takes |
+//! | `gate` | what ranks on one GPU must not do side by side |
 //! | `runtime`, `stream` | one rank on a GPU: streams, launches, the fences between streams |
 //! | `timeline`, `timing` | when queued work ran, and how long it took |
 //! | `memory`, `block` | its memory |
@@ -27,6 +28,7 @@ mod compile;
 mod context;
 mod copies;
 mod copy_streams;
+mod gate;
 mod gpu;
 mod in_flight;
 pub mod kernels;
@@ -47,6 +49,7 @@ mod transfer;
 
 pub(crate) use block::Block;
 pub(crate) use copies::QueuedCopy;
+pub use gate::{ContextWait, Launching};
 pub use gpu::{Gpu, GpuInfo, list};
 pub use library::Library;
 pub use memory::Usage;

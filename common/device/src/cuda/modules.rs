@@ -2,6 +2,7 @@
 
 use super::call::Named;
 use super::context::Context;
+use super::gate::ContextWait;
 use super::kernels::{Kernel, STATIC_SHARED, kernels};
 use crate::{DeviceError, Result};
 use cudarc::driver::{result, sys};
@@ -37,6 +38,7 @@ unsafe impl Sync for Modules {}
 impl Modules {
     /// Loads the machine code of every source, in [`Source::ALL`](super::kernels::Source::ALL)'s order.
     pub(super) fn load(context: Arc<Context>, images: &[Vec<u8>]) -> Result<Self> {
+        let _wait = ContextWait::begin();
         let mut loaded = Modules { context, modules: Vec::new(), functions: HashMap::new() };
         for image in images {
             // SAFETY: the image is machine code from the compiler, whole.
@@ -80,6 +82,7 @@ impl Drop for Modules {
         if self.context.enter().is_err() {
             return;
         }
+        let _wait = ContextWait::begin();
         for module in self.modules.drain(..) {
             // SAFETY: loaded once, unloaded once; no launch is left.
             let _ = unsafe { result::module::unload(module) };

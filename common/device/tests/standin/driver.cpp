@@ -19,8 +19,9 @@
 // STANDIN_PEERS (0: no GPU reaches another's memory), STANDIN_REGISTER (0: it locks no main
 // memory that the program has mapped), STANDIN_HOST_BLOCK (bytes of the largest page-locked block
 // that it allocates itself), STANDIN_HOST_MEMORY (bytes of page-locked memory that there are),
-// STANDIN_FREED (1: memory, communicators and cuBLASLt's handles that are left at the end make the
-// program fail), STANDIN_BREAKS (the beginning of a kernel's name: launching it breaks the context).
+// STANDIN_LOCKS (1: while memory is freed, no thread of the process queues anything), STANDIN_FREED
+// (1: memory, communicators and cuBLASLt's handles that are left at the end make the program fail),
+// STANDIN_BREAKS (the beginning of a kernel's name: launching it breaks the context).
 #include "shim.h"
 
 #include <atomic>
@@ -36,6 +37,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <unistd.h>
@@ -291,6 +293,17 @@ bool has_host_memory(uint64_t bytes) {
     return bytes <= most && pinned_bytes() <= most - bytes;
 }
 
+// Held alone while memory is freed, and together by threads that queue work, if STANDIN_LOCKS is set.
+std::shared_mutex &launches() {
+    static std::shared_mutex mutex;
+    return mutex;
+}
+
+bool locks() {
+    static const bool set = setting("STANDIN_LOCKS", 0) != 0;
+    return set;
+}
+
 int ready() { return current ? broken.load() : INVALID_CONTEXT; }
 
 int enqueue(Stream *stream, std::function<void()> work) {
@@ -300,6 +313,8 @@ int enqueue(Stream *stream, std::function<void()> work) {
         fail("a copy from pageable memory, which may be read late, was not waited for");
         return broken;
     }
+    std::shared_lock<std::shared_mutex> lock(launches(), std::defer_lock);
+    if (locks()) lock.lock();
     stream->push(std::move(work));
     return SUCCESS;
 }
@@ -364,8 +379,7 @@ int cuDeviceGetName(char *name, int bytes, int) {
     return SUCCESS;
 }
 
-int cuDeviceGetAttribute(int *value, int attribute, int) {
-    static const int capability = int(setting("STANDIN_CAPABILITY", 90));
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
     switch (attribute) {
     case 75: *value = capability(device) / 10; return SUCCESS;
     case 76: *value = capability(device) % 10; return SUCCESS;
@@ -561,7 +575,11 @@ int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
 int cuMemFree_v2(uint64_t address) {
     if (!current) return INVALID_CONTEXT;
     // As the driver does: nothing runs while memory is freed.
-    cuCtxSynchronize();
+    {
+        std::unique_lock<std::shared_mutex> lock(launches(), std::defer_lock);
+        if (locks()) lock.lock();
+        cuCtxSynchronize();
+    }
     std::lock_guard<std::mutex> lock(registry_lock());
     auto block = on_device().find(address);
     if (block == on_device().end()) return INVALID_VALUE;
