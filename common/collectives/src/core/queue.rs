@@ -43,6 +43,13 @@ impl<C, T, E: Clone> CallQueue<C, T, E> {
         lock(&self.0).calls.iter().any(|(other, _)| *other == sequence)
     }
 
+    /// True if a call before number `sequence` was issued and not carried out.
+    pub(crate) fn has_due_before(&self, sequence: u64) -> bool {
+        let entries = lock(&self.0);
+        let mut before = entries.calls.iter().filter(|(number, _)| *number < sequence);
+        before.any(|(_, progress)| matches!(progress, Progress::Issued(_)))
+    }
+
     /// Removes a call, if it is here. True if it was carried out before, successfully or not.
     pub(crate) fn remove(&self, sequence: u64) -> bool {
         lock(&self.0).take(sequence).is_some_and(|progress| !matches!(progress, Progress::Issued(_)))
@@ -128,6 +135,8 @@ mod tests {
         assert_eq!([finish(3), finish(0), finish(5), finish(2)], [Ok(30), Ok(0), Ok(50), Ok(20)]);
         assert_eq!(order, [0, 2, 3, 5]);
         assert!(!queue.contains(5));
+        queue.push(7, 7);
+        assert_eq!([7, 8].map(|sequence| queue.has_due_before(sequence)), [false, true]);
     }
 
     #[test]

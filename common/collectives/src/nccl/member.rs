@@ -197,6 +197,9 @@ impl Backend for NcclMember {
 
     fn wait(&self, call: &Call) -> Result<Outcome> {
         if !self.calls.contains(call.sequence) {
+            // Otherwise a rank that waits for that call first would wait for this one to hand it in.
+            let due = || self.calls.has_due_before(call.sequence) && self.failure(call.id()).is_none();
+            debug_assert!(!due(), "{} is waited for before an earlier call on the GPU", call.label());
             return self.control.wait(call).inspect_err(|_| self.abort());
         }
         let queued = self.calls.finish(call.sequence, |issued| self.carry_out(issued));
