@@ -112,6 +112,23 @@ fn a_communicator_that_is_refused_is_aborted() {
     assert!(said.contains("ncclCommInitRankConfig: unhandled system error"), "{said}");
 }
 
+/// A GPU for each rank.
+#[test]
+fn gpu_check_compares_groups_of_neighbours_over_nccl() {
+    if !standin(gpu_check_compares_groups_of_neighbours_over_nccl, &[("STANDIN_GPUS", "4")]) {
+        return;
+    }
+    let size = "--ranks 4 --steps 1 --sequences 4 --seq-len 8 --only groups";
+    let mut check = std::process::Command::new(env!("CARGO_BIN_EXE_gpu-check"));
+    check.args(["--model", &fixture("three-heads.json")]).args(size.split_whitespace());
+    let output = check.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    for case in ["hybrid-shard", "secondary-shard-size"] {
+        assert!(text.contains(&format!("fp32, 4 ranks: ZeRO-3, {case}, losses from copies'")), "{text}");
+    }
+}
+
 fn ends(flags: &str, size: usize) -> Vec<Ended> {
     launch(STAGE, size, |_| flags.to_string()).into_iter().map(|member| member.end(PATIENCE)).collect()
 }

@@ -3,8 +3,8 @@
 //! It compares every kernel on the device with the CPU's, and attention with matrix products; every
 //! stage on 1, 2 and 4 ranks with the CPU's losses, with the other stages, with itself and with
 //! other wrappings; the same for a model whose heads tensor cores take; stages with states in main
-//! memory and on disk with stages that keep them on the GPU; every stage over NCCL with itself over
-//! copies; the ledger with the driver. Each part runs in a process of its own. Needs this program,
+//! memory and on disk with stages that keep them on the GPU; every stage and groups of neighbours
+//! over NCCL with the same over copies; the ledger with the driver. Each part runs in a process of its own. Needs this program,
 //! NVIDIA's driver and the libraries that `doctor` lists; no Rust.
 
 mod kernels;

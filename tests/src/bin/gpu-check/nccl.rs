@@ -1,4 +1,4 @@
-//! Every stage over NCCL, against the same over copies.
+//! Every stage over NCCL, and groups of neighbours, against the same over copies.
 
 use crate::parts::{Outcome, Part};
 use crate::training::{apart, flags};
@@ -13,21 +13,46 @@ pub(crate) fn parts(arguments: &Arguments, bf16: bool) -> Vec<Part<'_>> {
     let wide = bf16.then_some((arguments.ranks, "bf16")).filter(|&(world, _)| world > 1);
     let part = |(world, precision)| {
         let what = format!("{precision}, {world} ranks over NCCL");
-        Part::new(what.clone(), move || Ok::<_, String>(stages(arguments, &what, world, precision)))
+        Part::new(what.clone(), move || {
+            Ok::<_, String>(compare_all(
+                arguments,
+                &what,
+                &STAGES.map(|stage| (stage, "")),
+                (world, precision),
+            ))
+        })
     };
-    worlds.map(|world| (world, "fp32")).chain(wide).map(part).collect()
+    let groups = (arguments.ranks > 2).then(|| {
+        let what = format!("fp32, {} ranks over NCCL, in groups of 2", arguments.ranks);
+        Part::new(what.clone(), move || {
+            Ok::<_, String>(compare_all(arguments, &what, &GROUPS, (arguments.ranks, "fp32")))
+        })
+    });
+    worlds.map(|world| (world, "fp32")).chain(wide).map(part).chain(groups).collect()
 }
+
+/// What splits communicators.
+const GROUPS: [(Stage, &str); 2] = [
+    (Stage::Zero3, "--strategy hybrid-shard --shard-group-size 2"),
+    (Stage::Zero3, "--secondary-shard-size 2"),
+];
 
 /// Seconds that a rank waits for its peers: short enough that a rank that hangs is named before the
 /// part's time is over.
 const TIMEOUT: u32 = 20;
 
-/// Compares all stages, up to the first that fails: if one times out, the next would too. Returns
-/// one line with the reason if NCCL is missing or cannot connect as many ranks.
-fn stages(arguments: &Arguments, what: &str, world: usize, precision: &str) -> Vec<Finding> {
+/// Compares all `cases`, stages with further flags, up to the first that fails: if one times out,
+/// the next would too. Returns one line with the reason if NCCL is missing or cannot connect as many
+/// ranks.
+fn compare_all(
+    arguments: &Arguments,
+    what: &str,
+    cases: &[(Stage, &str)],
+    (world, precision): (usize, &str),
+) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for stage in STAGES {
-        match compare(arguments, stage, world, precision) {
+    for &(stage, more) in cases {
+        match compare(arguments, (stage, more), (world, precision)) {
             Ok(finding) => findings.push(finding),
             Err(failure) => {
                 let reason = failure.to_string();
@@ -43,15 +68,26 @@ fn stages(arguments: &Arguments, what: &str, world: usize, precision: &str) -> V
     findings
 }
 
-fn compare(arguments: &Arguments, stage: Stage, world: usize, precision: &str) -> Result<Finding, Failure> {
-    let flags = format!("{} --device cuda --timeout {TIMEOUT}", flags(arguments, world, precision));
+fn compare(
+    arguments: &Arguments,
+    (stage, more): (Stage, &str),
+    (world, precision): (usize, &str),
+) -> Result<Finding, Failure> {
+    let flags = flags(arguments, world, precision);
+    let flags = format!("{flags} --device cuda --timeout {TIMEOUT} {more}");
     let nccl = train(stage, &format!("{flags} --collectives nccl"))?;
     let copies = train(stage, &flags)?;
     let (distance, near) = apart(precision, &copies, &nccl);
     let wrong = nccl.mispredictions();
     Ok(Finding {
-        what: format!("{precision}, {world} ranks: {stage}, losses from copies'"),
+        what: format!("{precision}, {world} ranks: {stage}{}, losses from copies'", short(more)),
         result: wrong.first().cloned().unwrap_or(distance),
         outcome: Outcome::from(near && wrong.is_empty()),
     })
+}
+
+/// Returns the name of what `flags` ask for, for a row.
+fn short(flags: &str) -> String {
+    let name = flags.split_whitespace().find(|word| *word != "--strategy");
+    name.map_or(String::new(), |name| format!(", {}", name.trim_start_matches("--")))
 }
