@@ -269,9 +269,7 @@ fn sum_and_allocate(group: &Group, device: &Device) -> Result<Vec<Buffer>, Colle
 #[test]
 fn ranks_that_share_a_gpu_may_free_memory_at_any_time() {
     let settings = [("STANDIN_MEMORY", "300000000"), ("STANDIN_LOCKS", "1")];
-    if !standin(ranks_that_share_a_gpu_may_free_memory_at_any_time, &settings) {
-        return;
-    }
+    standin_or_return!(&settings);
     let (timeout, port) = (Duration::from_secs(5), free_port());
     let mut errors = connected(4, timeout, |group, device| sum_and_allocate(&group, device).err());
     errors.extend(world(4, timeout, |group, device| {

@@ -104,9 +104,7 @@ fn an_error_of_nccl_ends_the_run_with_its_words() {
 #[test]
 fn a_communicator_that_is_refused_is_aborted() {
     let settings = [("STANDIN_NCCL_REFUSED", "1:0"), ("STANDIN_FREED", "1")];
-    if !standin(a_communicator_that_is_refused_is_aborted, &settings) {
-        return;
-    }
+    standin_or_return!(&settings);
     let refused = train(Stage::Ddp, &format!("--gpus 2 {} --collectives nccl", flags(2, 1)));
     let said = refused.expect_err("it fails").to_string();
     assert!(said.contains("ncclCommInitRankConfig: unhandled system error"), "{said}");
@@ -115,9 +113,7 @@ fn a_communicator_that_is_refused_is_aborted() {
 /// A GPU for each rank.
 #[test]
 fn gpu_check_compares_groups_of_neighbours_over_nccl() {
-    if !standin(gpu_check_compares_groups_of_neighbours_over_nccl, &[("STANDIN_GPUS", "4")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_GPUS", "4")]);
     let size = "--ranks 4 --steps 1 --sequences 4 --seq-len 8 --only groups";
     let mut check = std::process::Command::new(env!("CARGO_BIN_EXE_gpu-check"));
     check.args(["--model", &fixture("three-heads.json")]).args(size.split_whitespace());

@@ -234,9 +234,7 @@ fn a_block_that_cannot_be_locked_is_an_error() {
 #[test]
 fn spare_blocks_of_other_sizes_make_room() {
     let room = ("STANDIN_HOST_MEMORY", "100000");
-    if !standin(spare_blocks_of_other_sizes_make_room, &[FREED, room]) {
-        return;
-    }
+    standin_or_return!(&[FREED, room]);
     let (device, other) = (rank(), rank());
     let host = |device: &Device, len| device.allocate_host(Class::Workspace, DType::U32, len);
     for (device, len) in [(&device, 15_000), (&device, 16_000), (&other, 20_000), (&device, 18_000)] {
@@ -254,9 +252,7 @@ fn spare_blocks_of_other_sizes_make_room() {
 /// A table of rotations that finds no page-locked memory to travel through is tried again and again.
 #[test]
 fn a_table_that_does_not_arrive_takes_no_memory() {
-    if !standin(a_table_that_does_not_arrive_takes_no_memory, &[("STANDIN_HOST_BLOCK", "4096")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_HOST_BLOCK", "4096")]);
     let device = rank();
     let attention = AttentionShape { batch: 1, tokens: 100, heads: 1, kv_heads: 1, head_dim: 64 };
     let rope = Rope { attention, theta: 1e4, scaling: RopeScaling::None, first_position: 0, inverse: false };
@@ -274,9 +270,7 @@ fn a_table_that_does_not_arrive_takes_no_memory() {
 /// This GPU is smaller than cuBLASLt's workspace.
 #[test]
 fn a_rank_without_a_workspace_leaves_nothing_behind() {
-    if !standin(a_rank_without_a_workspace_leaves_nothing_behind, &[FREED, ("STANDIN_MEMORY", "16777216")]) {
-        return;
-    }
+    standin_or_return!(&[FREED, ("STANDIN_MEMORY", "16777216")]);
     let ledger = Ledger::new(Emitter::silent(0), None);
     let refusal = Device::cuda(ledger, Gpu::open(0).unwrap(), Options::default()).err().unwrap().to_string();
     assert!(refusal.contains("cuBLASLt's workspace"), "{refusal}");

@@ -197,9 +197,7 @@ fn in_bf16(ranks: usize) -> String {
 
 #[test]
 fn where_no_gpu_has_bf16_auto_is_the_cpu_and_says_why() {
-    if !standin(where_no_gpu_has_bf16_auto_is_the_cpu_and_says_why, &[("STANDIN_CAPABILITY", "75")]) {
-        return;
-    }
+    standin_or_return!(&[("STANDIN_CAPABILITY", "75")]);
     let ended = start(STAGE, &format!("zero3 --headless {}", in_bf16(1)), "").end(PATIENCE);
     succeeds(&ended);
     for words in ["No CUDA GPU is used: ", "has no bf16 (compute capability 7.5", "CPU cores"] {
@@ -220,9 +218,7 @@ fn where_no_gpu_has_bf16_auto_is_the_cpu_and_says_why() {
 #[test]
 fn a_gpu_without_bf16_keeps_no_run_from_one_that_has_it() {
     let settings = [("STANDIN_GPUS", "2"), ("STANDIN_CAPABILITY", "80,75")];
-    if !standin(a_gpu_without_bf16_keeps_no_run_from_one_that_has_it, &settings) {
-        return;
-    }
+    standin_or_return!(&settings);
     for (flags, words) in [
         (in_bf16(1), "One rank on GPU 0"),
         (format!("{} --device cuda", in_bf16(1)), "One rank on GPU 0"),

@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_profile_as_svg() {
         let svg = svg("ZeRO-3", &hill(), 125);
-        for part in ["peak 100 B", "activations", "workspace", "parameters", "0.10 µs"] {
+        for part in ["peak 100 B", "activations", "workspace", "parameters", "0.100 µs"] {
             assert!(svg.contains(part), "{part} is missing in {svg}");
         }
         assert_eq!(svg.matches("<polygon").count(), 3, "one area per class that is used");
