@@ -75,7 +75,8 @@ fn a_simulated_way_takes_its_time_and_hides_behind_work() {
     assert!(again < 0.01, "a transfer that is over is not waited for: {again}");
 }
 
-/// What was complete before it is sent has been on a simulated way since then.
+/// What was complete before it is sent has been on a simulated way since then, and is not in the
+/// way of what follows.
 #[test]
 fn a_way_carries_what_is_complete_before_the_rank_sends_it() {
     let link = Link { latency: Duration::from_millis(20), bandwidth: f64::INFINITY };
@@ -83,15 +84,15 @@ fn a_way_carries_what_is_complete_before_the_rank_sends_it() {
     let sent = device.zeros(Class::Gradients, DType::F32, 8).unwrap();
     let mut host = device.allocate_host(Class::Gradients, DType::F32, 8).unwrap();
     let complete = Instant::now();
-    while complete.elapsed() < 2 * link.latency {
+    while complete.elapsed() < 3 * link.latency {
         std::hint::spin_loop();
     }
-    let early = transfers.share_since(complete, CARGO, host.view_mut(), sent.view()).unwrap();
-    assert!(!transfers.makes_wait(&early), "it has crossed");
+    let mut send = || transfers.share_since(complete, CARGO, host.view_mut(), sent.view()).unwrap();
+    let [early, behind] = [send(), send()];
+    assert!(!transfers.makes_wait(&early) && !transfers.makes_wait(&behind), "both have crossed");
     let since = Instant::now();
     let late = transfers.share(CARGO, host.view_mut(), sent.view()).unwrap();
-    transfers.wait(early).unwrap();
-    transfers.wait(late).unwrap();
+    [early, behind, late].into_iter().for_each(|crossing| transfers.wait(crossing).unwrap());
     assert!(since.elapsed() >= link.latency, "{:?}", since.elapsed());
 }
 

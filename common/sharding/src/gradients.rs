@@ -44,9 +44,8 @@ pub struct Arrivals {
 struct Arrival {
     unit: UnitId,
     crossing: Crossing,
-    /// Held until the copy is over, which may still read it; the planner counts it so long. A device
-    /// that lies in main memory uses it where it is.
-    sent: Buffer,
+    /// Held until the copy is over, which may still read it; the planner counts it so long.
+    _sent: Buffer,
     arrived: Buffer,
 }
 
@@ -89,7 +88,8 @@ impl GradientShards {
                 }
                 WithShards::ToHost(arrivals) => {
                     arrivals.settle(rank, &mut self.shards)?;
-                    arrivals.on_its_way = Some(Arrival::send(rank, unit, full, own)?);
+                    let shard = self.shards.get_mut(unit)?;
+                    arrivals.on_its_way = Some(Arrival::send(rank, unit, shard, (full, own))?);
                 }
             }
         }
@@ -180,11 +180,12 @@ impl Arrivals {
     /// Adds what is on its way to its shard, once it is there. A shard that is complete is measured
     /// at once, while it is in a cache and the device computes.
     fn settle(&mut self, rank: &Rank, shards: &mut UnitBuffers) -> Result<()> {
-        let Some(Arrival { unit, crossing, sent, arrived }) = self.on_its_way.take() else { return Ok(()) };
+        let Some(Arrival { unit, crossing, arrived, .. }) = self.on_its_way.take() else { return Ok(()) };
         rank.transfers.wait(crossing)?;
         let shard = shards.get_mut(unit)?;
-        let arrived = if rank.transfers.device_in_main_memory() { &sent } else { &arrived };
-        rank.kernels().add(shard.view_mut(), arrived.view())?;
+        if !rank.transfers.device_in_main_memory() {
+            rank.kernels().add(shard.view_mut(), arrived.view())?;
+        }
         self.arrived[unit] += 1;
         if self.arrived[unit] == self.micro_batches {
             self.arrived[unit] = 0;
@@ -195,17 +196,26 @@ impl Arrivals {
 }
 
 impl Arrival {
-    /// Sends elements `own` of `full`, which have just come back from a reduction, on their way, and
-    /// frees the rest.
-    fn send(rank: &Rank, unit: UnitId, full: Buffer, own: Range<usize>) -> Result<Self> {
+    /// Sends elements `own` of `full`, which have just come back from a reduction, on their way to
+    /// `shard`, and frees the rest. A device that lies in main memory adds them at once, and has both
+    /// buffers without using them, so that every device takes the same room.
+    fn send(
+        rank: &Rank,
+        unit: UnitId,
+        shard: &mut Buffer,
+        (full, own): (Buffer, Range<usize>),
+    ) -> Result<Self> {
         let mut sent = rank.device.allocate(Class::Workspace, full.dtype(), own.len())?;
-        rank.kernels().copy(sent.view_mut(), full.slice(own))?;
+        match rank.transfers.device_in_main_memory() {
+            true => rank.kernels().add(shard.view_mut(), full.slice(own))?,
+            false => rank.kernels().copy(sent.view_mut(), full.slice(own))?,
+        }
         drop(full);
         let mut arrived = rank.device.allocate_host(Class::Workspace, sent.dtype(), sent.len())?;
         let cargo = Cargo { class: Class::Gradients, unit };
         let complete = rank.shard_group().latest_complete();
         let crossing = rank.transfers.share_since(complete, cargo, arrived.view_mut(), sent.view())?;
-        Ok(Arrival { unit, crossing, sent, arrived })
+        Ok(Arrival { unit, crossing, _sent: sent, arrived })
     }
 }
 

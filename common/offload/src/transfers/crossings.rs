@@ -97,9 +97,8 @@ impl Transfers {
     }
 
     fn cross_in_place(&self, ready: Duration, route: Route, cargo: Cargo, bytes: usize) -> Crossing {
-        let now = self.now();
         let issued = self.issue(route, cargo, bytes as u64);
-        let crosses = self.ways.borrow_mut()[route.index()].cross(ready, bytes as u64, (now, now));
+        let crosses = self.ways.borrow_mut()[route.index()].cross(ready, bytes as u64, (ready, ready));
         Crossing { issued, copying: Copying::done(), crosses }
     }
 
