@@ -96,8 +96,8 @@ pub struct OnDisk<'a> {
 pub struct Arriving {
     /// The buffer.
     pub buffer: Buffer,
-    /// When they came, on the run's clock: a copy to the device may have begun then.
-    ended: Duration,
+    /// When they came: a copy to the device may have begun then.
+    pub complete: Instant,
 }
 
 impl Transfers {
@@ -204,7 +204,8 @@ impl Transfers {
     /// the group's failure, if it fails meanwhile.
     pub fn settle(&self, staged: Staged) -> Result<Arriving> {
         let (carried, ended) = self.over(staged)?;
-        Ok(Arriving { buffer: carried.buffer, ended })
+        let complete = Instant::now() - self.now().saturating_sub(ended);
+        Ok(Arriving { buffer: carried.buffer, complete })
     }
 
     /// Blocks until a write that a read follows is done.
@@ -220,8 +221,7 @@ impl Transfers {
         let (issued, booked, since) = (staged.issued, staged.booked, self.now());
         let storage::Moved { memory, began, ended } = self.receive(staged)?;
         let now = self.now();
-        let at = |instant: Instant| now.saturating_sub(instant.elapsed());
-        let moved = (at(began).max(issued.at), at(ended).max(issued.at));
+        let moved = (self.at(began).max(issued.at), self.at(ended).max(issued.at));
         let crosses = self.ways.borrow_mut()[issued.route.index()].deliver(now, booked, moved);
         self.sleep_until(issued, crosses.1)?;
         self.finished(issued, crosses, since);
@@ -240,6 +240,11 @@ impl Transfers {
     /// The run's time since the transfers were made, without pauses.
     fn now(&self) -> Duration {
         self.start.elapsed().saturating_sub(self.emitter.held())
+    }
+
+    /// The run's time at `instant`, after which it has not been paused.
+    fn at(&self, instant: Instant) -> Duration {
+        self.now().saturating_sub(instant.elapsed())
     }
 
     fn issue(&self, route: Route, cargo: Cargo, bytes: u64) -> Issued {

@@ -229,22 +229,18 @@ fn recorded_status(app: &App) -> (String, Color) {
 
 fn live_status(app: &App) -> (String, Color) {
     let player = app.lead();
+    let pace = if app.pace < 1.0 { format!(" {}", speed(app.pace)) } else { String::new() };
     match player.ending_shown() {
         Some(Ending::Lost) => ("✗ connection lost".into(), ALARM),
         Some(Ending::Early) => ("■ ended early".into(), theme::WAITING),
         Some(Ending::Whole) => ("■ finished".into(), GOOD),
-        None if app.held && !player.at_end() && app.pace < 1.0 => {
-            (format!("‖ held {}, looking back", speed(app.pace)), theme::WAITING)
+        None if app.held && !player.at_end() => (format!("‖ held{pace}, looking back"), theme::WAITING),
+        None if app.held => (format!("‖ held{pace}"), theme::WAITING),
+        None if player.motion() == Motion::Standing => {
+            let run = if pace.is_empty() { "" } else { " · run" };
+            (format!("‖ looking back{run}{pace}"), theme::WAITING)
         }
-        None if app.held && !player.at_end() => ("‖ held, looking back".into(), theme::WAITING),
-        None if app.held && app.pace < 1.0 => (format!("‖ held {}", speed(app.pace)), theme::WAITING),
-        None if app.held => ("‖ held".into(), theme::WAITING),
-        None if player.motion() == Motion::Standing && app.pace < 1.0 => {
-            (format!("‖ looking back · run {}", speed(app.pace)), theme::WAITING)
-        }
-        None if player.motion() == Motion::Standing => ("‖ looking back".into(), theme::WAITING),
-        None if app.pace < 1.0 => (format!("● live {}", speed(app.pace)), GOOD),
-        None => ("● live".into(), GOOD),
+        None => (format!("● live{pace}"), GOOD),
     }
 }
 

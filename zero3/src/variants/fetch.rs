@@ -345,7 +345,8 @@ impl Slot {
                 let arrived = rank.transfers.settle(*staged)?;
                 let cargo = Cargo { class: Class::Parameters, unit };
                 let out = self.buffer.slice_mut(0..elements);
-                rank.transfers.wait(rank.transfers.share_arrived(cargo, out, &arrived)?)?;
+                let shard = arrived.buffer.slice(0..elements);
+                rank.transfers.wait(rank.transfers.share_since(arrived.complete, cargo, out, shard)?)?;
                 self.staging = Some(arrived.buffer);
             }
             Holds::Nothing | Holds::Updated(_) | Holds::Kept(_) => {}

@@ -35,7 +35,7 @@ impl Transfers {
     /// The driver's.
     pub fn forward(&self, cargo: Cargo, out: ViewMut<'_>, from: &Arriving) -> Result<Crossing> {
         let x = from.buffer.slice(0..out.len());
-        self.copy_from(from.ended, cargo, out, x)
+        self.copy_from(self.at(from.complete), cargo, out, x)
     }
 
     /// True if the device lies in main memory.
@@ -58,16 +58,6 @@ impl Transfers {
         self.share_from(self.now(), cargo, out, x)
     }
 
-    /// As [`Transfers::forward`], but a device that lies in main memory uses what has come where it is:
-    /// `out` then stays as it was.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn share_arrived(&self, cargo: Cargo, out: ViewMut<'_>, from: &Arriving) -> Result<Crossing> {
-        let x = from.buffer.slice(0..out.len());
-        self.share_from(from.ended, cargo, out, x)
-    }
-
     /// As [`Transfers::share`], but what crosses was complete at `complete`, and a simulated way may
     /// have carried it since then.
     ///
@@ -80,7 +70,7 @@ impl Transfers {
         out: ViewMut<'_>,
         x: View<'_>,
     ) -> Result<Crossing> {
-        self.share_from(self.now().saturating_sub(complete.elapsed()), cargo, out, x)
+        self.share_from(self.at(complete), cargo, out, x)
     }
 
     fn share_from(&self, ready: Duration, cargo: Cargo, out: ViewMut<'_>, x: View<'_>) -> Result<Crossing> {
