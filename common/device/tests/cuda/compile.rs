@@ -13,11 +13,11 @@ use std::thread;
 
 /// Returns the architectures to compile `source` for: the oldest supported one, and one for each other
 /// variant of its code. Most sources differ from compute capability 8.0 on alone, those of warpgroups at
-/// 9.0 too. How many registers attention on tensor cores takes differs between all of them.
+/// 9.0 alone. How many registers attention on tensor cores takes differs between all that run it.
 fn architectures(source: Source) -> &'static [&'static str] {
     match source {
-        Source::AttentionMma => &["sm_75", "sm_80", "sm_90a", "sm_100"],
-        Source::AttentionWgmma | Source::AttentionWgmmaBackward => &["sm_75", "sm_90a", "sm_100"],
+        Source::AttentionMma => &["sm_75", "sm_80", "sm_100"],
+        Source::AttentionWgmma | Source::AttentionWgmmaBackward => &["sm_75", "sm_90a"],
         _ => &["sm_75", "sm_100"],
     }
 }
@@ -165,9 +165,6 @@ fn check(compiler: &Compiler, source: Source, architecture: &str) {
 /// 128, with its 192 sums, may keep two others in memory.
 fn check_registers(kernel: &str, Usage { registers, stack }: Usage, architecture: &str) {
     let by_warpgroups = kernel.strip_prefix("attention_wgmma_");
-    if architecture == "sm_90a" && by_warpgroups.is_none() {
-        return; // The GPU takes a kernel by warpgroups instead.
-    }
     let blocks = 65_536 / (registers.next_multiple_of(8) * 128);
     let enough = match by_warpgroups {
         Some(forward) if forward.starts_with("d64") => 4,

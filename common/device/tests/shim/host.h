@@ -129,7 +129,11 @@ template <class T> void multiply(float (&sums)[4], const unsigned (&a)[4], const
     Fragments in;
     memcpy(in.a, a, sizeof a), memcpy(in.b, b, sizeof b), memcpy(in.sums, sums, sizeof sums);
     auto out = meet_warp<float4>(in, [](Slots &slots) {
-        float left[16][16], right[16][8];
+        float left[16][16], right[16][8], sums[16][8];
+        // Sum i of lane l: row l/4 + 8·(i/2), column 2·(l%4) + i%2.
+        auto sum = [&sums](unsigned lane, unsigned i) -> float & {
+            return sums[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
+        };
         for (unsigned lane = 0; lane < 32; lane++) {
             auto own = take<Fragments>(slots.in[lane]);
             unsigned group = lane / 4, pair = lane % 4 * 2;
@@ -141,15 +145,13 @@ template <class T> void multiply(float (&sums)[4], const unsigned (&a)[4], const
                     left[group + i % 2 * 8][pair + half + i / 2 * 8] = element(own.a[i]);
                 for (unsigned i = 0; i < 2; i++) right[pair + half + i * 8][group] = element(own.b[i]);
             }
+            for (unsigned i = 0; i < 4; i++) sum(lane, i) = own.sums[i];
         }
-        for (unsigned lane = 0; lane < 32; lane++) {
-            auto own = take<Fragments>(slots.in[lane]);
-            for (unsigned i = 0; i < 4; i++) {
-                unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-                for (unsigned k = 0; k < 16; k++) own.sums[i] += left[row][k] * right[k][column];
-            }
-            memcpy(slots.out[lane], own.sums, sizeof own.sums);
-        }
+        for (unsigned row = 0; row < 16; row++)
+            for (unsigned k = 0; k < 16; k++)
+                for (unsigned column = 0; column < 8; column++) sums[row][column] += left[row][k] * right[k][column];
+        for (unsigned lane = 0; lane < 32; lane++)
+            for (unsigned i = 0; i < 4; i++) memcpy(slots.out[lane] + 4 * i, &sum(lane, i), 4);
     });
     memcpy(sums, &out, sizeof sums);
 }

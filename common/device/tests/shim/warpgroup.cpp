@@ -15,7 +15,8 @@
 namespace shim {
 namespace {
 
-constexpr unsigned DEPTH = 16, ROWS_OF_WARP = 16;
+// PIECE elements of 16 bits lie together wherever a row or column of an operand goes on.
+constexpr unsigned DEPTH = 16, ROWS_OF_WARP = 16, PIECE = 8;
 
 // The fields of a matrix descriptor.
 struct Panels {
@@ -50,12 +51,14 @@ class SharedElements {
         std::sort(unshown.begin(), unshown.end());
     }
 
-    unsigned short at(unsigned address) const {
+    // Writes the elements of the piece at `address` to `to`, `apart` from each other.
+    void read(unsigned address, unsigned short *to, unsigned apart) const {
         unsigned place = address ^ (address >> 7 & 7) << 4;
-        if (place + 2 > memory.bytes) fail("a product reads behind the shared memory of its block");
-        const void *piece = memory.begin + place - address % 16;
-        if (std::binary_search(unshown.begin(), unshown.end(), piece)) fail("a product reads a copy that was not shown to it");
-        return take<unsigned short>(memory.begin + place);
+        if (place + 16 > memory.bytes) fail("a product reads behind the shared memory of its block");
+        const unsigned char *piece = memory.begin + place;
+        if (std::binary_search(unshown.begin(), unshown.end(), static_cast<const void *>(piece)))
+            fail("a product reads a copy that was not shown to it");
+        for (unsigned i = 0; i < PIECE; i++) to[i * apart] = take<unsigned short>(piece + 2 * i);
     }
 };
 
@@ -64,40 +67,56 @@ ProductOperands read_operands(const Product *(&lanes)[32], unsigned warp) {
     const Product &product = *lanes[0];
     const SharedElements shared;
     ProductOperands read;
-    read.left.resize(ROWS_OF_WARP * DEPTH), read.right.resize(product.columns * DEPTH);
+    read.left.resize(ROWS_OF_WARP * DEPTH), read.right.resize(DEPTH * product.columns);
     if (!product.left) {
         Panels left(product.left_panels);
         for (unsigned row = 0; row < ROWS_OF_WARP; row++)
-            for (unsigned k = 0; k < DEPTH; k++) {
-                unsigned at = left.of_row(warp % 4 * ROWS_OF_WARP + row, k);
-                read.left[row * DEPTH + k] = product.widen(shared.at(at));
-            }
+            for (unsigned k = 0; k < DEPTH; k += PIECE)
+                shared.read(left.of_row(warp % 4 * ROWS_OF_WARP + row, k), &read.left[row * DEPTH + k], 1);
     }
     // Register i of lane l holds row l/4 + 8·(i%2), columns 2·(l%4) + 8·(i/2) + {0, 1}.
     for (unsigned lane = 0; lane < 32 && product.left; lane++)
         for (unsigned i = 0; i < 4; i++)
             for (unsigned half = 0; half < 2; half++) {
                 unsigned row = lane / 4 + i % 2 * 8, k = lane % 4 * 2 + i / 2 * 8 + half;
-                read.left[row * DEPTH + k] = product.widen(static_cast<unsigned short>(lanes[lane]->left[i] >> 16 * half));
+                read.left[row * DEPTH + k] = static_cast<unsigned short>(lanes[lane]->left[i] >> 16 * half);
             }
     Panels right(product.right_panels);
-    for (unsigned column = 0; column < product.columns; column++)
-        for (unsigned k = 0; k < DEPTH; k++) {
-            unsigned at = product.right_over_rows ? right.of_column(column, k) : right.of_row(column, k);
-            read.right[column * DEPTH + k] = product.widen(shared.at(at));
-        }
+    unsigned columns = product.columns;
+    for (unsigned k = 0; k < DEPTH && product.right_over_rows; k++)
+        for (unsigned column = 0; column < columns; column += PIECE)
+            shared.read(right.of_column(column, k), &read.right[k * columns + column], 1);
+    for (unsigned column = 0; column < columns && !product.right_over_rows; column++)
+        for (unsigned k = 0; k < DEPTH; k += PIECE)
+            shared.read(right.of_row(column, k), &read.right[k * columns + column], columns);
     return read;
 }
 
-// A lane's sums 4·j + i: row l/4 + 8·(i/2), columns 8·j + 2·(l%4) + i%2.
-void add_product(std::vector<float> &sums, const Product &product, unsigned lane) {
-    for (unsigned at = 0; at < sums.size(); at++) {
+// Calls `with` for each of a lane's sums: its number 4·j + i, and its place in the warp's sums by rows:
+// row l/4 + 8·(i/2), column 8·j + 2·(l%4) + i%2.
+template <class With> void each_sum(unsigned lane, unsigned columns, With with) {
+    for (unsigned at = 0; at < columns / 2; at++) {
         unsigned row = lane / 4 + at % 4 / 2 * 8, column = at / 4 * 8 + lane % 4 * 2 + at % 2;
-        float sum = product.add ? sums[at] : 0.0f;
-        for (unsigned k = 0; k < DEPTH; k++)
-            sum += product.operands->left[row * DEPTH + k] * product.operands->right[column * DEPTH + k];
-        sums[at] = sum;
+        with(at, row * columns + column);
     }
+}
+
+std::vector<float> widened(const Product &product, const std::vector<unsigned short> &elements) {
+    std::vector<float> wide(elements.size());
+    std::transform(elements.begin(), elements.end(), wide.begin(), product.widen);
+    return wide;
+}
+
+// Adds the warp's product to `sums`, which lie by rows.
+void add_product(std::vector<float> &sums, const Product &product) {
+    const auto left = widened(product, product.operands->left), right = widened(product, product.operands->right);
+    const unsigned columns = product.columns;
+    for (unsigned row = 0; row < ROWS_OF_WARP; row++)
+        for (unsigned k = 0; k < DEPTH; k++) {
+            const float factor = left[row * DEPTH + k];
+            for (unsigned column = 0; column < columns; column += PIECE)
+                for (unsigned i = column; i < column + PIECE; i++) sums[row * columns + i] += factor * right[k * columns + i];
+        }
 }
 
 unsigned warp_of(Slots &slots) { return take<unsigned>(slots.in[0]) / 32; }
@@ -119,14 +138,21 @@ void end_product(unsigned warp, size_t index) {
     const Product *lanes[32];
     for (unsigned lane = 0; lane < 32; lane++) lanes[lane] = &state_of(warp * 32 + lane).groups.front()[index];
     if (!(read_operands(lanes, warp) == *lanes[0]->operands)) fail("an operand changed while its product ran");
+    const Product &product = *lanes[0];
+    std::vector<float> together(ROWS_OF_WARP * product.columns);
+    for (unsigned lane = 0; lane < 32 && product.add; lane++) {
+        const std::vector<float> &own = state_of(warp * 32 + lane).running.at(lanes[lane]->sums).values;
+        each_sum(lane, product.columns, [&](unsigned at, unsigned place) { together[place] = own[at]; });
+    }
+    add_product(together, product);
     for (unsigned lane = 0; lane < 32; lane++) {
         auto &running = state_of(warp * 32 + lane).running;
-        float *place = lanes[lane]->sums;
-        RunningSums &sums = running.at(place);
-        add_product(sums.values, *lanes[lane], lane);
-        if (--sums.products > 0) continue;
-        memcpy(place, sums.values.data(), sums.values.size() * sizeof(float));
-        running.erase(place);
+        float *to = lanes[lane]->sums;
+        RunningSums &own = running.at(to);
+        each_sum(lane, product.columns, [&](unsigned at, unsigned place) { own.values[at] = together[place]; });
+        if (--own.products > 0) continue;
+        memcpy(to, own.values.data(), own.values.size() * sizeof(float));
+        running.erase(to);
     }
 }
 

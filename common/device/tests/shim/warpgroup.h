@@ -7,9 +7,9 @@
 
 namespace shim {
 
-// What a product reads, widened: a warp's 16 rows of the left operand, and the right one.
+// What a product reads: a warp's 16 rows of the left operand, and 16 rows of the right one.
 struct ProductOperands {
-    std::vector<float> left, right;
+    std::vector<unsigned short> left, right;
 
     bool operator==(const ProductOperands &other) const { return left == other.left && right == other.right; }
 };
