@@ -7,7 +7,7 @@ use events::event::TransferEvent;
 use events::{Class, Pass, Progress, Route, What};
 use planner::Stage;
 use std::path::Path;
-use tests::{assert_same, copy_directory, fixture, recorded, run, train};
+use tests::{assert_same, at_once, copy_directory, fixture, recorded, run, train};
 use trainer::Report;
 
 /// Flags of a small model with units that do not divide evenly, a validation and two micro-batches.
@@ -238,14 +238,19 @@ fn an_update_in_main_memory_goes_on_while_a_rank_would_wait() {
 #[test]
 fn an_update_waits_for_no_more_of_a_slow_disk_than_forward_needs() {
     let slow = "--steps 2 --offload-buffers 1 --disk-link 40ms,1GB/s";
-    for (stage, late) in [(Stage::Ddp, 4), (Stage::Zero2, 3), (Stage::Zero3, 3)] {
-        let base = flags(2, &format!("--offload-optimizer disk {slow}"));
-        assert_eq!(updated_in_forward(stage, &base), [0, late], "{stage}");
-    }
-    let disk = flags(2, &format!("{} {slow}", EVERYTHING[7]));
-    assert_eq!(updated_in_forward(Stage::Zero3, &disk), [0, 3]);
-    let buffers = disk.replace("--offload-buffers 1", "--offload-buffers 2");
-    assert_eq!(updated_in_forward(Stage::Zero3, &format!("{buffers} --host-link 1us,100GB/s")), [0, 2]);
+    let optimizer = flags(2, &format!("--offload-optimizer disk {slow}"));
+    let all = flags(2, &format!("{} {slow}", EVERYTHING[7]));
+    let two_buffers = all.replace("--offload-buffers 1", "--offload-buffers 2") + " --host-link 1us,100GB/s";
+    let cases = [
+        (Stage::Ddp, &optimizer, 4),
+        (Stage::Zero2, &optimizer, 3),
+        (Stage::Zero3, &optimizer, 3),
+        (Stage::Zero3, &all, 3),
+        (Stage::Zero3, &two_buffers, 2),
+    ];
+    at_once(cases, |(stage, flags, late)| {
+        assert_eq!(updated_in_forward(stage, flags), [0, late], "{stage} {flags}");
+    });
 }
 
 #[test]
