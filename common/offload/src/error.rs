@@ -3,6 +3,7 @@
 use collectives::CollectiveError;
 use device::DeviceError;
 use events::Route;
+use std::io::ErrorKind;
 
 /// A transfer failed, or there is no room where something was to rest.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -38,7 +39,11 @@ pub enum Error {
 
 impl From<storage::Error> for Error {
     fn from(error: storage::Error) -> Self {
-        let full = if error.is_full() { " (the disk is full)" } else { "" };
+        let full = match error.cause.kind() {
+            ErrorKind::QuotaExceeded => " (this user's share of the disk is full)",
+            _ if error.is_full() => " (the disk is full)",
+            _ => "",
+        };
         Error::Disk(format!("{error}{full}"))
     }
 }

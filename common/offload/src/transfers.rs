@@ -201,7 +201,7 @@ impl Transfers {
     ///
     /// # Errors
     /// The file system's; one that names file and call if the disk answers nothing for too long;
-    /// the group's failure, if it fails meanwhile.
+    /// the group's failure, if it fails during the wait.
     pub fn settle(&self, staged: Staged) -> Result<Arriving> {
         let (carried, ended) = self.over(staged)?;
         let complete = Instant::now() - self.now().saturating_sub(ended);

@@ -20,8 +20,8 @@ pub struct WaitLimits {
     pub group: Option<GroupWatch>,
     /// A request to stop the run: simulated ways then deliver at once.
     pub stop: Option<Arc<AtomicBool>>,
-    /// The longest time without an answer of a disk, and of a simulated way: peers wait no longer
-    /// for the rank.
+    /// For how long a disk may answer nothing, or a simulated way may still need, before the wait is an
+    /// error.
     pub timeout: Option<Duration>,
 }
 

@@ -37,15 +37,15 @@ impl Way {
         Way { link, ..Way::default() }
     }
 
-    /// When `bytes` bytes cross that are ready at `ready`, and that `moved` in truth at these times.
+    /// Returns when `bytes` bytes cross that are ready at `ready`; `moved` is when they were really copied.
     /// A simulated way carries them for latency + bytes / bandwidth, as soon as it is free.
     pub(crate) fn cross(&mut self, ready: Duration, bytes: u64, moved: Times) -> Times {
         let booked = self.book(ready, ready, bytes, false);
         self.deliver(ready, booked, moved)
     }
 
-    /// Books a simulated way at `now` for `bytes` bytes that are ready at `ready`. Of what is ready,
-    /// that goes first which was booked first, but all that is `first` goes before the rest.
+    /// Books a simulated way at `now` for `bytes` bytes that are ready at `ready`. What is ready
+    /// begins in the order of booking, and what is marked `first` before all else.
     pub(crate) fn book(&mut self, now: Duration, ready: Duration, bytes: u64, first: bool) -> Option<u64> {
         let Link { latency, bandwidth } = self.link?;
         self.begin_until(now);

@@ -45,7 +45,7 @@ struct Arrival {
     unit: UnitId,
     crossing: Crossing,
     /// Held until the copy is over, which may still read it; the planner counts it so long.
-    _sent: Buffer,
+    sent: Buffer,
     arrived: Buffer,
 }
 
@@ -180,8 +180,9 @@ impl Arrivals {
     /// Adds what is on its way to its shard, once it is there. A shard that is complete is measured
     /// at once, while it is in a cache and the device computes.
     fn settle(&mut self, rank: &Rank, shards: &mut UnitBuffers) -> Result<()> {
-        let Some(Arrival { unit, crossing, arrived, .. }) = self.on_its_way.take() else { return Ok(()) };
+        let Some(Arrival { unit, crossing, sent, arrived }) = self.on_its_way.take() else { return Ok(()) };
         rank.transfers.wait(crossing)?;
+        drop(sent);
         let shard = shards.get_mut(unit)?;
         if !rank.transfers.device_in_main_memory() {
             rank.kernels().add(shard.view_mut(), arrived.view())?;
@@ -215,7 +216,7 @@ impl Arrival {
         let cargo = Cargo { class: Class::Gradients, unit };
         let complete = rank.shard_group().latest_complete();
         let crossing = rank.transfers.share_since(complete, cargo, arrived.view_mut(), sent.view())?;
-        Ok(Arrival { unit, crossing, _sent: sent, arrived })
+        Ok(Arrival { unit, crossing, sent, arrived })
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Calls {
 struct Counted {
     of_kind: HashMap<Kind, u64>,
     of_any: u64,
-    /// The error that every later call fails with.
+    /// The effect on every later call that it can hit.
     lasting: Option<Effect>,
     record: Vec<Call>,
     /// Calls that have not returned, by their number.

@@ -27,33 +27,33 @@ impl File {
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true);
-        File::with(path, options.clone().create_new(true).open(path)?, options)
+        Ok(File::with(path, options.clone().create_new(true).open(path)?, options))
     }
 
     /// Opens a file that exists to read and write.
     pub(crate) fn reopen(path: &Path) -> io::Result<Self> {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true);
-        File::with(path, options.open(path)?, options)
+        Ok(File::with(path, options.open(path)?, options))
     }
 
     /// Opens a file to read.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let mut options = fs::OpenOptions::new();
         options.read(true);
-        File::with(path, options.open(path)?, options)
+        Ok(File::with(path, options.open(path)?, options))
     }
 
-    fn with(path: &Path, buffered: fs::File, mut again: fs::OpenOptions) -> io::Result<Self> {
+    fn with(path: &Path, buffered: fs::File, mut again: fs::OpenOptions) -> Self {
         // Many file systems refuse direct I/O; the page cache then serves all transfers.
         let direct = direct(&mut again).and_then(|options| options.open(path).ok());
-        Ok(File {
+        File {
             path: path.to_path_buf(),
             buffered,
             direct,
             refused: AtomicBool::new(false),
             reserved: AtomicU64::new(0),
-        })
+        }
     }
 
     /// The path that it was opened by.

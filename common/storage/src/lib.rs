@@ -1,4 +1,4 @@
-//! Files under offload and checkpoints alike.
+//! Files under offload, checkpoints, recordings and reports.
 //!
 //! * [`disk`]: every call that reaches the file system, among them queued reads and writes that
 //!   complete out of order. Any memory may travel; what does not begin on a [`PAGE`] goes through

@@ -31,8 +31,9 @@ impl Publication {
     /// device, is refused.
     pub fn create(disk: &Arc<Disk>, path: &Path) -> Result<Self> {
         let refused = |cause| Error { call: Kind::Create, path: path.to_path_buf(), offset: None, cause };
-        // What a link points to is replaced, not the link.
-        let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        // What a link points to is replaced, not the link, which may point to nothing yet.
+        let linked = || path.read_link().map(|target| parent(path).join(target));
+        let path = path.canonicalize().or_else(|_| linked()).unwrap_or_else(|_| path.to_path_buf());
         if path.file_name().is_none() || path.metadata().is_ok_and(|found| !found.is_file()) {
             return Err(refused(io::Error::new(ErrorKind::InvalidInput, "it names no file")));
         }

@@ -179,7 +179,7 @@ impl Drop for Queue {
         let mut jobs = self.waiting.lock();
         jobs.closed = true;
         changed.notify_all();
-        // The tickets of a panicked thread report the panic.
+        // A poisoned lock is ignored: the tickets of the thread that panicked report it.
         drop(changed.wait_timeout_while(jobs, LAST_WAIT, |jobs| jobs.threads > 0));
     }
 }

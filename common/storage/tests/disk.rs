@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
-use storage::{Answers, Disk, Effect, Error, Fault, File, Kind, PAGE, Result};
+use storage::{Answers, Disk, Effect, Error, Fault, File, Kind, PAGE, Publication, Result};
 
 mod block;
 
@@ -257,6 +257,20 @@ fn reserved_room_reads_as_zero_and_a_full_disk_has_none() {
     disk.reserve(&file, 0, 2 * PAGE as u64).unwrap();
     assert_eq!(read(&disk, &file, 0, 2 * PAGE).unwrap(), vec![0; 2 * PAGE]);
     assert!(disk.reserve(&file, 2 * PAGE as u64, PAGE as u64).unwrap_err().is_full());
+}
+
+/// What a link points to is published, whether it exists or not, and the link stays.
+#[test]
+fn a_publication_follows_links() {
+    let folder = tempfile::tempdir().unwrap();
+    let (link, target) = (folder.path().join("link"), folder.path().join("elsewhere/report"));
+    fs::create_dir(folder.path().join("elsewhere")).unwrap();
+    std::os::unix::fs::symlink("elsewhere/report", &link).unwrap();
+    for text in ["first", "second"] {
+        Publication::write(&Arc::new(Disk::new(1)), &link, text.into()).unwrap();
+        assert_eq!(fs::read_to_string(&target).unwrap(), text);
+        assert!(link.is_symlink());
+    }
 }
 
 proptest! {

@@ -304,7 +304,7 @@ impl Passes {
     /// # Errors
     /// If the stage fails.
     pub(crate) fn hand_back(&mut self, stage: &mut dyn Stage) -> Result<()> {
-        self.inputs.iter_mut().for_each(Inputs::clear);
+        self.inputs.iter_mut().try_for_each(Inputs::clear)?;
         self.loans.hand_back(stage)
     }
 }

@@ -233,6 +233,16 @@ fn an_update_in_main_memory_goes_on_while_a_rank_would_wait() {
     assert_eq!(updated_in_forward(Stage::Zero3, &format!("{base} --host-link 150ms,1GB/s")), [0, 0]);
 }
 
+/// Norms stay whole on the device. Which of them an update reaches in a wait would depend on time, but
+/// ranks gather in one order.
+#[test]
+fn ranks_gather_what_stays_whole_in_one_order_however_long_they_wait() {
+    let whole = "--wrap parameter --param-persistence-threshold 36 --allgather-bucket 1";
+    let away = "--offload-optimizer cpu --offload-parameters cpu --host-link 300us,1GB/s";
+    let base = flags(3, whole);
+    none_changes_a_bit(Stage::Zero3, &base, &[away]);
+}
+
 /// With one buffer, only the first states come ahead of the update. Shards that it hands over are
 /// there at once, unless a way to the device is simulated: then one more is updated, which travels.
 #[test]

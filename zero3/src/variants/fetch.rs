@@ -25,8 +25,8 @@ pub struct Fetch {
     away: Vec<Option<usize>>,
     /// Per unit: whether every forward frees it, so that backward gathers it again.
     frees: Vec<bool>,
-    /// The same of the latest forward, in which the limit of live elements may have freed units that
-    /// were to stay.
+    /// Per unit: whether the latest forward freed it, as the limit of live elements may do with one that
+    /// was to stay.
     freed: Vec<bool>,
     /// Whether backward gathers what is fetched, not secondary shards.
     backward: bool,

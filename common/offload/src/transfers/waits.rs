@@ -75,6 +75,7 @@ impl Transfers {
         };
         if let Some(timeout) = self.limits.timeout.filter(|&timeout| rest() > timeout) {
             let Issued { route, bytes, .. } = issued;
+            self.emitter.emit(What::Failing);
             return Err(Error::Slow { route, bytes, seconds: rest().as_secs(), timeout: timeout.as_secs() });
         }
         let mut wait = self.limits.begin(self.now());

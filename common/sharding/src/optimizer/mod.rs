@@ -45,7 +45,7 @@ pub struct Optimizer {
     after_step: AfterStep,
 }
 
-/// What updates have taken in all after [`Optimizer::update`].
+/// What updates of states beyond the device have taken in all since they began.
 #[derive(Clone, Copy, Default)]
 pub struct AfterStep {
     /// The rank's time.
@@ -143,7 +143,8 @@ impl Optimizer {
     /// Goes on with an update of states beyond the device, if one is under way, until `unit` is
     /// updated and, if the rank holds it in full, gathered; and a little further, so that what
     /// comes next travels while `unit` computes. Without a unit all of the update is over when this
-    /// returns; otherwise the last writes to disk go on. `taken` takes shards on their way there.
+    /// returns; otherwise the last writes to disk go on. `taken` takes updated
+    /// shards that rest in main memory, or that are about to be written to disk.
     ///
     /// # Errors
     /// As [`Optimizer::update`].
@@ -164,7 +165,7 @@ impl Optimizer {
     }
 
     /// Waits until `unit`'s updated parameters are where they rest beyond the device. The update
-    /// may be under way, but forward is over.
+    /// may be under way, but a whole forward has gone through it, or it hands no shards over.
     ///
     /// # Errors
     /// If a transfer fails.
@@ -209,7 +210,7 @@ impl Optimizer {
         Ok(())
     }
 
-    /// What updates have taken in all after [`Optimizer::update`].
+    /// What updates of states beyond the device have taken in all since they began.
     pub fn cost_after_step(&self) -> AfterStep {
         self.after_step
     }

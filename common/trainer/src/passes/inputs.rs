@@ -168,13 +168,17 @@ impl Inputs {
     }
 
     /// Frees what a pass that was broken off has left.
-    pub(super) fn clear(&mut self) {
-        // The rank's own thread frees what travels; the run ends whether or not the disk fails now.
-        let _ = self.written();
+    ///
+    /// # Errors
+    /// If a transfer fails.
+    pub(super) fn clear(&mut self) -> Result<()> {
+        // The rank's own thread frees what travels.
+        self.written()?;
         if let Some(Coming::Reading(staged)) = self.coming.take() {
-            let _ = self.rank.transfers.settle(staged);
+            self.rank.transfers.discard(staged)?;
         }
         self.leaving = None;
         self.held.fill_with(|| None);
+        Ok(())
     }
 }

@@ -37,7 +37,7 @@ pub(super) struct Paging {
     /// Of the gradients, and where they rest.
     gradients: (DType, Place),
     pieces: Vec<PagedPiece>,
-    /// Whether the rank holds units in full that it updates a part of.
+    /// True if the rank holds some unit in full but updates only its slice.
     gathers: bool,
     /// If the device makes the update, there are some during an update only: they take room there.
     /// Others are kept between updates, unless main memory is needed for something else.
@@ -120,8 +120,8 @@ impl Paging {
         }
         self.take_slots(rank)?;
         let (slots, all) = (self.slots.len(), self.pieces.len());
-        // A piece's buffers are those of its number modulo their count, counted on from the update
-        // before, so that the first pieces find theirs free first.
+        // Piece p of the next update uses buffers (pieces + p) mod slots, so the first pieces find theirs
+        // free first.
         let finished = self.progress.map_or(all, |progress| progress.finished);
         let left = (finished + slots).saturating_sub(all);
         let due = self.pieces_ahead + (slots - self.pieces_ahead).div_ceil(calls);
@@ -192,11 +192,12 @@ impl Paging {
     }
 
     /// Goes on with the update under way until `unit` is updated and, if it rests on the device, has
-    /// landed there, in full if the rank holds it so. The next unit is updated, too, if its way to
-    /// the device takes time, which passes while `unit` computes. If units are gathered, the next one
-    /// lands and is on its way to the other ranks, and it is the next but one that travels. In main
-    /// memory as many are updated as may travel to the device, and more while the rank would only
-    /// wait for `unit`.
+    /// landed there, in full if the rank holds it so. The next unit is updated, too, unless there is
+    /// one buffer only, or its shard is handed over and crosses at once; it travels while `unit`
+    /// computes. If units are gathered, the next one lands and is on its way to the other ranks, and it
+    /// is the next but one that travels. In main memory as many are updated as may travel to the device,
+    /// and more while the rank would only wait for `unit`, unless units are gathered: how many land
+    /// would depend on time, and all ranks gather in one order.
     ///
     /// # Errors
     /// If a kernel, a collective or a transfer fails.
@@ -214,8 +215,8 @@ impl Paging {
         pager.reach(unit, landed, updated)?;
         match (exchanges, in_memory) {
             (true, _) => pager.update_what_is_here(),
-            (false, true) => pager.update_in_wait(unit),
-            (false, false) => Ok(()),
+            (false, true) if !*gathers => pager.update_in_wait(unit),
+            (false, _) => Ok(()),
         }
     }
 

@@ -75,8 +75,7 @@ impl WriteBack {
         matches!(self, WriteBack::DeviceToHost | WriteBack::DeviceToDisk)
     }
 
-    /// True if the update writes all elements of a buffer that held others before, padding
-    /// excepted.
+    /// True if the update leaves the padding of its output buffer as it was, so that it has to be zeroed.
     pub(super) fn leaves_padding(self, dtype: DType) -> bool {
         match self {
             WriteBack::HostToDevice | WriteBack::HostToDisk => true,
