@@ -6,12 +6,13 @@ use crate::entries::{Entries, Entry, Written, asked};
 use crate::fsdp;
 use crate::keys::{Auto, Fate, Key, Set, contradiction, typed_as};
 use crate::mesh;
-use crate::node::Node;
+use crate::node::{Node, is_none};
 use crate::parameters;
 use crate::table::{AUTOCAST, AUTOCAST_DTYPE, GRADIENTS, SENT, SENT_IN_16_BITS};
 use device::DType;
 use events::Place;
 use model::Checkpointing;
+use planner::Strategy;
 use settings::cli::TrainArgs;
 use settings::file::SchedulerName;
 use settings::findings::{Findings, Missing, Setter};
@@ -68,6 +69,14 @@ const BESIDE: [(&str, &str); 7] = [
 /// Sections that choose the precision.
 const PRECISIONS: [&str; 3] = ["fp16.enabled", "bf16.enabled", AUTOCAST];
 
+const OVERLAP: &str = "zero_optimization.overlap_comm";
+const MICS: &str = "zero_optimization.mics_shard_size";
+const REUSE: &str = "zero_optimization.stage3_max_reuse_distance";
+const PARAMETERS_BUFFERS: &str = "zero_optimization.offload_param.buffer_count";
+const OPTIMIZER_BUFFERS: &str = "zero_optimization.offload_optimizer.buffer_count";
+const UNIT: &str = "fsdp_config.fsdp_min_num_params";
+const POLICY: &str = "fsdp_config.fsdp_auto_wrap_policy";
+
 struct Merging {
     args: TrainArgs,
     findings: Findings,
@@ -86,7 +95,8 @@ impl Merging {
         let switched_on = entries.switched_on(key.path);
         match key.fate {
             Fate::NotYet { harmless }
-                if switched_on == Some(true)
+                if switched_on != Some(false)
+                    && self.applies(key)
                     && !value.is_auto()
                     && !harmless(value)
                     && (key.name() != "adam_w_mode" || defaults::decays_inside(&self.args, entries)) =>
@@ -112,6 +122,20 @@ impl Merging {
             _ => {}
         }
         Ok(())
+    }
+
+    /// False if `key` is about a precision that is not the run's, or states that do not leave the device,
+    /// whatever the file's own switch says.
+    fn applies(&self, key: &Key) -> bool {
+        let precision = self.args.types.precision;
+        let states = [
+            ("offload_optimizer.", self.args.offload.optimizer),
+            ("offload_param.", self.args.offload.parameters),
+        ];
+        let in_section = |section: &str| key.path.contains(section);
+        !(in_section("fp16.") && precision != PrecisionName::Fp16
+            || in_section("bf16.") && precision != PrecisionName::Bf16
+            || states.iter().any(|(section, place)| in_section(section) && *place == Place::Device))
     }
 
     /// True if `key` has no meaning at the file's stage or in a precision that a flag chose, or if
@@ -180,7 +204,8 @@ impl Merging {
     /// accumulates in another type as parameters are; FSDP computes and sends in 16 bits, and adds up
     /// in fp32.
     fn types_of_gradients(&mut self, entries: &Entries) {
-        let given = |path, flag| entries.get(path).is_some() || self.args.given.typed(flag).is_some();
+        let has = |path| entries.get(path).is_some_and(|value| !is_none(value));
+        let given = |path, flag| has(path) || self.args.given.typed(flag).is_some();
         let (kept, sent) = (given(GRADIENTS, "grad_dtype"), given(SENT, "reduce_dtype"));
         let parameters = self.args.types.precision.stored();
         let fsdp = fsdp::is_in(entries) && parameters != DType::F32;
@@ -188,7 +213,7 @@ impl Merging {
         if fsdp && !kept {
             types.grad_dtype = Some(DType::F32);
         }
-        if !sent && (fsdp || entries.get(GRADIENTS).is_some()) {
+        if !sent && (fsdp || has(GRADIENTS)) {
             types.reduce_dtype = Some(parameters);
         }
     }
@@ -219,6 +244,7 @@ impl Merging {
             self.check_autocast(entries);
         }
         self.check_offload(entries);
+        self.check_flags(entries);
         let total = "scheduler.params.total_num_steps";
         let scheduler = &self.args.file_only.scheduler;
         let decays = !matches!(scheduler.name, None | Some(SchedulerName::WarmupLr));
@@ -232,6 +258,48 @@ impl Merging {
             self.findings
                 .warnings
                 .push(format!("{file}: {total} {steps} leaves nothing after a warm-up of {warmup} steps"));
+        }
+    }
+
+    /// Names keys that a flag makes meaningless, or that make a flag so, where the two set different
+    /// things.
+    fn check_flags(&mut self, entries: &Entries) {
+        let Merging { args, findings: Findings { file, warnings, errors, .. }, .. } = self;
+        let typed = |id| args.given.typed(id);
+        if args.communication.no_overlap && typed("no_overlap").is_none() {
+            let ahead = ["prefetch_bucket", "backward_prefetch", "limit_all_gathers"];
+            for flag in ahead.into_iter().filter(|id| typed(id).is_some()).map(typed_as) {
+                errors.push(format!(
+                    "{file}: {OVERLAP} false gathers nothing ahead, so {flag} would change nothing\n\
+                     Leave {flag} out, or set {OVERLAP} to true."
+                ));
+            }
+        }
+        let set = |path, least: f64| {
+            entries.get(path).filter(|value| value.as_number().is_some_and(|n| n >= least))
+        };
+        let groups = set(MICS, 1.0).filter(|_| args.sharding.strategy == Some(Strategy::HybridShard));
+        // The optimizer's own count sets the flag, and says so itself.
+        let buffers = set(PARAMETERS_BUFFERS, 1.0).filter(|_| entries.get(OPTIMIZER_BUFFERS).is_none());
+        let sizes = [
+            (MICS, groups, "shard_group_size", args.sharding.shard_group_size),
+            (PARAMETERS_BUFFERS, buffers, "offload_buffers", args.offload.buffers),
+        ];
+        for (path, value, id, counts) in sizes {
+            if let (Some(value), Some(flag)) = (value, typed(id))
+                && value.as_number() != counts.map(|count| count as f64)
+            {
+                warnings.push(contradiction(file, &asked(path, value), &typed_as(id), flag));
+            }
+        }
+        if let (Some(value), Some(flag)) = (set(REUSE, 1.0), typed("reshard_last")) {
+            warnings.push(contradiction(file, &asked(REUSE, value), &typed_as("reshard_last"), flag));
+        }
+        if let Some(value) =
+            set(UNIT, 1.0).filter(|_| entries.get(POLICY).is_none() && typed("wrap").is_none())
+        {
+            let what = asked(UNIT, value);
+            warnings.push(format!("{file}: {what} changes nothing without {POLICY} SIZE_BASED_WRAP"));
         }
     }
 

@@ -2,6 +2,7 @@
 //! to a strategy and groups of neighbours.
 
 use crate::entries::Entries;
+use crate::keys::contradiction;
 use crate::node::Node;
 use crate::table::parallelism::{REPLICATE, SHARD, SPLITS};
 use planner::Strategy;
@@ -47,10 +48,20 @@ pub(crate) fn fit_groups(args: &mut TrainArgs, findings: &mut Findings) {
 /// A message that names both sizes, if they do not make up the ranks or cannot be combined.
 pub(crate) fn settle(args: &mut TrainArgs, entries: &Entries, findings: &mut Findings) -> Result<(), String> {
     let size = |path| entries.get(path).and_then(Node::as_number).map(|size| size as usize);
-    if size(SHARD).or(size(REPLICATE)).is_none() || args.given.typed("strategy").is_some() {
+    if size(SHARD).or(size(REPLICATE)).is_none() {
         return Ok(());
     }
     let (shard, replicate) = (size(SHARD).unwrap_or(1), size(REPLICATE).unwrap_or(1));
+    let contradicts = |path, size: usize, flag, typed| {
+        contradiction(&findings.file, &format!("{path} {size}"), flag, typed)
+    };
+    if let Some(typed) = args.given.typed("strategy") {
+        let strategy = if shard == 1 { Strategy::NoShard } else { Strategy::HybridShard };
+        if replicate > 1 && args.sharding.strategy != Some(strategy) {
+            findings.warnings.push(contradicts(REPLICATE, replicate, "--strategy", typed));
+        }
+        return Ok(());
+    }
     let split: usize = SPLITS.iter().filter_map(|path| size(path)).product();
     let ranks = shard.saturating_mul(replicate).saturating_mul(split);
     if ranks != args.gpus {
@@ -80,7 +91,11 @@ pub(crate) fn settle(args: &mut TrainArgs, entries: &Entries, findings: &mut Fin
         value: value.to_string(),
     };
     findings.setters.push(setter("--strategy", REPLICATE, replicate));
-    if args.given.typed("shard_group_size").is_none() {
+    if let Some(typed) = args.given.typed("shard_group_size") {
+        if strategy == Strategy::HybridShard && args.sharding.shard_group_size != Some(shard) {
+            findings.warnings.push(contradicts(SHARD, shard, "--shard-group-size", typed));
+        }
+    } else {
         args.sharding.shard_group_size = Some(shard).filter(|_| strategy == Strategy::HybridShard);
         let sets_groups = args.sharding.shard_group_size.map(|_| setter("--shard-group-size", SHARD, shard));
         findings.setters.extend(sets_groups);

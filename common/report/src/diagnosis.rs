@@ -55,7 +55,7 @@ fn heading(report: &Report, account: &Account) -> String {
 
 fn row(name: &str, seconds: f64, step: f64) -> String {
     let share = seconds / step;
-    let bar = "█".repeat((share * BAR).round() as usize);
+    let bar = "█".repeat((share.min(1.0) * BAR).round() as usize);
     let line = format!("  {name:<24} {:>9}  {:>5.1} %  {bar}", time(seconds), 100.0 * share);
     format!("{}\n", line.trim_end())
 }

@@ -225,8 +225,13 @@ impl Report {
     pub fn read(path: &Path) -> Result<Self> {
         let fail = |problem: String| Failure::usage(format!("{}: {problem}", path.display()));
         let text = std::fs::read(path).map_err(|e| fail(format!("cannot be read: {e}")))?;
-        serde_json::from_slice(&text)
-            .map_err(|e| fail(format!("not a report of this version: {e}\nWrite one with --report FILE.")))
+        let other =
+            |why: String| fail(format!("not a report of this version: {why}\nWrite one with --report FILE."));
+        let report: Self = serde_json::from_slice(&text).map_err(|error| other(error.to_string()))?;
+        if report.schema != SCHEMA {
+            return Err(other(format!("its layout is {}, this program's {SCHEMA}", report.schema)));
+        }
+        Ok(report)
     }
 
     /// Returns the largest measured peak of a rank in `place`, in bytes; `None` if the report has

@@ -118,7 +118,10 @@ pub struct TransferRow {
 impl TransferRow {
     /// Returns the bytes moved, and the seconds waited, without validation.
     pub(crate) fn of_steps(&self) -> (u64, f64) {
-        (self.bytes - self.validation_bytes, self.waited_seconds - self.validation_waited_seconds)
+        (
+            self.bytes.saturating_sub(self.validation_bytes),
+            self.waited_seconds - self.validation_waited_seconds,
+        )
     }
 }
 

@@ -45,7 +45,10 @@ fn memory(report: &Report) -> String {
     let mut kinds: BTreeMap<Vec<(u64, u64)>, Vec<usize>> = BTreeMap::new();
     for rank in 0..report.world_size {
         let rows = report.memory.iter().filter(|row| row.rank == rank);
-        kinds.entry(rows.map(|row| (row.predicted_bytes, row.peak_bytes)).collect()).or_default().push(rank);
+        let totals = report.total_peak_bytes.iter().filter(|total| total.rank == rank);
+        let figures = rows.map(|row| (row.predicted_bytes, row.peak_bytes));
+        let figures = figures.chain(totals.map(|total| (total.predicted_bytes, total.peak_bytes))).collect();
+        kinds.entry(figures).or_default().push(rank);
     }
     let mut ranks: Vec<Vec<usize>> = kinds.into_values().collect();
     ranks.sort();
@@ -99,7 +102,7 @@ fn traffic(report: &Report) -> String {
     }
     let title = format!("sent by rank 0, {}", counted(report.steps.len(), "step", "steps"));
     let mut table = Table::numbers(title, ["predicted", "measured", "calls", ""]);
-    for r in report.traffic.iter().filter(|r| r.rank == 0 && r.calls > 0) {
+    for r in report.traffic.iter().filter(|r| r.rank == 0 && r.calls + r.predicted_calls > 0) {
         let [predicted, measured, _, of_bytes] = bytes(r.predicted_bytes, r.bytes_sent);
         let of_calls = verdict(r.predicted_calls, r.calls, " calls");
         let verdict = if r.predicted_bytes == r.bytes_sent { of_calls } else { of_bytes };

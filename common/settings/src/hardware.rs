@@ -87,7 +87,9 @@ impl Hardware {
     /// # Errors
     /// A usage failure with the obstacle.
     pub fn nccl(&self, args: &TrainArgs, ranks: usize) -> Result<Option<nccl::Version>> {
-        if args.collectives != CollectivesChoice::Nccl {
+        // On GPUs NCCL is chosen by itself, before a configuration file asks for the CPU.
+        let by_itself = args.given.typed("collectives").is_none();
+        if args.collectives != CollectivesChoice::Nccl || by_itself && matches!(self, Hardware::Cpu(_)) {
             return Ok(None);
         }
         let Hardware::Gpus { gpus, .. } = self else {

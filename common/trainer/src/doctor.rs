@@ -1,6 +1,7 @@
 //! What GPUs need to compute: what this machine has of it, and where the rest comes from.
 
 use collectives::nccl;
+use device::cuda::kernels::PEERS;
 use device::cuda::{GpuInfo, Library, list};
 use planner::table::{Format, Table};
 use settings::hardware::{Hardware, gpus};
@@ -100,6 +101,9 @@ fn memory() -> String {
 fn verdict(ranks: usize) -> Result<()> {
     let refused =
         |reason: String| Failure::run(format!("{ranks} ranks would not run on GPUs here: {reason}"));
+    if ranks > PEERS {
+        return Err(refused(format!("at most {PEERS} do, as threads of one process")));
+    }
     let gpus = gpus().map_err(|error| refused(error.to_string()))?;
     let hardware = Hardware::Gpus { gpus, tf32: false };
     for gpu in hardware.open(ranks, false).map_err(|failure| refused(failure.to_string()))? {

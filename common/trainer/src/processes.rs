@@ -123,8 +123,11 @@ impl Logs {
             Some(process) => process.placement.rank..process.placement.rank + 1,
             None => 0..plan.config.world_size,
         };
+        // A run that resumes goes on with the log, which says why it ended before.
+        let resumes =
+            plan.checkpoints.as_ref().is_some_and(|kept| kept.names().is_ok_and(|names| !names.is_empty()));
         let open = |rank: usize| {
-            let (log, _) = LineFile::open(dir.join(format!("rank-{rank}.log")), false)?;
+            let (log, _) = LineFile::open(dir.join(format!("rank-{rank}.log")), resumes)?;
             Ok((rank, log))
         };
         let logs = Logs(ranks.map(open).collect::<io::Result<_>>().map_err(failed)?);

@@ -38,11 +38,13 @@ impl Pending {
         };
         // If this unwinds, the buffers are still here, and Drop keeps them for as long as other
         // ranks need them.
-        let started = Instant::now();
+        let emitter = &call.observer.emitter;
+        let (started, held) = (Instant::now(), emitter.held());
         let outcome = self.backend.wait(call).inspect_err(|_| call.observer.failing());
         let buffers = self.buffers.take().unwrap_or_default();
         let Outcome { sent, gathered, waits, crossing, complete } = outcome?;
-        let elapsed = started.elapsed();
+        let held = emitter.held().saturating_sub(held);
+        let (elapsed, waits) = (started.elapsed().saturating_sub(held), waits.without(held));
         for counters in [&call.observer.counters, &call.observer.overall] {
             counters.finished(call.operation(), sent, elapsed, waits);
         }

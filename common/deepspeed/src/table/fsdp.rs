@@ -110,7 +110,8 @@ fn offload(args: &mut TrainArgs, value: &Node) {
     }
 }
 
-/// Sets the strategy; hybrid sharding is within a machine unless a flag says otherwise.
+/// Sets the strategy; hybrid sharding is within a machine unless a flag says otherwise. Of processes
+/// that nobody says to be on one machine, one is on each: their groups have to be given.
 fn shard(args: &mut TrainArgs, value: &Node) {
     let strategy = match word(value).as_str() {
         "SHARD_GRAD_OP" | "2" | "FALSE" => Strategy::ShardGradOp,
@@ -120,7 +121,8 @@ fn shard(args: &mut TrainArgs, value: &Node) {
     };
     args.sharding.strategy = Some(strategy);
     if args.given.typed("shard_group_size").is_none() {
-        let machine = args.on_this_machine.unwrap_or(args.gpus);
-        args.sharding.shard_group_size = (strategy == Strategy::HybridShard).then_some(machine);
+        let machine = Some(args.on_this_machine.unwrap_or(args.gpus));
+        args.sharding.shard_group_size =
+            machine.filter(|&here| strategy == Strategy::HybridShard && (here > 1 || args.gpus == 1));
     }
 }

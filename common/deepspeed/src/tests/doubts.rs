@@ -184,3 +184,72 @@ fn what_cannot_be_honoured_is_named_as_the_file_names_it() {
     let words = "mixed_precision \"fp8\", which asks for fp8_config: \"fp8\"  (8-bit training)";
     assert!(error.contains(words), "{error}");
 }
+
+#[test]
+fn flags_disagree_with_keys_that_set_something_else_as_well() {
+    let zero = |keys: &str| format!(r#"{{"zero_optimization": {{"stage": 3, {keys}}}}}"#);
+    let mesh = |shard: u32, replicate: u32| {
+        format!(
+            "distributed_type: FSDP\nnum_processes: 4\nparallelism_config:\n  parallelism_config_dp_shard_size: {shard}\n  \
+             parallelism_config_dp_replicate_size: {replicate}\n"
+        )
+    };
+    for (name, text, flags, key) in [
+        ("a.json", zero(r#""mics_shard_size": 2"#), "--gpus 4 --shard-group-size 4", "mics_shard_size 2"),
+        (
+            "a.json",
+            zero(r#""offload_param": {"device": "cpu", "buffer_count": 7}"#),
+            "--offload-buffers 3",
+            "buffer_count 7",
+        ),
+        (
+            "a.json",
+            zero(r#""stage3_max_reuse_distance": 50"#),
+            "--reshard-last",
+            "stage3_max_reuse_distance 50",
+        ),
+        ("a.yaml", mesh(2, 2), "--strategy full-shard", "dp_replicate_size 2"),
+        ("a.yaml", mesh(2, 2), "--shard-group-size 4", "dp_shard_size 2"),
+    ] {
+        let found = |flags| File::new(name, &text).config(flags).unwrap().findings.warnings;
+        let flag = flags.split_whitespace().rev().find(|word| word.starts_with("--")).unwrap();
+        let disagrees = |warning: &String| {
+            warning.contains(key) && warning.contains(flag) && warning.contains("disagree")
+        };
+        assert!(found(flags).iter().any(disagrees), "{key} {flags}: {:?}", found(flags));
+        assert!(!found("--gpus 4").iter().any(disagrees), "{key}");
+    }
+    let waits = zero(r#""overlap_comm": false"#);
+    let error = json(&waits, "--prefetch-bucket 7").unwrap_err().to_string();
+    assert!(error.contains("overlap_comm false") && error.contains("Leave --prefetch-bucket out"), "{error}");
+    assert!(json(&waits, "").is_ok());
+}
+
+/// Whether a key matters is for the run's precision and places to say, which a flag may have chosen.
+#[test]
+fn what_is_not_supported_is_refused_where_it_matters() {
+    let refused = |text: &str, flags: &str| {
+        json(text, flags).unwrap().findings.check(Stage::Zero3).err().map(|error| error.to_string())
+    };
+    let masters = r#"{"bf16": {"enabled": "auto", "bf16_master_weights_and_grads": true}}"#;
+    assert!(refused(masters, "--precision bf16").unwrap().contains("bf16_master_weights_and_grads"));
+    assert_eq!(refused(masters, "--precision fp32"), None);
+    let masters = r#"{"fp16": {"enabled": true, "fp16_master_weights_and_grads": true}}"#;
+    assert!(refused(masters, "").is_some());
+    assert_eq!(refused(masters, "--precision fp32"), None);
+    let partly =
+        r#"{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}}}"#;
+    assert!(refused(partly, "").unwrap().contains("ratio"));
+    assert_eq!(refused(partly, "--offload-optimizer none"), None);
+}
+
+#[test]
+fn none_is_as_good_as_left_out() {
+    let precision = |keys: &str| {
+        let text =
+            format!(r#"{{"bf16": {{"enabled": true}}, "data_types": {{"grad_accum_dtype": "fp32"}}{keys}}}"#);
+        json(&text, "").unwrap().precision
+    };
+    assert_eq!(precision(r#", "communication_data_type": "none""#), precision(""));
+    assert_ne!(precision(r#", "communication_data_type": "fp32""#), precision(""));
+}

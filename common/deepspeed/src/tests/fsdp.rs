@@ -53,6 +53,33 @@ fn strategies_and_units_of_fsdp() {
     }
 }
 
+#[test]
+fn a_size_of_units_changes_nothing_without_a_policy() {
+    let warnings = |keys: &str| fsdp(keys, "").unwrap().findings.warnings;
+    let [warning] = &*warnings("  fsdp_min_num_params: 5e4\n") else { panic!("one warning") };
+    assert!(warning.contains("fsdp_min_num_params") && warning.contains("SIZE_BASED_WRAP"), "{warning}");
+    assert_eq!(warnings("  fsdp_min_num_params: 0\n"), [""; 0]);
+}
+
+/// Processes that nobody says to be on one machine are on machines of their own.
+#[test]
+fn hybrid_sharding_needs_a_group_where_no_machine_is_known() {
+    let groups = |here: Option<usize>, gpus: usize| {
+        let file = File::new(
+            "a.yaml",
+            "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: HYBRID_SHARD\n",
+        );
+        let words = ["zero", "--config", file.path.to_str().unwrap()];
+        let mut args = Cli::try_parse_from(words).unwrap().train;
+        (args.on_this_machine, args.gpus) = (here, gpus);
+        configure(args).map(|config| config.mesh)
+    };
+    assert_eq!(groups(Some(2), 4).unwrap(), MeshShape::Hybrid(2));
+    assert_eq!(groups(None, 4).unwrap(), MeshShape::Hybrid(4));
+    let error = groups(Some(1), 4).unwrap_err().to_string();
+    assert!(error.contains("--shard-group-size"), "{error}");
+}
+
 /// Version 1 reads the strategy, version 2 whether units are freed after forward.
 #[test]
 fn each_version_of_fsdp_reads_its_own_key() {
