@@ -68,7 +68,7 @@ impl Hooks {
     }
 
     /// Runs `body` as `phase` of the step under way: first strikes a fault that is injected there;
-    /// then adds the time that `body` took, if it succeeded, to the phase's clocks.
+    /// then adds the time that `body` took without pauses, if it succeeded, to the phase's clocks.
     ///
     /// # Errors
     /// The injected fault's, or `body`'s.
@@ -78,10 +78,12 @@ impl Hooks {
         }
         // Watchers hear of the failure before the rank frees anything.
         self.strike(phase).inspect_err(|error| error.announce(&self.rank.emitter))?;
-        let (started, before) = (Instant::now(), Usage::now(&self.rank));
+        let emitter = &self.rank.emitter;
+        let (started, held, before) = (Instant::now(), emitter.held(), Usage::now(&self.rank));
         let value = body()?;
+        let took = started.elapsed().saturating_sub(emitter.held().saturating_sub(held));
         let mut clocks = self.clocks.get();
-        add_to_clocks(&mut clocks, phase, in_seconds(started.elapsed(), Usage::now(&self.rank) - before));
+        add_to_clocks(&mut clocks, phase, in_seconds(took, Usage::now(&self.rank) - before));
         self.clocks.set(clocks);
         Ok(value)
     }

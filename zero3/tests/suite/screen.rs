@@ -205,6 +205,30 @@ fn a_run_begins_at_the_pace_asked_for() {
     assert_eq!(pty.wait().code(), Some(130));
 }
 
+/// A paced step lasts ten times as long, but no longer in the report, nor does any part of it.
+#[test]
+fn a_report_counts_no_pause() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("report.json");
+    let flags = format!("--steps 1000000 --pace 0.1 --report {}", report.display());
+    let mut pty = on_screen(&flags, dir.path());
+    let started = Instant::now();
+    comes_to(&pty, 1);
+    let lasted = started.elapsed().as_secs_f64();
+    pty.send("qy");
+    pty.expect_restored();
+    assert_eq!(pty.wait().code(), Some(130));
+    let report = json(&report);
+    let steps = report["steps"].as_array().unwrap();
+    let seconds: f64 = steps.iter().map(|step| step["seconds"].as_f64().unwrap()).sum();
+    assert!(seconds < lasted, "{seconds} of {lasted} s");
+    for rank in report["time"].as_array().unwrap() {
+        let part = |name: &str| rank["phases"][name].as_f64().unwrap();
+        let parts = part("data") + part("forward") + part("backward") + part("step");
+        assert!(parts < 1.1 * seconds, "{rank} of {seconds} s");
+    }
+}
+
 /// Where a bar grows, too: what a step did is not lost with it.
 #[test]
 fn without_a_screen_a_terminal_shows_the_lines_that_a_file_would_get() {

@@ -13,6 +13,9 @@ fn a_report_reads_back_as_it_was() {
     assert_eq!(Report::read(&path).unwrap(), report);
     std::fs::write(&path, std::fs::read_to_string(&path).unwrap().replace("bf16", "fp17")).unwrap();
     assert!(Report::read(&path).unwrap_err().to_string().contains("fp17"));
+    Report { schema: SCHEMA + 1, ..report }.write(&path).unwrap();
+    let error = Report::read(&path).unwrap_err().to_string();
+    assert!(error.contains("not a report of this version") && error.contains("--report"), "{error}");
 }
 
 /// In fp16, activations may overflow although the run goes on.
