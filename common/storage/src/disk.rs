@@ -120,8 +120,9 @@ impl Disk {
     where
         M: AsMut<[u8]> + Send + 'static,
     {
-        let (calls, file) = (self.calls.clone(), file.clone());
-        self.queue.push(turn, move || queue::read(&calls, &file, offset, memory.as_mut()).map(|()| memory))
+        let (calls, from) = (self.calls.clone(), file.clone());
+        let read = move || queue::read(&calls, &from, offset, memory.as_mut()).map(|()| memory);
+        self.queue.push(turn, (Kind::Read, file.clone()), read)
     }
 
     /// Queues a write of all of `memory` at byte `offset`.
@@ -130,9 +131,9 @@ impl Disk {
         M: AsRef<[u8]> + Send + 'static,
     {
         self.journal.note(|| Change::Write(file.path().into(), offset, memory.as_ref().to_vec()));
-        let (calls, file) = (self.calls.clone(), file.clone());
-        let write = move || queue::write(&calls, &file, offset, memory.as_ref()).map(|()| memory);
-        self.queue.push(Turn::Last, write)
+        let (calls, to) = (self.calls.clone(), file.clone());
+        let write = move || queue::write(&calls, &to, offset, memory.as_ref()).map(|()| memory);
+        self.queue.push(Turn::Last, (Kind::Write, file.clone()), write)
     }
 
     /// Queues a write of all of `memory` at byte `to`, and after it a read that fills the same memory
@@ -148,7 +149,8 @@ impl Disk {
         M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static,
     {
         self.journal.note(|| Change::Write(file.path().into(), to, memory.as_ref().to_vec()));
-        let (calls, file) = (self.calls.clone(), file.clone());
+        let [to_write, to_read, file] = [file; 3].map(Arc::clone);
+        let calls = self.calls.clone();
         let ((written, leaves), (filled, arrives)) = (sync_channel(1), sync_channel(1));
         self.queue.send(Turn::Last, move || {
             let outcome = timed(|| queue::write(&calls, &file, to, memory.as_ref()));
@@ -160,7 +162,10 @@ impl Disk {
                 let _ = filled.send(timed(read));
             }
         });
-        (Ticket(leaves), Ticket(arrives))
+        (
+            Ticket { outcome: leaves, call: Kind::Write, file: to_write },
+            Ticket { outcome: arrives, call: Kind::Read, file: to_read },
+        )
     }
 
     /// Fills `bytes` from byte `offset` on, on this thread.

@@ -18,7 +18,11 @@ const LAST_WAIT: Duration = Duration::from_millis(500);
 /// A read or write on its way, of memory `M`. A ticket that is dropped lets the transfer finish;
 /// its memory is then freed.
 #[must_use = "a transfer may fail; the ticket says so"]
-pub struct Ticket<M>(pub(crate) Receiver<Result<Moved<M>>>);
+pub struct Ticket<M> {
+    pub(crate) outcome: Receiver<Result<Moved<M>>>,
+    pub(crate) call: Kind,
+    pub(crate) file: Arc<File>,
+}
 
 /// A transfer that is done.
 pub struct Moved<M> {
@@ -36,27 +40,24 @@ impl<M> Ticket<M> {
     /// # Errors
     /// The file system's error.
     pub fn wait(self) -> Result<Moved<M>> {
-        self.0.recv().unwrap_or_else(|_| Err(no_thread()))
+        self.outcome.recv().unwrap_or_else(|_| Err(self.no_thread()))
     }
 
     /// Blocks until the transfer is done, as [`Ticket::wait`] does, but for at most `time`: `None`
     /// if it is still under way then. Call it no more once it has returned an outcome.
     pub fn wait_for(&self, time: Duration) -> Option<Result<Moved<M>>> {
-        match self.0.recv_timeout(time) {
+        match self.outcome.recv_timeout(time) {
             Ok(outcome) => Some(outcome),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => Some(Err(no_thread())),
+            Err(RecvTimeoutError::Disconnected) => Some(Err(self.no_thread())),
         }
     }
-}
 
-/// A worker sends exactly one result for each job; it is lost only if the worker panics.
-fn no_thread() -> Error {
-    Error {
-        call: Kind::Read,
-        path: "queued file".into(),
-        offset: None,
-        cause: io::Error::other("no thread carries transfers: it has panicked, or the system gave none"),
+    /// A worker sends exactly one result for each job; it is lost only if the worker panics.
+    fn no_thread(&self) -> Error {
+        let cause = "no thread carries transfers: it has panicked, or the system gave none";
+        let path = self.file.path().to_path_buf();
+        Error { call: self.call, path, offset: None, cause: io::Error::other(cause) }
     }
 }
 
@@ -140,18 +141,19 @@ impl Queue {
         queue
     }
 
-    /// Queues a transfer, which gives its memory back.
+    /// Queues a transfer to or from `file`, which gives its memory back.
     pub(crate) fn push<M: Send + 'static>(
         &self,
         turn: Turn,
+        (call, file): (Kind, Arc<File>),
         transfer: impl FnOnce() -> Result<M> + Send + 'static,
     ) -> Ticket<M> {
-        let (done, ticket) = sync_channel(1);
+        let (done, outcome) = sync_channel(1);
         self.send(turn, move || {
             // The ticket may have been dropped.
             let _ = done.send(timed(transfer));
         });
-        Ticket(ticket)
+        Ticket { outcome, call, file }
     }
 
     pub(crate) fn send(&self, turn: Turn, job: impl FnOnce() + Send + 'static) {
