@@ -24,10 +24,11 @@ pub struct Generation {
     runs: [Vec<Vec<StoredRun>>; TrainingState::ALL.len()],
 }
 
-/// An open file, and which of its blocks have been found intact.
+/// A file, and which of its blocks have been found intact. It is open only while it is read: a run
+/// would otherwise keep the room of the checkpoint that it has resumed from and removed.
 struct ShardFile {
     disk: Arc<Disk>,
-    file: Arc<File>,
+    path: PathBuf,
     record: FileRecord,
     intact: Vec<AtomicBool>,
 }
@@ -190,7 +191,7 @@ impl Generation {
             let (file, bytes) = (&self.files[run.file], run.bytes(&part));
             file.verify(bytes.clone())?;
             let into = &mut values[part.start - range.start..part.end - range.start];
-            file.disk.read_now(&file.file, bytes.start, bytemuck::cast_slice_mut(into))?;
+            file.disk.read_now(&*file.reopen()?, bytes.start, bytemuck::cast_slice_mut(into))?;
             from_little_endian(into);
         }
         Ok(())
@@ -219,18 +220,24 @@ impl StoredRun {
 
 impl ShardFile {
     fn open(disk: &Arc<Disk>, directory: &Path, record: FileRecord) -> Result<Self> {
-        let file = disk.open(&directory.join(&record.name))?;
+        let path = directory.join(&record.name);
+        let file = disk.open(&path)?;
+        let found = disk.length(&file)?;
         let intact = record.blocks.iter().map(|_| AtomicBool::new(false)).collect();
-        let opened = ShardFile { disk: disk.clone(), file, record, intact };
-        let (found, expected) = (disk.length(&opened.file)?, opened.record.bytes);
-        if found != expected {
-            return Err(opened.damaged(format!("it has {found} bytes in place of {expected}")));
+        let shard = ShardFile { disk: disk.clone(), path, record, intact };
+        if found != shard.record.bytes {
+            let expected = shard.record.bytes;
+            return Err(shard.damaged(format!("it has {found} bytes in place of {expected}")));
         }
-        Ok(opened)
+        Ok(shard)
+    }
+
+    fn reopen(&self) -> Result<Arc<File>> {
+        Ok(self.disk.open(&self.path)?)
     }
 
     fn damaged(&self, how: impl Into<String>) -> CheckpointError {
-        CheckpointError::damaged(self.file.path(), how)
+        CheckpointError::damaged(&self.path, how)
     }
 
     /// Reads the header from intact blocks. Returns it with the first byte of the data.
@@ -252,7 +259,7 @@ impl ShardFile {
     fn read(&self, range: Range<u64>) -> Result<Vec<u8>> {
         self.verify(range.clone())?;
         let mut read = vec![0; (range.end - range.start) as usize];
-        self.disk.read_now(&self.file, range.start, &mut read)?;
+        self.disk.read_now(&*self.reopen()?, range.start, &mut read)?;
         Ok(read)
     }
 
@@ -262,14 +269,17 @@ impl ShardFile {
             return Ok(());
         }
         let block = |byte: u64| (byte / BLOCK as u64) as usize;
-        let mut memory = Vec::new();
-        for number in block(range.start)..=block(range.end - 1) {
-            if self.intact[number].load(Ordering::Relaxed) {
-                continue;
-            }
+        let unknown = (block(range.start)..=block(range.end - 1))
+            .filter(|&number| !self.intact[number].load(Ordering::Relaxed));
+        let (mut memory, mut file) = (Vec::new(), None);
+        for number in unknown {
+            let file = match &mut file {
+                Some(file) => file,
+                none => none.insert(self.reopen()?),
+            };
             let start = (number * BLOCK) as u64;
             memory.resize((self.record.bytes - start).min(BLOCK as u64) as usize, 0);
-            self.disk.read_now(&self.file, start, &mut memory)?;
+            self.disk.read_now(file, start, &mut memory)?;
             if !is_intact(&memory, &self.record.blocks[number]) {
                 return Err(self.damaged(format!("block {number} (from byte {start} on) has another hash")));
             }

@@ -183,6 +183,20 @@ fn leftovers_are_those_of_checkpoints_alone() {
     assert_eq!(names(&folder.path().join("kept")), others);
 }
 
+/// A run that has resumed removes the checkpoint in the end, and its room must be free then.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_was_read_is_not_kept_open() {
+    let folder = tempfile::tempdir().unwrap();
+    save(&checkpoints(folder.path(), Disk::new(1)), 2, 2).unwrap();
+    let found = newest(&checkpoints(folder.path(), Disk::new(1))).unwrap();
+    assert_holds(&found, 2, |elements| 0..elements);
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let inside =
+        open.filter_map(|entry| entry.path().read_link().ok()).filter(|at| at.starts_with(found.path()));
+    assert_eq!(inside.count(), 0);
+}
+
 /// Every call of a save may fail, be cut short, or find the disk full: the checkpoint before stays,
 /// or the new one is whole.
 #[test]
