@@ -122,6 +122,11 @@ impl Plan {
         self.config.communication.overlap && !ends
     }
 
+    /// What a stop that is asked for waits for: ranks that are processes agree on it between micro-batches.
+    pub(crate) fn stops_after(&self) -> &'static str {
+        if self.config.process.is_some() { "micro-batch" } else { "layer" }
+    }
+
     /// True if a checkpoint follows `step`; the one after the last step is part of saving.
     pub(crate) fn checkpoints_after(&self, step: u32) -> bool {
         self.config.output.checkpoint_every.is_some_and(|every| (step + 1).is_multiple_of(every))

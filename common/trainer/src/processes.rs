@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Returns the settings that must be the same in all processes: all but files and those of one
-/// machine.
+/// machine. Of the training data, how many tokens there are and what some of them are.
 fn settings(plan: &Plan) -> String {
     let mut shared = plan.config.clone();
     let output = &mut shared.output;
@@ -36,7 +36,8 @@ fn settings(plan: &Plan) -> String {
     (shared.threads, shared.findings) = (0, Findings::default());
     shared.offload.directory = None;
     shared.hardware = shared.hardware.kind();
-    format!("{} {}\n{shared:#?}", plan.stage.plan, env!("CARGO_PKG_VERSION"))
+    let data = &plan.identity["data"];
+    format!("{} {}\n{shared:#?}\ndata: {data}", plan.stage.plan, env!("CARGO_PKG_VERSION"))
 }
 
 /// Joins the other processes.

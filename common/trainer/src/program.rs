@@ -154,7 +154,7 @@ fn in_lines(
         }
     };
     let run = || launch::run(plan, ranks, watch.emitters.clone(), &observer);
-    let report = signals::explain_delay(&plan.stop, run)?;
+    let report = signals::explain_delay(&plan.stop, plan.stops_after(), run)?;
     lines.finish();
     Ok(report)
 }
@@ -199,7 +199,7 @@ fn on_screen(
                 signals::stop_on_signal(plan)?;
             }
         }
-        let report = signals::explain_delay(&plan.stop, || ranks.join())
+        let report = signals::explain_delay(&plan.stop, plan.stops_after(), || ranks.join())
             .unwrap_or_else(|_| Err(Failure::run("the thread that launches the ranks panicked")));
         lines.get().iter().for_each(|lines| lines.finish());
         screen.map_err(Failure::run)?;

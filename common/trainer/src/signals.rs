@@ -80,8 +80,8 @@ fn ignores(status: &str, signal: i32) -> bool {
 }
 
 /// Runs `wait`, which returns once the run is over. If the run does not end soon after a stop is
-/// requested, prints a line that says why.
-pub(crate) fn explain_delay<T>(request: &StopRequest, wait: impl FnOnce() -> T) -> T {
+/// requested, prints a line that says why: `unit` is what the run stops after.
+pub(crate) fn explain_delay<T>(request: &StopRequest, unit: &str, wait: impl FnOnce() -> T) -> T {
     let (running, watched) = channel::<()>();
     let is_over = move |within| watched.recv_timeout(within) == Err(RecvTimeoutError::Disconnected);
     std::thread::scope(|scope| {
@@ -94,18 +94,18 @@ pub(crate) fn explain_delay<T>(request: &StopRequest, wait: impl FnOnce() -> T) 
                 }
             }
             if !is_over(EXPLAIN_AFTER) {
-                explain(request);
+                explain(request, unit);
             }
         });
         wait()
     })
 }
 
-fn explain(request: &StopRequest) {
+fn explain(request: &StopRequest, unit: &str) {
     match request.training.load(Ordering::Relaxed) {
         0 => events::complain!(
             "the run's results are being written; Ctrl-C or SIGTERM ends the run at once, without them"
         ),
-        _ => events::complain!("stopping after the current layer; Ctrl-C or SIGTERM ends the run at once"),
+        _ => events::complain!("stopping after the current {unit}; Ctrl-C or SIGTERM ends the run at once"),
     }
 }

@@ -469,6 +469,20 @@ fn other_flags_on_one_rank_are_shown_to_all() {
     }
 }
 
+/// A file that differs on one machine, by as much as a letter.
+#[test]
+fn other_data_on_one_rank_are_shown_to_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let members = launch(STAGE, 2, |rank| {
+        let file = dir.path().join(format!("{rank}.txt"));
+        std::fs::write(&file, if rank == 1 { "one or two " } else { "one or too " }.repeat(100)).unwrap();
+        endless(&format!("--data {}", file.display()))
+    });
+    for ended in ends(members) {
+        explains(&ended, 1, &["rank 1 was started with other settings than rank 0", "data: "]);
+    }
+}
+
 #[test]
 fn ranks_offload_to_directories_of_their_own_machines() {
     let dir = tempfile::tempdir().unwrap();
