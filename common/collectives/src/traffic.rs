@@ -67,14 +67,6 @@ pub(crate) struct Waits {
     pub(crate) link: Duration,
 }
 
-impl Waits {
-    /// The waits without a pause of `held`, in which ranks waited for others that a viewer held.
-    pub(crate) fn without(self, held: Duration) -> Self {
-        let left = held.saturating_sub(self.peers);
-        Waits { peers: self.peers.saturating_sub(held), link: self.link.saturating_sub(left) }
-    }
-}
-
 /// The counters behind [`Traffic`].
 #[derive(Default)]
 pub(crate) struct TrafficCounters(Mutex<Traffic>);

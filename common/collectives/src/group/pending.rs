@@ -43,8 +43,7 @@ impl Pending {
         let outcome = self.backend.wait(call).inspect_err(|_| call.observer.failing());
         let buffers = self.buffers.take().unwrap_or_default();
         let Outcome { sent, gathered, waits, crossing, complete } = outcome?;
-        let held = emitter.held().saturating_sub(held);
-        let (elapsed, waits) = (started.elapsed().saturating_sub(held), waits.without(held));
+        let elapsed = started.elapsed().saturating_sub(emitter.held().saturating_sub(held));
         for counters in [&call.observer.counters, &call.observer.overall] {
             counters.finished(call.operation(), sent, elapsed, waits);
         }

@@ -15,6 +15,8 @@ const GREETING: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(2);
 /// How often to retry.
 const RETRY: Duration = Duration::from_millis(20);
+/// For how long rank 0 is tried at one address, while there may be others.
+const ATTEMPT: Duration = Duration::from_secs(3);
 
 /// A process's connections.
 pub(crate) struct Met {
@@ -35,7 +37,14 @@ pub(crate) fn meet(options: &JoinOptions) -> Result<Met, JoinError> {
     let deadline = Instant::now() + options.timeout;
     let system = |source| JoinError::System { what: "listen for the other ranks", source };
     let listen_at = |here: io::Result<SocketAddr>| {
-        let listener = TcpListener::bind((here?.ip(), 0))?;
+        // A process beside rank 0 has met it at a loopback address, at which no other machine finds it.
+        let here = match here?.ip() {
+            IpAddr::V4(here) if here.is_loopback() && listens_everywhere(options) => {
+                Ipv4Addr::UNSPECIFIED.into()
+            }
+            here => here,
+        };
+        let listener = TcpListener::bind((here, 0))?;
         let port = listener.local_addr()?.port();
         Ok((listener, port))
     };
@@ -87,14 +96,19 @@ fn target(options: &JoinOptions) -> String {
     format!("{}:{}", options.address, options.port)
 }
 
+/// True if ranks may listen on all addresses of rank 0's machine: other machines may resolve its name to
+/// another address than it does itself, and every rank has to prove a secret.
+fn listens_everywhere(options: &JoinOptions) -> bool {
+    let is_literal = options.address.parse::<IpAddr>().is_ok() || options.address == "localhost";
+    options.secret.is_some() && !is_literal
+}
+
 /// Listens at the meeting's address, on rank 0. If the name resolves to loopback only, other
 /// machines may resolve it to another address: if they have to prove a secret, rank 0 listens on
 /// all of this machine's, and says so.
 fn open(options: &JoinOptions, deadline: Instant) -> Result<TcpListener, JoinError> {
     let mut found = resolve(options, deadline)?;
-    let literal = options.address.parse::<IpAddr>().is_ok() || options.address == "localhost";
-    let here = found.iter().all(|address| address.ip().is_loopback()) && !literal;
-    if here && options.secret.is_some() {
+    if found.iter().all(|address| address.ip().is_loopback()) && listens_everywhere(options) {
         events::complain!(
             "note: {} is a loopback address here: rank 0 listens at port {} on all of this machine's addresses",
             options.address,
@@ -264,7 +278,7 @@ fn reach(options: &JoinOptions, deadline: Instant) -> Result<TcpStream, JoinErro
                 let (rank, waited, address) = (options.rank, options.timeout, target(options));
                 return Err(JoinError::Unreachable { rank, address, waited, last });
             }
-            match TcpStream::connect_timeout(address, left) {
+            match TcpStream::connect_timeout(address, left.min(ATTEMPT)) {
                 // Where no process listens yet, a connection can meet itself.
                 Ok(link) if link.local_addr().ok() == link.peer_addr().ok() => {}
                 Ok(link) => return Ok(link),

@@ -130,7 +130,8 @@ impl Mailbox {
         lock(&self.arrivals).announced.contains_key(&(address, from))
     }
 
-    /// Fails `group`, unless it or a group that it was split from has failed already.
+    /// Fails `group`, unless it has failed already. [`Mailbox::failure`] returns whichever of a lineage
+    /// failed first.
     pub(crate) fn fail(&self, group: u64, failure: Failure) {
         self.change(|arrivals| {
             if !arrivals.failures.iter().any(|(failed, _)| *failed == group) {

@@ -74,15 +74,17 @@ impl ProcessMember {
         }
     }
 
-    /// Does this member's part of an issued call.
-    fn carry_out(&self, exchange: &Exchange<'_>) -> OrFailure<Outcome> {
-        let began = Instant::now();
+    /// Does this member's part of an issued call. Adds to `peers` how long it waits for the others'
+    /// contributions.
+    fn carry_out(&self, exchange: &Exchange<'_>, peers: &mut Duration) -> OrFailure<Outcome> {
+        let observer = &exchange.call().observer;
+        let (began, held) = (Instant::now(), observer.held());
         let contributions = self.collect(exchange, Phase::Contribution)?;
-        let waits = Waits { peers: began.elapsed(), link: Duration::ZERO };
+        *peers += began.elapsed().saturating_sub(observer.held().saturating_sub(held));
         self.compare(exchange, &contributions)?;
         exchange.call().emit(Progress::Started);
         let sent = exchange.own.bytes_sent(exchange.me(), exchange.members);
-        let mut outcome = Outcome { sent, waits, ..Outcome::default() };
+        let mut outcome = Outcome { sent, ..Outcome::default() };
         let (me, signature) = (exchange.me(), exchange.signature());
         if signature.elsewhere {
             self.discard(contributions);
@@ -173,9 +175,15 @@ impl Backend for ProcessMember {
     }
 
     fn wait(&self, call: &Call) -> Result<Outcome> {
-        let outcome = self.calls.finish(call.sequence, |own| self.carry_out(&self.exchange(own)));
+        // Of this wait, whichever call it carries out.
+        let mut peers = Duration::ZERO;
+        let carry_out = |own: &Issued| self.carry_out(&self.exchange(own), &mut peers);
+        let outcome = self.calls.finish(call.sequence, carry_out);
         self.endpoint.mailbox.forget(self.id(), call.sequence);
-        outcome.map_err(|failure| failure.seen_by(self.name(), call.id()))
+        let waits = Waits { peers, link: Duration::ZERO };
+        outcome
+            .map(|outcome| Outcome { waits, ..outcome })
+            .map_err(|failure| failure.seen_by(self.name(), call.id()))
     }
 
     fn abandon(&self, call: &Call, during: String, reason: String) {
