@@ -110,8 +110,8 @@ fn offload(args: &mut TrainArgs, value: &Node) {
     }
 }
 
-/// Sets the strategy; hybrid sharding is within a machine unless a flag says otherwise. Of processes
-/// that nobody says to be on one machine, one is on each: their groups have to be given.
+/// Sets the strategy. Hybrid sharding is within a machine unless a flag says otherwise. Processes whose
+/// launcher gives no count per machine count as one each; they need `--shard-group-size`.
 fn shard(args: &mut TrainArgs, value: &Node) {
     let strategy = match word(value).as_str() {
         "SHARD_GRAD_OP" | "2" | "FALSE" => Strategy::ShardGradOp,

@@ -61,7 +61,7 @@ fn a_size_of_units_changes_nothing_without_a_policy() {
     assert_eq!(warnings("  fsdp_min_num_params: 0\n"), [""; 0]);
 }
 
-/// Processes that nobody says to be on one machine are on machines of their own.
+/// Without a count of processes per machine, a launcher's processes count as one on each.
 #[test]
 fn hybrid_sharding_needs_a_group_where_no_machine_is_known() {
     let groups = |here: Option<usize>, gpus: usize| {
