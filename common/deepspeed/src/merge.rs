@@ -124,18 +124,20 @@ impl Merging {
         Ok(())
     }
 
-    /// False if `key` is about a precision that is not the run's, or states that do not leave the device,
+    /// False if `key` is about another precision than the run's, or about states that stay on the device,
     /// whatever the file's own switch says.
     fn applies(&self, key: &Key) -> bool {
+        let stays = |section, place| key.path.starts_with(section) && place == Place::Device;
+        let places = &self.args.offload;
+        !self.is_of_another_precision(key)
+            && !stays("zero_optimization.offload_optimizer.", places.optimizer)
+            && !stays("zero_optimization.offload_param.", places.parameters)
+    }
+
+    fn is_of_another_precision(&self, key: &Key) -> bool {
         let precision = self.args.types.precision;
-        let states = [
-            ("offload_optimizer.", self.args.offload.optimizer),
-            ("offload_param.", self.args.offload.parameters),
-        ];
-        let in_section = |section: &str| key.path.contains(section);
-        !(in_section("fp16.") && precision != PrecisionName::Fp16
-            || in_section("bf16.") && precision != PrecisionName::Bf16
-            || states.iter().any(|(section, place)| in_section(section) && *place == Place::Device))
+        key.path.starts_with("fp16.") && precision != PrecisionName::Fp16
+            || key.path.starts_with("bf16.") && precision != PrecisionName::Bf16
     }
 
     /// True if `key` has no meaning at the file's stage or in a precision that a flag chose, or if
@@ -150,8 +152,7 @@ impl Merging {
         if key.path.starts_with("activation_checkpointing.") && key.name() != "cpu_checkpointing" {
             return self.args.memory.checkpoint_activations != Checkpointing::None;
         }
-        let scales_loss = key.path.starts_with("fp16.") && key.path != "fp16.enabled";
-        if scales_loss && self.args.types.precision != PrecisionName::Fp16 {
+        if key.name() != "enabled" && self.is_of_another_precision(key) {
             return true;
         }
         let stage = self.args.file_only.stage;
@@ -261,8 +262,8 @@ impl Merging {
         }
     }
 
-    /// Names keys that a flag makes meaningless, or that make a flag so, where the two set different
-    /// things.
+    /// Checks flags against keys that set the same under another name. A key that makes a flag meaningless
+    /// is an error; of two different values the flag's counts, with a warning.
     fn check_flags(&mut self, entries: &Entries) {
         let Merging { args, findings: Findings { file, warnings, errors, .. }, .. } = self;
         let typed = |id| args.given.typed(id);

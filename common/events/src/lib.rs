@@ -54,7 +54,7 @@ pub use lock::lock;
 pub use pace::{Boundary, Control, Pace};
 pub use recording::{Gap, Growth, Recorder, Recording, RecordingError};
 pub use relay::{Inlets, Outlet};
-pub use ring::{Emitter, Feed, Receiver, channel, feed};
+pub use ring::{Began, Emitter, Feed, Receiver, channel, feed};
 pub use snapshot::{
     Flight, Hop, Membership, Moved, PassNow, RankSnapshot, RankStatus, Scaling, Sent, Snapshot,
     TransferFlight, Transfers,

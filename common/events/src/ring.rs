@@ -25,6 +25,13 @@ pub struct Emitter {
     pace: Option<Arc<Pace>>,
 }
 
+/// When something began, and how long the run had been held by then.
+#[derive(Clone, Copy, Debug)]
+pub struct Began {
+    at: Instant,
+    held: Duration,
+}
+
 /// The collector's end of one rank's ring.
 pub struct Receiver {
     ring: Arc<Ring>,
@@ -133,6 +140,16 @@ impl Emitter {
     /// Returns how long the run has been held so far. Run time does not include it.
     pub fn held(&self) -> Duration {
         self.pace.as_ref().map_or(Duration::ZERO, |pace| pace.held())
+    }
+
+    /// Returns the present moment, for [`Emitter::since`].
+    pub fn begin(&self) -> Began {
+        Began { at: Instant::now(), held: self.held() }
+    }
+
+    /// Returns how long ago `began` was, without the time for which the run has been held since.
+    pub fn since(&self, began: Began) -> Duration {
+        began.at.elapsed().saturating_sub(self.held().saturating_sub(began.held))
     }
 }
 

@@ -15,7 +15,7 @@ use sharding::{AfterStep, Bracket, Micro, Rank, UnitId, Usage};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The least delay of a slow rank per layer, so that it is slow even where a layer takes no time.
 const LEAST_DELAY: Duration = Duration::from_millis(20);
@@ -78,10 +78,9 @@ impl Hooks {
         }
         // Watchers hear of the failure before the rank frees anything.
         self.strike(phase).inspect_err(|error| error.announce(&self.rank.emitter))?;
-        let emitter = &self.rank.emitter;
-        let (started, held, before) = (Instant::now(), emitter.held(), Usage::now(&self.rank));
+        let (began, before) = (self.rank.emitter.begin(), Usage::now(&self.rank));
         let value = body()?;
-        let took = started.elapsed().saturating_sub(emitter.held().saturating_sub(held));
+        let took = self.rank.emitter.since(began);
         let mut clocks = self.clocks.get();
         add_to_clocks(&mut clocks, phase, in_seconds(took, Usage::now(&self.rank) - before));
         self.clocks.set(clocks);

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Returns the settings that must be the same in all processes: all but files and those of one
-/// machine. Of the training data, how many tokens there are and what some of them are.
+/// machine. Of the training data it has the number of tokens and a hash of samples.
 fn settings(plan: &Plan) -> String {
     let mut shared = plan.config.clone();
     let output = &mut shared.output;
@@ -124,7 +124,7 @@ impl Logs {
             Some(process) => process.placement.rank..process.placement.rank + 1,
             None => 0..plan.config.world_size,
         };
-        // A run that resumes goes on with the log, which says why it ended before.
+        // A run that resumes appends to the log, which says why the run before ended.
         let resumes =
             plan.checkpoints.as_ref().is_some_and(|kept| kept.names().is_ok_and(|names| !names.is_empty()));
         let open = |rank: usize| {

@@ -147,7 +147,7 @@ fn processes_resume_from_the_checkpoint_of_a_broken_job() {
         assert_eq!(ended.code, Some(0), "{}", ended.error);
     }
     log_says("Resuming after 2 steps");
-    // A job that resumes goes on with its logs, which say why it ended before.
+    // A job that resumes appends to its logs, which say why the job before ended.
     log_says("is not the same directory on all machines");
     let resumed = json(&report);
     assert_eq!(resumed["steps"][0]["step"], 2);

@@ -168,7 +168,8 @@ impl Generation {
     /// [`CheckpointError::Damaged`], [`CheckpointError::Disk`].
     pub fn verify(&self, state: TrainingState, tensor: TensorId, range: &Range<usize>) -> Result<()> {
         for (run, part) in self.touched(state, tensor, range) {
-            self.files[run.file].verify(run.bytes(&part))?;
+            let file = &self.files[run.file];
+            file.verify(&*file.reopen()?, run.bytes(&part))?;
         }
         Ok(())
     }
@@ -188,10 +189,8 @@ impl Generation {
     ) -> Result<()> {
         CheckpointError::check_range(&tensor.name, tensor.elements(), &range, values.len())?;
         for (run, part) in self.touched(state, id, &range) {
-            let (file, bytes) = (&self.files[run.file], run.bytes(&part));
-            file.verify(bytes.clone())?;
             let into = &mut values[part.start - range.start..part.end - range.start];
-            file.disk.read_now(&*file.reopen()?, bytes.start, bytemuck::cast_slice_mut(into))?;
+            self.files[run.file].read_into(run.bytes(&part), bytemuck::cast_slice_mut(into))?;
             from_little_endian(into);
         }
         Ok(())
@@ -220,13 +219,10 @@ impl StoredRun {
 
 impl ShardFile {
     fn open(disk: &Arc<Disk>, directory: &Path, record: FileRecord) -> Result<Self> {
-        let path = directory.join(&record.name);
-        let file = disk.open(&path)?;
-        let found = disk.length(&file)?;
         let intact = record.blocks.iter().map(|_| AtomicBool::new(false)).collect();
-        let shard = ShardFile { disk: disk.clone(), path, record, intact };
-        if found != shard.record.bytes {
-            let expected = shard.record.bytes;
+        let shard = ShardFile { disk: disk.clone(), path: directory.join(&record.name), record, intact };
+        let (found, expected) = (disk.length(&*shard.reopen()?)?, shard.record.bytes);
+        if found != expected {
             return Err(shard.damaged(format!("it has {found} bytes in place of {expected}")));
         }
         Ok(shard)
@@ -257,26 +253,29 @@ impl ShardFile {
 
     /// Reads bytes `range` from intact blocks.
     fn read(&self, range: Range<u64>) -> Result<Vec<u8>> {
-        self.verify(range.clone())?;
         let mut read = vec![0; (range.end - range.start) as usize];
-        self.disk.read_now(&*self.reopen()?, range.start, &mut read)?;
+        self.read_into(range, &mut read)?;
         Ok(read)
     }
 
-    /// Verifies the blocks that have bytes of `range`.
-    fn verify(&self, range: Range<u64>) -> Result<()> {
+    /// Fills `into` with bytes `range` from intact blocks.
+    fn read_into(&self, range: Range<u64>, into: &mut [u8]) -> Result<()> {
+        let (file, start) = (self.reopen()?, range.start);
+        self.verify(&file, range)?;
+        Ok(self.disk.read_now(&file, start, into)?)
+    }
+
+    /// Verifies the blocks of `file`, which is this one, that have bytes of `range`.
+    fn verify(&self, file: &File, range: Range<u64>) -> Result<()> {
         if range.is_empty() {
             return Ok(());
         }
         let block = |byte: u64| (byte / BLOCK as u64) as usize;
-        let unknown = (block(range.start)..=block(range.end - 1))
-            .filter(|&number| !self.intact[number].load(Ordering::Relaxed));
-        let (mut memory, mut file) = (Vec::new(), None);
-        for number in unknown {
-            let file = match &mut file {
-                Some(file) => file,
-                none => none.insert(self.reopen()?),
-            };
+        let mut memory = Vec::new();
+        for number in block(range.start)..=block(range.end - 1) {
+            if self.intact[number].load(Ordering::Relaxed) {
+                continue;
+            }
             let start = (number * BLOCK) as u64;
             memory.resize((self.record.bytes - start).min(BLOCK as u64) as usize, 0);
             self.disk.read_now(file, start, &mut memory)?;

@@ -39,11 +39,11 @@ impl Pending {
         // If this unwinds, the buffers are still here, and Drop keeps them for as long as other
         // ranks need them.
         let emitter = &call.observer.emitter;
-        let (started, held) = (Instant::now(), emitter.held());
+        let began = emitter.begin();
         let outcome = self.backend.wait(call).inspect_err(|_| call.observer.failing());
         let buffers = self.buffers.take().unwrap_or_default();
         let Outcome { sent, gathered, waits, crossing, complete } = outcome?;
-        let elapsed = started.elapsed().saturating_sub(emitter.held().saturating_sub(held));
+        let elapsed = emitter.since(began);
         for counters in [&call.observer.counters, &call.observer.overall] {
             counters.finished(call.operation(), sent, elapsed, waits);
         }

@@ -117,10 +117,9 @@ impl ThreadMember {
 
     /// Blocks until the link has delivered. Returns when it carried the data.
     fn cross(&self, (began, ended): (Duration, Duration), observer: &Observer) -> Crossing {
-        let since = self.now(observer.held());
+        let began_to_wait = observer.emitter.begin();
         self.shared.coordinator.sleep(|| ended.saturating_sub(self.now(observer.held())));
-        let now = self.now(observer.held());
-        let exposed = now.saturating_sub(since);
+        let (exposed, now) = (observer.emitter.since(began_to_wait), self.now(observer.held()));
         Crossing { began: now.saturating_sub(began), ended: now.saturating_sub(ended), exposed }
     }
 
@@ -222,7 +221,7 @@ impl Backend for ThreadMember {
     }
 
     fn wait(&self, call: &Call) -> Result<Outcome> {
-        let (began, held, context) = (Instant::now(), call.observer.held(), self.context(call));
+        let (began, context) = (call.observer.emitter.begin(), self.context(call));
         let mut moving = Duration::ZERO;
         // A failure ends the work; settling finds out what it means for this call.
         let carried_out = self.calls.finish(call.sequence, |call| self.carry_out(call, &mut moving));
@@ -231,8 +230,7 @@ impl Backend for ThreadMember {
         let parties = all.as_deref().and_then(on_gpus);
         let drain = || parties.iter().for_each(|parties| parties.drain(self.member));
         let settled = settled.map_err(|failure| self.explain(failure, call)).inspect_err(|_| drain())?;
-        let held = call.observer.held().saturating_sub(held);
-        let peers = began.elapsed().saturating_sub(moving + held);
+        let peers = call.observer.emitter.since(began).saturating_sub(moving);
         if let Some(parties) = &parties {
             let after = parties.settle(self.member).inspect_err(|_| drain());
             after.map_err(|error| self.device_error(call, &error))?;

@@ -15,7 +15,7 @@ use crate::traffic::Waits;
 use device::Buffer;
 use events::{Operation, Progress};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 mod messages;
 
@@ -77,10 +77,10 @@ impl ProcessMember {
     /// Does this member's part of an issued call. Adds to `peers` how long it waits for the others'
     /// contributions.
     fn carry_out(&self, exchange: &Exchange<'_>, peers: &mut Duration) -> OrFailure<Outcome> {
-        let observer = &exchange.call().observer;
-        let (began, held) = (Instant::now(), observer.held());
+        let emitter = &exchange.call().observer.emitter;
+        let began = emitter.begin();
         let contributions = self.collect(exchange, Phase::Contribution)?;
-        *peers += began.elapsed().saturating_sub(observer.held().saturating_sub(held));
+        *peers += emitter.since(began);
         self.compare(exchange, &contributions)?;
         exchange.call().emit(Progress::Started);
         let sent = exchange.own.bytes_sent(exchange.me(), exchange.members);
@@ -175,7 +175,7 @@ impl Backend for ProcessMember {
     }
 
     fn wait(&self, call: &Call) -> Result<Outcome> {
-        // Of this wait, whichever call it carries out.
+        // This wait may carry out earlier calls, too.
         let mut peers = Duration::ZERO;
         let carry_out = |own: &Issued| self.carry_out(&self.exchange(own), &mut peers);
         let outcome = self.calls.finish(call.sequence, carry_out);

@@ -139,17 +139,17 @@ void end_product(unsigned warp, size_t index) {
     for (unsigned lane = 0; lane < 32; lane++) lanes[lane] = &state_of(warp * 32 + lane).groups.front()[index];
     if (!(read_operands(lanes, warp) == *lanes[0]->operands)) fail("an operand changed while its product ran");
     const Product &product = *lanes[0];
-    std::vector<float> together(ROWS_OF_WARP * product.columns);
+    std::vector<float> by_rows(ROWS_OF_WARP * product.columns);
     for (unsigned lane = 0; lane < 32 && product.add; lane++) {
         const std::vector<float> &own = state_of(warp * 32 + lane).running.at(lanes[lane]->sums).values;
-        each_sum(lane, product.columns, [&](unsigned at, unsigned place) { together[place] = own[at]; });
+        each_sum(lane, product.columns, [&](unsigned at, unsigned place) { by_rows[place] = own[at]; });
     }
-    add_product(together, product);
+    add_product(by_rows, product);
     for (unsigned lane = 0; lane < 32; lane++) {
         auto &running = state_of(warp * 32 + lane).running;
         float *to = lanes[lane]->sums;
         RunningSums &own = running.at(to);
-        each_sum(lane, product.columns, [&](unsigned at, unsigned place) { own.values[at] = together[place]; });
+        each_sum(lane, product.columns, [&](unsigned at, unsigned place) { own.values[at] = by_rows[place]; });
         if (--own.products > 0) continue;
         memcpy(to, own.values.data(), own.values.size() * sizeof(float));
         running.erase(to);

@@ -18,7 +18,7 @@ use model::TrainingState;
 use offload::{Cargo, Extent};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use paging::TakeUpdated;
 use paging::{Paging, UpdateOperands};
@@ -48,7 +48,7 @@ pub struct Optimizer {
 /// What updates of states beyond the device have taken in all since they began.
 #[derive(Clone, Copy, Default)]
 pub struct AfterStep {
-    /// The rank's time.
+    /// The rank's time, without pauses.
     pub time: Duration,
     /// What it has sent and moved.
     pub usage: Usage,
@@ -203,9 +203,9 @@ impl Optimizer {
         if !paging.is_under_way() {
             return body(paging, &mut self.units);
         }
-        let (began, before) = (Instant::now(), Usage::now(rank));
+        let (began, before) = (rank.emitter.begin(), Usage::now(rank));
         body(paging, &mut self.units)?;
-        let after = AfterStep { time: began.elapsed(), usage: Usage::now(rank) - before };
+        let after = AfterStep { time: rank.emitter.since(began), usage: Usage::now(rank) - before };
         self.after_step = self.after_step + after;
         Ok(())
     }

@@ -6,13 +6,12 @@ use crate::plan::Plan;
 use crate::rank_error::Result;
 use crate::stage::StepOutcome;
 use device::{Class, Ledger, Place};
-use events::{Boundary, Operation, What};
+use events::{Began, Boundary, Operation, What};
 use offload::Moved;
 use report::{Clocks, GpuRow, KernelRow, Measured, Peaks, StepRow, UNTIMED};
 use settings::fault::Phase;
 use sharding::{AfterStep, Rank, Update, Usage};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 /// What a rank tells while it trains.
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +41,8 @@ pub(super) struct Record<'a> {
     fresh_starts: u64,
     /// Whether the step under way did.
     starts_fresh: bool,
-    /// When the step under way began, and how long watchers had held the rank by then.
-    began: (Instant, Duration),
+    /// When the step under way began.
+    began: Began,
     /// As of the last whole step, or the validation and the checkpoint after it.
     counted: Counted,
 }
@@ -78,7 +77,7 @@ impl<'a> Record<'a> {
             checkpoints: 0,
             fresh_starts: 0,
             starts_fresh: false,
-            began: (Instant::now(), Duration::ZERO),
+            began: rank.emitter.begin(),
             counted: Counted {
                 usage: Usage::now(&rank),
                 after_steps: AfterStep::default(),
@@ -102,7 +101,7 @@ impl<'a> Record<'a> {
         }
         self.rank.emitter.boundary(Boundary::Step);
         self.rank.emitter.emit(What::StepStarted { step });
-        self.began = (Instant::now(), self.rank.emitter.held());
+        self.began = self.rank.emitter.begin();
         Ok(())
     }
 
@@ -131,15 +130,13 @@ impl<'a> Record<'a> {
     }
 
     fn row(&self, loss: f64, update: &Update, outcome: StepOutcome) -> StepRow {
-        let (began, held) = self.began;
-        let held = self.rank.emitter.held().saturating_sub(held);
         StepRow {
             step: self.hooks.step(),
             loss,
             grad_norm: outcome.grad_norm,
             lr: update.lr,
             tokens: self.plan.config.tokens_per_step(),
-            seconds: began.elapsed().saturating_sub(held).as_secs_f64(),
+            seconds: self.rank.emitter.since(self.began).as_secs_f64(),
             loss_scale: update.loss_scale,
             skipped: outcome.skipped,
         }
