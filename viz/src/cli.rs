@@ -81,12 +81,12 @@ pub enum Command {
 /// Where playing begins.
 #[derive(Debug, Args)]
 pub struct Start {
-    /// The step where playing begins, counted from 0
-    #[arg(long, default_value_t = 0)]
-    pub step: u32,
-    /// Run seconds per real second, 0.001 to 100
-    #[arg(long, default_value_t = 0.1, value_parser = number(SPEEDS))]
-    pub speed: f64,
+    /// The step where playing begins, counted from 0; otherwise it begins with the recording
+    #[arg(long)]
+    pub step: Option<u32>,
+    /// Run seconds per real second, 0.001 to 100 [default: 0.1]
+    #[arg(long, value_parser = number(SPEEDS))]
+    pub speed: Option<f64>,
     /// Begin paused
     #[arg(long)]
     pub paused: bool,
@@ -101,36 +101,50 @@ pub struct Moment {
     /// The recordings: one, or up to four to compare
     #[arg(num_args = 1..=4, required = true)]
     pub files: Vec<PathBuf>,
-    /// The view
-    #[arg(long, default_value = "overview")]
-    pub view: View,
-    /// The step, counted from 0
-    #[arg(long, default_value_t = 0)]
-    pub step: u32,
-    /// How far into the step, from 0 to 1
-    #[arg(long, default_value_t = 0.5, value_parser = number(0.0..=1.0))]
-    pub at: f64,
+    /// The view [default: overview, or compare for several recordings]
+    #[arg(long)]
+    pub view: Option<View>,
+    /// The step, counted from 0; otherwise the first one
+    #[arg(long)]
+    pub step: Option<u32>,
+    /// How far into the step, from 0 to 1 [default: 0.5, and 0 where an asciicast begins]
+    #[arg(long, value_parser = number(0.0..=1.0))]
+    pub at: Option<f64>,
     /// The rank that single-rank views show
     #[arg(long, default_value_t = 0)]
     pub rank: usize,
 }
 
 impl Moment {
-    /// Returns the visualizer at this moment of `players`, which play the files.
+    /// Returns the visualizer at this moment of `players`, which play the files: in the middle of the
+    /// step unless another share of it is asked for.
     ///
     /// # Errors
     /// If the first run has no such step or no such rank.
     pub fn app(&self, mut players: Vec<Player>) -> Result<App, String> {
-        players[0].check_step(self.step.into())?;
-        players[0].seek_into_step(self.step, self.at);
+        self.seek(&mut players[0], 0.5)?;
         let ranks = players[0].scene().header.world_size as usize;
         if self.rank >= ranks {
             let last = ranks.saturating_sub(1);
             return Err(format!("there is no rank {}: the run has ranks 0 to {last}", self.rank));
         }
         let mut app = App::new(players, EventSource::Recording);
-        (app.view, app.rank) = (self.view, self.rank);
+        (app.view, app.rank) = (self.view.unwrap_or(app.view), self.rank);
         Ok(app)
+    }
+
+    /// Moves `player` to this moment, at the share `at` of the step unless another is asked for. A
+    /// recording that ends before its first step shows its end.
+    ///
+    /// # Errors
+    /// If the run has no such step.
+    pub fn seek(&self, player: &mut Player, at: f64) -> Result<(), String> {
+        let step = self.step.map(|step| player.check_step(step.into())).transpose()?;
+        match step.or(player.first_step()) {
+            Some(step) => player.seek_into_step(step, self.at.unwrap_or(at)),
+            None => player.seek_fraction(1.0),
+        }
+        Ok(())
     }
 }
 

@@ -14,6 +14,9 @@ use viz::theme::Theme;
 use viz::timeline::Timeline;
 use viz::{DisplayOptions, VizError, view, words};
 
+/// Run seconds per real second, unless others are asked for.
+const SPEED: f64 = 0.1;
+
 /// The recording that ships with the program.
 const SHIPPED: &[u8] = include_bytes!("../recordings/zero3.events");
 
@@ -33,7 +36,7 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
     match cli.command {
         None => {
             let recording = Recording::parse(Path::new("the shipped recording"), SHIPPED.to_vec())?;
-            let start = Start { step: 1, speed: 0.05, paused: false, view: None };
+            let start = Start { step: Some(1), speed: Some(0.05), paused: false, view: None };
             let app = begin(vec![Player::recorded(recording)?], &start)?;
             tell(viz::recorded(app, None, display))
         }
@@ -74,6 +77,12 @@ fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(
     let (files, names): (Vec<PathBuf>, Vec<PathBuf>) = runs.iter().cloned().partition(|run| run.is_file());
     if names.is_empty() {
         return tell(viz::recorded(begin(open(&files)?, start)?, None, display));
+    }
+    if start.step.is_some() || start.speed.is_some() || start.paused {
+        let run = names[0].display();
+        return Err(
+            format!("--step, --speed and --paused are for recordings alone, and {run} is none").into()
+        );
     }
     let recorded = open(&files)?;
     let attach = |run: &PathBuf| {
@@ -136,17 +145,17 @@ fn follow(file: &Path, start: &Start, display: DisplayOptions) -> Result<(), Box
     let (recording, growth) = Growth::open(file)?;
     let player = Player::new(Timeline::followed(recording)?, Motion::Standing);
     let mut app = begin(vec![player], start)?;
-    if start.step == 0 && !start.paused {
+    if start.step.is_none() && !start.paused {
         app.players[0].set_motion(Motion::Following);
     }
     tell(viz::recorded(app, Some(growth), display))
 }
 
 fn begin(mut players: Vec<Player>, start: &Start) -> Result<App, Box<dyn Error>> {
-    players[0].check_step(start.step.into())?;
-    players[0].set_speed(start.speed);
-    if start.step > 0 {
-        players[0].seek_step(start.step);
+    players[0].set_speed(start.speed.unwrap_or(SPEED));
+    if let Some(step) = start.step {
+        let step = players[0].check_step(step.into())?;
+        players[0].seek_step(step);
     }
     if !start.paused {
         players[0].set_motion(Motion::Playing);
@@ -161,13 +170,14 @@ fn begin(mut players: Vec<Player>, start: &Start) -> Result<App, Box<dyn Error>>
 fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
     let open_and_warn = |file: &PathBuf| Recording::open(file).inspect(warn).and_then(Player::recorded);
     let players = export.moment.files.iter().map(open_and_warn).collect::<Result<Vec<_>, _>>()?;
-    let app = export.moment.app(players)?;
+    let mut app = export.moment.app(players)?;
     let (width, height) = export.size;
     let theme = Theme { depth: display.depth.unwrap_or(Theme::FULL.depth), ascii: display.ascii };
     if let Some(out) = &export.svg {
         write(out, &svg::render(&view::picture(&app, theme, width, height)))?;
     }
     if let Some(out) = &export.cast {
+        export.moment.seek(&mut app.players[0], 0.0)?;
         write(out, &asciicast::render(app, theme, export.size, export.seconds, export.speed)?)?;
     }
     Ok(())

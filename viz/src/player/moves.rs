@@ -47,6 +47,11 @@ impl Player {
         (start.at, self.timeline.state.snapshot.at.max(start.at + 1))
     }
 
+    /// The first step that has begun, of those kept.
+    pub fn first_step(&self) -> Option<u32> {
+        self.timeline.marks.front().map(|mark| mark.step)
+    }
+
     /// Returns `step`, or an error that names the steps there are, if it is none of them.
     ///
     /// # Errors

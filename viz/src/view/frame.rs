@@ -7,7 +7,7 @@ mod seek;
 
 use super::paint::{Paint, columns, fitted, fitting, fitting_or_cut};
 use crate::app::{App, EventSource};
-use crate::input::{Action, View};
+use crate::input::{ANSWERS, Action, View};
 use crate::player::{Motion, Player};
 use crate::theme::{self, ACCENT, ALARM, DIM, GOOD, bold, ink};
 use crate::timeline::Ending;
@@ -115,9 +115,15 @@ fn title(app: &App, paint: &mut Paint<'_>) {
     let theme = paint.theme();
     let compared = if app.view == View::Compare { app.players.len() } else { 1 };
     let shown: Vec<&Player> = if compared > 1 { app.players.iter().collect() } else { vec![app.player()] };
+    let status = status(app);
+    let least = columns(&progress(app.player(), 0)) + columns(&status.0) + 4;
     let x = shown.iter().fold(1, |x, player| {
         let header = &player.scene().header;
-        paint.text(x, 0, format!(" {} ", header.stage), theme::badge(stage_colour(header), theme)) + 1
+        let badge = format!(" {} ", header.stage);
+        match x + columns(&badge) + least < width {
+            true => paint.text(x, 0, badge, theme::badge(stage_colour(header), theme)) + 1,
+            false => x,
+        }
     });
     let x = match app.players.len() {
         many @ 2.. if app.view != View::Compare => {
@@ -128,7 +134,6 @@ fn title(app: &App, paint: &mut Paint<'_>) {
         }
         _ => x,
     };
-    let status = status(app);
     let beside = width.saturating_sub(x + columns(&status.0) + 5);
     let progress = progress(app.player(), beside);
     let right = columns(&progress) + columns(&status.0) + 4;
@@ -244,11 +249,15 @@ fn live_status(app: &App) -> (String, Color) {
     }
 }
 
+/// Returns a speed in words: a whole number or one over it, where that is off by a fiftieth at most.
 fn speed(speed: f64) -> String {
+    let whole = |number: f64| (number.round() / number - 1.0).abs() <= 0.02;
     match speed {
-        s if s > 1.0 => format!("×{s:.0}"),
         1.0 => "real time".into(),
-        s => format!("×1/{:.0}", 1.0 / s),
+        s if s > 1.0 && whole(s) => format!("×{s:.0}"),
+        s if s > 1.0 => format!("×{s:.1}"),
+        s if whole(1.0 / s) && s < 0.9 => format!("×1/{:.0}", 1.0 / s),
+        s => format!("×{s:.2}"),
     }
 }
 
@@ -283,11 +292,17 @@ fn narrate(app: &App, paint: &mut Paint<'_>) {
     paint.text(x + 1, 0, fitted(&sentence, room), ink(Color::Reset));
 }
 
-pub(super) fn too_small(paint: &mut Paint<'_>) {
+pub(super) fn too_small(app: &App, paint: &mut Paint<'_>) {
     let (width, height) = SMALLEST;
     let (now_width, now_height) = (paint.width(), paint.height());
-    let full = format!("needs {width}×{height}, has {now_width}×{now_height} · q quits");
     let needed = format!("{width}×{height}");
-    let texts = [full, format!("needs {needed} · q quits"), format!("needs {needed}"), needed];
+    let texts = if app.asking {
+        let answers = ANSWERS.iter().map(|answer| format!("{} {}", answer.label, answer.short));
+        let keys = ANSWERS.iter().map(|answer| answer.label);
+        vec![answers.collect::<Vec<_>>().join(" · "), keys.collect::<Vec<_>>().join(" · ")]
+    } else {
+        let full = format!("needs {needed}, has {now_width}×{now_height} · q quits");
+        vec![full, format!("needs {needed} · q quits"), format!("needs {needed}"), needed]
+    };
     paint.centred(0, now_width, now_height / 2, fitting(&texts, now_width), Style::new());
 }

@@ -38,7 +38,7 @@ pub fn draw(app: &App, theme: Theme, buffer: &mut Buffer) {
     let area = buffer.area;
     let mut paint = Paint::new(buffer, area, theme);
     if area.width < frame::SMALLEST.0 || area.height < frame::SMALLEST.1 {
-        frame::too_small(&mut paint);
+        frame::too_small(app, &mut paint);
     } else {
         let body = frame::draw(app, &mut paint);
         view(app, &mut paint.part(body.x, body.y, body.width, body.height));

@@ -1,7 +1,7 @@
 //! Tests of what narrow screens leave out, and how they say so.
 
 use crate::simulate::SimulationPlan;
-use crate::support::{app, live, made_up, path, text};
+use crate::support::{app, live, made_up, path, recorded, text};
 use events::{Class, Place, Recorder, Recording, What};
 use viz::app::{App, EventSource};
 use viz::player::{Motion, Player};
@@ -307,4 +307,50 @@ fn boxes_fit_on_narrow_screens() {
     assert!(!screen(&app, 80, 24).contains("taller"));
     (app.help, app.asking) = (false, true);
     assert!(screen(&app, 40, 10).contains("…│"), "{}", screen(&app, 40, 10));
+}
+
+/// However many runs are compared, their names leave the step and the state whole.
+#[test]
+fn the_title_of_a_comparison_shows_the_step_at_every_width() {
+    let names = ["ddp", "zero1", "zero2", "zero3"];
+    for count in 2..=names.len() {
+        let players = names[..count].iter().map(|name| recorded(name)).collect();
+        let mut app = App::new(players, EventSource::Recording);
+        app.players[0].seek_into_step(3, 0.5);
+        for width in 40..=100 {
+            let rows = rows(&app, width, 24);
+            assert!(rows[0].contains(" step 3 ") && rows[0].ends_with(" ‖ paused"), "{width}: {}", rows[0]);
+            assert!(rows[0].starts_with("  DDP "), "{width}: {}", rows[0]);
+        }
+    }
+}
+
+/// A speed is never shown as another one.
+#[test]
+fn speeds_are_shown_as_they_are() {
+    let mut app = app("zero3", View::Overview);
+    for (speed, shown) in [
+        (0.001, "×1/1000"),
+        (0.1, "×1/10"),
+        (0.7, "×0.70"),
+        (0.96, "×0.96"),
+        (1.4, "×1.4"),
+        (2.0, "×2"),
+        (100.0, "×100"),
+    ] {
+        app.players[0].set_speed(speed);
+        let title = rows(&app, 80, 24).remove(0);
+        assert!(title.ends_with(&format!("paused {shown}")), "{speed}: {title}");
+    }
+}
+
+/// On a screen that is too small the question whether a live run ends names its keys.
+#[test]
+fn a_screen_too_small_still_asks() {
+    let mut app = live(SimulationPlan::new(2, 2).run());
+    app.asking = true;
+    for (width, answers) in [(39, "y end · d detach · esc stay"), (20, "y · d · esc")] {
+        let screen = rows(&app, width, 8).join("\n");
+        assert!(screen.contains(answers), "{screen}");
+    }
 }

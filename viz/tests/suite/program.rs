@@ -1,7 +1,10 @@
 //! Tests of the program without a terminal: exports, and errors of at most one screen for bad
 //! input.
 
+use crate::pty::Pty;
+use crate::simulate::SimulationPlan;
 use crate::support::{path, track};
+use events::{Recorder, What};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -128,4 +131,43 @@ fn pictures_casts_and_traces_are_written() {
     }
     let last_rank = entries.iter().map(|entry| entry["pid"].as_u64().unwrap()).max();
     assert_eq!(last_rank, Some(3));
+}
+
+/// A recording of a resumed run has other steps, and one of a run that failed in its setup none.
+#[test]
+fn a_recording_without_step_0_plays_from_its_beginning() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut run = SimulationPlan::new(2, 2).run();
+    for event in &mut run.events {
+        if let What::StepStarted { step } | What::StepFinished { step, .. } = &mut event.what {
+            *step += 100;
+        }
+    }
+    let begun = run.events.iter().position(|event| matches!(event.what, What::StepStarted { .. })).unwrap();
+    for (name, count, shown) in [("resumed", run.events.len(), "step 100"), ("setup", begun, "step 0")] {
+        let file = dir.path().join(name);
+        let mut recorder = Recorder::create(&file, &run.header).unwrap();
+        recorder.push(0, &run.events[..count]).unwrap();
+        recorder.finish().unwrap();
+        let file = file.to_str().unwrap();
+        let pictures = viz(&["export", file, "--svg", "-"], dir.path());
+        let picture = String::from_utf8(pictures.stdout).unwrap();
+        assert!(picture.contains(&format!(">{shown} of ")), "{name}: {picture}");
+        let mut replay = Command::new(env!("CARGO_BIN_EXE_viz"));
+        let mut pty = Pty::start(replay.args(["replay", file, "--paused"]), (80, 24));
+        pty.expect_on_screen("‖ paused");
+    }
+}
+
+/// Several recordings are compared unless another view is asked for.
+#[test]
+fn several_recordings_are_drawn_side_by_side() {
+    let dir = tempfile::tempdir().unwrap();
+    let [first, second] = ["zero3", "ddp"].map(|stage| path(stage, "events").to_str().unwrap().to_string());
+    let drawn = |more: &[&str]| {
+        let arguments = [&["export", &first, &second, "--svg", "-"], more].concat();
+        String::from_utf8(viz(&arguments, dir.path()).stdout).unwrap()
+    };
+    assert!(!drawn(&[]).contains("run 1 of 2"));
+    assert!(drawn(&["--view", "overview"]).contains("run 1 of 2"));
 }
