@@ -1,5 +1,6 @@
 //! The directory of a run's checkpoints, made ready before the run begins.
 
+use crate::plan::Plan;
 use checkpoint::{CheckpointError, Checkpoints, Locking, RunLock};
 use settings::size::human;
 use settings::{Config, Failure, Result};
@@ -22,13 +23,12 @@ pub(crate) fn disk(config: &Config, rank: usize) -> Disk {
     }
 }
 
-/// Opens the directory of the checkpoints of a run of a model with so many parameters, if it saves
-/// any. The rank that leads creates it, takes its lock, and removes what killed runs have left
-/// there.
+/// Opens the directory of a run's checkpoints, if it saves any. The rank that leads creates it, takes
+/// its lock, and removes what killed runs have left there.
 ///
 /// # Errors
-/// If another run has the lock, the disk refuses, or it has no room.
-pub(crate) fn open(config: &Config, parameters: u64) -> Result<Option<(Checkpoints, Option<Arc<RunLock>>)>> {
+/// If another run has the lock, or the disk refuses.
+pub(crate) fn open(config: &Config) -> Result<Option<(Checkpoints, Option<Arc<RunLock>>)>> {
     let Some(directory) = &config.output.checkpoint else { return Ok(None) };
     let checkpoints = Checkpoints::new(directory, Arc::new(Disk::new(1)));
     if !config.leads() {
@@ -37,14 +37,19 @@ pub(crate) fn open(config: &Config, parameters: u64) -> Result<Option<(Checkpoin
     checkpoints.disk().create_directory_durably(directory).map_err(refused)?;
     let lock = RunLock::acquire(directory, &token(), Locking::default()).map_err(Failure::run)?;
     checkpoints.remove_leftovers().map_err(Failure::run)?;
-    check_room(&checkpoints, config.output.checkpoint_keep, BYTES * parameters)?;
     Ok(Some((checkpoints, Some(Arc::new(lock)))))
 }
 
-/// Refuses a disk without room for the checkpoints that are kept and the one that is being written.
-fn check_room(checkpoints: &Checkpoints, keep: usize, each: u64) -> Result<()> {
-    let there = checkpoints.names().map_err(Failure::run)?.len().min(keep);
-    let needed = each.saturating_mul((keep + 1 - there) as u64);
+/// Refuses a disk without room for the checkpoints that `plan`'s run keeps and the one that is being
+/// written, on the rank that leads.
+///
+/// # Errors
+/// If there is too little room, or the disk does not say how much there is.
+pub(crate) fn check_room(plan: &Plan) -> Result<()> {
+    let Some(checkpoints) = plan.checkpoints.as_ref().filter(|_| plan.config.leads()) else { return Ok(()) };
+    let (keep, each) = (plan.config.output.checkpoint_keep, BYTES * plan.model.layout.parameters());
+    let there = checkpoints.names().map_err(Failure::run)?;
+    let needed = each.saturating_mul(missing(&there, &plan.damaged(), keep) as u64);
     let room = checkpoints.disk().room(checkpoints.directory()).map_err(refused)?;
     if needed <= room {
         return Ok(());
@@ -61,6 +66,13 @@ fn check_room(checkpoints: &Checkpoints, keep: usize, each: u64) -> Result<()> {
     )))
 }
 
+/// Returns how many checkpoints a run adds to those that are `there`, until it removes one for each
+/// that it writes. It removes none of the `damaged` ones.
+fn missing(there: &[String], damaged: &[String], keep: usize) -> usize {
+    let sound = there.iter().filter(|name| !damaged.contains(name)).count();
+    keep + 1 - sound.min(keep)
+}
+
 fn refused(error: storage::Error) -> Failure {
     Failure::run(CheckpointError::from(error))
 }
@@ -71,4 +83,19 @@ fn token() -> String {
     let here = Box::new(0u8);
     let seen = format!("{now:?} {} {:p}", std::process::id(), &*here);
     blake3::hash(seen.as_bytes()).to_hex()[..32].to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::missing;
+
+    #[test]
+    fn damaged_checkpoints_make_no_room_for_others() {
+        let there = ["step-2", "step-4", "step-6"].map(String::from);
+        assert_eq!(missing(&[], &[], 2), 3);
+        assert_eq!(missing(&there[..1], &[], 2), 2);
+        assert_eq!(missing(&there, &[], 2), 1);
+        assert_eq!(missing(&there, &there[1..], 2), 2);
+        assert_eq!(missing(&there, &there, 2), 3);
+    }
 }

@@ -73,7 +73,7 @@ impl Plan {
     /// This plan, resumed from a checkpoint if there is one. See [`ResumeState::choose`].
     ///
     /// # Errors
-    /// As there.
+    /// As there, and if the disk has no room for the run's own checkpoints.
     pub(crate) fn resumed(self, ranks: Range<usize>, exchange: &Exchange<'_>) -> Result<Self> {
         let Plan { config, model, identity, partition, stage, witness, .. } = &self;
         let run = Resuming {
@@ -87,7 +87,9 @@ impl Plan {
         };
         let choose = |checkpoints| ResumeState::choose(&run, checkpoints, exchange);
         let resume = self.checkpoints.as_ref().map_or(Ok(None), choose)?;
-        Ok(Plan { resume, ..self })
+        let plan = Plan { resume, ..self };
+        checkpoints::check_room(&plan)?;
+        Ok(plan)
     }
 
     /// Returns what the run's model brought beside its weights: what the checkpoint that it resumes
@@ -169,7 +171,7 @@ fn complete(stage: AnyStage, config: Config, prediction: Prediction) -> Result<P
     let brought = source::brought(&config, &model).map_err(Failure::usage)?;
     let companions = source::companions(&config, brought.as_deref()).map_err(Failure::usage)?;
     probe_outputs(&config)?;
-    let (checkpoints, lock) = checkpoints::open(&config, model.layout.parameters())?.unzip();
+    let (checkpoints, lock) = checkpoints::open(&config)?.unzip();
     let partition = Partition::new(&model.layout, config.wrap, job.shards() as usize);
     let partition = match stage.sharded.parameters {
         true => partition.with_whole_tensors(config.communication.whole_tensors()),

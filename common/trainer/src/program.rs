@@ -13,6 +13,7 @@ use crate::speed::Speed;
 use crate::stage::AnyStage;
 use crate::watch::Watch;
 use crate::witness::Witness;
+use events::lock;
 use report::Report;
 use settings::cli::TrainArgs;
 use settings::config::DEFAULT_MODEL;
@@ -20,7 +21,7 @@ use settings::findings::Findings;
 use settings::{Config, Failure, Result, communication, process};
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use viz::Departure;
 
 /// Returns the number of the signal that ended `plan`'s run before its last step, or as if one had,
@@ -173,11 +174,21 @@ fn on_screen(
     // The lines of a run whose screen was left.
     let detached = OnceLock::new();
     let lines: &OnceLock<progress::Lines> = &detached;
-    std::thread::scope(|scope| {
+    // What the screen does not show, until it is left.
+    let unseen: &Mutex<Vec<String>> = &Mutex::default();
+    let complain = || lock(unseen).drain(..).for_each(|warning| events::complain!("{warning}"));
+    let outcome = std::thread::scope(|scope| {
         let ranks = scope.spawn(move || {
             let observer = |rank: usize, news: News<'_>| {
                 tell(rank, news);
-                lines.get().filter(|_| rank == 0).iter().for_each(|lines| lines.tell(news));
+                match (lines.get(), news) {
+                    _ if rank != 0 => {}
+                    (Some(lines), _) => lines.tell(news),
+                    (None, News::Checkpoint(steps, Some(why))) => {
+                        lock(unseen).push(progress::no_checkpoint(steps, why))
+                    }
+                    (None, _) => {}
+                }
             };
             let report = launch::run(plan, ranks, watch.emitters.clone(), &observer);
             watch.settle(&plan.stop);
@@ -189,6 +200,7 @@ fn on_screen(
             Ok(Departure::Detached) => {
                 signals::outlive_terminal(plan)?;
                 events::say!("{}", progress::detached(watch.hub.run_name()));
+                complain();
                 lines.get_or_init(|| progress::Lines::new(plan, speed));
             }
             ref departure => {
@@ -204,5 +216,7 @@ fn on_screen(
         lines.get().iter().for_each(|lines| lines.finish());
         screen.map_err(Failure::run)?;
         report
-    })
+    });
+    complain();
+    outcome
 }

@@ -121,6 +121,11 @@ pub(crate) fn detached(name: Option<&str>) -> String {
     format!("the run goes on in process {process}:{watched} kill -TERM {process} ends it\n")
 }
 
+/// Returns the warning that there is no checkpoint of `steps` steps.
+pub(crate) fn no_checkpoint(steps: u32, why: &str) -> String {
+    format!("warning: no checkpoint after {}: {why}", counted(steps as usize, "step", "steps"))
+}
+
 /// The steps since the last line.
 struct Since {
     tokens: u64,
@@ -187,13 +192,13 @@ impl Lines {
                     );
                 });
             }
-            News::Checkpoint(steps, failed) => {
-                let steps = counted(steps as usize, "step", "steps");
-                self.beside_the_bar(|| match failed {
-                    None => events::say!("{:>16}  checkpoint, after {steps}", ""),
-                    Some(why) => events::complain!("warning: no checkpoint after {steps}: {why}"),
-                });
-            }
+            News::Checkpoint(steps, failed) => self.beside_the_bar(|| match failed {
+                None => {
+                    let steps = counted(steps as usize, "step", "steps");
+                    events::say!("{:>16}  checkpoint, after {steps}", "");
+                }
+                Some(why) => events::complain!("{}", no_checkpoint(steps, why)),
+            }),
         }
     }
 

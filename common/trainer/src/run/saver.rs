@@ -56,6 +56,8 @@ pub(super) struct Saver {
     layout: Arc<ShardLayout>,
     /// Per unit: the elements that this rank saves.
     parts: Vec<Range<usize>>,
+    /// How many elements that are at most, on any rank.
+    elements: usize,
     /// Room for a copy of all of them, unless a thread has it.
     room: Option<Buffer>,
     /// Buffers through which they are written, if they are not copied.
@@ -136,6 +138,7 @@ impl Saver {
             damaged: plan.damaged(),
             layout: Arc::new(ShardLayout::new(&plan.model.layout, &stretches)),
             parts,
+            elements,
             room,
             pieces,
             late: None,
@@ -175,7 +178,8 @@ impl Saver {
         self.attempts += 1;
         let partial = self.checkpoints.partial(progress.steps, self.attempts);
         let (steps, progress) = (progress.steps, serde_json::to_value(progress).map_err(other)?);
-        let (save, name) = (Save { steps, partial, progress }, file_name(&self.rank));
+        let save = Save { steps, partial, progress };
+        let name = format!("rank-{:05}-of-{:05}.safetensors", self.rank.number(), self.rank.world_size());
         let (checkpoints, layout, partial) =
             (self.checkpoints.clone(), self.layout.clone(), save.partial.clone());
         let create = move || {
@@ -187,23 +191,28 @@ impl Saver {
             self.phase = Phase::Writing(save, work);
             return self.settle();
         }
-        let work = match self.take_room() {
-            None => Work::start(|| (None, Err("the disk has not given back the save before".into())))?,
+        let work = match self.take_room()? {
+            None => Work::start(|| (None, Err("the disk has not given back the save before".into()))),
             Some(mut room) => {
                 self.copy(states, &mut room)?;
                 let bytes = self.layout.data_bytes();
-                Work::start(move || write_copy(room, bytes, create))?
+                Work::start(move || write_copy(room, bytes, create))
             }
         };
         self.phase = Phase::Writing(save, work);
         Ok(None)
     }
 
-    /// Returns the room for a copy, unless a disk that hangs still has it.
-    fn take_room(&mut self) -> Option<Buffer> {
-        let late = self.late.take_if(|work| work.is_done());
-        let given_back = late.and_then(|work| work.take().ok()?.0);
-        self.room.take().or(given_back)
+    /// Returns the room for a copy, unless a disk that hangs still has it. If a thread has lost it, it
+    /// is allocated again.
+    fn take_room(&mut self) -> Result<Option<Buffer>> {
+        if let Some(late) = self.late.take_if(|work| work.is_done()) {
+            self.room = late.take().ok().and_then(|(room, _)| room);
+        }
+        if self.room.is_none() && self.late.is_none() {
+            self.room = Some(room(&self.rank, self.elements)?);
+        }
+        Ok(self.room.take())
     }
 
     /// Tells the other ranks that this one is not done, if it has not for a while.
@@ -273,7 +282,7 @@ impl Saver {
             let saved = Saved { steps: save.steps, outcome: Err(format!("rank {rank}: {error}")) };
             let (checkpoints, partial) = (self.checkpoints.clone(), save.partial);
             let remove = move || drop(checkpoints.disk().remove_directory(&partial));
-            let work = self.manifest.is_some().then(|| Work::start(remove)).transpose()?;
+            let work = self.manifest.is_some().then(|| Work::start(remove));
             self.phase = Phase::Removing(saved, work);
             return Ok(None);
         }
@@ -300,7 +309,7 @@ impl Saver {
             }
             published.map(drop).map_err(words)
         };
-        self.phase = Phase::Publishing(save, Some(Work::start(publish)?));
+        self.phase = Phase::Publishing(save, Some(Work::start(publish)));
         Ok(None)
     }
 
@@ -355,11 +364,6 @@ fn part(rank: &Rank, partition: &Partition, unit: UnitId, slice: Range<usize>) -
     // A slice may begin in the padding: then nothing of it is saved, from its beginning on.
     let end = (start + part).min(slice.end).min(partition.units[unit].parameters).max(slice.start);
     (part, start.min(end)..end)
-}
-
-/// The name of `rank`'s file.
-fn file_name(rank: &Rank) -> String {
-    format!("rank-{:05}-of-{:05}.safetensors", rank.number(), rank.world_size())
 }
 
 /// A buffer in main memory for so many f32, all of whose pages are there.

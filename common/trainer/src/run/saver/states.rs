@@ -147,7 +147,7 @@ impl<'a> Stream<'a> {
     ) -> Result<Self> {
         let began = Instant::now();
         pieces.reclaim(&saver.rank)?;
-        let created = Work::start(create)?;
+        let created = Work::start(create);
         saver.wait_while(|| created.is_busy(saver.timeout))?;
         let writer = match created.is_done() {
             true => created.take().and_then(|writer| writer.map_err(words)),
@@ -246,7 +246,7 @@ impl<'a> Stream<'a> {
         }
         let writer = std::mem::replace(&mut self.writer, Err(String::new()));
         let finish = || (None, writer.and_then(|writer| writer.finish().map_err(words)));
-        let work = Work::start(finish)?.since(self.began);
+        let work = Work::start(finish).since(self.began);
         self.pieces.free.extend(self.filling.take().map(|(buffer, _)| buffer));
         Ok((work, std::mem::take(&mut self.pieces)))
     }

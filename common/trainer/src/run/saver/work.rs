@@ -1,8 +1,8 @@
 //! What threads do for a save.
 
-use crate::rank_error::{Result, other};
 use checkpoint::{CheckpointError, FileRecord, ShardWriter};
 use device::Buffer;
+use std::io;
 use std::ops::Range;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -15,14 +15,15 @@ pub(super) type Writing = Work<(Option<Buffer>, Written)>;
 
 /// Work of a thread.
 pub(super) struct Work<T> {
-    thread: JoinHandle<T>,
+    /// None if the system gave no thread.
+    thread: io::Result<JoinHandle<T>>,
     began: Instant,
 }
 
 impl<T: Send + 'static> Work<T> {
-    pub(super) fn start(work: impl FnOnce() -> T + Send + 'static) -> Result<Self> {
-        let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(work).map_err(other)?;
-        Ok(Work { thread, began: Instant::now() })
+    pub(super) fn start(work: impl FnOnce() -> T + Send + 'static) -> Self {
+        let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(work);
+        Work { thread, began: Instant::now() }
     }
 
     /// This work, as a part of what began then.
@@ -37,13 +38,14 @@ impl<T: Send + 'static> Work<T> {
 
     /// True if [`Work::take`] does not block.
     pub(super) fn is_done(&self) -> bool {
-        self.thread.is_finished()
+        self.thread.as_ref().map_or(true, JoinHandle::is_finished)
     }
 
     /// Blocks until the work is done. Returns what it returned; `Err` with words if it has
-    /// panicked.
+    /// panicked, or the system gave no thread for it.
     pub(super) fn take(self) -> std::result::Result<T, String> {
-        self.thread.join().map_err(|_| "the thread that writes it has panicked".into())
+        let thread = self.thread.map_err(|error| format!("the system gives no thread for it: {error}"))?;
+        thread.join().map_err(|_| "the thread that writes it has panicked".into())
     }
 }
 
@@ -75,4 +77,18 @@ impl AsRef<[u8]> for Elements {
 
 pub(super) fn words(error: CheckpointError) -> String {
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Work;
+    use std::io::ErrorKind;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn work_that_gets_no_thread_is_done_and_says_so() {
+        let work = Work::<()> { thread: Err(ErrorKind::WouldBlock.into()), began: Instant::now() };
+        assert!(!work.is_busy(Duration::MAX));
+        assert!(work.take().unwrap_err().starts_with("the system gives no thread for it: "));
+    }
 }
