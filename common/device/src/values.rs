@@ -16,6 +16,7 @@ impl Device {
     /// [`DeviceError::Shape`] or [`DeviceError::Type`] if they do not fit.
     pub fn write_rounded(&self, mut out: ViewMut<'_>, values: &[f32]) -> Result<()> {
         let cpu = self.backend.cpu();
+        check_length(&out, values.len())?;
         match (out.on_host(), out.dtype()) {
             (_, DType::U32) => Err(refused("write", "out", DType::U32)),
             (_, DType::F32) => self.write(out, values),
@@ -61,10 +62,7 @@ impl Device {
     /// [`DeviceError::Shape`] or [`DeviceError::Type`] if they do not fit.
     pub fn write<T: Element>(&self, mut out: ViewMut<'_>, values: &[T]) -> Result<()> {
         fits::<T>("write", out.dtype())?;
-        if values.len() != out.len() {
-            let (expected, got) = (out.len(), values.len());
-            return Err(DeviceError::Shape { kernel: "write", operand: "the values", expected, got });
-        }
+        check_length(&out, values.len())?;
         match self.gpu().filter(|_| !out.on_host()) {
             Some(runtime) => {
                 let bytes: &[u8] = bytemuck::cast_slice(values);
@@ -138,6 +136,14 @@ impl Device {
             }
             None => Ok(Fetched::arrived(what(view.as_slice::<T>()))),
         }
+    }
+}
+
+/// Refuses a transfer of another number of values than `out` has.
+fn check_length(out: &ViewMut<'_>, got: usize) -> Result<()> {
+    match out.len() {
+        expected if expected == got => Ok(()),
+        expected => Err(DeviceError::Shape { kernel: "write", operand: "the values", expected, got }),
     }
 }
 

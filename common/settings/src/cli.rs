@@ -124,7 +124,7 @@ pub struct GenerateArgs {
     /// Text to continue.
     #[arg(long, default_value = "\n")]
     pub prompt: String,
-    /// Tokens to add.
+    /// Tokens to add, each drawn from those before it, at most the longest sequence of the model.
     #[arg(long, default_value_t = 400, value_name = "N", value_parser = whole::<usize>(0..=MOST))]
     pub tokens: usize,
     /// Higher is more varied; 0 always takes the most likely token.

@@ -125,7 +125,7 @@ impl Sampler {
         Ok(Sampler {
             stage: (stage.new)(setup).map_err(Failure::run)?,
             passes: passes.map_err(Failure::run)?,
-            window: model.config.sequence_length,
+            window: model.config.max_positions,
             vocabulary: model.config.vocabulary,
             temperature: args.temperature,
             random: SplitMix(args.seed),

@@ -17,8 +17,9 @@ const TENSORS: [(&str, &[&str]); 4] = [
 ];
 
 /// Keys that decide what is computed with them alone, in the same way.
-const ARITHMETIC: [(&str, &[&str]); 4] = [
+const ARITHMETIC: [(&str, &[&str]); 5] = [
     ("hidden_act", &[r#""silu""#, r#""swish""#]),
+    ("is_causal", &["true"]),
     ("attention_dropout", &["0.0", "0"]),
     ("partial_rotary_factor", &["1.0", "1"]),
     ("rope_interleaved", &["false"]),

@@ -64,8 +64,8 @@ fn control() -> Control {
 
 #[cfg(target_arch = "aarch64")]
 fn set_control(control: Control) {
-    // SAFETY: the value is the register's own, with another mode for denormals, and it is restored.
-    unsafe { std::arch::asm!("msr fpcr, {}", in(reg) control, options(nomem, nostack, preserves_flags)) };
+    // SAFETY: as above, this instruction, too, is taken to read and write memory.
+    unsafe { std::arch::asm!("msr fpcr, {}", in(reg) control, options(nostack, preserves_flags)) };
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -130,9 +130,9 @@ pub(in crate::cpu) struct Columns<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Returns the rows from `row` on.
+    /// Returns the rows from `row` on. Rows of no steps may have no bytes.
     pub(in crate::cpu) fn starting_at(self, row: usize) -> Self {
-        Rows { bytes: &self.bytes[row * self.row..], ..self }
+        Rows { bytes: self.bytes.get(row * self.row..).unwrap_or_default(), ..self }
     }
 }
 

@@ -194,6 +194,7 @@ fn what_the_model_does_not_do_is_refused() {
         refused("rope_scaling", json!({ "factor": 2.0 })),
         refused("attention_bias", json!(true)),
         refused("mlp_bias", json!(true)),
+        refused("is_causal", json!(false)),
         refused("hidden_act", json!("gelu")),
         refused("model_type", json!("mistral")),
         refused("model_type", json!("gemma2")),
