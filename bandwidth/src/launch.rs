@@ -31,7 +31,7 @@ impl MeasuredRank {
         };
         let device = Device::cuda(ledger, gpu, cuda::Options::default())?;
         let group = match device.gpu() {
-            Some(runtime) => nccl::join(group, runtime, Duration::from_secs(flags.timeout))?,
+            Some(runtime) => nccl::join(group, runtime, Duration::from_secs(flags.timeout.into()))?,
             None => group,
         };
         Ok(MeasuredRank { group, engine, device })
@@ -105,7 +105,7 @@ fn in_job(flags: &Flags, placement: &Placement, body: Body<'_>) -> Result<Vec<Ro
         _ => over_tcp(placement)?,
     };
     let settings = format!("{:?}", (&flags.operation, flags.min, flags.max, flags.factor));
-    let joined = transport.join(placement, Duration::from_secs(flags.timeout), settings)?;
+    let joined = transport.join(placement, Duration::from_secs(flags.timeout.into()), settings)?;
     if placement.rank == 0 && !flags.json {
         heading(placement.world_size, "processes");
     }
@@ -143,7 +143,7 @@ fn alone(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>> {
                 (0..ranks as u32).map(|rank| Entry::Meeting(place(rank))).collect()
             }
             _ => {
-                let (algorithm, timeout) = (engine.algorithm(), Duration::from_secs(flags.timeout));
+                let (algorithm, timeout) = (engine.algorithm(), Duration::from_secs(flags.timeout.into()));
                 let options = Options { algorithm, timeout, ..Options::default() };
                 World::new(ranks as u32, options).into_iter().map(Entry::Group).collect()
             }
@@ -172,7 +172,7 @@ fn free_address(ranks: usize, flags: &Flags) -> Result<tcp::JoinOptions> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let port = listener.local_addr()?.port();
     let (address, settings) = ("127.0.0.1".to_string(), String::new());
-    let timeout = Duration::from_secs(flags.timeout);
+    let timeout = Duration::from_secs(flags.timeout.into());
     Ok(tcp::JoinOptions { rank: 0, world_size: ranks as u32, address, port, timeout, settings, secret: None })
 }
 

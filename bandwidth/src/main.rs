@@ -79,7 +79,7 @@ pub(crate) struct Flags {
     master: Option<String>,
     /// Seconds that a rank waits for another.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
-    timeout: u64,
+    timeout: u32,
     /// Print JSON in place of the table and the plots.
     #[arg(long)]
     json: bool,

@@ -61,6 +61,14 @@ pub fn config(flags: &str) -> Result<Config> {
     deepspeed::configure(parse(flags)?)
 }
 
+/// Checks that `stage` can do what `config` asks for, whatever the machine and the data.
+///
+/// # Errors
+/// What the program would print.
+pub fn check(stage: Stage, config: &Config) -> Result<()> {
+    trainer::check(of(stage), config)
+}
+
 /// Trains as `config` says, without printing anything.
 ///
 /// # Errors

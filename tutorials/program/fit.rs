@@ -57,6 +57,9 @@ struct Measured {
 /// measurement differ.
 pub fn run(arguments: &Arguments) -> Result<()> {
     single::refuse(&arguments.train, "fit")?;
+    if arguments.train.given.typed("batch_size").is_some() {
+        return Err(Failure::usage("fit looks for the largest --batch-size: leave it out"));
+    }
     let Some(capacity) = arguments.train.memory.device_memory else {
         return Err(Failure::usage("fit needs a capacity: add --device-memory 40MB, say"));
     };
@@ -80,6 +83,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 fn fit(stage: Stage, arguments: &Arguments, capacity: u64) -> Result<Found> {
     let config = with_batch(&arguments.train, 1)?;
+    stages::check(stage, &config)?;
     let (job, _) = settings::prediction::predict(stage, &config)?;
     let limits = [Some(capacity), config.memory.host_memory, None];
     let predicted = largest_batch_within(&job, limits).unwrap_or(0);

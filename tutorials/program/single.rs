@@ -1,6 +1,6 @@
 //! Flags that a command for several runs cannot take.
 
-use settings::cli::TrainArgs;
+use settings::cli::{CollectivesChoice, TrainArgs};
 use trainer::{Failure, Result};
 
 /// Refuses flags that make sense for a single run only.
@@ -15,10 +15,20 @@ pub(crate) fn refuse(args: &TrainArgs, command: &str) -> Result<()> {
         "checkpoint_every",
         "print_config",
         "inject",
+        "metrics",
+        "log_dir",
+        "log_every",
+        "rank",
+        "master",
         "paused",
         "pace",
         "view",
     ];
+    if matches!(args.collectives, CollectivesChoice::Tcp | CollectivesChoice::Mpi) {
+        return Err(Failure::usage(format!(
+            "{command} trains with ranks that are threads: leave --collectives out of it"
+        )));
+    }
     let Some(id) = single.into_iter().find(|id| args.given.typed(id).is_some()) else { return Ok(()) };
     let flag = id.replace('_', "-");
     Err(Failure::usage(format!("--{flag} belongs to a single run: leave it out of {command}")))

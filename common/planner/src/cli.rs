@@ -256,14 +256,16 @@ fn check(arguments: &Arguments) -> Result<(), clap::Error> {
 }
 
 fn model_named(name: &str) -> Result<ModelConfig, clap::Error> {
+    let unknown = match ModelConfig::preset(name) {
+        Ok(preset) => return Ok(preset),
+        Err(unknown) => unknown,
+    };
     let path = Path::new(name);
     let file = if path.is_file() { path.into() } else { path.join("config.json") };
     if !file.is_file() {
-        return ModelConfig::preset(name).map_err(|problem| {
-            invalid(format!(
-                "{problem}\nor give a config.json or a directory that holds one, or --params COUNT"
-            ))
-        });
+        return Err(invalid(format!(
+            "{unknown}\nor give a config.json or a directory that holds one, or --params COUNT"
+        )));
     }
     let text = std::fs::read_to_string(&file)
         .map_err(|problem| invalid(format!("cannot read {}: {problem}", file.display())))?;

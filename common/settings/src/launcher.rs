@@ -159,7 +159,9 @@ fn master(flag: Option<&str>, variables: Variables<'_>) -> Result<Option<(String
     if let Some(text) = flag {
         let split = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
         return match split {
-            Some((host, port)) if !host.is_empty() => Ok(Some((host.trim_matches(['[', ']']).into(), port))),
+            Some((host, port)) if !host.is_empty() && port > 0 => {
+                Ok(Some((host.trim_matches(['[', ']']).into(), port)))
+            }
             _ => Err(Failure::usage(format!("--master {text}: write HOST:PORT, such as 10.0.0.1:29500"))),
         };
     }

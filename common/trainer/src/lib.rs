@@ -100,6 +100,14 @@ pub fn exit_code(result: Result<()>) -> ExitCode {
     }
 }
 
+/// Checks that `stage` can do what `config` asks for, whatever the machine and the data.
+///
+/// # Errors
+/// A usage failure that names the flag, and the key of the file that stands for it.
+pub fn check(stage: AnyStage, config: &Config) -> Result<()> {
+    plan::check(stage, config).map(drop)
+}
+
 /// Trains as `config` says under the eyes of `witness`, until `enough` is set. Returns the report,
 /// of the steps that were whole by then. Prints nothing; records if asked to.
 ///

@@ -11,8 +11,8 @@ fn searching_finds_the_last_that_fits() {
     }
 }
 
-/// What `fit` finds of each stage with `flags`, under 12 MB.
-fn fitted(flags: &str) -> Vec<Found> {
+/// The arguments of `fit` with `flags`, under 12 MB.
+fn arguments(flags: &str) -> Arguments {
     #[derive(clap::Parser)]
     struct Program {
         #[command(flatten)]
@@ -20,7 +20,13 @@ fn fitted(flags: &str) -> Vec<Found> {
     }
     let own = "x --device-memory 12MB --model tiny --gpus 2 --seq-len 8 --threads 1 --device cpu";
     let program: Program = clap::Parser::parse_from(own.split_whitespace().chain(flags.split_whitespace()));
-    let found = Stage::ALL.map(|stage| fit(stage, &program.arguments, 12_000_000).unwrap());
+    program.arguments
+}
+
+/// What `fit` finds of each stage with `flags`, under 12 MB.
+fn fitted(flags: &str) -> Vec<Found> {
+    let arguments = arguments(flags);
+    let found = Stage::ALL.map(|stage| fit(stage, &arguments, 12_000_000).unwrap());
     for found in &found {
         assert_eq!(found.measured.as_ref().unwrap().batch, found.predicted, "{} {flags}", found.stage);
     }
@@ -46,4 +52,21 @@ fn main_memory_is_a_limit_too() {
     let within = |found: &Found| found.predicted > 0 && found.beyond.unwrap()[0] <= 10_000_000;
     assert!(found[1..].iter().all(within), "{found:?}");
     insta::assert_snapshot!(beyond_table(&found).unwrap().render(Format::Terminal));
+}
+
+/// What a flag would change for one run only, or for none, is refused, and so is a stage that cannot do
+/// it: nothing is silently left out.
+#[test]
+fn flags_without_effect_are_refused() {
+    for (flags, named) in [
+        ("--batch-size 16", "--batch-size"),
+        ("--metrics m.csv", "--metrics"),
+        ("--log-dir logs", "--log-dir"),
+        ("--collectives tcp", "--collectives"),
+        ("--predict-only --secondary-shard-size 2", "--secondary-shard-size belongs to ZeRO-3"),
+        ("--predict-only --strategy no-shard --stages zero3", "--strategy no-shard belongs to DDP"),
+    ] {
+        let refused = run(&arguments(flags)).unwrap_err().to_string();
+        assert!(refused.contains(named), "{flags}: {refused}");
+    }
 }

@@ -41,6 +41,7 @@ pub fn architecture(args: &TrainArgs) -> Result<ModelConfig> {
 pub(super) fn config_json(name: &str) -> Option<PathBuf> {
     let path = Path::new(name);
     match path.is_dir() {
+        _ if ModelConfig::presets().any(|preset| preset == name) => None,
         true => Some(path.join("config.json")),
         false => (name.ends_with(".json") || path.exists()).then(|| path.into()),
     }

@@ -2,12 +2,12 @@
 
 use crate::error::{Failure, Result};
 use crate::size::{number, whole};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use text::ids::Width;
 
 /// How a data file encodes tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TokenFormat {
     /// Text: every byte is a token, or what --tokenizer makes of it.
     #[default]
@@ -76,8 +76,12 @@ impl DataSource {
                 "--mask-prompt is about the prompts in JSON lines: give --data FILE --data-format jsonl, too",
             ));
         }
-        if self.format == TokenFormat::Jsonl && self.path.is_none() {
-            return Err(Failure::usage("--data-format jsonl is about a file: give --data FILE, too"));
+        if self.format != TokenFormat::Bytes && self.path.is_none() {
+            let format = self.format.to_possible_value();
+            let format = format.as_ref().map_or("", |value| value.get_name());
+            return Err(Failure::usage(format!(
+                "--data-format {format} is about a file: give --data FILE, too"
+            )));
         }
         Ok(self)
     }

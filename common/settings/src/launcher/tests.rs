@@ -127,8 +127,10 @@ fn flags_must_agree_with_each_other_and_the_launcher() {
     assert!(refused(rank, "").contains("--master HOST:PORT"));
     let rank = Flags { rank: Some(2), gpus: Some(2), master: Some("a:1") };
     assert!(refused(rank, "").contains("ranks 0 to 1"));
-    let rank = Flags { rank: Some(1), gpus: Some(2), master: Some("a") };
-    assert!(refused(rank, "").contains("HOST:PORT"));
+    for master in ["a", "a:0", ":1", "a:65536"] {
+        let rank = Flags { rank: Some(1), gpus: Some(2), master: Some(master) };
+        assert!(refused(rank, "").contains("HOST:PORT"), "{master}");
+    }
     assert!(refused(Flags { master: Some("a:1"), ..Flags::default() }, "").contains("--rank"));
 }
 
