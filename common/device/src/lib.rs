@@ -197,7 +197,7 @@ impl Device {
             return Ok(Buffer::new(memory, dtype, len, lease));
         }
         drop(lease);
-        Err(match self.gpu() {
+        Err(match self.gpu().filter(|_| place == Place::Device) {
             None => self.ledger.exhausted(place, class, bytes),
             Some(runtime) => self.ledger.refusal(place, class, bytes as u64, runtime.gpu().memory()?.0),
         }
@@ -247,7 +247,7 @@ impl Device {
     pub fn allocate_host(&self, class: Class, dtype: DType, len: usize) -> Result<Buffer> {
         self.buffer((Place::Host, class), dtype, len, |bytes| match &self.backend {
             Backend::Cpu(cpu) => Ok(cpu.pool.take(bytes).map(Storage::Host)),
-            Backend::Cuda(gpu) => Ok(Some(Storage::Pinned(gpu.runtime.pinned(bytes)?))),
+            Backend::Cuda(gpu) => Ok(gpu.runtime.pinned(bytes)?.map(Storage::Pinned)),
         })
     }
 

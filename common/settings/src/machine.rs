@@ -7,21 +7,22 @@ use std::path::{Path, PathBuf};
 /// The main memory that the processes of this machine may use together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MainMemory {
-    /// In bytes, with swap space.
+    /// In bytes, with swap space unless it cannot be used.
     pub bytes: u64,
     /// The file of the control group that sets this limit; none if the machine has no more.
     pub limit: Option<PathBuf>,
 }
 
-/// Returns the machine's memory, or what the control group of this process allows of it; `None` if
-/// the system does not tell (Linux: proc(5), cgroups(7)).
-pub fn memory() -> Option<MainMemory> {
-    memory_under(Path::new("/"))
+/// Returns the machine's memory, or what the control group of this process allows of it, with swap
+/// space if `swaps`; `None` if the system does not tell (Linux: proc(5), cgroups(7)).
+pub fn memory(swaps: bool) -> Option<MainMemory> {
+    memory_under(Path::new("/"), swaps)
 }
 
 /// Returns what [`memory`] does, of the system whose files are under `root`.
-fn memory_under(root: &Path) -> Option<MainMemory> {
+fn memory_under(root: &Path, swaps: bool) -> Option<MainMemory> {
     let (memory, swap) = total(&std::fs::read_to_string(root.join("proc/meminfo")).ok()?)?;
+    let swap = if swaps { swap } else { 0 };
     let all = MainMemory { bytes: memory + swap, limit: None };
     let limits = control_group::limits(root, swap).into_iter();
     limits.chain([all]).min_by_key(|memory| memory.bytes)

@@ -85,7 +85,7 @@ fn surroundings() -> String {
 
 /// Describes the main memory that ranks share here.
 fn memory() -> String {
-    match machine::memory() {
+    match machine::memory(true) {
         None => String::new(),
         Some(MainMemory { bytes, limit: None }) => {
             format!("Main memory, with swap space: {}.\n", human(bytes))

@@ -1,11 +1,12 @@
 //! Copies between main memory and a GPU's.
 
 use super::call::Named;
+use super::memory::OUT_OF_MEMORY;
 use super::pinned::Pinned;
 use super::runtime::Runtime;
 use super::staging;
 use super::stream::Fence;
-use crate::Result;
+use crate::{DeviceError, Result};
 use cudarc::driver::result;
 use std::sync::Arc;
 
@@ -54,9 +55,12 @@ impl Runtime {
             .named("cuMemsetD8Async")
     }
 
-    /// Main memory that this rank's GPU reaches.
-    pub(crate) fn pinned(&self, bytes: usize) -> Result<Pinned> {
-        Pinned::new(&self.spare, bytes)
+    /// Main memory that this rank's GPU reaches; `None` if there is none left to lock.
+    pub(crate) fn pinned(&self, bytes: usize) -> Result<Option<Pinned>> {
+        match Pinned::new(&self.spare, bytes) {
+            Err(DeviceError::Cuda { reason, .. }) if reason.contains(OUT_OF_MEMORY) => Ok(None),
+            pinned => pinned.map(Some),
+        }
     }
 
     /// Copies `bytes` bytes between addresses on this GPU, after everything computed so far.

@@ -15,6 +15,11 @@ const MIB: u64 = 1 << 20;
 
 /// A machine with 1000 MiB of memory and 100 MiB of swap, and `files`.
 fn found(files: &[(&str, &str)]) -> (u64, Option<PathBuf>) {
+    found_if(true, files)
+}
+
+/// The same, with its swap space if `swaps`.
+fn found_if(swaps: bool, files: &[(&str, &str)]) -> (u64, Option<PathBuf>) {
     let root = tempfile::tempdir().unwrap();
     let meminfo = ("proc/meminfo", "MemTotal: 1024000 kB\nSwapTotal: 102400 kB\n");
     for (path, text) in files.iter().chain([&meminfo]) {
@@ -22,7 +27,7 @@ fn found(files: &[(&str, &str)]) -> (u64, Option<PathBuf>) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
-    let memory = memory_under(root.path()).unwrap();
+    let memory = memory_under(root.path(), swaps).unwrap();
     (memory.bytes, memory.limit)
 }
 
@@ -38,6 +43,7 @@ const V2: (&str, &str) = (
 #[test]
 fn without_a_limit_the_machines_memory_counts() {
     let all = (1100 * MIB, None);
+    assert_eq!(found_if(false, &[]), (1000 * MIB, None), "page-locked memory is not swapped");
     assert_eq!(found(&[]), all);
     assert_eq!(found(&[V2, ("proc/self/cgroup", "0::/a\n")]), all);
     let none = [V2, ("proc/self/cgroup", "0::/a\n"), ("sys/fs/cgroup/a/memory.max", "max\n")];
