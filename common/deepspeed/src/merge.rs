@@ -92,7 +92,7 @@ impl Merging {
         width: &impl Fn(&TrainArgs) -> Result<usize>,
     ) -> Result<()> {
         let Entry { key, value, .. } = entry;
-        let switched_on = entries.switched_on(key.path);
+        let switched_on = entries.switched_on(key.path).filter(|on| *on || !self.is_switched_by_flag(key));
         match key.fate {
             Fate::NotYet { harmless }
                 if switched_on != Some(false)
@@ -127,11 +127,25 @@ impl Merging {
     /// False if `key` is about another precision than the run's, or about states that stay on the device,
     /// whatever the file's own switch says.
     fn applies(&self, key: &Key) -> bool {
-        let stays = |section, place| key.path.starts_with(section) && place == Place::Device;
-        let places = &self.args.offload;
         !self.is_of_another_precision(key)
-            && !stays("zero_optimization.offload_optimizer.", places.optimizer)
-            && !stays("zero_optimization.offload_param.", places.parameters)
+            && self.place_of(key).is_none_or(|(_, place)| place != Place::Device)
+    }
+
+    /// Returns the flag that says where the states rest which `key` is about, and where they do.
+    fn place_of(&self, key: &Key) -> Option<(&'static str, Place)> {
+        let offload = &self.args.offload;
+        let places = [
+            ("zero_optimization.offload_optimizer.", "offload_optimizer", offload.optimizer),
+            ("zero_optimization.offload_param.", "offload_parameters", offload.parameters),
+        ];
+        let found = places.into_iter().find(|(section, ..)| key.path.starts_with(section));
+        found.map(|(_, flag, place)| (flag, place))
+    }
+
+    /// True if a flag moves the states whose section the file leaves switched off.
+    fn is_switched_by_flag(&self, key: &Key) -> bool {
+        let typed = |flag| self.args.given.typed(flag).is_some();
+        self.place_of(key).is_some_and(|(flag, place)| place != Place::Device && typed(flag))
     }
 
     fn is_of_another_precision(&self, key: &Key) -> bool {
@@ -145,6 +159,9 @@ impl Merging {
     fn is_idle(&self, key: &Key) -> bool {
         if key.path == "num_machines" {
             return self.args.on_this_machine.is_some();
+        }
+        if key.name() == "nvme_path" && self.place_of(key).is_some_and(|(_, place)| place != Place::Disk) {
+            return true;
         }
         if key.path.starts_with("aio.") {
             return !self.args.offload.uses_disk();
@@ -281,7 +298,8 @@ impl Merging {
         };
         let groups = set(MICS, 1.0).filter(|_| args.sharding.strategy == Some(Strategy::HybridShard));
         // The optimizer's own count sets the flag, and says so itself.
-        let buffers = set(PARAMETERS_BUFFERS, 1.0).filter(|_| entries.get(OPTIMIZER_BUFFERS).is_none());
+        let buffers = set(PARAMETERS_BUFFERS, 1.0)
+            .filter(|_| entries.get(OPTIMIZER_BUFFERS).is_none() && args.offload.parameters != Place::Device);
         let sizes = [
             (MICS, groups, "shard_group_size", args.sharding.shard_group_size),
             (PARAMETERS_BUFFERS, buffers, "offload_buffers", args.offload.buffers),

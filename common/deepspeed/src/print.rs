@@ -42,6 +42,11 @@ fn nameless(config: &Config) -> Vec<String> {
         ),
         (config.link.is_some(), "--link".into()),
         (config.offload.activations == Place::Disk, "--offload-activations disk".into()),
+        (
+            config.offload.uses_disk()
+                && ![config.offload.optimizer, config.offload.parameters].contains(&Place::Disk),
+            "--offload-dir".into(),
+        ),
         (config.offload.host_link.is_some(), "--host-link".into()),
         (config.offload.disk_link.is_some(), "--disk-link".into()),
     ]

@@ -43,6 +43,25 @@ fn a_directory_of_what_rests_in_main_memory_is_idle() {
     );
 }
 
+/// A key about states that rest elsewhere is neither a rival of another one nor to blame for an error.
+#[test]
+fn keys_about_states_that_rest_elsewhere_contradict_nothing() {
+    let both = r#"{"zero_optimization": {
+        "offload_optimizer": {"device": "cpu", "nvme_path": "/a"},
+        "offload_param": {"device": "nvme", "nvme_path": "/b"}}}"#;
+    let config = json(both, "").unwrap();
+    assert_eq!((config.offload.directory, config.findings.warnings), (Some("/b".into()), vec![]));
+    let unused = r#"{"zero_optimization": {"offload_optimizer": {"device": "cpu"},
+        "offload_param": {"device": "none", "buffer_count": 7}}}"#;
+    assert_eq!(json(unused, "--offload-buffers 3").unwrap().findings.warnings, [""; 0]);
+    for device in ["none", "cpu"] {
+        let text = format!(
+            r#"{{"zero_optimization": {{"offload_optimizer": {{"device": "{device}", "nvme_path": "/a"}}}}}}"#
+        );
+        assert_eq!(offload(&text, "--offload-optimizer disk").directory, Some("/a".into()), "{device}");
+    }
+}
+
 #[test]
 fn flags_override_sections() {
     assert_eq!(offload(OFFLOAD, "--offload-dir else/where").directory, Some("else/where".into()));
