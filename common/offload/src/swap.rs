@@ -44,12 +44,14 @@ impl Extent {
 pub(crate) struct Swap {
     pub(crate) disk: Disk,
     pub(crate) file: Arc<File>,
+    /// Bytes that are taken at the end of extents, and of the disk.
     end: Cell<u64>,
+    reserved: Cell<u64>,
 }
 
 impl Swap {
-    /// An empty file of rank number `rank` in `directory`, which exists.
-    pub(crate) fn create(disk: Option<Disk>, directory: &Path, rank: u32) -> Result<Self> {
+    /// A file of rank number `rank` in `directory`, which exists, with room for `bytes`.
+    pub(crate) fn create(disk: Option<Disk>, directory: &Path, rank: u32, bytes: u64) -> Result<Self> {
         let disk = disk.unwrap_or_else(|| Disk::new(THREADS));
         let name = |try_: u32| format!(".offload-{}-{rank}-{try_}", process::id());
         let mut tries = 0;
@@ -61,14 +63,19 @@ impl Swap {
                 file => break file?,
             }
         };
-        Ok(Swap { disk, file, end: Cell::new(0) })
+        disk.reserve(&file, 0, bytes)?;
+        Ok(Swap { disk, file, end: Cell::new(0), reserved: Cell::new(bytes) })
     }
 
     /// Takes room for `lease`'s bytes at the end.
     pub(crate) fn extend(&self, bytes: u64, lease: Lease) -> Result<Extent> {
-        let offset = self.end.get();
-        self.disk.reserve(&self.file, offset, bytes)?;
-        self.end.set(offset + bytes);
+        let (offset, reserved) = (self.end.get(), self.reserved.get());
+        let end = offset + bytes;
+        if end > reserved {
+            self.disk.reserve(&self.file, reserved, end - reserved)?;
+            self.reserved.set(end);
+        }
+        self.end.set(end);
         Ok(Extent { offset, bytes: bytes as usize, _lease: lease })
     }
 }

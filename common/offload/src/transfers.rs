@@ -31,6 +31,8 @@ pub struct Options<'a> {
     pub disk: Option<Link>,
     /// The directory of the swap file, if anything rests on disk.
     pub directory: Option<&'a Path>,
+    /// Bytes for which the swap file takes room at once: it grows if it needs more.
+    pub room: u64,
     /// What reads and writes there; a [`Disk`] of its own if not given.
     pub storage: Option<Disk>,
     /// What ends the rank's waits early.
@@ -112,7 +114,8 @@ impl Transfers {
         };
         let ways = std::array::from_fn(|i| Way::new(link(&Route::ALL[i])));
         let rank = emitter.rank();
-        let swap = options.directory.map(|directory| Swap::create(options.storage, directory, rank));
+        let swap =
+            options.directory.map(|directory| Swap::create(options.storage, directory, rank, options.room));
         Ok(Transfers {
             device,
             emitter,

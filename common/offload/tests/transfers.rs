@@ -57,6 +57,17 @@ fn bytes_come_back_from_main_memory_and_from_disk_as_they_were() {
     assert_eq!(ledger.live_total(Place::Disk) + ledger.live_total(Place::Host), 0);
 }
 
+/// A disk that is too small is found before anything is written.
+#[test]
+fn room_is_taken_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = Device::cpu(Ledger::new(Emitter::silent(0), None), 1);
+    let options = Options { directory: Some(folder.path()), room: 1 << 50, ..Options::default() };
+    let error = Transfers::new(device, Emitter::silent(0), options).err().unwrap().to_string();
+    assert!(error.contains("cannot reserve") && error.contains(&*folder.path().to_string_lossy()), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
 #[test]
 fn a_simulated_way_takes_its_time_and_hides_behind_work() {
     let link = Link { latency: Duration::from_millis(1), bandwidth: 1e6 };

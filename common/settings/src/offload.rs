@@ -82,6 +82,15 @@ impl Offload {
         [self.optimizer, self.parameters, self.activations]
     }
 
+    /// Returns a warning if the directory for what rests on disk lies in main memory.
+    pub fn caution(&self) -> Option<String> {
+        let directory = self.directory.as_deref().filter(|path| directory::is_in_memory(path))?;
+        Some(format!(
+            "{} lies in main memory: what rests on disk takes room there, which no prediction counts",
+            directory.display()
+        ))
+    }
+
     /// Creates the directory for what rests on disk, if there is none, and checks that files can be
     /// written there.
     ///

@@ -186,6 +186,9 @@ impl Drop for Queue {
     }
 }
 
+/// The most bytes of one call: a wait for a slow disk sees that calls return.
+const CALL: usize = 64 << 20;
+
 pub(crate) fn write(calls: &Calls, file: &File, offset: u64, bytes: &[u8]) -> Result<()> {
     check_length(Kind::Write, file, offset)?;
     let mut done = 0;
@@ -197,7 +200,7 @@ pub(crate) fn write(calls: &Calls, file: &File, offset: u64, bytes: &[u8]) -> Re
                 file,
                 at,
                 rest.as_ptr().addr(),
-                rest.len().min(most),
+                rest.len().min(most).min(CALL),
                 io::ErrorKind::WriteZero,
                 |to, length| to.write_at(&rest[..length], at),
             )
@@ -213,7 +216,7 @@ pub(crate) fn read(calls: &Calls, file: &File, offset: u64, bytes: &mut [u8]) ->
         let at = offset + done as u64;
         let moved = calls.transfer(Kind::Read, file.path(), Some(at), |most| {
             let rest = &mut bytes[done..];
-            let (address, length) = (rest.as_ptr().addr(), rest.len().min(most));
+            let (address, length) = (rest.as_ptr().addr(), rest.len().min(most).min(CALL));
             moved(file, at, address, length, io::ErrorKind::UnexpectedEof, |from, length| {
                 from.read_at(&mut rest[..length], at)
             })

@@ -1,9 +1,12 @@
 //! The directory of a run's checkpoints, made ready before the run begins.
 
-use crate::plan::Plan;
 use checkpoint::{CheckpointError, Checkpoints, Locking, RunLock};
+use planner::Prediction;
 use settings::size::human;
 use settings::{Config, Failure, Result};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 use storage::Disk;
@@ -40,30 +43,51 @@ pub(crate) fn open(config: &Config) -> Result<Option<(Checkpoints, Option<Arc<Ru
     Ok(Some((checkpoints, Some(Arc::new(lock)))))
 }
 
-/// Refuses a disk without room for the checkpoints that `plan`'s run keeps and the one that is being
-/// written, on the rank that leads.
+/// Refuses a disk without room for the checkpoints that a run of a model with so many `parameters`
+/// keeps and the one that is being written, beside what rests there of its ranks, as predicted. The
+/// `damaged` ones stay.
 ///
 /// # Errors
 /// If there is too little room, or the disk does not say how much there is.
-pub(crate) fn check_room(plan: &Plan) -> Result<()> {
-    let Some(checkpoints) = plan.checkpoints.as_ref().filter(|_| plan.config.leads()) else { return Ok(()) };
-    let (keep, each) = (plan.config.output.checkpoint_keep, BYTES * plan.model.layout.parameters());
+pub(crate) fn check_room(
+    checkpoints: &Checkpoints,
+    damaged: &[String],
+    config: &Config,
+    (parameters, prediction): (u64, &Prediction),
+) -> Result<()> {
+    let (keep, each) = (config.output.checkpoint_keep, BYTES * parameters);
     let there = checkpoints.names().map_err(Failure::run)?;
-    let needed = each.saturating_mul(missing(&there, &plan.damaged(), keep) as u64);
+    let beside = swapped(config, prediction, checkpoints.directory());
+    let needed = each.saturating_mul(missing(&there, damaged, keep) as u64).saturating_add(beside);
     let room = checkpoints.disk().room(checkpoints.directory()).map_err(refused)?;
     if needed <= room {
         return Ok(());
     }
     Err(Failure::run(format!(
         "the disk of {} has no room for the checkpoints of this run: {} are free, and it needs {} more: {} each, of \
-         which {} are kept while one more is written.\n\
+         which {} are kept while one more is written{}.\n\
          Free some space, keep fewer (--checkpoint-keep), or choose a directory on another disk.",
         checkpoints.directory().display(),
         human(room),
         human(needed),
         human(each),
         keep,
+        if beside > 0 {
+            format!(", and {} that rest there while it trains", human(beside))
+        } else {
+            String::new()
+        },
     )))
+}
+
+/// Returns the bytes that the ranks on this machine let rest on the disk of `directory`.
+fn swapped(config: &Config, prediction: &Prediction, directory: &Path) -> u64 {
+    let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
+    let is_there = |swap: &PathBuf| device(swap).is_some_and(|swap| Some(swap) == device(directory));
+    match config.offload.directory.as_ref().filter(|swap| is_there(swap)) {
+        Some(_) => prediction.ranks.iter().take(config.ranks_here()).map(|rank| rank.disk.total_peak).sum(),
+        None => 0,
+    }
 }
 
 /// Returns how many checkpoints a run adds to those that are `there`, until it removes one for each

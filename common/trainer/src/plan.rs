@@ -88,7 +88,10 @@ impl Plan {
         let choose = |checkpoints| ResumeState::choose(&run, checkpoints, exchange);
         let resume = self.checkpoints.as_ref().map_or(Ok(None), choose)?;
         let plan = Plan { resume, ..self };
-        checkpoints::check_room(&plan)?;
+        if let Some(checkpoints) = plan.checkpoints.as_ref().filter(|_| plan.config.leads()) {
+            let foreseen = (plan.model.layout.parameters(), &plan.prediction);
+            checkpoints::check_room(checkpoints, &plan.damaged(), &plan.config, foreseen)?;
+        }
         Ok(plan)
     }
 
@@ -252,12 +255,14 @@ fn probe_outputs(config: &Config) -> Result<()> {
 /// Refuses a run for which this machine has too little main memory, if the system tells how much it
 /// has.
 fn check_machine(job: &Job, prediction: &Prediction, config: &Config) -> Result<()> {
-    let Some(memory) = machine::memory() else { return Ok(()) };
+    // What ranks on GPUs have in main memory is page-locked.
+    let on_gpus = config.hardware.one().is_some();
+    let Some(memory) = machine::memory(!on_gpus) else { return Ok(()) };
     let machine = memory::Machine {
         memory: &memory,
         ranks: config.ranks_here(),
         rank: config.process.as_ref().map_or(0, |process| process.placement.rank),
-        on_gpus: config.hardware.one().is_some(),
+        on_gpus,
     };
     memory::check_machine(job, prediction, &machine)
 }

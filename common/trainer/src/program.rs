@@ -53,7 +53,15 @@ pub(crate) fn train(
     }
     let idle = communication::without_effect(&given, &config.communication, stage.sharded);
     let idle = idle.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", stage.plan));
-    let warnings = config.findings.warnings.iter().cloned().chain(unsaid).chain(idle).chain(config.caution());
+    let warnings = config
+        .findings
+        .warnings
+        .iter()
+        .cloned()
+        .chain(unsaid)
+        .chain(idle)
+        .chain(config.caution())
+        .chain(config.offload.caution());
     warnings.filter(|_| config.leads()).for_each(|warning| events::complain!("warning: {warning}"));
     if unnamed {
         note_resumed_model(&config);

@@ -3,7 +3,7 @@
 use crate::plan::Plan;
 use crate::stop::StopRequest;
 use settings::{Failure, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::{flag, low_level};
 use std::sync::Arc;
@@ -38,6 +38,13 @@ pub(crate) fn stop_on_signal(plan: &Plan) -> Result<()> {
 pub(crate) fn outlive_terminal(plan: &Plan) -> Result<()> {
     flag::register(SIGHUP, Arc::default()).map_err(failed)?;
     stop_on([SIGINT, SIGTERM].into_iter(), plan)
+}
+
+/// Makes a write beyond the limit of a file's size an error, which names the file, in place of the end of
+/// the process.
+pub(crate) fn outlive_limits() {
+    // If the system refuses that, the limit ends the process as before.
+    let _ = flag::register(SIGXFSZ, Arc::default());
 }
 
 fn failed(error: std::io::Error) -> Failure {

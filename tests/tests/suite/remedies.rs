@@ -227,3 +227,17 @@ fn one_byte_less_than_the_peak_fails_where_the_peak_was_predicted() {
         }
     }
 }
+
+/// Main memory has no room for a copy of what a save writes: training may wait for it instead.
+#[test]
+fn a_save_that_training_waits_for_needs_no_copy() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = format!("--checkpoint {}", dir.path().display());
+    let job = job(Stage::Zero3, &own);
+    let peak = planner::predict(&job).unwrap().ranks[0].host.total_peak;
+    let alone = planner::remedies(Room::of(Place::Host, peak - 1, Limits::default()), &job).alone;
+    let remedy = alone.iter().find(|remedy| remedy.how == "--checkpoint-wait").unwrap();
+    let report = train(Stage::Zero3, &flags(&format!("{own} --checkpoint-wait"))).unwrap();
+    assert_eq!(report.peak(Place::Host), Some(remedy.total_peak));
+    assert_eq!(remedy.saves, peak - remedy.total_peak);
+}

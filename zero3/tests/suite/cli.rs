@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
 
 pub(crate) fn zero3(flags: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_zero3")).args(flags.split_whitespace()).output().unwrap()
@@ -534,11 +535,21 @@ fn a_save_that_is_killed_leaves_one_whole_save_and_takes_other_files_along() {
     fs::create_dir(saved.join("mine")).unwrap();
     fs::write(saved.join("mine/notes.txt"), "keep").unwrap();
     let before = contents(&saved.join("mine"));
-    // A file-size limit kills the process in the midst of its weights.
-    let script = format!("ulimit -f 64; exec {} {save} --seed 1", env!("CARGO_BIN_EXE_zero3"));
-    let output = Command::new("bash").args(["-c", &script]).output().unwrap();
-    assert_eq!(output.status.code(), None, "{}", text(&output.stderr));
-    assert!(fs::read_dir(dir.path()).unwrap().count() > 1, "it was killed while it saved");
+    // Killed in the midst of its weights, which take longer to write than to see that they are.
+    let large = format!("{save} --model small --seed 1");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_zero3"))
+        .args(large.split_whitespace())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let written = dir.path().join(format!(".saved.{}.partial/model.safetensors", child.id()));
+    while fs::metadata(&written).map_or(0, |file| file.len()) == 0 {
+        assert!(child.try_wait().unwrap().is_none(), "it saves before it ends");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().code(), None);
+    assert!(written.exists(), "it was killed while it saved");
     assert!(zero3(&format!("{SHORT} --init-from {}", saved.display())).status.success());
     assert!(zero3(&format!("{save} --seed 2")).status.success());
     assert_eq!(contents(&saved.join("mine")), before);

@@ -5,7 +5,7 @@ use super::Room;
 use crate::fit::largest_batch;
 use crate::gathering::BackwardPrefetch;
 use crate::job::Job;
-use crate::placement::{MOVABLE, Movable, Placement, place_word};
+use crate::placement::{MOVABLE, Movable, Placement, Saving, place_word};
 use crate::recipe::Recipe;
 use crate::stage::Stage;
 use crate::strategy::Strategy;
@@ -64,6 +64,7 @@ pub(super) const KNOBS: &[Knob] = &[
     }),
     knob("the same weights; blocks computed again", checkpointing),
     knob("the same weights; more and shorter transfers", staging),
+    knob("the same weights; training waits for each save", saving),
     knob("the same weights", |job, _| moved(job, &MOVABLE[0])),
     knob("the same weights", |job, _| moved(job, &MOVABLE[1])),
     knob("the same weights", |job, _| moved(job, &MOVABLE[2])),
@@ -87,6 +88,14 @@ fn set(job: &Job, how: &str, change: fn(&mut Job)) -> Vec<(String, Job)> {
 fn stages(job: &Job, _: Room) -> Vec<(String, Job)> {
     let others = Stage::ALL.into_iter().filter(|&stage| stage > job.stage);
     others.map(|stage| (format!("cargo run -p {}", stage.package()), job.with_stage(stage))).collect()
+}
+
+/// Returns `job` without room for a copy of what a rank saves.
+fn saving(job: &Job, _: Room) -> Vec<(String, Job)> {
+    let placement = Placement { saving: Saving::Streaming, ..job.placement };
+    let waiting = Job { placement, ..job.clone() };
+    let copies = job.placement.saving == Saving::Copying;
+    copies.then(|| ("--checkpoint-wait".into(), waiting)).into_iter().collect()
 }
 
 fn full_shard(job: &Job, _: Room) -> Vec<(String, Job)> {

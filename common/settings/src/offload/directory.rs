@@ -29,6 +29,13 @@ fn is_on_disk(path: &Path) -> bool {
     statfs(path).is_ok_and(|system| !IN_MEMORY.contains(&i128::from(system.f_type)))
 }
 
+/// True if `path`, or what there is above it, lies in a file system of main memory.
+pub(super) fn is_in_memory(path: &Path) -> bool {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.into());
+    let there = absolute.ancestors().find(|path| path.exists());
+    there.is_some_and(|path| !is_on_disk(path))
+}
+
 /// Creates the directory `path` if there is none, and writes a file there that is removed at once.
 pub(super) fn probe(path: &Path) -> Result<()> {
     let fail = |what: &str, error: std::io::Error| {
@@ -63,6 +70,7 @@ mod tests {
     fn main_memory_is_no_disk() {
         if cfg!(target_os = "linux") {
             assert!(!is_on_disk(Path::new("/dev/shm")));
+            assert!(is_in_memory(Path::new("/dev/shm/no/such/directory")));
         }
         assert!(!is_on_disk(Path::new("/no/such/directory")));
     }
