@@ -109,8 +109,13 @@ fn in_job(flags: &Flags, placement: &Placement, body: Body<'_>) -> Result<Vec<Ro
     if placement.rank == 0 && !flags.json {
         heading(placement.world_size, "processes");
     }
-    let rows = body(&MeasuredRank::new(joined.group, engine, gpu, flags)?)?;
+    let rows = tell(body, &MeasuredRank::new(joined.group, engine, gpu, flags)?)?;
     Ok(if placement.rank == 0 { rows } else { Vec::new() })
+}
+
+/// Runs `body` on `rank`, whose peers hear why it fails.
+fn tell(body: Body<'_>, rank: &MeasuredRank) -> Result<Vec<Row>> {
+    body(rank).inspect_err(|error| rank.group.poison("its measurement".into(), error.to_string()))
 }
 
 fn over_tcp(placement: &Placement) -> Result<process::Engine> {
@@ -193,7 +198,7 @@ fn threads(entries: Vec<Entry>, engine: Engine, flags: &Flags, body: Body<'_>) -
                     Entry::Group(group) => group,
                     Entry::Meeting(place) => tcp::join(&place)?.group,
                 };
-                body(&MeasuredRank::new(group, engine, gpu, flags)?)
+                tell(body, &MeasuredRank::new(group, engine, gpu, flags)?)
             })
         };
         let ranks: Vec<_> = entries.into_iter().zip(gpus).map(start).collect();

@@ -51,7 +51,7 @@ pub(crate) fn join(plan: &Plan, process: &Process) -> Result<Joined> {
 /// Returns `plan`, resumed from the checkpoint that all processes agree on, if there is one.
 ///
 /// # Errors
-/// If there is none that the run may resume, or the group's failure.
+/// If there is none that the run may resume, or no room for its own, or the group's failure.
 pub(crate) fn resumed(plan: Plan, group: &Group) -> Result<Plan> {
     let (rank, channel) = (group.rank() as usize, group.control_channel(Topic::Resuming));
     plan.resumed(rank..rank + 1, &|mine| {
@@ -74,7 +74,7 @@ pub(crate) fn follow(plan: &Plan, joined: Joined, logs: &Logs) -> Result<usize> 
         }
         None => None,
     };
-    signals::stop_on_signal(plan)?;
+    signals::stop_on_signal(plan, None)?;
     let outcome = launch::one(plan, group, &|rank, news| logs.tell(rank, news));
     drop(outlet);
     Ok(outcome?.iter().map(|measured| measured.steps.len()).max().unwrap_or(0))

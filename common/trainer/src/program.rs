@@ -154,7 +154,7 @@ fn in_lines(
     speed: &Arc<Speed>,
     tell: &Observer<'_>,
 ) -> Result<Report> {
-    signals::stop_on_signal(plan)?;
+    signals::stop_on_signal(plan, Some(watch.pace.clone()))?;
     let lines = progress::Lines::new(plan, speed);
     let observer = |rank: usize, news: News<'_>| {
         tell(rank, news);
@@ -206,7 +206,7 @@ fn on_screen(
         let screen = viz::live(subscription, watch.pace.clone(), options, plan.stop.flag.clone());
         match screen {
             Ok(Departure::Detached) => {
-                signals::outlive_terminal(plan)?;
+                signals::outlive_terminal(plan, Some(watch.pace.clone()))?;
                 events::say!("{}", progress::detached(watch.hub.run_name()));
                 complain();
                 lines.get_or_init(|| progress::Lines::new(plan, speed));
@@ -216,7 +216,7 @@ fn on_screen(
                     plan.stop.signal.store(*signal, Ordering::Relaxed);
                 }
                 // The run is about to end: from now on Ctrl-C ends the process at once.
-                signals::stop_on_signal(plan)?;
+                signals::stop_on_signal(plan, Some(watch.pace.clone()))?;
             }
         }
         let report = signals::explain_delay(&plan.stop, plan.stops_after(), || ranks.join())

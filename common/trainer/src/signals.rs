@@ -2,6 +2,7 @@
 
 use crate::plan::Plan;
 use crate::stop::StopRequest;
+use events::Pace;
 use settings::{Failure, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
@@ -21,23 +22,24 @@ const EXPLAIN_AFTER: Duration = Duration::from_secs(2);
 /// How often the run is asked whether a stop has been requested.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Makes the first Ctrl-C, SIGTERM or SIGHUP request a stop. Another one, after [`SAME_SIGNAL`],
+/// Makes the first Ctrl-C, SIGTERM or SIGHUP request a stop, and release ranks that a viewer holds at
+/// `pace`. Another one, after [`SAME_SIGNAL`],
 /// ends the process at once; so does the first, if a stop is requested already because the screen
 /// was quit.
 ///
 /// # Errors
 /// If the system refuses to deliver signals.
-pub(crate) fn stop_on_signal(plan: &Plan) -> Result<()> {
-    stop_on(requests(), plan)
+pub(crate) fn stop_on_signal(plan: &Plan, pace: Option<Arc<Pace>>) -> Result<()> {
+    stop_on(requests(), plan, pace)
 }
 
 /// Does as [`stop_on_signal`], but ignores SIGHUP: the run goes on when its terminal is closed.
 ///
 /// # Errors
 /// As there.
-pub(crate) fn outlive_terminal(plan: &Plan) -> Result<()> {
+pub(crate) fn outlive_terminal(plan: &Plan, pace: Option<Arc<Pace>>) -> Result<()> {
     flag::register(SIGHUP, Arc::default()).map_err(failed)?;
-    stop_on([SIGINT, SIGTERM].into_iter(), plan)
+    stop_on([SIGINT, SIGTERM].into_iter(), plan, pace)
 }
 
 /// Makes a write beyond the limit of a file's size an error, which names the file, in place of the end of
@@ -51,7 +53,7 @@ fn failed(error: std::io::Error) -> Failure {
     Failure::run(format!("cannot listen for signals: {error}"))
 }
 
-fn stop_on(requests: impl Iterator<Item = i32>, plan: &Plan) -> Result<()> {
+fn stop_on(requests: impl Iterator<Item = i32>, plan: &Plan, pace: Option<Arc<Pace>>) -> Result<()> {
     let mut signals = Signals::new(requests).map_err(failed)?;
     let stop = Arc::clone(&plan.stop);
     let listen = move || {
@@ -61,6 +63,7 @@ fn stop_on(requests: impl Iterator<Item = i32>, plan: &Plan) -> Result<()> {
                 stop.signal.store(signal, Ordering::Relaxed);
             }
             let requested = stop.flag.swap(true, Ordering::AcqRel);
+            pace.iter().for_each(|pace| pace.cancel());
             if requested && first.is_none_or(|first| first.elapsed() >= SAME_SIGNAL) {
                 low_level::exit(128 + signal);
             }

@@ -34,7 +34,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Opens the recording, if one is asked for, and the socket if `socket`. The ranks behind
-    /// `links` are processes of their own; all others are threads of this one.
+    /// `links` are processes of their own. In a job of processes one that has no link is not seen.
     ///
     /// # Errors
     /// If the recording cannot be created.
@@ -42,7 +42,11 @@ impl Watch {
         let pace = Arc::new(Pace::default());
         let start = Instant::now();
         let (far, links): (Vec<u32>, Vec<TcpStream>) = links.into_iter().unzip();
-        let near = (0..plan.config.world_size as u32).filter(|rank| !far.contains(rank));
+        let ranks = 0..plan.config.world_size as u32;
+        let near = ranks.filter(|rank| match &plan.config.process {
+            Some(process) => *rank as usize == process.placement.rank,
+            None => !far.contains(rank),
+        });
         let (emitters, mut receivers): (Vec<_>, Vec<_>) =
             near.map(|rank| channel(rank, RING, start, Some(pace.clone()))).unzip();
         let (feeds, more): (Vec<_>, Vec<_>) = far.iter().map(|_| feed(RING, start)).unzip();

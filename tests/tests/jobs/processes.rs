@@ -282,6 +282,9 @@ fn a_viewer_holds_all_processes_for_longer_than_their_timeout_and_an_interrupt_e
         std::thread::sleep(Duration::from_millis(5));
         viewer.poll().unwrap();
     }
+    // Held ranks hear of the interrupt, too.
+    viewer.control(events::Control::Pause).unwrap();
+    while !settled() {}
     members.iter().for_each(|member| member.signal("INT"));
     for (rank, ended) in ends(members).iter().enumerate() {
         assert_eq!(ended.code, Some(130), "{}", ended.error);

@@ -117,12 +117,12 @@ impl<C: AsRef<Signature>> Coordinator<C> {
             if let Some(all) = slot.enter() {
                 return Ok(all);
             }
-            let member = slot.missing();
-            let culprit = self.names[member];
-            if state.departed[member] {
+            let missing = slot.missing();
+            if let Some(&member) = missing.iter().find(|&&member| state.departed[member]) {
+                let culprit = self.names[member];
                 return Err(self.fail(&mut state, Failure { culprit, cause: Cause::Departed }));
             }
-            state = self.wait(state, &mut deadline, culprit, false)?;
+            state = self.wait(state, &mut deadline, &self.named(&missing), false)?;
         }
     }
 
@@ -155,7 +155,7 @@ impl<C: AsRef<Signature>> Coordinator<C> {
             if let Some(failure) = &state.failure {
                 return Err(failure.clone());
             }
-            state = self.wait(state, &mut deadline, self.names[other], true)?;
+            state = self.wait(state, &mut deadline, &[self.names[other]], true)?;
         }
         Ok(())
     }
@@ -189,9 +189,9 @@ impl<C: AsRef<Signature>> Coordinator<C> {
                 state = self.rest(state, IDLE);
                 continue;
             }
-            let culprit = self.names[slot.idle()];
+            let idle = self.named(&slot.idle());
             // On a timeout the failure is set, and the next turn sees it.
-            state = match self.wait(state, &mut deadline, culprit, true) {
+            state = match self.wait(state, &mut deadline, &idle, true) {
                 Ok(state) => state,
                 Err(_) => lock(&self.state),
             };
@@ -260,18 +260,26 @@ impl<C: AsRef<Signature>> Coordinator<C> {
         wary == 0
     }
 
-    /// Blocks until a notification. At the deadline for rank `culprit` the group fails: the culprit
-    /// has not issued the call, or (`issued`) not done its part.
+    /// The ranks of `members`.
+    fn named(&self, members: &[usize]) -> Vec<u32> {
+        members.iter().map(|&member| self.names[member]).collect()
+    }
+
+    /// Blocks until a notification. At the deadline for `ranks`, at least one, the group fails: one of
+    /// them has not issued the call, or (`issued`) not done its part.
     fn wait<'a>(
         &'a self,
         mut state: MutexGuard<'a, GroupState<C>>,
         deadline: &mut Deadline<'_>,
-        culprit: u32,
+        ranks: &[u32],
         issued: bool,
     ) -> OrFailure<MutexGuard<'a, GroupState<C>>> {
-        let Ok(left) = deadline.left(&[culprit]) else {
-            let reporter = self.names[deadline.context.member];
-            return Err(self.fail(&mut state, deadline.context.late(reporter, culprit, issued)));
+        let left = match deadline.left(ranks) {
+            Ok(left) => left,
+            Err(culprit) => {
+                let reporter = self.names[deadline.context.member];
+                return Err(self.fail(&mut state, deadline.context.late(reporter, culprit, issued)));
+            }
         };
         if !std::mem::replace(&mut deadline.spun, true) && !self.spin.is_zero() && self.eager() {
             return Ok(self.spin(state));

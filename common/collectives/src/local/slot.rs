@@ -93,14 +93,14 @@ impl<C> Slot<C> {
         self.sent.iter().all(Option::is_some)
     }
 
-    /// The first member that has not arrived.
-    pub(crate) fn missing(&self) -> usize {
-        self.arrivals.iter().position(Option::is_none).unwrap_or(0)
+    /// The members that have not arrived: at least one, unless all have or the group has failed.
+    pub(crate) fn missing(&self) -> Vec<usize> {
+        absent(&self.arrivals)
     }
 
-    /// The first member whose part is not done.
-    pub(crate) fn idle(&self) -> usize {
-        self.sent.iter().position(Option::is_none).unwrap_or(0)
+    /// The members whose parts are not done: at least one, unless the slot is complete.
+    pub(crate) fn idle(&self) -> Vec<usize> {
+        absent(&self.sent)
     }
 
     /// The outcome of a complete slot for one member.
@@ -162,4 +162,9 @@ impl<C> GroupState<C> {
             self.first += 1;
         }
     }
+}
+
+/// The members of which nothing is known.
+fn absent<T>(all: &[Option<T>]) -> Vec<usize> {
+    all.iter().enumerate().filter(|(_, known)| known.is_none()).map(|(member, _)| member).collect()
 }

@@ -103,12 +103,15 @@ fn listens_everywhere(options: &JoinOptions) -> bool {
     options.secret.is_some() && !is_literal
 }
 
-/// Listens at the meeting's address, on rank 0. If the name resolves to loopback only, other
-/// machines may resolve it to another address: if they have to prove a secret, rank 0 listens on
-/// all of this machine's, and says so.
+/// Listens at the meeting's address, on rank 0. If its name resolves to a loopback address, other
+/// machines may resolve it to another one. If they have to prove a secret, rank 0 listens where they
+/// do, or, if it knows no such address, on all of this machine's, and says so.
 fn open(options: &JoinOptions, deadline: Instant) -> Result<TcpListener, JoinError> {
     let mut found = resolve(options, deadline)?;
-    if found.iter().all(|address| address.ip().is_loopback()) && listens_everywhere(options) {
+    let is_loopback = |address: &SocketAddr| address.ip().is_loopback();
+    if !found.iter().all(is_loopback) && listens_everywhere(options) {
+        found.retain(|address| !is_loopback(address));
+    } else if listens_everywhere(options) {
         events::complain!(
             "note: {} is a loopback address here: rank 0 listens at port {} on all of this machine's addresses",
             options.address,

@@ -141,6 +141,11 @@ impl Collector {
             false => now.saturating_sub(held).saturating_sub(settle),
         };
         self.receivers.iter().for_each(|receiver| receiver.drain(&mut self.waiting));
+        if self.options.remote {
+            // The clock of another process may be ahead of this one's, whose stops it did not share.
+            let latest = self.receivers.first().map_or(0, Receiver::elapsed).saturating_sub(held);
+            self.waiting.iter_mut().for_each(|event| event.at = event.at.min(latest));
+        }
         // Stable, so that one rank's events of the same nanosecond keep their order.
         self.waiting.sort_by_key(|event| event.at);
         let ready = self.waiting.partition_point(|event| event.at <= settled);

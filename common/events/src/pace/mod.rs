@@ -136,8 +136,11 @@ impl Pace {
         listeners.retain(|listener| listener.send(control).is_ok());
     }
 
-    /// Applies a viewer's request.
+    /// Applies a viewer's request, unless the run is ending.
     pub fn control(&self, control: Control) {
+        if self.lock().cancelled {
+            return;
+        }
         match control {
             Control::Pause => self.set(Gate::hold),
             Control::Step(granularity) => self.set(|gate| gate.step(granularity)),
