@@ -44,8 +44,9 @@ impl Extent {
 pub(crate) struct Swap {
     pub(crate) disk: Disk,
     pub(crate) file: Arc<File>,
-    /// Bytes that are taken at the end of extents, and of the disk.
+    /// Where the last extent ends.
     end: Cell<u64>,
+    /// Where the room ends that was taken on the disk.
     reserved: Cell<u64>,
 }
 

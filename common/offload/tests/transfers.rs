@@ -62,7 +62,9 @@ fn bytes_come_back_from_main_memory_and_from_disk_as_they_were() {
 fn room_is_taken_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let device = Device::cpu(Ledger::new(Emitter::silent(0), None), 1);
-    let options = Options { directory: Some(folder.path()), room: 1 << 50, ..Options::default() };
+    let full = Fault { kind: Some(Kind::Reserve), number: 1, effect: Effect::Full };
+    let storage = Some(Disk::with_faults(1, vec![full]));
+    let options = Options { directory: Some(folder.path()), storage, room: 1, ..Options::default() };
     let error = Transfers::new(device, Emitter::silent(0), options).err().unwrap().to_string();
     assert!(error.contains("cannot reserve") && error.contains(&*folder.path().to_string_lossy()), "{error}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -124,7 +124,8 @@ pub struct GenerateArgs {
     /// Text to continue.
     #[arg(long, default_value = "\n")]
     pub prompt: String,
-    /// Tokens to add, each drawn from those before it, at most the longest sequence of the model.
+    /// Tokens to add. Each is drawn from those before it, of which the model sees at most as many as
+    /// its longest sequence has.
     #[arg(long, default_value_t = 400, value_name = "N", value_parser = whole::<usize>(0..=MOST))]
     pub tokens: usize,
     /// Higher is more varied; 0 always takes the most likely token.

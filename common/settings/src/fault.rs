@@ -29,7 +29,7 @@ pub enum Kind {
     Stale,
     /// The rank divides its loss by its own number of tokens, not by that of all ranks.
     Divisor,
-    /// The rank reads samples of another rank.
+    /// The rank reads its samples of later steps.
     Data,
     /// The rank's gradients are missing from the sum.
     Drop,

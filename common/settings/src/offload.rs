@@ -82,6 +82,11 @@ impl Offload {
         [self.optimizer, self.parameters, self.activations]
     }
 
+    /// True if what rests on disk is where it is if no directory is named.
+    pub fn has_usual_directory(&self) -> bool {
+        self.directory.is_some() && self.directory == directory::usual().ok()
+    }
+
     /// Returns a warning if the directory for what rests on disk lies in main memory.
     pub fn caution(&self) -> Option<String> {
         let directory = self.directory.as_deref().filter(|path| directory::is_in_memory(path))?;

@@ -88,11 +88,15 @@ impl Plan {
         let choose = |checkpoints| ResumeState::choose(&run, checkpoints, exchange);
         let resume = self.checkpoints.as_ref().map_or(Ok(None), choose)?;
         let plan = Plan { resume, ..self };
-        if let Some(checkpoints) = plan.checkpoints.as_ref().filter(|_| plan.config.leads()) {
-            let foreseen = (plan.model.layout.parameters(), &plan.prediction);
-            checkpoints::check_room(checkpoints, &plan.damaged(), &plan.config, foreseen)?;
-        }
-        Ok(plan)
+        let Some(checkpoints) = &plan.checkpoints else { return Ok(plan) };
+        let foreseen = (plan.model.layout.parameters(), &plan.prediction);
+        let mine = match plan.config.leads() {
+            true => checkpoints::check_room(checkpoints, &plan.damaged(), &plan.config, foreseen),
+            false => Ok(()),
+        };
+        let said = exchange(&mine.as_ref().err().map_or(String::new(), ToString::to_string))?;
+        mine?;
+        said.into_iter().find(|why| !why.is_empty()).map_or(Ok(plan), |why| Err(Failure::run(why)))
     }
 
     /// Returns what the run's model brought beside its weights: what the checkpoint that it resumes

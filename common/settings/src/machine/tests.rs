@@ -18,7 +18,7 @@ fn found(files: &[(&str, &str)]) -> (u64, Option<PathBuf>) {
     found_if(true, files)
 }
 
-/// The same, with its swap space if `swaps`.
+/// Returns what [`found`] does; swap space counts only if `swaps`.
 fn found_if(swaps: bool, files: &[(&str, &str)]) -> (u64, Option<PathBuf>) {
     let root = tempfile::tempdir().unwrap();
     let meminfo = ("proc/meminfo", "MemTotal: 1024000 kB\nSwapTotal: 102400 kB\n");

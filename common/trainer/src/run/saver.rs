@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use work::{Work, Writing, Written, words, write_copy};
+use work::{Told, Work, Writing, Written, words, write_copy};
 
 /// How often a rank that waits for its thread looks whether it is done.
 const LOOK: Duration = Duration::from_millis(1);
@@ -56,7 +56,7 @@ pub(super) struct Saver {
     layout: Arc<ShardLayout>,
     /// Per unit: the elements that this rank saves.
     parts: Vec<Range<usize>>,
-    /// How many elements that are at most, on any rank.
+    /// The most elements that any rank saves: the size of `room`.
     elements: usize,
     /// Room for a copy of all of them, unless a thread has it.
     room: Option<Buffer>,
@@ -85,7 +85,7 @@ enum Phase {
 }
 
 /// Why a save failed.
-type Outcome = std::result::Result<(), String>;
+type Outcome = Told<()>;
 
 /// A save that is under way.
 struct Save {
@@ -309,14 +309,15 @@ impl Saver {
             }
             published.map(drop).map_err(words)
         };
-        self.phase = Phase::Publishing(save, Some(Work::start(publish)));
+        let work = Work::start(publish);
+        if work.is_lost() {
+            drop(self.checkpoints.disk().remove_directory(&save.partial));
+        }
+        self.phase = Phase::Publishing(save, Some(work));
         Ok(None)
     }
 
-    fn exchange<T>(
-        &self,
-        mine: &std::result::Result<T, String>,
-    ) -> Result<Vec<std::result::Result<T, String>>>
+    fn exchange<T>(&self, mine: &Told<T>) -> Result<Vec<Told<T>>>
     where
         T: serde::Serialize + serde::de::DeserializeOwned,
     {

@@ -7,8 +7,11 @@ use std::ops::Range;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// What a rank tells the others, or why not.
+pub(super) type Told<T> = std::result::Result<T, String>;
+
 /// What a rank has written, or why not.
-pub(super) type Written = std::result::Result<FileRecord, String>;
+pub(super) type Written = Told<FileRecord>;
 
 /// A thread that writes what a rank saves. It gives the room of a copy back, if it was given one.
 pub(super) type Writing = Work<(Option<Buffer>, Written)>;
@@ -29,6 +32,11 @@ impl<T: Send + 'static> Work<T> {
     /// This work, as a part of what began then.
     pub(super) fn since(self, began: Instant) -> Self {
         Work { began, ..self }
+    }
+
+    /// True if the system gave no thread: what the work was given is dropped.
+    pub(super) fn is_lost(&self) -> bool {
+        self.thread.is_err()
     }
 
     /// True until the work is done or has taken longer than `timeout`.
