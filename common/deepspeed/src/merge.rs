@@ -134,12 +134,11 @@ impl Merging {
     /// Returns the flag that says where the states rest which `key` is about, and where they do.
     fn place_of(&self, key: &Key) -> Option<(&'static str, Place)> {
         let offload = &self.args.offload;
-        let places = [
-            ("zero_optimization.offload_optimizer.", "offload_optimizer", offload.optimizer),
-            ("zero_optimization.offload_param.", "offload_parameters", offload.parameters),
-        ];
-        let found = places.into_iter().find(|(section, ..)| key.path.starts_with(section));
-        found.map(|(_, flag, place)| (flag, place))
+        match key.path.strip_prefix("zero_optimization.offload_")?.split_once('.')?.0 {
+            "optimizer" => Some(("offload_optimizer", offload.optimizer)),
+            "param" => Some(("offload_parameters", offload.parameters)),
+            _ => None,
+        }
     }
 
     /// True if a flag moves the states whose section the file leaves switched off.
@@ -157,11 +156,11 @@ impl Merging {
     /// True if `key` has no meaning at the file's stage or in a precision that a flag chose, or if
     /// a flag or a launcher does already what it asks for.
     fn is_idle(&self, key: &Key) -> bool {
-        if key.path == "num_machines" {
-            return self.args.on_this_machine.is_some();
-        }
-        if key.name() == "nvme_path" && self.place_of(key).is_some_and(|(_, place)| place != Place::Disk) {
-            return true;
+        match (key.name(), self.place_of(key)) {
+            ("num_machines", _) => return self.args.on_this_machine.is_some(),
+            ("nvme_path", Some((_, place))) if place != Place::Disk => return true,
+            ("buffer_count", Some((_, Place::Device))) => return true,
+            _ => {}
         }
         if key.path.starts_with("aio.") {
             return !self.args.offload.uses_disk();

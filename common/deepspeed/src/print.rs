@@ -44,6 +44,7 @@ fn nameless(config: &Config) -> Vec<String> {
         (config.offload.activations == Place::Disk, "--offload-activations disk".into()),
         (
             config.offload.uses_disk()
+                && !config.offload.has_usual_directory()
                 && ![config.offload.optimizer, config.offload.parameters].contains(&Place::Disk),
             "--offload-dir".into(),
         ),

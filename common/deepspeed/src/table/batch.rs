@@ -91,7 +91,7 @@ pub(super) static KEYS: &[Key] = &[
             |args, value| args.file_only.eps = Some(number(value) as f32),
             |run| Some(Node::single(run.config.eps)),
         ),
-    Key::new("optimizer.params.weight_decay", Number(0.0, 0.99), "0", "decoupled; of matrices only")
+    Key::new("optimizer.params.weight_decay", Number(0.0, 0.99), "0", "decoupled; of matrices only, where DeepSpeed's is of norms too")
         .auto(Auto::Flags)
         .honoured(
             Some("weight_decay"),

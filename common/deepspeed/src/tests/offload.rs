@@ -54,6 +54,18 @@ fn keys_about_states_that_rest_elsewhere_contradict_nothing() {
     let unused = r#"{"zero_optimization": {"offload_optimizer": {"device": "cpu"},
         "offload_param": {"device": "none", "buffer_count": 7}}}"#;
     assert_eq!(json(unused, "--offload-buffers 3").unwrap().findings.warnings, [""; 0]);
+    let counts = |counted: &str, other: &str| {
+        format!(
+            r#"{{"zero_optimization": {{"stage": 3, "{counted}": {{"device": "cpu", "buffer_count": 7}},
+            "{other}": {{"device": "cpu"}}}}}}"#
+        )
+    };
+    let stay = json(&counts("offload_param", "offload_optimizer"), "--offload-parameters none").unwrap();
+    assert_eq!(stay.offload.buffers, None);
+    let stay =
+        json(&counts("offload_optimizer", "offload_param"), "--offload-optimizer none --offload-buffers 3");
+    let about_buffers = |warning: &&String| warning.contains("buffer_count");
+    assert_eq!(stay.unwrap().findings.warnings.iter().find(about_buffers), None);
     for device in ["none", "cpu"] {
         let text = format!(
             r#"{{"zero_optimization": {{"offload_optimizer": {{"device": "{device}", "nvme_path": "/a"}}}}}}"#
@@ -66,7 +78,7 @@ fn keys_about_states_that_rest_elsewhere_contradict_nothing() {
 fn flags_override_sections() {
     assert_eq!(offload(OFFLOAD, "--offload-dir else/where").directory, Some("else/where".into()));
     let config = json(OFFLOAD, "--offload-optimizer none --offload-parameters none").unwrap();
-    assert_eq!(config.offload, Offload { buffers: Some(5), ..offload("{}", "") });
+    assert_eq!(config.offload, offload("{}", ""));
     assert_eq!(config.findings.warnings.len(), 2, "{:?}", config.findings.warnings);
 }
 
