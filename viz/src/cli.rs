@@ -81,7 +81,8 @@ pub enum Command {
 /// Where playing begins.
 #[derive(Debug, Args)]
 pub struct Start {
-    /// The step where playing begins, counted from 0; otherwise it begins with the recording
+    /// The step where playing begins, counted from 0; otherwise it begins with the recording, and
+    /// with --follow at its latest event
     #[arg(long)]
     pub step: Option<u32>,
     /// Run seconds per real second, 0.001 to 100 [default: 0.1]

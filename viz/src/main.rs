@@ -78,18 +78,17 @@ fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(
     if names.is_empty() {
         return tell(viz::recorded(begin(open(&files)?, start)?, None, display));
     }
-    if start.step.is_some() || start.speed.is_some() || start.paused {
-        let run = names[0].display();
-        return Err(
-            format!("--step, --speed and --paused are for recordings alone, and {run} is none").into()
-        );
-    }
     let recorded = open(&files)?;
     let attach = |run: &PathBuf| {
         runs::attach(&runs::directory(), &run.to_string_lossy())
             .map_err(|error| format!("{} is no file, and {error}", run.display()))
     };
     let attached = names.iter().map(attach).collect::<Result<Vec<_>, _>>()?;
+    if start.step.is_some() || start.speed.is_some() || start.paused {
+        let run = names[0].display();
+        let what = format!("{run} is a run in progress: --step, --speed and --paused are for recordings");
+        return Err(what.into());
+    }
     tell(viz::attached(attached, recorded, false, start.view, display))
 }
 
@@ -178,6 +177,7 @@ fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dy
     }
     if let Some(out) = &export.cast {
         export.moment.seek(&mut app.players[0], 0.0)?;
+        app.lock();
         write(out, &asciicast::render(app, theme, export.size, export.seconds, export.speed)?)?;
     }
     Ok(())

@@ -14,6 +14,7 @@ use crate::timeline::Ending;
 use crate::{narration, places, words};
 use events::RunHeader;
 use events::header::Choices;
+use events::say::digits;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 
@@ -117,17 +118,22 @@ fn title(app: &App, paint: &mut Paint<'_>) {
     let shown: Vec<&Player> = if compared > 1 { app.players.iter().collect() } else { vec![app.player()] };
     let status = status(app);
     let least = columns(&progress(app.player(), 0)) + columns(&status.0) + 4;
-    let x = shown.iter().fold(1, |x, player| {
+    let mut x = 1;
+    for (number, player) in (1..).zip(&shown) {
         let header = &player.scene().header;
         let badge = format!(" {} ", header.stage);
-        match x + columns(&badge) + least < width {
-            true => paint.text(x, 0, badge, theme::badge(stage_colour(header), theme)) + 1,
-            false => x,
+        // Before the last one there must be room for an ellipsis.
+        let more = if number < shown.len() { 2 } else { 0 };
+        if x + columns(&badge) + more + least >= width {
+            x = paint.text(x, 0, "…", ink(DIM)) + 1;
+            break;
         }
-    });
+        x = paint.text(x, 0, badge, theme::badge(stage_colour(header), theme)) + 1;
+    }
+    let number = format!("run {} of {}", app.shown + 1, app.players.len());
     let x = match app.players.len() {
-        many @ 2.. if app.view != View::Compare => {
-            let x = paint.text(x, 0, format!("run {} of {many}", app.shown + 1), bold(ACCENT)) + 1;
+        2.. if app.view != View::Compare && x + columns(&number) + least < width => {
+            let x = paint.text(x, 0, number, bold(ACCENT)) + 1;
             let named = width >= 80 && app.shares_stage(app.player());
             let title = fitted(if named { &app.player().timeline().title } else { "" }, 16);
             paint.text(x, 0, &title, bold(ACCENT)) + u16::from(!title.is_empty())
@@ -249,15 +255,15 @@ fn live_status(app: &App) -> (String, Color) {
     }
 }
 
-/// Returns a speed in words: a whole number or one over it, where that is off by a fiftieth at most.
+/// Returns a speed in words: a whole number or one over it where that is off by a fiftieth at most,
+/// otherwise three digits.
 fn speed(speed: f64) -> String {
     let whole = |number: f64| (number.round() / number - 1.0).abs() <= 0.02;
     match speed {
         1.0 => "real time".into(),
-        s if s > 1.0 && whole(s) => format!("×{s:.0}"),
-        s if s > 1.0 => format!("×{s:.1}"),
-        s if whole(1.0 / s) && s < 0.9 => format!("×1/{:.0}", 1.0 / s),
-        s => format!("×{s:.2}"),
+        s if s > 1.5 && whole(s) => format!("×{s:.0}"),
+        s if s < 0.75 && whole(1.0 / s) => format!("×1/{:.0}", 1.0 / s),
+        s => format!("×{}", digits(s).trim_end_matches('0')),
     }
 }
 

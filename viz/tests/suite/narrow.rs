@@ -322,6 +322,14 @@ fn the_title_of_a_comparison_shows_the_step_at_every_width() {
             assert!(rows[0].contains(" step 3 ") && rows[0].ends_with(" ‖ paused"), "{width}: {}", rows[0]);
             assert!(rows[0].starts_with("  DDP "), "{width}: {}", rows[0]);
         }
+        app.view = View::Overview;
+        app.players[0].set_speed(0.1);
+        for width in 40..=100 {
+            let title = rows(&app, width, 24).remove(0);
+            assert!(title.contains(" step 3 ") && title.ends_with(" ‖ paused ×1/10"), "{width}: {title}");
+            let number = format!("run 1 of {count} ");
+            assert!(title.contains(&number) || width < 46 && !title.contains("run"), "{width}: {title}");
+        }
     }
 }
 
@@ -329,15 +337,19 @@ fn the_title_of_a_comparison_shows_the_step_at_every_width() {
 #[test]
 fn speeds_are_shown_as_they_are() {
     let mut app = app("zero3", View::Overview);
-    for (speed, shown) in [
+    let speeds = [
         (0.001, "×1/1000"),
+        (0.065, "×0.065"),
         (0.1, "×1/10"),
-        (0.7, "×0.70"),
-        (0.96, "×0.96"),
+        (0.7, "×0.7"),
+        (0.999, "×0.999"),
+        (1.03, "×1.03"),
         (1.4, "×1.4"),
         (2.0, "×2"),
+        (12.5, "×12.5"),
         (100.0, "×100"),
-    ] {
+    ];
+    for (speed, shown) in speeds {
         app.players[0].set_speed(speed);
         let title = rows(&app, 80, 24).remove(0);
         assert!(title.ends_with(&format!("paused {shown}")), "{speed}: {title}");
