@@ -83,7 +83,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 fn fit(stage: Stage, arguments: &Arguments, capacity: u64) -> Result<Found> {
     let config = with_batch(&arguments.train, 1)?;
-    stages::check(stage, &config)?;
+    stages::check(stage, &config).map_err(|failure| {
+        Failure::usage(format!("{failure}\nOr name the stages that can with --stages."))
+    })?;
     let (job, _) = settings::prediction::predict(stage, &config)?;
     let limits = [Some(capacity), config.memory.host_memory, None];
     let predicted = largest_batch_within(&job, limits).unwrap_or(0);
