@@ -20,12 +20,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use storage::Disk;
 
 /// Messages that the screen may be behind. Beyond that it receives the current state in place of
 /// the missed events.
 const SUBSCRIPTION_DEPTH: usize = 256;
+
+/// How often the end of a recording looks at its disk.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// What the collector does with events.
 #[derive(Clone, Default)]
@@ -42,6 +45,8 @@ pub struct HubOptions {
     pub complains: bool,
     /// The disk for the recording; one of its own if none.
     pub disk: Option<Arc<Disk>>,
+    /// How long the end of a recording waits for a disk that answers nothing; forever if none.
+    pub patience: Option<Duration>,
 }
 
 /// Why a collector cannot start.
@@ -84,6 +89,14 @@ pub struct Hub {
     requests: Arc<Requests>,
     thread: Option<JoinHandle<HubReport>>,
     run_name: Option<String>,
+    recording: Option<Place>,
+    patience: Option<Duration>,
+}
+
+/// Where a recording is written.
+struct Place {
+    disk: Arc<Disk>,
+    partial: PathBuf,
 }
 
 /// The receiving end of a watcher in this process.
@@ -113,9 +126,12 @@ impl Hub {
     /// # Errors
     /// [`HubError`]. A socket that cannot be opened is no error: the run has no name then.
     pub fn start(header: RunHeader, receivers: Vec<Receiver>, options: HubOptions) -> Result<Self, HubError> {
-        let disk = || options.disk.clone().unwrap_or_else(|| Arc::new(Disk::new(1)));
-        let record = |path: &PathBuf| Recorder::create_on(&disk(), path, &header);
+        let disk = options.disk.clone().unwrap_or_else(|| Arc::new(Disk::new(1)));
+        let record = |path: &PathBuf| Recorder::create_on(&disk, path, &header);
         let recorder = options.record.as_ref().map(record).transpose()?;
+        let recording = recorder.as_ref().map(|recorder| recorder.partial().to_path_buf());
+        let recording = recording.map(|partial| Place { disk: disk.clone(), partial });
+        let patience = options.patience;
         let run_name = run_name(&header);
         let open = || Server::open(&runs::directory(), &run_name, &header).ok();
         let server = options.socket.then(open).flatten();
@@ -125,7 +141,7 @@ impl Hub {
 
         let thread = std::thread::Builder::new().name("events".into()).spawn(move || collector.run());
         let thread = Some(thread.map_err(HubError::Thread)?);
-        Ok(Hub { header, requests, thread, run_name })
+        Ok(Hub { header, requests, thread, run_name, recording, patience })
     }
 
     /// Adds a watcher in this process.
@@ -147,8 +163,9 @@ impl Hub {
         self.wake();
     }
 
-    /// Collects the remaining events, completes the recording and closes the socket. Call it when
-    /// all ranks' threads have ended.
+    /// Collects the remaining events, completes the recording and closes the socket. A disk that
+    /// answers nothing for as long as the hub's patience loses the recording. Call it when all ranks'
+    /// threads have ended.
     pub fn finish(mut self) -> HubReport {
         self.close()
     }
@@ -156,7 +173,18 @@ impl Hub {
     fn close(&mut self) -> HubReport {
         self.requests.closing.store(true, Ordering::Release);
         self.wake();
-        self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
+        let Some(thread) = self.thread.take() else { return HubReport::default() };
+        match self.recording.as_ref().zip(self.patience) {
+            Some((place, patience)) if !ends_in_time(&thread, &place.disk, patience) => HubReport {
+                recording_error: Some(format!(
+                    "the disk has answered nothing for {} s\nWhat was recorded until then is in {}.",
+                    patience.as_secs(),
+                    place.partial.display()
+                )),
+                ..HubReport::default()
+            },
+            _ => thread.join().unwrap_or_default(),
+        }
     }
 
     fn wake(&self) {
@@ -164,6 +192,22 @@ impl Hub {
             thread.thread().unpark();
         }
     }
+}
+
+/// Blocks until `thread` is over. False if `disk` has answered nothing for `patience` before that.
+fn ends_in_time(thread: &JoinHandle<HubReport>, disk: &Disk, patience: Duration) -> bool {
+    let (mut returned, mut since) = (disk.answers().returned, Instant::now());
+    while !thread.is_finished() {
+        let now = disk.answers().returned;
+        if now != returned {
+            (returned, since) = (now, Instant::now());
+        }
+        if since.elapsed() >= patience {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+    true
 }
 
 impl Drop for Hub {

@@ -6,7 +6,7 @@ use events::{
 };
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use storage::{Disk, Effect, Fault, Kind};
 
 const EVENTS: u64 = 5000;
@@ -129,4 +129,22 @@ fn a_recording_that_cannot_be_created_is_an_error_at_the_start() {
     let options = HubOptions { record: Some("/nowhere/run.events".into()), ..HubOptions::default() };
     let error = Hub::start(header(1), Vec::new(), options).err().unwrap().to_string();
     assert!(error.contains("cannot create the recording /nowhere/run.events"), "{error}");
+}
+
+/// A disk that answers nothing any more loses the recording; the run's end comes all the same.
+#[test]
+fn a_disk_that_hangs_does_not_hold_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let hangs = Fault { kind: Some(Kind::Flush), number: 1, effect: Effect::Hang };
+    let options = HubOptions {
+        record: Some(dir.path().join("run.events")),
+        disk: Some(Arc::new(Disk::with_faults(1, vec![hangs]))),
+        patience: Some(Duration::from_millis(300)),
+        ..HubOptions::default()
+    };
+    let hub = Hub::start(header(1), Vec::new(), options).unwrap();
+    let began = Instant::now();
+    let error = hub.finish().recording_error.unwrap();
+    assert!(error.contains("answered nothing") && error.contains("run.events.partial"), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }
