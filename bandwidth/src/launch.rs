@@ -13,7 +13,6 @@ use settings::launcher::{self, Placement};
 use settings::{Failure, process, secret};
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// One rank that is measured: its end of the group, and the device of its buffers.
 pub(crate) struct MeasuredRank {
@@ -31,7 +30,7 @@ impl MeasuredRank {
         };
         let device = Device::cuda(ledger, gpu, cuda::Options::default())?;
         let group = match device.gpu() {
-            Some(runtime) => nccl::join(group, runtime, Duration::from_secs(flags.timeout.into()))?,
+            Some(runtime) => nccl::join(group, runtime, flags.timeout)?,
             None => group,
         };
         Ok(MeasuredRank { group, engine, device })
@@ -105,7 +104,7 @@ fn in_job(flags: &Flags, placement: &Placement, body: Body<'_>) -> Result<Vec<Ro
         _ => over_tcp(placement)?,
     };
     let settings = format!("{:?}", (&flags.operation, flags.min, flags.max, flags.factor));
-    let joined = transport.join(placement, Duration::from_secs(flags.timeout.into()), settings)?;
+    let joined = transport.join(placement, flags.timeout, settings)?;
     if placement.rank == 0 && !flags.json {
         heading(placement.world_size, "processes");
     }
@@ -148,7 +147,7 @@ fn alone(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>> {
                 (0..ranks as u32).map(|rank| Entry::Meeting(place(rank))).collect()
             }
             _ => {
-                let (algorithm, timeout) = (engine.algorithm(), Duration::from_secs(flags.timeout.into()));
+                let (algorithm, timeout) = (engine.algorithm(), flags.timeout);
                 let options = Options { algorithm, timeout, ..Options::default() };
                 World::new(ranks as u32, options).into_iter().map(Entry::Group).collect()
             }
@@ -177,7 +176,7 @@ fn free_address(ranks: usize, flags: &Flags) -> Result<tcp::JoinOptions> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let port = listener.local_addr()?.port();
     let (address, settings) = ("127.0.0.1".to_string(), String::new());
-    let timeout = Duration::from_secs(flags.timeout.into());
+    let timeout = flags.timeout;
     Ok(tcp::JoinOptions { rank: 0, world_size: ranks as u32, address, port, timeout, settings, secret: None })
 }
 

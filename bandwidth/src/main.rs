@@ -23,9 +23,11 @@ use launch::MeasuredRank;
 use model::Model;
 use row::Row;
 use settings::Failure;
+use settings::cli::seconds;
 use shell::ShellCommand;
 use std::error::Error;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// What is measured, or why nothing is: a [`Failure`] of usage, or any other error.
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
@@ -78,8 +80,8 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "HOST:PORT")]
     master: Option<String>,
     /// Seconds that a rank waits for another.
-    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
-    timeout: u32,
+    #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = seconds)]
+    timeout: Duration,
     /// Print JSON in place of the table and the plots.
     #[arg(long)]
     json: bool,
@@ -100,7 +102,6 @@ impl Flags {
             }
             () if self.max > 1 << 20 => usage("--max: at most 1048576 KiB, which is 1 GiB"),
             () if self.factor < 2 => usage("--factor must be at least 2"),
-            () if self.timeout == 0 => usage("--timeout must be at least 1"),
             () => check_ranks(self.gpus.unwrap_or(1), "--gpus"),
         }
     }

@@ -19,7 +19,7 @@ const ROUNDS: usize = 5;
 pub(crate) fn measure(rank: &MeasuredRank, flags: &Flags) -> Result<Vec<String>> {
     let MeasuredRank { group, device, .. } = rank;
     let Some(runtime) = device.gpu() else { return Ok(Vec::new()) };
-    let mut raw = Repeater::new(group, runtime, Duration::from_secs(flags.timeout.into()))?;
+    let mut raw = Repeater::new(group, runtime, flags.timeout)?;
     let size = SIZE.min(flags.max << 10);
     let elements = (size / size_of::<f32>()).next_multiple_of(group.size() as usize);
     // Zeros stay finite, however often they are summed.

@@ -64,19 +64,26 @@ impl Swap {
                 file => break file?,
             }
         };
-        disk.reserve(&file, 0, bytes)?;
-        Ok(Swap { disk, file, end: Cell::new(0), reserved: Cell::new(bytes) })
+        let swap = Swap { disk, file, end: Cell::new(0), reserved: Cell::new(0) };
+        swap.reserve(bytes)?;
+        Ok(swap)
     }
 
-    /// Takes room for `lease`'s bytes at the end.
-    pub(crate) fn extend(&self, bytes: u64, lease: Lease) -> Result<Extent> {
-        let (offset, reserved) = (self.end.get(), self.reserved.get());
-        let end = offset + bytes;
+    /// Takes room on the disk up to byte `end`.
+    fn reserve(&self, end: u64) -> Result<()> {
+        let reserved = self.reserved.get();
         if end > reserved {
             self.disk.reserve(&self.file, reserved, end - reserved)?;
             self.reserved.set(end);
         }
-        self.end.set(end);
+        Ok(())
+    }
+
+    /// Takes room for `lease`'s bytes at the end.
+    pub(crate) fn extend(&self, bytes: u64, lease: Lease) -> Result<Extent> {
+        let offset = self.end.get();
+        self.reserve(offset + bytes)?;
+        self.end.set(offset + bytes);
         Ok(Extent { offset, bytes: bytes as usize, _lease: lease })
     }
 }

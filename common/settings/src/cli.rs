@@ -12,7 +12,7 @@ use train::MOST;
 pub use train::RANKS;
 pub use train::{
     DataArgs, FormatArgs, MemoryArgs, ModelArgs, OutputArgs, PrecisionArgs, ResumeWith, ShardingArgs,
-    TrainArgs, TrainingArgs, WatchArgs,
+    TrainArgs, TrainingArgs, WatchArgs, seconds,
 };
 
 use clap::{Args, Parser, Subcommand, ValueEnum};

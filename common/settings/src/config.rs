@@ -128,12 +128,13 @@ pub fn default_warmup(steps: u32) -> u32 {
 }
 
 impl Config {
-    /// Returns a warning about what may fail, or be slow, between ranks on GPUs.
-    pub fn caution(&self) -> Option<String> {
-        match &self.process {
+    /// Returns warnings about what may fail, or be slow: between ranks on GPUs, and beyond the device.
+    pub fn cautions(&self) -> impl Iterator<Item = String> {
+        let between = match &self.process {
             Some(process) => process.caution.clone(),
             None => self.nccl.and_then(|_| nccl::caution()),
-        }
+        };
+        between.into_iter().chain(self.offload.caution())
     }
 
     /// Checks `args`. The settings of a `--config` file must have been merged into them: this does

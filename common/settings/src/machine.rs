@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// The main memory that the processes of this machine may use together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MainMemory {
-    /// In bytes, with swap space unless it cannot be used.
+    /// In bytes, with the swap space that counts.
     pub bytes: u64,
     /// The file of the control group that sets this limit; none if the machine has no more.
     pub limit: Option<PathBuf>,

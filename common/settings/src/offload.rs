@@ -82,13 +82,13 @@ impl Offload {
         [self.optimizer, self.parameters, self.activations]
     }
 
-    /// True if what rests on disk is where it is if no directory is named.
+    /// True if the directory is the one that is taken if none is named.
     pub fn has_usual_directory(&self) -> bool {
         self.directory.is_some() && self.directory == directory::usual().ok()
     }
 
     /// Returns a warning if the directory for what rests on disk lies in main memory.
-    pub fn caution(&self) -> Option<String> {
+    pub(crate) fn caution(&self) -> Option<String> {
         let directory = self.directory.as_deref().filter(|path| directory::is_in_memory(path))?;
         Some(format!(
             "{} lies in main memory: what rests on disk takes room there, which no prediction counts",

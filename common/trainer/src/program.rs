@@ -53,15 +53,8 @@ pub(crate) fn train(
     }
     let idle = communication::without_effect(&given, &config.communication, stage.sharded);
     let idle = idle.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", stage.plan));
-    let warnings = config
-        .findings
-        .warnings
-        .iter()
-        .cloned()
-        .chain(unsaid)
-        .chain(idle)
-        .chain(config.caution())
-        .chain(config.offload.caution());
+    let warnings =
+        config.findings.warnings.iter().cloned().chain(unsaid).chain(idle).chain(config.cautions());
     warnings.filter(|_| config.leads()).for_each(|warning| events::complain!("warning: {warning}"));
     if unnamed {
         note_resumed_model(&config);
@@ -189,8 +182,10 @@ fn on_screen(
         let ranks = scope.spawn(move || {
             let observer = |rank: usize, news: News<'_>| {
                 tell(rank, news);
+                if rank != 0 {
+                    return;
+                }
                 match (lines.get(), news) {
-                    _ if rank != 0 => {}
                     (Some(lines), _) => lines.tell(news),
                     (None, News::Checkpoint(steps, Some(why))) => {
                         lock(unseen).push(progress::no_checkpoint(steps, why))

@@ -23,9 +23,8 @@ const EXPLAIN_AFTER: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(100);
 
 /// Makes the first Ctrl-C, SIGTERM or SIGHUP request a stop, and release ranks that a viewer holds at
-/// `pace`. Another one, after [`SAME_SIGNAL`],
-/// ends the process at once; so does the first, if a stop is requested already because the screen
-/// was quit.
+/// `pace`. Another one, after [`SAME_SIGNAL`], ends the process at once; so does the first, if a stop
+/// is requested already because the screen was quit.
 ///
 /// # Errors
 /// If the system refuses to deliver signals.

@@ -113,23 +113,11 @@ pub fn stage_colour(header: &RunHeader) -> Color {
 fn title(app: &App, paint: &mut Paint<'_>) {
     let header = &app.player().scene().header;
     let width = paint.width();
-    let theme = paint.theme();
     let compared = if app.view == View::Compare { app.players.len() } else { 1 };
     let shown: Vec<&Player> = if compared > 1 { app.players.iter().collect() } else { vec![app.player()] };
     let status = status(app);
     let least = columns(&progress(app.player(), 0)) + columns(&status.0) + 4;
-    let mut x = 1;
-    for (number, player) in (1..).zip(&shown) {
-        let header = &player.scene().header;
-        let badge = format!(" {} ", header.stage);
-        // Before the last one there must be room for an ellipsis.
-        let more = if number < shown.len() { 2 } else { 0 };
-        if x + columns(&badge) + more + least >= width {
-            x = paint.text(x, 0, "…", ink(DIM)) + 1;
-            break;
-        }
-        x = paint.text(x, 0, badge, theme::badge(stage_colour(header), theme)) + 1;
-    }
+    let x = badges(&shown, width.saturating_sub(least), paint);
     let number = format!("run {} of {}", app.shown + 1, app.players.len());
     let x = match app.players.len() {
         2.. if app.view != View::Compare && x + columns(&number) + least < width => {
@@ -153,6 +141,22 @@ fn title(app: &App, paint: &mut Paint<'_>) {
     let start = width.saturating_sub(right);
     let x = paint.text(start, 0, progress, ink(Color::Reset)) + 2;
     paint.text(x, 0, status.0, bold(status.1));
+}
+
+/// Writes the stages of `players` before column `end`, as many as fit, and an ellipsis for the others.
+/// Returns the column after them.
+fn badges(players: &[&Player], end: u16, paint: &mut Paint<'_>) -> u16 {
+    let (mut x, theme) = (1, paint.theme());
+    for (number, player) in (1..).zip(players) {
+        let header = &player.scene().header;
+        let badge = format!(" {} ", header.stage);
+        let ellipsis = if number < players.len() { 2 } else { 0 };
+        if x + columns(&badge) + ellipsis >= end {
+            return paint.text(x, 0, "…", ink(DIM)) + 1;
+        }
+        x = paint.text(x, 0, badge, theme::badge(stage_colour(header), theme)) + 1;
+    }
+    x
 }
 
 /// Returns descriptions of the run, from the longest to the shortest.
@@ -258,12 +262,12 @@ fn live_status(app: &App) -> (String, Color) {
 /// Returns a speed in words: a whole number or one over it where that is off by a fiftieth at most,
 /// otherwise three digits.
 fn speed(speed: f64) -> String {
-    let whole = |number: f64| (number.round() / number - 1.0).abs() <= 0.02;
+    let whole = |number: f64| number.round() > 1.0 && (number.round() / number - 1.0).abs() <= 0.02;
     match speed {
         1.0 => "real time".into(),
-        s if s > 1.5 && whole(s) => format!("×{s:.0}"),
-        s if s < 0.75 && whole(1.0 / s) => format!("×1/{:.0}", 1.0 / s),
-        s => format!("×{}", digits(s).trim_end_matches('0')),
+        s if whole(s) => format!("×{s:.0}"),
+        s if whole(1.0 / s) => format!("×1/{:.0}", 1.0 / s),
+        s => format!("×{}", digits(s).trim_end_matches('0').trim_end_matches('.')),
     }
 }
 

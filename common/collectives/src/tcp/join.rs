@@ -108,10 +108,10 @@ fn listens_everywhere(options: &JoinOptions) -> bool {
 /// do, or, if it knows no such address, on all of this machine's, and says so.
 fn open(options: &JoinOptions, deadline: Instant) -> Result<TcpListener, JoinError> {
     let mut found = resolve(options, deadline)?;
-    let is_loopback = |address: &SocketAddr| address.ip().is_loopback();
-    if !found.iter().all(is_loopback) && listens_everywhere(options) {
-        found.retain(|address| !is_loopback(address));
-    } else if listens_everywhere(options) {
+    if listens_everywhere(options) {
+        found.retain(|address| !address.ip().is_loopback());
+    }
+    if found.is_empty() {
         events::complain!(
             "note: {} is a loopback address here: rank 0 listens at port {} on all of this machine's addresses",
             options.address,

@@ -8,6 +8,7 @@ use settings::file::SchedulerName;
 use settings::lr_schedule::Climb;
 use settings::lr_schedule::LrSchedule::{WarmupCosineLr, WarmupDecayLr, WarmupLr, WarmupThenCosine};
 
+const DECAY: &str = "decoupled; of matrices only (DeepSpeed's is of norms, too)";
 const STEPS: Kind = Count(0, u32::MAX as u64);
 const RATE: Kind = Positive(1e6);
 const RATIO: Kind = Number(0.0, 1.0);
@@ -91,7 +92,7 @@ pub(super) static KEYS: &[Key] = &[
             |args, value| args.file_only.eps = Some(number(value) as f32),
             |run| Some(Node::single(run.config.eps)),
         ),
-    Key::new("optimizer.params.weight_decay", Number(0.0, 0.99), "0", "decoupled; of matrices only, where DeepSpeed's is of norms too")
+    Key::new("optimizer.params.weight_decay", Number(0.0, 0.99), "0", DECAY)
         .auto(Auto::Flags)
         .honoured(
             Some("weight_decay"),

@@ -38,11 +38,7 @@ pub(super) static KEYS: &[Key] = &[
     ),
     offload!("optimizer.nvme_path", Text, "", DIRECTORY).honoured(
         Some("offload_dir"),
-        |args, value| {
-            if args.offload.optimizer == Place::Disk {
-                args.offload.directory = value.as_text().map(Into::into);
-            }
-        },
+        |args, value| args.offload.directory = value.as_text().map(Into::into),
         |run| directory(run, run.config.offload.optimizer),
     ),
     offload!("optimizer.pin_memory", Flag, "true", PINNED).missed_unless(on),
@@ -70,11 +66,7 @@ pub(super) static KEYS: &[Key] = &[
     ),
     offload!("param.nvme_path", Text, "", DIRECTORY).honoured(
         Some("offload_dir"),
-        |args, value| {
-            if args.offload.parameters == Place::Disk {
-                args.offload.directory = value.as_text().map(Into::into);
-            }
-        },
+        |args, value| args.offload.directory = value.as_text().map(Into::into),
         |run| directory(run, run.config.offload.parameters),
     ),
     offload!("param.pin_memory", Flag, "true", PINNED).missed_unless(on),

@@ -142,7 +142,7 @@ impl Collector {
         };
         self.receivers.iter().for_each(|receiver| receiver.drain(&mut self.waiting));
         if self.options.remote {
-            // The clock of another process may be ahead of this one's, whose stops it did not share.
+            // Another process's clock may be ahead: it did not stop when this one did.
             let latest = self.receivers.first().map_or(0, Receiver::elapsed).saturating_sub(held);
             self.waiting.iter_mut().for_each(|event| event.at = event.at.min(latest));
         }

@@ -89,14 +89,9 @@ pub struct Hub {
     requests: Arc<Requests>,
     thread: Option<JoinHandle<HubReport>>,
     run_name: Option<String>,
-    recording: Option<Place>,
+    /// The disk of the recording, and its file until it is complete.
+    recording: Option<(Arc<Disk>, PathBuf)>,
     patience: Option<Duration>,
-}
-
-/// Where a recording is written.
-struct Place {
-    disk: Arc<Disk>,
-    partial: PathBuf,
 }
 
 /// The receiving end of a watcher in this process.
@@ -126,11 +121,13 @@ impl Hub {
     /// # Errors
     /// [`HubError`]. A socket that cannot be opened is no error: the run has no name then.
     pub fn start(header: RunHeader, receivers: Vec<Receiver>, options: HubOptions) -> Result<Self, HubError> {
-        let disk = options.disk.clone().unwrap_or_else(|| Arc::new(Disk::new(1)));
-        let record = |path: &PathBuf| Recorder::create_on(&disk, path, &header);
-        let recorder = options.record.as_ref().map(record).transpose()?;
-        let recording = recorder.as_ref().map(|recorder| recorder.partial().to_path_buf());
-        let recording = recording.map(|partial| Place { disk: disk.clone(), partial });
+        let record = |path: &PathBuf| {
+            let disk = options.disk.clone().unwrap_or_else(|| Arc::new(Disk::new(1)));
+            let recorder = Recorder::create_on(&disk, path, &header)?;
+            let partial = recorder.partial().to_path_buf();
+            Ok::<_, RecordingError>((recorder, (disk, partial)))
+        };
+        let (recorder, recording) = options.record.as_ref().map(record).transpose()?.unzip();
         let patience = options.patience;
         let run_name = run_name(&header);
         let open = || Server::open(&runs::directory(), &run_name, &header).ok();
@@ -175,11 +172,11 @@ impl Hub {
         self.wake();
         let Some(thread) = self.thread.take() else { return HubReport::default() };
         match self.recording.as_ref().zip(self.patience) {
-            Some((place, patience)) if !ends_in_time(&thread, &place.disk, patience) => HubReport {
+            Some(((disk, partial), patience)) if !ends_in_time(&thread, disk, patience) => HubReport {
                 recording_error: Some(format!(
                     "the disk has answered nothing for {} s\nWhat was recorded until then is in {}.",
                     patience.as_secs(),
-                    place.partial.display()
+                    partial.display()
                 )),
                 ..HubReport::default()
             },

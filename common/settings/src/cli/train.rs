@@ -372,7 +372,11 @@ pub enum ResumeWith {
     Clipping,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+/// Reads a whole number of seconds from 1 on.
+///
+/// # Errors
+/// A sentence that says what is allowed.
+pub fn seconds(text: &str) -> Result<Duration, String> {
     whole(1..=MOST)(text).map(Duration::from_secs)
 }
 

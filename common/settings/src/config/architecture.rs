@@ -39,9 +39,11 @@ pub fn architecture(args: &TrainArgs) -> Result<ModelConfig> {
 
 /// Returns the `config.json` that `--model name` names, unless it is a preset.
 pub(super) fn config_json(name: &str) -> Option<PathBuf> {
+    if ModelConfig::preset(name).is_ok() {
+        return None;
+    }
     let path = Path::new(name);
     match path.is_dir() {
-        _ if ModelConfig::presets().any(|preset| preset == name) => None,
         true => Some(path.join("config.json")),
         false => (name.ends_with(".json") || path.exists()).then(|| path.into()),
     }

@@ -1,6 +1,7 @@
 //! The settings of the data.
 
 use crate::error::{Failure, Result};
+use crate::labels;
 use crate::size::{number, whole};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -77,8 +78,7 @@ impl DataSource {
             ));
         }
         if self.format != TokenFormat::Bytes && self.path.is_none() {
-            let format = self.format.to_possible_value();
-            let format = format.as_ref().map_or("", |value| value.get_name());
+            let format = labels::word(&self.format);
             return Err(Failure::usage(format!(
                 "--data-format {format} is about a file: give --data FILE, too"
             )));

@@ -29,7 +29,7 @@ fn is_on_disk(path: &Path) -> bool {
     statfs(path).is_ok_and(|system| !IN_MEMORY.contains(&i128::from(system.f_type)))
 }
 
-/// True if `path`, or what there is above it, lies in a file system of main memory.
+/// True if `path`, or the nearest directory above it that there is, lies in main memory.
 pub(super) fn is_in_memory(path: &Path) -> bool {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.into());
     let there = absolute.ancestors().find(|path| path.exists());

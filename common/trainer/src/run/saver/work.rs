@@ -18,7 +18,7 @@ pub(super) type Writing = Work<(Option<Buffer>, Written)>;
 
 /// Work of a thread.
 pub(super) struct Work<T> {
-    /// None if the system gave no thread.
+    /// An error if the system gave no thread.
     thread: io::Result<JoinHandle<T>>,
     began: Instant,
 }
@@ -51,7 +51,7 @@ impl<T: Send + 'static> Work<T> {
 
     /// Blocks until the work is done. Returns what it returned; `Err` with words if it has
     /// panicked, or the system gave no thread for it.
-    pub(super) fn take(self) -> std::result::Result<T, String> {
+    pub(super) fn take(self) -> Told<T> {
         let thread = self.thread.map_err(|error| format!("the system gives no thread for it: {error}"))?;
         thread.join().map_err(|_| "the thread that writes it has panicked".into())
     }
