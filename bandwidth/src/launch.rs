@@ -9,6 +9,7 @@ use collectives::{Group, nccl};
 use device::cuda::{self, Gpu};
 use device::{Device, DeviceError, Ledger};
 use events::Emitter;
+use settings::hardware::one_each;
 use settings::launcher::{self, Placement};
 use settings::{Failure, process, secret};
 use std::net::TcpListener;
@@ -63,7 +64,7 @@ fn gpus(
     if here == 0 {
         return Err("--engine nccl: the driver knows no GPU".into());
     }
-    if processes.unwrap_or(ranks) > here {
+    if !processes.map_or(ranks <= here, |processes| one_each(here, processes)) {
         nccl::share();
     }
     let used = here.min(ranks);

@@ -157,7 +157,7 @@ impl Config {
                 args.memory.checkpoint_activations,
                 matches!(hardware, Hardware::Gpus { .. }),
             )?,
-            nccl: hardware.nccl(&args, args.on_this_machine.unwrap_or(args.gpus))?,
+            nccl: hardware.nccl(&args)?,
             hardware,
             world_size: args.gpus,
             corpus: DataArgs { source: args.corpus.source.checked()?, ..args.corpus },

@@ -81,12 +81,11 @@ impl Hardware {
         Ok(())
     }
 
-    /// Returns the version of NCCL that connects the ranks, if `args` ask for it; `ranks` of them
-    /// share these GPUs.
+    /// Returns the version of NCCL that connects the ranks, if `args` ask for it.
     ///
     /// # Errors
     /// A usage failure with the obstacle.
-    pub fn nccl(&self, args: &TrainArgs, ranks: usize) -> Result<Option<nccl::Version>> {
+    pub fn nccl(&self, args: &TrainArgs) -> Result<Option<nccl::Version>> {
         // On GPUs NCCL is chosen by itself, before a configuration file asks for the CPU.
         let by_itself = args.given.typed("collectives").is_none();
         if args.collectives != CollectivesChoice::Nccl || by_itself && matches!(self, Hardware::Cpu(_)) {
@@ -106,7 +105,11 @@ impl Hardware {
         let version = nccl::version().map_err(|error| {
             Failure::usage(format!("--collectives nccl: {error}\nThe subcommand doctor shows what is here."))
         })?;
-        if ranks > gpus.len() {
+        let (ranks, one_each) = match args.on_this_machine {
+            Some(processes) => (processes, one_each(gpus.len(), processes)),
+            None => (args.gpus, args.gpus <= gpus.len()),
+        };
+        if !one_each {
             if !version.shares_gpus() {
                 let who = format!("{ranks} ranks on {} would share", counted(gpus.len(), "GPU", "GPUs"));
                 return Err(Failure::usage(nccl::SharedGpu { who, version }.to_string()));
@@ -280,6 +283,17 @@ pub fn gpus_for(precision: Precision) -> std::result::Result<Vec<GpuInfo>, Obsta
     if able.is_empty() { Err(Obstacle::NoBf16(without.swap_remove(0))) } else { Ok(able) }
 }
 
+/// True if each of a machine's `processes` has a GPU of its own, of which this one sees `seen`: a
+/// launcher may show each process no other. NCCL's setup finds out what they really share.
+pub fn one_each(seen: usize, processes: usize) -> bool {
+    let of_the_machine = || std::fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, |gpus| gpus.count());
+    have_one_each(processes, seen, of_the_machine)
+}
+
+fn have_one_each(processes: usize, seen: usize, of_the_machine: impl Fn() -> usize) -> bool {
+    processes <= seen || seen == 1 && processes <= of_the_machine()
+}
+
 fn on_gpus(gpus: &[GpuInfo], ranks: usize, nccl: Option<nccl::Version>) -> String {
     let used = gpus.len().min(ranks);
     let first = named(&gpus[0]);
@@ -321,6 +335,13 @@ mod tests {
             uuid: [0; 16],
         };
         (0..count).map(gpu).collect()
+    }
+
+    #[test]
+    fn a_gpu_that_is_seen_alone_is_a_processs_own_where_there_are_enough() {
+        let one_each = |seen, machine| have_one_each(4, seen, || machine);
+        assert!(one_each(4, 0) && one_each(1, 4) && one_each(8, 8));
+        assert!(!one_each(1, 1) && !one_each(1, 0) && !one_each(2, 8));
     }
 
     #[test]

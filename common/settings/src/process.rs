@@ -2,7 +2,7 @@
 
 use crate::cli::{CollectivesChoice, DeviceChoice, TrainArgs};
 use crate::error::{Failure, Result};
-use crate::hardware::gpus_for;
+use crate::hardware::{gpus_for, one_each};
 use crate::launcher::{self, Placement, Variables};
 use crate::machine::cores;
 use crate::precision::precision;
@@ -133,7 +133,7 @@ fn choose_device(args: &mut TrainArgs, placement: &Placement) -> Result<()> {
     if by_nccl {
         nccl::allow_sharing_among_processes();
         let together = placement.local_world_size.unwrap_or(placement.world_size);
-        if gpus_for(precision(&args.types)).is_ok_and(|gpus| gpus.len() < together) {
+        if gpus_for(precision(&args.types)).is_ok_and(|gpus| !one_each(gpus.len(), together)) {
             nccl::share();
         }
         (args.device, args.collectives) = (DeviceChoice::Cuda, CollectivesChoice::Nccl);
@@ -148,7 +148,7 @@ fn choose_device(args: &mut TrainArgs, placement: &Placement) -> Result<()> {
 fn caution(choice: CollectivesChoice, processes: usize, precision: Precision) -> Option<String> {
     let gpus = gpus_for(precision).ok().filter(|_| choice == CollectivesChoice::Nccl)?.len();
     let pipes = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").unwrap_or("/tmp/nvidia-mps".into());
-    let side_by_side = processes <= gpus || Path::new(&pipes).join("control").exists();
+    let side_by_side = one_each(gpus, processes) || Path::new(&pipes).join("control").exists();
     (!side_by_side).then(|| {
         format!(
             "{processes} processes share {}, where NCCL's kernels take turns waiting for each other: that is slow\n\
@@ -162,7 +162,7 @@ fn caution(choice: CollectivesChoice, processes: usize, precision: Precision) ->
 fn nccl_would_do(processes: usize, precision: Precision) -> bool {
     nccl::allow_sharing_among_processes();
     let (Ok(gpus), Ok(version)) = (gpus_for(precision), nccl::version()) else { return false };
-    processes <= gpus.len() || version.shares_gpus()
+    one_each(gpus.len(), processes) || version.shares_gpus()
 }
 
 fn engine(choice: CollectivesChoice, placement: &Placement, variables: Variables<'_>) -> Result<Engine> {

@@ -235,6 +235,24 @@ fn a_rank_that_hangs_in_nccl_is_named_after_the_timeout() {
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
 }
 
+#[test]
+fn a_rank_that_its_disk_blocks_is_not_to_blame() {
+    standin_or_return!(&[("STANDIN_GPUS", "3")]);
+    nccl::allow_sharing();
+    let (timeout, port) = (Duration::from_secs(1), free_port());
+    let sums = world(3, timeout, |group, device| {
+        let (rank, group) = (group.rank(), over_tcp(&group, device, port, timeout));
+        let pending = group.all_reduce(bucket(device, DType::F32, rank, &[8])).unwrap();
+        if rank == 2 {
+            group.watch().publish(true);
+            std::thread::sleep(timeout * 3 / 2);
+            group.watch().publish(false);
+        }
+        read(device, &pending.wait().unwrap())
+    });
+    assert!(sums.iter().all(|sum| *sum == sums[0]));
+}
+
 /// What it does next may load machine code, which waits for its kernel, and keeps the driver from
 /// launching others'.
 #[test]

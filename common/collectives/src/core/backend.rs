@@ -106,6 +106,9 @@ pub(crate) trait Backend: Send + Sync {
     /// Publishes that this rank is blocked by something else than a rank, or that it is no longer.
     fn publish_blocked(&self, blocked: bool);
 
+    /// True if `member` has published that it is blocked by something else than this rank.
+    fn is_excused(&self, member: usize) -> bool;
+
     /// Tells the other ranks that this rank has handed in `count` collectives to the engine that
     /// moves data [elsewhere](super::call::Signature::elsewhere).
     fn report(&self, count: u64);

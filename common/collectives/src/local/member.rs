@@ -266,6 +266,10 @@ impl Backend for ThreadMember {
         self.publish(blocked.then(|| self.name()));
     }
 
+    fn is_excused(&self, member: usize) -> bool {
+        self.is_blocked(self.names()[member])
+    }
+
     fn report(&self, count: u64) {
         self.shared.reports[self.member].fetch_max(count, Ordering::Relaxed);
     }

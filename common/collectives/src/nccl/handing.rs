@@ -18,12 +18,12 @@ pub(crate) fn give_up_at_timeout<'a>(
     count: Option<u64>,
     observer: &'a Observer,
 ) -> impl Fn() -> Option<String> + 'a {
-    let waited = RefCell::new(stopwatch(observer.held()));
+    let waited = RefCell::new(stopwatch(watched.held(observer)));
     move || {
         if watched.control.failure(id).is_some() {
             return Some("the group has failed".into());
         }
-        if waited.borrow_mut().look(observer.held()) < watched.timeout {
+        if waited.borrow_mut().look(watched.held(observer)) < watched.timeout {
             return None;
         }
         let (culprit, reason) = watched.late(count);

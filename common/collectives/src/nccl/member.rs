@@ -233,6 +233,10 @@ impl Backend for NcclMember {
         self.control.publish_blocked(blocked);
     }
 
+    fn is_excused(&self, member: usize) -> bool {
+        self.control.is_excused(member)
+    }
+
     fn report(&self, count: u64) {
         self.control.report(count);
     }

@@ -16,6 +16,7 @@ use super::communicator::{Communicator, GiveUp};
 use crate::core::backend::Backend;
 use crate::core::call::Call;
 use crate::core::call_id::CallId;
+use crate::core::observer::Observer;
 use crate::core::stopwatch::Stopwatch;
 use device::cuda::{Fence, Runtime};
 use events::lock;
@@ -24,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often the watchdog looks.
 const LOOK: Duration = Duration::from_millis(20);
@@ -64,6 +65,15 @@ struct Oldest {
     waited: Option<Duration>,
 }
 
+/// How long all members that the others wait for have been blocked by something else than a rank.
+struct Excused {
+    /// The time of the latest look.
+    looked: Instant,
+    total: Duration,
+    /// How long they have been blocked without a break; at most the timeout, as on the host.
+    spell: Duration,
+}
+
 /// A group's communicator under the eyes of the watchdog.
 pub(crate) struct WatchedCommunicator {
     pub(crate) control: Arc<dyn Backend>,
@@ -79,6 +89,7 @@ pub(crate) struct WatchedCommunicator {
     reported: AtomicU64,
     /// How long ago NCCL first reported that it had lost another rank.
     lost: Mutex<Option<Stopwatch>>,
+    excused: Mutex<Excused>,
     /// The communicator has ended, in order or by an abort.
     over: AtomicBool,
 }
@@ -102,6 +113,11 @@ impl WatchedCommunicator {
             steps: AtomicU64::new(1),
             reported: AtomicU64::new(0),
             lost: Mutex::default(),
+            excused: Mutex::new(Excused {
+                looked: Instant::now(),
+                total: Duration::ZERO,
+                spell: Duration::ZERO,
+            }),
             over: AtomicBool::new(false),
         }
     }
@@ -130,14 +146,14 @@ impl WatchedCommunicator {
         let mut queued = lock(&self.queued);
         // The watchdog reports the driver's error, if it has one.
         let _ = self.forget_complete(&mut queued);
-        let waited = stopwatch(call.observer.held());
+        let waited = stopwatch(self.held(&call.observer));
         queued.push_back(Queued { call: call.clone(), count, done: None, waited });
     }
 
     /// Takes note that the call watched last is queued, and complete at `done`. Its timeout begins.
     pub(crate) fn is_queued(&self, done: &Arc<Fence>) {
         if let Some(last) = lock(&self.queued).back_mut() {
-            last.waited = stopwatch(last.call.observer.held());
+            last.waited = stopwatch(self.held(&last.call.observer));
             last.done = Some(done.clone());
         }
     }
@@ -162,10 +178,32 @@ impl WatchedCommunicator {
         if self.reported.swap(count, Ordering::AcqRel) != count {
             self.control.report(count);
         }
+        self.excuse();
         if let Some((culprit, during, reason)) = self.trouble() {
             self.control.blame(culprit, during, reason);
         }
         self.control.failure(CallId::NONE).is_some() && !self.over.swap(true, Ordering::AcqRel)
+    }
+
+    /// Returns how long waits for NCCL have been paused so far: with the run, and by members that are
+    /// excused.
+    pub(crate) fn held(&self, observer: &Observer) -> Duration {
+        observer.held() + lock(&self.excused).total
+    }
+
+    /// Counts the time since the last look as a pause if the members that have taken the fewest steps
+    /// are blocked: by their disks, say.
+    fn excuse(&self) {
+        let reports = self.control.reports();
+        let fewest = reports.iter().min();
+        let mut awaited = (0..reports.len()).filter(|&member| reports.get(member) == fewest);
+        let blocked = awaited.all(|one| one != self.communicator.member && self.control.is_excused(one));
+        let excused = &mut *lock(&self.excused);
+        let now = Instant::now();
+        let passed = now.saturating_duration_since(std::mem::replace(&mut excused.looked, now));
+        let spell = if blocked { self.timeout.min(excused.spell + passed) } else { Duration::ZERO };
+        excused.total += spell.saturating_sub(excused.spell);
+        excused.spell = spell;
     }
 
     /// Forgets queued calls that are complete. Returns the driver's error, if it has one.
@@ -204,7 +242,7 @@ impl WatchedCommunicator {
         let oldest = |first: &mut Queued| Oldest {
             label: first.call.label(),
             count: first.count,
-            waited: first.done.as_ref().map(|_| first.waited.look(first.call.observer.held())),
+            waited: first.done.as_ref().map(|_| first.waited.look(self.held(&first.call.observer))),
         };
         (queued.front_mut().map(oldest), broken)
     }

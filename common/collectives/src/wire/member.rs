@@ -209,6 +209,10 @@ impl Backend for ProcessMember {
         self.publish(blocked.then(|| self.name()));
     }
 
+    fn is_excused(&self, member: usize) -> bool {
+        self.is_blocked(self.names[member])
+    }
+
     fn report(&self, count: u64) {
         self.tell(self.names.iter().copied(), &Head::Report { group: self.id(), count });
         self.endpoint.mailbox.report(self.id(), self.endpoint.rank, count);
