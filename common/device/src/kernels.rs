@@ -39,12 +39,12 @@ pub trait Kernels: Send + Sync {
     fn compute(&self, operation: Operation<View<'_>, ViewMut<'_>>) -> Result<()>;
 
     /// The largest magnitude in tensors, wherever they lie; NaN if any element is NaN, 0 if there
-    /// are none. On a GPU the host waits once for all.
+    /// are none. On a GPU the host waits once for each 4,096 of them.
     fn max_magnitude(&self, all: &[View<'_>]) -> Result<f32>;
 
     /// `Σ round((x · 2^−exponent)² · 2^48)` over tensors, wherever they lie; exact and so
     /// independent of how a tensor is cut. `exponent` must make every `|x · 2^−exponent| < 2`.
-    /// On a GPU the host waits once for all.
+    /// On a GPU the host waits once for each 4,096 of them.
     fn sum_of_squares(&self, all: &[View<'_>], exponent: i32) -> Result<u128>;
 
     /// Checks an operation, then computes it.

@@ -246,12 +246,13 @@ fn what_is_kept_for_reuse_goes_back_before_memory_is_scarce() {
         device.allocate(Class::Workspace, DType::F32, number * 250_000).unwrap()
     };
     let libraries = reserved(&first);
-    drop(megabytes(&first, 200));
+    drop([190, 10].map(|number| megabytes(&first, number)));
     assert!(reserved(&first) >= libraries + 200_000_000, "a rank keeps what it has used");
     let small = megabytes(&second, 8);
     assert!(reserved(&first) >= libraries + 200_000_000, "there is room for both");
     drop((small, megabytes(&second, 200)));
-    assert_eq!(reserved(&first), libraries);
+    let left = reserved(&first) - libraries;
+    assert!((10_000_000..11_000_000).contains(&left), "no more goes back than the others need: {left} stay");
 }
 
 #[test]

@@ -253,6 +253,25 @@ fn a_rank_that_its_disk_blocks_is_not_to_blame() {
     assert!(sums.iter().all(|sum| *sum == sums[0]));
 }
 
+/// A collective's timeout begins when the GPU has computed what comes before it.
+#[test]
+fn what_a_gpu_computes_before_a_collective_takes_no_time_from_it() {
+    standin_or_return!(&[("STANDIN_GPUS", "2"), ("STANDIN_DOZE", "20000")]);
+    nccl::allow_sharing();
+    let (timeout, port) = (Duration::from_millis(500), free_port());
+    let took = world(2, timeout, |group, device| {
+        let (rank, group) = (group.rank(), over_tcp(&group, device, port, timeout));
+        let (bucket, begin) = (bucket(device, DType::F32, rank, &[8]), Instant::now());
+        let mut other = device.allocate(Class::Workspace, DType::F32, 8).unwrap();
+        (0..1000).for_each(|_| device.kernels().fill(other.view_mut(), 1.0).unwrap());
+        read(device, &group.all_reduce(bucket).unwrap().wait().unwrap());
+        let took = begin.elapsed();
+        sum(&group, device, 8).unwrap();
+        took
+    });
+    assert!(took.iter().all(|&took| took > timeout), "there was enough to compute: {took:?}");
+}
+
 /// What it does next may load machine code, which waits for its kernel, and keeps the driver from
 /// launching others'.
 #[test]

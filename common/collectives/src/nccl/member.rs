@@ -43,7 +43,7 @@ struct Issued {
     /// Address of each buffer's first element.
     addresses: Vec<u64>,
     /// Reached once the GPU has done what the rank had computed when it issued.
-    ready: Fence,
+    ready: Arc<Fence>,
 }
 
 /// The outcome of a call on the GPU's queue, and the point at which it is done there; none if
@@ -98,11 +98,12 @@ impl NcclMember {
         if transfers.is_empty() {
             return Ok(None);
         }
-        watched.watch(call);
+        watched.watch(call, ready);
         let (group, sequence, operation) = (call.observer.group, call.sequence, call.operation());
         let what = Work::Collective { group, sequence, operation };
-        let queued =
-            self.runtime.communicate_as(what, [ready], |stream| hand_in(watched, call, &transfers, stream));
+        let queued = self
+            .runtime
+            .communicate_as(what, [&**ready], |stream| hand_in(watched, call, &transfers, stream));
         let done = Arc::new(queued.map_err(|error| self.failed(watched, call, error))?);
         watched.is_queued(&done);
         Ok(Some(done))
@@ -187,7 +188,7 @@ impl Backend for NcclMember {
         let Some(addresses) = self.addresses(call, buffers)? else {
             return self.control.issue(call, buffers, bytes).inspect_err(|_| self.abort());
         };
-        let ready = self.runtime.computed().map_err(|error| self.device_error(call, &error))?;
+        let ready = self.runtime.computed().map_err(|error| self.device_error(call, &error))?.into();
         let signature = Signature { elsewhere: true, ..call.signature.clone() };
         let call = Arc::new(Call { signature, observer: call.observer.clone(), ..**call });
         self.control.issue(&call, &mut [], bytes).inspect_err(|_| self.abort())?;

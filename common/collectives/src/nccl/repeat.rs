@@ -71,7 +71,7 @@ impl Repeater {
             let failed = self.control.failure(call.id()).map(|error| error.to_string());
             failed.or_else(|| (began.elapsed() > self.timeout).then(|| "it timed out".to_string()))
         };
-        self.runtime.communicate([], |stream| {
+        let done = self.runtime.communicate([], |stream| {
             for _ in 0..calls {
                 // SAFETY: the ranks have agreed about operation, length and type, and each repeats
                 // the call as often; the buffer is borrowed until the GPU is done, below.
@@ -82,7 +82,14 @@ impl Repeater {
             }
             Ok(())
         })?;
-        self.runtime.synchronize()?;
+        while !self.runtime.has_reached(&done)? {
+            if let Some(reason) = give_up() {
+                communicator.abort();
+                self.runtime.synchronize()?;
+                return Err(nccl(reason));
+            }
+            std::thread::yield_now();
+        }
         Ok(began.elapsed())
     }
 }

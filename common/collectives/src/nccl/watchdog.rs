@@ -40,10 +40,12 @@ struct Queued {
     call: Arc<Call>,
     /// How many steps this rank has taken once it has handed it in.
     count: u64,
+    /// Where the GPU has computed what it needs.
+    ready: Arc<Fence>,
     /// Where it is complete; `None` until it is queued.
     done: Option<Arc<Fence>>,
-    /// How long the GPU has worked on it, at least.
-    waited: Stopwatch,
+    /// How long it has been the GPU's next call, ready and queued; `None` until then.
+    waited: Option<Stopwatch>,
 }
 
 /// When the ranks of a communicator meet on the host, as [`hand_in`](super::handing::hand_in) says.
@@ -61,7 +63,7 @@ pub(crate) enum Meeting {
 struct Oldest {
     label: String,
     count: u64,
-    /// How long the GPU has worked on it; `None` until it is queued.
+    /// As [`Queued::waited`].
     waited: Option<Duration>,
 }
 
@@ -140,20 +142,20 @@ impl WatchedCommunicator {
         Ok(())
     }
 
-    /// Watches `call`, the next to be handed in, from now on: NCCL may fail before it is queued.
-    pub(crate) fn watch(&self, call: &Arc<Call>) {
+    /// Watches `call`, the next to be handed in, from now on: NCCL may fail before it is queued. The GPU
+    /// begins it once it has reached `ready`.
+    pub(crate) fn watch(&self, call: &Arc<Call>, ready: &Arc<Fence>) {
         let count = self.steps.load(Ordering::Acquire) + 2;
         let mut queued = lock(&self.queued);
         // The watchdog reports the driver's error, if it has one.
         let _ = self.forget_complete(&mut queued);
-        let waited = stopwatch(self.held(&call.observer));
-        queued.push_back(Queued { call: call.clone(), count, done: None, waited });
+        let (call, ready) = (call.clone(), ready.clone());
+        queued.push_back(Queued { call, count, ready, done: None, waited: None });
     }
 
-    /// Takes note that the call watched last is queued, and complete at `done`. Its timeout begins.
+    /// Takes note that the call watched last is queued, and complete at `done`.
     pub(crate) fn is_queued(&self, done: &Arc<Fence>) {
         if let Some(last) = lock(&self.queued).back_mut() {
-            last.waited = stopwatch(self.held(&last.call.observer));
             last.done = Some(done.clone());
         }
     }
@@ -242,9 +244,20 @@ impl WatchedCommunicator {
         let oldest = |first: &mut Queued| Oldest {
             label: first.call.label(),
             count: first.count,
-            waited: first.done.as_ref().map(|_| first.waited.look(self.held(&first.call.observer))),
+            waited: self.waited(first),
         };
         (queued.front_mut().map(oldest), broken)
+    }
+
+    /// Returns how long the oldest call has been the GPU's next, and begins to measure that.
+    fn waited(&self, oldest: &mut Queued) -> Option<Duration> {
+        let held = self.held(&oldest.call.observer);
+        if oldest.waited.is_none() && oldest.done.is_some() {
+            // The driver's error is that of what comes after, too.
+            let ready = self.runtime.has_reached(&oldest.ready).unwrap_or(false);
+            oldest.waited = ready.then(|| stopwatch(held));
+        }
+        Some(oldest.waited.as_mut()?.look(held))
     }
 
     /// Returns the member that caused an error of NCCL's; `Some(None)` if it is unknown. Where NCCL

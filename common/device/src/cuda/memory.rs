@@ -85,18 +85,35 @@ impl Stocks {
         stocks.push(Arc::downgrade(stock));
     }
 
-    /// Frees everything that any rank keeps for reuse.
-    fn release(&self, context: &Context) -> Result<()> {
-        let stocks: Vec<_> = lock(&self.all).iter().filter_map(Weak::upgrade).collect();
+    /// Frees blocks that ranks keep for reuse, until `needed` bytes are free or none is left: those of
+    /// `own` first, and large ones before small ones.
+    fn release(&self, context: &Context, own: &Arc<Mutex<Stock>>, mut needed: usize) -> Result<()> {
+        let mut stocks: Vec<_> = lock(&self.all).iter().filter_map(Weak::upgrade).collect();
+        stocks.sort_by_key(|stock| !Arc::ptr_eq(stock, own));
         // Blocks that are taken off the shelves can no longer be handed out, and once every stream
         // is idle, no queued work uses them.
-        let kept: Vec<_> = stocks.iter().map(|stock| std::mem::take(&mut lock(stock).shelves)).collect();
-        context.synchronize()?;
-        for (stock, shelves) in stocks.iter().zip(kept) {
-            for address in shelves.into_values().flatten() {
-                // SAFETY: as said above.
-                unsafe { lock(stock).free(&self.taken, address) }?;
+        let mut freed = Vec::new();
+        for stock in &stocks {
+            let shelves = &mut lock(stock).shelves;
+            while needed > 0
+                && let Some(mut shelf) = shelves.last_entry()
+            {
+                match shelf.get_mut().pop() {
+                    Some(address) => {
+                        freed.push((stock, address));
+                        needed = needed.saturating_sub(*shelf.key());
+                    }
+                    None => drop(shelf.remove()),
+                }
             }
+        }
+        if freed.is_empty() {
+            return Ok(());
+        }
+        context.synchronize()?;
+        for (stock, address) in freed {
+            // SAFETY: as said above.
+            unsafe { lock(stock).free(&self.taken, address) }?;
         }
         Ok(())
     }
@@ -122,7 +139,7 @@ impl Pool {
     }
 
     /// Returns the address of `bytes` bytes with unspecified contents; `None` if the GPU has no
-    /// room even after its ranks have released everything that they kept for reuse. They release it
+    /// room even after its ranks have released everything that they kept for reuse. They release some
     /// before memory is [`SCARCE`], too: NVIDIA's libraries allocate memory when a kernel of theirs
     /// first runs, and choose another kernel, or fail, if there is none.
     pub(super) fn take(&self, bytes: usize) -> Result<Option<u64>> {
@@ -132,13 +149,12 @@ impl Pool {
         }
         self.context.enter()?;
         let _wait = ContextWait::begin();
-        if free_bytes().is_some_and(|free| free < size + SCARCE) {
-            self.stocks.release(&self.context)?;
-        }
+        let lacking = free_bytes().map_or(0, |free| (size + SCARCE).saturating_sub(free));
+        self.stocks.release(&self.context, &self.stock, lacking)?;
         // SAFETY: the driver takes a size and touches nothing of ours; a context is current.
         let mut taken = unsafe { result::malloc_sync(size) };
         if taken.is_err() {
-            self.stocks.release(&self.context)?;
+            self.stocks.release(&self.context, &self.stock, usize::MAX)?;
             // SAFETY: as above.
             taken = unsafe { result::malloc_sync(size) };
         }

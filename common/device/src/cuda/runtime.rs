@@ -36,7 +36,7 @@ pub struct Options {
 pub(crate) const RESULT: usize = 16;
 
 /// Results that wait to be read together.
-pub(crate) const RESULTS: usize = 256;
+pub(crate) const RESULTS: usize = 4096;
 
 /// One rank's share of a GPU. What is queued on one of its streams runs in order, and side by side
 /// with the others.
