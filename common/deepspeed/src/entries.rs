@@ -45,9 +45,20 @@ pub(crate) struct Entries(Vec<Entry>);
 
 impl Entries {
     /// Sorts `entries`, of which no two have the same key, as the table is.
-    pub(crate) fn in_order(mut entries: Vec<Entry>) -> Self {
-        entries.sort_by_key(|entry| keys().position(|key| key.path == entry.key.path));
-        Entries(entries)
+    pub(crate) fn in_order(entries: Vec<Entry>) -> Self {
+        let mut entries = Entries(entries);
+        entries.sort();
+        entries
+    }
+
+    /// Adds `entry`, whose key the file does not have.
+    pub(crate) fn add(&mut self, entry: Entry) {
+        self.0.push(entry);
+        self.sort();
+    }
+
+    fn sort(&mut self) {
+        self.0.sort_by_key(|entry| keys().position(|key| key.path == entry.key.path));
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {

@@ -1,25 +1,37 @@
 //! What only one of FSDP's two versions reads.
 
-use crate::entries::Entries;
+use crate::entries::{Entries, Entry, Written};
 use crate::node::Node;
+use crate::table;
 use settings::findings::Findings;
 
+const KIND: &str = "distributed_type";
 const VERSION: &str = "fsdp_config.fsdp_version";
 const STRATEGY: &str = "fsdp_config.fsdp_sharding_strategy";
 const RESHARD: &str = "fsdp_config.fsdp_reshard_after_forward";
 
 /// True if the file configures FSDP.
 pub(crate) fn is_in(entries: &Entries) -> bool {
-    let is_fsdp = |kind: &Node| kind.as_text().is_some_and(|kind| kind.eq_ignore_ascii_case("FSDP"));
-    entries.get("distributed_type").is_some_and(is_fsdp)
+    entries.get(KIND).is_some_and(|kind| is_fsdp(&kind))
         || entries.iter().any(|entry| entry.key.path.starts_with("fsdp_config."))
 }
 
+fn is_fsdp(kind: &&Node) -> bool {
+    kind.as_text().is_some_and(|kind| kind.eq_ignore_ascii_case("FSDP"))
+}
+
 /// Removes the key that the file's version of FSDP does not read. Warns unless its value is full
-/// sharding, which is the default of both.
-pub(crate) fn remove_unread(entries: &mut Entries, findings: &mut Findings) {
+/// sharding, which is the default of both. A file of Accelerate's that leaves the other key out asks for
+/// that default.
+pub(crate) fn settle_version(entries: &mut Entries, findings: &mut Findings) {
     let second = entries.get(VERSION).and_then(Node::as_number) == Some(2.0);
     let (unread, read) = if second { (STRATEGY, RESHARD) } else { (RESHARD, STRATEGY) };
+    if let (Some(kind), None, Some(key)) =
+        (entries.get(KIND).filter(is_fsdp), entries.get(read), table::find(read))
+    {
+        let written = Written { path: KIND.into(), value: kind.clone() };
+        entries.add(Entry { key, value: Node::text("FULL_SHARD"), alias: Some(written) });
+    }
     let Some(value) = entries.get(unread).cloned() else { return };
     entries.remove_all(|path| path == unread);
     let full =

@@ -170,8 +170,8 @@ impl Key {
         self.path.rsplit('.').next().unwrap_or(self.path)
     }
 
-    /// Returns `value` as DeepSpeed converts it: a number or truth value that is written as text, 0
-    /// and 1 for truth values.
+    /// Returns `value` as DeepSpeed and YAML convert it: a number or truth value that is written as text,
+    /// 0 and 1 for truth values.
     pub(crate) fn converted(&self, value: &Node) -> Node {
         let text = value.as_text().map_or("", str::trim);
         let converted = match self.kind {
@@ -182,6 +182,7 @@ impl Key {
                 Some("1") => Some(Node::Flag(true)),
                 _ => None,
             },
+            Kind::Choice(words) if words.contains(&"true") => value.as_flag().map(Node::Flag),
             _ => None,
         };
         converted.unwrap_or_else(|| value.clone())

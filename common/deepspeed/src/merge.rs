@@ -1,5 +1,7 @@
 //! Merges a file's keys with the flags of the same meaning, and finds contradictions.
 
+mod checks;
+
 use crate::batch;
 use crate::defaults;
 use crate::entries::{Entries, Entry, Written, asked};
@@ -8,13 +10,12 @@ use crate::keys::{Auto, Fate, Key, Set, contradiction, typed_as};
 use crate::mesh;
 use crate::node::{Node, is_none};
 use crate::parameters;
-use crate::table::{AUTOCAST, AUTOCAST_DTYPE, GRADIENTS, SENT, SENT_IN_16_BITS};
+use crate::table::{GRADIENTS, HYSTERESIS, SENT, WINDOW};
 use device::DType;
 use events::Place;
 use model::Checkpointing;
-use planner::Strategy;
+use planner::Stage;
 use settings::cli::TrainArgs;
-use settings::file::SchedulerName;
 use settings::findings::{Findings, Missing, Setter};
 use settings::float_type::PrecisionName;
 use settings::{Failure, Result};
@@ -34,13 +35,14 @@ pub(crate) fn merge(
     let mut findings = Findings { file, ..Findings::default() };
     let mut entries = Entries::read(&path, &mut findings).map_err(Failure::Usage)?;
     parameters::check(&mut entries, &mut findings);
-    fsdp::remove_unread(&mut entries, &mut findings);
+    fsdp::settle_version(&mut entries, &mut findings);
     let mut merging = Merging { args, findings, missed: Vec::new() };
     let defaults = defaults::of_the_named(&merging.args, &entries);
     for entry in entries.iter().chain(&defaults) {
         merging.entry(entry, &entries, &width)?;
     }
     merging.types_of_gradients(&entries);
+    merging.loss_scaler(&entries);
     merging.check_together(&entries);
     merging.warn_of_missed();
     let Merging { mut args, mut findings, .. } = merging;
@@ -65,17 +67,6 @@ const BESIDE: [(&str, &str); 7] = [
     ("train_micro_batch_size_per_gpu", "batch_size"),
     ("gradient_accumulation_steps", "grad_accum"),
 ];
-
-/// Sections that choose the precision.
-const PRECISIONS: [&str; 3] = ["fp16.enabled", "bf16.enabled", AUTOCAST];
-
-const OVERLAP: &str = "zero_optimization.overlap_comm";
-const MICS: &str = "zero_optimization.mics_shard_size";
-const REUSE: &str = "zero_optimization.stage3_max_reuse_distance";
-const PARAMETERS_BUFFERS: &str = "zero_optimization.offload_param.buffer_count";
-const OPTIMIZER_BUFFERS: &str = "zero_optimization.offload_optimizer.buffer_count";
-const UNIT: &str = "fsdp_config.fsdp_min_num_params";
-const POLICY: &str = "fsdp_config.fsdp_auto_wrap_policy";
 
 struct Merging {
     args: TrainArgs,
@@ -160,6 +151,9 @@ impl Merging {
             ("num_machines", _) => return self.args.on_this_machine.is_some(),
             ("nvme_path", Some((_, place))) if place != Place::Disk => return true,
             ("buffer_count", Some((_, Place::Device))) => return true,
+            ("reduce_scatter", _) => {
+                return self.args.file_only.stage.is_some_and(|stage| stage != Stage::SUMS_EITHER_WAY);
+            }
             _ => {}
         }
         if key.path.starts_with("aio.") {
@@ -235,6 +229,32 @@ impl Merging {
         }
     }
 
+    /// Settles how the loss scale is found where ZeRO's scaler does not run: PyTorch's, which Accelerate
+    /// takes without DeepSpeed, and DeepSpeed's own at stage 0 halve it at the first overflow.
+    /// PyTorch's doubles it after 2,000 steps.
+    fn loss_scaler(&mut self, entries: &Entries) {
+        if self.args.types.precision != PrecisionName::Fp16 {
+            return;
+        }
+        let typed = |id| self.args.given.typed(id).is_some();
+        let of_torch = fsdp::is_in(entries) || runs_no_deepspeed(entries);
+        let at_once = of_torch || self.args.file_only.stage == Some(Stage::Ddp);
+        let (hysteresis, window) = (at_once && !typed("hysteresis"), of_torch && !typed("loss_scale_window"));
+        if hysteresis
+            && let Some(value) = entries.get(HYSTERESIS).filter(|value| value.as_number() != Some(1.0))
+        {
+            self.missed
+                .push(("the first overflow halves the loss scale without ZeRO", asked(HYSTERESIS, value)));
+        }
+        let types = &mut self.args.types;
+        if hysteresis {
+            types.hysteresis = Some(1);
+        }
+        if window && entries.get(WINDOW).is_none() {
+            types.loss_scale_window = Some(2000);
+        }
+    }
+
     /// Adds a warning for every reason why keys change nothing.
     fn warn_of_missed(&mut self) {
         let mut missed = std::mem::take(&mut self.missed);
@@ -249,144 +269,12 @@ impl Merging {
                 .push(format!("{file}: {} {change} nothing here: {note}", words.join(", ")));
         }
     }
+}
 
-    /// Checks keys that depend on each other.
-    fn check_together(&mut self, entries: &Entries) {
-        let file = self.findings.file.clone();
-        let on = |path: &&str| entries.get(path).and_then(Node::as_flag) == Some(true);
-        let precisions: Vec<&str> = PRECISIONS.into_iter().filter(on).collect();
-        if let [first, second, ..] = precisions[..] {
-            self.findings.errors.push(format!("{file}: {first} and {second} are both true: choose one"));
-        } else if precisions == [AUTOCAST] && self.args.types.precision == PrecisionName::Autocast {
-            self.check_autocast(entries);
-        }
-        self.check_offload(entries);
-        self.check_flags(entries);
-        let total = "scheduler.params.total_num_steps";
-        let scheduler = &self.args.file_only.scheduler;
-        let decays = !matches!(scheduler.name, None | Some(SchedulerName::WarmupLr));
-        if decays && entries.get(total).is_none() {
-            let what =
-                format!("{file}: this scheduler.type needs {total}: give a number, or auto for --steps");
-            self.findings.errors.push(what);
-        }
-        let steps = scheduler.total.unwrap_or(self.args.training.steps);
-        if let Some(warmup) = self.args.training.warmup_steps.filter(|&warmup| decays && warmup >= steps) {
-            self.findings
-                .warnings
-                .push(format!("{file}: {total} {steps} leaves nothing after a warm-up of {warmup} steps"));
-        }
-    }
-
-    /// Checks flags against keys that set the same under another name. A key that makes a flag meaningless
-    /// is an error; of two different values the flag's counts, with a warning.
-    fn check_flags(&mut self, entries: &Entries) {
-        let Merging { args, findings: Findings { file, warnings, errors, .. }, .. } = self;
-        let typed = |id| args.given.typed(id);
-        if args.communication.no_overlap && typed("no_overlap").is_none() {
-            let ahead = ["prefetch_bucket", "backward_prefetch", "limit_all_gathers"];
-            for flag in ahead.into_iter().filter(|id| typed(id).is_some()).map(typed_as) {
-                errors.push(format!(
-                    "{file}: {OVERLAP} false gathers nothing ahead, so {flag} would change nothing\n\
-                     Leave {flag} out, or set {OVERLAP} to true."
-                ));
-            }
-        }
-        let set = |path, least: f64| {
-            entries.get(path).filter(|value| value.as_number().is_some_and(|n| n >= least))
-        };
-        let groups = set(MICS, 1.0).filter(|_| args.sharding.strategy == Some(Strategy::HybridShard));
-        // The optimizer's own count sets the flag, and says so itself.
-        let buffers = set(PARAMETERS_BUFFERS, 1.0)
-            .filter(|_| entries.get(OPTIMIZER_BUFFERS).is_none() && args.offload.parameters != Place::Device);
-        let sizes = [
-            (MICS, groups, "shard_group_size", args.sharding.shard_group_size),
-            (PARAMETERS_BUFFERS, buffers, "offload_buffers", args.offload.buffers),
-        ];
-        for (path, value, id, counts) in sizes {
-            if let (Some(value), Some(flag)) = (value, typed(id))
-                && value.as_number() != counts.map(|count| count as f64)
-            {
-                warnings.push(contradiction(file, &asked(path, value), &typed_as(id), flag));
-            }
-        }
-        if let (Some(value), Some(flag)) = (set(REUSE, 1.0), typed("reshard_last")) {
-            warnings.push(contradiction(file, &asked(REUSE, value), &typed_as("reshard_last"), flag));
-        }
-        if let Some(value) =
-            set(UNIT, 1.0).filter(|_| entries.get(POLICY).is_none() && typed("wrap").is_none())
-        {
-            let what = asked(UNIT, value);
-            warnings.push(format!("{file}: {what} changes nothing without {POLICY} SIZE_BASED_WRAP"));
-        }
-    }
-
-    /// Refuses an autocast to another type, and warns that DeepSpeed sends fewer bytes.
-    fn check_autocast(&mut self, entries: &Entries) {
-        let Findings { file, errors, warnings, .. } = &mut self.findings;
-        match entries.get(AUTOCAST_DTYPE) {
-            None => errors.push(format!(
-                "{file}: torch_autocast has no dtype: DeepSpeed's documentation means bfloat16 then, its code float16\n\
-                 Write \"dtype\": \"bfloat16\"."
-            )),
-            Some(dtype) if !dtype.word().is_some_and(|word| word.to_ascii_lowercase().contains("bf")) => {
-                errors.push(format!(
-                    "{file}: {AUTOCAST_DTYPE} is {dtype}: autocast is to bfloat16 alone here (--precision autocast)"
-                ));
-            }
-            Some(_) => {}
-        }
-        if entries.get(SENT_IN_16_BITS).is_none()
-            && self.args.file_only.stage.is_none_or(|stage| stage.sharded().optimizer)
-        {
-            warnings.push(format!(
-                "{file}: with torch_autocast DeepSpeed sends weights and gradients of linear layers in 16 bits: they \
-                 travel in fp32 here (there too, if lower_precision_safe_modules is [])"
-            ));
-        }
-    }
-
-    /// Refuses two directories, and names what DeepSpeed keeps elsewhere, and flags that contradict FSDP's
-    /// one key for two places.
-    fn check_offload(&mut self, entries: &Entries) {
-        let (file, args) = (&self.findings.file, &self.args);
-        let path = |place, section: &str| {
-            let key = format!("zero_optimization.{section}.nvme_path");
-            entries.get(&key).filter(|_| place == Place::Disk && args.given.typed("offload_dir").is_none())
-        };
-        let optimizer = path(args.offload.optimizer, "offload_optimizer");
-        let parameters = path(args.offload.parameters, "offload_param");
-        if let (Some(a), Some(b)) = (optimizer, parameters)
-            && a != b
-        {
-            let what = format!(
-                "{file}: nvme_path is {a} in offload_optimizer and {b} in offload_param: one directory holds both here\n\
-                 Write the same path twice, or override both with --offload-dir DIR."
-            );
-            self.findings.errors.push(what);
-        }
-        let Merging { args, findings: Findings { file, warnings, .. }, .. } = self;
-        if args.offload.optimizer == Place::Disk
-            && entries.get("zero_optimization.offload_optimizer.device").is_some()
-            && args.file_only.stage.is_some_and(|stage| !stage.sharded().parameters)
-        {
-            warnings.push(format!(
-                "{file}: offload_optimizer.device nvme means a disk where parameters are sharded, too: elsewhere \
-                 DeepSpeed keeps the optimizer in main memory, and this program keeps it on disk"
-            ));
-        }
-        let (file, args) = (&self.findings.file, &self.args);
-        let key = "fsdp_config.fsdp_offload_params";
-        let Some(value) = entries.get(key).filter(|value| value.as_flag() == Some(true)) else {
-            return;
-        };
-        for id in ["offload_parameters", "offload_optimizer"] {
-            if let Some(typed) = args.given.typed(id).filter(|&typed| typed != "cpu") {
-                let warning = contradiction(file, &asked(key, value), &typed_as(id), typed);
-                self.findings.warnings.push(warning);
-            }
-        }
-    }
+/// True if the file is Accelerate's, for something else than DeepSpeed.
+fn runs_no_deepspeed(entries: &Entries) -> bool {
+    let kind = entries.get("distributed_type").and_then(Node::word);
+    kind.is_some_and(|kind| !kind.eq_ignore_ascii_case("DEEPSPEED"))
 }
 
 fn missing(Entry { key, value, alias }: &Entry) -> Missing {

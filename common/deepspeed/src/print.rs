@@ -4,12 +4,13 @@ use crate::Resolved;
 use crate::keys::Fate;
 use crate::node::Node;
 use crate::table::{SENT_IN_16_BITS, keys};
-use device::Rounding;
+use device::{DType, Rounding};
 use events::Place;
 use model::{Checkpointing, Wrap};
 use planner::{Stage, Strategy};
 use settings::lr_schedule::LrSchedule;
 use settings::{Communication, Config, Failure, Result, labels};
+use sharding::LossScaling;
 
 /// Lists the settings that a DeepSpeed configuration cannot express.
 pub fn left_out(config: &Config) -> Vec<String> {
@@ -52,8 +53,25 @@ fn nameless(config: &Config) -> Vec<String> {
         (config.offload.disk_link.is_some(), "--disk-link".into()),
     ]
     .into_iter()
+    .chain(loss_scaling(config))
     .filter_map(|(said, flag)| said.then_some(flag))
     .collect()
+}
+
+/// As [`nameless`], for flags about the loss scale: they have keys only where parameters are fp16.
+fn loss_scaling(config: &Config) -> impl Iterator<Item = (bool, String)> {
+    let ours = config.loss_scaling.filter(|_| config.precision.parameters != DType::F16).unwrap_or_default();
+    let usual = LossScaling::default();
+    let flag = |differs, flag: &str, value: f64| (differs, format!("--{flag} {value}"));
+    [
+        flag(ours.fixed != usual.fixed, "loss-scale", ours.fixed.unwrap_or_default()),
+        flag(ours.initial_power != usual.initial_power, "initial-scale-power", ours.initial_power.into()),
+        flag(ours.window != usual.window, "loss-scale-window", ours.window.into()),
+        flag(ours.hysteresis != usual.hysteresis, "hysteresis", ours.hysteresis.into()),
+        (ours.consecutive_hysteresis, "--consecutive-hysteresis true".into()),
+        flag(ours.minimum != usual.minimum, "min-loss-scale", ours.minimum),
+    ]
+    .into_iter()
 }
 
 /// Writes `config`, run by `stage`, as DeepSpeed JSON. Reading it again, with the same flags for

@@ -73,14 +73,21 @@ pub fn loss_scaling(
     check(&scaling).map(|()| Some(scaling)).map_err(Failure::usage)
 }
 
-/// Refuses scales under which any f16 gradient overflows, and a minimum above the initial scale.
+/// Refuses scales under which any f16 gradient overflows, a minimum above the initial scale, and a scale
+/// that would double in every step. What a fixed scale does not read may be anything.
 fn check(scaling: &LossScaling) -> std::result::Result<(), String> {
-    let LossScaling { fixed, initial_power, minimum, .. } = *scaling;
+    let LossScaling { fixed, initial_power, minimum, window, .. } = *scaling;
     let sensible = |scale: f64| scale > 0.0 && scale <= LARGEST;
     if let Some(scale) = fixed.filter(|&scale| !sensible(scale)) {
         return Err(format!("--loss-scale {scale}: choose 0 (dynamic), or a number above 0 up to 2^64"));
     }
-    if !sensible(minimum) || (fixed.is_none() && minimum > 2f64.powi(initial_power as i32)) {
+    if fixed.is_some() {
+        return Ok(());
+    }
+    if window == 0 {
+        return Err("--loss-scale-window 0: choose a number of steps from 1".into());
+    }
+    if !sensible(minimum) || minimum > 2f64.powi(initial_power as i32) {
         return Err(format!(
             "--min-loss-scale {minimum}: choose a number above 0, up to the initial scale, 2^{initial_power} \
              (--initial-scale-power)"

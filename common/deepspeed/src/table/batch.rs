@@ -8,6 +8,7 @@ use settings::file::SchedulerName;
 use settings::lr_schedule::Climb;
 use settings::lr_schedule::LrSchedule::{WarmupCosineLr, WarmupDecayLr, WarmupLr, WarmupThenCosine};
 
+const ARITHMETIC: &str = "which implementation does the arithmetic";
 const DECAY: &str = "decoupled; of matrices only (DeepSpeed's is of norms, too)";
 const STEPS: Kind = Count(0, u32::MAX as u64);
 const RATE: Kind = Positive(1e6);
@@ -99,7 +100,10 @@ pub(super) static KEYS: &[Key] = &[
             |args, value| args.training.weight_decay = number(value),
             |run| Some(Node::single(run.config.weight_decay)),
         ),
-    Key::new("optimizer.params.torch_adam", Flag, "false", "which implementation does the arithmetic"),
+    Key::new("optimizer.params.torch_adam", Flag, "false", ARITHMETIC),
+    Key::new("optimizer.params.fused", Flag, "null", ARITHMETIC),
+    Key::new("optimizer.params.foreach", Flag, "null", ARITHMETIC),
+    Key::new("optimizer.params.capturable", Flag, "false", ARITHMETIC),
     Key::new("optimizer.params.adam_w_mode", Flag, "true", "Adam with the decay inside the gradient")
         .not_yet(on),
     Key::new(

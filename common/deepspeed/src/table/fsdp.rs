@@ -40,14 +40,16 @@ pub(super) static KEYS: &[Key] = &[
             }
         },
     ),
-    fsdp!("min_num_params", from(0), "1e8", "parameters of a unit, with SIZE_BASED_WRAP").sets(
-        None,
-        |args, value| {
+    fsdp!("min_num_params", from(0), "1e8", "parameters of a unit, with SIZE_BASED_WRAP; 0 for one unit")
+        .sets(None, |args, value| {
             if matches!(args.sharding.wrap, Wrap::Size(_)) && args.given.typed("wrap").is_none() {
-                args.sharding.wrap = Wrap::Size(count(value).max(1) as u64);
+                // Accelerate wraps nothing then.
+                args.sharding.wrap = match count(value) {
+                    0 => Wrap::Model,
+                    size => Wrap::Size(size as u64),
+                };
             }
-        },
-    ),
+        }),
     fsdp!("transformer_layer_cls_to_wrap", Any, "null", "blocks are the model's own"),
     fsdp!("backward_prefetch", PREFETCH, "\"BACKWARD_PRE\"", "when backward gathers ahead").sets(
         Some("backward_prefetch"),

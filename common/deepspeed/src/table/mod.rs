@@ -16,7 +16,9 @@ use super::keys::{Key, Kind};
 use super::node::Node;
 
 pub(crate) use accelerate::CONFIG_FILE;
-pub(crate) use precision::{AUTOCAST, AUTOCAST_DTYPE, GRADIENTS, SENT, SENT_IN_16_BITS, autocast};
+pub(crate) use precision::{
+    AUTOCAST, AUTOCAST_DTYPE, GRADIENTS, HYSTERESIS, SENT, SENT_IN_16_BITS, WINDOW, autocast,
+};
 
 /// The rows, by subject. The stage comes before keys that depend on it.
 pub static TABLES: [&[Key]; 8] = [

@@ -30,6 +30,10 @@ const ACCUMULATED: Kind = Choice(&[
     "torch.bfloat16",
 ]);
 
+/// Overflows until the loss scale halves.
+pub(crate) const HYSTERESIS: &str = "fp16.hysteresis";
+/// Steps without overflow until it doubles.
+pub(crate) const WINDOW: &str = "fp16.loss_scale_window";
 /// The type of gradients on the wire.
 pub(crate) const SENT: &str = "communication_data_type";
 /// The type of gradients in memory.
@@ -54,25 +58,26 @@ pub(super) static KEYS: &[Key] = &[
         |args, value| args.types.loss_scale = Some(number(value)),
         |run| scaling(run, |scaling| scaling.fixed.unwrap_or(0.0)),
     ),
-    Key::new("fp16.initial_scale_power", Count(0, 32), "16", SCALING).honoured(
+    Key::new("fp16.initial_scale_power", Count(0, 64), "16", SCALING).honoured(
         Some("initial_scale_power"),
         |args, value| args.types.initial_scale_power = Some(small(value)),
         |run| scaling(run, |scaling| scaling.initial_power.into()),
     ),
-    Key::new("fp16.loss_scale_window", SMALL, "1000", SCALING).honoured(
+    Key::new(WINDOW, Count(0, u32::MAX as u64), "1000", SCALING).honoured(
         Some("loss_scale_window"),
         |args, value| args.types.loss_scale_window = Some(small(value)),
         |run| scaling(run, |scaling| scaling.window.into()),
     ),
-    Key::new("fp16.hysteresis", SMALL, "2", SCALING).honoured(
-        Some("hysteresis"),
-        |args, value| args.types.hysteresis = Some(small(value)),
-        |run| scaling(run, |scaling| scaling.hysteresis.into()),
-    ),
+    Key::new(HYSTERESIS, SMALL, "2", "how the loss scale is found; 1 at stage 0, and in FSDP's files")
+        .honoured(
+            Some("hysteresis"),
+            |args, value| args.types.hysteresis = Some(small(value)),
+            |run| scaling(run, |scaling| scaling.hysteresis.into()),
+        ),
     Key::new("fp16.consecutive_hysteresis", Flag, "false", SCALING).honoured(
         Some("consecutive_hysteresis"),
         |args, value| args.types.consecutive_hysteresis = Some(flag(value)),
-        |run| run.config.loss_scaling.map(|scaling| Node::Flag(scaling.consecutive_hysteresis)),
+        |run| fp16(run).map(|scaling| Node::Flag(scaling.consecutive_hysteresis)),
     ),
     Key::new("fp16.min_loss_scale", Number(0.0, 1e30), "1", SCALING).honoured(
         Some("min_loss_scale"),
@@ -89,7 +94,8 @@ pub(super) static KEYS: &[Key] = &[
     Key::new("bf16.immediate_grad_update", Flag, "false", "gradients always accumulate at once"),
     Key::new("bf16.bf16_master_weights_and_grads", Flag, "false", "16-bit master weights").not_yet(off),
     Key::new("bf16.bf16_optimizer_states", Flag, "false", "16-bit optimizer states").not_yet(off),
-    Key::new("bf16.check_grad_overflow", Flag, "true", "a gradient that is not finite always ends the run"),
+    Key::new("bf16.check_grad_overflow", Flag, "true", "a gradient that is not finite always ends the run")
+        .missed_unless(|_| false),
     Key::new("bfloat16.enabled", Flag, "false", "old name of bf16.enabled")
         .auto(Auto::Flags)
         .means(|value| Some(("bf16.enabled", value.clone()))),
@@ -165,7 +171,12 @@ fn small(value: &Node) -> u32 {
     count(value) as u32
 }
 
-/// Returns the loss scaling, if there is any.
+/// Returns how the loss of fp16 is scaled.
 fn scaling(run: &Resolved<'_>, get: fn(&LossScaling) -> f64) -> Option<Node> {
-    run.config.loss_scaling.as_ref().map(|scaling| Node::Number(get(scaling)))
+    fp16(run).map(|scaling| Node::Number(get(&scaling)))
+}
+
+/// Returns the loss scaling if the section has a meaning: where gradients alone are fp16 it has none.
+fn fp16(run: &Resolved<'_>) -> Option<LossScaling> {
+    run.config.loss_scaling.filter(|_| run.config.precision.parameters == DType::F16)
 }

@@ -97,8 +97,10 @@ pub(super) static KEYS: &[Key] = &[
     Key::new("elasticity", Any, "", "a batch that follows the number of GPUs").not_yet(disabled),
     Key::new("autotuning", Any, "", "a search for the best settings").not_yet(disabled),
     Key::new("sparse_attention", Any, "", "sparse attention").not_yet(empty),
-    Key::new("pipeline", Any, "", "pipeline parallelism").not_yet(empty),
-    Key::new("tensor_parallel", Any, "", "tensor parallelism").not_yet(empty),
+    Key::new("pipeline", Any, "", "DeepSpeed reads it for models that are pipelines").missed_unless(empty),
+    Key::new("tensor_parallel", Any, "", "tensor parallelism").not_yet(|value| {
+        empty(value) || value.get("autotp_size").and_then(Node::as_number).is_some_and(|size| size <= 1.0)
+    }),
     Key::new("sequence_parallel_size", from(1), "1", "sequence parallelism")
         .not_yet(|value| number(value) <= 1.0),
     Key::new("progressive_layer_drop", Any, "", "dropping layers").not_yet(disabled),

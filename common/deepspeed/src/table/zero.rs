@@ -72,7 +72,7 @@ pub(super) static KEYS: &[Key] = &[
         |args, value| args.communication.no_overlap = !flag(value),
         |run| Some(Node::Flag(run.config.communication.overlap)),
     ),
-    zero!("allgather_partitions", Flag, "true", "broadcasts in place of all-gathers").not_yet(on),
+    zero!("allgather_partitions", Flag, "true", "DeepSpeed reads and ignores it").missed_unless(on),
     elements!(
         "allgather_bucket_size",
         "5e8",

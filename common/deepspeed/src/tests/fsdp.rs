@@ -80,7 +80,8 @@ fn hybrid_sharding_needs_a_group_where_no_machine_is_known() {
     assert!(error.contains("--shard-group-size"), "{error}");
 }
 
-/// Version 1 reads the strategy, version 2 whether units are freed after forward.
+/// Version 1 reads the strategy, version 2 whether units are freed after forward. Both shard fully
+/// unless their own key says otherwise.
 #[test]
 fn each_version_of_fsdp_reads_its_own_key() {
     let found = |keys: &str| {
@@ -92,7 +93,7 @@ fn each_version_of_fsdp_reads_its_own_key() {
         (1, "fsdp_reshard_after_forward: false", "strategy"),
     ] {
         let (strategy, warnings) = found(&format!("  fsdp_version: {version}\n  {unread}\n"));
-        assert_eq!(strategy, None, "{unread}");
+        assert_eq!(strategy, Some("full-shard"), "{unread}");
         let [warning] = &*warnings else { panic!("{warnings:?}") };
         assert!(warning.contains(unread.split(':').next().unwrap()) && warning.contains(read), "{warning}");
     }
@@ -118,6 +119,35 @@ fn what_fsdp_has_and_is_not_here_names_its_key() {
         error.contains("fsdp_config.fsdp_sharding_strategy") && error.contains("HYBRID_SHARD"),
         "{error}"
     );
+}
+
+/// As YAML reads them.
+#[test]
+fn other_words_for_truth_values_count() {
+    for (word, strategy) in [("no", "shard-grad-op"), ("off", "shard-grad-op"), ("yes", "full-shard")] {
+        let config = fsdp(&format!("  fsdp_reshard_after_forward: {word}\n  fsdp_version: 2\n"), "").unwrap();
+        assert_eq!(config.strategy.map(planner::Strategy::label), Some(strategy), "{word}");
+    }
+}
+
+/// Accelerate wraps nothing then.
+#[test]
+fn units_of_no_size_are_one_unit() {
+    let keys = "  fsdp_auto_wrap_policy: SIZE_BASED_WRAP\n  fsdp_min_num_params: 0\n";
+    assert_eq!(fsdp(keys, "").unwrap().wrap, model::Wrap::Model);
+}
+
+/// PyTorch's scaler halves at the first overflow, and doubles after 2,000 steps.
+#[test]
+fn without_deepspeed_the_loss_scale_is_pytorchs() {
+    for kind in ["FSDP", "MULTI_GPU", "DEEPSPEED"] {
+        let file = File::new("a.yaml", &format!("distributed_type: {kind}\nmixed_precision: fp16\n"));
+        let scaling = |flags: &str| file.config(flags).unwrap().loss_scaling.unwrap();
+        let found = (scaling("").hysteresis, scaling("").window);
+        assert_eq!(found, if kind == "DEEPSPEED" { (2, 1000) } else { (1, 2000) }, "{kind}");
+        let typed = scaling("--hysteresis 3 --loss-scale-window 7");
+        assert_eq!((typed.hysteresis, typed.window), (3, 7), "{kind}");
+    }
 }
 
 #[test]

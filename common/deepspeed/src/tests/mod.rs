@@ -6,6 +6,7 @@ mod examples;
 mod fsdp;
 mod hostile;
 mod offload;
+mod precision;
 mod printed;
 mod rows;
 

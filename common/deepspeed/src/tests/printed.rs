@@ -50,7 +50,7 @@ const PRINTED: [(&str, &str); 38] = [
 ];
 
 /// Flags that change how a run trains, and that DeepSpeed has no word for.
-const LEFT_OUT: [&str; 9] = [
+const LEFT_OUT: [&str; 11] = [
     "--wrap module",
     "--strategy shard-grad-op",
     "--checkpoint-activations block",
@@ -60,6 +60,8 @@ const LEFT_OUT: [&str; 9] = [
     "--offload-activations disk --checkpoint-activations block",
     "--host-link pcie4 --offload-optimizer cpu",
     "--disk-link 1us,1GB/s --offload-optimizer disk",
+    "--hysteresis 5 --reduce-dtype fp16",
+    "--loss-scale-window 77 --grad-dtype fp16",
 ];
 
 /// Flags about the machine, the data, what is watched and what is written: DeepSpeed's

@@ -3,12 +3,14 @@
 use super::*;
 use crate::keys::{Auto, Fate, Kind};
 use crate::node::Node;
-use crate::table::{AUTOCAST_DTYPE, GRADIENTS, SENT_IN_16_BITS, find, is_accelerates, keys};
+use crate::table::{AUTOCAST_DTYPE, GRADIENTS, SENT, SENT_IN_16_BITS, find, is_accelerates, keys};
 
 /// A file with one value, and whatever switches its section on.
 fn file_with(path: &str, value: Node) -> File {
     let mut root = Node::Section(Vec::new());
     let ends_nowhere = value.as_text().is_some_and(|name| name.eq_ignore_ascii_case("WarmupLR"));
+    let word = value.as_text().unwrap_or_default().to_ascii_lowercase();
+    let is_fp16 = ["fp16", "float16", "half", "torch.float16"].contains(&&*word);
     root.insert(path, value);
     if let Some((section, name)) = path.rsplit_once('.') {
         let device = Node::text(if name == "nvme_path" { "nvme" } else { "cpu" });
@@ -34,6 +36,9 @@ fn file_with(path: &str, value: Node) -> File {
     }
     if path.starts_with("optimizer.params") {
         root.insert("optimizer.type", Node::text("Adam"));
+    }
+    if [SENT, GRADIENTS].contains(&path) && is_fp16 {
+        root.insert("fp16.enabled", Node::Flag(true));
     }
     if path == "optimizer.params.adam_w_mode" {
         root.insert("optimizer.params.weight_decay", Node::Number(0.1));
