@@ -238,7 +238,7 @@ impl Merging {
         }
         let typed = |id| self.args.given.typed(id).is_some();
         let of_torch = fsdp::is_in(entries) || runs_no_deepspeed(entries);
-        let at_once = of_torch || self.args.file_only.stage == Some(Stage::Ddp);
+        let at_once = of_torch || self.args.file_only.stage == Some(Stage::REPLICATED);
         let (hysteresis, window) = (at_once && !typed("hysteresis"), of_torch && !typed("loss_scale_window"));
         if hysteresis
             && let Some(value) = entries.get(HYSTERESIS).filter(|value| value.as_number() != Some(1.0))

@@ -222,6 +222,8 @@ const NO_INPUTS: &str = "--offload-activations moves the one tensor that a check
                          give --model NAME and --checkpoint-activations block";
 const NO_TRAVEL: &str = "--offload-buffers: neither optimizer states nor parameters travel: \
                          add --offload-optimizer or --offload-parameters";
+const NO_RECIPE: &str = "--offload-optimizer: beyond the device an optimizer always has master weights, sharded as its moments \
+                         are: leave it out, or choose --recipe mixed or fp32";
 const NO_UNITS: &str = "a number of parameters has no tensors to make units of, as --wrap, --strategy and groups need: \
                         give --model NAME";
 const ONE_STRATEGY: &str =
@@ -240,6 +242,7 @@ fn check(arguments: &Arguments) -> Result<(), clap::Error> {
     let away = arguments.offload_activations != Place::Device;
     let secondary = arguments.secondary_shard_size.is_some_and(|size| size > 1);
     let placement = arguments.placement();
+    let no_run_has_it = ![Recipe::MIXED, Recipe::FP32].contains(&arguments.recipe);
     let reasons = [
         (count && arguments.batch_size.or(arguments.seq_len).is_some(), NO_MODEL),
         (model && arguments.activations.is_some(), COMPUTED),
@@ -247,6 +250,7 @@ fn check(arguments: &Arguments) -> Result<(), clap::Error> {
         (count && (arguments.wrap != Wrap::default() || arguments.groups()), NO_UNITS),
         (away && checkpointing != Checkpointing::Block, NO_INPUTS),
         (placement.buffers.is_some() && !placement.any_states(), NO_TRAVEL),
+        (placement.optimizer != Place::Device && no_run_has_it, NO_RECIPE),
         (strategy.stage() == Stage::REPLICATED, REPLICATED),
         (arguments.shard_group_size.is_some() && !strategy.forms_groups(), ONE_STRATEGY),
         (secondary && !strategy.takes_secondary_shards(), ONE_STRATEGY),

@@ -72,6 +72,11 @@ impl Placement {
         self.optimizer != Place::Device || self.parameters != Place::Device
     }
 
+    /// True if optimizer states or parameters rest on disk.
+    pub fn states_on_disk(&self) -> bool {
+        [self.optimizer, self.parameters].contains(&Place::Disk)
+    }
+
     /// True if anything rests on disk.
     pub fn uses_disk(&self) -> bool {
         [self.optimizer, self.parameters, self.activations].contains(&Place::Disk)

@@ -7,6 +7,7 @@ mod knobs;
 use crate::job::Job;
 use crate::placement::Limits;
 use crate::predict::{Needs, needs};
+use crate::traffic::Algorithm;
 use events::Place;
 use knobs::KNOBS;
 
@@ -18,7 +19,7 @@ pub struct Remedy {
     /// The change: flags, or another program.
     pub how: String,
     /// What it costs, in a few words.
-    pub costs: &'static str,
+    pub costs: String,
     /// Peak bytes per rank with it, where memory is short.
     pub total_peak: u64,
     /// Bytes per rank that it saves there.
@@ -55,9 +56,9 @@ impl Room {
     }
 
     /// Returns the room of a rank that shares one memory with all others, of which `capacity` bytes
-    /// are for its device and its main memory: more ranks do not help.
-    pub fn shared(capacity: u64) -> Self {
-        Room { place: None, capacity, limits: Limits::default() }
+    /// are for its device and its main memory: more ranks do not help. `limits` bound each place.
+    pub fn shared(capacity: u64, limits: Limits) -> Self {
+        Room { place: None, capacity, limits }
     }
 
     /// Returns what counts of `needs`, in bytes.
@@ -114,10 +115,28 @@ fn turn(knob: usize, job: &Job, room: Room) -> Vec<Turned> {
         let saves = room.counts(&before).checked_sub(total_peak).filter(|&saves| saves > 0)?;
         let moves = after.moves.saturating_sub(before.moves);
         let how = change(&how, job, &turned);
-        let remedy = Remedy { how, costs: KNOBS[knob].costs, total_peak, saves, moves };
+        let remedy = Remedy { how, costs: costs(KNOBS[knob].costs, job, &turned), total_peak, saves, moves };
         Some(Turned { knob, remedy, job: turned })
     };
     (KNOBS[knob].turns)(job, room).into_iter().filter(possible).filter_map(saving).collect()
+}
+
+/// Returns the words of what a change costs. Weights are the same to the bit unless sums are added up in
+/// another order.
+fn costs(words: &str, before: &Job, after: &Job) -> String {
+    // Gradients of micro-batches are added up before those of ranks, or after them.
+    let accumulation = |job: &Job| (job.micro_batches > 1).then_some(job.stage.sharded().gradients);
+    let groups = |job: &Job| (job.strategy, job.shard_group);
+    let cut = |job: &Job| (job.stage, job.wrap, groups(job));
+    let uneven = |job: &Job| job.strategy.forms_groups() && !job.shards().is_power_of_two();
+    let rounded = accumulation(before) != accumulation(after)
+        || before.algorithm == Algorithm::Ring && cut(before) != cut(after)
+        || groups(before) != groups(after) && (uneven(before) || uneven(after));
+    if rounded {
+        words.replacen("the same weights", "the same weights up to rounding", 1)
+    } else {
+        words.into()
+    }
 }
 
 /// Returns the first two knobs that are enough together, in the order of [`KNOBS`].
@@ -130,16 +149,36 @@ fn pair(turned: &[Turned], room: Room) -> Option<(Vec<String>, u64)> {
     })
 }
 
-/// Turns one knob after another, each as far as it goes, until they are enough.
+/// Turns one knob after another, each as far as it goes, until they are enough; then leaves out each
+/// without which the others are enough, too.
 fn all(job: &Job, room: Room) -> Option<(Vec<String>, u64)> {
-    let (mut job, mut how) = (job.clone(), Vec::new());
-    for knob in 0..KNOBS.len() {
+    let mut found = enough(job, room, &(0..KNOBS.len()).collect::<Vec<_>>())?;
+    for knob in found.knobs.clone() {
+        let others: Vec<usize> = found.knobs.iter().copied().filter(|&other| other != knob).collect();
+        found = enough(job, room, &others).unwrap_or(found);
+    }
+    Some((found.how, found.total_peak))
+}
+
+/// Knobs that are enough together.
+struct Enough {
+    knobs: Vec<usize>,
+    how: Vec<String>,
+    total_peak: u64,
+}
+
+/// Turns `knobs` one after another, each as far as it goes, until they are enough.
+fn enough(job: &Job, room: Room, knobs: &[usize]) -> Option<Enough> {
+    let (mut job, mut turned, mut how) = (job.clone(), Vec::new(), Vec::new());
+    for &knob in knobs {
         let ways = turn(knob, &job, room);
         let Some(best) = ways.into_iter().min_by_key(|turned| turned.remedy.total_peak) else { continue };
+        turned.push(knob);
         how.push(best.remedy.how);
         job = best.job;
-        if best.remedy.total_peak <= room.capacity {
-            return Some((how, best.remedy.total_peak));
+        let total_peak = best.remedy.total_peak;
+        if total_peak <= room.capacity {
+            return Some(Enough { knobs: turned, how, total_peak });
         }
     }
     None

@@ -64,6 +64,8 @@ impl Compared<'_> {
             waited_seconds: m.transfers.waited[route.index()],
             validation_bytes: m.validation_transfers.bytes[route.index()],
             validation_waited_seconds: m.validation_transfers.waited[route.index()],
+            other_bytes: m.other_transfers.bytes[route.index()],
+            other_waited_seconds: m.other_transfers.waited[route.index()],
         })
     }
 

@@ -41,6 +41,8 @@ pub struct Measured {
     pub transfers: Moved,
     /// Of this, what it moved for validation.
     pub validation_transfers: Moved,
+    /// What it moved in setup and for checkpoints.
+    pub other_transfers: Moved,
     /// Seconds per phase.
     pub clocks: Clocks,
     /// Hash of the final weights, on rank 0 if it was asked for.

@@ -81,11 +81,17 @@ impl Machine<'_> {
     }
 }
 
-/// Refuses a run whose ranks need more than their `machine`'s memory together.
+/// Refuses a run whose ranks need more than their `machine`'s memory together. `limits` bound what would
+/// help.
 ///
 /// # Errors
 /// A failure that says for what memory is short, and what would help.
-pub fn check_machine(job: &Job, prediction: &Prediction, machine: &Machine<'_>) -> Result<()> {
+pub fn check_machine(
+    job: &Job,
+    prediction: &Prediction,
+    machine: &Machine<'_>,
+    limits: Limits,
+) -> Result<()> {
     let needs = machine.needs_together(prediction);
     if needs <= machine.memory.bytes {
         return Ok(());
@@ -102,8 +108,8 @@ pub fn check_machine(job: &Job, prediction: &Prediction, machine: &Machine<'_>) 
     );
     let share = machine.memory.bytes / machine.ranks.max(1) as u64;
     let (place, room) = match machine.on_gpus {
-        true => (Place::Host, Room::of(Place::Host, share, Limits::default())),
-        false => (Place::Device, Room::shared(share)),
+        true => (Place::Host, Room::of(Place::Host, share, limits)),
+        false => (Place::Device, Room::shared(share, limits)),
     };
     let remedies = planner::remedies(room, job);
     Err(Failure::OutOfMemory(on_one_screen(

@@ -40,8 +40,8 @@ pub fn remedies(report: &Report) -> Vec<Remedy> {
         remedy("data nearer by, or smaller", "fetched sooner", account.data),
     ];
     remedies.extend(link(report, &account));
-    remedies.extend(update(report, &account));
     if let Some(run) = PlannedRun::of(report) {
+        remedies.extend(update(report, &account, &run));
         remedies.extend(hiding(report, &account, &run));
         remedies.extend(sending_less(report, &account, &run));
         remedies.extend(resting_nearer(report, &account, &run));
@@ -65,21 +65,29 @@ fn link(report: &Report, account: &Account) -> Vec<Remedy> {
         return Vec::new();
     }
     let latency = if calls > 0.0 { calls / (calls + bytes) } else { 0.0 };
+    // Units are gathered one by one; updated parameters alone travel in buckets.
+    let gathers = |stage: Stage| stage.sharded().optimizer && !stage.sharded().parameters;
+    let fewer = match report.stage.parse().is_ok_and(gathers) {
+        true => "--reduce-bucket, --allgather-bucket, --wrap",
+        false => "--reduce-bucket, --wrap",
+    };
     vec![
         remedy(
             "a link of twice the bandwidth",
             "half the time per byte",
             account.link * (1.0 - latency) / 2.0,
         ),
-        remedy("--reduce-bucket, --prefetch-bucket, --wrap", "fewer calls", account.link * latency),
+        remedy(fewer, "fewer calls", account.link * latency),
     ]
 }
 
 /// Suggests that each rank updates its share, if every rank updates everything.
-fn update(report: &Report, account: &Account) -> Option<Remedy> {
+fn update(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Remedy> {
     let others = 1.0 - 1.0 / report.world_size as f64;
     let why = "each rank updates its share alone";
-    let how = format!("cargo run -p {}", Stage::SHARDS_OPTIMIZER.package());
+    let sharding = Stage::SHARDS_OPTIMIZER;
+    let how = format!("cargo run -p {}", sharding.package());
+    let how = planner::change(&how, &run.job, &run.job.with_stage(sharding));
     (report.stage == Stage::REPLICATED.label()).then(|| remedy(how, why, account.optimizer * others))
 }
 

@@ -113,14 +113,20 @@ pub struct TransferRow {
     /// Of these seconds, those in validation.
     #[serde(default)]
     pub validation_waited_seconds: f64,
+    /// Of the measured payload, what moved in setup and for checkpoints.
+    #[serde(default)]
+    pub other_bytes: u64,
+    /// Of these seconds, those in setup and checkpoints.
+    #[serde(default)]
+    pub other_waited_seconds: f64,
 }
 
 impl TransferRow {
-    /// Returns the bytes moved, and the seconds waited, without validation.
+    /// Returns the bytes moved, and the seconds waited, in steps.
     pub(crate) fn of_steps(&self) -> (u64, f64) {
         (
-            self.bytes.saturating_sub(self.validation_bytes),
-            self.waited_seconds - self.validation_waited_seconds,
+            self.bytes.saturating_sub(self.validation_bytes + self.other_bytes),
+            self.waited_seconds - self.validation_waited_seconds - self.other_waited_seconds,
         )
     }
 }

@@ -268,7 +268,7 @@ fn check_machine(job: &Job, prediction: &Prediction, config: &Config) -> Result<
         rank: config.process.as_ref().map_or(0, |process| process.placement.rank),
         on_gpus,
     };
-    memory::check_machine(job, prediction, &machine)
+    memory::check_machine(job, prediction, &machine, limits(config))
 }
 
 /// Returns the bytes that each rank may use in each place.

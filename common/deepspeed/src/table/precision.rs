@@ -68,12 +68,11 @@ pub(super) static KEYS: &[Key] = &[
         |args, value| args.types.loss_scale_window = Some(small(value)),
         |run| scaling(run, |scaling| scaling.window.into()),
     ),
-    Key::new(HYSTERESIS, SMALL, "2", "how the loss scale is found; 1 at stage 0, and in FSDP's files")
-        .honoured(
-            Some("hysteresis"),
-            |args, value| args.types.hysteresis = Some(small(value)),
-            |run| scaling(run, |scaling| scaling.hysteresis.into()),
-        ),
+    Key::new(HYSTERESIS, SMALL, "2", "how the loss scale is found; 1 without ZeRO").honoured(
+        Some("hysteresis"),
+        |args, value| args.types.hysteresis = Some(small(value)),
+        |run| scaling(run, |scaling| scaling.hysteresis.into()),
+    ),
     Key::new("fp16.consecutive_hysteresis", Flag, "false", SCALING).honoured(
         Some("consecutive_hysteresis"),
         |args, value| args.types.consecutive_hysteresis = Some(flag(value)),

@@ -152,13 +152,18 @@ fn staging(job: &Job, _: Room) -> Vec<(String, Job)> {
     ]
 }
 
-/// Moves what `rests` beyond the device, or may, to each other place.
+/// Moves what `rests` beyond the device, or may, to each other place. What is saved from disk is not
+/// copied first.
 fn moved(job: &Job, (flag, rests): &Movable) -> Vec<(String, Job)> {
     let mut job = job.clone();
     let now = *rests(&mut job.placement);
     let others = Place::ALL.iter().filter(|&&place| place != now);
     let turned = |&place: &Place| {
-        *rests(&mut job.placement) = place;
+        let placement = &mut job.placement;
+        *rests(placement) = place;
+        if placement.saving == Saving::Copying && placement.states_on_disk() {
+            placement.saving = Saving::Streaming;
+        }
         (format!("{flag} {}", place_word(place)), job.clone())
     };
     others.map(turned).collect()
@@ -167,12 +172,16 @@ fn moved(job: &Job, (flag, rests): &Movable) -> Vec<(String, Job)> {
 /// Cuts the micro-batch into the largest pieces that fit, or else into single sequences, and
 /// accumulates over them.
 fn batch_size(job: &Job, room: Room) -> Vec<(String, Job)> {
-    let fits = largest_batch(job, |job| room.fits(job)).unwrap_or(1);
+    let most = largest_batch(job, |job| room.fits(job)).unwrap_or(1);
     let divides = |size: &usize| job.batch_size.is_multiple_of(*size);
-    let batch_size = (1..job.batch_size.min(fits + 1)).rev().find(divides).unwrap_or(job.batch_size);
-    let micro_batches = job.micro_batches.saturating_mul(job.batch_size / batch_size);
-    let how = format!("--batch-size {batch_size} --grad-accum {micro_batches}");
-    vec![(how, Job { batch_size, micro_batches, ..job.clone() })]
+    let cut = |batch_size| {
+        let micro_batches = job.micro_batches.saturating_mul(job.batch_size / batch_size);
+        let how = format!("--batch-size {batch_size} --grad-accum {micro_batches}");
+        (how, Job { batch_size, micro_batches, ..job.clone() })
+    };
+    // What is in flight from one micro-batch to the next needs room, too.
+    let mut pieces = (1..job.batch_size.min(most + 1)).rev().filter(divides).map(cut);
+    pieces.find(|(_, job)| job.batch_size == 1 || room.fits(job)).into_iter().collect()
 }
 
 /// Lets gradients have the weights' type, their default, unless they have it already.

@@ -143,11 +143,13 @@ impl Report {
         noted.into_iter().filter(|(applies, _)| *applies).map(|(_, note)| note).collect()
     }
 
-    /// True if ZeRO-3 gathers nearly all parameters twice per micro-batch, among all GPUs.
+    /// True if ZeRO-3 gathers nearly all parameters twice per micro-batch, among all GPUs, and sends
+    /// less than three times as many elements; padding can make it more.
     fn sends_nearly_thrice(&self) -> bool {
         let all = self.strategy == Strategy::FullShard && self.secondary_shards.is_none();
         let sweeps = self.stages.last().and_then(|stage| stage.sweeps);
-        all && sweeps.is_some_and(|sweeps| sweeps > 2.5 * self.micro_batches as f64)
+        let thrice = 3.0 * self.micro_batches as f64;
+        all && sweeps.is_some_and(|sweeps| sweeps > thrice * 2.5 / 3.0 && sweeps < thrice)
     }
 
     /// Returns one figure of every stage.

@@ -8,4 +8,5 @@ mod offload;
 mod program;
 mod properties;
 mod recipes;
+mod remedies;
 mod screens;

@@ -179,7 +179,7 @@ fn what_would_help_ranks_that_share_one_memory() {
     let elsewhere = ["--gpus 16", "--offload-optimizer cpu"];
     let alone = planner::Room::of(Place::Device, 0, planner::Limits::default());
     let within = names(planner::remedies(alone, &job)).filter(|how| !elsewhere.contains(&how.as_str()));
-    let shared = names(planner::remedies(planner::Room::shared(0), &job));
+    let shared = names(planner::remedies(planner::Room::shared(0, planner::Limits::default()), &job));
     assert_eq!(shared.collect::<Vec<_>>(), within.collect::<Vec<_>>());
 }
 

@@ -5,6 +5,22 @@ use crate::samples::config;
 use planner::Stage;
 use settings::prediction::predict;
 
+/// What would help the machine's memory must not break the run's own limit.
+#[test]
+fn no_remedy_breaks_another_limit() {
+    let flags = "--gpus 2 --device cpu --offload-optimizer cpu --headless";
+    let (job, prediction) = predict(Stage::Zero3, &config(flags)).unwrap();
+    let said = |device| {
+        let memory = MainMemory { bytes: 1_000_000, limit: None };
+        let machine = Machine { memory: &memory, ranks: 2, rank: 0, on_gpus: true };
+        check_machine(&job, &prediction, &machine, [device, None, None]).unwrap_err().to_string()
+    };
+    let back = "--offload-optimizer none";
+    assert!(said(None).contains(back));
+    let limited = said(Some(prediction.ranks[0].memory.total_peak));
+    assert!(!limited.contains(back), "{limited}");
+}
+
 /// Ranks and nothing else count, to the byte; others elsewhere do not.
 #[test]
 fn ranks_on_one_machine_are_added_up() {
@@ -14,7 +30,12 @@ fn ranks_on_one_machine_are_added_up() {
     let least = prediction.ranks.iter().map(of).min().unwrap();
     let check = |ranks, on_gpus, bytes, limit: Option<&str>| {
         let memory = MainMemory { bytes, limit: limit.map(Into::into) };
-        check_machine(&job, &prediction, &Machine { memory: &memory, ranks, rank: 0, on_gpus })
+        check_machine(
+            &job,
+            &prediction,
+            &Machine { memory: &memory, ranks, rank: 0, on_gpus },
+            Limits::default(),
+        )
     };
     let pair = of(&prediction.ranks[0]) + least;
     let hosts: u64 = prediction.ranks.iter().map(|rank| rank.host.total_peak).sum();
@@ -36,7 +57,7 @@ fn no_remedy_is_cut_off() {
     for count in [1, 9, 14, 22] {
         let remedy = |saves: u64| {
             let how = format!("--flag-number-{saves} {saves}");
-            Remedy { how, costs: "nothing", total_peak: 900 - saves, saves, moves: 0 }
+            Remedy { how, costs: "nothing".into(), total_peak: 900 - saves, saves, moves: 0 }
         };
         let alone: Vec<Remedy> = (1..=count).rev().map(remedy).collect();
         let text =

@@ -124,7 +124,7 @@ fn on_a_link_latency_is_saved_by_fewer_calls_and_the_rest_by_bandwidth() {
             (row.calls, row.bytes_sent) = (1, 24_000);
         }
         let link = Account::of(&report).link;
-        let fewer = seconds(&report, "--reduce-bucket, --prefetch-bucket, --wrap");
+        let fewer = seconds(&report, "--reduce-bucket, --wrap");
         let faster = seconds(&report, "a link of twice the bandwidth");
         let share = latency / (latency + 24.0);
         assert!((fewer / link - share).abs() < 1e-9, "{algorithm}: {fewer} of {link}");

@@ -36,6 +36,8 @@ pub(super) struct Record<'a> {
     steps: Vec<StepRow>,
     evaluations: Vec<(u32, f64)>,
     validation_transfers: Moved,
+    /// Those of setup and checkpoints.
+    other_transfers: Moved,
     checkpoints: u64,
     /// Steps that began when the update before them was over.
     fresh_starts: u64,
@@ -74,6 +76,7 @@ impl<'a> Record<'a> {
             steps: Vec::new(),
             evaluations: Vec::new(),
             validation_transfers: Moved::default(),
+            other_transfers: rank.transfers.moved(),
             checkpoints: 0,
             fresh_starts: 0,
             starts_fresh: false,
@@ -155,7 +158,9 @@ impl<'a> Record<'a> {
     /// A save between two steps has begun, and what it needs of the rank is done.
     pub(super) fn checkpoint(&mut self) {
         self.checkpoints += 1;
+        let before = self.counted.usage.transfers;
         self.count();
+        self.other_transfers = self.other_transfers + (self.counted.usage.transfers - before);
     }
 
     /// Tells watchers.
@@ -197,6 +202,7 @@ impl<'a> Record<'a> {
             steps: std::mem::take(&mut self.steps),
             evaluations: std::mem::take(&mut self.evaluations),
             validation_transfers: self.validation_transfers,
+            other_transfers: self.other_transfers,
             fresh_starts: self.fresh_starts,
             checkpoints: self.checkpoints,
             memory,
