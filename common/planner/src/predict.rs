@@ -20,6 +20,8 @@ pub struct Prediction {
     pub units: Vec<Unit>,
     /// What each rank needs.
     pub ranks: Vec<RankPrediction>,
+    /// A step's collectives: how many ranks take part, and how often.
+    pub calls: Vec<(u64, Operation, u64)>,
     /// The moment at which a rank's memory is at its peak; the same on every rank.
     pub peak: Peak,
     /// A step's collectives by closed form, as a run's header lists them.
@@ -102,7 +104,8 @@ pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
         }
     };
     let theory = theory(job, &partition, counters.kept);
-    Ok(Prediction { ranks: (0..ranks).map(of_rank).collect(), units: partition.units, peak, theory })
+    let calls = counters.parts.step.calls(Sender { algorithm: job.algorithm, ranks, rank: 0 });
+    Ok(Prediction { ranks: (0..ranks).map(of_rank).collect(), calls, units: partition.units, peak, theory })
 }
 
 /// Returns the peak bytes of a rank of `job` in each place, the same for all ranks, if every step is

@@ -96,7 +96,7 @@ impl Among {
 pub(crate) struct ByteCounter {
     /// Buffers by ranks, operation, elements and bytes per element, and how often.
     buffers: BTreeMap<(Among, Operation, u64, u64), u64>,
-    calls: [u64; OPERATIONS],
+    calls: BTreeMap<(Among, Operation), u64>,
     /// Bytes that each rank sends to each other rank in exchanges of scalars.
     scalars: BTreeMap<Among, u64>,
     pub(crate) transfers: Transfers,
@@ -111,7 +111,7 @@ impl ByteCounter {
         units: &[u64],
         bytes_per_element: u64,
     ) {
-        self.calls[operation.index()] += 1;
+        *self.calls.entry((among, operation)).or_default() += 1;
         for &elements in units {
             *self.buffers.entry((among, operation, elements, bytes_per_element)).or_default() += 1;
         }
@@ -119,13 +119,21 @@ impl ByteCounter {
 
     /// Counts one exchange in which each rank sends `bytes` bytes to every other.
     pub(crate) fn exchange(&mut self, among: Among, bytes: u64) {
-        self.calls[Operation::Scalars.index()] += 1;
+        *self.calls.entry((among, Operation::Scalars)).or_default() += 1;
         *self.scalars.entry(among).or_default() += bytes;
     }
 
     /// Returns what `sender` sends.
     pub(crate) fn of(&self, sender: Sender) -> Traffic {
-        Traffic { calls: self.calls, bytes: self.bytes(sender, |_| true) }
+        let mut calls = [0; OPERATIONS];
+        self.calls.iter().for_each(|((_, operation), times)| calls[operation.index()] += times);
+        Traffic { calls, bytes: self.bytes(sender, |_| true) }
+    }
+
+    /// Returns the operations among `sender`'s groups, each with their size, and how often.
+    pub(crate) fn calls(&self, sender: Sender) -> Vec<(u64, Operation, u64)> {
+        let calls = self.calls.iter();
+        calls.map(|(&(among, operation), &times)| (among.place(sender).0, operation, times)).collect()
     }
 
     /// Returns the bytes that `sender` sends in groups of neighbours.

@@ -39,8 +39,9 @@ pub fn remedies(report: &Report) -> Vec<Remedy> {
         remedy("ranks equally fast, on cores of their own", "no rank waits", account.peers),
         remedy("data nearer by, or smaller", "fetched sooner", account.data),
     ];
-    remedies.extend(link(report, &account));
-    if let Some(run) = PlannedRun::of(report) {
+    let run = PlannedRun::of(report);
+    remedies.extend(link(report, &account, run.as_ref()));
+    if let Some(run) = run {
         remedies.extend(update(report, &account, &run));
         remedies.extend(hiding(report, &account, &run));
         remedies.extend(sending_less(report, &account, &run));
@@ -55,16 +56,11 @@ pub fn remedies(report: &Report) -> Vec<Remedy> {
 }
 
 /// Returns remedies for the simulated link: a faster one, or fewer calls.
-fn link(report: &Report, account: &Account) -> Vec<Remedy> {
-    let wire = Wire::of(report);
-    let sent = report.traffic.iter().filter(|row| row.rank == 0);
-    let (calls, bytes) = sent.fold((0.0, 0.0), |(calls, bytes), row| {
-        (calls + wire.latency(row.operation) * row.calls as f64, bytes + wire.transfer(row.bytes_sent))
-    });
+fn link(report: &Report, account: &Account, run: Option<&PlannedRun<'_>>) -> Vec<Remedy> {
     if report.link.is_none() {
         return Vec::new();
     }
-    let latency = if calls > 0.0 { calls / (calls + bytes) } else { 0.0 };
+    let latency = Wire::of(report).share_of_latency(report, run);
     // Units are gathered one by one; updated parameters alone travel in buckets.
     let gathers = |stage: Stage| stage.sharded().optimizer && !stage.sharded().parameters;
     let fewer = match report.stage.parse().is_ok_and(gathers) {

@@ -132,6 +132,16 @@ fn on_a_link_latency_is_saved_by_fewer_calls_and_the_rest_by_bandwidth() {
     }
 }
 
+/// A collective of two takes one round on a ring, where one of eight takes seven.
+#[test]
+fn on_a_ring_small_groups_wait_less_often() {
+    let flags = "--gpus 8 --link 10ms,1GB/s --algorithm ring --strategy hybrid-shard --shard-group-size 2";
+    let mut groups = waiting(flags);
+    groups.strategy = Some(planner::Strategy::HybridShard.label());
+    let all = "cargo run -p zero2 without --strategy and --shard-group-size";
+    assert!(seconds(&groups, all) < 0.0, "{:?}", remedies(&groups));
+}
+
 /// Ranks wait 0.1 s for each way to and from the disk, and 0.02 s to and from the device.
 #[test]
 fn states_that_rest_nearer_travel_less() {

@@ -1,9 +1,10 @@
 //! The cost of communication on the wire.
 
+use super::planned_run::PlannedRun;
 use crate::report::Report;
 use collectives::local::Algorithm;
 use events::Operation;
-use planner::{Job, RankPrediction};
+use planner::{Job, Prediction, RankPrediction};
 use settings::link;
 
 /// The cost of communication on the wire: seconds if a link is simulated, else bytes.
@@ -14,13 +15,11 @@ pub(super) struct Wire {
     byte: f64,
     /// The algorithm, which gives the rounds of a call.
     algorithm: Algorithm,
-    /// Ranks.
-    ranks: u32,
 }
 
 impl Wire {
     /// Counts bytes alone.
-    pub(super) const BYTES: Wire = Wire { latency: 0.0, byte: 1.0, algorithm: Algorithm::Direct, ranks: 2 };
+    pub(super) const BYTES: Wire = Wire { latency: 0.0, byte: 1.0, algorithm: Algorithm::Direct };
 
     /// Returns the wire of `report`'s run.
     pub(super) fn of(report: &Report) -> Self {
@@ -28,34 +27,45 @@ impl Wire {
             latency: link.latency_seconds,
             byte: 1.0 / link.bytes_per_second,
             algorithm: link::algorithm(report.algorithm.unwrap_or_default()),
-            ranks: report.world_size as u32,
         })
     }
 
-    /// Returns the cost of so many bytes, latency aside.
-    pub(super) fn transfer(&self, bytes: u64) -> f64 {
-        self.byte * bytes as f64
+    /// Returns the latency's share in the time that rank 0 waits for the link.
+    pub(super) fn share_of_latency(&self, report: &Report, run: Option<&PlannedRun<'_>>) -> f64 {
+        let rows = || report.traffic.iter().filter(|row| row.rank == 0);
+        let bytes = self.byte * rows().map(|row| row.bytes_sent).sum::<u64>() as f64;
+        // What was measured does not say how many ranks took part in which call.
+        let groups = run.filter(|run| run.job.strategy.forms_groups() || run.job.secondary_shards.is_some());
+        let planned = groups.and_then(|run| planner::predict(&run.job).ok());
+        let calls = match planned {
+            Some(prediction) => self.calls(&prediction) * report.steps.len() as f64,
+            None => rows().map(|row| self.latency(row.operation, report.world_size) * row.calls as f64).sum(),
+        };
+        if calls > 0.0 { calls / (calls + bytes) } else { 0.0 }
     }
 
-    /// Returns the cost of one call, bytes aside, by the operation's label.
-    pub(super) fn latency(&self, label: &str) -> f64 {
-        label.parse().map_or(0.0, |operation| self.call(operation))
+    /// Returns the cost of one call among so many ranks, bytes aside, by the operation's label.
+    fn latency(&self, label: &str, ranks: usize) -> f64 {
+        let rounds = |operation| self.algorithm.rounds(operation, ranks as u32);
+        self.latency * label.parse().map_or(0, rounds) as f64
     }
 
-    fn call(&self, operation: Operation) -> f64 {
-        self.latency * self.algorithm.rounds(operation, self.ranks) as f64
+    /// Returns the cost of a step's calls, bytes aside. A rank alone waits for nothing.
+    fn calls(&self, prediction: &Prediction) -> f64 {
+        let several = prediction.calls.iter().filter(|(ranks, ..)| *ranks > 1);
+        let rounds = |&(ranks, operation, times): &(u64, Operation, u64)| {
+            u64::from(self.algorithm.rounds(operation, ranks as u32)) * times
+        };
+        self.latency * several.map(rounds).sum::<u64>() as f64
     }
 
     /// Returns the cost of a step of `job`, per sequence, for the rank that sends most; `None` if
     /// it sends nothing.
     pub(super) fn time(&self, job: &Job) -> Option<f64> {
         let prediction = planner::predict(job).ok()?;
-        let of_rank = |rank: &RankPrediction| {
-            let sent = &rank.traffic.step;
-            let one = |&op: &Operation| self.call(op) * sent.calls(op) as f64 + self.transfer(sent.bytes(op));
-            Operation::ALL.iter().map(one).sum::<f64>()
-        };
-        let step = prediction.ranks.iter().map(of_rank).fold(0.0, f64::max);
+        let bytes = |rank: &RankPrediction| rank.traffic.step.total_bytes();
+        let most = prediction.ranks.iter().map(bytes).max()?;
+        let step = self.calls(&prediction) + self.byte * most as f64;
         (step > 0.0).then(|| step / (job.micro_batches * job.batch_size) as f64)
     }
 }
