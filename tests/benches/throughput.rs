@@ -114,7 +114,11 @@ fn run(flags: &Flags, model: &str, contender: &Contender, row: &mut Row) {
     match contender {
         Contender::Peer(command) => row.tokens_per_second.push(run_peer(command, model)),
         Contender::Stage(stage, more) => {
-            let words = format!("--model {model} --gpus {} --steps {} {more}", flags.gpus, flags.steps);
+            // As the peer: on the CPU, a thread per rank.
+            let words = format!(
+                "--device cpu --threads 1 --model {model} --gpus {} --steps {} {more}",
+                flags.gpus, flags.steps
+            );
             let config = stages::config(&words).unwrap_or_else(|failure| panic!("{failure}"));
             let limit = LimitRow::measure(&config);
             let mut report = train_as(*stage, config).unwrap_or_else(|failure| panic!("{failure}"));
