@@ -57,6 +57,9 @@ pub enum CheckpointError {
         /// The reason.
         why: String,
     },
+    /// Weights cannot be saved to the directory of a checkpoint, whose files they would replace.
+    #[error("{path} is a checkpoint, whose files the weights would replace.\nSave to another directory.", path = .0.display())]
+    IsCheckpoint(PathBuf),
     /// A save has replaced the directory since it was opened.
     #[error("{path} was replaced by a newer save while it was read.\nRun the command again.", path = .0.display())]
     Replaced(PathBuf),

@@ -6,6 +6,8 @@ use std::os::unix::fs::MetadataExt;
 
 /// All weights, momenta, or variances: what the names of their files begin with.
 pub(crate) const STEMS: [&str; 3] = ["model", "exp_avg", "exp_avg_sq"];
+/// The manifest's name in its checkpoint's directory.
+pub(crate) const MANIFEST: &str = "manifest.json";
 /// The architecture.
 pub(crate) const CONFIG: &str = "config.json";
 /// How to generate text from the model.

@@ -270,7 +270,11 @@ fn weights(path: &Path) -> Result<PathBuf> {
 
 fn no_weights(path: &Path) -> CheckpointError {
     let pickled = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
-    let hint = if pickled.iter().any(|name| path.join(name).exists()) {
+    let of_step = |entry: fs::DirEntry| entry.path().join(names::MANIFEST).exists();
+    let steps = || fs::read_dir(path).is_ok_and(|all| all.flatten().any(of_step));
+    let hint = if path.join(names::MANIFEST).exists() || steps() {
+        "It holds checkpoints: the subcommand export writes their weights (export --from DIR --to OUT)."
+    } else if pickled.iter().any(|name| path.join(name).exists()) {
         "It holds PyTorch weights: load them in Transformers and save them with `save_pretrained`."
     } else {
         "Give the directory that a run saved to, or a model downloaded from Hugging Face."

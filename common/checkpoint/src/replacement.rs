@@ -42,12 +42,15 @@ impl Replacement {
     ///
     /// # Errors
     /// [`CheckpointError::Busy`] if another writer has it, [`CheckpointError::NotADirectory`],
-    /// [`CheckpointError::NotAFile`] or [`CheckpointError::NotReplaceable`] if something is in the
-    /// way, [`CheckpointError::Io`] and [`CheckpointError::Disk`] if the system refuses.
+    /// [`CheckpointError::NotAFile`], [`CheckpointError::NotReplaceable`] or
+    /// [`CheckpointError::IsCheckpoint`] if something is in the way, [`CheckpointError::Io`] and [`CheckpointError::Disk`] if the system refuses.
     pub(crate) fn begin(path: &Path, disk: Arc<Disk>) -> Result<Self> {
         Place::restore(path, &disk)?;
         create(path, &disk)?;
         let place = Place::new(path, disk)?;
+        if place.target.join(names::MANIFEST).exists() {
+            return Err(CheckpointError::IsCheckpoint(place.target));
+        }
         let old = lock(&place.target)?;
         if old.is_some() {
             place.clear_leftovers()?;

@@ -134,7 +134,9 @@ impl Config {
             Some(process) => process.caution.clone(),
             None => self.nccl.and_then(|_| nccl::caution()),
         };
-        between.into_iter().chain(self.offload.caution())
+        let unmeasured = self.corpus.source.validation > 0.0 && self.corpus.eval_every.is_none();
+        let measure = "--val-fraction keeps data that nothing measures: give --eval-every STEPS, too";
+        between.into_iter().chain(unmeasured.then(|| measure.into())).chain(self.offload.caution())
     }
 
     /// Checks `args`. The settings of a `--config` file must have been merged into them: this does

@@ -13,7 +13,8 @@ pub struct FileTokenizer {
     path: PathBuf,
     tokenizer: tokenizers::Tokenizer,
     pub(super) end: Option<u32>,
-    /// Its `tokenizer_config.json`; null if there is none.
+    /// Its `tokenizer_config.json`, with the special tokens that only `special_tokens_map.json` names;
+    /// null if there are none.
     settings: Value,
     /// Read when the first conversation comes.
     template: OnceLock<std::result::Result<ChatTemplate, String>>,
@@ -31,10 +32,18 @@ impl FileTokenizer {
         // A file may ask for inputs of one length, which is not for the text of a run.
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| failed(path, "be set up", &error))?;
-        let settings = beside(path, "tokenizer_config.json")?;
+        let mut settings = beside(path, "tokenizer_config.json")?;
         let special = beside(path, "special_tokens_map.json")?;
-        let end = [&settings, &special].into_iter().find_map(|file| content(&file["eos_token"]));
-        let end = end.and_then(|token| tokenizer.token_to_id(token));
+        // What the first file does not name, the second does.
+        let has_names = settings.is_object() || settings.is_null();
+        let tokens = special.as_object().into_iter().flatten();
+        for (name, token) in tokens.filter(|(name, _)| has_names && name.ends_with("_token")) {
+            let named = &mut settings[name];
+            if content(named).is_none() {
+                *named = token.clone();
+            }
+        }
+        let end = content(&settings["eos_token"]).and_then(|token| tokenizer.token_to_id(token));
         Ok(FileTokenizer { path: path.into(), tokenizer, end, settings, template: OnceLock::new() })
     }
 

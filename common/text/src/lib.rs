@@ -133,6 +133,16 @@ impl Tokenizer {
         }
     }
 
+    /// Returns the token after which a text that is generated is complete; none among bytes, of which a
+    /// line's end may be one.
+    pub fn stop(&self) -> Option<u32> {
+        match self {
+            Tokenizer::Bytes => None,
+            #[cfg(feature = "tokenizers")]
+            Tokenizer::File(file) => file.end,
+        }
+    }
+
     /// Returns the token that ends a text: a line's end among bytes; none if neither the
     /// `tokenizer_config.json` nor the `special_tokens_map.json` of a tokenizer names one that it has.
     pub fn end(&self) -> Option<u32> {

@@ -33,6 +33,21 @@ fn a_file_gives_its_tokens_and_the_one_that_ends_a_text() {
     }
 }
 
+/// Transformers takes special tokens from there that `tokenizer_config.json` does not name.
+#[test]
+fn a_chat_template_sees_the_special_tokens_of_either_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokenizer.json");
+    std::fs::write(&path, DEFINITION).unwrap();
+    std::fs::write(dir.path().join("special_tokens_map.json"), r#"{"bos_token": {"content": "</s>"}}"#)
+        .unwrap();
+    let template = r#"{{ bos_token }}{{ messages[0]['content'] }}"#;
+    let settings = serde_json::json!({ "bos_token": null, "chat_template": template });
+    std::fs::write(dir.path().join("tokenizer_config.json"), settings.to_string()).unwrap();
+    let line = r#"{"messages": [{"role": "user", "content": "ab"}]}"#;
+    assert_eq!(Tokenizer::open(Some(&path)).unwrap().encode_record(line, 0).unwrap(), [4, 3]);
+}
+
 #[test]
 fn a_record_that_nothing_ends_is_warned_of() {
     let dir = tempfile::tempdir().unwrap();

@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use text::{Tokenizer, bytes::VOCABULARY};
 
-/// Continues `args.prompt` with `stage`, once per sample.
+/// Continues `args.prompt` with `stage`, once per sample, up to the token that ends a text.
 ///
 /// # Errors
 /// If the weights cannot be read, or nothing turns the prompt into tokens of their model.
@@ -39,18 +39,32 @@ pub fn generate(stage: AnyStage, args: &GenerateArgs) -> Result<Vec<String>> {
     let doubts = reader.check(&model.layout).and_then(|()| reader.doubts(&model.config, &model.layout));
     let doubts = doubts.map_err(Failure::usage)?;
     doubts.iter().for_each(|doubt| events::complain!("warning: {doubt}"));
+    let given = prompt.len();
     let mut sequences = vec![prompt; args.samples];
     let mut sampler = Sampler::new(stage, args, reader, model)?;
+    let end = |tokens: &Vec<u32>| {
+        let stop = tokenizer.stop()?;
+        Some(given + tokens[given..].iter().position(|&token| token == stop)?)
+    };
     for _ in 0..args.tokens {
         sampler.extend(&mut sequences)?;
+        if sequences.iter().all(|tokens| end(tokens).is_some()) {
+            break;
+        }
     }
-    Ok(sequences.iter().map(|tokens| tokenizer.decode(tokens)).collect::<text::Result<_>>()?)
+    let text = |tokens: &Vec<u32>| tokenizer.decode(&tokens[..end(tokens).unwrap_or(tokens.len())]);
+    Ok(sequences.iter().map(text).collect::<text::Result<_>>()?)
 }
 
-/// Returns the tokenizer that is asked for, or else the model's own.
+/// Returns the tokenizer that is asked for, or else the model's own. A model without one is taken to have
+/// learned bytes.
 fn tokenizer(args: &GenerateArgs, model: &Model) -> Result<Tokenizer> {
     let own = (model.config.vocabulary != VOCABULARY).then(|| args.from.join("tokenizer.json"));
-    Ok(Tokenizer::open(args.tokenizer.as_ref().or(own.as_ref()).map(|path| path.as_path()))?)
+    let found = args.tokenizer.as_ref().or(own.as_ref().filter(|path| path.exists()));
+    if let (None, Some(missing)) = (found, &own) {
+        events::complain!("warning: there is no {}: tokens are taken for bytes", missing.display());
+    }
+    Ok(Tokenizer::open(found.map(|path| path.as_path()))?)
 }
 
 /// Refuses tokens that the model does not have.

@@ -13,7 +13,7 @@ use device::{Class, Device, Ledger, Place};
 use events::lock;
 use events::{Emitter, What};
 use offload::{Transfers, WaitLimits};
-use report::{LimitRow, Measured, Peaks, Report, StepRow};
+use report::{LimitRow, Measured, Peaks, Report};
 use settings::{Config, Failure, Result, link};
 use sharding::{Mesh, Rank};
 use std::any::Any;
@@ -44,10 +44,12 @@ pub(crate) fn run(
     emitters: Vec<Emitter>,
     observer: &Observer<'_>,
 ) -> Result<Report> {
-    let steps = Mutex::new(Vec::new());
+    let done = Mutex::new(Measured::default());
     let noting = |rank: usize, news: News<'_>| {
-        if let (0, News::Step(row, _)) = (rank, news) {
-            lock(&steps).push(*row);
+        match (rank, news) {
+            (0, News::Step(row, _)) => lock(&done).steps.push(*row),
+            (0, News::Validation(step, loss)) => lock(&done).evaluations.push((step, loss)),
+            _ => {}
         }
         observer(rank, news);
     };
@@ -60,8 +62,7 @@ pub(crate) fn run(
         }
     };
     let measured = measured.inspect_err(|failure| {
-        let steps = std::mem::take(&mut *lock(&steps));
-        report_failure(plan, steps, failure);
+        report_failure(plan, std::mem::take(&mut *lock(&done)), failure);
     })?;
     let mut report = plan::report(plan, &measured);
     if let Some(path) = &plan.config.output.report {
@@ -71,13 +72,13 @@ pub(crate) fn run(
     Ok(report)
 }
 
-/// Writes the report of a run that failed after `steps`, if one is asked for. If that fails, too,
+/// Writes the report of a run that failed after what is `done`, if one is asked for. If that fails, too,
 /// says so: the run's own failure is the one to return.
-fn report_failure(plan: &Plan, steps: Vec<StepRow>, failure: &Failure) {
+fn report_failure(plan: &Plan, done: Measured, failure: &Failure) {
     let Some(path) = &plan.config.output.report else { return };
     let peaks = || Peaks { classes: vec![0; Class::ALL.len()], total: 0 };
     let memory = Place::ALL.iter().map(|_| peaks()).collect();
-    let measured = vec![Measured { steps, memory, ..Measured::default() }];
+    let measured = vec![Measured { memory, ..done }];
     let report = plan::report(plan, &measured).failed(failure.to_string());
     if let Err(unwritten) = report.write(path)
         && plan.config.screen.is_none()

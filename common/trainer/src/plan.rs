@@ -18,6 +18,7 @@ use settings::prediction::{invalid, job};
 use settings::{Config, Failure, GradSync, Result, machine};
 use sharding::{MeshShape, Partition, Schedule};
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The most validation batches per rank unless more are asked for.
@@ -245,8 +246,31 @@ fn check_memory(job: &Job, prediction: &Prediction, config: &Config) -> Result<(
     check_machine(job, prediction, config)
 }
 
-/// Refuses a run whose results could not be written.
+/// Refuses a run whose results could not be written, or would replace its data or each other.
 fn probe_outputs(config: &Config) -> Result<()> {
+    let output = &config.output;
+    let files = [
+        ("--data", config.corpus.source.path.as_ref()),
+        ("--tokenizer", config.corpus.source.tokenizer.as_ref()),
+        ("--report", output.report.as_ref()),
+        ("--metrics", output.metrics.as_ref()),
+        ("--record", output.record.as_ref()),
+    ];
+    let named = |(flag, path): (&'static str, Option<&PathBuf>)| {
+        let path = path?;
+        // A terminal or a pipe takes what several write.
+        let is_stream = path.metadata().is_ok_and(|metadata| !metadata.is_file());
+        (!is_stream).then(|| (flag, path.canonicalize().unwrap_or_else(|_| path.clone())))
+    };
+    let files: Vec<_> = files.into_iter().filter_map(named).collect();
+    for (index, (flag, path)) in files.iter().enumerate() {
+        if let Some((other, _)) = files[..index].iter().find(|(_, earlier)| earlier == path) {
+            return Err(Failure::usage(format!(
+                "{other} and {flag} are one file, {}: the one would replace the other\nGive two files.",
+                path.display()
+            )));
+        }
+    }
     if let Some(path) = &config.output.report {
         Report::probe(path)?;
     }

@@ -155,13 +155,15 @@ impl Logs {
         self.0.iter().for_each(|(_, log)| log.write(text));
     }
 
-    /// Logs how the run ended, and blocks until the logs have reached the disk. Returns `outcome`.
+    /// Logs how the run ended, `outcome`, and blocks until the logs have reached the disk. A run that
+    /// was asked to end has the signal. Returns `outcome`.
     ///
     /// # Errors
     /// That of `outcome`, or else a failed run if a log is incomplete.
-    pub(crate) fn end<T>(&self, outcome: Result<T>) -> Result<T> {
+    pub(crate) fn end(&self, outcome: Result<Option<i32>>) -> Result<Option<i32>> {
         match &outcome {
-            Ok(_) => self.say("finished"),
+            Ok(None) => self.say("finished"),
+            Ok(Some(signal)) => self.say(&format!("ended early, as asked (signal {signal})")),
             Err(failure) => self.say(&format!("error: {failure}")),
         }
         let incomplete = self.0.iter().filter_map(|(_, log)| log.problem()).next();

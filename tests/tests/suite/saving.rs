@@ -29,6 +29,47 @@ fn hash(dir: &Path) -> String {
     hasher.finalize().to_hex().to_string()
 }
 
+/// Weights would replace a part of it.
+#[test]
+fn a_checkpoint_is_no_place_for_weights() {
+    let dir = tempfile::tempdir().unwrap();
+    let kept = dir.path().join("kept");
+    let flags = format!(
+        "--model {} --gpus 2 --batch-size 1 --seq-len 8 --steps 1 --threads 1 --device cpu --checkpoint {}",
+        fixture("odd.json"),
+        kept.display()
+    );
+    run(Stage::Zero3, &flags);
+    let step = kept.join("step-00000001");
+    let refused = tests::train(Stage::Zero3, &format!("{flags} --steps 2 --save {}", step.display()));
+    let said = refused.expect_err("it is a checkpoint").to_string();
+    assert!(said.contains("is a checkpoint") && said.contains("another directory"), "{said}");
+    for path in [&kept, &step] {
+        let said = Reader::open(path).err().unwrap().to_string();
+        assert!(said.contains("export --from"), "{said}");
+    }
+    run(Stage::Zero2, &format!("{flags} --steps 2 --resume-with steps"));
+}
+
+#[test]
+fn no_file_is_given_for_two_purposes() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data.txt");
+    let text = "every rank waits".repeat(100);
+    std::fs::write(&data, &text).unwrap();
+    let other = dir.path().join("new.json");
+    let base = "--gpus 1 --steps 1 --batch-size 1 --seq-len 8 --threads 1 --device cpu";
+    for (one, path, two) in
+        [("data", &data, "report"), ("data", &data, "metrics"), ("metrics", &other, "record")]
+    {
+        let path = path.display();
+        let refused = tests::train(Stage::Ddp, &format!("{base} --{one} {path} --{two} {path}"));
+        let said = refused.expect_err("one file").to_string();
+        assert!(said.contains(&format!("--{two}")) && said.contains("are one file"), "{said}");
+    }
+    assert_eq!(std::fs::read_to_string(&data).unwrap(), text);
+}
+
 #[test]
 fn a_reports_hash_is_that_of_the_saved_weights_which_training_goes_on_from() {
     let dir = tempfile::tempdir().unwrap();

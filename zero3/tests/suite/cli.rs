@@ -122,7 +122,8 @@ fn a_failed_run_has_a_report() {
     let dir = tempfile::tempdir().unwrap();
     let [report, metrics] = ["report.json", "metrics.jsonl"].map(|name| dir.path().join(name));
     let flags = format!(
-        "{SHORT} --steps 9 --inject error@rank1,step3,backward --report {} --metrics {}",
+        "{SHORT} --steps 9 --inject error@rank1,step3,backward --val-fraction 0.1 --eval-every 1 --eval-batches 1 \
+         --report {} --metrics {}",
         report.display(),
         metrics.display()
     );
@@ -133,10 +134,10 @@ fn a_failed_run_has_a_report() {
     let json: Value = serde_json::from_str(&fs::read_to_string(&report).unwrap()).unwrap();
     let error = json["error"].as_str().unwrap();
     assert!(error.contains("rank 1") && text(&output.stderr).contains(error), "{error}");
-    assert_eq!(json["steps"].as_array().unwrap().len(), 3);
+    assert_eq!(["steps", "evaluations"].map(|name| json[name].as_array().unwrap().len()), [3, 3]);
     assert!(json["memory"].as_array().unwrap().is_empty(), "what was not measured is not there");
     assert_eq!(fs::metadata(&report).unwrap().permissions().mode() & 0o777, 0o640);
-    assert_eq!(fs::read_to_string(&metrics).unwrap().lines().count(), 3);
+    assert_eq!(fs::read_to_string(&metrics).unwrap().lines().count(), 6);
     let explained = text(&zero3(&format!("explain {}", report.display())).stdout);
     assert!(
         explained.starts_with("The run failed after 3 steps") && explained.contains(error),

@@ -1,8 +1,9 @@
 //! The directory of a run's checkpoints: what is there, what is published, what is removed.
 
 use super::blocks::BlockHasher;
-use super::manifest::{FileRecord, MANIFEST, Manifest};
+use super::manifest::{FileRecord, Manifest};
 use super::reader::{self, Generation};
+use crate::names::MANIFEST;
 use crate::tensor_files::write_and_flush;
 use crate::{CheckpointError, Companions, Result};
 use model::Layout;
@@ -33,6 +34,7 @@ impl Checkpoints {
     /// Returns the directory that the checkpoint at `path` is in, and its name there; none if
     /// `path` is not called as checkpoints are.
     pub fn one(path: &Path, disk: Arc<Disk>) -> Option<(Self, String)> {
+        let path = &path.canonicalize().unwrap_or_else(|_| path.into());
         let name = path.file_name()?.to_str().filter(|name| numbers(name).is_some())?;
         Some((Checkpoints::new(storage::parent(path), disk), name.into()))
     }

@@ -8,8 +8,6 @@ use serde_json::Value;
 
 /// The version of the format that this crate writes, and the newest that it reads.
 pub const FORMAT: u32 = 1;
-/// The manifest's name in its checkpoint's directory.
-pub const MANIFEST: &str = "manifest.json";
 
 /// What a checkpoint says of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,9 +1,10 @@
 //! Reads a checkpoint: any run of any state of any tensor, from intact blocks alone.
 
 use super::blocks::{BLOCK, is_intact};
-use super::manifest::{FileRecord, MANIFEST, Manifest, NotAManifest};
+use super::manifest::{FileRecord, Manifest, NotAManifest};
 use super::{FORMAT, shard};
 use crate::elements::from_little_endian;
+use crate::names::MANIFEST;
 use crate::{CheckpointError, Companions, Result};
 use model::{Layout, TensorId, TensorSpec, TrainingState};
 use safetensors::Dtype;
