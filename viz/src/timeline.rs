@@ -38,7 +38,7 @@ pub struct Mark {
     pub at: u64,
     /// Its step.
     pub step: u32,
-    /// The pass, unit and micro-batch; `None` at the step's beginning.
+    /// The pass, unit and micro-batch, or batch of a validation; `None` at the step's beginning.
     pub pass: Option<(Pass, u16, u16)>,
 }
 
@@ -214,10 +214,22 @@ impl Timeline {
             What::StepStarted { step } => (step, None),
             // An update that goes on in the next step's forward is a part of that.
             What::PassStarted { pass: Pass::Step, .. } if !self.backward_has_begun() => return,
+            What::PassStarted { pass: Pass::Evaluate, unit, .. } => {
+                (current, Some((Pass::Evaluate, unit, self.validation_batch(unit))))
+            }
             What::PassStarted { pass, unit, micro } => (current, Some((pass, unit, micro))),
             _ => return,
         };
         self.marks.push_back(Mark { position: self.len(), at: event.at, step, pass });
+    }
+
+    /// Returns the number, within its step, of the validation batch whose pass over `unit` begins:
+    /// events do not tell it. A batch begins with the first unit.
+    fn validation_batch(&self, unit: u16) -> u16 {
+        match self.marks.back().and_then(|mark| mark.pass) {
+            Some((Pass::Evaluate, _, batch)) => batch.saturating_add(u16::from(unit == 0)),
+            _ => 0,
+        }
     }
 
     /// True once rank 0 has begun a backward in its step.

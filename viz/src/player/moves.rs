@@ -181,7 +181,8 @@ impl Player {
 
     /// Moves to the same step, pass and unit as `other`, and equally far into it. If `other` is
     /// right after its beginning, so is this player: ranks of all stages hold the same activations
-    /// there.
+    /// there. If this run has no such pass, moves to where that pass would begin: to the end of a
+    /// run that ended before it.
     pub fn lock_to(&mut self, other: &Player) {
         let units = self.timeline.header.units.len() as u16;
         let theirs = &other.timeline.marks;
@@ -198,9 +199,12 @@ impl Player {
         let ours = &self.timeline.marks;
         let index = ours.partition_point(|mark| phase(mark, units) <= key);
         let end = ours.get(index).map_or(self.timeline.len(), |mark| mark.position);
-        let start = self.before_mark(index);
-        let gone = (end - start).saturating_sub(1) as f64 * share;
-        self.seek(start + 1 + gone.ceil() as u64);
+        let found = index.checked_sub(1).and_then(|index| ours.get(index));
+        let Some(mark) = found.filter(|mark| phase(mark, units) == key) else {
+            return self.seek(end);
+        };
+        let gone = (end - mark.position).saturating_sub(1) as f64 * share;
+        self.seek(mark.position + 1 + gone.ceil() as u64);
     }
 }
 
@@ -213,7 +217,7 @@ fn phase(mark: &Mark, units: u16) -> (u32, u8, u16, u8, u16) {
             (mark.step, 1, micro, 1, units.saturating_sub(unit))
         }
         Some((Pass::Step, unit, _)) => (mark.step, 2, 0, 0, unit),
-        Some((Pass::Evaluate, unit, _)) => (mark.step, 3, 0, 0, unit),
+        Some((Pass::Evaluate, unit, batch)) => (mark.step, 3, batch, 0, unit),
     }
 }
 

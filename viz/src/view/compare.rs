@@ -35,10 +35,11 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
         None => paint.text(x + 2, 0, whole_words(note, room), ink(DIM)),
     };
     let runs = app.players.len().max(2) as u16;
-    let parts = contributions::rows(app);
+    let used = 1 + 2 * runs + 1 + 1 + labels(app).len() as u16 + runs - 1;
+    let parts = own_parts(app, height.saturating_sub(used));
     // Spare rows become blank ones: first above the differences, then above the metrics, below each
     // run, below the heading and above the ranks' own metrics.
-    let spare = height.saturating_sub(1 + 2 * runs + 1 + 1 + labels(app).len() as u16 + runs - 1 + parts);
+    let spare = height.saturating_sub(used + parts);
     let blank = |rows_before: u16| u16::from(spare > rows_before);
     let each = 2 + u16::from(spare >= 2 + runs);
     let mut y = 1 + blank(3 + runs);
@@ -54,7 +55,8 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let scenes: Vec<&Scene> = app.players.iter().map(Player::scene).collect();
     table::classes(&scenes, true, &mut paint.part(0, y, width, 1));
     y += 1 + blank(1);
-    y += metrics(app, rank, &mut paint.part(0, y, width, height.saturating_sub(y + parts)));
+    let below = app.players.len() as u16 - 1 + parts;
+    y += metrics(app, rank, &mut paint.part(0, y, width, height.saturating_sub(y + below)));
     y += blank(0);
     y += differences(app, rank, &mut paint.part(0, y, width, height.saturating_sub(y)));
     if parts > 0 {
@@ -66,6 +68,14 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     if rest >= 7 {
         areas(app, rank, &mut paint.part(0, y + 1, width, rest));
     }
+}
+
+/// Returns the rows for the ranks' own metrics, where the other parts leave `room`. If the whole
+/// table fits without the step time, the step time is left out. If it does not, the table gets the
+/// rows that are left, and at least one rank.
+fn own_parts(app: &App, room: u16) -> u16 {
+    let all = contributions::rows(app);
+    if all <= room + 1 { all } else { room.max(contributions::LEAST) }
 }
 
 /// The name of a setting, and what it is in every run.
@@ -157,14 +167,13 @@ fn labels(app: &App) -> Vec<&'static str> {
     labels
 }
 
+/// Draws `rank`'s metrics in every run. Returns the rows used.
 fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     let each = paint.width().saturating_sub(LABEL) / app.players.len().max(1) as u16;
     let each = each.min(26);
     let mut labels = labels(app);
-    // Where there is little room the step time is left out: the tokens per second imply it.
-    if usize::from(paint.height()) < labels.len() + app.players.len() {
-        labels.pop();
-    }
+    // What does not fit is left out, first the step time: the tokens per second imply it.
+    labels.truncate(paint.height().saturating_sub(1).into());
     paint.text(0, 0, format!("rank {rank}"), bold(Color::Reset));
     for (y, label) in (1u16..).zip(&labels) {
         paint.text(0, y, label, ink(DIM));
@@ -180,7 +189,7 @@ fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
             paint.right(end, y, value, ink(Color::Reset));
         }
     }
-    1 + labels.len() as u16
+    paint.height().min(1 + labels.len() as u16)
 }
 
 /// Returns the value of `player`'s run for a label; its loss with the step if that is not the step

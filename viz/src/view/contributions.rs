@@ -2,14 +2,17 @@
 //! by side, and values that differ from the first run's are marked.
 
 use super::frame;
+use super::pages::RankPage;
 use super::paint::{Paint, columns, fitted};
 use crate::app::App;
-use crate::player::Player;
-use crate::theme::{ALARM, DIM, bold, ink};
+use crate::player::{Player, Scene};
+use crate::theme::{ACCENT, ALARM, DIM, bold, ink};
 use crate::words;
 use events::LocalMetrics;
 use ratatui::style::Color;
 
+/// The fewest rows of the table: heading, labels and the selected rank.
+pub(super) const LEAST: u16 = 3;
 const LABEL: u16 = 8;
 const CELL: u16 = 9;
 /// The columns before the label of the first cell.
@@ -25,14 +28,16 @@ const CELLS: [MetricColumn; 4] = [
     ("waited", |part| words::time((part.waited * 1e9) as u64), false),
 ];
 
-/// Returns the ranks of the run that has most.
-fn ranks(app: &App) -> usize {
-    app.players.iter().map(|player| player.scene().now.ranks.len()).max().unwrap_or(0)
+/// Returns the run that has most ranks: the one shown, if it has as many as any.
+fn largest(app: &App) -> &Scene {
+    let ranks = |scene: &Scene| scene.now.ranks.len();
+    let larger = app.players.iter().map(Player::scene).max_by_key(|scene| ranks(scene));
+    larger.filter(|scene| ranks(scene) > ranks(app.player().scene())).unwrap_or(app.player().scene())
 }
 
-/// Returns the rows that the table needs: 0 if no run reports its ranks' own metrics.
+/// Returns the rows that the table needs for all ranks: 0 if no run reports its ranks' own metrics.
 pub(super) fn rows(app: &App) -> u16 {
-    let ranks = ranks(app);
+    let ranks = largest(app).now.ranks.len();
     let told = app.players.iter().any(|player| (0..ranks).any(|rank| part(player, rank).is_some()));
     if told { 2 + ranks as u16 } else { 0 }
 }
@@ -41,12 +46,17 @@ fn part(player: &Player, rank: usize) -> Option<&LocalMetrics> {
     player.scene().now.ranks.get(rank)?.contribution.as_ref()
 }
 
-/// Draws a row per rank, as many as fit from the top.
+/// Draws a row per rank: of the page that holds the selected one if not all fit.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let Some(first) = app.players.first() else { return };
+    let page = RankPage::of(app, largest(app), paint.height().saturating_sub(LEAST - 1).into());
+    let (all, label) = (paint.width(), page.label());
+    paint.right(all, 0, &label, ink(ACCENT));
     let step = part(first, app.rank).map_or(String::new(), |part| format!("step {}, ", part.step));
     let star = if app.players.len() > 1 { "; * differs from the first run" } else { "" };
-    paint.noted_heading("Each rank's own part", format!("{step}before the sum{star}"));
+    let heading = all.saturating_sub(if label.is_empty() { 0 } else { columns(&label) + 2 });
+    let note = format!("{step}before the sum{star}");
+    paint.part(0, 0, heading, 1).noted_heading("Each rank's own part", note);
     let each = paint.width().saturating_sub(LABEL) / app.players.len() as u16;
     let cells = &CELLS[..usize::from(each / CELL).min(CELLS.len())];
     let width = cells.len() as u16 * CELL;
@@ -64,14 +74,14 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
         }
         let mut table = column.part(shift, 0, width, u16::MAX);
         labels(cells, &mut table);
-        for rank in 0..ranks(app) {
-            let mut row = table.part(0, 1 + rank as u16, width, 1);
+        for (y, &rank) in (1u16..).zip(&page.ranks) {
+            let mut row = table.part(0, y, width, 1);
             parts([player, first].map(|player| part(player, rank)), cells, &mut row);
         }
     }
-    for rank in 0..ranks(app) {
+    for (y, &rank) in (2u16..).zip(&page.ranks) {
         let style = if rank == app.rank { bold(Color::Reset) } else { ink(DIM) };
-        paint.text(0, 2 + rank as u16, format!("rank {rank}"), style);
+        paint.text(0, y, format!("rank {rank}"), style);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which ranks a list shows, and in which order.
 
 use crate::app::App;
+use crate::player::Scene;
 use crate::ranking::RankOrder;
 
 /// Some of the ranks, in the order that the person has chosen.
@@ -13,9 +14,14 @@ pub(super) struct RankPage {
 }
 
 impl RankPage {
-    /// Returns the page of `shown` ranks that holds the selected one.
+    /// Returns the page of `shown` ranks that holds the selected one, of the run shown.
     pub(super) fn new(app: &App, shown: usize) -> Self {
-        let mut ranks = app.order.ranks(app.player().scene());
+        Self::of(app, app.player().scene(), shown)
+    }
+
+    /// Returns the page of `shown` ranks that holds the selected one, of the run of `scene`.
+    pub(super) fn of(app: &App, scene: &Scene, shown: usize) -> Self {
+        let mut ranks = app.order.ranks(scene);
         let (of, shown) = (ranks.len(), shown.clamp(1, ranks.len().max(1)));
         let place = ranks.iter().position(|&rank| rank == app.rank).unwrap_or(0);
         let first = (place / shown * shown).min(of.saturating_sub(shown));

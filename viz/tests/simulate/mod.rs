@@ -36,6 +36,8 @@ pub(crate) struct SimulationPlan {
     pub(crate) blocks: usize,
     /// Micro-batches per step.
     pub(crate) micro_batches: u16,
+    /// Batches of the validation after the last step.
+    pub(crate) validation_batches: u16,
     /// Whether collectives use the ring algorithm, with an event per hop.
     pub(crate) ring: bool,
     /// The step in which the last rank fails.
@@ -54,6 +56,7 @@ impl SimulationPlan {
             steps: 3,
             blocks: 4,
             micro_batches: 1,
+            validation_batches: 1,
             ring: false,
             fail_at: None,
             resting: Vec::new(),

@@ -159,7 +159,8 @@ impl Simulation<'_> {
     }
 
     fn evaluate(&mut self) {
-        for unit in 0..self.header.units.len() {
+        let batches = 0..self.plan.validation_batches;
+        for unit in batches.flat_map(|_| 0..self.header.units.len()).collect::<Vec<_>>() {
             if let Some(issued) = self.gather(unit, None) {
                 self.wait(issued);
             }

@@ -103,7 +103,7 @@ fn own_parts_name_their_runs_and_have_all_ranks() {
         run.events.retain(|event| event.rank < 2);
         run
     };
-    let runs = [few(with_contributions(None)), with_contributions(None)];
+    let runs = [few(with_contributions(4, None)), with_contributions(4, None)];
     let mut players = runs.map(|run| live(run).players.remove(0));
     players.iter_mut().for_each(|player| player.set_motion(Motion::Standing));
     players[0].seek_into_step(2, 0.5);

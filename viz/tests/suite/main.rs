@@ -5,6 +5,7 @@
 mod apart;
 mod attached;
 mod behaviour;
+mod compared;
 mod damage;
 mod details;
 mod display;

@@ -37,8 +37,8 @@ fn stages_compared() {
 
 /// Returns a simulated run whose ranks report their own metrics. Rank `wrong` has gradients that
 /// are four times too large from step 1 on.
-pub(crate) fn with_contributions(wrong: Option<u32>) -> SimulatedRun {
-    let mut run = SimulationPlan::new(2, 4).run();
+pub(crate) fn with_contributions(ranks: u32, wrong: Option<u32>) -> SimulatedRun {
+    let mut run = SimulationPlan::new(2, ranks).run();
     let told = run.events.into_iter().flat_map(|event| {
         let own = |step: u32| {
             let times = if wrong == Some(event.rank) && step >= 1 { 4.0 } else { 1.0 };
@@ -58,7 +58,7 @@ pub(crate) fn with_contributions(wrong: Option<u32>) -> SimulatedRun {
 
 #[test]
 fn a_metric_that_differs_from_the_first_run_has_a_star() {
-    let runs = [None, Some(1)].map(with_contributions);
+    let runs = [None, Some(1)].map(|wrong| with_contributions(4, wrong));
     let at = |step| {
         let mut players: Vec<_> = runs.iter().map(|run| live(run.clone()).players.remove(0)).collect();
         players.iter_mut().for_each(|player| player.set_motion(Motion::Standing));

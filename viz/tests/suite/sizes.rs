@@ -78,6 +78,7 @@ fn plans() -> impl Strategy<Value = SimulationPlan> {
             blocks,
             micro_batches,
             ring,
+            validation_batches: 1,
             fail_at,
             resting,
         },

@@ -3,7 +3,7 @@
 use crate::player::Player;
 use crate::view::paint::{columns, fitted};
 use crate::words;
-use events::Sent;
+use events::{RankSnapshot, Sent};
 
 /// A run and its name.
 type Named<'a> = (&'a str, &'a Player);
@@ -18,6 +18,9 @@ pub(super) fn difference((mine, first): Named<'_>, (name, other): Named<'_>, ran
     let (Some(before), Some(after)) = (of(first), of(other)) else {
         return format!("{name} has no rank {rank}.");
     };
+    if let Some(sentence) = beginning((mine, first), (name, other)) {
+        return sentence;
+    }
     let mut sentence = if step_of(first) == step_of(other) {
         let holds = relation(before.0, after.0, ["more than", "less than", "as much as"]);
         format!("{name} holds {holds} {mine} now, peaked ")
@@ -37,10 +40,22 @@ pub(super) fn difference((mine, first): Named<'_>, (name, other): Named<'_>, ran
     }
 }
 
+/// Says with which step a run begins, if the other has begun a step and it has not: what it holds
+/// then compares with nothing.
+fn beginning((mine, first): Named<'_>, (name, other): Named<'_>) -> Option<String> {
+    let (late, name) = match (step_of(first), step_of(other)) {
+        (Some(_), None) => (other, name),
+        (None, Some(_)) => (first, mine),
+        _ => return None,
+    };
+    let step = late.first_step();
+    Some(step.map_or(format!("{name} has begun no step."), |step| format!("{name} begins at step {step}.")))
+}
+
 /// Returns the short form of the difference: `ZeRO-3 against DDP: now −55 %, peak −35 %, sent
-/// ×1.50; same losses`.
+/// ×1.50; same losses`. There is none before the first step of one of the runs.
 pub(super) fn in_short((mine, first): Named<'_>, (name, other): Named<'_>, rank: usize) -> Option<String> {
-    let (before, after) = (first.scene().now.ranks.get(rank)?, other.scene().now.ranks.get(rank)?);
+    let (before, after) = comparable(first, other, rank)?;
     let now = match step_of(first) == step_of(other) {
         true => format!("now {}", change(before.live_total(), after.live_total())),
         false => "another step".into(),
@@ -62,7 +77,7 @@ pub(super) fn in_short((mine, first): Named<'_>, (name, other): Named<'_>, rank:
 /// the last parts are left out where even that is too long.
 pub(super) fn in_brief(first: &Player, (name, other): Named<'_>, rank: usize, room: u16) -> Option<String> {
     const NAME: u16 = 8;
-    let (before, after) = (first.scene().now.ranks.get(rank)?, other.scene().now.ranks.get(rank)?);
+    let (before, after) = comparable(first, other, rank)?;
     let losses = loss_difference(first, other).map(|apart| match apart {
         0.0 => "same losses".into(),
         apart => format!("losses differ by {apart:.1e}"),
@@ -85,6 +100,17 @@ pub(super) fn in_brief(first: &Player, (name, other): Named<'_>, rank: usize, ro
     let rest = if parts.is_empty() { "no difference".into() } else { parts.join(", ") };
     let name = fitted(name, room.saturating_sub(columns(&rest) + 2).max(1));
     Some(format!("{name}: {rest}"))
+}
+
+/// Returns the state of `rank` in both runs, if both have it and neither is before its first step
+/// alone.
+fn comparable<'a>(
+    first: &'a Player,
+    other: &'a Player,
+    rank: usize,
+) -> Option<(&'a RankSnapshot, &'a RankSnapshot)> {
+    let of = |player: &'a Player| player.scene().now.ranks.get(rank);
+    (step_of(first).is_some() == step_of(other).is_some()).then_some((of(first)?, of(other)?))
 }
 
 /// Returns a change of bytes: `−55 %`.
@@ -117,8 +143,10 @@ fn relation(before: f64, after: f64, [more, less, equal]: [&str; 3]) -> String {
     }
 }
 
+/// Returns the latest step that rank 0 has begun.
 pub(super) fn step_of(player: &Player) -> Option<u32> {
-    player.scene().now.ranks.first().map(|rank| rank.step)
+    let rank = player.scene().now.ranks.first().filter(|rank| rank.step_started > 0);
+    rank.map(|rank| rank.step)
 }
 
 /// Returns what `rank` sent in the last step that is done.
