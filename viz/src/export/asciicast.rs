@@ -29,7 +29,10 @@ pub fn render(
     let mut out = format!("{header}\n");
     let mut shown = Buffer::empty(ratatui::layout::Rect { x: 0, y: 0, width, height });
     app.players[0].set_speed(speed);
-    app.players[0].set_motion(Motion::Playing);
+    // Playing from the end would start at the beginning.
+    if !app.lead().at_end() {
+        app.players[0].set_motion(Motion::Playing);
+    }
     let mut output = Vec::from(b"\x1b[?25l\x1b[2J");
     for frame in 0..=(seconds * FRAMES_PER_SECOND) as u32 {
         let picture = view::picture(&app, theme, width, height);

@@ -102,7 +102,7 @@ fn unlike(app: &App, room: usize) -> Option<String> {
     };
     let long = all(&|(name, values)| format!("{name} {}", values.join(" | ")));
     let short = || all(&|(name, _)| (*name).into());
-    (!different.is_empty()).then(|| if long.chars().count() <= room { long } else { short() })
+    (!different.is_empty()).then(|| if usize::from(columns(&long)) <= room { long } else { short() })
 }
 
 fn common_scale(app: &App) -> Bar {

@@ -1,19 +1,18 @@
 //! Boxes over a view: the list of keys, and the question whether a live run ends.
 
-use super::paint::{Anchor, Paint, fitted};
+use super::paint::{Anchor, Paint, fitted, over};
 use crate::input::{ANSWERS, Action, BINDINGS, Binding, View};
 use crate::theme::{ACCENT, DIM, bold, ink};
+use ratatui::layout::Rect;
 use ratatui::style::Color;
 
+/// The width of a column of the list of keys.
+const COLUMN: u16 = 73;
+
+/// Draws the list of keys.
 pub(super) fn keys(paint: &mut Paint<'_>) {
-    const COLUMN: u16 = 73;
-    let mut listed: Vec<(&str, &str)> = listed().map(|binding| (binding.label, binding.help)).collect();
-    let columns = if paint.width() >= 2 * COLUMN + 4 { 2 } else { 1 };
-    if listed.len() as u16 > columns * paint.height().saturating_sub(2) {
-        listed = shorter();
-    }
-    let rows = (listed.len() as u16).div_ceil(columns);
-    let mut area = paint.cleared(columns * COLUMN + 2, rows + 2, Anchor::Middle);
+    let (listed, rows, (width, height)) = layout((paint.width(), paint.height()));
+    let mut area = paint.cleared(width, height, Anchor::Middle);
     let (bottom, shown) = (area.height().saturating_sub(1), area.height().saturating_sub(2));
     let mut inside = area.card(&[(" keys ", bold(ACCENT))], ink(ACCENT));
     for (number, (label, help)) in (0u16..).zip(listed) {
@@ -25,6 +24,23 @@ pub(super) fn keys(paint: &mut Paint<'_>) {
     if shown < rows {
         area.text(2, bottom, format!(" {} more on a taller screen ", rows - shown), ink(DIM));
     }
+}
+
+/// Returns the rectangle of the list of keys, on a screen of `size` columns and rows.
+pub(super) fn area(size: (u16, u16)) -> Rect {
+    let (_, _, needed) = layout(size);
+    over(size, needed, Anchor::Middle)
+}
+
+/// Returns the keys and what they do, the rows of the list, and the columns and rows of its box.
+fn layout((width, height): (u16, u16)) -> (Vec<(&'static str, &'static str)>, u16, (u16, u16)) {
+    let mut keys: Vec<_> = listed().map(|binding| (binding.label, binding.help)).collect();
+    let columns = if width >= 2 * COLUMN + 4 { 2 } else { 1 };
+    if keys.len() as u16 > columns * height.saturating_sub(2) {
+        keys = shorter();
+    }
+    let rows = (keys.len() as u16).div_ceil(columns);
+    (keys, rows, (columns * COLUMN + 2, rows + 2))
 }
 
 fn listed() -> impl Iterator<Item = &'static Binding> {

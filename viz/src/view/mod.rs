@@ -54,10 +54,15 @@ pub fn draw(app: &App, theme: Theme, buffer: &mut Buffer) {
     theme.adapt(buffer);
 }
 
-/// Returns the action of a click on `column`, `row` of a screen of `size` columns and rows.
+/// Returns the action of a click on `column`, `row` of a screen of `size` columns and rows. A click
+/// beside the list of keys closes it.
 pub fn clicked(app: &App, size: (u16, u16), (column, row): (u16, u16)) -> Option<Action> {
+    if app.help {
+        let inside = help::area(size).contains((column, row).into());
+        return (!inside).then_some(Action::Dismiss);
+    }
     let body = frame::body(size);
-    let covered = app.help || app.asking || closing::is_shown(app) || !body.contains((column, row).into());
+    let covered = app.asking || closing::is_shown(app) || !body.contains((column, row).into());
     let rank = match app.view {
         View::Overview if !covered => {
             overview::rank_at(app, (body.width, body.height), (column - body.x, row - body.y))

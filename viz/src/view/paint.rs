@@ -109,9 +109,7 @@ impl<'a> Paint<'a> {
     /// Clears a box over a view, centred horizontally, with a margin around it. Returns the box.
     pub(super) fn cleared(&mut self, width: u16, height: u16, at: Anchor) -> Paint<'_> {
         const MARGIN: (u16, u16) = (2, 1);
-        let (width, height) = (width.min(self.width().saturating_sub(2)), height.min(self.height()));
-        let below = self.height() - height;
-        let (x, y) = ((self.width() - width) / 2, if at == Anchor::Middle { below / 2 } else { below });
+        let Rect { x, y, width, height } = over((self.width(), self.height()), (width, height), at);
         let (left, top) = (x.saturating_sub(MARGIN.0), y.saturating_sub(MARGIN.1));
         let around = self.part(left, top, x + width + MARGIN.0 - left, y + height + MARGIN.1 - top);
         Clear.render(around.area, around.buffer);
@@ -136,6 +134,14 @@ impl<'a> Paint<'a> {
     pub(super) fn heading(&mut self, x: u16, y: u16, text: &str) -> u16 {
         self.text(x, y, text, theme::bold(theme::ACCENT))
     }
+}
+
+/// Returns the box of these columns and rows, or as many as fit, over a view of `size`.
+pub(super) fn over(size: (u16, u16), (width, height): (u16, u16), at: Anchor) -> Rect {
+    let (width, height) = (width.min(size.0.saturating_sub(2)), height.min(size.1));
+    let below = size.1 - height;
+    let y = if at == Anchor::Middle { below / 2 } else { below };
+    Rect { x: (size.0 - width) / 2, y, width, height }
 }
 
 pub(super) fn columns(text: &str) -> u16 {
@@ -169,6 +175,29 @@ pub(super) fn fitted(text: &str, width: u16) -> String {
     if columns(text) <= width {
         return text.into();
     }
-    let kept: String = text.chars().take(usize::from(width).saturating_sub(1)).collect();
+    let beginnings = text.char_indices().map(|(end, _)| &text[..end]);
+    let kept = beginnings.take_while(|kept| columns(kept) < width).last().unwrap_or_default();
     format!("{}…", kept.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A character of two columns is kept only where both fit beside the ellipsis.
+    #[test]
+    fn text_is_cut_by_columns() {
+        for (text, width, cut) in [
+            ("plain", 5, "plain"),
+            ("plain text", 6, "plain…"),
+            ("模型一号", 8, "模型一号"),
+            ("模型一号", 7, "模型一…"),
+            ("模型一号", 6, "模型…"),
+            ("ab模型", 4, "ab…"),
+            ("模型", 1, "…"),
+        ] {
+            assert_eq!(fitted(text, width), cut);
+            assert!(columns(cut) <= width);
+        }
+    }
 }

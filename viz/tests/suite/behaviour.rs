@@ -406,7 +406,11 @@ fn the_mouse_chooses_ranks() {
         app.update(Input::Do(Action::SelectRank(1)));
         assert_eq!(app.rank, 1);
         app.help = true;
-        assert_eq!(viz::view::clicked(&app, size, (4, 5)), None, "the list of keys covers the ranks");
+        let click = |column, row| viz::view::clicked(&app, size, (column, row));
+        assert_eq!(click(size.0 / 2, size.1 / 2), None, "the list of keys covers the ranks");
+        assert_eq!(click(0, size.1 / 2), Some(Action::Dismiss), "beside the list");
+        app.update(Input::Do(Action::Dismiss));
+        assert!(!app.help);
     }
 }
 

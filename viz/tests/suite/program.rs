@@ -3,11 +3,14 @@
 
 use crate::pty::Pty;
 use crate::simulate::SimulationPlan;
-use crate::support::{path, track};
+use crate::support::{path, recorded, track};
 use events::{Recorder, What};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
+use viz::app::{App, EventSource};
+use viz::export::asciicast;
+use viz::theme::Theme;
 
 fn viz(arguments: &[&str], runtime: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_viz")).args(arguments).env("XDG_RUNTIME_DIR", runtime).output().unwrap()
@@ -170,4 +173,20 @@ fn several_recordings_are_drawn_side_by_side() {
     };
     assert!(!drawn(&[]).contains("run 1 of 2"));
     assert!(drawn(&["--view", "overview"]).contains("run 1 of 2"));
+}
+
+/// An asciicast that begins at the end of its recording stays there.
+#[test]
+fn an_asciicast_may_begin_at_the_end() {
+    let mut player = recorded("zero3");
+    player.seek_fraction(1.0);
+    let app = App::new(vec![player], EventSource::Recording);
+    let cast = asciicast::render(app, Theme::FULL, (80, 24), 1.0, 1.0).unwrap();
+    let mut screen = vt100::Parser::new(24, 80, 0);
+    for frame in cast.lines().skip(1) {
+        let frame: Value = serde_json::from_str(frame).unwrap();
+        screen.process(frame[2].as_str().unwrap().as_bytes());
+        let shown = screen.screen().contents();
+        assert!(shown.contains("step 4 of 0–4  ■ end"), "{shown}");
+    }
 }
