@@ -4,6 +4,7 @@ use clap::FromArgMatches;
 use events::{Attachment, Growth, Recording, RecordingError, runs};
 use std::error::Error;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use viz::app::{App, EventSource};
@@ -167,6 +168,8 @@ fn begin(mut players: Vec<Player>, start: &Start) -> Result<App, Box<dyn Error>>
 }
 
 fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
+    let mut outputs = [&export.svg, &export.cast].into_iter().flatten();
+    outputs.try_for_each(|out| check_output(&export.moment.files, out))?;
     let open_and_warn = |file: &PathBuf| Recording::open(file).inspect(warn).and_then(Player::recorded);
     let players = export.moment.files.iter().map(open_and_warn).collect::<Result<Vec<_>, _>>()?;
     let mut app = export.moment.app(players)?;
@@ -184,6 +187,7 @@ fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dy
 }
 
 fn write_trace(file: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
+    check_output(&[file], out)?;
     let recording = Recording::open(file)?;
     warn(&recording);
     write(out, &trace::render(&recording)?)
@@ -205,6 +209,16 @@ fn warn(recording: &Recording) {
             "warning: the recording {} ends early: its run was killed or is still running; frames up to the last complete one are used",
             recording.path().display()
         );
+    }
+}
+
+/// Returns an error if `out` is one of the `recordings`, which it would overwrite.
+fn check_output(recordings: &[impl AsRef<Path>], out: &Path) -> Result<(), String> {
+    let file = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+    let taken = file(out).filter(|_| out != Path::new("-"));
+    match taken.is_some() && recordings.iter().any(|recording| file(recording.as_ref()) == taken) {
+        true => Err(format!("{} is the recording itself: name another file to write", out.display())),
+        false => Ok(()),
     }
 }
 

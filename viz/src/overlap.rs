@@ -81,6 +81,7 @@ pub fn measure(window: &Window, range: (u64, u64)) -> Vec<Overlap> {
 
 fn measure_rank(window: &Window, meetings: &Meetings<'_>, rank: usize, range: Interval) -> Overlap {
     let lane = &window.lanes[rank];
+    let range = (range.0, lane.until(range.1));
     let disk = stalls(lane, true, range);
     let copies = without(&stalls(lane, false, range), &disk);
     let stalled = merged(disk.iter().chain(&copies).copied().collect());

@@ -107,6 +107,8 @@ pub struct RankWindow {
     pub collectives: VecDeque<CollectiveSpan>,
     /// Transfers between device, main memory and disk.
     pub transfers: VecDeque<TransferSpan>,
+    /// When the rank failed. Spans that are open then get no end.
+    pub failed: Option<u64>,
     /// The groups within the world that the rank has joined.
     groups: Vec<u16>,
     /// Bytes sent per operation since the run started.
@@ -206,8 +208,14 @@ impl RankWindow {
                 }
             }
             What::Ran { work, began, ended } => self.ran(work, event.span(began, ended)),
+            What::Failed { .. } => self.failed = Some(event.at),
             _ => {}
         }
+    }
+
+    /// Returns how far the rank's open spans reach at the time `now`: not beyond its failure.
+    pub fn until(&self, now: u64) -> u64 {
+        self.failed.map_or(now, |failed| failed.min(now))
     }
 
     /// Returns what the rank holds on its device after each change.

@@ -1,6 +1,7 @@
 //! Writes a recording in the Chrome trace format, which Perfetto also reads: one process per rank,
 //! one track per stream, as many per route between places as have transfers at a time, memory by
-//! class as counters, and arrows between ranks. Times are microseconds.
+//! class as counters, and arrows between ranks. Times are microseconds. A span without an end in
+//! the recording reaches to its rank's failure, or to the latest event, and says so.
 
 mod entry;
 mod flows;
@@ -11,7 +12,7 @@ use crate::{failure, places};
 use entry::{COMMUNICATION, COMPUTE, complete, instant, metadata, microseconds, thread};
 use events::event::NO_UNIT;
 use events::{
-    Class, CollectiveEvent, Event, Operation, Place, Progress, Recording, RecordingError, RunHeader,
+    Class, CollectiveEvent, Event, Operation, Pass, Place, Progress, Recording, RecordingError, RunHeader,
     Snapshot, What, Work,
 };
 use flows::{Part, Parts};
@@ -24,17 +25,29 @@ use transfers::TransferEntry;
 #[derive(Default)]
 struct OpenSpans {
     step: u32,
-    pass: Option<(u64, String, &'static str)>,
+    pass: Option<OpenPass>,
     idle: IdleClock,
     collectives: HashMap<(u16, u64), Moving>,
+    /// When the latest complete span ended, by track.
+    ended: [u64; 2],
+    /// When the rank failed.
+    failed: Option<u64>,
     live: [[u64; Class::ALL.len()]; Place::ALL.len()],
     /// The entry of the latest work of each kind, whose times a later [`What::Ran`] may correct.
     queued: HashMap<Work, usize>,
 }
 
+/// A pass that has not finished.
+struct OpenPass {
+    from: u64,
+    pass: Pass,
+    unit: u16,
+    micro: u16,
+}
+
 /// A collective that has not finished.
-#[derive(Default)]
 struct Moving {
+    event: CollectiveEvent,
     issued: u64,
     /// The rank's idle time by then.
     idle: u64,
@@ -52,6 +65,8 @@ struct Trace<'a> {
     ran: HashMap<(u32, u64), (u64, u64)>,
     parts: Parts,
     ending: Snapshot,
+    /// The time of the latest event.
+    latest: u64,
     /// By rank.
     open: Vec<OpenSpans>,
 }
@@ -89,11 +104,13 @@ impl<'a> Trace<'a> {
             ran: HashMap::new(),
             parts: Parts::new(),
             ending: Snapshot::new(header.world_size, 0),
+            latest: 0,
             open: (0..header.world_size).map(|_| OpenSpans::default()).collect(),
         }
     }
 
     fn take(&mut self, event: &Event) {
+        self.latest = self.latest.max(event.at);
         if let What::Transfer(transfer) = &event.what {
             self.transfers.extend(TransferEntry::of(self.header, event, transfer));
         }
@@ -109,7 +126,10 @@ impl<'a> Trace<'a> {
     }
 
     fn finish(self) -> Value {
-        let Trace { header, mut entries, mut transfers, ran, parts, ending, .. } = self;
+        let Trace { header, mut entries, mut transfers, ran, parts, ending, latest, open } = self;
+        for (rank, open) in (0..).zip(open) {
+            entries.extend(open.unfinished(header, rank, latest));
+        }
         for transfer in &mut transfers {
             transfer.moved = *ran.get(&(transfer.rank, transfer.sequence)).unwrap_or(&transfer.moved);
         }
@@ -129,7 +149,30 @@ impl<'a> Trace<'a> {
 impl OpenSpans {
     /// Forgets the spans whose end may be in a gap of the events.
     fn lose_track(&mut self) {
-        *self = OpenSpans { step: self.step, live: self.live, ..OpenSpans::default() };
+        let OpenSpans { step, live, ended, failed, .. } = *self;
+        *self = OpenSpans { step, live, ended, failed, ..OpenSpans::default() };
+    }
+
+    /// Returns the entries of the spans that are still open, in the order in which they began. They
+    /// reach to the rank's failure or to the `latest` event.
+    fn unfinished(mut self, header: &RunHeader, rank: u32, latest: u64) -> Vec<Value> {
+        let end = self.failed.unwrap_or(latest);
+        let mut entries = Vec::new();
+        if let Some(pass) = self.pass.take() {
+            let span = (pass.from.max(self.ended[COMPUTE as usize]), end);
+            let arguments = json!({ "step": self.step, "micro": pass.micro, "unfinished": true });
+            entries.push(pass_entry(header, rank, &pass, span, arguments));
+        }
+        let mut moving: Vec<Moving> = std::mem::take(&mut self.collectives).into_values().collect();
+        moving.sort_by_key(|moving| (moving.issued, moving.event.group, moving.event.sequence));
+        for Moving { event, issued, idle, started, delivered } in moving {
+            // One that waits begins after those before it: spans of a track do not overlap in part.
+            let from = started.unwrap_or(issued.max(self.ended[COMMUNICATION as usize]));
+            let mut arguments = self.collective_arguments(&event, (idle, end));
+            arguments["unfinished"] = json!(true);
+            entries.push(collective_entry(header, rank, &event, (from, delivered.unwrap_or(end)), arguments));
+        }
+        entries
     }
 
     /// Adds the entry that `event` completes, or corrects the times of an earlier entry.
@@ -137,6 +180,8 @@ impl OpenSpans {
         if let What::Ran { work, began, ended } = event.what {
             let (from, to) = event.span(began, ended);
             if let Some(entry) = self.queued.remove(&work).and_then(|index| entries.get_mut(index)) {
+                let track = if matches!(work, Work::Pass { .. }) { COMPUTE } else { COMMUNICATION };
+                self.ends(track, to);
                 (entry["ts"], entry["dur"]) = (json!(microseconds(from)), json!(microseconds(to - from)));
             } else if let Work::Collective { group, sequence, .. } = work {
                 // It ran before the rank began to wait for it.
@@ -158,18 +203,18 @@ impl OpenSpans {
                 self.step = *step;
                 None
             }
-            What::PassStarted { pass, unit, .. } => {
+            &What::PassStarted { pass, unit, micro } => {
                 self.idle.pass_begins(event.at);
-                let unit = crate::words::unit(header, *unit);
-                self.pass = Some((event.at, format!("{} {unit}", crate::words::pass(*pass)), pass.label()));
+                self.pass = Some(OpenPass { from: event.at, pass, unit, micro });
                 None
             }
             &What::PassFinished { pass, unit, micro } => {
                 self.idle.pass_ends(event.at);
-                let (from, name, category) = self.pass.take()?;
+                let open = self.pass.take()?;
                 self.queued.insert(Work::Pass { pass, unit, micro }, next);
+                self.ends(COMPUTE, event.at);
                 let arguments = json!({ "step": self.step, "micro": micro });
-                Some(complete([&name, category], (event.rank, COMPUTE), (from, event.at), arguments))
+                Some(pass_entry(header, event.rank, &open, (open.from, event.at), arguments))
             }
             &What::Memory { place, class, live, .. }
                 if place == Place::Device || places::used(header).contains(&place) =>
@@ -188,10 +233,17 @@ impl OpenSpans {
                 Some(instant(event, "p", format!("step {step} finished"), json!({ "loss": loss })))
             }
             What::Failed { message } => {
+                self.failed = Some(event.at);
                 Some(instant(event, "g", format!("rank {} failed", event.rank), json!({ "error": message })))
             }
             _ => None,
         }
+    }
+
+    /// Notes that a complete span of a track ended `at` this time.
+    fn ends(&mut self, track: u32, at: u64) {
+        let ended = &mut self.ended[track as usize];
+        *ended = at.max(*ended);
     }
 
     /// Returns the live bytes of every class in `place`.
@@ -216,7 +268,8 @@ impl OpenSpans {
     ) -> Option<Value> {
         let &CollectiveEvent { group, sequence, operation, .. } = collective;
         let key = (group, sequence);
-        let moving = Moving { issued: event.at, idle: self.idle.until(event.at), ..Moving::default() };
+        let (issued, idle) = (event.at, self.idle.until(event.at));
+        let moving = Moving { event: *collective, issued, idle, started: None, delivered: None };
         match collective.progress {
             Progress::Issued => {
                 self.collectives.insert(key, moving);
@@ -227,23 +280,47 @@ impl OpenSpans {
                 None
             }
             Progress::Finished => {
-                let Moving { issued, idle, started, delivered } = self.collectives.remove(&key)?;
+                let Moving { issued, idle, started, delivered, .. } = self.collectives.remove(&key)?;
                 self.queued.insert(Work::Collective { group, sequence, operation }, next);
-                let mut name = operation.to_string();
-                if collective.unit != NO_UNIT {
-                    name += &format!(" {}", crate::words::units(header, collective.unit, collective.units));
-                    if !matches!(operation, Operation::Send | Operation::Recv) {
-                        parts.entry(key).or_default().push(Part { rank: event.rank, issued, entry: next });
-                    }
+                let of_ranks = !matches!(operation, Operation::Send | Operation::Recv);
+                if collective.unit != NO_UNIT && of_ranks {
+                    parts.entry(key).or_default().push(Part { rank: event.rank, issued, entry: next });
                 }
-                let arguments = json!({
-                    "step": self.step, "sequence": sequence, "bytes": collective.bytes,
-                    "waited_us": microseconds(self.idle.waited(idle, event.at)),
-                });
+                let arguments = self.collective_arguments(collective, (idle, event.at));
                 let span = (started.unwrap_or(issued), delivered.unwrap_or(event.at));
-                let labels = [&*name, operation.label()];
-                Some(complete(labels, (event.rank, COMMUNICATION), span, arguments))
+                self.ends(COMMUNICATION, span.1);
+                Some(collective_entry(header, event.rank, collective, span, arguments))
             }
         }
     }
+
+    /// Returns the arguments of a collective that the rank has issued after so much idle time, and
+    /// waited for until `at`.
+    fn collective_arguments(&mut self, collective: &CollectiveEvent, (idle, at): (u64, u64)) -> Value {
+        json!({
+            "step": self.step, "sequence": collective.sequence, "bytes": collective.bytes,
+            "waited_us": microseconds(self.idle.waited(idle, at)),
+        })
+    }
+}
+
+/// Returns the entry of a pass of `rank`, which ran for `span`.
+fn pass_entry(header: &RunHeader, rank: u32, of: &OpenPass, span: (u64, u64), arguments: Value) -> Value {
+    let name = format!("{} {}", crate::words::pass(of.pass), crate::words::unit(header, of.unit));
+    complete([&name, of.pass.label()], (rank, COMPUTE), span, arguments)
+}
+
+/// Returns the entry of a collective on `rank`, which ran for `span`.
+fn collective_entry(
+    header: &RunHeader,
+    rank: u32,
+    of: &CollectiveEvent,
+    span: (u64, u64),
+    arguments: Value,
+) -> Value {
+    let mut name = of.operation.to_string();
+    if of.unit != NO_UNIT {
+        name += &format!(" {}", crate::words::units(header, of.unit, of.units));
+    }
+    complete([&name, of.operation.label()], (rank, COMMUNICATION), span, arguments)
 }

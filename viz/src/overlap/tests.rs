@@ -98,6 +98,24 @@ fn waits_for_transfers_are_no_computation() {
     assert_eq!((of.communication, of.overlapped, of.exposed), (25, 10, 0));
 }
 
+/// Rank 0 computes, has a collective under way and waits for rank 1 when it fails at 50.
+#[test]
+fn nothing_counts_after_a_failure() {
+    let mut window = Window::new(&Snapshot::new(2, 1));
+    let mut tell = |at, what| window.apply(&Event { at, rank: 0, what });
+    for (at, sequence, progress) in
+        [(10, 0, Progress::Issued), (20, 0, Progress::Started), (30, 1, Progress::Issued)]
+    {
+        let What::Collective(collective) = self::progress(at, 0, 0, progress).what else { return };
+        tell(at, What::Collective(CollectiveEvent { sequence, ..collective }));
+    }
+    tell(40, What::PassStarted { pass: Pass::Forward, unit: 0, micro: 0 });
+    tell(50, What::Failed { message: String::new() });
+    let [first, other] = measure(&window, (0, 1000)).try_into().unwrap();
+    assert_eq!((first.compute, first.communication, first.waiting), (10, 0, 30), "{first:?}");
+    assert_eq!(other.waiting, 0);
+}
+
 #[test]
 fn intervals_merge_and_are_cut() {
     let a = merged(vec![(5, 9), (0, 2), (1, 4), (4, 4)]);

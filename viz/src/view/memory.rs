@@ -163,7 +163,8 @@ fn peak_mark(area: &Area, peak: u64, label: bool, written: &mut Vec<Written>, pa
 /// Draws the pass of every column of a chart, and its unit below, above the chart's axis.
 fn passes(scene: &Scene, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
     let paint = &mut paint.part(SCALE, paint.height() - 3, axis.width, 2);
-    let (spans, now) = (&scene.window.lanes[rank].spans, scene.now.at);
+    let lane = &scene.window.lanes[rank];
+    let (spans, now) = (&lane.spans, lane.until(scene.now.at));
     let mut runs: Vec<(Pass, u16, u16)> = Vec::new();
     for (number, span) in spans.iter().enumerate() {
         let (from, to) = (axis.column(span.from), axis.column(span.to.unwrap_or(now)));

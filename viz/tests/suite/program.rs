@@ -136,6 +136,27 @@ fn pictures_casts_and_traces_are_written() {
     assert_eq!(last_rank, Some(3));
 }
 
+/// A recording is not overwritten by what is made from it, whatever path names it.
+#[test]
+fn an_output_that_is_the_recording_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let (file, link) = (name("run.events"), name("link"));
+    std::fs::copy(path("zero3", "events"), &file).unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let before = std::fs::read(&file).unwrap();
+    for arguments in [
+        ["trace", &file, &file].as_slice(),
+        &["trace", &file, &link],
+        &["export", &file, "--svg", &link],
+        &["export", path("ddp", "events").to_str().unwrap(), &link, "--svg", "-", "--cast", &file],
+    ] {
+        let error = fails(arguments);
+        assert!(error.contains("is the recording itself: name another file to write"), "{error}");
+        assert_eq!(std::fs::read(&file).unwrap(), before, "{arguments:?}");
+    }
+}
+
 /// A recording of a resumed run has other steps, and one of a run that failed in its setup none.
 #[test]
 fn a_recording_without_step_0_plays_from_its_beginning() {

@@ -78,6 +78,46 @@ fn waiting_is_the_time_in_which_a_rank_is_idle() {
     assert_eq!(arrows[0]["id"], arrows[1]["id"]);
 }
 
+/// Rank 0 hangs in a pass and two collectives, and rank 1 fails in its pass before that. Spans that
+/// have no end reach to the failure, or to the latest event.
+#[test]
+fn spans_without_an_end_are_marked() {
+    use Progress::{Finished, Issued, Started};
+    let begun =
+        |at, rank| Event { at, rank, what: What::PassStarted { pass: Pass::Backward, unit: 1, micro: 2 } };
+    let entries = traced(&[
+        Event { at: 0, rank: 0, what: What::StepStarted { step: 7 } },
+        collective(1_000, 0, 0, Issued),
+        collective(1_000, 0, 0, Started),
+        begun(2_000, 1),
+        collective(3_000, 0, 1, Issued),
+        collective(4_000, 0, 0, Finished),
+        collective(5_000, 0, 2, Issued),
+        collective(6_000, 0, 1, Started),
+        begun(7_000, 0),
+        Event { at: 8_000, rank: 1, what: What::Failed { message: "out of memory".into() } },
+        Event { at: 9_000, rank: 0, what: What::Failing },
+    ]);
+    is_well_formed("hung", &entries);
+    let open: Vec<_> = entries
+        .iter()
+        .filter(|entry| entry["args"]["unfinished"] == true)
+        .map(|entry| {
+            let time = |key: &str| entry[key].as_f64().unwrap();
+            (entry["pid"].as_u64().unwrap(), entry["cat"].as_str().unwrap(), time("ts"), time("dur"))
+        })
+        .collect();
+    let all = [
+        (1, "backward", 2.0, 6.0),
+        (0, "all-gather", 5.0, 4.0),
+        (0, "all-gather", 6.0, 3.0),
+        (0, "backward", 7.0, 2.0),
+    ];
+    assert_eq!(open, all);
+    let pass = entries.iter().find(|entry| entry["cat"] == "backward" && entry["pid"] == 0).unwrap();
+    assert_eq!(pass["args"], serde_json::json!({ "step": 7, "micro": 2, "unfinished": true }));
+}
+
 /// In a real run, too, no rank waits longer in a step than the step takes, and every arrow begins
 /// and ends within an entry of its track.
 #[test]

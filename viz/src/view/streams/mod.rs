@@ -135,7 +135,7 @@ fn compute(scene: &Scene, lane: &RankWindow, axis: Axis, paint: &mut Paint<'_>) 
     for (number, span) in lane.spans.iter().enumerate() {
         let colour = shaded(pass_colour(span.pass), span.unit, paint.theme());
         let look = (colour, pass_glyph(span.pass));
-        strip.add(span.from, span.to.unwrap_or(axis.now), number, look);
+        strip.add(span.from, span.to.unwrap_or(lane.until(axis.now)), number, look);
     }
     strip.draw(paint, &|number| {
         let span = &lane.spans[number];
@@ -157,19 +157,19 @@ type Streams<'a> = (&'a RankWindow, &'a Meetings<'a>, &'a [bool]);
 /// Draws the communication stream: collectives that move data, that are issued and pending, and
 /// that the rank waits for because its compute stream is idle.
 fn communication(scene: &Scene, (lane, meetings, busy): Streams<'_>, axis: Axis, paint: &mut Paint<'_>) {
-    let mut strip = Strip::new(axis);
+    let (mut strip, now) = (Strip::new(axis), lane.until(axis.now));
     let theme = paint.theme();
     for (number, collective) in lane.collectives.iter().enumerate() {
         let event = &collective.event;
         let colour = shaded(operation_colour(event.operation), event.unit, theme);
-        let gap = meetings.gap(collective, axis.now);
+        let gap = meetings.gap(collective, now);
         for (from, to) in overlap::moving(collective, gap) {
-            strip.add(from, to.min(axis.now), number, (colour, operation_glyph(event.operation)));
+            strip.add(from, to.min(now), number, (colour, operation_glyph(event.operation)));
         }
         if let Some(gap) = gap {
-            strip.add_pending(gap.from, gap.to, number);
+            strip.add_pending(gap.from, gap.to.min(now), number);
         }
-        strip.add_pending(collective.issued, collective.started.unwrap_or(axis.now), number);
+        strip.add_pending(collective.issued, collective.started.unwrap_or(now), number);
     }
     mark_waits(&mut strip, busy, theme);
     strip.draw(paint, &|number| {
@@ -193,7 +193,7 @@ fn mark_waits(strip: &mut Strip, busy: &[bool], theme: Theme) {
 /// Draws the stream of reads and writes or, if not `disk`, that of copies between device and main
 /// memory.
 fn transfers(scene: &Scene, (lane, _, busy): Streams<'_>, disk: bool, axis: Axis, paint: &mut Paint<'_>) {
-    let mut strip = Strip::new(axis);
+    let (mut strip, now) = (Strip::new(axis), lane.until(axis.now));
     let theme = paint.theme();
     for (number, span) in lane.transfers.iter().enumerate() {
         let event = &span.event;
@@ -201,7 +201,7 @@ fn transfers(scene: &Scene, (lane, _, busy): Streams<'_>, disk: bool, axis: Axis
             continue;
         }
         let colour = shaded(class_colour(event.class), event.unit, theme);
-        let (from, to) = span.moving().unwrap_or((axis.now, axis.now));
+        let (from, to) = span.moving().unwrap_or((now, now));
         strip.add(from, to, number, (colour, places::arrow(event.route)));
         strip.add_pending(span.issued, from, number);
     }
