@@ -44,6 +44,8 @@ pub struct Pace {
     last_activity: AtomicU64,
     /// The number of ranks held at a boundary.
     waiting: AtomicU64,
+    /// The number of requests so far.
+    requests: AtomicU64,
     /// True if other processes are paced by the same viewers. While they are held, this process may
     /// wait for them.
     several_processes: AtomicBool,
@@ -67,6 +69,7 @@ impl Default for Pace {
             frozen: AtomicU64::new(0),
             last_activity: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
             several_processes: AtomicBool::new(false),
             continued: Arc::default(),
             stopped_from: AtomicU64::new(u64::MAX),
@@ -151,7 +154,13 @@ impl Pace {
             }
             Control::Resume | Control::Slow(_) => self.set(|gate| gate.mode = Mode::Free),
         }
+        self.requests.fetch_add(1, Ordering::AcqRel);
         self.tell(control);
+    }
+
+    /// Returns the number of requests that have been applied so far.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Acquire)
     }
 
     /// Returns the pace that viewers have asked for last. A run that they step is held.

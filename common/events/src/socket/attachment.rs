@@ -74,9 +74,13 @@ pub struct Attachment {
     pub name: String,
     /// The run's header.
     pub header: RunHeader,
+    path: PathBuf,
+    timeout: Duration,
     stream: UnixStream,
     decoder: Decoder,
     early: Vec<Message>,
+    /// True once the run has sent its end.
+    over: bool,
 }
 
 impl Attachment {
@@ -99,8 +103,9 @@ impl Attachment {
             let mut messages = decoder.messages().map_err(AttachError::frame(name))?.into_iter();
             if let Some(Message::Header(header)) = messages.next() {
                 stream.set_nonblocking(true).map_err(failed)?;
-                let (name, early) = (name.into(), messages.collect());
-                return Ok(Attachment { name, header: *header, stream, decoder, early });
+                let (name, header, path) = (name.into(), *header, path.into());
+                let early = messages.collect();
+                return Ok(Attachment { name, header, path, timeout, stream, decoder, early, over: false });
             }
         }
         Err(AttachError::Silent { name: name.into() })
@@ -109,16 +114,39 @@ impl Attachment {
     /// Returns the messages that have arrived since the last call, without blocking.
     /// [`Message::End`] stands for the end of the stream, too.
     ///
+    /// A run that goes on has disconnected a viewer that fell behind. This then connects again, for
+    /// which it may block as long as [`Self::open`], and returns the run's state.
+    ///
     /// # Errors
     /// [`AttachError::Frame`] if the stream is damaged.
     pub fn poll(&mut self) -> Result<Vec<Message>, AttachError> {
         let mut messages = std::mem::take(&mut self.early);
         let ended = self.decoder.read_ready(&mut self.stream);
         messages.extend(self.decoder.messages().map_err(AttachError::frame(&self.name))?);
-        if ended {
-            messages.push(Message::End);
+        self.over |= messages.iter().any(|message| matches!(message, Message::End));
+        if !ended {
+            return Ok(messages);
+        }
+        match self.reconnected() {
+            Some(again) => {
+                *self = again;
+                messages.append(&mut self.early);
+            }
+            None => {
+                self.over = true;
+                messages.push(Message::End);
+            }
         }
         Ok(messages)
+    }
+
+    /// Connects to the run again, unless it is over or its process is gone.
+    fn reconnected(&self) -> Option<Self> {
+        if self.over {
+            return None;
+        }
+        let again = Attachment::open(&self.path, &self.name, self.timeout).ok()?;
+        (again.header == self.header).then_some(again)
     }
 
     /// Asks the run to hold or to continue.

@@ -1,14 +1,17 @@
 //! The live socket: viewers in other processes follow a run without disturbing it.
 //!
 //! The run's side never blocks. It disconnects a viewer that has fallen [`BACKLOG`] bytes behind.
+//! The viewer then connects again, and continues with the run's state at that time.
 
 mod attachment;
+mod holds;
 
 use crate::frame::{self, Decoder, Message};
 use crate::header::RunHeader;
 use crate::history::CatchUp;
 use crate::pace::{Control, Pace};
 pub use attachment::{AttachError, Attachment};
+use holds::Holds;
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind, Write};
@@ -21,14 +24,13 @@ use std::time::{Duration, Instant};
 pub const BACKLOG: usize = 8 << 20;
 
 struct Viewer {
+    /// The number of viewers before it.
+    number: u64,
     stream: UnixStream,
     outgoing: VecDeque<u8>,
     /// Bytes of the state with which it began, which are no backlog.
     greeting: usize,
     incoming: Decoder,
-    /// True if it last asked to hold or slow the run. The run resumes when such a viewer
-    /// disconnects.
-    holds: bool,
     gone: bool,
 }
 
@@ -38,6 +40,9 @@ pub(crate) struct Server {
     path: PathBuf,
     greeting: Vec<u8>,
     viewers: Vec<Viewer>,
+    /// The number of viewers so far.
+    accepted: u64,
+    holds: Holds,
 }
 
 impl Server {
@@ -54,7 +59,8 @@ impl Server {
         listener.set_nonblocking(true)?;
         let mut greeting = frame::preamble().to_vec();
         frame::encode(&Message::Header(Box::new(header.clone())), &mut greeting);
-        Ok(Server { listener, path, greeting, viewers: Vec::new() })
+        let (viewers, holds) = (Vec::new(), Holds::default());
+        Ok(Server { listener, path, greeting, viewers, accepted: 0, holds })
     }
 
     /// Accepts new viewers and queues the run's header and `state` for each. Returns whether there
@@ -69,8 +75,9 @@ impl Server {
             frame::encode(&Message::CatchUp(Box::new(state.clone())), &mut bytes);
             let incoming = Decoder::of_requests();
             let greeting = bytes.len();
-            let outgoing = bytes.into();
-            self.viewers.push(Viewer { stream, outgoing, greeting, incoming, holds: false, gone: false });
+            let (number, outgoing) = (self.accepted, bytes.into());
+            self.viewers.push(Viewer { number, stream, outgoing, greeting, incoming, gone: false });
+            self.accepted += 1;
         }
         self.viewers.len() > known
     }
@@ -89,18 +96,18 @@ impl Server {
     }
 
     /// Reads and writes as much as possible without blocking, and applies what viewers ask to
-    /// `pace`.
+    /// `pace`. When a viewer that holds or slows the run disconnects, the run returns to the pace
+    /// before that, unless another request has been made since.
     pub(crate) fn pump(&mut self, pace: Option<&Pace>) {
         for viewer in &mut self.viewers {
             viewer.write();
             for control in viewer.read() {
-                viewer.holds = !matches!(control, Control::Resume | Control::Slow(1.0..));
                 if let Some(pace) = pace {
-                    pace.control(control);
+                    self.holds.ask(viewer.number, control, pace);
                 }
             }
-            if let (true, true, Some(pace)) = (viewer.gone, viewer.holds, pace) {
-                pace.control(Control::Resume);
+            if let Some(pace) = pace.filter(|_| viewer.gone) {
+                self.holds.leave(viewer.number, pace);
             }
         }
         self.viewers.retain(|viewer| !viewer.gone);

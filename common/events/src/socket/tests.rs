@@ -43,9 +43,8 @@ fn batch(step: u32) -> Vec<u8> {
     bytes
 }
 
-/// A server and its one viewer, which has read the header.
-fn watched(directory: &Path) -> (Server, Attachment) {
-    let mut server = Server::open(directory, "run", &header()).unwrap();
+/// Returns a new viewer of `server`, which has read the header.
+fn another(server: &mut Server, directory: &Path) -> Attachment {
     let socket = directory.join("run.sock");
     let viewer = std::thread::spawn(move || Attachment::open(&socket, "run", Duration::from_secs(20)));
     while !viewer.is_finished() {
@@ -53,7 +52,14 @@ fn watched(directory: &Path) -> (Server, Attachment) {
         server.pump(None);
         std::thread::yield_now();
     }
-    (server, viewer.join().unwrap().unwrap())
+    viewer.join().unwrap().unwrap()
+}
+
+/// A server and its one viewer, which has read the header.
+fn watched(directory: &Path) -> (Server, Attachment) {
+    let mut server = Server::open(directory, "run", &header()).unwrap();
+    let viewer = another(&mut server, directory);
+    (server, viewer)
 }
 
 fn directory() -> (tempfile::TempDir, PathBuf) {
@@ -122,6 +128,79 @@ fn a_viewer_that_has_resumed_the_run_and_goes_leaves_it_held_by_others() {
         server.pump(Some(&pace));
     }
     assert!(pace.is_paused());
+}
+
+/// The first of two viewers holds a run that its own screen has slowed, the second steps it. The
+/// run returns to a viewer's hold only while that viewer is connected.
+#[test]
+fn a_run_returns_to_the_pace_before_a_viewers_hold() {
+    let (_dir, directory) = directory();
+    for (leave, paces) in [
+        (["first", "second"], [Control::Pause, Control::Slow(0.5)]),
+        (["second", "first"], [Control::Pause, Control::Slow(0.5)]),
+        (["own screen", "second"], [Control::Resume, Control::Resume]),
+    ] {
+        let (mut server, first) = watched(&directory);
+        let second = another(&mut server, &directory);
+        let pace = Pace::default();
+        pace.control(Control::Slow(0.5));
+        let mut viewers = [("first", Some(first)), ("second", Some(second))];
+        let holds = [Control::Pause, Control::Step(Boundary::Unit)];
+        for ((_, viewer), control) in viewers.iter_mut().zip(holds) {
+            let made = pace.requests();
+            viewer.as_mut().unwrap().control(control).unwrap();
+            while pace.requests() == made {
+                server.pump(Some(&pace));
+            }
+        }
+        for (name, expected) in leave.into_iter().zip(paces) {
+            match viewers.iter_mut().find(|(viewer, _)| *viewer == name) {
+                Some((_, viewer)) => drop(viewer.take()),
+                None => pace.control(Control::Resume),
+            }
+            let left = viewers.iter().filter(|(_, viewer)| viewer.is_some()).count();
+            while server.viewers.len() > left {
+                server.pump(Some(&pace));
+            }
+            assert_eq!(pace.asked(), expected, "{leave:?}: {name}");
+        }
+    }
+}
+
+/// A viewer that fell behind continues with the state of the run, and one of a killed run ends.
+#[test]
+fn a_viewer_that_fell_behind_connects_again() {
+    let (_dir, directory) = directory();
+    let (mut server, mut viewer) = watched(&directory);
+    let frame = batch(1).repeat(1000);
+    while server.is_watched() {
+        server.send(&frame);
+        server.pump(None);
+    }
+    let reader = std::thread::spawn(move || {
+        let mut messages = Vec::new();
+        while !matches!(messages.last(), Some(Message::Batch(last)) if last.events[0].at == 9) {
+            messages.extend(viewer.poll().unwrap());
+        }
+        (messages, viewer)
+    });
+    while !server.accept(&CatchUp::new(1, 0)) {
+        std::thread::yield_now();
+    }
+    server.send(&batch(9));
+    while !reader.is_finished() {
+        server.pump(None);
+    }
+    let (messages, mut viewer) = reader.join().unwrap();
+    let states = messages.iter().filter(|message| matches!(message, Message::CatchUp(_))).count();
+    assert_eq!(states, 2, "at the beginning and when it came back");
+    assert!(!messages.iter().any(|message| matches!(message, Message::End)));
+    drop(server);
+    let mut ending = Vec::new();
+    while ending.is_empty() {
+        ending = viewer.poll().unwrap();
+    }
+    assert!(matches!(ending[..], [Message::End]), "{ending:?}");
 }
 
 /// A suspended run accepts connections and sends nothing.
