@@ -17,29 +17,38 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::AsFd;
+use rustix::process::{Signal, kill_current_process_group};
 use rustix::time::Timespec;
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGSTOP, SIGTERM, SIGTSTP};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use signal_hook::{SigId, flag, low_level};
+use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::panic;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once};
 use std::thread::{self, ThreadId};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// True while the screen is shown.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
+/// True once the screen has been left.
+static LEFT: AtomicBool = AtomicBool::new(false);
 /// The thread that draws the screen.
 static DRAWING: Mutex<Option<ThreadId>> = Mutex::new(None);
 /// Panics of other threads while the screen is shown: message and place, as the default hook writes
 /// them.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// True if the screen can be shown: standard output is a terminal that can position the cursor.
+/// How soon after its signal the process stops, unless the system does not let it.
+const STOPS_WITHIN: Duration = Duration::from_secs(1);
+
+/// True if the screen can be shown: standard output is a terminal that can position the cursor, and
+/// keys can be read from standard input or from the controlling terminal.
 pub fn terminal_available() -> bool {
     let dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb" || term.is_empty());
-    io::stdout().is_terminal() && !dumb
+    let controlling = || File::options().read(true).write(true).open("/dev/tty").is_ok();
+    io::stdout().is_terminal() && !dumb && (io::stdin().is_terminal() || controlling())
 }
 
 /// Installs a hook that keeps panics off the picture. A panic of the drawing thread restores the
@@ -62,6 +71,18 @@ fn install_panic_hook() {
             }
             lock(&PANICS).push(format!("thread '{thread}' {info}"));
         }));
+    });
+}
+
+/// Makes signals that only the screen handles do what they usually do once it is left: a handler
+/// that is removed leaves a signal without effect.
+fn hand_signals_back() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        for signal in [SIGQUIT, SIGTSTP] {
+            // If the system refuses it, the signal stays without effect.
+            let _ = flag::register_conditional_default(signal, &LEFT);
+        }
     });
 }
 
@@ -89,8 +110,10 @@ pub(crate) struct Screen {
     /// The buffer for the next picture.
     next: Buffer,
     signals: Signals,
-    /// The registration of [`Self::set_when_continued`].
-    continued: Option<SigId>,
+    /// Set when the process continues after a stop.
+    resumed: Arc<AtomicBool>,
+    /// The registrations of [`Self::set_when_continued`].
+    continued: Vec<SigId>,
     theme: Theme,
 }
 
@@ -100,11 +123,15 @@ impl Screen {
         // With NO_COLOR set, crossterm would drop bold and reverse, too. The theme removes colours
         // instead.
         crossterm::style::force_color_output(true);
-        let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT])?;
+        LEFT.store(false, Ordering::Release);
+        let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT])?;
+        hand_signals_back();
         *lock(&DRAWING) = Some(thread::current().id());
         let backend = CrosstermBackend::new(BufWriter::with_capacity(1 << 16, io::stdout()));
         let (shown, next) = (Buffer::default(), Buffer::default());
-        let screen = Screen { backend, shown, next, signals, continued: None, theme };
+        let (resumed, continued) = (Arc::<AtomicBool>::default(), Vec::new());
+        let mut screen = Screen { backend, shown, next, signals, resumed: resumed.clone(), continued, theme };
+        screen.set_when_continued(resumed)?;
         take_over()?;
         Ok(screen)
     }
@@ -162,17 +189,24 @@ impl Screen {
         lock(&PANICS).first().cloned()
     }
 
-    /// Restores the terminal, stops the process, and takes over the terminal when the process
-    /// continues.
+    /// Restores the terminal, stops the process and takes over the terminal when it continues.
+    /// Stops all of the process group, as the terminal's own key does: a shell sees that its job has
+    /// stopped only if the script that started this process has stopped too.
     pub(crate) fn suspend(&mut self) -> io::Result<()> {
         restore();
-        low_level::raise(SIGSTOP)?;
+        self.resumed.store(false, Ordering::Release);
+        kill_current_process_group(Signal::STOP)?;
+        // Another thread may take the signal, and this one may run on for a moment.
+        let sent = Instant::now();
+        while !self.resumed.load(Ordering::Acquire) && sent.elapsed() < STOPS_WITHIN {
+            thread::sleep(Duration::from_millis(1));
+        }
         self.resume()
     }
 
     /// Makes SIGCONT set `raised`, whenever the process continues after a stop.
     pub(crate) fn set_when_continued(&mut self, raised: Arc<AtomicBool>) -> io::Result<()> {
-        self.continued = Some(flag::register(SIGCONT, raised)?);
+        self.continued.push(flag::register(SIGCONT, raised)?);
         Ok(())
     }
 
@@ -186,13 +220,14 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         restore();
-        self.continued.map(low_level::unregister);
+        self.continued.drain(..).for_each(|registration| _ = low_level::unregister(registration));
+        LEFT.store(true, Ordering::Release);
     }
 }
 
 fn take_over() -> io::Result<()> {
-    ACTIVE.store(true, Ordering::Release);
     enable_raw_mode()?;
+    ACTIVE.store(true, Ordering::Release);
     // A terminal that knows bracketed paste marks what is pasted, so that it is not taken for keys.
     execute!(io::stdout(), EnterAlternateScreen, EnableMouseCapture, EnableBracketedPaste, cursor::Hide)
 }

@@ -19,9 +19,9 @@ pub enum VizError {
     /// The terminal cannot be used.
     #[error("cannot use the terminal: {0}")]
     Terminal(#[from] io::Error),
-    /// Standard output is not a terminal.
+    /// Standard output is not a terminal, or there is none to read keys from.
     #[error(
-        "the screen needs a terminal, but standard output is none (or TERM is dumb); viz export needs none"
+        "the screen needs a terminal, but standard output is none, TERM is dumb, or there is no terminal to read keys from; viz export needs none"
     )]
     NoTerminal,
     /// Another thread of this process panicked.

@@ -7,6 +7,7 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -231,7 +232,8 @@ fn spawn(command: &mut Command, (columns, rows): (u16, u16)) -> (OwnedFd, Child)
             command.env(name, value);
         }
     }
-    let child = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
+    // A process group of its own, as a shell gives its jobs: a program may stop all of its group.
+    let child = command.process_group(0).stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
     (master, child)
 }
 

@@ -4,7 +4,7 @@ use crate::pty::{Pty, outlives_its_terminal, promptly};
 use crate::simulate::SimulationPlan;
 use crate::support::{path, recorded};
 use events::{Boundary, Class, Emitter, Hub, HubOptions, Pace, Pass, Place, What, channel};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::sync::Arc;
@@ -111,9 +111,10 @@ fn keys_draw_no_more_than_fifteen_pictures_a_second() {
 
 #[test]
 fn quitting_and_signals_restore_the_terminal() {
-    let keys: [fn(&Pty); 2] = [|pty| pty.send("q"), |pty| pty.send("\x03")];
-    let signals: [fn(&Pty); 3] =
-        [|pty| pty.signal(Signal::INT), |pty| pty.signal(Signal::TERM), |pty| pty.signal(Signal::HUP)];
+    type End = Box<dyn Fn(&Pty)>;
+    let keys = ["q", "\x03"].map(|key| Box::new(move |pty: &Pty| pty.send(key)) as End);
+    let signals = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
+    let signals = signals.map(|signal| Box::new(move |pty: &Pty| pty.signal(signal)) as End);
     for end in keys.into_iter().chain(signals) {
         promptly(|| {
             let mut pty = replay();
@@ -123,6 +124,44 @@ fn quitting_and_signals_restore_the_terminal() {
             time
         });
     }
+}
+
+/// A shell runs `viz replay` with these words before and after it, in a terminal.
+fn in_a_shell(before: &str, after: &str) -> Pty {
+    let script = format!(r#"{before} "$0" replay "$1" --paused {after}"#);
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(script).arg(env!("CARGO_BIN_EXE_viz")).arg(path("zero3", "events"));
+    Pty::start(&mut command, (120, 40))
+}
+
+/// Without a terminal for keys there is no screen, and nothing to restore.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_terminal_that_cannot_be_opened_is_left_alone() {
+    let mut pty = in_a_shell("exec setsid -w", "</dev/null");
+    pty.expect("the screen needs a terminal");
+    assert!(!pty.wait().success());
+    assert!(!pty.output().contains("\x1b["), "{:?}", pty.output());
+}
+
+/// A script that runs the program stops with it, so that the shell that waits for the script gets
+/// the terminal.
+#[test]
+fn suspended_it_stops_the_script_that_runs_it() {
+    let mut pty = in_a_shell("", "; echo the script goes on");
+    pty.expect(SCREEN);
+    pty.expect_on_screen("quit");
+    pty.send("\x1a");
+    pty.expect_restored();
+    pty.expect_stopped();
+    let group = Pid::from_raw(pty.id() as i32).unwrap();
+    kill_process_group(group, Signal::CONT).unwrap();
+    pty.expect(SCREEN);
+    pty.expect_on_screen("quit");
+    pty.send("q");
+    pty.expect_restored();
+    pty.expect("the script goes on");
+    assert!(pty.wait().success());
 }
 
 /// No signal tells the program, since the terminal is not its controlling one here.
