@@ -67,6 +67,13 @@ pub fn check(reduce: Reduce) -> Verdict {
         let cluster = run(reduce, ranks, node)?;
         // Each place in a node has a shard, all-reduced among the ranks at that place of all nodes.
         let least = node as u64 * sent(Operation::AllReduce, shard, nodes);
+        if cluster.crossed < least {
+            return Err(format!(
+                "{ranks} ranks in nodes of {node}: {} elements crossed between nodes, and the sums take {least}: \
+                 values reached a rank without a collective",
+                cluster.crossed
+            ));
+        }
         crossed.add(cluster.crossed, least);
         collectives.add(cluster.collectives, (nodes + node) as u64);
     }

@@ -21,9 +21,13 @@ pub struct Scale {
 /// The function under check: (scale, whether the step overflowed).
 pub type Next = fn(&mut Scale, bool);
 
+/// Orders of clean steps and of those that overflow.
+const ORDERS: [&str; 10] =
+    ["....", "xx", "xxx", "x.x", "x....x", "..x....", "x.x....", "....xx", ".......", "xx....xx....x"];
+
 /// Lets steps overflow in several orders.
 pub fn check(next: Next) -> Verdict {
-    for steps in ["....", "xx", "xxx", "x.x", "x....x", "..x....", ".......", "xx....xx....x"] {
+    for steps in ORDERS {
         run(next, steps)?;
     }
     Ok(Score::right("the scale changes as DeepSpeed's does"))

@@ -40,6 +40,8 @@ pub struct Pager {
     now: u64,
     /// When the transfers of a buffer are done.
     done: [u64; BUFFERS],
+    /// Whether the step has waited for the last transfer of a buffer.
+    waited: [bool; BUFFERS],
     /// When each way is free: to the buffers, and from them.
     free: [u64; 2],
     updated: Vec<bool>,
@@ -97,6 +99,7 @@ impl Pager {
             buffers: Default::default(),
             now: 0,
             done: [0; BUFFERS],
+            waited: [true; BUFFERS],
             free: [0; 2],
             updated: vec![false; elements.div_ceil(PIECE)],
             problem: None,
@@ -143,6 +146,7 @@ impl Pager {
     /// Blocks until the transfers issued for buffer `buffer` are done.
     pub fn wait(&mut self, buffer: usize) {
         self.now = self.now.max(self.done[buffer]);
+        self.waited[buffer] = true;
     }
 
     /// Computes AdamW on the piece in buffer `buffer`.
@@ -153,6 +157,10 @@ impl Pager {
             Some(piece) if self.done[buffer] > self.now => {
                 Some(format!("piece {piece} is updated while buffer {buffer} still travels: wait for it"))
             }
+            Some(piece) if !self.waited[buffer] => Some(format!(
+                "piece {piece} is updated without a wait for the last transfer of buffer {buffer}: it may not \
+                 have arrived"
+            )),
             Some(piece) if self.updated[piece] => Some(format!("piece {piece} is updated twice")),
             Some(_) => None,
         };
@@ -177,6 +185,7 @@ impl Pager {
     fn travel(&mut self, buffer: usize, way: usize) {
         let end = self.now.max(self.free[way]).max(self.done[buffer]) + TRANSFER;
         (self.free[way], self.done[buffer]) = (end, end);
+        self.waited[buffer] = false;
     }
 }
 

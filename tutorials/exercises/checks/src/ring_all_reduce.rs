@@ -37,6 +37,14 @@ pub fn check(all_reduce: AllReduce) -> Verdict {
         let wire = run(all_reduce, ranks)?;
         let count = ranks as u64;
         let least = Algorithm::Ring.elements_sent(Operation::AllReduce, count * PER_SLICE as u64, count, 0);
+        // No algorithm sends fewer in all: N−1 sends add an element up, N−1 more spread the sum.
+        let (all, needed) = (wire.sent.iter().sum::<u64>(), count * least);
+        if all < needed {
+            return Err(format!(
+                "{ranks} ranks: {all} elements were sent, and every rank has a sum that takes {needed}: values \
+                 reached a rank without the wire"
+            ));
+        }
         sent.add(most(&wire.sent), least);
         messages.add(most(&wire.messages), 2 * (count - 1));
     }

@@ -34,6 +34,13 @@ fn model_states() {
     );
 }
 
+/// Gives every buffer the sum of all, with no communication.
+fn sum_directly(buffers: &mut [Vec<f32>]) {
+    let sums: Vec<f32> =
+        (0..buffers[0].len()).map(|at| buffers.iter().map(|buffer| buffer[at]).sum()).collect();
+    buffers.iter_mut().for_each(|buffer| buffer.copy_from_slice(&sums));
+}
+
 #[test]
 fn rings() {
     refused(ring_all_reduce::check(|_, _| ()), "in slice 0 of rank 0, rank 1's contribution is missing");
@@ -56,6 +63,15 @@ fn rings() {
         buffers.iter_mut().for_each(|buffer| buffer.rotate_left(slice));
     };
     refused(ring_all_reduce::check(rotated), "slice 0 of rank 0 is a sum of other slices");
+    refused(ring_all_reduce::check(|buffers, _| sum_directly(buffers)), "2 ranks: 0 elements were sent");
+    // One rank sends as much as a ring's, and the others nothing.
+    let alone: ring_all_reduce::AllReduce = |buffers, wire| {
+        let ranks = buffers.len();
+        let slice = buffers[0].len() / ranks;
+        (0..2 * (ranks - 1)).for_each(|_| drop(wire.send(0, 1, &buffers[0][..slice])));
+        sum_directly(buffers);
+    };
+    refused(ring_all_reduce::check(alone), "values reached a rank without the wire");
 }
 
 /// Queues a unit and closes the bucket if `closes`, of the elements in the queue and the capacity,
@@ -128,6 +144,14 @@ fn norms() {
     refused(shard_norm::check_alone(some), "every rank takes part in every sum");
 }
 
+/// Counts a clean step. A full window doubles the scale and leaves so many overflows.
+fn clean(scale: &mut Scale, left: u32) {
+    scale.clean += 1;
+    if scale.clean > 1 && (scale.clean - 1).is_multiple_of(scale.window) {
+        (scale.scale, scale.left) = (scale.scale * 2.0, left);
+    }
+}
+
 #[test]
 fn loss_scales() {
     let impatient = |scale: &mut Scale, overflow: bool| {
@@ -141,24 +165,31 @@ fn loss_scales() {
         true => (scale.clean, scale.scale) = (0, scale.scale / 2.0),
         // Wrong: a single clean step refills the hysteresis.
         false => {
-            (scale.clean, scale.left) = (scale.clean + 1, scale.hysteresis);
-            if scale.clean > 1 && (scale.clean - 1).is_multiple_of(scale.window) {
-                scale.scale *= 2.0;
-            }
+            scale.left = scale.hysteresis;
+            clean(scale, scale.hysteresis);
         }
     };
     refused(loss_scaler::check(forgiving), "steps x.x");
     let without_restart = |scale: &mut Scale, overflow: bool| match overflow {
         true if scale.left > 1 => scale.left -= 1,
         true => scale.scale /= 2.0,
-        false => {
-            scale.clean += 1;
-            if scale.clean > 1 && (scale.clean - 1).is_multiple_of(scale.window) {
-                (scale.scale, scale.left) = (scale.scale * 2.0, scale.hysteresis);
-            }
-        }
+        false => clean(scale, scale.hysteresis),
     };
     refused(loss_scaler::check(without_restart), "steps ..x....");
+    // An overflow that halves the scale begins no other window.
+    let half_restarted = |scale: &mut Scale, overflow: bool| match overflow {
+        true if scale.left > 1 => (scale.clean, scale.left) = (0, scale.left - 1),
+        true => scale.scale /= 2.0,
+        false => clean(scale, scale.hysteresis),
+    };
+    refused(loss_scaler::check(half_restarted), "steps x.x....");
+    // A window adds to the hysteresis that is left.
+    let generous = |scale: &mut Scale, overflow: bool| match overflow {
+        true if scale.left > 1 => (scale.clean, scale.left) = (0, scale.left - 1),
+        true => (scale.clean, scale.scale) = (0, scale.scale / 2.0),
+        false => clean(scale, scale.left + 1),
+    };
+    refused(loss_scaler::check(generous), "steps ....xx");
 }
 
 #[test]
@@ -175,6 +206,8 @@ fn sums_over_nodes() {
         buffers.iter_mut().for_each(|buffer| buffer.chunks_mut(shard).for_each(|shard| shard.rotate_left(1)));
     };
     refused(hybrid_reduction::check(rotated), "in the shard of rank 0 are sums of other places");
+    let direct: hybrid_reduction::Reduce = |buffers, _, _| sum_directly(buffers);
+    refused(hybrid_reduction::check(direct), "4 ranks in nodes of 2: 0 elements crossed between nodes");
 }
 
 #[test]
@@ -186,6 +219,23 @@ fn pages() {
             pager.update(0);
         },
         "piece 0 is updated while buffer 0 still travels",
+    );
+    // Waits for the first transfer only: the others happen to be done after the updates before.
+    refused(
+        |pager| {
+            let pieces = pager.pieces();
+            (0..pieces.min(2)).for_each(|piece| pager.fetch(piece, piece));
+            pager.wait(0);
+            for piece in 0..pieces {
+                pager.update(piece % 2);
+                pager.store(piece % 2);
+                if piece + 2 < pieces {
+                    pager.fetch(piece + 2, piece % 2);
+                }
+            }
+            (0..2).for_each(|buffer| pager.wait(buffer));
+        },
+        "piece 1 is updated without a wait for the last transfer of buffer 1",
     );
     // The last transfers are issued and not waited for.
     refused(
