@@ -13,6 +13,8 @@ use trainer::{Failure, Result};
 /// The most sequences to run. For larger devices a measurement would take long and show nothing
 /// new.
 const MOST: usize = 1024;
+/// Steps of a run: the second reaches the peak.
+const STEPS: u32 = 2;
 
 /// Which stages, and under which capacity.
 #[derive(Args, Debug)]
@@ -57,8 +59,12 @@ struct Measured {
 /// measurement differ.
 pub fn run(arguments: &Arguments) -> Result<()> {
     single::refuse(&arguments.train, "fit")?;
-    if arguments.train.given.typed("batch_size").is_some() {
+    let typed = |id: &str| arguments.train.given.typed(id).is_some();
+    if typed("batch_size") {
         return Err(Failure::usage("fit looks for the largest --batch-size: leave it out"));
+    }
+    if typed("steps") {
+        return Err(Failure::usage(format!("fit runs {STEPS} steps with each batch: leave --steps out")));
     }
     let Some(capacity) = arguments.train.memory.device_memory else {
         return Err(Failure::usage("fit needs a capacity: add --device-memory 40MB, say"));
@@ -82,7 +88,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn fit(stage: Stage, arguments: &Arguments, capacity: u64) -> Result<Found> {
-    let config = with_batch(&arguments.train, 1)?;
+    let config = settings(&arguments.train)?;
     stages::check(stage, &config).map_err(|failure| {
         Failure::usage(format!("{failure}\nOr name the stages that can with --stages."))
     })?;
@@ -102,7 +108,7 @@ fn fit(stage: Stage, arguments: &Arguments, capacity: u64) -> Result<Found> {
         )));
     }
     events::complain!("{stage}: up to {predicted} predicted; running …");
-    found.measured = Some(search(|batch| peak(stage, arguments, batch))?);
+    found.measured = Some(search(|batch| peak(stage, &config, batch))?);
     Ok(found)
 }
 
@@ -121,7 +127,9 @@ fn search(peak: impl Fn(usize) -> Result<Option<u64>>) -> Result<Measured> {
     let mut measured = Measured { batch: 0, peak: 0, tried: Vec::new() };
     let mut too_large = 1;
     while attempt(&mut measured, too_large, &peak)? {
-        too_large *= 2;
+        too_large = too_large.checked_mul(2).ok_or_else(|| {
+            Failure::run(format!("{too_large} sequences fit: the batch does not change the peak"))
+        })?;
     }
     while too_large - measured.batch > 1 {
         let middle = measured.batch + (too_large - measured.batch) / 2;
@@ -148,8 +156,8 @@ fn attempt(
 
 /// Returns the peak bytes of a run with `batch` sequences, whatever was predicted; `None` if memory
 /// ran out.
-fn peak(stage: Stage, arguments: &Arguments, batch: usize) -> Result<Option<u64>> {
-    let mut config = Config { steps: 2, screen: None, ..with_batch(&arguments.train, batch)? };
+fn peak(stage: Stage, config: &Config, batch: usize) -> Result<Option<u64>> {
+    let mut config = Config { steps: STEPS, screen: None, batch_size: batch, ..config.clone() };
     config.memory.ignore_plan = true;
     match stages::train(stage, config) {
         Ok(report) => Ok(report.peak(Place::Device)),
@@ -158,10 +166,11 @@ fn peak(stage: Stage, arguments: &Arguments, batch: usize) -> Result<Option<u64>
     }
 }
 
-fn with_batch(args: &TrainArgs, batch: usize) -> Result<Config> {
+/// Returns the settings of all runs, with one sequence per micro-batch even if a file asks for more.
+fn settings(args: &TrainArgs) -> Result<Config> {
     let mut args = args.clone();
-    (args.training.batch_size, args.watching.headless) = (Some(batch), true);
-    deepspeed::configure(args)
+    args.watching.headless = true;
+    Ok(Config { batch_size: 1, ..deepspeed::configure(args)? })
 }
 
 fn table(found: &[Found], capacity: u64) -> Table {

@@ -13,6 +13,11 @@ impl Given {
     pub fn typed(&self, id: &str) -> Option<&str> {
         self.0.get(id).map(String::as_str)
     }
+
+    /// Counts the flag with this identifier as typed, so that no file changes its value.
+    pub fn fix(&mut self, id: &str, value: impl ToString) {
+        self.0.insert(id.to_string(), value.to_string());
+    }
 }
 
 impl FromArgMatches for Given {

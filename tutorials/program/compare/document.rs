@@ -1,7 +1,7 @@
 //! A comparison as a text for the terminal, and as a folder: tables, pictures and the runs'
 //! reports.
 
-use super::{Comparison, cannot_write, plot, recommend, tables};
+use super::{Comparison, cannot_write, plot, recommend, steps, tables};
 use planner::table::{Format, counted};
 use std::path::Path;
 use trainer::Result;
@@ -73,11 +73,10 @@ fn settings(comparison: &Comparison) -> String {
 }
 
 fn notes(comparison: &Comparison) -> String {
-    let mut notes = String::from(
-        "Medians leave out the first two steps, which warm up.\n\
-         Means, and the parts below them, are of all steps and ranks.\n\
-         ± is half the width of the middle half of the steps. What it cannot tell apart counts as equal.\n\
+    let mut notes = format!(
+        "{}Means, and the parts below them, are of all steps and ranks.\n\
          Losses and weights are compared with the first column's.\n",
+        steps::words(comparison.config.steps as usize)
     );
     let cores = settings::machine::cores();
     if comparison.config.world_size > cores {

@@ -77,6 +77,9 @@ struct Comparison {
 /// written.
 pub fn run(arguments: &Arguments) -> Result<()> {
     single::refuse(&arguments.train, "compare")?;
+    if let Some(twice) = repeated(&arguments.stages) {
+        return Err(Failure::usage(format!("--stages names {twice} twice: each stage has one column")));
+    }
     let zero = |sizes: &[usize]| sizes.contains(&0);
     if zero(&arguments.buckets) || arguments.scaling.as_deref().is_some_and(zero) {
         return Err(Failure::usage("--scaling and --buckets take numbers of at least 1"));
@@ -93,32 +96,37 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+/// Returns a stage that is named before.
+fn repeated(stages: &[Stage]) -> Option<Stage> {
+    let before = |at: usize| stages[..at].contains(&stages[at]);
+    (0..stages.len()).find(|&at| before(at)).map(|at| stages[at])
+}
+
 fn cannot_write(path: &Path, error: &dyn std::fmt::Display) -> Failure {
     Failure::run(format!("cannot write to --out {}: {error}", path.display()))
 }
 
 fn gather(arguments: &Arguments) -> Result<Comparison> {
-    let base = settings(&arguments.train, |_| {})?;
+    let base = settings(&arguments.train)?;
+    let by_ranks = ranks(arguments, base.world_size).into_iter();
+    let by_ranks: Vec<_> =
+        by_ranks.map(|n| Ok((n, on_ranks(n, arguments, &base)?))).collect::<Result<_>>()?;
+    let by_buckets = arguments.buckets.iter();
+    let by_buckets: Vec<_> =
+        by_buckets.map(|&n| Ok((n, with_buckets(n, arguments, &base)?))).collect::<Result<_>>()?;
     let mut comparison = Comparison { config: base, outcomes: vec![], scaling: vec![], buckets: vec![] };
     for &stage in &arguments.stages {
         comparison.outcomes.push(outcome(stage, &comparison.config)?);
     }
     let fitting: Vec<Stage> =
         comparison.outcomes.iter().filter_map(Outcome::run).map(|run| run.stage).collect();
-    for ranks in ranks(arguments) {
-        let config = settings(&arguments.train, |args| args.gpus = ranks)?;
+    for (ranks, config) in by_ranks {
         for &stage in &fitting {
             let run = outcome_of(stage, config.clone(), &format!("on {}", counted(ranks, "rank", "ranks")))?;
             comparison.scaling.extend(run.map(|run| (ranks, run)));
         }
     }
-    for &bucket in &arguments.buckets {
-        let config = settings(&arguments.train, |args| {
-            let buckets = &mut args.communication;
-            buckets.reduce_bucket = Some(bucket);
-            buckets.allgather_bucket = Some(bucket);
-            buckets.prefetch_bucket = Some(bucket);
-        })?;
+    for (bucket, config) in by_buckets {
         for &stage in &fitting {
             let run = outcome_of(stage, config.clone(), &format!("with buckets of {bucket}"))?;
             comparison.buckets.extend(run.map(|run| (bucket, run)));
@@ -127,19 +135,48 @@ fn gather(arguments: &Arguments) -> Result<Comparison> {
     Ok(comparison)
 }
 
-fn settings(args: &TrainArgs, change: impl FnOnce(&mut TrainArgs)) -> Result<Config> {
+fn settings(args: &TrainArgs) -> Result<Config> {
     let mut args = args.clone();
     args.watching.headless = true;
     if args.given.typed("steps").is_none() {
         args.training.steps = STEPS;
     }
-    change(&mut args);
     deepspeed::configure(args)
 }
 
-/// Returns the other numbers of ranks to run with.
-fn ranks(arguments: &Arguments) -> Vec<usize> {
-    let gpus = arguments.train.gpus;
+/// Returns the settings of `base` on so many ranks, with its batch per rank, even if a file gives
+/// the batch of all ranks.
+fn on_ranks(ranks: usize, arguments: &Arguments, base: &Config) -> Result<Config> {
+    let mut args = arguments.train.clone();
+    args.gpus = ranks;
+    (args.training.batch_size, args.training.grad_accum) = (Some(base.batch_size), base.micro_batches);
+    args.given.fix("gpus", ranks);
+    args.given.fix("batch_size", base.batch_size);
+    args.given.fix("grad_accum", base.micro_batches);
+    swept(&args, base)
+}
+
+/// Returns the settings of `base` with buckets of so many elements, even if a file gives others.
+fn with_buckets(elements: usize, arguments: &Arguments, base: &Config) -> Result<Config> {
+    let mut args = arguments.train.clone();
+    let buckets = &mut args.communication;
+    buckets.reduce_bucket = Some(elements);
+    buckets.allgather_bucket = Some(elements);
+    buckets.prefetch_bucket = Some(elements);
+    for id in ["reduce_bucket", "allgather_bucket", "prefetch_bucket"] {
+        args.given.fix(id, elements);
+    }
+    swept(&args, base)
+}
+
+/// Returns the settings of a run of a sweep. Its warnings are those of `base`: that its flags
+/// contradict a file is the purpose of a sweep.
+fn swept(args: &TrainArgs, base: &Config) -> Result<Config> {
+    Ok(Config { findings: base.findings.clone(), ..settings(args)? })
+}
+
+/// Returns the numbers of ranks to run with, other than the `gpus` of the main runs.
+fn ranks(arguments: &Arguments, gpus: usize) -> Vec<usize> {
     let halves = std::iter::successors(Some(gpus / 2), |n| Some(n / 2)).take_while(|n| *n > 0);
     let mut ranks = arguments.scaling.clone().unwrap_or_else(|| halves.collect());
     ranks.retain(|n| *n != gpus);
@@ -178,3 +215,6 @@ fn outcome_of(stage: Stage, config: Config, how: &str) -> Result<Option<Run>> {
         Err(other) => Err(other),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! How long a run's steps took: the median, the spread, and what the spread cannot tell apart.
 
+use planner::table::counted;
 use report::Report;
 
 /// Steps that are left out, because caches, pools and threads are not warm yet.
@@ -45,8 +46,8 @@ pub(super) struct Steps {
 impl Steps {
     /// Returns those of `report`'s run: all but the first two, if there are more.
     pub(super) fn of(report: &Report) -> Self {
-        let skipped = if report.steps.len() > WARM_UP { WARM_UP } else { 0 };
-        let seconds: Vec<f64> = report.steps[skipped..].iter().map(|step| step.seconds).collect();
+        let seconds: Vec<f64> =
+            report.steps[skipped(report.steps.len())..].iter().map(|step| step.seconds).collect();
         Steps { count: seconds.len(), seconds: Spread::of(seconds) }
     }
 
@@ -63,6 +64,32 @@ impl Steps {
     }
 }
 
+/// Returns how many of so many steps are left out.
+fn skipped(steps: usize) -> usize {
+    if steps > WARM_UP { WARM_UP } else { 0 }
+}
+
+/// Describes the median and the spread of a run of so many steps.
+pub(super) fn words(steps: usize) -> String {
+    let timed = steps - skipped(steps);
+    let median = match skipped(steps) {
+        0 => "Medians are of all steps, also of those that warm up.".to_string(),
+        skipped => format!("Medians leave out the first {skipped} steps, which warm up."),
+    };
+    let spread = match timed {
+        HALVED.. => "± is half the width of the middle half of the steps.".to_string(),
+        _ => format!(
+            "± is half the distance from the fastest to the slowest of {}.",
+            counted(timed, "timed step", "timed steps")
+        ),
+    };
+    let equal = match timed {
+        FEWEST.. => "Speeds that the spread cannot tell apart count as equal.",
+        _ => "So few steps do not tell speeds apart: all count as equal.",
+    };
+    format!("{median}\n{spread}\n{equal}\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,6 +104,23 @@ mod tests {
         assert_eq!(eight, Spread { low: 3.0, median: 5.0, high: 6.0 });
         assert_eq!(eight.width(), 0.3);
         assert_eq!(Spread::of(vec![2.0, 9.0, 1.0]), Spread { low: 1.0, median: 2.0, high: 9.0 });
+    }
+
+    #[test]
+    fn words_are_true_of_short_runs_too() {
+        let (all, later) = ("of all steps", "leave out the first 2 steps");
+        let (few, enough) = ("So few steps do not tell", "the spread cannot tell apart");
+        for (steps, median, spread, equal) in [
+            (1, all, "slowest of 1 timed step.", few),
+            (2, all, "slowest of 2 timed steps.", few),
+            (4, later, "slowest of 2 timed steps.", few),
+            (5, later, "slowest of 3 timed steps.", enough),
+            (9, later, "slowest of 7 timed steps.", enough),
+            (10, later, "the middle half of the steps.", enough),
+        ] {
+            let words = words(steps);
+            assert!([median, spread, equal].iter().all(|part| words.contains(part)), "{steps}: {words}");
+        }
     }
 
     #[test]

@@ -42,6 +42,23 @@ fn prediction_and_running_find_the_same() {
     insta::assert_snapshot!(table(&found, 12_000_000).render(Format::Terminal));
 }
 
+/// A file's micro-batch is one of the sizes to try, not the only one.
+#[test]
+fn a_file_that_fixes_the_batch_does_not_end_the_search() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let without = fitted("");
+    for keys in [r#"{"train_micro_batch_size_per_gpu": 4}"#, r#"{"train_batch_size": 8}"#] {
+        std::fs::write(file.path(), keys).unwrap();
+        assert_eq!(fitted(&format!("--config {}", file.path().display())), without, "{keys}");
+    }
+}
+
+#[test]
+fn a_search_without_an_end_is_an_error() {
+    let error = search(|_| Ok(Some(1))).unwrap_err().to_string();
+    assert!(error.contains("the batch does not change the peak"), "{error}");
+}
+
 /// Main memory has room for each stage's optimizer states but DDP's, and for inputs of blocks.
 #[test]
 fn main_memory_is_a_limit_too() {
@@ -60,6 +77,7 @@ fn main_memory_is_a_limit_too() {
 fn flags_without_effect_are_refused() {
     for (flags, named) in [
         ("--batch-size 16", "--batch-size"),
+        ("--steps 5", "--steps"),
         ("--metrics m.csv", "--metrics"),
         ("--log-dir logs", "--log-dir"),
         ("--collectives tcp", "--collectives"),
