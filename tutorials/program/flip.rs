@@ -2,7 +2,7 @@
 
 use clap::Args;
 use planner::table::grouped;
-use std::fs::OpenOptions;
+use std::fs::{Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,23 @@ pub struct Arguments {
 /// # Errors
 /// If the file cannot be read or written, or has no such bit.
 pub fn run(Arguments { file, bit }: &Arguments) -> Result<()> {
-    let fail = |e: io::Error| Failure::usage(format!("cannot flip bit {bit} of {}: {e}", file.display()));
+    let fail = |e: io::Error| {
+        let why = outside(file, *bit).unwrap_or_else(|| e.to_string());
+        Failure::usage(format!("cannot flip bit {bit} of {}: {why}", file.display()))
+    };
     let (was, is) = flip(file, *bit).map_err(fail)?;
     events::say!("{}: byte {} was {was:#04x} and is {is:#04x}", file.display(), grouped(bit / 8));
     Ok(())
+}
+
+/// Describes the bits of a file that has no such bit.
+fn outside(path: &Path, bit: u64) -> Option<String> {
+    let bits = path.metadata().ok().filter(Metadata::is_file)?.len() * 8;
+    match bits {
+        0 => Some("it is empty".into()),
+        _ if bit < bits => None,
+        _ => Some(format!("it has {} bits, 0 to {}", grouped(bits), grouped(bits - 1))),
+    }
 }
 
 /// Returns the bit's byte before and after.
@@ -51,6 +64,8 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), [0, 0b0010]);
         assert_eq!(flip(&path, 11).unwrap(), (0b0010, 0b1010));
         assert!(flip(&path, 16).is_err());
+        let error = run(&Arguments { file: path.clone(), bit: 16 }).unwrap_err().to_string();
+        assert!(error.ends_with(": it has 16 bits, 0 to 15"), "{error}");
         assert_eq!(std::fs::read(&path).unwrap(), [0, 0b1010]);
     }
 }

@@ -91,6 +91,11 @@ fn mistakes_are_named() {
     refuses(here, "compare --record x", 2, &["--record", "single run"]);
     refuses(here, "compare --buckets 0", 2, &["--buckets"]);
     refuses(here, "compare --gpus 0", 2, &["'0' for '--gpus", "from 1 to 1024"]);
+    refuses(here, "compare --stages zero1,zero1", 2, &["ZeRO-1", "twice"]);
+    refuses(here, "check --solution", 2, &["<NAME>"]);
+    refuses(here, "check --hints 3", 2, &["<NAME|--watch>"]);
+    refuses(here, "lab --what slow --rank 1", 2, &["<LAB>"]);
+    refuses(here, "book 99", 2, &["chapter 99", "0 to 17"]);
     std::fs::write(here.join("file"), "").unwrap();
     refuses(here, "compare --out file/folder", 1, &["--out", "file/folder"]);
     refuses(here, &format!("compare {SMALL} --device-memory 1MB"), 1, &["No stage fits"]);

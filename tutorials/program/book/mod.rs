@@ -47,11 +47,17 @@ pub struct Arguments {
 /// # Errors
 /// If a chapter is stale, or has another problem.
 pub fn run(arguments: &Arguments) -> Result<()> {
+    let pages = pages()?;
+    let numbers: Vec<u32> = pages.iter().filter_map(|file| number(file)).collect();
+    if let Some(unknown) = arguments.chapters.iter().find(|wanted| !numbers.contains(wanted)) {
+        let last = numbers.iter().max().map_or(0, |last| *last);
+        return Err(Failure::usage(format!("there is no chapter {unknown}: they are 0 to {last}")));
+    }
     let program =
         std::env::current_exe().map_err(|e| Failure::run(format!("cannot find this program: {e}")))?;
     let mut workshop = Workshop::new(root(), program, arguments.bless)?;
     let mut problems = Vec::new();
-    for file in pages()? {
+    for file in pages {
         if arguments.chapters.is_empty() || arguments.chapters.iter().any(|&n| number(&file) == Some(n)) {
             events::say!("{}", file.display());
             problems

@@ -3,7 +3,7 @@
 use super::exercises::{ALL, Exercise};
 use super::progress::Progress;
 use super::terminal::tell;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,6 +16,7 @@ const GLANCE: Duration = Duration::from_millis(200);
 
 /// Which exercise.
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("some").args(["name", "watch"]).multiple(true))]
 pub struct Arguments {
     /// Its name; all are listed if none is given
     name: Option<String>,
@@ -23,10 +24,10 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "solution")]
     watch: bool,
     /// Show this many hints
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, value_name = "N", requires = "some")]
     hints: usize,
     /// Check the solution in place of what you wrote
-    #[arg(long)]
+    #[arg(long, requires = "name")]
     solution: bool,
 }
 
@@ -49,7 +50,9 @@ fn watch<'a>(mut open: impl Iterator<Item = &'a Exercise>, arguments: &Arguments
     let typed = typed();
     let solved = open.all(|exercise| {
         let file = crate::workspace::root().join(exercise.file());
-        until_solved(&file, &typed, &exercise.hints, || attempt(exercise, arguments))
+        // Every attempt shows the first of them.
+        let more = exercise.hints.get(arguments.hints..).unwrap_or_default();
+        until_solved(&file, &typed, more, || attempt(exercise, arguments))
     });
     if solved {
         events::say!("\nAll exercises are solved.");

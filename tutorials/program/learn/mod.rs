@@ -5,6 +5,7 @@ pub mod check;
 pub mod exercises;
 pub(crate) mod figure;
 pub mod lab;
+mod number;
 pub mod overview;
 pub mod pages;
 pub mod predict;

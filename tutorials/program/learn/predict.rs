@@ -1,7 +1,8 @@
 //! `predict CHAPTER`: guess, then see what was predicted and measured.
 
+use super::number::read_number;
 use super::progress::Progress;
-use super::question::{Guess, is_within, read_number};
+use super::question::{Guess, is_within};
 use super::runs::Runs;
 use super::terminal::{Typed, ask, pose};
 use clap::Args;
@@ -64,13 +65,14 @@ fn play(arguments: &Arguments, input: &mut dyn BufRead, progress: &mut Progress)
 
 /// Asks until the reader types a number, skips, or leaves.
 fn number_from(input: &mut dyn BufRead, unit: &str) -> Result<Typed<f64>> {
+    let example = if unit == "ms" { "1,500 or 1.5 s" } else { "3,674,624 or 3.67MB" };
     loop {
         match ask(input, &format!("   your guess ({unit}):"))? {
             Typed::Leave => return Ok(Typed::Leave),
             Typed::Skip => return Ok(Typed::Skip),
-            Typed::Answer(text) => match read_number(&text) {
+            Typed::Answer(text) => match read_number(&text, unit) {
                 Some(value) => return Ok(Typed::Answer(value)),
-                None => events::say!("   {text:?} is not a number: write 3,674,624 or 3.67MB"),
+                None => events::say!("   {text:?} is not a number of {unit}: write {example}"),
             },
         }
     }

@@ -32,14 +32,39 @@ fn in_checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(".progress.json")
 }
 
+/// Reads what is saved in `file`. Returns `None` if nothing is, or if the file is damaged, and then
+/// moves it aside.
+fn read(file: &Path) -> Option<Map<String, Value>> {
+    let saved = match std::fs::read(file) {
+        Err(e) if [ErrorKind::NotFound, ErrorKind::IsADirectory].contains(&e.kind()) => return None,
+        Ok(text) if text.is_empty() => return None,
+        text => text.ok().and_then(|text| serde_json::from_slice(&text).ok()),
+    };
+    if saved.is_none() {
+        put_aside(file);
+    }
+    saved
+}
+
 /// Moves a file that cannot be read aside, so that it is not overwritten.
 fn put_aside(file: &Path) {
-    let aside = file.with_extension("damaged.json");
+    let aside = free_name(file);
     let kept = match std::fs::rename(file, &aside) {
         Ok(()) => format!("it is {} now", aside.display()),
         Err(error) => error.to_string(),
     };
     events::complain!("warning: {} cannot be read ({kept}); progress starts again", file.display());
+}
+
+/// Returns the first name for a damaged file that no other damaged file has.
+fn free_name(file: &Path) -> PathBuf {
+    let mut aside = file.with_extension("damaged.json");
+    let mut count = 1;
+    while aside.exists() {
+        count += 1;
+        aside = file.with_extension(format!("damaged-{count}.json"));
+    }
+    aside
 }
 
 impl Progress {
@@ -55,16 +80,7 @@ impl Progress {
 
     /// Reads the progress in `file`.
     pub fn at(file: PathBuf) -> Self {
-        let done = match std::fs::read(&file) {
-            Err(e) if [ErrorKind::NotFound, ErrorKind::IsADirectory].contains(&e.kind()) => Some(Map::new()),
-            Ok(text) if text.is_empty() => Some(Map::new()),
-            text => text.ok().and_then(|text| serde_json::from_slice(&text).ok()),
-        };
-        let done = done.unwrap_or_else(|| {
-            put_aside(&file);
-            Map::new()
-        });
-        Progress { done, file }
+        Progress { done: read(&file).unwrap_or_default(), file }
     }
 
     /// Saves that a number was guessed.
@@ -139,7 +155,11 @@ impl Progress {
         self.save()
     }
 
+    /// Saves a value beside what is in the file, which another terminal may have changed.
     fn keep(&mut self, key: String, value: Value) -> Result<()> {
+        if let Some(saved) = read(&self.file) {
+            self.done = saved;
+        }
         self.done.insert(key, value);
         self.save()
     }
@@ -186,6 +206,37 @@ mod tests {
             assert_eq!(aside, damaged);
             assert!(std::fs::read_to_string(file).unwrap().contains("drift"));
         }
+    }
+
+    #[test]
+    fn a_second_damaged_file_does_not_replace_the_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("progress.json");
+        for damaged in ["first", "second", "third"] {
+            std::fs::write(&file, damaged).unwrap();
+            Progress::at(file.clone());
+        }
+        for (name, text) in [("damaged", "first"), ("damaged-2", "second"), ("damaged-3", "third")] {
+            let aside = folder.path().join(format!("progress.{name}.json"));
+            assert_eq!(std::fs::read_to_string(aside).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn two_terminals_keep_each_others_progress() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("progress.json");
+        let [mut one, mut other] = [(); 2].map(|()| Progress::at(file.clone()));
+        one.diagnosed("drift").unwrap();
+        other.diagnosed("jolt").unwrap();
+        one.answered(4, 0, true).unwrap();
+        let saved = Progress::at(file.clone());
+        assert_eq!(saved.diagnosed_labs(), ["drift", "jolt"]);
+        assert!(saved.is_answered(4, 0));
+        // What one terminal forgets, the other does not save again.
+        other.forget().unwrap();
+        one.diagnosed("thin").unwrap();
+        assert_eq!(Progress::at(file).diagnosed_labs(), ["thin"]);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! `quiz CHAPTER`: the chapter's quiz in the terminal.
 
+use super::number::read_number;
 use super::pages::{self, letter};
 use super::progress::Progress;
-use super::question::{Answer, Question, is_within, read_number};
+use super::question::{Answer, Question, is_within};
 use super::runs::Runs;
 use super::terminal::{Typed, ask, pose, tell};
 use clap::Args;
@@ -48,7 +49,7 @@ fn play(arguments: &Arguments, input: &mut dyn BufRead, progress: &mut Progress)
             progress.answered(chapter.number, index, right)?;
         }
     }
-    events::say!("{}", progress.quiz_line(chapter));
+    events::say!("{}   (--again asks again)", progress.quiz_line(chapter));
     Ok(())
 }
 
@@ -94,7 +95,7 @@ fn judge(question: &Question, text: &str, runs: &Runs) -> Result<Option<bool>> {
             let option = (0..options.len()).find(|&option| typed == letter(option).to_string());
             option.map(|option| option == *right)
         }
-        Answer::Number(compute, unit) => match read_number(text.strip_suffix(unit).unwrap_or(text)) {
+        Answer::Number(compute, unit) => match read_number(text, unit) {
             Some(typed) => Some(is_within(0.01, typed, compute.value(runs)?)),
             None => None,
         },

@@ -144,7 +144,7 @@ impl Finding {
                 "parameters differ in step 0 already, before any update that a rank could miss"
             }
             Kind::Stale => {
-                "wherever parameters differ from the healthy run's, all ranks have the same: they were gathered"
+                "wherever parameters differ from the healthy run's, no rank has other parameters than its peers"
             }
             Kind::Seed => "in step 0 every rank computes with the healthy run's parameters",
             Kind::Divisor => {

@@ -27,10 +27,10 @@ pub struct Arguments {
     #[command(flatten)]
     given: Given,
     /// Show this many hints
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, value_name = "N", requires = "lab")]
     hints: usize,
     /// Folder for the recordings
-    #[arg(long, value_name = "DIR", default_value = "lab")]
+    #[arg(long, value_name = "DIR", default_value = "lab", requires = "lab")]
     out: PathBuf,
 }
 

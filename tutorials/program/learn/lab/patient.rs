@@ -18,13 +18,13 @@ use trainer::{Failure, Result};
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct Given {
     /// Answer without being asked: what is wrong
-    #[arg(long, value_name = "KIND", value_parser = kinds())]
+    #[arg(long, value_name = "KIND", value_parser = kinds(), requires = "lab")]
     pub what: Option<Kind>,
     /// Answer without being asked: on which rank
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "R", requires = "lab")]
     pub rank: Option<usize>,
     /// Answer without being asked: from which step on
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", requires = "lab")]
     pub step: Option<u32>,
 }
 
@@ -230,9 +230,10 @@ impl Answer {
 
     /// Reads an answer to the same question; `None` if `text` is none.
     fn read(self, text: &str) -> Option<Answer> {
+        let text = text.to_lowercase();
         let number = |word: &str| text.trim_start_matches(word).trim().parse().ok();
         match self {
-            Answer::What(_) => kind(text).map(Answer::What),
+            Answer::What(_) => kind(&text).map(Answer::What),
             Answer::Rank(_) => number("rank").map(|rank: u32| Answer::Rank(rank as usize)),
             Answer::Step(_) => number("step").map(Answer::Step),
         }
@@ -263,7 +264,24 @@ fn words(kind: Kind) -> &'static str {
 
 /// Returns the kind for a letter or a word of `--what`.
 fn kind(text: &str) -> Option<Kind> {
-    let text = text.trim_end_matches(')').to_lowercase();
+    let text = text.trim_end_matches(')');
     let mut options = Kind::SILENT.into_iter().enumerate();
     options.find(|(at, kind)| text == letter(*at).to_string() || text == kind.name()).map(|(_, kind)| kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_with_and_without_their_word_in_any_case() {
+        for text in ["1", "rank 1", "Rank 1", "RANK 1"] {
+            assert!(matches!(Answer::Rank(0).read(text), Some(Answer::Rank(1))), "{text}");
+        }
+        for text in ["3", "step 3", "Step 3"] {
+            assert!(matches!(Answer::Step(0).read(text), Some(Answer::Step(3))), "{text}");
+        }
+        assert!(matches!(Answer::What(Kind::Drop).read("Data"), Some(Answer::What(Kind::Data))));
+        assert!(Answer::Rank(0).read("step 1").is_none());
+    }
 }
