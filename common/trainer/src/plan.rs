@@ -66,6 +66,13 @@ impl Plan {
         self.resume.as_ref().map_or(0, |state| state.progress.steps)
     }
 
+    /// Returns how many training tokens were read before the run's first step: with `--resume-with batch`
+    /// the steps before had others.
+    pub(crate) fn tokens_before(&self) -> u64 {
+        let counted = self.resume.as_ref().and_then(|state| state.progress.tokens);
+        counted.unwrap_or(u64::from(self.first_step()) * self.config.tokens_per_step())
+    }
+
     /// Returns FSDP's name for how far the run shards, if it has one for the stage.
     pub(crate) fn strategy(&self) -> Option<&'static str> {
         self.config.strategy.or(self.stage.strategies.first().copied()).map(Strategy::label)

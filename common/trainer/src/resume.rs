@@ -24,6 +24,9 @@ pub(crate) struct Progress {
     pub steps: u32,
     /// Of them, those that updated the weights.
     pub updates: u32,
+    /// Training tokens that they read, if the run that saved the checkpoint counted them.
+    #[serde(default)]
+    pub tokens: Option<u64>,
     /// The state of the loss scaler, if the loss is scaled.
     pub loss_scale: Option<LossScale>,
 }

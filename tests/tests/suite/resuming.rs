@@ -55,6 +55,32 @@ fn any_stage_resumes_from_any_other_with_the_bits_of_one_run() {
     }
 }
 
+/// The first 16 samples repeat a few letters, the next 16 are noise, which a run that skipped them or went
+/// back would not see.
+#[test]
+fn another_batch_goes_on_after_the_last_token_that_was_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data.txt");
+    let mut random = tests::random::Random::new(1);
+    let noise: String = (0..16 * 16).map(|_| random.below(94) as u8 + b' ').map(char::from).collect();
+    let letters = "abcdefgh".repeat(16 * 16 / 8);
+    std::fs::write(&data, [&*letters, &*noise, &*letters.repeat(9)].concat()).unwrap();
+    let flags = |batch, steps| {
+        format!(
+            "{RUN} --gpus 2 --batch-size {batch} --steps {steps} --lr 1e-2 --warmup-steps 1 --data {} --checkpoint {}",
+            data.display(),
+            dir.path().join("kept").display()
+        )
+        .replace("--gpus 4 --batch-size 1", "")
+        .replace("--steps 6", "")
+    };
+    let before = losses(&run(Stage::Zero3, &flags(1, 8)));
+    let after = losses(&run(Stage::Zero2, &format!("{} --resume-with lr,steps,batch", flags(2, 15))));
+    let easy = *before.last().unwrap();
+    assert!(after[..4].iter().all(|&loss| loss > easy + 1.0), "noise follows: {before:?} {after:?}");
+    assert!(after[6] < after[0] - 1.0, "then letters again: {after:?}");
+}
+
 /// Of ten slices of 4, the last one of 35 elements begins behind them.
 #[test]
 fn a_rank_whose_slice_is_padding_saves_nothing_of_it() {

@@ -28,8 +28,9 @@ impl<'a> Samples<'a> {
     /// # Errors
     /// If main memory has no room for them, or the data cannot be read any more.
     pub(super) fn training(&self, micro: Micro) -> Result<Tokens> {
-        let step = self.hooks.faults().spoil_samples(self.hooks.step(), &self.plan.config) as usize;
-        self.tokens(Split::Training, step * micro.count + micro.index)
+        let step = self.hooks.faults().spoil_samples(self.hooks.step(), &self.plan.config);
+        let first = self.first(step) + (micro.index * self.samples()) as u64;
+        self.tokens(Split::Training, first)
     }
 
     /// Returns the rank's tokens for batch `index` of a validation.
@@ -37,7 +38,7 @@ impl<'a> Samples<'a> {
     /// # Errors
     /// As [`Samples::training`].
     pub(super) fn validation(&self, index: usize) -> Result<Tokens> {
-        self.tokens(Split::Validation, index)
+        self.tokens(Split::Validation, (index * self.samples()) as u64)
     }
 
     /// Returns how many tokens of the step under way carry a loss, on all ranks together.
@@ -45,8 +46,8 @@ impl<'a> Samples<'a> {
     /// # Errors
     /// If the data cannot be read any more.
     pub(super) fn training_targets(&self) -> Result<u64> {
-        let (step, count) = (self.hooks.step() as usize, self.plan.config.micro_batches);
-        self.targets(Split::Training, step * count..(step + 1) * count)
+        let step = self.hooks.step();
+        self.targets(Split::Training, self.first(step)..self.first(step + 1))
     }
 
     /// Returns how many tokens of a validation carry a loss, on all ranks together.
@@ -54,27 +55,39 @@ impl<'a> Samples<'a> {
     /// # Errors
     /// As [`Samples::training_targets`].
     pub(super) fn validation_targets(&self) -> Result<u64> {
-        self.targets(Split::Validation, 0..self.plan.evaluation_batches)
+        let all = self.plan.evaluation_batches * self.samples();
+        self.targets(Split::Validation, 0..all as u64)
     }
 
-    /// Returns how many tokens carry a loss in these micro-batches of `split`, on all ranks; 1 if
-    /// none does, so that the mean loss is then 0.
-    fn targets(&self, split: Split, micro_batches: Range<usize>) -> Result<u64> {
-        let Config { world_size, batch_size, sequence_length, .. } = self.plan.config;
-        let first = |number: usize| (number * world_size * batch_size) as u64;
-        let samples = first(micro_batches.start)..first(micro_batches.end);
-        Ok(self.plan.data.target_count(split, samples, sequence_length).map_err(other)?.max(1))
+    /// Returns the samples of a micro-batch on all ranks.
+    fn samples(&self) -> usize {
+        self.plan.config.world_size * self.plan.config.batch_size
     }
 
-    /// Returns the rank's tokens in the micro-batch `number` of `split`, which all ranks read a
-    /// piece of.
-    fn tokens(&self, split: Split, number: usize) -> Result<Tokens> {
-        let Config { world_size, batch_size, sequence_length, .. } = self.plan.config;
-        let first = (number * world_size + self.rank.number()) * batch_size;
+    /// Returns the first sample of a step: the one after all that were read before it.
+    fn first(&self, step: u32) -> u64 {
+        let Config { micro_batches, sequence_length, .. } = self.plan.config;
+        let since = u64::from(step.wrapping_sub(self.plan.first_step()));
+        let before = self.plan.tokens_before() / sequence_length as u64;
+        before + since * (micro_batches * self.samples()) as u64
+    }
+
+    /// Returns how many tokens carry a loss in these samples of `split`; 1 if none does, so that the
+    /// mean loss is then 0.
+    fn targets(&self, split: Split, samples: Range<u64>) -> Result<u64> {
+        let length = self.plan.config.sequence_length;
+        Ok(self.plan.data.target_count(split, samples, length).map_err(other)?.max(1))
+    }
+
+    /// Returns the rank's tokens in a micro-batch of `split`, whose samples on all ranks begin with the
+    /// one numbered `first`.
+    fn tokens(&self, split: Split, first: u64) -> Result<Tokens> {
+        let Config { batch_size, sequence_length, .. } = self.plan.config;
+        let first = first + (self.rank.number() * batch_size) as u64;
         let room = || self.rank.device.room(batch_size * sequence_length);
         let mut tokens = Tokens { inputs: room()?, targets: room()? };
-        for row in first..first + batch_size {
-            let sample = self.plan.data.sample(split, row as u64, sequence_length).map_err(other)?;
+        for row in first..first + batch_size as u64 {
+            let sample = self.plan.data.sample(split, row, sequence_length).map_err(other)?;
             tokens.inputs.extend(sample.inputs());
             tokens.targets.extend(sample.targets());
         }

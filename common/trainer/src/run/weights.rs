@@ -125,9 +125,11 @@ impl Worker<'_> {
 
     fn begin_save(&mut self) -> Result<Option<Saved>> {
         self.plan.reached(self.hooks.step(), self.rank.number(), Milestone::Copying);
+        let since = u64::from(self.steps - self.plan.first_step());
         let progress = Progress {
             steps: self.steps,
             updates: self.updates,
+            tokens: Some(self.plan.tokens_before() + since * self.plan.config.tokens_per_step()),
             loss_scale: self.scaler.as_ref().map(LossScaler::at),
         };
         let (optimizer, parameters) = self.stage.states();
