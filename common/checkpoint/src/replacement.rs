@@ -43,7 +43,8 @@ impl Replacement {
     /// # Errors
     /// [`CheckpointError::Busy`] if another writer has it, [`CheckpointError::NotADirectory`],
     /// [`CheckpointError::NotAFile`], [`CheckpointError::NotReplaceable`] or
-    /// [`CheckpointError::IsCheckpoint`] if something is in the way, [`CheckpointError::Io`] and [`CheckpointError::Disk`] if the system refuses.
+    /// [`CheckpointError::IsCheckpoint`] if something is in the way, [`CheckpointError::Io`] and
+    /// [`CheckpointError::Disk`] if the system refuses.
     pub(crate) fn begin(path: &Path, disk: Arc<Disk>) -> Result<Self> {
         Place::restore(path, &disk)?;
         create(path, &disk)?;

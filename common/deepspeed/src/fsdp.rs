@@ -5,19 +5,20 @@ use crate::node::Node;
 use crate::table;
 use settings::findings::Findings;
 
-const KIND: &str = "distributed_type";
+/// What Accelerate's file is for.
+pub(crate) const KIND: &str = "distributed_type";
 const VERSION: &str = "fsdp_config.fsdp_version";
 const STRATEGY: &str = "fsdp_config.fsdp_sharding_strategy";
 const RESHARD: &str = "fsdp_config.fsdp_reshard_after_forward";
 
 /// True if the file configures FSDP.
 pub(crate) fn is_in(entries: &Entries) -> bool {
-    entries.get(KIND).is_some_and(|kind| is_fsdp(&kind))
-        || entries.iter().any(|entry| entry.key.path.starts_with("fsdp_config."))
+    kind(entries).is_some() || entries.iter().any(|entry| entry.key.path.starts_with("fsdp_config."))
 }
 
-fn is_fsdp(kind: &&Node) -> bool {
-    kind.as_text().is_some_and(|kind| kind.eq_ignore_ascii_case("FSDP"))
+/// Returns the value of [`KIND`] if it is FSDP.
+fn kind(entries: &Entries) -> Option<&Node> {
+    entries.get(KIND).filter(|kind| kind.as_text().is_some_and(|kind| kind.eq_ignore_ascii_case("FSDP")))
 }
 
 /// Removes the key that the file's version of FSDP does not read. Warns unless its value is full
@@ -26,9 +27,7 @@ fn is_fsdp(kind: &&Node) -> bool {
 pub(crate) fn settle_version(entries: &mut Entries, findings: &mut Findings) {
     let second = entries.get(VERSION).and_then(Node::as_number) == Some(2.0);
     let (unread, read) = if second { (STRATEGY, RESHARD) } else { (RESHARD, STRATEGY) };
-    if let (Some(kind), None, Some(key)) =
-        (entries.get(KIND).filter(is_fsdp), entries.get(read), table::find(read))
-    {
+    if let (Some(kind), None, Some(key)) = (kind(entries), entries.get(read), table::find(read)) {
         let written = Written { path: KIND.into(), value: kind.clone() };
         entries.add(Entry { key, value: Node::text("FULL_SHARD"), alias: Some(written) });
     }

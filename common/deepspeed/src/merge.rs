@@ -273,7 +273,7 @@ impl Merging {
 
 /// True if the file is Accelerate's, for something else than DeepSpeed.
 fn runs_no_deepspeed(entries: &Entries) -> bool {
-    let kind = entries.get("distributed_type").and_then(Node::word);
+    let kind = entries.get(fsdp::KIND).and_then(Node::word);
     kind.is_some_and(|kind| !kind.eq_ignore_ascii_case("DEEPSPEED"))
 }
 

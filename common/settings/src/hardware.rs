@@ -287,10 +287,10 @@ pub fn gpus_for(precision: Precision) -> std::result::Result<Vec<GpuInfo>, Obsta
 /// launcher may show each process no other. NCCL's setup finds out what they really share.
 pub fn one_each(seen: usize, processes: usize) -> bool {
     let of_the_machine = || std::fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, |gpus| gpus.count());
-    have_one_each(processes, seen, of_the_machine)
+    have_one_each(seen, processes, of_the_machine)
 }
 
-fn have_one_each(processes: usize, seen: usize, of_the_machine: impl Fn() -> usize) -> bool {
+fn have_one_each(seen: usize, processes: usize, of_the_machine: impl Fn() -> usize) -> bool {
     processes <= seen || seen == 1 && processes <= of_the_machine()
 }
 
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_gpu_that_is_seen_alone_is_a_processs_own_where_there_are_enough() {
-        let one_each = |seen, machine| have_one_each(4, seen, || machine);
+        let one_each = |seen, machine| have_one_each(seen, 4, || machine);
         assert!(one_each(4, 0) && one_each(1, 4) && one_each(8, 8));
         assert!(!one_each(1, 1) && !one_each(1, 0) && !one_each(2, 8));
     }

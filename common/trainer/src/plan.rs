@@ -253,8 +253,8 @@ fn check_memory(job: &Job, prediction: &Prediction, config: &Config) -> Result<(
     check_machine(job, prediction, config)
 }
 
-/// Refuses a run whose results could not be written, or would replace its data or each other.
-fn probe_outputs(config: &Config) -> Result<()> {
+/// Refuses a run whose results would replace its data or each other.
+fn check_files(config: &Config) -> Result<()> {
     let output = &config.output;
     let files = [
         ("--data", config.corpus.source.path.as_ref()),
@@ -278,6 +278,12 @@ fn probe_outputs(config: &Config) -> Result<()> {
             )));
         }
     }
+    Ok(())
+}
+
+/// Refuses a run whose results could not be written.
+fn probe_outputs(config: &Config) -> Result<()> {
+    check_files(config)?;
     if let Some(path) = &config.output.report {
         Report::probe(path)?;
     }

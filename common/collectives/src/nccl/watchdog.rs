@@ -253,7 +253,7 @@ impl WatchedCommunicator {
     fn waited(&self, oldest: &mut Queued) -> Option<Duration> {
         let held = self.held(&oldest.call.observer);
         if oldest.waited.is_none() && oldest.done.is_some() {
-            // The driver's error is that of what comes after, too.
+            // An error of the driver's is reported at `done`.
             let ready = self.runtime.has_reached(&oldest.ready).unwrap_or(false);
             oldest.waited = ready.then(|| stopwatch(held));
         }

@@ -122,11 +122,11 @@ impl Merging {
                 "{file}: {SCATTER} false changes nothing here: {only} alone all-reduces gradients"
             ));
         }
-        let in_fp16 = [(SENT, args.types.reduce_dtype), (GRADIENTS, args.types.grad_dtype)].into_iter();
-        let mut in_fp16 =
-            in_fp16.filter(|(path, dtype)| entries.get(path).is_some() && *dtype == Some(DType::F16));
-        if let Some((path, _)) = in_fp16.next()
-            && args.types.precision != PrecisionName::Fp16
+        let types = &args.types;
+        let dtypes = [(SENT, types.reduce_dtype), (GRADIENTS, types.grad_dtype)];
+        let in_fp16 = |(path, dtype): &(&str, _)| entries.get(path).is_some() && *dtype == Some(DType::F16);
+        if let Some((path, _)) = dtypes.into_iter().find(in_fp16)
+            && types.precision != PrecisionName::Fp16
         {
             warnings.push(format!(
                 "{file}: with {path} fp16 this program scales the loss, and skips a step whose gradients overflow: \

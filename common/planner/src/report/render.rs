@@ -148,8 +148,8 @@ impl Report {
     fn sends_nearly_thrice(&self) -> bool {
         let all = self.strategy == Strategy::FullShard && self.secondary_shards.is_none();
         let sweeps = self.stages.last().and_then(|stage| stage.sweeps);
-        let thrice = 3.0 * self.micro_batches as f64;
-        all && sweeps.is_some_and(|sweeps| sweeps > thrice * 2.5 / 3.0 && sweeps < thrice)
+        let micro_batches = self.micro_batches as f64;
+        all && sweeps.is_some_and(|sweeps| sweeps > 2.5 * micro_batches && sweeps < 3.0 * micro_batches)
     }
 
     /// Returns one figure of every stage.
