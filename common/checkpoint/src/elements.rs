@@ -134,6 +134,32 @@ pub(crate) fn out_of_range(element_type: ElementType, values: &[f32]) -> Option<
     values.iter().find(beyond).map(|&value| (value, most))
 }
 
+/// Returns the first value that is infinite or NaN.
+pub(crate) fn not_finite(values: &[f32]) -> Option<f32> {
+    match are_finite(bytemuck::cast_slice(values)) {
+        true => None,
+        false => values.iter().copied().find(|value| !value.is_finite()),
+    }
+}
+
+/// True if none of the f32 values in `bytes` is infinite or NaN. Two at a time: an exponent of ones,
+/// and no other, overflows to the sign bit.
+pub(crate) fn are_finite(bytes: &[u8]) -> bool {
+    const EXPONENTS: u64 = 0x7f80_0000_7f80_0000;
+    const ONES: u64 = 0x0080_0000_0080_0000;
+    const SIGNS: u64 = 0x8000_0000_8000_0000;
+    let overflow = |pair| (u64::from_le_bytes(pair) & EXPONENTS) + ONES;
+    let (pairs, rest) = bytes.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    // No early exit, so that the loop runs in vector registers.
+    let mut all = overflow(last);
+    for pair in pairs {
+        all |= overflow(*pair);
+    }
+    all & SIGNS == 0
+}
+
 /// Turns floats that were read as little-endian bytes into this machine's.
 pub(crate) fn from_little_endian(values: &mut [f32]) {
     values.iter_mut().for_each(|value| *value = f32::from_bits(u32::from_le(value.to_bits())));
@@ -177,5 +203,20 @@ mod tests {
         assert_eq!(found(ElementType::F16, -65520.0), Some((-65520.0, 65504.0)));
         assert_eq!(found(ElementType::Bf16, f32::MAX).map(|(value, _)| value), Some(f32::MAX));
         assert_eq!(found(ElementType::F32, f32::MAX), None);
+    }
+
+    #[test]
+    fn values_that_are_not_finite_are_found_anywhere() {
+        let mut values = vec![1.5f32; 40_001];
+        values[7] = f32::MIN_POSITIVE / 2.0;
+        values[8] = f32::MAX;
+        assert_eq!(not_finite(&values), None);
+        for at in [0, 16_383, 16_384, 40_000] {
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut changed = values.clone();
+                changed[at] = bad;
+                assert_eq!(not_finite(&changed).map(f32::to_bits), Some(bad.to_bits()), "{at}");
+            }
+        }
     }
 }

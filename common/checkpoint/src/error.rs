@@ -43,6 +43,16 @@ pub enum CheckpointError {
     /// The training state is not finite, so it is not worth keeping.
     #[error("the training state is not finite (it has infinities or NaN), so {path} was not saved", path = .0.display())]
     NotFinite(PathBuf),
+    /// The weights, or their moments, are not finite: saved, they would take the place of good ones.
+    #[error("tensor `{tensor}` has the element {value}, so {path} was not changed.\nStart from a checkpoint or an earlier save, with a smaller --lr.", path = path.display())]
+    WeightNotFinite {
+        /// The directory that was to be replaced.
+        path: PathBuf,
+        /// The tensor's name.
+        tensor: String,
+        /// Its first element that is infinite or NaN.
+        value: f32,
+    },
     /// The path of a directory leads to something else.
     #[error("{path} is not a directory, but weights and states are saved to one.\nGive another path, or move away what is there.", path = .0.display())]
     NotADirectory(PathBuf),

@@ -19,6 +19,8 @@ const LENGTH: usize = 8;
 pub(crate) struct FileWriter {
     disk: Arc<Disk>,
     path: PathBuf,
+    /// The directory that the file will be in.
+    target: PathBuf,
     /// The header until the file is created.
     header: Vec<u8>,
     /// The file while it is open.
@@ -64,7 +66,8 @@ impl FileWriter {
         };
         let slots = tensors.iter().map(slot).collect();
         let (disk, path) = (directory.disk().clone(), directory.file_path(name));
-        Ok(FileWriter { disk, path, header, file: None, element_type, slots, unflushed: 0 })
+        let target = directory.path().to_path_buf();
+        Ok(FileWriter { disk, path, target, header, file: None, element_type, slots, unflushed: 0 })
     }
 
     /// Returns the file, and creates or opens it if need be.
@@ -88,10 +91,14 @@ impl FileWriter {
     ///
     /// # Errors
     /// [`CheckpointError::Disk`]; [`CheckpointError::Elements`] if it is of another size;
-    /// [`CheckpointError::OutOfRange`].
+    /// [`CheckpointError::WeightNotFinite`]; [`CheckpointError::OutOfRange`].
     pub(crate) fn write(&mut self, tensor: usize, values: &[f32]) -> Result<()> {
         let (element_type, slot) = (self.element_type, &self.slots[tensor]);
         CheckpointError::check_range(&slot.name, slot.elements, &(0..slot.elements), values.len())?;
+        if let Some(value) = elements::not_finite(values) {
+            let (path, tensor) = (self.target.clone(), slot.name.clone());
+            return Err(CheckpointError::WeightNotFinite { path, tensor, value });
+        }
         if let Some((value, most)) = elements::out_of_range(element_type, values) {
             return Err(CheckpointError::OutOfRange { tensor: slot.name.clone(), value, element_type, most });
         }

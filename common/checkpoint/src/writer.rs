@@ -90,8 +90,8 @@ impl Writer {
     ///
     /// # Errors
     /// [`CheckpointError`](crate::CheckpointError): `Disk` if the system refuses; `UnknownTensor`
-    /// and `Elements` if the layout has no such tensor, or one of another size; `OutOfRange` if a
-    /// finite element would become infinite.
+    /// and `Elements` if the layout has no such tensor, or one of another size; `WeightNotFinite` if
+    /// an element is infinite or NaN; `OutOfRange` if one would become infinite.
     pub fn write(&mut self, tensor: TensorId, values: &[f32]) -> Result<()> {
         self.write_state(TrainingState::Weight, tensor, values)
     }

@@ -3,7 +3,7 @@
 use super::blocks::BlockHasher;
 use super::manifest::FileRecord;
 use super::shard::ShardLayout;
-use crate::{CheckpointError, Result};
+use crate::{CheckpointError, Result, elements};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::Path;
@@ -51,7 +51,7 @@ impl ShardWriter {
         let bytes = memory.as_ref();
         for part in bytes.chunks(CACHED) {
             self.hasher.update(part);
-            self.is_finite &= are_finite(part);
+            self.is_finite &= elements::are_finite(part);
         }
         let offset = self.written;
         self.written += bytes.len() as u64;
@@ -121,24 +121,6 @@ fn wait<M>(ticket: Option<Ticket<M>>) -> Result<()> {
     }
 }
 
-/// True if none of the f32 values in `bytes` is infinite or NaN. Two at a time: an exponent of ones,
-/// and no other, overflows to the sign bit.
-fn are_finite(bytes: &[u8]) -> bool {
-    const EXPONENTS: u64 = 0x7f80_0000_7f80_0000;
-    const ONES: u64 = 0x0080_0000_0080_0000;
-    const SIGNS: u64 = 0x8000_0000_8000_0000;
-    let overflow = |pair| (u64::from_le_bytes(pair) & EXPONENTS) + ONES;
-    let (pairs, rest) = bytes.as_chunks::<8>();
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    // No early exit, so that the loop runs in vector registers.
-    let mut all = overflow(last);
-    for pair in pairs {
-        all |= overflow(*pair);
-    }
-    all & SIGNS == 0
-}
-
 /// A part of memory that several writes share.
 struct Part<M> {
     data: Arc<M>,
@@ -148,25 +130,5 @@ struct Part<M> {
 impl<M: AsRef<[u8]>> AsRef<[u8]> for Part<M> {
     fn as_ref(&self) -> &[u8] {
         &(*self.data).as_ref()[self.range.clone()]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_that_are_not_finite_are_found_anywhere() {
-        let mut values = vec![1.5f32; 40_001];
-        values[7] = f32::MIN_POSITIVE / 2.0;
-        values[8] = f32::MAX;
-        assert!(are_finite(bytemuck::cast_slice(&values)));
-        for at in [0, 16_383, 16_384, 40_000] {
-            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-                let mut changed = values.clone();
-                changed[at] = bad;
-                assert!(!are_finite(bytemuck::cast_slice(&changed)), "{at} {bad}");
-            }
-        }
     }
 }

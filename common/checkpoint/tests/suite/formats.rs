@@ -139,6 +139,24 @@ fn a_weight_beyond_the_range_of_f16_is_an_error_that_changes_nothing() {
     save_as(&out, Format { element_type: Some(ElementType::Bf16), ..format }, large).unwrap();
 }
 
+/// A run whose weights are lost must not take those of an earlier one with it.
+#[test]
+fn a_weight_that_is_not_finite_is_an_error_that_changes_nothing() {
+    let layout = Layout::new(&config());
+    let parent = tempfile::tempdir().unwrap();
+    let out = parent.path().join("out");
+    save_as(&out, Format::default(), |id| vec![1.0; layout.tensors[id].elements()]).unwrap();
+    let before = std::fs::read(out.join("model.safetensors")).unwrap();
+    for bad in [f32::NAN, f32::INFINITY] {
+        let lost = |id: usize| vec![if id == 1 { bad } else { 2.0 }; layout.tensors[id].elements()];
+        let error = save_as(&out, Format::default(), lost).unwrap_err();
+        assert!(matches!(error, CheckpointError::WeightNotFinite { .. }), "{error}");
+        let said = error.to_string();
+        assert!(said.contains(&layout.tensors[1].name) && said.contains("--lr"), "{said}");
+        assert_eq!(std::fs::read(out.join("model.safetensors")).unwrap(), before);
+    }
+}
+
 #[test]
 fn moments_have_files_of_their_own_in_f32() {
     let layout = Layout::new(&config());
