@@ -7,13 +7,13 @@ mod train;
 
 use crate::size::{number, whole};
 pub use help::Program;
-pub(crate) use train::LARGEST;
 use train::MOST;
 pub use train::RANKS;
 pub use train::{
     DataArgs, FormatArgs, MemoryArgs, ModelArgs, OutputArgs, PrecisionArgs, ResumeWith, ShardingArgs,
     TrainArgs, TrainingArgs, WatchArgs, seconds,
 };
+pub(crate) use train::{LARGEST, SMALLEST};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};

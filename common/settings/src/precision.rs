@@ -1,6 +1,6 @@
 //! The flags about element types and loss scaling, checked.
 
-use crate::cli::{LARGEST, PrecisionArgs};
+use crate::cli::{LARGEST, PrecisionArgs, SMALLEST};
 use crate::error::{Failure, Result};
 use crate::float_type::{PrecisionName, name};
 use crate::given::Given;
@@ -73,13 +73,13 @@ pub fn loss_scaling(
     check(&scaling).map(|()| Some(scaling)).map_err(Failure::usage)
 }
 
-/// Refuses scales under which any f16 gradient overflows, a minimum above the initial scale, and a scale
+/// Refuses scales under which any f16 gradient overflows or whose reciprocal f32 does not hold, a minimum above the initial scale, and a scale
 /// that would double in every step. What a fixed scale does not read may be anything.
 fn check(scaling: &LossScaling) -> std::result::Result<(), String> {
     let LossScaling { fixed, initial_power, minimum, window, .. } = *scaling;
-    let sensible = |scale: f64| scale > 0.0 && scale <= LARGEST;
+    let sensible = |scale: f64| (SMALLEST..=LARGEST).contains(&scale);
     if let Some(scale) = fixed.filter(|&scale| !sensible(scale)) {
-        return Err(format!("--loss-scale {scale}: choose 0 (dynamic), or a number above 0 up to 2^64"));
+        return Err(format!("--loss-scale {scale}: choose 0 (dynamic), or a number from 2^-64 up to 2^64"));
     }
     if fixed.is_some() {
         return Ok(());
@@ -89,7 +89,7 @@ fn check(scaling: &LossScaling) -> std::result::Result<(), String> {
     }
     if !sensible(minimum) || minimum > 2f64.powi(initial_power as i32) {
         return Err(format!(
-            "--min-loss-scale {minimum}: choose a number above 0, up to the initial scale, 2^{initial_power} \
+            "--min-loss-scale {minimum}: choose a number from 2^-64 up to the initial scale, 2^{initial_power} \
              (--initial-scale-power)"
         ));
     }

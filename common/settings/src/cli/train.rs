@@ -26,6 +26,8 @@ pub(super) const MOST: u64 = u32::MAX as u64;
 const POSITIVE: &str = "a number above 0";
 /// The largest loss scale: any f16 gradient overflows under it.
 pub(crate) const LARGEST: f64 = (1u128 << 64) as f64;
+/// The smallest loss scale: gradients are divided by it in f32, which has no number above 2^128.
+pub(crate) const SMALLEST: f64 = 1.0 / LARGEST;
 
 /// Training flags. Those outside the groups come first: clap lists a flag that follows a group
 /// under the group's heading.
@@ -144,7 +146,7 @@ pub struct DataArgs {
     /// Measure the validation loss every so many steps, and at the end.
     #[arg(long, value_name = "STEPS", value_parser = whole::<u32>(1..=MOST))]
     pub eval_every: Option<u32>,
-    /// Validation batches per rank. [default: as many as the validation data have, at most 20]
+    /// Validation batches per rank, at most as many as the validation data have. [default: 20]
     #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=MOST))]
     pub eval_batches: Option<usize>,
 }
@@ -166,7 +168,7 @@ pub struct TrainingArgs {
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole::<usize>(1..=planner::invalid::MOST as u64))]
     pub grad_accum: usize,
     /// Peak learning rate.
-    #[arg(long, default_value_t = 3e-3, value_name = "RATE", value_parser = number(POSITIVE, |x| x > 0.0 && x.is_finite()))]
+    #[arg(long, default_value_t = 3e-3, value_name = "RATE", value_parser = number("a number above 0 that f32 holds", |x| x > 0.0 && x <= f32::MAX.into()))]
     pub lr: f64,
     /// Steps of linear warm-up before the cosine decay to a tenth. [default: a tenth of the steps,
     /// at most 100]
@@ -197,7 +199,7 @@ pub struct PrecisionArgs {
     pub reduce_dtype: Option<DType>,
     /// fp16: multiply the loss by this; 0 searches for the largest scale that does not overflow.
     /// [default: 0]
-    #[arg(long, value_name = "SCALE", value_parser = number("0 (dynamic), or a number above 0 up to 2^64", |x| (0.0..=LARGEST).contains(&x)))]
+    #[arg(long, value_name = "SCALE", value_parser = number("0 (dynamic), or a number from 2^-64 up to 2^64", |x| x == 0.0 || (SMALLEST..=LARGEST).contains(&x)))]
     pub loss_scale: Option<f64>,
     /// fp16: the initial loss scale is 2 to this power. [default: 16]
     #[arg(long, value_name = "POWER", value_parser = whole::<u32>(0..=64))]
@@ -213,7 +215,7 @@ pub struct PrecisionArgs {
     #[arg(long, action = ArgAction::Set, value_name = "true|false", hide_possible_values = true)]
     pub consecutive_hysteresis: Option<bool>,
     /// fp16: the smallest loss scale; an overflow there ends the run. [default: 1]
-    #[arg(long, value_name = "SCALE", value_parser = number("a number above 0 up to 2^64", |x| x > 0.0 && x <= LARGEST))]
+    #[arg(long, value_name = "SCALE", value_parser = number("a number from 2^-64 up to 2^64", |x| (SMALLEST..=LARGEST).contains(&x)))]
     pub min_loss_scale: Option<f64>,
 }
 
