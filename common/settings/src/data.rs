@@ -3,6 +3,9 @@
 //! Sample g of a run is `g = ((step · accumulation + micro) · world + rank) · micro_batch + row`;
 //! it takes tokens `o..o + T + 1` with `o = (g · T) mod (length − T)`. With a shuffle seed the
 //! windows at multiples of T are visited in a random order, a new one each epoch.
+//!
+//! A validation reads each window at a multiple of T once, so that its loss does not depend on how many
+//! ranks share it: samples beyond the last window carry no loss.
 
 mod container;
 mod encoded;
@@ -94,18 +97,28 @@ impl Data {
         self.tokens.read(start..start + length, self.vocabulary)
     }
 
-    /// Returns sample `g` of `split`, of `length` tokens.
+    /// Returns how many windows of `length` tokens `split` has.
+    pub fn windows(&self, split: Split, length: usize) -> usize {
+        (self.len(split) - 1) / length
+    }
+
+    /// Returns sample `g` of `split`, of `length` tokens. Past the last window of a validation it is a
+    /// window again, and no token of it carries a loss.
     ///
     /// # Errors
     /// As [`Data::window`].
     pub fn sample(&self, split: Split, g: u64, length: usize) -> Result<Sample> {
         let (tokens, step) = (self.len(split) as u64, length as u64);
-        let windows = (tokens - 1) / step;
+        let windows = self.windows(split, length) as u64;
         let start = match (split, self.shuffle) {
             (Split::Training, Some(seed)) if windows > 1 => shuffled(seed, g, windows) * step,
             _ => (g * step) % (tokens - step),
         };
-        Ok(Sample { tokens: self.window(split, start as usize, length + 1)?, vocabulary: self.vocabulary })
+        let mut tokens = self.window(split, start as usize, length + 1)?;
+        if split == Split::Validation && g >= windows {
+            tokens.iter_mut().for_each(|token| *token |= PROMPT);
+        }
+        Ok(Sample { tokens, vocabulary: self.vocabulary })
     }
 
     /// Returns how many tokens of `samples` carry a loss.
@@ -113,6 +126,13 @@ impl Data {
     /// # Errors
     /// As [`Data::window`].
     pub fn target_count(&self, split: Split, samples: Range<u64>, length: usize) -> Result<u64> {
+        let samples = match split {
+            Split::Training => samples,
+            Split::Validation => {
+                let windows = self.windows(split, length) as u64;
+                samples.start.min(windows)..samples.end.min(windows)
+            }
+        };
         if !self.tokens.has_prompts {
             return Ok((samples.end - samples.start) * length as u64);
         }

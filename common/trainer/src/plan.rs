@@ -313,13 +313,14 @@ pub(crate) fn limits(config: &Config) -> Limits {
     [config.memory.device_memory, config.memory.host_memory, None]
 }
 
+/// Returns how many batches of each rank a validation has: at most as many as read all windows.
 fn evaluation_batches(config: &Config, data: &Data) -> usize {
     if config.corpus.eval_every.is_none() {
         return 0;
     }
-    let tokens = config.world_size * config.batch_size * config.sequence_length;
-    let available = ((data.len(Split::Validation) - 1) / tokens).max(1);
-    config.corpus.eval_batches.unwrap_or(EVALUATION_BATCHES.min(available))
+    let windows = data.windows(Split::Validation, config.sequence_length);
+    let available = windows.div_ceil(config.world_size * config.batch_size);
+    config.corpus.eval_batches.unwrap_or(EVALUATION_BATCHES).min(available)
 }
 
 /// The predicted peaks of every rank in every place, in a run that has `done` so much.

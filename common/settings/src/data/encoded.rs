@@ -10,6 +10,8 @@ use text::{TextError, Tokenizer, ids};
 
 /// Bytes of a text that are encoded at once.
 const PIECE: usize = 1 << 20;
+/// What some editors put before a text in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// The longest piece: a text is cut there even where no line ends.
 const LONGEST_PIECE: usize = 2 * PIECE;
 
@@ -43,7 +45,11 @@ pub(super) fn encode(
     let mask_prompt = source.mask_prompt;
     let (tokens, learned, warning) = (0, 0, None);
     let mut encoder = Encoder { name, tokenizer, mask_prompt, out, tokens, learned, progress, warning };
-    let text = BufReader::new(file);
+    let mut text = BufReader::new(file);
+    // An editor's mark of UTF-8 is no part of the text.
+    if text.fill_buf().is_ok_and(|bytes| bytes.starts_with(BYTE_ORDER_MARK)) {
+        text.consume(BYTE_ORDER_MARK.len());
+    }
     match source.format {
         TokenFormat::Jsonl => encoder.records(text)?,
         _ => encoder.text(text)?,

@@ -77,8 +77,9 @@ fn training_and_validation_read_no_token_of_each_other() {
     for shuffle in [None, Some(3)] {
         let (_dir, data) = ids(400, 0.25, shuffle);
         assert_eq!((data.len(Split::Training), data.len(Split::Validation)), (300, 100));
-        let seen =
-            |split| (0..1000).flat_map(|g| data.sample(split, g, 8).unwrap().tokens).fold((400, 0), minmax);
+        let tokens =
+            |split, g| data.sample(split, g, 8).unwrap().tokens.into_iter().map(|token| token & !PROMPT);
+        let seen = |split| (0..1000).flat_map(|g| tokens(split, g)).fold((400, 0), minmax);
         let ((first, last), (held, end)) = (seen(Split::Training), seen(Split::Validation));
         // Windows begin at multiples of 8; around the end, in order, at multiples of 4.
         assert_eq!([first, last, held, end], [0, 296, 300, 396], "{shuffle:?}");
@@ -98,4 +99,20 @@ fn a_split_that_is_too_short_is_told_how_to_grow() {
     assert!(opened(0.5).is_ok());
     let said = opened(1e-6).unwrap_err().to_string();
     assert!(said.contains("1 validation tokens") && said.contains("a larger --val-fraction"), "{said}");
+}
+
+/// However many ranks share a validation: its windows, each token of which is a target once.
+#[test]
+fn a_validation_reads_each_window_once() {
+    let (_dir, data) = ids(400, 0.25, None);
+    assert_eq!(data.windows(Split::Validation, 8), 12, "the windows of 8 in 100 tokens");
+    let targets = |g| -> Vec<u32> { data.sample(Split::Validation, g, 8).unwrap().targets().collect() };
+    for samples in [1, 3, 8, 12, 16] {
+        let all = (0..12u64.next_multiple_of(samples)).flat_map(targets);
+        assert!(all.filter(|&target| target != 400).eq(301..397), "in batches of {samples}");
+    }
+    assert_eq!(data.target_count(Split::Validation, 0..16, 8).unwrap(), 96);
+    assert_eq!(data.target_count(Split::Validation, 13..16, 8).unwrap(), 0);
+    let inputs = |g| -> Vec<u32> { data.sample(Split::Validation, g, 8).unwrap().inputs().collect() };
+    assert_eq!(inputs(12), (304..312).collect::<Vec<_>>(), "the mark is no part of the token");
 }

@@ -77,3 +77,18 @@ fn a_tokenizer_that_fails_is_no_fault_of_the_command_line() {
         [TextError::Input, TextError::Tokenizer].map(|error| Failure::from(error("a".into())));
     assert_eq!([input.code(), failed.code()], [2, 1]);
 }
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_the_text() {
+    let marked = |text: &str| format!("\u{feff}{text}");
+    let record = "{\"text\": \"c\"}";
+    assert_eq!(ids(&marked(record), false).unwrap(), ids(record, false).unwrap());
+    let plain = |text: &str| {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file.rewind().unwrap();
+        written(encode(&DataSource::default(), file, "", None).unwrap())
+    };
+    assert_eq!(plain(&marked("a")), plain("a"));
+    assert_eq!(plain("").len(), 0);
+}
