@@ -70,8 +70,8 @@ impl Tokenizer {
     /// tokenizer fails.
     pub fn encode_record(&self, line: &str, mark: u32) -> Result<Vec<u32>> {
         let mut tokens = match Record::read(line)? {
-            Record::Chat { .. } => return self.encode_conversation(line, mark),
-            Record::Text { text } => self.encode(&text)?,
+            Record::Chat => return self.encode_conversation(line, mark),
+            Record::Text(text) => self.encode(&text)?,
             Record::Pair { prompt, completion } => self.encode_pair(&prompt, &completion, mark)?,
         };
         tokens.extend(self.end());
@@ -116,7 +116,7 @@ impl Tokenizer {
             }
             #[cfg(feature = "tokenizers")]
             Tokenizer::File(file) => {
-                file.unended().filter(|_| !matches!(Record::read(line), Ok(Record::Chat { .. })))
+                file.unended().filter(|_| !matches!(Record::read(line), Ok(Record::Chat)))
             }
         }
     }

@@ -5,31 +5,40 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 /// A line of JSON.
-#[derive(Deserialize)]
-#[serde(untagged)]
 pub(crate) enum Record {
-    Chat {
-        /// The model's template reads the line itself.
-        #[serde(rename = "messages", alias = "conversations")]
-        _messages: IgnoredAny,
-    },
-    Text {
-        text: String,
-    },
+    /// The model's template reads the line itself.
+    Chat,
+    Text(String),
     Pair {
         prompt: String,
         completion: String,
     },
 }
 
+/// The keys that tell what a record is. Of several, the one that says most about who speaks counts:
+/// messages, then a prompt with its completion, then a text. A table of several kinds of examples has
+/// null in the keys that an example lacks.
+#[derive(Deserialize)]
+struct Keys {
+    messages: Option<IgnoredAny>,
+    conversations: Option<IgnoredAny>,
+    text: Option<String>,
+    prompt: Option<String>,
+    completion: Option<String>,
+}
+
 impl Record {
     pub(crate) fn read(line: &str) -> Result<Self> {
-        serde_json::from_str(line).map_err(|_| {
-            TextError::input(
-                "is no JSON object with \"text\", with \"prompt\" and \"completion\", or with \"messages\"\n\
-                 Write each example in one line, for instance as {\"prompt\": \"…\", \"completion\": \"…\"}.",
-            )
-        })
+        let record = serde_json::from_str::<Keys>(line).ok().and_then(|keys| {
+            let chat = keys.messages.or(keys.conversations).map(|_| Record::Chat);
+            let pair = keys.prompt.zip(keys.completion);
+            let pair = pair.map(|(prompt, completion)| Record::Pair { prompt, completion });
+            chat.or(pair).or(keys.text.map(Record::Text))
+        });
+        record.ok_or(TextError::input(
+            "is no JSON object with \"text\", with \"prompt\" and \"completion\", or with \"messages\"\n\
+             Write each example in one line, for instance as {\"prompt\": \"…\", \"completion\": \"…\"}.",
+        ))
     }
 }
 
@@ -45,11 +54,24 @@ mod tests {
         assert_eq!(of(pair, MARK), [a | MARK, b, end]);
         assert_eq!(of(pair, 0), [a, b, end]);
         assert_eq!(of(r#"{"text": "b"}"#, MARK), [b, end]);
+        assert_eq!(of(r#"{"text": "ab", "prompt": "a", "completion": "b"}"#, MARK), [a | MARK, b, end]);
+        assert_eq!(of(r#"{"text": "b", "prompt": null, "messages": null}"#, MARK), [b, end]);
+        assert_eq!(
+            of(r#"{"text": null, "prompt": "a", "completion": "b", "conversations": null}"#, MARK),
+            [a | MARK, b, end]
+        );
     }
 
     #[test]
     fn what_is_no_record_of_bytes_is_an_input_error() {
-        for line in ["", "[1]", r#"{"text": 1}"#, r#"{"prompt": "a"}"#, r#"{"messages": []}"#] {
+        for line in [
+            "",
+            "[1]",
+            r#"{"text": 1}"#,
+            r#"{"prompt": "a"}"#,
+            r#"{"messages": []}"#,
+            r#"{"messages": [], "conversations": []}"#,
+        ] {
             let error = Tokenizer::Bytes.encode_record(line, 0).unwrap_err();
             assert!(matches!(&error, TextError::Input(why) if why.starts_with("is ")), "{line}: {error}");
         }

@@ -13,7 +13,8 @@ use offload::Transfers;
 use planner::Strategy;
 use settings::cli::GenerateArgs;
 use settings::corpus::SplitMix;
-use settings::machine::cores;
+use settings::machine::{self, MainMemory, cores};
+use settings::size::human;
 use settings::{Communication, Failure, GradSync, Result};
 use sharding::{Mesh, Partition, Places, Precision, Rank, Schedule};
 use std::rc::Rc;
@@ -40,6 +41,7 @@ pub fn generate(stage: AnyStage, args: &GenerateArgs) -> Result<Vec<String>> {
     let doubts = doubts.map_err(Failure::usage)?;
     doubts.iter().for_each(|doubt| events::complain!("warning: {doubt}"));
     let given = prompt.len();
+    check_memory((args.samples, given + args.tokens), &model, machine::memory(true))?;
     let mut sequences = vec![prompt; args.samples];
     let mut sampler = Sampler::new(stage, args, reader, model)?;
     let end = |tokens: &Vec<u32>| {
@@ -96,6 +98,29 @@ fn check_window(args: &GenerateArgs, prompt: usize, model: &Model) -> Result<()>
         args.tokens,
         args.from.display(),
     )))
+}
+
+/// Refuses weights, and so many texts of at most `longest` tokens, that `memory` has no room for: weights, the hidden states of all texts and
+/// the logits of their last tokens, all in f32, and the texts.
+fn check_memory((texts, longest): (usize, usize), model: &Model, memory: Option<MainMemory>) -> Result<()> {
+    let (texts, longest) = (texts as u64, longest as u64);
+    let window = longest.min(model.config.max_positions as u64);
+    let elements = (window * model.config.width as u64).saturating_add(model.config.vocabulary as u64);
+    let each = elements.saturating_add(longest).saturating_mul(size_of::<f32>() as u64);
+    let weights = model.layout.parameters() * size_of::<f32>() as u64;
+    let needed = weights.saturating_add(each.saturating_mul(texts));
+    match memory.filter(|memory| memory.bytes < needed) {
+        None => Ok(()),
+        Some(memory) => Err(Failure::run(format!(
+            "to generate needs at least {} of main memory, and this machine lets it have {}: {} for the weights in f32, \
+             {} for each of {texts} texts\n\
+             Ask for fewer or shorter texts (--samples, --tokens), or use a machine with more memory.",
+            human(needed),
+            human(memory.bytes),
+            human(weights),
+            human(each),
+        ))),
+    }
 }
 
 /// A stage of one rank that only computes forward.
@@ -180,6 +205,19 @@ fn pick(logits: &[f32], temperature: f64, uniform: f64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::ModelConfig;
+
+    #[test]
+    fn weights_and_texts_that_do_not_fit_are_refused() {
+        let model = Model::new(ModelConfig::tiny()).unwrap();
+        let check = |texts, bytes| check_memory((texts, 10), &model, Some(MainMemory { bytes, limit: None }));
+        let weights = 4 * model.layout.parameters();
+        let text = 4 * (10 * model.config.width + model.config.vocabulary + 10) as u64;
+        check(3, weights + 3 * text).unwrap();
+        let refused = check(3, weights + 3 * text - 1).unwrap_err();
+        assert!(refused.to_string().contains("--samples"), "{refused}");
+        check(900_000_000, 1 << 40).unwrap_err();
+    }
 
     #[test]
     fn picking_follows_the_softmax() {
