@@ -40,6 +40,7 @@ pub enum Error {
 impl From<storage::Error> for Error {
     fn from(error: storage::Error) -> Self {
         let full = match error.cause.kind() {
+            ErrorKind::FileTooLarge => " (the file system or `ulimit -f` allows no larger file)",
             ErrorKind::QuotaExceeded => " (this user's share of the disk is full)",
             _ if error.is_full() => " (the disk is full)",
             _ => "",

@@ -2,7 +2,7 @@
 
 use device::OutOfMemory;
 use events::{Class, Place};
-use planner::table::counted;
+use planner::table::{counted, grouped};
 use planner::{Job, Limits, Moment, Prediction, RankPrediction, Remedies, Remedy, Room};
 use settings::machine::MainMemory;
 use settings::size::human;
@@ -19,11 +19,12 @@ pub fn check(job: &Job, prediction: &Prediction, limits: Limits) -> Result<()> {
     for place in Place::ALL {
         let peak = prediction.ranks[0].place(place).total_peak;
         let Some(capacity) = limits[place.index()].filter(|&capacity| peak > capacity) else { continue };
+        let [needs, holds] = told_apart(peak, capacity);
         let has = match place {
-            Place::Device => format!(", and its device has {} (--device-memory)", human(capacity)),
-            _ => format!(" of {}, and it has {} (--host-memory)", name(place), human(capacity)),
+            Place::Device => format!(", and its device has {holds} (--device-memory)"),
+            _ => format!(" of {}, and it has {holds} (--host-memory)", name(place)),
         };
-        let happened = foreseen(job, peak, &has) + &self::peak(prediction, place);
+        let happened = foreseen(job, &needs, &has) + &self::peak(prediction, place);
         return Err(Failure::OutOfMemory(with_remedies(happened, job, Room::of(place, capacity, limits))));
     }
     Ok(())
@@ -119,9 +120,17 @@ pub fn check_machine(
     )))
 }
 
-/// Says what a rank would need, in bytes, and what it `has`.
-fn foreseen(job: &Job, needs: u64, has: &str) -> String {
-    format!("out of memory, foreseen: a rank of {} would need {}{has}\n\n", job.stage, human(needs))
+/// Says what a rank would need, and what it `has`.
+fn foreseen(job: &Job, needs: &str, has: &str) -> String {
+    format!("out of memory, foreseen: a rank of {} would need {needs}{has}\n\n", job.stage)
+}
+
+/// Returns both numbers of bytes in words: rounded, unless they would then read alike.
+fn told_apart(one: u64, other: u64) -> [String; 2] {
+    match human(one) == human(other) {
+        true => [one, other].map(|bytes| format!("{} bytes", grouped(bytes))),
+        false => [human(one), human(other)],
+    }
 }
 
 /// Returns the failure of a rank that ran out of memory in `moment`.

@@ -12,7 +12,8 @@ pub enum Error {
     /// Between ranks.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
-    /// Between the rank's places: what rests on disk could not be read or written.
+    /// Between the rank's places: a disk could not be read or written, or a simulated way is slower than peers
+    /// wait.
     #[error("{0}")]
     Offload(offload::Error),
     /// Initial weights could not be read.

@@ -80,9 +80,13 @@ impl File {
     fn allocate(&self, offset: u64, bytes: u64) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
         use rustix::io::Errno;
-        match fallocate(&self.buffered, FallocateFlags::empty(), offset, bytes) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.lengthen(offset + bytes),
-            outcome => outcome.map_err(io::Error::from),
+        loop {
+            match fallocate(&self.buffered, FallocateFlags::empty(), offset, bytes) {
+                Err(Errno::INTR) => {}
+                // Stacked file systems name a call that they do not have an invalid one.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return self.lengthen(offset + bytes),
+                outcome => return outcome.map_err(io::Error::from),
+            }
         }
     }
 

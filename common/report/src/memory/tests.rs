@@ -71,3 +71,15 @@ fn no_remedy_is_cut_off() {
         }
     }
 }
+
+#[test]
+fn a_limit_that_is_one_byte_short_is_told_from_the_need() {
+    let (job, prediction) = predict(Stage::Zero3, &config("--gpus 4 --device cpu")).unwrap();
+    let peak = prediction.ranks[0].memory.total_peak;
+    let said = |capacity| check(&job, &prediction, [Some(capacity), None, None]).unwrap_err().to_string();
+    let short = said(peak - 1);
+    for bytes in [peak, peak - 1] {
+        assert!(short.contains(&format!("{} bytes", grouped(bytes))), "{short}");
+    }
+    assert!(said(peak / 2).contains(&human(peak)));
+}
