@@ -7,6 +7,7 @@ use checkpoint::{ElementType, Format, Reader, Writer};
 use model::Layout;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 use storage::Disk;
 
 fn main() -> ExitCode {
@@ -30,7 +31,7 @@ fn copy(from: &str, to: &str) -> checkpoint::Result<()> {
     reader.check(&layout)?;
     let format = Format { element_type: Some(ElementType::F32), ..Format::default() };
     let (disk, brought) = (Arc::new(Disk::new(1)), reader.companions()?);
-    let mut writer = Writer::on(disk, to.as_ref(), (&config, &layout), format, &brought)?;
+    let mut writer = Writer::on((disk, Duration::ZERO), to.as_ref(), (&config, &layout), format, &brought)?;
     for (id, tensor) in layout.tensors.iter().enumerate() {
         let mut values = vec![0.0; tensor.elements()];
         reader.read(tensor, 0..tensor.elements(), &mut values)?;

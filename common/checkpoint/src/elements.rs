@@ -42,8 +42,8 @@ impl ElementType {
         }
     }
 
-    /// Bytes of an element.
-    pub(crate) fn bytes(self) -> usize {
+    /// Returns the bytes of an element.
+    pub fn bytes(self) -> usize {
         self.dtype().bitsize() / 8
     }
 

@@ -67,9 +67,22 @@ pub enum CheckpointError {
         /// The reason.
         why: String,
     },
+    /// A save is complete, and could not take the name that it was to have.
+    #[error("the weights are saved to {kept}, since {path} could not be replaced: {why}", path = path.display(), kept = kept.display())]
+    Unpublished {
+        /// The directory that was to be replaced.
+        path: PathBuf,
+        /// Where the weights are.
+        kept: PathBuf,
+        /// The reason.
+        why: String,
+    },
     /// Weights cannot be saved to the directory of a checkpoint, whose files they would replace.
     #[error("{path} is a checkpoint, whose files the weights would replace.\nSave to another directory.", path = .0.display())]
     IsCheckpoint(PathBuf),
+    /// A run's checkpoints cannot be in a checkpoint.
+    #[error("{path} is a checkpoint, not a directory of checkpoints.\nGive the directory that it is in{above}.", path = .0.display(), above = above(.0))]
+    InCheckpoint(PathBuf),
     /// A save has replaced the directory since it was opened.
     #[error("{path} was replaced by a newer save while it was read.\nRun the command again.", path = .0.display())]
     Replaced(PathBuf),
@@ -264,6 +277,14 @@ impl CheckpointError {
 /// Returns a path as a message shows it: an empty one, such as an unset variable gives, in words.
 fn shown(path: &Path) -> String {
     if path.as_os_str().is_empty() { "an empty path".into() } else { path.display().to_string() }
+}
+
+/// Returns the directory above `path` in brackets, if it has a name.
+fn above(path: &Path) -> String {
+    match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        Some(parent) => format!(" ({})", parent.display()),
+        None => String::new(),
+    }
 }
 
 /// Returns the remedy for an error of the operating system.

@@ -5,7 +5,8 @@
 //! change names with each other. Where the file system cannot do that at one instant, the old one
 //! is renamed to `.NAME.PROCESS.replaced` and the new one takes its name. Files of other programs
 //! move along: by a second name before the change, or else after it. What a process that was killed
-//! has left is put right by the next one that replaces the directory.
+//! has left is put right by the next one that replaces the directory, or has checkpoints in it. A new
+//! directory that cannot take the name gets another one, so that a finished run's weights are not lost.
 
 mod leftovers;
 
@@ -14,8 +15,10 @@ use leftovers::Place;
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use storage::Disk;
 
 /// End of the name of a directory that is being filled, or whose files have been replaced.
@@ -23,6 +26,11 @@ const PARTIAL: &str = ".partial";
 /// End of the name of a directory whose files are being replaced where two names cannot change at
 /// one instant.
 const REPLACED: &str = ".replaced";
+
+/// End of the name of a directory that could not take its place.
+const UNPUBLISHED: &str = ".unpublished";
+/// Between two looks at a lock.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A directory that is to take the place of another. If it is dropped before it is published, the
 /// other one is as it was.
@@ -37,7 +45,7 @@ pub(crate) struct Replacement {
 
 impl Replacement {
     /// Begins to replace the directory `path`; creates it if need be, and locks it against other
-    /// writers. On a file system without locks it locks nothing, and leaves what killed processes
+    /// writers, for whose locks it waits for `patience`. On a file system without locks it locks nothing, and leaves what killed processes
     /// have left unless it is needed.
     ///
     /// # Errors
@@ -45,22 +53,59 @@ impl Replacement {
     /// [`CheckpointError::NotAFile`], [`CheckpointError::NotReplaceable`] or
     /// [`CheckpointError::IsCheckpoint`] if something is in the way, [`CheckpointError::Io`] and
     /// [`CheckpointError::Disk`] if the system refuses.
-    pub(crate) fn begin(path: &Path, disk: Arc<Disk>) -> Result<Self> {
+    pub(crate) fn begin(path: &Path, disk: Arc<Disk>, patience: Duration) -> Result<Self> {
         Place::restore(path, &disk)?;
         create(path, &disk)?;
         let place = Place::new(path, disk)?;
         if place.target.join(names::MANIFEST).exists() {
             return Err(CheckpointError::IsCheckpoint(place.target));
         }
-        let old = lock(&place.target)?;
+        let old = lock(&place.target, patience)?;
         if old.is_some() {
             place.clear_leftovers()?;
         }
         place.check()?;
         let staging = place.beside(PARTIAL);
         make(&staging, &place)?;
-        let new = lock(&staging)?;
+        let new = lock(&staging, patience)?;
         Ok(Replacement { place, staging, published: false, _locks: [old, new] })
+    }
+
+    /// Puts right what saves that were killed have left of `path` or of a directory above it: what they
+    /// have not moved yet may be a checkpoint.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Disk`] if something cannot be moved.
+    pub(crate) fn recover(path: &Path) -> Result<()> {
+        let disk = Arc::new(Disk::new(1));
+        let path = std::path::absolute(path).map_err(CheckpointError::io("open", path))?;
+        for above in path.ancestors() {
+            match Place::recover(above, &disk) {
+                // Its owner lives, and moves everything itself.
+                Err(CheckpointError::Busy(_)) | Ok(()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if the directory may not change names with the new one, as on some stacked file systems and
+    /// in directories whose entries belong to their creators. Tries it only where it shows nothing to a
+    /// reader.
+    ///
+    /// # Errors
+    /// [`CheckpointError::NotReplaceable`].
+    pub(crate) fn probe(&self) -> Result<()> {
+        if !self.place.is_empty()? {
+            return Ok(());
+        }
+        let swap = || self.disk().exchange(&self.staging, &self.place.target);
+        match swap().and_then(|()| swap()) {
+            Err(error) if error.cause.kind() != ErrorKind::Unsupported => {
+                Err(self.place.not_replaceable(format!("the system refuses to rename it ({})", error.cause)))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The directory that is replaced.
@@ -83,15 +128,9 @@ impl Replacement {
     /// # Errors
     /// As [`Replacement::begin`], which change nothing; [`CheckpointError::Disk`] also if the new
     /// directory is in its place, and a file of another program could not follow: the next writer
-    /// moves it.
+    /// moves it. [`CheckpointError::Unpublished`] if the new directory has another name.
     pub(crate) fn publish(mut self) -> Result<()> {
-        self.place.check()?;
-        for name in self.place.others()? {
-            // What cannot have a second name (a directory, for one) follows after the change.
-            let _ = self.disk().link(&self.place.target.join(&name), &self.staging.join(&name));
-        }
-        self.disk().flush_directory(&self.staging)?;
-        let old = self.change()?;
+        let old = self.change_places().map_err(|error| self.keep(error))?;
         self.published = true;
         // A checkpoint that is in the directory is missing until it follows.
         self.place.bring_others(&old)?;
@@ -99,8 +138,28 @@ impl Replacement {
         self.place.remove(&old)
     }
 
-    /// Gives the new directory the name of the old one. Returns where the old one is.
-    fn change(&self) -> Result<PathBuf> {
+    /// Gives the new directory, which cannot take its place because of `error`, a name of its own.
+    fn keep(&mut self, error: CheckpointError) -> CheckpointError {
+        let named = |end| self.place.parent.join(format!("{}{end}", self.place.name));
+        let free = |path: &PathBuf| fs::symlink_metadata(path).is_err();
+        let first = [UNPUBLISHED.to_string(), format!("{UNPUBLISHED}-{}", std::process::id())];
+        let Some(kept) = first.into_iter().map(named).find(free) else { return error };
+        let moved = self.disk().rename(&self.staging, &kept);
+        if moved.and_then(|()| self.disk().flush_directory(&self.place.parent)).is_err() {
+            return error;
+        }
+        self.published = true;
+        CheckpointError::Unpublished { path: self.place.target.clone(), kept, why: error.to_string() }
+    }
+
+    /// Flushes the new directory and gives it the name of the old one. Returns where the old one is.
+    fn change_places(&self) -> Result<PathBuf> {
+        self.place.check()?;
+        for name in self.place.others()? {
+            // What cannot have a second name (a directory, for one) follows after the change.
+            let _ = self.disk().link(&self.place.target.join(&name), &self.staging.join(&name));
+        }
+        self.disk().flush_directory(&self.staging)?;
         let Place { target, disk, .. } = &self.place;
         match disk.exchange(&self.staging, target) {
             Ok(()) => return Ok(self.staging.clone()),
@@ -139,7 +198,8 @@ fn create(path: &Path, disk: &Disk) -> Result<()> {
     Ok(disk.create_directory_durably(path)?)
 }
 
-/// Creates the directory `staging` with the permissions of the one that it is to replace.
+/// Creates the directory `staging` with the owner, if the system allows it, and the permissions of the one
+/// that it is to replace.
 fn make(staging: &Path, place: &Place) -> Result<()> {
     if staging.exists() {
         return Err(CheckpointError::io("create", staging)(ErrorKind::AlreadyExists.into()));
@@ -151,8 +211,13 @@ fn make(staging: &Path, place: &Place) -> Result<()> {
         )),
         _ => error.into(),
     })?;
-    let permissions = fs::metadata(&place.target).map(|metadata| metadata.permissions());
-    let copied = permissions.and_then(|permissions| fs::set_permissions(staging, permissions));
+    let copied = fs::metadata(&place.target).and_then(|old| {
+        // Only root may give a file away; its group is what a team shares. To change them clears bits of the
+        // permissions.
+        let _ = chown(staging, None, Some(old.gid()));
+        let _ = chown(staging, Some(old.uid()), None);
+        fs::set_permissions(staging, old.permissions())
+    });
     copied.map_err(CheckpointError::io("create", staging))
 }
 
@@ -167,13 +232,18 @@ impl Drop for Lock {
     }
 }
 
-/// Locks a directory. Returns none on a file system without locks.
-fn lock(path: &Path) -> Result<Option<Lock>> {
-    let handle = File::open(path).map_err(CheckpointError::io("open", path))?;
-    match handle.try_lock() {
-        Ok(()) if is_at(&handle, path) => Ok(Some(Lock(handle))),
-        Ok(()) | Err(TryLockError::WouldBlock) => Err(CheckpointError::Busy(path.to_path_buf())),
-        Err(TryLockError::Error(_)) => Ok(None),
+/// Locks a directory, and waits for another's lock for `patience`. Returns none on a file system without
+/// locks.
+fn lock(path: &Path, patience: Duration) -> Result<Option<Lock>> {
+    let since = Instant::now();
+    loop {
+        let handle = File::open(path).map_err(CheckpointError::io("open", path))?;
+        match handle.try_lock() {
+            Ok(()) if is_at(&handle, path) => return Ok(Some(Lock(handle))),
+            Err(TryLockError::Error(_)) => return Ok(None),
+            Ok(()) | Err(TryLockError::WouldBlock) if since.elapsed() < patience => std::thread::sleep(LOOK),
+            Ok(()) | Err(TryLockError::WouldBlock) => return Err(CheckpointError::Busy(path.to_path_buf())),
+        }
     }
 }
 
@@ -197,10 +267,14 @@ mod tests {
     #[test]
     fn a_lock_is_released_while_a_process_that_is_being_started_holds_its_handle() {
         let directory = tempfile::tempdir().unwrap();
-        let held = lock(directory.path()).unwrap().unwrap();
-        assert!(matches!(lock(directory.path()), Err(CheckpointError::Busy(_))));
+        let held = lock(directory.path(), Duration::ZERO).unwrap().unwrap();
+        assert!(matches!(lock(directory.path(), Duration::ZERO), Err(CheckpointError::Busy(_))));
         let _inherited = held.0.try_clone().unwrap();
-        drop(held);
-        assert!(lock(directory.path()).unwrap().is_some());
+        std::thread::scope(|scope| {
+            let coming = scope.spawn(|| lock(directory.path(), Duration::from_secs(60)));
+            drop(held);
+            assert!(coming.join().unwrap().unwrap().is_some());
+        });
+        assert!(lock(directory.path(), Duration::ZERO).unwrap().is_some());
     }
 }

@@ -6,7 +6,11 @@ use crate::{Companions, ElementType, Result, names};
 use model::{Layout, ModelConfig, TensorId, TrainingState};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use storage::Disk;
+
+/// How long a probe waits for a directory that another one looks at.
+const LOOKED_AT: Duration = Duration::from_secs(5);
 
 /// How a model is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +47,8 @@ impl Writer {
     /// # Errors
     /// As [`Writer::create`] and [`Reader::companions`](crate::Reader::companions).
     pub fn probe(path: impl AsRef<Path>) -> Result<()> {
-        let directory = Replacement::begin(path.as_ref(), Arc::new(Disk::new(1)))?;
+        let directory = Replacement::begin(path.as_ref(), Arc::new(Disk::new(1)), LOOKED_AT)?;
+        directory.probe()?;
         Companions::beside(directory.path(), ElementType::default()).map(drop)
     }
 
@@ -60,21 +65,23 @@ impl Writer {
         layout: &Layout,
         format: Format,
     ) -> Result<Self> {
-        Writer::on(Arc::new(Disk::new(1)), path.as_ref(), (config, layout), format, &Companions::default())
+        let disk = Arc::new(Disk::new(1));
+        Writer::on((disk, Duration::ZERO), path.as_ref(), (config, layout), format, &Companions::default())
     }
 
-    /// Starts saving as [`Writer::create`], through `disk`, with what the model brought.
+    /// Starts saving as [`Writer::create`], through `disk`, with what the model brought. Waits for
+    /// `patience` for another writer that has the directory, if only to look.
     ///
     /// # Errors
     /// As [`Writer::create`].
     pub fn on(
-        disk: Arc<Disk>,
+        (disk, patience): (Arc<Disk>, Duration),
         path: &Path,
         (config, layout): (&ModelConfig, &Layout),
         format: Format,
         brought: &Companions,
     ) -> Result<Self> {
-        let directory = Replacement::begin(path, disk)?;
+        let directory = Replacement::begin(path, disk, patience)?;
         let states = if format.moments { names::STEMS.len() } else { 1 };
         let stored = format.element_type.unwrap_or_else(|| brought.element_type());
         let types = [stored, ElementType::F32, ElementType::F32];
@@ -111,7 +118,7 @@ impl Writer {
     ///
     /// # Errors
     /// [`CheckpointError`](crate::CheckpointError): `Incomplete` if a tensor was never written;
-    /// otherwise as [`Writer::create`].
+    /// `Unpublished` if the save is whole and has another name; otherwise as [`Writer::create`].
     pub fn finish(mut self) -> Result<()> {
         self.keep_old();
         for files in self.files {

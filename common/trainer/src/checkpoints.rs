@@ -37,6 +37,7 @@ pub(crate) fn open(config: &Config) -> Result<Option<(Checkpoints, Option<Arc<Ru
     if !config.leads() {
         return Ok(Some((checkpoints, None)));
     }
+    checkpoints.prepare().map_err(Failure::usage)?;
     checkpoints.disk().create_directory_durably(directory).map_err(refused)?;
     let lock = RunLock::acquire(directory, &token(), Locking::default()).map_err(Failure::run)?;
     checkpoints.remove_leftovers().map_err(Failure::run)?;
@@ -44,8 +45,8 @@ pub(crate) fn open(config: &Config) -> Result<Option<(Checkpoints, Option<Arc<Ru
 }
 
 /// Refuses a disk without room for the checkpoints that a run of a model with so many `parameters`
-/// keeps and the one that is being written, beside what rests there of its ranks, as predicted. The
-/// `damaged` ones stay.
+/// keeps and the one that is being written, in addition to its ranks' swap files there, as predicted, and the
+/// bytes of the weights that are `saved` at the end. The `damaged` ones stay.
 ///
 /// # Errors
 /// If there is too little room, or the disk does not say how much there is.
@@ -53,13 +54,16 @@ pub(crate) fn check_room(
     checkpoints: &Checkpoints,
     damaged: &[String],
     config: &Config,
-    (parameters, prediction): (u64, &Prediction),
+    (parameters, saved, prediction): (u64, u64, &Prediction),
 ) -> Result<()> {
     let (keep, each) = (config.output.checkpoint_keep, BYTES * parameters);
     let there = checkpoints.names().map_err(Failure::run)?;
-    let beside = swapped(config, prediction, checkpoints.directory());
+    let directory = checkpoints.directory();
+    let swapped = swapped(config, prediction, directory);
+    let saved = if shares_disk(config.output.save.as_ref(), directory) { saved } else { 0 };
+    let beside = swapped + saved;
     let needed = each.saturating_mul(missing(&there, damaged, keep) as u64).saturating_add(beside);
-    let room = checkpoints.disk().room(checkpoints.directory()).map_err(refused)?;
+    let room = checkpoints.disk().room(directory).map_err(refused)?;
     if needed <= room {
         return Ok(());
     }
@@ -67,27 +71,31 @@ pub(crate) fn check_room(
         "the disk of {} has no room for the checkpoints of this run: {} are free, and it needs {} more: {} each, of \
          which {} are kept while one more is written{}.\n\
          Free some space, keep fewer (--checkpoint-keep), or choose a directory on another disk.",
-        checkpoints.directory().display(),
+        directory.display(),
         human(room),
         human(needed),
         human(each),
         keep,
         if beside > 0 {
-            format!(", and {} that rest there while it trains", human(beside))
+            format!(", and {} for offloaded states and saved weights", human(beside))
         } else {
             String::new()
         },
     )))
 }
 
-/// Returns the bytes that the ranks on this machine let rest on the disk of `directory`.
+/// Returns the bytes of the swap files that the ranks on this machine have on the disk of `directory`.
 fn swapped(config: &Config, prediction: &Prediction, directory: &Path) -> u64 {
-    let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
-    let is_there = |swap: &PathBuf| device(swap).is_some_and(|swap| Some(swap) == device(directory));
-    match config.offload.directory.as_ref().filter(|swap| is_there(swap)) {
-        Some(_) => prediction.ranks.iter().take(config.ranks_here()).map(|rank| rank.disk.total_peak).sum(),
-        None => 0,
+    match shares_disk(config.offload.directory.as_ref(), directory) {
+        true => prediction.ranks.iter().take(config.ranks_here()).map(|rank| rank.disk.total_peak).sum(),
+        false => 0,
     }
+}
+
+/// True if `path` is there and on the same file system as `directory`.
+fn shares_disk(path: Option<&PathBuf>, directory: &Path) -> bool {
+    let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
+    path.and_then(|path| device(path)).is_some_and(|device_of_path| Some(device_of_path) == device(directory))
 }
 
 /// Returns how many checkpoints a run adds to those that are `there`, until it removes one for each

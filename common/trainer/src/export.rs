@@ -10,7 +10,11 @@ use settings::{Failure, Result};
 use sharding::TrainingState;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use storage::Disk;
+
+/// How long an export waits for another writer that has its directory, if only to look.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// An intact checkpoint.
 struct Intact {
@@ -19,14 +23,21 @@ struct Intact {
     layout: Layout,
 }
 
-/// Writes the checkpoint that `args` name. Returns the lines to print. Holds one tensor at a time.
+/// Writes the checkpoint that `args` name. Returns the lines to print. Holds one tensor at a time. A run that
+/// still saves may remove the checkpoint meanwhile: then a newer one is written.
 ///
 /// # Errors
 /// If there is no intact checkpoint, or the directory cannot be written.
 pub(crate) fn export(args: &ExportArgs) -> Result<Vec<String>> {
-    let intact = choose(&args.from)?;
     let format = Format { moments: args.moments, ..args.format.format(None) };
-    write(&intact, &args.to, format).map_err(Failure::run)?;
+    let intact = loop {
+        let intact = choose(&args.from)?;
+        match write(&intact, &args.to, format) {
+            Ok(()) => break intact,
+            Err(_) if is_succeeded(&args.from, intact.generation.path()) => {}
+            Err(error) => return Err(Failure::run(error)),
+        }
+    };
     let manifest = intact.generation.manifest();
     let progress: Option<Progress> = serde_json::from_value(manifest.progress.clone()).ok();
     let record: Option<Record> = serde_json::from_value(manifest.record.clone()).ok();
@@ -47,20 +58,33 @@ pub(crate) fn export(args: &ExportArgs) -> Result<Vec<String>> {
     ])
 }
 
+/// True if the checkpoint at `path` is gone, and the directory `from` has another one.
+fn is_succeeded(from: &Path, path: &Path) -> bool {
+    let names = Checkpoints::new(from, Arc::new(Disk::new(1))).names();
+    !path.exists() && names.is_ok_and(|names| !names.is_empty())
+}
+
 /// Returns the newest intact checkpoint in the directory `from`, or the one that `from` is.
 fn choose(from: &Path) -> Result<Intact> {
     let disk = Arc::new(Disk::new(1));
-    let (checkpoints, names) = match Checkpoints::one(from, disk.clone()) {
-        Some((checkpoints, name)) => (checkpoints, vec![name]),
-        None => {
-            let checkpoints = Checkpoints::new(from, disk);
-            let names = checkpoints.names().map_err(Failure::usage)?;
-            (checkpoints, names)
-        }
+    let (checkpoints, one) = match Checkpoints::one(from, disk.clone()) {
+        Some((checkpoints, name)) => (checkpoints, Some(vec![name])),
+        None => (Checkpoints::new(from, disk), None),
     };
     let open = |name: &str| Ok(open(&checkpoints, name)?);
-    let (intact, damaged) = resume::newest_intact(names.iter().map(String::as_str), open, &resume::alone)?;
-    let intact = intact.ok_or_else(|| none(from, &damaged))?;
+    let (intact, damaged) = loop {
+        let names = one.clone().map_or_else(|| checkpoints.names().map_err(Failure::usage), Ok)?;
+        let (intact, mut damaged) =
+            resume::newest_intact(names.iter().map(String::as_str), open, &resume::alone)?;
+        // A run that still saves removes old checkpoints: they are gone, not damaged.
+        let listed = damaged.len();
+        damaged.retain(|(name, _)| one.is_some() || checkpoints.directory().join(name).exists());
+        match intact {
+            Some(intact) => break (intact, damaged),
+            None if damaged.len() == listed => return Err(none(from, &damaged)),
+            None => {}
+        }
+    };
     for (_, how) in &damaged {
         events::complain!("warning: {how}; the checkpoint before it is used.");
     }
@@ -86,7 +110,7 @@ fn open(checkpoints: &Checkpoints, name: &str) -> checkpoint::Result<Intact> {
 fn write(intact: &Intact, to: &Path, format: Format) -> checkpoint::Result<()> {
     let Intact { generation, config, layout } = intact;
     let brought = generation.companions();
-    let mut writer = Writer::on(Arc::new(Disk::new(1)), to, (config, layout), format, brought)?;
+    let mut writer = Writer::on((Arc::new(Disk::new(1)), PATIENCE), to, (config, layout), format, brought)?;
     let mut values = Vec::new();
     for state in TrainingState::ALL.into_iter().take(if format.moments { 3 } else { 1 }) {
         for (id, tensor) in layout.tensors.iter().enumerate() {

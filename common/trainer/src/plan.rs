@@ -6,7 +6,7 @@ use crate::stage::AnyStage;
 use crate::stop::StopRequest;
 use crate::witness::{At, Milestone, Witness};
 use crate::{checkpoints, contribution, faults};
-use checkpoint::{Checkpoints, Companions, Reader, RunLock, Writer};
+use checkpoint::{CheckpointError, Checkpoints, Companions, Reader, RunLock, Writer};
 use device::cuda::Gpu;
 use events::Place;
 use model::Model;
@@ -15,11 +15,13 @@ use report::{Measured, Peaks, Predicted, Report, memory};
 use serde_json::Value;
 use settings::data::{Data, Split};
 use settings::prediction::{invalid, job};
+use settings::size::human;
 use settings::{Config, Failure, GradSync, Result, machine};
 use sharding::{MeshShape, Partition, Schedule};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use storage::Disk;
 
 /// The most validation batches per rank unless more are asked for.
 const EVALUATION_BATCHES: usize = 20;
@@ -95,9 +97,11 @@ impl Plan {
         };
         let choose = |checkpoints| ResumeState::choose(&run, checkpoints, exchange);
         let resume = self.checkpoints.as_ref().map_or(Ok(None), choose)?;
-        let plan = Plan { resume, ..self };
+        let companions = self.companions_of(resume.as_deref())?;
+        let plan = Plan { resume, companions, ..self };
         let Some(checkpoints) = &plan.checkpoints else { return Ok(plan) };
-        let foreseen = (plan.model.layout.parameters(), &plan.prediction);
+        let saved = saved_bytes(&plan.config, &plan.model, &plan.companions);
+        let foreseen = (plan.model.layout.parameters(), saved, &plan.prediction);
         let mine = match plan.config.leads() {
             true => checkpoints::check_room(checkpoints, &plan.damaged(), &plan.config, foreseen),
             false => Ok(()),
@@ -107,11 +111,21 @@ impl Plan {
         said.into_iter().find(|why| !why.is_empty()).map_or(Ok(plan), |why| Err(Failure::run(why)))
     }
 
-    /// Returns what the run's model brought beside its weights: what the checkpoint that it resumes
-    /// from has kept, or else what the flags name.
-    pub(crate) fn companions(&self) -> &Arc<Companions> {
-        let kept = self.resume.as_ref().map(|state| state.companions());
-        kept.filter(|kept| !kept.is_empty()).unwrap_or(&self.companions)
+    /// Returns the small files of the run's model: those that the checkpoint that it resumes from has kept,
+    /// with the tokenizer that a flag names, or else those that the flags name.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot be read.
+    fn companions_of(&self, resume: Option<&ResumeState>) -> Result<Arc<Companions>> {
+        let kept = resume.map(ResumeState::companions).filter(|kept| !kept.is_empty());
+        match (kept, &self.config.corpus.source.tokenizer) {
+            (None, _) => Ok(self.companions.clone()),
+            (Some(kept), None) => Ok(kept.clone()),
+            (Some(kept), Some(path)) => {
+                let files = Companions::clone(kept).with_tokenizer(path);
+                Ok(Arc::new(files.map_err(Failure::usage)?))
+            }
+        }
     }
 
     /// Tells the witness, if there is one, that `rank` has come to `milestone`.
@@ -185,7 +199,7 @@ fn complete(stage: AnyStage, config: Config, prediction: Prediction) -> Result<P
     model.rounding = config.precision.rounding;
     let brought = source::brought(&config, &model).map_err(Failure::usage)?;
     let companions = source::companions(&config, brought.as_deref()).map_err(Failure::usage)?;
-    probe_outputs(&config)?;
+    probe_outputs(&config, saved_bytes(&config, &model, &companions))?;
     let (checkpoints, lock) = checkpoints::open(&config)?.unzip();
     let partition = Partition::new(&model.layout, config.wrap, job.shards() as usize);
     let partition = match stage.sharded.parameters {
@@ -281,14 +295,31 @@ fn check_files(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a run whose results could not be written.
-fn probe_outputs(config: &Config) -> Result<()> {
+/// Returns the bytes of the weights that this process saves at the end, of a model with `companions`.
+fn saved_bytes(config: &Config, model: &Model, companions: &Companions) -> u64 {
+    let stored = config.save_format.element_type.unwrap_or_else(|| companions.element_type());
+    let saves = config.leads() && config.output.save.is_some();
+    if saves { model.layout.parameters() * stored.bytes() as u64 } else { 0 }
+}
+
+/// Refuses a run whose results could not be written, or whose weights have no room for their `bytes`.
+fn probe_outputs(config: &Config, bytes: u64) -> Result<()> {
     check_files(config)?;
     if let Some(path) = &config.output.report {
         Report::probe(path)?;
     }
     if let Some(dir) = &config.output.save {
         Writer::probe(dir).map_err(Failure::run)?;
+        let room = Disk::new(1).room(dir).map_err(|error| Failure::run(CheckpointError::from(error)))?;
+        if room < bytes {
+            return Err(Failure::run(format!(
+                "the disk of {} has no room for the weights of this run: {} are free, and they take {}\n\
+                 Free some space, save to a directory on another disk, or save in 16 bits (--save-dtype bf16).",
+                dir.display(),
+                human(room),
+                human(bytes)
+            )));
+        }
     }
     Ok(())
 }

@@ -158,10 +158,10 @@ impl ResumeState {
     ) -> Result<Option<Arc<Self>>> {
         let names = checkpoints.names().map_err(Failure::usage)?;
         let holder = RunLock::holder(checkpoints.directory()).unwrap_or_default();
-        let seen = exchange(&format!("{holder} {}", names.join(" ")))?;
+        let seen = exchange(&format!("{holder}\n{}", names.join(" ")))?;
         check_same_directory(checkpoints, &seen)?;
         // All look for what the first rank sees.
-        let names = seen[0].split_whitespace().skip(1);
+        let names = seen[0].split_once('\n').map_or("", |(_, names)| names).split_whitespace();
         let open = |name: &str| ResumeState::open(run, checkpoints, name);
         match newest_intact(names, open, exchange)? {
             (Some(state), damaged) => {
@@ -238,11 +238,12 @@ impl ResumeState {
         Err(Failure::usage(format!(
             "{} of {} steps (--steps) are done already, says {}: there is nothing left to do\n\
              Go further with --steps {} --resume-with steps (over which the learning rate decays), or give another \
-             directory to start from the beginning.",
+             directory to start from the beginning. For the weights: export --from {} --to DIR.",
             grouped(done.into()),
             grouped(config.steps.into()),
             self.generation.path().display(),
             done.saturating_mul(2),
+            self.generation.path().display(),
         )))
     }
 
@@ -299,7 +300,14 @@ impl ResumeState {
 /// Fails if a process does not see rank 0's lock in the directory. `seen` is what each sees: first
 /// the run that has the lock.
 fn check_same_directory(checkpoints: &Checkpoints, seen: &[String]) -> Result<()> {
-    let holder = |seen: &String| seen.split(' ').next().map(str::to_string);
+    let holder = |seen: &String| seen.split('\n').next().unwrap_or_default().to_string();
+    if holder(&seen[0]).is_empty() {
+        return Err(Failure::run(format!(
+            "the file lock in {}, which keeps other runs out, was removed or emptied as this run began\n\
+             Leave it to the runs: a lock whose run was killed does not keep the next one out. Then run again.",
+            checkpoints.directory().display()
+        )));
+    }
     match seen.iter().position(|one| holder(one) != holder(&seen[0])) {
         None => Ok(()),
         Some(rank) => Err(Failure::usage(format!(

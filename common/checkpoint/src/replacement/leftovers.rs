@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use storage::Disk;
 
 /// A directory that may be replaced.
@@ -18,7 +19,7 @@ pub(super) struct Place {
     /// The directory above it.
     pub(super) parent: PathBuf,
     /// Its name there.
-    name: String,
+    pub(super) name: String,
 }
 
 impl Place {
@@ -34,7 +35,7 @@ impl Place {
         let parent = storage::parent(path);
         let found = siblings(parent, &name.to_string_lossy(), REPLACED).unwrap_or_default();
         let Some(old) = found.first() else { return Ok(()) };
-        let _lock = lock(old)?;
+        let _lock = lock(old, Duration::ZERO)?;
         // The new directory was whole before the old one was renamed.
         let new = old.with_extension(&PARTIAL[1..]);
         let whole = if new.is_dir() { &new } else { old };
@@ -52,6 +53,27 @@ impl Place {
             }
             _ => Err(CheckpointError::NotReplaceable { path: target, why: "it is the root".into() }),
         }
+    }
+
+    /// Puts right what killed saves have left of the directory `path`, if it is one of saved weights.
+    ///
+    /// # Errors
+    /// As [`Place::restore`].
+    pub(super) fn recover(path: &Path, disk: &Arc<Disk>) -> Result<()> {
+        Place::restore(path, disk)?;
+        let is_saved = entries(path).is_ok_and(|names| names.iter().any(|name| names::is_ours(name)));
+        let Some(place) = is_saved.then(|| Place::new(path, disk.clone())).transpose()? else {
+            return Ok(());
+        };
+        match lock(&place.target, Duration::ZERO)? {
+            Some(_lock) => place.clear_leftovers(),
+            None => Ok(()),
+        }
+    }
+
+    /// True if nothing is in the directory.
+    pub(super) fn is_empty(&self) -> Result<bool> {
+        Ok(entries(&self.target)?.is_empty())
     }
 
     /// The path of a directory beside it that this process uses.

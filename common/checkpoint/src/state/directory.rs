@@ -4,6 +4,7 @@ use super::blocks::BlockHasher;
 use super::manifest::{FileRecord, Manifest};
 use super::reader::{self, Generation};
 use crate::names::MANIFEST;
+use crate::replacement::Replacement;
 use crate::tensor_files::write_and_flush;
 use crate::{CheckpointError, Companions, Result};
 use model::Layout;
@@ -37,6 +38,22 @@ impl Checkpoints {
         let path = &path.canonicalize().unwrap_or_else(|_| path.into());
         let name = path.file_name()?.to_str().filter(|name| numbers(name).is_some())?;
         Some((Checkpoints::new(storage::parent(path), disk), name.into()))
+    }
+
+    /// Fails if the directory is a checkpoint itself, in which a run would hide its own and would lose them
+    /// with it. Then finishes what saves of weights that were killed have left of it or above it.
+    ///
+    /// # Errors
+    /// [`CheckpointError::InCheckpoint`], [`CheckpointError::NotADirectory`], [`CheckpointError::Disk`].
+    pub fn prepare(&self) -> Result<()> {
+        if self.directory.join(MANIFEST).exists() {
+            return Err(CheckpointError::InCheckpoint(self.directory.clone()));
+        }
+        Replacement::recover(&self.directory)?;
+        match self.directory.is_dir() || !self.directory.exists() {
+            true => Ok(()),
+            false => Err(CheckpointError::NotADirectory(self.directory.clone())),
+        }
     }
 
     /// The directory.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use storage::Disk;
 
 /// A config of [`config`]'s model as its authors may have written it.
@@ -37,7 +38,8 @@ fn bring(directory: &Path, config: &ModelConfig, stored: ElementType) -> Compani
 
 fn write(out: &Path, config: &ModelConfig, format: Format, brought: &Companions) -> checkpoint::Result<()> {
     let layout = Layout::new(config);
-    let mut writer = Writer::on(Arc::new(Disk::new(1)), out, (config, &layout), format, brought)?;
+    let mut writer =
+        Writer::on((Arc::new(Disk::new(1)), Duration::ZERO), out, (config, &layout), format, brought)?;
     (0..layout.tensors.len()).try_for_each(|id| writer.write(id, &values(&layout, id)))?;
     writer.finish()
 }

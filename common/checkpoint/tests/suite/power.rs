@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use storage::{Change, Disk};
 
 /// Number of a file or directory, whatever its name.
@@ -301,8 +302,14 @@ fn power_may_be_lost_at_any_moment_of_a_save_of_weights() {
 
 fn save_weights(disk: &Arc<Disk>, out: &Path, config: &ModelConfig) {
     let layout = Layout::new(config);
-    let mut writer =
-        Writer::on(disk.clone(), out, (config, &layout), Format::default(), &Companions::default()).unwrap();
+    let mut writer = Writer::on(
+        (disk.clone(), Duration::ZERO),
+        out,
+        (config, &layout),
+        Format::default(),
+        &Companions::default(),
+    )
+    .unwrap();
     (0..layout.tensors.len()).for_each(|id| writer.write(id, &values(&layout, id)).unwrap());
     writer.finish().unwrap();
 }

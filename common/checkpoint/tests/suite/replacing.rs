@@ -1,13 +1,14 @@
 //! A save replaces the one before as one, whenever it dies, and takes along what is not its own.
 
 use crate::common::{assert_reads_back, config, names, save, values};
-use checkpoint::{CheckpointError, Companions, Format, Reader, Writer};
+use checkpoint::{CheckpointError, Checkpoints, Companions, Format, Reader, Writer};
 use model::{Layout, ModelConfig};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use storage::{Call, Disk, Effect, Fault, Kind};
 
 /// A model with a tokenizer, of other sizes than [`config`]'s.
@@ -19,11 +20,17 @@ fn other() -> ModelConfig {
 fn save_on(faults: &[Fault], path: &Path, config: &ModelConfig) -> (checkpoint::Result<()>, Vec<Call>) {
     let disk = Arc::new(Disk::with_faults(1, faults.to_vec()));
     let layout = Layout::new(config);
-    let saved = Writer::on(disk.clone(), path, (config, &layout), Format::default(), &Companions::default())
-        .and_then(|mut writer| {
-            (0..layout.tensors.len()).try_for_each(|id| writer.write(id, &values(&layout, id)))?;
-            writer.finish()
-        });
+    let saved = Writer::on(
+        (disk.clone(), Duration::ZERO),
+        path,
+        (config, &layout),
+        Format::default(),
+        &Companions::default(),
+    )
+    .and_then(|mut writer| {
+        (0..layout.tensors.len()).try_for_each(|id| writer.write(id, &values(&layout, id)))?;
+        writer.finish()
+    });
     (saved, disk.record())
 }
 
@@ -71,6 +78,10 @@ fn dies_everywhere(effect: Effect, exchanges: bool) {
         ended = calls.len() < number as usize;
         let why = format!("{effect:?} at {:?} of {calls:?}: {saved:?}", calls.get(number as usize - 1));
         assert!(!ended || saved.is_ok(), "{why}");
+        if let Err(CheckpointError::Unpublished { kept, .. }) = &saved {
+            assert_eq!(Reader::open(kept).unwrap().config().unwrap().width, other().width, "{why}");
+            fs::remove_dir_all(kept).unwrap();
+        }
         match fs::exists(&out).unwrap() {
             true => assert_whole(&out, saved.is_ok(), &why),
             false => assert!(!exchanges, "{why}"),
@@ -84,6 +95,46 @@ fn dies_everywhere(effect: Effect, exchanges: bool) {
         assert_eq!(names(parent.path()), ["out"], "{why}");
     }
     assert!(number > 20, "all calls were hit: {number}");
+}
+
+/// Hours of training are not lost for a directory that the system does not rename.
+#[test]
+fn a_save_that_cannot_take_its_place_has_a_name_of_its_own() {
+    let parent = tempfile::tempdir().unwrap();
+    let out = parent.path().join("out");
+    with_others(&out);
+    let refused = Effect::Error(ErrorKind::CrossesDevices);
+    let fault = Fault { kind: Some(Kind::Exchange), number: 1, effect: refused };
+    for name in ["out.unpublished".into(), format!("out.unpublished-{}", std::process::id())] {
+        let error = save_on(&[fault], &out, &other()).0.unwrap_err();
+        let CheckpointError::Unpublished { kept, .. } = &error else { panic!("{error}") };
+        assert_eq!(kept, &out.canonicalize().unwrap().with_file_name(name));
+        assert_reads_back(&Reader::open(kept).unwrap(), &Layout::new(&other()));
+        assert!(error.to_string().contains(&*kept.to_string_lossy()), "{error}");
+        assert_whole(&out, true, "the old one");
+        assert_eq!(Reader::open(&out).unwrap().config().unwrap().width, config().width);
+    }
+}
+
+/// A checkpoint in a directory of weights follows the change; a process that was killed before that has
+/// left it aside, where a run that saves no weights must find it, too.
+#[test]
+fn checkpoints_that_a_killed_save_has_not_moved_are_found_again() {
+    let parent = tempfile::tempdir().unwrap();
+    let out = parent.path().join("out");
+    save(&out, &config()).unwrap();
+    let aside = parent.path().join(".out.4000000.partial");
+    for name in ["kept/step-00000004", "step-00000007"] {
+        fs::create_dir_all(aside.join(name)).unwrap();
+    }
+    let names_of = |path: &Path| {
+        let checkpoints = Checkpoints::new(path, Arc::new(Disk::new(1)));
+        checkpoints.prepare().unwrap();
+        checkpoints.names().unwrap()
+    };
+    assert_eq!(names_of(&out.join("kept")), ["step-00000004"]);
+    assert_eq!(names_of(&out), ["step-00000007"]);
+    assert_eq!(names(parent.path()), ["out"]);
 }
 
 /// A directory cannot have two names. It is missing for one call, not until all is flushed and removed.

@@ -3,7 +3,8 @@
 
 use crate::common::names;
 use checkpoint::{
-    Checkpoints, Companions, FileRecord, Generation, Manifest, Result, Run, ShardLayout, ShardWriter,
+    CheckpointError, Checkpoints, Companions, FileRecord, Generation, Manifest, Result, Run, ShardLayout,
+    ShardWriter,
 };
 use model::{Layout, ModelConfig, TrainingState};
 use serde_json::json;
@@ -169,6 +170,20 @@ fn state_that_is_not_finite_is_refused_and_gives_its_memory_back() {
     let (memory, written) = writer.write_all(bytes.clone(), bytes.len());
     assert_eq!(memory, Some(bytes));
     assert!(written.unwrap_err().to_string().contains("not finite"));
+}
+
+#[test]
+fn a_checkpoint_is_no_directory_of_checkpoints() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = checkpoints(folder.path(), Disk::new(1));
+    save(&kept, 1, 3).unwrap();
+    kept.prepare().unwrap();
+    let one = Checkpoints::new(&kept.directory().join("step-00000003"), kept.disk().clone());
+    let error = one.prepare().unwrap_err();
+    assert!(matches!(error, CheckpointError::InCheckpoint(_)), "{error}");
+    assert!(error.to_string().contains(&format!("({})", kept.directory().display())), "{error}");
+    let file = Checkpoints::new(&kept.directory().join("step-00000003/manifest.json"), kept.disk().clone());
+    assert!(matches!(file.prepare().unwrap_err(), CheckpointError::NotADirectory(_)));
 }
 
 /// Weights that are being saved beside checkpoints, and files of users, are no leftovers.

@@ -132,7 +132,7 @@ impl Saver {
             checkpoints: Checkpoints::new(checkpoints.directory(), disk),
             lock: plan.lock.clone(),
             manifest: (rank.number() == 0).then(|| manifest(plan)).transpose()?,
-            companions: plan.companions().clone(),
+            companions: plan.companions.clone(),
             keep,
             timeout,
             damaged: plan.damaged(),

@@ -12,6 +12,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use storage::Disk;
 
+/// How long a save waits for another writer that has its directory, if only to look.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// What the thread is given.
 enum Job {
     /// A tensor, in these elements of a unit.
@@ -49,12 +52,13 @@ impl WeightWriter {
             none if none.is_empty() => Disk::new(1),
             faults => Disk::with_faults(1, faults),
         });
-        let (model, companions) = (plan.model.clone(), plan.companions().clone());
+        let (model, companions) = (plan.model.clone(), plan.companions.clone());
         let (save, format, on) = (config.output.save.clone(), config.save_format, disk.clone());
         let create = move || match &save {
             None => Ok(None),
             Some(directory) => {
-                Writer::on(on, directory, (&model.config, &model.layout), format, &companions).map(Some)
+                Writer::on((on, PATIENCE), directory, (&model.config, &model.layout), format, &companions)
+                    .map(Some)
             }
         };
         let (jobs, given) = channel();
