@@ -101,7 +101,7 @@ pub fn understood(line: &str) -> Result<Option<Call>, String> {
     match words.as_slice() {
         ["cargo", "run"] | ["cargo", "insta", "review"] => Ok(None),
         ["cargo", "run", rest @ ..] => cargo(rest).map(Some),
-        ["cargo", "test" | "build" | "bench" | "clippy", rest @ ..] => cargo(rest).map(|_| None),
+        ["cargo", "test" | "build" | "bench" | "clippy" | "fmt", rest @ ..] => cargo(rest).map(|_| None),
         ["cat" | "diff", files @ ..] => files.iter().try_for_each(|file| exists(file)).map(|()| None),
         ["mdbook", "build", folder] => exists(&format!("{folder}/book.toml")).map(|()| None),
         ["pip" | "ls", ..] => Ok(None),
@@ -166,7 +166,7 @@ fn cargo(words: &[&str]) -> Result<Call, String> {
                 file.or_else(|_| exists_in(&folder, &format!("tests/{name}/main.rs")))?;
                 filtered = true;
             }
-            "--release" | "--workspace" | "--all-targets" | "--all" => {}
+            "--release" | "--workspace" | "--all-targets" | "--all" | "--check" => {}
             // Names of tests to run.
             word if filtered && !word.starts_with('-') => {}
             other => return Err(format!("{other} is unknown here")),

@@ -105,6 +105,15 @@ fn missing(there: &[String], damaged: &[String], keep: usize) -> usize {
     keep + 1 - sound.min(keep)
 }
 
+/// Returns the failure of a save of weights: a usage failure if it is the directory that will not do.
+pub(crate) fn unsaved(error: CheckpointError) -> Failure {
+    use CheckpointError::{IsCheckpoint, NotADirectory, NotAFile, NotReplaceable};
+    match error {
+        IsCheckpoint(_) | NotADirectory(_) | NotAFile(_) | NotReplaceable { .. } => Failure::usage(error),
+        error => Failure::run(error),
+    }
+}
+
 fn refused(error: storage::Error) -> Failure {
     Failure::run(CheckpointError::from(error))
 }

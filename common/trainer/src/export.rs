@@ -1,5 +1,6 @@
 //! The weights in a checkpoint, in Hugging Face's format.
 
+use crate::checkpoints;
 use crate::resume::{self, DamagedCheckpoints, Progress, Writer as Record};
 use checkpoint::{CheckpointError, Checkpoints, Format, Generation, Writer};
 use model::{Layout, ModelConfig};
@@ -35,7 +36,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<Vec<String>> {
         match write(&intact, &args.to, format) {
             Ok(()) => break intact,
             Err(_) if is_succeeded(&args.from, intact.generation.path()) => {}
-            Err(error) => return Err(Failure::run(error)),
+            Err(error) => return Err(checkpoints::unsaved(error)),
         }
     };
     let manifest = intact.generation.manifest();

@@ -309,7 +309,7 @@ fn probe_outputs(config: &Config, bytes: u64) -> Result<()> {
         Report::probe(path)?;
     }
     if let Some(dir) = &config.output.save {
-        Writer::probe(dir).map_err(Failure::run)?;
+        Writer::probe(dir).map_err(checkpoints::unsaved)?;
         let room = Disk::new(1).room(dir).map_err(|error| Failure::run(CheckpointError::from(error)))?;
         if room < bytes {
             return Err(Failure::run(format!(
