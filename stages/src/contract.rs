@@ -1,8 +1,8 @@
-//! What every stage owes, and what is wrong with one that does not keep it, in words.
+//! The contract of every stage, and messages that say how a stage violates it.
 //!
-//! It trains exactly as another does: the same losses, gradient norms and final weights, and in
-//! every step and on every rank the same parameters. And it holds and sends what the planner said,
-//! to the byte.
+//! A stage trains exactly as any other: with the same losses, gradient norms and final weights, and
+//! with the same parameters in every step and on every rank. It holds and sends the bytes that the
+//! planner predicts, exactly.
 
 use crate::train_under;
 use events::lock;
@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use trainer::{AnyStage, At, Report, Result, Witness};
 
-/// Runs `stage` beside `reference`, which no fault is injected into, and holds it to the contract; what
-/// the planner got wrong is left to [`Report::mispredictions`].
+/// Runs `stage` and compares it with `reference`, into which no fault is injected. The planner's
+/// predictions are not checked here: see [`Report::mispredictions`].
 ///
 /// # Errors
-/// The first thing that is wrong, in words.
+/// A message about the first violation of the contract.
 pub fn trains_like(
     stage: AnyStage,
     config: &Config,
@@ -24,10 +24,10 @@ pub fn trains_like(
 ) -> std::result::Result<Report, String> {
     let words = |failure: trainer::Failure| failure.to_string();
     let healthy = Config { faults: Vec::new(), ..config.clone() };
-    let (right, parameters) = recorded(reference, healthy).map_err(words)?;
-    let (job, _) = settings::prediction::predict(stage.plan, config).map_err(words)?;
+    let (expected, parameters) = recorded(reference, healthy).map_err(words)?;
+    let (job, _) = settings::prediction::predict(stage.id, config).map_err(words)?;
     let audit = Arc::new(Audit {
-        right: parameters,
+        expected: parameters,
         partition: Partition::of(&job),
         shards: job.shards() as usize,
         found: Mutex::default(),
@@ -36,42 +36,44 @@ pub fn trains_like(
     if let Some(breach) = audit.first() {
         return Err(breach);
     }
-    let own = outcome.map_err(words)?;
-    match departure(&own, &right) {
+    let actual = outcome.map_err(words)?;
+    match first_difference(&actual, &expected) {
         Some(problem) => Err(problem),
-        None => Ok(own),
+        None => Ok(actual),
     }
 }
 
-/// Where `own` leaves what `right` has learned, in words.
-pub fn departure(own: &Report, right: &Report) -> Option<String> {
-    for (own, right) in own.steps.iter().zip(&right.steps) {
-        if own.grad_norm != right.grad_norm && own.loss == right.loss {
+/// Returns a message about the first difference between `actual` and `expected`; `None` if the runs
+/// agree.
+pub fn first_difference(actual: &Report, expected: &Report) -> Option<String> {
+    for (actual, expected) in actual.steps.iter().zip(&expected.steps) {
+        if actual.grad_norm != expected.grad_norm && actual.loss == expected.loss {
             return Some(format!(
-                "in step {} the gradient norm is {:.4}, and should be {:.4}: some gradients are not the sum over all ranks",
-                own.step, own.grad_norm, right.grad_norm
+                "in step {} the gradient norm is {:.4}, but should be {:.4}: some gradients are not the sum over all ranks",
+                actual.step, actual.grad_norm, expected.grad_norm
             ));
         }
-        if own.loss != right.loss {
+        if actual.loss != expected.loss {
             return Some(format!(
-                "the loss of step {} is {:.4}, and should be {:.4}: ranks compute with other parameters after the step before",
-                own.step, own.loss, right.loss
+                "the loss of step {} is {:.4}, but should be {:.4}: after the previous step, ranks compute with the wrong parameters",
+                actual.step, actual.loss, expected.loss
             ));
         }
     }
-    let differ = own.steps.len() != right.steps.len() || own.weights_blake3 != right.weights_blake3;
-    differ.then(|| "losses agree and the last weights do not: the last update is incomplete".into())
+    let differ =
+        actual.steps.len() != expected.steps.len() || actual.weights_blake3 != expected.weights_blake3;
+    differ.then(|| "losses agree but the final weights do not: the last update is incomplete".into())
 }
 
 /// Full parameters by step and unit.
 type Parameters = BTreeMap<(u32, usize), Vec<f32>>;
 
-/// Keeps what rank 0 computes with.
+/// Records the parameters with which rank 0 computes.
 #[derive(Default)]
 struct Recorder(Mutex<Parameters>);
 
 impl Witness for Recorder {
-    fn computes_with(&self, at: At, unit: usize, _pass: events::Pass, values: &[f32]) {
+    fn on_parameters(&self, at: At, unit: usize, _pass: events::Pass, values: &[f32]) {
         if at.rank == 0 {
             let mut kept = lock(&self.0);
             kept.entry((at.step, unit)).or_insert_with(|| values.to_vec());
@@ -86,17 +88,17 @@ fn recorded(stage: Stage, config: Config) -> Result<(Report, Parameters)> {
     Ok((report, kept))
 }
 
-/// Holds what every rank computes with against what it should be.
+/// Compares the parameters with which every rank computes with the expected ones.
 struct Audit {
-    right: Parameters,
+    expected: Parameters,
     partition: Partition,
     shards: usize,
-    /// What is wrong, in the order in which a step comes to it.
+    /// The differences found, in the order in which a step reaches them.
     found: Mutex<BTreeMap<(u32, bool, usize, usize), String>>,
 }
 
 impl Witness for Audit {
-    fn computes_with(&self, at: At, unit: usize, pass: events::Pass, values: &[f32]) {
+    fn on_parameters(&self, at: At, unit: usize, pass: events::Pass, values: &[f32]) {
         let Some(problem) = self.problem(at, unit, pass, values) else { return };
         let order = (at.step, pass == events::Pass::Backward, unit, at.rank);
         lock(&self.found).entry(order).or_insert(problem);
@@ -108,17 +110,17 @@ impl Audit {
         lock(&self.found).values().next().cloned()
     }
 
-    /// What is wrong with what `at` computes with.
+    /// Returns a message if `at` computes with wrong parameters.
     fn problem(&self, at: At, unit: usize, pass: events::Pass, values: &[f32]) -> Option<String> {
-        let right = self.right.get(&(at.step, unit))?;
-        let before = at.step.checked_sub(1).and_then(|step| self.right.get(&(step, unit)));
+        let expected = self.expected.get(&(at.step, unit))?;
+        let before = at.step.checked_sub(1).and_then(|step| self.expected.get(&(step, unit)));
         let elements = self.partition.units[unit].parameters as usize;
         let length = values.len() / self.shards;
         let name = &self.partition.units[unit].name;
         let here = format!("rank {}'s {pass} of step {} computes with", at.rank, at.step);
         for owner in 0..self.shards {
             let slice = owner * length..((owner + 1) * length).min(elements);
-            let Some(values) = values.get(slice.clone()).filter(|v| *v != &right[slice.clone()]) else {
+            let Some(values) = values.get(slice.clone()).filter(|v| *v != &expected[slice.clone()]) else {
                 continue;
             };
             let is_old = before.is_some_and(|before| *values == before[slice.clone()]);
@@ -128,13 +130,13 @@ impl Audit {
                     "{here} the old parameters of {name} in the slice that it owns: rank {owner} has not updated it in step {last}"
                 ),
                 (true, false) => format!(
-                    "{here} old parameters of {name} in the slice that rank {owner} owns: what that rank updated in step {last} was not gathered"
+                    "{here} old parameters of {name} in the slice owned by rank {owner}: what that rank updated in step {last} was not gathered"
                 ),
-                (false, _) if before.is_none() => format!(
-                    "{here} something else than the initial parameters of {name}, in the slice that rank {owner} owns"
-                ),
+                (false, _) if before.is_none() => {
+                    format!("{here} wrong initial parameters of {name} in the slice owned by rank {owner}")
+                }
                 (false, _) => format!(
-                    "{here} parameters of {name} that are neither old nor right, in the slice that rank {owner} owns: that rank updated it in step {last} before its gradients were the sum over all ranks and micro-batches"
+                    "{here} parameters of {name} that match neither this step nor the previous one, in the slice owned by rank {owner}: that rank updated it in step {last} before its gradients were the sum over all ranks and micro-batches"
                 ),
             });
         }

@@ -1,4 +1,4 @@
-//! The four stages by name, run in this process, and the [contract] that each of them keeps.
+//! The four stages by name, run in this process, and the [contract] that each of them satisfies.
 
 pub mod contract;
 
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use trainer::{AnyStage, Failure, Report, Result, Witness};
 
-/// Returns what the trainer runs of `stage`.
+/// Returns the implementation of `stage`.
 pub fn of(stage: Stage) -> AnyStage {
     match stage {
         Stage::Ddp => AnyStage::of::<zero0_ddp::Ddp>(),
@@ -22,7 +22,7 @@ pub fn of(stage: Stage) -> AnyStage {
     }
 }
 
-/// The stage of that name.
+/// Returns the stage of that name; `None` if there is none.
 pub fn named(name: &str) -> Option<Stage> {
     Stage::from_str(name, false).ok()
 }
@@ -44,27 +44,27 @@ pub fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// What `flags` say.
+/// Parses `flags`.
 ///
 /// # Errors
-/// A usage failure if they say nothing that a program would understand.
+/// A usage failure, as the program would print it.
 pub fn parse(flags: &str) -> Result<TrainArgs> {
     let words = ["program"].into_iter().chain(flags.split_whitespace());
     Ok(Cli::try_parse_from(words).map_err(Failure::usage)?.train)
 }
 
-/// The settings that `flags` ask for.
+/// Returns the settings that `flags` ask for.
 ///
 /// # Errors
-/// What the program would print.
+/// Any failure, as the program would print it.
 pub fn config(flags: &str) -> Result<Config> {
     deepspeed::configure(parse(flags)?)
 }
 
-/// Checks that `stage` can do what `config` asks for, whatever the machine and the data.
+/// Checks that `stage` supports `config`, whatever the machine and the data.
 ///
 /// # Errors
-/// What the program would print.
+/// Any failure, as the program would print it.
 pub fn check(stage: Stage, config: &Config) -> Result<()> {
     trainer::check(of(stage), config)
 }
@@ -72,39 +72,39 @@ pub fn check(stage: Stage, config: &Config) -> Result<()> {
 /// Trains as `config` says, without printing anything.
 ///
 /// # Errors
-/// What the program would print.
+/// Any failure, as the program would print it.
 pub fn train(stage: Stage, config: Config) -> Result<Report> {
     trainer::train_until(of(stage), config, None, Arc::default())
 }
 
-/// The same under the eyes of `witness`.
+/// Trains as [`train`] does and reports to `witness`.
 ///
 /// # Errors
-/// What the program would print.
+/// Any failure, as the program would print it.
 pub fn train_under(stage: Stage, config: Config, witness: Arc<dyn Witness>) -> Result<Report> {
     train_until(stage, config, witness, Arc::default())
 }
 
-/// The same, until `enough` is set.
+/// Trains as [`train_under`] does until `stop` is set.
 ///
 /// # Errors
-/// What the program would print.
+/// Any failure, as the program would print it.
 pub fn train_until(
     stage: Stage,
     config: Config,
     witness: Arc<dyn Witness>,
-    enough: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
 ) -> Result<Report> {
-    trainer::train_until(of(stage), config, Some(witness), enough)
+    trainer::train_until(of(stage), config, Some(witness), stop)
 }
 
-/// The whole program of `stage`; the first of `arguments` is the program's name.
+/// Runs the whole program of `stage`. The first of `arguments` is the program's name.
 pub fn main_from(stage: Stage, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     main_under(stage, arguments, None)
 }
 
-/// Runs the whole program of `stage` and tells `witness` how far ranks are. The first of `arguments`
-/// is the program's name.
+/// Runs the whole program of `stage` and reports to `witness`. The first of `arguments` is the
+/// program's name.
 pub fn main_under(
     stage: Stage,
     arguments: impl IntoIterator<Item = OsString>,

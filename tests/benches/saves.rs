@@ -88,7 +88,7 @@ struct Clock {
 }
 
 /// How often a thread looks whether a checkpoint has its name.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Clock {
     /// Notes when the checkpoint after `steps` steps has its name; a thread looks for it.
@@ -96,7 +96,7 @@ impl Clock {
         let (path, notes) = (self.kept.join(format!("step-{steps:08}")), self.notes.clone());
         std::thread::spawn(move || {
             while !path.exists() {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
             notes.lock().unwrap().push((steps, Moment::Published, Instant::now()));
         });
@@ -128,7 +128,7 @@ impl Clock {
 }
 
 impl Witness for Clock {
-    fn reaches(&self, At { step, rank }: At, milestone: Milestone) {
+    fn on_milestone(&self, At { step, rank }: At, milestone: Milestone) {
         match milestone {
             Milestone::Begins(Phase::Data) => {
                 self.note(step, Moment::Begins);
@@ -147,7 +147,7 @@ impl Witness for Clock {
         }
     }
 
-    fn saved(&self, _: usize, steps: u32, failed: Option<&str>) {
+    fn on_checkpoint(&self, _: usize, steps: u32, failed: Option<&str>) {
         assert_eq!(failed, None, "the checkpoint after {steps} steps");
         self.note(steps, Moment::Saved);
     }

@@ -1,9 +1,9 @@
-//! Distributed data parallel: every rank holds everything.
+//! Distributed data parallel: every rank holds all model states.
 //!
-//! Each rank computes gradients on its own micro-batches; the ranks' gradients are summed bucket by
-//! bucket while backward goes on (Li et al., "PyTorch Distributed", 2020), and every rank then
-//! makes the same update. A rank divides its loss by the tokens of the whole global batch, so that
-//! the sum over ranks is DDP's average.
+//! Each rank computes gradients on its own micro-batches. The gradients are summed over ranks bucket
+//! by bucket while backward continues (Li et al., "PyTorch Distributed", 2020); then every rank
+//! computes the same update. A rank divides its loss by the number of tokens in the global batch, so
+//! that the sum over ranks is DDP's average.
 
 use collectives::Group;
 use device::Write;
@@ -11,28 +11,29 @@ use events::Pass;
 use events::header::Sharded;
 use planner::Strategy;
 use sharding::{
-    Buckets, FullGradients, FullParameters, Micro, Optimizer, Partition, Rank, Result, UnitBuffers, UnitId,
-    Update, local_norm,
+    Buckets, FullGradients, FullParameters, MicroBatch, Optimizer, Partition, Rank, Result, UnitBuffers,
+    UnitId, Update, UpdateBuffers, local_norm,
 };
 use std::rc::Rc;
 use std::sync::Arc;
-use trainer::{Setup, Stage, StageKind, StepOutcome};
+use trainer::{Setup, Stage, StageKind, StageStates, StepOutcome};
 
 /// One rank of a DDP run.
 pub struct Ddp {
     rank: Rc<Rank>,
     partition: Arc<Partition>,
-    /// Full, per unit.
+    /// Full parameters, per unit.
     parameters: UnitBuffers,
-    /// Full, per unit.
+    /// Full gradients, per unit.
     gradients: UnitBuffers,
-    /// For the whole of each unit.
+    /// Updates every unit in full.
     optimizer: Optimizer,
+    /// All-reduces gradients.
     reductions: Buckets,
 }
 
 impl StageKind for Ddp {
-    const PLAN: planner::Stage = planner::Stage::Ddp;
+    const ID: planner::Stage = planner::Stage::Ddp;
     const STRATEGIES: &'static [Strategy] = &[Strategy::NoShard];
     const SHARDED: Sharded = Sharded { parameters: false, gradients: false, optimizer: false };
 
@@ -59,12 +60,12 @@ impl Stage for Ddp {
         Ok(())
     }
 
-    fn gradients(&mut self, unit: UnitId, micro: Micro) -> Result<FullGradients> {
+    fn gradients(&mut self, unit: UnitId, micro: MicroBatch) -> Result<FullGradients> {
         let write = if micro.is_first() { Write::Replace } else { Write::Accumulate };
         Ok(FullGradients::new(unit, self.gradients.take(unit)?, write, &self.partition))
     }
 
-    fn reduce(&mut self, gradients: FullGradients, micro: Micro) -> Result<()> {
+    fn reduce(&mut self, gradients: FullGradients, micro: MicroBatch) -> Result<()> {
         if !micro.is_last() {
             self.gradients.put(gradients.unit, gradients.buffer);
             return Ok(());
@@ -74,8 +75,8 @@ impl Stage for Ddp {
         Ok(())
     }
 
-    fn stop(&mut self) -> Result<()> {
-        self.reductions.stop();
+    fn abort_step(&mut self) -> Result<()> {
+        self.reductions.abort();
         Ok(())
     }
 
@@ -83,20 +84,22 @@ impl Stage for Ddp {
         let summed = self.reductions.finish(&self.rank)?;
         self.gradients.put_all(summed);
         let norm = local_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
-        let grad_norm = update.unscaled(norm);
-        // Clips, and undoes the loss scale; after an overflow there is nothing to apply.
-        let Some(update) = update.scaled(grad_norm)? else {
+        let grad_norm = update.unscale_norm(norm);
+        // Clips and unscales the gradients. `None` after an overflow: the step is skipped.
+        let Some(update) = update.clip(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
-        self.optimizer.update(&self.rank, update, &mut self.parameters, &self.gradients, None)?;
+        let buffers = UpdateBuffers::new(&mut self.parameters, &self.gradients);
+        self.optimizer.update(&self.rank, update, buffers)?;
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
-    fn complete(&mut self, unit: Option<UnitId>) -> Result<()> {
-        self.optimizer.complete(&self.rank, unit, (&mut self.parameters, &self.gradients), None, None)
+    fn complete_update(&mut self, unit: Option<UnitId>) -> Result<()> {
+        let buffers = UpdateBuffers::new(&mut self.parameters, &self.gradients);
+        self.optimizer.complete(&self.rank, unit, buffers)
     }
 
-    fn states(&mut self) -> (&mut Optimizer, &UnitBuffers) {
-        (&mut self.optimizer, &self.parameters)
+    fn states(&mut self) -> StageStates<'_> {
+        StageStates { optimizer: &mut self.optimizer, parameters: &self.parameters }
     }
 }

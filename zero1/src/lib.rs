@@ -1,38 +1,40 @@
 //! ZeRO stage 1: optimizer states are sharded (Rajbhandari et al., "ZeRO", 2020, section 5.1).
 //!
-//! Rank r keeps momentum and variance for the r-th slice of every unit alone. It needs the summed
-//! gradients of that slice only, so a reduce-scatter takes the place of DDP's all-reduce; after the
-//! update an all-gather makes the full parameters consistent again. Together they send as much as
-//! DDP's all-reduce.
+//! Rank r keeps momentum and variance only for the r-th slice of every unit. It needs the summed
+//! gradients of that slice only, so a reduce-scatter replaces DDP's all-reduce. After the update an
+//! all-gather makes the full parameters consistent again. The two collectives together send as many
+//! bytes as DDP's all-reduce.
 
 use collectives::Group;
 use device::Write;
 use events::Pass;
 use events::header::Sharded;
 use sharding::{
-    Buckets, FullGradients, FullParameters, Micro, Optimizer, Partition, Rank, Result, UnitBuffers, UnitId,
-    Update, global_norm,
+    Buckets, FullGradients, FullParameters, MicroBatch, Optimizer, Partition, Rank, Result, UnitBuffers,
+    UnitId, Update, UpdateBuffers, global_norm,
 };
 use std::rc::Rc;
 use std::sync::Arc;
-use trainer::{GradSync, Setup, Stage, StageKind, StepOutcome};
+use trainer::{GradSync, Setup, Stage, StageKind, StageStates, StepOutcome};
 
 /// One rank of a ZeRO-1 run.
 pub struct Zero1 {
     rank: Rc<Rank>,
     partition: Arc<Partition>,
-    /// Full, per unit.
+    /// Full parameters, per unit.
     parameters: UnitBuffers,
-    /// Full, per unit; after the reduce-scatter only this rank's slice means something.
+    /// Full gradients, per unit. After the reduce-scatter only this rank's slice is valid.
     gradients: UnitBuffers,
-    /// For this rank's slice of each unit.
+    /// Updates this rank's slice of each unit.
     optimizer: Optimizer,
+    /// Sums gradients over ranks.
     reductions: Buckets,
+    /// All-gathers updated parameters.
     gathers: Buckets,
 }
 
 impl StageKind for Zero1 {
-    const PLAN: planner::Stage = planner::Stage::Zero1;
+    const ID: planner::Stage = planner::Stage::Zero1;
     const SHARDED: Sharded = Sharded { parameters: false, gradients: false, optimizer: true };
     const GRAD_SYNCS: &'static [GradSync] = &[GradSync::ReduceScatter, GradSync::AllReduce];
 
@@ -64,12 +66,12 @@ impl Stage for Zero1 {
         Ok(())
     }
 
-    fn gradients(&mut self, unit: UnitId, micro: Micro) -> Result<FullGradients> {
+    fn gradients(&mut self, unit: UnitId, micro: MicroBatch) -> Result<FullGradients> {
         let write = if micro.is_first() { Write::Replace } else { Write::Accumulate };
         Ok(FullGradients::new(unit, self.gradients.take(unit)?, write, &self.partition))
     }
 
-    fn reduce(&mut self, gradients: FullGradients, micro: Micro) -> Result<()> {
+    fn reduce(&mut self, gradients: FullGradients, micro: MicroBatch) -> Result<()> {
         if !micro.is_last() {
             self.gradients.put(gradients.unit, gradients.buffer);
             return Ok(());
@@ -79,8 +81,8 @@ impl Stage for Zero1 {
         Ok(())
     }
 
-    fn stop(&mut self) -> Result<()> {
-        self.reductions.stop();
+    fn abort_step(&mut self) -> Result<()> {
+        self.reductions.abort();
         Ok(())
     }
 
@@ -88,23 +90,23 @@ impl Stage for Zero1 {
         let summed = self.reductions.finish(&self.rank)?;
         self.gradients.put_all(summed);
         let norm = global_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
-        let grad_norm = update.unscaled(norm);
-        // Clips, and undoes the loss scale; after an overflow there is nothing to apply.
-        let Some(update) = update.scaled(grad_norm)? else {
+        let grad_norm = update.unscale_norm(norm);
+        // Clips and unscales the gradients. `None` after an overflow: the step is skipped.
+        let Some(update) = update.clip(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
         // Each unit's all-gather starts once this rank has updated its slice.
-        let gathers = Some(&mut self.gathers);
-        self.optimizer.update(&self.rank, update, &mut self.parameters, &self.gradients, gathers)?;
+        let buffers = UpdateBuffers::new(&mut self.parameters, &self.gradients);
+        self.optimizer.update(&self.rank, update, buffers.with_gathers(&mut self.gathers))?;
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
-    fn complete(&mut self, unit: Option<UnitId>) -> Result<()> {
-        let (held, gathers) = ((&mut self.parameters, &self.gradients), Some(&mut self.gathers));
-        self.optimizer.complete(&self.rank, unit, held, gathers, None)
+    fn complete_update(&mut self, unit: Option<UnitId>) -> Result<()> {
+        let buffers = UpdateBuffers::new(&mut self.parameters, &self.gradients);
+        self.optimizer.complete(&self.rank, unit, buffers.with_gathers(&mut self.gathers))
     }
 
-    fn states(&mut self) -> (&mut Optimizer, &UnitBuffers) {
-        (&mut self.optimizer, &self.parameters)
+    fn states(&mut self) -> StageStates<'_> {
+        StageStates { optimizer: &mut self.optimizer, parameters: &self.parameters }
     }
 }

@@ -1,34 +1,36 @@
 //! ZeRO stage 2: gradients are sharded too (Rajbhandari et al., "ZeRO", 2020, section 5.2).
 //!
-//! Full gradients of a unit exist only from its backward to its reduce-scatter; the sum of this
-//! rank's slice is added to a shard that stays until the step, and the full gradients are freed.
-//! The price comes with accumulation: every micro-batch is reduced, not only the last.
+//! Full gradients of a unit exist only from its backward to its reduce-scatter. Then this rank's
+//! slice of the sum is added to its gradient shard, which stays until the step, and the full
+//! gradients are freed. The cost: with accumulation every micro-batch is reduced, not only the last.
 
 use collectives::Group;
 use events::Pass;
 use events::header::Sharded;
 use sharding::{
-    Buckets, FullGradients, FullParameters, GradientShards, Micro, Optimizer, Rank, Result, UnitBuffers,
-    UnitId, Update,
+    Buckets, FullGradients, FullParameters, GradientShards, MicroBatch, Optimizer, Rank, Result, UnitBuffers,
+    UnitId, Update, UpdateBuffers,
 };
 use std::rc::Rc;
-use trainer::{Setup, Stage, StageKind, StepOutcome};
+use trainer::{Setup, Stage, StageKind, StageStates, StepOutcome};
 
 /// One rank of a ZeRO-2 run.
 pub struct Zero2 {
     rank: Rc<Rank>,
-    /// Full, per unit.
+    /// Full parameters, per unit.
     parameters: UnitBuffers,
-    /// This rank's slice, per unit.
+    /// This rank's slice of each unit's gradients.
     gradients: GradientShards,
-    /// For this rank's slice of each unit.
+    /// Updates this rank's slice of each unit.
     optimizer: Optimizer,
+    /// Reduce-scatters gradients.
     reductions: Buckets,
+    /// All-gathers updated parameters.
     gathers: Buckets,
 }
 
 impl StageKind for Zero2 {
-    const PLAN: planner::Stage = planner::Stage::Zero2;
+    const ID: planner::Stage = planner::Stage::Zero2;
     const SHARDED: Sharded = Sharded { parameters: false, gradients: true, optimizer: true };
 
     fn new(setup: Setup) -> Result<Self> {
@@ -54,42 +56,42 @@ impl Stage for Zero2 {
         Ok(())
     }
 
-    fn gradients(&mut self, unit: UnitId, micro: Micro) -> Result<FullGradients> {
+    fn gradients(&mut self, unit: UnitId, micro: MicroBatch) -> Result<FullGradients> {
         self.gradients.full(&self.rank, unit, micro)
     }
 
-    fn reduce(&mut self, gradients: FullGradients, _micro: Micro) -> Result<()> {
+    fn reduce(&mut self, gradients: FullGradients, _micro: MicroBatch) -> Result<()> {
         let summed = self.reductions.push(&self.rank, gradients.unit, gradients.buffer)?;
         // Adds this rank's slice of the sums to its shards, and frees the full gradients.
         self.gradients.accumulate(&self.rank, summed)
     }
 
-    fn stop(&mut self) -> Result<()> {
-        self.reductions.stop();
-        self.gradients.stop(&self.rank)
+    fn abort_step(&mut self) -> Result<()> {
+        self.reductions.abort();
+        self.gradients.abort(&self.rank)
     }
 
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {
         let summed = self.reductions.finish(&self.rank)?;
         self.gradients.finish(&self.rank, summed)?;
         let norm = self.gradients.norm(&self.rank)?;
-        let grad_norm = update.unscaled(norm);
-        // Clips, and undoes the loss scale; after an overflow there is nothing to apply.
-        let Some(update) = update.scaled(grad_norm)? else {
+        let grad_norm = update.unscale_norm(norm);
+        // Clips and unscales the gradients. `None` after an overflow: the step is skipped.
+        let Some(update) = update.clip(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
         // Each unit's all-gather starts once this rank has updated its slice.
-        let (gradients, gathers) = (self.gradients.shards(), Some(&mut self.gathers));
-        self.optimizer.update(&self.rank, update, &mut self.parameters, gradients, gathers)?;
+        let buffers = UpdateBuffers::new(&mut self.parameters, self.gradients.shards());
+        self.optimizer.update(&self.rank, update, buffers.with_gathers(&mut self.gathers))?;
         Ok(StepOutcome { grad_norm, skipped: false })
     }
 
-    fn complete(&mut self, unit: Option<UnitId>) -> Result<()> {
-        let (held, gathers) = ((&mut self.parameters, self.gradients.shards()), Some(&mut self.gathers));
-        self.optimizer.complete(&self.rank, unit, held, gathers, None)
+    fn complete_update(&mut self, unit: Option<UnitId>) -> Result<()> {
+        let buffers = UpdateBuffers::new(&mut self.parameters, self.gradients.shards());
+        self.optimizer.complete(&self.rank, unit, buffers.with_gathers(&mut self.gathers))
     }
 
-    fn states(&mut self) -> (&mut Optimizer, &UnitBuffers) {
-        (&mut self.optimizer, &self.parameters)
+    fn states(&mut self) -> StageStates<'_> {
+        StageStates { optimizer: &mut self.optimizer, parameters: &self.parameters }
     }
 }

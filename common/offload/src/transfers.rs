@@ -192,7 +192,7 @@ impl Transfers {
         self.ways.borrow()[staged.issued.route.index()].crosses(staged.booked?)
     }
 
-    /// True if [`Transfers::settle`] would not block.
+    /// True if [`Transfers::wait_staged`] would not block.
     pub fn is_done<M>(&self, staged: &mut Staged<M>) -> bool {
         if staged.answer.is_none() {
             staged.answer = staged.ticket.wait_for(Duration::ZERO);
@@ -205,7 +205,7 @@ impl Transfers {
     /// # Errors
     /// The file system's; one that names file and call if the disk answers nothing for too long;
     /// the group's failure, if it fails during the wait.
-    pub fn settle(&self, staged: Staged) -> Result<Arriving> {
+    pub fn wait_staged(&self, staged: Staged) -> Result<Arriving> {
         let (carried, ended) = self.over(staged)?;
         let complete = Instant::now() - self.now().saturating_sub(ended);
         Ok(Arriving { buffer: carried.buffer, complete })
@@ -214,8 +214,8 @@ impl Transfers {
     /// Blocks until a write that a read follows is done.
     ///
     /// # Errors
-    /// As [`Transfers::settle`].
-    pub fn settle_written(&self, staged: Staged<()>) -> Result<()> {
+    /// As [`Transfers::wait_staged`].
+    pub fn wait_written(&self, staged: Staged<()>) -> Result<()> {
         self.over(staged).map(|((), _)| ())
     }
 

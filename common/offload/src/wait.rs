@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// The longest time between two checks of the run's clock, which stands still while the run is
 /// paused, and of the rank's group.
-pub(crate) const LOOK: Duration = Duration::from_millis(50);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The longest wait that the rank does not publish.
 const SHORT: Duration = Duration::from_secs(1);
@@ -48,14 +48,14 @@ pub(crate) struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    /// Checks the group at `now`, [`LOOK`] after the last check. If more than twice that has
+    /// Checks the group at `now`, [`POLL_INTERVAL`] after the last check. If more than twice that has
     /// passed, the process was suspended, and the rest does not count as waiting. A long wait is
     /// published, so that the deadlines of ranks that wait for this one pause.
     ///
     /// # Errors
     /// The group's failure.
     pub(crate) fn look(&mut self, now: Duration) -> Result<()> {
-        let passed = now.saturating_sub(std::mem::replace(&mut self.looked, now)).min(2 * LOOK);
+        let passed = now.saturating_sub(std::mem::replace(&mut self.looked, now)).min(2 * POLL_INTERVAL);
         self.waited += passed;
         self.idle += passed;
         let WaitLimits { group: Some(group), timeout, .. } = self.limits else { return Ok(()) };

@@ -38,9 +38,9 @@ fn bytes_come_back_from_main_memory_and_from_disk_as_they_were() {
     let extent = transfers.extent(Class::Parameters, 4 * values.len()).unwrap();
     assert_eq!(extent.bytes(), 3 * PAGE);
     let written = transfers.write(CARGO, &extent, 0, staging, 3 * PAGE);
-    let mut buffer = transfers.settle(written).unwrap().buffer;
+    let mut buffer = transfers.wait_staged(written).unwrap().buffer;
     buffer.bytes_mut().fill(7);
-    let arrived = transfers.settle(transfers.read(CARGO, &extent, 0, buffer, 3 * PAGE)).unwrap();
+    let arrived = transfers.wait_staged(transfers.read(CARGO, &extent, 0, buffer, 3 * PAGE)).unwrap();
     let mut back = device.allocate(Class::Parameters, DType::F32, values.len()).unwrap();
     transfers.wait(transfers.forward(CARGO, back.view_mut(), &arrived).unwrap()).unwrap();
     assert_eq!(back.as_slice::<f32>(), values);
@@ -102,7 +102,7 @@ fn a_way_carries_what_is_complete_before_the_rank_sends_it() {
     }
     let mut send = || transfers.share_since(complete, CARGO, host.view_mut(), sent.view()).unwrap();
     let [early, behind] = [send(), send()];
-    assert!(!transfers.makes_wait(&early) && !transfers.makes_wait(&behind), "both have crossed");
+    assert!(!transfers.would_block(&early) && !transfers.would_block(&behind), "both have crossed");
     let since = Instant::now();
     let late = transfers.share(CARGO, host.view_mut(), sent.view()).unwrap();
     [early, behind, late].into_iter().for_each(|crossing| transfers.wait(crossing).unwrap());
@@ -131,10 +131,10 @@ fn a_simulated_disk_serves_in_the_order_of_issue() {
         |from| transfers.read(CARGO, &extent, from, transfers.staging(DType::F32, PAGE / 4).unwrap(), PAGE);
     let since = Instant::now();
     let [first, second] = [0, PAGE].map(read);
-    transfers.settle(second).unwrap();
+    transfers.wait_staged(second).unwrap();
     assert!(since.elapsed() >= Duration::from_millis(100), "{:?}", since.elapsed());
     let since = Instant::now();
-    transfers.settle(first).unwrap();
+    transfers.wait_staged(first).unwrap();
     assert!(since.elapsed() < Duration::from_millis(40), "it came before: {:?}", since.elapsed());
 }
 
@@ -149,12 +149,12 @@ fn a_buffer_is_filled_again_as_soon_as_its_bytes_have_left() {
     buffer.bytes_mut().fill(1);
     let since = Instant::now();
     let (written, read) = transfers.write_then_read(stretch(&here), stretch(&there), buffer);
-    transfers.settle_written(written).unwrap();
+    transfers.wait_written(written).unwrap();
     assert!(since.elapsed() >= Duration::from_millis(50), "{:?}", since.elapsed());
-    let buffer = transfers.settle(read).unwrap().buffer;
+    let buffer = transfers.wait_staged(read).unwrap().buffer;
     assert!(since.elapsed() >= Duration::from_millis(100), "the read waits for it: {:?}", since.elapsed());
     assert!(buffer.bytes().iter().all(|&byte| byte == 0), "room that nothing was written to");
-    let read = transfers.settle(transfers.read(CARGO, &here, 0, buffer, PAGE)).unwrap();
+    let read = transfers.wait_staged(transfers.read(CARGO, &here, 0, buffer, PAGE)).unwrap();
     assert!(read.buffer.bytes().iter().all(|&byte| byte == 1));
     let moved = transfers.moved();
     let of = |route: Route| (moved.bytes[route.index()], moved.calls[route.index()]);
@@ -195,7 +195,7 @@ fn reads(transfers: &Transfers, count: usize) -> offload::Result<()> {
     let read = |_| transfers.read(CARGO, &extent, 0, transfers.staging(DType::F32, PAGE / 4).unwrap(), PAGE);
     let reads: Vec<_> = (0..count).map(read).collect();
     // The last one first: it waits for all others.
-    reads.into_iter().rev().try_for_each(|read| transfers.settle(read).map(drop))
+    reads.into_iter().rev().try_for_each(|read| transfers.wait_staged(read).map(drop))
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn what_comes_from_a_slow_disk_crosses_to_the_device_as_soon_as_it_is_here() {
     let mut back = device.allocate(Class::Parameters, DType::F32, PAGE / 4).unwrap();
     let read = transfers.read(CARGO, &extent, 0, staging, PAGE);
     std::thread::sleep(Duration::from_millis(60));
-    let arrived = transfers.settle(read).unwrap();
+    let arrived = transfers.wait_staged(read).unwrap();
     let since = Instant::now();
     transfers.wait(transfers.forward(CARGO, back.view_mut(), &arrived).unwrap()).unwrap();
     assert!(since.elapsed() < Duration::from_millis(15), "both legs were over: {:?}", since.elapsed());
@@ -257,7 +257,7 @@ fn a_disk_that_fails_is_named_with_its_file_and_the_remedy() {
     let staging = transfers.staging(DType::F32, 1).unwrap();
     transfers.fail(Effect::Full);
     let error =
-        transfers.settle(transfers.write(CARGO, &extent, 0, staging, PAGE)).err().unwrap().to_string();
+        transfers.wait_staged(transfers.write(CARGO, &extent, 0, staging, PAGE)).err().unwrap().to_string();
     assert!(error.contains("cannot write") && error.contains("disk is full"), "{error}");
     assert!(
         error.contains(&folder.path().display().to_string()) && error.contains("--offload-dir"),

@@ -157,7 +157,7 @@ impl Buckets {
 
     /// Frees the units that are queued or on their way, in a group that is [winding
     /// down](Group::wind_down): no update follows.
-    pub fn stop(&mut self) {
+    pub fn abort(&mut self) {
         self.filling.clear();
         self.in_flight = None;
     }

@@ -39,11 +39,11 @@ pub enum Error {
         skipped: u32,
     },
     /// A unit was handed out twice or handed back without having been handed out: a bug in a stage.
-    #[error("unit {unit} is not here: {what}")]
+    #[error("unit {unit}: missing {what} (handed out twice, or never gathered); this is a bug in the stage")]
     Missing {
         /// The unit.
         unit: usize,
-        /// What was looked for.
+        /// The buffer that is missing, as a noun.
         what: &'static str,
     },
 }
@@ -59,7 +59,7 @@ impl From<offload::Error> for Error {
 }
 
 impl Error {
-    /// The out-of-memory account, if that is what happened.
+    /// Returns the out-of-memory account; `None` for any other error.
     pub fn out_of_memory(&self) -> Option<&OutOfMemory> {
         match self {
             Error::Device(DeviceError::OutOfMemory(oom)) => Some(oom),

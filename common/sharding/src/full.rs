@@ -17,7 +17,7 @@ pub struct FullParameters {
     pub buffer: Buffer,
 }
 
-/// A place for a unit's full gradients, on loan from a stage.
+/// A buffer for a unit's full gradients, on loan from a stage.
 pub struct FullGradients {
     /// The unit.
     pub unit: UnitId,
@@ -29,13 +29,13 @@ pub struct FullGradients {
 }
 
 impl FullGradients {
-    /// A place for gradients in `buffer`, which backward overwrites or adds to.
+    /// Returns full gradients in `buffer`, which backward overwrites or adds to.
     pub fn new(unit: UnitId, buffer: Buffer, write: Write, partition: &Partition) -> Self {
         FullGradients { unit, buffer, write, written: vec![false; partition.units[unit].slots.len()] }
     }
 
-    /// A place in a fresh buffer of class [`Class::CommunicationBuckets`] and element type `dtype`,
-    /// its padding zeroed.
+    /// Allocates full gradients of class [`Class::CommunicationBuckets`] and element type `dtype`, and
+    /// zeroes their padding.
     ///
     /// # Errors
     /// If the rank is out of memory.
@@ -54,61 +54,62 @@ impl FullGradients {
 
 /// A micro-batch within an optimizer step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Micro {
+pub struct MicroBatch {
     /// Its number, from 0.
     pub index: usize,
     /// Micro-batches per step.
     pub count: usize,
 }
 
-impl Micro {
-    /// Whether gradients of this step start here.
+impl MicroBatch {
+    /// True for the first micro-batch of a step.
     pub fn is_first(&self) -> bool {
         self.index == 0
     }
 
-    /// Whether gradients of this step are complete after this one.
+    /// True for the last micro-batch of a step: gradients are complete after it.
     pub fn is_last(&self) -> bool {
         self.index + 1 == self.count
     }
 }
 
-/// What holds a unit's elements between its uses.
-pub enum Rest {
+/// Where a unit's elements are stored between uses.
+pub enum Storage {
     /// A buffer on the device or in main memory.
     Buffer(Buffer),
     /// A part of the rank's swap file, for elements of this type.
     Disk(Extent, DType),
 }
 
-/// Where a training state of a slice of a unit rests; elements count from the slice's first.
-pub enum StateRest<'a> {
+/// Where a training state of a slice of a unit is stored; elements count from the slice's first.
+pub enum StateStorage<'a> {
     /// In memory, all of it.
-    Here(View<'a>),
+    Memory(View<'a>),
     /// On disk, counted under this class, in stretches of these elements. A stretch of parameters
-    /// may go on beyond the slice.
+    /// may extend beyond the slice.
     Disk(Class, Vec<(Range<usize>, &'a Extent)>),
 }
 
-impl From<Buffer> for Rest {
+impl From<Buffer> for Storage {
     fn from(buffer: Buffer) -> Self {
-        Rest::Buffer(buffer)
+        Storage::Buffer(buffer)
     }
 }
 
-/// One buffer per unit, from which buffers are taken and put back: all of the unit, or a slice of
-/// it. A unit may rest on disk instead.
+/// One buffer per unit, which holds the whole unit or a slice of it, and which is taken out and put
+/// back. A unit may be stored on disk instead.
 pub struct UnitBuffers {
-    units: Vec<Option<Rest>>,
+    units: Vec<Option<Storage>>,
     /// Per unit: the elements of the unit that are held.
     ranges: Vec<Range<usize>>,
+    /// The name of the buffers in errors.
     what: &'static str,
 }
 
 impl UnitBuffers {
-    /// `held[u]` holds elements of unit u, and which; `what` names them in errors.
-    pub fn new<R: Into<Rest>>(held: Vec<(R, Range<usize>)>, what: &'static str) -> Self {
-        let (units, ranges) = held.into_iter().map(|(rest, range)| (Some(rest.into()), range)).unzip();
+    /// Returns buffers of which `held[u]` stores these elements of unit u. `what` names them in errors.
+    pub fn new<S: Into<Storage>>(held: Vec<(S, Range<usize>)>, what: &'static str) -> Self {
+        let (units, ranges) = held.into_iter().map(|(storage, range)| (Some(storage.into()), range)).unzip();
         UnitBuffers { units, ranges, what }
     }
 
@@ -119,12 +120,12 @@ impl UnitBuffers {
     /// Takes `unit`'s buffer out.
     ///
     /// # Errors
-    /// If it is out already, or rests on disk.
+    /// If it is out already, or stored on disk.
     pub fn take(&mut self, unit: UnitId) -> Result<Buffer> {
         match self.units[unit].take() {
-            Some(Rest::Buffer(buffer)) => Ok(buffer),
-            rest => {
-                self.units[unit] = rest;
+            Some(Storage::Buffer(buffer)) => Ok(buffer),
+            storage => {
+                self.units[unit] = storage;
                 Err(self.missing(unit))
             }
         }
@@ -132,104 +133,104 @@ impl UnitBuffers {
 
     /// Puts `unit`'s buffer back.
     pub fn put(&mut self, unit: UnitId, buffer: Buffer) {
-        self.units[unit] = Some(Rest::Buffer(buffer));
+        self.units[unit] = Some(Storage::Buffer(buffer));
     }
 
-    /// Puts back what a queue of collectives has done.
+    /// Puts back the buffers of `units`, which have come back from collectives.
     pub fn put_all(&mut self, units: Vec<(UnitId, Buffer)>) {
         units.into_iter().for_each(|(unit, buffer)| self.put(unit, buffer));
     }
 
-    /// What holds `unit`, if it is not out.
-    pub fn rest(&self, unit: UnitId) -> Option<&Rest> {
+    /// Returns where `unit` is stored; `None` while it is out.
+    pub fn storage(&self, unit: UnitId) -> Option<&Storage> {
         self.units[unit].as_ref()
     }
 
-    /// Where `unit` rests, if it is not out.
+    /// Returns the place where `unit` is stored; `None` while it is out.
     pub fn place(&self, unit: UnitId) -> Option<Place> {
-        Some(match self.rest(unit)? {
-            Rest::Buffer(buffer) => buffer.place(),
-            Rest::Disk(..) => Place::Disk,
+        Some(match self.storage(unit)? {
+            Storage::Buffer(buffer) => buffer.place(),
+            Storage::Disk(..) => Place::Disk,
         })
     }
 
-    /// The type of `unit`'s elements; f32 while it is out.
+    /// Returns the type of `unit`'s elements; f32 while it is out.
     pub fn dtype(&self, unit: UnitId) -> DType {
-        match self.rest(unit) {
-            Some(Rest::Buffer(buffer)) => buffer.dtype(),
-            Some(Rest::Disk(_, dtype)) => *dtype,
+        match self.storage(unit) {
+            Some(Storage::Buffer(buffer)) => buffer.dtype(),
+            Some(Storage::Disk(_, dtype)) => *dtype,
             None => DType::F32,
         }
     }
 
-    /// `unit`'s buffer, to read.
+    /// Returns `unit`'s buffer, to read.
     ///
     /// # Errors
-    /// If it is out, or rests on disk.
+    /// If it is out, or stored on disk.
     pub fn get(&self, unit: UnitId) -> Result<&Buffer> {
-        match self.rest(unit) {
-            Some(Rest::Buffer(buffer)) => Ok(buffer),
+        match self.storage(unit) {
+            Some(Storage::Buffer(buffer)) => Ok(buffer),
             _ => Err(self.missing(unit)),
         }
     }
 
-    /// `unit`'s buffer, to write.
+    /// Returns `unit`'s buffer, to write.
     ///
     /// # Errors
-    /// If it is out, or rests on disk.
+    /// If it is out, or stored on disk.
     pub fn get_mut(&mut self, unit: UnitId) -> Result<&mut Buffer> {
         let missing = self.missing(unit);
         match &mut self.units[unit] {
-            Some(Rest::Buffer(buffer)) => Ok(buffer),
+            Some(Storage::Buffer(buffer)) => Ok(buffer),
             _ => Err(missing),
         }
     }
 
-    /// `unit`'s extent in the swap file.
+    /// Returns `unit`'s extent in the swap file.
     ///
     /// # Errors
-    /// If it rests elsewhere.
+    /// If it is stored elsewhere.
     pub fn extent(&self, unit: UnitId) -> Result<&Extent> {
-        match self.rest(unit) {
-            Some(Rest::Disk(extent, _)) => Ok(extent),
+        match self.storage(unit) {
+            Some(Storage::Disk(extent, _)) => Ok(extent),
             _ => Err(self.missing(unit)),
         }
     }
 
-    /// Elements `range` of `unit`, to read.
+    /// Returns elements `range` of `unit`, to read.
     ///
     /// # Errors
-    /// If its buffer is out, or it rests on disk.
+    /// If its buffer is out, or it is stored on disk.
     pub fn slice(&self, unit: UnitId, range: Range<usize>) -> Result<View<'_>> {
         Ok(self.get(unit)?.slice(self.within(unit, range)))
     }
 
-    /// Where elements `range` of `unit` rest, all of which are held.
+    /// Returns where elements `range` of `unit`, all of which are held, are stored.
     ///
     /// # Errors
     /// If the unit is out.
-    pub(crate) fn state_rest(&self, unit: UnitId, range: Range<usize>) -> Result<StateRest<'_>> {
-        match self.rest(unit) {
-            Some(Rest::Disk(extent, _)) => {
+    pub(crate) fn state_storage(&self, unit: UnitId, range: Range<usize>) -> Result<StateStorage<'_>> {
+        match self.storage(unit) {
+            Some(Storage::Disk(extent, _)) => {
                 let whole = 0..self.ranges[unit].len();
-                Ok(StateRest::Disk(Class::Parameters, vec![(whole, extent)]))
+                Ok(StateStorage::Disk(Class::Parameters, vec![(whole, extent)]))
             }
-            _ => Ok(StateRest::Here(self.slice(unit, range)?)),
+            _ => Ok(StateStorage::Memory(self.slice(unit, range)?)),
         }
     }
 
-    /// Where elements `range` of `unit` lie in what holds it.
+    /// Returns elements `range` of `unit` as a range of its buffer.
     ///
     /// # Panics
-    /// If what is held begins after `range` does.
+    /// If the buffer begins after `range` does.
     pub fn within(&self, unit: UnitId, range: Range<usize>) -> Range<usize> {
         let start = self.ranges[unit].start;
         range.start - start..range.end - start
     }
 }
 
-/// The units in which consecutive tensors of a layer lie, if they lie next to each other in one
-/// unit.
+/// Returns the unit and the elements of consecutive tensors of a layer; `None` unless they are next to
+/// each other in one unit.
 fn joint(tensors: &[TensorId], partition: &Partition) -> Option<(UnitId, Range<usize>)> {
     let (unit, first) = partition.home(*tensors.first()?);
     let mut range = first.range();
@@ -260,7 +261,7 @@ impl Weights for LayerWeights<'_> {
     }
 }
 
-/// One layer's places for gradients inside the full gradients that are held now.
+/// One layer's gradients inside the full gradients that are held now.
 pub struct LayerGradients<'a> {
     /// The layer's tensors.
     pub tensors: &'a [TensorId],

@@ -1,7 +1,7 @@
-//! Sharded gradients: what follows a reduction.
+//! Sharded gradients: what a rank does with its slice of reduced gradients.
 
 use crate::Result;
-use crate::full::{FullGradients, Micro, UnitBuffers};
+use crate::full::{FullGradients, MicroBatch, UnitBuffers};
 use crate::norm::{Measured, global_norm};
 use crate::partition::{Partition, UnitId};
 use crate::rank::Rank;
@@ -11,56 +11,59 @@ use offload::{Cargo, Crossing};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// This rank's gradient shard of every unit, which add up over the micro-batches of a step.
+/// This rank's gradient shard of every unit, accumulated over the micro-batches of a step.
 pub struct GradientShards {
     shards: UnitBuffers,
     partition: Arc<Partition>,
-    follows: WithShards,
+    after_reduce: AfterReduce,
 }
 
-/// What follows when a rank's slice of a unit's gradients is reduced.
-pub enum WithShards {
-    /// It is added to the rank's shard.
-    Add,
-    /// Hybrid sharding: the sum over the ranks that own the same shard of other copies.
-    Replicas(Box<ReplicaSum>),
-    /// The shards rest in main memory, where an offloaded optimizer reads them: the slice travels
-    /// there while backward continues, and is added on arrival. At most one is on its way.
-    ToHost(Box<Arrivals>),
+/// What to do with a reduced slice.
+pub enum AfterReduce {
+    /// Adds it to the rank's shard.
+    Accumulate,
+    /// Hybrid sharding: adds it to the rank's shard, and sums the shard with the ranks that own the
+    /// same shard of other copies.
+    SumOverReplicas(Box<ReplicaSum>),
+    /// The shards are stored in main memory, where an offloaded optimizer reads them: copies the
+    /// slice there while backward continues, and adds it to its shard on arrival. At most one slice
+    /// is in flight.
+    MoveToHost(Box<HostAccumulator>),
 }
 
-/// Reduced slices that arrive in main memory.
-pub struct Arrivals {
-    on_its_way: Option<Arrival>,
-    /// Micro-batches of a step.
+/// Adds reduced slices to shards in main memory.
+pub struct HostAccumulator {
+    in_flight: Option<InFlightSlice>,
+    /// Micro-batches per step.
     micro_batches: usize,
-    /// Per unit: how many of them have arrived.
+    /// Per unit: micro-batches whose slice has arrived.
     arrived: Vec<usize>,
-    /// What is measured of the shards that are complete.
+    /// The norm of the shards that are complete, as far as it is measured.
     measured: Measured,
 }
 
-/// A reduced slice on its way to main memory.
-struct Arrival {
+/// A reduced slice in flight to main memory.
+struct InFlightSlice {
     unit: UnitId,
     crossing: Crossing,
-    /// Held until the copy is over, which may still read it; the planner counts it so long.
+    /// Held until the copy is done, since the copy may still read it; the planner counts it until
+    /// then.
     sent: Buffer,
     arrived: Buffer,
 }
 
 impl GradientShards {
-    /// `shards` of the units of `partition`, and what `follows` a reduction.
-    pub fn new(shards: UnitBuffers, partition: Arc<Partition>, follows: WithShards) -> Self {
-        GradientShards { shards, partition, follows }
+    /// Returns gradients in `shards`, one per unit of `partition`.
+    pub fn new(shards: UnitBuffers, partition: Arc<Partition>, after_reduce: AfterReduce) -> Self {
+        GradientShards { shards, partition, after_reduce }
     }
 
-    /// A fresh place for full gradients of `unit`. Its shard is zeroed before the first
+    /// Allocates a buffer for full gradients of `unit`. Zeroes its shard before the first
     /// micro-batch.
     ///
     /// # Errors
     /// If the rank is out of memory.
-    pub fn full(&mut self, rank: &Rank, unit: UnitId, micro: Micro) -> Result<FullGradients> {
+    pub fn full(&mut self, rank: &Rank, unit: UnitId, micro: MicroBatch) -> Result<FullGradients> {
         let shard = self.shards.get_mut(unit)?;
         if micro.is_first() {
             rank.kernels().fill(shard.view_mut(), 0.0)?;
@@ -69,44 +72,44 @@ impl GradientShards {
     }
 
     /// Adds this rank's slice of each unit's `reduced` gradients to its shard, and frees the full
-    /// ones. Where there are several copies, the sum of the last micro-batch is queued to be summed
-    /// over them.
+    /// gradients. Under hybrid sharding, queues the shard after the last micro-batch to be summed
+    /// over the copies.
     ///
     /// # Errors
     /// If a kernel, a transfer or the collective among replicas fails.
     pub fn accumulate(&mut self, rank: &Rank, reduced: Vec<(UnitId, Buffer)>) -> Result<()> {
         for (unit, full) in reduced {
             let own = self.own(unit, rank);
-            match &mut self.follows {
-                WithShards::Add => {
+            match &mut self.after_reduce {
+                AfterReduce::Accumulate => {
                     rank.kernels().add(self.shard_mut(unit)?.view_mut(), full.slice(own))?;
                 }
-                WithShards::Replicas(replicas) => {
+                AfterReduce::SumOverReplicas(replicas) => {
                     let shard = self.shards.take(unit)?;
                     let summed = replicas.add(rank, unit, shard, (full, own))?;
                     self.shards.put_all(summed);
                 }
-                WithShards::ToHost(arrivals) => {
-                    arrivals.settle(rank, &mut self.shards)?;
+                AfterReduce::MoveToHost(accumulator) => {
+                    accumulator.wait(rank, &mut self.shards)?;
                     let shard = self.shards.get_mut(unit)?;
-                    arrivals.on_its_way = Some(Arrival::send(rank, unit, shard, (full, own))?);
+                    accumulator.in_flight = Some(InFlightSlice::send(rank, unit, shard, (full, own))?);
                 }
             }
         }
         Ok(())
     }
 
-    /// Accumulates the last reductions of a step and waits for the sums over replicas, or for the
-    /// last arrival in main memory. Shards then hold the sum over all ranks.
+    /// Accumulates the last reductions of a step, and waits for the sums over replicas or for the
+    /// last slice to arrive in main memory. Shards then hold the sum over all ranks.
     ///
     /// # Errors
     /// As [`GradientShards::accumulate`].
     pub fn finish(&mut self, rank: &Rank, reduced: Vec<(UnitId, Buffer)>) -> Result<()> {
         self.accumulate(rank, reduced)?;
-        match &mut self.follows {
-            WithShards::Add => {}
-            WithShards::Replicas(replicas) => self.shards.put_all(replicas.finish(rank)?),
-            WithShards::ToHost(arrivals) => arrivals.settle(rank, &mut self.shards)?,
+        match &mut self.after_reduce {
+            AfterReduce::Accumulate => {}
+            AfterReduce::SumOverReplicas(replicas) => self.shards.put_all(replicas.finish(rank)?),
+            AfterReduce::MoveToHost(accumulator) => accumulator.wait(rank, &mut self.shards)?,
         }
         Ok(())
     }
@@ -117,70 +120,77 @@ impl GradientShards {
     /// # Errors
     /// If a kernel or an exchange fails.
     pub fn norm(&mut self, rank: &Rank) -> Result<f64> {
-        let GradientShards { shards, partition, follows } = self;
+        let GradientShards { shards, partition, after_reduce } = self;
         let own = |unit| shards.slice(unit, partition.slice(unit, rank.shard()));
         let shards = (0..partition.units.len()).map(own).collect::<Result<Vec<_>>>()?;
-        match follows {
-            WithShards::ToHost(arrivals) => {
+        match after_reduce {
+            AfterReduce::MoveToHost(accumulator) => {
                 debug_assert!(
-                    arrivals.on_its_way.is_none() && arrivals.arrived.iter().all(|&count| count == 0)
+                    accumulator.in_flight.is_none() && accumulator.arrived.iter().all(|&count| count == 0)
                 );
-                arrivals.measured.norm(rank, &shards)
+                accumulator.measured.norm(rank, &shards)
             }
-            WithShards::Add | WithShards::Replicas(_) => global_norm(rank, &shards),
+            AfterReduce::Accumulate | AfterReduce::SumOverReplicas(_) => global_norm(rank, &shards),
         }
     }
 
-    /// Drops the gradients that are on their way to other replicas or to main memory: no update
-    /// follows.
+    /// Aborts the step without an update: discards the gradients in flight to other replicas or to
+    /// main memory.
     ///
     /// # Errors
     /// If a transfer to main memory fails.
-    pub fn stop(&mut self, rank: &Rank) -> Result<()> {
-        match &mut self.follows {
-            WithShards::Add => Ok(()),
-            WithShards::Replicas(sum) => {
-                sum.stop();
+    pub fn abort(&mut self, rank: &Rank) -> Result<()> {
+        match &mut self.after_reduce {
+            AfterReduce::Accumulate => Ok(()),
+            AfterReduce::SumOverReplicas(sum) => {
+                sum.abort();
                 Ok(())
             }
-            WithShards::ToHost(arrivals) => {
-                arrivals.arrived.fill(0);
-                arrivals.measured.clear();
-                let on_its_way = arrivals.on_its_way.take();
-                Ok(on_its_way.map_or(Ok(()), |arrival| rank.transfers.wait(arrival.crossing))?)
+            AfterReduce::MoveToHost(accumulator) => {
+                accumulator.arrived.fill(0);
+                accumulator.measured.clear();
+                let in_flight = accumulator.in_flight.take();
+                Ok(in_flight.map_or(Ok(()), |slice| rank.transfers.wait(slice.crossing))?)
             }
         }
     }
 
-    /// The elements of `unit` whose gradients this rank keeps.
+    /// Returns the elements of `unit` whose gradients this rank keeps.
     pub fn own(&self, unit: UnitId, rank: &Rank) -> Range<usize> {
         self.partition.slice(unit, rank.shard())
     }
 
-    /// `unit`'s shard, to write.
+    /// Returns `unit`'s shard, to write.
     ///
     /// # Errors
-    /// If it is on its way through a collective.
+    /// If it is in flight through a collective.
     pub fn shard_mut(&mut self, unit: UnitId) -> Result<&mut Buffer> {
         self.shards.get_mut(unit)
     }
 
-    /// The shards, to read.
+    /// Returns the shards, to read.
     pub fn shards(&self) -> &UnitBuffers {
         &self.shards
     }
 }
 
-impl Arrivals {
-    /// Nothing of so many units has arrived yet, in steps of so many micro-batches.
+impl HostAccumulator {
+    /// Returns an accumulator for `units` units in steps of `micro_batches` micro-batches.
     pub fn new(units: usize, micro_batches: usize) -> Self {
-        Arrivals { on_its_way: None, micro_batches, arrived: vec![0; units], measured: Measured::default() }
+        HostAccumulator {
+            in_flight: None,
+            micro_batches,
+            arrived: vec![0; units],
+            measured: Measured::default(),
+        }
     }
 
-    /// Adds what is on its way to its shard, once it is there. A shard that is complete is measured
-    /// at once, while it is in a cache and the device computes.
-    fn settle(&mut self, rank: &Rank, shards: &mut UnitBuffers) -> Result<()> {
-        let Some(Arrival { unit, crossing, sent, arrived }) = self.on_its_way.take() else { return Ok(()) };
+    /// Waits for the slice in flight and adds it to its shard. Measures a complete shard at once,
+    /// while it is in a cache and the device computes.
+    fn wait(&mut self, rank: &Rank, shards: &mut UnitBuffers) -> Result<()> {
+        let Some(InFlightSlice { unit, crossing, sent, arrived }) = self.in_flight.take() else {
+            return Ok(());
+        };
         rank.transfers.wait(crossing)?;
         drop(sent);
         let shard = shards.get_mut(unit)?;
@@ -196,10 +206,10 @@ impl Arrivals {
     }
 }
 
-impl Arrival {
-    /// Sends elements `own` of `full`, which have just come back from a reduction, on their way to
-    /// `shard`, and frees the rest. A device that lies in main memory adds them at once, and has both
-    /// buffers without using them, so that every device takes the same room.
+impl InFlightSlice {
+    /// Starts to copy elements `own` of `full`, which has just been reduced, to main memory, and frees
+    /// `full`. A CPU device adds them to `shard` at once and leaves both buffers unused; they are
+    /// allocated anyway, so that every device needs the same memory.
     fn send(
         rank: &Rank,
         unit: UnitId,
@@ -216,7 +226,7 @@ impl Arrival {
         let cargo = Cargo { class: Class::Gradients, unit };
         let complete = rank.shard_group().latest_complete();
         let crossing = rank.transfers.share_since(complete, cargo, arrived.view_mut(), sent.view())?;
-        Ok(Arrival { unit, crossing, sent, arrived })
+        Ok(InFlightSlice { unit, crossing, sent, arrived })
     }
 }
 

@@ -2,24 +2,23 @@
 //!
 //! * [`partition`]: layers grouped into units, each a flat padded segment of which every rank owns
 //!   an equal slice;
-//! * [`schedule`]: which units a pass needs, when for the first time and when for the last;
+//! * [`schedule`]: which units a pass needs, and where it needs them first and last;
 //! * [`full`]: full parameters and gradients as they are handed out and handed back, and the views
 //!   of a layer in them;
 //! * [`buckets`]: units queued for one collective, at most one collective in flight;
-//! * [`window`]: units gathered or on their way, and how far ahead;
+//! * [`window`]: units that are gathered or in flight, and how far ahead to gather;
 //! * [`mesh`]: groups of neighbours, for hybrid sharding ([`ReplicaSum`]) and secondary shards;
-//! * [`gradients`]: sharded gradients, and what follows a reduction;
+//! * [`gradients`]: sharded gradients, and what a rank does with a reduced slice;
 //! * [`optimizer`]: AdamW on any slice of the units: in place, in one call; or paged through buffers,
 //!   begun in that call and continued in the next forward;
-//! * [`places`]: where model states rest: on the device, in main memory or on disk;
+//! * [`placement`]: where model states are stored: on the device, in main memory or on disk;
 //! * [`precision`], [`loss_scale`]: element types, and the scale that keeps f16 gradients in range;
-//! * [`Bracket`]: a pass over a unit, as events;
+//! * [`PassSpan`]: emits the start and the end of a pass over a unit;
 //! * [`norm`]: a gradient norm whose bits do not depend on which rank holds which slice;
 //! * [`source`]: where initial weights come from.
 //!
 //! When to reduce, gather and free is policy: the stage crates decide it. Nothing here knows them.
 
-mod bracket;
 pub mod buckets;
 mod error;
 pub mod full;
@@ -29,7 +28,8 @@ pub mod mesh;
 pub mod norm;
 pub mod optimizer;
 pub mod partition;
-pub mod places;
+mod pass_span;
+pub mod placement;
 pub mod precision;
 mod rank;
 mod replicas;
@@ -39,20 +39,23 @@ mod usage;
 pub mod window;
 mod wrap;
 
-pub use bracket::Bracket;
 pub use buckets::{BucketOptions, Buckets};
 pub use error::Error;
 pub use full::{
-    FullGradients, FullParameters, LayerGradients, LayerWeights, Micro, Rest, StateRest, UnitBuffers,
+    FullGradients, FullParameters, LayerGradients, LayerWeights, MicroBatch, StateStorage, Storage,
+    UnitBuffers,
 };
-pub use gradients::{Arrivals, GradientShards, WithShards};
+pub use gradients::{AfterReduce, GradientShards, HostAccumulator};
 pub use loss_scale::{LossScale, LossScaler, LossScaling};
 pub use mesh::{Mesh, MeshShape};
 pub use model::TrainingState;
 pub use norm::{global_norm, local_norm};
-pub use optimizer::{AdamWShard, AfterStep, Optimizer, OwnSlice, States, TakeUpdated, Update, read_stretch};
+pub use optimizer::{
+    AdamWShard, AfterStep, Optimizer, OwnSlice, States, Update, UpdateBuffers, UpdatedShardSink, read_stretch,
+};
 pub use partition::{Partition, TensorPart, Unit, UnitId, WholeTensors};
-pub use places::Places;
+pub use pass_span::PassSpan;
+pub use placement::OffloadPlacement;
 pub use precision::Precision;
 pub use rank::Rank;
 pub use replicas::ReplicaSum;

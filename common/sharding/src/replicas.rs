@@ -102,9 +102,9 @@ impl ReplicaSum {
         self.written_back(rank, summed)
     }
 
-    /// Drops what is queued or on its way, as [`Buckets::stop`] does: no update follows.
-    pub fn stop(&mut self) {
-        self.buckets.stop();
+    /// Drops what is queued or on its way, as [`Buckets::abort`] does: no update follows.
+    pub fn abort(&mut self) {
+        self.buckets.abort();
         self.added.fill(0);
         self.held.fill_with(|| None);
     }

@@ -1,4 +1,4 @@
-//! Units that are gathered or on their way, and how far ahead gathering may run.
+//! Units that are gathered or in flight, and how far ahead gathering may run.
 
 use crate::full::FullParameters;
 use crate::partition::{Partition, UnitId};
@@ -18,36 +18,37 @@ pub struct GatherLimits {
     /// Units are gathered ahead of the one in use while those ahead of it hold fewer elements than
     /// this: 0 for none, 1 for one unit, since a unit is never split.
     pub ahead: usize,
-    /// Most all-gathers in flight.
+    /// Maximum number of all-gathers in flight.
     pub in_flight: usize,
-    /// Most elements gathered at once, those in use included.
+    /// Maximum number of elements gathered at once, including units in use.
     pub live: usize,
 }
 
 enum Gathered {
-    OnItsWay(Pending),
-    Here(Buffer),
+    InFlight(Pending),
+    Ready(Buffer),
 }
 
-/// The full parameters that a rank has gathered, or has asked for.
+/// The full parameters that a rank has gathered, or whose all-gather is in flight.
 pub struct GatherWindow {
     limits: GatherLimits,
     partition: Arc<Partition>,
     schedule: Arc<Schedule>,
-    /// Those that are not handed out.
+    /// The units that are not handed out.
     units: BTreeMap<UnitId, Gathered>,
-    /// Elements of all units that are here, on their way or handed out.
+    /// Elements of all units that are in flight, gathered or handed out.
     live: usize,
+    /// The unit that was taken last.
     latest: Option<UnitId>,
 }
 
 impl GatherWindow {
-    /// An empty window over the units of `partition`, which passes need as `schedule` says.
+    /// Returns an empty window over the units of `partition`, which passes need as `schedule` says.
     pub fn new(limits: GatherLimits, partition: Arc<Partition>, schedule: Arc<Schedule>) -> Self {
         GatherWindow { limits, partition, schedule, units: BTreeMap::new(), live: 0, latest: None }
     }
 
-    /// Whether `unit` is here or on its way.
+    /// True if `unit` is gathered or in flight.
     pub fn contains(&self, unit: UnitId) -> bool {
         self.units.contains_key(&unit)
     }
@@ -55,10 +56,10 @@ impl GatherWindow {
     /// Notes that `unit`'s all-gather has been issued.
     pub fn issued(&mut self, unit: UnitId, pending: Pending) {
         self.live += self.elements(unit);
-        self.units.insert(unit, Gathered::OnItsWay(pending));
+        self.units.insert(unit, Gathered::InFlight(pending));
     }
 
-    /// `unit`'s full parameters, once its all-gather has finished.
+    /// Waits for `unit`'s all-gather. Returns the full parameters.
     ///
     /// # Errors
     /// If nothing was issued for the unit, or its all-gather failed.
@@ -66,21 +67,21 @@ impl GatherWindow {
         self.latest = Some(unit);
         let missing = Error::Missing { unit, what: "gathered parameters" };
         let buffer = match self.units.remove(&unit) {
-            Some(Gathered::Here(buffer)) => buffer,
-            Some(Gathered::OnItsWay(pending)) => pending.wait()?.pop().ok_or(missing)?,
+            Some(Gathered::Ready(buffer)) => buffer,
+            Some(Gathered::InFlight(pending)) => pending.wait()?.pop().ok_or(missing)?,
             None => return Err(missing),
         };
         Ok(FullParameters { unit, buffer })
     }
 
-    /// Whether no more is gathered than may be, so that what is handed back may stay.
+    /// True if the limit of live elements allows a unit that is handed back to stay gathered.
     pub fn may_keep(&self) -> bool {
         self.live <= self.limits.live
     }
 
     /// Keeps a unit's full parameters for the next [`GatherWindow::take`].
     pub fn keep(&mut self, full: FullParameters) {
-        self.units.insert(full.unit, Gathered::Here(full.buffer));
+        self.units.insert(full.unit, Gathered::Ready(full.buffer));
     }
 
     /// Frees a unit's full parameters.
@@ -89,15 +90,15 @@ impl GatherWindow {
         drop(full);
     }
 
-    /// Frees all units that are here or on their way, in a group that is [winding
+    /// Frees all units that are gathered or in flight. The group is [winding
     /// down](collectives::Group::wind_down).
-    pub fn stop(&mut self) {
+    pub fn abort(&mut self) {
         self.units.clear();
         self.live = 0;
     }
 
-    /// The unit that `pass` gathers ahead now: the first after the one taken last that is neither
-    /// here nor on its way, if the limits leave room for it.
+    /// Returns the unit to gather ahead in `pass`: the first one after the unit taken last that is
+    /// neither gathered nor in flight. `None` if the limits leave no room for it.
     pub fn next_ahead(&self, pass: Pass) -> Option<UnitId> {
         let order = &self.schedule.pass(pass).order;
         let latest = order.iter().position(|&unit| Some(unit) == self.latest)?;
@@ -116,7 +117,7 @@ impl GatherWindow {
     }
 
     fn has_room(&self, unit: UnitId) -> bool {
-        let in_flight = self.units.values().filter(|unit| matches!(unit, Gathered::OnItsWay(_))).count();
+        let in_flight = self.units.values().filter(|unit| matches!(unit, Gathered::InFlight(_))).count();
         in_flight < self.limits.in_flight && self.live + self.elements(unit) <= self.limits.live
     }
 

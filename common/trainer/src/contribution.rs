@@ -1,41 +1,42 @@
-//! What a rank itself adds to a step, before anything is summed over ranks. `--contributions` emits
-//! it as an event for diagnosis: after the sum every rank has the same gradient, and a fault on one
-//! rank shows nowhere.
+//! A rank's local contribution to a step, before the sum over ranks. `--contributions` emits it as an
+//! event for diagnosis: after the sum every rank has the same gradient, which hides a fault on one
+//! rank.
 
 use device::DType;
 use events::{LocalMetrics, Pass};
 use settings::{Config, Failure, Result};
 use sharding::norm::sum_of_squares;
 
-/// A rank's own part in the step under way.
+/// A rank's local contribution to the current step.
 #[derive(Default)]
-pub(crate) struct OwnPart {
+pub(crate) struct LocalContribution {
     parameters: blake3::Hasher,
     squares: f64,
     /// Seconds that the rank had waited for peers before the step.
     waited_before: f64,
 }
 
-impl OwnPart {
-    /// An empty part in a step that begins after the rank has waited `waited` seconds for peers.
+impl LocalContribution {
+    /// Returns an empty contribution to a step that begins after the rank has waited `waited` seconds
+    /// for peers.
     pub(crate) fn begin(waited: f64) -> Self {
-        OwnPart { waited_before: waited, ..OwnPart::default() }
+        LocalContribution { waited_before: waited, ..LocalContribution::default() }
     }
 
-    /// Takes in the full parameters of a unit for a pass.
-    pub(crate) fn computes_with(&mut self, pass: Pass, values: &[f32]) {
+    /// Adds the full parameters of a unit for a pass.
+    pub(crate) fn add_parameters(&mut self, pass: Pass, values: &[f32]) {
         if pass == Pass::Forward {
             self.parameters.update(bytemuck::cast_slice(values));
         }
     }
 
-    /// Takes in the rank's own gradients of a unit.
-    pub(crate) fn contributes(&mut self, values: &[f32]) {
+    /// Adds the rank's local gradients of a unit.
+    pub(crate) fn add_gradients(&mut self, values: &[f32]) {
         self.squares += sum_of_squares(values);
     }
 
-    /// Returns the part in `step` after the update, given the rank's mean loss and all seconds that
-    /// it has waited for peers.
+    /// Returns the contribution to `step` after the update, given the rank's mean loss and the total
+    /// seconds that it has waited for peers.
     pub(crate) fn finish(&self, step: u32, loss: f64, waited: f64) -> LocalMetrics {
         let parameters = u64::from_be_bytes(self.parameters.finalize().as_bytes().as_chunks().0[0]);
         let waited = waited - self.waited_before;
@@ -43,7 +44,7 @@ impl OwnPart {
     }
 }
 
-/// Refuses runs whose ranks' own parts cannot be measured.
+/// Refuses runs whose ranks' contributions cannot be measured.
 ///
 /// # Errors
 /// A usage failure that names the flag to change.

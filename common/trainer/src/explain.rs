@@ -1,4 +1,4 @@
-//! A rank's error in words.
+//! Explains a rank's error to the user.
 
 use crate::plan::{Plan, limits};
 use crate::rank_error::RankError;
@@ -10,10 +10,10 @@ use settings::prediction::job;
 
 /// Returns a rank's error as the program prints it.
 pub(crate) fn rank_failure(plan: &Plan, rank: usize, error: &RankError) -> Failure {
-    // Ranks name the moment of what fails in setup and in steps.
+    // Errors in setup and in steps carry their moment already.
     match &error.clone().at(Moment::Gathering) {
         RankError::OutOfMemory(oom, moment) => {
-            let job = job(plan.stage.plan, &plan.config);
+            let job = job(plan.stage.id, &plan.config);
             ran_out(&job, &plan.prediction, (oom, *moment), limits(&plan.config))
         }
         RankError::Stage(sharding::Error::Collective(
@@ -26,10 +26,10 @@ pub(crate) fn rank_failure(plan: &Plan, rank: usize, error: &RankError) -> Failu
     }
 }
 
-/// Says what to do about a rank that others waited for.
+/// Returns advice about a rank that others waited for.
 fn advice_on_timeout(culprit: u32, seconds: u64) -> String {
     format!(
-        "Look at rank {culprit}: it hangs, is gone, or takes another way through the program than the others.\n\
+        "Check rank {culprit}: it hangs, has exited, or issued different collectives than the others.\n\
          If it is only slow, give it more time: --timeout {} (now {seconds}).",
         2 * seconds
     )

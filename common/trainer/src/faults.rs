@@ -1,4 +1,4 @@
-//! Failures on demand: refused where they cannot come, and played where they do.
+//! Fault injection: refuses faults that could never fire, and fires the others.
 
 use crate::rank_error::{self, RankError};
 use crate::stage::AnyStage;
@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-/// Refuses faults that never come in `config`'s run of `stage`.
+/// Refuses faults that never fire in `config`'s run of `stage`.
 ///
 /// # Errors
 /// A usage failure that says why.
@@ -21,7 +21,7 @@ pub(crate) fn check(config: &Config, stage: AnyStage) -> Result<()> {
     let first = |kind| config.faults.iter().find(|fault| fault.kind == kind);
     if let (Some(skip), 1) = (first(Kind::Skip), config.world_size) {
         return Err(Failure::usage(format!(
-            "--inject {skip}: one rank alone has no peers: give --gpus 2 or more"
+            "--inject {skip}: a single rank has no peers: give --gpus 2 or more"
         )));
     }
     if let (Some(Fault { rank, .. }), Some(folder)) = (first(Kind::Seed), &config.init_from) {
@@ -33,14 +33,14 @@ pub(crate) fn check(config: &Config, stage: AnyStage) -> Result<()> {
     let disk = [Kind::DiskError, Kind::DiskFull, Kind::DiskHang].into_iter().find_map(first);
     if let Some(disk) = disk.filter(|_| !config.offload.uses_disk()) {
         return Err(Failure::usage(format!(
-            "--inject {disk}: nothing rests on disk: add --offload-optimizer disk"
+            "--inject {disk}: nothing is stored on disk: add --offload-optimizer disk"
         )));
     }
     let Some(stale) = first(Kind::Stale) else { return Ok(()) };
     let why = if !stage.sharded.optimizer {
         format!(
             "no rank of {} gathers parameters that others have updated: choose a stage that shards",
-            stage.plan
+            stage.id
         )
     } else if config.world_size == 1 {
         "one rank alone gathers nothing: give --gpus 2 or more".into()
@@ -71,12 +71,12 @@ fn check_phase(fault: &Fault, config: &Config) -> Result<()> {
     Err(Failure::usage(format!("--inject {fault},{phase}: {why}")))
 }
 
-/// How much longer than the timeout a rank stalls at most, so that the ranks that wait for it time
-/// out first.
+/// A rank stalls for at most this much longer than the timeout, so that the ranks that wait for it
+/// time out first.
 const LONGER: Duration = Duration::from_secs(10);
 
-/// How often a rank that stalls looks whether its peers have failed.
-const LOOK: Duration = Duration::from_millis(10);
+/// How often a rank that stalls checks whether its peers have failed.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The faults of one rank, and the step that it is in.
 #[derive(Debug, Default)]
@@ -87,7 +87,7 @@ pub(crate) struct RankFaults {
 }
 
 impl RankFaults {
-    /// Those of `rank`, before its first step.
+    /// Returns the faults of `rank`, before its first step.
     pub(crate) fn new(config: &Config, rank: usize) -> Self {
         let faults = config.faults.iter().filter(|fault| fault.rank == rank).copied().collect();
         RankFaults { faults, timeout: config.timeout, step: Cell::new(0) }
@@ -97,92 +97,92 @@ impl RankFaults {
         self.step.set(step);
     }
 
-    /// The step under way; 0 before the first.
+    /// Returns the current step; 0 before the first.
     pub(crate) fn step(&self) -> u32 {
         self.step.get()
     }
 
-    /// True if the rank has a lasting fault of this kind, now or since an earlier step.
-    pub(crate) fn lasts(&self, kind: Kind) -> bool {
+    /// True if a lasting fault of this kind fires in this step or fired in an earlier one.
+    pub(crate) fn is_active(&self, kind: Kind) -> bool {
         self.faults.iter().any(|fault| fault.kind == kind && fault.step <= self.step())
     }
 
-    /// True if a lasting fault of this kind begins with the next step.
-    pub(crate) fn begins_next(&self, kind: Kind) -> bool {
+    /// True if a lasting fault of this kind starts with the next step.
+    pub(crate) fn starts_next_step(&self, kind: Kind) -> bool {
         self.faults.iter().any(|fault| fault.kind == kind && fault.step == self.step() + 1)
     }
 
-    /// True if the rank has a fault of this kind in this very step.
-    pub(crate) fn strikes(&self, kind: Kind) -> bool {
+    /// True if a fault of this kind fires in this step.
+    pub(crate) fn fires_now(&self, kind: Kind) -> bool {
         self.faults.iter().any(|fault| fault.kind == kind && fault.step == self.step())
     }
 
-    /// True if the rank has a fault of this kind in this phase of this very step. Saving belongs to
-    /// no step.
-    pub(crate) fn strikes_in(&self, phase: Phase, kind: Kind) -> bool {
+    /// True if a fault of this kind fires in this phase of this step. Saving belongs to no step.
+    pub(crate) fn fires_in(&self, phase: Phase, kind: Kind) -> bool {
         let now = |fault: &Fault| fault.step == self.step() || phase == Phase::Save;
         self.faults.iter().any(|fault| fault.kind == kind && fault.phase == phase && now(fault))
     }
 
-    /// Returns the tokens that the rank divides its loss by: the `targets` of the global batch, or
-    /// with a fault a rank's share of them.
-    pub(crate) fn spoil_tokens(&self, targets: u64, config: &Config) -> u64 {
-        if self.lasts(Kind::Divisor) { targets / config.world_size as u64 } else { targets }
+    /// Returns the number of tokens that the rank divides its loss by: the `targets` of the global
+    /// batch, or with a fault one rank's share of them.
+    pub(crate) fn corrupt_tokens(&self, targets: u64, config: &Config) -> u64 {
+        if self.is_active(Kind::Divisor) { targets / config.world_size as u64 } else { targets }
     }
 
     /// Returns `scale`, the factor of the loss gradient, or with a fault one that overflows.
-    pub(crate) fn spoil_scale(&self, scale: f32) -> f32 {
-        if self.strikes(Kind::Overflow) { f32::INFINITY } else { scale }
+    pub(crate) fn corrupt_scale(&self, scale: f32) -> f32 {
+        if self.fires_now(Kind::Overflow) { f32::INFINITY } else { scale }
     }
 
-    /// Returns the step whose samples the rank reads: `step`, or with a fault one that the run does
+    /// Returns the step whose samples the rank reads: `step`, or with a fault a step that the run does
     /// not reach.
-    pub(crate) fn spoil_samples(&self, step: u32, config: &Config) -> u32 {
-        if self.lasts(Kind::Data) { step.wrapping_add(config.steps) } else { step }
+    pub(crate) fn corrupt_samples(&self, step: u32, config: &Config) -> u32 {
+        if self.is_active(Kind::Data) { step.wrapping_add(config.steps) } else { step }
     }
 
-    /// Panics, fails or stalls if a fault in `phase` says so. A stall ends once `group` has failed,
-    /// or a while after its timeout.
+    /// Fires the rank's faults in `phase`: panics, fails or stalls. A stall ends once `group` has
+    /// failed, or a while after its timeout.
     ///
     /// # Errors
     /// The injected one.
     #[allow(clippy::panic)]
-    pub(crate) fn trip(&self, phase: Phase, group: &Group) -> rank_error::Result<()> {
-        if self.strikes_in(phase, Kind::Panic) {
-            // The point of this fault: how the run ends when code panics that never should.
+    pub(crate) fn fire(&self, phase: Phase, group: &Group) -> rank_error::Result<()> {
+        if self.fires_in(phase, Kind::Panic) {
+            // The point of this fault: how the run ends when code panics.
             panic!("injected panic in {}", self.place(phase));
         }
-        if self.strikes_in(phase, Kind::Error) {
+        if self.fires_in(phase, Kind::Error) {
             return Err(RankError::Other(format!("injected error in {}", self.place(phase))));
         }
-        if self.strikes_in(phase, Kind::Stall) {
-            // Counts looks, not time: the timeouts of other ranks do not pass while the process is
-            // stopped, either.
-            let (watch, looks) = (group.watch(), (self.timeout + LONGER).div_duration_f64(LOOK) as u64);
-            for _ in (0..looks).take_while(|_| watch.failure().is_none()) {
-                std::thread::sleep(LOOK);
+        if self.fires_in(phase, Kind::Stall) {
+            // Counts polls, not time: while the process is stopped, the timeouts of other ranks pause,
+            // too.
+            let polls = (self.timeout + LONGER).div_duration_f64(POLL_INTERVAL) as u64;
+            let watch = group.watch();
+            for _ in (0..polls).take_while(|_| watch.failure().is_none()) {
+                std::thread::sleep(POLL_INTERVAL);
             }
             return Err(RankError::Stalled(format!("injected stall in {}", self.place(phase))));
         }
         Ok(())
     }
 
-    /// Returns which allocation of `rank` fails, from 1, if a fault says so.
+    /// Returns the number of the allocation of `rank` that fails, from 1; `None` if no fault says so.
     pub(crate) fn refused_allocation(config: &Config, rank: u32) -> Option<u64> {
         let of_rank = |fault: &&Fault| fault.kind == Kind::OutOfMemory && fault.rank == rank as usize;
         config.faults.iter().find(of_rank).map(|fault| fault.allocation)
     }
 
-    /// What happens to the rank's disk in `phase`, if a fault says so.
+    /// Returns the effect on the rank's disk in `phase`; `None` if no fault fires there.
     pub(crate) fn disk(&self, phase: Phase) -> Option<Effect> {
-        let strikes = |kind| self.strikes_in(phase, kind);
-        let error = strikes(Kind::DiskError).then_some(Effect::Error(ErrorKind::Other));
+        let fires = |kind| self.fires_in(phase, kind);
+        let error = fires(Kind::DiskError).then_some(Effect::Error(ErrorKind::Other));
         error
-            .or(strikes(Kind::DiskFull).then_some(Effect::Full))
-            .or(strikes(Kind::DiskHang).then_some(Effect::Hang))
+            .or(fires(Kind::DiskFull).then_some(Effect::Full))
+            .or(fires(Kind::DiskHang).then_some(Effect::Hang))
     }
 
-    /// `phase` in words, with the step that it belongs to.
+    /// Returns `phase` in words, with the step that it belongs to.
     fn place(&self, phase: Phase) -> String {
         match phase {
             Phase::Save => "Save".into(),
@@ -205,11 +205,11 @@ mod tests {
             let (faulty, healthy) = (RankFaults::new(&config, 3), RankFaults::new(&config, 2));
             let at = |step| {
                 faulty.begin(step);
-                (faulty.begins_next(kind), faulty.strikes(kind), faulty.lasts(kind))
+                (faulty.starts_next_step(kind), faulty.fires_now(kind), faulty.is_active(kind))
             };
             assert_eq!([6, 7, 9].map(at), [(true, false, false), (false, true, true), (false, false, true)]);
             healthy.begin(9);
-            assert!(!healthy.lasts(kind));
+            assert!(!healthy.is_active(kind));
         }
     }
 }

@@ -16,7 +16,7 @@ use settings::corpus::SplitMix;
 use settings::machine::{self, MainMemory, cores};
 use settings::size::human;
 use settings::{Communication, Failure, GradSync, Result};
-use sharding::{Mesh, Partition, Places, Precision, Rank, Schedule};
+use sharding::{Mesh, OffloadPlacement, Partition, Precision, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;
 use text::{Tokenizer, bytes::VOCABULARY};
@@ -156,7 +156,7 @@ impl Sampler {
             strategy: Strategy::default(),
             precision: Precision::FP32,
             micro_batches: 1,
-            places: Places::DEVICE,
+            placement: OffloadPlacement::DEVICE,
         };
         let batch = Batch { batch: args.samples, tokens: 1 };
         let hooks = Rc::new(Hooks::none(rank));

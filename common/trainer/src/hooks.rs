@@ -11,13 +11,13 @@ use model::LayerKind;
 use planner::Moment;
 use report::{Clocks, Times};
 use settings::fault::{Kind, Phase};
-use sharding::{AfterStep, Bracket, Micro, Rank, UnitId, Usage};
+use sharding::{AfterStep, MicroBatch, PassSpan, Rank, UnitId, Usage};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The least delay of a slow rank per layer, so that it is slow even where a layer takes no time.
+/// The minimum delay of a slow rank per layer, so that it is slow even where a layer takes no time.
 const LEAST_DELAY: Duration = Duration::from_millis(20);
 
 /// The hooks of one rank.
@@ -31,13 +31,13 @@ pub(crate) struct Hooks {
 }
 
 impl Hooks {
-    /// Hooks of a rank that has no faults and is never stopped.
+    /// Returns hooks of a rank that has no faults and is never stopped.
     pub(crate) fn none(rank: Rc<Rank>) -> Self {
         let (faults, stop) = (RankFaults::default(), StopCheck::Never);
         Hooks { rank, witness: None, faults, stop, moment: Cell::default(), clocks: Cell::default() }
     }
 
-    /// Hooks of `rank` in `plan`'s run, before its first step.
+    /// Returns the hooks of `rank` in `plan`'s run, before its first step.
     pub(crate) fn new(plan: &Plan, rank: Rc<Rank>) -> Self {
         let faults = RankFaults::new(&plan.config, rank.number());
         let stop = StopCheck::new(&plan.stop, &rank, plan.config.process.is_some());
@@ -48,7 +48,7 @@ impl Hooks {
         self.faults.begin(step);
     }
 
-    /// The step under way; 0 before the first.
+    /// Returns the current step; 0 before the first.
     pub(crate) fn step(&self) -> u32 {
         self.faults.step()
     }
@@ -57,18 +57,18 @@ impl Hooks {
         &self.faults
     }
 
-    /// The place in the step where the rank is, or was last.
+    /// Returns the point in the step where the rank is, or was last.
     pub(crate) fn moment(&self) -> Moment {
         self.moment.get()
     }
 
-    /// Seconds per phase so far.
+    /// Returns the seconds per phase so far.
     pub(crate) fn clocks(&self) -> Clocks {
         self.clocks.get()
     }
 
-    /// Runs `body` as `phase` of the step under way: first strikes a fault that is injected there;
-    /// then adds the time that `body` took without pauses, if it succeeded, to the phase's clocks.
+    /// Runs `body` as `phase` of the current step: first fires the faults that are injected there;
+    /// then, if `body` succeeded, adds its time without pauses to the phase's clocks.
     ///
     /// # Errors
     /// The injected fault's, or `body`'s.
@@ -76,8 +76,8 @@ impl Hooks {
         if phase == Phase::Step {
             self.moment.set(Moment::Update);
         }
-        // Watchers hear of the failure before the rank frees anything.
-        self.strike(phase).inspect_err(|error| error.announce(&self.rank.emitter))?;
+        // The failure is emitted before the rank frees anything.
+        self.fire(phase).inspect_err(|error| error.announce(&self.rank.emitter))?;
         let (began, before) = (self.rank.emitter.begin(), Usage::now(&self.rank));
         let value = body()?;
         let took = self.rank.emitter.since(began);
@@ -87,19 +87,20 @@ impl Hooks {
         Ok(value)
     }
 
-    /// Tells the witness that `phase` begins, and strikes the faults that are injected into it.
+    /// Reports to the witness that `phase` begins, and fires the faults that are injected into it.
     ///
     /// # Errors
     /// The injected one.
-    pub(crate) fn strike(&self, phase: Phase) -> Result<()> {
+    pub(crate) fn fire(&self, phase: Phase) -> Result<()> {
         if let Some(witness) = &self.witness {
-            witness.reaches(At { step: self.step(), rank: self.rank.number() }, Milestone::Begins(phase));
+            witness
+                .on_milestone(At { step: self.step(), rank: self.rank.number() }, Milestone::Begins(phase));
         }
         self.faults.disk(phase).into_iter().for_each(|effect| self.rank.transfers.fail(effect));
-        self.faults.trip(phase, &self.rank.group)
+        self.faults.fire(phase, &self.rank.group)
     }
 
-    /// Moves what an update has `taken` in forward to the clocks of the step.
+    /// Moves the cost of an update in forward, `taken`, from forward's clocks to the step's.
     pub(crate) fn charge_update_to_step(&self, taken: AfterStep) {
         let seconds = in_seconds(taken.time, taken.usage);
         let mut clocks = self.clocks.get();
@@ -112,11 +113,11 @@ impl Hooks {
     ///
     /// # Errors
     /// If the run ends here, or the ranks cannot exchange whether it does.
-    pub(crate) fn before_micro_batch(&self, micro: Micro) -> Result<()> {
+    pub(crate) fn before_micro_batch(&self, micro: MicroBatch) -> Result<()> {
         self.stop.before_micro_batch(micro)
     }
 
-    /// Checks for a stop request before a layer of `pass`, and notes the layer as the rank's place.
+    /// Checks for a stop request before a layer of `pass`, and records the layer as the rank's moment.
     ///
     /// # Errors
     /// If the run ends here.
@@ -126,25 +127,25 @@ impl Hooks {
         Ok(())
     }
 
-    /// Tells watchers that a layer's `pass` begins, shown as one over `unit`, in micro-batch
-    /// `micro`; that it ends when the returned value is dropped.
-    pub(crate) fn layer(&self, pass: Pass, unit: UnitId, micro: Micro) -> LayerSpan {
-        let bracket = self.rank.bracket(pass, unit, micro.index);
-        LayerSpan { _bracket: bracket, began: cpu::of_thread(), slow: self.faults.lasts(Kind::Slow) }
+    /// Emits the start of a layer's `pass` in micro-batch `micro`, shown as a pass over `unit`. Its end
+    /// is emitted when the returned span is dropped.
+    pub(crate) fn layer(&self, pass: Pass, unit: UnitId, micro: MicroBatch) -> LayerSpan {
+        let span = self.rank.begin_pass(pass, unit, micro.index);
+        LayerSpan { _pass: span, began: cpu::of_thread(), slow: self.faults.is_active(Kind::Slow) }
     }
 }
 
-/// A layer's pass that is under way.
+/// A layer's pass in progress.
 #[must_use = "the pass ends when this is dropped"]
 pub(crate) struct LayerSpan {
-    _bracket: Bracket,
+    _pass: PassSpan,
     /// In processor time: the process may be stopped within a layer.
     began: Duration,
     slow: bool,
 }
 
 impl LayerSpan {
-    /// Ends the pass; on a slow rank once it has slept twice the processor time that the pass took.
+    /// Ends the pass. A slow rank first sleeps for twice the processor time that the pass took.
     pub(crate) fn end(self) {
         if self.slow {
             let computed = cpu::of_thread() - self.began;
@@ -153,7 +154,7 @@ impl LayerSpan {
     }
 }
 
-/// Adds seconds, in all and in waits, to the clocks of `phase`.
+/// Adds seconds, in total and in waits, to the clocks of `phase`.
 pub(crate) fn add_to_clocks(clocks: &mut Clocks, phase: Phase, seconds: [f64; 5]) {
     let Clocks { phases, waits, for_peers, for_link, for_places } = clocks;
     // Recomputation is a part of backward, whose clocks have its waits.
@@ -165,13 +166,13 @@ pub(crate) fn add_to_clocks(clocks: &mut Clocks, phase: Phase, seconds: [f64; 5]
     }
 }
 
-/// Seconds of `time`: in all, and in the waits of `usage`.
+/// Returns the seconds of `time`: in total, and in the waits of `usage`.
 pub(crate) fn in_seconds(time: Duration, usage: Usage) -> [f64; 5] {
     let [all, peers, link, places] = usage.waited();
     [time.as_secs_f64(), all, peers, link, places]
 }
 
-/// The clock of `phase`, if it has one.
+/// Returns the clock of `phase`; `None` if it has none.
 fn clock(times: &mut Times, phase: Phase) -> Option<&mut f64> {
     match phase {
         Phase::Data => Some(&mut times.data),

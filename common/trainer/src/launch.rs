@@ -5,7 +5,7 @@ use crate::explain;
 use crate::faults::RankFaults;
 use crate::plan::{self, Plan};
 use crate::rank_error::{self, RankError};
-use crate::run::{self, News, Observer};
+use crate::run::{self, Observer, RunEvent};
 use crate::witness::Milestone;
 use collectives::local::{Options, World};
 use collectives::{Group, nccl};
@@ -27,14 +27,14 @@ use std::time::Instant;
 
 /// The ranks that run in this process.
 pub(crate) enum Ranks {
-    /// All of them, as threads.
+    /// All ranks, as threads.
     Threads,
-    /// One; the others are processes of their own.
+    /// One rank; the others are processes of their own.
     Process(Group),
 }
 
-/// Runs `ranks` as `plan` says. Returns the report, written to a file if the plan names one. Of a
-/// failed run, too, a report is written: its steps and its error.
+/// Runs `ranks` as `plan` says. Returns the report, and writes it if the plan names a file. Also
+/// writes a report of a failed run: its steps and its error.
 ///
 /// # Errors
 /// The failure of the run, or of writing the report.
@@ -45,20 +45,20 @@ pub(crate) fn run(
     observer: &Observer<'_>,
 ) -> Result<Report> {
     let done = Mutex::new(Measured::default());
-    let noting = |rank: usize, news: News<'_>| {
-        match (rank, news) {
-            (0, News::Step(row, _)) => lock(&done).steps.push(*row),
-            (0, News::Validation(step, loss)) => lock(&done).evaluations.push((step, loss)),
+    let recording = |rank: usize, event: RunEvent<'_>| {
+        match (rank, event) {
+            (0, RunEvent::Step(row, _)) => lock(&done).steps.push(*row),
+            (0, RunEvent::Validation(step, loss)) => lock(&done).evaluations.push((step, loss)),
             _ => {}
         }
-        observer(rank, news);
+        observer(rank, event);
     };
-    let observer: &Observer<'_> = if plan.config.output.report.is_some() { &noting } else { observer };
+    let observer: &Observer<'_> = if plan.config.output.report.is_some() { &recording } else { observer };
     let measured = match ranks {
-        Ranks::Threads => all(plan, emitters, observer),
+        Ranks::Threads => run_all(plan, emitters, observer),
         Ranks::Process(mut group) => {
             emitters.into_iter().for_each(|emitter| group.attach(emitter));
-            one(plan, group, observer)
+            run_single(plan, group, observer)
         }
     };
     let measured = measured.inspect_err(|failure| {
@@ -72,8 +72,8 @@ pub(crate) fn run(
     Ok(report)
 }
 
-/// Writes the report of a run that failed after what is `done`, if one is asked for. If that fails, too,
-/// says so: the run's own failure is the one to return.
+/// Writes the report of a run that failed after the steps in `done`, if one is asked for. Prints a
+/// warning if it cannot be written: the caller returns the run's own failure.
 fn report_failure(plan: &Plan, done: Measured, failure: &Failure) {
     let Some(path) = &plan.config.output.report else { return };
     let peaks = || Peaks { classes: vec![0; Class::ALL.len()], total: 0 };
@@ -93,17 +93,18 @@ type Outcome = rank_error::Result<Measured>;
 /// Runs all ranks as threads. Returns their measurements.
 ///
 /// # Errors
-/// The failure that explains the others.
-fn all(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Result<Vec<Measured>> {
-    let outcomes = threads(plan, emitters, observer);
+/// The root cause of the failure.
+fn run_all(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Result<Vec<Measured>> {
+    let outcomes = spawn_ranks(plan, emitters, observer);
     if let Some((rank, error)) = root_cause(&outcomes) {
         return Err(explain::rank_failure(plan, rank, error));
     }
     Ok(outcomes.into_iter().flatten().collect())
 }
 
-fn threads(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Vec<Outcome> {
-    hush_rank_panics();
+/// Runs each rank on a thread. Returns how each of them ended.
+fn spawn_ranks(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Vec<Outcome> {
+    silence_rank_panics();
     let Config { world_size, timeout, algorithm, link, .. } = &plan.config;
     let link = link.as_ref().map(|choice| choice.link);
     let options = Options { timeout: *timeout, algorithm: link::algorithm(*algorithm), link };
@@ -116,20 +117,21 @@ fn threads(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> Vec<
             .map(|(number, (mut group, emitter))| {
                 group.attach(emitter);
                 std::thread::Builder::new().name(format!("rank {number}")).spawn_scoped(scope, move || {
-                    guarded(plan, group, |rank| run::train(plan, rank, observer))
+                    run_rank(plan, group, |rank| run::train(plan, rank, observer))
                 })
             })
             .collect();
-        ranks.into_iter().map(joined).collect()
+        ranks.into_iter().map(join_rank).collect()
     })
 }
 
-/// Waits for a rank's thread, if the system gave one. Returns what the rank returned.
-fn joined<T>(thread: io::Result<ScopedJoinHandle<'_, rank_error::Result<T>>>) -> rank_error::Result<T> {
+/// Waits for a rank's thread. Returns the rank's outcome; an error if the rank panicked or its thread
+/// could not be started.
+fn join_rank<T>(thread: io::Result<ScopedJoinHandle<'_, rank_error::Result<T>>>) -> rank_error::Result<T> {
     match thread.map(|thread| thread.join()) {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(payload)) => Err(RankError::Other(panic_message(&*payload))),
-        Err(error) => Err(RankError::Other(format!("the system gives no thread: {error}"))),
+        Err(error) => Err(RankError::Other(format!("cannot start the rank's thread: {error}"))),
     }
 }
 
@@ -137,8 +139,8 @@ fn joined<T>(thread: io::Result<ScopedJoinHandle<'_, rank_error::Result<T>>>) ->
 ///
 /// # Errors
 /// The rank's failure, or the group's.
-pub(crate) fn one(plan: &Plan, group: Group, observer: &Observer<'_>) -> Result<Vec<Measured>> {
-    hush_rank_panics();
+pub(crate) fn run_single(plan: &Plan, group: Group, observer: &Observer<'_>) -> Result<Vec<Measured>> {
+    silence_rank_panics();
     let number = group.rank();
     let body = move || {
         let all = |rank: &Rc<Rank>| {
@@ -148,74 +150,84 @@ pub(crate) fn one(plan: &Plan, group: Group, observer: &Observer<'_>) -> Result<
             plan.reached(plan.config.steps, rank.number(), Milestone::Shared);
             Ok(shared)
         };
-        guarded(plan, group, |rank| {
+        run_rank(plan, group, |rank| {
             let outcome = all(&rank);
-            // Only then it leaves its group, and may linger for the others.
+            // Afterwards the rank leaves its group, and may linger for the others.
             plan.stop.ended.get_or_init(Instant::now);
             outcome
         })
     };
     let outcome = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name(format!("rank {number}"));
-        joined(thread.spawn_scoped(scope, body))
+        join_rank(thread.spawn_scoped(scope, body))
     });
     outcome.map_err(|error| explain::rank_failure(plan, number as usize, &error))
 }
 
-/// Sets up the device and groups of a rank and runs `body`. Turns a panic into an error, and emits
-/// any error as an event.
-fn guarded<T>(
+/// Opens the rank of `group` and runs `body` on it. Turns a panic into an error, and emits any error
+/// as an event.
+fn run_rank<T>(
     plan: &Plan,
     group: Group,
     body: impl FnOnce(Rc<Rank>) -> rank_error::Result<T>,
 ) -> rank_error::Result<T> {
     let emitter = group.emitter().clone();
-    let Config { threads, metered, ref hardware, ref memory, .. } = plan.config;
     PANIC_EMITTER.set(Some(emitter.clone()));
+    let memory = &plan.config.memory;
     let ledger = Ledger::new(emitter.clone(), memory.device_memory);
     let ledger = ledger.limited(Place::Host, memory.host_memory);
     let ledger = ledger.refusing(RankFaults::refused_allocation(&plan.config, group.rank()));
     if let Some(witness) = &plan.witness {
-        witness.counts(group.rank() as usize, &ledger);
+        witness.on_ledger(group.rank() as usize, &ledger);
     }
-    let voice = emitter.clone();
-    let caught = catch_unwind(AssertUnwindSafe(|| {
-        let device = hardware.device(&plan.gpus, group.rank() as usize, ledger, threads);
-        let with_meter = |device: Device| match metered || device.gpu().is_none() {
-            true => device.metered(),
-            false => Ok(device),
-        };
-        let device = match device.and_then(with_meter) {
-            Ok(device) => device,
-            Err(error) => {
-                group.poison("its setup".into(), error.to_string());
-                return Err(error.into());
-            }
-        };
-        let group = match device.gpu().filter(|_| plan.config.nccl.is_some()) {
-            Some(gpu) => nccl::join(group, gpu, plan.config.timeout)?,
-            None => group,
-        };
-        let mesh = Mesh::new(&group, plan.config.mesh)?;
-        let transfers = transfers(plan, &group, &device, &voice)
-            .inspect_err(|error| group.poison("its setup".into(), error.to_string()))?;
-        body(Rc::new(Rank { device, mesh, group, transfers, emitter: voice }))
-    }));
-    let outcome = caught.unwrap_or_else(|payload| {
-        let place = PANIC_PLACE.take().unwrap_or_default();
-        Err(RankError::Other(format!("panic{place}: {}", panic_message(&*payload))))
-    });
-    if let Err(error) = &outcome {
-        let message = explain::rank_failure(plan, emitter.rank() as usize, error).to_string();
-        if let Some(culprit) = error.culprit(emitter.rank()) {
-            emitter.emit(What::Blamed { culprit, heard: error.is_echo() });
-        }
-        emitter.emit(What::Failed { message });
-    }
-    outcome
+    let rank_emitter = emitter.clone();
+    let outcome = catch_panics(|| body(Rc::new(open_rank(plan, group, ledger, rank_emitter)?)));
+    outcome.inspect_err(|error| emit_failure(plan, &emitter, error))
 }
 
-/// The ways between the places of a rank of `plan`'s run, which belongs to `group`.
+/// Opens the device, groups and transfers of the rank of `group`. Tells its peers if that fails.
+fn open_rank(plan: &Plan, group: Group, ledger: Ledger, emitter: Emitter) -> rank_error::Result<Rank> {
+    let Config { threads, metered, ref hardware, .. } = plan.config;
+    let with_meter = |device: Device| match metered || device.gpu().is_none() {
+        true => device.metered(),
+        false => Ok(device),
+    };
+    let device = hardware.device(&plan.gpus, group.rank() as usize, ledger, threads);
+    let device = match device.and_then(with_meter) {
+        Ok(device) => device,
+        Err(error) => {
+            group.poison("its setup".into(), error.to_string());
+            return Err(error.into());
+        }
+    };
+    let group = match device.gpu().filter(|_| plan.config.nccl.is_some()) {
+        Some(gpu) => nccl::join(group, gpu, plan.config.timeout)?,
+        None => group,
+    };
+    let mesh = Mesh::new(&group, plan.config.mesh)?;
+    let transfers = transfers(plan, &group, &device, &emitter)
+        .inspect_err(|error| group.poison("its setup".into(), error.to_string()))?;
+    Ok(Rank { device, mesh, group, transfers, emitter })
+}
+
+/// Runs `body` and turns a panic into an error.
+fn catch_panics<T>(body: impl FnOnce() -> rank_error::Result<T>) -> rank_error::Result<T> {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
+        let location = PANIC_LOCATION.take().unwrap_or_default();
+        Err(RankError::Other(format!("panic{location}: {}", panic_message(&*payload))))
+    })
+}
+
+/// Emits the failure of the rank of `emitter`, and the rank that caused it.
+fn emit_failure(plan: &Plan, emitter: &Emitter, error: &RankError) {
+    let message = explain::rank_failure(plan, emitter.rank() as usize, error).to_string();
+    if let Some(culprit) = error.culprit(emitter.rank()) {
+        emitter.emit(What::Blamed { culprit, heard: error.is_echo() });
+    }
+    emitter.emit(What::Failed { message });
+}
+
+/// Returns the transfers of a rank of `plan`'s run, which belongs to `group`.
 fn transfers(
     plan: &Plan,
     group: &Group,
@@ -240,22 +252,22 @@ fn transfers(
 }
 
 thread_local! {
-    static PANIC_PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
+    static PANIC_LOCATION: RefCell<Option<String>> = const { RefCell::new(None) };
     static PANIC_EMITTER: RefCell<Option<Emitter>> = const { RefCell::new(None) };
 }
 
-/// Silences the default message of panics in rank threads, which are reported as errors, and emits
-/// an event before the panic unwinds and frees buffers. Call it before a screen is opened, whose
-/// own hook calls this one.
-pub(crate) fn hush_rank_panics() {
+/// Silences the default message of panics in rank threads, which are reported as errors, and emits an
+/// event before the panic unwinds and frees buffers. Call it before a screen is opened, whose own
+/// hook calls this one.
+pub(crate) fn silence_rank_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let default = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             if std::thread::current().name().is_some_and(|name| name.starts_with("rank ")) {
-                let place = info.location().map(|l| format!(" at {}:{}", l.file(), l.line()));
-                PANIC_PLACE.set(place);
-                // Fails where the thread's locals are destroyed already: then nothing is emitted.
+                let location = info.location().map(|l| format!(" at {}:{}", l.file(), l.line()));
+                PANIC_LOCATION.set(location);
+                // Emits nothing if the thread's locals are destroyed already.
                 let _ = PANIC_EMITTER.try_with(|emitter| {
                     emitter.borrow().iter().for_each(|emitter| emitter.emit(What::Failing));
                 });
@@ -271,18 +283,19 @@ fn panic_message(payload: &(dyn Any + Send)) -> String {
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }
 
-/// Returns the error that explains the others, with its rank. If a rank hung, the ranks that timed
-/// out on it explain best, then its own error, then errors that blame a third rank. An error that
-/// only passes on another rank's comes last.
+/// Returns the error that is closest to the cause of the failure, with its rank. If a rank hung, the
+/// errors of ranks that timed out on it come first, then its own error, then errors that blame a third
+/// rank. Errors that only pass on another rank's failure come last.
 fn root_cause(outcomes: &[Outcome]) -> Option<(usize, &RankError)> {
     let errors = || outcomes.iter().enumerate().filter_map(|(rank, o)| o.as_ref().err().map(|e| (rank, e)));
     let hung =
         errors().find(|(_, error)| matches!(error, RankError::Stalled(_))).map(|(rank, _)| rank as u32);
-    let obscurity = |(rank, error): &(usize, &RankError)| match (error, error.culprit(*rank as u32)) {
+    let distance_from_cause = |(rank, error): &(usize, &RankError)| match (error, error.culprit(*rank as u32))
+    {
         (RankError::Stalled(_), _) => 1,
         (error, _) if error.is_echo() => 3,
         (_, Some(culprit)) if hung.is_some_and(|hung| hung != culprit) => 2,
         _ => 0,
     };
-    errors().min_by_key(obscurity)
+    errors().min_by_key(distance_from_cause)
 }

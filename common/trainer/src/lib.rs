@@ -11,6 +11,7 @@ mod export;
 mod faults;
 mod generate;
 mod hooks;
+mod instrumented_stage;
 mod launch;
 mod line_file;
 mod metrics;
@@ -29,20 +30,19 @@ mod stage;
 mod states;
 mod stop;
 mod watch;
-mod watched;
 mod witness;
 
 pub use generate::generate;
 pub use report::Report;
 pub use settings::{Communication, Failure, GradSync, Result};
-pub use stage::{AnyStage, Setup, Stage, StageKind, StepOutcome};
+pub use stage::{AnyStage, Setup, Stage, StageKind, StageStates, StepOutcome};
 pub use states::ModelStates;
 pub use witness::{At, Milestone, Witness};
 
 use events::{Emitter, say};
 use launch::Ranks;
 use plan::Plan;
-use run::News;
+use run::RunEvent;
 use settings::Config;
 use settings::cli::{Command, Program};
 use std::ffi::OsString;
@@ -59,7 +59,7 @@ pub fn main<S: StageKind>(name: &'static str, version: &'static str) -> ExitCode
 }
 
 /// Runs the whole program of `stage` as [`main`] does, called `program`, with `arguments` in place of
-/// the command line; the first is the program's name. Tells `witness` how far ranks are.
+/// the command line; the first is the program's name. Reports to `witness`.
 pub fn main_under(
     stage: AnyStage,
     program: Program,
@@ -83,7 +83,7 @@ pub fn main_under(
             .map(|text| print(vec![text.trim_end().into()]))
             .map_err(Failure::run),
         None => match program::train(stage, cli.train, witness) {
-            // As a shell says of a process that the signal has ended.
+            // The exit code that a shell reports for a process ended by the signal.
             Ok(Some(signal)) => return ExitCode::from(128 + signal as u8),
             ended => ended.map(|_| ()),
         },
@@ -101,7 +101,7 @@ pub fn exit_code(result: Result<()>) -> ExitCode {
     }
 }
 
-/// Checks that `stage` can do what `config` asks for, whatever the machine and the data.
+/// Checks that `stage` supports `config`, whatever the machine and the data.
 ///
 /// # Errors
 /// A usage failure that names the flag, and the key of the file that stands for it.
@@ -109,8 +109,8 @@ pub fn check(stage: AnyStage, config: &Config) -> Result<()> {
     plan::check(stage, config).map(drop)
 }
 
-/// Trains as `config` says under the eyes of `witness`, until `enough` is set. Returns the report,
-/// of the steps that were whole by then. Prints nothing; records if asked to.
+/// Trains as `config` says until `stop` is set, and reports to `witness`. Returns the report of the
+/// steps that were complete by then. Prints nothing; records if asked to.
 ///
 /// # Errors
 /// Any failure, as the program would print it.
@@ -118,11 +118,11 @@ pub fn train_until(
     stage: AnyStage,
     config: Config,
     witness: Option<Arc<dyn Witness>>,
-    enough: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
 ) -> Result<Report> {
-    let stop = Arc::new(StopRequest::new(enough, config.world_size));
+    let stop = Arc::new(StopRequest::new(stop, config.world_size));
     let plan = Plan { witness, stop, ..plan::prepare(stage, config)? };
-    let silent = |_: usize, _: News<'_>| {};
+    let silent = |_: usize, _: RunEvent<'_>| {};
     if plan.config.output.record.is_none() {
         let emitters = (0..plan.config.world_size).map(|rank| Emitter::silent(rank as u32)).collect();
         return launch::run(&plan, Ranks::Threads, emitters, &silent);

@@ -1,8 +1,8 @@
-//! `--metrics`: a row for every step and validation, written as the run goes.
+//! `--metrics`: a row for every step and validation, written while the run continues.
 
 use crate::line_file::LineFile;
 use crate::plan::Plan;
-use crate::run::News;
+use crate::run::RunEvent;
 use crate::speed::Speed;
 use report::StepRow;
 use serde_json::{Value, json};
@@ -49,12 +49,12 @@ impl Metrics {
         Ok(Some(Metrics { file, is_csv, speed: speed.clone() }))
     }
 
-    /// Writes news of the rank that writes for all.
-    pub(crate) fn tell(&self, news: News<'_>) {
-        match news {
-            News::Step(row, peak) => self.row(&self.step(row, peak)),
-            News::Validation(steps, loss) => self.row(&json!({ "step": steps, "validation_loss": loss })),
-            News::Checkpoint(..) => {}
+    /// Writes an event of the rank that writes for all.
+    pub(crate) fn report(&self, event: RunEvent<'_>) {
+        match event {
+            RunEvent::Step(row, peak) => self.row(&self.step(row, peak)),
+            RunEvent::Validation(steps, loss) => self.row(&json!({ "step": steps, "validation_loss": loss })),
+            RunEvent::Checkpoint(..) => {}
         }
     }
 

@@ -8,7 +8,7 @@ use device::{Buffer, Class, Place};
 use events::Pass;
 use model::{Batch, CompleteBlock, Keep, Layer, LayerKind, Losses, Model, SavedBlock, SavedHead};
 use settings::fault::Phase;
-use sharding::{LayerWeights, Micro, Rank, Schedule};
+use sharding::{LayerWeights, MicroBatch, Rank, Schedule};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) struct Tokens {
 }
 
 /// The micro-batch of a pass outside training.
-const ONLY: Micro = Micro { index: 0, count: 1 };
+const ONLY: MicroBatch = MicroBatch { index: 0, count: 1 };
 
 /// The model on one rank: its layers' passes over what the stage hands out.
 pub(crate) struct Passes {
@@ -95,7 +95,7 @@ impl Passes {
         &mut self,
         stage: &mut dyn Stage,
         tokens: &Tokens,
-        micro: Micro,
+        micro: MicroBatch,
         gradient_scale: f32,
     ) -> Result<(Losses, SavedForward)> {
         self.losses(stage, (Pass::Forward, micro), tokens, gradient_scale, self.keep)
@@ -135,7 +135,7 @@ impl Passes {
     fn losses(
         &mut self,
         stage: &mut dyn Stage,
-        pass: (Pass, Micro),
+        pass: (Pass, MicroBatch),
         tokens: &Tokens,
         gradient_scale: f32,
         keep: Keep,
@@ -159,7 +159,7 @@ impl Passes {
     fn walk(
         &mut self,
         stage: &mut dyn Stage,
-        (pass, micro): (Pass, Micro),
+        (pass, micro): (Pass, MicroBatch),
         (inputs, batch): (&Buffer, Batch),
         keep: Keep,
         mut head: impl FnMut(&LayerWeights<'_>, Buffer) -> Result<Option<SavedHead>>,
@@ -211,7 +211,7 @@ impl Passes {
         &mut self,
         stage: &mut dyn Stage,
         saved: SavedForward,
-        micro: Micro,
+        micro: MicroBatch,
     ) -> Result<()> {
         let (schedule, model) = (self.schedule.clone(), self.model.clone());
         let visits = &schedule.backward;
@@ -222,7 +222,7 @@ impl Passes {
             self.hooks.before_layer(Pass::Backward, layer.kind)?;
             if micro.is_last() {
                 // What the update reads first from a disk comes while backward computes.
-                stage.states().0.read_ahead(&self.rank, visits.layers.len() - at)?;
+                stage.states().optimizer.read_ahead(&self.rank, visits.layers.len() - at)?;
             }
             self.loans.acquire(stage, &visits.first[at], Pass::Backward)?;
             let saved =
@@ -254,7 +254,7 @@ impl Passes {
     }
 
     /// Recomputes what a block's forward did not keep, while its unit is held for backward anyway.
-    fn recompute(&self, layer: &Layer, saved: Saved, micro: Micro) -> Result<Complete> {
+    fn recompute(&self, layer: &Layer, saved: Saved, micro: MicroBatch) -> Result<Complete> {
         let block = |saved| {
             let weights = self.loans.weights(layer);
             let block = self.model.block_recompute(&self.rank.device, &weights, saved, self.batch)?;

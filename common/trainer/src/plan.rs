@@ -131,7 +131,7 @@ impl Plan {
     /// Tells the witness, if there is one, that `rank` has come to `milestone`.
     pub(crate) fn reached(&self, step: u32, rank: usize, milestone: Milestone) {
         if let Some(witness) = &self.witness {
-            witness.reaches(At { step, rank }, milestone);
+            witness.on_milestone(At { step, rank }, milestone);
         }
     }
 
@@ -181,17 +181,17 @@ pub(crate) fn prepare(stage: AnyStage, config: Config) -> Result<Plan> {
 /// # Errors
 /// A usage failure that names the flag, and the key of the file that stands for it.
 pub(crate) fn check(stage: AnyStage, config: &Config) -> Result<Prediction> {
-    config.findings.check(stage.plan)?;
+    config.findings.check(stage.id)?;
     let predicted = check_stage(stage, config)
         .and_then(|()| contribution::check(config))
         .and_then(|()| faults::check(config, stage))
-        .and_then(|()| planner::predict(&job(stage.plan, config)).map_err(|error| invalid(&error)));
+        .and_then(|()| planner::predict(&job(stage.id, config)).map_err(|error| invalid(&error)));
     predicted.map_err(|failure| config.findings.attribute(failure))
 }
 
 fn complete(stage: AnyStage, config: Config, prediction: Prediction) -> Result<Plan> {
     config.offload.probe()?;
-    let job = job(stage.plan, &config);
+    let job = job(stage.id, &config);
     check_memory(&job, &prediction, &config)?;
     let data =
         Data::open(&config.corpus.source, config.model.vocabulary, config.sequence_length, config.leads())?;
@@ -250,12 +250,12 @@ fn check_stage(stage: AnyStage, config: &Config) -> Result<()> {
             (format!("--secondary-shard-size belongs to {sharding}"), sharding)
         }
         _ if config.offload.parameters != Place::Device && !stage.sharded.parameters => {
-            let holds = format!("every rank of {} holds all of them", stage.plan);
+            let holds = format!("every rank of {} holds all of them", stage.id);
             (format!("--offload-parameters moves shards of parameters, and {holds}"), sharding)
         }
         _ => return Ok(()),
     };
-    Err(Failure::usage(format!("{why}: cargo run -p {}, not {}", other.package(), stage.plan)))
+    Err(Failure::usage(format!("{why}: cargo run -p {}, not {}", other.package(), stage.id)))
 }
 
 /// Refuses a run that does not fit its limits or this machine.
@@ -357,7 +357,7 @@ fn evaluation_batches(config: &Config, data: &Data) -> usize {
 /// The predicted peaks of every rank in every place, in a run that has `done` so much.
 fn peaks(plan: &Plan, done: Done) -> Vec<Vec<Peaks>> {
     let never_updated = done.steps == 0 && done.skipped > 0;
-    let job = never_updated.then(|| job(plan.stage.plan, &plan.config));
+    let job = never_updated.then(|| job(plan.stage.id, &plan.config));
     let skipped = job.and_then(|job| planner::peaks_without_updates(&job).ok());
     let peaks = |memory: Memory| Peaks { classes: memory.peaks.to_vec(), total: memory.total_peak };
     let of =
@@ -388,7 +388,7 @@ pub(crate) fn report(plan: &Plan, measured: &[Measured]) -> Report {
     };
     let (parameters, units) = (plan.model.layout.parameters(), plan.partition.units.len());
     Report::new(
-        (plan.stage.plan.label(), plan.strategy()),
+        (plan.stage.id.label(), plan.strategy()),
         &plan.config,
         parameters,
         units,

@@ -1,12 +1,12 @@
-//! Ranks that are processes: how one joins the others, and works as one rank of the job.
+//! Ranks that are processes: how a process joins the others, and runs one rank of the job.
 //!
-//! Rank 0 leads: it alone prints, records and writes the report; the others send it their events
-//! while they run and their measurements at the end. Every rank prints its own error, and keeps a
-//! log if asked to.
+//! Rank 0 leads: only rank 0 prints, records and writes the report. The other ranks send it their
+//! events while they run, and their measurements at the end. Every rank prints its own error, and
+//! keeps a log if asked to.
 
 use crate::line_file::LineFile;
 use crate::plan::Plan;
-use crate::run::News;
+use crate::run::RunEvent;
 use crate::watch::RING;
 use crate::{launch, progress, signals};
 use collectives::tcp::Joined;
@@ -21,8 +21,8 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Returns the settings that must be the same in all processes: all but files and those of one
-/// machine. Of the training data it has the number of tokens and a hash of samples.
+/// Returns the settings that must be the same in all processes: all except files and settings of one
+/// machine. Training data are represented by their number of tokens and a hash of samples.
 fn settings(plan: &Plan) -> String {
     let mut shared = plan.config.clone();
     let output = &mut shared.output;
@@ -37,7 +37,7 @@ fn settings(plan: &Plan) -> String {
     shared.offload.directory = None;
     shared.hardware = shared.hardware.kind();
     let data = &plan.identity["data"];
-    format!("{} {}\n{shared:#?}\ndata: {data}", plan.stage.plan, env!("CARGO_PKG_VERSION"))
+    format!("{} {}\n{shared:#?}\ndata: {data}", plan.stage.id, env!("CARGO_PKG_VERSION"))
 }
 
 /// Joins the other processes.
@@ -75,7 +75,7 @@ pub(crate) fn follow(plan: &Plan, joined: Joined, logs: &Logs) -> Result<usize> 
         None => None,
     };
     signals::stop_on_signal(plan, None)?;
-    let outcome = launch::one(plan, group, &|rank, news| logs.tell(rank, news));
+    let outcome = launch::run_single(plan, group, &|rank, event| logs.report(rank, event));
     drop(outlet);
     Ok(outcome?.iter().map(|measured| measured.steps.len()).max().unwrap_or(0))
 }
@@ -83,12 +83,12 @@ pub(crate) fn follow(plan: &Plan, joined: Joined, logs: &Logs) -> Result<usize> 
 /// Returns an emitter whose events go to rank 0.
 ///
 /// # Errors
-/// If rank 0 does not tell its clock, which all ranks then hear, or the system gives no thread.
+/// If rank 0 does not send its clock, which all ranks then learn, or a thread cannot be started.
 fn speak(plan: &Plan, group: &Group, link: TcpStream) -> Result<(events::Emitter, Outlet)> {
     let start = relay::clock(&link, plan.config.timeout).map_err(|error| {
         let why = clockless(&error, plan.config.timeout);
         group.blame(Some(0), "its setup".into(), why.clone());
-        Failure::run(format!("rank 0 has not told rank {} its clock: {why}", group.rank()))
+        Failure::run(format!("rank 0 has not sent rank {} its clock: {why}", group.rank()))
     })?;
     let pace = Arc::new(Pace::default());
     let (emitter, receiver) = channel(group.rank(), RING, start, Some(pace.clone()));
@@ -96,11 +96,11 @@ fn speak(plan: &Plan, group: &Group, link: TcpStream) -> Result<(events::Emitter
     Ok((emitter, outlet.map_err(|error| Failure::run(format!("cannot send events to rank 0: {error}")))?))
 }
 
-/// Says why rank 0's clock is not known.
+/// Returns why rank 0's clock is unknown.
 fn clockless(error: &io::Error, timeout: Duration) -> String {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            format!("waited {timeout:?} for its clock, which it never told")
+            format!("no clock received within {timeout:?}")
         }
         _ => format!("its connection broke ({error}): its process has ended, or its machine is out of reach"),
     }
@@ -124,7 +124,7 @@ impl Logs {
             Some(process) => process.placement.rank..process.placement.rank + 1,
             None => 0..plan.config.world_size,
         };
-        // A run that resumes appends to the log, which says why the run before ended.
+        // A run that resumes appends to the log, which says why the previous run ended.
         let resumes =
             plan.checkpoints.as_ref().is_some_and(|kept| kept.names().is_ok_and(|names| !names.is_empty()));
         let open = |rank: usize| {
@@ -136,16 +136,16 @@ impl Logs {
         Ok(logs)
     }
 
-    /// Logs news of `rank`.
-    pub(crate) fn tell(&self, rank: usize, news: News<'_>) {
+    /// Logs an event of `rank`.
+    pub(crate) fn report(&self, rank: usize, event: RunEvent<'_>) {
         let Some((_, log)) = self.0.iter().find(|(number, _)| *number == rank) else { return };
-        let text = match news {
-            News::Step(StepRow { step, loss, grad_norm, seconds, .. }, _) => {
+        let text = match event {
+            RunEvent::Step(StepRow { step, loss, grad_norm, seconds, .. }, _) => {
                 format!("step {step}  loss {loss:.6}  grad norm {grad_norm:.6}  {seconds:.3} s")
             }
-            News::Validation(steps, loss) => format!("validation loss {loss:.6} after {steps} steps"),
-            News::Checkpoint(steps, None) => format!("checkpoint after {steps} steps"),
-            News::Checkpoint(steps, Some(why)) => format!("no checkpoint after {steps} steps: {why}"),
+            RunEvent::Validation(steps, loss) => format!("validation loss {loss:.6} after {steps} steps"),
+            RunEvent::Checkpoint(steps, None) => format!("checkpoint after {steps} steps"),
+            RunEvent::Checkpoint(steps, Some(why)) => format!("no checkpoint after {steps} steps: {why}"),
         };
         log.write(&text);
     }
@@ -155,8 +155,8 @@ impl Logs {
         self.0.iter().for_each(|(_, log)| log.write(text));
     }
 
-    /// Logs how the run ended, `outcome`, and blocks until the logs have reached the disk. A run that
-    /// was asked to end has the signal. Returns `outcome`.
+    /// Logs how the run ended, and blocks until the logs are on disk. `outcome` holds the signal that
+    /// ended the run early. Returns `outcome`.
     ///
     /// # Errors
     /// That of `outcome`, or else a failed run if a log is incomplete.

@@ -6,7 +6,7 @@ use crate::metrics::Metrics;
 use crate::plan::{self, Plan};
 use crate::processes::{self, Logs};
 use crate::progress;
-use crate::run::{News, Observer};
+use crate::run::{Observer, RunEvent};
 use crate::signals;
 use crate::source;
 use crate::speed::Speed;
@@ -18,21 +18,21 @@ use report::Report;
 use settings::cli::TrainArgs;
 use settings::config::DEFAULT_MODEL;
 use settings::findings::Findings;
-use settings::{Config, Failure, Result, communication, process};
+use settings::{Config, Failure, Given, Result, communication, process};
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 use viz::Departure;
 
-/// Returns the number of the signal that ended `plan`'s run before its last step, or as if one had,
-/// given its steps in this process. `None` if it is whole.
-fn early(plan: &Plan, steps: usize) -> Option<i32> {
-    let short = plan.first_step() as usize + steps < plan.config.steps as usize;
-    short.then(|| plan.stop.signal.load(Ordering::Relaxed))
+/// Returns the signal that ended `plan`'s run before its last step, given the number of `steps` done
+/// in this process; SIGINT if a key did. `None` if all steps are done.
+fn early_exit_signal(plan: &Plan, steps: usize) -> Option<i32> {
+    let is_early = plan.first_step() as usize + steps < plan.config.steps as usize;
+    is_early.then(|| plan.stop.signal.load(Ordering::Relaxed))
 }
 
-/// Trains as the command line says, tells `witness` how far ranks are, and prints. Returns the
-/// number of the signal that ended the run early, if one did.
+/// Trains as the command line says, reports to `witness`, and prints. Returns the signal that ended
+/// the run early; `None` if it is complete.
 ///
 /// # Errors
 /// Any failure of the run.
@@ -41,43 +41,74 @@ pub(crate) fn train(
     mut args: TrainArgs,
     witness: Option<Arc<dyn Witness>>,
 ) -> Result<Option<i32>> {
-    let print = args.print_config;
+    let print_config = args.print_config;
     let unnamed = args.architecture.model.is_none() && args.architecture.init_from.is_none();
     let given = args.given.clone();
-    let process = if print { None } else { process::place(&mut args, &|name| std::env::var(name).ok())? };
+    let process = match print_config {
+        true => None,
+        false => process::place(&mut args, &|name| std::env::var(name).ok())?,
+    };
     let config = deepspeed::configure(args)?.in_process(process)?;
-    let mut unsaid = Vec::new();
-    if print {
-        plan::check(stage, &config)?;
-        unsaid = deepspeed::left_out(&config);
-    }
-    let idle = communication::without_effect(&given, &config.communication, stage.sharded);
-    let idle = idle.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", stage.plan));
-    let warnings =
-        config.findings.warnings.iter().cloned().chain(unsaid).chain(idle).chain(config.cautions());
-    warnings.filter(|_| config.leads()).for_each(|warning| events::complain!("warning: {warning}"));
+    let unsupported = match print_config {
+        true => unsupported_settings(stage, &config)?,
+        false => Vec::new(),
+    };
+    print_warnings(stage, &config, &given, unsupported);
     if unnamed {
         note_resumed_model(&config);
     }
-    if print {
-        events::say!("{}", deepspeed::print(&config, stage.plan)?);
+    if print_config {
+        events::say!("{}", deepspeed::print(&config, stage.id)?);
         return Ok(None);
     }
     let plan = Plan { witness, ..plan::prepare(stage, config)? };
-    let Findings { file, own_settings, .. } = &plan.config.findings;
-    if plan.config.leads() && !own_settings.is_empty() {
-        events::complain!("note: {file} leaves to this program: {own_settings}");
-    }
-    if let Some(reader) = plan.brought.as_ref().filter(|_| plan.config.leads()) {
-        let doubts = source::doubts(reader, &plan.model, &plan.data).map_err(Failure::usage)?;
-        doubts.iter().for_each(|doubt| events::complain!("warning: {doubt}"));
-    }
+    print_plan_warnings(&plan)?;
     let logs = Logs::open(&plan)?;
-    let outcome = carry_out(plan, &logs);
+    let outcome = run_plan(plan, &logs);
     logs.end(outcome)
 }
 
-/// Says that the model is that of a checkpoint, if it is and another than the default one.
+/// Returns warnings about settings that a printed configuration file cannot express.
+///
+/// # Errors
+/// If `stage` does not support `config`.
+fn unsupported_settings(stage: AnyStage, config: &Config) -> Result<Vec<String>> {
+    plan::check(stage, config)?;
+    Ok(deepspeed::left_out(config))
+}
+
+/// Prints warnings about `config`, on the rank that prints for all: what its file says, `unsupported`
+/// settings, flags without effect in `stage`, and risks.
+fn print_warnings(stage: AnyStage, config: &Config, given: &Given, unsupported: Vec<String>) {
+    let ineffective_flags = communication::without_effect(given, &config.communication, stage.sharded);
+    let ineffective_flags =
+        ineffective_flags.iter().map(|(flag, why)| format!("{flag} changes nothing in {}: {why}", stage.id));
+    let of_file = config.findings.warnings.iter().cloned();
+    let warnings = of_file.chain(unsupported).chain(ineffective_flags).chain(config.cautions());
+    warnings.filter(|_| config.leads()).for_each(|warning| events::complain!("warning: {warning}"));
+}
+
+/// Prints, on the rank that prints for all, a note about settings that the configuration file leaves
+/// to this program, and warnings about the model that the run starts from.
+///
+/// # Errors
+/// If the model's files cannot be read.
+fn print_plan_warnings(plan: &Plan) -> Result<()> {
+    if !plan.config.leads() {
+        return Ok(());
+    }
+    let Findings { file, own_settings, .. } = &plan.config.findings;
+    if !own_settings.is_empty() {
+        events::complain!("note: {file} leaves to this program: {own_settings}");
+    }
+    if let Some(reader) = &plan.brought {
+        let warnings = source::warnings(reader, &plan.model, &plan.data).map_err(Failure::usage)?;
+        warnings.iter().for_each(|warning| events::complain!("warning: {warning}"));
+    }
+    Ok(())
+}
+
+/// Prints a note if the model comes from a checkpoint and is not the default one.
 fn note_resumed_model(config: &Config) {
     let other = config.leads() && config.model.name != DEFAULT_MODEL;
     if let Some(directory) = config.output.checkpoint.as_ref().filter(|_| other) {
@@ -87,9 +118,9 @@ fn note_resumed_model(config: &Config) {
 }
 
 /// Trains with all ranks as threads, or as one process of the job.
-fn carry_out(plan: Plan, logs: &Logs) -> Result<Option<i32>> {
+fn run_plan(plan: Plan, logs: &Logs) -> Result<Option<i32>> {
     let Some(process) = &plan.config.process else {
-        return lead(&plan, Ranks::Threads, Vec::new(), logs);
+        return run_as_leader(&plan, Ranks::Threads, Vec::new(), logs);
     };
     let joined = processes::join(&plan, process)?;
     let plan = processes::resumed(plan, &joined.group)?;
@@ -97,27 +128,32 @@ fn carry_out(plan: Plan, logs: &Logs) -> Result<Option<i32>> {
         logs.say(state.words(&plan.config).trim_end());
     }
     if plan.config.leads() {
-        lead(&plan, Ranks::Process(joined.group), joined.links, logs)
+        run_as_leader(&plan, Ranks::Process(joined.group), joined.links, logs)
     } else {
-        Ok(early(&plan, processes::follow(&plan, joined, logs)?))
+        Ok(early_exit_signal(&plan, processes::follow(&plan, joined, logs)?))
     }
 }
 
 /// Runs `ranks`, and prints for all ranks of the job.
-fn lead(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) -> Result<Option<i32>> {
+fn run_as_leader(
+    plan: &Plan,
+    ranks: Ranks,
+    links: Vec<(u32, TcpStream)>,
+    logs: &Logs,
+) -> Result<Option<i32>> {
     events::say!("{}", progress::opening(plan));
     let speed = Arc::new(Speed::of(plan));
     let metrics = Metrics::open(plan, &speed)?;
     let watch = Watch::start(plan, true, links)?;
-    let tell = |rank: usize, news: News<'_>| {
-        logs.tell(rank, news);
-        metrics.iter().filter(|_| rank == 0).for_each(|metrics| metrics.tell(news));
+    let report_event = |rank: usize, event: RunEvent<'_>| {
+        logs.report(rank, event);
+        metrics.iter().filter(|_| rank == 0).for_each(|metrics| metrics.report(event));
     };
     let outcome = match plan.config.screen {
-        Some(options) => on_screen(plan, ranks, &watch, (options, &speed), &tell),
-        None => in_lines(plan, ranks, &watch, &speed, &tell),
+        Some(options) => on_screen(plan, ranks, &watch, (options, &speed), &report_event),
+        None => in_lines(plan, ranks, &watch, &speed, &report_event),
     };
-    watch.settle(&plan.stop);
+    watch.wait_for_last_events(&plan.stop);
     let watched = watch.hub.finish();
     let report = outcome?;
     events::say!("{}", report::closing(&report));
@@ -135,7 +171,7 @@ fn lead(plan: &Plan, ranks: Ranks, links: Vec<(u32, TcpStream)>, logs: &Logs) ->
         .reduce(|first, second| format!("{first}\n{second}"))
     {
         Some(message) => Err(Failure::run(message)),
-        None => Ok(early(plan, report.steps.len())),
+        None => Ok(early_exit_signal(plan, report.steps.len())),
     }
 }
 
@@ -145,14 +181,14 @@ fn in_lines(
     ranks: Ranks,
     watch: &Watch,
     speed: &Arc<Speed>,
-    tell: &Observer<'_>,
+    report_event: &Observer<'_>,
 ) -> Result<Report> {
     signals::stop_on_signal(plan, Some(watch.pace.clone()))?;
     let lines = progress::Lines::new(plan, speed);
-    let observer = |rank: usize, news: News<'_>| {
-        tell(rank, news);
+    let observer = |rank: usize, event: RunEvent<'_>| {
+        report_event(rank, event);
         if rank == 0 {
-            lines.tell(news);
+            lines.report(event);
         }
     };
     let run = || launch::run(plan, ranks, watch.emitters.clone(), &observer);
@@ -167,59 +203,86 @@ fn on_screen(
     ranks: Ranks,
     watch: &Watch,
     (options, speed): (viz::LiveOptions, &Arc<Speed>),
-    tell: &Observer<'_>,
+    report_event: &Observer<'_>,
 ) -> Result<Report> {
-    launch::hush_rank_panics();
+    launch::silence_rank_panics();
     options.prepare(&watch.pace);
     let subscription = watch.hub.subscribe();
-    // The lines of a run whose screen was left.
-    let detached = OnceLock::new();
-    let lines: &OnceLock<progress::Lines> = &detached;
-    // What the screen does not show, until it is left.
-    let unseen: &Mutex<Vec<String>> = &Mutex::default();
-    let complain = || lock(unseen).drain(..).for_each(|warning| events::complain!("{warning}"));
+    let output = &BehindScreen::default();
     let outcome = std::thread::scope(|scope| {
         let ranks = scope.spawn(move || {
-            let observer = |rank: usize, news: News<'_>| {
-                tell(rank, news);
-                if rank != 0 {
-                    return;
-                }
-                match (lines.get(), news) {
-                    (Some(lines), _) => lines.tell(news),
-                    (None, News::Checkpoint(steps, Some(why))) => {
-                        lock(unseen).push(progress::no_checkpoint(steps, why))
-                    }
-                    (None, _) => {}
+            let observer = |rank: usize, event: RunEvent<'_>| {
+                report_event(rank, event);
+                if rank == 0 {
+                    output.report(event);
                 }
             };
             let report = launch::run(plan, ranks, watch.emitters.clone(), &observer);
-            watch.settle(&plan.stop);
+            watch.wait_for_last_events(&plan.stop);
             watch.hub.end();
             report
         });
         let screen = viz::live(subscription, watch.pace.clone(), options, plan.stop.flag.clone());
-        match screen {
-            Ok(Departure::Detached) => {
-                signals::outlive_terminal(plan, Some(watch.pace.clone()))?;
-                events::say!("{}", progress::detached(watch.hub.run_name()));
-                complain();
-                lines.get_or_init(|| progress::Lines::new(plan, speed));
-            }
-            ref departure => {
-                if let Ok(Departure::Signal(signal)) = departure {
-                    plan.stop.signal.store(*signal, Ordering::Relaxed);
-                }
-                // The run is about to end: from now on Ctrl-C ends the process at once.
-                signals::stop_on_signal(plan, Some(watch.pace.clone()))?;
-            }
-        }
+        after_screen(plan, watch, speed, output, screen.as_ref().ok())?;
         let report = signals::explain_delay(&plan.stop, plan.stops_after(), || ranks.join())
             .unwrap_or_else(|_| Err(Failure::run("the thread that launches the ranks panicked")));
-        lines.get().iter().for_each(|lines| lines.finish());
+        output.lines.get().iter().for_each(|lines| lines.finish());
         screen.map_err(Failure::run)?;
         report
     });
-    complain();
+    output.print_warnings();
     outcome
+}
+
+/// The output of a run behind the screen.
+#[derive(Default)]
+struct BehindScreen {
+    /// Prints lines once the screen is detached.
+    lines: OnceLock<progress::Lines>,
+    /// Warnings that the screen does not show, to be printed when it closes.
+    warnings: Mutex<Vec<String>>,
+}
+
+impl BehindScreen {
+    /// Reports an event of the rank that prints for all.
+    fn report(&self, event: RunEvent<'_>) {
+        match (self.lines.get(), event) {
+            (Some(lines), _) => lines.report(event),
+            (None, RunEvent::Checkpoint(steps, Some(why))) => {
+                lock(&self.warnings).push(progress::no_checkpoint(steps, why))
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// Prints the warnings so far.
+    fn print_warnings(&self) {
+        lock(&self.warnings).drain(..).for_each(|warning| events::complain!("{warning}"));
+    }
+}
+
+/// Lets a run whose screen is detached continue in lines, or else stop on a signal. `departure` is
+/// `None` if the screen failed.
+///
+/// # Errors
+/// If the system refuses to deliver signals.
+fn after_screen(
+    plan: &Plan,
+    watch: &Watch,
+    speed: &Arc<Speed>,
+    output: &BehindScreen,
+    departure: Option<&Departure>,
+) -> Result<()> {
+    if let Some(Departure::Detached) = departure {
+        signals::outlive_terminal(plan, Some(watch.pace.clone()))?;
+        events::say!("{}", progress::detached(watch.hub.run_name()));
+        output.print_warnings();
+        output.lines.get_or_init(|| progress::Lines::new(plan, speed));
+        return Ok(());
+    }
+    if let Some(Departure::Signal(signal)) = departure {
+        plan.stop.signal.store(*signal, Ordering::Relaxed);
+    }
+    // The run is about to end: from now on Ctrl-C ends the process at once.
+    signals::stop_on_signal(plan, Some(watch.pace.clone()))
 }

@@ -1,7 +1,7 @@
 //! The lines that a run prints without the screen.
 
 use crate::plan::Plan;
-use crate::run::News;
+use crate::run::RunEvent;
 use crate::speed::{self, Speed};
 use checkpoint::ElementType;
 use events::lock;
@@ -16,13 +16,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// The most lines that a short run prints, beside the first and the last.
+/// The maximum number of lines that a short run prints, not counting the first and the last.
 const LINES: u32 = 30;
 
-/// The time after which a line is due in a long one.
+/// The time after which a long run prints a line.
 const DUE: Duration = Duration::from_secs(10);
 
-/// The columns of a line that says how fast the run is. On a narrower terminal only the bar does.
+/// The width of a line that shows the run's speed. On a narrower terminal only the bar shows it.
 const TIMED: usize = 100;
 
 /// Returns the first lines: the run and its devices.
@@ -34,7 +34,7 @@ pub(crate) fn opening(plan: &Plan) -> String {
         "{} · {} · {} parameters · {} · {}\n\
          {}.\n{}{}\
          Global batch {} tokens = {} × {} × {} × {}. Predicted peak {} per rank.\n",
-        plan.stage.plan,
+        plan.stage.id,
         config.model.name,
         grouped(plan.model.layout.parameters()),
         precision::words(config.precision),
@@ -109,16 +109,16 @@ pub(crate) fn farewell(plan: &Plan, report: &Report, watched: &events::HubReport
     }));
     lines.extend(watched.recorded.as_ref().map(|file| format!("recorded to {}", file.display())));
     if watched.dropped > 0 {
-        lines.push(format!("watchers missed {} events, which came too fast", grouped(watched.dropped)));
+        lines.push(format!("{} events were dropped: viewers could not keep up", grouped(watched.dropped)));
     }
     lines
 }
 
-/// Returns the words for a run that has been left to itself, which viewers find by `name`.
+/// Returns the message for a run that continues without its screen. Viewers find it by `name`.
 pub(crate) fn detached(name: Option<&str>) -> String {
     let watched = name.map_or_else(String::new, |name| format!(" viz attach {name} shows it;"));
     let process = std::process::id();
-    format!("the run goes on in process {process}:{watched} kill -TERM {process} ends it\n")
+    format!("the run continues in process {process}:{watched} kill -TERM {process} ends it\n")
 }
 
 /// Returns the warning that there is no checkpoint of `steps` steps.
@@ -143,10 +143,10 @@ impl Default for Since {
 pub(crate) struct Lines {
     first: u32,
     steps: u32,
-    /// Steps from one line to the next, and whether a line is due after a time, too.
+    /// Steps from one line to the next, and whether a line is also due after [`DUE`].
     every: (u32, bool),
     speed: Arc<Speed>,
-    /// Whether lines say how fast the run is.
+    /// True if lines show the run's speed.
     timed: bool,
     since: Mutex<Since>,
     bar: Option<ProgressBar>,
@@ -179,11 +179,11 @@ impl Lines {
         Lines { first, steps, every, speed: speed.clone(), timed, since: Mutex::default(), bar }
     }
 
-    /// Prints news of the rank that prints for all.
-    pub(crate) fn tell(&self, news: News<'_>) {
-        match news {
-            News::Step(row, peak) => self.step(row, peak),
-            News::Validation(steps, loss) => {
+    /// Prints an event of the rank that prints for all.
+    pub(crate) fn report(&self, event: RunEvent<'_>) {
+        match event {
+            RunEvent::Step(row, peak) => self.step(row, peak),
+            RunEvent::Validation(steps, loss) => {
                 self.beside_the_bar(|| {
                     events::say!(
                         "{:>6}  {loss:>8.4}  validation, after {}",
@@ -192,7 +192,7 @@ impl Lines {
                     );
                 });
             }
-            News::Checkpoint(steps, failed) => self.beside_the_bar(|| match failed {
+            RunEvent::Checkpoint(steps, failed) => self.beside_the_bar(|| match failed {
                 None => {
                     let steps = counted(steps as usize, "step", "steps");
                     events::say!("{:>16}  checkpoint, after {steps}", "");
@@ -239,7 +239,7 @@ impl Lines {
         }
     }
 
-    /// Removes the bar: the run is over.
+    /// Removes the bar when the run is over.
     pub(crate) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -14,9 +14,9 @@ pub(crate) enum RankError {
     /// The device ran out of memory.
     #[error("{0}, in {1}")]
     OutOfMemory(OutOfMemory, Moment),
-    /// The first rank starts from other weights than most ranks, the second is one of these.
+    /// The first rank starts from different weights than most ranks; the second is one of those.
     #[error(
-        "rank {0} starts from other weights than rank {1}: give every rank the same --seed and --init-from"
+        "rank {0} starts from different weights than rank {1}: give every rank the same --seed and --init-from"
     )]
     OtherWeights(u32, u32),
     /// This rank begins with an earlier step than others.
@@ -66,8 +66,8 @@ impl RankError {
         matches!(self, RankError::Stage(sharding::Error::Collective(CollectiveError::Poisoned { .. })))
     }
 
-    /// Tells watchers that the rank of `emitter` fails. A rank that stalled says that it has heard of
-    /// the failure, so that the error of the rank that timed out on it is shown.
+    /// Emits that the rank of `emitter` fails. A rank that stalled emits that it only passes on the
+    /// failure, so that viewers show the error of the rank that timed out on it.
     pub(crate) fn announce(&self, emitter: &Emitter) {
         emitter.emit(match self {
             RankError::Stalled(_) => What::Blamed { culprit: emitter.rank(), heard: true },

@@ -211,7 +211,7 @@ impl ResumeState {
 
     fn verify_rank(&self, run: &Resuming<'_>, rank: usize) -> checkpoint::Result<()> {
         if let Some(witness) = run.witness {
-            witness.reaches(At { step: 0, rank }, Milestone::Resuming);
+            witness.on_milestone(At { step: 0, rank }, Milestone::Resuming);
         }
         for (unit, shape) in run.partition.units.iter().enumerate() {
             let held = |cut: bool| match cut {

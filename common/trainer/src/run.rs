@@ -3,19 +3,19 @@
 //! [`hooks`](crate::hooks), and its records are in [`record`].
 
 use crate::hooks::Hooks;
+use crate::instrumented_stage::InstrumentedStage;
 use crate::passes::Passes;
 use crate::plan::Plan;
 use crate::rank_error::{RankError, Result};
 use crate::resume::ResumeState;
 use crate::stage::{Setup, Stage};
-use crate::watched::Watched;
 use collectives::{ControlChannel, Topic};
 use events::What;
 use model::{Batch, Losses};
 use planner::Moment;
 use report::Measured;
 use settings::fault::Phase;
-use sharding::{LossScaler, Micro, Places, Rank};
+use sharding::{LossScaler, MicroBatch, OffloadPlacement, Rank};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -29,7 +29,7 @@ mod weights;
 pub(crate) use exchange::share;
 use exchange::{Agreed, agree, tell_peers};
 use record::Record;
-pub(crate) use record::{News, Observer};
+pub(crate) use record::{Observer, RunEvent};
 use samples::Samples;
 use saver::Saver;
 use weights::first_weights;
@@ -38,25 +38,25 @@ use weights::first_weights;
 struct Worker<'a> {
     plan: &'a Plan,
     rank: Rc<Rank>,
-    stage: Watched,
+    stage: InstrumentedStage,
     passes: Passes,
     samples: Samples<'a>,
-    /// The tokens of the step under way that carry a loss, on all ranks together.
+    /// The number of tokens in the current step that carry a loss, on all ranks together.
     targets: u64,
     scaler: Option<LossScaler>,
-    /// Steps that are done, those of runs before this one included.
+    /// Number of steps that are done, including those of earlier runs.
     steps: u32,
-    /// Of them, those that updated something.
+    /// Number of steps that were not skipped.
     updates: u32,
     hooks: Rc<Hooks>,
     record: Record<'a>,
-    /// Where ranks tell each other whether rank 0 still writes.
+    /// The channel on which ranks exchange whether rank 0 still writes.
     writing: ControlChannel,
-    /// Saves checkpoints, if the run does.
+    /// Saves checkpoints; `None` if the run saves none.
     saver: Option<Saver>,
     /// Steps of the newest checkpoint that this run has saved.
     saved: Option<u32>,
-    /// Why the last checkpoint was not saved, if it was not.
+    /// Why the last checkpoint was not saved; `None` if it was.
     unsaved: Option<String>,
 }
 
@@ -67,8 +67,8 @@ struct Worker<'a> {
 pub(crate) fn train(plan: &Plan, rank: Rc<Rank>, observer: &Observer<'_>) -> Result<Measured> {
     let mut worker = Worker::new(plan, rank.clone(), observer)
         .map_err(|error| tell_peers(&rank, "its setup", error.at(Moment::Setup)))?;
-    // Peers hear of a failure while the worker still holds its buffers and pending collectives: the
-    // first failure of a group is the one that stays.
+    // Peers learn of a failure while the worker still holds its buffers and pending collectives: a
+    // group reports its first failure.
     worker.train().map_err(|error| {
         let step = format!("step {}", worker.hooks.step());
         tell_peers(&rank, &step, error.at(worker.hooks.moment()))
@@ -76,11 +76,11 @@ pub(crate) fn train(plan: &Plan, rank: Rc<Rank>, observer: &Observer<'_>) -> Res
     worker.finish().map_err(|error| tell_peers(&rank, "saving", error))
 }
 
-/// Where model states rest in `plan`'s run.
-fn places(plan: &Plan) -> Places {
+/// Returns where model states are stored in `plan`'s run.
+fn offload_placement(plan: &Plan) -> OffloadPlacement {
     let offload = &plan.config.offload;
     let whole = if offload.any_states() { planner::PIECE as usize } else { usize::MAX };
-    Places {
+    OffloadPlacement {
         optimizer: offload.optimizer,
         parameters: offload.parameters,
         buffers: offload.buffers,
@@ -88,17 +88,17 @@ fn places(plan: &Plan) -> Places {
     }
 }
 
-/// Ends a step without an update: what stage and optimizer have on its way is dropped.
-fn stop(stage: &mut Watched, rank: &Rank) -> Result<()> {
-    stage.stop()?;
-    Ok(stage.states().0.stop(rank)?)
+/// Aborts a step without an update: discards what the stage and the optimizer have in flight.
+fn abort_step(stage: &mut InstrumentedStage, rank: &Rank) -> Result<()> {
+    stage.abort_step()?;
+    Ok(stage.states().optimizer.abort(rank)?)
 }
 
 impl<'a> Worker<'a> {
     fn new(plan: &'a Plan, rank: Rc<Rank>, observer: &'a Observer<'a>) -> Result<Self> {
         let config = &plan.config;
         let hooks = Rc::new(Hooks::new(plan, rank.clone()));
-        hooks.strike(Phase::Setup)?;
+        hooks.fire(Phase::Setup)?;
         let setup = Setup {
             source: first_weights(plan, &rank, hooks.faults())?,
             rank: rank.clone(),
@@ -110,7 +110,7 @@ impl<'a> Worker<'a> {
             strategy: config.strategy.unwrap_or_default(),
             precision: config.precision,
             micro_batches: config.micro_batches,
-            places: places(plan),
+            placement: offload_placement(plan),
         };
         let passes = Passes::new(
             hooks.clone(),
@@ -120,9 +120,9 @@ impl<'a> Worker<'a> {
             (config.memory.checkpoint_activations.keep(), config.offload.activations),
         )?;
         let resume = plan.resume.as_deref();
-        let mut stage = Watched::new(plan, setup, hooks.clone())?;
+        let mut stage = InstrumentedStage::new(plan, setup, hooks.clone())?;
         Ok(Worker {
-            saver: Saver::new(plan, rank.clone(), stage.states().0)?,
+            saver: Saver::new(plan, rank.clone(), stage.states().optimizer)?,
             saved: None,
             unsaved: None,
             stage,
@@ -146,13 +146,13 @@ impl<'a> Worker<'a> {
     fn train(&mut self) -> Result<()> {
         match self.train_steps() {
             Err(RankError::Stopped) => {
-                // All ranks stop before the same layer, so all have as much of an update to do.
-                self.stage.complete(None)?;
-                self.record.broken_off(self.stage.states().0.cost_after_step());
+                // All ranks stop before the same layer, so the same part of an update remains on each.
+                self.stage.complete_update(None)?;
+                self.record.interrupted(self.stage.states().optimizer.cost_after_step());
                 self.rank.transfers.wind_down();
                 self.passes.hand_back(&mut self.stage)?;
                 self.rank.group.wind_down();
-                stop(&mut self.stage, &self.rank)
+                abort_step(&mut self.stage, &self.rank)
             }
             done => done,
         }
@@ -181,15 +181,15 @@ impl<'a> Worker<'a> {
         let count = self.plan.config.micro_batches;
         let mut losses = Vec::new();
         for index in 0..count {
-            losses.push(self.micro_batch(Micro { index, count })?);
+            losses.push(self.micro_batch(MicroBatch { index, count })?);
         }
         self.update(losses)
     }
 
-    /// Tells everything around the loop that `step` begins.
+    /// Begins `step` in the hooks, the record and the stage.
     fn begin(&mut self, step: u32) -> Result<()> {
         self.hooks.begin(step);
-        self.record.begin(self.stage.states().0.is_updating())?;
+        self.record.begin(self.stage.states().optimizer.is_updating())?;
         self.targets = self.samples.training_targets()?;
         self.stage.begin();
         Ok(())
@@ -197,18 +197,18 @@ impl<'a> Worker<'a> {
 
     /// Runs forward and backward over one micro-batch. Returns its losses, which a GPU may still be
     /// computing.
-    fn micro_batch(&mut self, micro: Micro) -> Result<Losses> {
+    fn micro_batch(&mut self, micro: MicroBatch) -> Result<Losses> {
         // One over the tokens of the global batch that carry a loss: sums over micro-batches and
         // ranks are then means.
         let (faults, loss_scale) = (self.hooks.faults(), self.loss_scale().unwrap_or(1.0));
-        let tokens = faults.spoil_tokens(self.targets, &self.plan.config);
-        let scale = faults.spoil_scale((loss_scale / tokens as f64) as f32);
+        let tokens = faults.corrupt_tokens(self.targets, &self.plan.config);
+        let scale = faults.corrupt_scale((loss_scale / tokens as f64) as f32);
         let Worker { hooks, stage, passes, samples, .. } = self;
         hooks.before_micro_batch(micro)?;
         let tokens = hooks.phase(Phase::Data, || samples.training(micro))?;
-        let before = stage.states().0.cost_after_step();
+        let before = stage.states().optimizer.cost_after_step();
         let (losses, saved) = hooks.phase(Phase::Forward, || passes.forward(stage, &tokens, micro, scale))?;
-        hooks.charge_update_to_step(stage.states().0.cost_after_step() - before);
+        hooks.charge_update_to_step(stage.states().optimizer.cost_after_step() - before);
         hooks.phase(Phase::Backward, || passes.backward(stage, saved, micro))?;
         Ok(losses)
     }
@@ -227,16 +227,16 @@ impl<'a> Worker<'a> {
             self.stage.note_loss(loss / (self.targets as f64 / config.world_size as f64));
             let outcome = self.stage.step(&update)?;
             if outcome.skipped {
-                stop(&mut self.stage, &self.rank)?;
+                abort_step(&mut self.stage, &self.rank)?;
             }
             let loss = loss / self.targets as f64;
             let agreed = agree(self.plan, &self.rank, loss, saving)?;
             if agreed.stop || !self.plan.updates_go_on_after(hooks.step()) {
-                self.stage.complete(None)?;
+                self.stage.complete_update(None)?;
             }
             Ok((outcome, agreed))
         })?;
-        let after_steps = self.stage.states().0.cost_after_step();
+        let after_steps = self.stage.states().optimizer.cost_after_step();
         self.record.step(loss, &update, outcome, after_steps)?;
         self.steps += 1;
         self.updates += u32::from(!outcome.skipped);
@@ -255,7 +255,7 @@ impl<'a> Worker<'a> {
         let batches = || {
             let mut sum = 0.0;
             for index in 0..count {
-                hooks.before_micro_batch(Micro { index, count })?;
+                hooks.before_micro_batch(MicroBatch { index, count })?;
                 sum += passes.evaluate(stage, &samples.validation(index)?)?;
             }
             agree(plan, rank, sum / samples.validation_targets()? as f64, false)
@@ -271,7 +271,7 @@ impl<'a> Worker<'a> {
         let (plan, hooks) = (self.plan, self.hooks.clone());
         let weights_blake3 = hooks.phase(Phase::Save, || {
             plan.stop.training.fetch_sub(1, Ordering::Relaxed);
-            self.stage.states().0.free_buffers();
+            self.stage.states().optimizer.free_buffers();
             // The checkpoint comes first: only training makes it again.
             self.last_checkpoint()?;
             self.save()
@@ -282,7 +282,7 @@ impl<'a> Worker<'a> {
         Ok(Measured { weights_blake3, memory, unsaved: self.unsaved.take(), ..measured })
     }
 
-    /// The factor of the loss before backward, if it is scaled.
+    /// Returns the factor of the loss before backward; `None` if it is not scaled.
     fn loss_scale(&self) -> Option<f64> {
         self.scaler.as_ref().map(|scaler| scaler.at().scale)
     }

@@ -142,23 +142,23 @@ pub(crate) fn companions(config: &Config, brought: Option<&Reader>) -> Result<Co
     }
 }
 
-/// Returns what saved weights say that contradicts their configuration or the data: a sentence each.
+/// Returns a warning for each contradiction between saved weights and their configuration or the data.
 ///
 /// # Errors
 /// If they cannot be read.
-pub(crate) fn doubts(reader: &Reader, model: &Model, data: &Data) -> Result<Vec<String>, String> {
-    let mut doubts = reader.doubts(&model.config, &model.layout).map_err(|e| e.to_string())?;
+pub(crate) fn warnings(reader: &Reader, model: &Model, data: &Data) -> Result<Vec<String>, String> {
+    let mut warnings = reader.doubts(&model.config, &model.layout).map_err(|e| e.to_string())?;
     let tokenizer = reader.directory().join("tokenizer.json");
     let other = data.is_bytes() && model.config.vocabulary != VOCABULARY;
     if other && tokenizer.exists() {
-        doubts.push(format!(
+        warnings.push(format!(
             "{} is read as bytes, but the model has learned a tokenizer's tokens: give --tokenizer {} (in a program \
              that is built with --features tokenizers)",
             data.name(),
             tokenizer.display()
         ));
     }
-    Ok(doubts)
+    Ok(warnings)
 }
 
 /// Returns a hash over the beginning of every tensor. Ranks compare it, so that none silently

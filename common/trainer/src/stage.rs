@@ -1,4 +1,4 @@
-//! What the training loop asks of a stage.
+//! The interface between the training loop and a stage.
 
 use device::Place;
 use events::Pass;
@@ -6,25 +6,25 @@ use events::header::Sharded;
 use planner::Strategy;
 use settings::{Communication, GradSync};
 use sharding::{
-    Arrivals, BucketOptions, Buckets, FullGradients, FullParameters, GatherWindow, GradientShards, Micro,
-    Optimizer, Partition, Places, Precision, Rank, ReplicaSum, Result, Schedule, UnitBuffers, UnitId, Update,
-    WeightSource, WithShards, buckets::Issue,
+    AfterReduce, BucketOptions, Buckets, FullGradients, FullParameters, GatherWindow, GradientShards,
+    HostAccumulator, MicroBatch, OffloadPlacement, Optimizer, Partition, Precision, Rank, ReplicaSum, Result,
+    Schedule, UnitBuffers, UnitId, Update, WeightSource, buckets::Issue,
 };
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What a stage is built from, on one rank.
+/// The ingredients from which a rank builds its stage.
 pub struct Setup {
-    /// The worker.
+    /// This rank's device, groups and transfers.
     pub rank: Rc<Rank>,
     /// The model in units, cut for this stage.
     pub partition: Arc<Partition>,
-    /// Which units a pass needs, and when.
+    /// The units that each pass needs, in order.
     pub schedule: Arc<Schedule>,
     /// Initial weights.
     pub source: Arc<dyn WeightSource>,
-    /// Where the momentum and the variance come from, if they do not start at zero.
+    /// The sources of momentum and variance; `None` if both start at zero.
     pub moments: Option<[Arc<dyn WeightSource>; 2]>,
     /// Buckets, overlap and prefetch.
     pub communication: Communication,
@@ -36,50 +36,50 @@ pub struct Setup {
     pub precision: Precision,
     /// Micro-batches per step.
     pub micro_batches: usize,
-    /// Where model states rest.
-    pub places: Places,
+    /// Where model states are stored.
+    pub placement: OffloadPlacement,
 }
 
 impl Setup {
-    /// The elements of `unit` that this rank owns.
+    /// Returns the elements of `unit` that this rank owns.
     pub(crate) fn slice(&self, unit: UnitId) -> Range<usize> {
         self.partition.slice(unit, self.rank.shard())
     }
 
-    /// All units.
+    /// Returns all units.
     pub(crate) fn units(&self) -> Range<UnitId> {
         0..self.partition.units.len()
     }
 
-    /// `shards` as gradients that add up over a step; over the copies of the model states, if there
-    /// are several; or in main memory, if they rest there.
+    /// Wraps `shards` in the accumulation that this run needs: plain addition, a sum over replicas
+    /// (hybrid sharding), or addition in main memory, where an offloaded optimizer reads them.
     pub fn gradient_shards(&self, shards: UnitBuffers) -> GradientShards {
-        let follows = match self.replica_sum() {
-            Some(replicas) => WithShards::Replicas(Box::new(replicas)),
-            None if self.gradients_follow() => {
-                WithShards::ToHost(Box::new(Arrivals::new(self.partition.units.len(), self.micro_batches)))
-            }
-            None => WithShards::Add,
+        let after_reduce = match self.replica_sum() {
+            Some(replicas) => AfterReduce::SumOverReplicas(Box::new(replicas)),
+            None if self.gradients_are_offloaded() => AfterReduce::MoveToHost(Box::new(
+                HostAccumulator::new(self.partition.units.len(), self.micro_batches),
+            )),
+            None => AfterReduce::Accumulate,
         };
-        GradientShards::new(shards, self.partition.clone(), follows)
+        GradientShards::new(shards, self.partition.clone(), after_reduce)
     }
 
-    /// True if sharded gradients go where an offloaded optimizer reads them. Where there are
-    /// several copies of the model states they are summed on the device, and stay there.
-    pub(crate) fn gradients_follow(&self) -> bool {
-        self.places.optimizer == Place::Host && self.rank.replicas().is_none()
+    /// True if sharded gradients are stored in main memory, where an offloaded optimizer reads them.
+    /// Under hybrid sharding they are summed over replicas on the device, and stay there.
+    pub(crate) fn gradients_are_offloaded(&self) -> bool {
+        self.placement.optimizer == Place::Host && self.rank.replicas().is_none()
     }
 
-    /// The queue of gradients on their way through `sum`. Where the model states have several
-    /// copies, these sums are parts of `Setup::replica_sum`'s.
+    /// Returns the buckets that reduce gradients with `sum`. In hybrid sharding the results are
+    /// partial sums, which `Setup::replica_sum` completes.
     pub fn reductions(&self, sum: Issue) -> Buckets {
         let last = self.schedule.last_reduced();
         let sums = Buckets::new(sum, self.communication.reductions(self.precision, &self.partition, last));
         if self.rank.replicas().is_some() { sums.of_partial_sums() } else { sums }
     }
 
-    /// Sums over the copies of the model states, if there are several. Shards of units that
-    /// [`Setup::reductions`] has reduced as one travel as one.
+    /// Returns the sum over the copies of the model states; `None` if there is one copy. Units that
+    /// [`Setup::reductions`] reduces in one bucket are summed in one bucket.
     fn replica_sum(&self) -> Option<ReplicaSum> {
         let last = self.schedule.last_reduced();
         let full = self.communication.reductions(self.precision, &self.partition, last);
@@ -89,113 +89,123 @@ impl Setup {
         self.rank.replicas().map(|_| ReplicaSum::new(shards, gradients, units, self.micro_batches))
     }
 
-    /// The queue of updated parameters on their way through `gather`, unit by unit in forward
-    /// order. Where parameters are sharded these are persistent units.
+    /// Returns the buckets that gather updated parameters, unit by unit in forward order. Where
+    /// parameters are sharded, only persistent units use them.
     pub fn gathers(&self, gather: Issue) -> Buckets {
         let persistent = self.units().rfind(|&unit| self.partition.units[unit].persistent);
         let last = persistent.unwrap_or(self.partition.units.len() - 1);
         Buckets::new(gather, self.communication.gathers(self.precision, &self.partition, last))
     }
 
-    /// The window of parameters that are gathered for a while.
+    /// Returns an empty window for gathered parameters.
     pub fn window(&self) -> GatherWindow {
         GatherWindow::new(self.communication.gather_limits(), self.partition.clone(), self.schedule.clone())
     }
 }
 
-/// What a step reports, the same on every rank.
+/// The outcome of a step, the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepOutcome {
     /// Norm of the averaged gradient over all parameters, before clipping; not finite if it
     /// overflowed.
     pub grad_norm: f64,
-    /// Whether gradients overflowed, so that nothing was updated.
+    /// True if gradients overflowed, so that nothing was updated.
     pub skipped: bool,
 }
 
-/// A rank's part in a stage: what it holds, and when it communicates. Whatever it hands out comes
-/// back by value.
+/// The states that a stage lends to the loop.
+pub struct StageStates<'a> {
+    /// The optimizer of this rank.
+    pub optimizer: &'a mut Optimizer,
+    /// The parameters that this rank holds.
+    pub parameters: &'a UnitBuffers,
+}
+
+/// One rank's side of a stage: what the rank stores, and when it communicates. Every buffer that a
+/// stage hands out comes back by value.
 pub trait Stage {
-    /// Full parameters of `unit` for one pass, ready to compute with.
+    /// Returns `unit`'s full parameters, ready for `pass` to compute with.
     ///
     /// # Errors
     /// If gathering them fails.
     fn acquire(&mut self, unit: UnitId, pass: Pass) -> Result<FullParameters>;
 
-    /// The loop is done with `full` for this pass.
+    /// Takes back `full` when the pass no longer needs it.
     ///
     /// # Errors
-    /// If a gather that begins now fails.
+    /// If an all-gather that is issued now fails.
     fn release(&mut self, full: FullParameters, pass: Pass) -> Result<()>;
 
-    /// A place for the full gradients of `unit`, for backward to write to.
+    /// Returns the buffer that backward writes `unit`'s full gradients to.
     ///
     /// # Errors
     /// If the rank is out of memory.
-    fn gradients(&mut self, unit: UnitId, micro: Micro) -> Result<FullGradients>;
+    fn gradients(&mut self, unit: UnitId, micro: MicroBatch) -> Result<FullGradients>;
 
-    /// Backward of the unit is done; its reduction may start while earlier units still compute.
+    /// Takes back a unit's complete gradients and queues their reduction, which may run while earlier
+    /// units still compute.
     ///
     /// # Errors
     /// If a collective fails.
-    fn reduce(&mut self, gradients: FullGradients, micro: Micro) -> Result<()>;
+    fn reduce(&mut self, gradients: FullGradients, micro: MicroBatch) -> Result<()>;
 
-    /// The step ends without an update, since it was cut short or skipped: waits for gradients and
-    /// parameters in flight, drops them and frees their buffers. Where anything may be in flight
-    /// between ranks, their groups are [winding down](collectives::Group::wind_down). The optimizer
-    /// is stopped by the loop.
+    /// Aborts the step without an update because it was interrupted or skipped: waits for gradients
+    /// and parameters in flight, discards them, and frees their buffers. If collectives may be in
+    /// flight, their groups are [winding down](collectives::Group::wind_down). The loop aborts the
+    /// optimizer.
     ///
     /// # Errors
     /// If a transfer fails.
-    fn stop(&mut self) -> Result<()> {
+    fn abort_step(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// Clips, updates what this rank owns, and makes full parameters consistent again; or, if the
-    /// loss is scaled and its gradients overflowed on any rank, does nothing on all of them. An
-    /// update of states beyond the device only begins here.
+    /// Clips gradients, updates the slices that this rank owns, and makes full parameters consistent
+    /// again. If the loss is scaled and gradients overflowed on any rank, all ranks skip the update.
+    /// An update of states beyond the device only begins here.
     ///
     /// # Errors
     /// If a collective fails, or the gradient has no finite norm although the loss is not scaled.
     fn step(&mut self, update: &Update) -> Result<StepOutcome>;
 
-    /// Goes on with an update that [`Stage::step`] has begun, until `unit`'s parameters are updated
-    /// and consistent; without a unit, until all of it is over. The loop calls it before forward
-    /// acquires a unit, and where no forward follows.
+    /// Continues the update that [`Stage::step`] began until `unit`'s parameters are up to date and
+    /// consistent. With `None`, completes the whole update. The loop calls it before forward acquires
+    /// a unit, and where no forward follows.
     ///
     /// # Errors
     /// As [`Stage::step`].
-    fn complete(&mut self, unit: Option<UnitId>) -> Result<()>;
+    fn complete_update(&mut self, unit: Option<UnitId>) -> Result<()>;
 
-    /// The optimizer and the parameters that this rank holds. The loop lends them to checkpoints,
-    /// has the optimizer read ahead during a step's last backward, and stops it.
-    fn states(&mut self) -> (&mut Optimizer, &UnitBuffers);
+    /// Returns the optimizer and the parameters that this rank holds. The loop passes them to
+    /// checkpoints, lets the optimizer read ahead during a step's last backward, and aborts it.
+    fn states(&mut self) -> StageStates<'_>;
 }
 
-/// What a stage is on every rank, and how a rank builds one.
+/// The properties of a stage, the same on every rank, and its constructor.
 pub trait StageKind: Stage + Sized + 'static {
-    /// How the planner calls it; its label is what tables and errors show.
-    const PLAN: planner::Stage;
-    /// Which model states it shards.
+    /// Identifies the stage to the planner. Its label appears in tables and error messages.
+    const ID: planner::Stage;
+    /// The model states that the stage shards.
     const SHARDED: Sharded;
-    /// Which of FSDP's strategies it is, the default first.
+    /// FSDP's strategies that the stage implements, the default first.
     const STRATEGIES: &'static [Strategy] = &[];
-    /// The ways to sum gradients that it offers, the default first, if there are several.
+    /// The ways to sum gradients that the stage offers, the default first; empty if there is only
+    /// one.
     const GRAD_SYNCS: &'static [GradSync] = &[];
 
-    /// Allocates what this rank holds between steps.
+    /// Allocates the states that this rank holds between steps.
     ///
     /// # Errors
     /// If the rank is out of memory or initial weights cannot be read.
     fn new(setup: Setup) -> Result<Self>;
 }
 
-/// A [`StageKind`] as a value, with its constants under their names, so that the loop and all around
-/// it are compiled once, not for each stage.
+/// A [`StageKind`] as a value, whose fields are named after its constants. It lets the loop and its
+/// helpers be compiled once, not for each stage.
 #[derive(Clone, Copy)]
 pub struct AnyStage {
-    /// [`StageKind::PLAN`].
-    pub plan: planner::Stage,
+    /// [`StageKind::ID`].
+    pub id: planner::Stage,
     pub(crate) sharded: Sharded,
     pub(crate) strategies: &'static [Strategy],
     pub(crate) grad_syncs: &'static [GradSync],
@@ -206,7 +216,7 @@ impl AnyStage {
     /// Returns `S` as a value.
     pub fn of<S: StageKind>() -> Self {
         AnyStage {
-            plan: S::PLAN,
+            id: S::ID,
             sharded: S::SHARDED,
             strategies: S::STRATEGIES,
             grad_syncs: S::GRAD_SYNCS,

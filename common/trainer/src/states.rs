@@ -5,8 +5,8 @@ use device::{Buffer, Class, DType, Place};
 use events::header::Sharded;
 use offload::{Cargo, Extent};
 use sharding::{
-    AdamWShard, Optimizer, OwnSlice, Rest, Result, States, TrainingState, UnitBuffers, UnitId, WeightSource,
-    source,
+    AdamWShard, Optimizer, OwnSlice, Result, States, Storage, TrainingState, UnitBuffers, UnitId,
+    WeightSource, source,
 };
 use std::ops::Range;
 
@@ -32,9 +32,9 @@ impl Setup {
         for unit in self.units() {
             let held = |sharded| if sharded { self.slice(unit) } else { full(unit) };
             let cut = sharded.parameters && !self.partition.units[unit].persistent;
-            let place = if cut { self.places.parameters } else { Place::Device };
+            let place = if cut { self.placement.parameters } else { Place::Device };
             parameters.push((self.parameters(unit, held(cut), place)?, held(cut)));
-            let follow = sharded.gradients && self.gradients_follow();
+            let follow = sharded.gradients && self.gradients_are_offloaded();
             let place = if follow { Place::Host } else { Place::Device };
             gradients.push((self.gradients(held(sharded.gradients), place)?, held(sharded.gradients)));
             let slice = held(sharded.optimizer);
@@ -44,19 +44,19 @@ impl Setup {
         let parameters = UnitBuffers::new(parameters, "parameters");
         let gradients = UnitBuffers::new(gradients, "gradients");
         let held = (&parameters, &gradients);
-        let optimizer = Optimizer::new(&self.rank, self.partition.clone(), optimizer, self.places, held)?;
+        let optimizer = Optimizer::new(&self.rank, self.partition.clone(), optimizer, self.placement, held)?;
         Ok(ModelStates { parameters, gradients, optimizer })
     }
 
     /// Initial parameters: elements `range` of `unit`.
-    fn parameters(&self, unit: UnitId, range: Range<usize>, place: Place) -> Result<Rest> {
+    fn parameters(&self, unit: UnitId, range: Range<usize>, place: Place) -> Result<Storage> {
         let dtype = self.precision.parameters;
         if place != Place::Disk {
             let kind = (place, Class::Parameters, dtype);
-            return Ok(Rest::Buffer(self.load(&*self.source, unit, range, kind)?));
+            return Ok(Storage::Buffer(self.load(&*self.source, unit, range, kind)?));
         }
         let extent = self.store(Some(&*self.source), (Class::Parameters, dtype), unit, range)?;
-        Ok(Rest::Disk(extent, dtype))
+        Ok(Storage::Disk(extent, dtype))
     }
 
     /// Zeroed gradients of elements `range` of a unit.
@@ -67,7 +67,7 @@ impl Setup {
     /// Initial optimizer states of elements `range` of `unit`; no master weights among them if
     /// parameters are f32 and the optimizer is on the device, since these are the parameters.
     fn optimizer(&self, unit: UnitId, range: Range<usize>) -> Result<AdamWShard> {
-        let (place, piece) = (self.places.optimizer, self.places.piece);
+        let (place, piece) = (self.placement.optimizer, self.placement.piece);
         let from = |state| match (state, &self.moments) {
             (TrainingState::Weight, _) => Some(&*self.source),
             (TrainingState::Momentum, Some([momentum, _])) => Some(&**momentum),
@@ -90,7 +90,7 @@ impl Setup {
                 None => self.zeros(place, Class::Optimizer, DType::F32, range.len()),
             };
             let has_master = self.precision.has_masters() || place == Place::Host;
-            States::Here {
+            States::Memory {
                 master: has_master.then(|| load(TrainingState::Weight)).transpose()?,
                 moments: Box::new([load(TrainingState::Momentum)?, load(TrainingState::Variance)?]),
             }
@@ -138,7 +138,7 @@ impl Setup {
             None => self.rank.kernels().fill(out, 0.0)?,
         }
         let bytes = staging.byte_len();
-        transfers.settle(transfers.write(Cargo { class, unit }, &extent, 0, staging, bytes))?;
+        transfers.wait_staged(transfers.write(Cargo { class, unit }, &extent, 0, staging, bytes))?;
         Ok(extent)
     }
 }

@@ -4,7 +4,7 @@
 use crate::rank_error::{RankError, Result};
 use collectives::{ControlChannel, Topic};
 use events::lock;
-use sharding::{Micro, Rank};
+use sharding::{MicroBatch, Rank};
 use signal_hook::consts::SIGINT;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -20,10 +20,10 @@ pub(crate) struct StopRequest {
     pub(crate) training: AtomicUsize,
     /// When the rank of this process needed nothing more of the others.
     pub(crate) ended: OnceLock<Instant>,
-    places: Mutex<Places>,
+    points: Mutex<StopPoints>,
 }
 
-struct Places {
+struct StopPoints {
     /// Layers that each rank has begun, over all passes.
     begun: Vec<u64>,
     /// The layer before which all ranks stop.
@@ -38,7 +38,7 @@ impl StopRequest {
             signal: AtomicI32::new(SIGINT),
             training: AtomicUsize::new(ranks),
             ended: OnceLock::new(),
-            places: Mutex::new(Places { begun: vec![0; ranks], end: None }),
+            points: Mutex::new(StopPoints { begun: vec![0; ranks], end: None }),
         }
     }
 
@@ -51,12 +51,12 @@ impl StopRequest {
     /// layer: the first that none of them had begun when one of them saw the request. So no rank
     /// waits for another to agree.
     fn ends_before_next_layer(&self, rank: usize) -> bool {
-        let mut places = lock(&self.places);
-        if places.end.is_none() && self.is_set() {
-            places.end = places.begun.iter().max().copied();
+        let mut points = lock(&self.points);
+        if points.end.is_none() && self.is_set() {
+            points.end = points.begun.iter().max().copied();
         }
-        let ends = places.end == Some(places.begun[rank]);
-        places.begun[rank] += u64::from(!ends);
+        let ends = points.end == Some(points.begun[rank]);
+        points.begun[rank] += u64::from(!ends);
         ends
     }
 }
@@ -99,7 +99,7 @@ impl StopCheck {
     ///
     /// # Errors
     /// As [`StopCheck::before_layer`], or the group's failure.
-    pub(crate) fn before_micro_batch(&self, micro: Micro) -> Result<()> {
+    pub(crate) fn before_micro_batch(&self, micro: MicroBatch) -> Result<()> {
         let StopCheck::EveryMicroBatch(request, channel) = self else { return Ok(()) };
         if micro.is_first() {
             return Ok(());

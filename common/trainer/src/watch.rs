@@ -67,7 +67,7 @@ impl Watch {
     }
 
     /// Waits for the last events of other processes. Call it when the run is over.
-    pub(crate) fn settle(&self, stop: &StopRequest) {
+    pub(crate) fn wait_for_last_events(&self, stop: &StopRequest) {
         if let Some(inlets) = &self.inlets {
             inlets.finish(*stop.ended.get_or_init(Instant::now) + LAST_EVENTS);
         }
@@ -87,10 +87,10 @@ fn unwatched(error: HubError) -> Failure {
 /// Returns the header that watchers need before the first event.
 fn header(plan: &Plan) -> Result<RunHeader> {
     let config = &plan.config;
-    let job = prediction::job(plan.stage.plan, config);
+    let job = prediction::job(plan.stage.id, config);
     let replicated = planner::predict(&job.with_stage(planner::Stage::REPLICATED)).map_err(Failure::usage)?;
     Ok(RunHeader {
-        stage: plan.stage.plan.label().into(),
+        stage: plan.stage.id.label().into(),
         model: config.model.name.clone(),
         parameters: plan.model.layout.parameters(),
         world_size: config.world_size as u32,

@@ -1,4 +1,4 @@
-//! A test's view of what each rank computes with and contributes.
+//! A test's view of the parameters and gradients of each rank.
 
 use device::Ledger;
 use events::Pass;
@@ -14,41 +14,42 @@ pub struct At {
     pub rank: usize,
 }
 
-/// How far a rank is on its way through a run.
+/// A point that a rank reaches in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Milestone {
-    /// It verifies the checkpoint that it resumes; of ranks that are processes.
+    /// The rank verifies the checkpoint that it resumes; reported by ranks that are processes.
     Resuming,
-    /// It begins a phase.
+    /// The rank begins a phase.
     Begins(Phase),
-    /// It is about to copy its part of a checkpoint, or to stream it.
+    /// The rank is about to copy or stream its states to a checkpoint.
     Copying,
-    /// Its part of a checkpoint is being written.
+    /// The rank's file of a checkpoint is being written.
     Checkpointing,
-    /// It has gathered a tensor of the final weights, which rank 0 hashes and writes next.
+    /// The rank has gathered a tensor of the final weights, which rank 0 hashes and writes next.
     Gathered(usize),
-    /// It is about to share what it has measured; of ranks that are processes.
+    /// The rank is about to share its measurements; reported by ranks that are processes.
     Sharing,
-    /// All ranks have shared what they have measured.
+    /// All ranks have shared their measurements.
     Shared,
 }
 
-/// Sees what ranks compute with and what each contributes before anything is summed. Called on the
-/// ranks' own threads, in each rank's program order. Parameters and gradients must be fp32.
+/// Observes the parameters with which ranks compute, and each rank's gradients before the sum over
+/// ranks. Called on the ranks' own threads, in each rank's program order. Parameters and gradients
+/// must be fp32.
 pub trait Witness: Send + Sync {
-    /// The rank has come to `milestone`. Before the first step, `at` has step 0.
-    fn reaches(&self, _at: At, _milestone: Milestone) {}
+    /// The rank has reached `milestone`. Before the first step, `at` has step 0.
+    fn on_milestone(&self, _at: At, _milestone: Milestone) {}
 
     /// The rank counts its memory in `ledger`, from its setup until it has ended.
-    fn counts(&self, _rank: usize, _ledger: &Ledger) {}
+    fn on_ledger(&self, _rank: usize, _ledger: &Ledger) {}
 
     /// The rank is about to compute with the full parameters of `unit`, padding included.
-    fn computes_with(&self, _at: At, _unit: UnitId, _pass: Pass, _values: &[f32]) {}
+    fn on_parameters(&self, _at: At, _unit: UnitId, _pass: Pass, _values: &[f32]) {}
 
-    /// The rank hands over its own gradients of `unit`, padding included.
-    fn contributes(&self, _at: At, _unit: UnitId, _values: &[f32]) {}
+    /// The rank hands its local gradients of `unit`, padding included, to the stage.
+    fn on_gradients(&self, _at: At, _unit: UnitId, _values: &[f32]) {}
 
-    /// A save of a checkpoint after `steps` steps has ended or was skipped; `failed` says why there
-    /// is none.
-    fn saved(&self, _rank: usize, _steps: u32, _failed: Option<&str>) {}
+    /// A save of a checkpoint after `steps` steps has ended or was skipped. `failed` is `None` if the
+    /// checkpoint is saved, and says why not otherwise.
+    fn on_checkpoint(&self, _rank: usize, _steps: u32, _failed: Option<&str>) {}
 }

@@ -14,7 +14,7 @@ struct Struck {
 }
 
 impl Witness for Struck {
-    fn reaches(&self, At { step, .. }: At, milestone: Milestone) {
+    fn on_milestone(&self, At { step, .. }: At, milestone: Milestone) {
         if self.at == format!("{step}:{milestone:?}") {
             let own = std::process::id().to_string();
             let sent = Command::new("kill").args([format!("-{}", self.signal), own]).status();

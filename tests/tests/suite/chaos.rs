@@ -207,7 +207,7 @@ fn is_named(fault: &Injected, failure: &Failure, case: &Case, attempt: &Attempt)
         Kind::Stall | Kind::Slow => {
             text.contains(&format!(" for rank {rank}, which ")) || own(": injected stall in ")
         }
-        Kind::Seed => odd("", "starts from other weights than "),
+        Kind::Seed => odd("", "starts from different weights than "),
         Kind::Skip => odd("differs between ranks: ", "issued "),
         Kind::Nan | Kind::Overflow => {
             text.contains("the gradient norm is ") && text.contains(&format!(" in step {step}"))

@@ -45,7 +45,7 @@ fn measured(stage: Stage, flags: &str) -> Report {
 }
 
 fn assert_same(a: &Report, b: &Report) {
-    assert_eq!(contract::departure(b, a), None, "{} and {}", a.stage, b.stage);
+    assert_eq!(contract::first_difference(b, a), None, "{} and {}", a.stage, b.stage);
     assert_eq!((a.weights_blake3.len(), b.weights_blake3.len()), (64, 64));
 }
 
@@ -225,7 +225,7 @@ fn what_breaks_the_contract_is_said_in_words() {
     for stage in [Stage::Zero1, Stage::Zero2, Stage::Zero3] {
         let problem = run(stage, "stale@rank2,step3").unwrap_err();
         let words =
-            ["rank 2's forward of step 3", "embedding", "the slice that rank 0 owns", "was not gathered"];
+            ["rank 2's forward of step 3", "embedding", "the slice owned by rank 0", "was not gathered"];
         assert!(words.iter().all(|word| problem.contains(word)), "{stage}: {problem}");
     }
 }

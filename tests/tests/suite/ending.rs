@@ -26,7 +26,7 @@ struct Impatient {
 }
 
 impl Witness for Impatient {
-    fn computes_with(&self, at: At, unit: usize, pass: Pass, _: &[f32]) {
+    fn on_parameters(&self, at: At, unit: usize, pass: Pass, _: &[f32]) {
         let here = (at.step, unit, pass) == (self.at.step, self.unit, self.pass);
         if !here || self.visits[at.rank].fetch_add(1, Ordering::AcqRel) != self.micro {
             return;

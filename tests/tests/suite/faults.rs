@@ -73,7 +73,7 @@ fn an_error_on_one_rank_is_the_error_of_the_run() {
 fn a_rank_with_other_weights_is_found_before_the_first_step() {
     for (culprit, other) in [(3, 0), (0, 1)] {
         let (text, _) = fail(planner::Stage::Zero3, &format!("--inject seed@rank{culprit}"));
-        let named = format!("rank {culprit} starts from other weights than rank {other}");
+        let named = format!("rank {culprit} starts from different weights than rank {other}");
         assert!(text.contains(&named), "{text}");
     }
 }

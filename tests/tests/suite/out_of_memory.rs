@@ -16,7 +16,7 @@ const SCREEN: usize = 24;
 pub(crate) struct Ledgers(Mutex<Vec<Ledger>>);
 
 impl Witness for Ledgers {
-    fn counts(&self, _: usize, ledger: &Ledger) {
+    fn on_ledger(&self, _: usize, ledger: &Ledger) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(ledger.clone());
     }
 }

@@ -52,7 +52,7 @@ type Ending = (u32, Option<String>);
 struct Saves(Mutex<[Vec<Ending>; RANKS]>);
 
 impl Witness for Saves {
-    fn saved(&self, rank: usize, steps: u32, failed: Option<&str>) {
+    fn on_checkpoint(&self, rank: usize, steps: u32, failed: Option<&str>) {
         let mut saves = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         saves[rank].push((steps, failed.map(str::to_string)));
     }
@@ -240,7 +240,7 @@ fn a_late_disk_keeps_the_copy_of_a_save() {
     let (report, saves) = with_faults(Stage::Zero3, &flags, &[(1, slow)], TIMEOUT);
     let why: Vec<&str> = saves.iter().filter_map(|(_, failed)| failed.as_deref()).collect();
     assert!(why[0].contains("rank 1: the disk did not"), "{saves:?}");
-    assert!(why[1].contains("rank 1: the disk has not given back the save before"), "{saves:?}");
+    assert!(why[1].contains("rank 1: the previous save is still blocked in the disk"), "{saves:?}");
     assert_eq!((saves.len(), report.unsaved.as_deref()), (2, Some(why[1])));
 }
 

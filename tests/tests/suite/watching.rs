@@ -71,12 +71,12 @@ fn a_timeout_blames_the_rank_that_was_waited_for() {
     assert_eq!(culprit, 3, "{message}");
     for text in [&message, &failure.to_string()] {
         assert!(text.contains("for rank 3, which never issued it"), "{text}");
-        assert!(text.contains("Look at rank 3") && text.contains("--timeout 2 (now 1)"), "{text}");
+        assert!(text.contains("Check rank 3") && text.contains("--timeout 2 (now 1)"), "{text}");
     }
     assert!(screen(&file, View::Overview).contains("--timeout 2 (now 1)"), "the remedy is on screen");
 }
 
-/// The rank that starts from other weights is blamed, although every rank notices the difference.
+/// The rank that starts from different weights is blamed, although every rank notices the difference.
 #[test]
 fn other_weights_blame_the_rank_that_has_them() {
     let dir = tempfile::tempdir().unwrap();

@@ -8,8 +8,8 @@ impl Zero1 {
         let summed = self.reductions.finish(&self.rank)?;
         self.gradients.put_all(summed);
         let norm = global_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
-        let grad_norm = update.unscaled(norm);
-        let Some(update) = update.scaled(grad_norm)? else {
+        let grad_norm = update.unscale_norm(norm);
+        let Some(update) = update.clip(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
         for unit in 0..self.partition.units.len() {

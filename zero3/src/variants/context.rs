@@ -1,15 +1,15 @@
-//! What finding a shard needs.
+//! The state that a shard source reads.
 
 use sharding::{GatherWindow, Optimizer, Rank, UnitBuffers};
 
-/// What finding a shard needs.
+/// The state that a shard source reads.
 pub struct ShardContext<'a> {
-    /// The worker.
+    /// This rank's device, groups and transfers.
     pub rank: &'a Rank,
-    /// Its own slices.
+    /// This rank's slices of the parameters.
     pub parameters: &'a UnitBuffers,
-    /// Whose update may be under way.
+    /// The optimizer, whose update may still be in progress.
     pub optimizer: &'a mut Optimizer,
-    /// The units already gathered.
+    /// The units that are gathered or in flight.
     pub window: &'a GatherWindow,
 }

@@ -1,100 +1,104 @@
-//! Shards that rest in main memory or on disk, and visit the device to be gathered (Rajbhandari et
-//! al., "ZeRO-Infinity", 2021, section 5).
+//! Fetches shards that are stored in main memory or on disk to the device, where they are gathered
+//! (Rajbhandari et al., "ZeRO-Infinity", 2021, section 5).
 //!
 //! The schedule says which unit a pass gathers next, so its shard is fetched into a buffer on the
-//! device while units before it compute. An update that goes on in forward hands over what it has
-//! updated, so that nothing is read back from disk. The shards that forward gathers last stay in
-//! their buffers if backward gathers them first. Forward ends by fetching for backward; a backward
-//! that is not the step's last, validation and an update that the device makes end by fetching for
-//! the next forward. What is fetched and never gathered, as after the last step, does not count.
+//! device while earlier units compute. An update that continues in forward hands over each shard that
+//! it has updated, so that nothing is read back from disk. The shards that forward gathers last stay
+//! in their buffers if backward gathers them first.
+//!
+//! Forward ends by fetching for backward. These end by fetching for the next forward: a backward that
+//! is not the step's last, validation, and an update that the device computes. A shard that is
+//! fetched and never gathered, as after the last step, does not count as a transfer.
 
 use super::context::ShardContext;
-use super::{Residency, Stay};
+use super::{Residency, ResidencyPolicy};
 use device::{Buffer, Class, DType, Place, View};
 use events::Pass;
 use offload::{Cargo, Crossing, Staged};
-use sharding::{Error, GatherWindow, Rank, Rest, Result, Schedule, UnitBuffers, UnitId};
+use sharding::{Error, GatherWindow, Rank, Result, Schedule, Storage, UnitBuffers, UnitId};
 use std::ops::Range;
 use std::sync::Arc;
 use trainer::Setup;
 
-/// The buffers through which shards visit the device.
-pub struct Fetch {
+/// Fetches shards to the device through a few slots.
+pub struct ShardFetcher {
     schedule: Arc<Schedule>,
-    /// Per unit: whether its shard rests elsewhere, and its elements.
-    away: Vec<Option<usize>>,
-    /// Per unit: whether every forward frees it, so that backward gathers it again.
-    frees: Vec<bool>,
-    /// Per unit: whether the latest forward freed it, as the limit of live elements may do with one that
+    /// Per unit: the elements of its shard beyond the device; `None` for persistent units.
+    offloaded_len: Vec<Option<usize>>,
+    /// Per unit: true if every forward frees it, so that backward gathers it again.
+    frees_after_forward: Vec<bool>,
+    /// Per unit: true if the latest forward freed it. The limit of live elements may free a unit that
     /// was to stay.
-    freed: Vec<bool>,
-    /// Whether backward gathers what is fetched, not secondary shards.
-    backward: bool,
-    /// The least recently taken is the first.
+    freed_in_forward: Vec<bool>,
+    /// False if backward gathers from secondary shards, which are not fetched.
+    fetches_in_backward: bool,
+    /// The slots, the least recently assigned one first.
     slots: Vec<Slot>,
     micro_batches: usize,
-    /// Forward passes that the step under way has begun, or the one before it.
+    /// Number of forward passes that the current step, or else the previous one, has begun.
     forwards: usize,
-    /// The pass that gathered last, and the place in its order of what it gathers next.
-    reached: (Pass, usize),
+    /// The pass that gathered last, and the index in its order of the unit that it gathers next.
+    position: (Pass, usize),
 }
 
-/// Room for one shard. A device that lies in main memory uses shards where they rest there, or have
-/// come from disk, and has `buffer` without using it, so that every device takes the same room.
+/// Buffers for one shard. A CPU device reads shards where they are stored and leaves `buffer` unused;
+/// it is allocated anyway, so that every device needs the same memory.
 struct Slot {
     buffer: Buffer,
-    /// Where it passes main memory on its way from disk, unless it is being read.
+    /// A buffer in main memory for a shard from disk; `None` while a read fills it.
     staging: Option<Buffer>,
-    holds: Holds,
+    state: SlotState,
 }
 
 /// What a slot is used for.
-enum Holds {
-    Nothing,
-    /// Its shard is coming into main memory, piece by piece as it is updated.
-    Updated(UnitId),
+enum SlotState {
+    Empty,
+    /// An update writes the shard to the slot, piece by piece.
+    Filling(UnitId),
+    /// The shard is read from disk.
     Reading(UnitId, Box<Staged>),
-    Crossing(UnitId, Crossing),
-    /// Its shard has been gathered in forward; backward gathers it again unless the slot is needed
-    /// before.
-    Kept(UnitId),
+    /// The shard is copied to the device.
+    Copying(UnitId, Crossing),
+    /// Forward has gathered the shard. Backward gathers it again unless the slot is reused first.
+    Retained(UnitId),
 }
 
-impl Fetch {
-    /// Allocates the buffers, if parameters rest beyond the device.
+impl ShardFetcher {
+    /// Allocates the slots; `None` if parameters are stored on the device.
     ///
     /// # Errors
-    /// If there is no room for them.
+    /// If there is no memory for them.
     pub fn new(setup: &Setup) -> Result<Option<Self>> {
-        let places = setup.places;
-        if places.parameters == Place::Device {
+        let placement = setup.placement;
+        if placement.parameters == Place::Device {
             return Ok(None);
         }
         let units = setup.partition.units.iter();
-        let away: Vec<Option<usize>> =
+        let offloaded_len: Vec<Option<usize>> =
             units.map(|unit| (!unit.persistent).then_some(unit.padded / setup.partition.shards)).collect();
-        let (count, largest) = (away.iter().flatten().count(), away.iter().flatten().max());
+        let (count, largest) = (offloaded_len.iter().flatten().count(), offloaded_len.iter().flatten().max());
         let (dtype, largest) = (setup.precision.parameters, largest.copied().unwrap_or(0));
-        let slot = |_| slot(&setup.rank, places.parameters, dtype, largest);
-        let slots = (0..places.fetch_buffers().min(count)).map(slot).collect::<Result<_>>()?;
-        let residency = Residency::new(setup);
-        let frees: Vec<bool> = (0..away.len()).map(|unit| residency.of(unit) == Stay::No).collect();
-        let backward = setup.rank.secondary_group().is_none();
-        Ok(Some(Fetch {
+        let slot = |_| Slot::new(&setup.rank, placement.parameters, dtype, largest);
+        let slots = (0..placement.fetch_buffers().min(count)).map(slot).collect::<Result<_>>()?;
+        let residency = ResidencyPolicy::new(setup);
+        let is_freed = |unit| residency.for_unit(unit) == Residency::FreeAfterPass;
+        let frees_after_forward: Vec<bool> = (0..offloaded_len.len()).map(is_freed).collect();
+        let fetches_in_backward = setup.rank.secondary_group().is_none();
+        Ok(Some(ShardFetcher {
             schedule: setup.schedule.clone(),
-            away,
-            freed: frees.clone(),
-            frees,
-            backward,
+            offloaded_len,
+            freed_in_forward: frees_after_forward.clone(),
+            frees_after_forward,
+            fetches_in_backward,
             slots,
             micro_batches: setup.micro_batches,
             forwards: setup.micro_batches,
-            reached: (Pass::Evaluate, 0),
+            position: (Pass::Evaluate, 0),
         }))
     }
 
-    /// `unit`'s shard, on the device, to be gathered before the next call. Fetches the shards that
-    /// `pass` gathers next.
+    /// Returns `unit`'s shard on the device; the caller gathers it before the next call. Starts to
+    /// fetch the shards that `pass` gathers next.
     ///
     /// # Errors
     /// If a transfer fails.
@@ -104,61 +108,88 @@ impl Fetch {
         pass: Pass,
         mut context: ShardContext<'a>,
     ) -> Result<View<'a>> {
-        let (rank, parameters) = (context.rank, context.parameters);
-        let order = &self.schedule.pass(pass).order;
-        let at = order.iter().position(|&next| next == unit).unwrap_or(order.len());
-        let begins = order[..at].iter().all(|&before| self.away[before].is_none());
-        if pass == Pass::Forward && begins {
-            self.forwards = self.forwards % self.micro_batches + 1;
-            self.freed.clone_from(&self.frees);
-        }
-        self.reached = (pass, at);
-        if !self.slots.iter().any(|slot| slot.unit() == Some(unit)) {
-            context.optimizer.settle(rank, unit)?;
-        }
-        let wanted = self.wanted(context.window);
-        self.make_room(unit, &wanted, rank)?;
-        self.start(&wanted, &mut context)?;
-        self.reached.1 += 1;
+        self.move_to(unit, pass);
+        self.ensure_fetching(unit, &mut context)?;
+        self.position.1 += 1;
         if pass == Pass::Forward {
-            // After the last of its own, backward's begin to come.
-            let wanted = self.wanted(context.window);
-            self.start(&wanted, &mut context)?;
+            // After forward's last shard, backward's first shards are fetched.
+            self.fetch_next(&mut context)?;
         }
-        let elements = self.away[unit].unwrap_or(0);
-        let turns = pass == Pass::Forward && self.backward && self.frees[unit];
-        let slot = self.slots.iter_mut().find(|slot| slot.unit() == Some(unit));
-        let slot = slot.ok_or(Error::Missing { unit, what: "a buffer to fetch its shard" })?;
-        slot.arrive(elements, rank)?;
-        slot.holds = if turns { Holds::Kept(unit) } else { Holds::Nothing };
-        Ok(slot.shard(rank, parameters.rest(unit)).slice(0..elements))
+        self.arrived_shard(unit, pass, context)
     }
 
-    /// Fetches the first shards that forward gathers, as far as they are updated. What has been
-    /// fetched before is outdated.
+    /// Moves to `unit` in the order of `pass`. With the first fetched unit of a forward, counts the
+    /// forward.
+    fn move_to(&mut self, unit: UnitId, pass: Pass) {
+        let order = &self.schedule.pass(pass).order;
+        let at = order.iter().position(|&next| next == unit).unwrap_or(order.len());
+        let is_first = order[..at].iter().all(|&before| self.offloaded_len[before].is_none());
+        if pass == Pass::Forward && is_first {
+            self.forwards = self.forwards % self.micro_batches + 1;
+            self.freed_in_forward.clone_from(&self.frees_after_forward);
+        }
+        self.position = (pass, at);
+    }
+
+    /// Starts to fetch `unit`'s shard, unless a slot has it, and the shards after it.
+    fn ensure_fetching(&mut self, unit: UnitId, context: &mut ShardContext<'_>) -> Result<()> {
+        if !self.has_slot_for(unit) {
+            context.optimizer.wait_until_stored(context.rank, unit)?;
+        }
+        let wanted = self.wanted(context.window);
+        self.release_unwanted(&wanted, context.window);
+        self.make_room(unit, &wanted, context.rank)?;
+        self.start(&wanted, context)
+    }
+
+    /// Waits for `unit`'s shard and returns it. Retains its slot if backward may gather it again.
+    fn arrived_shard<'a>(
+        &'a mut self,
+        unit: UnitId,
+        pass: Pass,
+        context: ShardContext<'a>,
+    ) -> Result<View<'a>> {
+        let (rank, parameters) = (context.rank, context.parameters);
+        let elements = self.offloaded_len[unit].unwrap_or(0);
+        let retains = pass == Pass::Forward && self.fetches_in_backward && self.frees_after_forward[unit];
+        let slot = self.slots.iter_mut().find(|slot| slot.unit() == Some(unit));
+        let slot = slot.ok_or(Error::Missing { unit, what: "slot to fetch its shard" })?;
+        slot.arrive(elements, rank)?;
+        slot.state = if retains { SlotState::Retained(unit) } else { SlotState::Empty };
+        Ok(slot.shard(rank, parameters.storage(unit)).slice(0..elements))
+    }
+
+    /// Starts to fetch the first shards that forward gathers, as far as they are updated. Discards
+    /// shards that were fetched before: they are outdated.
     ///
     /// # Errors
     /// If a transfer fails.
-    pub fn ahead(&mut self, mut context: ShardContext<'_>) -> Result<()> {
-        self.stop(context.rank)?;
+    pub fn prefetch_for_forward(&mut self, mut context: ShardContext<'_>) -> Result<()> {
+        self.abort(context.rank)?;
         let wanted = self.first(self.schedule.forward.order.iter());
         self.start(&wanted, &mut context)
     }
 
-    /// Takes elements `range` of `unit`'s updated shard into a buffer, from which they cross to the
-    /// device once they are complete: forward gathers them next.
+    /// Accepts elements `range` of `unit`'s updated shard, which forward gathers next. Once the shard
+    /// is complete, starts to copy it to the device.
     ///
     /// # Errors
-    /// If no buffer is free, or a kernel or a transfer fails.
-    pub fn take(&mut self, rank: &Rank, unit: UnitId, range: Range<usize>, shard: View<'_>) -> Result<()> {
-        let (is_complete, elements) = (Some(range.end) == self.away[unit], range.end);
-        let missing = Error::Missing { unit, what: "a buffer for its updated shard" };
+    /// If no slot is free, or a kernel or a transfer fails.
+    pub fn accept_updated(
+        &mut self,
+        rank: &Rank,
+        unit: UnitId,
+        range: Range<usize>,
+        shard: View<'_>,
+    ) -> Result<()> {
+        let (is_complete, elements) = (Some(range.end) == self.offloaded_len[unit], range.end);
+        let missing = Error::Missing { unit, what: "slot for its updated shard" };
         let cargo = Cargo { class: Class::Parameters, unit };
         let slot = match self.slots.iter().position(|slot| slot.unit() == Some(unit)) {
             Some(slot) => &mut self.slots[slot],
-            None => self.free_slot(&[]).ok_or(missing)?,
+            None => self.assign_slot(&[]).ok_or(missing)?,
         };
-        slot.holds = Holds::Updated(unit);
+        slot.state = SlotState::Filling(unit);
         let out = slot.buffer.slice_mut(0..elements);
         let from = match &mut slot.staging {
             Some(staging) => {
@@ -168,69 +199,95 @@ impl Fetch {
             None => shard,
         };
         if is_complete {
-            slot.holds = Holds::Crossing(unit, rank.transfers.share(cargo, out, from)?);
+            slot.state = SlotState::Copying(unit, rank.transfers.share(cargo, out, from)?);
         }
         Ok(())
     }
 
-    /// True if [`Fetch::take`] finds a buffer for `unit`.
+    /// True if [`ShardFetcher::accept_updated`] finds a slot for `unit`.
     pub fn has_room(&self, unit: UnitId) -> bool {
-        self.slots.iter().any(|slot| slot.unit() == Some(unit) || slot.may_take(&[]))
+        self.slots.iter().any(|slot| slot.unit() == Some(unit) || slot.is_available(&[]))
     }
 
-    /// True while the rank would wait for `unit`'s shard, which is on its way.
-    pub fn makes_wait(&self, rank: &Rank, unit: UnitId) -> bool {
-        let crosses = |slot: &Slot| match &slot.holds {
-            Holds::Crossing(of, crossing) => *of == unit && rank.transfers.makes_wait(crossing),
+    /// True if waiting for the copy of `unit`'s shard to the device would block.
+    pub fn would_block(&self, rank: &Rank, unit: UnitId) -> bool {
+        let blocks = |slot: &Slot| match &slot.state {
+            SlotState::Copying(of, crossing) => *of == unit && rank.transfers.would_block(crossing),
             _ => false,
         };
-        self.slots.iter().any(crosses)
+        self.slots.iter().any(blocks)
     }
 
-    /// Notes that `pass` is about to free `unit`, and fetches the shards that are gathered next, as
-    /// far as slots are free.
+    /// Notes that `pass` is about to free `unit`, and starts to fetch the next shards, as far as slots
+    /// are free.
     ///
     /// # Errors
     /// If a transfer fails.
     pub fn before_free(&mut self, unit: UnitId, pass: Pass, mut context: ShardContext<'_>) -> Result<()> {
-        self.freed[unit] |= pass == Pass::Forward;
-        let wanted = self.wanted(context.window);
-        self.start(&wanted, &mut context)
+        self.freed_in_forward[unit] |= pass == Pass::Forward;
+        self.fetch_next(&mut context)
     }
 
-    /// Drops what is being fetched.
+    /// Aborts the step: discards shards that are being fetched.
     ///
     /// # Errors
     /// If the disk fails.
-    pub fn stop(&mut self, rank: &Rank) -> Result<()> {
+    pub fn abort(&mut self, rank: &Rank) -> Result<()> {
         self.slots.iter_mut().try_for_each(|slot| slot.clear(rank))
     }
 
-    /// Returns what is fetched now: of the units that are gathered from here on until their shards
-    /// change, the first, as many as there are slots. Forward fetches its own alone, so that
-    /// backward finds the last of them in their slots; then what is kept and not wanted is dropped.
-    fn wanted(&mut self, window: &GatherWindow) -> Vec<UnitId> {
-        let (pass, at) = self.reached;
-        let Schedule { forward, backward, .. } = &*self.schedule;
-        let now = self.schedule.pass(pass).order[at..].iter().filter(|&&next| !window.contains(next));
-        let turns = pass == Pass::Forward && self.backward;
-        if turns && now.clone().any(|&next| self.away[next].is_some()) {
-            return self.first(now);
-        }
-        let back = backward.order.iter().filter(|&&next| turns && self.freed[next]);
-        let again = pass == Pass::Evaluate || self.forwards < self.micro_batches;
-        let then = forward.order.iter().filter(|_| again);
-        let wanted = self.first(now.chain(back).chain(then));
-        for slot in &mut self.slots {
-            slot.drop_kept(&wanted);
-        }
-        wanted
+    /// Starts to fetch the next shards, as far as slots are free.
+    fn fetch_next(&mut self, context: &mut ShardContext<'_>) -> Result<()> {
+        let wanted = self.wanted(context.window);
+        self.release_unwanted(&wanted, context.window);
+        self.start(&wanted, context)
     }
 
-    /// Returns the first of `units`, which may come twice, for which there are slots.
+    /// Returns the next units to fetch: the first units gathered from here on, as many as there are
+    /// slots, up to the point where their shards change. While forward still has shards to fetch for
+    /// itself, these are its own only, so that backward finds the last of them in their slots.
+    fn wanted(&self, window: &GatherWindow) -> Vec<UnitId> {
+        let in_this_pass = self.to_gather(window);
+        if self.fetches_for_forward_only(window) {
+            return self.first(in_this_pass);
+        }
+        let Schedule { forward, backward, .. } = &*self.schedule;
+        let retains_for_backward = self.retains_for_backward();
+        let in_backward =
+            backward.order.iter().filter(|&&next| retains_for_backward && self.freed_in_forward[next]);
+        let forward_follows = self.position.0 == Pass::Evaluate || self.forwards < self.micro_batches;
+        let in_next_forward = forward.order.iter().filter(|_| forward_follows);
+        self.first(in_this_pass.chain(in_backward).chain(in_next_forward))
+    }
+
+    /// Returns the units that the current pass still has to gather, in order.
+    fn to_gather(&self, window: &GatherWindow) -> impl Iterator<Item = &UnitId> {
+        let (pass, at) = self.position;
+        self.schedule.pass(pass).order[at..].iter().filter(move |&&next| !window.contains(next))
+    }
+
+    /// True in a forward whose shards backward may find in their slots.
+    fn retains_for_backward(&self) -> bool {
+        self.position.0 == Pass::Forward && self.fetches_in_backward
+    }
+
+    /// True while forward fetches only its own shards, so that slots retain shards for backward.
+    fn fetches_for_forward_only(&self, window: &GatherWindow) -> bool {
+        self.retains_for_backward() && self.to_gather(window).any(|&next| self.offloaded_len[next].is_some())
+    }
+
+    /// Empties the slots that retain a shard that is not `wanted`, unless forward still fetches its
+    /// own shards.
+    fn release_unwanted(&mut self, wanted: &[UnitId], window: &GatherWindow) {
+        if !self.fetches_for_forward_only(window) {
+            self.slots.iter_mut().for_each(|slot| slot.release_unless(wanted));
+        }
+    }
+
+    /// Returns the first of `units`, which may contain duplicates, for which there are slots.
     fn first<'a>(&self, units: impl Iterator<Item = &'a UnitId>) -> Vec<UnitId> {
         let mut first = Vec::new();
-        for &next in units.filter(|&&next| self.away[next].is_some()) {
+        for &next in units.filter(|&&next| self.offloaded_len[next].is_some()) {
             if first.len() < self.slots.len() && !first.contains(&next) {
                 first.push(next);
             }
@@ -238,31 +295,36 @@ impl Fetch {
         first
     }
 
-    /// Clears a slot for `unit`, which is gathered now, if there is none for it: all may be taken by
-    /// others where forward freed a unit that was to stay.
+    /// True if a slot is assigned to `unit`.
+    fn has_slot_for(&self, unit: UnitId) -> bool {
+        self.slots.iter().any(|slot| slot.unit() == Some(unit))
+    }
+
+    /// Clears a slot for `unit`, which is gathered now, if all are taken by other units. That happens
+    /// where forward freed a unit that was to stay.
     fn make_room(&mut self, unit: UnitId, wanted: &[UnitId], rank: &Rank) -> Result<()> {
-        if self.slots.iter().any(|slot| slot.unit() == Some(unit) || slot.may_take(wanted)) {
+        if self.slots.iter().any(|slot| slot.unit() == Some(unit) || slot.is_available(wanted)) {
             return Ok(());
         }
         let other = |slot: &&mut Slot| slot.unit().is_none_or(|unit| !wanted.contains(&unit));
         self.slots.iter_mut().rfind(other).map_or(Ok(()), |slot| slot.clear(rank))
     }
 
-    /// Returns the least recently taken slot that is free, or holds what is kept and not `wanted`.
-    /// It is now the last.
-    fn free_slot(&mut self, wanted: &[UnitId]) -> Option<&mut Slot> {
-        let at = self.slots.iter().position(|slot| slot.may_take(wanted))?;
+    /// Returns the least recently assigned slot that is available, and moves it to the end. `None` if
+    /// there is none.
+    fn assign_slot(&mut self, wanted: &[UnitId]) -> Option<&mut Slot> {
+        let at = self.slots.iter().position(|slot| slot.is_available(wanted))?;
         self.slots[at..].rotate_left(1);
         self.slots.last_mut()
     }
 
-    /// Starts to fetch as many of `wanted` as there are free slots, up to the first whose updated
-    /// shard is not where it rests yet.
+    /// Starts to fetch the `wanted` shards while slots are available, up to the first shard whose
+    /// update is not stored yet.
     fn start(&mut self, wanted: &[UnitId], context: &mut ShardContext<'_>) -> Result<()> {
         let missing = context.optimizer.first_missing(context.rank)?;
         for &next in wanted.iter().take_while(|&&next| next < missing) {
-            if !self.slots.iter().any(|slot| slot.unit() == Some(next)) {
-                let Some(slot) = self.free_slot(wanted) else { break };
+            if !self.has_slot_for(next) {
+                let Some(slot) = self.assign_slot(wanted) else { break };
                 slot.start(next, context.rank, context.parameters)?;
             }
         }
@@ -270,86 +332,90 @@ impl Fetch {
     }
 }
 
-fn slot(rank: &Rank, rests: Place, dtype: DType, elements: usize) -> Result<Slot> {
-    let buffer = rank.device.allocate(Class::Workspace, dtype, elements)?;
-    let staging = (rests == Place::Disk).then(|| rank.transfers.staging(dtype, elements)).transpose()?;
-    Ok(Slot { buffer, staging, holds: Holds::Nothing })
-}
-
 impl Slot {
+    /// Allocates a slot for shards of up to `elements` elements that are stored in `place`.
+    fn new(rank: &Rank, place: Place, dtype: DType, elements: usize) -> Result<Slot> {
+        let buffer = rank.device.allocate(Class::Workspace, dtype, elements)?;
+        let staging = (place == Place::Disk).then(|| rank.transfers.staging(dtype, elements)).transpose()?;
+        Ok(Slot { buffer, staging, state: SlotState::Empty })
+    }
+
+    /// Returns the unit that the slot is assigned to.
     fn unit(&self) -> Option<UnitId> {
-        match self.holds {
-            Holds::Updated(unit) | Holds::Reading(unit, _) | Holds::Crossing(unit, _) | Holds::Kept(unit) => {
-                Some(unit)
-            }
-            Holds::Nothing => None,
+        match self.state {
+            SlotState::Filling(unit)
+            | SlotState::Reading(unit, _)
+            | SlotState::Copying(unit, _)
+            | SlotState::Retained(unit) => Some(unit),
+            SlotState::Empty => None,
         }
     }
 
-    /// The buffer that the device uses for what rests in `rest`.
-    fn shard<'a>(&'a self, rank: &Rank, rest: Option<&'a Rest>) -> &'a Buffer {
-        let in_main_memory = match rest {
-            Some(Rest::Buffer(shard)) => Some(shard),
+    /// Returns the buffer from which the device reads a shard that is stored in `storage`.
+    fn shard<'a>(&'a self, rank: &Rank, storage: Option<&'a Storage>) -> &'a Buffer {
+        let in_main_memory = match storage {
+            Some(Storage::Buffer(shard)) => Some(shard),
             _ => self.staging.as_ref(),
         };
         in_main_memory.filter(|_| rank.transfers.device_in_main_memory()).unwrap_or(&self.buffer)
     }
 
-    /// Drops what is kept and not `wanted`.
-    fn drop_kept(&mut self, wanted: &[UnitId]) {
-        if matches!(self.holds, Holds::Kept(_)) && self.may_take(wanted) {
-            self.holds = Holds::Nothing;
+    /// Empties the slot if it retains a shard that is not `wanted`.
+    fn release_unless(&mut self, wanted: &[UnitId]) {
+        if matches!(self.state, SlotState::Retained(_)) && self.is_available(wanted) {
+            self.state = SlotState::Empty;
         }
     }
 
-    /// True if another shard may take it, where some are `wanted`.
-    fn may_take(&self, wanted: &[UnitId]) -> bool {
-        match self.holds {
-            Holds::Nothing => true,
-            Holds::Kept(unit) => !wanted.contains(&unit),
-            Holds::Updated(_) | Holds::Reading(..) | Holds::Crossing(..) => false,
+    /// True if the slot may be assigned to another shard: it is empty, or retains a shard that is not
+    /// `wanted`.
+    fn is_available(&self, wanted: &[UnitId]) -> bool {
+        match self.state {
+            SlotState::Empty => true,
+            SlotState::Retained(unit) => !wanted.contains(&unit),
+            SlotState::Filling(_) | SlotState::Reading(..) | SlotState::Copying(..) => false,
         }
     }
 
-    /// Drops what is on its way to the slot.
+    /// Empties the slot, and discards a shard in flight to it.
     fn clear(&mut self, rank: &Rank) -> Result<()> {
-        if let Holds::Reading(_, staged) = std::mem::replace(&mut self.holds, Holds::Nothing) {
+        if let SlotState::Reading(_, staged) = std::mem::replace(&mut self.state, SlotState::Empty) {
             self.staging = Some(rank.transfers.discard(*staged)?);
         }
         Ok(())
     }
 
-    /// Starts to fetch `unit`'s shard from where it rests.
+    /// Starts to fetch `unit`'s shard from where it is stored.
     fn start(&mut self, unit: UnitId, rank: &Rank, parameters: &UnitBuffers) -> Result<()> {
         let missing = Error::Missing { unit, what: "parameters" };
         let cargo = Cargo { class: Class::Parameters, unit };
-        self.holds = match parameters.rest(unit).ok_or(missing.clone())? {
-            Rest::Buffer(shard) => {
+        self.state = match parameters.storage(unit).ok_or(missing.clone())? {
+            Storage::Buffer(shard) => {
                 let out = self.buffer.slice_mut(0..shard.len());
-                Holds::Crossing(unit, rank.transfers.share(cargo, out, shard.view())?)
+                SlotState::Copying(unit, rank.transfers.share(cargo, out, shard.view())?)
             }
-            Rest::Disk(extent, _) => {
+            Storage::Disk(extent, _) => {
                 let staging = self.staging.take().ok_or(missing)?;
                 let read = rank.transfers.read(cargo, extent, 0, staging, extent.bytes());
-                Holds::Reading(unit, Box::new(read))
+                SlotState::Reading(unit, Box::new(read))
             }
         };
         Ok(())
     }
 
-    /// Waits until the shard, of so many elements, is on the device.
+    /// Waits until the shard of `elements` elements is on the device.
     fn arrive(&mut self, elements: usize, rank: &Rank) -> Result<()> {
-        match std::mem::replace(&mut self.holds, Holds::Nothing) {
-            Holds::Crossing(_, crossing) => rank.transfers.wait(crossing)?,
-            Holds::Reading(unit, staged) => {
-                let arrived = rank.transfers.settle(*staged)?;
+        match std::mem::replace(&mut self.state, SlotState::Empty) {
+            SlotState::Copying(_, crossing) => rank.transfers.wait(crossing)?,
+            SlotState::Reading(unit, staged) => {
+                let arrived = rank.transfers.wait_staged(*staged)?;
                 let cargo = Cargo { class: Class::Parameters, unit };
                 let out = self.buffer.slice_mut(0..elements);
                 let shard = arrived.buffer.slice(0..elements);
                 rank.transfers.wait(rank.transfers.share_since(arrived.complete, cargo, out, shard)?)?;
                 self.staging = Some(arrived.buffer);
             }
-            Holds::Nothing | Holds::Updated(_) | Holds::Kept(_) => {}
+            SlotState::Empty | SlotState::Filling(_) | SlotState::Retained(_) => {}
         }
         Ok(())
     }

@@ -1,14 +1,14 @@
-//! What ZeRO-3 may do otherwise, a file for each question that the stage asks. Variants compose.
+//! Variants of ZeRO-3: one file per question that the stage asks. They compose.
 //!
 //! * [`residency`]: does a gathered unit stay? FSDP's shard-grad-op, DeepSpeed's reuse distance and
 //!   persistent parameters;
-//! * [`source`]: which shard does a pass gather from, and among which ranks? ZeRO++'s hpZ, whose
-//!   second copy is [`secondary`]; ZeRO-Infinity's shards beyond the device, which [`fetch`]
-//!   brings;
+//! * [`source`]: from which shards does a pass gather, and among which ranks? ZeRO++'s hpZ, whose
+//!   second copy is in [`secondary`]; ZeRO-Infinity's shards beyond the device, which are fetched by
+//!   [`fetch`];
 //! * [`prefetch`]: when does a pass gather ahead? FSDP's backward prefetch.
 //!
-//! Hybrid sharding has no file here. Its groups are smaller ([`sharding::Mesh`]), and its gradient
-//! shards are summed over replicas by what follows a reduction ([`sharding::GradientShards`]).
+//! Hybrid sharding has no file here: its groups are smaller ([`sharding::Mesh`]), and
+//! [`sharding::GradientShards`] sums its gradient shards over replicas.
 
 mod context;
 pub mod fetch;
@@ -21,8 +21,8 @@ use planner::Strategy;
 
 pub use context::ShardContext;
 pub use prefetch::Prefetch;
-pub use residency::{Residency, Stay};
+pub use residency::{Residency, ResidencyPolicy};
 pub use source::ShardSource;
 
-/// FSDP's strategies that this stage trains with, the default first.
+/// FSDP's strategies that this stage implements, the default first.
 pub const STRATEGIES: &[Strategy] = &[Strategy::FullShard, Strategy::ShardGradOp, Strategy::HybridShard];

@@ -1,8 +1,8 @@
 //! When a pass gathers ahead.
 //!
-//! Forward does so as soon as a unit is here. Backward does so then too (FSDP's BACKWARD_PRE), or
-//! only once the unit in use is freed (BACKWARD_POST), which holds one unit less and hides less, or
-//! never.
+//! Forward gathers ahead as soon as a unit is gathered. Backward does so at the same moment (FSDP's
+//! BACKWARD_PRE); or only once the unit in use is freed (BACKWARD_POST), which holds one unit less
+//! and hides less communication; or never.
 
 use events::Pass;
 use planner::BackwardPrefetch;
@@ -12,7 +12,7 @@ use trainer::Setup;
 pub struct Prefetch(BackwardPrefetch);
 
 impl Prefetch {
-    /// As the run's flags say.
+    /// Returns the choice that the run's flags make.
     pub fn new(setup: &Setup) -> Self {
         Prefetch(setup.communication.backward_prefetch)
     }

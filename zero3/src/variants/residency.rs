@@ -1,61 +1,63 @@
 //! Whether a gathered unit stays: decided for each unit at setup, from the schedule.
 //!
 //! By default only the unit that backward starts with stays from forward to backward. FSDP's
-//! shard-grad-op keeps all units until backward is done with them: a rank holds as little between
-//! steps, as much as ZeRO-2 within one, and gathers once less. DeepSpeed's
-//! `stage3_max_reuse_distance` keeps some of them. Its persistent parameters, small tensors, are
-//! never cut: every rank holds them in full.
+//! shard-grad-op keeps all units until backward no longer needs them: a rank then holds only its
+//! slices between steps, as much as in ZeRO-2 within a step, and gathers each unit once per step
+//! instead of twice. DeepSpeed's `stage3_max_reuse_distance` keeps some of the units. DeepSpeed's
+//! persistent parameters, small tensors, are never sharded: every rank holds them in full.
 
 use events::Pass;
 use sharding::{GatherWindow, Partition, Schedule, UnitId};
 use trainer::Setup;
 
-/// How long a unit's full parameters stay.
+/// How long a unit's full parameters stay gathered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stay {
-    /// They are freed when a pass is done with them.
-    No,
+pub enum Residency {
+    /// They are freed when a pass no longer needs them.
+    FreeAfterPass,
     /// They stay from forward to backward.
-    UntilBackward,
-    /// They are never cut: the unit is persistent.
-    Always,
+    KeepForBackward,
+    /// They are never sharded.
+    Persistent,
 }
 
-/// How long each unit stays.
-pub struct Residency(Vec<Stay>);
+/// How long each unit stays gathered.
+pub struct ResidencyPolicy(Vec<Residency>);
 
-impl Residency {
-    /// The residency of all units under the run's strategy and limits.
+impl ResidencyPolicy {
+    /// Returns the residency of all units under the run's strategy and limits.
     pub fn new(setup: &Setup) -> Self {
-        let units = setup.partition.units.iter().enumerate();
-        Residency(
-            units.map(|(unit, of)| if of.persistent { Stay::Always } else { stay(setup, unit) }).collect(),
-        )
+        ResidencyPolicy((0..setup.partition.units.len()).map(|unit| residency(setup, unit)).collect())
     }
 
-    /// How long `unit` stays, where the limit of live elements allows it.
-    pub fn of(&self, unit: UnitId) -> Stay {
+    /// Returns how long `unit` stays, as far as the limit of live elements allows it.
+    pub fn for_unit(&self, unit: UnitId) -> Residency {
         self.0[unit]
     }
 
-    /// What happens to `unit` now that `pass` is done with it.
-    pub fn after(&self, unit: UnitId, pass: Pass, window: &GatherWindow) -> Stay {
+    /// Returns what to do with `unit` when `pass` no longer needs it.
+    pub fn after_pass(&self, unit: UnitId, pass: Pass, window: &GatherWindow) -> Residency {
         match self.0[unit] {
-            Stay::UntilBackward if pass != Pass::Forward || !window.may_keep() => Stay::No,
-            stay => stay,
+            Residency::KeepForBackward if pass != Pass::Forward || !window.may_keep() => {
+                Residency::FreeAfterPass
+            }
+            residency => residency,
         }
     }
 }
 
-fn stay(setup: &Setup, unit: UnitId) -> Stay {
+fn residency(setup: &Setup, unit: UnitId) -> Residency {
+    if setup.partition.units[unit].persistent {
+        return Residency::Persistent;
+    }
     let distance = reuse_distance(unit, &setup.schedule, &setup.partition);
     let stays = !setup.strategy.reshards_after_forward() || setup.communication.keeps(distance);
-    if stays { Stay::UntilBackward } else { Stay::No }
+    if stays { Residency::KeepForBackward } else { Residency::FreeAfterPass }
 }
 
-/// Elements, padding included, of the units that are gathered between the last use of `unit` in
-/// forward and its first in backward, those that both passes gather counted twice: 0 for what
-/// backward begins with.
+/// Returns how many elements, including padding, are gathered between `unit`'s last use in forward
+/// and its first use in backward. A unit gathered in both passes counts twice. Returns 0 for the
+/// units that backward starts with.
 pub fn reuse_distance(unit: UnitId, schedule: &Schedule, partition: &Partition) -> usize {
     let at = |steps: &[Vec<UnitId>]| steps.iter().position(|units| units.contains(&unit));
     let left = at(&schedule.forward.last).map_or(0, |at| at + 1);

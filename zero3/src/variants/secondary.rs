@@ -1,15 +1,14 @@
 //! Secondary shards: ZeRO++'s hierarchical partitioning, hpZ (Wang et al., "ZeRO++", 2023, section
 //! 3.2).
 //!
-//! Model states are sharded over all ranks, and in addition a few neighbours share a copy of the
-//! parameters as forward gathered them. Backward gathers from that copy, and so sends nothing
-//! beyond the neighbours. The price is memory: a slice of every unit that is gathered, cut over the
-//! neighbours alone.
+//! Model states are sharded over all ranks. In addition a few neighbours share a copy of the
+//! parameters that forward gathered. Backward gathers from that copy, and so sends nothing beyond the
+//! neighbours. The cost is memory: a slice of every gathered unit, sharded over the neighbours alone.
 
 use device::{Buffer, Class, DType};
 use sharding::{Error, FullParameters, Partition, Rank, Result, UnitId};
 
-/// This rank's slices of the second copy, one per unit that is gathered.
+/// This rank's slices of the second copy, one per unit that is gathered; `None` for persistent units.
 pub struct SecondaryShards {
     shards: Vec<Option<Buffer>>,
 }
@@ -19,7 +18,7 @@ fn missing(unit: UnitId) -> Error {
 }
 
 impl SecondaryShards {
-    /// Room for the slices, of elements `dtype`; none if this run has no second copy.
+    /// Allocates the slices, with elements of type `dtype`; `None` if this run has no second copy.
     ///
     /// # Errors
     /// If the rank is out of memory.
@@ -32,7 +31,7 @@ impl SecondaryShards {
         Ok(Some(SecondaryShards { shards }))
     }
 
-    /// Keeps this rank's slice of what has been gathered over all ranks.
+    /// Stores this rank's slice of `full`, which was gathered over all ranks.
     ///
     /// # Errors
     /// If a kernel fails, or the unit is never gathered.
@@ -43,7 +42,7 @@ impl SecondaryShards {
         Ok(rank.kernels().copy(shard.view_mut(), full.buffer.slice(slice))?)
     }
 
-    /// This rank's slice of `unit`, as last kept.
+    /// Returns this rank's slice of `unit`, as last stored.
     ///
     /// # Errors
     /// If the unit is never gathered.

@@ -66,7 +66,7 @@ fn a_run_that_is_detached_goes_on_and_ignores_a_hangup() {
     pty.expect_on_screen("the run is not over");
     pty.send("d");
     pty.expect_restored();
-    pty.expect("the run goes on in process");
+    pty.expect("the run continues in process");
     pty.expect("grad norm");
     pty.signal(Signal::HUP);
     let runs = runs::list(&dir.path().join("zero-runs")).unwrap();

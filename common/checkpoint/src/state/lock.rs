@@ -22,7 +22,7 @@ const LOCK: &str = "lock";
 /// How long a run waits for a lock of the file system, which others may hold for a moment to look.
 const BUSY: Duration = Duration::from_secs(5);
 /// Between two looks at the file.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A held lock. Dropping it releases it.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl RunLock {
                 Ok(()) => return Ok(true),
                 Err(TryLockError::Error(_)) => return Ok(false),
                 Err(TryLockError::WouldBlock) if since.elapsed() > BUSY => return Err(self.busy()),
-                Err(TryLockError::WouldBlock) => std::thread::sleep(LOOK),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(POLL_INTERVAL),
             }
         }
     }
@@ -110,7 +110,7 @@ impl RunLock {
         let first = text(&self.directory)?;
         let since = Instant::now();
         while !first.is_empty() && since.elapsed() < patience {
-            std::thread::sleep(LOOK.min(patience / 10));
+            std::thread::sleep(POLL_INTERVAL.min(patience / 10));
             let now = text(&self.directory)?;
             if now.is_empty() {
                 return Ok(());

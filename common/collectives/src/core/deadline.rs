@@ -16,7 +16,7 @@ const SHORTEST_LOOK: Duration = Duration::from_millis(5);
 
 /// Returns how often a wait looks at the clock. While the process is stopped it cannot look, and
 /// one such interval counts as waiting; so it is a small part of `timeout`.
-pub(crate) fn look_interval(timeout: Duration) -> Duration {
+pub(crate) fn poll_interval(timeout: Duration) -> Duration {
     (timeout / 10).clamp(SHORTEST_LOOK, LONGEST_LOOK)
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Deadline<'a> {
 
 impl<'a> Deadline<'a> {
     pub(crate) fn start(context: &CallContext<'a>) -> Self {
-        let stopwatch = Stopwatch::start(context.held(), look_interval(context.waiter.timeout()));
+        let stopwatch = Stopwatch::start(context.held(), poll_interval(context.waiter.timeout()));
         Deadline { context: *context, stopwatch, blocked: Duration::ZERO, published: None, spun: false }
     }
 
@@ -54,7 +54,7 @@ impl<'a> Deadline<'a> {
     fn left_at(&mut self, run: Duration, ranks: &[u32]) -> Result<Duration, u32> {
         let waiter = self.context.waiter;
         let timeout = waiter.timeout();
-        let look = look_interval(timeout);
+        let look = poll_interval(timeout);
         let before = self.stopwatch.waited();
         let waited = self.stopwatch.look_at(run);
         let passed = waited.saturating_sub(before);

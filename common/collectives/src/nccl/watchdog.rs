@@ -28,11 +28,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often the watchdog looks.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Starts to measure a wait for NCCL, at a time by which the run has been paused for `held`.
 pub(crate) fn stopwatch(held: Duration) -> Stopwatch {
-    Stopwatch::start(held, 2 * LOOK)
+    Stopwatch::start(held, 2 * POLL_INTERVAL)
 }
 
 /// A call that is handed in, or queued on the GPU.
@@ -299,7 +299,7 @@ impl WatchedCommunicator {
     /// the timeout.
     pub(crate) fn wait_for_failure(&self) {
         while self.control.failure(CallId::NONE).is_none() {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
@@ -333,7 +333,7 @@ fn watch_all(given: &Receiver<Weak<WatchedCommunicator>>) {
     let mut all = Vec::new();
     std::thread::scope(|aborts| {
         loop {
-            match given.recv_timeout(LOOK) {
+            match given.recv_timeout(POLL_INTERVAL) {
                 Ok(watched) => all.push(watched),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,

@@ -291,7 +291,7 @@ fn a_decay_that_ends_before_the_warm_up_is_named() {
 fn clipping_at_0_never_clips() {
     let config = json(r#"{"gradient_clipping": 0}"#, "").unwrap();
     let update = config.update(0, None);
-    assert_eq!(update.scaled(1e30), update.scaled(0.0), "nothing is clipped");
+    assert_eq!(update.clip(1e30), update.clip(0.0), "nothing is clipped");
     let flagged = json(r#"{"gradient_clipping": 0}"#, "--max-grad-norm 3").unwrap();
     assert_eq!((flagged.max_grad_norm, flagged.findings.warnings.len()), (3.0, 1));
 }

@@ -28,7 +28,7 @@ use storage::Disk;
 const SUBSCRIPTION_DEPTH: usize = 256;
 
 /// How often the end of a recording looks at its disk.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What the collector does with events.
 #[derive(Clone, Default)]
@@ -202,7 +202,7 @@ fn ends_in_time(thread: &JoinHandle<HubReport>, disk: &Disk, patience: Duration)
         if since.elapsed() >= patience {
             return false;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     true
 }

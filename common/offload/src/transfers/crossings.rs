@@ -123,7 +123,7 @@ impl Transfers {
     }
 
     /// True while the rank would wait for `crossing` on the host.
-    pub fn makes_wait(&self, crossing: &Crossing) -> bool {
+    pub fn would_block(&self, crossing: &Crossing) -> bool {
         self.device_in_main_memory() && !self.has_crossed(crossing)
     }
 

@@ -1,7 +1,7 @@
 //! How a rank waits for its transfers.
 
 use super::{Issued, Staged, Transfers};
-use crate::wait::LOOK;
+use crate::wait::POLL_INTERVAL;
 use crate::{Error, Result};
 use device::Buffer;
 use events::{Route, What};
@@ -16,7 +16,7 @@ impl Transfers {
         let (disk, mut wait) = (&self.swap().disk, self.limits.begin(self.now()));
         let mut returned = None;
         let outcome = loop {
-            if let Some(outcome) = answer.take().or_else(|| ticket.wait_for(LOOK)) {
+            if let Some(outcome) = answer.take().or_else(|| ticket.wait_for(POLL_INTERVAL)) {
                 break outcome.map_err(Error::from);
             }
             let answers = disk.answers();
@@ -59,7 +59,7 @@ impl Transfers {
     /// it. The transfer does not count.
     ///
     /// # Errors
-    /// As [`Transfers::settle`].
+    /// As [`Transfers::wait_staged`].
     pub fn discard(&self, staged: Staged) -> Result<Buffer> {
         if let Some(booked) = staged.booked {
             self.ways.borrow_mut()[staged.issued.route.index()].forget(self.now(), booked);
@@ -80,7 +80,7 @@ impl Transfers {
         }
         let mut wait = self.limits.begin(self.now());
         while !rest().is_zero() {
-            std::thread::sleep(rest().min(LOOK));
+            std::thread::sleep(rest().min(POLL_INTERVAL));
             wait.look(self.now()).inspect_err(|_| self.emitter.emit(What::Failing))?;
         }
         wait.over();

@@ -14,7 +14,7 @@ const STEPS_BEFORE: [f32; 5] = [1.0, 1.0, 64.0, 0.25, 0.0];
 /// half a step come first, and that step ends early.
 fn accumulated(
     group: collectives::Group,
-    (micros, follows): (usize, fn(usize, usize) -> WithShards),
+    (micros, follows): (usize, fn(usize, usize) -> AfterReduce),
     value: fn(usize, usize) -> f32,
 ) -> (Vec<Vec<f32>>, f64) {
     let rank = Rank::for_tests(group);
@@ -30,7 +30,7 @@ fn accumulated(
     let mut gradients = GradientShards::new(shards, partition.clone(), follows(units.len(), micros));
     let add = |gradients: &mut GradientShards, index: usize, factor: f32| {
         for unit in units.clone() {
-            let micro = Micro { index, count: micros };
+            let micro = MicroBatch { index, count: micros };
             let mut full = gradients.full(&rank, unit, micro).unwrap();
             let values: Vec<f32> = (0..full.buffer.len()).map(|at| factor * value(index, at)).collect();
             rank.device.write(full.buffer.view_mut(), &values).unwrap();
@@ -38,7 +38,7 @@ fn accumulated(
         }
     };
     add(&mut gradients, 0, 1.0);
-    gradients.stop(&rank).unwrap();
+    gradients.abort(&rank).unwrap();
     let mut norm = f64::NAN;
     for factor in STEPS_BEFORE.into_iter().chain([1.0]) {
         (0..micros).for_each(|index| add(&mut gradients, index, factor));
@@ -55,7 +55,7 @@ fn accumulated(
 
 /// Runs `accumulated` on both ranks.
 fn on_both_ranks(
-    how: (usize, fn(usize, usize) -> WithShards),
+    how: (usize, fn(usize, usize) -> AfterReduce),
     value: fn(usize, usize) -> f32,
 ) -> Vec<(Vec<Vec<f32>>, f64)> {
     let threads: Vec<_> = World::new(2, Options::default())
@@ -65,8 +65,10 @@ fn on_both_ranks(
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
-const FOLLOWS: [fn(usize, usize) -> WithShards; 2] =
-    [|_, _| WithShards::Add, |units, micros| WithShards::ToHost(Box::new(Arrivals::new(units, micros)))];
+const FOLLOWS: [fn(usize, usize) -> AfterReduce; 2] = [
+    |_, _| AfterReduce::Accumulate,
+    |units, micros| AfterReduce::MoveToHost(Box::new(HostAccumulator::new(units, micros))),
+];
 
 /// The sums are exact in f32, so the expectation is one of integers.
 #[test]

@@ -1,14 +1,14 @@
 //! The optimizer of a rank: AdamW on its slice of every unit, in one call over all of them. An update
-//! of states beyond the device goes on after that call.
+//! of states beyond the device continues after that call.
 
 mod paging;
 mod shard;
 mod update;
 
 use crate::buckets::bucket;
-use crate::full::{StateRest, UnitBuffers};
+use crate::full::{StateStorage, UnitBuffers};
 use crate::partition::{Partition, UnitId};
-use crate::places::Places;
+use crate::placement::OffloadPlacement;
 use crate::rank::Rank;
 use crate::usage::Usage;
 use crate::{Buckets, Result};
@@ -20,12 +20,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use paging::TakeUpdated;
-use paging::{Paging, UpdateOperands};
+use paging::Paging;
+pub use paging::{UpdateBuffers, UpdatedShardSink};
 pub use shard::{AdamWShard, States};
 pub use update::{ScaledUpdate, Update};
 
-/// What a rank updates of one unit.
+/// The slice of one unit that a rank updates.
 pub struct OwnSlice {
     /// The elements of the unit that this rank updates.
     pub slice: Range<usize>,
@@ -40,47 +40,47 @@ pub struct OwnSlice {
 pub struct Optimizer {
     partition: Arc<Partition>,
     units: Vec<OwnSlice>,
-    /// If anything that an update needs rests beyond the device.
+    /// `None` if everything that an update needs is stored on the device.
     paging: Option<Paging>,
     after_step: AfterStep,
 }
 
-/// What updates of states beyond the device have taken in all since they began.
+/// The total cost of updates of states beyond the device after the steps that began them.
 #[derive(Clone, Copy, Default)]
 pub struct AfterStep {
     /// The rank's time, without pauses.
     pub time: Duration,
-    /// What it has sent and moved.
+    /// Its traffic and transfers.
     pub usage: Usage,
 }
 
 events::counters! { AfterStep [] time, usage }
 
 impl Optimizer {
-    /// The optimizer that updates `units[u]` of unit u of `partition`, where states rest as
-    /// `places` says, and `parameters` and `gradients` where they are.
+    /// Returns the optimizer that updates `units[u]` of unit u of `partition`. States are stored as
+    /// `placement` says; `parameters` and `gradients` stay where they are.
     ///
     /// # Errors
-    /// If there is no room in main memory for the buffers of updates.
+    /// If main memory is full.
     pub fn new(
         rank: &Rank,
         partition: Arc<Partition>,
         units: Vec<OwnSlice>,
-        places: Places,
+        placement: OffloadPlacement,
         (parameters, gradients): (&UnitBuffers, &UnitBuffers),
     ) -> Result<Self> {
-        let paging = || Paging::new(rank, places, &units, (parameters, gradients));
-        let away = [places.optimizer, places.parameters] != [Place::Device; 2];
+        let paging = || Paging::new(rank, placement, &units, (parameters, gradients));
+        let away = [placement.optimizer, placement.parameters] != [Place::Device; 2];
         let paging = away.then(paging).transpose()?;
         Ok(Optimizer { partition, units, paging, after_step: AfterStep::default() })
     }
 
-    /// The elements of `unit` that this rank updates.
+    /// Returns the elements of `unit` that this rank updates.
     pub fn slice(&self, unit: UnitId) -> Range<usize> {
         self.units[unit].slice.clone()
     }
 
-    /// Per unit, the part of `gradients` that this rank updates with.
+    /// Returns, per unit, the slice of `gradients` that this rank needs for its update.
     ///
     /// # Errors
     /// If a unit's gradients are out.
@@ -89,9 +89,9 @@ impl Optimizer {
         slices.map(|(unit, slice)| gradients.slice(unit, slice)).collect()
     }
 
-    /// Ends the update before, and begins to read from disk what the next one needs first: no state
-    /// can be written before the norm, which needs all gradients, but the first can be read. Called
-    /// during a step's last backward, before each of `calls` layers that are left.
+    /// Completes the previous update, and issues reads of the states on disk that the next update
+    /// needs first: no state can be updated before the gradient norm is known, but the first ones can
+    /// be read. Called during a step's last backward, before each of the `calls` layers that remain.
     ///
     /// # Errors
     /// If a transfer fails.
@@ -99,37 +99,33 @@ impl Optimizer {
         self.counted(rank, |paging, units| paging.read_ahead(rank, units, calls))
     }
 
-    /// Ends a step without an update: drops what was read ahead, once it is here.
+    /// Aborts a step without an update: waits for what was read ahead, and discards it.
     ///
     /// # Errors
     /// If a transfer fails.
-    pub fn stop(&mut self, rank: &Rank) -> Result<()> {
-        self.paging.as_mut().map_or(Ok(()), |paging| paging.stop(rank))
+    pub fn abort(&mut self, rank: &Rank) -> Result<()> {
+        self.paging.as_mut().map_or(Ok(()), |paging| paging.abort(rank))
     }
 
-    /// Updates this rank's slice of `parameters` from its slice of `gradients`, unit by unit. A
-    /// unit that the rank holds in full goes through `gathers` as soon as its slice is updated; all
-    /// are full again when this returns. But if the CPU makes the update, it only begins here, and
-    /// [`Optimizer::complete`] goes on with it, unless there are units to gather while others rest
-    /// on disk.
+    /// Updates this rank's slice of the parameters from its slice of the gradients, unit by unit. A
+    /// unit that the rank holds in full goes through `buffers.gathers` as soon as its slice is
+    /// updated; all units are complete again when this returns.
+    ///
+    /// If the CPU computes the update, this call only begins it, and [`Optimizer::complete`]
+    /// continues it. The exception: if units are gathered while shards of others are stored on disk,
+    /// the update is complete when this returns.
     ///
     /// # Errors
     /// If a kernel, a collective or a transfer fails.
-    pub fn update(
-        &mut self,
-        rank: &Rank,
-        update: ScaledUpdate,
-        parameters: &mut UnitBuffers,
-        gradients: &UnitBuffers,
-        mut gathers: Option<&mut Buckets>,
-    ) -> Result<()> {
+    pub fn update(&mut self, rank: &Rank, update: ScaledUpdate, buffers: UpdateBuffers<'_>) -> Result<()> {
         if let Some(paging) = &mut self.paging {
             paging.begin(rank, update)?;
-            if paging.may_go_on() {
+            if paging.may_continue_in_forward() {
                 return Ok(());
             }
-            return self.complete(rank, None, (parameters, gradients), gathers, None);
+            return self.complete(rank, None, buffers);
         }
+        let UpdateBuffers { parameters, gradients, mut gathers, .. } = buffers;
         for unit in 0..self.units.len() {
             self.update_unit(rank, unit, update, parameters, gradients)?;
             self.units[unit].gather(rank, unit, parameters, &mut gathers)?;
@@ -140,51 +136,43 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Goes on with an update of states beyond the device, if one is under way, until `unit` is
-    /// updated and, if the rank holds it in full, gathered; and a little further, so that what
-    /// comes next travels while `unit` computes. Without a unit all of the update is over when this
-    /// returns; otherwise the last writes to disk go on. `taken` takes updated
-    /// shards that rest in main memory, or that are about to be written to disk.
+    /// Continues a pending update of offloaded states until `unit` is updated (and gathered, if the
+    /// rank holds it in full), then issues the next transfers, so that they overlap with `unit`'s
+    /// computation. With `None`, completes the whole update; otherwise the last writes to disk may
+    /// still be in flight. Does nothing if no update is pending.
     ///
     /// # Errors
     /// As [`Optimizer::update`].
-    pub fn complete(
-        &mut self,
-        rank: &Rank,
-        unit: Option<UnitId>,
-        (parameters, gradients): (&mut UnitBuffers, &UnitBuffers),
-        gathers: Option<&mut Buckets>,
-        taken: Option<&mut (dyn TakeUpdated + 'static)>,
-    ) -> Result<()> {
+    pub fn complete(&mut self, rank: &Rank, unit: Option<UnitId>, buffers: UpdateBuffers<'_>) -> Result<()> {
         let last = self.units.len() - 1;
         self.counted(rank, |paging, units| {
-            let held = UpdateOperands { units, parameters, gradients, gathers, taken };
-            paging.complete(rank, unit.unwrap_or(last), held)?;
+            paging.complete(rank, unit.unwrap_or(last), units, buffers)?;
             if unit.is_none() { paging.finish_all(rank) } else { Ok(()) }
         })
     }
 
-    /// Waits until `unit`'s updated parameters are where they rest beyond the device. The update
-    /// may be under way, but a whole forward has gone through it, or it hands no shards over.
+    /// Waits until `unit`'s updated parameters are stored beyond the device. If an update is in
+    /// progress, either a whole forward has passed through it, or it hands no shards over.
     ///
     /// # Errors
     /// If a transfer fails.
-    pub fn settle(&mut self, rank: &Rank, unit: UnitId) -> Result<()> {
-        self.counted(rank, |paging, _| paging.settle(rank, unit))
+    pub fn wait_until_stored(&mut self, rank: &Rank, unit: UnitId) -> Result<()> {
+        self.counted(rank, |paging, _| paging.wait_until_stored(rank, unit))
     }
 
-    /// Frees the buffers of updates until the next one needs them. None is under way.
+    /// Frees the buffers of updates until the next one needs them. Call it only while no update is in
+    /// progress.
     pub fn free_buffers(&mut self) {
         self.paging.iter_mut().for_each(Paging::free_slots);
     }
 
-    /// True while an update goes on after [`Optimizer::update`].
+    /// True while an update continues after [`Optimizer::update`].
     pub fn is_updating(&self) -> bool {
-        self.paging.as_ref().is_some_and(Paging::is_under_way)
+        self.paging.as_ref().is_some_and(Paging::is_in_progress)
     }
 
-    /// The updated parameters of units before this one are where they rest beyond the device; those
-    /// of all units, unless an update is under way.
+    /// Returns the first unit whose updated parameters are not stored beyond the device yet;
+    /// [`UnitId::MAX`] if no update is in progress.
     ///
     /// # Errors
     /// If a transfer has failed.
@@ -193,14 +181,14 @@ impl Optimizer {
         Ok(self.paging.as_mut().map_or(UnitId::MAX, |paging| paging.first_missing(rank)))
     }
 
-    /// Runs `body`, and counts what it takes as [`AfterStep`] if an update is under way.
+    /// Runs `body`, and adds its cost to [`AfterStep`] if an update is in progress.
     fn counted(
         &mut self,
         rank: &Rank,
         body: impl FnOnce(&mut Paging, &mut [OwnSlice]) -> Result<()>,
     ) -> Result<()> {
         let Some(paging) = &mut self.paging else { return Ok(()) };
-        if !paging.is_under_way() {
+        if !paging.is_in_progress() {
             return body(paging, &mut self.units);
         }
         let (began, before) = (rank.emitter.begin(), Usage::now(rank));
@@ -210,16 +198,16 @@ impl Optimizer {
         Ok(())
     }
 
-    /// What updates of states beyond the device have taken in all since they began.
+    /// Returns the total cost of updates after the steps that began them.
     pub fn cost_after_step(&self) -> AfterStep {
         self.after_step
     }
 
-    /// Updates this rank's slice of one unit's `parameters` from its slice of `gradients`, all of
-    /// them and the states on the device.
+    /// Updates this rank's slice of one unit's `parameters` from its slice of `gradients`. These and
+    /// the optimizer states are on the device.
     ///
     /// # Errors
-    /// If a kernel fails, or anything of the unit rests elsewhere.
+    /// If a kernel fails, or a buffer of the unit is stored elsewhere.
     pub fn update_unit(
         &mut self,
         rank: &Rank,
@@ -234,7 +222,7 @@ impl Optimizer {
         let mut parameters = parameters.get_mut(unit)?.slice_mut(within);
         for (number, piece) in pieces.iter().enumerate() {
             // A screen shows pieces as it shows micro-batches.
-            let _bracket = rank.bracket(Pass::Step, unit, number);
+            let _span = rank.begin_pass(Pass::Step, unit, number);
             let range = || piece.range.clone();
             let out = Some(parameters.slice_mut(range()));
             let operands = states.operands(range(), out, gradients.slice(range()));
@@ -244,8 +232,8 @@ impl Optimizer {
         Ok(())
     }
 
-    /// The elements of `unit` that this rank updates, and where their `state` rests. `parameters`
-    /// are what this rank holds: in f32 they are the master weights themselves.
+    /// Returns the elements of `unit` that this rank updates, and where their `state` is stored.
+    /// `parameters` are those that this rank holds: in f32 they are the master weights themselves.
     ///
     /// # Errors
     /// If the unit's parameters are out.
@@ -254,13 +242,13 @@ impl Optimizer {
         unit: UnitId,
         state: TrainingState,
         parameters: &'a UnitBuffers,
-    ) -> Result<(Range<usize>, StateRest<'a>)> {
+    ) -> Result<(Range<usize>, StateStorage<'a>)> {
         let OwnSlice { slice, states, .. } = &self.units[unit];
-        Ok((slice.clone(), states.rest(state, parameters.state_rest(unit, slice.clone())?)))
+        Ok((slice.clone(), states.storage(state, parameters.state_storage(unit, slice.clone())?)))
     }
 
-    /// The whole of `unit`'s `state`, f32, in main memory, gathered from the ranks that share it.
-    /// `parameters` are what this rank holds: in f32 they are the master weights themselves.
+    /// Returns `unit`'s full `state`, f32, in main memory, gathered from the ranks that share it.
+    /// `parameters` are those that this rank holds: in f32 they are the master weights themselves.
     ///
     /// # Errors
     /// If a collective or a transfer fails.
@@ -271,10 +259,10 @@ impl Optimizer {
         state: TrainingState,
         parameters: &UnitBuffers,
     ) -> Result<Buffer> {
-        let (slice, rests) = self.state(unit, state, parameters)?;
+        let (slice, storage) = self.state(unit, state, parameters)?;
         let padded = self.partition.units[unit].padded;
         let mut full = rank.device.allocate_host(Class::GatheredParameters, DType::F32, padded)?;
-        copy(rests, rank, unit, full.slice_mut(slice.clone()))?;
+        copy(storage, rank, unit, full.slice_mut(slice.clone()))?;
         if slice.len() == padded {
             return Ok(full);
         }
@@ -284,24 +272,24 @@ impl Optimizer {
     }
 }
 
-/// `out` = all of a state of a slice of `unit`.
-fn copy(rests: StateRest<'_>, rank: &Rank, unit: UnitId, mut out: ViewMut<'_>) -> Result<()> {
-    match rests {
-        StateRest::Here(here) => rank.kernels().copy(out, here)?,
-        StateRest::Disk(class, stretches) => {
+/// Copies a state of a slice of `unit` from `storage` to `out`.
+fn copy(storage: StateStorage<'_>, rank: &Rank, unit: UnitId, mut out: ViewMut<'_>) -> Result<()> {
+    match storage {
+        StateStorage::Memory(state) => rank.kernels().copy(out, state)?,
+        StateStorage::Disk(class, stretches) => {
             for (range, extent) in stretches {
                 let arrived = read_stretch(rank, Cargo { class, unit }, range.len(), extent)?;
                 let end = range.end.min(out.len());
-                let here = arrived.slice(0..end - range.start);
-                rank.kernels().copy(out.slice_mut(range.start..end), here)?;
+                let state = arrived.slice(0..end - range.start);
+                rank.kernels().copy(out.slice_mut(range.start..end), state)?;
             }
         }
     }
     Ok(())
 }
 
-/// Reads the `elements` f32 elements of a state that rest in `extent` to a buffer in main memory
-/// with whole pages.
+/// Reads the `elements` f32 elements of a state that are stored in `extent` into a buffer in main
+/// memory of whole pages.
 ///
 /// # Errors
 /// If main memory is full or the disk fails.
@@ -309,7 +297,7 @@ pub fn read_stretch(rank: &Rank, cargo: Cargo, elements: usize, extent: &Extent)
     let staging = rank.transfers.staging(DType::F32, elements)?;
     let bytes = staging.byte_len();
     let read = rank.transfers.read(cargo, extent, 0, staging, bytes);
-    Ok(rank.transfers.settle(read)?.buffer)
+    Ok(rank.transfers.wait_staged(read)?.buffer)
 }
 
 impl OwnSlice {

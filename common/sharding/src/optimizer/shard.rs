@@ -2,7 +2,7 @@
 
 use super::update::ScaledUpdate;
 use crate::Result;
-use crate::full::StateRest;
+use crate::full::StateStorage;
 use crate::partition::{Partition, TensorPart, UnitId};
 use crate::rank::Rank;
 use device::{AdamWUpdate, Buffer, Class, View, ViewMut};
@@ -10,11 +10,11 @@ use model::TrainingState;
 use offload::Extent;
 use std::ops::Range;
 
-/// Where the optimizer states of a slice rest.
+/// Where the optimizer states of a slice are stored.
 pub enum States {
     /// On the device or in main memory. There are no master weights if parameters are f32 and the
-    /// optimizer is on the device: the parameters are these themselves, wherever they rest.
-    Here {
+    /// optimizer is on the device: the parameters, wherever they are stored, are the master weights.
+    Memory {
         /// f32.
         master: Option<Buffer>,
         /// Momentum and variance, f32.
@@ -24,7 +24,7 @@ pub enum States {
     Disk(Vec<[Extent; TrainingState::ALL.len()]>),
 }
 
-/// What is updated at a time.
+/// The elements of a slice that are updated at a time.
 pub(super) struct Piece {
     /// Elements of the slice.
     pub(super) range: Range<usize>,
@@ -40,7 +40,7 @@ pub struct AdamWShard {
 
 /// The operands of a piece's update, each of which begins with the piece's first element.
 pub(super) struct Operands<'a> {
-    /// What updated master weights are rounded to, unless they are the parameters.
+    /// Receives the rounded master weights; `None` if the parameters are the master weights.
     pub(super) parameters: Option<ViewMut<'a>>,
     pub(super) master: ViewMut<'a>,
     pub(super) momentum: ViewMut<'a>,
@@ -66,22 +66,23 @@ impl Piece {
         Ok(())
     }
 
-    /// True if it has elements that are padding.
+    /// True if the piece contains padding.
     pub(super) fn is_padded(&self) -> bool {
         self.stretches.iter().map(|(range, _)| range.len()).sum::<usize>() < self.range.len()
     }
 }
 
 impl States {
-    /// The operands of an update of elements `own`; `None` if the states rest on disk. `out` is where
-    /// the parameters go, which are the master weights if there are no others.
+    /// Returns the operands of an update of elements `own`; `None` if the states are stored on disk.
+    /// `out` is where the parameters go; if there are no separate master weights, the parameters are
+    /// the master weights.
     pub(super) fn operands<'a>(
         &'a mut self,
         own: Range<usize>,
         out: Option<ViewMut<'a>>,
         gradients: View<'a>,
     ) -> Option<Operands<'a>> {
-        let States::Here { master, moments } = self else { return None };
+        let States::Memory { master, moments } = self else { return None };
         let [momentum, variance] = moments.each_mut().map(|moment| moment.slice_mut(own.clone()));
         let (parameters, master) = match master {
             Some(master) => (out, master.slice_mut(own)),
@@ -92,7 +93,7 @@ impl States {
 }
 
 impl AdamWShard {
-    /// `states` of elements `slice` of `unit`, updated over at most `most` elements at a time.
+    /// Returns the shard of elements `slice` of `unit`, updated at most `most` elements at a time.
     pub fn new(
         partition: &Partition,
         unit: UnitId,
@@ -107,33 +108,38 @@ impl AdamWShard {
         AdamWShard { states, pieces: AdamWShard::cut(slice.len(), most).map(piece).collect() }
     }
 
-    /// The elements of each piece that a slice of `length` elements is updated in.
+    /// Returns the elements of each piece of a slice of `length` elements.
     pub fn cut(length: usize, piece: usize) -> impl Iterator<Item = Range<usize>> {
         let size = piece.max(1);
         (0..length).step_by(size).map(move |start| start..start.saturating_add(size).min(length))
     }
 
-    /// Where `state` of the slice rests. `weights` is where its parameters do, which are the master
-    /// weights themselves where there are no others.
-    pub(super) fn rest<'a>(&'a self, state: TrainingState, weights: StateRest<'a>) -> StateRest<'a> {
+    /// Returns where `state` of the slice is stored. `weights` is where its parameters are stored; if
+    /// there are no separate master weights, the parameters are the master weights.
+    pub(super) fn storage<'a>(&'a self, state: TrainingState, weights: StateStorage<'a>) -> StateStorage<'a> {
         match (&self.states, state) {
             (States::Disk(extents), _) => {
                 let piece = |(piece, states): (&Piece, &'a [Extent; TrainingState::ALL.len()])| {
                     (piece.range.clone(), &states[state as usize])
                 };
-                StateRest::Disk(Class::Optimizer, self.pieces.iter().zip(extents).map(piece).collect())
+                StateStorage::Disk(Class::Optimizer, self.pieces.iter().zip(extents).map(piece).collect())
             }
-            (States::Here { master: None, .. }, TrainingState::Weight) => weights,
-            (States::Here { master: Some(master), .. }, TrainingState::Weight) => {
-                StateRest::Here(master.view())
+            (States::Memory { master: None, .. }, TrainingState::Weight) => weights,
+            (States::Memory { master: Some(master), .. }, TrainingState::Weight) => {
+                StateStorage::Memory(master.view())
             }
-            (States::Here { moments, .. }, TrainingState::Momentum) => StateRest::Here(moments[0].view()),
-            (States::Here { moments, .. }, TrainingState::Variance) => StateRest::Here(moments[1].view()),
+            (States::Memory { moments, .. }, TrainingState::Momentum) => {
+                StateStorage::Memory(moments[0].view())
+            }
+            (States::Memory { moments, .. }, TrainingState::Variance) => {
+                StateStorage::Memory(moments[1].view())
+            }
         }
     }
 }
 
-/// The stretches of `slice` of `unit` with the same weight decay, relative to its first element.
+/// Returns the stretches of `slice` of `unit` with the same weight decay, relative to its first
+/// element.
 fn stretches(partition: &Partition, unit: UnitId, slice: &Range<usize>) -> Vec<(Range<usize>, bool)> {
     let mut stretches: Vec<(Range<usize>, bool)> = Vec::new();
     for TensorPart { within, decays, .. } in partition.parts(unit, slice) {

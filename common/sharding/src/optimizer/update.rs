@@ -1,9 +1,9 @@
-//! What one step does to parameters, the same on every rank.
+//! The update of one step, the same on every rank.
 
 use crate::{Error, Result};
 use device::AdamW;
 
-/// What a step does, the same on every rank.
+/// The update of one step, the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Update {
     /// Optimizer steps finished before this one.
@@ -20,24 +20,24 @@ pub struct Update {
     pub weight_decay: f32,
     /// Gradients with a larger norm are scaled down to it.
     pub max_grad_norm: f64,
-    /// What the loss of this step was multiplied by, where it is scaled; an overflow then skips the
-    /// step.
+    /// The factor that the loss of this step was multiplied by, if it is scaled; an overflow then
+    /// skips the step.
     pub loss_scale: Option<f64>,
 }
 
 impl Update {
-    /// The norm that gradients of a scaled loss would have without its scale.
-    pub fn unscaled(&self, norm: f64) -> f64 {
+    /// Returns the norm of the gradients without the loss scale, given their `norm` with it.
+    pub fn unscale_norm(&self, norm: f64) -> f64 {
         norm / self.loss_scale.unwrap_or(1.0)
     }
 
-    /// This update of gradients whose unscaled norm is `norm`. They are multiplied by one over the
-    /// loss's scale, times `min(1, max_grad_norm / (norm + 1e-6))`, as PyTorch's `clip_grad_norm_`
-    /// does. None if they have overflowed: the step is then skipped.
+    /// Clips and unscales gradients whose unscaled norm is `norm`: the returned update multiplies them
+    /// by `min(1, max_grad_norm / (norm + 1e-6)) / loss_scale`, as PyTorch's `clip_grad_norm_` does.
+    /// `None` if they have overflowed: the step is then skipped.
     ///
     /// # Errors
     /// If the norm is not finite although the loss is not scaled.
-    pub fn scaled(&self, norm: f64) -> Result<Option<ScaledUpdate>> {
+    pub fn clip(&self, norm: f64) -> Result<Option<ScaledUpdate>> {
         match (norm.is_finite(), self.loss_scale) {
             (true, scale) => {
                 let clip = (self.max_grad_norm / (norm + 1e-6)).min(1.0);
@@ -58,7 +58,7 @@ pub struct ScaledUpdate {
 }
 
 impl ScaledUpdate {
-    /// The kernel's arguments, for tensors that weight decay applies to or not.
+    /// Returns the kernel's arguments; `decays` says whether weight decay applies to the tensor.
     pub(super) fn kernel(&self, decays: bool) -> AdamW {
         let Update { step, lr, betas: (beta1, beta2), eps, bias_correction, weight_decay, .. } = self.update;
         AdamW {

@@ -82,7 +82,7 @@ impl Inputs {
     /// # Errors
     /// If there is no room for it, or the transfer before it fails.
     pub(super) fn leave(&mut self, block: usize, input: Buffer) -> Result<()> {
-        self.settle()?;
+        self.wait_for_leaving()?;
         let transfers = &self.rank.transfers;
         let mut copy = match self.place {
             Place::Disk => transfers.staging(self.dtype, self.len)?,
@@ -95,7 +95,7 @@ impl Inputs {
 
     /// Waits for the input that leaves, and frees it on the device. It goes on to the disk, if that
     /// is where it rests.
-    fn settle(&mut self) -> Result<()> {
+    fn wait_for_leaving(&mut self) -> Result<()> {
         let Some(Leaving { block, _input, copy, crossing }) = self.leaving.take() else { return Ok(()) };
         self.rank.transfers.wait(crossing)?;
         drop(_input);
@@ -103,16 +103,16 @@ impl Inputs {
             self.held[block] = Some(copy);
             return Ok(());
         }
-        self.written()?;
+        self.wait_for_write()?;
         let bytes = copy.byte_len();
         let extent = &self.extents[block];
         self.writing = Some(self.rank.transfers.write(Self::cargo(block), extent, 0, copy, bytes));
         Ok(())
     }
 
-    fn written(&mut self) -> Result<()> {
+    fn wait_for_write(&mut self) -> Result<()> {
         let writing = self.writing.take();
-        Ok(writing.map_or(Ok(()), |staged| self.rank.transfers.settle(staged).map(drop))?)
+        Ok(writing.map_or(Ok(()), |staged| self.rank.transfers.wait_staged(staged).map(drop))?)
     }
 
     /// Forward is done: waits for all that leaves.
@@ -120,8 +120,8 @@ impl Inputs {
     /// # Errors
     /// If a transfer fails.
     pub(super) fn left(&mut self) -> Result<()> {
-        self.settle()?;
-        self.written()
+        self.wait_for_leaving()?;
+        self.wait_for_write()
     }
 
     /// The input of `block` begins to come back.
@@ -157,7 +157,7 @@ impl Inputs {
                 Ok(input)
             }
             Some(Coming::Reading(staged)) => {
-                let arrived = transfers.settle(staged)?;
+                let arrived = transfers.wait_staged(staged)?;
                 let mut input = device.allocate(Class::Activations, self.dtype, self.len)?;
                 let crossing = transfers.forward(Self::cargo(block), input.view_mut(), &arrived)?;
                 transfers.wait(crossing)?;
@@ -173,7 +173,7 @@ impl Inputs {
     /// If a transfer fails.
     pub(super) fn clear(&mut self) -> Result<()> {
         // The rank's own thread frees what travels.
-        self.written()?;
+        self.wait_for_write()?;
         if let Some(Coming::Reading(staged)) = self.coming.take() {
             self.rank.transfers.discard(staged)?;
         }

@@ -5,7 +5,7 @@ use crate::rank_error::Result;
 use crate::stage::Stage;
 use events::Pass;
 use model::Layer;
-use sharding::{FullGradients, FullParameters, LayerGradients, LayerWeights, Micro, Partition, UnitId};
+use sharding::{FullGradients, FullParameters, LayerGradients, LayerWeights, MicroBatch, Partition, UnitId};
 use std::sync::Arc;
 
 /// Full parameters and gradients on loan from a stage, by unit.
@@ -30,7 +30,7 @@ impl Loans {
     pub(super) fn acquire(&mut self, stage: &mut dyn Stage, units: &[UnitId], pass: Pass) -> Result<()> {
         for &unit in units {
             if pass == Pass::Forward {
-                stage.complete(Some(unit))?;
+                stage.complete_update(Some(unit))?;
             }
             self.parameters[unit] = Some(stage.acquire(unit, pass)?);
         }
@@ -48,7 +48,12 @@ impl Loans {
     }
 
     /// Acquires places for the full gradients of `units`.
-    pub(super) fn gradients(&mut self, stage: &mut dyn Stage, units: &[UnitId], micro: Micro) -> Result<()> {
+    pub(super) fn gradients(
+        &mut self,
+        stage: &mut dyn Stage,
+        units: &[UnitId],
+        micro: MicroBatch,
+    ) -> Result<()> {
         for &unit in units {
             self.gradients[unit] = Some(stage.gradients(unit, micro)?);
         }
@@ -56,7 +61,12 @@ impl Loans {
     }
 
     /// Hands the full gradients of `units` to the stage's reduction.
-    pub(super) fn reduce(&mut self, stage: &mut dyn Stage, units: &[UnitId], micro: Micro) -> Result<()> {
+    pub(super) fn reduce(
+        &mut self,
+        stage: &mut dyn Stage,
+        units: &[UnitId],
+        micro: MicroBatch,
+    ) -> Result<()> {
         for &unit in units {
             if let Some(gradients) = self.gradients[unit].take() {
                 stage.reduce(gradients, micro)?;

@@ -1,5 +1,5 @@
-//! The records of a run on one rank: events and observers hear of each finished step, and the
-//! report gets what was measured.
+//! The records of a run on one rank: emits events and progress reports of each finished step, and
+//! collects measurements for the report.
 
 use crate::hooks::{Hooks, add_to_clocks, in_seconds};
 use crate::plan::Plan;
@@ -13,21 +13,21 @@ use settings::fault::Phase;
 use sharding::{AfterStep, Rank, Update, Usage};
 use std::rc::Rc;
 
-/// What a rank tells while it trains.
+/// A progress report of one rank.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum News<'a> {
-    /// A step is done; and the most bytes that the rank has held at once so far.
+pub(crate) enum RunEvent<'a> {
+    /// A finished step, and the rank's peak of device memory in bytes.
     Step(&'a StepRow, u64),
-    /// The loss on the validation part after so many steps.
+    /// The number of steps done, and the validation loss after them.
     Validation(u32, f64),
-    /// The checkpoint of so many steps is saved; or it is not, for this reason.
+    /// The number of steps done, and why their checkpoint was not saved; `None` if it was.
     Checkpoint(u32, Option<&'a str>),
 }
 
 /// Called by every rank with its number.
-pub(crate) type Observer<'a> = dyn Fn(usize, News<'_>) + Sync + 'a;
+pub(crate) type Observer<'a> = dyn Fn(usize, RunEvent<'_>) + Sync + 'a;
 
-/// What one rank has done so far.
+/// The steps and measurements of one rank so far.
 pub(super) struct Record<'a> {
     plan: &'a Plan,
     rank: Rc<Rank>,
@@ -36,20 +36,20 @@ pub(super) struct Record<'a> {
     steps: Vec<StepRow>,
     evaluations: Vec<(u32, f64)>,
     validation_transfers: Moved,
-    /// Those of setup and checkpoints.
+    /// The transfers of setup and checkpoints.
     other_transfers: Moved,
     checkpoints: u64,
-    /// Steps that began when the update before them was over.
+    /// Number of steps that began when the previous update was complete.
     fresh_starts: u64,
-    /// Whether the step under way did.
+    /// True if the current step is one of them.
     starts_fresh: bool,
-    /// When the step under way began.
+    /// When the current step began.
     began: Began,
-    /// As of the last whole step, or the validation and the checkpoint after it.
+    /// The counters as of the last complete step, or the validation and the checkpoint after it.
     counted: Counted,
 }
 
-/// The most bytes that `ledger` has counted at once, by place.
+/// Returns the peaks of `ledger`, by place.
 pub(super) fn peaks(ledger: &Ledger) -> Vec<Peaks> {
     let of = |&place: &Place| {
         let classes = Class::ALL.iter().map(|&class| ledger.peak(place, class)).collect();
@@ -58,17 +58,17 @@ pub(super) fn peaks(ledger: &Ledger) -> Vec<Peaks> {
     Place::ALL.iter().map(of).collect()
 }
 
-/// What a rank has sent and moved, and where its time went.
+/// A rank's traffic and transfers, and where its time went.
 #[derive(Clone, Copy)]
 struct Counted {
     usage: Usage,
-    /// What updates have taken after their steps.
+    /// The cost of updates after the steps that began them.
     after_steps: AfterStep,
     clocks: Clocks,
 }
 
 impl<'a> Record<'a> {
-    /// An empty record of `rank`, which tells `observer`.
+    /// Returns an empty record of `rank`, which reports to `observer`.
     pub(super) fn new(plan: &'a Plan, rank: Rc<Rank>, hooks: Rc<Hooks>, observer: &'a Observer<'a>) -> Self {
         Record {
             plan,
@@ -91,8 +91,8 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// A step begins, once a viewer that holds the rank lets it go. The update before it may be
-    /// under way.
+    /// Begins a step, once a viewer that holds the rank releases it. `is_updating` says whether the
+    /// previous update is still in progress.
     ///
     /// # Errors
     /// The driver's error.
@@ -108,8 +108,8 @@ impl<'a> Record<'a> {
         Ok(())
     }
 
-    /// The step under way is done, with `loss` over the global batch. The updates until then have
-    /// taken `after_steps`.
+    /// Records the current step, which is done, with its `loss` over the global batch. Updates have
+    /// cost `after_steps` so far.
     ///
     /// # Errors
     /// The driver's error.
@@ -124,7 +124,7 @@ impl<'a> Record<'a> {
         let row = self.row(loss, update, outcome);
         let StepRow { step, loss, grad_norm, lr, tokens, seconds, .. } = row;
         self.rank.emitter.emit(What::StepFinished { step, loss, grad_norm, lr, tokens, seconds });
-        self.tell(News::Step(&row, self.rank.device.ledger().peak_total(Place::Device)));
+        self.report(RunEvent::Step(&row, self.rank.device.ledger().peak_total(Place::Device)));
         self.steps.push(row);
         self.counted.after_steps = after_steps;
         self.fresh_starts += u64::from(self.starts_fresh);
@@ -145,17 +145,17 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The validation after the last step is done, for which so much has `moved`.
+    /// Records the validation after the last step, and its transfers, `moved`.
     pub(super) fn validation(&mut self, loss: f64, moved: Moved) {
         let step = self.hooks.step() + 1;
         self.rank.emitter.emit(What::Evaluated { step, loss });
         self.evaluations.push((step, loss));
         self.validation_transfers = self.validation_transfers + moved;
         self.count();
-        self.tell(News::Validation(step, loss));
+        self.report(RunEvent::Validation(step, loss));
     }
 
-    /// A save between two steps has begun, and what it needs of the rank is done.
+    /// Counts a save between two steps, once it no longer needs the rank.
     pub(super) fn checkpoint(&mut self) {
         self.checkpoints += 1;
         let before = self.counted.usage.transfers;
@@ -163,14 +163,14 @@ impl<'a> Record<'a> {
         self.other_transfers = self.other_transfers + (self.counted.usage.transfers - before);
     }
 
-    /// Tells watchers.
-    pub(super) fn tell(&self, news: News<'_>) {
-        (self.observer)(self.rank.number(), news);
+    /// Reports `event` to the observer.
+    pub(super) fn report(&self, event: RunEvent<'_>) {
+        (self.observer)(self.rank.number(), event);
     }
 
-    /// A step is broken off, and the update of the step before it is over. With it the updates have
-    /// taken `after_steps`.
-    pub(super) fn broken_off(&mut self, after_steps: AfterStep) {
+    /// Records a step that is interrupted, after the update of the previous step is complete. Updates
+    /// have cost `after_steps` so far.
+    pub(super) fn interrupted(&mut self, after_steps: AfterStep) {
         let AfterStep { time, usage } = after_steps - self.counted.after_steps;
         self.counted.usage = self.counted.usage + usage;
         add_to_clocks(&mut self.counted.clocks, Phase::Step, in_seconds(time, usage));
@@ -181,7 +181,7 @@ impl<'a> Record<'a> {
         self.counted.clocks = self.hooks.clocks();
     }
 
-    /// Reads the meters once training is over. The weights' hash is not known yet.
+    /// Reads the meters once training is over. The result lacks the weights' hash.
     ///
     /// # Errors
     /// The driver's error.

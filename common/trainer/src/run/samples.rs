@@ -6,7 +6,7 @@ use crate::plan::Plan;
 use crate::rank_error::{Result, other};
 use settings::Config;
 use settings::data::Split;
-use sharding::{Micro, Rank};
+use sharding::{MicroBatch, Rank};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -27,8 +27,8 @@ impl<'a> Samples<'a> {
     ///
     /// # Errors
     /// If main memory has no room for them, or the data cannot be read any more.
-    pub(super) fn training(&self, micro: Micro) -> Result<Tokens> {
-        let step = self.hooks.faults().spoil_samples(self.hooks.step(), &self.plan.config);
+    pub(super) fn training(&self, micro: MicroBatch) -> Result<Tokens> {
+        let step = self.hooks.faults().corrupt_samples(self.hooks.step(), &self.plan.config);
         let first = self.first(step) + (micro.index * self.samples()) as u64;
         self.tokens(Split::Training, first)
     }

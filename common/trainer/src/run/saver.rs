@@ -1,11 +1,10 @@
-//! Checkpoints while training goes on: every rank writes its part, and rank 0 publishes what all
-//! have written.
+//! Checkpoints while training continues: every rank writes its file, and rank 0 publishes the files.
 //!
-//! A save goes through two phases, in each of which a thread works for the rank: writing, on every
-//! rank; then, on rank 0, publishing, or removing what a failed save has left. Ranks learn from
-//! each other at the end of every step whether all threads are done, and go on to the next phase
-//! together. So all of them know the same of a save. Ranks that wait for a save tell each other so
-//! all the time: a slow disk makes no rank miss another's timeout, and a rank that hangs is missed.
+//! A save has two phases, in each of which a thread works for the rank: every rank writes; then rank
+//! 0 publishes, or removes the files of a failed save. At the end of every step the ranks exchange
+//! whether their threads are done, and enter the next phase together, so that all ranks agree on the
+//! state of a save. Ranks that wait for a save exchange heartbeats: a slow disk causes no timeout, but
+//! a rank that hangs does.
 
 mod states;
 mod work;
@@ -15,7 +14,7 @@ use crate::checkpoints::disk;
 use crate::plan::Plan;
 use crate::rank_error::{Result, other};
 use crate::resume::{Progress, Writer};
-use checkpoint::{Checkpoints, Companions, Manifest, RunLock, ShardLayout, ShardWriter};
+use checkpoint::{Checkpoints, Companions, FileRecord, Manifest, RunLock, ShardLayout, ShardWriter};
 use collectives::{ControlChannel, Topic};
 use device::{Buffer, DType};
 use planner::Saving;
@@ -29,12 +28,12 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use work::{Told, Work, Writing, Written, words, write_copy};
+use work::{PeerResult, Work, Writing, words, write_copy};
 
-/// How often a rank that waits for its thread looks whether it is done.
-const LOOK: Duration = Duration::from_millis(1);
+/// How often a rank that waits for its thread checks whether it is done.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How often ranks that wait for a save tell each other so.
+/// How often ranks that wait for a save exchange heartbeats.
 pub(super) const HEARTBEAT: Duration = Duration::from_millis(100);
 
 /// How long a run that fails waits for its threads.
@@ -45,32 +44,32 @@ pub(super) struct Saver {
     rank: Rc<Rank>,
     checkpoints: Checkpoints,
     lock: Option<Arc<RunLock>>,
-    /// What all manifests have in common, on the rank that publishes.
+    /// The part that all manifests have in common, on the rank that publishes.
     manifest: Option<Manifest>,
-    /// What the model brought beside its weights.
+    /// The files that came with the model's weights.
     companions: Arc<Companions>,
     keep: usize,
     timeout: Duration,
-    /// Newer checkpoints than the resumed one, which are damaged and do not count.
+    /// Damaged checkpoints that are newer than the resumed one; they do not count.
     damaged: Vec<String>,
     layout: Arc<ShardLayout>,
     /// Per unit: the elements that this rank saves.
     parts: Vec<Range<usize>>,
-    /// The most elements that any rank saves: the size of `room`.
+    /// The maximum number of elements that any rank saves: the size of `room`.
     elements: usize,
-    /// Room for a copy of all of them, unless a thread has it.
+    /// A buffer for a copy of all of them; `None` while a thread has it.
     room: Option<Buffer>,
-    /// Buffers through which they are written, if they are not copied.
+    /// Buffers through which the elements are written, if they are not copied.
     pieces: Option<PieceBuffers>,
-    /// A thread that has not been done in time, with the room.
+    /// A thread that has missed the save's timeout, and still has the buffer.
     late: Option<Writing>,
-    /// Saves begun, so that each has a directory of its own.
+    /// Number of saves begun, so that each has a directory of its own.
     attempts: u32,
     phase: Phase,
-    /// Where ranks tell each other how a save is getting on.
+    /// The channel on which ranks exchange the progress of a save.
     channel: ControlChannel,
-    /// When they last did so.
-    told: Cell<Instant>,
+    /// The time of the last exchange.
+    last_exchange: Cell<Instant>,
 }
 
 /// How far a save is.
@@ -80,32 +79,32 @@ enum Phase {
     Writing(Save, Writing),
     /// Rank 0 publishes.
     Publishing(Save, Option<Work<Outcome>>),
-    /// Rank 0 removes what a save that has failed has left.
+    /// Rank 0 removes the files of a failed save.
     Removing(Saved, Option<Work<()>>),
 }
 
-/// Why a save failed.
-type Outcome = Told<()>;
+/// Whether a save succeeded; if not, why.
+type Outcome = PeerResult<()>;
 
-/// A save that is under way.
+/// A save in progress.
 struct Save {
     steps: u32,
     partial: PathBuf,
-    /// What its manifest says of training.
+    /// The training progress that its manifest records.
     progress: Value,
 }
 
 /// How a save ended, on all ranks alike.
 pub(super) struct Saved {
-    /// Steps that were done when it began.
+    /// The number of steps that were done when it began.
     pub(super) steps: u32,
-    /// Why there is no checkpoint of them.
     pub(super) outcome: Outcome,
 }
 
 impl Saver {
-    /// The saver of `rank`, which holds `optimizer`, with room for a copy of its part, or buffers
-    /// through which that streams, as `plan` says.
+    /// Returns the saver of `rank`, which holds `optimizer`. As `plan` says, allocates a buffer for a
+    /// copy of the rank's states, or buffers through which they are streamed. `None` if the run saves
+    /// no checkpoints.
     ///
     /// # Errors
     /// If main memory is full.
@@ -145,7 +144,7 @@ impl Saver {
             attempts: 0,
             phase: Phase::Idle,
             channel: rank.group.control_channel(Topic::Saving),
-            told: Cell::new(Instant::now()),
+            last_exchange: Cell::new(Instant::now()),
             rank,
         }))
     }
@@ -160,13 +159,13 @@ impl Saver {
         }
     }
 
-    /// True if no save is under way.
+    /// True if no save is in progress.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Idle)
     }
 
-    /// Begins a save of `states`, which training has reached with `progress`. All ranks call it,
-    /// while no save is under way. Returns how the save ended, if it has.
+    /// Begins a save of `states`, which training has reached with `progress`. All ranks call it while
+    /// no save is in progress. Returns the outcome if the save has ended already.
     ///
     /// # Errors
     /// A kernel's or a transfer's, or the group's failure.
@@ -189,10 +188,10 @@ impl Saver {
         if let Some(pieces) = self.pieces.take() {
             let work = self.stream(states, pieces, create)?;
             self.phase = Phase::Writing(save, work);
-            return self.settle();
+            return self.wait();
         }
         let work = match self.take_room()? {
-            None => Work::start(|| (None, Err("the disk has not given back the save before".into()))),
+            None => Work::start(|| (None, Err("the previous save is still blocked in the disk".into()))),
             Some(mut room) => {
                 self.copy(states, &mut room)?;
                 let bytes = self.layout.data_bytes();
@@ -203,8 +202,8 @@ impl Saver {
         Ok(None)
     }
 
-    /// Returns the room for a copy, unless a disk that hangs still has it. If a thread has lost it, it
-    /// is allocated again.
+    /// Returns the buffer for a copy; `None` if a write that hangs still has it. Allocates it again if
+    /// a thread has lost it.
     fn take_room(&mut self) -> Result<Option<Buffer>> {
         if let Some(late) = self.late.take_if(|work| work.is_done()) {
             self.room = late.take().ok().and_then(|(room, _)| room);
@@ -215,24 +214,25 @@ impl Saver {
         Ok(self.room.take())
     }
 
-    /// Tells the other ranks that this one is not done, if it has not for a while.
-    fn tell_when_due(&self) -> Result<()> {
-        if self.told.get().elapsed() >= HEARTBEAT {
+    /// Sends the other ranks a heartbeat, saying that this one is busy, if the last exchange was a
+    /// while ago.
+    fn send_heartbeat_if_due(&self) -> Result<()> {
+        if self.last_exchange.get().elapsed() >= HEARTBEAT {
             self.is_any_busy(true)?;
         }
         Ok(())
     }
 
-    /// Tells the other ranks whether this one is busy. Returns whether any is. All ranks call it
-    /// until none is.
+    /// Exchanges with the other ranks whether this one is `busy`. True if any rank is. All ranks call
+    /// it until none is.
     fn is_any_busy(&self, busy: bool) -> Result<bool> {
         let all = self.channel.exchange(&[u8::from(busy)])?;
-        self.told.set(Instant::now());
+        self.last_exchange.set(Instant::now());
         Ok(all.iter().any(|busy| busy != &[0]))
     }
 
-    /// Goes on to the next phase. All ranks call it, once none is busy. Returns how the save ended,
-    /// if it has.
+    /// Enters the next phase. All ranks call it, once none is busy. Returns the outcome if the save
+    /// has ended.
     ///
     /// # Errors
     /// The group's failure.
@@ -253,13 +253,13 @@ impl Saver {
                 let outcome = self.exchange(&mine)?.swap_remove(0);
                 Ok(Some(Saved { steps: save.steps, outcome }))
             }
-            // What is not removed by now is removed by the next run.
+            // The next run removes files that are left.
             Phase::Removing(saved, _) => Ok(Some(saved)),
         }
     }
 
-    /// Returns what the thread has written, and takes the room back.
-    fn take_written(&mut self, work: Writing) -> Written {
+    /// Returns the record of the file that the thread has written, and takes the buffer back.
+    fn take_written(&mut self, work: Writing) -> PeerResult<FileRecord> {
         if !work.is_done() {
             self.late = Some(work);
             return Err(self.lateness());
@@ -269,13 +269,14 @@ impl Saver {
         written
     }
 
-    /// Says what the disk has not done in time.
+    /// Returns the message for a disk that missed the timeout.
     fn lateness(&self) -> String {
         late(self.checkpoints.disk(), "write the checkpoint", self.timeout)
     }
 
-    /// All ranks tell what they have written. If all have, rank 0 begins to publish.
-    fn written(&mut self, save: Save, mine: Written) -> Result<Option<Saved>> {
+    /// Exchanges the ranks' file records. If all ranks have written their file, rank 0 begins to
+    /// publish.
+    fn written(&mut self, save: Save, mine: PeerResult<FileRecord>) -> Result<Option<Saved>> {
         let all = self.exchange(&mine)?;
         let failed = all.iter().enumerate().find_map(|(rank, written)| Some((rank, written.as_ref().err()?)));
         if let Some((rank, error)) = failed {
@@ -286,7 +287,7 @@ impl Saver {
             self.phase = Phase::Removing(saved, work);
             return Ok(None);
         }
-        let files = all.into_iter().filter_map(Written::ok).collect();
+        let files = all.into_iter().filter_map(PeerResult::ok).collect();
         let Some(manifest) = self.manifest.clone() else {
             self.phase = Phase::Publishing(save, None);
             return Ok(None);
@@ -302,7 +303,7 @@ impl Saver {
                 let companions = checkpoints.write_companions(&partial, &companions)?;
                 checkpoints.publish(&partial, steps, &Manifest { companions, ..manifest })
             });
-            // What could not be removed now is the next time, or by the next run.
+            // Files that cannot be removed now are removed by the next save, or by the next run.
             match published {
                 Ok(ref name) => drop(checkpoints.prune(name, keep, &damaged)),
                 Err(_) => drop(checkpoints.disk().remove_directory(&partial)),
@@ -317,7 +318,7 @@ impl Saver {
         Ok(None)
     }
 
-    fn exchange<T>(&self, mine: &Told<T>) -> Result<Vec<Told<T>>>
+    fn exchange<T>(&self, mine: &PeerResult<T>) -> Result<Vec<PeerResult<T>>>
     where
         T: serde::Serialize + serde::de::DeserializeOwned,
     {
@@ -325,17 +326,17 @@ impl Saver {
         all.iter().map(|bytes| serde_json::from_slice(bytes).map_err(other)).collect()
     }
 
-    /// Blocks until no save is under way. All ranks call it. Returns how the last one ended, if one
-    /// was under way.
+    /// Blocks until no save is in progress. All ranks call it. Returns the outcome of the last save;
+    /// `None` if none was in progress.
     ///
     /// # Errors
     /// The group's failure.
-    pub(super) fn settle(&mut self) -> Result<Option<Saved>> {
+    pub(super) fn wait(&mut self) -> Result<Option<Saved>> {
         let mut ended = None;
         while !self.is_idle() {
             let since = Instant::now();
             while self.is_busy() && since.elapsed() < HEARTBEAT {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
             if !self.is_any_busy(self.is_busy())? {
                 ended = self.advance()?;
@@ -346,35 +347,34 @@ impl Saver {
 }
 
 impl Drop for Saver {
-    /// Lets a thread that publishes finish, and one that writes give its room back, if the disk
-    /// takes it soon.
+    /// Waits for a thread that publishes or writes, unless the disk takes long.
     fn drop(&mut self) {
         let since = Instant::now();
         while self.is_busy() && since.elapsed() < LEAVING {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
 
-/// The elements of `unit` that `rank` saves, without padding, and the most that a rank saves of it:
-/// an equal part of `slice`, which it updates and other ranks may hold too.
+/// Returns the maximum number of elements of `unit` that a rank saves, and those that `rank` saves,
+/// without padding: an equal part of `slice`, which it updates and other ranks may hold too.
 fn part(rank: &Rank, partition: &Partition, unit: UnitId, slice: Range<usize>) -> (usize, Range<usize>) {
     let holders = rank.world_size() / partition.shards;
     let part = slice.len().div_ceil(holders);
     let start = slice.start + rank.number() / partition.shards * part;
-    // A slice may begin in the padding: then nothing of it is saved, from its beginning on.
+    // A slice that begins in the padding saves nothing.
     let end = (start + part).min(slice.end).min(partition.units[unit].parameters).max(slice.start);
     (part, start.min(end)..end)
 }
 
-/// A buffer in main memory for so many f32, all of whose pages are there.
+/// Allocates a buffer in main memory for `elements` f32, and touches all of its pages.
 fn room(rank: &Rank, elements: usize) -> Result<Buffer> {
     let mut buffer = rank.transfers.staging(DType::F32, elements)?;
     buffer.bytes_mut().fill(0);
     Ok(buffer)
 }
 
-/// What `plan`'s run says of itself in every manifest.
+/// Returns the part of the manifest that all checkpoints of `plan`'s run have in common.
 fn manifest(plan: &Plan) -> Result<Manifest> {
     Ok(Manifest {
         progress: Value::Null,
@@ -389,7 +389,7 @@ fn manifest(plan: &Plan) -> Result<Manifest> {
 fn record(plan: &Plan) -> Writer {
     let (offload, model) = (&plan.config.offload, &plan.model.config);
     Writer {
-        stage: plan.stage.plan.label().into(),
+        stage: plan.stage.id.label().into(),
         strategy: plan.strategy().map(Into::into),
         ranks: plan.config.world_size,
         places: [offload.optimizer, offload.parameters].map(|place| planner::place_word(place).into()),

@@ -1,7 +1,7 @@
 //! The weights before the first step and after the last, and checkpoints in between.
 
 use super::Worker;
-use super::record::News;
+use super::record::RunEvent;
 use super::saver::{HEARTBEAT, LEAVING, Saved, Saver};
 use super::weight_writer::{Done, WeightWriter};
 use crate::faults::RankFaults;
@@ -9,7 +9,7 @@ use crate::plan::Plan;
 use crate::rank_error::{RankError, Result, other};
 use crate::resume::Progress;
 use crate::source;
-use crate::stage::Stage as _;
+use crate::stage::{Stage as _, StageStates};
 use crate::witness::Milestone;
 use collectives::ControlChannel;
 use device::Buffer;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// Returns the weights that `rank` starts from, once all ranks have compared theirs.
 pub(super) fn first_weights(plan: &Plan, rank: &Rank, faults: &RankFaults) -> Result<Arc<dyn WeightSource>> {
-    let wrong = |phase| faults.strikes_in(phase, Kind::Seed);
+    let wrong = |phase| faults.fires_in(phase, Kind::Seed);
     let weights = |wrong| match &plan.resume {
         Some(state) => state.source(TrainingState::Weight),
         None => {
@@ -91,11 +91,11 @@ impl Worker<'_> {
             return Ok(());
         }
         let waits = self.plan.config.output.checkpoint_wait;
-        self.stage.states().0.free_buffers();
+        self.stage.states().optimizer.free_buffers();
         let mut ended = self.begin_save()?;
         self.plan.reached(self.hooks.step(), self.rank.number(), Milestone::Checkpointing);
         if let Some(saver) = self.saver.as_mut().filter(|_| waits) {
-            ended = ended.or(saver.settle()?);
+            ended = ended.or(saver.wait()?);
         }
         self.record.checkpoint();
         self.ended(ended);
@@ -112,13 +112,13 @@ impl Worker<'_> {
     /// Saves a checkpoint of the last step, unless that is done.
     pub(super) fn last_checkpoint(&mut self) -> Result<()> {
         let Some(saver) = &mut self.saver else { return Ok(()) };
-        let before = saver.settle()?;
+        let before = saver.wait()?;
         self.ended(before);
         if self.steps == self.plan.first_step() || self.saved == Some(self.steps) {
             return Ok(());
         }
         let at_once = self.begin_save()?;
-        let later = self.saver.as_mut().map_or(Ok(None), Saver::settle)?;
+        let later = self.saver.as_mut().map_or(Ok(None), Saver::wait)?;
         self.ended(at_once.or(later));
         Ok(())
     }
@@ -132,7 +132,7 @@ impl Worker<'_> {
             tokens: Some(self.plan.tokens_before() + since * self.plan.config.tokens_per_step()),
             loss_scale: self.scaler.as_ref().map(LossScaler::at),
         };
-        let (optimizer, parameters) = self.stage.states();
+        let StageStates { optimizer, parameters } = self.stage.states();
         let begin = |saver: &mut Saver| saver.begin((optimizer, parameters), progress);
         self.saver.as_mut().map_or(Ok(None), begin)
     }
@@ -147,9 +147,9 @@ impl Worker<'_> {
 
     /// Reports the outcome of a save after `steps` steps.
     fn tell_saved(&self, steps: u32, failed: Option<&str>) {
-        self.record.tell(News::Checkpoint(steps, failed));
+        self.record.report(RunEvent::Checkpoint(steps, failed));
         if let Some(witness) = &self.plan.witness {
-            witness.saved(self.rank.number(), steps, failed);
+            witness.on_checkpoint(self.rank.number(), steps, failed);
         }
     }
 
@@ -157,7 +157,7 @@ impl Worker<'_> {
     /// in the layout's order, and all ranks wait for it.
     fn gather(&mut self, writer: &mut Option<WeightWriter>) -> Result<()> {
         let Worker { plan, rank, stage, writing, .. } = self;
-        let (optimizer, parameters) = stage.states();
+        let StageStates { optimizer, parameters } = stage.states();
         // Units that are gathered, with the number of their tensors that have been read.
         let mut gathered: BTreeMap<UnitId, (Buffer, usize)> = BTreeMap::new();
         for tensor in 0..plan.model.layout.tensors.len() {

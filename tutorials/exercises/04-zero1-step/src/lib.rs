@@ -16,9 +16,9 @@ impl Zero1 {
         let summed = self.reductions.finish(&self.rank)?;
         self.gradients.put_all(summed);
         let norm = global_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
-        let grad_norm = update.unscaled(norm);
-        // Clips, and undoes the loss scale; after an overflow there is nothing to apply.
-        let Some(update) = update.scaled(grad_norm)? else {
+        let grad_norm = update.unscale_norm(norm);
+        // Clips and unscales the gradients. `None` after an overflow: the step is skipped.
+        let Some(update) = update.clip(grad_norm)? else {
             return Ok(StepOutcome { grad_norm, skipped: true });
         };
         // Your code here.

@@ -109,12 +109,12 @@ impl Buckets {
     }
 
     fn take(&mut self, unit: UnitId) -> sharding::Result<Buffer> {
-        let what = "a bucket closes with it before it was pushed, or for a second time";
+        let what = "gradients in the queue, since a bucket closed with them twice or before their push";
         self.waiting.remove(&unit).ok_or(Error::Missing { unit, what })
     }
 
-    /// Frees what is queued or on its way as [`sharding::Buckets::stop`] does.
-    pub fn stop(&mut self) {
+    /// Frees units that are queued or in flight as [`sharding::Buckets::abort`] does.
+    pub fn abort(&mut self) {
         self.queue.clear();
         self.waiting.clear();
         self.in_flight = None;

@@ -31,5 +31,5 @@ pub fn check<S: trainer::StageKind>() -> Verdict {
 /// If the answer is wrong: a sentence that says what is wrong with it.
 pub fn keeps_the_contract<S: trainer::StageKind>(more: &str) -> Result<Report, String> {
     let config = stages::config(&format!("{FLAGS}{more}")).map_err(|failure| failure.to_string())?;
-    contract::trains_like(AnyStage::of::<S>(), &config, S::PLAN)
+    contract::trains_like(AnyStage::of::<S>(), &config, S::ID)
 }

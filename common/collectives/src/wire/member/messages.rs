@@ -2,7 +2,7 @@
 
 use super::ProcessMember;
 use crate::core::context::Waiter;
-use crate::core::deadline::{Deadline, look_interval};
+use crate::core::deadline::{Deadline, poll_interval};
 use crate::core::failure::{Cause, Failure, OrFailure, disagreement};
 use crate::wire::data::{Exchange, Portion};
 use crate::wire::mailbox::Missing;
@@ -33,7 +33,7 @@ impl ProcessMember {
         let (address, signature) = (self.address(exchange, phase), exchange.signature().clone());
         let head = encode(&Head::Data { address, signature }, size);
         let to = self.names[to];
-        let (look, mut published) = (look_interval(self.timeout()), false);
+        let (look, mut published) = (poll_interval(self.timeout()), false);
         let mut stalled = |time: Duration| {
             if time >= look && !std::mem::replace(&mut published, true) {
                 self.publish(Some(to));

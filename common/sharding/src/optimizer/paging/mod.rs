@@ -1,13 +1,15 @@
-//! An update of what rests beyond the device, piece by piece: while one piece is updated, the next
-//! arrives and the last leaves.
+//! Updates states that are stored beyond the device, piece by piece: while one piece is updated, the
+//! next one arrives and the previous one leaves.
 //!
-//! What rests in main memory stays there, and the CPU updates it in place. What rests on disk
-//! visits main memory, gradients on the device come to it, and updated parameters return. With
-//! parameters away alone the update stays on the device, and parameters visit that.
+//! * States in main memory: the CPU updates them in place.
+//! * States on disk: they are read into main memory and written back after the CPU's update.
+//!   Gradients are copied from the device, and updated parameters are copied back to it.
+//! * Only parameters beyond the device: the device computes the update, and parameters are copied to
+//!   it and back.
 //!
-//! An update that the CPU makes begins when a step ends and goes on in the next forward, a unit or
-//! two ahead of it: what travels is hidden behind what forward computes. The last pieces leave while
-//! backward computes. Every element is updated before it is used, so no bit changes.
+//! An update that the CPU computes begins when a step ends and continues during the next forward, one
+//! or two units ahead of it, so that transfers overlap with forward's computation. The last pieces
+//! leave while backward computes. Every element is updated before it is used, so no bit changes.
 
 mod moves;
 mod pager;
@@ -18,53 +20,53 @@ use super::{OwnSlice, ScaledUpdate};
 use crate::Result;
 use crate::full::UnitBuffers;
 use crate::partition::UnitId;
-use crate::places::Places;
+use crate::placement::OffloadPlacement;
 use crate::rank::Rank;
 use device::{DType, Place};
 use offload::Transfers;
-use pager::{Pager, Progress};
+use pager::{Pager, Progress, Targets};
 use piece::{PagedPiece, WriteBack};
 use slot::{Slot, StatesOf};
 
-pub use pager::TakeUpdated;
-pub(super) use pager::UpdateOperands;
+pub use pager::{UpdateBuffers, UpdatedShardSink};
 
-/// The pieces of a rank's updates, the buffers that they pass, and the update under way.
+/// The pieces of a rank's updates, their buffers, and the update in progress.
 pub(super) struct Paging {
-    places: Places,
-    /// Of the parameters.
+    placement: OffloadPlacement,
+    /// The element type of the parameters.
     dtype: DType,
-    /// Of the gradients, and where they rest.
+    /// The element type of the gradients, and where they are stored.
     gradients: (DType, Place),
     pieces: Vec<PagedPiece>,
     /// True if the rank holds some unit in full but updates only its slice.
     gathers: bool,
-    /// If the device makes the update, there are some during an update only: they take room there.
-    /// Others are kept between updates, unless main memory is needed for something else.
+    /// The buffers of pieces. If the device computes the update, they exist only during an update,
+    /// because they take memory there. Otherwise they are kept between updates, unless main memory is
+    /// needed for something else.
     slots: Vec<Slot>,
     progress: Option<Progress>,
-    /// Pieces whose states have been read ahead for the next update.
+    /// Number of pieces whose states have been read ahead for the next update.
     pieces_ahead: usize,
 }
 
 impl Paging {
-    /// Paging of `units`, whose `parameters` and `gradients` stay where they rest. Takes buffers in
-    /// main memory if the CPU makes the update.
+    /// Returns the paging of `units`, whose `parameters` and `gradients` stay where they are stored.
+    /// Allocates buffers in main memory if the CPU computes the update.
     ///
     /// # Errors
-    /// If there is no room for them.
+    /// If main memory is full.
     pub(super) fn new(
         rank: &Rank,
-        places: Places,
+        placement: OffloadPlacement,
         units: &[OwnSlice],
         (parameters, gradients): (&UnitBuffers, &UnitBuffers),
     ) -> Result<Self> {
         let dtype = parameters.dtype(0);
         let gradients = gradients.get(0).map(|gradients| (gradients.dtype(), gradients.place()))?;
-        let pieces = piece::pieces(rank, places, units, parameters, dtype);
+        let pieces = piece::pieces(rank, placement, units, parameters, dtype);
         let gathers = units.iter().any(|own| own.gather_after_update);
         let mut paging = Paging {
-            places,
+            placement,
             dtype,
             gradients,
             pieces,
@@ -79,33 +81,33 @@ impl Paging {
         Ok(paging)
     }
 
-    /// True if the CPU makes the update.
+    /// True if the CPU computes the update.
     pub(super) fn is_on_cpu(&self) -> bool {
-        self.places.optimizer != Place::Device
+        self.placement.optimizer != Place::Device
     }
 
-    /// Takes buffers, unless there are some.
+    /// Allocates the slots, unless they are allocated already.
     ///
     /// # Errors
-    /// If there is no room for them.
+    /// If there is no memory for them.
     pub(super) fn take_slots(&mut self, rank: &Rank) -> Result<()> {
         if !self.slots.is_empty() {
             return Ok(());
         }
-        let slot = |_| Slot::new(rank, self.places, &self.pieces, (self.gradients, self.dtype));
-        let slots = self.places.update_buffers(self.pieces.len());
+        let slot = |_| Slot::new(rank, self.placement, &self.pieces, (self.gradients, self.dtype));
+        let slots = self.placement.update_buffers(self.pieces.len());
         self.slots = (0..slots).map(slot).collect::<Result<_>>()?;
         Ok(())
     }
 
-    /// Frees the buffers; no update is under way.
+    /// Frees the slots. Call it only while no update is in progress.
     pub(super) fn free_slots(&mut self) {
         self.slots.clear();
     }
 
-    /// Begins to read the states of the next of the first pieces from disk, if they rest there and
-    /// what was written from its buffers has left them. After `calls` calls all pieces that have
-    /// buffers are read, and the update before is over: only the last call waits.
+    /// Issues reads of the next update's first states, if they are stored on disk, into slots that
+    /// the previous update no longer needs. After `calls` calls reads are issued for all slots, and
+    /// the previous update is complete: only the last call waits.
     ///
     /// # Errors
     /// If a transfer fails.
@@ -115,13 +117,13 @@ impl Paging {
         } else {
             self.poll(rank)?;
         }
-        if self.places.optimizer != Place::Disk {
+        if self.placement.optimizer != Place::Disk {
             return Ok(());
         }
         self.take_slots(rank)?;
         let (slots, all) = (self.slots.len(), self.pieces.len());
-        // Piece p of the next update uses buffers (pieces + p) mod slots, so the first pieces find theirs
-        // free first.
+        // Piece p of the next update uses slot (pieces + p) mod slots, so the slots of the first pieces
+        // become free first.
         let finished = self.progress.map_or(all, |progress| progress.finished);
         let left = (finished + slots).saturating_sub(all);
         let due = self.pieces_ahead + (slots - self.pieces_ahead).div_ceil(calls);
@@ -134,22 +136,22 @@ impl Paging {
         Ok(())
     }
 
-    /// Drops what was read ahead, once it is here.
+    /// Waits for what was read ahead, and discards it.
     ///
     /// # Errors
     /// If a transfer fails.
-    pub(super) fn stop(&mut self, rank: &Rank) -> Result<()> {
+    pub(super) fn abort(&mut self, rank: &Rank) -> Result<()> {
         self.pieces_ahead = 0;
         self.slots.iter_mut().try_for_each(|slot| {
-            slot.settle(rank)?;
-            slot.settle_states(rank)
+            slot.wait_until_written(rank)?;
+            slot.wait_for_states(rank)
         })
     }
 
-    /// Begins `update`; [`Paging::complete`] goes on with it.
+    /// Begins `update`; [`Paging::complete`] continues it.
     ///
     /// # Errors
-    /// If there is no room for its buffers.
+    /// If there is no memory for its slots.
     pub(super) fn begin(&mut self, rank: &Rank, update: ScaledUpdate) -> Result<()> {
         self.take_slots(rank)?;
         self.pieces_ahead = 0;
@@ -159,28 +161,28 @@ impl Paging {
         Ok(())
     }
 
-    /// True if updates may go on while forward computes. Units that are gathered wait in buckets for
-    /// others, and updated shards on their way to disk have as many buffers as travel at a time:
-    /// both together could need more.
-    pub(super) fn may_go_on(&self) -> bool {
-        self.is_on_cpu() && !(self.gathers && self.places.parameters == Place::Disk)
+    /// True if updates may continue while forward computes. Gathered units wait in buckets for other
+    /// units, and updated shards in flight to disk occupy all slots: both together could need more
+    /// buffers than there are.
+    pub(super) fn may_continue_in_forward(&self) -> bool {
+        self.is_on_cpu() && !(self.gathers && self.placement.parameters == Place::Disk)
     }
 
     /// True from [`Paging::begin`] until [`Paging::finish`] finds that the last piece has left its
     /// buffers.
-    pub(super) fn is_under_way(&self) -> bool {
+    pub(super) fn is_in_progress(&self) -> bool {
         self.progress.is_some()
     }
 
-    /// Returns the first unit whose updated parameters, which rest beyond the device, are not there
-    /// yet: in main memory they are updated in place, a disk has them once they are written.
+    /// Returns the first unit whose updated parameters are not stored beyond the device yet. In main
+    /// memory parameters are updated in place; on disk they are stored once they are written.
     pub(super) fn first_missing(&mut self, rank: &Rank) -> UnitId {
         let Some(progress) = &mut self.progress else { return UnitId::MAX };
-        let there = match self.places.parameters {
+        let stored = match self.placement.parameters {
             Place::Disk => progress.written(rank, &mut self.slots),
             _ => progress.updated,
         };
-        self.pieces.get(there).map_or(UnitId::MAX, |piece| piece.unit)
+        self.pieces.get(stored).map_or(UnitId::MAX, |piece| piece.unit)
     }
 
     /// Notes which pieces have left their buffers, without waiting.
@@ -191,51 +193,79 @@ impl Paging {
         self.progress.as_mut().map_or(Ok(()), |progress| progress.poll(rank, &mut self.slots))
     }
 
-    /// Goes on with the update under way until `unit` is updated and, if it rests on the device, has
-    /// landed there, in full if the rank holds it so. The next unit is updated, too, unless there is
-    /// one buffer only, or its shard is handed over and crosses at once; it travels while `unit`
-    /// computes. If units are gathered, the next one lands and is on its way to the other ranks, and it
-    /// is the next but one that travels. In main memory as many are updated as may travel to the device,
-    /// and more while the rank would only wait for `unit`, unless units are gathered: how many land
-    /// would depend on time, and all ranks gather in one order.
+    /// Continues the update in progress until `unit` is updated and, if its parameters are stored on
+    /// the device, back there (gathered, if the rank holds it in full). Then updates ahead, so that
+    /// transfers overlap with `unit`'s computation; [`Paging::targets`] says how far. Beyond that:
+    ///
+    /// * if states are read from disk into buffers as these become free, updates every piece that has
+    ///   already arrived;
+    /// * if all states are in main memory and no unit is gathered, updates pieces for as long as the
+    ///   rank would only wait for `unit`. Where units are gathered it does not: the number of units
+    ///   updated would depend on timing, but all ranks must gather in one order.
     ///
     /// # Errors
     /// If a kernel, a collective or a transfer fails.
-    pub(super) fn complete(&mut self, rank: &Rank, unit: UnitId, held: UpdateOperands<'_>) -> Result<()> {
-        let exchanges = self.exchanges_states();
-        let Paging { places, dtype, pieces, gathers, slots, progress: Some(progress), .. } = self else {
+    pub(super) fn complete(
+        &mut self,
+        rank: &Rank,
+        unit: UnitId,
+        units: &mut [OwnSlice],
+        buffers: UpdateBuffers<'_>,
+    ) -> Result<()> {
+        let (exchanges, in_memory) = (self.exchanges_states(), self.is_in_main_memory());
+        let targets = self.targets(rank, unit, buffers.sink.is_some());
+        let Paging { dtype, pieces, gathers, slots, progress: Some(progress), .. } = self else {
             return Ok(());
         };
-        let landed = unit + usize::from(*gathers);
-        let in_memory = [places.optimizer, places.parameters] == [Place::Host; 2];
-        let is_handed_over = places.parameters == Place::Disk && held.taken.is_some();
-        let travels = !is_handed_over || !rank.transfers.crosses_at_once();
-        let updated = landed + if in_memory { slots.len() } else { usize::from(slots.len() > 1 && travels) };
-        let mut pager = Pager { rank, held, dtype: *dtype, pieces, exchanges, slots, progress };
-        pager.reach(unit, landed, updated)?;
+        let mut pager = Pager { rank, units, buffers, dtype: *dtype, pieces, exchanges, slots, progress };
+        pager.advance(unit, targets)?;
         match (exchanges, in_memory) {
-            (true, _) => pager.update_what_is_here(),
-            (false, true) if !*gathers => pager.update_in_wait(unit),
+            (true, _) => pager.update_arrived_pieces(),
+            (false, true) if !*gathers => pager.update_while_waiting(unit),
             (false, _) => Ok(()),
         }
     }
 
-    /// True if what rests on disk is read into buffers as soon as what was there before has left.
-    /// Master weights that are on their way to a device must stay until they are there.
-    fn exchanges_states(&self) -> bool {
-        let stays = |piece: &PagedPiece| piece.write_back == WriteBack::MasterToDevice;
-        self.places.optimizer == Place::Disk && !self.pieces.iter().any(stays)
+    /// Returns how far an update runs ahead of `unit`, the unit that forward uses next:
+    ///
+    /// * units that are gathered: the next unit lands, too, so that its all-gather is in flight, and
+    ///   the one after it is updated;
+    /// * all states in main memory: as many units are updated ahead as there are slots;
+    /// * otherwise one unit is updated ahead, unless there is only one slot, or the unit's shard is
+    ///   handed over (`has_sink`) and its copy to the device takes no time.
+    fn targets(&self, rank: &Rank, unit: UnitId, has_sink: bool) -> Targets {
+        let landed = unit + usize::from(self.gathers);
+        let is_handed_over = self.placement.parameters == Place::Disk && has_sink;
+        let overlaps = !is_handed_over || !rank.transfers.crosses_at_once();
+        let ahead = match self.is_in_main_memory() {
+            true => self.slots.len(),
+            false => usize::from(self.slots.len() > 1 && overlaps),
+        };
+        Targets { landed, updated: landed + ahead }
     }
 
-    /// Waits until the parameters of the units up to `unit` are on disk, if they rest there.
+    /// True if optimizer states and parameters are stored in main memory.
+    fn is_in_main_memory(&self) -> bool {
+        [self.placement.optimizer, self.placement.parameters] == [Place::Host; 2]
+    }
+
+    /// True if states on disk are read into a slot as soon as the states of the previous piece have
+    /// been written from it. Not so for master weights that are copied to a device: they must stay in
+    /// the slot until the copy is done.
+    fn exchanges_states(&self) -> bool {
+        let stays = |piece: &PagedPiece| piece.write_back == WriteBack::MasterToDevice;
+        self.placement.optimizer == Place::Disk && !self.pieces.iter().any(stays)
+    }
+
+    /// Waits until the parameters of the units up to `unit` are on disk, if they are stored there.
     ///
     /// # Errors
     /// If a transfer fails.
-    pub(super) fn settle(&mut self, rank: &Rank, unit: UnitId) -> Result<()> {
+    pub(super) fn wait_until_stored(&mut self, rank: &Rank, unit: UnitId) -> Result<()> {
         match &mut self.progress {
-            Some(progress) if self.places.parameters == Place::Disk => {
+            Some(progress) if self.placement.parameters == Place::Disk => {
                 let pieces = self.pieces.partition_point(|piece| piece.unit <= unit);
-                progress.settle_parameters(rank, &mut self.slots, pieces)
+                progress.wait_for_parameters(rank, &mut self.slots, pieces)
             }
             _ => Ok(()),
         }
@@ -249,7 +279,7 @@ impl Paging {
         self.finish(rank, self.pieces.len())
     }
 
-    /// Waits until so many pieces have left their buffers. All of them have landed.
+    /// Waits until the first `pieces` pieces, all of which have landed, have left their buffers.
     fn finish(&mut self, rank: &Rank, pieces: usize) -> Result<()> {
         let Some(progress) = &mut self.progress else { return Ok(()) };
         progress.finish(rank, &mut self.slots, pieces)?;

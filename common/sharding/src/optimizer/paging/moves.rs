@@ -1,6 +1,6 @@
-//! What a piece needs for its update, and what it leaves: transfers of a [`Pager`].
+//! The transfers of a [`Pager`]: what a piece needs for its update, and what it writes back.
 
-use super::pager::{Pager, UpdateOperands};
+use super::pager::{Pager, UpdateBuffers};
 use super::piece::WriteBack;
 use super::slot::{StatesOf, missing};
 use crate::Result;
@@ -10,22 +10,22 @@ use offload::transfers::span;
 use offload::{Cargo, Transfers};
 
 impl Pager<'_> {
-    /// Issues what piece number `next` needs for its update.
+    /// Issues the transfers that piece number `next` needs for its update.
     pub(super) fn fetch(&mut self, next: usize) -> Result<()> {
         let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
-        let (unit, elements, slot) = (piece.unit, piece.own.len(), &mut self.slots[index]);
-        let states = StatesOf::new(piece, &self.held.units[unit].states.states);
+        let (unit, elements, slot) = (piece.unit, piece.in_slice.len(), &mut self.slots[index]);
+        let states = StatesOf::new(piece, &self.units[unit].states.states);
         slot.move_states(self.rank, states, Transfers::read);
         if let Some(gradients) = &mut slot.gradients {
             let cargo = Cargo { class: Class::Gradients, unit };
-            let from = self.held.gradients.slice(unit, piece.range.clone())?;
+            let from = self.buffers.gradients.slice(unit, piece.in_unit.clone())?;
             slot.incoming_copies.push(transfers.share(cargo, gradients.slice_mut(0..elements), from)?);
         }
-        // Parameters in f32 are the master weights that the device updates.
+        // f32 parameters are the master weights that the device updates.
         if self.dtype == DType::F32 { self.fetch_parameters(next) } else { Ok(()) }
     }
 
-    /// Issues the parameters of piece number `next`, if they visit the device.
+    /// Issues the copy of piece number `next`'s parameters to the device, if they are updated there.
     fn fetch_parameters(&mut self, next: usize) -> Result<()> {
         let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
         let (unit, slot) = (piece.unit, &mut self.slots[index]);
@@ -33,13 +33,13 @@ impl Pager<'_> {
         match piece.write_back {
             WriteBack::DeviceToHost => {
                 let on_device = slot.on_device.as_mut().ok_or(missing(unit))?;
-                let from = self.held.parameters.get(unit)?.slice(piece.held.clone());
-                let to = on_device.slice_mut(0..piece.own.len());
+                let from = self.buffers.parameters.get(unit)?.slice(piece.in_buffer.clone());
+                let to = on_device.slice_mut(0..piece.in_slice.len());
                 slot.incoming_copies.push(transfers.copy(cargo, to, from)?);
             }
             WriteBack::DeviceToDisk => {
-                let (extent, size) = (self.held.parameters.extent(unit)?, self.dtype.size());
-                let (at, bytes) = (piece.held.start * size, span(&piece.held, size, piece.is_last));
+                let (extent, size) = (self.buffers.parameters.extent(unit)?, self.dtype.size());
+                let (at, bytes) = (piece.in_buffer.start * size, span(&piece.in_buffer, size, piece.is_last));
                 let staged = slot.parameters.take().ok_or(missing(unit))?;
                 slot.incoming_parameters = Some(transfers.read(cargo, extent, at, staged, bytes));
             }
@@ -48,25 +48,29 @@ impl Pager<'_> {
         Ok(())
     }
 
-    /// Waits for what [`Pager::fetch`] has issued.
+    /// Waits for the transfers that [`Pager::fetch`] has issued.
     pub(super) fn arrive(&mut self, next: usize) -> Result<()> {
         let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
         let (unit, slot) = (piece.unit, &mut self.slots[index]);
         let copies = std::mem::take(&mut slot.incoming_copies);
         if let Some(parameters) = slot.incoming_parameters.take() {
-            let arrived = transfers.settle(parameters)?;
+            let arrived = transfers.wait_staged(parameters)?;
             let on_device = slot.on_device.as_mut().ok_or(missing(unit))?;
             let cargo = Cargo { class: Class::Parameters, unit };
-            transfers.wait(transfers.forward(cargo, on_device.slice_mut(0..piece.own.len()), &arrived)?)?;
+            transfers.wait(transfers.forward(
+                cargo,
+                on_device.slice_mut(0..piece.in_slice.len()),
+                &arrived,
+            )?)?;
             slot.parameters = Some(arrived.buffer);
         }
         copies.into_iter().try_for_each(|copy| transfers.wait(copy))?;
-        slot.settle_states(self.rank)
+        slot.wait_for_states(self.rank)
     }
 
-    /// Issues what leaves an updated piece.
+    /// Issues the transfers that write an updated piece back.
     pub(super) fn leave(&mut self, next: usize) -> Result<()> {
-        // What was copied from the device since the piece before goes on to the disk.
+        // The previous piece's parameters have been copied from the device and are written to disk now.
         if let Some(before) = next.checked_sub(1) {
             self.write_copied(before)?;
         }
@@ -79,32 +83,34 @@ impl Pager<'_> {
         Ok(())
     }
 
-    /// Issues the states of piece number `next` and, if they are read as soon as these have left,
-    /// those of the next piece that has its buffers.
+    /// Issues the writes of piece number `next`'s states. With exchanges, also issues the reads for the
+    /// next piece that uses its slot.
     fn leave_states(&mut self, next: usize) {
         let (index, then) = (self.slot(next), self.pieces.get(next + self.slots.len()));
         let (piece, slot) = (&self.pieces[next], &mut self.slots[index]);
-        let of = |piece| StatesOf::new(piece, &self.held.units[piece.unit].states.states);
+        let of = |piece| StatesOf::new(piece, &self.units[piece.unit].states.states);
         match then.filter(|_| self.exchanges) {
             Some(then) => slot.exchange_states(self.rank, of(piece), of(then)),
             None => slot.move_states(self.rank, of(piece), Transfers::write),
         }
     }
 
-    /// Issues the updated parameters of piece number `next`.
+    /// Issues the copy of piece number `next`'s updated parameters.
     fn write_back(&mut self, next: usize) -> Result<()> {
         let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
-        let (unit, elements, held) = (piece.unit, piece.own.len(), piece.held.clone());
+        let (unit, elements, held) = (piece.unit, piece.in_slice.len(), piece.in_buffer.clone());
         let (slot, cargo) = (&mut self.slots[index], Cargo { class: Class::Parameters, unit });
-        let parameters = &mut *self.held.parameters;
+        let parameters = &mut *self.buffers.parameters;
         let copied = |from: View<'_>| -> Result<_> {
             Ok(Some(transfers.copy(cargo, parameters.get_mut(unit)?.slice_mut(held), from)?))
         };
         slot.outgoing_copy = match piece.write_back {
             WriteBack::InPlace | WriteBack::HostToDisk => None,
             WriteBack::IntoDevice => Some(transfers.written(cargo, elements * self.dtype.size())),
-            WriteBack::MasterToDevice => match (&self.held.units[unit].states.states, &slot.states) {
-                (States::Here { master: Some(master), .. }, _) => copied(master.slice(piece.own.clone()))?,
+            WriteBack::MasterToDevice => match (&self.units[unit].states.states, &slot.states) {
+                (States::Memory { master: Some(master), .. }, _) => {
+                    copied(master.slice(piece.in_slice.clone()))?
+                }
                 (_, Some([master, ..])) => copied(master.slice(0..elements))?,
                 _ => return Err(missing(unit)),
             },
@@ -127,16 +133,16 @@ impl Pager<'_> {
     fn write(&mut self, next: usize) -> Result<()> {
         let (piece, index) = (&self.pieces[next], self.slot(next));
         let (slot, size) = (&mut self.slots[index], self.dtype.size());
-        let (at, bytes) = (piece.held.start * size, span(&piece.held, size, piece.is_last));
-        let extent = self.held.parameters.extent(piece.unit)?;
+        let (at, bytes) = (piece.in_buffer.start * size, span(&piece.in_buffer, size, piece.is_last));
+        let extent = self.buffers.parameters.extent(piece.unit)?;
         let staged = slot.parameters.take().ok_or(missing(piece.unit))?;
         let cargo = Cargo { class: Class::Parameters, unit: piece.unit };
         slot.outgoing_parameters = Some(self.rank.transfers.write(cargo, extent, at, staged, bytes));
         Ok(())
     }
 
-    /// Writes parameters that piece number `next` has copied from the device to the disk, if that
-    /// is where they rest and they are not on their way yet.
+    /// Waits for the copy of piece number `next`'s parameters from the device, and starts to write
+    /// them to disk. Does nothing if they are stored elsewhere or the write is in flight already.
     fn write_copied(&mut self, next: usize) -> Result<()> {
         if self.pieces[next].write_back != WriteBack::DeviceToDisk {
             return Ok(());
@@ -147,16 +153,16 @@ impl Pager<'_> {
         self.write(next)
     }
 
-    /// Waits until the parameters of piece number `next` are on the device, if they rest there. Its
-    /// unit goes through [`UpdateOperands::gathers`] if this was the last of it.
+    /// Waits until the parameters of piece number `next` are on the device, if they are stored there.
+    /// After the last piece of a unit, queues the unit in [`UpdateBuffers::gathers`].
     pub(super) fn land(&mut self, next: usize) -> Result<()> {
         self.write_copied(next)?;
         let (piece, index) = (&self.pieces[next], self.slot(next));
         let copy = self.slots[index].outgoing_copy.take();
         copy.map_or(Ok(()), |copy| self.rank.transfers.wait(copy))?;
         if piece.is_last {
-            let UpdateOperands { units, parameters, gathers, .. } = &mut self.held;
-            units[piece.unit].gather(self.rank, piece.unit, parameters, gathers)?;
+            let UpdateBuffers { parameters, gathers, .. } = &mut self.buffers;
+            self.units[piece.unit].gather(self.rank, piece.unit, parameters, gathers)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The update at work: pieces are fetched, updated, and leave.
+//! The progress of an update: pieces are fetched, updated, and written back.
 
 use super::piece::{PagedPiece, WriteBack};
 use super::slot::{Slot, StateBuffers, missing};
@@ -8,51 +8,79 @@ use crate::optimizer::{OwnSlice, ScaledUpdate, States};
 use crate::partition::UnitId;
 use crate::rank::Rank;
 use crate::{Buckets, Result};
-use device::{DType, View, ViewMut};
+use device::{Buffer, DType, View, ViewMut};
 use events::Pass;
 use std::ops::Range;
 
-/// How far an update is, in pieces.
+/// How far an update is: numbers of pieces.
 #[derive(Clone, Copy)]
 pub(super) struct Progress {
     update: ScaledUpdate,
-    /// Those whose needs are on their way or here.
+    /// Pieces whose operands have arrived or are in flight.
     fetched: usize,
     pub(super) updated: usize,
-    /// Those whose parameters are on the device, if they rest there.
+    /// Pieces whose parameters are on the device, if they are stored there.
     landed: usize,
-    /// Those that have left their buffers.
+    /// Pieces that have left their buffers.
     pub(super) finished: usize,
-    /// Whether all shards in main memory so far have been taken as soon as they were updated. Those
-    /// after one that found no room are fetched in turn.
+    /// True while the sink has accepted every shard in main memory as soon as it was updated. After
+    /// one for which it had no room, shards are fetched in turn.
     hands_over: bool,
 }
 
-/// Takes updated shards from main memory as soon as they are updated: those that rest there, and
-/// others before they are written to disk.
-pub trait TakeUpdated {
-    /// Takes elements `range` of `unit`'s shard. They come in order, those that rest in main memory
-    /// all at once.
+/// The units up to which an update continues, these included.
+#[derive(Clone, Copy)]
+pub(super) struct Targets {
+    /// The last unit whose parameters must be on the device, if they are stored there.
+    pub(super) landed: UnitId,
+    /// The last unit to update.
+    pub(super) updated: UnitId,
+}
+
+/// Receives each shard as soon as it is updated, before it is written to disk.
+pub trait UpdatedShardSink {
+    /// Accepts elements `range` of `unit`'s shard. Ranges arrive in order; a shard that is stored in
+    /// main memory arrives in one range.
     ///
     /// # Errors
     /// If a kernel or a transfer fails.
-    fn take(&mut self, rank: &Rank, unit: UnitId, range: Range<usize>, parameters: View<'_>) -> Result<()>;
+    fn accept_updated(
+        &mut self,
+        rank: &Rank,
+        unit: UnitId,
+        range: Range<usize>,
+        parameters: View<'_>,
+    ) -> Result<()>;
 
     /// True if there is room for `unit`'s shard.
     fn has_room(&self, unit: UnitId) -> bool;
 
-    /// True while the rank would wait for `unit`'s shard, which is on its way to the device.
-    fn makes_wait(&self, rank: &Rank, unit: UnitId) -> bool;
+    /// True if waiting for `unit`'s shard, which is in flight to the device, would block the rank.
+    fn would_block(&self, rank: &Rank, unit: UnitId) -> bool;
 }
 
-/// What an update works on.
-pub(in crate::optimizer) struct UpdateOperands<'a> {
-    pub(in crate::optimizer) units: &'a mut [OwnSlice],
-    pub(in crate::optimizer) parameters: &'a mut UnitBuffers,
-    pub(in crate::optimizer) gradients: &'a UnitBuffers,
-    /// What a unit that the rank holds in full goes through once its last piece has landed.
-    pub(in crate::optimizer) gathers: Option<&'a mut Buckets>,
-    pub(in crate::optimizer) taken: Option<&'a mut (dyn TakeUpdated + 'static)>,
+/// The buffers that an update reads and writes.
+pub struct UpdateBuffers<'a> {
+    /// The parameters that this rank holds.
+    pub parameters: &'a mut UnitBuffers,
+    /// The summed gradients of the slice that this rank updates.
+    pub gradients: &'a UnitBuffers,
+    /// All-gathers updated units that the rank holds in full; `None` if there are none.
+    pub gathers: Option<&'a mut Buckets>,
+    /// Receives updated shards; `None` if they are read from where they are stored.
+    pub sink: Option<&'a mut (dyn UpdatedShardSink + 'static)>,
+}
+
+impl<'a> UpdateBuffers<'a> {
+    /// Returns buffers of an update that gathers nothing and hands over no shards.
+    pub fn new(parameters: &'a mut UnitBuffers, gradients: &'a UnitBuffers) -> Self {
+        UpdateBuffers { parameters, gradients, gathers: None, sink: None }
+    }
+
+    /// Returns these buffers with `gathers` for updated units that the rank holds in full.
+    pub fn with_gathers(self, gathers: &'a mut Buckets) -> Self {
+        UpdateBuffers { gathers: Some(gathers), ..self }
+    }
 }
 
 impl Progress {
@@ -62,82 +90,88 @@ impl Progress {
 
     /// Notes which of the pieces that have landed have left their buffers, without waiting.
     pub(super) fn poll(&mut self, rank: &Rank, slots: &mut [Slot]) -> Result<()> {
-        while self.finished < self.landed && slot(slots, self.finished).is_settled(rank) {
+        while self.finished < self.landed && slot(slots, self.finished).is_written(rank) {
             self.finish(rank, slots, self.finished + 1)?;
         }
         Ok(())
     }
 
-    /// Waits until so many pieces, which have landed, have left their buffers.
+    /// Waits until the first `pieces` pieces, which have landed, have left their buffers.
     pub(super) fn finish(&mut self, rank: &Rank, slots: &mut [Slot], pieces: usize) -> Result<()> {
         while self.finished < pieces {
-            slot(slots, self.finished).settle(rank)?;
+            slot(slots, self.finished).wait_until_written(rank)?;
             self.finished += 1;
         }
         Ok(())
     }
 
-    /// Returns how many pieces' parameters are on disk.
+    /// Returns the number of pieces whose parameters are on disk.
     pub(super) fn written(&self, rank: &Rank, slots: &mut [Slot]) -> usize {
-        let mut on_their_way = self.finished..self.landed;
-        let first = on_their_way.find(|&piece| !slot(slots, piece).has_written_parameters(rank));
+        let mut in_flight = self.finished..self.landed;
+        let first = in_flight.find(|&piece| !slot(slots, piece).has_written_parameters(rank));
         first.unwrap_or(self.landed)
     }
 
-    /// Waits until the parameters of so many pieces are on disk, of those that have landed.
-    pub(super) fn settle_parameters(&self, rank: &Rank, slots: &mut [Slot], pieces: usize) -> Result<()> {
-        let mut on_their_way = self.finished..pieces.min(self.landed);
-        on_their_way.try_for_each(|piece| slot(slots, piece).settle_parameters(rank))
+    /// Waits until the parameters of the first `pieces` pieces are on disk, as far as these have
+    /// landed.
+    pub(super) fn wait_for_parameters(&self, rank: &Rank, slots: &mut [Slot], pieces: usize) -> Result<()> {
+        let mut in_flight = self.finished..pieces.min(self.landed);
+        in_flight.try_for_each(|piece| slot(slots, piece).wait_for_parameters(rank))
     }
 }
 
-/// The buffers of piece number `piece`.
+/// Returns the buffers of piece number `piece`.
 fn slot(slots: &mut [Slot], piece: usize) -> &mut Slot {
     let count = slots.len();
     &mut slots[piece % count]
 }
 
-/// An update at work.
+/// Continues an update in progress.
 pub(super) struct Pager<'a> {
     pub(super) rank: &'a Rank,
-    pub(super) held: UpdateOperands<'a>,
+    pub(super) units: &'a mut [OwnSlice],
+    pub(super) buffers: UpdateBuffers<'a>,
+    /// The element type of the parameters.
     pub(super) dtype: DType,
     pub(super) pieces: &'a [PagedPiece],
-    /// True if states are read as soon as those of the piece before have left their buffers.
+    /// True if states are read as soon as those of the previous piece have left the slot.
     pub(super) exchanges: bool,
     pub(super) slots: &'a mut [Slot],
     pub(super) progress: &'a mut Progress,
 }
 
 impl Pager<'_> {
-    /// Updates the units up to `updated`. Those up to `landed` land, and `unit` is gathered.
-    pub(super) fn reach(&mut self, unit: UnitId, landed: UnitId, updated: UnitId) -> Result<()> {
+    /// Updates and lands units up to `targets`, and gathers `unit` if the rank holds it in full.
+    pub(super) fn advance(&mut self, unit: UnitId, targets: Targets) -> Result<()> {
         let through = |unit| self.pieces.partition_point(|piece| piece.unit <= unit);
-        let (updated, landed, last) = (through(updated), through(landed), through(unit));
+        let (updated, landed, last) = (through(targets.updated), through(targets.landed), through(unit));
         self.update_through(updated)?;
         self.land_through(landed)?;
-        // A unit waits in its bucket for those after it.
-        while self.held.parameters.rest(unit).is_none() && self.progress.landed < self.pieces.len() {
+        // `unit` may wait in its bucket for the units after it.
+        while self.buffers.parameters.storage(unit).is_none() && self.progress.landed < self.pieces.len() {
             self.update_through(self.progress.landed + 1)?;
             self.land_through(self.progress.landed + 1)?;
             self.wait_for_bucket()?;
         }
-        // All are back once the last is; its bucket may hold `unit` even if all have landed.
-        let is_out = self.held.parameters.rest(unit).is_none();
+        // The last bucket may hold `unit` even if all pieces have landed.
+        let is_out = self.buffers.parameters.storage(unit).is_none();
         if is_out || last == self.pieces.len() { self.wait_for_bucket() } else { Ok(()) }
     }
 
     /// Waits for the bucket in flight.
     fn wait_for_bucket(&mut self) -> Result<()> {
-        let UpdateOperands { parameters, gathers: Some(gathers), .. } = &mut self.held else { return Ok(()) };
+        let UpdateBuffers { parameters, gathers: Some(gathers), .. } = &mut self.buffers else {
+            return Ok(());
+        };
         parameters.put_all(gathers.finish(self.rank)?);
         Ok(())
     }
 
-    /// Updates pieces until so many are updated.
+    /// Updates pieces until the first `pieces` are updated.
     fn update_through(&mut self, pieces: usize) -> Result<()> {
         let (count, slots) = (self.pieces.len(), self.slots.len());
-        // One buffer is updated, and from three on one leaves; the others arrive.
+        // One slot's piece is updated and, given three slots or more, another's leaves; the pieces of
+        // the other slots arrive.
         let ahead = match slots {
             0 | 1 => 0,
             2 => 1,
@@ -146,22 +180,22 @@ impl Pager<'_> {
         while self.progress.updated < pieces {
             let next = self.progress.updated;
             self.fetch_through(next + 1, true)?;
-            // States that a disk's thread reads without the rank need not be asked for ahead.
+            // With exchanges, a disk thread reads the next states without the rank's help.
             self.fetch_through((next + 1 + ahead).min(count), !self.exchanges)?;
             self.update(next)?;
         }
         Ok(())
     }
 
-    /// Updates the next pieces as long as nothing has to be waited for: they leave early, and make
-    /// room.
-    pub(super) fn update_what_is_here(&mut self) -> Result<()> {
+    /// Updates the next pieces for as long as that blocks on nothing, so that their slots become free
+    /// early.
+    pub(super) fn update_arrived_pieces(&mut self) -> Result<()> {
         while let next = self.progress.updated
             && let Some(piece) = self.pieces.get(next)
         {
             self.fetch_through(next + 1, false)?;
-            let has_room = match (piece.write_back, &self.held.taken) {
-                (WriteBack::HostToDisk, Some(taken)) => taken.has_room(piece.unit),
+            let has_room = match (piece.write_back, &self.buffers.sink) {
+                (WriteBack::HostToDisk, Some(sink)) => sink.has_room(piece.unit),
                 _ => true,
             };
             let slot = self.slot(next);
@@ -173,18 +207,19 @@ impl Pager<'_> {
         Ok(())
     }
 
-    /// Updates the next pieces, which rest in main memory, while the rank would wait for `unit`.
-    pub(super) fn update_in_wait(&mut self, unit: UnitId) -> Result<()> {
+    /// Updates the next pieces, which are stored in main memory, while the rank would block on
+    /// `unit`'s shard.
+    pub(super) fn update_while_waiting(&mut self, unit: UnitId) -> Result<()> {
         while self.progress.updated < self.pieces.len()
-            && self.held.taken.as_ref().is_some_and(|taken| taken.makes_wait(self.rank, unit))
+            && self.buffers.sink.as_ref().is_some_and(|sink| sink.would_block(self.rank, unit))
         {
             self.update_through(self.progress.updated + 1)?;
         }
         Ok(())
     }
 
-    /// Issues what is needed by pieces, until it is for so many. If a piece before has not left its
-    /// buffers yet, waits for it or stops.
+    /// Issues the transfers that the first `pieces` pieces need for their update. If an earlier piece
+    /// still occupies a slot, waits for it if `waits`, and otherwise returns early.
     fn fetch_through(&mut self, pieces: usize, waits: bool) -> Result<()> {
         while self.progress.fetched < pieces {
             let free = (self.progress.fetched + 1).saturating_sub(self.slots.len());
@@ -203,16 +238,20 @@ impl Pager<'_> {
         Ok(())
     }
 
-    /// Updates a piece as soon as it is here, and lets it leave.
+    /// Waits until piece number `next` has arrived, updates it, and issues what leaves it.
     fn update(&mut self, next: usize) -> Result<()> {
         self.arrive(next)?;
+        let piece = &self.pieces[next];
+        let span = self.rank.begin_pass(Pass::Step, piece.unit, piece.number);
         self.compute(next)?;
+        self.hand_over(next)?;
+        drop(span);
         self.leave(next)?;
         self.progress.updated += 1;
         Ok(())
     }
 
-    /// Waits until so many pieces have landed.
+    /// Waits until the first `pieces` pieces have landed.
     fn land_through(&mut self, pieces: usize) -> Result<()> {
         while self.progress.landed < pieces {
             self.land(self.progress.landed)?;
@@ -221,34 +260,23 @@ impl Pager<'_> {
         Ok(())
     }
 
-    /// The slot of piece number `next`.
+    /// Returns the number of the slot of piece number `next`.
     pub(super) fn slot(&self, next: usize) -> usize {
         next % self.slots.len()
     }
 
-    /// Updates a piece that is here.
+    /// Updates piece number `next`, which has arrived.
     fn compute(&mut self, next: usize) -> Result<()> {
         let (piece, index) = (&self.pieces[next], self.slot(next));
-        let (unit, elements) = (piece.unit, piece.own.len());
-        let _bracket = self.rank.bracket(Pass::Step, unit, piece.number);
         let Slot { states, gradients, parameters, on_device, .. } = &mut self.slots[index];
         let gradients = match gradients {
-            Some(gradients) if !self.rank.transfers.device_in_main_memory() => gradients.slice(0..elements),
-            _ => self.held.gradients.slice(unit, piece.range.clone())?,
+            Some(gradients) if !self.rank.transfers.device_in_main_memory() => {
+                gradients.slice(0..piece.in_slice.len())
+            }
+            _ => self.buffers.gradients.slice(piece.unit, piece.in_unit.clone())?,
         };
-        let mut out = match piece.write_back {
-            WriteBack::MasterToDevice => None,
-            WriteBack::InPlace | WriteBack::IntoDevice => {
-                Some(self.held.parameters.get_mut(unit)?.slice_mut(piece.held.clone()))
-            }
-            WriteBack::HostToDevice | WriteBack::HostToDisk => {
-                Some(parameters.as_mut().ok_or(missing(unit))?.slice_mut(0..elements))
-            }
-            WriteBack::DeviceToHost | WriteBack::DeviceToDisk => {
-                Some(on_device.as_mut().ok_or(missing(unit))?.slice_mut(0..elements))
-            }
-        };
-        let shard = &mut self.held.units[unit].states;
+        let mut out = output_view(piece, self.buffers.parameters, parameters, on_device)?;
+        let shard = &mut self.units[piece.unit].states;
         let stretches = &shard.pieces[piece.number];
         if let Some(out) = &mut out
             && stretches.is_padded()
@@ -257,34 +285,65 @@ impl Pager<'_> {
             self.rank.kernels().fill(out.reborrow(), 0.0)?;
         }
         let operands = operands(piece, &mut shard.states, states, out, gradients)?;
-        stretches.update(self.rank, operands, self.progress.update)?;
-        match (piece.write_back, &mut self.held.taken, parameters) {
-            (WriteBack::HostToDisk, Some(taken), Some(parameters)) => {
-                taken.take(self.rank, unit, piece.held.clone(), parameters.slice(0..elements))
+        stretches.update(self.rank, operands, self.progress.update)
+    }
+
+    /// Hands the updated parameters of piece number `next` over to the sink: a piece that is written
+    /// to disk next at once, a shard in main memory with its last piece.
+    fn hand_over(&mut self, next: usize) -> Result<()> {
+        let (piece, index) = (&self.pieces[next], self.slot(next));
+        let (unit, staged) = (piece.unit, &self.slots[index].parameters);
+        match (piece.write_back, &mut self.buffers.sink, staged) {
+            (WriteBack::HostToDisk, Some(sink), Some(staged)) => {
+                let updated = staged.slice(0..piece.in_slice.len());
+                sink.accept_updated(self.rank, unit, piece.in_buffer.clone(), updated)
             }
-            (WriteBack::InPlace, Some(taken), _) if piece.is_last => {
-                self.progress.hands_over &= taken.has_room(unit);
+            (WriteBack::InPlace, Some(sink), _) if piece.is_last => {
+                self.progress.hands_over &= sink.has_room(unit);
                 if !self.progress.hands_over {
                     return Ok(());
                 }
-                taken.take(self.rank, unit, 0..piece.held.end, self.held.parameters.get(unit)?.view())
+                let shard = self.buffers.parameters.get(unit)?.view();
+                sink.accept_updated(self.rank, unit, 0..piece.in_buffer.end, shard)
             }
             _ => Ok(()),
         }
     }
 }
 
-/// The operands of `piece`'s update. Its states rest in `rest` or have come into `staged`; `out` is
-/// where its parameters go, which are the master weights if there are no others.
+/// Returns where the update of `piece` writes its parameters: to `parameters` itself, to the staging
+/// buffer `staged` in main memory, or to the buffer `on_device`. `None` if the update writes master
+/// weights alone.
+fn output_view<'a>(
+    piece: &PagedPiece,
+    parameters: &'a mut UnitBuffers,
+    staged: &'a mut Option<Buffer>,
+    on_device: &'a mut Option<Buffer>,
+) -> Result<Option<ViewMut<'a>>> {
+    let buffer = match piece.write_back {
+        WriteBack::MasterToDevice => return Ok(None),
+        WriteBack::InPlace | WriteBack::IntoDevice => {
+            return Ok(Some(parameters.get_mut(piece.unit)?.slice_mut(piece.in_buffer.clone())));
+        }
+        WriteBack::HostToDevice | WriteBack::HostToDisk => staged,
+        WriteBack::DeviceToHost | WriteBack::DeviceToDisk => on_device,
+    };
+    let buffer = buffer.as_mut().ok_or(missing(piece.unit))?;
+    Ok(Some(buffer.slice_mut(0..piece.in_slice.len())))
+}
+
+/// Returns the operands of `piece`'s update. Its states are stored in `stored` or have been read
+/// into `staged`. `out` is where its parameters go; if there are no separate master weights, the
+/// parameters are the master weights.
 fn operands<'a>(
     piece: &PagedPiece,
-    rest: &'a mut States,
+    stored: &'a mut States,
     staged: &'a mut Option<StateBuffers>,
     out: Option<ViewMut<'a>>,
     gradients: View<'a>,
 ) -> Result<Operands<'a>> {
-    let elements = piece.own.len();
-    match (rest, staged) {
+    let elements = piece.in_slice.len();
+    match (stored, staged) {
         (States::Disk(_), Some([master, momentum, variance])) => Ok(Operands {
             parameters: out,
             master: master.slice_mut(0..elements),
@@ -292,6 +351,6 @@ fn operands<'a>(
             variance: variance.slice_mut(0..elements),
             gradients,
         }),
-        (rest, _) => rest.operands(piece.own.clone(), out, gradients).ok_or(missing(piece.unit)),
+        (stored, _) => stored.operands(piece.in_slice.clone(), out, gradients).ok_or(missing(piece.unit)),
     }
 }

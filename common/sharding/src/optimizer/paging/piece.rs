@@ -1,9 +1,9 @@
-//! What is updated at a time, and how its parameters get back to where they rest.
+//! The pieces of an update, and how their parameters get back to where they are stored.
 
 use super::super::OwnSlice;
 use crate::full::UnitBuffers;
 use crate::partition::UnitId;
-use crate::places::Places;
+use crate::placement::OffloadPlacement;
 use crate::rank::Rank;
 use device::{DType, Place};
 use std::ops::Range;
@@ -13,27 +13,26 @@ pub(super) struct PagedPiece {
     pub(super) unit: UnitId,
     /// Its number in the unit, from 0.
     pub(super) number: usize,
-    /// Its elements of the rank's slice.
-    pub(super) own: Range<usize>,
-    /// Its elements of the unit.
-    pub(super) range: Range<usize>,
-    /// Its elements of the parameters that the rank holds.
-    pub(super) held: Range<usize>,
+    /// Its elements, counted from the first of the rank's slice.
+    pub(super) in_slice: Range<usize>,
+    /// Its elements, counted from the first of the unit.
+    pub(super) in_unit: Range<usize>,
+    /// Its elements, counted from the first of the parameters that the rank holds.
+    pub(super) in_buffer: Range<usize>,
     /// True for the last piece of its unit.
     pub(super) is_last: bool,
     /// How its parameters get back.
     pub(super) write_back: WriteBack,
 }
 
-/// How updated parameters get to where they rest.
+/// How updated parameters get to where they are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WriteBack {
-    /// The update writes them there.
+    /// The update writes them in place.
     InPlace,
-    /// The CPU's update writes them to a device that lies in main memory, where a copy would copy
-    /// the same memory once more. It counts as a transfer.
+    /// The CPU's update writes them to a CPU device, which needs no copy. It counts as a transfer.
     IntoDevice,
-    /// The master weights, f32 as they are, are copied to the device.
+    /// The f32 master weights are copied to the device without rounding.
     MasterToDevice,
     /// The CPU's update rounds them into a staging buffer, which is copied to the device.
     HostToDevice,
@@ -41,13 +40,14 @@ pub(super) enum WriteBack {
     HostToDisk,
     /// The device's update writes them to a buffer on it, which is copied to main memory.
     DeviceToHost,
-    /// As before; from a staging buffer in main memory they are written to the disk.
+    /// The device's update writes them to a buffer on it, which is copied to a staging buffer in main
+    /// memory and written to the disk from there.
     DeviceToDisk,
 }
 
 impl WriteBack {
-    /// Returns how parameters of type `dtype` get to `home` from an update on the CPU or on the
-    /// device, which lies in main memory or not.
+    /// Returns how parameters of type `dtype` get to `home` from an update on the CPU (`on_cpu`) or
+    /// on the device.
     pub(super) fn new(on_cpu: bool, home: Place, dtype: DType, device_in_main_memory: bool) -> Self {
         match (on_cpu, home) {
             (true, Place::Device) if device_in_main_memory => WriteBack::IntoDevice,
@@ -60,8 +60,8 @@ impl WriteBack {
         }
     }
 
-    /// True if they pass a staging buffer in main memory. A CPU device has that buffer without
-    /// using it, so that every device takes the same main memory.
+    /// True if parameters need a staging buffer in main memory. A CPU device leaves it unused; it is
+    /// allocated anyway, so that every device needs the same memory.
     pub(super) fn has_host_staging(self, dtype: DType) -> bool {
         match self {
             WriteBack::HostToDevice | WriteBack::HostToDisk | WriteBack::DeviceToDisk => true,
@@ -70,39 +70,40 @@ impl WriteBack {
         }
     }
 
-    /// True if they visit the device for their update.
+    /// True if parameters are copied to the device for their update.
     pub(super) fn visits_device(self) -> bool {
         matches!(self, WriteBack::DeviceToHost | WriteBack::DeviceToDisk)
     }
 
-    /// True if the update leaves the padding of its output buffer as it was, so that it has to be zeroed.
+    /// True if the update does not write the padding of its output buffer, which then has to be zeroed.
     pub(super) fn leaves_padding(self, dtype: DType) -> bool {
         match self {
             WriteBack::HostToDevice | WriteBack::HostToDisk => true,
-            // f32 parameters have come with their padding: they are the master weights.
+            // f32 parameters are copied with their padding: they are the master weights.
             WriteBack::DeviceToHost | WriteBack::DeviceToDisk => dtype != DType::F32,
             WriteBack::InPlace | WriteBack::IntoDevice | WriteBack::MasterToDevice => false,
         }
     }
 }
 
-/// The pieces of all `units`, in the order of their update, of parameters of type `dtype`.
+/// Returns the pieces of all `units`, in the order of their update; parameters have type `dtype`.
 pub(super) fn pieces(
     rank: &Rank,
-    places: Places,
+    placement: OffloadPlacement,
     units: &[OwnSlice],
     parameters: &UnitBuffers,
     dtype: DType,
 ) -> Vec<PagedPiece> {
-    let (on_cpu, in_main_memory) = (places.optimizer != Place::Device, rank.device.gpu().is_none());
+    let (on_cpu, in_main_memory) = (placement.optimizer != Place::Device, rank.device.gpu().is_none());
     let all = units.iter().enumerate().flat_map(|(unit, own)| {
         let home = parameters.place(unit).unwrap_or(Place::Device);
         let write_back = WriteBack::new(on_cpu, home, dtype, in_main_memory);
         let (start, count) = (own.slice.start, own.states.pieces.len());
-        let piece = move |(number, own): (usize, Range<usize>)| {
-            let range = start + own.start..start + own.end;
-            let held = parameters.within(unit, range.clone());
-            PagedPiece { unit, number, own, range, held, is_last: number + 1 == count, write_back }
+        let piece = move |(number, in_slice): (usize, Range<usize>)| {
+            let in_unit = start + in_slice.start..start + in_slice.end;
+            let in_buffer = parameters.within(unit, in_unit.clone());
+            let is_last = number + 1 == count;
+            PagedPiece { unit, number, in_slice, in_unit, in_buffer, is_last, write_back }
         };
         own.states.pieces.iter().map(|piece| piece.range.clone()).enumerate().map(piece)
     });
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_pass_the_places_between_their_update_and_their_rest() {
+    fn parameters_pass_the_places_between_their_update_and_their_storage() {
         use WriteBack::*;
         let of = |on_cpu, home, dtype| [true, false].map(|cpu| WriteBack::new(on_cpu, home, dtype, cpu));
         assert_eq!(of(true, Place::Device, DType::F32), [IntoDevice, MasterToDevice]);

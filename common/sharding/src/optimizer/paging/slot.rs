@@ -3,7 +3,7 @@
 use super::piece::{PagedPiece, WriteBack};
 use crate::optimizer::States;
 use crate::partition::UnitId;
-use crate::places::Places;
+use crate::placement::OffloadPlacement;
 use crate::rank::Rank;
 use crate::{Error, Result};
 use device::{Buffer, Class, DType, Place};
@@ -13,39 +13,42 @@ use offload::{Cargo, Crossing, Extent, OnDisk, Staged, Transfers, paged};
 /// Master weights, momentum and variance of one piece.
 pub(super) type StateBuffers = [Buffer; TrainingState::ALL.len()];
 
-/// The states of a piece that rest on disk.
+/// The states of a piece, stored on disk.
 pub(super) struct StatesOf<'a> {
     piece: &'a PagedPiece,
     extents: &'a [Extent; TrainingState::ALL.len()],
 }
 
 impl<'a> StatesOf<'a> {
-    /// Those of `piece`, unless they rest in memory.
-    pub(super) fn new(piece: &'a PagedPiece, rest: &'a States) -> Option<Self> {
-        match rest {
+    /// Returns the states of `piece`; `None` if they are stored in memory.
+    pub(super) fn new(piece: &'a PagedPiece, states: &'a States) -> Option<Self> {
+        match states {
             States::Disk(extents) => Some(StatesOf { piece, extents: &extents[piece.number] }),
-            States::Here { .. } => None,
+            States::Memory { .. } => None,
         }
     }
 
     fn on_disk(&self, number: usize) -> OnDisk<'a> {
         let cargo = Cargo { class: Class::Optimizer, unit: self.piece.unit };
-        OnDisk { cargo, extent: &self.extents[number], bytes: paged(4 * self.piece.own.len()) }
+        OnDisk { cargo, extent: &self.extents[number], bytes: paged(4 * self.piece.in_slice.len()) }
     }
 }
 
-/// Begins a transfer between a buffer and an extent, from its byte on, of so many bytes.
+/// Starts a transfer between a buffer and an extent. The numbers are the extent's first byte and the
+/// number of bytes.
 pub(super) type Start = fn(&Transfers, Cargo, &Extent, usize, Buffer, usize) -> Staged;
 
-/// The buffers of one piece on its way, each present unless it travels or is not needed.
+/// The buffers of one piece in flight. A buffer is `None` while a transfer holds it, or if it is not
+/// needed.
 #[derive(Default)]
 pub(super) struct Slot {
     pub(super) states: Option<StateBuffers>,
-    /// States that are being written, and read after that for the next piece.
+    /// Writes of states, after each of which the next piece's states are read.
     pub(super) rewritten: Vec<Staged<()>>,
-    /// States that are being read, or written with nothing to read after that.
+    /// Reads of states, and writes without a read after them.
     pub(super) moving: Vec<Staged>,
-    /// From the device. One that lies in main memory has this buffer without using it.
+    /// Gradients from the device. A CPU device leaves this buffer unused; it is allocated anyway, so
+    /// that every device needs the same memory.
     pub(super) gradients: Option<Buffer>,
     /// Parameters in main memory.
     pub(super) parameters: Option<Buffer>,
@@ -65,30 +68,30 @@ impl Slot {
     /// Allocates one slot: each buffer has room for the largest of the `pieces` that need it.
     ///
     /// # Errors
-    /// If there is no room.
+    /// If there is no memory for it.
     pub(super) fn new(
         rank: &Rank,
-        places: Places,
+        placement: OffloadPlacement,
         pieces: &[PagedPiece],
         (gradients, dtype): ((DType, Place), DType),
     ) -> Result<Self> {
         let (device, transfers) = (&rank.device, &rank.transfers);
         let largest = |needs: &dyn Fn(WriteBack) -> bool| {
-            pieces.iter().filter(|piece| needs(piece.write_back)).map(|piece| piece.own.len()).max()
+            pieces.iter().filter(|piece| needs(piece.write_back)).map(|piece| piece.in_slice.len()).max()
         };
         let mut slot = Slot::default();
         let all = largest(&|_| true).unwrap_or(0);
-        if places.optimizer == Place::Disk {
+        if placement.optimizer == Place::Disk {
             let state = || transfers.staging(DType::F32, all);
             slot.states = Some([state()?, state()?, state()?]);
         }
         if let (dtype, Place::Device) = gradients
-            && places.optimizer != Place::Device
+            && placement.optimizer != Place::Device
         {
             slot.gradients = Some(device.allocate_host(Class::Workspace, dtype, all)?);
         }
         if let Some(elements) = largest(&|write_back| write_back.has_host_staging(dtype)) {
-            slot.parameters = Some(match places.parameters {
+            slot.parameters = Some(match placement.parameters {
                 Place::Disk => transfers.staging(dtype, elements)?,
                 _ => device.allocate_host(Class::Workspace, dtype, elements)?,
             });
@@ -99,8 +102,9 @@ impl Slot {
         Ok(slot)
     }
 
-    /// Begins to move a piece's states between these buffers and the disk, by [`Transfers::read`] or
-    /// [`Transfers::write`], unless that has begun or they rest in memory.
+    /// Starts to move a piece's states between these buffers and the disk with `start`, which is
+    /// [`Transfers::read`] or [`Transfers::write`]. Does nothing if that has begun or the states are
+    /// stored in memory.
     pub(super) fn move_states(&mut self, rank: &Rank, of: Option<StatesOf<'_>>, start: Start) {
         let (Some(of), Some(states)) = (of, self.states.take()) else { return };
         let start = |(number, buffer)| {
@@ -110,8 +114,8 @@ impl Slot {
         self.moving = states.into_iter().enumerate().map(start).collect();
     }
 
-    /// Begins to write the states of `leaving` to disk, and into the same buffers to read those of
-    /// `coming`.
+    /// Starts to write the states of `leaving` to disk, and then to read those of `coming` into the
+    /// same buffers.
     pub(super) fn exchange_states(
         &mut self,
         rank: &Rank,
@@ -129,8 +133,8 @@ impl Slot {
         }
     }
 
-    /// True if [`Slot::settle`] would not block.
-    pub(super) fn is_settled(&mut self, rank: &Rank) -> bool {
+    /// True if [`Slot::wait_until_written`] would not block.
+    pub(super) fn is_written(&mut self, rank: &Rank) -> bool {
         self.has_written_parameters(rank)
             && match self.rewritten.is_empty() {
                 true => self.has_moved(rank),
@@ -138,41 +142,41 @@ impl Slot {
             }
     }
 
-    /// True if [`Slot::settle_parameters`] would not block.
+    /// True if [`Slot::wait_for_parameters`] would not block.
     pub(super) fn has_written_parameters(&mut self, rank: &Rank) -> bool {
         let parameters = self.outgoing_parameters.as_mut();
         parameters.is_none_or(|parameters| rank.transfers.is_done(parameters))
     }
 
-    /// True if [`Slot::settle_states`] would not block.
+    /// True if [`Slot::wait_for_states`] would not block.
     fn has_moved(&mut self, rank: &Rank) -> bool {
         self.moving.iter_mut().all(|states| rank.transfers.is_done(states))
     }
 
-    /// True if all that a piece needs for the CPU's update has come: states and gradients.
+    /// True if the states and gradients that the CPU needs for its update have arrived.
     pub(super) fn has_arrived(&mut self, rank: &Rank) -> bool {
         self.has_moved(rank) && self.incoming_copies.iter().all(|copy| rank.transfers.has_crossed(copy))
     }
 
-    /// Waits until what is written of a piece has left the slot.
+    /// Waits until the slot's piece has been written to disk.
     ///
     /// # Errors
     /// The file system's.
-    pub(super) fn settle(&mut self, rank: &Rank) -> Result<()> {
-        self.settle_parameters(rank)?;
+    pub(super) fn wait_until_written(&mut self, rank: &Rank) -> Result<()> {
+        self.wait_for_parameters(rank)?;
         if self.rewritten.is_empty() {
-            return self.settle_states(rank);
+            return self.wait_for_states(rank);
         }
-        self.rewritten.drain(..).try_for_each(|states| Ok(rank.transfers.settle_written(states)?))
+        self.rewritten.drain(..).try_for_each(|states| Ok(rank.transfers.wait_written(states)?))
     }
 
-    /// Waits until the parameters that are written of a piece have left the slot.
+    /// Waits until the parameters of the slot's piece have been written to disk.
     ///
     /// # Errors
     /// The file system's.
-    pub(super) fn settle_parameters(&mut self, rank: &Rank) -> Result<()> {
+    pub(super) fn wait_for_parameters(&mut self, rank: &Rank) -> Result<()> {
         if let Some(parameters) = self.outgoing_parameters.take() {
-            self.parameters = Some(rank.transfers.settle(parameters)?.buffer);
+            self.parameters = Some(rank.transfers.wait_staged(parameters)?.buffer);
         }
         Ok(())
     }
@@ -181,11 +185,11 @@ impl Slot {
     ///
     /// # Errors
     /// The file system's.
-    pub(super) fn settle_states(&mut self, rank: &Rank) -> Result<()> {
+    pub(super) fn wait_for_states(&mut self, rank: &Rank) -> Result<()> {
         let moved = std::mem::take(&mut self.moving).into_iter();
-        // The first that fails is the last that is waited for.
+        // After the first error, the others are not waited for.
         let moved =
-            moved.map(|state| Ok(rank.transfers.settle(state)?.buffer)).collect::<Result<Vec<_>>>()?;
+            moved.map(|state| Ok(rank.transfers.wait_staged(state)?.buffer)).collect::<Result<Vec<_>>>()?;
         if let Ok(states) = StateBuffers::try_from(moved) {
             self.states = Some(states);
         }
@@ -194,5 +198,5 @@ impl Slot {
 }
 
 pub(super) fn missing(unit: UnitId) -> Error {
-    Error::Missing { unit, what: "a staging buffer" }
+    Error::Missing { unit, what: "staging buffer" }
 }

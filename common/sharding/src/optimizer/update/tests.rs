@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn clipping_follows_the_norm() {
-    let scale = |update: Update, norm| update.scaled(norm).unwrap().map(|update| update.gradient_scale);
+    let scale = |update: Update, norm| update.clip(norm).unwrap().map(|update| update.gradient_scale);
     let update = Update {
         step: 3,
         lr: 1e-3,
@@ -17,9 +17,9 @@ fn clipping_follows_the_norm() {
     };
     assert_eq!(scale(update, 0.5), Some(1.0));
     assert!((scale(update, 4.0).unwrap() - 0.25).abs() < 1e-6);
-    assert!(matches!(update.scaled(f64::NAN), Err(Error::NonFinite { steps: 3, .. })));
+    assert!(matches!(update.clip(f64::NAN), Err(Error::NonFinite { steps: 3, .. })));
     let scaled = Update { loss_scale: Some(1024.0), ..update };
-    assert_eq!(scaled.unscaled(512.0), 0.5);
+    assert_eq!(scaled.unscale_norm(512.0), 0.5);
     assert_eq!(scale(scaled, 0.5), Some(1.0 / 1024.0));
     assert_eq!(scale(scaled, f64::INFINITY), None, "an overflow skips the step");
 }

@@ -1,18 +1,18 @@
-//! How a rank's states reach its file: through a copy of all, or piece by piece.
+//! How a rank's states reach its file: through a full copy, or piece by piece.
 
 use super::work::{Elements, Work, Writing, words};
-use super::{HEARTBEAT, LEAVING, LOOK, Saver, room};
+use super::{HEARTBEAT, LEAVING, POLL_INTERVAL, Saver, room};
 use crate::rank_error::{Result, other};
 use checkpoint::ShardWriter;
 use device::{Buffer, View};
 use offload::Cargo;
-use sharding::{Optimizer, Rank, StateRest, TrainingState, UnitBuffers, read_stretch};
+use sharding::{Optimizer, Rank, StateStorage, TrainingState, UnitBuffers, read_stretch};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use storage::Ticket;
 
 impl Saver {
-    /// Copies what this rank saves to `room`, as its file has it.
+    /// Copies the states that this rank saves to `room`, in the layout of its file.
     pub(super) fn copy(
         &self,
         (optimizer, parameters): (&Optimizer, &UnitBuffers),
@@ -21,12 +21,14 @@ impl Saver {
         let mut at = 0;
         for (unit, part) in self.parts.iter().enumerate() {
             for state in TrainingState::ALL {
-                let (slice, rests) = optimizer.state(unit, state, parameters)?;
-                let StateRest::Here(here) = rests else { return Err(other("a state on disk is not copied")) };
-                let here = here.slice(part.start - slice.start..part.end - slice.start);
+                let (slice, storage) = optimizer.state(unit, state, parameters)?;
+                let StateStorage::Memory(state) = storage else {
+                    return Err(other("a state on disk is not copied"));
+                };
+                let state = state.slice(part.start - slice.start..part.end - slice.start);
                 self.rank
                     .kernels()
-                    .copy(room.slice_mut(at..at + part.len()), here)
+                    .copy(room.slice_mut(at..at + part.len()), state)
                     .map_err(sharding::Error::from)?;
                 at += part.len();
             }
@@ -34,8 +36,8 @@ impl Saver {
         Ok(())
     }
 
-    /// Writes what this rank saves through `pieces`: while one is copied and hashed, those before are
-    /// on their way to the disk. Returns the work that is done once the file has reached it.
+    /// Writes the states that this rank saves through `pieces`: while one piece is copied and hashed,
+    /// writes of earlier ones are in flight. Returns the work that is done once the file is on disk.
     ///
     /// # Errors
     /// If a state cannot be read, or the group fails.
@@ -48,13 +50,13 @@ impl Saver {
         let mut stream = Stream::open(self, pieces, create)?;
         for (unit, part) in self.parts.iter().enumerate() {
             for state in TrainingState::ALL {
-                let (slice, rests) = optimizer.state(unit, state, parameters)?;
+                let (slice, storage) = optimizer.state(unit, state, parameters)?;
                 let part = part.start - slice.start..part.end - slice.start;
-                match rests {
-                    StateRest::Here(here) => stream.add(here.slice(part))?,
-                    StateRest::Disk(class, stretches) => {
+                match storage {
+                    StateStorage::Memory(state) => stream.add(state.slice(part))?,
+                    StateStorage::Disk(class, stretches) => {
                         for (range, extent) in stretches {
-                            self.tell_when_due()?;
+                            self.send_heartbeat_if_due()?;
                             let read = read_stretch(&self.rank, Cargo { class, unit }, range.len(), extent)?;
                             let (start, end) = (part.start.max(range.start), part.end.min(range.end));
                             if start < end {
@@ -70,31 +72,32 @@ impl Saver {
         Ok(work)
     }
 
-    /// Waits while `is_busy`, and tells the other ranks.
+    /// Waits while `is_busy`, and sends the other ranks heartbeats.
     fn wait_while(&self, is_busy: impl Fn() -> bool) -> Result<()> {
         while is_busy() {
-            self.tell_when_due()?;
-            std::thread::sleep(LOOK);
+            self.send_heartbeat_if_due()?;
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
 }
 
-/// Elements that are copied at a time: longer copies pass by the caches, from which they are hashed.
+/// Number of elements that are copied at a time. Longer copies bypass the caches, from which the
+/// elements are hashed.
 const COPIED: usize = 1 << 18;
 
-/// Buffers through which a rank's data goes to its file, one after the other.
+/// Buffers through which a rank's data is written to its file, one after the other.
 #[derive(Default)]
 pub(super) struct PieceBuffers {
-    /// Elements of a buffer.
+    /// Number of elements of a buffer.
     elements: usize,
     free: Vec<Buffer>,
-    /// Those that a disk has not given back in time.
+    /// Buffers whose write has missed the timeout.
     late: Vec<Ticket<Elements>>,
 }
 
 impl PieceBuffers {
-    /// Buffers for a part of so many elements.
+    /// Allocates buffers for a rank that saves `elements` elements.
     ///
     /// # Errors
     /// If main memory is full.
@@ -106,13 +109,13 @@ impl PieceBuffers {
         Ok(pieces)
     }
 
-    /// Allocates one, also in place of one that a failed write has freed.
+    /// Allocates one buffer; also to replace one that a failed write has freed.
     fn add(&mut self, rank: &Rank) -> Result<()> {
         self.free.push(room(rank, self.elements)?);
         Ok(())
     }
 
-    /// Takes what the disk has given back since.
+    /// Takes back the buffers of late writes that are done by now.
     fn reclaim(&mut self, rank: &Rank) -> Result<()> {
         for ticket in std::mem::take(&mut self.late) {
             match ticket.wait_for(Duration::ZERO) {
@@ -129,17 +132,17 @@ impl PieceBuffers {
 struct Stream<'a> {
     saver: &'a Saver,
     began: Instant,
-    /// The file, or why there is none any more.
+    /// The file, or why its write failed.
     writer: std::result::Result<ShardWriter, String>,
     pieces: PieceBuffers,
-    /// The buffer that is being filled, and its elements so far.
+    /// The buffer that is being filled, and the number of its elements so far.
     filling: Option<(Buffer, usize)>,
-    /// What is on its way, the oldest first.
+    /// Writes in flight, the oldest first.
     queued: VecDeque<Ticket<Elements>>,
 }
 
 impl<'a> Stream<'a> {
-    /// Lets a thread create the file.
+    /// Creates the file on a thread, and waits for it.
     fn open(
         saver: &'a Saver,
         mut pieces: PieceBuffers,
@@ -156,7 +159,7 @@ impl<'a> Stream<'a> {
         Ok(Stream { saver, began, writer, pieces, filling: None, queued: VecDeque::new() })
     }
 
-    /// Appends f32 elements. A file that has failed takes none.
+    /// Appends f32 elements. Does nothing if a write has failed.
     fn add(&mut self, elements: View<'_>) -> Result<()> {
         let mut done = 0;
         while done < elements.len() && self.writer.is_ok() {
@@ -175,19 +178,19 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// Returns the buffer that is being filled, or one that is free; none if the file has failed.
+    /// Returns the buffer that is being filled, or one that is free; `None` if a write has failed.
     fn take_filling(&mut self) -> Result<Option<(Buffer, usize)>> {
         if self.filling.is_none() && self.pieces.free.is_empty() {
-            self.settle_oldest()?;
+            self.wait_for_oldest()?;
         }
         let next = self.filling.take().or_else(|| Some((self.pieces.free.pop()?, 0)));
         if next.is_none() {
-            self.fail("the disk has not given back the save before".into());
+            self.fail("the previous save is still blocked in the disk".into());
         }
         Ok(next)
     }
 
-    /// Hashes what has been filled, and queues its write.
+    /// Hashes the buffer that has been filled, and queues its write.
     fn send(&mut self) {
         if let Ok(writer) = &mut self.writer
             && let Some((buffer, filled)) = self.filling.take()
@@ -196,22 +199,22 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Waits for the oldest write. Tells the other ranks even if the write is done, since they may
-    /// be waiting for that. If the write takes longer than a save may, or long while the group
-    /// fails, the disk keeps the buffer; a later save takes it back.
-    fn settle_oldest(&mut self) -> Result<()> {
+    /// Waits for the oldest write. Sends the other ranks a heartbeat even if the write is done, since
+    /// they may be waiting for one. If the write misses the save's timeout, or takes long after the
+    /// group has failed, its buffer counts as late; a later save takes it back.
+    fn wait_for_oldest(&mut self) -> Result<()> {
         let Some(ticket) = self.queued.pop_front() else { return Ok(()) };
-        let mut told = self.saver.tell_when_due();
-        let mut failed = told.is_err().then(Instant::now);
+        let mut sent = self.saver.send_heartbeat_if_due();
+        let mut failed = sent.is_err().then(Instant::now);
         let outcome = loop {
             let outcome = ticket.wait_for(HEARTBEAT);
             let leaves = failed.is_some_and(|since| since.elapsed() >= LEAVING);
             if outcome.is_some() || leaves || self.began.elapsed() >= self.saver.timeout {
                 break outcome;
             }
-            if told.is_ok() {
-                told = self.saver.tell_when_due();
-                failed = told.is_err().then(Instant::now);
+            if sent.is_ok() {
+                sent = self.saver.send_heartbeat_if_due();
+                failed = sent.is_err().then(Instant::now);
             }
         };
         match outcome {
@@ -228,21 +231,21 @@ impl<'a> Stream<'a> {
         if self.began.elapsed() >= self.saver.timeout {
             self.fail(self.saver.lateness());
         }
-        told
+        sent
     }
 
-    /// Notes why there is no file, unless it has failed before.
+    /// Records why the file failed, unless it has failed before.
     fn fail(&mut self, why: String) {
         if self.writer.is_ok() {
             self.writer = Err(why);
         }
     }
 
-    /// Sends the rest, waits for all that is on its way, and lets a thread flush the file.
+    /// Sends the last buffer, waits for all writes in flight, and flushes the file on a thread.
     fn close(mut self) -> Result<(Writing, PieceBuffers)> {
         self.send();
         while !self.queued.is_empty() {
-            self.settle_oldest()?;
+            self.wait_for_oldest()?;
         }
         let writer = std::mem::replace(&mut self.writer, Err(String::new()));
         let finish = || (None, writer.and_then(|writer| writer.finish().map_err(words)));
@@ -253,7 +256,7 @@ impl<'a> Stream<'a> {
 }
 
 impl Drop for Stream<'_> {
-    /// Waits for what is on its way, unless the disk takes long.
+    /// Waits for the writes in flight, unless the disk takes long.
     fn drop(&mut self) {
         let since = Instant::now();
         for ticket in self.queued.drain(..) {

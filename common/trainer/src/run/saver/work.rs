@@ -1,4 +1,4 @@
-//! What threads do for a save.
+//! The threads that work for a save.
 
 use checkpoint::{CheckpointError, FileRecord, ShardWriter};
 use device::Buffer;
@@ -7,18 +7,15 @@ use std::ops::Range;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What a rank tells the others, or why not.
-pub(super) type Told<T> = std::result::Result<T, String>;
+/// The outcome that a rank shares with the others; errors are messages.
+pub(super) type PeerResult<T> = std::result::Result<T, String>;
 
-/// What a rank has written, or why not.
-pub(super) type Written = Told<FileRecord>;
-
-/// A thread that writes what a rank saves. It gives the room of a copy back, if it was given one.
-pub(super) type Writing = Work<(Option<Buffer>, Written)>;
+/// A thread that writes a rank's file. It returns the buffer of a copy, if it was given one.
+pub(super) type Writing = Work<(Option<Buffer>, PeerResult<FileRecord>)>;
 
 /// Work of a thread.
 pub(super) struct Work<T> {
-    /// An error if the system gave no thread.
+    /// An error if the thread could not be started.
     thread: io::Result<JoinHandle<T>>,
     began: Instant,
 }
@@ -29,12 +26,12 @@ impl<T: Send + 'static> Work<T> {
         Work { thread, began: Instant::now() }
     }
 
-    /// This work, as a part of what began then.
+    /// Returns this work, whose timeout counts from `began`.
     pub(super) fn since(self, began: Instant) -> Self {
         Work { began, ..self }
     }
 
-    /// True if the system gave no thread: what the work was given is dropped.
+    /// True if the thread could not be started: the work's closure has been dropped.
     pub(super) fn is_lost(&self) -> bool {
         self.thread.is_err()
     }
@@ -49,20 +46,20 @@ impl<T: Send + 'static> Work<T> {
         self.thread.as_ref().map_or(true, JoinHandle::is_finished)
     }
 
-    /// Blocks until the work is done. Returns what it returned; `Err` with words if it has
-    /// panicked, or the system gave no thread for it.
-    pub(super) fn take(self) -> Told<T> {
-        let thread = self.thread.map_err(|error| format!("the system gives no thread for it: {error}"))?;
+    /// Blocks until the work is done. Returns its result; `Err` with a message if it panicked, or its
+    /// thread could not be started.
+    pub(super) fn take(self) -> PeerResult<T> {
+        let thread = self.thread.map_err(|error| format!("cannot start a thread: {error}"))?;
         thread.join().map_err(|_| "the thread that writes it has panicked".into())
     }
 }
 
-/// Writes a copy and gives its room back.
+/// Writes a copy. Returns its buffer.
 pub(super) fn write_copy(
     room: Buffer,
     bytes: usize,
     create: impl FnOnce() -> checkpoint::Result<ShardWriter>,
-) -> (Option<Buffer>, Written) {
+) -> (Option<Buffer>, PeerResult<FileRecord>) {
     match create() {
         Ok(writer) => {
             let elements = 0..room.len();
@@ -97,6 +94,6 @@ mod tests {
     fn work_that_gets_no_thread_is_done_and_says_so() {
         let work = Work::<()> { thread: Err(ErrorKind::WouldBlock.into()), began: Instant::now() };
         assert!(!work.is_busy(Duration::MAX));
-        assert!(work.take().unwrap_err().starts_with("the system gives no thread for it: "));
+        assert!(work.take().unwrap_err().starts_with("cannot start a thread: "));
     }
 }

@@ -22,8 +22,8 @@ macro_rules! zero1 {
                     let summed = self.reductions.finish(&self.rank)?;
                     self.gradients.put_all(summed);
                     let norm = global_norm(&self.rank, &self.optimizer.own(&self.gradients)?)?;
-                    let grad_norm = $update.unscaled(norm);
-                    let Some($scaled) = $update.scaled(grad_norm)? else {
+                    let grad_norm = $update.unscale_norm(norm);
+                    let Some($scaled) = $update.clip(grad_norm)? else {
                         return Ok(StepOutcome { grad_norm, skipped: true });
                     };
                     let $stage = self;
@@ -50,7 +50,7 @@ zero1!(updates_nothing, |stage, unit, update, scaled| {
 });
 
 zero1!(clips_nothing, |stage, unit, update, scaled| {
-    let unclipped = update.scaled(0.0)?.unwrap();
+    let unclipped = update.clip(0.0)?.unwrap();
     stage.optimizer.update_unit(&stage.rank, unit, unclipped, &mut stage.parameters, &stage.gradients)?;
     let full = stage.parameters.take(unit)?;
     let updated = stage.gathers.push(&stage.rank, unit, full)?;
@@ -61,7 +61,7 @@ zero1!(clips_nothing, |stage, unit, update, scaled| {
 fn updates() {
     refused(stage::check::<gathers_nothing::Zero1>(), "what that rank updated in step 0 was not gathered");
     refused(stage::check::<updates_nothing::Zero1>(), "has not updated it in step 0");
-    refused(stage::check::<clips_nothing::Zero1>(), "neither old nor right");
+    refused(stage::check::<clips_nothing::Zero1>(), "match neither this step nor the previous one");
 }
 
 mod replaces {
@@ -141,8 +141,8 @@ mod puts_its_shard_elsewhere {
 
 #[test]
 fn gathers() {
-    refused(stage::check::<gathers_garbage::Zero3>(), "something else than the initial parameters");
-    refused(stage::check::<puts_its_shard_elsewhere::Zero3>(), "in the slice that rank 1 owns");
+    refused(stage::check::<gathers_garbage::Zero3>(), "wrong initial parameters");
+    refused(stage::check::<puts_its_shard_elsewhere::Zero3>(), "in the slice owned by rank 1");
 }
 
 mod drops_a_unit {
@@ -181,8 +181,8 @@ mod clips_by_its_own_slice {
 /// A wrong queue or norm is found inside a stage too, without its own check.
 #[test]
 fn parts_inside_a_stage() {
-    refused(stage::check::<drops_a_unit::Ddp>(), "unit 2 is not here");
-    refused(stage::check::<never_closes::Ddp>(), "is not here");
+    refused(stage::check::<drops_a_unit::Ddp>(), "unit 2: missing");
+    refused(stage::check::<never_closes::Ddp>(), ": missing");
     let clipped = stage::keeps_the_contract::<clips_by_its_own_slice::Zero1>("");
-    assert!(clipped.unwrap_err().contains("neither old nor right"));
+    assert!(clipped.unwrap_err().contains("match neither this step nor the previous one"));
 }

@@ -1,49 +1,46 @@
-//! The wrapper between the training loop and a stage: it shows a witness what passes through, sums
-//! up the rank's own contribution, and plays the silent faults. The loop and the stage know none of
-//! these.
+//! The wrapper between the training loop and a stage: it reports to a witness, measures the rank's
+//! local contribution, and injects silent faults. Neither the loop nor the stage knows of these.
 
-use crate::contribution::OwnPart;
+use crate::contribution::LocalContribution;
 use crate::hooks::Hooks;
 use crate::plan::Plan;
-use crate::stage::{Setup, Stage, StepOutcome};
+use crate::stage::{Setup, Stage, StageStates, StepOutcome};
 use crate::witness::{At, Witness};
 use events::{Pass, What};
 use settings::fault::Kind;
-use sharding::{
-    FullGradients, FullParameters, Micro, Optimizer, Partition, Rank, Result, UnitBuffers, UnitId, Update,
-};
+use sharding::{FullGradients, FullParameters, MicroBatch, Partition, Rank, Result, UnitId, Update};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A stage with the faults of its rank, under the eyes of a witness.
-pub(crate) struct Watched {
+/// Wraps a stage: reports to a witness and injects this rank's faults.
+pub(crate) struct InstrumentedStage {
     stage: Box<dyn Stage>,
     rank: Rc<Rank>,
     partition: Arc<Partition>,
     hooks: Rc<Hooks>,
     witness: Option<Arc<dyn Witness>>,
-    own: Option<OwnPart>,
+    local: Option<LocalContribution>,
     /// The rank's mean loss in this step.
     loss: f64,
-    /// The parameters of the step before the rank went stale, which it keeps computing with.
+    /// The parameters of the step before the rank went stale, with which it keeps computing.
     old: BTreeMap<UnitId, Vec<f32>>,
 }
 
-impl Watched {
+impl InstrumentedStage {
     /// Builds `plan`'s stage from `setup` and wraps it.
     ///
     /// # Errors
     /// As [`StageKind::new`](crate::StageKind::new).
     pub(crate) fn new(plan: &Plan, setup: Setup, hooks: Rc<Hooks>) -> Result<Self> {
         let (rank, partition) = (setup.rank.clone(), setup.partition.clone());
-        Ok(Watched {
+        Ok(InstrumentedStage {
             stage: (plan.stage.new)(setup)?,
             rank,
             partition,
             hooks,
             witness: plan.witness.clone(),
-            own: plan.config.contributions.then(OwnPart::default),
+            local: plan.config.contributions.then(LocalContribution::default),
             loss: 0.0,
             old: BTreeMap::new(),
         })
@@ -51,14 +48,14 @@ impl Watched {
 
     /// Begins a step, whose number the hooks know.
     pub(crate) fn begin(&mut self) {
-        if self.hooks.faults().strikes(Kind::Skip) {
+        if self.hooks.faults().fires_now(Kind::Skip) {
             self.rank.shard_group().leave_out();
         }
         let waited = self.waited_for_peers();
-        self.own = self.own.take().map(|_| OwnPart::begin(waited));
+        self.local = self.local.take().map(|_| LocalContribution::begin(waited));
     }
 
-    /// Notes the rank's mean loss in this step, for its own part.
+    /// Records the rank's mean loss in this step for its local contribution.
     pub(crate) fn note_loss(&mut self, loss: f64) {
         self.loss = loss;
     }
@@ -71,14 +68,14 @@ impl Watched {
         At { step: self.hooks.step(), rank: self.rank.number() }
     }
 
-    /// On a stale rank, overwrites the other ranks' slices of `full` with what they were in the
-    /// step before the fault.
+    /// On a stale rank, overwrites the other ranks' slices of `full` with their values in the step
+    /// before the fault.
     fn make_stale(&mut self, full: &mut FullParameters) -> Result<()> {
         let (device, faults) = (&self.rank.device, self.hooks.faults());
-        if faults.begins_next(Kind::Stale) && !self.old.contains_key(&full.unit) {
+        if faults.starts_next_step(Kind::Stale) && !self.old.contains_key(&full.unit) {
             self.old.insert(full.unit, device.read::<f32>(full.buffer.view())?.into_owned());
         }
-        if let (true, Some(old)) = (faults.lasts(Kind::Stale), self.old.get(&full.unit)) {
+        if let (true, Some(old)) = (faults.is_active(Kind::Stale), self.old.get(&full.unit)) {
             let own = self.partition.slice(full.unit, self.rank.shard());
             for others in [0..own.start, own.end..old.len()] {
                 device.write(full.buffer.slice_mut(others.clone()), &old[others])?;
@@ -87,28 +84,28 @@ impl Watched {
         Ok(())
     }
 
-    /// Spoils the gradients of a rank whose fault says so.
-    fn spoil(&self, gradients: &mut FullGradients) -> Result<()> {
-        if self.hooks.faults().lasts(Kind::Drop) {
+    /// Corrupts the gradients of a rank with a fault that does so.
+    fn corrupt(&self, gradients: &mut FullGradients) -> Result<()> {
+        if self.hooks.faults().is_active(Kind::Drop) {
             self.rank.kernels().fill(gradients.buffer.view_mut(), 0.0)?;
         }
-        if self.hooks.faults().strikes(Kind::Nan) {
+        if self.hooks.faults().fires_now(Kind::Nan) {
             self.rank.kernels().fill(gradients.buffer.slice_mut(0..1), f32::NAN)?;
         }
         Ok(())
     }
 }
 
-impl Stage for Watched {
+impl Stage for InstrumentedStage {
     fn acquire(&mut self, unit: UnitId, pass: Pass) -> Result<FullParameters> {
         let mut full = self.stage.acquire(unit, pass)?;
         self.make_stale(&mut full)?;
         let values = || self.rank.device.read(full.buffer.view());
         if let Some(witness) = &self.witness {
-            witness.computes_with(self.at(), unit, pass, &values()?);
+            witness.on_parameters(self.at(), unit, pass, &values()?);
         }
-        if let Some(own) = &mut self.own {
-            own.computes_with(pass, &values()?);
+        if let Some(local) = &mut self.local {
+            local.add_parameters(pass, &values()?);
         }
         Ok(full)
     }
@@ -117,41 +114,41 @@ impl Stage for Watched {
         self.stage.release(full, pass)
     }
 
-    fn gradients(&mut self, unit: UnitId, micro: Micro) -> Result<FullGradients> {
+    fn gradients(&mut self, unit: UnitId, micro: MicroBatch) -> Result<FullGradients> {
         self.stage.gradients(unit, micro)
     }
 
-    fn reduce(&mut self, mut gradients: FullGradients, micro: Micro) -> Result<()> {
-        self.spoil(&mut gradients)?;
+    fn reduce(&mut self, mut gradients: FullGradients, micro: MicroBatch) -> Result<()> {
+        self.corrupt(&mut gradients)?;
         let values = || self.rank.device.read(gradients.buffer.view());
         if let Some(witness) = &self.witness {
-            witness.contributes(self.at(), gradients.unit, &values()?);
+            witness.on_gradients(self.at(), gradients.unit, &values()?);
         }
-        if let Some(own) = &mut self.own {
-            own.contributes(&values()?);
+        if let Some(local) = &mut self.local {
+            local.add_gradients(&values()?);
         }
         self.stage.reduce(gradients, micro)
     }
 
-    fn stop(&mut self) -> Result<()> {
-        self.stage.stop()
+    fn abort_step(&mut self) -> Result<()> {
+        self.stage.abort_step()
     }
 
-    /// Emits the rank's own part once the step is done.
+    /// Steps, then emits the rank's local contribution.
     fn step(&mut self, update: &Update) -> Result<StepOutcome> {
         let outcome = self.stage.step(update);
-        if let Some(own) = &self.own {
-            let part = own.finish(self.hooks.step(), self.loss, self.waited_for_peers());
-            self.rank.emitter.emit(What::Contributed(part));
+        if let Some(local) = &self.local {
+            let metrics = local.finish(self.hooks.step(), self.loss, self.waited_for_peers());
+            self.rank.emitter.emit(What::Contributed(metrics));
         }
         outcome
     }
 
-    fn complete(&mut self, unit: Option<UnitId>) -> Result<()> {
-        self.stage.complete(unit)
+    fn complete_update(&mut self, unit: Option<UnitId>) -> Result<()> {
+        self.stage.complete_update(unit)
     }
 
-    fn states(&mut self) -> (&mut Optimizer, &UnitBuffers) {
+    fn states(&mut self) -> StageStates<'_> {
         self.stage.states()
     }
 }

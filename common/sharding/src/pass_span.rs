@@ -1,4 +1,4 @@
-//! A pass over a unit, as events.
+//! Emits the start and the end of a pass over a unit.
 
 use crate::{Rank, UnitId};
 use device::Device;
@@ -8,7 +8,7 @@ use events::{Boundary, Emitter, Pass, What, Work};
 /// A pass over a unit that has begun. Dropping it emits the end of the pass. On a GPU the pass is
 /// then queued; the times at which it ran are reported later.
 #[must_use = "the pass ends when this is dropped"]
-pub struct Bracket {
+pub struct PassSpan {
     emitter: Emitter,
     device: Device,
     begun: Option<Begun>,
@@ -18,9 +18,9 @@ pub struct Bracket {
 }
 
 impl Rank {
-    /// Emits the start of `pass` over `unit` in micro-batch `micro` of the step. Here a viewer may
-    /// hold the rank: the unit is gathered, and the next one is on its way.
-    pub fn bracket(&self, pass: Pass, unit: UnitId, micro: usize) -> Bracket {
+    /// Emits the start of `pass` over `unit` in micro-batch `micro` of the step. A viewer may hold the
+    /// rank here: the unit is gathered, and the next one is in flight.
+    pub fn begin_pass(&self, pass: Pass, unit: UnitId, micro: usize) -> PassSpan {
         let (unit, micro) = (unit as u16, micro.min(u16::MAX.into()) as u16);
         let (emitter, device) = (self.emitter.clone(), self.device.clone());
         // Reported first, so that the last pass over this unit precedes this one. The next kernel
@@ -29,13 +29,13 @@ impl Rank {
         emitter.emit(What::PassStarted { pass, unit, micro });
         emitter.boundary(Boundary::Unit);
         let begun = device.begin();
-        Bracket { emitter, device, begun, pass, unit, micro }
+        PassSpan { emitter, device, begun, pass, unit, micro }
     }
 }
 
-impl Drop for Bracket {
+impl Drop for PassSpan {
     fn drop(&mut self) {
-        let Bracket { pass, unit, micro, .. } = *self;
+        let PassSpan { pass, unit, micro, .. } = *self;
         self.emitter.emit(What::PassFinished { pass, unit, micro });
         self.device.end(self.begun.take(), Work::Pass { pass, unit, micro });
     }
