@@ -1,9 +1,9 @@
 //! Distributed data parallel: every rank holds all model states.
 //!
-//! Each rank computes gradients on its own micro-batches. The gradients are summed over ranks bucket
-//! by bucket while backward continues (Li et al., "PyTorch Distributed", 2020); then every rank
-//! computes the same update. A rank divides its loss by the number of tokens in the global batch, so
-//! that the sum over ranks is DDP's average.
+//! Each rank computes gradients on its own micro-batches. The gradients are summed over ranks
+//! bucket by bucket while backward continues (Li et al., "PyTorch Distributed", 2020); then every
+//! rank computes the same update. A rank divides its loss by the number of tokens in the global
+//! batch, so that the sum over ranks is DDP's average.
 
 use collectives::Group;
 use device::Write;

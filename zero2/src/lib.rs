@@ -2,7 +2,8 @@
 //!
 //! Full gradients of a unit exist only from its backward to its reduce-scatter. Then this rank's
 //! slice of the sum is added to its gradient shard, which stays until the step, and the full
-//! gradients are freed. The cost: with accumulation every micro-batch is reduced, not only the last.
+//! gradients are freed. The cost: with accumulation every micro-batch is reduced, not only the
+//! last.
 
 use collectives::Group;
 use events::Pass;

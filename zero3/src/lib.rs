@@ -165,8 +165,8 @@ impl Zero3 {
         (source, ShardContext { rank, parameters, optimizer, window })
     }
 
-    /// Issues the all-gathers of the units that `pass` needs next, as far ahead as the window allows.
-    /// Does nothing if `pass` gathers ahead at another `moment`.
+    /// Issues the all-gathers of the units that `pass` needs next, as far ahead as the window
+    /// allows. Does nothing if `pass` gathers ahead at another `moment`.
     fn gather_ahead(&mut self, pass: Pass, moment: BackwardPrefetch) -> Result<()> {
         if !self.prefetch.is_due(pass, moment) {
             return Ok(());

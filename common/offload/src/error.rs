@@ -1,17 +1,17 @@
-//! What can go wrong between places.
+//! Errors of transfers between places.
 
 use collectives::CollectiveError;
 use device::DeviceError;
 use events::Route;
 use std::io::ErrorKind;
 
-/// A transfer failed, or there is no room where something was to rest.
+/// A transfer failed, or a place has no room for a buffer.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
     /// On the device or in main memory.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// On the disk: what was tried on which file, and why it failed.
+    /// On the disk: the call, its file, and why it failed.
     #[error(
         "{0}\n\
          Give a directory on another disk with --offload-dir, or cpu in place of disk in an --offload flag."
@@ -20,7 +20,7 @@ pub enum Error {
     /// The rank's group failed while the rank waited.
     #[error(transparent)]
     Group(CollectiveError),
-    /// Over a simulated way that is slower than the rank's peers wait.
+    /// Over a simulated way that needs longer than the rank's peers wait.
     #[error(
         "{bytes} bytes {route} take {seconds} s more over the simulated way, and peers wait for {timeout} s\n\
          Give a faster way with --host-link or --disk-link, or more time with --timeout."

@@ -1,9 +1,9 @@
-//! What moves between the places of a rank: its device, main memory and a disk.
+//! Transfers between the places of a rank: its device, main memory and a disk.
 //!
 //! A transfer is to places what a collective is to ranks: issued, waited for, numbered, counted and
-//! shown ([`Transfers`]). Everything that travels is a [`device::Buffer`] under the rank's ledger;
-//! what rests on a disk is an [`Extent`] of the rank's [swap file](swap). Only the rank's own
-//! thread allocates and frees; the threads that read and write for it give back what they were
+//! shown ([`Transfers`]). Transfers move [`device::Buffer`]s under the rank's ledger; data on a
+//! disk are stored in [`Extent`]s of the rank's [swap file](swap). Only the rank's own thread
+//! allocates and frees; the threads that read and write for it return the buffers that they were
 //! given.
 //!
 //! [`way`] simulates how fast a way between two places is, as `collectives::local::Link` does
@@ -22,5 +22,5 @@ pub use swap::{Carried, Extent, PAGE, paged};
 pub use transfers::{Arriving, Cargo, Crossing, Moved, OnDisk, Options, Staged, Transfers};
 pub use wait::WaitLimits;
 
-/// What this crate's functions return.
+/// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;

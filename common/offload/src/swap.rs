@@ -14,19 +14,19 @@ use storage::{Disk, File};
 
 pub use storage::PAGE;
 
-/// Threads per rank: at most so many transfers at a time, started in the order in which they are
-/// queued, but all reads except those of the optimizer's states go first.
+/// Threads per rank: the maximum number of concurrent transfers. They start in the order in which
+/// they are queued, except that reads go first unless they read optimizer states.
 const THREADS: usize = 2;
 
-/// Names to try before giving up, where other runs have left files of the same name.
+/// Number of names to try, in case other runs have left files of the same name.
 const NAMES: u32 = 1000;
 
-/// `bytes`, rounded up to a multiple of [`PAGE`].
+/// Returns `bytes`, rounded up to a multiple of [`PAGE`].
 pub const fn paged(bytes: usize) -> usize {
     bytes.next_multiple_of(PAGE)
 }
 
-/// A part of a rank's swap file. Its room is counted until it is dropped.
+/// A part of a rank's swap file. The ledger counts its bytes until it is dropped.
 pub struct Extent {
     pub(crate) offset: u64,
     bytes: usize,
@@ -34,7 +34,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Its bytes: a multiple of [`PAGE`].
+    /// Returns its number of bytes, a multiple of [`PAGE`].
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -44,14 +44,14 @@ impl Extent {
 pub(crate) struct Swap {
     pub(crate) disk: Disk,
     pub(crate) file: Arc<File>,
-    /// Where the last extent ends.
+    /// The end of the last extent.
     end: Cell<u64>,
-    /// Where the room ends that was taken on the disk.
+    /// The end of the space reserved on the disk.
     reserved: Cell<u64>,
 }
 
 impl Swap {
-    /// A file of rank number `rank` in `directory`, which exists, with room for `bytes`.
+    /// Creates the file of rank `rank` in `directory`, which exists, and reserves `bytes` bytes.
     pub(crate) fn create(disk: Option<Disk>, directory: &Path, rank: u32, bytes: u64) -> Result<Self> {
         let disk = disk.unwrap_or_else(|| Disk::new(THREADS));
         let name = |try_: u32| format!(".offload-{}-{rank}-{try_}", process::id());
@@ -69,7 +69,7 @@ impl Swap {
         Ok(swap)
     }
 
-    /// Takes room on the disk up to byte `end`.
+    /// Reserves space on the disk up to byte `end`.
     fn reserve(&self, end: u64) -> Result<()> {
         let reserved = self.reserved.get();
         if end > reserved {
@@ -79,7 +79,7 @@ impl Swap {
         Ok(())
     }
 
-    /// Takes room for `lease`'s bytes at the end.
+    /// Returns an extent for `lease`'s bytes at the end of the file.
     pub(crate) fn extend(&self, bytes: u64, lease: Lease) -> Result<Extent> {
         let offset = self.end.get();
         self.reserve(offset + bytes)?;
@@ -88,12 +88,12 @@ impl Swap {
     }
 }
 
-/// A buffer in main memory, as a disk's threads see it: its first bytes.
+/// A buffer in main memory whose first bytes a disk thread writes or reads.
 pub struct Carried {
     pub(crate) buffer: Buffer,
-    /// Bytes that are written.
+    /// Number of bytes to write.
     pub(crate) out: usize,
-    /// Bytes that are read.
+    /// Number of bytes to read.
     pub(crate) back: usize,
 }
 

@@ -22,29 +22,30 @@ pub use crossings::Crossing;
 pub use moved::Moved;
 use moved::ROUTES;
 
-/// How a rank's transfers go.
+/// The settings of a rank's transfers.
 #[derive(Default)]
 pub struct Options<'a> {
-    /// The simulated way between device and main memory, in each direction, if any.
+    /// The simulated way between device and main memory, in each direction; `None` for the real
+    /// one.
     pub host: Option<Link>,
-    /// The simulated way between main memory and disk, in each direction, if any.
+    /// The simulated way between main memory and disk, in each direction; `None` for the real one.
     pub disk: Option<Link>,
-    /// The directory of the swap file, if anything rests on disk.
+    /// The directory of the swap file; `None` if no state is stored on disk.
     pub directory: Option<&'a Path>,
-    /// Bytes for which the swap file takes room at once: it grows if it needs more.
+    /// Number of bytes to reserve for the swap file at once. It grows if it needs more.
     pub room: u64,
-    /// What reads and writes there; a [`Disk`] of its own if not given.
+    /// Reads and writes the swap file; `None` for a [`Disk`] of the rank's own.
     pub storage: Option<Disk>,
-    /// What ends the rank's waits early.
+    /// Conditions that end the rank's waits early.
     pub limits: WaitLimits,
 }
 
-/// What travels, as a screen names it.
+/// The bytes of a transfer, as a screen names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cargo {
-    /// The use of the bytes where they rest.
+    /// The class of the buffer where the bytes are stored.
     pub class: Class,
-    /// The unit that they belong to; of activations the block's number.
+    /// The unit that the bytes belong to; for activations the number of the block.
     pub unit: usize,
 }
 
@@ -58,7 +59,7 @@ pub struct Transfers {
     issued: Cell<u64>,
     moved: Cell<Moved>,
     limits: WaitLimits,
-    /// Whether what travels is no longer wanted.
+    /// True once the results of transfers in flight are no longer wanted.
     winding_down: Cell<bool>,
 }
 
@@ -72,41 +73,41 @@ struct Issued {
     at: Duration,
 }
 
-/// A read or write of a disk that the rank has not waited for, and what it gives back: the buffer,
-/// or nothing if a read into the same buffer follows.
+/// A read or write of a disk that the rank has not waited for. It returns the buffer, or nothing if
+/// a read into the same buffer follows.
 #[must_use = "a transfer may fail, and it holds a buffer"]
 pub struct Staged<M = Carried> {
     issued: Issued,
     ticket: Ticket<M>,
-    /// What the disk has answered, if [`Transfers::is_done`] has found that.
+    /// The disk's answer, if [`Transfers::is_done`] has received it.
     answer: Option<storage::Result<storage::Moved<M>>>,
     /// Its number on a simulated way.
     booked: Option<u64>,
 }
 
-/// What rests on disk: the first `bytes` bytes of an extent.
+/// The first `bytes` bytes of an extent on disk.
 pub struct OnDisk<'a> {
-    /// What they are.
+    /// The name of the bytes.
     pub cargo: Cargo,
-    /// Where they rest.
+    /// The extent in which they are stored.
     pub extent: &'a Extent,
-    /// How many there are.
+    /// Their number.
     pub bytes: usize,
 }
 
-/// A buffer in main memory whose bytes have come from a disk.
+/// A buffer in main memory that has been read from a disk.
 pub struct Arriving {
     /// The buffer.
     pub buffer: Buffer,
-    /// When they came: a copy to the device may have begun then.
+    /// When the read was complete: a copy to the device may have begun then.
     pub complete: Instant,
 }
 
 impl Transfers {
-    /// The transfers of the rank of `emitter` on `device`.
+    /// Returns the transfers of the rank of `emitter` on `device`.
     ///
     /// # Errors
-    /// If no swap file can be made.
+    /// If the swap file cannot be created.
     pub fn new(device: Device, emitter: Emitter, options: Options<'_>) -> Result<Self> {
         let link = |route: &Route| match (route.from(), route.to()) {
             (Place::Disk, _) | (_, Place::Disk) => options.disk,
@@ -129,12 +130,12 @@ impl Transfers {
         })
     }
 
-    /// What has been moved so far.
+    /// Returns the counters of the transfers so far.
     pub fn moved(&self) -> Moved {
         self.moved.get()
     }
 
-    /// Room for `bytes` bytes in the swap file, rounded up to whole pages.
+    /// Returns an extent of the swap file for `bytes` bytes, rounded up to whole pages.
     ///
     /// # Errors
     /// If the disk is full.
@@ -147,8 +148,8 @@ impl Transfers {
     }
 
     /// Starts to fill the first `bytes` bytes of `into`, in main memory, with those of `extent`
-    /// from byte `from` on. The optimizer's states let all other reads go before them: a layer
-    /// waits for those, and the update can go on while layers compute.
+    /// from byte `from` on. Other reads go before reads of optimizer states: a layer waits for the
+    /// former, while the update can continue while layers compute.
     pub fn read(&self, cargo: Cargo, extent: &Extent, from: usize, into: Buffer, bytes: usize) -> Staged {
         let issued = self.issue(Route::DiskToHost, cargo, bytes as u64);
         let Swap { disk, file, .. } = self.swap();
@@ -168,8 +169,8 @@ impl Transfers {
         self.staged(issued, issued.at, disk.write(file, extent.offset + to as u64, carried), false)
     }
 
-    /// Starts to write `buffer`, in main memory, to the beginning of `to`, and when it is there to
-    /// fill it with the beginning of `from`. Settle the write first: if it fails, nothing is read.
+    /// Starts to write `buffer`, in main memory, to the beginning of `to`, and then to fill it with
+    /// the beginning of `from`. Wait for the write first: if it fails, nothing is read.
     pub fn write_then_read(&self, to: OnDisk<'_>, from: OnDisk<'_>, buffer: Buffer) -> (Staged<()>, Staged) {
         let written = self.issue(Route::HostToDisk, to.cargo, to.bytes as u64);
         let read = self.issue(Route::DiskToHost, from.cargo, from.bytes as u64);
@@ -181,13 +182,13 @@ impl Transfers {
         (leaves, self.staged(read, ready, arrives, false))
     }
 
-    /// What `ticket` brings, over a way on which it may begin at `ready`.
+    /// Returns the transfer of `ticket`, over a way on which it may begin at `ready`.
     fn staged<M>(&self, issued: Issued, ready: Duration, ticket: Ticket<M>, first: bool) -> Staged<M> {
         let booked = self.ways.borrow_mut()[issued.route.index()].book(issued.at, ready, issued.bytes, first);
         Staged { issued, ticket, answer: None, booked }
     }
 
-    /// When a simulated way carries `staged`.
+    /// Returns when a simulated way carries `staged`; `None` on a real way.
     fn crosses<M>(&self, staged: &Staged<M>) -> Option<Times> {
         self.ways.borrow()[staged.issued.route.index()].crosses(staged.booked?)
     }
@@ -200,18 +201,18 @@ impl Transfers {
         staged.answer.is_some() && self.crosses(staged).is_none_or(|(_, ends)| ends <= self.now())
     }
 
-    /// Blocks until `staged` is done and gives its buffer back.
+    /// Blocks until `staged` is done. Returns its buffer.
     ///
     /// # Errors
-    /// The file system's; one that names file and call if the disk answers nothing for too long;
-    /// the group's failure, if it fails during the wait.
+    /// The file system's; a timeout that names file and call if the disk does not answer; the
+    /// group's failure, if the group fails during the wait.
     pub fn wait_staged(&self, staged: Staged) -> Result<Arriving> {
         let (carried, ended) = self.over(staged)?;
         let complete = Instant::now() - self.now().saturating_sub(ended);
         Ok(Arriving { buffer: carried.buffer, complete })
     }
 
-    /// Blocks until a write that a read follows is done.
+    /// Blocks until a write that is followed by a read is done.
     ///
     /// # Errors
     /// As [`Transfers::wait_staged`].
@@ -219,7 +220,7 @@ impl Transfers {
         self.over(staged).map(|((), _)| ())
     }
 
-    /// Blocks until `staged` is done. Returns what it gives back, and when it was done.
+    /// Blocks until `staged` is done. Returns its result, and when it was done.
     fn over<M>(&self, staged: Staged<M>) -> Result<(M, Duration)> {
         let (issued, booked, since) = (staged.issued, staged.booked, self.now());
         let storage::Moved { memory, began, ended } = self.receive(staged)?;
@@ -257,7 +258,8 @@ impl Transfers {
         issued
     }
 
-    /// Counts a transfer that crossed at these times and for which the rank has waited `since`.
+    /// Counts a transfer that began and ended at these times, for which the rank has waited
+    /// `since`.
     fn finished(&self, issued: Issued, (began, ended): (Duration, Duration), since: Duration) {
         let now = self.now();
         let exposed = now.saturating_sub(since);
@@ -287,7 +289,8 @@ impl Transfers {
         }));
     }
 
-    /// A buffer in main memory with room for `len` elements of type `dtype` and whole pages.
+    /// Allocates a buffer in main memory for `len` elements of type `dtype`, rounded up to whole
+    /// pages.
     ///
     /// # Errors
     /// If main memory is full.
@@ -297,8 +300,8 @@ impl Transfers {
     }
 }
 
-/// Bytes that elements `range` of an extent travel in, of `size` bytes each: whole pages, if they
-/// begin on one and are the `last` of the extent.
+/// Returns the number of bytes to transfer for elements `range` of an extent, of `size` bytes each:
+/// whole pages, if the elements begin on a page and are the `last` of the extent.
 pub fn span(range: &Range<usize>, size: usize, last: bool) -> usize {
     let in_pages = last && (range.start * size).is_multiple_of(PAGE);
     if in_pages { paged(range.len() * size) } else { range.len() * size }

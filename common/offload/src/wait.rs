@@ -1,4 +1,4 @@
-//! How long a rank waits for a place, and what ends the wait early.
+//! How long a rank waits for a transfer, and what ends the wait early.
 
 use crate::{Error, Result};
 use collectives::GroupWatch;
@@ -13,20 +13,20 @@ pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The longest wait that the rank does not publish.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// What ends a rank's wait for a place early.
+/// Conditions that end a rank's wait for a transfer early.
 #[derive(Default)]
 pub struct WaitLimits {
     /// The rank's group, whose failure ends the wait with an error.
     pub group: Option<GroupWatch>,
     /// A request to stop the run: simulated ways then deliver at once.
     pub stop: Option<Arc<AtomicBool>>,
-    /// For how long a disk may answer nothing, or a simulated way may still need, before the wait is an
-    /// error.
+    /// The maximum time for which a disk may not answer, or which a simulated way may still need.
+    /// After it the wait is an error.
     pub timeout: Option<Duration>,
 }
 
 impl WaitLimits {
-    /// True if the run is to stop, so that the rank waits for no simulated way.
+    /// True once a stop of the run is requested: the rank then waits for no simulated way.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Acquire))
     }
@@ -37,7 +37,7 @@ impl WaitLimits {
     }
 }
 
-/// A wait that is under way.
+/// A wait in progress.
 pub(crate) struct Wait<'a> {
     limits: &'a WaitLimits,
     looked: Duration,
@@ -48,9 +48,9 @@ pub(crate) struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    /// Checks the group at `now`, [`POLL_INTERVAL`] after the last check. If more than twice that has
-    /// passed, the process was suspended, and the rest does not count as waiting. A long wait is
-    /// published, so that the deadlines of ranks that wait for this one pause.
+    /// Checks the group at `now`, [`POLL_INTERVAL`] after the last check. If more than twice that
+    /// has passed, the process was suspended, and the excess does not count as waiting. A long wait
+    /// is published, so that the deadlines of ranks that wait for this one pause.
     ///
     /// # Errors
     /// The group's failure.
@@ -69,17 +69,17 @@ impl Wait<'_> {
         Ok(())
     }
 
-    /// The disk has answered something.
+    /// Notes that the disk has answered a call.
     pub(crate) fn answered(&mut self) {
         self.idle = Duration::ZERO;
     }
 
-    /// The time for which the disk has answered nothing, if that is too long.
+    /// Returns the time for which the disk has not answered, if that is too long.
     pub(crate) fn too_long(&self) -> Option<Duration> {
         Some(self.idle).filter(|&idle| self.limits.timeout.is_some_and(|timeout| idle >= timeout))
     }
 
-    /// What the rank waited for is here.
+    /// Ends the wait: the transfer is done.
     pub(crate) fn over(self) {
         if let (true, Some(group)) = (self.published, &self.limits.group) {
             group.publish(false);

@@ -10,14 +10,15 @@ pub(crate) type Times = (Duration, Duration);
 /// A way that transfers take one after the other. Times are the run's, without pauses.
 #[derive(Default)]
 pub(crate) struct Way {
-    /// How fast it is, if it is simulated.
+    /// The speed of a simulated way; `None` for a real one.
     pub(crate) link: Option<Link>,
-    /// When a simulated way has delivered what has begun.
+    /// When a simulated way has delivered the transfers that have begun.
     free: Duration,
-    /// What has not begun yet, in the order in which it was booked.
+    /// Transfers that have not begun yet, in the order in which they were booked.
     waiting: Vec<Booking>,
-    /// What has begun and is not delivered, by its number.
+    /// Transfers that have begun and are not delivered, by number.
     begun: HashMap<u64, Times>,
+    /// Number of transfers booked so far.
     booked: u64,
 }
 
@@ -27,12 +28,12 @@ struct Booking {
     number: u64,
     ready: Duration,
     takes: Duration,
-    /// Whether it goes before those that are not first.
+    /// True if the transfer goes before those that are not first.
     first: bool,
 }
 
 impl Way {
-    /// A way that is simulated as `link`, or real.
+    /// Returns a way that is simulated as `link`; a real one for `None`.
     pub(crate) fn new(link: Option<Link>) -> Self {
         Way { link, ..Way::default() }
     }
@@ -44,8 +45,9 @@ impl Way {
         self.deliver(ready, booked, moved)
     }
 
-    /// Books a simulated way at `now` for `bytes` bytes that are ready at `ready`. What is ready
-    /// begins in the order of booking, and what is marked `first` before all else.
+    /// Books a simulated way at `now` for `bytes` bytes that are ready at `ready`. Ready transfers
+    /// begin in the order of booking, but those marked `first` before all others. Returns the
+    /// transfer's number.
     pub(crate) fn book(&mut self, now: Duration, ready: Duration, bytes: u64, first: bool) -> Option<u64> {
         let Link { latency, bandwidth } = self.link?;
         self.begin_until(now);
@@ -56,14 +58,15 @@ impl Way {
         Some(self.booked)
     }
 
-    /// When what was booked as `number` crosses, if nothing else is booked before it begins.
+    /// Returns when transfer `number` crosses, if nothing else is booked before it begins.
     pub(crate) fn crosses(&self, number: u64) -> Option<Times> {
         let waits = || self.schedule().into_iter().find(|(next, _)| *next == number);
         self.begun.get(&number).copied().or_else(|| waits().map(|(_, times)| times))
     }
 
-    /// When what was `booked`, and `moved` in truth at these times, has crossed, as is known at `now`.
-    /// The rank waits for it next, so that nothing else is booked before it has begun.
+    /// Returns when transfer `booked` has crossed, as known at `now`; `moved` are the times at
+    /// which it was really moved. The rank waits for it next, so that nothing else is booked before
+    /// it has begun.
     pub(crate) fn deliver(&mut self, now: Duration, booked: Option<u64>, moved: Times) -> Times {
         let crosses = booked.and_then(|number| Some((number, self.crosses(number)?)));
         let Some((number, (began, due))) = crosses else { return moved };
@@ -73,14 +76,14 @@ impl Way {
         (began, ended)
     }
 
-    /// Drops at `now` what was booked as `number`. If it has begun, the way is taken until it ends.
+    /// Drops transfer `number` at `now`. If it has begun, the way is busy until it ends.
     pub(crate) fn forget(&mut self, now: Duration, number: u64) {
         self.begin_until(now);
         self.begun.remove(&number);
         self.waiting.retain(|booking| booking.number != number);
     }
 
-    /// Notes what has begun before `now`: nothing changes its times any more.
+    /// Marks the transfers that have begun before `now`: their times are final.
     fn begin_until(&mut self, now: Duration) {
         for (number, times) in self.schedule().into_iter().take_while(|(_, (began, _))| *began < now) {
             self.waiting.retain(|booking| booking.number != number);
@@ -89,7 +92,7 @@ impl Way {
         }
     }
 
-    /// When all that waits crosses if nothing else is booked, in that order.
+    /// Returns when the waiting transfers cross if nothing else is booked, in that order.
     fn schedule(&self) -> Vec<(u64, Times)> {
         let (mut waiting, mut free) = (self.waiting.clone(), self.free);
         let mut order = Vec::with_capacity(waiting.len());

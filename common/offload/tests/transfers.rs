@@ -1,4 +1,4 @@
-//! What a rank moves between its places: contents, counts, times, and failures.
+//! A rank's transfers between places: contents, counts, times, and failures.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,14 +1,14 @@
 //! Units queued for one kind of collective, and the collective in flight.
 //!
 //! A bucket closes when it holds enough elements, or with the last unit of a pass. At most one
-//! closed bucket is in flight: closing the next one first waits for it, so memory is returned at
-//! points that the program fixes, never at points that timing fixes. Without overlap, closing a
-//! bucket waits for it at once. A unit is never split.
+//! closed bucket is in flight: closing the next one first waits for it, so that memory is freed at
+//! fixed points of the program, whatever the timing. Without overlap, closing a bucket waits for it
+//! at once. A unit is never split.
 //!
-//! Buffers travel from where they are, unless they are to be copied or their element type is not
-//! the one that travels: then they are converted as they are queued, into buffers of class
-//! [`Class::CommunicationBuckets`]. A buffer of that class is freed by its conversion. Any other is
-//! held until the result is converted back into it.
+//! A collective uses a unit's buffer in place, unless the buffer must be copied or its element type
+//! differs from the type that travels: then it is converted into a buffer of class
+//! [`Class::CommunicationBuckets`] when it is queued. The conversion frees a buffer of that class.
+//! It holds any other buffer until the result is converted back into it.
 //!
 //! Sums are rounded to the type that travels. Parts of a larger sum would be rounded twice: buckets
 //! of partial sums return them in f32, before rounding.
@@ -20,33 +20,33 @@ use collectives::{Bucket, Group, Pending};
 use device::{Buffer, Class, DType};
 use events::event::NO_UNIT;
 
-/// The collective that a bucket is for.
+/// Issues the collective of a bucket.
 pub type Issue = fn(&Group, Bucket) -> std::result::Result<Pending, collectives::CollectiveError>;
 
-/// The group that a rank issues it in.
+/// Returns the group in which a rank issues the collective.
 pub type Among = fn(&Rank) -> &Group;
 
 /// How units are queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketOptions {
-    /// Elements, padding included, with which a bucket closes.
+    /// Number of elements, padding included, with which a bucket closes.
     pub capacity: usize,
-    /// The type of elements that travel.
+    /// The element type that travels.
     pub wire: DType,
-    /// Whether buffers of that type travel as copies too.
+    /// True if buffers of that type are copied, too.
     pub copied: bool,
-    /// Whether the rank continues while a bucket is on its way.
+    /// True if the rank continues while a bucket is in flight.
     pub overlap: bool,
     /// The unit that ends a pass.
     pub last: UnitId,
 }
 
-/// A queue of units on their way through one kind of collective.
+/// A queue of units for one kind of collective.
 pub struct Buckets {
     issue: Issue,
     among: Among,
     options: BucketOptions,
-    /// Whether a unit's result is the sum of the rank's slice alone, before rounding.
+    /// True if a unit's result is the sum of the rank's slice alone, before rounding.
     partial: bool,
     filling: Vec<(Origin, Buffer)>,
     in_flight: Option<Flight>,
@@ -60,15 +60,16 @@ struct Flight {
     sums: Vec<Buffer>,
 }
 
-/// Where a buffer on its way came from.
+/// The origin of a buffer in flight.
 struct Origin {
     unit: UnitId,
-    /// What the result is converted back into, if anything.
+    /// The buffer that the result is converted back into; `None` if the buffer was not converted.
     held: Option<Buffer>,
 }
 
 impl Buckets {
-    /// Buckets that go through `issue`, among the ranks that share one copy of the model states.
+    /// Returns buckets whose collective `issue` issues, among the ranks that share one copy of the
+    /// model states.
     pub fn new(issue: Issue, options: BucketOptions) -> Self {
         Buckets {
             issue,
@@ -80,21 +81,20 @@ impl Buckets {
         }
     }
 
-    /// These buckets, reduce-scattered for sums which are parts of larger ones. If the type that
-    /// travels is narrower than f32, what comes back of a unit is this rank's slice in f32 alone,
-    /// of class [`Class::CommunicationBuckets`]. A group that does not
-    /// [sum exactly](Group::sums_exactly) has rounded it; any other has not.
+    /// Returns these buckets, reduce-scattered for sums which are parts of larger ones. If the type
+    /// that travels is narrower than f32, the result of a unit is this rank's slice alone, in f32,
+    /// of class [`Class::CommunicationBuckets`]. A group that does not [sum
+    /// exactly](Group::sums_exactly) has rounded it; any other has not.
     pub fn of_partial_sums(self) -> Self {
         Buckets { partial: self.options.wire != DType::F32, ..self }
     }
 
-    /// These buckets, issued in another group.
+    /// Returns these buckets, issued in another group.
     pub fn among(self, among: Among) -> Self {
         Buckets { among, ..self }
     }
 
-    /// Queues `unit`. Returns the units that have come back from a collective by then, with their
-    /// buffers.
+    /// Queues `unit`. Returns the units whose collective has finished since, with their buffers.
     ///
     /// # Errors
     /// If a collective fails, or there is no memory for a conversion.
@@ -116,8 +116,8 @@ impl Buckets {
         Ok(done)
     }
 
-    /// Issues a bucket's collective. Returns it with the buffers for sums that
-    /// [`Buckets::partial_sums`] still has to fill.
+    /// Issues a bucket's collective. Returns it, and the buffers that [`Buckets::partial_sums`] has
+    /// to fill.
     fn start(&self, rank: &Rank, bucket: Bucket) -> Result<(Pending, Vec<Buffer>)> {
         let group = (self.among)(rank);
         if !self.partial {
@@ -155,8 +155,8 @@ impl Buckets {
         Ok(done)
     }
 
-    /// Frees the units that are queued or on their way, in a group that is [winding
-    /// down](Group::wind_down): no update follows.
+    /// Aborts the step without an update: frees the units that are queued or in flight. The group
+    /// is [winding down](Group::wind_down).
     pub fn abort(&mut self) {
         self.filling.clear();
         self.in_flight = None;
@@ -181,7 +181,7 @@ impl Buckets {
         Ok(sums)
     }
 
-    /// Returns the buffer to hold until the result is back, if any, and the buffer that travels.
+    /// Returns the buffer to hold until the result is back, or `None`, and the buffer that travels.
     fn convert(&self, rank: &Rank, buffer: Buffer) -> Result<(Option<Buffer>, Buffer)> {
         let BucketOptions { wire, copied, .. } = self.options;
         if buffer.dtype() == wire && !copied {
@@ -194,7 +194,7 @@ impl Buckets {
     }
 }
 
-/// A bucket of `buffers` that hold `units`, for [`Group`]'s collectives.
+/// Returns a bucket of `buffers` that hold `units`, for [`Group`]'s collectives.
 pub fn bucket(buffers: Vec<Buffer>, units: &[UnitId]) -> Bucket {
     let first_unit = units.iter().min().map_or(NO_UNIT, |&unit| unit as u16);
     Bucket { buffers, first_unit, units: units.len() as u16 }

@@ -1,4 +1,4 @@
-//! What can go wrong inside a stage.
+//! Errors of a stage.
 
 use collectives::CollectiveError;
 use device::{DeviceError, OutOfMemory};

@@ -34,8 +34,8 @@ impl FullGradients {
         FullGradients { unit, buffer, write, written: vec![false; partition.units[unit].slots.len()] }
     }
 
-    /// Allocates full gradients of class [`Class::CommunicationBuckets`] and element type `dtype`, and
-    /// zeroes their padding.
+    /// Allocates full gradients of class [`Class::CommunicationBuckets`] and element type `dtype`,
+    /// and zeroes their padding.
     ///
     /// # Errors
     /// If the rank is out of memory.
@@ -107,7 +107,8 @@ pub struct UnitBuffers {
 }
 
 impl UnitBuffers {
-    /// Returns buffers of which `held[u]` stores these elements of unit u. `what` names them in errors.
+    /// Returns buffers of which `held[u]` stores these elements of unit u. `what` names them in
+    /// errors.
     pub fn new<S: Into<Storage>>(held: Vec<(S, Range<usize>)>, what: &'static str) -> Self {
         let (units, ranges) = held.into_iter().map(|(storage, range)| (Some(storage.into()), range)).unzip();
         UnitBuffers { units, ranges, what }
@@ -229,8 +230,8 @@ impl UnitBuffers {
     }
 }
 
-/// Returns the unit and the elements of consecutive tensors of a layer; `None` unless they are next to
-/// each other in one unit.
+/// Returns the unit and the elements of consecutive tensors of a layer; `None` unless they are next
+/// to each other in one unit.
 fn joint(tensors: &[TensorId], partition: &Partition) -> Option<(UnitId, Range<usize>)> {
     let (unit, first) = partition.home(*tensors.first()?);
     let mut range = first.range();

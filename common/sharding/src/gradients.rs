@@ -207,9 +207,9 @@ impl HostAccumulator {
 }
 
 impl InFlightSlice {
-    /// Starts to copy elements `own` of `full`, which has just been reduced, to main memory, and frees
-    /// `full`. A CPU device adds them to `shard` at once and leaves both buffers unused; they are
-    /// allocated anyway, so that every device needs the same memory.
+    /// Starts to copy elements `own` of `full`, which has just been reduced, to main memory, and
+    /// frees `full`. A CPU device adds them to `shard` at once and leaves both buffers unused; they
+    /// are allocated anyway, so that every device needs the same memory.
     fn send(
         rank: &Rank,
         unit: UnitId,

@@ -1,4 +1,4 @@
-//! What stages are built from: mechanism without policy.
+//! The building blocks of stages: mechanism without policy.
 //!
 //! * [`partition`]: layers grouped into units, each a flat padded segment of which every rank owns
 //!   an equal slice;
@@ -17,7 +17,8 @@
 //! * [`norm`]: a gradient norm whose bits do not depend on which rank holds which slice;
 //! * [`source`]: where initial weights come from.
 //!
-//! When to reduce, gather and free is policy: the stage crates decide it. Nothing here knows them.
+//! When to reduce, gather and free is policy, which the stage crates decide. This crate does not
+//! depend on them.
 
 pub mod buckets;
 mod error;
@@ -64,5 +65,5 @@ pub use source::WeightSource;
 pub use usage::Usage;
 pub use window::{GatherLimits, GatherWindow};
 
-/// What this crate's functions and the stages return.
+/// The result of this crate's functions and of the stages.
 pub type Result<T> = std::result::Result<T, Error>;

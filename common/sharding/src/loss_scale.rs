@@ -8,16 +8,17 @@ use crate::{Error, Result};
 /// How the loss is scaled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossScaling {
-    /// A scale that never changes; found by trying if there is none.
+    /// A scale that never changes; `None` for a dynamic one.
     pub fixed: Option<f64>,
     /// The first scale is 2 to this power.
     pub initial_power: u32,
-    /// Steps without overflow after which the scale doubles and the hysteresis is full again. The
-    /// first step after the start or after an overflow does not count.
+    /// Number of steps without overflow after which the scale doubles and the hysteresis is reset.
+    /// The first step after the start or after an overflow does not count.
     pub window: u32,
-    /// Overflows until the scale halves: the last of so many does, and so does every one after it.
+    /// Number of overflows after which the scale halves. Every overflow after these halves it, too,
+    /// until the hysteresis is reset.
     pub hysteresis: u32,
-    /// Whether a step without overflow is enough to fill the hysteresis.
+    /// True if one step without overflow resets the hysteresis.
     pub consecutive_hysteresis: bool,
     /// The smallest scale.
     pub minimum: f64,
@@ -36,28 +37,28 @@ impl Default for LossScaling {
     }
 }
 
-/// The scale of the loss from step to step. Every rank keeps one and tells it the same.
+/// The scale of the loss from step to step. Every rank keeps one, and all have the same state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LossScaler {
     scaling: LossScaling,
     at: LossScale,
 }
 
-/// Where a [`LossScaler`] stands.
+/// The state of a [`LossScaler`].
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct LossScale {
-    /// What the loss of the next step is multiplied by.
+    /// The factor of the next step's loss.
     pub scale: f64,
-    /// Overflows left until the scale halves, that one included.
+    /// Number of overflows until the scale halves, including the one that halves it.
     pub hysteresis: u32,
-    /// Steps since the last overflow, or since the start.
+    /// Number of steps since the last overflow, or since the start.
     pub clean: u32,
-    /// Steps that were skipped because of an overflow.
+    /// Number of steps that were skipped because of an overflow.
     pub skipped: u32,
 }
 
 impl LossScaler {
-    /// Before the first step.
+    /// Returns the scaler before the first step.
     pub fn new(scaling: LossScaling) -> Self {
         let scale = scaling.fixed.unwrap_or(2f64.powi(scaling.initial_power as i32));
         let at = LossScale { scale, hysteresis: scaling.hysteresis, clean: 0, skipped: 0 };
@@ -70,12 +71,12 @@ impl LossScaler {
         LossScaler { scaling, at: LossScale { scale, ..at } }
     }
 
-    /// Its scale and counters.
+    /// Returns the scale and the counters.
     pub fn at(&self) -> LossScale {
         self.at
     }
 
-    /// A step is over; it was skipped if gradients overflowed on any rank.
+    /// Adjusts the scale after a step, which was skipped if gradients overflowed on any rank.
     ///
     /// # Errors
     /// [`Error::LossScaleAtMinimum`] if the scale would have to be lower than it can be.

@@ -7,27 +7,27 @@
 use crate::Result;
 use collectives::Group;
 
-/// Which groups a run needs beside the world's.
+/// The groups that a run needs in addition to the world's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MeshShape {
     /// None: model states are sharded over all ranks.
     #[default]
     World,
-    /// Model states are sharded over so many neighbours and replicated across (FSDP's hybrid
+    /// Model states are sharded over this number of neighbours and replicated across (FSDP's hybrid
     /// sharding, MiCS).
     Hybrid(usize),
-    /// Model states are sharded over all ranks, and so many neighbours share a second copy of the
-    /// parameters (ZeRO++'s hpZ).
+    /// Model states are sharded over all ranks, and this number of neighbours share a second copy
+    /// of the parameters (ZeRO++'s hpZ).
     Secondary(usize),
 }
 
 impl MeshShape {
-    /// Ranks that share one copy of the model states, if not all do.
+    /// Returns the number of ranks that share one copy of the model states; `None` if all do.
     pub fn shard_group(self) -> Option<usize> {
         if let MeshShape::Hybrid(size) = self { Some(size) } else { None }
     }
 
-    /// Ranks that share a second copy of the parameters, if there is one.
+    /// Returns the number of ranks that share a second copy of the parameters; `None` without one.
     pub fn secondary(self) -> Option<usize> {
         if let MeshShape::Secondary(size) = self { Some(size) } else { None }
     }
@@ -36,11 +36,11 @@ impl MeshShape {
 /// One rank's ends of these groups.
 #[derive(Default)]
 pub struct Mesh {
-    /// Ranks that share one copy of the model states, if not all do.
+    /// The ranks that share one copy of the model states; `None` if all do.
     pub(crate) shards: Option<Group>,
-    /// Ranks that own the same shard of other copies, if there are others.
+    /// The ranks that own the same shard of other copies; `None` if there is one copy.
     pub(crate) replicas: Option<Group>,
-    /// Neighbours that share a second copy of the parameters, if there is one.
+    /// The neighbours that share a second copy of the parameters; `None` without one.
     pub(crate) secondary: Option<Group>,
 }
 
@@ -59,7 +59,7 @@ impl Mesh {
         })
     }
 
-    /// The group of neighbours, if there are any.
+    /// Returns the group of neighbours; `None` if the ranks form no groups.
     pub fn neighbours(&self) -> Option<&Group> {
         self.shards.as_ref().or(self.secondary.as_ref())
     }

@@ -26,12 +26,12 @@ pub fn sum_of_squares(values: &[f32]) -> f64 {
     values.iter().map(|&value| f64::from(value) * f64::from(value)).sum()
 }
 
-/// What a rank has measured of its shards before it asks for their norm.
+/// Partial results for the norm of a rank's shards, measured before the norm is needed.
 #[derive(Default)]
 pub(crate) struct Measured {
     /// The largest magnitude.
     largest: f32,
-    /// The last norm's exponent, and the sum of squares scaled by it. None if there is no such
+    /// The last norm's exponent, and the sum of squares scaled by it. `None` if there is no such
     /// exponent or a shard does not fit it: the norm then reads all shards.
     squares: Option<(i32, u128)>,
 }
@@ -76,8 +76,8 @@ impl Measured {
     }
 }
 
-/// Returns the norm over all shards, and its [`exponent`]. This rank's largest magnitude is
-/// `largest`; its squares, scaled by an exponent, add up to what `squares` returns.
+/// Returns the norm over all shards, and its [`exponent`]. `largest` is this rank's largest
+/// magnitude; `squares` returns the sum of its squares, scaled by an exponent.
 fn combined_norm(
     rank: &Rank,
     largest: f32,
@@ -109,8 +109,9 @@ fn combine<T, const B: usize>(group: &Group, mine: [u8; B], decode: fn([u8; B]) 
     Ok(all.iter().map(|bytes| decode(std::array::from_fn(|i| bytes[i]))).collect())
 }
 
-/// The least e with `largest · 2⁻ᵉ < 2` that is 3 more than a multiple of 4; none for 0, infinity and
-/// NaN. From step to step the largest gradient often doubles or halves, but e mostly stays.
+/// Returns the least e with `largest · 2⁻ᵉ < 2` that is 3 more than a multiple of 4; `None` for 0,
+/// infinity and NaN. From step to step the largest gradient often doubles or halves, but e mostly
+/// stays the same.
 fn exponent(largest: f32) -> Option<i32> {
     if largest == 0.0 || !largest.is_finite() {
         return None;

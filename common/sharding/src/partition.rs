@@ -52,18 +52,18 @@ pub struct Unit {
     pub parameters: usize,
     /// Elements with padding: a multiple of the shard count.
     pub padded: usize,
-    /// Whether every rank keeps its parameters in full, although gradients and optimizer states are
-    /// cut.
+    /// True if every rank keeps its parameters in full, although gradients and optimizer states are
+    /// sharded.
     pub persistent: bool,
 }
 
-/// Which tensors stay whole where parameters are cut: small ones, whose collectives would cost more
-/// than their memory.
+/// The tensors that stay whole where parameters are sharded: small ones, whose collectives would
+/// cost more than their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WholeTensors {
-    /// Most elements of one of them; none if 0.
+    /// Maximum number of elements of one tensor; 0 for no tensors.
     pub each: usize,
-    /// Most elements of all of them together.
+    /// Maximum number of elements of all of them together.
     pub together: usize,
 }
 
@@ -78,7 +78,8 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// The tensors of `layout`, cut into units as `wrap` says, and each unit into `shards` slices.
+    /// Groups the tensors of `layout` into units as `wrap` says, and cuts each unit into `shards`
+    /// slices.
     pub fn new(layout: &Layout, wrap: Wrap, shards: usize) -> Self {
         let mut partition =
             Partition { units: Vec::new(), shards, homes: vec![(0, 0); layout.tensors.len()] };
@@ -114,7 +115,8 @@ impl Partition {
         self.units.push(Unit { name, slots, parameters, padded, persistent });
     }
 
-    /// This partition with small tensors in persistent units, each after the unit that it was in.
+    /// Returns this partition with small tensors in persistent units, each after the unit from
+    /// which its tensors come.
     pub fn with_whole_tensors(self, limits: WholeTensors) -> Self {
         let Partition { units, shards, homes } = self;
         let mut split = Partition { units: Vec::new(), shards, homes };
@@ -135,13 +137,14 @@ impl Partition {
         split
     }
 
-    /// The unit that holds `tensor`, and its slot there.
+    /// Returns the unit that holds `tensor`, and its slot there.
     pub fn home(&self, tensor: TensorId) -> (UnitId, Slot) {
         let (unit, slot) = self.homes[tensor];
         (unit, self.units[unit].slots[slot])
     }
 
-    /// The parts of tensors of which `slice` of `unit` consists, in order. Padding is in none.
+    /// Returns the parts of tensors of which `slice` of `unit` consists, in order. Padding is in
+    /// none.
     pub fn parts<'a>(
         &'a self,
         unit: UnitId,
@@ -158,13 +161,13 @@ impl Partition {
         })
     }
 
-    /// The elements of `unit` that shard `shard` owns: the shard-th of equal slices.
+    /// Returns the elements of `unit` that shard `shard` owns: the shard-th of equal slices.
     pub fn slice(&self, unit: UnitId, shard: usize) -> Range<usize> {
         let length = self.units[unit].padded / self.shards;
         shard * length..(shard + 1) * length
     }
 
-    /// Elements of the largest unit, padding included: the default size of a bucket.
+    /// Returns the elements of the largest unit, padding included: the default size of a bucket.
     pub fn largest(&self) -> usize {
         self.units.iter().map(|unit| unit.padded).max().unwrap_or(0)
     }

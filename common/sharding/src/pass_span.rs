@@ -18,8 +18,8 @@ pub struct PassSpan {
 }
 
 impl Rank {
-    /// Emits the start of `pass` over `unit` in micro-batch `micro` of the step. A viewer may hold the
-    /// rank here: the unit is gathered, and the next one is in flight.
+    /// Emits the start of `pass` over `unit` in micro-batch `micro` of the step. A viewer may hold
+    /// the rank here: the unit is gathered, and the next one is in flight.
     pub fn begin_pass(&self, pass: Pass, unit: UnitId, micro: usize) -> PassSpan {
         let (unit, micro) = (unit as u16, micro.min(u16::MAX.into()) as u16);
         let (emitter, device) = (self.emitter.clone(), self.device.clone());

@@ -35,9 +35,9 @@ impl OffloadPlacement {
     /// Returns the number of slots for an update of `pieces` pieces: by default 3, for one piece
     /// arriving, one being updated and one leaving.
     ///
-    /// If states are stored on disk, the default is 3 fewer than pieces, but at least 3 and at most 6:
-    /// the states of one piece per slot are read in one backward and written in the next, so that more
-    /// slots leave less to move while forward computes.
+    /// If states are stored on disk, the default is 3 fewer than pieces, but at least 3 and at most
+    /// 6: the states of one piece per slot are read in one backward and written in the next, so
+    /// that more slots leave less to move while forward computes.
     pub fn update_buffers(&self, pieces: usize) -> usize {
         let default = if self.optimizer == Place::Disk { pieces.saturating_sub(3).clamp(3, 6) } else { 3 };
         self.buffers.unwrap_or(default).min(pieces)

@@ -2,7 +2,7 @@
 
 use device::{DType, Rounding};
 
-/// In which types a run keeps, multiplies and moves numbers. Sums and optimizer states are f32
+/// The types in which a run stores, multiplies and moves numbers. Sums and optimizer states are f32
 /// whatever these are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Precision {
@@ -14,7 +14,7 @@ pub struct Precision {
     /// one of several copies of the model states is not rounded: it travels in f32 to be summed
     /// over copies.
     pub reduce: DType,
-    /// What projections round to before they multiply.
+    /// The rounding of projections before they multiply.
     pub rounding: Rounding,
 }
 
@@ -27,34 +27,34 @@ impl Precision {
         Precision { parameters: dtype, gradients: dtype, reduce: dtype, rounding: Rounding::None }
     }
 
-    /// Whether the optimizer keeps f32 master weights beside the parameters; otherwise the
-    /// parameters are the masters.
+    /// True if the optimizer keeps f32 master weights next to the parameters; otherwise the
+    /// parameters are the master weights.
     pub fn has_masters(&self) -> bool {
         self.parameters != DType::F32
     }
 
-    /// Whether gradients are converted before they are reduced.
+    /// True if gradients are converted before they are reduced.
     pub fn converts_gradients(&self) -> bool {
         self.gradients != self.reduce
     }
 
-    /// Whether anything is kept, multiplied or moved in bf16.
+    /// True if any numbers are stored, multiplied or moved in bf16.
     pub fn has_bf16(&self) -> bool {
         self.rounding == Rounding::Bf16
             || [self.parameters, self.gradients, self.reduce].contains(&DType::Bf16)
     }
 
-    /// Whether projections multiply numbers of 16 bits.
+    /// True if projections multiply numbers of 16 bits.
     pub fn multiplies_16_bits(&self) -> bool {
         self.multiplies_bf16() || self.parameters == DType::F16
     }
 
-    /// Whether projections multiply in bf16.
+    /// True if projections multiply in bf16.
     pub fn multiplies_bf16(&self) -> bool {
         self.rounding == Rounding::Bf16 || self.parameters == DType::Bf16
     }
 
-    /// Whether the loss must be scaled: f16 has no room for small gradients.
+    /// True if the loss must be scaled: f16 cannot represent small gradients.
     pub fn scales_loss(&self) -> bool {
         [self.parameters, self.gradients, self.reduce].contains(&DType::F16)
     }

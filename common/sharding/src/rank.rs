@@ -1,4 +1,4 @@
-//! One worker: a device and a place in a process group.
+//! One rank: a device and a place in a process group.
 
 use crate::mesh::Mesh;
 use collectives::Group;
@@ -6,53 +6,55 @@ use device::{Device, Kernels};
 use events::Emitter;
 use offload::Transfers;
 
-/// A rank, as its own thread sees it. Whether its peers are threads or processes cannot be told
-/// from here.
+/// A rank, as its own thread sees it. Its peers may be threads or processes.
 pub struct Rank {
     /// Its device.
     pub device: Device,
-    /// Its ends of groups within the world. Before the world's, so that it leaves these first.
+    /// Its ends of groups within the world. This field precedes `group`, so that the rank leaves
+    /// these groups first.
     pub mesh: Mesh,
     /// Its end of the world's process group.
     pub group: Group,
-    /// What it moves between its device, main memory and disk.
+    /// Its transfers between device, main memory and disk.
     pub transfers: Transfers,
     /// Emits this rank's events.
     pub emitter: Emitter,
 }
 
 impl Rank {
-    /// Number of this rank, from 0.
+    /// Returns the number of this rank, from 0.
     pub fn number(&self) -> usize {
         self.group.rank() as usize
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn world_size(&self) -> usize {
         self.group.size() as usize
     }
 
-    /// The ranks that share one copy of the model states: all of them, unless sharding is hybrid.
+    /// Returns the ranks that share one copy of the model states: all ranks, unless sharding is
+    /// hybrid.
     pub fn shard_group(&self) -> &Group {
         self.mesh.shards.as_ref().unwrap_or(&self.group)
     }
 
-    /// Number of the shard that this rank owns, from 0.
+    /// Returns the number of the shard that this rank owns, from 0.
     pub fn shard(&self) -> usize {
         self.shard_group().rank() as usize
     }
 
-    /// The ranks that own the same shard of other copies, if sharding is hybrid.
+    /// Returns the ranks that own the same shard of other copies; `None` unless sharding is hybrid.
     pub fn replicas(&self) -> Option<&Group> {
         self.mesh.replicas.as_ref()
     }
 
-    /// The neighbours that share a second copy of the parameters, if there is one.
+    /// Returns the neighbours that share a second copy of the parameters; `None` without such a
+    /// copy.
     pub fn secondary_group(&self) -> Option<&Group> {
         self.mesh.secondary.as_ref()
     }
 
-    /// The kernels of this rank's device.
+    /// Returns the kernels of this rank's device.
     pub fn kernels(&self) -> &dyn Kernels {
         self.device.kernels()
     }

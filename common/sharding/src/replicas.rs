@@ -21,13 +21,13 @@ pub struct ReplicaSum {
     /// over one copy then come as f32 slices, before rounding, and the world's sum is rounded to
     /// it.
     rounded: Option<DType>,
-    /// Whether a sum is rounded in a buffer of its own even if its shard has the rounded type.
+    /// True if a sum is rounded in a buffer of its own even if its shard has the rounded type.
     rounds_in_buffer: bool,
     /// Micro-batches per step.
     micro_batches: usize,
-    /// Per unit: micro-batches of this step whose gradients have been added.
+    /// Per unit: number of this step's micro-batches whose gradients have been added.
     added: Vec<usize>,
-    /// Per unit: the shard that a sum beside it is written back to.
+    /// Per unit: the shard that a sum in a separate buffer is written back to.
     held: Vec<Option<Buffer>>,
 }
 
@@ -37,8 +37,8 @@ fn replicas(rank: &Rank) -> &Group {
 }
 
 impl ReplicaSum {
-    /// Sums of `units` shards of element type `gradients` through buckets with these options, in
-    /// steps of `micro_batches`.
+    /// Returns sums of `units` shards of element type `gradients` through buckets with these
+    /// options, in steps of `micro_batches` micro-batches.
     pub fn new(options: BucketOptions, gradients: DType, units: usize, micro_batches: usize) -> Self {
         let rounded = Some(options.wire).filter(|&wire| wire != DType::F32);
         let in_place = rounded.is_none() && gradients == DType::F32;
@@ -56,7 +56,7 @@ impl ReplicaSum {
     /// Adds a micro-batch's `gradients`, [partial sums](Buckets::of_partial_sums) over one copy of
     /// the model states to `unit`'s `shard`, and after the last micro-batch queues the sum. `own`
     /// is the rank's slice of full gradients; sums before rounding are that slice alone. Returns
-    /// the shards that stay, and those that have come back from the all-reduce.
+    /// the shards that are not queued, and those whose all-reduce has finished.
     ///
     /// # Errors
     /// If a collective fails, or there is no memory for a conversion.
@@ -102,15 +102,16 @@ impl ReplicaSum {
         self.written_back(rank, summed)
     }
 
-    /// Drops what is queued or on its way, as [`Buckets::abort`] does: no update follows.
+    /// Aborts the step without an update: discards sums that are queued or in flight, as
+    /// [`Buckets::abort`] does.
     pub fn abort(&mut self) {
         self.buckets.abort();
         self.added.fill(0);
         self.held.fill_with(|| None);
     }
 
-    /// The shards of `summed`: each sum that travelled beside its shard is rounded and written to
-    /// it. The next bucket is on its way by then, so the planner counts that one's buffers, too.
+    /// Returns the shards of `summed`: rounds each sum in a separate buffer and writes it to its
+    /// shard. The next bucket is in flight by then, so the planner counts its buffers, too.
     fn written_back(&mut self, rank: &Rank, summed: Vec<(UnitId, Buffer)>) -> Result<Vec<(UnitId, Buffer)>> {
         let shard = |(unit, sum): (UnitId, Buffer)| match self.held[unit].take() {
             Some(shard) => Ok((unit, round_into(rank, shard, sum, self.rounded, self.rounds_in_buffer)?)),
@@ -120,7 +121,7 @@ impl ReplicaSum {
     }
 }
 
-/// Writes `sum` to `shard`, rounded to `rounded` on the way. That takes a buffer of its own, unless
+/// Rounds `sum` to `rounded` and writes it to `shard`. Rounding needs a buffer of its own, unless
 /// the shard has that type and gradients are reduced in place.
 fn round_into(
     rank: &Rank,

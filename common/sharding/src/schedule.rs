@@ -1,19 +1,19 @@
-//! Which units a pass needs, and when for the first and for the last time.
+//! The units that a pass needs, and where it needs each of them first and last.
 
 use crate::partition::{Partition, UnitId};
 use events::Pass;
 use model::Layout;
 
-/// One pass over the layers, as the units meet it.
+/// One pass over the layers, and the units that it needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Visits {
     /// Layers in the order of the pass.
     pub layers: Vec<usize>,
     /// Units in the order in which they are first needed.
     pub order: Vec<UnitId>,
-    /// Per step of the pass: units needed here for the first time.
+    /// Per layer of the pass: the units that it is the first to need.
     pub first: Vec<Vec<UnitId>>,
-    /// Per step of the pass: units needed here for the last time.
+    /// Per layer of the pass: the units that it is the last to need.
     pub last: Vec<Vec<UnitId>>,
 }
 
@@ -55,7 +55,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The schedule of a model under a partition.
+    /// Returns the schedule of a model under a partition.
     pub fn new(layout: &Layout, partition: &Partition) -> Self {
         let forward: Vec<usize> = (0..layout.layers.len()).collect();
         let backward = forward.iter().rev().copied().collect();
@@ -65,12 +65,12 @@ impl Schedule {
         }
     }
 
-    /// The visits of `pass`.
+    /// Returns the visits of `pass`.
     pub fn pass(&self, pass: Pass) -> &Visits {
         if pass == Pass::Backward { &self.backward } else { &self.forward }
     }
 
-    /// The unit whose gradients are complete last in backward.
+    /// Returns the unit whose gradients are complete last in backward.
     pub fn last_reduced(&self) -> UnitId {
         self.backward.last.iter().flatten().last().copied().unwrap_or(0)
     }

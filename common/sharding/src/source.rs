@@ -1,4 +1,4 @@
-//! Where initial weights and resumed states come from.
+//! The sources of initial weights and resumed states.
 
 use crate::partition::{Partition, TensorPart, UnitId};
 use crate::{Error, Result};
@@ -7,12 +7,12 @@ use model::TensorId;
 use std::ops::Range;
 
 /// A source of initial weights, or of another state that a run resumes from: a seed or a file. It
-/// serves any slice of any tensor, so that every rank reads only the elements that it will hold.
+/// returns any slice of any tensor, so that every rank reads only the elements that it holds.
 pub trait WeightSource: Send + Sync {
     /// Writes elements `range` of `tensor` to `into`.
     ///
     /// # Errors
-    /// A sentence that names what could not be read.
+    /// A message that names the file or tensor that could not be read.
     fn read(
         &self,
         tensor: TensorId,
@@ -21,7 +21,7 @@ pub trait WeightSource: Send + Sync {
     ) -> std::result::Result<(), String>;
 }
 
-/// Elements that are rounded at a time, in memory that the next ones reuse.
+/// Number of elements that are rounded at a time. The next ones reuse the memory.
 const PIECE: usize = 1 << 22;
 
 /// Writes elements `slice` of `unit` to `out`, rounded to its type; padding is zero.

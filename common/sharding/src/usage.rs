@@ -1,22 +1,22 @@
-//! What a rank has sent and moved.
+//! The traffic and transfers of a rank.
 
 use crate::rank::Rank;
 use collectives::Traffic;
 use offload::Moved;
 
-/// What a rank has sent to others and moved between its places.
+/// The traffic of a rank with other ranks, and its transfers between places.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
-    /// Of all groups.
+    /// The traffic of all groups.
     pub traffic: Traffic,
     /// Bytes that stayed among neighbours; 0 if the ranks form no groups.
     pub to_neighbours: u64,
-    /// Between device, main memory and disk.
+    /// The transfers between device, main memory and disk.
     pub transfers: Moved,
 }
 
 impl Usage {
-    /// All that `rank` has done so far.
+    /// Returns the usage of `rank` so far.
     pub fn now(rank: &Rank) -> Self {
         Usage {
             traffic: rank.group.overall_traffic(),
@@ -25,8 +25,8 @@ impl Usage {
         }
     }
 
-    /// Seconds in waits: for collectives in all, for peers, for a simulated link; and for transfers
-    /// between places.
+    /// Returns the seconds in waits: for all collectives, for peers, for a simulated link, and for
+    /// transfers between places.
     pub fn waited(&self) -> [f64; 4] {
         let [all, peers, link] = self.traffic.seconds();
         [all, peers, link, self.transfers.waited.iter().sum()]

@@ -1,8 +1,8 @@
-//! Where units end, and what they are called.
+//! The boundaries and the names of units.
 
 use model::{LayerKind, Layout, TensorId, Wrap};
 
-/// Whether a unit of the tensors `open` ends between its last one and the next.
+/// True if a unit of the tensors `open` ends between its last tensor and the next.
 pub(crate) fn cut(
     layout: &Layout,
     wrap: Wrap,
@@ -21,19 +21,20 @@ pub(crate) fn cut(
     }
 }
 
-/// The first layer that needs `tensor`.
+/// Returns the first layer that needs `tensor`.
 fn layer_of(layout: &Layout, tensor: TensorId) -> usize {
     layout.layers.iter().position(|layer| layer.tensors.contains(&tensor)).unwrap_or(0)
 }
 
-/// The words of `tensor`'s name that say in which module it is: `model layers 0 mlp`, `lm_head`.
+/// Returns the words of `tensor`'s name that identify its module: `model layers 0 mlp`, `lm_head`.
 fn module(layout: &Layout, tensor: TensorId) -> Vec<&str> {
     let mut words: Vec<&str> = layout.tensors[tensor].name.split('.').filter(|&w| w != "weight").collect();
     words.truncate(4);
     words
 }
 
-/// Name for people. Units of a size have numbers, since they begin and end anywhere.
+/// Returns a unit's name for screens and tables. Units of a size are numbered, since they may begin
+/// and end anywhere.
 pub(crate) fn unit_name(layout: &Layout, wrap: Wrap, tensors: &[TensorId], number: usize) -> String {
     let first = tensors.first().copied().unwrap_or(0);
     let within = |depth: usize| layout.tensors[first].name.split('.').nth(depth).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! A rank's local contribution to a step, before the sum over ranks. `--contributions` emits it as an
-//! event for diagnosis: after the sum every rank has the same gradient, which hides a fault on one
-//! rank.
+//! A rank's local contribution to a step, before the sum over ranks. `--contributions` emits it as
+//! an event for diagnosis: after the sum every rank has the same gradient, which hides a fault on
+//! one rank.
 
 use device::DType;
 use events::{LocalMetrics, Pass};
@@ -17,8 +17,8 @@ pub(crate) struct LocalContribution {
 }
 
 impl LocalContribution {
-    /// Returns an empty contribution to a step that begins after the rank has waited `waited` seconds
-    /// for peers.
+    /// Returns an empty contribution to a step that begins after the rank has waited `waited`
+    /// seconds for peers.
     pub(crate) fn begin(waited: f64) -> Self {
         LocalContribution { waited_before: waited, ..LocalContribution::default() }
     }
@@ -35,8 +35,8 @@ impl LocalContribution {
         self.squares += sum_of_squares(values);
     }
 
-    /// Returns the contribution to `step` after the update, given the rank's mean loss and the total
-    /// seconds that it has waited for peers.
+    /// Returns the contribution to `step` after the update, given the rank's mean loss and the
+    /// total seconds that it has waited for peers.
     pub(crate) fn finish(&self, step: u32, loss: f64, waited: f64) -> LocalMetrics {
         let parameters = u64::from_be_bytes(self.parameters.finalize().as_bytes().as_chunks().0[0]);
         let waited = waited - self.waited_before;

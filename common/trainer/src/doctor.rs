@@ -1,4 +1,5 @@
-//! What GPUs need to compute: what this machine has of it, and where the rest comes from.
+//! Reports which of the libraries and devices that GPU runs need are present, and where to get the
+//! missing ones.
 
 use collectives::nccl;
 use device::cuda::kernels::PEERS;
@@ -10,7 +11,7 @@ use settings::machine::{self, MainMemory, cores};
 use settings::size::human;
 use settings::{Failure, Result};
 
-/// Prints what this machine has; with a number of ranks, fails unless they would run on its GPUs.
+/// Prints what this machine has. Given a number of ranks, fails unless they would run on its GPUs.
 ///
 /// # Errors
 /// A failed run that says what is missing.

@@ -134,8 +134,8 @@ impl RankFaults {
         if self.fires_now(Kind::Overflow) { f32::INFINITY } else { scale }
     }
 
-    /// Returns the step whose samples the rank reads: `step`, or with a fault a step that the run does
-    /// not reach.
+    /// Returns the step whose samples the rank reads: `step`, or with a fault a step that the run
+    /// does not reach.
     pub(crate) fn corrupt_samples(&self, step: u32, config: &Config) -> u32 {
         if self.is_active(Kind::Data) { step.wrapping_add(config.steps) } else { step }
     }
@@ -155,8 +155,8 @@ impl RankFaults {
             return Err(RankError::Other(format!("injected error in {}", self.place(phase))));
         }
         if self.fires_in(phase, Kind::Stall) {
-            // Counts polls, not time: while the process is stopped, the timeouts of other ranks pause,
-            // too.
+            // Counts polls, not time: while the process is stopped, the timeouts of other ranks
+            // pause, too.
             let polls = (self.timeout + LONGER).div_duration_f64(POLL_INTERVAL) as u64;
             let watch = group.watch();
             for _ in (0..polls).take_while(|_| watch.failure().is_none()) {
@@ -167,7 +167,8 @@ impl RankFaults {
         Ok(())
     }
 
-    /// Returns the number of the allocation of `rank` that fails, from 1; `None` if no fault says so.
+    /// Returns the number of the allocation of `rank` that fails, from 1; `None` if no fault says
+    /// so.
     pub(crate) fn refused_allocation(config: &Config, rank: u32) -> Option<u64> {
         let of_rank = |fault: &&Fault| fault.kind == Kind::OutOfMemory && fault.rank == rank as usize;
         config.faults.iter().find(of_rank).map(|fault| fault.allocation)

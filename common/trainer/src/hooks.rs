@@ -1,5 +1,5 @@
-//! What surrounds the phases and layers of the training loop: injected faults, clocks, stop
-//! requests, events. The loop and the passes call it and know none of these.
+//! Hooks around the phases and layers of the training loop: injected faults, clocks, stop requests,
+//! events. The loop and the passes call the hooks and know none of these.
 
 use crate::faults::RankFaults;
 use crate::plan::Plan;
@@ -117,7 +117,8 @@ impl Hooks {
         self.stop.before_micro_batch(micro)
     }
 
-    /// Checks for a stop request before a layer of `pass`, and records the layer as the rank's moment.
+    /// Checks for a stop request before a layer of `pass`, and records the layer as the rank's
+    /// moment.
     ///
     /// # Errors
     /// If the run ends here.
@@ -127,8 +128,8 @@ impl Hooks {
         Ok(())
     }
 
-    /// Emits the start of a layer's `pass` in micro-batch `micro`, shown as a pass over `unit`. Its end
-    /// is emitted when the returned span is dropped.
+    /// Emits the start of a layer's `pass` in micro-batch `micro`, shown as a pass over `unit`. Its
+    /// end is emitted when the returned span is dropped.
     pub(crate) fn layer(&self, pass: Pass, unit: UnitId, micro: MicroBatch) -> LayerSpan {
         let span = self.rank.begin_pass(pass, unit, micro.index);
         LayerSpan { _pass: span, began: cpu::of_thread(), slow: self.faults.is_active(Kind::Slow) }

@@ -125,8 +125,8 @@ fn spawn_ranks(plan: &Plan, emitters: Vec<Emitter>, observer: &Observer<'_>) -> 
     })
 }
 
-/// Waits for a rank's thread. Returns the rank's outcome; an error if the rank panicked or its thread
-/// could not be started.
+/// Waits for a rank's thread. Returns the rank's outcome; an error if the rank panicked or its
+/// thread could not be started.
 fn join_rank<T>(thread: io::Result<ScopedJoinHandle<'_, rank_error::Result<T>>>) -> rank_error::Result<T> {
     match thread.map(|thread| thread.join()) {
         Ok(Ok(outcome)) => outcome,
@@ -164,8 +164,8 @@ pub(crate) fn run_single(plan: &Plan, group: Group, observer: &Observer<'_>) -> 
     outcome.map_err(|error| explain::rank_failure(plan, number as usize, &error))
 }
 
-/// Opens the rank of `group` and runs `body` on it. Turns a panic into an error, and emits any error
-/// as an event.
+/// Opens the rank of `group` and runs `body` on it. Turns a panic into an error, and emits any
+/// error as an event.
 fn run_rank<T>(
     plan: &Plan,
     group: Group,
@@ -256,9 +256,9 @@ thread_local! {
     static PANIC_EMITTER: RefCell<Option<Emitter>> = const { RefCell::new(None) };
 }
 
-/// Silences the default message of panics in rank threads, which are reported as errors, and emits an
-/// event before the panic unwinds and frees buffers. Call it before a screen is opened, whose own
-/// hook calls this one.
+/// Silences the default message of panics in rank threads, which are reported as errors, and emits
+/// an event before the panic unwinds and frees buffers. Call it before a screen is opened, whose
+/// own hook calls this one.
 pub(crate) fn silence_rank_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -283,9 +283,9 @@ fn panic_message(payload: &(dyn Any + Send)) -> String {
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }
 
-/// Returns the error that is closest to the cause of the failure, with its rank. If a rank hung, the
-/// errors of ranks that timed out on it come first, then its own error, then errors that blame a third
-/// rank. Errors that only pass on another rank's failure come last.
+/// Returns the error that is closest to the cause of the failure, with its rank. If a rank hung,
+/// the errors of ranks that timed out on it come first, then its own error, then errors that blame
+/// a third rank. Errors that only pass on another rank's failure come last.
 fn root_cause(outcomes: &[Outcome]) -> Option<(usize, &RankError)> {
     let errors = || outcomes.iter().enumerate().filter_map(|(rank, o)| o.as_ref().err().map(|e| (rank, e)));
     let hung =

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// The file. If a line cannot be written, the run goes on and no further line is written.
+/// The file. If a line cannot be written, the run continues and no further line is written.
 pub(crate) struct LineFile {
     path: PathBuf,
     /// The file, and the error that ended it.
@@ -14,8 +14,8 @@ pub(crate) struct LineFile {
 }
 
 impl LineFile {
-    /// Opens the file at `path`, which may be a terminal or a pipe: to append to it, or to replace
-    /// what is there. Returns it, and true if it is empty.
+    /// Opens the file at `path`, which may be a terminal or a pipe, to append to it or to replace
+    /// its contents. Returns the file, and true if it is empty.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -36,8 +36,7 @@ impl LineFile {
         }
     }
 
-    /// Blocks until the lines have reached the disk. Returns what is wrong with the file, if
-    /// anything.
+    /// Blocks until the lines are on disk. Returns a message if the file is incomplete.
     pub(crate) fn problem(&self) -> Option<String> {
         let (file, error) = &mut *lock(&self.state);
         // A terminal or a pipe has nothing to flush.

@@ -79,7 +79,7 @@ impl Metrics {
         self.file.write(&COLUMNS.iter().map(cell).collect::<Vec<_>>().join(","));
     }
 
-    /// Returns what is wrong with the file, if anything.
+    /// Returns a message if the file is incomplete.
     pub(crate) fn problem(&self) -> Option<String> {
         Some(format!("the run is done, but --metrics {}", self.file.problem()?))
     }

@@ -37,16 +37,17 @@ pub(crate) struct Passes {
     keep: Keep,
     hooks: Rc<Hooks>,
     loans: Loans,
-    /// Inputs of blocks, if they rest beyond the device until backward.
+    /// Inputs of blocks that are stored beyond the device until backward; `None` if they stay on
+    /// it.
     inputs: Option<Inputs>,
 }
 
-/// What a layer's forward saves for its backward.
+/// The values that a layer's forward saves for its backward.
 enum Saved {
     Embedding,
     Block(Box<SavedBlock>),
-    /// A block whose input rests beyond the device.
-    Away(usize),
+    /// The number of a block whose input is stored beyond the device.
+    Offloaded(usize),
     Head(Box<SavedHead>),
 }
 
@@ -57,7 +58,7 @@ enum Complete {
     Head(Box<SavedHead>),
 }
 
-/// What forward saves for backward.
+/// The values that forward saves for backward.
 pub(crate) struct SavedForward {
     inputs: Buffer,
     /// Held until backward ends: the planner counts it so.
@@ -66,8 +67,9 @@ pub(crate) struct SavedForward {
 }
 
 impl Passes {
-    /// Passes of `model` over micro-batches of shape `batch`, on the rank and under the partition of
-    /// `setup`. Forward for training keeps `keep`; if these are inputs of blocks, in `place`.
+    /// Returns the passes of `model` over micro-batches of shape `batch`, on the rank and under the
+    /// partition of `setup`. Forward for training keeps `keep`; inputs of blocks are stored in
+    /// `place`.
     ///
     /// # Errors
     /// If there is no room on the disk for inputs.
@@ -86,8 +88,8 @@ impl Passes {
         Ok(Passes { rank, model, schedule, batch, keep, hooks, loans, inputs })
     }
 
-    /// Runs forward over one micro-batch. Returns its losses, and what backward needs; waits for
-    /// neither.
+    /// Runs forward over one micro-batch. Returns its losses and the values that backward needs;
+    /// waits for neither.
     ///
     /// # Errors
     /// If the stage, a kernel or an allocation fails, or the run ends.
@@ -131,7 +133,7 @@ impl Passes {
         Ok(out)
     }
 
-    /// Runs a forward pass that ends in losses. Returns these, and what it saves.
+    /// Runs a forward pass that ends in losses. Returns the losses and the saved values.
     fn losses(
         &mut self,
         stage: &mut dyn Stage,
@@ -154,8 +156,8 @@ impl Passes {
         Ok((losses, SavedForward { inputs, _targets: targets, layers }))
     }
 
-    /// Walks from the embedding to `head`, which gets the last block's output. Returns what each
-    /// layer saves.
+    /// Walks from the embedding to `head`, which receives the last block's output. Returns the
+    /// values that each layer saves.
     fn walk(
         &mut self,
         stage: &mut dyn Stage,
@@ -164,7 +166,7 @@ impl Passes {
         keep: Keep,
         mut head: impl FnMut(&LayerWeights<'_>, Buffer) -> Result<Option<SavedHead>>,
     ) -> Result<Vec<Saved>> {
-        let Passes { rank, model, schedule, hooks, loans, inputs: away, .. } = self;
+        let Passes { rank, model, schedule, hooks, loans, inputs: offloaded, .. } = self;
         let visits = schedule.pass(pass);
         let (mut x, mut saved) = (None, Vec::new());
         for (at, &layer) in visits.layers.iter().enumerate() {
@@ -181,10 +183,10 @@ impl Passes {
                 (LayerKind::Block(number), Some(input)) => {
                     let (output, saved) = model.block(&rank.device, &weights, input, batch, keep)?;
                     x = Some(output);
-                    match (saved, away.as_mut()) {
-                        (Some(saved), Some(away)) => {
-                            away.leave(number, saved.into_input())?;
-                            Some(Saved::Away(number))
+                    match (saved, offloaded.as_mut()) {
+                        (Some(saved), Some(offloaded)) => {
+                            offloaded.offload(number, saved.into_input())?;
+                            Some(Saved::Offloaded(number))
                         }
                         (saved, _) => saved.map(|saved| Saved::Block(Box::new(saved))),
                     }
@@ -197,7 +199,7 @@ impl Passes {
             span.end();
             loans.release(stage, &visits.last[at], pass)?;
         }
-        away.as_mut().map_or(Ok(()), Inputs::left)?;
+        offloaded.as_mut().map_or(Ok(()), Inputs::wait_until_offloaded)?;
         Ok(saved)
     }
 
@@ -221,13 +223,14 @@ impl Passes {
             let layer = &model.layout.layers[layer];
             self.hooks.before_layer(Pass::Backward, layer.kind)?;
             if micro.is_last() {
-                // What the update reads first from a disk comes while backward computes.
+                // The first states that the update reads from disk are read while backward
+                // computes.
                 stage.states().optimizer.read_ahead(&self.rank, visits.layers.len() - at)?;
             }
             self.loans.acquire(stage, &visits.first[at], Pass::Backward)?;
             let saved =
                 layers.pop().unwrap_or_else(|| unreachable!("forward saves something for every layer"));
-            let saved = self.back(saved, layers.last())?;
+            let saved = self.restore_input(saved, layers.last())?;
             let saved = self.recompute(layer, saved, micro)?;
             let span = self.hooks.layer(Pass::Backward, self.loans.shown_for(layer), micro);
             self.loans.gradients(stage, &visits.first[at], micro)?;
@@ -239,21 +242,22 @@ impl Passes {
         Ok(())
     }
 
-    /// Brings the input of `saved` back to the device, if it rests elsewhere; that of `next`, whose
-    /// backward follows, begins to come.
-    fn back(&mut self, saved: Saved, next: Option<&Saved>) -> Result<Saved> {
+    /// Waits until the input of `saved` is back on the device, if it is stored elsewhere, and
+    /// starts to fetch the input of `next`, whose backward follows.
+    fn restore_input(&mut self, saved: Saved, next: Option<&Saved>) -> Result<Saved> {
         let Some(inputs) = &mut self.inputs else { return Ok(saved) };
         let saved = match saved {
-            Saved::Away(block) => Saved::Block(Box::new(SavedBlock::of_input(inputs.arrive(block)?))),
+            Saved::Offloaded(block) => Saved::Block(Box::new(SavedBlock::of_input(inputs.arrive(block)?))),
             saved => saved,
         };
-        if let Some(Saved::Away(block)) = next {
+        if let Some(Saved::Offloaded(block)) = next {
             inputs.fetch(*block)?;
         }
         Ok(saved)
     }
 
-    /// Recomputes what a block's forward did not keep, while its unit is held for backward anyway.
+    /// Recomputes the values that a block's forward did not keep, while its unit is held for
+    /// backward anyway.
     fn recompute(&self, layer: &Layer, saved: Saved, micro: MicroBatch) -> Result<Complete> {
         let block = |saved| {
             let weights = self.loans.weights(layer);
@@ -262,7 +266,7 @@ impl Passes {
         };
         match saved {
             Saved::Embedding => Ok(Complete::Embedding),
-            Saved::Away(_) => unreachable!("inputs are brought back before"),
+            Saved::Offloaded(_) => unreachable!("inputs are fetched before"),
             Saved::Head(saved) => Ok(Complete::Head(saved)),
             Saved::Block(saved) if self.keep == Keep::Everything => block(*saved),
             Saved::Block(saved) => {
@@ -299,7 +303,7 @@ impl Passes {
         }
     }
 
-    /// Hands back what is on loan from a pass that was broken off.
+    /// Hands back the buffers on loan in a pass that was interrupted.
     ///
     /// # Errors
     /// If the stage fails.

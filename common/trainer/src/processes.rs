@@ -21,8 +21,8 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Returns the settings that must be the same in all processes: all except files and settings of one
-/// machine. Training data are represented by their number of tokens and a hash of samples.
+/// Returns the settings that must be the same in all processes: all except files and settings of
+/// one machine. Training data are represented by their number of tokens and a hash of samples.
 fn settings(plan: &Plan) -> String {
     let mut shared = plan.config.clone();
     let output = &mut shared.output;
@@ -48,10 +48,12 @@ pub(crate) fn join(plan: &Plan, process: &Process) -> Result<Joined> {
     process.engine.join(&process.placement, plan.config.timeout, settings(plan))
 }
 
-/// Returns `plan`, resumed from the checkpoint that all processes agree on, if there is one.
+/// Returns `plan`, resumed from the checkpoint that all processes agree on; unchanged if there are
+/// no checkpoints.
 ///
 /// # Errors
-/// If there is none that the run may resume, or no room for its own, or the group's failure.
+/// If the run may resume none of the checkpoints, the disk has no room for its own, or the group
+/// fails.
 pub(crate) fn resumed(plan: Plan, group: &Group) -> Result<Plan> {
     let (rank, channel) = (group.rank() as usize, group.control_channel(Topic::Resuming));
     plan.resumed(rank..rank + 1, &|mine| {
@@ -110,7 +112,7 @@ fn clockless(error: &io::Error, timeout: Duration) -> String {
 pub(crate) struct Logs(Vec<(usize, LineFile)>);
 
 impl Logs {
-    /// Creates the files in `config.output.log_dir`, if there is one.
+    /// Creates the files in `config.output.log_dir`; none if it is not set.
     ///
     /// # Errors
     /// If a file cannot be created.
@@ -155,8 +157,8 @@ impl Logs {
         self.0.iter().for_each(|(_, log)| log.write(text));
     }
 
-    /// Logs how the run ended, and blocks until the logs are on disk. `outcome` holds the signal that
-    /// ended the run early. Returns `outcome`.
+    /// Logs how the run ended, and blocks until the logs are on disk. `outcome` holds the signal
+    /// that ended the run early. Returns `outcome`.
     ///
     /// # Errors
     /// That of `outcome`, or else a failed run if a log is incomplete.

@@ -24,8 +24,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 use viz::Departure;
 
-/// Returns the signal that ended `plan`'s run before its last step, given the number of `steps` done
-/// in this process; SIGINT if a key did. `None` if all steps are done.
+/// Returns the signal that ended `plan`'s run before its last step, given the number of `steps`
+/// done in this process; SIGINT if a key did. `None` if all steps are done.
 fn early_exit_signal(plan: &Plan, steps: usize) -> Option<i32> {
     let is_early = plan.first_step() as usize + steps < plan.config.steps as usize;
     is_early.then(|| plan.stop.signal.load(Ordering::Relaxed))
@@ -77,8 +77,8 @@ fn unsupported_settings(stage: AnyStage, config: &Config) -> Result<Vec<String>>
     Ok(deepspeed::left_out(config))
 }
 
-/// Prints warnings about `config`, on the rank that prints for all: what its file says, `unsupported`
-/// settings, flags without effect in `stage`, and risks.
+/// Prints warnings about `config`, on the rank that prints for all: what its file says,
+/// `unsupported` settings, flags without effect in `stage`, and risks.
 fn print_warnings(stage: AnyStage, config: &Config, given: &Given, unsupported: Vec<String>) {
     let ineffective_flags = communication::without_effect(given, &config.communication, stage.sharded);
     let ineffective_flags =
@@ -88,8 +88,8 @@ fn print_warnings(stage: AnyStage, config: &Config, given: &Given, unsupported: 
     warnings.filter(|_| config.leads()).for_each(|warning| events::complain!("warning: {warning}"));
 }
 
-/// Prints, on the rank that prints for all, a note about settings that the configuration file leaves
-/// to this program, and warnings about the model that the run starts from.
+/// Prints, on the rank that prints for all, a note about settings that the configuration file
+/// leaves to this program, and warnings about the model that the run starts from.
 ///
 /// # Errors
 /// If the model's files cannot be read.

@@ -1,6 +1,6 @@
 //! The training loop of one rank: for each step forward and backward over every micro-batch, then
-//! one update; validation and checkpoints in between. What surrounds its phases is in
-//! [`hooks`](crate::hooks), and its records are in [`record`].
+//! one update; validation and checkpoints in between. [`hooks`](crate::hooks) wraps its phases, and
+//! [`record`] records them.
 
 use crate::hooks::Hooks;
 use crate::instrumented_stage::InstrumentedStage;
@@ -141,12 +141,13 @@ impl<'a> Worker<'a> {
     }
 
     /// Trains until the last step, or until a stop is requested. A step or validation that is
-    /// broken off does not count: it has changed no weight. An update of the step before that is
-    /// under way does: all ranks complete it.
+    /// interrupted does not count: it has changed no weight. If the previous step's update is in
+    /// progress, all ranks complete it.
     fn train(&mut self) -> Result<()> {
         match self.train_steps() {
             Err(RankError::Stopped) => {
-                // All ranks stop before the same layer, so the same part of an update remains on each.
+                // All ranks stop before the same layer, so the same part of an update remains on
+                // each.
                 self.stage.complete_update(None)?;
                 self.record.interrupted(self.stage.states().optimizer.cost_after_step());
                 self.rank.transfers.wind_down();

@@ -32,7 +32,8 @@ pub(crate) fn stop_on_signal(plan: &Plan, pace: Option<Arc<Pace>>) -> Result<()>
     stop_on(requests(), plan, pace)
 }
 
-/// Does as [`stop_on_signal`], but ignores SIGHUP: the run goes on when its terminal is closed.
+/// Handles signals as [`stop_on_signal`] does, but ignores SIGHUP: the run continues when its
+/// terminal is closed.
 ///
 /// # Errors
 /// As there.

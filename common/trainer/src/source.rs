@@ -119,7 +119,7 @@ pub(crate) fn weights(
 }
 
 /// Returns the small files that the model of `config` brings, if this process is to save them: those
-/// beside saved weights or of a named `config.json`, with the tokenizer of the data.
+/// next to saved weights or of a named `config.json`, with the tokenizer of the data.
 ///
 /// # Errors
 /// If one exists and cannot be read.
@@ -142,7 +142,8 @@ pub(crate) fn companions(config: &Config, brought: Option<&Reader>) -> Result<Co
     }
 }
 
-/// Returns a warning for each contradiction between saved weights and their configuration or the data.
+/// Returns a warning for each contradiction between saved weights and their configuration or the
+/// data.
 ///
 /// # Errors
 /// If they cannot be read.

@@ -46,8 +46,8 @@ impl Speed {
         }
     }
 
-    /// Returns the model's FLOP/s at so many tokens per second as a share of the limit, if the
-    /// limit is known.
+    /// Returns the model's FLOP/s at `tokens_per_second` as a share of the limit; `None` if the
+    /// limit is unknown.
     pub(crate) fn utilisation(&self, tokens_per_second: f64) -> Option<f64> {
         self.limit.map(|limit| tokens_per_second * self.flops_per_token / (limit * 1e9))
     }

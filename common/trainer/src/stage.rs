@@ -64,8 +64,8 @@ impl Setup {
         GradientShards::new(shards, self.partition.clone(), after_reduce)
     }
 
-    /// True if sharded gradients are stored in main memory, where an offloaded optimizer reads them.
-    /// Under hybrid sharding they are summed over replicas on the device, and stay there.
+    /// True if sharded gradients are stored in main memory, where an offloaded optimizer reads
+    /// them. Under hybrid sharding they are summed over replicas on the device, and stay there.
     pub(crate) fn gradients_are_offloaded(&self) -> bool {
         self.placement.optimizer == Place::Host && self.rank.replicas().is_none()
     }
@@ -142,8 +142,8 @@ pub trait Stage {
     /// If the rank is out of memory.
     fn gradients(&mut self, unit: UnitId, micro: MicroBatch) -> Result<FullGradients>;
 
-    /// Takes back a unit's complete gradients and queues their reduction, which may run while earlier
-    /// units still compute.
+    /// Takes back a unit's complete gradients and queues their reduction, which may run while
+    /// earlier units still compute.
     ///
     /// # Errors
     /// If a collective fails.
@@ -160,17 +160,17 @@ pub trait Stage {
         Ok(())
     }
 
-    /// Clips gradients, updates the slices that this rank owns, and makes full parameters consistent
-    /// again. If the loss is scaled and gradients overflowed on any rank, all ranks skip the update.
-    /// An update of states beyond the device only begins here.
+    /// Clips gradients, updates the slices that this rank owns, and makes full parameters
+    /// consistent again. If the loss is scaled and gradients overflowed on any rank, all ranks skip
+    /// the update. An update of states beyond the device only begins here.
     ///
     /// # Errors
     /// If a collective fails, or the gradient has no finite norm although the loss is not scaled.
     fn step(&mut self, update: &Update) -> Result<StepOutcome>;
 
     /// Continues the update that [`Stage::step`] began until `unit`'s parameters are up to date and
-    /// consistent. With `None`, completes the whole update. The loop calls it before forward acquires
-    /// a unit, and where no forward follows.
+    /// consistent. With `None`, completes the whole update. The loop calls it before forward
+    /// acquires a unit, and where no forward follows.
     ///
     /// # Errors
     /// As [`Stage::step`].

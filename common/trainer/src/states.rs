@@ -1,4 +1,4 @@
-//! What a rank holds between steps: allocated at setup, each state where it rests.
+//! The model states that a rank holds between steps: each is allocated at setup where it is stored.
 
 use crate::stage::Setup;
 use device::{Buffer, Class, DType, Place};
@@ -10,7 +10,7 @@ use sharding::{
 };
 use std::ops::Range;
 
-/// What a rank holds between steps.
+/// The model states that a rank holds between steps.
 pub struct ModelStates {
     /// Parameters, by unit.
     pub parameters: UnitBuffers,
@@ -21,11 +21,12 @@ pub struct ModelStates {
 }
 
 impl Setup {
-    /// The model states that this rank holds between steps: its slice of those that are `sharded`,
-    /// all of the others. Persistent units keep their parameters in full, and on the device.
+    /// Allocates the model states that this rank holds between steps: its slice of states that are
+    /// `sharded`, and the others in full. Persistent units keep their parameters in full, and on
+    /// the device.
     ///
     /// # Errors
-    /// If there is no room for them where they rest, or the source of the weights fails.
+    /// If a place is full, or the source of the weights fails.
     pub fn model_states(&self, sharded: Sharded) -> Result<ModelStates> {
         let full = |unit: UnitId| 0..self.partition.units[unit].padded;
         let (mut parameters, mut gradients, mut optimizer) = (Vec::new(), Vec::new(), Vec::new());
@@ -48,7 +49,7 @@ impl Setup {
         Ok(ModelStates { parameters, gradients, optimizer })
     }
 
-    /// Initial parameters: elements `range` of `unit`.
+    /// Stores the initial parameters of elements `range` of `unit`.
     fn parameters(&self, unit: UnitId, range: Range<usize>, place: Place) -> Result<Storage> {
         let dtype = self.precision.parameters;
         if place != Place::Disk {
@@ -59,13 +60,14 @@ impl Setup {
         Ok(Storage::Disk(extent, dtype))
     }
 
-    /// Zeroed gradients of elements `range` of a unit.
+    /// Allocates zeroed gradients of elements `range` of a unit.
     fn gradients(&self, range: Range<usize>, place: Place) -> Result<Buffer> {
         self.zeros(place, Class::Gradients, self.precision.gradients, range.len())
     }
 
-    /// Initial optimizer states of elements `range` of `unit`; no master weights among them if
-    /// parameters are f32 and the optimizer is on the device, since these are the parameters.
+    /// Stores the initial optimizer states of elements `range` of `unit`. There are no separate
+    /// master weights if parameters are f32 and the optimizer is on the device: the parameters are
+    /// the master weights.
     fn optimizer(&self, unit: UnitId, range: Range<usize>) -> Result<AdamWShard> {
         let (place, piece) = (self.placement.optimizer, self.placement.piece);
         let from = |state| match (state, &self.moments) {
@@ -107,7 +109,7 @@ impl Setup {
         Ok(buffer)
     }
 
-    /// Elements `range` of `unit`, as a buffer of this place, class and type.
+    /// Reads elements `range` of `unit` into a new buffer of this place, class and type.
     fn load(
         &self,
         source: &dyn WeightSource,
@@ -120,8 +122,8 @@ impl Setup {
         Ok(buffer)
     }
 
-    /// Writes elements `range` of `unit`, of this class and type, to an extent of their own: zeros
-    /// without a source.
+    /// Writes elements `range` of `unit`, of this class and type, to a new extent: zeros without a
+    /// source.
     fn store(
         &self,
         source: Option<&dyn WeightSource>,

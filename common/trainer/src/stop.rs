@@ -10,15 +10,16 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-/// A request to end a run early, and how far the ranks of this process have come.
+/// A request to end a run early, and the progress of the ranks of this process.
 pub(crate) struct StopRequest {
     /// Set by the screen, a signal or a test.
     pub(crate) flag: Arc<AtomicBool>,
-    /// The signal that requested it, or whose key did: SIGINT if it was another key.
+    /// The signal that requested the stop, or the signal of the key that did; SIGINT for other
+    /// keys.
     pub(crate) signal: AtomicI32,
-    /// Ranks that still train. At 0, checkpoint and weights are being written.
+    /// Number of ranks that still train. At 0, checkpoint and weights are being written.
     pub(crate) training: AtomicUsize,
-    /// When the rank of this process needed nothing more of the others.
+    /// When the rank of this process no longer needed its peers.
     pub(crate) ended: OnceLock<Instant>,
     points: Mutex<StopPoints>,
 }
@@ -73,7 +74,7 @@ pub(crate) enum StopCheck {
 }
 
 impl StopCheck {
-    /// The check of `rank`; `processes` says that each rank has a process of its own.
+    /// Returns the check of `rank`; `processes` says whether each rank is a process of its own.
     pub(crate) fn new(request: &Arc<StopRequest>, rank: &Rank, processes: bool) -> Self {
         match processes {
             false => StopCheck::EveryLayer(request.clone(), rank.number()),

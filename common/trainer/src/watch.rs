@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 /// Events by which a rank may be ahead of the collector.
 pub(crate) const RING: usize = 1 << 14;
 
-/// How long after the end of this process's rank the run waits for the last events of the others.
-/// They may linger for 2 s, as this process does meanwhile, before they send them.
+/// How long after the end of this process's rank the run waits for the last events of other ranks.
+/// These may linger for 2 s before they send them, and so does this process.
 const LAST_EVENTS: Duration = Duration::from_secs(3);
 
 /// Watchers of a run, ready before it starts.
@@ -117,7 +117,7 @@ fn header(plan: &Plan) -> Result<RunHeader> {
     })
 }
 
-/// Returns what `config` chooses beside the usual.
+/// Returns the choices of `config` that differ from the defaults.
 fn choices(config: &Config) -> Choices {
     let strategy = config.strategy.filter(|strategy| *strategy != planner::Strategy::default());
     let recomputes = config.memory.checkpoint_activations != model::Checkpointing::None;
@@ -131,7 +131,8 @@ fn choices(config: &Config) -> Choices {
     }
 }
 
-/// Returns what does not rest on the device: nothing if a run only gathers states in main memory.
+/// Returns the states that are stored beyond the device: none if a run only gathers states in main
+/// memory.
 fn offload(job: &Job, prediction: &Prediction) -> Offload {
     let Placement { optimizer, parameters, activations, .. } = job.placement;
     let ranks = || (0u32..).zip(&prediction.ranks);

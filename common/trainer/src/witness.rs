@@ -49,7 +49,7 @@ pub trait Witness: Send + Sync {
     /// The rank hands its local gradients of `unit`, padding included, to the stage.
     fn on_gradients(&self, _at: At, _unit: UnitId, _values: &[f32]) {}
 
-    /// A save of a checkpoint after `steps` steps has ended or was skipped. `failed` is `None` if the
-    /// checkpoint is saved, and says why not otherwise.
+    /// A save of a checkpoint after `steps` steps has ended or was skipped. `failed` is `None` if
+    /// the checkpoint is saved, and says why not otherwise.
     fn on_checkpoint(&self, _rank: usize, _steps: u32, _failed: Option<&str>) {}
 }

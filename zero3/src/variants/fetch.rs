@@ -2,20 +2,23 @@
 //! (Rajbhandari et al., "ZeRO-Infinity", 2021, section 5).
 //!
 //! The schedule says which unit a pass gathers next, so its shard is fetched into a buffer on the
-//! device while earlier units compute. An update that continues in forward hands over each shard that
-//! it has updated, so that nothing is read back from disk. The shards that forward gathers last stay
-//! in their buffers if backward gathers them first.
+//! device while earlier units compute. An update that continues in forward hands over each shard
+//! that it has updated, so that nothing is read back from disk. The shards that forward gathers
+//! last stay in their buffers if backward gathers them first.
 //!
-//! Forward ends by fetching for backward. These end by fetching for the next forward: a backward that
-//! is not the step's last, validation, and an update that the device computes. A shard that is
+//! Forward ends by fetching for backward. These end by fetching for the next forward: a backward
+//! that is not the step's last, validation, and an update that the device computes. A shard that is
 //! fetched and never gathered, as after the last step, does not count as a transfer.
+
+mod slot;
 
 use super::context::ShardContext;
 use super::{Residency, ResidencyPolicy};
-use device::{Buffer, Class, DType, Place, View};
+use device::{Class, Place, View};
 use events::Pass;
-use offload::{Cargo, Crossing, Staged};
-use sharding::{Error, GatherWindow, Rank, Result, Schedule, Storage, UnitBuffers, UnitId};
+use offload::Cargo;
+use sharding::{Error, GatherWindow, Rank, Result, Schedule, UnitId};
+use slot::{Slot, SlotState};
 use std::ops::Range;
 use std::sync::Arc;
 use trainer::Setup;
@@ -27,8 +30,8 @@ pub struct ShardFetcher {
     offloaded_len: Vec<Option<usize>>,
     /// Per unit: true if every forward frees it, so that backward gathers it again.
     frees_after_forward: Vec<bool>,
-    /// Per unit: true if the latest forward freed it. The limit of live elements may free a unit that
-    /// was to stay.
+    /// Per unit: true if the latest forward freed it. The limit of live elements may free a unit
+    /// that was to stay.
     freed_in_forward: Vec<bool>,
     /// False if backward gathers from secondary shards, which are not fetched.
     fetches_in_backward: bool,
@@ -39,28 +42,6 @@ pub struct ShardFetcher {
     forwards: usize,
     /// The pass that gathered last, and the index in its order of the unit that it gathers next.
     position: (Pass, usize),
-}
-
-/// Buffers for one shard. A CPU device reads shards where they are stored and leaves `buffer` unused;
-/// it is allocated anyway, so that every device needs the same memory.
-struct Slot {
-    buffer: Buffer,
-    /// A buffer in main memory for a shard from disk; `None` while a read fills it.
-    staging: Option<Buffer>,
-    state: SlotState,
-}
-
-/// What a slot is used for.
-enum SlotState {
-    Empty,
-    /// An update writes the shard to the slot, piece by piece.
-    Filling(UnitId),
-    /// The shard is read from disk.
-    Reading(UnitId, Box<Staged>),
-    /// The shard is copied to the device.
-    Copying(UnitId, Crossing),
-    /// Forward has gathered the shard. Backward gathers it again unless the slot is reused first.
-    Retained(UnitId),
 }
 
 impl ShardFetcher {
@@ -170,8 +151,8 @@ impl ShardFetcher {
         self.start(&wanted, &mut context)
     }
 
-    /// Accepts elements `range` of `unit`'s updated shard, which forward gathers next. Once the shard
-    /// is complete, starts to copy it to the device.
+    /// Accepts elements `range` of `unit`'s updated shard, which forward gathers next. Once the
+    /// shard is complete, starts to copy it to the device.
     ///
     /// # Errors
     /// If no slot is free, or a kernel or a transfer fails.
@@ -218,8 +199,8 @@ impl ShardFetcher {
         self.slots.iter().any(blocks)
     }
 
-    /// Notes that `pass` is about to free `unit`, and starts to fetch the next shards, as far as slots
-    /// are free.
+    /// Notes that `pass` is about to free `unit`, and starts to fetch the next shards, as far as
+    /// slots are free.
     ///
     /// # Errors
     /// If a transfer fails.
@@ -244,8 +225,8 @@ impl ShardFetcher {
     }
 
     /// Returns the next units to fetch: the first units gathered from here on, as many as there are
-    /// slots, up to the point where their shards change. While forward still has shards to fetch for
-    /// itself, these are its own only, so that backward finds the last of them in their slots.
+    /// slots, up to the point where their shards change. While forward still has shards to fetch
+    /// for itself, these are its own only, so that backward finds the last of them in their slots.
     fn wanted(&self, window: &GatherWindow) -> Vec<UnitId> {
         let in_this_pass = self.to_gather(window);
         if self.fetches_for_forward_only(window) {
@@ -300,8 +281,8 @@ impl ShardFetcher {
         self.slots.iter().any(|slot| slot.unit() == Some(unit))
     }
 
-    /// Clears a slot for `unit`, which is gathered now, if all are taken by other units. That happens
-    /// where forward freed a unit that was to stay.
+    /// Clears a slot for `unit`, which is gathered now, if all are taken by other units. That
+    /// happens where forward freed a unit that was to stay.
     fn make_room(&mut self, unit: UnitId, wanted: &[UnitId], rank: &Rank) -> Result<()> {
         if self.slots.iter().any(|slot| slot.unit() == Some(unit) || slot.is_available(wanted)) {
             return Ok(());
@@ -310,8 +291,8 @@ impl ShardFetcher {
         self.slots.iter_mut().rfind(other).map_or(Ok(()), |slot| slot.clear(rank))
     }
 
-    /// Returns the least recently assigned slot that is available, and moves it to the end. `None` if
-    /// there is none.
+    /// Returns the least recently assigned slot that is available, and moves it to the end. `None`
+    /// if there is none.
     fn assign_slot(&mut self, wanted: &[UnitId]) -> Option<&mut Slot> {
         let at = self.slots.iter().position(|slot| slot.is_available(wanted))?;
         self.slots[at..].rotate_left(1);
@@ -327,95 +308,6 @@ impl ShardFetcher {
                 let Some(slot) = self.assign_slot(wanted) else { break };
                 slot.start(next, context.rank, context.parameters)?;
             }
-        }
-        Ok(())
-    }
-}
-
-impl Slot {
-    /// Allocates a slot for shards of up to `elements` elements that are stored in `place`.
-    fn new(rank: &Rank, place: Place, dtype: DType, elements: usize) -> Result<Slot> {
-        let buffer = rank.device.allocate(Class::Workspace, dtype, elements)?;
-        let staging = (place == Place::Disk).then(|| rank.transfers.staging(dtype, elements)).transpose()?;
-        Ok(Slot { buffer, staging, state: SlotState::Empty })
-    }
-
-    /// Returns the unit that the slot is assigned to.
-    fn unit(&self) -> Option<UnitId> {
-        match self.state {
-            SlotState::Filling(unit)
-            | SlotState::Reading(unit, _)
-            | SlotState::Copying(unit, _)
-            | SlotState::Retained(unit) => Some(unit),
-            SlotState::Empty => None,
-        }
-    }
-
-    /// Returns the buffer from which the device reads a shard that is stored in `storage`.
-    fn shard<'a>(&'a self, rank: &Rank, storage: Option<&'a Storage>) -> &'a Buffer {
-        let in_main_memory = match storage {
-            Some(Storage::Buffer(shard)) => Some(shard),
-            _ => self.staging.as_ref(),
-        };
-        in_main_memory.filter(|_| rank.transfers.device_in_main_memory()).unwrap_or(&self.buffer)
-    }
-
-    /// Empties the slot if it retains a shard that is not `wanted`.
-    fn release_unless(&mut self, wanted: &[UnitId]) {
-        if matches!(self.state, SlotState::Retained(_)) && self.is_available(wanted) {
-            self.state = SlotState::Empty;
-        }
-    }
-
-    /// True if the slot may be assigned to another shard: it is empty, or retains a shard that is not
-    /// `wanted`.
-    fn is_available(&self, wanted: &[UnitId]) -> bool {
-        match self.state {
-            SlotState::Empty => true,
-            SlotState::Retained(unit) => !wanted.contains(&unit),
-            SlotState::Filling(_) | SlotState::Reading(..) | SlotState::Copying(..) => false,
-        }
-    }
-
-    /// Empties the slot, and discards a shard in flight to it.
-    fn clear(&mut self, rank: &Rank) -> Result<()> {
-        if let SlotState::Reading(_, staged) = std::mem::replace(&mut self.state, SlotState::Empty) {
-            self.staging = Some(rank.transfers.discard(*staged)?);
-        }
-        Ok(())
-    }
-
-    /// Starts to fetch `unit`'s shard from where it is stored.
-    fn start(&mut self, unit: UnitId, rank: &Rank, parameters: &UnitBuffers) -> Result<()> {
-        let missing = Error::Missing { unit, what: "parameters" };
-        let cargo = Cargo { class: Class::Parameters, unit };
-        self.state = match parameters.storage(unit).ok_or(missing.clone())? {
-            Storage::Buffer(shard) => {
-                let out = self.buffer.slice_mut(0..shard.len());
-                SlotState::Copying(unit, rank.transfers.share(cargo, out, shard.view())?)
-            }
-            Storage::Disk(extent, _) => {
-                let staging = self.staging.take().ok_or(missing)?;
-                let read = rank.transfers.read(cargo, extent, 0, staging, extent.bytes());
-                SlotState::Reading(unit, Box::new(read))
-            }
-        };
-        Ok(())
-    }
-
-    /// Waits until the shard of `elements` elements is on the device.
-    fn arrive(&mut self, elements: usize, rank: &Rank) -> Result<()> {
-        match std::mem::replace(&mut self.state, SlotState::Empty) {
-            SlotState::Copying(_, crossing) => rank.transfers.wait(crossing)?,
-            SlotState::Reading(unit, staged) => {
-                let arrived = rank.transfers.wait_staged(*staged)?;
-                let cargo = Cargo { class: Class::Parameters, unit };
-                let out = self.buffer.slice_mut(0..elements);
-                let shard = arrived.buffer.slice(0..elements);
-                rank.transfers.wait(rank.transfers.share_since(arrived.complete, cargo, out, shard)?)?;
-                self.staging = Some(arrived.buffer);
-            }
-            SlotState::Empty | SlotState::Filling(_) | SlotState::Retained(_) => {}
         }
         Ok(())
     }

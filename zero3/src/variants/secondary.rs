@@ -2,13 +2,15 @@
 //! 3.2).
 //!
 //! Model states are sharded over all ranks. In addition a few neighbours share a copy of the
-//! parameters that forward gathered. Backward gathers from that copy, and so sends nothing beyond the
-//! neighbours. The cost is memory: a slice of every gathered unit, sharded over the neighbours alone.
+//! parameters that forward gathered. Backward gathers from that copy, and so sends nothing beyond
+//! the neighbours. The cost is memory: a slice of every gathered unit, sharded over the neighbours
+//! alone.
 
 use device::{Buffer, Class, DType};
 use sharding::{Error, FullParameters, Partition, Rank, Result, UnitId};
 
-/// This rank's slices of the second copy, one per unit that is gathered; `None` for persistent units.
+/// This rank's slices of the second copy, one per unit that is gathered; `None` for persistent
+/// units.
 pub struct SecondaryShards {
     shards: Vec<Option<Buffer>>,
 }

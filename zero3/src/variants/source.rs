@@ -1,9 +1,9 @@
-//! Where a unit's shards come from.
+//! The shards from which a pass gathers a unit.
 //!
 //! By default every rank contributes the slice that it owns. With secondary shards
-//! ([`secondary`](super::secondary)) a rank stores, when forward frees a unit, its slice of a second
-//! copy that its neighbours share, and backward gathers from that copy. Slices that are stored beyond
-//! the device are fetched ([`fetch`](super::fetch)).
+//! ([`secondary`](super::secondary)) a rank stores, when forward frees a unit, its slice of a
+//! second copy that its neighbours share, and backward gathers from that copy. Slices that are
+//! stored beyond the device are fetched ([`fetch`](super::fetch)).
 
 use super::context::ShardContext;
 use super::fetch::ShardFetcher;
@@ -52,8 +52,9 @@ impl ShardSource {
         Ok(ShardSource { secondary, fetcher: ShardFetcher::new(setup)? })
     }
 
-    /// Returns the group in which `pass` gathers `unit`, and this rank's shard of it: its own slice,
-    /// which is updated, or a secondary one. The caller issues the all-gather before the next call.
+    /// Returns the group in which `pass` gathers `unit`, and this rank's shard of it: its own
+    /// slice, which is updated, or a secondary one. The caller issues the all-gather before the
+    /// next call.
     ///
     /// # Errors
     /// If the shard is out, or cannot be fetched.
@@ -85,8 +86,8 @@ impl ShardSource {
         self.fetcher.as_mut().map_or(Ok(()), |fetcher| fetcher.prefetch_for_forward(context))
     }
 
-    /// Stores the secondary shard of `full`, which forward is about to free. Starts to fetch the next
-    /// shards, since slots whose shards have been gathered are free.
+    /// Stores the secondary shard of `full`, which forward is about to free. Starts to fetch the
+    /// next shards, since slots whose shards have been gathered are free.
     ///
     /// # Errors
     /// If a kernel or a transfer fails.

@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 pub struct Crossing {
     issued: Issued,
     copying: Copying,
-    /// When it begins and ends. A GPU's copy that is queued ends later, unless the way is
+    /// When the copy begins and ends. A copy queued on a GPU ends later, unless the way is
     /// simulated.
     crosses: Times,
 }
 
 impl Transfers {
     /// Starts to copy `x` to `out`, of the same type: one is on the device, the other in main
-    /// memory. `out` holds the elements once the crossing has been waited for; until then neither
-    /// is used for anything else, as [`device::Device::start_copy`] says.
+    /// memory. `out` holds the elements once the crossing has been waited for. Until then the
+    /// caller uses neither for anything else, as [`device::Device::start_copy`] says.
     ///
     /// # Errors
     /// The driver's.
@@ -28,8 +28,8 @@ impl Transfers {
         self.copy_from(self.now(), cargo, out, x)
     }
 
-    /// Starts to copy what has come from a disk on to the device, as [`Transfers::copy`] does, from
-    /// the moment on at which it came.
+    /// Starts to copy a buffer that was read from a disk to the device, as [`Transfers::copy`]
+    /// does. A simulated way may have carried it since the read was complete.
     ///
     /// # Errors
     /// The driver's.
@@ -38,19 +38,19 @@ impl Transfers {
         self.copy_from(self.at(from.complete), cargo, out, x)
     }
 
-    /// True if the device lies in main memory.
+    /// True if the device is the CPU, whose buffers are in main memory.
     pub fn device_in_main_memory(&self) -> bool {
         self.device.gpu().is_none()
     }
 
-    /// True if a copy to the device has crossed once it is issued: the device lies in main memory,
-    /// and no way there is simulated.
+    /// True if a copy to the device takes no time: the device is the CPU, and the way to it is not
+    /// simulated.
     pub fn crosses_at_once(&self) -> bool {
         self.device_in_main_memory() && self.ways.borrow()[Route::HostToDevice.index()].link.is_none()
     }
 
-    /// As [`Transfers::copy`], but a device that lies in main memory uses `x` where it is: `out` then
-    /// stays as it was.
+    /// Starts a copy as [`Transfers::copy`] does, unless the device is the CPU: it reads `x` in
+    /// place, and `out` stays as it was.
     ///
     /// # Errors
     /// The driver's.
@@ -58,8 +58,8 @@ impl Transfers {
         self.share_from(self.now(), cargo, out, x)
     }
 
-    /// As [`Transfers::share`], but what crosses was complete at `complete`, and a simulated way may
-    /// have carried it since then.
+    /// Starts a copy as [`Transfers::share`] does. `x` was complete at `complete`, and a simulated
+    /// way may have carried it since then.
     ///
     /// # Errors
     /// The driver's.
@@ -80,7 +80,7 @@ impl Transfers {
         }
     }
 
-    /// Lets `bytes` bytes cross from main memory to a device that lies in main memory, too: what
+    /// Counts a transfer of `bytes` bytes from main memory to a CPU device: the kernel that
     /// computed them has written them there.
     pub fn written(&self, cargo: Cargo, bytes: usize) -> Crossing {
         self.cross_in_place(self.now(), Route::HostToDevice, cargo, bytes)
@@ -104,8 +104,8 @@ impl Transfers {
         Ok(Crossing { issued, copying, crosses })
     }
 
-    /// Waits for `crossing`, so that its elements may be used. From a GPU to main memory the host
-    /// is blocked until it is over; the other way, what the GPU computes next waits for it.
+    /// Waits for `crossing`, so that its elements may be used. A copy from a GPU to main memory
+    /// blocks the host until it is done. After a copy to a GPU, the GPU's next kernels wait for it.
     ///
     /// # Errors
     /// The driver's.
@@ -114,7 +114,7 @@ impl Transfers {
         let (since, was_done) = (self.now(), copying.is_done());
         copying.wait()?;
         if !was_done {
-            // When it ran in truth an event of the device says, once that is past.
+            // The device emits the true times later, when they are known.
             crosses.1 = crosses.1.max(self.now());
         }
         self.sleep_until(issued, crosses.1)?;
@@ -122,7 +122,7 @@ impl Transfers {
         Ok(())
     }
 
-    /// True while the rank would wait for `crossing` on the host.
+    /// True if [`Transfers::wait`] would block the host on `crossing`.
     pub fn would_block(&self, crossing: &Crossing) -> bool {
         self.device_in_main_memory() && !self.has_crossed(crossing)
     }
@@ -133,7 +133,7 @@ impl Transfers {
     }
 }
 
-/// The way of what lies in `place`, on the device or in main memory, to the other one.
+/// Returns the route from `place`, the device or main memory, to the other one.
 fn route_from(place: Place) -> Route {
     if place == Place::Device { Route::DeviceToHost } else { Route::HostToDevice }
 }

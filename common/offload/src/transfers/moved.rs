@@ -1,11 +1,11 @@
-//! What one rank has moved so far.
+//! The counters of one rank's transfers.
 
 use events::Route;
 use serde::{Deserialize, Serialize};
 
 pub(super) const ROUTES: usize = Route::ALL.len();
 
-/// What one rank has moved on each route, and how long it was idle for it.
+/// The bytes that one rank has moved on each route, and how long it waited for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Moved {
     /// Payload bytes, in [`Route::ALL`]'s order.

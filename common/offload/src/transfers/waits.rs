@@ -30,13 +30,13 @@ impl Transfers {
         };
         match outcome {
             Ok(_) => wait.over(),
-            // Watchers hear of the failure before the rank frees anything.
+            // The failure is emitted before the rank frees anything.
             Err(_) => self.emitter.emit(What::Failing),
         }
         outcome
     }
 
-    /// The error of a disk that has answered nothing for `idle`: it names the oldest call.
+    /// Returns the error of a disk that has answered nothing for `idle`. It names the oldest call.
     fn hangs(&self, issued: Issued, Answers { oldest, .. }: Answers, idle: Duration) -> Error {
         let kind = if issued.route == Route::DiskToHost { Kind::Read } else { Kind::Write };
         let path = self.swap().file.path().to_path_buf();
@@ -45,8 +45,8 @@ impl Transfers {
         storage::Error { call, path, offset, cause: io::Error::new(io::ErrorKind::TimedOut, words) }.into()
     }
 
-    /// Lets all waits for simulated ways end at once from now on: the run ends, and what is on its
-    /// way is not wanted.
+    /// Ends all waits for simulated ways at once from now on: the run ends, and transfers in flight
+    /// are not wanted.
     pub fn wind_down(&self) {
         self.winding_down.set(true);
     }
@@ -55,8 +55,8 @@ impl Transfers {
         self.winding_down.get() || self.limits.is_stopped()
     }
 
-    /// Gives back the buffer of `staged`, whose contents are not wanted, once the disk is done with
-    /// it. The transfer does not count.
+    /// Blocks until the disk is done with `staged`, whose contents are not wanted. Returns its
+    /// buffer. The transfer does not count.
     ///
     /// # Errors
     /// As [`Transfers::wait_staged`].
@@ -69,18 +69,18 @@ impl Transfers {
 
     /// Blocks until `due`, when a simulated way delivers, or until the run ends.
     pub(super) fn sleep_until(&self, issued: Issued, due: Duration) -> Result<()> {
-        let rest = || {
-            let rest = due.saturating_sub(self.now());
-            if rest.is_zero() || self.hurries() { Duration::ZERO } else { rest }
+        let left = || {
+            let left = due.saturating_sub(self.now());
+            if left.is_zero() || self.hurries() { Duration::ZERO } else { left }
         };
-        if let Some(timeout) = self.limits.timeout.filter(|&timeout| rest() > timeout) {
+        if let Some(timeout) = self.limits.timeout.filter(|&timeout| left() > timeout) {
             let Issued { route, bytes, .. } = issued;
             self.emitter.emit(What::Failing);
-            return Err(Error::Slow { route, bytes, seconds: rest().as_secs(), timeout: timeout.as_secs() });
+            return Err(Error::Slow { route, bytes, seconds: left().as_secs(), timeout: timeout.as_secs() });
         }
         let mut wait = self.limits.begin(self.now());
-        while !rest().is_zero() {
-            std::thread::sleep(rest().min(POLL_INTERVAL));
+        while !left().is_zero() {
+            std::thread::sleep(left().min(POLL_INTERVAL));
             wait.look(self.now()).inspect_err(|_| self.emitter.emit(What::Failing))?;
         }
         wait.over();

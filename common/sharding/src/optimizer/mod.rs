@@ -31,7 +31,7 @@ pub struct OwnSlice {
     pub slice: Range<usize>,
     /// Their optimizer states.
     pub states: AdamWShard,
-    /// Whether the rank holds the unit's parameters in full although other ranks update a part of
+    /// True if the rank holds the unit's parameters in full although other ranks update parts of
     /// them.
     pub gather_after_update: bool,
 }
@@ -90,8 +90,9 @@ impl Optimizer {
     }
 
     /// Completes the previous update, and issues reads of the states on disk that the next update
-    /// needs first: no state can be updated before the gradient norm is known, but the first ones can
-    /// be read. Called during a step's last backward, before each of the `calls` layers that remain.
+    /// needs first: no state can be updated before the gradient norm is known, but the first ones
+    /// can be read. Called during a step's last backward, before each of the `calls` layers that
+    /// remain.
     ///
     /// # Errors
     /// If a transfer fails.
@@ -112,8 +113,8 @@ impl Optimizer {
     /// updated; all units are complete again when this returns.
     ///
     /// If the CPU computes the update, this call only begins it, and [`Optimizer::complete`]
-    /// continues it. The exception: if units are gathered while shards of others are stored on disk,
-    /// the update is complete when this returns.
+    /// continues it. The exception: if units are gathered while shards of others are stored on
+    /// disk, the update is complete when this returns.
     ///
     /// # Errors
     /// If a kernel, a collective or a transfer fails.
@@ -160,8 +161,8 @@ impl Optimizer {
         self.counted(rank, |paging, _| paging.wait_until_stored(rank, unit))
     }
 
-    /// Frees the buffers of updates until the next one needs them. Call it only while no update is in
-    /// progress.
+    /// Frees the buffers of updates until the next one needs them. Call it only while no update is
+    /// in progress.
     pub fn free_buffers(&mut self) {
         self.paging.iter_mut().for_each(Paging::free_slots);
     }
@@ -203,8 +204,8 @@ impl Optimizer {
         self.after_step
     }
 
-    /// Updates this rank's slice of one unit's `parameters` from its slice of `gradients`. These and
-    /// the optimizer states are on the device.
+    /// Updates this rank's slice of one unit's `parameters` from its slice of `gradients`. These
+    /// and the optimizer states are on the device.
     ///
     /// # Errors
     /// If a kernel fails, or a buffer of the unit is stored elsewhere.

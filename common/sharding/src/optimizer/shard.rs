@@ -13,7 +13,8 @@ use std::ops::Range;
 /// Where the optimizer states of a slice are stored.
 pub enum States {
     /// On the device or in main memory. There are no master weights if parameters are f32 and the
-    /// optimizer is on the device: the parameters, wherever they are stored, are the master weights.
+    /// optimizer is on the device: the parameters, wherever they are stored, are the master
+    /// weights.
     Memory {
         /// f32.
         master: Option<Buffer>,
@@ -73,9 +74,9 @@ impl Piece {
 }
 
 impl States {
-    /// Returns the operands of an update of elements `own`; `None` if the states are stored on disk.
-    /// `out` is where the parameters go; if there are no separate master weights, the parameters are
-    /// the master weights.
+    /// Returns the operands of an update of elements `own`; `None` if the states are stored on
+    /// disk. `out` is where the parameters go; if there are no separate master weights, the
+    /// parameters are the master weights.
     pub(super) fn operands<'a>(
         &'a mut self,
         own: Range<usize>,
@@ -114,8 +115,8 @@ impl AdamWShard {
         (0..length).step_by(size).map(move |start| start..start.saturating_add(size).min(length))
     }
 
-    /// Returns where `state` of the slice is stored. `weights` is where its parameters are stored; if
-    /// there are no separate master weights, the parameters are the master weights.
+    /// Returns where `state` of the slice is stored. `weights` is where its parameters are stored;
+    /// if there are no separate master weights, the parameters are the master weights.
     pub(super) fn storage<'a>(&'a self, state: TrainingState, weights: StateStorage<'a>) -> StateStorage<'a> {
         match (&self.states, state) {
             (States::Disk(extents), _) => {

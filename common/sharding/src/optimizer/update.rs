@@ -31,9 +31,9 @@ impl Update {
         norm / self.loss_scale.unwrap_or(1.0)
     }
 
-    /// Clips and unscales gradients whose unscaled norm is `norm`: the returned update multiplies them
-    /// by `min(1, max_grad_norm / (norm + 1e-6)) / loss_scale`, as PyTorch's `clip_grad_norm_` does.
-    /// `None` if they have overflowed: the step is then skipped.
+    /// Clips and unscales gradients whose unscaled norm is `norm`: the returned update multiplies
+    /// them by `min(1, max_grad_norm / (norm + 1e-6)) / loss_scale`, as PyTorch's `clip_grad_norm_`
+    /// does. `None` if they have overflowed: the step is then skipped.
     ///
     /// # Errors
     /// If the norm is not finite although the loss is not scaled.

@@ -1,7 +1,7 @@
-//! Inputs of blocks that rest beyond the device from forward to backward.
+//! Inputs of blocks that are stored beyond the device from forward to backward.
 //!
-//! While a block's forward computes, the input of the one before leaves; while its backward
-//! computes, the input of the one before in the model comes back.
+//! While a block's forward computes, the previous block's input is offloaded; while its backward
+//! computes, the previous block's input is fetched.
 
 use crate::rank_error::{RankError, Result};
 use device::{Buffer, Class, DType, Place};
@@ -13,24 +13,25 @@ use std::rc::Rc;
 pub(super) struct Inputs {
     rank: Rc<Rank>,
     place: Place,
-    /// Where they rest on disk.
+    /// The extents of inputs that are stored on disk.
     extents: Vec<Extent>,
-    /// Those that rest in main memory.
+    /// The inputs that are stored in main memory.
     held: Vec<Option<Buffer>>,
-    /// The one that leaves the device, with its copy in main memory.
+    /// The input that leaves the device, with its copy in main memory.
     leaving: Option<Leaving>,
-    /// The one that is written to the disk.
+    /// The input that is written to disk.
     writing: Option<Staged>,
-    /// The one that comes back.
+    /// The input that is fetched.
     coming: Option<Coming>,
-    /// Elements of one.
+    /// Number of elements of an input.
     len: usize,
     dtype: DType,
 }
 
 struct Leaving {
     block: usize,
-    /// Held until the copy is over, which may still read it; the planner counts it so long.
+    /// Held until the copy is done, since the copy may still read it; the planner counts it until
+    /// then.
     _input: Buffer,
     copy: Buffer,
     crossing: Crossing,
@@ -42,8 +43,8 @@ enum Coming {
 }
 
 impl Inputs {
-    /// Room for the inputs of `blocks` blocks, each of `len` elements of type `dtype`, in `place`;
-    /// nothing if they stay on the device.
+    /// Reserves space in `place` for the inputs of `blocks` blocks, each of `len` elements of type
+    /// `dtype`; `None` if they stay on the device.
     ///
     /// # Errors
     /// If the disk is full.
@@ -77,11 +78,11 @@ impl Inputs {
         Cargo { class: Class::Activations, unit: block }
     }
 
-    /// The input of `block`, which has computed its forward, begins to leave.
+    /// Starts to offload the input of `block`, which has computed its forward.
     ///
     /// # Errors
-    /// If there is no room for it, or the transfer before it fails.
-    pub(super) fn leave(&mut self, block: usize, input: Buffer) -> Result<()> {
+    /// If there is no memory for it, or the previous transfer fails.
+    pub(super) fn offload(&mut self, block: usize, input: Buffer) -> Result<()> {
         self.wait_for_leaving()?;
         let transfers = &self.rank.transfers;
         let mut copy = match self.place {
@@ -93,8 +94,8 @@ impl Inputs {
         Ok(())
     }
 
-    /// Waits for the input that leaves, and frees it on the device. It goes on to the disk, if that
-    /// is where it rests.
+    /// Waits for the input that leaves, and frees it on the device. Then starts to write it to
+    /// disk, if inputs are stored there.
     fn wait_for_leaving(&mut self) -> Result<()> {
         let Some(Leaving { block, _input, copy, crossing }) = self.leaving.take() else { return Ok(()) };
         self.rank.transfers.wait(crossing)?;
@@ -115,16 +116,16 @@ impl Inputs {
         Ok(writing.map_or(Ok(()), |staged| self.rank.transfers.wait_staged(staged).map(drop))?)
     }
 
-    /// Forward is done: waits for all that leaves.
+    /// Waits until all inputs of a forward are offloaded.
     ///
     /// # Errors
     /// If a transfer fails.
-    pub(super) fn left(&mut self) -> Result<()> {
+    pub(super) fn wait_until_offloaded(&mut self) -> Result<()> {
         self.wait_for_leaving()?;
         self.wait_for_write()
     }
 
-    /// The input of `block` begins to come back.
+    /// Starts to fetch the input of `block`.
     ///
     /// # Errors
     /// If there is no room for it.
@@ -144,7 +145,7 @@ impl Inputs {
         Ok(())
     }
 
-    /// The input of `block`, which [`Inputs::fetch`] has fetched.
+    /// Waits for the input of `block`, which [`Inputs::fetch`] fetches, and returns it.
     ///
     /// # Errors
     /// If there is no room for it, or a transfer fails.
@@ -167,12 +168,12 @@ impl Inputs {
         }
     }
 
-    /// Frees what a pass that was broken off has left.
+    /// Frees the inputs of a pass that was interrupted.
     ///
     /// # Errors
     /// If a transfer fails.
     pub(super) fn clear(&mut self) -> Result<()> {
-        // The rank's own thread frees what travels.
+        // Buffers in flight must be freed by the rank's own thread.
         self.wait_for_write()?;
         if let Some(Coming::Reading(staged)) = self.coming.take() {
             self.rank.transfers.discard(staged)?;

@@ -1,5 +1,5 @@
-//! What a stage has handed out: units' full parameters and gradients, and the layers' views in
-//! them.
+//! The buffers that a stage has handed out: units' full parameters and gradients, and the layers'
+//! views in them.
 
 use crate::rank_error::Result;
 use crate::stage::Stage;
@@ -16,7 +16,7 @@ pub(super) struct Loans {
 }
 
 impl Loans {
-    /// No unit of `partition` is on loan.
+    /// Returns loans of which no unit of `partition` is on loan.
     pub(super) fn none(partition: Arc<Partition>) -> Self {
         let units = partition.units.len();
         Loans {
@@ -26,7 +26,7 @@ impl Loans {
         }
     }
 
-    /// Acquires the full parameters of `units` for `pass`. An update may have to reach them first.
+    /// Acquires the full parameters of `units` for `pass`. Before forward, completes their update.
     pub(super) fn acquire(&mut self, stage: &mut dyn Stage, units: &[UnitId], pass: Pass) -> Result<()> {
         for &unit in units {
             if pass == Pass::Forward {
@@ -47,7 +47,7 @@ impl Loans {
         Ok(())
     }
 
-    /// Acquires places for the full gradients of `units`.
+    /// Acquires buffers for the full gradients of `units`.
     pub(super) fn gradients(
         &mut self,
         stage: &mut dyn Stage,
@@ -75,22 +75,22 @@ impl Loans {
         Ok(())
     }
 
-    /// Hands back everything that a pass left when it was broken off.
+    /// Hands back all buffers of a pass that was interrupted.
     pub(super) fn hand_back(&mut self, stage: &mut dyn Stage) -> Result<()> {
         self.gradients.iter_mut().for_each(|held| *held = None);
         for full in self.parameters.iter_mut().filter_map(Option::take) {
-            // After a pass of this kind stages neither gather ahead nor keep anything.
+            // After an evaluation stages neither gather ahead nor keep full parameters.
             stage.release(full, Pass::Evaluate)?;
         }
         Ok(())
     }
 
-    /// `layer`'s weights.
+    /// Returns `layer`'s weights.
     pub(super) fn weights<'a>(&'a self, layer: &'a Layer) -> LayerWeights<'a> {
         LayerWeights { tensors: &layer.tensors, partition: &self.partition, held: &self.parameters }
     }
 
-    /// `layer`'s weights, and the places for its gradients.
+    /// Returns `layer`'s weights, and the views for its gradients.
     pub(super) fn weights_and_gradients<'a>(
         &'a mut self,
         layer: &'a Layer,
@@ -103,8 +103,8 @@ impl Loans {
         )
     }
 
-    /// Returns the unit that watchers see for a pass over `layer`: the first of its own units that
-    /// is gathered, if any is.
+    /// Returns the unit that viewers show for a pass over `layer`: the first of its own units that
+    /// is gathered, or else the first of its units.
     pub(super) fn shown_for(&self, layer: &Layer) -> UnitId {
         let first = layer.tensors[0];
         let own = layer.tensors.iter().filter(|&&tensor| tensor >= first);

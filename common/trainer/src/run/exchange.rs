@@ -1,4 +1,4 @@
-//! What ranks tell each other beside the stage's collectives.
+//! The messages that ranks exchange in addition to the stage's collectives.
 
 use crate::plan::Plan;
 use crate::rank_error::{RankError, Result, other};
@@ -29,13 +29,13 @@ pub(super) fn tell_peers(rank: &Rank, during: &str, error: RankError) -> RankErr
     error
 }
 
-/// What ranks agree on at the end of a step.
+/// The values that ranks agree on at the end of a step.
 pub(super) struct Agreed {
-    /// The sum of every rank's part of the mean loss.
+    /// The mean loss: the sum of every rank's part.
     pub(super) loss: f64,
-    /// Whether a rank has seen a stop request.
+    /// True if any rank has seen a stop request.
     pub(super) stop: bool,
-    /// Whether a rank is busy with a save.
+    /// True if any rank is busy with a save.
     pub(super) saving: bool,
 }
 

@@ -168,8 +168,8 @@ impl<'a> Record<'a> {
         (self.observer)(self.rank.number(), event);
     }
 
-    /// Records a step that is interrupted, after the update of the previous step is complete. Updates
-    /// have cost `after_steps` so far.
+    /// Records a step that is interrupted, after the update of the previous step is complete.
+    /// Updates have cost `after_steps` so far.
     pub(super) fn interrupted(&mut self, after_steps: AfterStep) {
         let AfterStep { time, usage } = after_steps - self.counted.after_steps;
         self.counted.usage = self.counted.usage + usage;

@@ -1,10 +1,11 @@
-//! Checkpoints while training continues: every rank writes its file, and rank 0 publishes the files.
+//! Checkpoints while training continues: every rank writes its file, and rank 0 publishes the
+//! files.
 //!
-//! A save has two phases, in each of which a thread works for the rank: every rank writes; then rank
-//! 0 publishes, or removes the files of a failed save. At the end of every step the ranks exchange
-//! whether their threads are done, and enter the next phase together, so that all ranks agree on the
-//! state of a save. Ranks that wait for a save exchange heartbeats: a slow disk causes no timeout, but
-//! a rank that hangs does.
+//! A save has two phases, in each of which a thread works for the rank: every rank writes; then
+//! rank 0 publishes, or removes the files of a failed save. At the end of every step the ranks
+//! exchange whether their threads are done, and enter the next phase together, so that all ranks
+//! agree on the state of a save. Ranks that wait for a save exchange heartbeats: a slow disk causes
+//! no timeout, but a rank that hangs does.
 
 mod states;
 mod work;
@@ -102,9 +103,9 @@ pub(super) struct Saved {
 }
 
 impl Saver {
-    /// Returns the saver of `rank`, which holds `optimizer`. As `plan` says, allocates a buffer for a
-    /// copy of the rank's states, or buffers through which they are streamed. `None` if the run saves
-    /// no checkpoints.
+    /// Returns the saver of `rank`, which holds `optimizer`. As `plan` says, allocates a buffer for
+    /// a copy of the rank's states, or buffers through which they are streamed. `None` if the run
+    /// saves no checkpoints.
     ///
     /// # Errors
     /// If main memory is full.
@@ -164,8 +165,8 @@ impl Saver {
         matches!(self.phase, Phase::Idle)
     }
 
-    /// Begins a save of `states`, which training has reached with `progress`. All ranks call it while
-    /// no save is in progress. Returns the outcome if the save has ended already.
+    /// Begins a save of `states`, which training has reached with `progress`. All ranks call it
+    /// while no save is in progress. Returns the outcome if the save has ended already.
     ///
     /// # Errors
     /// A kernel's or a transfer's, or the group's failure.
@@ -202,8 +203,8 @@ impl Saver {
         Ok(None)
     }
 
-    /// Returns the buffer for a copy; `None` if a write that hangs still has it. Allocates it again if
-    /// a thread has lost it.
+    /// Returns the buffer for a copy; `None` if a write that hangs still has it. Allocates it again
+    /// if a thread has lost it.
     fn take_room(&mut self) -> Result<Option<Buffer>> {
         if let Some(late) = self.late.take_if(|work| work.is_done()) {
             self.room = late.take().ok().and_then(|(room, _)| room);
@@ -223,8 +224,8 @@ impl Saver {
         Ok(())
     }
 
-    /// Exchanges with the other ranks whether this one is `busy`. True if any rank is. All ranks call
-    /// it until none is.
+    /// Exchanges with the other ranks whether this one is `busy`. True if any rank is. All ranks
+    /// call it until none is.
     fn is_any_busy(&self, busy: bool) -> Result<bool> {
         let all = self.channel.exchange(&[u8::from(busy)])?;
         self.last_exchange.set(Instant::now());
@@ -326,8 +327,8 @@ impl Saver {
         all.iter().map(|bytes| serde_json::from_slice(bytes).map_err(other)).collect()
     }
 
-    /// Blocks until no save is in progress. All ranks call it. Returns the outcome of the last save;
-    /// `None` if none was in progress.
+    /// Blocks until no save is in progress. All ranks call it. Returns the outcome of the last
+    /// save; `None` if none was in progress.
     ///
     /// # Errors
     /// The group's failure.

@@ -1,5 +1,5 @@
-//! Updates states that are stored beyond the device, piece by piece: while one piece is updated, the
-//! next one arrives and the previous one leaves.
+//! Updates states that are stored beyond the device, piece by piece: while one piece is updated,
+//! the next one arrives and the previous one leaves.
 //!
 //! * States in main memory: the CPU updates them in place.
 //! * States on disk: they are read into main memory and written back after the CPU's update.
@@ -7,9 +7,10 @@
 //! * Only parameters beyond the device: the device computes the update, and parameters are copied to
 //!   it and back.
 //!
-//! An update that the CPU computes begins when a step ends and continues during the next forward, one
-//! or two units ahead of it, so that transfers overlap with forward's computation. The last pieces
-//! leave while backward computes. Every element is updated before it is used, so no bit changes.
+//! An update that the CPU computes begins when a step ends and continues during the next forward,
+//! one or two units ahead of it, so that transfers overlap with forward's computation. The last
+//! pieces leave while backward computes. Every element is updated before it is used, so no bit
+//! changes.
 
 mod moves;
 mod pager;
@@ -41,8 +42,8 @@ pub(super) struct Paging {
     /// True if the rank holds some unit in full but updates only its slice.
     gathers: bool,
     /// The buffers of pieces. If the device computes the update, they exist only during an update,
-    /// because they take memory there. Otherwise they are kept between updates, unless main memory is
-    /// needed for something else.
+    /// because they take memory there. Otherwise they are kept between updates, unless main memory
+    /// is needed for something else.
     slots: Vec<Slot>,
     progress: Option<Progress>,
     /// Number of pieces whose states have been read ahead for the next update.
@@ -50,8 +51,8 @@ pub(super) struct Paging {
 }
 
 impl Paging {
-    /// Returns the paging of `units`, whose `parameters` and `gradients` stay where they are stored.
-    /// Allocates buffers in main memory if the CPU computes the update.
+    /// Returns the paging of `units`, whose `parameters` and `gradients` stay where they are
+    /// stored. Allocates buffers in main memory if the CPU computes the update.
     ///
     /// # Errors
     /// If main memory is full.
@@ -122,8 +123,8 @@ impl Paging {
         }
         self.take_slots(rank)?;
         let (slots, all) = (self.slots.len(), self.pieces.len());
-        // Piece p of the next update uses slot (pieces + p) mod slots, so the slots of the first pieces
-        // become free first.
+        // Piece p of the next update uses slot (pieces + p) mod slots, so the slots of the first
+        // pieces become free first.
         let finished = self.progress.map_or(all, |progress| progress.finished);
         let left = (finished + slots).saturating_sub(all);
         let due = self.pieces_ahead + (slots - self.pieces_ahead).div_ceil(calls);
@@ -161,9 +162,9 @@ impl Paging {
         Ok(())
     }
 
-    /// True if updates may continue while forward computes. Gathered units wait in buckets for other
-    /// units, and updated shards in flight to disk occupy all slots: both together could need more
-    /// buffers than there are.
+    /// True if updates may continue while forward computes. Gathered units wait in buckets for
+    /// other units, and updated shards in flight to disk occupy all slots: both together could need
+    /// more buffers than there are.
     pub(super) fn may_continue_in_forward(&self) -> bool {
         self.is_on_cpu() && !(self.gathers && self.placement.parameters == Place::Disk)
     }
@@ -174,8 +175,8 @@ impl Paging {
         self.progress.is_some()
     }
 
-    /// Returns the first unit whose updated parameters are not stored beyond the device yet. In main
-    /// memory parameters are updated in place; on disk they are stored once they are written.
+    /// Returns the first unit whose updated parameters are not stored beyond the device yet. In
+    /// main memory parameters are updated in place; on disk they are stored once they are written.
     pub(super) fn first_missing(&mut self, rank: &Rank) -> UnitId {
         let Some(progress) = &mut self.progress else { return UnitId::MAX };
         let stored = match self.placement.parameters {
@@ -193,9 +194,10 @@ impl Paging {
         self.progress.as_mut().map_or(Ok(()), |progress| progress.poll(rank, &mut self.slots))
     }
 
-    /// Continues the update in progress until `unit` is updated and, if its parameters are stored on
-    /// the device, back there (gathered, if the rank holds it in full). Then updates ahead, so that
-    /// transfers overlap with `unit`'s computation; [`Paging::targets`] says how far. Beyond that:
+    /// Continues the update in progress until `unit` is updated and, if its parameters are stored
+    /// on the device, back there (gathered, if the rank holds it in full). Then updates ahead, so
+    /// that transfers overlap with `unit`'s computation; [`Paging::targets`] says how far. Beyond
+    /// that:
     ///
     /// * if states are read from disk into buffers as these become free, updates every piece that has
     ///   already arrived;
@@ -250,8 +252,8 @@ impl Paging {
     }
 
     /// True if states on disk are read into a slot as soon as the states of the previous piece have
-    /// been written from it. Not so for master weights that are copied to a device: they must stay in
-    /// the slot until the copy is done.
+    /// been written from it. Not so for master weights that are copied to a device: they must stay
+    /// in the slot until the copy is done.
     fn exchanges_states(&self) -> bool {
         let stays = |piece: &PagedPiece| piece.write_back == WriteBack::MasterToDevice;
         self.placement.optimizer == Place::Disk && !self.pieces.iter().any(stays)

@@ -25,7 +25,8 @@ impl Pager<'_> {
         if self.dtype == DType::F32 { self.fetch_parameters(next) } else { Ok(()) }
     }
 
-    /// Issues the copy of piece number `next`'s parameters to the device, if they are updated there.
+    /// Issues the copy of piece number `next`'s parameters to the device, if they are updated
+    /// there.
     fn fetch_parameters(&mut self, next: usize) -> Result<()> {
         let (piece, transfers, index) = (&self.pieces[next], &self.rank.transfers, self.slot(next));
         let (unit, slot) = (piece.unit, &mut self.slots[index]);
@@ -70,7 +71,8 @@ impl Pager<'_> {
 
     /// Issues the transfers that write an updated piece back.
     pub(super) fn leave(&mut self, next: usize) -> Result<()> {
-        // The previous piece's parameters have been copied from the device and are written to disk now.
+        // The previous piece's parameters have been copied from the device and are written to disk
+        // now.
         if let Some(before) = next.checked_sub(1) {
             self.write_copied(before)?;
         }
@@ -83,8 +85,8 @@ impl Pager<'_> {
         Ok(())
     }
 
-    /// Issues the writes of piece number `next`'s states. With exchanges, also issues the reads for the
-    /// next piece that uses its slot.
+    /// Issues the writes of piece number `next`'s states. With exchanges, also issues the reads for
+    /// the next piece that uses its slot.
     fn leave_states(&mut self, next: usize) {
         let (index, then) = (self.slot(next), self.pieces.get(next + self.slots.len()));
         let (piece, slot) = (&self.pieces[next], &mut self.slots[index]);
@@ -153,8 +155,8 @@ impl Pager<'_> {
         self.write(next)
     }
 
-    /// Waits until the parameters of piece number `next` are on the device, if they are stored there.
-    /// After the last piece of a unit, queues the unit in [`UpdateBuffers::gathers`].
+    /// Waits until the parameters of piece number `next` are on the device, if they are stored
+    /// there. After the last piece of a unit, queues the unit in [`UpdateBuffers::gathers`].
     pub(super) fn land(&mut self, next: usize) -> Result<()> {
         self.write_copied(next)?;
         let (piece, index) = (&self.pieces[next], self.slot(next));

@@ -39,8 +39,8 @@ pub(super) struct Targets {
 
 /// Receives each shard as soon as it is updated, before it is written to disk.
 pub trait UpdatedShardSink {
-    /// Accepts elements `range` of `unit`'s shard. Ranges arrive in order; a shard that is stored in
-    /// main memory arrives in one range.
+    /// Accepts elements `range` of `unit`'s shard. Ranges arrive in order; a shard that is stored
+    /// in main memory arrives in one range.
     ///
     /// # Errors
     /// If a kernel or a transfer fails.
@@ -170,8 +170,8 @@ impl Pager<'_> {
     /// Updates pieces until the first `pieces` are updated.
     fn update_through(&mut self, pieces: usize) -> Result<()> {
         let (count, slots) = (self.pieces.len(), self.slots.len());
-        // One slot's piece is updated and, given three slots or more, another's leaves; the pieces of
-        // the other slots arrive.
+        // One slot's piece is updated and, given three slots or more, another's leaves; the pieces
+        // of the other slots arrive.
         let ahead = match slots {
             0 | 1 => 0,
             2 => 1,
@@ -187,8 +187,8 @@ impl Pager<'_> {
         Ok(())
     }
 
-    /// Updates the next pieces for as long as that blocks on nothing, so that their slots become free
-    /// early.
+    /// Updates the next pieces for as long as that blocks on nothing, so that their slots become
+    /// free early.
     pub(super) fn update_arrived_pieces(&mut self) -> Result<()> {
         while let next = self.progress.updated
             && let Some(piece) = self.pieces.get(next)
@@ -218,8 +218,8 @@ impl Pager<'_> {
         Ok(())
     }
 
-    /// Issues the transfers that the first `pieces` pieces need for their update. If an earlier piece
-    /// still occupies a slot, waits for it if `waits`, and otherwise returns early.
+    /// Issues the transfers that the first `pieces` pieces need for their update. If an earlier
+    /// piece still occupies a slot, waits for it if `waits`, and otherwise returns early.
     fn fetch_through(&mut self, pieces: usize, waits: bool) -> Result<()> {
         while self.progress.fetched < pieces {
             let free = (self.progress.fetched + 1).saturating_sub(self.slots.len());
@@ -288,8 +288,8 @@ impl Pager<'_> {
         stretches.update(self.rank, operands, self.progress.update)
     }
 
-    /// Hands the updated parameters of piece number `next` over to the sink: a piece that is written
-    /// to disk next at once, a shard in main memory with its last piece.
+    /// Hands the updated parameters of piece number `next` over to the sink: a piece that is
+    /// written to disk next at once, a shard in main memory with its last piece.
     fn hand_over(&mut self, next: usize) -> Result<()> {
         let (piece, index) = (&self.pieces[next], self.slot(next));
         let (unit, staged) = (piece.unit, &self.slots[index].parameters);
@@ -311,9 +311,9 @@ impl Pager<'_> {
     }
 }
 
-/// Returns where the update of `piece` writes its parameters: to `parameters` itself, to the staging
-/// buffer `staged` in main memory, or to the buffer `on_device`. `None` if the update writes master
-/// weights alone.
+/// Returns where the update of `piece` writes its parameters: to `parameters` itself, to the
+/// staging buffer `staged` in main memory, or to the buffer `on_device`. `None` if the update
+/// writes master weights alone.
 fn output_view<'a>(
     piece: &PagedPiece,
     parameters: &'a mut UnitBuffers,

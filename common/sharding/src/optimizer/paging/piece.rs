@@ -40,8 +40,8 @@ pub(super) enum WriteBack {
     HostToDisk,
     /// The device's update writes them to a buffer on it, which is copied to main memory.
     DeviceToHost,
-    /// The device's update writes them to a buffer on it, which is copied to a staging buffer in main
-    /// memory and written to the disk from there.
+    /// The device's update writes them to a buffer on it, which is copied to a staging buffer in
+    /// main memory and written to the disk from there.
     DeviceToDisk,
 }
 
@@ -60,8 +60,8 @@ impl WriteBack {
         }
     }
 
-    /// True if parameters need a staging buffer in main memory. A CPU device leaves it unused; it is
-    /// allocated anyway, so that every device needs the same memory.
+    /// True if parameters need a staging buffer in main memory. A CPU device leaves it unused; it
+    /// is allocated anyway, so that every device needs the same memory.
     pub(super) fn has_host_staging(self, dtype: DType) -> bool {
         match self {
             WriteBack::HostToDevice | WriteBack::HostToDisk | WriteBack::DeviceToDisk => true,
@@ -75,7 +75,8 @@ impl WriteBack {
         matches!(self, WriteBack::DeviceToHost | WriteBack::DeviceToDisk)
     }
 
-    /// True if the update does not write the padding of its output buffer, which then has to be zeroed.
+    /// True if the update does not write the padding of its output buffer, which then has to be
+    /// zeroed.
     pub(super) fn leaves_padding(self, dtype: DType) -> bool {
         match self {
             WriteBack::HostToDevice | WriteBack::HostToDisk => true,

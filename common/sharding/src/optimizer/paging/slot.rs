@@ -34,12 +34,12 @@ impl<'a> StatesOf<'a> {
     }
 }
 
-/// Starts a transfer between a buffer and an extent. The numbers are the extent's first byte and the
-/// number of bytes.
+/// Starts a transfer between a buffer and an extent. The numbers are the extent's first byte and
+/// the number of bytes.
 pub(super) type Start = fn(&Transfers, Cargo, &Extent, usize, Buffer, usize) -> Staged;
 
-/// The buffers of one piece in flight. A buffer is `None` while a transfer holds it, or if it is not
-/// needed.
+/// The buffers of one piece in flight. A buffer is `None` while a transfer holds it, or if it is
+/// not needed.
 #[derive(Default)]
 pub(super) struct Slot {
     pub(super) states: Option<StateBuffers>,
@@ -47,8 +47,8 @@ pub(super) struct Slot {
     pub(super) rewritten: Vec<Staged<()>>,
     /// Reads of states, and writes without a read after them.
     pub(super) moving: Vec<Staged>,
-    /// Gradients from the device. A CPU device leaves this buffer unused; it is allocated anyway, so
-    /// that every device needs the same memory.
+    /// Gradients from the device. A CPU device leaves this buffer unused; it is allocated anyway,
+    /// so that every device needs the same memory.
     pub(super) gradients: Option<Buffer>,
     /// Parameters in main memory.
     pub(super) parameters: Option<Buffer>,
@@ -103,8 +103,8 @@ impl Slot {
     }
 
     /// Starts to move a piece's states between these buffers and the disk with `start`, which is
-    /// [`Transfers::read`] or [`Transfers::write`]. Does nothing if that has begun or the states are
-    /// stored in memory.
+    /// [`Transfers::read`] or [`Transfers::write`]. Does nothing if that has begun or the states
+    /// are stored in memory.
     pub(super) fn move_states(&mut self, rank: &Rank, of: Option<StatesOf<'_>>, start: Start) {
         let (Some(of), Some(states)) = (of, self.states.take()) else { return };
         let start = |(number, buffer)| {

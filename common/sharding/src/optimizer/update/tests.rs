@@ -1,4 +1,4 @@
-//! What clipping and flags make of an update.
+//! The effect of clipping and flags on an update.
 
 use super::*;
 

@@ -36,8 +36,9 @@ impl Saver {
         Ok(())
     }
 
-    /// Writes the states that this rank saves through `pieces`: while one piece is copied and hashed,
-    /// writes of earlier ones are in flight. Returns the work that is done once the file is on disk.
+    /// Writes the states that this rank saves through `pieces`: while one piece is copied and
+    /// hashed, writes of earlier ones are in flight. Returns the work that is done once the file is
+    /// on disk.
     ///
     /// # Errors
     /// If a state cannot be read, or the group fails.
@@ -199,9 +200,9 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Waits for the oldest write. Sends the other ranks a heartbeat even if the write is done, since
-    /// they may be waiting for one. If the write misses the save's timeout, or takes long after the
-    /// group has failed, its buffer counts as late; a later save takes it back.
+    /// Waits for the oldest write. Sends the other ranks a heartbeat even if the write is done,
+    /// since they may be waiting for one. If the write misses the save's timeout, or takes long
+    /// after the group has failed, its buffer counts as late; a later save takes it back.
     fn wait_for_oldest(&mut self) -> Result<()> {
         let Some(ticket) = self.queued.pop_front() else { return Ok(()) };
         let mut sent = self.saver.send_heartbeat_if_due();

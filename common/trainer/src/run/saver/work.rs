@@ -46,8 +46,8 @@ impl<T: Send + 'static> Work<T> {
         self.thread.as_ref().map_or(true, JoinHandle::is_finished)
     }
 
-    /// Blocks until the work is done. Returns its result; `Err` with a message if it panicked, or its
-    /// thread could not be started.
+    /// Blocks until the work is done. Returns its result; `Err` with a message if it panicked, or
+    /// its thread could not be started.
     pub(super) fn take(self) -> PeerResult<T> {
         let thread = self.thread.map_err(|error| format!("cannot start a thread: {error}"))?;
         thread.join().map_err(|_| "the thread that writes it has panicked".into())

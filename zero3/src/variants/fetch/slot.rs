@@ -1,0 +1,116 @@
+//! The buffers through which one shard is fetched.
+
+use device::{Buffer, Class, DType, Place};
+use offload::{Cargo, Crossing, Staged};
+use sharding::{Error, Rank, Result, Storage, UnitBuffers, UnitId};
+
+/// Buffers for one shard. A CPU device reads shards where they are stored and leaves `buffer`
+/// unused; it is allocated anyway, so that every device needs the same memory.
+pub(super) struct Slot {
+    pub(super) buffer: Buffer,
+    /// A buffer in main memory for a shard from disk; `None` while a read fills it.
+    pub(super) staging: Option<Buffer>,
+    pub(super) state: SlotState,
+}
+
+/// What a slot is used for.
+pub(super) enum SlotState {
+    Empty,
+    /// An update writes the shard to the slot, piece by piece.
+    Filling(UnitId),
+    /// The shard is read from disk.
+    Reading(UnitId, Box<Staged>),
+    /// The shard is copied to the device.
+    Copying(UnitId, Crossing),
+    /// Forward has gathered the shard. Backward gathers it again unless the slot is reused first.
+    Retained(UnitId),
+}
+
+impl Slot {
+    /// Allocates a slot for shards of up to `elements` elements that are stored in `place`.
+    pub(super) fn new(rank: &Rank, place: Place, dtype: DType, elements: usize) -> Result<Slot> {
+        let buffer = rank.device.allocate(Class::Workspace, dtype, elements)?;
+        let staging = (place == Place::Disk).then(|| rank.transfers.staging(dtype, elements)).transpose()?;
+        Ok(Slot { buffer, staging, state: SlotState::Empty })
+    }
+
+    /// Returns the unit that the slot is assigned to.
+    pub(super) fn unit(&self) -> Option<UnitId> {
+        match self.state {
+            SlotState::Filling(unit)
+            | SlotState::Reading(unit, _)
+            | SlotState::Copying(unit, _)
+            | SlotState::Retained(unit) => Some(unit),
+            SlotState::Empty => None,
+        }
+    }
+
+    /// Returns the buffer from which the device reads a shard that is stored in `storage`.
+    pub(super) fn shard<'a>(&'a self, rank: &Rank, storage: Option<&'a Storage>) -> &'a Buffer {
+        let in_main_memory = match storage {
+            Some(Storage::Buffer(shard)) => Some(shard),
+            _ => self.staging.as_ref(),
+        };
+        in_main_memory.filter(|_| rank.transfers.device_in_main_memory()).unwrap_or(&self.buffer)
+    }
+
+    /// Empties the slot if it retains a shard that is not `wanted`.
+    pub(super) fn release_unless(&mut self, wanted: &[UnitId]) {
+        if matches!(self.state, SlotState::Retained(_)) && self.is_available(wanted) {
+            self.state = SlotState::Empty;
+        }
+    }
+
+    /// True if the slot may be assigned to another shard: it is empty, or retains a shard that is
+    /// not `wanted`.
+    pub(super) fn is_available(&self, wanted: &[UnitId]) -> bool {
+        match self.state {
+            SlotState::Empty => true,
+            SlotState::Retained(unit) => !wanted.contains(&unit),
+            SlotState::Filling(_) | SlotState::Reading(..) | SlotState::Copying(..) => false,
+        }
+    }
+
+    /// Empties the slot, and discards a shard in flight to it.
+    pub(super) fn clear(&mut self, rank: &Rank) -> Result<()> {
+        if let SlotState::Reading(_, staged) = std::mem::replace(&mut self.state, SlotState::Empty) {
+            self.staging = Some(rank.transfers.discard(*staged)?);
+        }
+        Ok(())
+    }
+
+    /// Starts to fetch `unit`'s shard from where it is stored.
+    pub(super) fn start(&mut self, unit: UnitId, rank: &Rank, parameters: &UnitBuffers) -> Result<()> {
+        let missing = Error::Missing { unit, what: "parameters" };
+        let cargo = Cargo { class: Class::Parameters, unit };
+        self.state = match parameters.storage(unit).ok_or(missing.clone())? {
+            Storage::Buffer(shard) => {
+                let out = self.buffer.slice_mut(0..shard.len());
+                SlotState::Copying(unit, rank.transfers.share(cargo, out, shard.view())?)
+            }
+            Storage::Disk(extent, _) => {
+                let staging = self.staging.take().ok_or(missing)?;
+                let read = rank.transfers.read(cargo, extent, 0, staging, extent.bytes());
+                SlotState::Reading(unit, Box::new(read))
+            }
+        };
+        Ok(())
+    }
+
+    /// Waits until the shard of `elements` elements is on the device.
+    pub(super) fn arrive(&mut self, elements: usize, rank: &Rank) -> Result<()> {
+        match std::mem::replace(&mut self.state, SlotState::Empty) {
+            SlotState::Copying(_, crossing) => rank.transfers.wait(crossing)?,
+            SlotState::Reading(unit, staged) => {
+                let arrived = rank.transfers.wait_staged(*staged)?;
+                let cargo = Cargo { class: Class::Parameters, unit };
+                let out = self.buffer.slice_mut(0..elements);
+                let shard = arrived.buffer.slice(0..elements);
+                rank.transfers.wait(rank.transfers.share_since(arrived.complete, cargo, out, shard)?)?;
+                self.staging = Some(arrived.buffer);
+            }
+            SlotState::Empty | SlotState::Filling(_) | SlotState::Retained(_) => {}
+        }
+        Ok(())
+    }
+}
