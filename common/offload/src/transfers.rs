@@ -241,12 +241,12 @@ impl Transfers {
         self.swap.as_ref().expect("a rank with something on disk has a swap file")
     }
 
-    /// The run's time since the transfers were made, without pauses.
+    /// Returns the run's time since these transfers were created, without pauses.
     fn now(&self) -> Duration {
         self.start.elapsed().saturating_sub(self.emitter.held())
     }
 
-    /// The run's time at `instant`, after which it has not been paused.
+    /// Returns the run's time at `instant`, after which the run has not been paused.
     fn at(&self, instant: Instant) -> Duration {
         self.now().saturating_sub(instant.elapsed())
     }

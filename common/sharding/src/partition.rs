@@ -21,7 +21,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Its elements in the segment.
+    /// Returns the tensor's elements in the segment.
     pub fn range(&self) -> Range<usize> {
         self.start..self.start + self.elements
     }

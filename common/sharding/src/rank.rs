@@ -62,7 +62,7 @@ impl Rank {
 
 #[cfg(test)]
 impl Rank {
-    /// A rank of `group`, which computes on the CPU with one thread.
+    /// Returns a rank of `group`, which computes on the CPU with one thread.
     pub(crate) fn for_tests(group: Group) -> Self {
         let emitter = Emitter::silent(group.rank());
         let device = Device::cpu(device::Ledger::new(emitter.clone(), None), 1);

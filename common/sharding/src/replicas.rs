@@ -31,7 +31,7 @@ pub struct ReplicaSum {
     held: Vec<Option<Buffer>>,
 }
 
-/// The ranks that own the same shard; called only where there are several.
+/// Returns the ranks that own the same shard. Called only where there are several copies.
 fn replicas(rank: &Rank) -> &Group {
     rank.replicas().unwrap_or(&rank.group)
 }

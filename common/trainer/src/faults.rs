@@ -43,7 +43,7 @@ pub(crate) fn check(config: &Config, stage: AnyStage) -> Result<()> {
             stage.id
         )
     } else if config.world_size == 1 {
-        "one rank alone gathers nothing: give --gpus 2 or more".into()
+        "a single rank gathers nothing: give --gpus 2 or more".into()
     } else if stale.step == 0 {
         "in step 0 there is nothing older than the first weights: begin with step1 or later".into()
     } else if config.precision.parameters != DType::F32 {

@@ -32,7 +32,7 @@ struct StopPoints {
 }
 
 impl StopRequest {
-    /// A stop request driven by `flag`, in a process that has `ranks` ranks.
+    /// Returns a stop request driven by `flag`, in a process that has `ranks` ranks.
     pub(crate) fn new(flag: Arc<AtomicBool>, ranks: usize) -> Self {
         StopRequest {
             flag,

@@ -37,19 +37,19 @@ pub enum Milestone {
 /// ranks. Called on the ranks' own threads, in each rank's program order. Parameters and gradients
 /// must be fp32.
 pub trait Witness: Send + Sync {
-    /// The rank has reached `milestone`. Before the first step, `at` has step 0.
+    /// Called when the rank has reached `milestone`. Before the first step, `at` has step 0.
     fn on_milestone(&self, _at: At, _milestone: Milestone) {}
 
-    /// The rank counts its memory in `ledger`, from its setup until it has ended.
+    /// Called in the rank's setup with the ledger that counts its memory until the rank ends.
     fn on_ledger(&self, _rank: usize, _ledger: &Ledger) {}
 
-    /// The rank is about to compute with the full parameters of `unit`, padding included.
+    /// Called before the rank computes with the full parameters of `unit`, padding included.
     fn on_parameters(&self, _at: At, _unit: UnitId, _pass: Pass, _values: &[f32]) {}
 
-    /// The rank hands its local gradients of `unit`, padding included, to the stage.
+    /// Called when the rank hands its local gradients of `unit`, padding included, to the stage.
     fn on_gradients(&self, _at: At, _unit: UnitId, _values: &[f32]) {}
 
-    /// A save of a checkpoint after `steps` steps has ended or was skipped. `failed` is `None` if
-    /// the checkpoint is saved, and says why not otherwise.
+    /// Called when a save of a checkpoint after `steps` steps has ended or was skipped. `failed` is
+    /// `None` if the checkpoint is saved, and says why not otherwise.
     fn on_checkpoint(&self, _rank: usize, _steps: u32, _failed: Option<&str>) {}
 }
