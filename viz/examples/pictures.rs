@@ -68,7 +68,7 @@ fn made_up(plan: &SimulationPlan) -> Player {
     let run = plan.run();
     let mut timeline = Timeline::live(run.header, "simulated");
     timeline.push(events::Message::Batch(events::EventBatch { dropped: 0, events: run.events }));
-    let mut player = Player::new(timeline, Motion::Standing);
+    let mut player = Player::new(timeline, Motion::Paused);
     player.seek_into_step(1, 0.6);
     player
 }

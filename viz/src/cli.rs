@@ -96,6 +96,15 @@ pub struct Start {
     pub view: Option<View>,
 }
 
+/// Returns `error`, an error about the first of `players`, with the name of its recording in front
+/// if there are several.
+pub fn named(players: &[Player], error: String) -> String {
+    match players {
+        [lead, _, ..] => format!("{}: {error}", lead.timeline().title),
+        _ => error,
+    }
+}
+
 /// One moment of recordings.
 #[derive(Debug, Args)]
 pub struct Moment {
@@ -123,7 +132,7 @@ impl Moment {
     /// # Errors
     /// If the first run has no such step or no such rank.
     pub fn app(&self, mut players: Vec<Player>) -> Result<App, String> {
-        self.seek(&mut players[0], 0.5)?;
+        self.seek(&mut players[0], 0.5).map_err(|error| named(&players, error))?;
         let ranks = players[0].scene().header.world_size as usize;
         if self.rank >= ranks {
             let last = ranks.saturating_sub(1);

@@ -1,10 +1,11 @@
-//! Damaged parts of a recording. Their events are missing, so the state after one is incomplete
-//! until every rank has taken a whole step: by then each value that changes in a step has had its
-//! next event. Memory that a gap before the first whole step allocated has none, to the end.
+//! Damaged parts of a recording. Their events are missing, so the state after a gap is incomplete
+//! until every rank has taken a full step: by then each value that changes in a step has had its
+//! next event. Memory allocated in a gap before the first full step never gets another event, so it
+//! stays unknown to the end.
 
 use events::{Event, What};
 
-/// How far a rank has come since the latest gap.
+/// Progress of a rank since the latest gap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Regained {
     #[default]
@@ -19,7 +20,7 @@ enum Regained {
 struct EventGap {
     /// The number of events before it.
     position: u64,
-    /// The number of events up to which the state is incomplete, once that is known.
+    /// The number of events up to which the state is incomplete; `None` until it is known.
     until: Option<u64>,
 }
 
@@ -31,12 +32,12 @@ pub struct Gaps {
     /// The first gap after which memory stays incomplete.
     lasting: Option<u64>,
     ranks: Vec<Regained>,
-    /// True if every rank has taken a whole step.
+    /// True if every rank has taken a full step.
     settled: bool,
 }
 
 impl Gaps {
-    /// Returns no gaps of a run of this many ranks.
+    /// Returns the state of a recording of `ranks` ranks in which no gap has been found yet.
     pub(crate) fn new(ranks: u32) -> Self {
         Gaps { ranks: vec![Regained::default(); ranks as usize], ..Gaps::default() }
     }
@@ -72,8 +73,8 @@ impl Gaps {
         self.gaps.binary_search_by_key(&position, |gap| gap.position).is_ok()
     }
 
-    /// Returns whether a gap makes the state after `position` events incomplete, and if so, whether
-    /// it stays so.
+    /// Returns `None` if no gap makes the state after `position` events incomplete, else whether it
+    /// stays incomplete to the end.
     pub fn incomplete(&self, position: u64) -> Option<bool> {
         let before = self.gaps.partition_point(|gap| gap.position < position);
         let latest = before.checked_sub(1).map(|latest| self.gaps[latest]);

@@ -69,7 +69,7 @@ pub enum Action {
     First,
     Last,
     /// Goes to the next step that was skipped, or to the failure; recordings only.
-    NextTrouble,
+    NextProblem,
     /// Goes to this share of the run's time; recordings only.
     Seek(f64),
     /// Opens the prompt for the number of a step or of a rank.
@@ -110,15 +110,15 @@ pub enum Keystroke {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Input {
     /// A person has pressed a key, or clicked on something that stands for this action.
-    Do(Action),
+    Action(Action),
     /// A person has pressed a key in a prompt.
-    Typed(Keystroke),
+    Key(Keystroke),
     /// A turn of the mouse wheel. Up is negative.
     Wheel(i32),
     /// The terminal's size has changed.
     Resized,
     /// This many seconds of real time have passed.
-    Passed(f64),
+    Tick(f64),
 }
 
 /// One row of the table of keys. Two opposite keys share the label of the first; the other's label
@@ -180,7 +180,7 @@ pub const BINDINGS: &[Binding] = &[
         Action::Slower,
     ),
     counterpart(&[Char('+'), Char('='), Char(']')], Action::Faster),
-    binding(&[Char('f')], "f", "trouble", "next failure or skipped step of a recording", Action::NextTrouble),
+    binding(&[Char('f')], "f", "problem", "next failure or skipped step of a recording", Action::NextProblem),
     binding(
         &[Enter, Char('r')],
         "enter, r",
@@ -266,7 +266,7 @@ pub fn translate(event: &TerminalEvent, prompting: bool) -> Option<Input> {
     match event {
         TerminalEvent::Key(key) if key.kind != KeyEventKind::Release => {
             let typed = if prompting { keystroke(key) } else { None };
-            typed.map(Input::Typed).or_else(|| key_action(key).map(Input::Do))
+            typed.map(Input::Key).or_else(|| key_action(key).map(Input::Action))
         }
         TerminalEvent::Mouse(mouse) => match mouse.kind {
             MouseEventKind::ScrollUp => Some(Input::Wheel(-1)),

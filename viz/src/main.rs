@@ -8,14 +8,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use viz::app::{App, EventSource};
-use viz::cli::{Cli, Command, Export, Start, command};
+use viz::cli::{Cli, Command, Export, Start, command, named};
 use viz::export::{asciicast, svg, trace};
 use viz::player::{Motion, Player};
 use viz::theme::Theme;
 use viz::timeline::Timeline;
 use viz::{DisplayOptions, VizError, view, words};
 
-/// Run seconds per real second, unless others are asked for.
+/// Default speed in run seconds per real second.
 const SPEED: f64 = 0.1;
 
 /// The recording that ships with the program.
@@ -39,16 +39,16 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
             let recording = Recording::parse(Path::new("the shipped recording"), SHIPPED.to_vec())?;
             let start = Start { step: Some(1), speed: Some(0.05), paused: false, view: None };
             let app = begin(vec![Player::recorded(recording)?], &start)?;
-            tell(viz::recorded(app, None, display))
+            print_failure(viz::recorded(app, None, display))
         }
         Some(Command::Attach { run, control, view }) => {
             let named = |run: String| Ok(Some(runs::attach(&runs::directory(), &run)?));
             let Some(attachment) = run.map_or_else(only_run, named)? else { return list() };
-            tell(viz::attached(vec![attachment], Vec::new(), control, Some(view), display))
+            print_failure(viz::attached(vec![attachment], Vec::new(), control, Some(view), display))
         }
         Some(Command::Replay { file, follow: true, start }) => follow(&file, &start, display),
         Some(Command::Replay { file, start, .. }) => {
-            tell(viz::recorded(begin(open(&[file])?, &start)?, None, display))
+            print_failure(viz::recorded(begin(open(&[file])?, &start)?, None, display))
         }
         Some(Command::Compare { runs, start }) => compare(&runs, &start, display),
         Some(Command::Export(export)) => write_pictures(&export, display),
@@ -60,8 +60,8 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Prints the error of a run, which may have been too long for the screen.
-fn tell(failure: Result<Option<String>, VizError>) -> Result<(), Box<dyn Error>> {
+/// Prints the error message of a run that failed: the screen may have cut it off.
+fn print_failure(failure: Result<Option<String>, VizError>) -> Result<(), Box<dyn Error>> {
     if let Some(message) = failure? {
         events::complain!("{}", events::say::visible(&message));
     }
@@ -77,12 +77,12 @@ fn open(files: &[PathBuf]) -> Result<Vec<Player>, RecordingError> {
 fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
     let (files, names): (Vec<PathBuf>, Vec<PathBuf>) = runs.iter().cloned().partition(|run| run.is_file());
     if names.is_empty() {
-        return tell(viz::recorded(begin(open(&files)?, start)?, None, display));
+        return print_failure(viz::recorded(begin(open(&files)?, start)?, None, display));
     }
     let recorded = open(&files)?;
     let attach = |run: &PathBuf| {
         runs::attach(&runs::directory(), &run.to_string_lossy())
-            .map_err(|error| format!("{} is no file, and {error}", run.display()))
+            .map_err(|error| format!("{} is not a file, and {error}", run.display()))
     };
     let attached = names.iter().map(attach).collect::<Result<Vec<_>, _>>()?;
     if start.step.is_some() || start.speed.is_some() || start.paused {
@@ -90,7 +90,7 @@ fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(
         let what = format!("{run} is a run in progress: --step, --speed and --paused are for recordings");
         return Err(what.into());
     }
-    tell(viz::attached(attached, recorded, false, start.view, display))
+    print_failure(viz::attached(attached, recorded, false, start.view, display))
 }
 
 /// Returns the only run, if there is a terminal to show it in.
@@ -143,18 +143,18 @@ fn described(run: &mut runs::ListedRun) -> [String; 8] {
 /// Plays a recording that grows, from its latest event on unless `start` names a step.
 fn follow(file: &Path, start: &Start, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
     let (recording, growth) = Growth::open(file)?;
-    let player = Player::new(Timeline::followed(recording)?, Motion::Standing);
+    let player = Player::new(Timeline::followed(recording)?, Motion::Paused);
     let mut app = begin(vec![player], start)?;
     if start.step.is_none() && !start.paused {
         app.players[0].set_motion(Motion::Following);
     }
-    tell(viz::recorded(app, Some(growth), display))
+    print_failure(viz::recorded(app, Some(growth), display))
 }
 
 fn begin(mut players: Vec<Player>, start: &Start) -> Result<App, Box<dyn Error>> {
     players[0].set_speed(start.speed.unwrap_or(SPEED));
     if let Some(step) = start.step {
-        let step = players[0].check_step(step.into())?;
+        let step = players[0].check_step(step.into()).map_err(|error| named(&players, error))?;
         players[0].seek_step(step);
     }
     if !start.paused {
@@ -180,7 +180,7 @@ fn write_pictures(export: &Export, display: DisplayOptions) -> Result<(), Box<dy
     }
     if let Some(out) = &export.cast {
         export.moment.seek(&mut app.players[0], 0.0)?;
-        app.lock();
+        app.sync_runs();
         write(out, &asciicast::render(app, theme, export.size, export.seconds, export.speed)?)?;
     }
     Ok(())
@@ -198,7 +198,7 @@ fn write_trace(file: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
 fn warn(recording: &Recording) {
     if !recording.gaps().is_empty() {
         events::complain!(
-            "warning: {} of the recording {} are damaged and were skipped: events are missing in {}, and what follows each is incomplete until a whole step has passed",
+            "warning: {} of the recording {} are damaged and were skipped: events are missing in {}; after each gap the display is incomplete until the next full step",
             words::bytes(recording.damaged_bytes()),
             recording.path().display(),
             words::counted(recording.gaps().len() as u32, "place"),

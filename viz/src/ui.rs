@@ -21,7 +21,7 @@ pub enum VizError {
     Terminal(#[from] io::Error),
     /// Standard output is not a terminal, or there is none to read keys from.
     #[error(
-        "the screen needs a terminal, but standard output is none, TERM is dumb, or there is no terminal to read keys from; viz export needs none"
+        "viz needs an interactive terminal (stdout is not a terminal, TERM=dumb, or no keyboard input); viz export works without one"
     )]
     NoTerminal,
     /// Another thread of this process panicked.
@@ -205,13 +205,13 @@ impl Session {
             (lead.position(), lead.clock(), lead.motion(), app.quiet_seconds())
         };
         let before = shown(&self.app);
-        self.app.update(Input::Passed(passed));
+        self.app.update(Input::Tick(passed));
         self.changed |= before != shown(&self.app);
     }
 
     fn draw(&mut self) -> Result<(), VizError> {
         let app = &self.app;
-        let busy = app.source == EventSource::Live && !app.held && app.pace >= 1.0 && !app.at_close();
+        let busy = app.source == EventSource::Live && !app.held && app.pace >= 1.0 && !app.at_end_of_run();
         if (self.asked || self.changed) && self.budget.allows(self.asked || !busy, &self.connection) {
             self.screen.draw(app)?;
             self.budget.drawn = Instant::now();
@@ -225,7 +225,7 @@ impl Session {
     fn keys(&mut self) -> Result<Option<Departure>, VizError> {
         let timeout = match self.app.lead().motion() {
             _ if self.asked => self.budget.rest(),
-            Motion::Standing => FRAME * 3 / 2,
+            Motion::Paused => FRAME * 3 / 2,
             _ => FRAME,
         };
         // A signal interrupts the wait; the next turn handles it.
@@ -237,7 +237,7 @@ impl Session {
             let action =
                 input::clicked(&event).and_then(|place| view::clicked(app, self.screen.size(), place));
             let action = action.filter(|action| !input::is_drag(&event) || action.is_choice());
-            let input = action.map(Input::Do).or_else(|| input::translate(&event, app.prompt.is_some()));
+            let input = action.map(Input::Action).or_else(|| input::translate(&event, app.prompt.is_some()));
             let Some(input) = input else { continue };
             self.asked = true;
             let Some(effect) = app.update(input) else { continue };

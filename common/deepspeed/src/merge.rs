@@ -152,7 +152,11 @@ impl Merging {
             ("nvme_path", Some((_, place))) if place != Place::Disk => return true,
             ("buffer_count", Some((_, Place::Device))) => return true,
             ("reduce_scatter", _) => {
-                return self.args.file_only.stage.is_some_and(|stage| stage != Stage::SUMS_EITHER_WAY);
+                return self
+                    .args
+                    .file_only
+                    .stage
+                    .is_some_and(|stage| stage != Stage::SUPPORTS_TEXTBOOK_ALL_REDUCE);
             }
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! What happens during a run, as data.
 //!
 //! Ranks emit [`Event`]s. The screen, a recording and a viewer in another process read these and
-//! nothing else. A rank never waits for a watcher: each rank owns a bounded [ring](ring), and an
+//! nothing else. A rank never waits for a watcher: each rank owns a bounded [ring], and an
 //! event that does not fit is dropped and counted. Events carry absolute values (bytes live
 //! afterwards, totals so far), so the next event of the same kind repairs what a dropped one left
 //! out. The memory ledger and the traffic counters are the authority: the closing report reads

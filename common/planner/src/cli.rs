@@ -25,7 +25,7 @@ use std::process::ExitCode;
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(group = ArgGroup::new("subject").args(["model", "parameters", "claims"]).required(true))]
 struct Arguments {
-    /// For shells; without it the program computes.
+    /// Shell completions and manual pages.
     #[command(subcommand)]
     shell: Option<ShellCommand>,
     /// A model: a preset, a config.json, or a directory with one
@@ -94,7 +94,7 @@ struct Arguments {
     /// Print DeepSpeed's estimates as well (with --model)
     #[arg(long, conflicts_with_all = ["parameters", "claims", "json"])]
     estimators: bool,
-    /// Print popular claims about ZeRO beside what holds
+    /// Print popular claims about ZeRO next to the computed facts
     #[arg(long)]
     claims: bool,
     /// Print JSON: sizes are whole bytes
@@ -298,7 +298,7 @@ fn parse_positive(text: &str) -> Result<usize, String> {
 fn parse_buffers(text: &str) -> Result<usize, String> {
     let count = parse_positive(text)?;
     let fits = count as u64 <= MOST_BUFFERS;
-    fits.then_some(count).ok_or_else(|| format!("training takes at most {MOST_BUFFERS}"))
+    fits.then_some(count).ok_or_else(|| format!("use at most {MOST_BUFFERS}"))
 }
 
 /// Parses a count in any of its usual forms: `7e9`, `7B`, `135M`, `6738415616`, `6_738_415_616`.

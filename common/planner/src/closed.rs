@@ -72,7 +72,7 @@ pub fn sweeps_table(micro_batches: &[u64]) -> Table {
     };
     for stage in Stage::ALL {
         row(stage.to_string(), stage, false);
-        if stage == Stage::SUMS_EITHER_WAY {
+        if stage == Stage::SUPPORTS_TEXTBOOK_ALL_REDUCE {
             row(format!("{stage}, all-reduce"), stage, true);
         }
     }

@@ -28,7 +28,7 @@ macro_rules! counts {
             }
         }
 
-        impl crate::parts::Figure for $name {
+        impl crate::phases::Accumulate for $name {
             fn add(&mut self, other: &$name, times: u64) {
                 self.bytes.add(&other.bytes, times);
                 self.calls.add(&other.calls, times);

@@ -2,16 +2,16 @@
 
 use crate::job::Job;
 use crate::placement::Limits;
-use crate::predict::{Needs, needs};
+use crate::predict::{Requirements, requirements};
 
 /// Returns the most sequences per micro-batch with which `job` stays within `limits`; `None` if not
 /// even one does.
 pub fn largest_batch_within(job: &Job, limits: Limits) -> Option<usize> {
-    let fits = |needs: Needs| {
+    let fits = |needs: Requirements| {
         let mut places = needs.peaks.into_iter().zip(limits);
         places.all(|(peak, limit)| limit.is_none_or(|limit| peak <= limit))
     };
-    largest_batch(job, |job| needs(job).is_ok_and(fits))
+    largest_batch(job, |job| requirements(job).is_ok_and(fits))
 }
 
 /// Returns the most sequences per micro-batch with which `job` still `fits`. A rank's peak grows with

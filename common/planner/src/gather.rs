@@ -6,7 +6,7 @@ use crate::job::Job;
 use crate::ledger::{Allocation, SymbolicLedger};
 use crate::offload::Offload;
 use crate::partition::Partition;
-use crate::parts::Figure;
+use crate::phases::Accumulate;
 use crate::traffic::{Among, ByteCounter};
 use crate::transfers::Transfers;
 use events::{Class, Operation, Pass};

@@ -36,12 +36,12 @@ pub enum InvalidJob {
         /// The ranks.
         ranks: usize,
     },
-    /// Something cannot rest beyond the device.
-    #[error("{what} cannot rest beyond the device: {remedy}")]
+    /// A kind of state that cannot be offloaded.
+    #[error("{what} cannot be offloaded: {remedy}")]
     Placement {
-        /// What would rest there.
+        /// The kind of state.
         what: &'static str,
-        /// The setting that it takes.
+        /// The setting under which it can be.
         remedy: &'static str,
     },
     /// Bytes do not fit into 64 bits.
@@ -65,7 +65,7 @@ impl Job {
         Ok(())
     }
 
-    /// Refuses what cannot rest where the placement says.
+    /// Refuses a placement of parameters or activations that the job cannot offload.
     fn check_placement(&self) -> Result<(), InvalidJob> {
         let Placement { parameters, activations, buffers, piece, .. } = self.placement;
         for (name, count) in
@@ -90,7 +90,7 @@ impl Job {
     /// # Errors
     /// [`InvalidJob::Zero`] if a count is 0, [`InvalidJob::TooMany`] if there are more ranks or
     /// micro-batches than [`MOST`], [`InvalidJob::Group`] if groups do not divide the world,
-    /// [`InvalidJob::Placement`] if something cannot rest beyond the device,
+    /// [`InvalidJob::Placement`] if parameters or activations cannot be offloaded,
     /// [`InvalidJob::TooLarge`] if bytes could overflow.
     pub fn validate(&self) -> Result<(), InvalidJob> {
         let c = &self.config;

@@ -112,7 +112,7 @@ impl Job {
             strategy: Strategy::default(),
             shard_group: None,
             secondary_shards: None,
-            textbook_all_reduce: self.textbook_all_reduce && stage == Stage::SUMS_EITHER_WAY,
+            textbook_all_reduce: self.textbook_all_reduce && stage == Stage::SUPPORTS_TEXTBOOK_ALL_REDUCE,
             placement,
             ..self.clone()
         }

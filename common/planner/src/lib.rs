@@ -34,7 +34,7 @@ mod moment;
 mod offload;
 pub mod paper;
 pub mod partition;
-mod parts;
+mod phases;
 pub mod placement;
 mod predict;
 pub mod recipe;
@@ -56,7 +56,7 @@ pub use job::Job;
 pub use ledger::Memory;
 pub use moment::{Moment, Peak};
 pub use partition::{Partition, Unit};
-pub use parts::{Done, Parts};
+pub use phases::{PerPhase, RunCounts};
 pub use placement::{
     Limits, MIN_STREAM_PIECES, PIECE, Placement, STREAM_BUFFER, STREAM_BUFFERS, Saving, place_word,
 };

@@ -4,7 +4,7 @@
 
 use crate::job::Job;
 use crate::partition::{Partition, Unit};
-use crate::parts::Figure;
+use crate::phases::Accumulate;
 use crate::placement::Placement;
 use crate::recipe::{ModelStates, Recipe};
 use crate::reduce::F32;

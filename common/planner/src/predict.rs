@@ -5,11 +5,11 @@ use crate::job::Job;
 use crate::ledger::Memory;
 use crate::moment::Peak;
 use crate::partition::{Partition, Unit};
-use crate::parts::Parts;
+use crate::phases::PerPhase;
 use crate::theory::theory;
 use crate::traffic::{Sender, Traffic};
 use crate::transfers::Transfers;
-use crate::walk::{Walk, Walked};
+use crate::walk::{Walk, WalkResult};
 use events::header::{PredictedBytes, Sweep};
 use events::{Class, Operation, Place};
 
@@ -38,11 +38,11 @@ pub struct RankPrediction {
     /// Bytes on disk.
     pub disk: Memory,
     /// What it sends.
-    pub traffic: Parts<Traffic>,
+    pub traffic: PerPhase<Traffic>,
     /// What it moves between device, main memory and disk.
-    pub transfers: Parts<Transfers>,
+    pub transfers: PerPhase<Transfers>,
     /// The bytes of its traffic that stay in its group of neighbours, where there are such groups.
-    pub to_neighbours: Parts<u64>,
+    pub to_neighbours: PerPhase<u64>,
     /// Of a step's, the bytes of model states: all but scalars.
     pub payload_to_neighbours: u64,
 }
@@ -89,7 +89,7 @@ impl Prediction {
 pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
     job.validate()?;
     let partition = Partition::of(job);
-    let Walked { memory: [memory, host, disk], peak, counters } = Walk::new(job, &partition).run(true);
+    let WalkResult { memory: [memory, host, disk], peak, counters } = Walk::new(job, &partition).run(true);
     let ranks = job.world_size as u64;
     let of_rank = |rank: u64| {
         let sender = Sender { algorithm: job.algorithm, ranks, rank };
@@ -97,14 +97,14 @@ pub fn predict(job: &Job) -> Result<Prediction, InvalidJob> {
             memory,
             host,
             disk,
-            traffic: counters.parts.map(|counter| counter.of(sender)),
-            transfers: counters.parts.map(|counter| counter.transfers),
-            to_neighbours: counters.parts.map(|counter| counter.to_neighbours(sender)),
-            payload_to_neighbours: counters.parts.step.payload_to_neighbours(sender),
+            traffic: counters.phases.map(|counter| counter.of(sender)),
+            transfers: counters.phases.map(|counter| counter.transfers),
+            to_neighbours: counters.phases.map(|counter| counter.to_neighbours(sender)),
+            payload_to_neighbours: counters.phases.step.payload_to_neighbours(sender),
         }
     };
     let theory = theory(job, &partition, counters.kept);
-    let calls = counters.parts.step.calls(Sender { algorithm: job.algorithm, ranks, rank: 0 });
+    let calls = counters.phases.step.calls(Sender { algorithm: job.algorithm, ranks, rank: 0 });
     Ok(Prediction { ranks: (0..ranks).map(of_rank).collect(), calls, units: partition.units, peak, theory })
 }
 
@@ -119,32 +119,32 @@ pub fn peaks_without_updates(job: &Job) -> Result<[Memory; Place::ALL.len()], In
 }
 
 /// What one rank of a job needs.
-pub(crate) struct Needs {
+pub(crate) struct Requirements {
     /// Peak bytes over all classes together, in [`Place::ALL`]'s order.
     pub(crate) peaks: [u64; Place::ALL.len()],
     /// Bytes moved between these places per step.
     pub(crate) moves: u64,
 }
 
-/// Most micro-batches that [`needs`] walks. The third begins with all that can be left over from
+/// Most micro-batches that [`requirements`] walks. The third begins with all that can be left over from
 /// those before it: the first's gradients arrive in main memory and the second's are being reduced,
 /// if a backward fills one bucket. Each later one begins like it, so its peak is the same.
 const WALKED: usize = 3;
 
 /// Returns what one rank of `job` needs.
-pub(crate) fn needs(job: &Job) -> Result<Needs, InvalidJob> {
+pub(crate) fn requirements(job: &Job) -> Result<Requirements, InvalidJob> {
     job.validate()?;
     let walked = job.micro_batches.min(WALKED);
     let fewer = Job { micro_batches: walked, ..job.clone() };
     let partition = Partition::of(&fewer);
-    let Walked { memory, counters, .. } = Walk::new(&fewer, &partition).run(true);
-    let Parts { step, skipped_step, reread, .. } =
-        counters.parts.map(|counter| counter.transfers.total_bytes());
+    let WalkResult { memory, counters, .. } = Walk::new(&fewer, &partition).run(true);
+    let PerPhase { step, skipped_step, reread, .. } =
+        counters.phases.map(|counter| counter.transfers.total_bytes());
     // What the micro-batches move, each as much: a step's first forward reads less from disk.
     let passes = skipped_step - counters.ahead.total_bytes() + reread;
     let more = (job.micro_batches - walked) as u64;
     let moves = step + passes / walked as u64 * more;
-    Ok(Needs { peaks: memory.map(|memory| memory.total_peak), moves })
+    Ok(Requirements { peaks: memory.map(|memory| memory.total_peak), moves })
 }
 
 #[cfg(test)]
@@ -170,7 +170,7 @@ mod tests {
                     for micro_batches in 1..=6 {
                         let job = Job { micro_batches, ..job.clone() };
                         let all = predict(&job).unwrap().ranks[0];
-                        let Needs { peaks, moves } = needs(&job).unwrap();
+                        let Requirements { peaks, moves } = requirements(&job).unwrap();
                         assert_eq!(peaks, Place::ALL.map(|place| all.place(place).total_peak), "{job:?}");
                         assert_eq!(moves, all.transfers.step.total_bytes(), "{job:?}");
                     }

@@ -6,7 +6,7 @@ mod knobs;
 
 use crate::job::Job;
 use crate::placement::Limits;
-use crate::predict::{Needs, needs};
+use crate::predict::{Requirements, requirements};
 use crate::traffic::Algorithm;
 use events::Place;
 use knobs::KNOBS;
@@ -62,7 +62,7 @@ impl Room {
     }
 
     /// Returns what counts of `needs`, in bytes.
-    fn counts(&self, needs: &Needs) -> u64 {
+    fn counts(&self, needs: &Requirements) -> u64 {
         match self.place {
             Some(place) => needs.peaks[place.index()],
             None => needs.peaks[Place::Device.index()] + needs.peaks[Place::Host.index()],
@@ -71,11 +71,11 @@ impl Room {
 
     /// True if `job` fits where memory is short.
     fn fits(&self, job: &Job) -> bool {
-        needs(job).is_ok_and(|needs| self.counts(&needs) <= self.capacity)
+        requirements(job).is_ok_and(|needs| self.counts(&needs) <= self.capacity)
     }
 
     /// True if `after` needs no more of any place than there is, or than `before` needs.
-    fn allows(&self, before: &Needs, after: &Needs) -> bool {
+    fn allows(&self, before: &Requirements, after: &Requirements) -> bool {
         let limited = self.limits.iter().zip(before.peaks).zip(after.peaks);
         limited
             .into_iter()
@@ -86,7 +86,7 @@ impl Room {
 /// Returns what each knob saves of `job`'s peak where `room` is short of memory.
 pub fn remedies(room: Room, job: &Job) -> Remedies {
     let capacity = room.capacity;
-    let turned: Vec<Turned> = (0..KNOBS.len()).flat_map(|knob| turn(knob, job, room)).collect();
+    let turned: Vec<AppliedKnob> = (0..KNOBS.len()).flat_map(|knob| turn(knob, job, room)).collect();
     let together = if turned.iter().any(|turned| turned.remedy.total_peak <= capacity) {
         None
     } else {
@@ -98,7 +98,7 @@ pub fn remedies(room: Room, job: &Job) -> Remedies {
 }
 
 /// A job with one knob turned.
-struct Turned {
+struct AppliedKnob {
     /// The knob's index in [`KNOBS`].
     knob: usize,
     remedy: Remedy,
@@ -106,17 +106,17 @@ struct Turned {
 }
 
 /// Returns the ways to turn a knob that save something.
-fn turn(knob: usize, job: &Job, room: Room) -> Vec<Turned> {
-    let Ok(before) = needs(job) else { return Vec::new() };
+fn turn(knob: usize, job: &Job, room: Room) -> Vec<AppliedKnob> {
+    let Ok(before) = requirements(job) else { return Vec::new() };
     let possible = |turned: &(String, Job)| room.place.is_some() || turned.1.world_size <= job.world_size;
     let saving = |(how, turned): (String, Job)| {
-        let after = needs(&turned).ok().filter(|after| room.allows(&before, after))?;
+        let after = requirements(&turned).ok().filter(|after| room.allows(&before, after))?;
         let total_peak = room.counts(&after);
         let saves = room.counts(&before).checked_sub(total_peak).filter(|&saves| saves > 0)?;
         let moves = after.moves.saturating_sub(before.moves);
         let how = change(&how, job, &turned);
         let remedy = Remedy { how, costs: costs(KNOBS[knob].costs, job, &turned), total_peak, saves, moves };
-        Some(Turned { knob, remedy, job: turned })
+        Some(AppliedKnob { knob, remedy, job: turned })
     };
     (KNOBS[knob].turns)(job, room).into_iter().filter(possible).filter_map(saving).collect()
 }
@@ -140,7 +140,7 @@ fn costs(words: &str, before: &Job, after: &Job) -> String {
 }
 
 /// Returns the first two knobs that are enough together, in the order of [`KNOBS`].
-fn pair(turned: &[Turned], room: Room) -> Option<(Vec<String>, u64)> {
+fn pair(turned: &[AppliedKnob], room: Room) -> Option<(Vec<String>, u64)> {
     turned.iter().find_map(|first| {
         let others = (0..KNOBS.len()).filter(|&knob| knob != first.knob);
         let second = others.flat_map(|knob| turn(knob, &first.job, room));

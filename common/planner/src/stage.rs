@@ -42,7 +42,7 @@ impl Stage {
 
     /// The stage that holds full gradients and needs a shard of their sum: it may all-reduce them,
     /// the textbook version, in place of a reduce-scatter.
-    pub const SUMS_EITHER_WAY: Stage = Stage::Zero1;
+    pub const SUPPORTS_TEXTBOOK_ALL_REDUCE: Stage = Stage::Zero1;
 
     /// Returns the package that trains this way.
     pub const fn package(self) -> &'static str {
@@ -67,7 +67,7 @@ impl Stage {
     /// True if gradients are all-reduced: where every rank updates everything, or in the `textbook`
     /// version of ZeRO-1.
     pub fn all_reduces(self, textbook: bool) -> bool {
-        self == Stage::REPLICATED || textbook && self == Stage::SUMS_EITHER_WAY
+        self == Stage::REPLICATED || textbook && self == Stage::SUPPORTS_TEXTBOOK_ALL_REDUCE
     }
 
     /// Returns the number of slices that a unit is cut into for `world_size` ranks: one where

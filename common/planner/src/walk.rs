@@ -11,7 +11,7 @@ use crate::ledger::{Allocation, Memory, SymbolicLedger};
 use crate::moment::{Moment, Peak};
 use crate::offload::Offload;
 use crate::partition::Partition;
-use crate::parts::{Figure, Parts};
+use crate::phases::{Accumulate, PerPhase};
 use crate::reduce::{Bucket, Reducer, UnitGradients, buckets};
 use crate::traffic::{Among, ByteCounter};
 use crate::transfers::Transfers;
@@ -31,7 +31,7 @@ const COLOUR: u64 = 8;
 /// Counts what a rank sends and moves in each part of a run.
 #[derive(Default)]
 pub(crate) struct Counters {
-    pub(crate) parts: Parts<ByteCounter>,
+    pub(crate) phases: PerPhase<ByteCounter>,
     /// What a step reads ahead of its update, skipped or not.
     pub(crate) ahead: Transfers,
     /// Elements that forward gathers and backward finds still gathered.
@@ -39,7 +39,7 @@ pub(crate) struct Counters {
 }
 
 /// What a walk has counted.
-pub(crate) struct Walked {
+pub(crate) struct WalkResult {
     /// Peak bytes, in [`Place::ALL`]'s order.
     pub(crate) memory: [Memory; Place::ALL.len()],
     /// The device's peak.
@@ -104,7 +104,7 @@ impl<'a> Walk<'a> {
 
     /// Walks through setup, a step, an evaluation, a checkpoint and the end. Unless it `updates`,
     /// the step is skipped before its update.
-    pub(crate) fn run(mut self, updates: bool) -> Walked {
+    pub(crate) fn run(mut self, updates: bool) -> WalkResult {
         self.model_states();
         self.take_room_for_saves();
         let resting = self.live();
@@ -113,32 +113,32 @@ impl<'a> Walk<'a> {
             self.counter.exchange(Among::World, COLOUR);
         }
         self.counter.exchange(Among::World, HASH);
-        counters.parts.setup = std::mem::take(&mut self.counter);
+        counters.phases.setup = std::mem::take(&mut self.counter);
         self.step();
-        counters.parts.reread.transfers = self.offload.rereads();
-        self.counter.transfers.remove(&counters.parts.reread.transfers);
+        counters.phases.reread.transfers = self.offload.rereads();
+        self.counter.transfers.remove(&counters.phases.reread.transfers);
         counters.ahead = self.offload.read_ahead();
-        counters.parts.skipped_step = self.counter.clone();
-        counters.parts.skipped_step.transfers.add(&counters.ahead, 1);
+        counters.phases.skipped_step = self.counter.clone();
+        counters.phases.skipped_step.transfers.add(&counters.ahead, 1);
         counters.kept = self.parameters.kept;
         if updates {
             self.update();
         }
         self.gather_updated_parameters();
-        counters.parts.step = std::mem::take(&mut self.counter);
+        counters.phases.step = std::mem::take(&mut self.counter);
         self.evaluation_batch();
-        counters.parts.evaluation_batch = std::mem::take(&mut self.counter);
+        counters.phases.evaluation_batch = std::mem::take(&mut self.counter);
         self.counter.exchange(Among::World, LOSS);
-        counters.parts.evaluation = std::mem::take(&mut self.counter);
+        counters.phases.evaluation = std::mem::take(&mut self.counter);
         self.checkpoint();
-        counters.parts.checkpoint = std::mem::take(&mut self.counter);
+        counters.phases.checkpoint = std::mem::take(&mut self.counter);
         debug_assert_eq!(self.live(), resting, "a step and an evaluation free what they allocate");
         self.host.free_all(self.buffers.take());
         if self.offload.placement.gathers_states {
             self.gather_weights();
         }
         let memory = [self.device.memory, self.host.memory, self.disk.memory];
-        Walked { memory, peak: self.device.peak, counters }
+        WalkResult { memory, peak: self.device.peak, counters }
     }
 
     fn live(&self) -> [[u64; Class::ALL.len()]; Place::ALL.len()] {

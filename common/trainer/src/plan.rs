@@ -10,7 +10,7 @@ use checkpoint::{CheckpointError, Checkpoints, Companions, Reader, RunLock, Writ
 use device::cuda::Gpu;
 use events::Place;
 use model::Model;
-use planner::{Done, Job, Limits, Memory, Prediction, RankPrediction, Saving, Strategy};
+use planner::{Job, Limits, Memory, Prediction, RankPrediction, RunCounts, Saving, Strategy};
 use report::{Measured, Peaks, Predicted, Report, memory};
 use serde_json::Value;
 use settings::data::{Data, Split};
@@ -240,7 +240,7 @@ fn check_stage(stage: AnyStage, config: &Config) -> Result<()> {
     let sharding = Strategy::FullShard.stage();
     let (why, other) = match config.strategy {
         _ if config.grad_sync != GradSync::default() && !stage.grad_syncs.contains(&config.grad_sync) => {
-            let other = planner::Stage::SUMS_EITHER_WAY;
+            let other = planner::Stage::SUPPORTS_TEXTBOOK_ALL_REDUCE;
             (format!("--grad-sync belongs to {other}"), other)
         }
         Some(strategy) if !stage.strategies.contains(&strategy) => {
@@ -355,7 +355,7 @@ fn evaluation_batches(config: &Config, data: &Data) -> usize {
 }
 
 /// The predicted peaks of every rank in every place, in a run that has `done` so much.
-fn peaks(plan: &Plan, done: Done) -> Vec<Vec<Peaks>> {
+fn peaks(plan: &Plan, done: RunCounts) -> Vec<Vec<Peaks>> {
     let never_updated = done.steps == 0 && done.skipped > 0;
     let job = never_updated.then(|| job(plan.stage.id, &plan.config));
     let skipped = job.and_then(|job| planner::peaks_without_updates(&job).ok());
@@ -370,7 +370,7 @@ pub(crate) fn report(plan: &Plan, measured: &[Measured]) -> Report {
     let one = &measured[0];
     let skipped = one.steps.iter().filter(|row| row.skipped).count() as u64;
     let evaluations = one.evaluations.len() as u64;
-    let done = Done {
+    let done = RunCounts {
         steps: one.steps.len() as u64 - skipped,
         skipped,
         fresh_starts: one.fresh_starts,

@@ -114,7 +114,7 @@ fn play(input: &[u8], number: u64) -> bool {
     let _ = recording.final_state();
     let Ok(timeline) = Timeline::recorded(recording) else { return false };
     let events = timeline.len();
-    let mut player = Player::new(timeline, Motion::Standing);
+    let mut player = Player::new(timeline, Motion::Paused);
     player.seek(number % (events + 1));
     let mut app = App::new(vec![player], EventSource::Recording);
     draw(&mut app, number);

@@ -15,7 +15,7 @@ const RUN: &str = "--gpus 4 --steps 2 --batch-size 1 --seq-len 16 --threads 1";
 /// The end of a recorded run, in one of the views.
 fn screen(file: &Path, view: View) -> String {
     let timeline = Timeline::recorded(Recording::open(file).unwrap()).unwrap();
-    let mut player = Player::new(timeline, Motion::Standing);
+    let mut player = Player::new(timeline, Motion::Paused);
     player.seek(player.timeline().len());
     let mut app = App::new(vec![player], EventSource::Recording);
     app.view = view;

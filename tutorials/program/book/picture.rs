@@ -62,7 +62,7 @@ impl Picture {
             // When a pass over a unit begins, rank 0 of every run is at the same line of its
             // program.
             app.players[0].step_back(Boundary::Unit);
-            app.lock();
+            app.sync_runs();
         }
         Ok(app)
     }

@@ -77,7 +77,7 @@ pub struct App {
     /// The prompt for the number of a step or of a rank, if it is open.
     pub prompt: Option<Prompt>,
     /// Whether the screen asks if the run ends or goes on.
-    pub asking: bool,
+    pub confirming_quit: bool,
     /// Whether the box over a finished or failed run has been dismissed. The same key shows it again.
     pub dismissed: bool,
     /// Whether the live run is held, by this screen or by another viewer.
@@ -103,13 +103,13 @@ impl App {
             granularity: Boundary::Unit,
             help: false,
             prompt: None,
-            asking: false,
+            confirming_quit: false,
             dismissed: false,
             held: false,
             pace: 1.0,
             quiet: 0.0,
         };
-        app.lock();
+        app.sync_runs();
         app
     }
 
@@ -147,13 +147,13 @@ impl App {
     }
 
     /// True if the run is over and the position is at its end.
-    pub fn at_close(&self) -> bool {
+    pub fn at_end_of_run(&self) -> bool {
         self.lead().timeline().ended() && self.lead().at_end()
     }
 
     /// True if the picture is that of a run that has ended or failed.
     fn has_ended(&self) -> bool {
-        self.at_close() || self.player().scene().now.failure.is_some()
+        self.at_end_of_run() || self.player().scene().now.failure.is_some()
     }
 
     /// Returns for how many seconds a recording that may still grow has not grown, if a person
@@ -171,10 +171,10 @@ impl App {
             messages.into_iter().for_each(|message| player.push(message));
         }
         if any && self.players.len() > 1 {
-            self.lock();
+            self.sync_runs();
         }
         // A run that is over has no end to ask about.
-        self.asking &= !self.lead().timeline().ended();
+        self.confirming_quit &= !self.lead().timeline().ended();
         any
     }
 
@@ -190,17 +190,17 @@ impl App {
     /// Applies one input. Returns the effect that the caller must carry out, if any.
     pub fn update(&mut self, input: Input) -> Option<Effect> {
         match input {
-            Input::Do(action) => self.act(action),
+            Input::Action(action) => self.act(action),
             Input::Wheel(by) => self.act(if by > 0 { Action::NextRank } else { Action::PreviousRank }),
-            Input::Typed(key) => {
+            Input::Key(key) => {
                 self.type_into_prompt(key);
                 None
             }
             Input::Resized => None,
-            Input::Passed(seconds) => {
+            Input::Tick(seconds) => {
                 self.quiet += seconds;
                 if self.lead_mut().tick(seconds) {
-                    self.lock();
+                    self.sync_runs();
                 }
                 None
             }
@@ -212,9 +212,11 @@ impl App {
             Action::Interrupt => return Some(Effect::Leave(Departure::Signal(SIGINT))),
             Action::Suspend => return Some(Effect::Suspend),
             Action::Redraw => return Some(Effect::Redraw),
-            Action::EndRun | Action::Detach | Action::Dismiss if self.asking => return self.answer(action),
+            Action::EndRun | Action::Detach | Action::Dismiss if self.confirming_quit => {
+                return self.answer(action);
+            }
             // Only the keys that the question names answer it.
-            _ if self.asking => {}
+            _ if self.confirming_quit => {}
             Action::Quit if self.help => self.help = false,
             Action::Quit => return self.quit(),
             Action::Help => self.help = !self.help,
@@ -241,12 +243,12 @@ impl App {
 
     /// Leaves the screen, but asks first if a run of this process would end with it.
     fn quit(&mut self) -> Option<Effect> {
-        self.asking = self.source == EventSource::Live && !self.lead().timeline().ended();
-        (!self.asking).then_some(Effect::Leave(Departure::Quit))
+        self.confirming_quit = self.source == EventSource::Live && !self.lead().timeline().ended();
+        (!self.confirming_quit).then_some(Effect::Leave(Departure::Quit))
     }
 
     fn answer(&mut self, action: Action) -> Option<Effect> {
-        self.asking = false;
+        self.confirming_quit = false;
         match action {
             Action::EndRun => Some(Effect::Leave(Departure::Quit)),
             Action::Detach => Some(Effect::Leave(Departure::Detached)),
@@ -272,7 +274,7 @@ impl App {
 
     /// Moves the other runs to the step and phase of the first. If live runs are followed, all runs
     /// move to the position of the slowest live run instead.
-    pub fn lock(&mut self) {
+    pub fn sync_runs(&mut self) {
         if self.players.len() < 2 {
             return;
         }
@@ -282,7 +284,7 @@ impl App {
         if lead.motion() == Motion::Following {
             lead.seek(lead.timeline().len());
         }
-        before.iter_mut().chain(after).for_each(|player| player.lock_to(lead));
+        before.iter_mut().chain(after).for_each(|player| player.sync_to(lead));
     }
 
     /// Returns the index of the run that is least advanced, among those that are followed and have

@@ -55,10 +55,10 @@ impl App {
 
     fn go_to_step(&mut self, typed: &str) -> Result<(), String> {
         let step =
-            typed.parse().map_err(|_| format!("{typed} is no step: type a number, or r and a rank"))?;
+            typed.parse().map_err(|_| format!("{typed} is not a step: type a number, or r and a rank"))?;
         let step = self.lead().check_step(step)?;
-        self.stand(|player| player.seek_step(step));
-        self.lock();
+        self.pause_then(|player| player.seek_step(step));
+        self.sync_runs();
         Ok(())
     }
 }

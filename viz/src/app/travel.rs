@@ -18,22 +18,22 @@ impl App {
         let effect = match action {
             Action::TogglePause => self.toggle_pause(),
             Action::Forward => self.forward(granularity),
-            Action::Back => self.stand(|player| player.step_back(granularity)),
+            Action::Back => self.pause_then(|player| player.step_back(granularity)),
             Action::NextStep => self.forward(Boundary::Step),
-            Action::PreviousStep => self.stand(|player| player.step_back(Boundary::Step)),
-            Action::First => self.stand(|player| player.seek(player.timeline().beginning())),
+            Action::PreviousStep => self.pause_then(|player| player.step_back(Boundary::Step)),
+            Action::First => self.pause_then(|player| player.seek(player.timeline().beginning())),
             Action::Seek(share) if recorded => self.seek_share(share),
             Action::Last => self.last(),
-            Action::NextTrouble if recorded && self.lead().next_trouble().is_some() => {
+            Action::NextProblem if recorded && self.lead().next_problem().is_some() => {
                 self.dismissed = false;
-                self.stand(Player::seek_trouble)
+                self.pause_then(Player::seek_problem)
             }
             Action::Slower => self.change_speed(-1),
             Action::Faster => self.change_speed(1),
             Action::Release => self.release(),
             _ => None,
         };
-        self.lock();
+        self.sync_runs();
         effect
     }
 
@@ -66,9 +66,9 @@ impl App {
         Some(Effect::Control(Control::Pause))
     }
 
-    /// Stops the position's own motion and applies `change`. A run goes on meanwhile.
-    pub(super) fn stand(&mut self, change: impl FnOnce(&mut Player)) -> Option<Effect> {
-        self.lead_mut().set_motion(Motion::Standing);
+    /// Pauses the position and applies `change` to it. The run itself continues.
+    pub(super) fn pause_then(&mut self, change: impl FnOnce(&mut Player)) -> Option<Effect> {
+        self.lead_mut().set_motion(Motion::Paused);
         change(self.lead_mut());
         None
     }
@@ -80,37 +80,37 @@ impl App {
         self.players[shown].seek_fraction(share);
         let (lead, others) = self.players.split_at_mut(1);
         if let Some(other) = shown.checked_sub(1) {
-            lead[0].lock_to(&others[other]);
+            lead[0].sync_to(&others[other]);
         }
-        self.stand(|_| ())
+        self.pause_then(|_| ())
     }
 
-    /// Goes to the latest event, and follows a run that goes on.
+    /// Moves to the latest event and, if the run has not ended, follows it.
     fn last(&mut self) -> Option<Effect> {
-        self.stand(|player| player.seek(player.timeline().len()));
-        let goes_on = match self.source {
+        self.pause_then(|player| player.seek(player.timeline().len()));
+        let continues = match self.source {
             EventSource::Recording => self.grows(),
             _ => !self.lead().timeline().ended(),
         };
-        if goes_on {
+        if continues {
             self.lead_mut().set_motion(Motion::Following);
         }
         None
     }
 
     fn toggle_pause(&mut self) -> Option<Effect> {
-        let standing = self.lead().motion() == Motion::Standing;
+        let paused = self.lead().motion() == Motion::Paused;
         match self.source {
             EventSource::Recording => {
                 let follows = self.grows() && self.lead().at_end();
                 let onward = if follows { Motion::Following } else { Motion::Playing };
-                self.lead_mut().set_motion(if standing { onward } else { Motion::Standing });
+                self.lead_mut().set_motion(if paused { onward } else { Motion::Paused });
                 None
             }
-            _ if standing || self.held && self.may_hold() => self.resume(),
+            _ if paused || self.held && self.may_hold() => self.resume(),
             // The picture keeps following the run until it stops.
             _ if self.may_hold() => self.hold(),
-            _ => self.stand(|_| ()),
+            _ => self.pause_then(|_| ()),
         }
     }
 
@@ -140,7 +140,7 @@ impl App {
 
     fn forward(&mut self, granularity: Boundary) -> Option<Effect> {
         if self.source == EventSource::Recording || !self.lead().at_end() {
-            return self.stand(|player| player.step_forward(granularity));
+            return self.pause_then(|player| player.step_forward(granularity));
         }
         // At the latest event, the run itself advances by one step and the picture follows it.
         self.lead_mut().set_motion(Motion::Following);

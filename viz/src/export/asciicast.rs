@@ -42,7 +42,7 @@ pub fn render(
         let text = String::from_utf8_lossy(&output);
         out += &format!("{}\n", serde_json::json!([f64::from(frame) / FRAMES_PER_SECOND, "o", text]));
         output.clear();
-        app.update(Input::Passed(1.0 / FRAMES_PER_SECOND));
+        app.update(Input::Tick(1.0 / FRAMES_PER_SECOND));
     }
     Ok(out)
 }

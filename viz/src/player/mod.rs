@@ -2,7 +2,7 @@
 
 mod moves;
 
-pub use moves::Trouble;
+pub use moves::Problem;
 
 use crate::timeline::{Ending, Timeline};
 use crate::window::Window;
@@ -53,7 +53,7 @@ pub enum Motion {
     /// It moves with time.
     Playing,
     /// It stays where it is.
-    Standing,
+    Paused,
 }
 
 /// The slowest speed: run seconds per real second.
@@ -90,7 +90,7 @@ impl Player {
     /// # Errors
     /// [`RecordingError`] if a batch is unreadable.
     pub fn recorded(recording: Recording) -> Result<Self, RecordingError> {
-        Ok(Player::new(Timeline::recorded(recording)?, Motion::Standing))
+        Ok(Player::new(Timeline::recorded(recording)?, Motion::Paused))
     }
 
     /// Returns the state at the position.
@@ -175,7 +175,7 @@ impl Player {
     pub fn tick(&mut self, seconds: f64) -> bool {
         let before = (self.position(), self.clock());
         match self.motion {
-            Motion::Standing => {}
+            Motion::Paused => {}
             Motion::Following => {
                 self.advance_to(self.timeline.len());
                 self.clock = self.scene.now.at as f64;
@@ -190,7 +190,7 @@ impl Player {
         if self.at_end() {
             self.clock = self.scene.now.at as f64;
             if self.timeline.ended() {
-                self.motion = Motion::Standing;
+                self.motion = Motion::Paused;
             }
         }
     }

@@ -6,7 +6,7 @@ use events::{Boundary, Event, Operation, Pass, Progress, What};
 
 /// What a person may look for in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum Problem {
     /// A step without an update, because gradients overflowed; the time at which it ended.
     Skipped(u64),
     /// The failure that ended the run.
@@ -98,23 +98,23 @@ impl Player {
 
     /// Returns the next skipped step or, after the last one, the failure of the run, if it has
     /// failed.
-    pub fn next_trouble(&self) -> Option<Trouble> {
-        let skipped = self.skips().find(|at| *at > self.scene.now.at).map(Trouble::Skipped);
+    pub fn next_problem(&self) -> Option<Problem> {
+        let skipped = self.skips().find(|at| *at > self.scene.now.at).map(Problem::Skipped);
         let failed = self.timeline.state.snapshot.failure.is_some() && !self.at_end();
-        skipped.or_else(|| failed.then_some(Trouble::Failure))
+        skipped.or_else(|| failed.then_some(Problem::Failure))
     }
 
     /// Moves to the event that reports the next skipped step, or else to the failure of the run.
     /// Stays where it is if there is neither.
-    pub fn seek_trouble(&mut self) {
-        match self.next_trouble() {
-            Some(Trouble::Skipped(at)) => {
+    pub fn seek_problem(&mut self) {
+        match self.next_problem() {
+            Some(Problem::Skipped(at)) => {
                 self.seek_time(at as f64);
                 // Rank 0 tells of it with its loss scale, before it begins another step.
                 let told = |what: &What| matches!(what, What::LossScale { .. } | What::StepStarted { .. });
                 self.advance_until(|event| event.rank == 0 && told(&event.what));
             }
-            Some(Trouble::Failure) => self.seek(self.timeline.len()),
+            Some(Problem::Failure) => self.seek(self.timeline.len()),
             None => {}
         }
     }
@@ -183,7 +183,7 @@ impl Player {
     /// right after its beginning, so is this player: ranks of all stages hold the same activations
     /// there. If this run has no such pass, moves to where that pass would begin: to the end of a
     /// run that ended before it.
-    pub fn lock_to(&mut self, other: &Player) {
+    pub fn sync_to(&mut self, other: &Player) {
         let units = self.timeline.header.units.len() as u16;
         let theirs = &other.timeline.marks;
         let index = theirs.partition_point(|mark| mark.position < other.position());

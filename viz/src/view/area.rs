@@ -58,7 +58,11 @@ impl Column {
 
     /// Returns a rank's memory over `axis` for `classes` only. A column shows the state that lasts
     /// longest in it, so that short-lived buffers appear and disappear.
-    pub(super) fn mostly(samples: &VecDeque<MemorySample>, axis: Axis, classes: &[Class]) -> Vec<Column> {
+    pub(super) fn longest_state(
+        samples: &VecDeque<MemorySample>,
+        axis: Axis,
+        classes: &[Class],
+    ) -> Vec<Column> {
         let mut start = axis.from as f64;
         let mut next = samples.partition_point(|sample| sample.at < axis.from);
         axis.fill(|end| {

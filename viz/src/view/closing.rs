@@ -22,7 +22,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
 pub(super) fn is_shown(app: &App) -> bool {
     let alone = app.players.len() == 1 && app.source != EventSource::Recording;
     let failed = app.player().scene().now.failure.is_some();
-    !app.dismissed && (failed || alone && app.at_close())
+    !app.dismissed && (failed || alone && app.at_end_of_run())
 }
 
 /// The columns of the result.

@@ -136,7 +136,7 @@ fn title(app: &App, paint: &mut Paint<'_>) {
     let x = paint.text(x, 0, model, bold(Color::Reset));
     let room = width.saturating_sub(x + right + 2);
     if room > 8 {
-        paint.text(x, 0, fitting_or_cut(&about(header, compared > 1), room), ink(DIM));
+        paint.text(x, 0, fitting_or_cut(&run_summary(header, compared > 1), room), ink(DIM));
     }
     let start = width.saturating_sub(right);
     let x = paint.text(start, 0, progress, ink(Color::Reset)) + 2;
@@ -160,16 +160,16 @@ fn badges(players: &[&Player], end: u16, paint: &mut Paint<'_>) -> u16 {
 }
 
 /// Returns descriptions of the run, from the longest to the shortest.
-fn about(header: &RunHeader, compared: bool) -> Vec<String> {
-    let (plain, chosen) = (plainly(header, compared), chosen(header));
-    let Some(first) = chosen.first().filter(|_| !compared) else { return plain };
+fn run_summary(header: &RunHeader, compared: bool) -> Vec<String> {
+    let (plain, choices) = (default_summary(header, compared), non_default_choices(header));
+    let Some(first) = choices.first().filter(|_| !compared) else { return plain };
     let ranks = words::counted(header.world_size, "rank");
-    let all = plain.iter().map(|form| format!("{form} · {}", chosen.join(" · ")));
+    let all = plain.iter().map(|form| format!("{form} · {}", choices.join(" · ")));
     all.chain([format!("  {ranks} · {first}")]).chain(plain.iter().cloned()).collect()
 }
 
-/// Returns what the run does otherwise than usual.
-fn chosen(header: &RunHeader) -> Vec<String> {
+/// Returns the settings in which the run differs from the default, in words.
+fn non_default_choices(header: &RunHeader) -> Vec<String> {
     let Choices { strategy, checkpointing } = &header.choices;
     let by = match header.shard_group < header.world_size {
         true => format!(" by {}", header.shard_group),
@@ -180,7 +180,8 @@ fn chosen(header: &RunHeader) -> Vec<String> {
     all.into_iter().filter(|(word, _)| !word.is_empty()).map(|(_, text)| text).collect()
 }
 
-fn plainly(header: &RunHeader, compared: bool) -> Vec<String> {
+/// Returns descriptions that name only what every run has, from the longest to the shortest.
+fn default_summary(header: &RunHeader, compared: bool) -> Vec<String> {
     let ranks = words::counted(header.world_size, "rank");
     if compared {
         return vec![format!("  {ranks}")];
@@ -188,27 +189,27 @@ fn plainly(header: &RunHeader, compared: bool) -> Vec<String> {
     let how = format!("{} · {} collectives", header.precision, header.algorithm);
     let (device, parameters) = (&header.device, words::grouped(header.parameters));
     let few = words::count(header.parameters as f64);
-    let mut about = Vec::new();
+    let mut forms = Vec::new();
     if let [long, shorter @ ..] = &places::placement(header)[..] {
-        about.extend([
+        forms.extend([
             format!("  {parameters} parameters · {ranks} · {device} · {how} · {long}"),
             format!("  {few} parameters · {ranks} · {device} · {long}"),
             format!("  {ranks} · {device} · {} · {long}", header.precision),
         ]);
         let simulated = if words::simulated(header) { " · simulated link" } else { "" };
-        about.push(format!("  {ranks} · {long}{simulated}"));
-        about.extend(shorter.iter().map(|form| format!("  {ranks} · {form}{simulated}")));
+        forms.push(format!("  {ranks} · {long}{simulated}"));
+        forms.extend(shorter.iter().map(|form| format!("  {ranks} · {form}{simulated}")));
     }
-    about.extend([
+    forms.extend([
         format!("  {parameters} parameters · {ranks} · {device} · {how}"),
         format!("  {few} parameters · {ranks} · {device} · {}", header.precision),
     ]);
     if words::simulated(header) {
-        about.push(format!("  {ranks} · {device}"));
-        about.push(format!("  {ranks} · simulated link"));
+        forms.push(format!("  {ranks} · {device}"));
+        forms.push(format!("  {ranks} · simulated link"));
     }
-    about.extend([format!("  {ranks} · {device} · {}", header.precision), format!("  {ranks}")]);
-    about
+    forms.extend([format!("  {ranks} · {device} · {}", header.precision), format!("  {ranks}")]);
+    forms
 }
 
 /// Returns the step that is shown and, if `room` suffices, those of the run.
@@ -233,11 +234,11 @@ fn recorded_status(app: &App) -> (String, Color) {
     match player.motion() {
         Motion::Following if player.timeline().grows() == Some(false) => ("■ complete".into(), GOOD),
         Motion::Following => ("● following".into(), GOOD),
-        Motion::Standing if app.at_close() => ("■ end".into(), DIM),
-        Motion::Standing if player.speed() != 1.0 => {
+        Motion::Paused if app.at_end_of_run() => ("■ end".into(), DIM),
+        Motion::Paused if player.speed() != 1.0 => {
             (format!("‖ paused {}", speed(player.speed())), theme::WAITING)
         }
-        Motion::Standing => ("‖ paused".into(), theme::WAITING),
+        Motion::Paused => ("‖ paused".into(), theme::WAITING),
         Motion::Playing => (format!("▶ {}", speed(player.speed())), GOOD),
     }
 }
@@ -251,7 +252,7 @@ fn live_status(app: &App) -> (String, Color) {
         Some(Ending::Whole) => ("■ finished".into(), GOOD),
         None if app.held && !player.at_end() => (format!("‖ held{pace}, looking back"), theme::WAITING),
         None if app.held => (format!("‖ held{pace}"), theme::WAITING),
-        None if player.motion() == Motion::Standing => {
+        None if player.motion() == Motion::Paused => {
             let run = if pace.is_empty() { "" } else { " · run" };
             (format!("‖ looking back{run}{pace}"), theme::WAITING)
         }
@@ -306,7 +307,7 @@ pub(super) fn too_small(app: &App, paint: &mut Paint<'_>) {
     let (width, height) = SMALLEST;
     let (now_width, now_height) = (paint.width(), paint.height());
     let needed = format!("{width}×{height}");
-    let texts = if app.asking {
+    let texts = if app.confirming_quit {
         let answers = ANSWERS.iter().map(|answer| format!("{} {}", answer.label, answer.short));
         let keys = ANSWERS.iter().map(|answer| answer.label);
         vec![answers.collect::<Vec<_>>().join(" · "), keys.collect::<Vec<_>>().join(" · ")]

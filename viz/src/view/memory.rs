@@ -137,7 +137,7 @@ fn states(app: &App, rank: usize, paint: &mut Paint<'_>) {
     let (player, scene) = (app.player(), app.player().scene());
     paint.noted_heading("What sharding changes", "the last step, without activations");
     let axis = Axis::last_steps(player, 1, paint.width().saturating_sub(SCALE));
-    let columns = Column::mostly(scene.window.lanes[rank].on_device(), axis, &CLASSES);
+    let columns = Column::longest_state(scene.window.lanes[rank].on_device(), axis, &CLASSES);
     let top = columns.iter().map(Column::total).max().unwrap_or(0).max(1);
     let area = Area { columns, top: top + top / 12, look: area::class };
     passes(scene, rank, axis, paint);

@@ -47,7 +47,7 @@ pub fn draw(app: &App, theme: Theme, buffer: &mut Buffer) {
         if app.help {
             help::keys(&mut paint.part(0, 0, area.width, area.height));
         }
-        if app.asking {
+        if app.confirming_quit {
             help::question(&mut paint.part(0, 0, area.width, area.height));
         }
     }
@@ -62,7 +62,7 @@ pub fn clicked(app: &App, size: (u16, u16), (column, row): (u16, u16)) -> Option
         return (!inside).then_some(Action::Dismiss);
     }
     let body = frame::body(size);
-    let covered = app.asking || closing::is_shown(app) || !body.contains((column, row).into());
+    let covered = app.confirming_quit || closing::is_shown(app) || !body.contains((column, row).into());
     let rank = match app.view {
         View::Overview if !covered => {
             overview::rank_at(app, (body.width, body.height), (column - body.x, row - body.y))

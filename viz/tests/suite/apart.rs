@@ -46,7 +46,7 @@ fn a_click_on_the_bar_seeks_the_run_that_is_shown() {
     let mut app = App::new(players.into(), EventSource::Recording);
     (app.view, app.shown) = (View::Overview, 1);
     for (column, share) in [(27, 0.5), (14, 0.25), (40, 0.75)] {
-        app.update(Input::Do(viz::view::clicked(&app, (80, 24), (column, 22)).unwrap()));
+        app.update(Input::Action(viz::view::clicked(&app, (80, 24), (column, 22)).unwrap()));
         let (first, last) = app.player().time_range();
         let found = (app.player().scene().now.at - first) as f64 / (last - first) as f64;
         assert!((found - share).abs() < 0.05, "{share}: {found}");
@@ -105,7 +105,7 @@ fn own_parts_name_their_runs_and_have_all_ranks() {
     };
     let runs = [few(with_contributions(4, None)), with_contributions(4, None)];
     let mut players = runs.map(|run| live(run).players.remove(0));
-    players.iter_mut().for_each(|player| player.set_motion(Motion::Standing));
+    players.iter_mut().for_each(|player| player.set_motion(Motion::Paused));
     players[0].seek_into_step(2, 0.5);
     let mut app = App::new(players.into(), EventSource::Recording);
     app.rank = 3;

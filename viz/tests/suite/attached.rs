@@ -190,7 +190,7 @@ fn a_recording_is_compared_with_a_run_in_progress() {
     }
     let missing = run.viz(&["compare", recording, "no-such-run"]).output().unwrap();
     let error = String::from_utf8(missing.stderr).unwrap();
-    assert!(error.contains("no-such-run is no file, and no run is called no-such-run"), "{error}");
+    assert!(error.contains("no-such-run is not a file, and no run is called no-such-run"), "{error}");
 }
 
 /// Without a name the only run is shown; where there is no terminal it is listed, with what it has

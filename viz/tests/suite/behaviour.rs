@@ -67,7 +67,7 @@ fn the_window_has_the_current_step_and_the_two_before_it() {
 fn seeking_a_share_of_the_run_applies_all_events_before_it() {
     let run = SimulationPlan::new(2, 3).run();
     let mut player = live(run.clone()).players.remove(0);
-    player.set_motion(Motion::Standing);
+    player.set_motion(Motion::Paused);
     let (first, last) = player.time_range();
     for share in [0.0, 0.31, 0.5, 0.07, 0.77, 1.0] {
         player.seek_fraction(share);
@@ -98,14 +98,14 @@ fn stepping_back_undoes_stepping_forward() {
 #[test]
 fn playing_moves_with_time_and_stops_at_the_end() {
     let mut app = replay("zero2");
-    app.update(Input::Do(Action::TogglePause));
+    app.update(Input::Action(Action::TogglePause));
     app.players[0].set_speed(1.0);
-    app.update(Input::Passed(0.5));
+    app.update(Input::Tick(0.5));
     let (first, last) = app.player().time_range();
     assert!(app.player().clock() <= first + 500_000_000 && app.player().position() > 0);
-    app.update(Input::Passed(1e6));
-    assert_eq!((app.player().motion(), app.player().clock()), (Motion::Standing, last));
-    assert!(app.at_close());
+    app.update(Input::Tick(1e6));
+    assert_eq!((app.player().motion(), app.player().clock()), (Motion::Paused, last));
+    assert!(app.at_end_of_run());
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_live_run_is_held_stepped_slowed_and_resumed() {
     let mut timeline = Timeline::live(run.header.clone(), "");
     timeline.push(Message::Batch(events::EventBatch { dropped: 0, events: run.events[..500].to_vec() }));
     let mut app = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
-    let mut press = |action| app.update(Input::Do(action));
+    let mut press = |action| app.update(Input::Action(action));
     assert_eq!(press(Action::TogglePause), Some(Effect::Control(Control::Pause)));
     assert_eq!(press(Action::Forward), Some(Effect::Control(Control::Step(Boundary::Unit))));
     assert_eq!(press(Action::Granularity), None);
@@ -149,7 +149,7 @@ fn a_run_held_by_another_viewer_is_shown_so() {
             assert_eq!(status(&app), Some(shown), "{asked:?}");
         }
         let resumed = control.then_some(Effect::Control(Control::Slow(0.2)));
-        assert_eq!(app.update(Input::Do(Action::TogglePause)), resumed);
+        assert_eq!(app.update(Input::Action(Action::TogglePause)), resumed);
         assert_eq!(status(&app), Some(if control { "● live" } else { "‖ held" }));
     }
 }
@@ -162,8 +162,8 @@ fn an_attached_run_is_left_alone_unless_asked_for() {
         timeline.push(Message::Batch(events::EventBatch { dropped: 0, events: run.events[..300].to_vec() }));
         let mut app =
             App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Attached { control });
-        assert_eq!(app.update(Input::Do(Action::TogglePause)), expected);
-        assert_eq!(app.player().motion() == Motion::Standing, !control);
+        assert_eq!(app.update(Input::Action(Action::TogglePause)), expected);
+        assert_eq!(app.player().motion() == Motion::Paused, !control);
     }
 }
 
@@ -176,13 +176,13 @@ fn a_step_of_a_live_run_is_looked_back_at() {
     timeline.push(first);
     let mut app = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
     let enter = |app: &mut App, typed: &str| {
-        app.update(Input::Do(Action::GoToStep));
+        app.update(Input::Action(Action::GoToStep));
         let keys = typed.chars().map(Keystroke::Character).chain([Keystroke::Enter]);
-        keys.for_each(|key| assert_eq!(app.update(Input::Typed(key)), None));
+        keys.for_each(|key| assert_eq!(app.update(Input::Key(key)), None));
         app.prompt.take().and_then(|prompt| prompt.problem)
     };
     assert_eq!(enter(&mut app, "2"), None);
-    assert_eq!((app.player().motion(), app.player().scene().now.ranks[0].step), (Motion::Standing, 2));
+    assert_eq!((app.player().motion(), app.player().scene().now.ranks[0].step), (Motion::Paused, 2));
     assert_eq!(enter(&mut app, ""), None);
     let told = enter(&mut app, "4").unwrap();
     assert_eq!(told, "there is no step 4: steps 0 to 3 are kept");
@@ -196,20 +196,20 @@ fn a_step_of_a_live_run_is_looked_back_at() {
 fn a_box_is_dismissed_only_once_it_is_there() {
     let mut app = replay("failed");
     let boxed = |app: &App| text(&picture(app, Theme::FULL, 80, 24)).contains("the run has failed");
-    app.update(Input::Do(Action::Dismiss));
-    app.update(Input::Do(Action::Last));
+    app.update(Input::Action(Action::Dismiss));
+    app.update(Input::Action(Action::Last));
     assert!(boxed(&app));
-    app.update(Input::Do(Action::Dismiss));
+    app.update(Input::Action(Action::Dismiss));
     assert!(!boxed(&app));
     for action in [Action::First, Action::Dismiss, Action::Last] {
-        app.update(Input::Do(action));
+        app.update(Input::Action(action));
         assert!(!boxed(&app), "it stays dismissed");
     }
     for (action, shown) in [(Action::Dismiss, true), (Action::Dismiss, false), (Action::First, false)] {
-        app.update(Input::Do(action));
+        app.update(Input::Action(action));
         assert_eq!(boxed(&app), shown, "{action:?}");
     }
-    app.update(Input::Do(Action::NextTrouble));
+    app.update(Input::Action(Action::NextProblem));
     assert!(boxed(&app), "the failure was looked for");
 }
 
@@ -220,19 +220,19 @@ fn the_latest_event_is_followed_if_more_come() {
     let mut timeline = Timeline::live(run.header.clone(), "");
     timeline.push(Message::Batch(events::EventBatch { dropped: 0, events: run.events[..400].to_vec() }));
     let mut app = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
-    for (action, motion) in [(Action::First, Motion::Standing), (Action::Last, Motion::Following)] {
-        app.update(Input::Do(action));
+    for (action, motion) in [(Action::First, Motion::Paused), (Action::Last, Motion::Following)] {
+        app.update(Input::Action(action));
         assert_eq!(app.player().motion(), motion);
     }
     app.receive(vec![vec![Message::Batch(events::EventBatch {
         dropped: 0,
         events: run.events[400..].to_vec(),
     })]]);
-    app.update(Input::Passed(0.1));
+    app.update(Input::Tick(0.1));
     assert!(app.player().at_end() && !app.held);
     let mut recording = replay("zero2");
-    recording.update(Input::Do(Action::Last));
-    assert_eq!((recording.player().motion(), recording.at_close()), (Motion::Standing, true));
+    recording.update(Input::Action(Action::Last));
+    assert_eq!((recording.player().motion(), recording.at_end_of_run()), (Motion::Paused, true));
 }
 
 /// One stray key ends no run: it is asked about, and only the answer that says so ends it.
@@ -249,28 +249,32 @@ fn a_live_run_is_left_only_by_an_answer() {
     };
     let mut app = live_app(false);
     for stray in [Action::EndRun, Action::Detach, Action::Dismiss] {
-        assert_eq!(app.update(Input::Do(stray)), None, "nothing was asked: {stray:?}");
+        assert_eq!(app.update(Input::Action(stray)), None, "nothing was asked: {stray:?}");
     }
     for (answer, leaves) in [
         (Action::EndRun, Some(Departure::Quit)),
         (Action::Detach, Some(Departure::Detached)),
         (Action::Dismiss, None),
     ] {
-        assert_eq!(app.update(Input::Do(Action::Quit)), None);
+        assert_eq!(app.update(Input::Action(Action::Quit)), None);
         for stray in [Action::Quit, Action::Show(View::Memory), Action::TogglePause, Action::First] {
-            assert_eq!(app.update(Input::Do(stray)), None);
-            assert!(app.asking && app.view == View::Overview && !app.held, "{stray:?}");
+            assert_eq!(app.update(Input::Action(stray)), None);
+            assert!(app.confirming_quit && app.view == View::Overview && !app.held, "{stray:?}");
         }
-        assert_eq!(app.update(Input::Do(answer)), leaves.map(Effect::Leave));
-        assert!(!app.asking);
+        assert_eq!(app.update(Input::Action(answer)), leaves.map(Effect::Leave));
+        assert!(!app.confirming_quit);
     }
     let interrupt = Some(Effect::Leave(Departure::Signal(2)));
-    assert_eq!(app.update(Input::Do(Action::Interrupt)), interrupt);
-    assert_eq!(live_app(true).update(Input::Do(Action::Quit)), Some(Effect::Leave(Departure::Quit)));
+    assert_eq!(app.update(Input::Action(Action::Interrupt)), interrupt);
+    assert_eq!(live_app(true).update(Input::Action(Action::Quit)), Some(Effect::Leave(Departure::Quit)));
     let mut app = replay("zero3");
-    app.update(Input::Do(Action::Help));
-    assert_eq!((app.update(Input::Do(Action::Quit)), app.help), (None, false), "the list is closed first");
-    assert_eq!(app.update(Input::Do(Action::Quit)), Some(Effect::Leave(Departure::Quit)));
+    app.update(Input::Action(Action::Help));
+    assert_eq!(
+        (app.update(Input::Action(Action::Quit)), app.help),
+        (None, false),
+        "the list is closed first"
+    );
+    assert_eq!(app.update(Input::Action(Action::Quit)), Some(Effect::Leave(Departure::Quit)));
 }
 
 /// The question is closed when the run is over, and `q` leaves the screen again.
@@ -279,10 +283,10 @@ fn a_run_that_is_over_is_not_asked_about() {
     let run = SimulationPlan::new(1, 2).run();
     let timeline = Timeline::live(run.header, "");
     let mut app = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
-    assert_eq!((app.update(Input::Do(Action::Quit)), app.asking), (None, true));
+    assert_eq!((app.update(Input::Action(Action::Quit)), app.confirming_quit), (None, true));
     app.receive(vec![vec![Message::Batch(events::EventBatch { dropped: 0, events: run.events })]]);
-    assert!(!app.asking);
-    assert_eq!(app.update(Input::Do(Action::Quit)), Some(Effect::Leave(Departure::Quit)));
+    assert!(!app.confirming_quit);
+    assert_eq!(app.update(Input::Action(Action::Quit)), Some(Effect::Leave(Departure::Quit)));
 }
 
 /// A held run does not stop at once: the screen shows its last events, and the next step is one of
@@ -295,12 +299,12 @@ fn the_picture_follows_a_held_run_until_it_stops() {
     let mut timeline = Timeline::live(run.header, "");
     timeline.push(batch(&run.events[..300]));
     let mut app = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
-    app.update(Input::Do(Action::TogglePause));
+    app.update(Input::Action(Action::TogglePause));
     app.receive(vec![vec![batch(&run.events[300..310])]]);
-    app.update(Input::Passed(0.01));
+    app.update(Input::Tick(0.01));
     assert_eq!((app.player().position(), app.held), (310, true));
     let step = Some(Effect::Control(Control::Step(Boundary::Unit)));
-    assert_eq!(app.update(Input::Do(Action::Forward)), step);
+    assert_eq!(app.update(Input::Action(Action::Forward)), step);
 }
 
 #[test]
@@ -310,14 +314,14 @@ fn compared_runs_stay_at_the_same_step_and_phase() {
     };
     let accumulating = [0, 2].map(|stage| {
         let mut player = made_up(stage);
-        player.set_motion(Motion::Standing);
+        player.set_motion(Motion::Paused);
         player.seek(0);
         player
     });
     for (players, steps) in [(STAGES.map(recorded).into(), 25), (accumulating.into(), 60)] {
         let mut app = App::new(players, EventSource::Recording);
         for _ in 0..steps {
-            app.update(Input::Do(Action::Forward));
+            app.update(Input::Action(Action::Forward));
             let phase = |player: &Player| {
                 let rank = &player.scene().now.ranks[0];
                 (rank.step, rank.pass.or(rank.last_pass).map(|pass| (pass.pass, pass.unit, pass.micro)))
@@ -341,7 +345,7 @@ fn compared_live_runs_wait_for_the_slowest() {
         vec![Message::Batch(events::EventBatch { dropped: 0, events })]
     };
     app.receive(vec![part(0, runs[0].events.len()), part(1, runs[1].events.len() / 2)]);
-    app.update(Input::Passed(0.1));
+    app.update(Input::Tick(0.1));
     let steps: Vec<_> = app.players.iter().map(|player| player.scene().now.ranks[0].step).collect();
     assert_eq!(steps, [1, 1]);
     assert!(app.players[1].at_end() && !app.players[0].at_end());
@@ -353,7 +357,7 @@ fn the_mouse_chooses_views_and_moments() {
     let mut app = replay("zero3");
     let click = |app: &mut App, column, row| {
         if let Some(action) = viz::view::clicked(app, (120, 40), (column, row)) {
-            app.update(Input::Do(action));
+            app.update(Input::Action(action));
         }
     };
     click(&mut app, 32, 2);
@@ -403,13 +407,13 @@ fn the_mouse_chooses_ranks() {
             let action = viz::view::clicked(&app, size, (x, y));
             assert_eq!(action, Some(Action::SelectRank(rank)), "{ranks} ranks, {size:?}, at {x}, {y}");
         }
-        app.update(Input::Do(Action::SelectRank(1)));
+        app.update(Input::Action(Action::SelectRank(1)));
         assert_eq!(app.rank, 1);
         app.help = true;
         let click = |column, row| viz::view::clicked(&app, size, (column, row));
         assert_eq!(click(size.0 / 2, size.1 / 2), None, "the list of keys covers the ranks");
         assert_eq!(click(0, size.1 / 2), Some(Action::Dismiss), "beside the list");
-        app.update(Input::Do(Action::Dismiss));
+        app.update(Input::Action(Action::Dismiss));
         assert!(!app.help);
     }
 }
@@ -466,14 +470,14 @@ fn a_run_seen_late_is_whole_from_then_on() {
 fn ranks_are_listed_by_number_or_the_slowest_first() {
     let mut app = made_up(&SimulationPlan::new(3, 64));
     let delays = ranking::delays(app.player().scene());
-    app.update(Input::Do(Action::Order));
+    app.update(Input::Action(Action::Order));
     let listed = app.order.ranks(app.player().scene());
     assert!(listed.is_sorted_by_key(|&rank| Reverse(delays[rank])) && delays[listed[0]] > 0);
     assert_ne!(listed, (0..64).collect::<Vec<_>>());
     let screen = |app: &App| text(&picture(app, Theme::FULL, 80, 24));
     for place in [0, 1, 2] {
         assert_eq!(app.rank, listed[place]);
-        app.update(Input::Do(Action::NextRank));
+        app.update(Input::Action(Action::NextRank));
     }
     for (view, slowest, by_number) in [
         (View::Streams, "slowest first: 1 to 5 of 64 ↑↓", "of 64 ↑↓"),
@@ -483,10 +487,10 @@ fn ranks_are_listed_by_number_or_the_slowest_first() {
         app.view = view;
         let shown = screen(&app);
         assert!(shown.contains(slowest), "{shown}");
-        app.update(Input::Do(Action::Order));
+        app.update(Input::Action(Action::Order));
         let shown = screen(&app);
         assert!(!shown.contains("slowest") && shown.contains(by_number), "{shown}");
-        app.update(Input::Do(Action::Order));
+        app.update(Input::Action(Action::Order));
     }
     app.view = View::Streams;
     let shown = screen(&app);
@@ -520,7 +524,7 @@ fn long_lists_of_units_are_paged_through() {
     let under_way = shown(&app);
     let mut seen = Vec::new();
     for (from, to) in [(1, 6), (7, 12), (13, 18), (19, 24), (25, 30), (29, 34)] {
-        app.update(Input::Do(Action::NextUnits));
+        app.update(Input::Action(Action::NextUnits));
         let (told, names) = shown(&app);
         assert_eq!((told, names.len()), (format!("{from}–{to} of 34 u"), 6));
         seen.extend(names);
@@ -528,7 +532,7 @@ fn long_lists_of_units_are_paged_through() {
     for unit in &app.player().scene().header.units {
         assert!(seen.contains(&unit.name), "{}: {seen:?}", unit.name);
     }
-    app.update(Input::Do(Action::NextUnits));
+    app.update(Input::Action(Action::NextUnits));
     assert_eq!(shown(&app), under_way);
 }
 
@@ -537,7 +541,7 @@ fn long_lists_of_units_are_paged_through() {
 #[test]
 fn compared_runs_take_turns_in_the_views_of_one_run() {
     let mut app = App::new(["ddp", "zero3"].map(recorded).into(), EventSource::Recording);
-    app.update(Input::Do(Action::NextStep));
+    app.update(Input::Action(Action::NextStep));
     for (stage, step) in [("DDP", 0), ("ZeRO-3", 0), ("DDP", 1)] {
         assert_eq!(app.player().scene().header.stage, stage);
         assert_eq!(app.player().scene().now.ranks[0].step, step, "{stage}");
@@ -547,9 +551,9 @@ fn compared_runs_take_turns_in_the_views_of_one_run() {
             let title = screen.lines().next().unwrap();
             assert!(title.contains(&format!(" {stage} ")) && title.contains("of 2"), "{view:?}: {title}");
         }
-        app.update(Input::Do(Action::NextRun));
+        app.update(Input::Action(Action::NextRun));
         if stage == "ZeRO-3" {
-            app.update(Input::Do(Action::NextStep));
+            app.update(Input::Action(Action::NextStep));
         }
     }
 }
@@ -576,31 +580,31 @@ fn runs_that_are_not_the_same_training_are_called_so() {
 #[test]
 fn a_recording_is_played_up_to_a_hundred_times_as_fast() {
     let mut app = replay("zero3");
-    (0..20).for_each(|_| _ = app.update(Input::Do(Action::Faster)));
+    (0..20).for_each(|_| _ = app.update(Input::Action(Action::Faster)));
     assert_eq!(app.player().speed(), 100.0);
     let run = SimulationPlan::new(1, 2).run();
     let timeline = Timeline::live(run.header, "");
     let mut live = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
-    (0..20).for_each(|_| _ = live.update(Input::Do(Action::Faster)));
+    (0..20).for_each(|_| _ = live.update(Input::Action(Action::Faster)));
     assert_eq!(live.pace, 1.0);
 }
 
 #[test]
 fn skipped_steps_and_failures_are_found() {
     let mut app = replay("fp16");
-    app.update(Input::Do(Action::NextTrouble));
+    app.update(Input::Action(Action::NextProblem));
     let first = app.player().steps_done().last().unwrap();
     assert_eq!(first.skipped, 1, "{first:?}");
     let told = narration::sentence(app.player().scene(), 200);
     assert!(told.starts_with(&format!("Step {} is skipped", first.step)), "{told}");
     let mut failed = replay("failed");
-    failed.update(Input::Do(Action::NextTrouble));
+    failed.update(Input::Action(Action::NextProblem));
     assert!(failed.player().scene().now.failure.is_some());
     let mut whole = replay("zero3");
     let before = whole.player().position();
-    whole.update(Input::Do(Action::NextTrouble));
+    whole.update(Input::Action(Action::NextProblem));
     assert_eq!(whole.player().position(), before, "there is nothing to find");
-    whole.update(Input::Do(Action::TogglePause));
-    whole.update(Input::Do(Action::NextTrouble));
+    whole.update(Input::Action(Action::TogglePause));
+    whole.update(Input::Action(Action::NextProblem));
     assert_eq!(whole.player().motion(), Motion::Playing, "there is nothing to stop at");
 }

@@ -14,7 +14,7 @@ use viz::view::picture;
 /// Returns recordings of `runs` side by side, at their beginning.
 fn compared<const N: usize>(runs: [SimulatedRun; N]) -> App {
     let mut players = runs.map(|run| live(run).players.remove(0));
-    players.iter_mut().for_each(|player| player.set_motion(Motion::Standing));
+    players.iter_mut().for_each(|player| player.set_motion(Motion::Paused));
     players[0].seek(0);
     let mut app = App::new(players.into(), EventSource::Recording);
     app.view = View::Compare;
@@ -33,7 +33,7 @@ fn a_run_that_has_ended_stays_at_its_end() {
     let mut app = compared([plan(0, 4).run(), plan(2, 2).run(), failed.run()]);
     let mut beyond = 0;
     while !app.lead().at_end() {
-        app.update(Input::Do(Action::Forward));
+        app.update(Input::Action(Action::Forward));
         let step = app.lead().scene().now.ranks[0].step;
         beyond += usize::from(step >= 2);
         for player in app.players[1..].iter().filter(|_| step >= 2) {
@@ -57,8 +57,8 @@ fn a_resumed_run_waits_for_its_first_step() {
     let mut app = compared([SimulationPlan { steps: 4, ..SimulationPlan::new(0, 2) }.run(), resumed]);
     let begins = app.players[1].timeline().marks[0].position;
     for step in 0..4 {
-        app.update(Input::Do(Action::NextStep));
-        app.update(Input::Do(Action::Forward));
+        app.update(Input::Action(Action::NextStep));
+        app.update(Input::Action(Action::Forward));
         assert_eq!(app.lead().scene().now.ranks[0].step, step);
         assert_eq!(app.players[1].position() == begins, step < 2);
         let shown = screen(&app);
@@ -74,7 +74,7 @@ fn compared_runs_stay_at_the_same_batch_of_a_validation() {
     let plan = |stage| SimulationPlan { validation_batches: 3, ..SimulationPlan::new(stage, 2) };
     let mut app = compared([0, 3].map(|stage| plan(stage).run()));
     app.players[0].seek_into_step(2, 0.5);
-    app.lock();
+    app.sync_runs();
     let batch = |player: &Player| {
         let marks = player.timeline().marks.iter();
         let passed = marks.filter(|mark| mark.position < player.position());
@@ -84,7 +84,7 @@ fn compared_runs_stay_at_the_same_batch_of_a_validation() {
     let mut before = app.players[1].position();
     while !app.lead().at_end() {
         app.players[0].step_forward(Boundary::Event);
-        app.lock();
+        app.sync_runs();
         let [first, other] = [0, 1].map(|run| batch(&app.players[run]));
         assert_eq!(first, other);
         assert!(app.players[1].position() >= before, "it jumps back");
@@ -101,9 +101,9 @@ fn the_own_part_of_every_rank_can_be_reached() {
         let players = (0..runs).map(|_| live(with_contributions(ranks, None)).players.remove(0));
         let mut app = App::new(players.collect(), EventSource::Recording);
         (app.view, app.dismissed) = (View::Compare, true);
-        app.players[0].set_motion(Motion::Standing);
+        app.players[0].set_motion(Motion::Paused);
         app.players[0].seek_into_step(2, 0.5);
-        app.lock();
+        app.sync_runs();
         for rank in 0..ranks as usize {
             app.rank = rank;
             let shown = text(&picture(&app, Theme::FULL, 80, 24));

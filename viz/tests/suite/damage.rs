@@ -112,7 +112,7 @@ fn damage_is_told_on_the_screen() {
             for width in [50, 80, 120] {
                 let screen = text(&view::picture(&app, Theme::FULL, width, 24));
                 let sentence = screen.lines().find(|line| line.starts_with(" ▌")).unwrap();
-                let gap = ["low", "incomplete", "whole again"].iter().any(|word| sentence.contains(word));
+                let gap = ["low", "incomplete", "complete after"].iter().any(|word| sentence.contains(word));
                 assert_eq!(gap && sentence.contains("amaged"), told.is_some(), "{width}: {screen}");
                 assert!(told.is_none_or(|told| width < 80 || sentence.contains(told)), "{sentence}");
                 assert!(width < 80 || screen.lines().nth(1).unwrap().contains("damaged"), "{screen}");
@@ -180,7 +180,7 @@ fn exports_warn_of_damage() {
         assert!(output.status.success() && warning.lines().count() <= 3, "{warning}");
         let words = warning.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.starts_with("warning: ") && words.contains("are damaged and were skipped"), "{words}");
-        assert!(words.contains("in 1 place,"), "{words}");
+        assert!(words.contains("in 1 place;"), "{words}");
     }
     let trace: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
     assert!(trace["traceEvents"].as_array().unwrap().len() > 100);

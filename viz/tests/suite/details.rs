@@ -21,7 +21,7 @@ fn roomy(ranks: u32) -> App {
     let mut run = SimulationPlan::new(3, ranks).run();
     run.header.capacity = Some(80_000_000_000);
     let mut app = live(run);
-    app.players[0].set_motion(Motion::Standing);
+    app.players[0].set_motion(Motion::Paused);
     app.players[0].seek_into_step(1, 0.6);
     app
 }
@@ -145,9 +145,9 @@ fn looking_back_tells_the_pace_of_the_run() {
     timeline.push(Message::Batch(EventBatch { dropped: 0, events: run.events[..500].to_vec() }));
     let mut app = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
     let title = |app: &App| shown(app, SIZES[0]).lines().next().unwrap().to_string();
-    app.update(Input::Do(Action::Back));
+    app.update(Input::Action(Action::Back));
     assert!(title(&app).ends_with("‖ looking back"), "{}", title(&app));
-    (0..3).for_each(|_| _ = app.update(Input::Do(Action::Slower)));
+    (0..3).for_each(|_| _ = app.update(Input::Action(Action::Slower)));
     assert!(title(&app).ends_with("‖ looking back · run ×1/10"), "{}", title(&app));
     app.held = true;
     assert!(title(&app).ends_with("‖ held ×1/10, looking back"), "{}", title(&app));
@@ -160,7 +160,7 @@ fn a_validation_is_shown_once_it_has_ended() {
     let ends =
         run.events.iter().position(|event| matches!(event.what, What::Evaluated { .. })).unwrap() as u64;
     let mut app = live(run);
-    app.players[0].set_motion(Motion::Standing);
+    app.players[0].set_motion(Motion::Paused);
     let told = |app: &App| shown(app, SIZES[1]);
     app.players[0].seek(ends);
     assert!(!told(&app).contains("validation 2.03"));

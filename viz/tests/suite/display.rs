@@ -170,7 +170,7 @@ fn a_recording_that_has_stopped_growing_is_called_quiet() {
     let player = Player::new(Timeline::followed(recording).unwrap(), Motion::Following);
     let mut app = App::new(vec![player], EventSource::Recording);
     let mut told = |seconds| {
-        app.update(Input::Passed(seconds));
+        app.update(Input::Tick(seconds));
         rows(&app, 80)
     };
     assert!(told(9.0).contains("grows"));

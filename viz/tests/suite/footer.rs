@@ -36,7 +36,7 @@ fn live(ranks: u32, source: EventSource) -> App {
 fn a_run_that_may_not_be_held_has_no_speed() {
     let mut app = live(2, EventSource::Attached { control: false });
     shows(&app, "space pause, ↑↓ rank, q quit", "speed");
-    app.update(Input::Do(Action::TogglePause));
+    app.update(Input::Action(Action::TogglePause));
     shows(&app, "space play", "speed");
     shows(&live(2, EventSource::Attached { control: true }), "-+ speed", "play");
     shows(&live(1, EventSource::Live), "-+ speed", "rank");
@@ -54,18 +54,18 @@ fn a_growing_recording_has_a_speed_only_where_it_is_played() {
     let player = Player::new(Timeline::followed(recording).unwrap(), Motion::Following);
     let mut app = App::new(vec![player], EventSource::Recording);
     shows(&app, "space pause", "speed");
-    app.update(Input::Do(Action::PreviousStep));
+    app.update(Input::Action(Action::PreviousStep));
     shows(&app, "space play, -+ speed", "pause");
-    app.update(Input::Do(Action::Release));
+    app.update(Input::Action(Action::Release));
     shows(&app, "space pause", "speed");
 }
 
 #[test]
 fn a_question_offers_its_answers_alone() {
     let mut app = live(2, EventSource::Live);
-    app.update(Input::Do(Action::Quit));
+    app.update(Input::Action(Action::Quit));
     shows(&app, "y end, d detach, esc stay", "space, quit, help");
-    app.update(Input::Do(Action::Dismiss));
+    app.update(Input::Action(Action::Dismiss));
     shows(&app, "q quit", "esc stay");
 }
 
@@ -76,10 +76,10 @@ fn a_paused_recording_tells_its_speed() {
     let title =
         |app: &App| text(&view::picture(app, Theme::FULL, 80, 24)).lines().next().unwrap().to_string();
     assert!(title(&app).ends_with("‖ paused"), "{}", title(&app));
-    app.update(Input::Do(Action::Slower));
+    app.update(Input::Action(Action::Slower));
     assert!(title(&app).ends_with("‖ paused ×1/2"), "{}", title(&app));
     shows(&app, "-+ speed", "n run");
-    app.update(Input::Do(Action::Show(viz::View::Memory)));
+    app.update(Input::Action(Action::Show(viz::View::Memory)));
     shows(&app, "n run", "pause");
 }
 
@@ -92,7 +92,7 @@ fn what_went_wrong_is_offered_until_it_is_reached() {
         let seek = text(&view::picture(&app, Theme::FULL, 120, 30)).lines().nth(28).unwrap().to_string();
         assert_eq!(seek.contains('×'), marked, "{name}: {seek}");
         shows(&app, word, "no such word");
-        (0..9).for_each(|_| _ = app.update(Input::Do(Action::NextTrouble)));
+        (0..9).for_each(|_| _ = app.update(Input::Action(Action::NextProblem)));
         shows(&app, "←→ step", word);
     }
     shows(&App::new(vec![recorded("zero3")], EventSource::Recording), "←→ step", "f failure, f skipped");
@@ -105,10 +105,10 @@ fn what_went_wrong_is_offered_until_it_is_reached() {
 #[test]
 fn a_prompt_tells_how_it_is_closed() {
     let mut app = App::new(vec![recorded("zero3")], EventSource::Recording);
-    app.update(Input::Do(Action::GoToStep));
+    app.update(Input::Action(Action::GoToStep));
     shows(&app, "r3 for rank 3 · enter goes there · esc closes", "quit");
     for key in [Keystroke::Character('9'), Keystroke::Enter] {
-        app.update(Input::Typed(key));
+        app.update(Input::Key(key));
     }
     shows(&app, "there is no step 9, recorded · esc closes", "quit");
 }

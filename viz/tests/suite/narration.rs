@@ -126,7 +126,7 @@ fn hops_groups_and_skipped_steps_are_told() {
     assert!(!skipped.is_empty());
     // The update of the step before is stale once the next has begun.
     let mut alone = live(SimulationPlan::new(0, 1).run()).players.remove(0);
-    alone.set_motion(Motion::Standing);
+    alone.set_motion(Motion::Paused);
     alone.seek_step(1);
     assert_eq!(sentence(alone.scene(), ROOM), "Step 1 begins.");
 }
@@ -155,9 +155,9 @@ fn a_skipped_step_is_told_though_other_ranks_go_on() {
     run.events.extend(told);
     run.events.sort_by_key(|event| event.at);
     let mut player = live(run).players.remove(0);
-    player.set_motion(Motion::Standing);
+    player.set_motion(Motion::Paused);
     player.seek(0);
-    player.seek_trouble();
+    player.seek_problem();
     let ranks = &player.scene().now.ranks;
     assert!(ranks[1].step == 2 && ranks[1].pass.is_some(), "another rank computes");
     let told = sentence(player.scene(), ROOM);
@@ -190,7 +190,7 @@ fn the_title_shows_what_was_chosen() {
 fn one_rank_has_no_others() {
     for stage in 0..=3 {
         let mut player = live(SimulationPlan::new(stage, 1).run()).players.remove(0);
-        player.set_motion(Motion::Standing);
+        player.set_motion(Motion::Paused);
         player.seek(0);
         while !player.at_end() {
             let told = sentence(player.scene(), ROOM);

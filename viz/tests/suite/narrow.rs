@@ -213,11 +213,11 @@ fn runs_of_one_stage_are_told_apart_by_their_titles() {
         let file = dir.path().join(format!("{name}.events"));
         std::fs::copy(path("zero3", "events"), &file).unwrap();
         let timeline = Timeline::recorded(Recording::open(&file).unwrap()).unwrap();
-        Player::new(timeline, Motion::Standing)
+        Player::new(timeline, Motion::Paused)
     };
     let mut app = App::new(["first", "second", "third"].map(titled).into(), EventSource::Recording);
     app.players[0].seek_into_step(2, 0.5);
-    app.lock();
+    app.sync_runs();
     for (width, height) in [(60, 20), (80, 24)] {
         let screen = rows(&app, width, height);
         let titles = screen.iter().find(|row| row.starts_with(" rank 0  ")).unwrap();
@@ -249,12 +249,12 @@ fn the_verdict_on_the_losses_is_never_cut() {
         recorder.push(0, &run.events).unwrap();
         recorder.finish().unwrap();
         let timeline = Timeline::recorded(Recording::open(&file).unwrap()).unwrap();
-        Player::new(timeline, Motion::Standing)
+        Player::new(timeline, Motion::Paused)
     };
     let names = ["with-a-learning-rate-of-1e-3", "with-a-learning-rate-of-1e-4"];
     let mut app = App::new(names.into_iter().enumerate().map(titled).collect(), EventSource::Recording);
     app.players[0].seek_into_step(2, 0.5);
-    app.lock();
+    app.sync_runs();
     for width in 60..160 {
         let screen = rows(&app, width, 24);
         let verdict = screen.iter().find(|row| row.starts_with(" ▌")).unwrap();
@@ -305,7 +305,7 @@ fn boxes_fit_on_narrow_screens() {
     app.help = true;
     assert!(screen(&app, 40, 10).contains(" more on a taller screen "), "{}", screen(&app, 40, 10));
     assert!(!screen(&app, 80, 24).contains("taller"));
-    (app.help, app.asking) = (false, true);
+    (app.help, app.confirming_quit) = (false, true);
     assert!(screen(&app, 40, 10).contains("…│"), "{}", screen(&app, 40, 10));
 }
 
@@ -360,7 +360,7 @@ fn speeds_are_shown_as_they_are() {
 #[test]
 fn a_screen_too_small_still_asks() {
     let mut app = live(SimulationPlan::new(2, 2).run());
-    app.asking = true;
+    app.confirming_quit = true;
     for (width, answers) in [(39, "y end · d detach · esc stay"), (20, "y · d · esc")] {
         let screen = rows(&app, width, 8).join("\n");
         assert!(screen.contains(answers), "{screen}");

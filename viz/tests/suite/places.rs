@@ -58,7 +58,7 @@ fn peaks_are_not_written_over_each_other() {
     let told = told.map(|(which, bytes)| format!("{which} peak {}", words::bytes(bytes)));
     let mut app = live(run);
     app.view = View::Memory;
-    app.players[0].set_motion(viz::player::Motion::Standing);
+    app.players[0].set_motion(viz::player::Motion::Paused);
     let mut both = 0;
     for (share, width) in (5..20).flat_map(|share| (118..200).step_by(9).map(move |width| (share, width))) {
         app.players[0].seek_fraction(f64::from(share) / 20.0);
@@ -121,7 +121,7 @@ fn places_differ_without_colours() {
 /// Returns what is told about the second step, in any of its moments.
 fn told(places: [Place; 3]) -> BTreeSet<String> {
     let mut app = live(plan(places).run());
-    app.players[0].set_motion(viz::player::Motion::Standing);
+    app.players[0].set_motion(viz::player::Motion::Paused);
     app.players[0].seek_step(1);
     let mut told = BTreeSet::new();
     while app.player().scene().now.ranks[0].step == 1 && !app.player().at_end() {

@@ -33,8 +33,8 @@ fn errors_name_bad_input_and_its_remedy() {
     let cases = [
         (fails(&["replay", "/nowhere.events"]), "cannot read the recording /nowhere.events"),
         (fails(&["replay", text.to_str().unwrap()]), "does not begin with the recording's signature"),
-        (fails(&["replay", file]), "needs a terminal"),
-        (fails(&["replay", file]), "viz export needs none"),
+        (fails(&["replay", file]), "needs an interactive terminal"),
+        (fails(&["replay", file]), "viz export works without one"),
         (fails(&["attach", "zero3"]), "no run is called zero3; nothing is running now"),
         (fails(&["compare", file]), "2 values required"),
         (fails(&["export", file]), "--svg"),
@@ -49,7 +49,7 @@ fn errors_name_bad_input_and_its_remedy() {
             "there is no step 5: steps 0 to 4 are recorded",
         ),
         (fails(&["replay", file, "--step", "99"]), "there is no step 99: steps 0 to 4 are recorded"),
-        (fails(&["compare", file, file, "--step", "5"]), "there is no step 5"),
+        (fails(&["compare", file, file, "--step", "5"]), "zero3: there is no step 5"),
     ];
     for (error, expected) in cases {
         assert!(error.contains(expected), "{error}");

@@ -61,7 +61,7 @@ fn a_metric_that_differs_from_the_first_run_has_a_star() {
     let runs = [None, Some(1)].map(|wrong| with_contributions(4, wrong));
     let at = |step| {
         let mut players: Vec<_> = runs.iter().map(|run| live(run.clone()).players.remove(0)).collect();
-        players.iter_mut().for_each(|player| player.set_motion(Motion::Standing));
+        players.iter_mut().for_each(|player| player.set_motion(Motion::Paused));
         players[0].seek_into_step(step, 0.5);
         let mut app = App::new(players, EventSource::Recording);
         app.view = View::Compare;
@@ -271,7 +271,7 @@ fn traffic_over_time_leaves_a_validation_out() {
     let trained = run.events.iter().rposition(is_end).unwrap() as u64 + 1;
     let mut app = live(run);
     (app.view, app.dismissed) = (View::Traffic, true);
-    app.players[0].set_motion(Motion::Standing);
+    app.players[0].set_motion(Motion::Paused);
     let end = app.player().timeline().len();
     let [before, after] = [trained, end].map(|position| {
         app.players[0].seek(position);

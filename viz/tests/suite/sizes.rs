@@ -107,7 +107,7 @@ proptest! {
         let mut app = live(plan.run());
         app.rank = rank.min(plan.ranks as usize - 1);
         draw_all(&mut app, width, height);
-        app.players[0].set_motion(viz::player::Motion::Standing);
+        app.players[0].set_motion(viz::player::Motion::Paused);
         app.players[0].seek_fraction(share);
         draw_all(&mut app, width, height);
         app.players[0].step_back(Boundary::Unit);

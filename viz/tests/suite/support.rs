@@ -50,7 +50,7 @@ pub(crate) fn live(run: SimulatedRun) -> App {
 /// Returns a simulated run somewhere in its second step.
 pub(crate) fn made_up(plan: &SimulationPlan) -> App {
     let mut app = live(plan.run());
-    app.players[0].set_motion(Motion::Standing);
+    app.players[0].set_motion(Motion::Paused);
     app.players[0].seek_into_step(1, 0.6);
     app
 }

@@ -74,7 +74,7 @@ fn a_step_is_reached_by_its_number() {
     pty.send(":99\r");
     pty.expect_on_screen(":99▏ there is no step 99: steps 0 to 4 are recorded");
     pty.send("\x7f\x7fq\r");
-    pty.expect_on_screen(":q▏ q is no step: type a number, or r and a rank");
+    pty.expect_on_screen(":q▏ q is not a step: type a number, or r and a rank");
     pty.send("\x1b");
     pty.expect_gone(":q");
     assert!(pty.now().contains("step 3 of 0–4"), "{}", pty.now());
@@ -139,7 +139,7 @@ fn in_a_shell(before: &str, after: &str) -> Pty {
 #[test]
 fn a_terminal_that_cannot_be_opened_is_left_alone() {
     let mut pty = in_a_shell("exec setsid -w", "</dev/null");
-    pty.expect("the screen needs a terminal");
+    pty.expect("viz needs an interactive terminal");
     assert!(!pty.wait().success());
     assert!(!pty.output().contains("\x1b["), "{:?}", pty.output());
 }

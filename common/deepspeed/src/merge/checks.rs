@@ -113,11 +113,12 @@ impl Merging {
     /// Warns of gradients that are averaged or scaled otherwise than DeepSpeed's.
     fn check_gradients(&mut self, entries: &Entries) {
         let Merging { args, findings: Findings { file, warnings, .. }, .. } = self;
-        let scattered = |stage: Stage| stage != Stage::SUMS_EITHER_WAY && stage.sharded().optimizer;
+        let scattered =
+            |stage: Stage| stage != Stage::SUPPORTS_TEXTBOOK_ALL_REDUCE && stage.sharded().optimizer;
         if entries.get(SCATTER).and_then(Node::as_flag) == Some(false)
             && args.file_only.stage.is_some_and(scattered)
         {
-            let only = Stage::SUMS_EITHER_WAY;
+            let only = Stage::SUPPORTS_TEXTBOOK_ALL_REDUCE;
             warnings.push(format!(
                 "{file}: {SCATTER} false changes nothing here: {only} alone all-reduces gradients"
             ));

@@ -65,7 +65,7 @@ pub(super) static KEYS: &[Key] = &[
         "overlap_comm",
         Flag,
         "true in ZeRO-3",
-        "false waits for every collective at once and gathers nothing ahead"
+        "false waits for each collective where it is issued, and gathers nothing ahead"
     )
     .honoured(
         Some("no_overlap"),

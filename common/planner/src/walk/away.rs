@@ -4,7 +4,7 @@
 use super::{Walk, sharing};
 use crate::ledger::Allocation;
 use crate::offload::{STATES, Slices, pages};
-use crate::parts::Figure;
+use crate::phases::Accumulate;
 use crate::placement::{MIN_STREAM_PIECES, STREAM_BUFFER, STREAM_BUFFERS, Saving};
 use crate::reduce::{F32, UnitGradients};
 use events::{Class, Operation, Place, Route};

@@ -5,7 +5,8 @@ use events::Place::{self, Device, Disk, Host};
 use events::{Class, Route};
 use model::{Checkpointing, ModelConfig};
 use planner::{
-    Done, Job, Placement, RankPrediction, Recipe, Room, Saving, Stage, Strategy, Transfers, predict, remedies,
+    Job, Placement, RankPrediction, Recipe, Room, RunCounts, Saving, Stage, Strategy, Transfers, predict,
+    remedies,
 };
 
 const SLICES: u64 = 229_664;
@@ -330,8 +331,14 @@ fn states_in_main_memory() {
 #[test]
 fn a_run_moves_what_its_parts_move() {
     let rank = rank(&job(Stage::Zero3, Disk, Disk));
-    let done =
-        Done { steps: 3, skipped: 2, fresh_starts: 6, evaluations: 5, evaluation_batches: 7, checkpoints: 4 };
+    let done = RunCounts {
+        steps: 3,
+        skipped: 2,
+        fresh_starts: 6,
+        evaluations: 5,
+        evaluation_batches: 7,
+        checkpoints: 4,
+    };
     let parts = [
         (rank.transfers.setup, 1),
         (rank.transfers.step, 3),

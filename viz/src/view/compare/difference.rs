@@ -25,7 +25,7 @@ pub(super) fn difference((mine, first): Named<'_>, (name, other): Named<'_>, ran
         let holds = relation(before.0, after.0, ["more than", "less than", "as much as"]);
         format!("{name} holds {holds} {mine} now, peaked ")
     } else {
-        format!("{name} is at another step than {mine}; it peaked ")
+        format!("{name} is at a different step than {mine}; it peaked ")
     };
     sentence += &relation(before.1, after.1, ["higher", "lower", "as high"]);
     match sent_ratio(first, other, rank) {

@@ -2,7 +2,7 @@
 
 use crate::app::{App, EventSource, Prompt};
 use crate::input::{ANSWERS, Action, BINDINGS, Binding, View};
-use crate::player::{Motion, Trouble};
+use crate::player::{Motion, Problem};
 use crate::theme::{ACCENT, ALARM, DIM, bold, ink};
 use crate::view::paint::{Paint, columns, fitted};
 use ratatui::style::Color;
@@ -19,9 +19,9 @@ impl FooterKey {
     fn of(app: &App, binding: &Binding) -> Self {
         let short = match binding.short {
             "by" => format!("by {}", app.granularity),
-            "trouble" if app.lead().next_trouble() == Some(Trouble::Failure) => "failure".into(),
-            "trouble" => "skipped step".into(),
-            "pause" if app.lead().motion() == Motion::Standing || app.held && app.may_hold() => "play".into(),
+            "problem" if app.lead().next_problem() == Some(Problem::Failure) => "failure".into(),
+            "problem" => "skipped step".into(),
+            "pause" if app.lead().motion() == Motion::Paused || app.held && app.may_hold() => "play".into(),
             other => other.to_string(),
         };
         FooterKey { x: 0, label: binding.label, short, action: binding.action }
@@ -39,8 +39,8 @@ fn does_something(app: &App, action: Action) -> bool {
     match action {
         Action::Slower if recorded => app.lead().motion() != Motion::Following,
         Action::Slower => app.may_hold(),
-        Action::NextTrouble => recorded && app.lead().next_trouble().is_some(),
-        Action::TogglePause => recorded || !app.at_close(),
+        Action::NextProblem => recorded && app.lead().next_problem().is_some(),
+        Action::TogglePause => recorded || !app.at_end_of_run(),
         Action::PreviousRank => app.player().scene().now.ranks.len() > 1,
         Action::NextRun => app.players.len() > 1 && app.view != View::Compare,
         _ => true,
@@ -65,7 +65,7 @@ pub(super) fn clicked(app: &App, width: u16, column: u16) -> Option<Action> {
 /// those of the program, with help and quit at the right end.
 fn entries(app: &App, width: u16) -> Vec<FooterKey> {
     let gap = if width >= 110 { 3 } else { 2 };
-    let keys = if app.asking { ANSWERS } else { BINDINGS };
+    let keys = if app.confirming_quit { ANSWERS } else { BINDINGS };
     let shown =
         keys.iter().filter(|binding| !binding.short.is_empty() && does_something(app, binding.action));
     let (ends, others): (Vec<FooterKey>, Vec<FooterKey>) = shown

@@ -54,13 +54,13 @@ fn growth(app: &App) -> (Vec<String>, Color) {
 pub(super) fn sentence(stays: bool, room: u16) -> String {
     let forms = match stays {
         true => [
-            "Events from before the first whole step are damaged: memory and totals are too low from there on.",
+            "Events from before the first full step are damaged: memory and totals are too low from there on.",
             "Events of the first steps are damaged: memory and totals are too low.",
             "First events damaged: memory is too low.",
         ],
         false => [
-            "Events right before this are damaged: the picture is whole again after the next whole step.",
-            "Events before this are damaged: incomplete until a whole step has passed.",
+            "Events right before this are damaged: the display is complete after the next full step.",
+            "Events before this are damaged: incomplete until the next full step.",
             "Damaged before this: incomplete.",
         ],
     };

@@ -4,8 +4,8 @@ use events::{Class, Operation};
 use model::{Checkpointing, ModelConfig, Wrap};
 use planner::Strategy as Sharding;
 use planner::{
-    BackwardPrefetch, Done, Gathering, Job, Partition, RankPrediction, Recipe, Stage, largest_batch_within,
-    predict,
+    BackwardPrefetch, Gathering, Job, Partition, RankPrediction, Recipe, RunCounts, Stage,
+    largest_batch_within, predict,
 };
 use proptest::prelude::*;
 
@@ -88,12 +88,12 @@ fn alone() {
         let rank = ranks(&job)[0];
         assert_eq!(
             rank.traffic
-                .total(Done {
+                .total(RunCounts {
                     steps: 3,
                     evaluations: 2,
                     evaluation_batches: 8,
                     checkpoints: 2,
-                    ..Done::default()
+                    ..RunCounts::default()
                 })
                 .total_bytes(),
             0

@@ -40,7 +40,7 @@ proptest! {
                 away.placement.activations = Place::Device;
             }
             let partition = Partition::of(&away);
-            let done = Done { steps: 1, skipped: 1, fresh_starts: 1, evaluations: 1, evaluation_batches: 1, checkpoints: 1 };
+            let done = RunCounts { steps: 1, skipped: 1, fresh_starts: 1, evaluations: 1, evaluation_batches: 1, checkpoints: 1 };
             for (with, without) in ranks(&away).iter().zip(ranks(&here)) {
                 prop_assert_eq!(with.traffic.total(done), without.traffic.total(done), "{}", stage);
                 prop_assert_eq!(with.to_neighbours, without.to_neighbours);
@@ -80,7 +80,7 @@ proptest! {
                 Saving::Streaming => planner::STREAM_BUFFERS * pages(piece) + gathered,
             };
             prop_assert_eq!(told.host.total_peak, expected, "{}", stage);
-            let done = Done { steps: 1, checkpoints: 1, ..Done::default() };
+            let done = RunCounts { steps: 1, checkpoints: 1, ..RunCounts::default() };
             prop_assert!(told.transfers.total(done).is_none());
         }
     }

@@ -16,7 +16,7 @@ proptest! {
         for (kept, full) in ranks(&kept).iter().zip(ranks(&full)) {
             prop_assert_eq!(kept.traffic.step.bytes(Operation::AllGather), m * sum / n * (n - 1) * F32);
             prop_assert_eq!(kept.traffic.evaluation_batch, full.traffic.evaluation_batch);
-            prop_assert_eq!(kept.to_neighbours.total(Done { steps: 1, skipped: 1, fresh_starts: 1, evaluations: 1, evaluation_batches: 1, checkpoints: 1 }), 0);
+            prop_assert_eq!(kept.to_neighbours.total(RunCounts { steps: 1, skipped: 1, fresh_starts: 1, evaluations: 1, evaluation_batches: 1, checkpoints: 1 }), 0);
         }
     }
 
