@@ -21,7 +21,8 @@ pub struct Cli {
     pub display: DisplayOptions,
 }
 
-/// Returns the definition of the command line. Flags about the terminal may stand anywhere.
+/// Returns the definition of the command line. Flags about the terminal may be given before or
+/// after the command.
 pub fn command() -> clap::Command {
     let anywhere = |arg: clap::Arg| arg.global(true);
     Cli::command().mut_arg("depth", anywhere).mut_arg("ascii", anywhere)
@@ -46,8 +47,8 @@ pub enum Command {
     Replay {
         /// The recording
         file: PathBuf,
-        /// Read on while the file grows: FILE is the name that the recording will have, or its
-        /// temporary one
+        /// Keep reading while the file grows: FILE is the recording's final name, or its temporary
+        /// one
         #[arg(long)]
         follow: bool,
         /// Where playing begins
@@ -73,7 +74,7 @@ pub enum Command {
         /// The trace to write; - is standard output
         out: PathBuf,
     },
-    /// For shells.
+    /// Shell completions and manual pages.
     #[command(flatten)]
     Shell(ShellCommand),
 }
@@ -126,8 +127,8 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Returns the visualizer at this moment of `players`, which play the files: in the middle of the
-    /// step unless another share of it is asked for.
+    /// Returns the visualizer at this moment of `players`, which play the files. Without `--at`
+    /// that is the middle of the step.
     ///
     /// # Errors
     /// If the first run has no such step or no such rank.
@@ -143,7 +144,7 @@ impl Moment {
         Ok(app)
     }
 
-    /// Moves `player` to this moment, at the share `at` of the step unless another is asked for. A
+    /// Moves `player` to this moment. `at` is the share of the step if `--at` is not given. A
     /// recording that ends before its first step shows its end.
     ///
     /// # Errors
@@ -161,7 +162,7 @@ impl Moment {
 /// The options of `viz export`.
 #[derive(Debug, Args)]
 pub struct Export {
-    /// What is drawn.
+    /// The moment to draw.
     #[command(flatten)]
     pub moment: Moment,
     /// Columns and rows

@@ -5,14 +5,14 @@ use events::{RankStatus, Snapshot};
 /// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure<'a> {
-    /// The rank at fault, or all ranks that failed in the same words.
+    /// The rank at fault, or all ranks that failed with the same message.
     pub ranks: Vec<usize>,
-    /// The error of the first of these.
+    /// The error message of the first of these ranks.
     pub message: &'a str,
 }
 
-/// Returns the failure of a run that has failed. If several ranks failed in words that are equal but
-/// for the rank, the lowest rank's count, whichever rank's came first.
+/// Returns the failure of a run; `None` if it has not failed. If several ranks failed with messages
+/// that differ only in the rank, the lowest rank's message is used, whichever arrived first.
 pub fn shown(now: &Snapshot) -> Option<Failure<'_>> {
     let (culprit, message) = now.failure.as_ref()?;
     let culprit = *culprit as usize;

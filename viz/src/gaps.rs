@@ -27,7 +27,7 @@ struct EventGap {
 /// The gaps of a recording.
 #[derive(Debug, Default)]
 pub struct Gaps {
-    /// Ascending.
+    /// The gaps, in ascending order of position.
     gaps: Vec<EventGap>,
     /// The first gap after which memory stays incomplete.
     lasting: Option<u64>,

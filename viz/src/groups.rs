@@ -1,5 +1,5 @@
 //! The groups of ranks that take part in a collective: the world, or groups within it that run the
-//! same collective side by side. Ranks of a group that disagree about a collective.
+//! same collective side by side. Also finds ranks of a group that disagree about a collective.
 
 use crate::player::Scene;
 use events::{Flight, Operation, Snapshot};

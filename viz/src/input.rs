@@ -40,7 +40,7 @@ impl View {
     }
 }
 
-/// What a person asks for, by key or mouse.
+/// An action that a person asks for, by key or mouse.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs, reason = "the table of keys says what each does")]
 pub enum Action {
@@ -60,7 +60,8 @@ pub enum Action {
     SelectRank(usize),
     /// Lists ranks by number, or the slowest first.
     Order,
-    /// Shows the next units of a list that is too long, after the last ones those under way.
+    /// Shows the next page of units of a list that does not fit; after the last page, the units in
+    /// use.
     NextUnits,
     /// Shows the next of several runs in the views of one run.
     NextRun,
@@ -68,9 +69,9 @@ pub enum Action {
     PreviousStep,
     First,
     Last,
-    /// Goes to the next step that was skipped, or to the failure; recordings only.
+    /// Moves to the next skipped step, or to the failure; recordings only.
     NextProblem,
-    /// Goes to this share of the run's time; recordings only.
+    /// Moves to this share of the run's time; recordings only.
     Seek(f64),
     /// Opens the prompt for the number of a step or of a rank.
     GoToStep,
@@ -81,13 +82,13 @@ pub enum Action {
     Quit,
     /// Ends a live run that the screen has asked about.
     EndRun,
-    /// Leaves a live run that the screen has asked about going on.
+    /// Leaves the screen and lets the live run continue.
     Detach,
     Interrupt,
 }
 
 impl Action {
-    /// True if it chooses what is under the mouse, so that dragging may repeat it.
+    /// True if the action selects the item under the mouse, so that dragging may repeat it.
     pub(crate) fn is_choice(self) -> bool {
         matches!(self, Action::Show(_) | Action::SelectRank(_) | Action::Seek(_))
     }
@@ -109,7 +110,7 @@ pub enum Keystroke {
 /// An input to the program, from a person or from the clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Input {
-    /// A person has pressed a key, or clicked on something that stands for this action.
+    /// A person has pressed a key of this action, or clicked on it.
     Action(Action),
     /// A person has pressed a key in a prompt.
     Key(Keystroke),
@@ -240,14 +241,15 @@ pub const BINDINGS: &[Binding] = &[
     ),
 ];
 
-/// The keys that answer the question whether a live run ends, as [`BINDINGS`] are.
+/// The keys that answer the question whether to end a live run, in the form of [`BINDINGS`].
 pub const ANSWERS: &[Binding] = &[
     binding(&[Char('y')], "y", "end", "end the run: whole steps count, results are saved", Action::EndRun),
     binding(&[Char('d')], "d", "detach", "detach: it goes on, without this terminal too", Action::Detach),
     binding(&[Esc], "esc", "stay", "stay here", Action::Dismiss),
 ];
 
-/// Returns the column and row of a click, or of a drag with the left button held.
+/// Returns the column and row of a click, or of a drag with the left button held; `None` for other
+/// events.
 pub fn clicked(event: &TerminalEvent) -> Option<(u16, u16)> {
     let TerminalEvent::Mouse(mouse) = event else { return None };
     let (MouseEventKind::Down(button) | MouseEventKind::Drag(button)) = mouse.kind else { return None };
@@ -260,8 +262,8 @@ pub fn is_drag(event: &TerminalEvent) -> bool {
     mouse.kind == MouseEventKind::Drag(MouseButton::Left)
 }
 
-/// Returns the input that a terminal's event stands for, if any. Keys are text while a prompt is
-/// open. Clicks depend on the picture: see [`clicked`]. Pasted text stands for none.
+/// Translates a terminal event into an input; `None` if it has no effect. Keys are text while a
+/// prompt is open. Clicks depend on the picture: see [`clicked`]. Pasted text has no effect.
 pub fn translate(event: &TerminalEvent, prompting: bool) -> Option<Input> {
     match event {
         TerminalEvent::Key(key) if key.kind != KeyEventKind::Release => {

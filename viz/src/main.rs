@@ -72,8 +72,8 @@ fn open(files: &[PathBuf]) -> Result<Vec<Player>, RecordingError> {
     files.iter().map(|file| Player::recorded(Recording::open(file)?)).collect()
 }
 
-/// Compares `runs`: files are recordings, other names are runs in progress. A folder may have the
-/// name of a run.
+/// Compares `runs`: files are recordings, other names are runs in progress. A folder with the name
+/// of a run is not taken for a recording.
 fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
     let (files, names): (Vec<PathBuf>, Vec<PathBuf>) = runs.iter().cloned().partition(|run| run.is_file());
     if names.is_empty() {
@@ -93,7 +93,7 @@ fn compare(runs: &[PathBuf], start: &Start, display: DisplayOptions) -> Result<(
     print_failure(viz::attached(attached, recorded, false, start.view, display))
 }
 
-/// Returns the only run, if there is a terminal to show it in.
+/// Returns the run in progress if there is exactly one and a terminal to show it in.
 fn only_run() -> Result<Option<Attachment>, Box<dyn Error>> {
     let runs = if viz::terminal_available() { runs::list(&runs::directory())? } else { Vec::new() };
     Ok(<[_; 1]>::try_from(runs).ok().map(|[run]| run.attachment))
@@ -140,7 +140,7 @@ fn described(run: &mut runs::ListedRun) -> [String; 8] {
     ]
 }
 
-/// Plays a recording that grows, from its latest event on unless `start` names a step.
+/// Plays a growing recording, from its latest event unless `start` names a step.
 fn follow(file: &Path, start: &Start, display: DisplayOptions) -> Result<(), Box<dyn Error>> {
     let (recording, growth) = Growth::open(file)?;
     let player = Player::new(Timeline::followed(recording)?, Motion::Paused);
@@ -193,8 +193,8 @@ fn write_trace(file: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
     write(out, &trace::render(&recording)?)
 }
 
-/// Prints a warning if a recording ends early, and one if it is damaged. Exported files do not show
-/// it, unlike the screen.
+/// Prints a warning if a recording ends early, and one if it is damaged. The screen shows this,
+/// exported files do not.
 fn warn(recording: &Recording) {
     if !recording.gaps().is_empty() {
         events::complain!(

@@ -38,8 +38,8 @@ pub fn sentence(scene: &Scene, room: usize) -> String {
     fitting(&main, &more, travels, room)
 }
 
-/// Returns the longest form that fits: all, without the computation, without the bytes, without the
-/// explanation. What travels between places counts more than the bytes.
+/// Returns the longest form that fits: complete, without the computation, without the bytes,
+/// without the explanation. A transfer between places counts more than the bytes.
 fn fitting(main: &str, more: &str, travels: bool, room: usize) -> String {
     let plain = main.rsplit_once(" (").map_or(main, |(plain, _)| plain);
     let head = main.split(':').next().unwrap_or(main);
@@ -61,7 +61,7 @@ fn ending(scene: &Scene) -> Option<String> {
 }
 
 /// Returns the most important collective in flight: one that moves data rather than one that is
-/// only issued, never scalars.
+/// only issued. Scalars never count.
 fn leading_flight(rank: &RankSnapshot) -> Option<Flight> {
     let data = |flight: &&Flight| flight.event.unit != NO_UNIT;
     let moving = rank.flights.iter().filter(data).find(|flight| flight.started.is_some());
@@ -75,7 +75,7 @@ pub fn leading_collective(scene: &Scene) -> Option<Flight> {
     flights.min_by_key(|flight| (flight.started.is_none(), flight.event.sequence))
 }
 
-/// True if a rank computes nothing and its oldest collective in flight does not move. An all-gather
+/// True if a rank computes nothing and its oldest collective in flight moves no data. An all-gather
 /// does not count while the rank holds another gathered unit: it can compute with that one.
 pub fn stuck(rank: &RankSnapshot) -> bool {
     let gathered = || rank.units.units.iter().any(|unit| unit.gather == GatherState::Gathered);
@@ -84,8 +84,8 @@ pub fn stuck(rank: &RankSnapshot) -> bool {
     rank.pass.is_none() && rank.flights.first().is_some_and(still)
 }
 
-/// Returns a sentence about ranks that wait in a collective for ranks that have not issued it, if
-/// there are any.
+/// Returns a sentence about ranks that wait in a collective for ranks that have not issued it;
+/// `None` if no rank waits.
 fn waiting(scene: &Scene) -> Option<String> {
     let ranks = &scene.now.ranks;
     let waiting: Vec<usize> = (0..ranks.len()).filter(|&rank| stuck(&ranks[rank])).collect();
@@ -168,8 +168,8 @@ fn collective(scene: &Scene, flight: &Flight) -> String {
     }
 }
 
-/// Returns where a slice of a collective among `members` ranks moves around a ring now: the furthest
-/// hop of the ranks that have not finished it.
+/// Returns the current hop of a ring collective among `members` ranks: the furthest hop of the
+/// ranks that have not finished it.
 fn hop(scene: &Scene, flight: &Flight, members: usize) -> Option<String> {
     let key = (flight.event.group, flight.event.sequence);
     let moving = |(rank, state): (usize, &RankSnapshot)| {
@@ -186,8 +186,8 @@ fn hop(scene: &Scene, flight: &Flight, members: usize) -> Option<String> {
         .then(|| format!("slice {chunk}: rank {from} → rank {to}, hop {number} of {all}"))
 }
 
-/// Returns what travels between places, and why. If the ranks are `waiting`, that is the oldest
-/// transfer that arrives, else the one that was issued last.
+/// Returns the transfer to narrate and its reason. If the ranks are `waiting`, it is the oldest
+/// arriving transfer, else the one that was issued last.
 fn transfer(scene: &Scene, waiting: bool) -> Option<(String, String)> {
     let flights = || {
         let ranks = scene.now.ranks.iter();
@@ -202,7 +202,7 @@ fn transfer(scene: &Scene, waiting: bool) -> Option<(String, String)> {
     Some((head, format!("{detail} ({})", words::bytes(flight.event.bytes))))
 }
 
-/// Returns what a transfer moves and why.
+/// Returns the buffer that a transfer moves and the reason.
 fn travelling(scene: &Scene, event: &TransferEvent, updating: bool) -> (String, &'static str) {
     let offload = &scene.header.offload;
     let unit = places::unit(&scene.header, event);
@@ -299,8 +299,8 @@ fn between(scene: &Scene) -> String {
     }
 }
 
-/// Returns that rank 0 has skipped the step that it finished last, until it begins anything else.
-/// Other ranks may already compute the next step.
+/// Returns a sentence if rank 0 has skipped the step that it finished last, until it begins the
+/// next. Other ranks may already compute the next step.
 fn skipped(scene: &Scene) -> Option<String> {
     let rank = scene.now.ranks.first().filter(|rank| !rank.in_step && rank.pass.is_none())?;
     let validated = rank.last_pass.is_some_and(|last| last.pass == Pass::Evaluate);

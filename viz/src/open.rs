@@ -23,7 +23,7 @@ pub struct DisplayOptions {
 }
 
 impl DisplayOptions {
-    /// Returns what the terminal can show: detected, unless these options say otherwise.
+    /// Returns the terminal's theme: detected, unless these options override it.
     pub fn theme(self) -> Theme {
         let detected = Theme::detect();
         Theme { depth: self.depth.unwrap_or(detected.depth), ascii: self.ascii || detected.ascii }
@@ -51,7 +51,7 @@ impl LiveOptions {
     }
 }
 
-/// Ends the run when dropped, however the screen was left, unless it is disarmed.
+/// Ends the run when dropped, however the screen was left. Disarming it lets the run continue.
 struct Stopper {
     stop: Arc<AtomicBool>,
     pace: Arc<Pace>,

@@ -13,7 +13,7 @@ pub struct Overlap {
     pub communication: u64,
     /// Time during which data moves and the compute stream is busy.
     pub overlapped: u64,
-    /// Time during which data moves and the compute stream is idle, though not because of a
+    /// Time during which data moves and the compute stream is idle for another reason than a
     /// transfer.
     pub exposed: u64,
     /// Time during which the rank is idle because it waits for copies between device and main
@@ -62,7 +62,8 @@ fn without(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
     merged(out)
 }
 
-/// Returns when a rank is idle because it waits for its disk or, if not `disk`, for copies.
+/// Returns the intervals in which a rank is idle because it waits for its disk or, if not `disk`,
+/// for copies.
 fn stalls(lane: &RankWindow, disk: bool, range: Interval) -> Vec<Interval> {
     let such = lane.transfers.iter().filter(|span| span.event.route.touches_disk() == disk);
     within(range, such.filter_map(|span| span.stalled()))
@@ -149,9 +150,9 @@ fn waiting(
 /// share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// When the rank's own share was done.
+    /// Time at which the rank's own share was done.
     pub from: u64,
-    /// When the last rank began.
+    /// Time at which the last rank began.
     pub to: u64,
     /// The last rank.
     pub rank: usize,
@@ -186,9 +187,9 @@ impl<'a> Meetings<'a> {
         self.0.get(&(collective.event.group, collective.event.sequence))
     }
 
-    /// Returns the gap in a collective, according to the events up to `now`. No event tells when a
-    /// rank's share is done: it counts as long as the share of the last rank, which waits for no
-    /// other.
+    /// Returns the gap in a collective, according to the events up to `now`. No event says when a
+    /// rank's share is done: it is assumed to take as long as the share of the last rank, which
+    /// waits for no other rank.
     pub fn gap(&self, collective: &CollectiveSpan, now: u64) -> Option<Gap> {
         let started = collective.started?;
         let (rank, last) = self.meeting(collective)?.begins;
@@ -196,7 +197,7 @@ impl<'a> Meetings<'a> {
         let ended = last.and_then(|last| last.finished).unwrap_or(now);
         let share = begun.map_or(0, |begun| ended.saturating_sub(begun));
         let gap = Gap { from: started.saturating_add(share), to: begun.unwrap_or(now), rank };
-        // A rank that needs only data, not work, of the others is done before they begin.
+        // A rank that needs only the other ranks' data, not their work, is done before they begin.
         let waits = collective.finished.is_none_or(|finished| finished >= gap.to);
         Some(gap).filter(|gap| waits && gap.from < gap.to)
     }

@@ -3,12 +3,12 @@
 use crate::{theme, words};
 use events::{Class, Place, RankSnapshot, Route, RunHeader, TransferEvent, TransferFlight};
 
-/// Returns the places beside the devices that a run uses; none if all states rest on the devices.
+/// Returns the places that a run uses in addition to its devices; none if nothing is offloaded.
 pub fn used(header: &RunHeader) -> &'static [Place] {
     let resting = &header.offload.resting;
     match resting.iter().any(|(_, place)| *place == Place::Disk) {
         true => &[Place::Host, Place::Disk],
-        // What rests in main memory is staged there, too.
+        // States stored on disk are staged in main memory.
         false if resting.is_empty() => &[],
         false => &[Place::Host],
     }
@@ -23,7 +23,7 @@ pub const fn name(place: Place) -> &'static str {
     }
 }
 
-/// Returns where something is, in a sentence.
+/// Returns a place with its preposition, as in `in main memory`.
 pub const fn within(place: Place) -> &'static str {
     match place {
         Place::Device => "on the device",
@@ -46,8 +46,8 @@ pub const fn arrow(route: Route) -> &'static str {
     if route.leaves() { "↓" } else { "↑" }
 }
 
-/// Returns what rests where, from the longest form to the shortest; nothing if all states rest on
-/// the devices.
+/// Returns which states are offloaded and where they are stored, from the longest form to the
+/// shortest; nothing if all states are kept on the devices.
 pub fn placement(header: &RunHeader) -> Vec<String> {
     let list = |separator: &str, words: &dyn Fn(Class, Place) -> String| {
         let parts = header.offload.resting.iter().map(|(class, place)| words(*class, *place));
@@ -62,7 +62,7 @@ pub fn placement(header: &RunHeader) -> Vec<String> {
     forms
 }
 
-/// Returns the name of the unit, or of activations the block, that a transfer belongs to.
+/// Returns the name of the unit that a transfer belongs to; for activations, of the block.
 pub fn unit(header: &RunHeader, event: &TransferEvent) -> String {
     match event.class {
         Class::Activations => format!("block {}", event.unit),
@@ -70,13 +70,14 @@ pub fn unit(header: &RunHeader, event: &TransferEvent) -> String {
     }
 }
 
-/// Returns the name of what a transfer moves: `parameters of block 2`.
+/// Returns the name of the buffer that a transfer moves: `parameters of block 2`.
 pub fn cargo(header: &RunHeader, event: &TransferEvent) -> String {
     let states = if event.class == Class::Optimizer { " states" } else { "" };
     format!("{}{states} of {}", event.class, unit(header, event))
 }
 
-/// Returns a rank's oldest transfer in flight among those that `wanted` accepts.
+/// Returns a rank's oldest transfer in flight among those that `wanted` accepts; `None` if there is
+/// none.
 pub fn flight(rank: &RankSnapshot, wanted: impl Fn(&TransferEvent) -> bool) -> Option<&TransferFlight> {
     rank.transfers.flights.iter().find(|flight| wanted(&flight.event))
 }

@@ -10,7 +10,7 @@ pub enum RankOrder {
     /// By number.
     #[default]
     Number,
-    /// By the time that the others waited for a rank, the longest first.
+    /// By the time that the other ranks waited for a rank, the longest first.
     Slowest,
 }
 
@@ -33,8 +33,8 @@ impl RankOrder {
     }
 }
 
-/// Returns how long the others waited for each rank, in nanoseconds: in the latest finished step, so
-/// that ranks change places once per step, or else since the beginning.
+/// Returns how long the other ranks waited for each rank, in nanoseconds: in the latest finished
+/// step, so that the order changes once per step, or since the beginning if no step has finished.
 pub fn delays(scene: &Scene) -> Vec<u64> {
     let steps = &scene.window.steps;
     let finished = steps.iter().rev().find_map(|step| Some((step.from, step.to?)));

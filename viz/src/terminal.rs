@@ -40,7 +40,7 @@ static DRAWING: Mutex<Option<ThreadId>> = Mutex::new(None);
 /// them.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// How soon after its signal the process stops, unless the system does not let it.
+/// Maximum time from the signal until the process stops.
 const STOPS_WITHIN: Duration = Duration::from_secs(1);
 
 /// True if the screen can be shown: standard output is a terminal that can position the cursor, and
@@ -74,22 +74,22 @@ fn install_panic_hook() {
     });
 }
 
-/// Makes signals that only the screen handles do what they usually do once it is left: a handler
-/// that is removed leaves a signal without effect.
+/// Restores the default action of the signals that only the screen handles, once it is left:
+/// removing a handler alone leaves a signal without effect.
 fn hand_signals_back() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         for signal in [SIGQUIT, SIGTSTP] {
-            // If the system refuses it, the signal stays without effect.
+            // If the system refuses, the signal has no effect.
             let _ = flag::register_conditional_default(signal, &LEFT);
         }
     });
 }
 
-/// Restores the terminal: main screen, cursor, cooked mode, no mouse. Does nothing the second time.
+/// Restores the terminal: main screen, cursor, cooked mode, no mouse. Does nothing if called again.
 fn restore() {
     if ACTIVE.swap(false, Ordering::AcqRel) {
-        // If the terminal is gone, there is no place to report an error.
+        // If the terminal is gone, an error cannot be reported anywhere.
         let mut out = io::stdout();
         let _ = execute!(out, DisableBracketedPaste, DisableMouseCapture, LeaveAlternateScreen, cursor::Show);
         let _ = disable_raw_mode();
@@ -110,7 +110,7 @@ pub(crate) struct Screen {
     /// The buffer for the next picture.
     next: Buffer,
     signals: Signals,
-    /// Set when the process continues after a stop.
+    /// True once the process has continued after a stop.
     resumed: Arc<AtomicBool>,
     /// The registrations of [`Self::set_when_continued`].
     continued: Vec<SigId>,
@@ -166,37 +166,38 @@ impl Screen {
         execute!(self.backend, Clear(ClearType::All))
     }
 
-    /// Returns the number of a signal that has arrived since the last call.
+    /// Returns the number of a signal that has arrived since the last call; `None` if there was
+    /// none.
     pub(crate) fn signal(&mut self) -> Option<i32> {
         self.signals.pending().next()
     }
 
-    /// Blocks until there are keys to read, a signal arrives or `timeout` has passed. Returns
-    /// whether the terminal is still open: `crossterm` would read from a closed one for ever.
+    /// Blocks until there are keys to read, a signal arrives or `timeout` has passed. Returns false
+    /// if the terminal is closed: `crossterm` would then read from it forever.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let (stdin, stdout) = (io::stdin(), io::stdout());
         let terminal = if stdin.is_terminal() { stdin.as_fd() } else { stdout.as_fd() };
         let mut polled = [PollFd::from_borrowed_fd(terminal, PollFlags::IN)];
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
-        // A signal may interrupt the call, which then says nothing about the terminal; the next
-        // call does.
+        // An interrupted call says nothing about the terminal; the next call does.
         let _ = poll(&mut polled, Some(&timeout));
         !polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
     }
 
-    /// Returns the first panic on a thread that is neither this one nor a rank's.
+    /// Returns the first panic on a thread that is neither this one nor a rank's; `None` if there
+    /// was none.
     pub(crate) fn panic(&self) -> Option<String> {
         lock(&PANICS).first().cloned()
     }
 
     /// Restores the terminal, stops the process and takes over the terminal when it continues.
-    /// Stops all of the process group, as the terminal's own key does: a shell sees that its job has
-    /// stopped only if the script that started this process has stopped too.
+    /// Stops the whole process group, as the terminal's own key does: a shell notices that its job
+    /// has stopped only if the script that started this process has stopped too.
     pub(crate) fn suspend(&mut self) -> io::Result<()> {
         restore();
         self.resumed.store(false, Ordering::Release);
         kill_current_process_group(Signal::STOP)?;
-        // Another thread may take the signal, and this one may run on for a moment.
+        // Another thread may take the signal, so this thread may continue for a moment.
         let sent = Instant::now();
         while !self.resumed.load(Ordering::Acquire) && sent.elapsed() < STOPS_WITHIN {
             thread::sleep(Duration::from_millis(1));
@@ -228,6 +229,6 @@ impl Drop for Screen {
 fn take_over() -> io::Result<()> {
     enable_raw_mode()?;
     ACTIVE.store(true, Ordering::Release);
-    // A terminal that knows bracketed paste marks what is pasted, so that it is not taken for keys.
+    // With bracketed paste, the terminal marks pasted text, so that it is not taken for keys.
     execute!(io::stdout(), EnterAlternateScreen, EnableMouseCapture, EnableBracketedPaste, cursor::Hide)
 }

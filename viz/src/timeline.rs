@@ -14,10 +14,11 @@ use std::sync::Arc;
 
 /// The number of events that a live run keeps.
 const LIVE_EVENTS: u64 = 200_000;
-/// The fewest events per chunk.
+/// Minimum number of events per chunk.
 const CHUNK: usize = 1024;
 
-/// Some events, and the state before them. The last chunk takes more events until it is long enough.
+/// Consecutive events, and the state before them. Events are added to the last chunk until it is
+/// long enough.
 struct Chunk {
     first: u64,
     count: u64,
@@ -38,16 +39,16 @@ pub struct Mark {
     pub at: u64,
     /// Its step.
     pub step: u32,
-    /// The pass, unit and micro-batch, or batch of a validation; `None` at the step's beginning.
+    /// The pass, unit and micro-batch (in a validation, its batch); `None` at the step's beginning.
     pub pass: Option<(Pass, u16, u16)>,
 }
 
 /// How a run ended, unless it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// After all steps that were planned.
+    /// After all planned steps.
     Whole,
-    /// Before that, by request.
+    /// Before the last planned step, by request.
     Early,
     /// The stream of a live run stopped without the run's end: its process may have been killed.
     Lost,
@@ -57,7 +58,7 @@ pub enum Ending {
 pub struct Timeline {
     /// The run's header.
     pub header: Arc<RunHeader>,
-    /// The run's name, to tell it from other runs.
+    /// The run's name, which distinguishes it from other runs.
     pub title: String,
     /// The state after the latest event.
     pub state: CatchUp,
@@ -164,8 +165,8 @@ impl Timeline {
         self.state = state;
     }
 
-    /// Begins a chunk, of a recording's batches from `batch` on, if the last one is long enough for
-    /// a state of its own after it.
+    /// Begins a chunk, which for a recording holds the batches from `batch` on, if the last chunk
+    /// is long enough to justify another stored state.
     fn begin_chunk(&mut self, batch: usize) {
         let fewest = self.state.snapshot.bytes().div_ceil(size_of::<Event>());
         if self.chunks.back().is_none_or(|chunk| chunk.count >= CHUNK.max(fewest) as u64) {
@@ -193,7 +194,8 @@ impl Timeline {
         }
     }
 
-    /// Applies the events of `batch`. Returns the chunk that they belong to.
+    /// Applies the events of `batch`. Returns the chunk that they belong to; `None` if all are
+    /// already known.
     fn account(&mut self, batch: &EventBatch) -> Option<&mut Chunk> {
         for event in &batch.events {
             if event.rank == 0 {
@@ -212,7 +214,7 @@ impl Timeline {
         let current = self.state.snapshot.ranks.first().map_or(0, |rank| rank.step);
         let (step, pass) = match event.what {
             What::StepStarted { step } => (step, None),
-            // An update that goes on in the next step's forward is a part of that.
+            // An update that continues in the next step's forward belongs to that step.
             What::PassStarted { pass: Pass::Step, .. } if !self.backward_has_begun() => return,
             What::PassStarted { pass: Pass::Evaluate, unit, .. } => {
                 (current, Some((Pass::Evaluate, unit, self.validation_batch(unit))))
@@ -223,8 +225,8 @@ impl Timeline {
         self.marks.push_back(Mark { position: self.len(), at: event.at, step, pass });
     }
 
-    /// Returns the number, within its step, of the validation batch whose pass over `unit` begins:
-    /// events do not tell it. A batch begins with the first unit.
+    /// Returns the number, within its step, of the validation batch whose pass over `unit` begins.
+    /// Events do not carry it; a batch begins with the first unit.
     fn validation_batch(&self, unit: u16) -> u16 {
         match self.marks.back().and_then(|mark| mark.pass) {
             Some((Pass::Evaluate, _, batch)) => batch.saturating_add(u16::from(unit == 0)),
@@ -258,7 +260,7 @@ impl Timeline {
         self.ended || self.state.snapshot.is_over()
     }
 
-    /// Returns how the run ended, if it is over.
+    /// Returns how the run ended; `None` if it has not.
     pub fn ending(&self) -> Option<Ending> {
         // If events were dropped, a rank's last one may be among them.
         let lost = self.ended && !self.is_recorded() && self.state.dropped == 0;
@@ -287,7 +289,7 @@ impl Timeline {
         !self.followed && self.recording.as_ref().is_some_and(|recording| !recording.is_complete())
     }
 
-    /// Returns whether the recording may still grow, if it is followed while it does.
+    /// Returns whether a followed recording may still grow; `None` for other runs.
     pub fn grows(&self) -> Option<bool> {
         let recording = self.recording.as_ref().filter(|_| self.followed)?;
         Some(!recording.is_complete())

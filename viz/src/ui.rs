@@ -13,7 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Why the screen was left or could not be shown.
+/// The reason why the screen was left or could not be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum VizError {
     /// The terminal cannot be used.
@@ -30,7 +30,7 @@ pub enum VizError {
     /// The connection to the run is broken.
     #[error(transparent)]
     Attach(#[from] events::AttachError),
-    /// The recording that is followed cannot be read on.
+    /// The followed recording cannot be read any further.
     #[error(transparent)]
     Recording(#[from] events::RecordingError),
 }
@@ -67,7 +67,7 @@ impl Connection {
         match self {
             Connection::Recorded(_) => {}
             Connection::Live(_, pace) => pace.control(control),
-            // The messages of a run that is gone end, which `poll` reports.
+            // If the run is gone, its messages end, which `poll` reports.
             Connection::Attached(runs) => runs.iter_mut().for_each(|run| drop(run.control(control))),
         }
     }
@@ -110,7 +110,7 @@ impl Budget {
         Budget { drawn: Instant::now() - SLOWEST_FRAME, start: cpu_seconds(connection) }
     }
 
-    /// Returns how long the frame rate forbids the next picture.
+    /// Returns the time until the frame rate allows the next picture.
     fn rest(&self) -> Duration {
         FRAME.saturating_sub(self.drawn.elapsed())
     }
@@ -128,8 +128,8 @@ impl Budget {
     }
 }
 
-/// Shows `app` until the person leaves. Sends requests to the runs through `connection`. Returns how
-/// the screen was left, and what it showed.
+/// Shows `app` until the person leaves. Sends requests to the runs through `connection`. Returns
+/// how the screen was left, and its last state.
 pub(crate) fn run(app: App, connection: Connection, theme: Theme) -> Result<(Departure, App), VizError> {
     if !crate::terminal::terminal_available() {
         return Err(VizError::NoTerminal);
@@ -149,7 +149,7 @@ pub(crate) fn run(app: App, connection: Connection, theme: Theme) -> Result<(Dep
     }
 }
 
-/// The screen, what it shows, and what the main loop remembers between its turns.
+/// The screen, the state that it shows, and the main loop's own state.
 struct Session {
     /// It is dropped first: the terminal is restored before a connection closes.
     screen: Screen,
@@ -159,12 +159,12 @@ struct Session {
     ticked: Instant,
     /// True if something has changed since the last picture.
     changed: bool,
-    /// True if a person has made an input and waits for the picture.
+    /// True if a person has pressed a key and waits for the picture.
     asked: bool,
 }
 
 impl Session {
-    /// Runs one turn of the main loop. Returns how the screen is left, if it is.
+    /// Runs one turn of the main loop. Returns how the screen is left; `None` if it is not.
     fn turn(&mut self) -> Result<Option<Departure>, VizError> {
         if let Some(signal) = self.screen.signal() {
             let effect = match signal {
@@ -182,7 +182,7 @@ impl Session {
             }
         }
         if let Some(panic) = self.screen.panic() {
-            // The ranks may be waiting for that thread.
+            // The ranks may be waiting for the thread that panicked.
             return Err(VizError::Panicked(panic));
         }
         self.changed |= self.app.receive(self.connection.poll()?);
@@ -221,7 +221,7 @@ impl Session {
     }
 
     /// Waits for keys until the next picture is due, and applies them. Returns how the screen is
-    /// left, if it is: a closed terminal counts as its signal.
+    /// left; `None` if it is not. A closed terminal counts as its signal.
     fn keys(&mut self) -> Result<Option<Departure>, VizError> {
         let timeout = match self.app.lead().motion() {
             _ if self.asked => self.budget.rest(),
@@ -249,7 +249,7 @@ impl Session {
         Ok(None)
     }
 
-    /// Carries out an effect. Returns how the screen is left, if it is.
+    /// Carries out an effect. Returns how the screen is left; `None` if it is not.
     fn perform(&mut self, effect: Effect) -> Result<Option<Departure>, VizError> {
         self.asked = true;
         match effect {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 const CLASSES: usize = Class::ALL.len();
 /// The number of finished steps in the window, before the current one.
 const STEPS: usize = 2;
-/// The most entries per rank and kind.
+/// Maximum number of entries per rank and kind.
 const LIMIT: usize = 1 << 15;
 
 /// The live bytes in a place from a time on.
@@ -66,20 +66,22 @@ pub struct TransferSpan {
     pub event: TransferEvent,
     /// When the rank issued it.
     pub issued: u64,
-    /// When the rank had waited for it.
+    /// Time at which the rank stopped waiting for it.
     pub finished: Option<u64>,
-    /// When it ran, if a GPU has reported that.
+    /// From when to when it ran; `None` until a GPU has reported it.
     pub ran: Option<(u64, u64)>,
 }
 
 impl TransferSpan {
-    /// Returns when the bytes began to move and when they had arrived, once that is known.
+    /// Returns the times at which the bytes began to move and had arrived; `None` until they are
+    /// known.
     pub fn moving(&self) -> Option<(u64, u64)> {
         let before = |time: u64| self.finished.map(|finished| finished.saturating_sub(time));
         self.ran.or_else(|| Some((before(self.event.began)?, before(self.event.ended)?)))
     }
 
-    /// Returns from when to when the rank was idle because it waited for it.
+    /// Returns the interval in which the rank was idle because it waited for the transfer; `None`
+    /// if there is none.
     pub fn stalled(&self) -> Option<(u64, u64)> {
         self.finished.map(|finished| (finished.saturating_sub(self.event.exposed), finished))
     }
@@ -99,7 +101,7 @@ pub struct StepSpan {
 /// One rank's last few steps.
 #[derive(Clone, Debug, Default)]
 pub struct RankWindow {
-    /// What the rank holds in each place after each change, in [`Place::ALL`]'s order.
+    /// The bytes that the rank holds in each place after each change, in [`Place::ALL`]'s order.
     pub memory: [VecDeque<MemorySample>; Place::ALL.len()],
     /// Passes.
     pub spans: VecDeque<PassSpan>,
@@ -151,8 +153,8 @@ impl Window {
         begun.and_then(|step| step.to).is_some_and(|end| end <= from)
     }
 
-    /// Forgets the spans whose end may be in a gap of the events. The step under way ends `at` the
-    /// gap, unless an event after it says otherwise.
+    /// Forgets the spans whose end may be in a gap of the events. The step in progress ends `at`
+    /// the gap, unless a later event gives another time.
     pub fn lose_track(&mut self, at: u64) {
         if let Some(step) = self.steps.back_mut() {
             step.to = step.to.or(Some(at));
@@ -213,12 +215,13 @@ impl RankWindow {
         }
     }
 
-    /// Returns how far the rank's open spans reach at the time `now`: not beyond its failure.
+    /// Returns the time to which the rank's open spans extend at the time `now`: at most its
+    /// failure.
     pub fn until(&self, now: u64) -> u64 {
         self.failed.map_or(now, |failed| failed.min(now))
     }
 
-    /// Returns what the rank holds on its device after each change.
+    /// Returns the bytes that the rank holds on its device after each change.
     pub fn on_device(&self) -> &VecDeque<MemorySample> {
         &self.memory[Place::Device.index()]
     }
@@ -314,7 +317,7 @@ fn sample(samples: &mut VecDeque<MemorySample>, at: u64, class: Class, live: u64
     add(samples, sample);
 }
 
-/// Adds an entry, and forgets the oldest one of too many.
+/// Adds an entry. Drops the oldest one if there are more than [`LIMIT`].
 fn add<T>(entries: &mut VecDeque<T>, entry: T) {
     entries.push_back(entry);
     if entries.len() > LIMIT {

@@ -47,7 +47,7 @@ pub fn time(nanoseconds: u64) -> String {
     }
 }
 
-/// Formats how long something has been there: `7 s`, `12 min`, `3 h 20 min`.
+/// Formats an age: `7 s`, `12 min`, `3 h 20 min`.
 pub fn age(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..=59 => format!("{seconds} s"),

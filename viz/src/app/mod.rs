@@ -12,7 +12,7 @@ use events::{Boundary, Control, Message, RecordingError};
 pub use prompt::Prompt;
 use signal_hook::consts::SIGINT;
 
-/// The seconds without growth from which on a recording that may still grow counts as quiet.
+/// Seconds without growth after which a recording that may still grow counts as quiet.
 const QUIET: f64 = 10.0;
 
 /// Where the events come from, which decides whether the run can be held.
@@ -47,9 +47,9 @@ pub enum Effect {
 pub enum Departure {
     /// By a key.
     Quit,
-    /// By a signal of this number, or by the key that stands for it.
+    /// By a signal with this number, or by the key that sends it.
     Signal(i32),
-    /// A run of this process goes on without the screen.
+    /// By detaching: the run of this process continues without the screen.
     Detached,
 }
 
@@ -57,8 +57,8 @@ pub enum Departure {
 pub struct App {
     /// The runs: one, or up to four side by side. The others follow the first.
     pub players: Vec<Player>,
-    /// Where the first run's events come from. Recordings may be compared with live runs, which
-    /// come first then.
+    /// Where the first run's events come from. If recordings are compared with live runs, the live
+    /// runs come first.
     pub source: EventSource,
     /// The view shown.
     pub view: View,
@@ -68,15 +68,15 @@ pub struct App {
     pub rank: usize,
     /// The order of ranks in lists.
     pub order: RankOrder,
-    /// How often the next units of a long list were asked for: see [`Self::page`].
+    /// How often the person has asked for the next units of a long list: see [`Self::page`].
     pub unit_turns: usize,
     /// The size of one step.
     pub granularity: Boundary,
     /// Whether the list of keys is shown.
     pub help: bool,
-    /// The prompt for the number of a step or of a rank, if it is open.
+    /// The prompt for the number of a step or of a rank; `None` if it is closed.
     pub prompt: Option<Prompt>,
-    /// Whether the screen asks if the run ends or goes on.
+    /// Whether the screen asks if the run should end or continue.
     pub confirming_quit: bool,
     /// Whether the box over a finished or failed run has been dismissed. The same key shows it again.
     pub dismissed: bool,
@@ -84,12 +84,12 @@ pub struct App {
     pub held: bool,
     /// A live run's pace: run seconds per real second. At 1 it runs freely.
     pub pace: f64,
-    /// Seconds since a recording that is followed has grown.
+    /// Seconds since the followed recording last grew.
     pub quiet: f64,
 }
 
 impl App {
-    /// Returns the state that shows `players`, of which there must be at least one.
+    /// Returns the state that shows `players`. There must be at least one.
     pub fn new(players: Vec<Player>, source: EventSource) -> Self {
         let view = if players.len() > 1 { View::Compare } else { View::Overview };
         let mut app = App {
@@ -141,7 +141,7 @@ impl App {
         if told_apart { title.clone() } else { player.scene().header.stage.clone() }
     }
 
-    /// Returns which of `pages` pages of units is chosen: none if the page follows the run.
+    /// Returns which of `pages` pages of units is chosen; `None` if the page follows the run.
     pub fn page(&self, pages: usize) -> Option<usize> {
         (self.unit_turns % (pages + 1)).checked_sub(1)
     }
@@ -156,14 +156,14 @@ impl App {
         self.at_end_of_run() || self.player().scene().now.failure.is_some()
     }
 
-    /// Returns for how many seconds a recording that may still grow has not grown, if a person
-    /// should know: a run writes several times a second.
+    /// Returns the seconds since a recording that may still grow last grew; `None` until it counts as
+    /// quiet. A run writes several times a second, so a quiet recording is worth a warning.
     pub fn quiet_seconds(&self) -> Option<u64> {
         let grows = self.lead().timeline().grows() == Some(true);
         (grows && self.quiet >= QUIET).then_some(self.quiet as u64)
     }
 
-    /// Applies messages of live runs, in the players' order. Returns whether there were any.
+    /// Applies messages of live runs, in the players' order. Returns true if there were any.
     pub fn receive(&mut self, messages: Vec<Vec<Message>>) -> bool {
         let any = messages.iter().any(|messages| !messages.is_empty());
         messages.iter().take(1).flatten().for_each(|message| self.note_pace(message));
@@ -173,7 +173,7 @@ impl App {
         if any && self.players.len() > 1 {
             self.sync_runs();
         }
-        // A run that is over has no end to ask about.
+        // A run that has ended needs no question whether to end it.
         self.confirming_quit &= !self.lead().timeline().ended();
         any
     }
@@ -187,7 +187,8 @@ impl App {
         self.lead_mut().grow(bytes)
     }
 
-    /// Applies one input. Returns the effect that the caller must carry out, if any.
+    /// Applies one input. Returns the effect that the caller must carry out; `None` if there is
+    /// none.
     pub fn update(&mut self, input: Input) -> Option<Effect> {
         match input {
             Input::Action(action) => self.act(action),
@@ -215,14 +216,14 @@ impl App {
             Action::EndRun | Action::Detach | Action::Dismiss if self.confirming_quit => {
                 return self.answer(action);
             }
-            // Only the keys that the question names answer it.
+            // While the question is open, all other keys are ignored.
             _ if self.confirming_quit => {}
             Action::Quit if self.help => self.help = false,
             Action::Quit => return self.quit(),
             Action::Help => self.help = !self.help,
             Action::GoToStep => (self.help, self.prompt) = (false, Some(Prompt::default())),
             Action::Dismiss if self.help => self.help = false,
-            // A key pressed too early dismisses no box that comes later.
+            // Pressed before there is a box, the key must not dismiss a later one.
             Action::Dismiss => self.dismissed ^= self.has_ended(),
             Action::NextView => self.view = self.view.turned(1),
             Action::PreviousView => self.view = self.view.turned(View::ALL.len() - 1),
@@ -241,7 +242,7 @@ impl App {
         None
     }
 
-    /// Leaves the screen, but asks first if a run of this process would end with it.
+    /// Leaves the screen. If that would end a run of this process, asks first.
     fn quit(&mut self) -> Option<Effect> {
         self.confirming_quit = self.source == EventSource::Live && !self.lead().timeline().ended();
         (!self.confirming_quit).then_some(Effect::Leave(Departure::Quit))
@@ -256,7 +257,7 @@ impl App {
         }
     }
 
-    /// Selects the rank `by` places further on in the list.
+    /// Selects the rank `by` places further down the list.
     fn move_rank(&mut self, by: isize) {
         let ranks = self.order.ranks(self.player().scene());
         let place = ranks.iter().position(|&rank| rank == self.rank).unwrap_or(0);
@@ -287,8 +288,8 @@ impl App {
         before.iter_mut().chain(after).for_each(|player| player.sync_to(lead));
     }
 
-    /// Returns the index of the run that is least advanced, among those that are followed and have
-    /// not ended.
+    /// Returns the index of the slowest run: the one with the earliest latest phase, among followed
+    /// runs that have not ended if there are any.
     fn slowest(&self) -> usize {
         let followed = |(_, player): &(usize, &Player)| player.motion() == Motion::Following;
         let players = || self.players.iter().enumerate().filter(followed);

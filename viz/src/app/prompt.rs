@@ -5,12 +5,12 @@ use crate::input::Keystroke;
 
 const LONGEST: usize = 12;
 
-/// What a person has typed so far.
+/// The state of the prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prompt {
-    /// The text.
+    /// The text typed so far.
     pub typed: String,
-    /// Why the text names no step, once it has been entered.
+    /// Why the entered text was rejected; `None` while the person types.
     pub problem: Option<String>,
 }
 

@@ -9,7 +9,7 @@ use events::{Boundary, Control, Message};
 const SPEEDS: [f64; 16] =
     [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
 
-/// The place of the fastest speed of a live run.
+/// The index of real time in [`SPEEDS`], the fastest speed of a live run.
 const REAL_TIME: usize = 9;
 
 impl App {
@@ -48,7 +48,7 @@ impl App {
         self.lead().timeline().grows() == Some(true)
     }
 
-    /// Takes over the pace that the run tells, which another viewer may have asked for.
+    /// Takes over the pace that the run reports: another viewer may have changed it.
     pub(super) fn note_pace(&mut self, message: &Message) {
         match message {
             Message::Control(Control::Resume) => (self.held, self.pace) = (false, 1.0),

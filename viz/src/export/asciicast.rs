@@ -15,7 +15,7 @@ const FRAMES_PER_SECOND: f64 = 10.0;
 /// returns the asciicast.
 ///
 /// # Errors
-/// None in practice: it writes to memory alone.
+/// None in practice: it writes only to memory.
 pub fn render(
     mut app: App,
     theme: Theme,

@@ -1,7 +1,8 @@
 //! Writes a recording in the Chrome trace format, which Perfetto also reads: one process per rank,
 //! one track per stream, as many per route between places as have transfers at a time, memory by
 //! class as counters, and arrows between ranks. Times are microseconds. A span without an end in
-//! the recording reaches to its rank's failure, or to the latest event, and says so.
+//! the recording extends to its rank's failure, or to the latest event, and is marked as
+//! unfinished.
 
 mod entry;
 mod flows;
@@ -30,7 +31,7 @@ struct OpenSpans {
     collectives: HashMap<(u16, u64), Moving>,
     /// When the latest complete span ended, by track.
     ended: [u64; 2],
-    /// When the rank failed.
+    /// Time at which the rank failed.
     failed: Option<u64>,
     live: [[u64; Class::ALL.len()]; Place::ALL.len()],
     /// The entry of the latest work of each kind, whose times a later [`What::Ran`] may correct.
@@ -49,14 +50,14 @@ struct OpenPass {
 struct Moving {
     event: CollectiveEvent,
     issued: u64,
-    /// The rank's idle time by then.
+    /// The rank's idle time when it issued the collective.
     idle: u64,
     started: Option<u64>,
     /// When a simulated link delivered it.
     delivered: Option<u64>,
 }
 
-/// A trace, as far as its events are read.
+/// A trace under construction: the state after the events read so far.
 struct Trace<'a> {
     header: &'a RunHeader,
     entries: Vec<Value>,
@@ -154,7 +155,7 @@ impl OpenSpans {
     }
 
     /// Returns the entries of the spans that are still open, in the order in which they began. They
-    /// reach to the rank's failure or to the `latest` event.
+    /// extend to the rank's failure or to the `latest` event.
     fn unfinished(mut self, header: &RunHeader, rank: u32, latest: u64) -> Vec<Value> {
         let end = self.failed.unwrap_or(latest);
         let mut entries = Vec::new();
@@ -166,7 +167,8 @@ impl OpenSpans {
         let mut moving: Vec<Moving> = std::mem::take(&mut self.collectives).into_values().collect();
         moving.sort_by_key(|moving| (moving.issued, moving.event.group, moving.event.sequence));
         for Moving { event, issued, idle, started, delivered } in moving {
-            // One that waits begins after those before it: spans of a track do not overlap in part.
+            // A waiting collective begins after those before it: spans of one track must not
+            // overlap partly.
             let from = started.unwrap_or(issued.max(self.ended[COMMUNICATION as usize]));
             let mut arguments = self.collective_arguments(&event, (idle, end));
             arguments["unfinished"] = json!(true);
@@ -184,7 +186,7 @@ impl OpenSpans {
                 self.ends(track, to);
                 (entry["ts"], entry["dur"]) = (json!(microseconds(from)), json!(microseconds(to - from)));
             } else if let Work::Collective { group, sequence, .. } = work {
-                // It ran before the rank began to wait for it.
+                // The collective ran before the rank began to wait for it.
                 if let Some(moving) = self.collectives.get_mut(&(group, sequence)) {
                     (moving.started, moving.delivered) = (Some(from), Some(to));
                 }
@@ -195,7 +197,7 @@ impl OpenSpans {
         entries.extend(entry);
     }
 
-    /// Returns the entry that `event` completes, which will be number `next`. Notes it among the
+    /// Returns the entry that `event` completes, which will be number `next`. Records it among the
     /// `parts` of its collective, and as work whose times may be corrected.
     fn entry(&mut self, header: &RunHeader, event: &Event, next: usize, parts: &mut Parts) -> Option<Value> {
         match &event.what {
@@ -240,7 +242,7 @@ impl OpenSpans {
         }
     }
 
-    /// Notes that a complete span of a track ended `at` this time.
+    /// Records that a complete span of a track ended at `at`.
     fn ends(&mut self, track: u32, at: u64) {
         let ended = &mut self.ended[track as usize];
         *ended = at.max(*ended);
@@ -294,8 +296,8 @@ impl OpenSpans {
         }
     }
 
-    /// Returns the arguments of a collective that the rank has issued after so much idle time, and
-    /// waited for until `at`.
+    /// Returns the arguments of a collective that the rank issued after `idle` nanoseconds of idle
+    /// time and waited for until `at`.
     fn collective_arguments(&mut self, collective: &CollectiveEvent, (idle, at): (u64, u64)) -> Value {
         json!({
             "step": self.step, "sequence": collective.sequence, "bytes": collective.bytes,

@@ -98,7 +98,7 @@ fn waits_for_transfers_are_no_computation() {
     assert_eq!((of.communication, of.overlapped, of.exposed), (25, 10, 0));
 }
 
-/// Rank 0 computes, has a collective under way and waits for rank 1 when it fails at 50.
+/// Rank 0 computes, has a collective in flight and waits for rank 1 when it fails at 50.
 #[test]
 fn nothing_counts_after_a_failure() {
     let mut window = Window::new(&Snapshot::new(2, 1));

@@ -18,7 +18,7 @@ pub struct Scene {
     pub now: Snapshot,
     /// The last few steps.
     pub window: Window,
-    /// The steps done before the latest validation that has ended within the window.
+    /// The number of steps done before the latest validation that ended within the window.
     pub validated: Option<u32>,
 }
 
@@ -153,8 +153,8 @@ impl Player {
         self.position() >= self.timeline.len()
     }
 
-    /// Returns how the run ended, if it is over and the position has come to that. Of runs compared,
-    /// one that has ended stays where the others are.
+    /// Returns how the run ended; `None` if it has not, or if the position is before its end. When
+    /// runs are compared, a run that has ended stays at the position of the others.
     pub fn ending_shown(&self) -> Option<Ending> {
         let latest = self.at_end() || self.motion == Motion::Following;
         self.timeline.ending().filter(|_| latest)
@@ -170,7 +170,7 @@ impl Player {
         }
     }
 
-    /// Advances by `seconds` of real time. Returns whether the position or the time shown has
+    /// Advances by `seconds` of real time. Returns true if the position or the time shown has
     /// changed.
     pub fn tick(&mut self, seconds: f64) -> bool {
         let before = (self.position(), self.clock());
@@ -195,7 +195,7 @@ impl Player {
         }
     }
 
-    /// Returns the event after the position.
+    /// Returns the event after the position; `None` at the end.
     fn next_event(&mut self) -> Option<Event> {
         let position = self.position();
         if position >= self.timeline.len() {

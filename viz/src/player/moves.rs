@@ -4,10 +4,10 @@ use super::{Player, Scene};
 use crate::timeline::Mark;
 use events::{Boundary, Event, Operation, Pass, Progress, What};
 
-/// What a person may look for in a run.
+/// An exceptional event that a person may look for in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// A step without an update, because gradients overflowed; the time at which it ended.
+    /// A step skipped because gradients overflowed; the time at which it ended.
     Skipped(u64),
     /// The failure that ended the run.
     Failure,
@@ -47,12 +47,12 @@ impl Player {
         (start.at, self.timeline.state.snapshot.at.max(start.at + 1))
     }
 
-    /// The first step that has begun, of those kept.
+    /// Returns the first step that has begun, of those kept.
     pub fn first_step(&self) -> Option<u32> {
         self.timeline.marks.front().map(|mark| mark.step)
     }
 
-    /// Returns `step`, or an error that names the steps there are, if it is none of them.
+    /// Returns `step` if the run has it, else an error that names the steps it has.
     ///
     /// # Errors
     /// A sentence for the person who asked for the step.
@@ -88,7 +88,7 @@ impl Player {
         self.play_until(target);
     }
 
-    /// Returns the times at which steps ended that were skipped because gradients overflowed.
+    /// Returns the end times of steps that were skipped because gradients overflowed.
     pub fn skips(&self) -> impl Iterator<Item = u64> {
         let steps = &self.timeline.state.history.steps;
         let before = std::iter::once(0).chain(steps.iter().map(|record| record.skipped));
@@ -96,8 +96,8 @@ impl Player {
         skipped.map(|(record, _)| record.at)
     }
 
-    /// Returns the next skipped step or, after the last one, the failure of the run, if it has
-    /// failed.
+    /// Returns the next skipped step or, after the last one, the failure of the run; `None` if
+    /// there is neither.
     pub fn next_problem(&self) -> Option<Problem> {
         let skipped = self.skips().find(|at| *at > self.scene.now.at).map(Problem::Skipped);
         let failed = self.timeline.state.snapshot.failure.is_some() && !self.at_end();
@@ -105,12 +105,12 @@ impl Player {
     }
 
     /// Moves to the event that reports the next skipped step, or else to the failure of the run.
-    /// Stays where it is if there is neither.
+    /// Does nothing if there is neither.
     pub fn seek_problem(&mut self) {
         match self.next_problem() {
             Some(Problem::Skipped(at)) => {
                 self.seek_time(at as f64);
-                // Rank 0 tells of it with its loss scale, before it begins another step.
+                // Rank 0 reports a skipped step with its loss scale, before it begins another step.
                 let told = |what: &What| matches!(what, What::LossScale { .. } | What::StepStarted { .. });
                 self.advance_until(|event| event.rank == 0 && told(&event.what));
             }
@@ -191,8 +191,7 @@ impl Player {
             return self.seek(self.timeline.beginning());
         };
         let end = theirs.get(index).map_or(other.timeline.len(), |mark| mark.position);
-        // A mark's own event begins the pass: what counts is how many of those behind it have
-        // happened.
+        // A mark's own event begins the pass, so only the events after it count.
         let (gone, all) = (other.position() - mark.position - 1, end - mark.position - 1);
         let share = gone as f64 / all.max(1) as f64;
         let key = phase(mark, other.timeline.header.units.len() as u16);

@@ -7,7 +7,7 @@ use events::{Class, Operation, Pass};
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
 
-/// How many colours a terminal shows.
+/// The number of colours that a terminal shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Depth {
     /// 24 bits.
@@ -78,7 +78,7 @@ impl Theme {
         self.depth != Depth::None
     }
 
-    /// Converts a picture drawn for [`Theme::FULL`] to the colours and symbols of the terminal.
+    /// Converts a picture drawn for [`Theme::FULL`] to the terminal's colours and symbols.
     pub fn adapt(self, buffer: &mut Buffer) {
         if self == Theme::FULL {
             return;
@@ -221,7 +221,7 @@ pub fn selected(theme: Theme) -> Style {
     if theme.colours() { bold(ACCENT) } else { chosen(theme) }
 }
 
-/// Returns the style of the selected one among several: a lighter background, or reversed with few
+/// Returns the style of the selected item among several: a lighter background, or reversed with few
 /// colours.
 pub fn chosen(theme: Theme) -> Style {
     match theme.depth {

@@ -51,8 +51,8 @@ pub(super) fn named(colour: Color) -> Color {
     }
 }
 
-/// Returns the nearest bright colour, against which dark text is readable. For shades and stages'
-/// colours.
+/// Returns the nearest bright colour, against which dark text is readable. Used for shades and for
+/// the colours of stages.
 fn nearest(colour: Color) -> Color {
     const BRIGHT: [(Color, [i32; 3]); 8] = [
         (Color::LightBlue, [92, 140, 255]),

@@ -1,4 +1,4 @@
-//! What a rank is doing, in words.
+//! Describes in words what a rank is doing.
 
 use crate::player::Scene;
 use crate::theme::{self, ALARM, DIM, GOOD, WAITING, bold, class_colour, ink};
@@ -6,7 +6,7 @@ use crate::{failure, groups, narration, places, words};
 use events::{Flight, PassNow, RankSnapshot, RankStatus, Route};
 use ratatui::style::Style;
 
-/// What a rank is doing.
+/// A rank's current activity.
 pub(super) struct Activity {
     /// A letter for narrow places: small for computation, capital for communication.
     pub letter: &'static str,
@@ -60,7 +60,7 @@ pub(super) fn activity(scene: &Scene, number: usize) -> Activity {
 
 /// Returns the activity of a rank that only waits for a transfer.
 fn transferring(scene: &Scene, rank: &RankSnapshot) -> Option<Activity> {
-    // A rank waits for what arrives rather than for what leaves.
+    // A rank waits for transfers that arrive, rarely for those that leave.
     let arriving = places::flight(rank, |event| !event.route.leaves());
     let event = arriving.or(places::flight(rank, |_| true))?.event;
     let (letter, kind) = match event.route {
@@ -72,7 +72,7 @@ fn transferring(scene: &Scene, rank: &RankSnapshot) -> Option<Activity> {
     Some(Activity { text, ..Activity::plain(letter, kind, bold(class_colour(event.class))) })
 }
 
-/// True if some rank has not issued the collective yet.
+/// True if at least one rank has not issued the collective yet.
 fn is_awaited(scene: &Scene, flight: &Flight) -> bool {
     let event = &flight.event;
     let groups = groups::beside(&scene.now, event.group);
@@ -80,15 +80,16 @@ fn is_awaited(scene: &Scene, flight: &Flight) -> bool {
     members.into_iter().any(|&rank| !scene.now.ranks[rank].has_issued(event.group, event.sequence))
 }
 
-/// Returns the ranks that made the run fail: those that have issued another collective than the
-/// rest in the collective of `rank`, else the ranks that the failure names.
+/// Returns the ranks that made the run fail: those that issued a different collective than the
+/// other members in the collective of `rank`, else the ranks that the failure names.
 fn culprits(scene: &Scene, rank: &RankSnapshot) -> Vec<usize> {
     let Some(failure) = failure::shown(&scene.now) else { return Vec::new() };
     let disagreement = rank.flights.first().and_then(|flight| groups::disagreement(scene, flight));
     disagreement.map_or(failure.ranks, |found| found.odd)
 }
 
-/// Returns the pass or the collective in which a rank is.
+/// Returns the pass or the collective that a rank has begun and not finished; `None` if there is
+/// none.
 fn unfinished(scene: &Scene, rank: &RankSnapshot) -> Option<String> {
     let pass =
         |pass: PassNow| format!("{} {}", words::pass(pass.pass), words::unit(&scene.header, pass.unit));

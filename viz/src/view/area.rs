@@ -16,7 +16,7 @@ use std::ops::Range;
 const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 /// The width of the scale.
 pub(super) const SCALE: u16 = 9;
-/// The most layers: enough for the classes and for the operations.
+/// Maximum number of layers: enough for the classes and for the operations.
 const LAYERS: usize = 8;
 const _: () = assert!(Class::ALL.len() <= LAYERS && Operation::ALL.len() <= LAYERS);
 
@@ -86,7 +86,7 @@ impl Column {
     }
 
     /// Returns the bytes that all ranks together have sent since the step began, by operation,
-    /// without what they send between two steps. A column shows its maximum.
+    /// without bytes sent between two steps. A column shows its maximum.
     pub(super) fn traffic(window: &Window, axis: Axis) -> Vec<Column> {
         let landing = |span: &CollectiveSpan| {
             let counts = span.finished.filter(|&at| !window.is_between_steps(span.issued, at));
@@ -207,7 +207,7 @@ impl Area {
     }
 
     /// Draws a dashed line at `bytes`, over empty places only. The longest of `texts` that fits is
-    /// above it, next to the column where the area first reaches it, or beside another text. Adds
+    /// above it, next to the column where the area first reaches it, or next to another text. Adds
     /// it to those `written`.
     pub(super) fn rule(
         &self,
@@ -243,7 +243,7 @@ impl Area {
 /// The row and the columns of a text in a chart.
 pub(super) type Written = (u16, Range<u16>);
 
-/// True if a text at `place` of `row` leaves a column to all that are `written`.
+/// True if a text at `place` of `row` is at least one column away from all that are `written`.
 fn is_free(written: &[Written], row: u16, place: Range<u16>) -> bool {
     written.iter().all(|(other, taken)| *other != row || place.end < taken.start || taken.end < place.start)
 }

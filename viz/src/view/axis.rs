@@ -17,8 +17,9 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Returns an axis as long as `steps` steps take, or as the current step if that takes longer: a
-    /// rank may hang in it. It ends now, or later until that much time has passed.
+    /// Returns an axis as long as `steps` steps take, or as the current step if that takes longer:
+    /// a rank may hang in it. It ends at the time shown, or later while the run is shorter than the
+    /// axis.
     pub(super) fn last_steps(player: &Player, steps: u64, width: u16) -> Self {
         let (scene, now) = (player.scene(), player.clock());
         let known = &scene.window.steps;
@@ -43,8 +44,8 @@ impl Axis {
         (at as f64 - self.from as f64) / self.per_column()
     }
 
-    /// Returns a value for every column: up to the time shown that of the time at the column's end,
-    /// the default after.
+    /// Returns a value for every column: up to the time shown, `value` at the column's end; after
+    /// it, the default.
     pub(super) fn fill<T: Copy + Default>(&self, mut value: impl FnMut(f64) -> T) -> Vec<T> {
         let mut columns = vec![T::default(); usize::from(self.width)];
         let last = self.column(self.now).ceil().clamp(0.0, f64::from(self.width)) as usize;
@@ -73,8 +74,8 @@ fn beginning(scene: &Scene) -> u64 {
     scene.window.lanes.first().and_then(|lane| lane.on_device().front()).map_or(0, |sample| sample.at)
 }
 
-/// Returns the time of the latest change of a rank's memory. What ranks do after their last step is
-/// not shown.
+/// Returns the time of the latest change of a rank's memory. Events after the last step are not
+/// shown.
 fn latest(scene: &Scene) -> u64 {
     let samples = scene.window.lanes.iter().filter_map(|lane| lane.on_device().back());
     samples.map(|sample| sample.at).max().unwrap_or(u64::MAX)

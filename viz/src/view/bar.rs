@@ -38,7 +38,7 @@ impl Bar {
     /// Draws the classes over a ghost of `ghost` columns.
     fn stack(&self, paint: &mut Paint<'_>, (x, y, width): (u16, u16, u16), parts: &ByClass, ghost: u16) {
         let ends = ends(*parts, self.scale, width);
-        // Of a bar that is shorter, every cell is needed for the whole.
+        // A shorter bar needs every cell for the total.
         let held = parts.iter().filter(|&&bytes| bytes > 0).count();
         let roomy = usize::from(width) >= 2 * held;
         let ends = if roomy { visible(ends, parts) } else { ends };
@@ -74,15 +74,15 @@ pub(super) fn ends<const LAYERS: usize>(layers: [u64; LAYERS], scale: u64, cells
     })
 }
 
-/// Returns `ends` of a stack in which each of the `parts` that hold something fills at least a cell:
-/// a cell shows two layers at most. The largest layers give what the small ones need.
+/// Returns `ends` of a stack in which each non-zero entry of `parts` fills at least a cell: a cell
+/// shows two layers at most. The largest layers give up the space that the small ones need.
 fn visible(ends: [u64; Class::ALL.len()], parts: &ByClass) -> [u64; Class::ALL.len()] {
     let mut start = 0;
     let mut widths = ends.map(|end| end - std::mem::replace(&mut start, end));
     for layer in (0..widths.len()).filter(|&layer| parts[layer] > 0) {
         while widths[layer] < 8 {
             let Some(largest) = (0..widths.len()).max_by_key(|&other| widths[other]) else { break };
-            // Where all are small the stack grows.
+            // If all layers are small, the stack grows.
             widths[largest] -= u64::from(widths[largest] > 8);
             widths[layer] += 1;
         }

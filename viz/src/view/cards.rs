@@ -10,14 +10,14 @@ use crate::{places, words};
 use events::{Class, Place, RankSnapshot, Route};
 use ratatui::style::Color;
 
-/// The most ranks that are shown as cards. More are shown as a table.
+/// Maximum number of ranks that are shown as cards. More ranks are shown as a table.
 pub(super) const MOST: usize = 8;
 /// The narrowest readable card.
 const NARROWEST: u16 = 19;
 /// Rows of the tallest card without blank rows, and the rows below two rows of cards.
 const TALL: u16 = FRAME + Class::ALL.len() as u16;
 const REST: u16 = 7;
-/// Rows of a card without those of its classes: edges, activity, bar.
+/// Rows of a card in addition to those of its classes: edges, activity, bar.
 const FRAME: u16 = 4;
 /// Additional rows where there is room: a bar of two rows, and a blank row below it.
 const ROOMY: u16 = 2;
@@ -36,7 +36,7 @@ pub(super) fn per_row(ranks: usize, (width, height): (u16, u16)) -> Option<usize
     }
 }
 
-/// The fewest rows of a screen that has room for cards and for what moves between them.
+/// Minimum number of rows of a screen that has room for cards and for the wires between them.
 const LOWEST: u16 = 16;
 
 /// Returns the columns of the cards' middles on a screen of `width` columns.
@@ -82,7 +82,7 @@ fn rows(scene: &Scene, number: usize) -> u16 {
     (classes_used(scene, number).count() + places::used(&scene.header).len()) as u16
 }
 
-/// Returns the bar whose scale all ranks share, so that their bars can be compared.
+/// Returns the bar with the scale that all ranks share, so that their bars can be compared.
 pub(super) fn bar_scale(scene: &Scene) -> Bar {
     let ghost = highest(&scene.header.replicated_total);
     let places = places::used(&scene.header).iter().copied().chain([Place::Device]);
@@ -91,7 +91,7 @@ pub(super) fn bar_scale(scene: &Scene) -> Bar {
 }
 
 /// Returns the bar that all ranks share where bars have few columns. It ends at the highest peak on
-/// a device, measured or predicted: what DDP would need leaves a sharded rank too few columns.
+/// a device, measured or predicted: at the scale of DDP, a sharded rank would have too few columns.
 pub(super) fn short_bar(scene: &Scene) -> Bar {
     let peak = scene.now.most(|rank| rank.total_peak);
     bar(scene, 0, highest(&scene.header.predicted_total).max(peak))
@@ -174,8 +174,8 @@ fn capacities(bytes: u64) -> Vec<String> {
     vec![format!(" of {long} "), format!(" of {short} "), format!(" {short} ")]
 }
 
-/// Returns the label of a card's lower edge: the live bytes, and their share of what DDP would
-/// need.
+/// Returns the label of a card's lower edge: the live bytes, and their share of the bytes that DDP
+/// would need.
 fn summary(scene: &Scene, number: usize, rank: &RankSnapshot, width: u16) -> String {
     let live = rank.live_total();
     let ghost = scene.header.replicated_total.get(number).copied().unwrap_or(0);
@@ -216,8 +216,8 @@ fn classes(scene: &Scene, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
     }
 }
 
-/// Draws what a rank holds in a place beside its device: the classes' glyphs, an arrow for each
-/// direction in which bytes travel, and if there is room a bar.
+/// Draws the bytes that a rank holds in main memory or on disk: the classes' glyphs, an arrow for
+/// each direction in which bytes are in flight, and if there is room a bar.
 fn beside(rank: &RankSnapshot, place: Place, bar: &Bar, paint: &mut Paint<'_>) {
     let (width, parts) = (paint.width(), &rank.live[place.index()]);
     let live = rank.live_in(place);

@@ -29,7 +29,7 @@ pub(super) fn is_shown(app: &App) -> bool {
 struct ResultColumns {
     /// Where the bytes of the peaks end.
     peaks: u16,
-    /// Where the operations begin and their bytes end, if there is room for them.
+    /// Where the operations begin and their bytes end; `None` if there is no room for them.
     sent: Option<(u16, u16)>,
     /// The rows of classes and operations, above the totals.
     rows: u16,
@@ -74,7 +74,7 @@ fn finished(app: &App, paint: &mut Paint<'_>) {
     area.lower_edge(&keys);
 }
 
-/// Returns what the box says of the run's end, and its colour.
+/// Returns the box's title, which says how the run ended, and its colour.
 fn title(app: &App) -> (String, Color) {
     let stage = &app.player().scene().header.stage;
     match app.player().timeline().ending() {
@@ -84,8 +84,8 @@ fn title(app: &App) -> (String, Color) {
     }
 }
 
-/// Draws the highest peak of any rank by class, in all below these, and in places beside the
-/// devices.
+/// Draws the highest peak of any rank by class, the total below these, and the peaks in main memory
+/// and on disk.
 fn peaks(scene: &Scene, classes: &[(Class, u64)], columns: &ResultColumns, paint: &mut Paint<'_>) {
     let (end, rows) = (columns.peaks, columns.rows);
     paint.heading(1, 0, "Peak of any rank");
@@ -101,7 +101,8 @@ fn peaks(scene: &Scene, classes: &[(Class, u64)], columns: &ResultColumns, paint
     paint.text(3, rows + 2, fitted(&peaks_beside(scene).join(", "), room), ink(Color::Reset));
 }
 
-/// Draws the bytes that all ranks have sent by operation, in all below these, and between places.
+/// Draws the bytes that all ranks have sent by operation, the total below these, and the bytes
+/// moved between places.
 fn traffic(scene: &Scene, operations: &[(Operation, u64)], columns: &ResultColumns, paint: &mut Paint<'_>) {
     let Some((start, end)) = columns.sent else { return };
     paint.heading(start, 0, "Sent by all ranks");
@@ -120,7 +121,7 @@ fn traffic(scene: &Scene, operations: &[(Operation, u64)], columns: &ResultColum
     }
 }
 
-/// Returns the peak of any rank in each place beside the devices.
+/// Returns the highest peak of any rank in main memory and on disk.
 fn peaks_beside(scene: &Scene) -> Vec<String> {
     let peak = |&place: &Place| {
         let peak = scene.now.most(|rank| rank.peak_in(place));

@@ -37,7 +37,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let runs = app.players.len().max(2) as u16;
     let used = 1 + 2 * runs + 1 + 1 + labels(app).len() as u16 + runs - 1;
     let parts = own_parts(app, height.saturating_sub(used));
-    // Spare rows become blank ones: first above the differences, then above the metrics, below each
+    // Spare rows are left blank: first above the differences, then above the metrics, below each
     // run, below the heading and above the ranks' own metrics.
     let spare = height.saturating_sub(used + parts);
     let blank = |rows_before: u16| u16::from(spare > rows_before);
@@ -71,18 +71,18 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
 }
 
 /// Returns the rows for the ranks' own metrics, where the other parts leave `room`. If the whole
-/// table fits without the step time, the step time is left out. If it does not, the table gets the
-/// rows that are left, and at least one rank.
+/// table fits without the step time, the step time is left out. Otherwise the table gets the
+/// remaining rows, at least one rank's.
 fn own_parts(app: &App, room: u16) -> u16 {
     let all = contributions::rows(app);
     if all <= room + 1 { all } else { room.max(contributions::LEAST) }
 }
 
-/// The name of a setting, and what it is in every run.
+/// The name of a setting, and its value in every run.
 type Setting = (&'static str, Vec<String>);
 
-/// Says in at most `room` columns, if it can, in what the runs differ that makes them learn
-/// different things.
+/// Returns the settings that make the runs learn differently, in at most `room` columns if a form
+/// fits; `None` if there are none.
 fn unlike(app: &App, room: usize) -> Option<String> {
     let headers = || app.players.iter().map(|player| &player.scene().header);
     let batch = |header: &RunHeader| {
@@ -154,8 +154,7 @@ fn single(player: &Player, rank: usize, bar: &Bar, paint: &mut Paint<'_>) {
     paint.text(LABEL, 1, fitted(hint, width.saturating_sub(LABEL)), ink(DIM));
 }
 
-/// Returns the labels of the metrics: those of places beside the devices only where a run uses
-/// them.
+/// Returns the labels of the metrics: those of main memory and disk only if a run uses them.
 fn labels(app: &App) -> Vec<&'static str> {
     let mut labels = vec!["live now", "peak so far"];
     let beside = app.players.iter().map(|player| places::used(&player.scene().header));
@@ -172,7 +171,7 @@ fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     let each = paint.width().saturating_sub(LABEL) / app.players.len().max(1) as u16;
     let each = each.min(26);
     let mut labels = labels(app);
-    // What does not fit is left out, first the step time: the tokens per second imply it.
+    // Metrics that do not fit are left out, first the step time: the tokens per second imply it.
     labels.truncate(paint.height().saturating_sub(1).into());
     paint.text(0, 0, format!("rank {rank}"), bold(Color::Reset));
     for (y, label) in (1u16..).zip(&labels) {
@@ -192,8 +191,8 @@ fn metrics(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     paint.height().min(1 + labels.len() as u16)
 }
 
-/// Returns the value of `player`'s run for a label; its loss with the step if that is not the step
-/// of the `first` run.
+/// Returns the value of `player`'s run for a label. The loss includes its step if that differs from
+/// the step of the `first` run.
 fn metric(label: &str, player: &Player, first: &Player, rank: usize) -> Option<String> {
     let now = player.scene().now.ranks.get(rank);
     let step = player.steps_done().last();
@@ -216,8 +215,8 @@ fn metric(label: &str, player: &Player, first: &Player, rank: usize) -> Option<S
     }
 }
 
-/// Draws the difference of every run to the first, all in the longest form in which all fit. Returns
-/// the rows used.
+/// Draws the difference of every run from the first, all in the longest form in which all fit.
+/// Returns the rows used.
 fn differences(app: &App, rank: usize, paint: &mut Paint<'_>) -> u16 {
     let Some((first, others)) = app.players.split_first() else { return 0 };
     let room = paint.width().saturating_sub(2);

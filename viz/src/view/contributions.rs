@@ -11,7 +11,7 @@ use crate::words;
 use events::LocalMetrics;
 use ratatui::style::Color;
 
-/// The fewest rows of the table: heading, labels and the selected rank.
+/// Minimum number of rows of the table: heading, labels and the selected rank.
 pub(super) const LEAST: u16 = 3;
 const LABEL: u16 = 8;
 const CELL: u16 = 9;
@@ -28,7 +28,7 @@ const CELLS: [MetricColumn; 4] = [
     ("waited", |part| words::time((part.waited * 1e9) as u64), false),
 ];
 
-/// Returns the run that has most ranks: the one shown, if it has as many as any.
+/// Returns the run with the most ranks; the one shown if several have as many.
 fn largest(app: &App) -> &Scene {
     let ranks = |scene: &Scene| scene.now.ranks.len();
     let larger = app.players.iter().map(Player::scene).max_by_key(|scene| ranks(scene));
@@ -60,7 +60,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let each = paint.width().saturating_sub(LABEL) / app.players.len() as u16;
     let cells = &CELLS[..usize::from(each / CELL).min(CELLS.len())];
     let width = cells.len() as u16 * CELL;
-    // The name stands before the labels, and the cells move to the right as far as it needs.
+    // The name precedes the labels, and the cells move right to make room for it.
     let names: Vec<String> = app.players.iter().map(|player| app.short_name(player)).collect();
     let longest = names.iter().map(|name| columns(name)).max().filter(|_| names.len() > 1);
     let needed = longest.map_or(0, |longest| (longest + 2).saturating_sub(BEFORE));

@@ -46,8 +46,8 @@ impl Rows {
     }
 }
 
-/// Returns the rows that a box over a view may cover, narration included: the first and their
-/// number.
+/// Returns the rows that a box over a view may cover, narration included: the first row and the
+/// number of rows.
 pub(super) fn overlay(height: u16) -> (u16, u16) {
     let rows = Rows::new(height);
     (rows.tabs + 1, rows.narration.saturating_sub(rows.tabs))
@@ -212,7 +212,7 @@ fn default_summary(header: &RunHeader, compared: bool) -> Vec<String> {
     forms
 }
 
-/// Returns the step that is shown and, if `room` suffices, those of the run.
+/// Returns the step that is shown and, if `room` suffices, the number of steps of the run.
 fn progress(player: &Player, room: u16) -> String {
     let scene = player.scene();
     let step = scene.now.step();

@@ -1,4 +1,4 @@
-//! Boxes over a view: the list of keys, and the question whether a live run ends.
+//! Boxes over a view: the list of keys, and the question whether to end a live run.
 
 use super::paint::{Anchor, Paint, fitted, over};
 use crate::input::{ANSWERS, Action, BINDINGS, Binding, View};
@@ -32,7 +32,8 @@ pub(super) fn area(size: (u16, u16)) -> Rect {
     over(size, needed, Anchor::Middle)
 }
 
-/// Returns the keys and what they do, the rows of the list, and the columns and rows of its box.
+/// Returns the keys and their descriptions, the rows of the list, and the columns and rows of its
+/// box.
 fn layout((width, height): (u16, u16)) -> (Vec<(&'static str, &'static str)>, u16, (u16, u16)) {
     let mut keys: Vec<_> = listed().map(|binding| (binding.label, binding.help)).collect();
     let columns = if width >= 2 * COLUMN + 4 { 2 } else { 1 };
@@ -47,7 +48,7 @@ fn listed() -> impl Iterator<Item = &'static Binding> {
     BINDINGS.iter().filter(|binding| !binding.label.is_empty())
 }
 
-/// Returns the rows of the list with one for all views.
+/// Returns the rows of the list with a single row for all views.
 fn shorter() -> Vec<(&'static str, &'static str)> {
     let row = |binding: &Binding| match binding.action {
         Action::Show(View::Overview) => Some(("1 to 6", "the views")),
@@ -57,7 +58,7 @@ fn shorter() -> Vec<(&'static str, &'static str)> {
     listed().filter_map(row).collect()
 }
 
-/// Draws the question whether a live run ends or goes on.
+/// Draws the question whether a live run should end or continue.
 pub(super) fn question(paint: &mut Paint<'_>) {
     let mut area = paint.cleared(60, ANSWERS.len() as u16 + 2, Anchor::Middle);
     let mut inside = area.card(&[(" the run is not over ", bold(ACCENT))], ink(ACCENT));

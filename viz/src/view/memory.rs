@@ -34,7 +34,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let elsewhere: u16 = places.iter().map(|&place| tables::rows(scene, rank, place)).sum();
     let totals = if elsewhere > 0 && width < NARROW + ELSEWHERE { places.len() as u16 } else { 0 };
     let used = if totals > 0 { used + totals } else { used.max(elsewhere) };
-    // Where the chart would leave the table no class, only the heading is above it.
+    // If the chart would leave the table no room for a class, only the heading is above it.
     let above = if height < CHART + 3 { 1 } else { CHART };
     let used = used.min(height.saturating_sub(above));
     let y = height.saturating_sub(used);
@@ -55,9 +55,9 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     }
 }
 
-/// The fewest rows of a chart.
+/// Minimum number of rows of a chart.
 const CHART: u16 = 6;
-/// The width of the table of classes where that of other places is beside it.
+/// The width of the table of classes if the table of other places is next to it.
 const NARROW: u16 = 47;
 /// The width of the table of other places, with the gap before it.
 const ELSEWHERE: u16 = 31;
@@ -144,8 +144,8 @@ fn states(app: &App, rank: usize, paint: &mut Paint<'_>) {
     area.chart(axis, 2, paint);
 }
 
-/// Marks where the area touches the measured peak, and names it if `label`. Adds what it draws to
-/// what is `written`.
+/// Marks where the area touches the measured peak, with a name if `label`. Adds the text to
+/// `written`.
 fn peak_mark(area: &Area, peak: u64, label: bool, written: &mut Vec<Written>, paint: &mut Paint<'_>) {
     let Some(x) = area.columns.iter().position(|column| column.total() == peak && peak > 0) else { return };
     let x = x as u16;
@@ -188,7 +188,7 @@ fn passes(scene: &Scene, rank: usize, axis: Axis, paint: &mut Paint<'_>) {
         let label = words::pass(pass);
         let (fill, label, style) = match paint.theme().colours() {
             true => (" ", label.to_string(), Style::new().bg(theme::pass_colour(pass)).fg(INK)),
-            // Between letters a name needs a space on both sides.
+            // Among letters a name needs a space on both sides.
             false => (theme::pass_glyph(pass), format!(" {label} "), Style::new()),
         };
         paint.run(from, 0, to - from, fill, style);

@@ -55,7 +55,7 @@ pub fn draw(app: &App, theme: Theme, buffer: &mut Buffer) {
 }
 
 /// Returns the action of a click on `column`, `row` of a screen of `size` columns and rows. A click
-/// beside the list of keys closes it.
+/// outside the list of keys closes it.
 pub fn clicked(app: &App, size: (u16, u16), (column, row): (u16, u16)) -> Option<Action> {
     if app.help {
         let inside = help::area(size).contains((column, row).into());

@@ -9,7 +9,7 @@ use crate::player::Scene;
 use crate::theme::{FAINT, ink};
 use crate::words;
 
-/// The fewest rows of the loss and the run's metrics.
+/// Minimum number of rows of the loss and the run's metrics.
 const LEAST: u16 = 3;
 
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
@@ -21,7 +21,8 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     }
 }
 
-/// Returns the rank that is drawn at `x`, `y` of the view, which has `size` columns and rows.
+/// Returns the rank that is drawn at `x`, `y` of the view, which has `size` columns and rows;
+/// `None` if there is none.
 pub(super) fn rank_at(app: &App, size: (u16, u16), (x, y): (u16, u16)) -> Option<usize> {
     let scene = app.player().scene();
     let ranks = scene.now.ranks.len();

@@ -1,4 +1,4 @@
-//! Which ranks a list shows, and in which order.
+//! Selects which ranks a list shows, and in which order.
 
 use crate::app::App;
 use crate::player::Scene;
@@ -29,7 +29,7 @@ impl RankPage {
         RankPage { ranks, first, of, order: app.order }
     }
 
-    /// Returns which ranks these are, if they are not all ranks by number.
+    /// Returns a label that names the ranks on the page; empty if it shows all ranks by number.
     pub(super) fn label(&self) -> String {
         let (first, end) = (self.first, self.first + self.ranks.len());
         match self.order {

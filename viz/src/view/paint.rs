@@ -58,7 +58,7 @@ impl<'a> Paint<'a> {
         end - self.area.x
     }
 
-    /// Writes pieces after each other and returns the column after the last.
+    /// Writes pieces one after the other and returns the column after the last.
     pub(super) fn pieces<T: AsRef<str>>(&mut self, x: u16, y: u16, pieces: &[(T, Style)]) -> u16 {
         pieces.iter().fold(x, |x, (piece, style)| self.text(x, y, piece, *style))
     }
@@ -122,8 +122,8 @@ impl<'a> Paint<'a> {
         self.text(2, bottom, fitting(forms, self.width().saturating_sub(3)), theme::ink(theme::DIM));
     }
 
-    /// Writes a heading and a note beside it, or the words of it that fit, on the first row. Returns
-    /// the column after both.
+    /// Writes a heading and next to it a note, or the words of the note that fit, on the first row.
+    /// Returns the column after both.
     pub(super) fn noted_heading(&mut self, text: &str, note: impl AsRef<str>) -> u16 {
         let x = self.heading(0, 0, text) + 2;
         let note = whole_words(note.as_ref(), self.width().saturating_sub(x));
@@ -159,8 +159,8 @@ pub(super) fn fitting_or_cut(forms: &[String], width: u16) -> String {
     found.map_or(String::new(), |form| fitted(form, width))
 }
 
-/// Returns the words of `text` that fit into `width` columns, with an ellipsis if these are not all;
-/// nothing if not even the first one fits.
+/// Returns the words of `text` that fit into `width` columns, with an ellipsis if words are left
+/// out; nothing if not even the first word fits.
 pub(super) fn whole_words(text: &str, width: u16) -> String {
     if columns(text) <= width {
         return text.into();
@@ -184,7 +184,7 @@ pub(super) fn fitted(text: &str, width: u16) -> String {
 mod tests {
     use super::*;
 
-    /// A character of two columns is kept only where both fit beside the ellipsis.
+    /// A character of two columns is kept only where both fit next to the ellipsis.
     #[test]
     fn text_is_cut_by_columns() {
         for (text, width, cut) in [

@@ -11,8 +11,8 @@ use ratatui::style::{Color, Style};
 const LABELS: u16 = 6;
 const CELL: u16 = 5;
 
-/// Returns how many neighbouring ranks share a row and a column so that all fit: a power of two.
-/// Two rows are above the matrix.
+/// Returns the number of neighbouring ranks that share a row and a column so that all fit: a power
+/// of two. The matrix has two rows above it.
 pub(super) fn folded(ranks: usize, width: u16, height: u16) -> usize {
     let most = (width.saturating_sub(LABELS) / CELL).min(height.saturating_sub(2)).max(1);
     let powers = (0..usize::BITS - 1).map(|power| 1 << power);
@@ -20,7 +20,7 @@ pub(super) fn folded(ranks: usize, width: u16, height: u16) -> usize {
 }
 
 /// Draws the bytes from each rank to each other rank, a row of the matrix in every `tall` rows:
-/// those of the step, and those of the run below them or, if rows are scarce, beside them.
+/// those of the step, and those of the run below them or, if rows are scarce, next to them.
 pub(super) fn draw(scene: &Scene, tall: u16, paint: &mut Paint<'_>) {
     let ranks = &scene.now.ranks;
     if ranks.len() < 2 {
@@ -89,7 +89,7 @@ fn heading(fold: usize, when: &str, paint: &mut Paint<'_>) {
     paint.noted_heading(heading, fitting_or_cut(&all, room(heading)));
 }
 
-/// Returns how many ranks share a cell, in many words and in few; nothing if none do.
+/// Returns the number of ranks that share a cell, in a long and a short form; nothing if none do.
 fn sharing(fold: usize) -> [String; 2] {
     let told = [format!(", {fold} × {fold} ranks a cell"), format!(", {fold} × {fold} a cell")];
     told.map(|text| if fold > 1 { text } else { String::new() })

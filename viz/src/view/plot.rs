@@ -31,7 +31,7 @@ impl Range {
     }
 }
 
-/// The most points that are marked one by one.
+/// Maximum number of points that are marked one by one.
 const FEW: usize = 24;
 
 /// Draws a line chart with labels of its ranges at the left and, if there is room, below. The points

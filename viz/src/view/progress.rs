@@ -9,14 +9,14 @@ use events::{Place, RankSnapshot, StepRecord, amount};
 use ratatui::style::{Color, Style};
 use std::cmp::Ordering;
 
-/// Draws the loss curve, and the metrics beside it.
+/// Draws the loss curve, and next to it the metrics.
 pub(super) fn progress(player: &Player, paint: &mut Paint<'_>) {
     let (width, height) = (paint.width(), paint.height());
     let beside = if width >= 100 { 46 } else { 28 };
     let chart = width.saturating_sub(beside + 3);
     let done = player.steps_done();
     let points: Vec<(f64, f64)> = done.iter().map(|record| (f64::from(record.step), record.loss)).collect();
-    // A validation stands above the last step before it.
+    // A validation is drawn above the last step before it.
     let above = |&(after, loss): &(u32, f64)| (f64::from(after.saturating_sub(1)), loss);
     let validated: Vec<(f64, f64)> = evaluations(player).iter().map(above).collect();
     let heading = if height >= 7 { 1 } else { 0 };
@@ -34,7 +34,7 @@ pub(super) fn progress(player: &Player, paint: &mut Paint<'_>) {
     numbers(player.scene(), done.last(), player, &mut part);
 }
 
-/// Draws the heading of the loss curve, with what fits of its unit and of the validations' mark.
+/// Draws the heading of the loss curve, with its unit and the validations' mark where they fit.
 fn title(validated: bool, paint: &mut Paint<'_>) {
     const VALIDATION: &str = "validation";
     let x = paint.heading(0, 0, "Loss");
@@ -126,7 +126,7 @@ fn gradient_norm(record: &StepRecord) -> String {
     if record.grad_norm.is_finite() { words::digits(record.grad_norm) } else { "overflow".into() }
 }
 
-/// Returns the loss scale, if the loss was scaled.
+/// Returns the loss scale; `None` if the loss was not scaled.
 fn scaling(record: &StepRecord) -> Option<Metric> {
     let scale = words::grouped(record.loss_scale? as u64);
     let (note, colour) = match record.skipped {

@@ -19,12 +19,12 @@ const NARROWEST: u16 = 16;
 const WORDS: u16 = 50;
 const GAP: u16 = 2;
 /// The width of a column of the table with the gap after it below which bars are too short to show
-/// a rank's part of what DDP would need.
+/// a rank's share of the bytes that DDP would need.
 const SHORT: u16 = 24;
 
 struct TableShape {
-    /// Rows above the ranks: the key of the classes and, where activities are letters, the key of
-    /// these.
+    /// Rows above the ranks: the key of the classes and, if activities are letters, the key of the
+    /// letters.
     header: u16,
     rows: usize,
     columns: usize,
@@ -100,8 +100,9 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) -> u16 {
     layout.rows as u16 + layout.header
 }
 
-/// Returns what bars among many ranks cannot show, from the longest to the shortest: the bytes at
-/// their right end if DDP would need more, and the capacity or what ranks hold in other places.
+/// Returns the numbers that bars among many ranks cannot show, from the longest form to the
+/// shortest: the bytes at their right end if DDP would need more, and the capacity or the bytes
+/// that ranks hold in other places.
 fn scales(scene: &Scene, bar: &Bar) -> Vec<String> {
     let full = if bar.ghost > 0 { String::new() } else { format!("full bar {}", words::bytes(bar.scale)) };
     let most = |place| scene.now.most(|rank| rank.live_in(place));
@@ -166,7 +167,7 @@ fn row(app: &App, number: usize, bar: &Bar, paint: &mut Paint<'_>) {
 type Name = fn(Class) -> &'static str;
 
 /// Draws the glyphs, colours and names of the classes in use, with the longest names that fit, and
-/// that of what DDP would need if bars have such a `ghost`. Model states are left out last.
+/// the entry of DDP's bytes if bars have such a `ghost`. Model states are left out last.
 pub(super) fn classes(scenes: &[&Scene], ghost: bool, paint: &mut Paint<'_>) {
     const GHOST: &str = "what DDP would need";
     let ranks = || scenes.iter().flat_map(|scene| &scene.now.ranks);

@@ -27,8 +27,8 @@ pub(super) fn times_of_all(header: &RunHeader, sent: &Sent) -> f64 {
     Operation::ALL.into_iter().map(|o| times(header, o, sent.by_operation[o.index()])).sum()
 }
 
-/// Returns how many times a step moves all parameters in `operation`, or `None` if theory does not
-/// have the operation.
+/// Returns how many times a step moves all parameters in `operation`; `None` if the theory has no
+/// such operation.
 pub(super) fn expected_times(header: &RunHeader, operation: Operation) -> Option<f64> {
     let elements = amount::total(of(header, operation).map(|sweep| sweep.elements_sent(header.world_size)));
     (elements > 0).then(|| elements as f64 / once(header))
@@ -38,7 +38,7 @@ pub(super) fn expected_times(header: &RunHeader, operation: Operation) -> Option
 pub(super) struct Expected {
     /// Bytes of model data, all ranks together.
     pub bytes: u64,
-    /// How many times that moves all parameters.
+    /// The number of times that these bytes move all parameters.
     pub times: f64,
     /// The source of the numbers: theory, or the planner's prediction if the header has no theory.
     pub source: &'static str,

@@ -12,7 +12,7 @@ use crate::{places, words};
 use events::{Operation, Route, RunHeader, Sent, amount};
 use ratatui::style::Color;
 
-/// The fewest rows of a chart.
+/// Minimum number of rows of a chart.
 const CHART: u16 = 6;
 
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
@@ -58,7 +58,7 @@ fn operations(app: &App, paint: &mut Paint<'_>) -> u16 {
     let run = sums(scene.now.ranks.iter().map(|rank| rank.sent.clone()));
     let header = &scene.header;
     paint.noted_heading("Bytes sent", "all ranks together");
-    // A column that does not fit lies beyond the screen.
+    // A column that does not fit is placed outside the screen.
     let place = |end: u16| if end <= paint.width() { end } else { u16::MAX };
     let ends = [27, 38, 46, 54, 64].map(place);
     paint.labels(ends, 1, &["this step", "predicted", "in Ψ", "theory", "the run"]);
@@ -89,8 +89,8 @@ fn operations(app: &App, paint: &mut Paint<'_>) -> u16 {
     against_theory(scene, y + 1, paint)
 }
 
-/// Draws the bytes that all ranks together have moved between places, by route, and how long they
-/// have waited for them. Returns the rows used.
+/// Draws the bytes that all ranks together have moved between places, by route, and how long the
+/// ranks waited for them. Returns the rows used.
 fn routes(scene: &Scene, ends: [u16; 5], paint: &mut Paint<'_>) -> u16 {
     let ranks = &scene.now.ranks;
     let moved = ranks.iter().map(|rank| rank.moved_in(scene.now.step())).collect::<Vec<_>>();
@@ -116,8 +116,8 @@ fn routes(scene: &Scene, ends: [u16; 5], paint: &mut Paint<'_>) -> u16 {
     rows
 }
 
-/// Draws the bytes that each rank has sent, by operation, as bars on one scale, a bar in every
-/// `tall` rows.
+/// Draws the bytes that each rank has sent, by operation, as bars on one scale, one bar per `tall`
+/// rows.
 fn each_rank(app: &App, tall: u16, paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let ranks = scene.now.ranks.len();
@@ -239,8 +239,8 @@ fn verdict(scene: &Scene, finished: &Sent) -> (String, Color) {
     }
 }
 
-/// True if the step whose bytes are `finished` was skipped because of an overflow. A rank tells of
-/// that right after the step's end; until then the bytes tell it.
+/// True if the step whose bytes are `finished` was skipped because of an overflow. A rank reports
+/// that right after the step's end; until then it follows from the bytes.
 fn skipped(scene: &Scene, finished: &Sent) -> bool {
     let ranks = &scene.now.ranks;
     let told = ranks.iter().any(|rank| rank.scaling.is_some_and(|scaling| scaling.overflowed));
@@ -249,7 +249,7 @@ fn skipped(scene: &Scene, finished: &Sent) -> bool {
     told || as_skipped && ranks.iter().any(|rank| !rank.in_step)
 }
 
-/// Draws the sum of all ranks' bytes since the step began, which climbs to the value of theory.
+/// Draws the sum of all ranks' bytes since the step began, which rises to the theoretical value.
 fn over_time(app: &App, paint: &mut Paint<'_>) {
     if paint.height() < 4 {
         return;

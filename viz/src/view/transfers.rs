@@ -6,13 +6,13 @@ use crate::theme::{DIM, bold, class_colour, ink};
 use crate::{places, words};
 use events::{Route, TransferFlight, amount};
 
-/// Returns the rows that the line of transfers takes: none if everything rests on the devices.
+/// Returns the rows that the line of transfers takes: none if nothing is offloaded.
 pub(super) fn rows(scene: &Scene) -> u16 {
     u16::from(!places::used(&scene.header).is_empty())
 }
 
 /// Returns the transfer to show, and whether it is in flight: the oldest one of the first rank that
-/// has any, else the one that finished last.
+/// has any in flight, else the one that finished last.
 fn shown(scene: &Scene) -> Option<(TransferFlight, bool)> {
     let ranks = &scene.now.ranks;
     let flying = ranks.iter().find_map(|rank| rank.transfers.flights.first());
@@ -21,7 +21,7 @@ fn shown(scene: &Scene) -> Option<(TransferFlight, bool)> {
     flying.map(|flight| (*flight, true)).or_else(|| landed().map(|flight| (flight, false)))
 }
 
-/// Draws what travels between places: one transfer in words, and the bytes in flight on every
+/// Draws the transfers between places: one transfer in words, and the bytes in flight on every
 /// route.
 pub(super) fn line(scene: &Scene, paint: &mut Paint<'_>) {
     let Some((TransferFlight { event, .. }, flying)) = shown(scene) else {

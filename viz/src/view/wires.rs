@@ -23,7 +23,7 @@ use ratatui::style::{Color, Style};
 #[derive(Clone, Copy, PartialEq)]
 enum MemberProgress {
     Absent,
-    /// The rank has issued another collective under the same number.
+    /// The rank has issued a different collective under the same number.
     Other,
     Issued,
     Moving,
@@ -31,7 +31,7 @@ enum MemberProgress {
 }
 
 /// Returns each rank's progress with `flight`, or with its own group's collective of the same
-/// number. Ranks of `odd` have issued another one.
+/// number. The ranks of `odd` have issued a different one.
 fn progress_of(scene: &Scene, groups: &[RankGroup], flight: &Flight, odd: &[usize]) -> Vec<MemberProgress> {
     let sequence = flight.event.sequence;
     let of = |number: usize| {
@@ -90,7 +90,7 @@ fn state(progress: &[MemberProgress], flying: bool, colour: Color) -> (String, C
     }
 }
 
-/// Returns which ranks have issued another collective, and which one.
+/// Returns which ranks have issued a different collective, and which one.
 fn instead(scene: &Scene, found: &Disagreement) -> (String, Color) {
     let odd = narration::listed(&found.odd);
     (format!("  but {odd}: {}", narration::name(scene, &found.theirs)), ALARM)
@@ -168,8 +168,8 @@ impl<'a> Lanes<'a> {
         if self.flying { ink(colour) } else { ink(FAINT) }
     }
 
-    /// Returns the line between `rank` and the others of its group: a whole one once the collective
-    /// moves on any of them.
+    /// Returns the line between `rank` and the other members of its group: a solid one once data of
+    /// the collective moves on any of them.
     fn wire(&self, rank: usize) -> &'static str {
         let begun =
             |member: &usize| matches!(self.progress[*member], MemberProgress::Moving | MemberProgress::Done);
@@ -185,7 +185,7 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Draws one row of lanes. Groups of neighbours share a row; other groups take turns.
+    /// Draws one row of lanes. Groups of neighbours share a row; other groups alternate.
     fn row(&self, row: usize, paint: &mut Paint<'_>) {
         let shared = groups::are_neighbours(&self.groups);
         let (lane, groups) = if shared {
@@ -234,7 +234,7 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Marks a rank that has not issued the collective, has issued another one, or is done.
+    /// Marks a rank that has not issued the collective, has issued a different one, or is done.
     fn state(&self, rank: usize, column: u16, paint: &mut Paint<'_>) {
         match self.progress[rank] {
             MemberProgress::Absent if self.flying => paint.put(column, 0, "○", ink(WAITING)),

@@ -9,9 +9,9 @@ pub(super) const COMPUTE: u32 = 0;
 /// The track of a rank's collectives. The tracks of its transfers follow.
 pub(super) const COMMUNICATION: u32 = 1;
 
-/// Returns the thread that a track of `rank` is shown as. Perfetto knows a thread by its number
-/// alone, and takes 0 for the main thread, whose number is its process's. So every track has a
-/// number of its own, which is no process's.
+/// Returns the thread number under which a track of `rank` is shown. Perfetto identifies a thread
+/// by its number alone, and treats 0 as the main thread, which has its process's number. So every
+/// track has a unique number that no process has.
 pub(super) fn thread(rank: u32, track: u32) -> u64 {
     (u64::from(rank) + 1) * 1_000_000 + u64::from(track)
 }
@@ -21,8 +21,8 @@ pub(super) fn metadata(kind: &str, rank: u32, track: u32, arguments: Value) -> V
     json!({ "ph": "M", "name": kind, "pid": rank, "tid": thread(rank, track), "args": arguments })
 }
 
-/// Returns the order of entries in the file: names, then by time. Of spans that begin together the
-/// longest is first, and an arrow follows the spans that it binds to.
+/// Returns the order of entries in the file: names first, then by time. Of spans that begin at the
+/// same time the longest is first, and an arrow follows the spans that it binds to.
 pub(super) fn order(a: &Value, b: &Value) -> Ordering {
     let time = |entry: &Value| entry["ts"].as_f64().unwrap_or(f64::NEG_INFINITY);
     let kind = |entry: &Value| match entry["ph"].as_str() {
@@ -39,7 +39,7 @@ pub(super) fn microseconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e3
 }
 
-/// Returns the entry of a moment: of a process (`p`) or of all (`g`).
+/// Returns the entry of an instant event, of one process (`p`) or of all (`g`).
 pub(super) fn instant(event: &Event, scope: &str, name: String, arguments: Value) -> Value {
     json!({
         "ph": "i", "s": scope, "name": name, "pid": event.rank, "tid": thread(event.rank, COMPUTE),

@@ -31,7 +31,7 @@ fn of_one(number: usize, parts: &[Part], entries: &[Value]) -> Vec<Value> {
     let from = span(last).0.max(microseconds(last.issued)).min(span(last).1);
     let later = parts.iter().filter(|part| part.rank != last.rank && span(part).1 >= from);
     let end = |(arrow, part): (usize, &Part)| {
-        // A number, or Perfetto drops the arrow.
+        // The id must be a number: Perfetto drops other arrows.
         let id = (number as u64) << 32 | arrow as u64;
         [entry("s", id, last.rank, from), entry("f", id, part.rank, span(part).0.max(from))]
     };

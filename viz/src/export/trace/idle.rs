@@ -1,9 +1,10 @@
-//! How long a rank is idle: the time between its passes, counted for one collective only.
+//! Measures how long a rank is idle: the time between its passes, each stretch counted for one
+//! collective only.
 
 /// The idle time of a rank so far, in nanoseconds.
 #[derive(Default)]
 pub(super) struct IdleClock {
-    /// When the rank became idle, unless it computes.
+    /// Time at which the rank became idle; `None` while it computes.
     since: Option<u64>,
     /// Idle time before that.
     before: u64,
@@ -25,8 +26,8 @@ impl IdleClock {
         self.before + self.since.map_or(0, |since| at.saturating_sub(since))
     }
 
-    /// Returns the idle time from the moment at which it was `issued` until `at`, without what has
-    /// been counted for another collective.
+    /// Returns the idle time between `issued`, the idle time when a collective was issued, and
+    /// `at`, without the time already counted for another collective.
     pub(super) fn waited(&mut self, issued: u64, at: u64) -> u64 {
         let now = self.until(at);
         let waited = now.saturating_sub(issued.max(self.counted));

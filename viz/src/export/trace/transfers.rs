@@ -6,7 +6,7 @@ use events::{Event, Progress, Route, RunHeader, TransferEvent};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// The most transfers on one route at a time that have tracks of their own.
+/// Maximum number of tracks per route.
 const TRACKS: usize = 16;
 
 /// A transfer that has finished.
@@ -14,7 +14,7 @@ pub(super) struct TransferEntry {
     pub(super) rank: u32,
     pub(super) sequence: u64,
     route: Route,
-    /// When its bytes moved.
+    /// From when to when its bytes moved.
     pub(super) moved: (u64, u64),
     name: String,
     arguments: Value,
@@ -38,7 +38,7 @@ impl TransferEntry {
 }
 
 /// Returns the entries of transfers, and the names of their tracks. Those on one route may overlap,
-/// which spans of one track may not: each goes on the first track that is free.
+/// which spans of one track may not: each is put on the first free track.
 pub(super) fn tracks(mut transfers: Vec<TransferEntry>) -> Vec<Value> {
     transfers.sort_by_key(|transfer| transfer.moved);
     let mut free: HashMap<(u32, Route), Vec<u64>> = HashMap::new();

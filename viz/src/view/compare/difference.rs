@@ -40,8 +40,8 @@ pub(super) fn difference((mine, first): Named<'_>, (name, other): Named<'_>, ran
     }
 }
 
-/// Says with which step a run begins, if the other has begun a step and it has not: what it holds
-/// then compares with nothing.
+/// Returns a sentence about the step with which a run begins if only the other run has begun a
+/// step: memory cannot be compared yet.
 fn beginning((mine, first): Named<'_>, (name, other): Named<'_>) -> Option<String> {
     let (late, name) = match (step_of(first), step_of(other)) {
         (Some(_), None) => (other, name),
@@ -53,7 +53,7 @@ fn beginning((mine, first): Named<'_>, (name, other): Named<'_>) -> Option<Strin
 }
 
 /// Returns the short form of the difference: `ZeRO-3 against DDP: now −55 %, peak −35 %, sent
-/// ×1.50; same losses`. There is none before the first step of one of the runs.
+/// ×1.50; same losses`. `None` before the first step of one of the runs.
 pub(super) fn in_short((mine, first): Named<'_>, (name, other): Named<'_>, rank: usize) -> Option<String> {
     let (before, after) = comparable(first, other, rank)?;
     let now = match step_of(first) == step_of(other) {
@@ -73,8 +73,8 @@ pub(super) fn in_short((mine, first): Named<'_>, (name, other): Named<'_>, rank:
 }
 
 /// Returns the shortest form of the difference, the losses first, and only what differs: `ZeRO-3:
-/// same losses, now −55 %, peak −35 %, sent ×1.50`. The name is cut to what `room` columns leave, and
-/// the last parts are left out where even that is too long.
+/// same losses, now −55 %, peak −35 %, sent ×1.50`. The name is cut to fit `room` columns, and if
+/// that does not suffice, the last parts are left out.
 pub(super) fn in_brief(first: &Player, (name, other): Named<'_>, rank: usize, room: u16) -> Option<String> {
     const NAME: u16 = 8;
     let (before, after) = comparable(first, other, rank)?;
@@ -102,8 +102,8 @@ pub(super) fn in_brief(first: &Player, (name, other): Named<'_>, rank: usize, ro
     Some(format!("{name}: {rest}"))
 }
 
-/// Returns the state of `rank` in both runs, if both have it and neither is before its first step
-/// alone.
+/// Returns the state of `rank` in both runs; `None` if one of them lacks the rank, or if only one
+/// has begun a step.
 fn comparable<'a>(
     first: &'a Player,
     other: &'a Player,
@@ -119,7 +119,8 @@ fn change(before: u64, after: u64) -> String {
     format!("{}{:.0} %", if percent < 0.0 { "−" } else { "+" }, percent.abs())
 }
 
-/// Returns how many times as much `other` has sent in its last step, if both have sent anything.
+/// Returns the ratio of the bytes sent in the last step, `other` to `first`; `None` if either sent
+/// nothing.
 fn sent_ratio(first: &Player, other: &Player, rank: usize) -> Option<f64> {
     let [before, after] = [first, other].map(|player| sent(player, rank).total() as f64);
     (before > 0.0 && after > 0.0).then_some(after / before)
@@ -149,7 +150,7 @@ pub(super) fn step_of(player: &Player) -> Option<u32> {
     rank.map(|rank| rank.step)
 }
 
-/// Returns what `rank` sent in the last step that is done.
+/// Returns the bytes that `rank` sent in the last finished step.
 pub(super) fn sent(player: &Player, rank: usize) -> Sent {
     let ranks = &player.scene().now.ranks;
     ranks.get(rank).map_or_else(Sent::default, |rank| rank.sent_last_step.clone())

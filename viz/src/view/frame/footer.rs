@@ -32,8 +32,8 @@ impl FooterKey {
     }
 }
 
-/// True if an action has an effect now. A position that follows its run has no speed, unless the
-/// run itself may be slowed down.
+/// True if an action has an effect now. A position that follows its run has no speed of its own:
+/// the keys work only if the run itself may be slowed down.
 fn does_something(app: &App, action: Action) -> bool {
     let recorded = app.source == EventSource::Recording;
     match action {
@@ -47,8 +47,8 @@ fn does_something(app: &App, action: Action) -> bool {
     }
 }
 
-/// Returns the action of a click on `column`. The first symbol of two opposite keys stands for the
-/// first one, and all behind it for the other.
+/// Returns the action of a click on `column`. The first symbol of two opposite keys belongs to the
+/// first key, all symbols after it to the other.
 pub(super) fn clicked(app: &App, width: u16, column: u16) -> Option<Action> {
     let entries = if app.prompt.is_some() { Vec::new() } else { entries(app, width) };
     let entry = entries.into_iter().find(|entry| entry.columns().contains(&column))?;
@@ -102,7 +102,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
 
 const CLOSES: &str = " · esc closes";
 
-/// Draws what is typed, and beside it what the keys do, or the error.
+/// Draws the typed text, and next to it the keys' meaning or the error.
 fn prompt(open: &Prompt, paint: &mut Paint<'_>) {
     let x = paint.text(1, 0, format!(":{}", open.typed), bold(Color::Reset));
     let x = paint.text(x, 0, "▏", bold(ACCENT)) + 1;

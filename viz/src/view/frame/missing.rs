@@ -1,4 +1,4 @@
-//! What is missing of a run: dropped events, damaged parts of a recording, its end.
+//! Warnings about missing events of a run: dropped ones, damaged parts of a recording, its end.
 
 use crate::app::App;
 use crate::theme::{ALARM, DIM, GOOD, WAITING, ink};
@@ -49,8 +49,8 @@ fn growth(app: &App) -> (Vec<String>, Color) {
     }
 }
 
-/// Returns a sentence about a gap before the position, in the longest form that fits: one whose
-/// effect `stays`, or one that ends.
+/// Returns a sentence about a gap before the position, in the longest form that fits: a gap whose
+/// effect `stays`, or one whose effect ends.
 pub(super) fn sentence(stays: bool, room: u16) -> String {
     let forms = match stays {
         true => [

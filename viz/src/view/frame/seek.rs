@@ -11,14 +11,14 @@ fn place(width: u16) -> (u16, u16) {
     (1, width.saturating_sub(28))
 }
 
-/// Returns the share of the run's time that a click on `column` means.
+/// Returns the share of the run's time at `column`; `None` outside the bar.
 pub(super) fn clicked(width: u16, column: u16) -> Option<f64> {
     let (start, width) = place(width);
     let inside = column.checked_sub(start).filter(|offset| *offset < width)?;
     Some(f64::from(inside) / f64::from(width.max(2) - 1))
 }
 
-/// Draws the bar, and the number of events and the time beside it.
+/// Draws the bar, and next to it the number of events and the time.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let (start, width) = place(paint.width());
     let player = app.player();

@@ -17,8 +17,8 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// Returns the columns of a table of `width` columns. Those that do not fit lie beyond the
-    /// screen.
+    /// Returns the columns of a table of `width` columns. Columns that do not fit are placed
+    /// outside the screen.
     pub(super) fn new(width: u16) -> Self {
         let ends = [32, 42, 54].map(|end| if width < 54 { end - 9 } else { end });
         let ends = ends.map(|end| if end <= width { end } else { u16::MAX });
@@ -75,7 +75,7 @@ pub(super) fn rows(scene: &Scene, rank: usize, place: Place) -> u16 {
     }
 }
 
-/// Draws a row per place beside the device, below the table of the device's classes.
+/// Draws a row each for main memory and disk, below the table of the device's classes.
 pub(super) fn totals_elsewhere(scene: &Scene, rank: usize, paint: &mut Paint<'_>) {
     let (now, figures) = (&scene.now.ranks[rank], Figures::new(paint.width()));
     for (y, &place) in (0u16..).zip(places::used(&scene.header)) {
@@ -100,7 +100,7 @@ pub(super) fn on_device(scene: &Scene, rank: usize, paint: &mut Paint<'_>) -> u1
     y + 1
 }
 
-/// Draws the classes that a rank holds in `place`, and the total: on the device, or of several
+/// Draws the classes that a rank holds in `place`, and the total if it is the device or has several
 /// classes. Returns the rows used.
 pub(super) fn classes_in(
     scene: &Scene,

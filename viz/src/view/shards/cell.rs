@@ -1,4 +1,5 @@
-//! What one rank holds of one unit: a line each for parameters, gradients and optimizer states.
+//! Draws the slices that one rank holds of one unit: a line each for parameters, gradients and
+//! optimizer states.
 
 use super::{class_style, nothing, place_style, room};
 use crate::groups::{self, RankGroup};
@@ -90,8 +91,8 @@ impl UnitCell<'_> {
         self.now().peak.iter().any(|classes| classes[Class::Parameters.index()] > 0)
     }
 
-    /// Returns the symbol of the bytes of `class` that rest in `place`: their direction while they
-    /// travel.
+    /// Returns the symbol of the bytes of `class` stored in `place`: an arrow while they are in
+    /// flight.
     fn resting(&self, class: Class, place: Place) -> Symbol {
         let ours = |unit: u16| usize::from(unit) == self.unit;
         let flight = places::flight(self.now(), |event| event.class == class && ours(event.unit));
@@ -172,8 +173,8 @@ pub(super) fn second_copy() -> Symbol {
 mod tests {
     use super::UnitSlice;
 
-    /// Slices lie side by side and are equally wide, up to a column; where they are more than the
-    /// columns, each has one.
+    /// Slices are side by side and equally wide, up to a column; if there are more slices than
+    /// columns, each has one column.
     #[test]
     fn slices_share_the_line_equally() {
         for (of, width) in (1..=70).flat_map(|of| (1..=40u16).map(move |width| (of, width))) {

@@ -1,5 +1,5 @@
 //! The meaning of the symbols and the share that a rank keeps between steps, in rows below the
-//! cells or in a column beside them.
+//! cells or in a column next to them.
 
 use super::cell::{UnitSlice, second_copy, slots};
 use super::{NAMES, class_style, nothing, place_style, room};
@@ -10,7 +10,7 @@ use crate::view::paint::{Paint, fitted, fitting_or_cut};
 use events::{Class, Place};
 use ratatui::style::{Color, Style};
 
-/// The width of the key beside the cells.
+/// The width of the key next to the cells.
 pub(super) const WIDTH: u16 = 22;
 
 /// The key of one line of a cell: its class, the share that a rank keeps, and the meaning of the
@@ -77,14 +77,15 @@ fn of_optimizer(scene: &Scene) -> Vec<Symbol> {
     symbols
 }
 
-/// Returns the symbol of what a rank keeps of `class`, and where if not on its device.
+/// Returns the symbol of the bytes of `class` that a rank keeps, and their place if that is not its
+/// device.
 fn kept(scene: &Scene, class: Class, what: &str) -> Symbol {
     let place = scene.header.offload.place(class);
     let within = if place == Place::Device { String::new() } else { format!(" {}", places::within(place)) };
     (place_style(class, place), format!("{what}{within}"))
 }
 
-/// Returns the symbol of a transfer, if `class` rests beyond the device.
+/// Returns the symbol of a transfer; `None` if `class` is not offloaded.
 fn travels(scene: &Scene, class: Class) -> Option<Symbol> {
     let away = scene.header.offload.place(class) != Place::Device;
     away.then(|| (("↑", ink(class_colour(class))), "↓ travels".into()))

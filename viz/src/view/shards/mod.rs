@@ -1,5 +1,5 @@
-//! What each rank holds: units × ranks, and in each cell the slices of parameters, gradients and
-//! optimizer states.
+//! Draws what each rank holds: units × ranks, and in each cell the slices of parameters, gradients
+//! and optimizer states.
 //!
 //! A cell is the unit's flat buffer from left to right, cut into one slot per rank.
 
@@ -39,7 +39,7 @@ struct Grid {
     tall: u16,
     /// Rows from a unit to the next.
     each: u16,
-    /// True if the key is beside the cells because there is no room below.
+    /// True if the key is next to the cells because there is no room below.
     key_beside: bool,
 }
 
@@ -79,7 +79,8 @@ impl Grid {
         }
     }
 
-    /// Returns which of `all` units are shown, if not all are, and the key that turns the page.
+    /// Returns which of `all` units are shown and the key that turns the page; empty if all units
+    /// are shown.
     fn units_label(&self, all: usize) -> String {
         let first = self.first_unit + 1;
         match self.units {
@@ -166,7 +167,7 @@ fn label(scene: &Scene, grid: &Grid, unit: usize, y: u16, paint: &mut Paint<'_>)
     }
 }
 
-/// Draws what every rank holds now: model states, and gathered parameters with buckets.
+/// Draws the bytes that every rank holds now: model states, and gathered parameters with buckets.
 fn held(scene: &Scene, grid: &Grid, y: u16, paint: &mut Paint<'_>) {
     let roomy = grid.label > NAMES;
     paint.text(0, y, if roomy { "model states held" } else { "states held" }, ink(DIM));
@@ -195,7 +196,7 @@ fn class_style(class: Class) -> (&'static str, Style) {
     (class_glyph(class), ink(class_colour(class)))
 }
 
-/// Returns the symbol of the bytes of `class` that rest in `place`: a letter if that is not the
+/// Returns the symbol of the bytes of `class` stored in `place`: a letter if that is not the
 /// device.
 fn place_style(class: Class, place: Place) -> (&'static str, Style) {
     let symbol = if place == Place::Device { class_glyph(class) } else { places::letter(place) };

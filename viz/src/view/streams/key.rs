@@ -10,8 +10,8 @@ use crate::theme::{
 use crate::{places, words};
 use events::{Operation, Pass};
 
-/// Draws the symbols of passes, operations and waiting times. Those of scalars and of transfers are
-/// added where there is room.
+/// Draws the symbols of passes, operations and waiting times. Adds those of scalars and of
+/// transfers if there is room.
 pub(super) fn draw(scene: &Scene, paint: &mut Paint<'_>) {
     let indent = if paint.width() >= 100 { LABELS } else { 0 };
     let mut paint = paint.part(indent, 0, paint.width(), 1);
@@ -27,8 +27,8 @@ pub(super) fn draw(scene: &Scene, paint: &mut Paint<'_>) {
     legend::draw(key, gap, &mut paint);
 }
 
-/// Returns the entries of what has been seen. On a narrow screen, that of collectives not moving yet
-/// is left out first, and that of waiting times last.
+/// Returns the entries of the passes and operations seen so far. On a narrow screen, the entry of
+/// collectives that move no data yet is left out first, the entry of waiting times last.
 fn entries(scene: &Scene, theme: Theme, name: fn(Operation) -> &'static str) -> Vec<Entry> {
     let pass = |p: Pass| Entry::new(symbol(theme, pass_glyph(p)), ink(pass_colour(p)), words::pass(p), 3);
     let passes = [Pass::Forward, Pass::Recompute, Pass::Backward, Pass::Step].into_iter();
@@ -64,12 +64,13 @@ fn short(operation: Operation) -> &'static str {
     }
 }
 
-/// Returns the symbol of a pass or an operation. Where there are colours, the colour tells it.
+/// Returns the symbol of a pass or an operation: blank if the terminal has colours, which identify
+/// it.
 fn symbol(theme: Theme, glyph: &'static str) -> &'static str {
     if theme.colours() { "█" } else { glyph }
 }
 
-/// True if the lanes show the operation. A rank that is alone sends nothing in it.
+/// True if the lanes show the operation. A single rank sends nothing in it.
 fn used(scene: &Scene, operation: Operation) -> bool {
     let sent = scene.now.ranks.iter().any(|rank| rank.sent.by_operation[operation.index()] > 0);
     let mut drawn = scene.window.lanes.iter().flat_map(|lane| &lane.collectives);

@@ -38,7 +38,7 @@ struct StreamRows {
 }
 
 impl StreamRows {
-    /// Returns the rows for `ranks` ranks with `streams` streams each. Around the lanes there are
+    /// Returns the rows for `ranks` ranks with `streams` streams each. The other rows are for
     /// heading, axis, key and a table with a row per rank.
     fn new(ranks: usize, streams: u16, height: u16) -> Self {
         let room = |shown: usize| height.saturating_sub(4 + shown as u16);

@@ -60,8 +60,8 @@ impl Strip {
         (self.axis.column(from).max(0.0), self.axis.column(to).min(end))
     }
 
-    /// Adds a collective that is issued but does not move yet. It fills only columns in which
-    /// nothing moves.
+    /// Adds a collective that is issued but moves no data yet. It fills only columns in which no
+    /// other data moves.
     pub(super) fn add_pending(&mut self, from: u64, to: u64, span: usize) {
         let (from, to) = self.columns_of(from, to);
         for column in from.floor() as usize..to.ceil().max(0.0) as usize {
@@ -98,7 +98,7 @@ fn run(paint: &mut Paint<'_>, fill: Fill, labels: Vec<String>) {
         _ => (fill.glyph, Style::new()),
     };
     (0..paint.height()).for_each(|y| paint.run(0, y, width, symbol, style));
-    // Between letters a name needs a space on both sides.
+    // Among letters a name needs a space on both sides.
     let margin = if colours { 1 } else { 3 };
     if let Some(label) =
         labels.iter().find(|label| fill.look == Look::Block && columns(label) + margin < width)

@@ -11,7 +11,7 @@ use crate::{places, words};
 use events::Place;
 use ratatui::style::Color;
 
-/// Draws what each rank's time goes to, and how long it waited for each other rank.
+/// Draws how each rank spends its time, and how long it waited for each other rank.
 pub(super) fn overlaps(app: &App, axis: Axis, shown: &[usize], paint: &mut Paint<'_>) {
     let scene = app.player().scene();
     let (from, to) = (axis.from, axis.now.min(axis.to));
@@ -33,8 +33,8 @@ fn times(app: &App, measured: &[Overlap], shown: &[usize], paint: &mut Paint<'_>
     let ends = match paint.width() {
         106.. => [21, 35, 52, 69, 82],
         76.. => [15, 27, 42, 57, 67],
-        // Where not all columns fit, these tell what a rank loses and to which other one. The
-        // others lie beyond the screen.
+        // If not all columns fit, these say how much time a rank loses, and to which other rank.
+        // The others are placed outside the screen.
         _ => [15, u16::MAX, u16::MAX, 31, 41],
     };
     paint.labels(ends, 0, &["compute", "communicate", "overlapped", "exposed", "waited"]);
@@ -60,7 +60,7 @@ fn times(app: &App, measured: &[Overlap], shown: &[usize], paint: &mut Paint<'_>
 /// A part of a rank's time, and its label.
 type Share = (&'static str, fn(&Overlap) -> u64);
 
-/// The parts: what a rank waits for, and last its computation.
+/// The parts: the causes of waiting, and last the computation.
 const SHARES: [Share; 5] = [
     ("collectives", |of| of.exposed),
     ("other ranks", |of| of.waiting),
@@ -69,7 +69,7 @@ const SHARES: [Share; 5] = [
     ("computes", |of| of.compute),
 ];
 
-/// Draws what each rank waits for and how long it computes, as shares of `whole`.
+/// Draws how long each rank waits, by cause, and how long it computes, as shares of `whole`.
 fn shares(measured: &[Overlap], (whole, places): (u64, &[Place]), shown: &[usize], paint: &mut Paint<'_>) {
     let mut columns = SHARES.to_vec();
     columns.retain(|(label, _)| *label != "disk" || places.contains(&Place::Disk));
@@ -90,8 +90,8 @@ fn shares(measured: &[Overlap], (whole, places): (u64, &[Place]), shown: &[usize
     }
 }
 
-/// Leaves out those of `columns` that do not fit into `width`, first what a rank does while it
-/// does not wait. Returns where the columns start and how wide each is.
+/// Leaves out those of `columns` that do not fit into `width`, first the computation. Returns where
+/// the columns start and how wide each is.
 fn share_columns(columns: &mut Vec<Share>, width: u16) -> (u16, u16) {
     const START: u16 = 8;
     let fits = |columns: &[Share], each: u16| START + each * columns.len() as u16 <= width;
@@ -146,7 +146,7 @@ fn row(overlap: &Overlap, y: u16, ends: [u16; 5], paint: &mut Paint<'_>) {
     }
 }
 
-/// Returns the rank that was waited for most and, if `wide`, for how long.
+/// Returns the rank for which this rank waited longest and, if `wide`, for how long.
 fn waited_for(overlap: &Overlap, wide: bool) -> String {
     let most = overlap.waited_for.iter().enumerate().max_by_key(|(_, time)| **time);
     match most.filter(|(_, time)| **time > 0) {

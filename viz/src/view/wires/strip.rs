@@ -1,5 +1,5 @@
-//! The collective in one row, for screens without a row of cards: every rank's number, what it does
-//! with slices, and the wire to the next rank.
+//! The collective in one row, for screens without a row of cards: every rank's number, the slices
+//! that it sends, receives or sums, and the wire to the next rank.
 
 use super::{Lanes, MemberProgress};
 use crate::groups;
