@@ -20,9 +20,9 @@ pub(crate) struct Sizes {
     row: u64,
     /// `[rows]` token ids.
     ids: u64,
-    /// `[rows]` ones, which a bias is multiplied with; none without biases.
+    /// `[rows]` ones, by which a bias is multiplied; `None` without biases.
     ones: Option<u64>,
-    /// `[rows, heads + kv_heads]` fp32: scales of the norms of heads; none without these norms.
+    /// `[rows, heads + kv_heads]` fp32: scales of the norms of heads; `None` without these norms.
     head_scales: Option<u64>,
     /// `[rows, width]`: a block's input.
     pub(crate) residual: u64,
@@ -67,7 +67,8 @@ impl Sizes {
         ledger.allocate(Activations, self.residual)
     }
 
-    /// Walks a block's forward that a backward follows: returns what it keeps, and its output.
+    /// Walks a block's forward before a backward: returns the buffers that it keeps, and its
+    /// output.
     pub(crate) fn block_forward(
         &self,
         ledger: &mut SymbolicLedger,
@@ -125,8 +126,8 @@ impl Sizes {
         (BlockExpensive { qkv, attn, log_sum, x2, gate_up }, out)
     }
 
-    /// Walks a block's forward that frees each buffer after its last use, and its input `x` too if
-    /// no backward follows.
+    /// Walks a block's forward that frees each buffer after its last use. Frees its input `x` too
+    /// if no backward follows.
     pub(crate) fn block_unkept(&self, ledger: &mut SymbolicLedger, x: Option<Allocation>) -> Allocation {
         let norm1 = self.norm(ledger);
         let qkv = self.queries_keys_values(ledger);
@@ -148,7 +149,7 @@ impl Sizes {
         out
     }
 
-    /// Allocates queries, keys and values, and what the norms of heads read and keep.
+    /// Allocates queries, keys and values, and the buffers that the norms of heads read and keep.
     fn queries_keys_values(&self, ledger: &mut SymbolicLedger) -> PackedHeads {
         let first = ledger.allocate(Activations, self.qkv);
         self.biases(ledger);
@@ -158,7 +159,7 @@ impl Sizes {
         PackedHeads { first, second }
     }
 
-    /// Walks what biases need, forward or backward.
+    /// Walks the buffers that biases need, forward or backward.
     fn biases(&self, ledger: &mut SymbolicLedger) {
         let ones = self.ones.map(|ones| ledger.allocate(Workspace, ones));
         ledger.free_all(ones);
@@ -187,8 +188,8 @@ impl Sizes {
         }
     }
 
-    /// Walks a block's backward: frees the block's input and everything that forward made of it,
-    /// and returns the gradient of its input, in `dout`'s place.
+    /// Walks a block's backward: frees the block's input and all buffers that forward computed from
+    /// it, and returns the gradient of its input, which replaces `dout`.
     pub(crate) fn block_backward(
         &self,
         ledger: &mut SymbolicLedger,
@@ -212,7 +213,7 @@ impl Sizes {
         dout
     }
 
-    /// Walks the head's forward that a backward follows.
+    /// Walks the head's forward before a backward.
     pub(crate) fn head_forward(&self, ledger: &mut SymbolicLedger, x: Allocation) -> HeadKept {
         let kept = HeadKept {
             x,
@@ -225,7 +226,7 @@ impl Sizes {
         kept
     }
 
-    /// Walks the head's forward that no backward follows.
+    /// Walks the head's forward in an evaluation, which no backward follows.
     pub(crate) fn head_evaluate(&self, ledger: &mut SymbolicLedger, x: Allocation) {
         let inverse_rms = ledger.allocate(Activations, self.row);
         let n = ledger.allocate(Activations, self.residual);
@@ -245,7 +246,7 @@ impl Sizes {
     }
 }
 
-/// What a block's forward keeps for its backward, its input first.
+/// The buffers that a block's forward keeps for its backward, its input first.
 pub(crate) enum BlockKept {
     Everything(Allocation, BlockInner),
     Selective(Allocation, BlockExpensive),
@@ -271,7 +272,7 @@ pub(crate) struct BlockExpensive {
     gate_up: Allocation,
 }
 
-/// Packed queries, keys and values; with norms of heads, before these norms, then after them with
+/// Packed queries, keys and values. With norms of heads: before these norms, then after them with
 /// their scales.
 struct PackedHeads {
     first: Allocation,
@@ -285,7 +286,7 @@ impl PackedHeads {
     }
 }
 
-/// What the head's forward keeps for its backward.
+/// The buffers that the head's forward keeps for its backward.
 pub(crate) struct HeadKept {
     x: Allocation,
     inverse_rms: Allocation,

@@ -18,8 +18,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// What a model would need in every stage of ZeRO, before anything runs: memory, traffic, and what
-/// fits where.
+/// Predict what a model needs in every stage of ZeRO, before anything runs: memory, traffic, and
+/// which stage fits on which GPU.
 #[derive(Parser, Debug)]
 #[command(name = "planner", version = env!("VERSION"), arg_required_else_help = true, after_help = EXAMPLES)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -52,8 +52,8 @@ struct Arguments {
     /// Bytes of activations to add, such as 10e9 (with --params; the planner computes a model's)
     #[arg(long, value_name = "BYTES", value_parser = parse_count)]
     activations: Option<u64>,
-    /// What blocks compute again in backward rather than keep: none, block or selective (with
-    /// --model)
+    /// Activations that blocks recompute in backward rather than keep: none, block or selective
+    /// (with --model)
     #[arg(long, value_name = "WHAT", default_value_t)]
     checkpoint_activations: Checkpointing,
     /// What forms a unit, to be gathered, reduced and released as one: model, block, module,
@@ -73,17 +73,17 @@ struct Arguments {
     /// How ZeRO-1 sums gradients: reduce-scatter, or the textbook version's all-reduce
     #[arg(long, value_name = "HOW", default_value = "reduce-scatter", value_parser = ["reduce-scatter", "all-reduce"])]
     grad_sync: String,
-    /// Where master weights, momentum and variance rest: in main memory (cpu) or on disk
+    /// Where master weights, momentum and variance are stored: in main memory (cpu) or on disk
     #[arg(long, value_name = "WHERE", default_value = NOWHERE, value_parser = place_parser())]
     offload_optimizer: Place,
-    /// Where ZeRO-3's shards of parameters rest between gathers
+    /// Where ZeRO-3's shards of parameters are stored between gathers
     #[arg(long, value_name = "WHERE", default_value = NOWHERE, value_parser = place_parser())]
     offload_parameters: Place,
-    /// Where the inputs of blocks rest from forward to backward; needs --checkpoint-activations
-    /// block
+    /// Where the inputs of blocks are stored from forward to backward; needs
+    /// --checkpoint-activations block
     #[arg(long, value_name = "WHERE", default_value = NOWHERE, value_parser = place_parser())]
     offload_activations: Place,
-    /// Staging buffers of each kind through which states and parameters travel, from 1 to 16.
+    /// Number of staging buffers of each kind for states and parameters, from 1 to 16.
     /// [default: 3; for an update of optimizer states on disk the number of its pieces minus 3, at
     /// least 3 and at most 6]
     #[arg(long, value_name = "N", value_parser = parse_buffers)]
@@ -222,7 +222,7 @@ const NO_INPUTS: &str = "--offload-activations moves the one tensor that a check
                          give --model NAME and --checkpoint-activations block";
 const NO_TRAVEL: &str = "--offload-buffers: neither optimizer states nor parameters travel: \
                          add --offload-optimizer or --offload-parameters";
-const NO_RECIPE: &str = "--offload-optimizer: beyond the device an optimizer always has master weights, sharded as its moments \
+const NO_RECIPE: &str = "--offload-optimizer: an offloaded optimizer always has master weights, sharded as its moments \
                          are: leave it out, or choose --recipe mixed or fp32";
 const NO_UNITS: &str = "a number of parameters has no tensors to make units of, as --wrap, --strategy and groups need: \
                         give --model NAME";

@@ -6,7 +6,7 @@ use crate::table::Table;
 use crate::traffic::{Algorithm, Among, ByteCounter, Sender, Traffic};
 use events::Operation;
 
-/// How often a step moves all gradients or parameters, by operation.
+/// The number of times that a step moves all gradients or parameters, by operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sweeps {
     /// All-reduces of all gradients. Each sends as much as two of the other operations.
@@ -36,8 +36,8 @@ impl Sweeps {
         2 * self.all_reduce + self.reduce_scatter + self.all_gather
     }
 
-    /// Returns what rank 0 of `world_size` sends for Ψ `parameters`, padded for equal slices where
-    /// `stage` shards.
+    /// Returns the bytes that rank 0 of `world_size` sends for Ψ `parameters`, padded for equal
+    /// slices where `stage` shards.
     pub fn traffic(&self, parameters: u64, world_size: usize, stage: Stage, recipe: &Recipe) -> Traffic {
         let elements = parameters.next_multiple_of(stage.shard_count(world_size));
         let mut counter = ByteCounter::default();
@@ -57,7 +57,7 @@ impl Sweeps {
 
 /// Returns the ratio of bus bandwidth, as NCCL's tests print it, to algorithm bandwidth (buffer
 /// bytes over time) for `ranks`: 2(N−1)/N for an all-reduce, (N−1)/N for a reduce-scatter or an
-/// all-gather. It is the bytes that a rank sends over the buffer's bytes.
+/// all-gather. It equals the bytes that a rank sends divided by the buffer's bytes.
 pub fn bus_bandwidth_factor(operation: Operation, ranks: u64) -> f64 {
     Algorithm::default().elements_sent(operation, ranks, ranks, 0) as f64 / ranks as f64
 }

@@ -1,4 +1,4 @@
-//! Bytes and calls per operation, and per route.
+//! Counts bytes and calls per operation, and per route.
 
 /// Declares a struct that counts bytes and calls per variant of an enum:
 /// `counts! { Traffic per Operation }`.

@@ -1,8 +1,8 @@
-//! DeepSpeed's own estimators, beside which the planner's predictions can be read.
+//! DeepSpeed's own estimators, for comparison with the planner's predictions.
 //!
-//! They count model states only: no activations, no buckets, no gathered units but the largest
+//! They count model states only: no activations, no buckets, and of gathered units only the largest
 //! layer. DeepSpeed has none for ZeRO-1. 18 bytes per sharded parameter are 2 for a 16-bit
-//! gradient, 4 for an fp32 one, 4 for the master weight and 8 for Adam, by the comment beside the
+//! gradient, 4 for an fp32 one, 4 for the master weight and 8 for Adam, by the comment next to the
 //! ZeRO-2 formula. In the ZeRO-3 formula they are 16 for parameter, gradient, momentum and variance
 //! in fp32 and 2 for the 16-bit parameter, by DeepSpeed's documentation (docs/code-docs,
 //! memory.rst).
@@ -32,7 +32,7 @@ pub fn zero2_gpu(parameters: u64, gpus: u64, offload: Offload) -> u64 {
     }
 }
 
-/// Returns the bytes per GPU by DeepSpeed's ZeRO-3 estimator, for Ψ `parameters`, of which L in the
+/// Returns the bytes per GPU by DeepSpeed's ZeRO-3 estimator, for Ψ `parameters`, L of them in the
 /// `largest_layer`, on N `gpus`: 4L + 18Ψ/N; 4L + 2Ψ/N with the optimizer offloaded; 4L with
 /// parameters offloaded too.
 pub fn zero3_gpu(parameters: u64, largest_layer: u64, gpus: u64, offload: Offload) -> u64 {
@@ -44,13 +44,13 @@ pub fn zero3_gpu(parameters: u64, largest_layer: u64, gpus: u64, offload: Offloa
     4 * largest_layer + sharded
 }
 
-/// Returns the parameters of what DeepSpeed calls the largest layer: the module with most
-/// parameters of its own, which in a transformer is one matrix.
+/// Returns the number of parameters in the layer that DeepSpeed calls the largest: the module with
+/// the most parameters of its own, which in a transformer is one matrix.
 pub fn largest_layer(layout: &Layout) -> u64 {
     layout.tensors.iter().map(|tensor| tensor.elements() as u64).max().unwrap_or(0)
 }
 
-/// Returns a table of the estimators, without offloading and with, beside the model states of the
+/// Returns a table of the estimators, with and without offloading, next to the model states of the
 /// mixed recipe.
 pub fn comparison(parameters: u64, largest_layer: u64, gpus: u64) -> Table {
     let zero2 = |offload| zero2_gpu(parameters, gpus, offload);

@@ -4,8 +4,8 @@ use crate::job::Job;
 use crate::placement::Limits;
 use crate::predict::{Requirements, requirements};
 
-/// Returns the most sequences per micro-batch with which `job` stays within `limits`; `None` if not
-/// even one does.
+/// Returns the maximum number of sequences per micro-batch with which `job` stays within `limits`;
+/// `None` if even one exceeds them.
 pub fn largest_batch_within(job: &Job, limits: Limits) -> Option<usize> {
     let fits = |needs: Requirements| {
         let mut places = needs.peaks.into_iter().zip(limits);
@@ -14,8 +14,8 @@ pub fn largest_batch_within(job: &Job, limits: Limits) -> Option<usize> {
     largest_batch(job, |job| requirements(job).is_ok_and(fits))
 }
 
-/// Returns the most sequences per micro-batch with which `job` still `fits`. A rank's peak grows with
-/// the micro-batch, so bisection finds them.
+/// Returns the maximum number of sequences per micro-batch with which `job` still `fits`. A rank's
+/// peak grows with the micro-batch, so bisection finds the number.
 pub(crate) fn largest_batch(job: &Job, fits: impl Fn(&Job) -> bool) -> Option<usize> {
     let fits = |batch_size: usize| fits(&Job { batch_size, ..job.clone() });
     let mut too_large = 1;

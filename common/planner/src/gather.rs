@@ -1,5 +1,5 @@
-//! Full parameters of sharded units: gathered before a layer needs them, freed after the last one
-//! that does.
+//! Full parameters of sharded units: gathered before the first layer that needs them, freed after
+//! the last.
 
 use crate::gathering::{BackwardPrefetch, Gathering};
 use crate::job::Job;
@@ -21,22 +21,25 @@ pub(crate) struct GatherWindow<'a> {
     /// [`Gathering::reuse`], or no limit where the strategy keeps every unit.
     reuse: u64,
     bytes_per_element: u64,
-    /// Per unit whose shard rests beyond the device: what moves there when it is gathered from that.
+    /// Per unit: the transfers of an all-gather whose shard is offloaded; `None` if the shard is on
+    /// the device.
     fetches: Vec<Option<Transfers>>,
     /// Buffers through which shards are fetched.
     slots: usize,
-    /// Shards that are in these buffers when backward begins, since forward has gathered them last.
+    /// Shards that are still in these buffers when backward begins, because forward gathered them
+    /// last.
     held: VecDeque<usize>,
     /// Whether backward gathers from secondary shards, which never leave the device.
     secondary: bool,
-    /// Per unit: its full parameters, if they are gathered.
+    /// Per unit: its full parameters; `None` if they are not gathered.
     full: Vec<Option<Allocation>>,
-    /// Elements of these.
+    /// Elements of all gathered units.
     live: u64,
     /// Units whose all-gathers are in flight.
     in_flight: BTreeSet<usize>,
     pass: Pass,
-    /// Units in the order in which this pass needs them, and how many it has reached.
+    /// Units in the order in which this pass needs them, and the number of units that it has
+    /// reached.
     order: Vec<usize>,
     reached: usize,
     /// Elements that stayed gathered from the latest forward until backward.
@@ -88,7 +91,7 @@ impl<'a> GatherWindow<'a> {
         }
     }
 
-    /// True if backward needs `unit` again so soon after forward that it stays, if there is room.
+    /// True if backward needs `unit` again so soon after forward that it is kept if there is room.
     fn is_near(&self, unit: usize) -> bool {
         self.partition.reuse_distance(unit) < self.reuse
     }
@@ -156,7 +159,7 @@ impl<'a> GatherWindow<'a> {
         }
     }
 
-    /// Moves `unit`'s shard to the device, unless backward gathers what is there already.
+    /// Moves `unit`'s shard to the device, unless backward finds it there already.
     fn fetch(&mut self, counter: &mut ByteCounter, unit: usize) {
         let Some(moved) = &self.fetches[unit] else { return };
         let is_here = self.pass == Pass::Backward && (self.secondary || self.held.contains(&unit));

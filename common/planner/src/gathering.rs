@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum BackwardPrefetch {
-    /// Before the backward of the unit in use, which hides the all-gather: the rank holds both
-    /// units.
+    /// Before the backward of the unit in use. That backward hides the all-gather; the rank holds
+    /// both units.
     #[default]
     Pre,
-    /// Once the unit in use is freed: the rank holds less, and less of the all-gather is hidden.
+    /// After the unit in use is freed: the rank holds less, and less of the all-gather is hidden.
     Post,
     /// When it is needed.
     None,
 }
 
-/// How parameters that are sharded are gathered. Elements include padding.
+/// How sharded parameters are gathered. Elements include padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gathering {
     /// Units are gathered ahead of the one in use while those ahead of it have fewer elements than
@@ -25,9 +25,9 @@ pub struct Gathering {
     pub ahead: u64,
     /// When backward gathers units ahead, by the same number of elements.
     pub backward: BackwardPrefetch,
-    /// Most all-gathers in flight when a unit is gathered ahead.
+    /// Maximum number of all-gathers in flight when a unit is gathered ahead.
     pub in_flight: usize,
-    /// Most elements gathered at once when a unit is gathered ahead or kept.
+    /// Maximum number of elements gathered at once when a unit is gathered ahead or kept.
     pub live: u64,
     /// Units are kept after forward if the other units that layers need before backward needs them
     /// again have fewer elements than this: 1 keeps the units that backward begins with, 0 keeps

@@ -6,7 +6,7 @@ use events::Place;
 use model::Checkpointing;
 use thiserror::Error;
 
-/// Most ranks, and most micro-batches per step, that a prediction counts one by one.
+/// Maximum number of ranks, and of micro-batches per step, that a prediction counts one by one.
 pub const MOST: usize = 1 << 16;
 
 /// A job that no run can have.
@@ -124,8 +124,8 @@ impl Job {
         let parameters = layers * block + 2.0 * c.vocabulary as f64 * c.width as f64;
         let activations = rows * (layers * row + 8.0 * c.vocabulary as f64);
         let traffic = (parameters + layers * self.world_size as f64) * self.micro_batches as f64;
-        // Beyond the device each piece of a state takes whole pages, in either direction of every
-        // step, and each fetch slot is as large as the largest unit.
+        // Of an offloaded state each piece takes whole pages, in both directions of every step, and
+        // each fetch slot is as large as the largest unit.
         let units = 9.0 * layers + 2.0;
         let pages =
             (parameters / self.placement.piece() as f64 + units * self.micro_batches as f64) * 8.0 * 4096.0;

@@ -24,19 +24,19 @@ pub struct Job {
     pub tokens: usize,
     /// Micro-batches per step and rank (M).
     pub micro_batches: usize,
-    /// Bytes per parameter; activations have as many bytes per element as weights.
+    /// Bytes per parameter. Activations have as many bytes per element as weights.
     pub recipe: Recipe,
-    /// What blocks keep for backward, and so what backward computes again.
+    /// The buffers that blocks keep for backward; backward computes the others again.
     pub checkpointing: Checkpointing,
     /// Which tensors form a unit.
     pub wrap: Wrap,
     /// ZeRO-3 only: how long full parameters stay, and among which ranks they are sharded.
     pub strategy: Strategy,
-    /// Hybrid sharding only: neighbours that share one copy of the model states; all ranks if not
-    /// given.
+    /// Hybrid sharding only: number of neighbours that share one copy of the model states; `None`
+    /// for all ranks.
     pub shard_group: Option<usize>,
-    /// ZeRO-3 only: neighbours that share a second copy of the parameters, for backward to gather
-    /// from (hpZ).
+    /// ZeRO-3 only: number of neighbours that share a second copy of the parameters, from which
+    /// backward gathers (hpZ).
     pub secondary_shards: Option<usize>,
     /// ZeRO-1 only: all-reduce the gradients, the textbook version, in place of a reduce-scatter.
     pub textbook_all_reduce: bool,
@@ -46,23 +46,23 @@ pub struct Job {
     /// Elements at which a bucket of updated parameters closes, in the all-gather of ZeRO-1 and
     /// ZeRO-2. Default: the largest unit's.
     pub gather_bucket: Option<u64>,
-    /// Bytes per gradient in collectives, if gradients are converted for them.
+    /// Bytes per gradient in collectives; `None` if gradients are not converted for them.
     pub converted_gradients: Option<u64>,
     /// Whether gradients that are not converted are copied for collectives.
     pub copied_gradients: bool,
-    /// How collectives move data: decides which ranks send one element more where slices are
+    /// How collectives move data. It decides which ranks send one element more where slices are
     /// uneven.
     pub algorithm: Algorithm,
     /// Whether ranks compute while collectives are in flight.
     pub overlap: bool,
     /// ZeRO-3: how parameters are gathered.
     pub gathering: Gathering,
-    /// ZeRO-3: most elements of a tensor that stays whole; the whole tensors of a unit form a unit
-    /// of their own.
+    /// ZeRO-3: maximum number of elements of a tensor that stays whole. The whole tensors of a unit
+    /// form a unit of their own.
     pub whole_tensor: u64,
-    /// ZeRO-3: most elements of all tensors that stay whole.
+    /// ZeRO-3: maximum number of elements of all tensors that stay whole.
     pub whole_tensors: u64,
-    /// Where model states and activations rest.
+    /// Where model states and activations are stored.
     pub placement: Placement,
 }
 
@@ -98,7 +98,7 @@ impl Job {
         }
     }
 
-    /// Returns the job at `stage`, without the settings that belong to its own stage alone.
+    /// Returns the job at `stage`, without the settings that only its own stage has.
     pub fn with_stage(&self, stage: Stage) -> Self {
         if stage == self.stage {
             return self.clone();

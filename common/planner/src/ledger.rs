@@ -33,8 +33,8 @@ impl Serialize for Memory {
     }
 }
 
-/// Bytes that the ledger counts as live. [`SymbolicLedger::free`] takes it by value, so that
-/// nothing is freed twice.
+/// Bytes that the ledger counts as live. [`SymbolicLedger::free`] takes an allocation by value, so
+/// that it cannot be freed twice.
 #[must_use]
 pub(crate) struct Allocation {
     class: Class,
@@ -79,7 +79,7 @@ impl SymbolicLedger {
         }
     }
 
-    /// Begins `moment`: a peak from here on is at that moment.
+    /// Begins `moment`: later peaks are recorded at that moment.
     pub(crate) fn enter(&mut self, moment: Moment) {
         self.now = moment;
     }

@@ -11,10 +11,10 @@
 //!   reduce, so that a mistake cannot hide on both sides.
 //!
 //! It also has the paper's [table 1](paper), [DeepSpeed's estimators](estimators), popular [claims]
-//! about ZeRO beside what holds, and the `planner` program's [report].
+//! about ZeRO next to the computed facts, and the `planner` program's [report].
 //!
-//! [`largest_batch_within`] answers the inverse question: how large a micro-batch may be under a
-//! capacity.
+//! [`largest_batch_within`] answers the inverse question: how large may a micro-batch be under a
+//! capacity?
 //!
 //! Sizes are in bytes unless a name says otherwise; GB = 10⁹ bytes.
 

@@ -1,4 +1,4 @@
-//! `planner`: what a model would need in every stage of ZeRO, before anything runs.
+//! `planner`: predicts what a model needs in every stage of ZeRO, before anything runs.
 
 use std::process::ExitCode;
 

@@ -1,10 +1,10 @@
-//! Moments of a run, which say when memory was at its peak or ran out.
+//! Moments of a run: they say when memory was at its peak or ran out.
 
 use events::{Class, Pass};
 use model::LayerKind;
 use std::fmt;
 
-/// Where in a run a rank is.
+/// A rank's position in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Moment {
     /// Before the first step: model states are allocated.

@@ -1,6 +1,6 @@
-//! Offload as sizes: what a rank's slices take where they rest, and what travels to update, gather
-//! and read them (Ren et al., "ZeRO-Offload", 2021; Rajbhandari et al., "ZeRO-Infinity", 2021). The
-//! walk says when.
+//! Sizes of offload: the bytes of a rank's slices where they are stored, and the transfers that
+//! update, gather and read them (Ren et al., "ZeRO-Offload", 2021; Rajbhandari et al.,
+//! "ZeRO-Infinity", 2021). The walk decides when the transfers happen.
 
 use crate::job::Job;
 use crate::partition::{Partition, Unit};
@@ -11,12 +11,13 @@ use crate::reduce::F32;
 use crate::transfers::Transfers;
 use events::{Place, Route};
 
-/// What rests on disk takes whole pages, in bytes.
+/// The page size in bytes: a state on disk takes whole pages.
 const PAGE: u64 = 4096;
-/// The optimizer's states beyond the device, each in f32: master weights, momentum, variance.
+/// The number of optimizer states that are offloaded, each in f32: master weights, momentum,
+/// variance.
 pub(crate) const STATES: u64 = 3;
 
-/// Returns the bytes that `bytes` take on disk, or in a buffer to or from it.
+/// Returns the size of `bytes` on disk, or in a buffer for a transfer to or from disk.
 pub(crate) fn pages(bytes: u64) -> u64 {
     bytes.next_multiple_of(PAGE)
 }
@@ -27,19 +28,19 @@ pub(crate) struct Slices {
     pub(crate) parameters: u64,
     pub(crate) gradients: u64,
     pub(crate) optimizer: u64,
-    /// Whether its parameters rest beyond the device.
+    /// Whether its parameters are offloaded.
     pub(crate) away: bool,
 }
 
-/// The slices of a rank, and where each state of them rests.
+/// The slices of a rank, and where each of their states is stored.
 pub(crate) struct Offload {
     pub(crate) placement: Placement,
     recipe: Recipe,
     /// Bytes per element of reduced gradients.
     reduced: u64,
-    /// Whether reduced gradients are added up in main memory, where the optimizer's states are.
+    /// Whether reduced gradients are accumulated in main memory, next to the optimizer's states.
     pub(crate) follows: bool,
-    /// Whether an update may go on while the next forward computes.
+    /// Whether an update may continue while the next forward computes.
     overlap: bool,
     /// Ranks that hold the same slices of optimizer states, and share the work of saving them.
     pub(crate) holders: u64,
@@ -48,7 +49,7 @@ pub(crate) struct Offload {
 }
 
 impl Offload {
-    /// Returns what rests where in `job`, whose model has `units`.
+    /// Returns the offload of `job`, whose model has `units`.
     pub(crate) fn of(job: &Job, units: &[Unit]) -> Self {
         let (placement, sharded) = (job.placement, job.stage.sharded());
         let slice = |unit: &Unit, cut| if cut { unit.padded / job.shards() } else { unit.padded };
@@ -69,7 +70,7 @@ impl Offload {
         }
     }
 
-    /// Returns what `unit` keeps in `place`, main memory or a disk, between steps.
+    /// Returns the bytes of `unit` stored in `place`, main memory or a disk, between steps.
     pub(crate) fn resting(&self, unit: &Slices, place: Place) -> ModelStates {
         let rounded = |bytes| if place == Place::Disk { pages(bytes) } else { bytes };
         let only = |rests: bool, bytes| if rests { bytes } else { 0 };
@@ -93,12 +94,12 @@ impl Offload {
         elements * self.recipe.weights
     }
 
-    /// Returns the bytes of `unit`'s reduced gradients on their way to main memory.
+    /// Returns the bytes of `unit`'s reduced gradients in flight to main memory.
     pub(crate) fn arriving(&self, unit: usize) -> u64 {
         self.units[unit].gradients * self.reduced
     }
 
-    /// Returns the pieces in which a slice of `elements` is updated, the last alone.
+    /// Returns the pieces in which a slice of `elements` is updated: the full ones, and the last.
     pub(crate) fn pieces(&self, elements: u64) -> impl Iterator<Item = Pieces> + use<> {
         let size = self.placement.piece();
         let full = elements.saturating_sub(1) / size;
@@ -108,8 +109,8 @@ impl Offload {
         before.into_iter().chain([last])
     }
 
-    /// Returns what is read ahead of the update, while the step's last backward computes: the
-    /// states of as many pieces as there are buffers.
+    /// Returns the transfers that read ahead of the update, while the step's last backward
+    /// computes: the states of as many pieces as there are buffers.
     pub(crate) fn read_ahead(&self) -> Transfers {
         let mut moved = Transfers::default();
         let mut left = if self.placement.optimizer == Place::Disk { self.slots() } else { 0 };
@@ -121,13 +122,13 @@ impl Offload {
         moved
     }
 
-    /// Returns the pieces that are on their way through an update at a time.
+    /// Returns the number of pieces that are in flight during an update.
     fn slots(&self) -> u64 {
         let pieces = self.units.iter().flat_map(|unit| self.pieces(unit.optimizer));
         self.placement.update_buffers(pieces.map(|piece| piece.times).sum())
     }
 
-    /// True if the device makes the update.
+    /// True if the update runs on the device.
     pub(crate) fn updates_on_device(&self) -> bool {
         self.placement.optimizer == Place::Device
     }
@@ -154,7 +155,7 @@ impl Offload {
         (self.slots(), states + gradients + staged, fetched)
     }
 
-    /// Returns what the update of `unit` moves.
+    /// Returns the transfers of `unit`'s update.
     pub(crate) fn updates(&self, unit: &Slices) -> Transfers {
         let mut all = Transfers::default();
         for piece in self.pieces(unit.optimizer) {
@@ -163,7 +164,7 @@ impl Offload {
         all
     }
 
-    /// Returns what the update of one of `piece` moves.
+    /// Returns the transfers of the update of one of `piece`.
     fn updates_piece(&self, away: bool, piece: Pieces) -> Transfers {
         let mut moved = Transfers::default();
         let mut count = |route, bytes| moved.count(route, bytes);
@@ -185,7 +186,7 @@ impl Offload {
             (true, Place::Disk) => count(Route::HostToDisk, on_disk),
             (true, Place::Host) | (false, Place::Device) => {}
             (false, place) => {
-                // In f32 the parameters are what the optimizer updates.
+                // In f32 the optimizer updates the parameters themselves.
                 if self.recipe.weights == F32 {
                     if place == Place::Disk {
                         count(Route::DiskToHost, on_disk);
@@ -201,8 +202,8 @@ impl Offload {
         moved
     }
 
-    /// Returns what an all-gather of `unit` from the rank's own shard moves, unless that is on the
-    /// device already.
+    /// Returns the transfers of an all-gather of `unit` from the rank's own shard, if the shard is
+    /// not on the device already.
     pub(crate) fn fetches(&self, unit: &Slices) -> Transfers {
         let mut moved = Transfers::default();
         if unit.away {
@@ -215,11 +216,12 @@ impl Offload {
         moved
     }
 
-    /// Returns what a step's first forward reads from disk if the update before it is over; one
-    /// under way hands it over.
+    /// Returns the transfers of a step's first forward that read shards from disk if the previous
+    /// update has finished. An update in progress hands these shards over.
     pub(crate) fn rereads(&self) -> Transfers {
         let mut moved = Transfers::default();
-        // An update with units to gather, while others rest on disk, is over before the step ends.
+        // An update with units to gather, while others are stored on disk, finishes before the step
+        // ends.
         let all_away = self.units.iter().all(|unit| unit.away) && self.placement.parameters == Place::Disk;
         if self.overlap && all_away && !self.updates_on_device() {
             for unit in &self.units {
@@ -229,8 +231,8 @@ impl Offload {
         moved
     }
 
-    /// Returns what a step of `micro_batches` moves if every pass gathers every unit from where it
-    /// rests.
+    /// Returns the transfers of a step of `micro_batches` if every pass gathers every unit from
+    /// where it is stored.
     pub(crate) fn of_step(&self, micro_batches: u64) -> Transfers {
         let mut moved = Transfers::default();
         for (i, unit) in self.units.iter().enumerate() {
@@ -244,8 +246,9 @@ impl Offload {
         moved
     }
 
-    /// Returns the buffers that a rank reads one after the other from its disk, each with its
-    /// number, while `unit` is gathered in main memory: its weights or another state.
+    /// Returns the sizes of the buffers that a rank reads one after the other from its disk while
+    /// `unit` is gathered in main memory (its weights or another state), each with the number of
+    /// such buffers.
     pub(crate) fn reads(&self, unit: &Slices, weights: bool) -> Vec<(u64, u64)> {
         let masters = self.recipe.weights != F32;
         match (self.placement.optimizer, self.placement.parameters) {
@@ -259,8 +262,8 @@ impl Offload {
         }
     }
 
-    /// Returns the slots through which parameters are fetched, and the bytes of the largest shard
-    /// that passes through them.
+    /// Returns the number of slots through which parameters are fetched, and the bytes of the
+    /// largest shard that passes through them.
     pub(crate) fn fetch_slots(&self) -> (u64, u64) {
         let away = || self.units.iter().filter(|unit| unit.away).map(|unit| unit.parameters);
         let slots = self.placement.fetch_buffers().min(away().count() as u64);
@@ -268,14 +271,14 @@ impl Offload {
     }
 }
 
-/// Pieces of a slice that are updated alike.
+/// Pieces of equal size of a slice that is being updated.
 #[derive(Clone, Copy)]
 pub(crate) struct Pieces {
     pub(crate) times: u64,
     /// Elements of each.
     pub(crate) elements: u64,
     /// Whether this is the slice's last piece and its parameters begin on a page of the disk: they
-    /// then travel in whole pages.
+    /// are then transferred in whole pages.
     in_pages: bool,
 }
 

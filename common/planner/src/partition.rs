@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 pub use events::header::UnitHeader as Unit;
 
-/// The units of a model, in forward order, and which layers need them.
+/// The units of a model, in forward order, and the layers that need them.
 ///
 /// With a unit per layer, a tensor that several layers use belongs to the first. So a tied head has
 /// the final norm in its own unit and needs the embedding's too.
@@ -57,7 +57,7 @@ impl Partition {
         Partition { units, needs, unit_of, uses, reuse_distances }
     }
 
-    /// Returns one unit of `parameters`, of no model, cut into `shards`.
+    /// Returns a single unit of `parameters`, without a model, cut into `shards`.
     pub(crate) fn of_count(parameters: u64, shards: u64) -> Self {
         let padded = parameters.next_multiple_of(shards);
         let unit = Unit { name: "all".into(), parameters, padded, persistent: false };
@@ -65,8 +65,7 @@ impl Partition {
         Partition { units: vec![unit], needs, unit_of, uses, reuse_distances }
     }
 
-    /// Returns the bytes that a rank of `job` holds between steps where nothing rests beyond its
-    /// device.
+    /// Returns the bytes that a rank of `job` holds between steps if nothing is offloaded.
     pub fn model_states(&self, job: &Job) -> ModelStates {
         let states = job.recipe.model_states(&self.sizes(), job.sharing_ranks(), job.stage);
         let gathered: u64 = self.units.iter().filter(|unit| !unit.persistent).map(|unit| unit.padded).sum();
@@ -131,7 +130,7 @@ fn uses(needs: &[Vec<usize>], units: usize) -> Vec<(usize, usize)> {
 
 fn reuse_distances(units: &[Unit], uses: &[(usize, usize)]) -> Vec<u64> {
     let layers = uses.iter().map(|&(_, last)| last + 1).max().unwrap_or(0);
-    // Elements that forward and backward need beyond each layer.
+    // Elements that forward and backward need after each layer.
     let mut beyond = vec![0; layers + 1];
     for (unit, &(first, last)) in units.iter().zip(uses).filter(|(unit, _)| !unit.persistent) {
         beyond[first] += unit.padded;
@@ -165,7 +164,8 @@ fn wrap(layout: &Layout, wrap: Wrap) -> (Vec<String>, Vec<usize>) {
     (names, unit_of.into_iter().map(Option::unwrap_or_default).collect())
 }
 
-/// Returns which tensors stay whole: small ones, up to the job's limit for all of them.
+/// Returns for each tensor whether it stays whole: small ones do, up to the job's limit for all of
+/// them.
 fn whole(layout: &Layout, job: &Job) -> Vec<bool> {
     let mut room = if job.stage.sharded().parameters { job.whole_tensors } else { 0 };
     let stays = |elements: u64| {
@@ -197,9 +197,9 @@ impl<'a> FirstUse<'a> {
         }
     }
 
-    /// Returns the names of the tensor's module within its layer, and of the tensor within the module:
-    /// `model.layers.0.mlp.up_proj.weight` is `up_proj` in `mlp`. A tensor right in the block, such as
-    /// `input_layernorm`, is a module of its own.
+    /// Returns the names of the tensor's module within its layer, and of the tensor within the
+    /// module: `model.layers.0.mlp.up_proj.weight` is `up_proj` in `mlp`. A tensor directly in the
+    /// block, such as `input_layernorm`, is a module of its own.
     fn names(self) -> (&'a str, &'a str) {
         match self.layer {
             LayerKind::Embedding => ("embedding", "embedding"),

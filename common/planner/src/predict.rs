@@ -13,14 +13,15 @@ use crate::walk::{Walk, WalkResult};
 use events::header::{PredictedBytes, Sweep};
 use events::{Class, Operation, Place};
 
-/// What a job needs.
+/// The memory and traffic of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
     /// The units, in forward order.
     pub units: Vec<Unit>,
-    /// What each rank needs.
+    /// The memory and traffic of each rank.
     pub ranks: Vec<RankPrediction>,
-    /// A step's collectives: how many ranks take part, and how often.
+    /// A step's collectives: the number of ranks that take part, the operation, and the number of
+    /// calls.
     pub calls: Vec<(u64, Operation, u64)>,
     /// The moment at which a rank's memory is at its peak; the same on every rank.
     pub peak: Peak,
@@ -28,7 +29,7 @@ pub struct Prediction {
     pub theory: Vec<Sweep>,
 }
 
-/// What one rank needs.
+/// The memory and traffic of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankPrediction {
     /// Peak bytes on its device, over steps and evaluations.
@@ -37,13 +38,13 @@ pub struct RankPrediction {
     pub host: Memory,
     /// Bytes on disk.
     pub disk: Memory,
-    /// What it sends.
+    /// The collectives and bytes that it sends.
     pub traffic: PerPhase<Traffic>,
-    /// What it moves between device, main memory and disk.
+    /// The bytes that it moves between device, main memory and disk.
     pub transfers: PerPhase<Transfers>,
-    /// The bytes of its traffic that stay in its group of neighbours, where there are such groups.
+    /// The bytes of its traffic that stay in its group of neighbours; 0 without such groups.
     pub to_neighbours: PerPhase<u64>,
-    /// Of a step's, the bytes of model states: all but scalars.
+    /// The part of a step's `to_neighbours` that is model states: all but scalars.
     pub payload_to_neighbours: u64,
 }
 
@@ -118,7 +119,7 @@ pub fn peaks_without_updates(job: &Job) -> Result<[Memory; Place::ALL.len()], In
     Ok(Walk::new(job, &Partition::of(job)).run(false).memory)
 }
 
-/// What one rank of a job needs.
+/// The memory that one rank of a job requires, and the bytes that it moves.
 pub(crate) struct Requirements {
     /// Peak bytes over all classes together, in [`Place::ALL`]'s order.
     pub(crate) peaks: [u64; Place::ALL.len()],
@@ -126,12 +127,13 @@ pub(crate) struct Requirements {
     pub(crate) moves: u64,
 }
 
-/// Most micro-batches that [`requirements`] walks. The third begins with all that can be left over from
-/// those before it: the first's gradients arrive in main memory and the second's are being reduced,
-/// if a backward fills one bucket. Each later one begins like it, so its peak is the same.
+/// Maximum number of micro-batches that [`requirements`] walks. The third begins with everything
+/// that earlier micro-batches can leave in flight: if a backward fills one bucket, the first's
+/// gradients arrive in main memory and the second's are being reduced. Each later micro-batch
+/// begins in the same state, so its peak is the same.
 const WALKED: usize = 3;
 
-/// Returns what one rank of `job` needs.
+/// Returns the requirements of one rank of `job`.
 pub(crate) fn requirements(job: &Job) -> Result<Requirements, InvalidJob> {
     job.validate()?;
     let walked = job.micro_batches.min(WALKED);
@@ -140,7 +142,8 @@ pub(crate) fn requirements(job: &Job) -> Result<Requirements, InvalidJob> {
     let WalkResult { memory, counters, .. } = Walk::new(&fewer, &partition).run(true);
     let PerPhase { step, skipped_step, reread, .. } =
         counters.phases.map(|counter| counter.transfers.total_bytes());
-    // What the micro-batches move, each as much: a step's first forward reads less from disk.
+    // Bytes that the micro-batches move, the same for each: the first forward's saving is added
+    // back.
     let passes = skipped_step - counters.ahead.total_bytes() + reread;
     let more = (job.micro_batches - walked) as u64;
     let moves = step + passes / walked as u64 * more;

@@ -1,9 +1,9 @@
 //! The reduction of gradients: units fill buckets, and one collective reduces a bucket while
 //! backward continues.
 //!
-//! If gradients are reduced as copies or in another element type, a unit's are converted when it
-//! joins the bucket. Where several groups hold copies of the model states, a group's sums are not
-//! rounded to 16 bits: they come out in f32, in buffers of their own, and are summed over the
+//! If gradients are reduced as copies or in another element type, a unit's gradients are converted
+//! when it joins the bucket. If several groups hold copies of the model states, a group's sums are
+//! not rounded to 16 bits: they are produced in f32, in separate buffers, and summed over the
 //! groups in f32.
 
 use crate::job::Job;
@@ -12,8 +12,8 @@ use crate::partition::Partition;
 use crate::traffic::{Among, ByteCounter};
 use events::{Class, Operation};
 
-/// Cuts units, in order, into buckets: one closes once it has `size` elements, or with the last
-/// unit.
+/// Cuts units, in order, into buckets. A bucket closes once it has `size` elements, or with the
+/// last unit.
 pub(crate) fn buckets(units: impl IntoIterator<Item = u64>, size: u64) -> Vec<Vec<u64>> {
     let mut buckets = Vec::new();
     let mut open = Vec::new();
@@ -44,7 +44,7 @@ pub(crate) struct UnitGradients {
 pub(crate) const F32: u64 = 4;
 
 /// The units of one bucket, each with the buffer that holds its full gradients, copies or partial
-/// sums, if any.
+/// sums; `None` if no buffer was allocated for them.
 pub(crate) type Bucket = Vec<(UnitGradients, Option<Allocation>)>;
 
 /// The reduction of gradients on one rank.
@@ -55,11 +55,13 @@ pub(crate) struct Reducer {
     bytes_per_element: u64,
     /// Whether full gradients live only until their reduction ends.
     temporary: bool,
-    /// Bytes per element in the collective, if gradients are converted or copied for it.
+    /// Bytes per element in the collective; `None` if gradients are not converted or copied for it.
     converted: Option<u64>,
-    /// Slices per unit, if the result of a unit is the partial sum of one slice in f32.
+    /// Number of slices per unit if the result of a unit is the partial sum of one slice in f32;
+    /// else `None`.
     partial: Option<u64>,
-    /// Bytes per element of the buffer that rounds each result, if results are rounded.
+    /// Bytes per element of the buffer in which each result is rounded; `None` if results are not
+    /// rounded.
     rounded: Option<u64>,
     /// Whether backward continues while a bucket is reduced.
     overlap: bool,
@@ -92,9 +94,9 @@ impl Reducer {
         }
     }
 
-    /// Turns this reduction of full units into one of their shards, of which there are `shards`:
-    /// the shards of a bucket form a bucket. Partial sums are reduced in f32, and their sum is
-    /// rounded to the type in which others are reduced.
+    /// Turns this reduction of full units into a reduction of their `shards` shards: the shards of
+    /// a bucket form a bucket. Partial sums are reduced in f32, and their sum is rounded to the
+    /// type in which other gradients are reduced.
     pub(crate) fn of_shards(self, shards: u64) -> Self {
         let size = self.size.div_ceil(shards);
         match self.partial {
@@ -106,8 +108,8 @@ impl Reducer {
         }
     }
 
-    /// Allocates a buffer for the full gradients of `unit`, to which backward writes, unless a
-    /// persistent one exists or a layer that this backward has passed allocated it.
+    /// Allocates a buffer for the full gradients of `unit`, to which backward writes. Does nothing
+    /// if a persistent buffer exists, or if an earlier layer of this backward has allocated it.
     pub(crate) fn acquire(&mut self, ledger: &mut SymbolicLedger, partition: &Partition, unit: usize) {
         if self.temporary && self.full[unit].is_none() {
             let bytes = partition.units[unit].padded * self.bytes_per_element;
@@ -127,7 +129,7 @@ impl Reducer {
         self.queue(ledger, counter, part, full)
     }
 
-    /// Does what [`Reducer::reduce`] does, with `full` as the buffer of `part`'s gradients.
+    /// Adds `part`, whose gradients are in `full`, to the open bucket: see [`Reducer::reduce`].
     pub(crate) fn queue(
         &mut self,
         ledger: &mut SymbolicLedger,

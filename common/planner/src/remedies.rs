@@ -18,13 +18,13 @@ pub use change::change;
 pub struct Remedy {
     /// The change: flags, or another program.
     pub how: String,
-    /// What it costs, in a few words.
+    /// Its cost, in a few words.
     pub costs: String,
-    /// Peak bytes per rank with it, where memory is short.
+    /// Peak bytes per rank with this change, where memory is short.
     pub total_peak: u64,
-    /// Bytes per rank that it saves there.
+    /// Bytes per rank that the change saves there.
     pub saves: u64,
-    /// Bytes that a rank moves between device, main memory and disk per step because of it.
+    /// Additional bytes that a rank moves between device, main memory and disk per step.
     pub moves: u64,
 }
 
@@ -35,14 +35,15 @@ pub struct Remedies {
     pub capacity: u64,
     /// Each remedy alone, the one that saves most first.
     pub alone: Vec<Remedy>,
-    /// If none is enough alone: remedies that are enough together, and the peak with them.
+    /// If no remedy alone is enough: remedies that are enough together, and the peak with them.
+    /// `None` if there are none.
     pub together: Option<(Vec<String>, u64)>,
 }
 
 /// The memory that a job must fit into, per rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
-    /// Where memory is short; nowhere in particular if device and main memory are one.
+    /// The place where memory is short; `None` if device and main memory are one.
     pub place: Option<Place>,
     capacity: u64,
     limits: Limits,
@@ -55,13 +56,13 @@ impl Room {
         Room { place: Some(place), capacity, limits }
     }
 
-    /// Returns the room of a rank that shares one memory with all others, of which `capacity` bytes
-    /// are for its device and its main memory: more ranks do not help. `limits` bound each place.
+    /// Returns the room of a rank that shares one memory with all others, with `capacity` bytes for
+    /// its device and its main memory: more ranks do not help. `limits` bound each place.
     pub fn shared(capacity: u64, limits: Limits) -> Self {
         Room { place: None, capacity, limits }
     }
 
-    /// Returns what counts of `needs`, in bytes.
+    /// Returns the bytes of `needs` that count against the capacity.
     fn counts(&self, needs: &Requirements) -> u64 {
         match self.place {
             Some(place) => needs.peaks[place.index()],
@@ -74,7 +75,7 @@ impl Room {
         requirements(job).is_ok_and(|needs| self.counts(&needs) <= self.capacity)
     }
 
-    /// True if `after` needs no more of any place than there is, or than `before` needs.
+    /// True if `after` needs no more bytes in any place than its limit, or than `before` needs.
     fn allows(&self, before: &Requirements, after: &Requirements) -> bool {
         let limited = self.limits.iter().zip(before.peaks).zip(after.peaks);
         limited
@@ -83,7 +84,7 @@ impl Room {
     }
 }
 
-/// Returns what each knob saves of `job`'s peak where `room` is short of memory.
+/// Returns the bytes that each knob saves of `job`'s peak where `room` is short of memory.
 pub fn remedies(room: Room, job: &Job) -> Remedies {
     let capacity = room.capacity;
     let turned: Vec<AppliedKnob> = (0..KNOBS.len()).flat_map(|knob| turn(knob, job, room)).collect();
@@ -121,10 +122,10 @@ fn turn(knob: usize, job: &Job, room: Room) -> Vec<AppliedKnob> {
     (KNOBS[knob].turns)(job, room).into_iter().filter(possible).filter_map(saving).collect()
 }
 
-/// Returns the words of what a change costs. Weights are the same to the bit unless sums are added up in
+/// Returns a change's cost in words. Weights are the same to the bit unless sums are accumulated in
 /// another order.
 fn costs(words: &str, before: &Job, after: &Job) -> String {
-    // Gradients of micro-batches are added up before those of ranks, or after them.
+    // Gradients are summed over micro-batches first and then over ranks, or the other way round.
     let accumulation = |job: &Job| (job.micro_batches > 1).then_some(job.stage.sharded().gradients);
     let groups = |job: &Job| (job.strategy, job.shard_group);
     let cut = |job: &Job| (job.stage, job.wrap, groups(job));
@@ -149,8 +150,8 @@ fn pair(turned: &[AppliedKnob], room: Room) -> Option<(Vec<String>, u64)> {
     })
 }
 
-/// Turns one knob after another, each as far as it goes, until they are enough; then leaves out each
-/// without which the others are enough, too.
+/// Turns one knob after another, each as far as possible, until they are enough. Then leaves out
+/// each knob without which the others are still enough.
 fn all(job: &Job, room: Room) -> Option<(Vec<String>, u64)> {
     let mut found = enough(job, room, &(0..KNOBS.len()).collect::<Vec<_>>())?;
     for knob in found.knobs.clone() {
@@ -167,7 +168,7 @@ struct Enough {
     total_peak: u64,
 }
 
-/// Turns `knobs` one after another, each as far as it goes, until they are enough.
+/// Turns `knobs` one after another, each as far as possible, until they are enough.
 fn enough(job: &Job, room: Room, knobs: &[usize]) -> Option<Enough> {
     let (mut job, mut turned, mut how) = (job.clone(), Vec::new(), Vec::new());
     for &knob in knobs {

@@ -1,4 +1,4 @@
-//! The stages, and the one table of what each rank holds.
+//! The stages, and the table of which model states each shards.
 
 use clap::ValueEnum;
 use events::header::Sharded;
@@ -54,8 +54,7 @@ impl Stage {
         }
     }
 
-    /// Returns which model states are sharded: those of which a rank keeps only its shard between
-    /// steps.
+    /// Returns which model states are sharded: a rank keeps only its shard of them between steps.
     pub fn sharded(self) -> Sharded {
         Sharded {
             optimizer: self >= Stage::SHARDS_OPTIMIZER,

@@ -12,7 +12,7 @@ const SCREEN: u16 = 80;
 const NAME: u16 = 26;
 const NUMBER: u16 = 12;
 
-/// The medium in which a table is read.
+/// The output format of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Aligned, with rules, at most 80 columns wide.
@@ -92,8 +92,8 @@ impl Table {
         let name =
             if roomy { NAME } else { NAME.min(self.header[0].chars().count() as u16).max(self.longest(0)) };
         let narrow = (SCREEN.saturating_sub(name) / numbers).saturating_sub(1).max(1);
-        // A number is never cut: the name's column is narrowed, or else the table is wider than a
-        // screen.
+        // A number is never cut off: the name's column is narrowed, or the table becomes wider than
+        // a screen.
         let width = |column| NUMBER.min(narrow).max(self.longest(column));
         let wanted: u16 = (1..=usize::from(numbers)).map(|column| width(column) + 1).sum();
         let name = name.min(SCREEN.saturating_sub(wanted)).max(self.longest(0).min(name));
@@ -141,7 +141,7 @@ impl Scale {
         self.label
     }
 
-    /// Returns `bytes` with two decimals, or a dash for none.
+    /// Returns `bytes` with two decimals, or a dash for 0.
     pub fn show(&self, bytes: u64) -> String {
         if bytes == 0 { "-".into() } else { format!("{:.2}", bytes as f64 / self.bytes) }
     }
@@ -161,7 +161,7 @@ pub fn plain(number: f64, decimals: usize) -> String {
 /// Returns a count in words: `6.74 billion`; below a million, `918,656`.
 pub fn in_words(count: u64) -> String {
     let scales = [(1e12, "trillion"), (1e9, "billion"), (1e6, "million")];
-    // A number that would round to a thousand of one scale is one of the next.
+    // A number that would round to a thousand of one scale is shown as 1 of the next.
     let reaches = |scale: f64| count >= 1_000_000 && count as f64 >= 0.999_995 * scale;
     match scales.into_iter().find(|(scale, _)| reaches(*scale)) {
         Some((scale, word)) => format!("{} {word}", plain(count as f64 / scale, 2)),

@@ -8,8 +8,8 @@ use crate::walk::reduction;
 use events::header::Sweep;
 use events::{Operation, Purpose};
 
-/// Returns what `job` communicates in a step. Forward gathers `kept` elements that backward finds
-/// still gathered.
+/// Returns what `job` communicates in a step. Of the elements that forward gathers, `kept` are
+/// still gathered when backward needs them.
 pub(crate) fn theory(job: &Job, partition: &Partition, kept: u64) -> Vec<Sweep> {
     let sharded = job.stage.sharded();
     let padded = |wanted: &dyn Fn(bool) -> bool| -> u64 {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const OPERATIONS: usize = Operation::ALL.len();
 
 counts! {
-    /// What one rank sends: payload bytes and collectives, per operation.
+    /// The traffic that one rank sends: payload bytes and collectives, per operation.
     Traffic per Operation
 }
 
@@ -21,7 +21,7 @@ impl Traffic {
     }
 }
 
-/// How local collectives move data: what each rank sends to which other.
+/// How local collectives move data: which rank sends which slices to which other rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Algorithm {
@@ -41,8 +41,8 @@ impl Algorithm {
     /// In a ring each rank sends to its right neighbour alone (Patarasuk and Yuan, 2009).
     /// Reduce-scatter: a rank sends every slice but its own, to its owner or as a partial sum.
     /// All-gather: it sends its slice to each other rank, or every slice but the right neighbour's
-    /// to that neighbour. All-reduce: a reduce-scatter, then an all-gather. All ranks together send
-    /// as much either way, and so does each where N divides the elements.
+    /// to that neighbour. All-reduce: a reduce-scatter, then an all-gather. Both algorithms send
+    /// the same number of elements over all ranks, and per rank where N divides the elements.
     pub fn elements_sent(self, operation: Operation, elements: u64, ranks: u64, rank: u64) -> u64 {
         let boundary = |r: u64| (r as u128 * elements as u128 / ranks as u128) as u64;
         let slice = |r: u64| boundary(r + 1) - boundary(r);
@@ -73,9 +73,9 @@ pub(crate) struct Sender {
 pub(crate) enum Among {
     /// All ranks.
     World,
-    /// Groups of so many neighbouring ranks.
+    /// Groups of neighbouring ranks; the number is the group's size.
     Neighbours(u64),
-    /// The ranks with the same place in groups of so many neighbours.
+    /// The ranks with the same place in groups of neighbours; the number is the group's size.
     Across(u64),
 }
 
@@ -90,11 +90,11 @@ impl Among {
     }
 }
 
-/// Counts the collectives and transfers of some part of a run. All ranks issue the same ones;
+/// Counts the collectives and transfers of one phase of a run. All ranks issue the same ones;
 /// [`ByteCounter::of`] has the bytes that one rank sends.
 #[derive(Clone, Default)]
 pub(crate) struct ByteCounter {
-    /// Buffers by ranks, operation, elements and bytes per element, and how often.
+    /// The number of collectives by ranks, operation, elements and bytes per element of a buffer.
     buffers: BTreeMap<(Among, Operation, u64, u64), u64>,
     calls: BTreeMap<(Among, Operation), u64>,
     /// Bytes that each rank sends to each other rank in exchanges of scalars.
@@ -123,14 +123,15 @@ impl ByteCounter {
         *self.scalars.entry(among).or_default() += bytes;
     }
 
-    /// Returns what `sender` sends.
+    /// Returns the traffic of `sender`.
     pub(crate) fn of(&self, sender: Sender) -> Traffic {
         let mut calls = [0; OPERATIONS];
         self.calls.iter().for_each(|((_, operation), times)| calls[operation.index()] += times);
         Traffic { calls, bytes: self.bytes(sender, |_| true) }
     }
 
-    /// Returns the operations among `sender`'s groups, each with their size, and how often.
+    /// Returns the operations among `sender`'s groups, each with the group's size and the number of
+    /// calls.
     pub(crate) fn calls(&self, sender: Sender) -> Vec<(u64, Operation, u64)> {
         let calls = self.calls.iter();
         calls.map(|(&(among, operation), &times)| (among.place(sender).0, operation, times)).collect()
@@ -150,8 +151,8 @@ impl ByteCounter {
         self.bytes(sender, |among| matches!(among, Among::Neighbours(_)))
     }
 
-    /// Returns the bytes that `sender` sends among `wanted` ranks, per operation. Scalars never
-    /// travel round a ring.
+    /// Returns the bytes that `sender` sends among `wanted` ranks, per operation. Scalars are never
+    /// sent around a ring.
     fn bytes(&self, sender: Sender, wanted: fn(Among) -> bool) -> [u64; OPERATIONS] {
         let mut sent = [0; OPERATIONS];
         let buffers = self.buffers.iter().filter(|((among, ..), _)| wanted(*among));

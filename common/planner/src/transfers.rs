@@ -4,7 +4,7 @@ use crate::counts::counts;
 use events::Route;
 
 counts! {
-    /// What one rank moves between device, main memory and disk: payload bytes and transfers, per
+    /// The transfers of one rank between device, main memory and disk: payload bytes and calls, per
     /// route.
     Transfers per Route
 }
@@ -21,7 +21,7 @@ impl Transfers {
         self.calls[route.index()] += times;
     }
 
-    /// Takes away `part` of them.
+    /// Subtracts `part`.
     pub(crate) fn remove(&mut self, part: &Transfers) {
         for i in 0..Route::ALL.len() {
             self.bytes[i] -= part.bytes[i];

@@ -25,20 +25,20 @@ const LOSS: u64 = 16;
 /// Bytes of the gradient norm's two exchanges: the largest magnitude (f32), then the sum of squares
 /// (128-bit fixed point).
 const NORM: [u64; 2] = [4, 16];
-/// Bytes that tell which group of a split a rank joins.
+/// Bytes of the colour that says which group of a split a rank joins.
 const COLOUR: u64 = 8;
 
-/// Counts what a rank sends and moves in each part of a run.
+/// Counts the traffic and transfers of a rank in each phase of a run.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) phases: PerPhase<ByteCounter>,
-    /// What a step reads ahead of its update, skipped or not.
+    /// The transfers that a step reads ahead of its update, whether or not it is skipped.
     pub(crate) ahead: Transfers,
     /// Elements that forward gathers and backward finds still gathered.
     pub(crate) kept: u64,
 }
 
-/// What a walk has counted.
+/// The counts of a walk.
 pub(crate) struct WalkResult {
     /// Peak bytes, in [`Place::ALL`]'s order.
     pub(crate) memory: [Memory; Place::ALL.len()],
@@ -47,7 +47,7 @@ pub(crate) struct WalkResult {
     pub(crate) counters: Counters,
 }
 
-/// Walks through one rank's run. Ranks differ only in what they send, since shards are equal.
+/// Walks through one rank's run. Ranks differ only in their traffic, since shards are equal.
 pub(crate) struct Walk<'a> {
     job: &'a Job,
     partition: &'a Partition,
@@ -56,15 +56,15 @@ pub(crate) struct Walk<'a> {
     device: SymbolicLedger,
     host: SymbolicLedger,
     disk: SymbolicLedger,
-    /// What is live from setup to the end.
+    /// Allocations that are live from setup to the end.
     resting: Vec<Allocation>,
     /// The buffers of the CPU's update: live while the rank trains.
     buffers: Option<Allocation>,
-    /// Reduced gradients on their way to main memory: the buffers on both ends.
+    /// Reduced gradients in flight to main memory: the buffers on both ends.
     arrival: Option<(Allocation, Allocation)>,
-    /// The block's input that leaves the device.
+    /// The block's input in flight off the device.
     leaving: Option<Leaving>,
-    /// The buffer of the input that is written to disk.
+    /// The buffer of the input that is being written to disk.
     writing: Option<Allocation>,
     counter: ByteCounter,
     parameters: GatherWindow<'a>,
@@ -75,7 +75,7 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Begins before the run's setup.
+    /// Returns a walk that stands before the run's setup.
     pub(crate) fn new(job: &'a Job, partition: &'a Partition) -> Self {
         let offload = Offload::of(job, &partition.units);
         Walk {
@@ -102,8 +102,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Walks through setup, a step, an evaluation, a checkpoint and the end. Unless it `updates`,
-    /// the step is skipped before its update.
+    /// Walks through setup, a step, an evaluation, a checkpoint and the end. If not `updates`, the
+    /// step is skipped before its update.
     pub(crate) fn run(mut self, updates: bool) -> WalkResult {
         self.model_states();
         self.take_room_for_saves();
@@ -145,7 +145,7 @@ impl<'a> Walk<'a> {
         [self.device.live, self.host.live, self.disk.live]
     }
 
-    /// Allocates what the rank holds between steps.
+    /// Allocates the buffers that the rank holds between steps.
     fn model_states(&mut self) {
         for (class, bytes) in self.partition.model_states_in(self.job, Place::Device).by_class() {
             self.resting.push(self.device.allocate(class, bytes));
@@ -153,8 +153,8 @@ impl<'a> Walk<'a> {
         self.rest();
     }
 
-    /// Walks through a step up to the gradient's norm: all but the update, and all of a step whose
-    /// gradients overflow.
+    /// Walks through a step up to the gradient's norm: everything before the update, and so all of
+    /// a step whose gradients overflow.
     fn step(&mut self) {
         for micro in 0..self.job.micro_batches {
             let batch = self.sizes.batch(&mut self.device);
@@ -177,8 +177,8 @@ impl<'a> Walk<'a> {
     }
 
     /// Adds reduced gradients to their shards and frees them. In hybrid sharding, after the step's
-    /// last backward, queues the shards to be summed over all copies of the model states, or the
-    /// partial sums in their place.
+    /// last backward, queues the shards, or the partial sums in their place, to be summed over all
+    /// copies of the model states.
     fn reduced(&mut self, units: Bucket) {
         for (part, mut full) in units {
             if self.offload.follows {
@@ -199,8 +199,8 @@ impl<'a> Walk<'a> {
         self.device.free_all(units.into_iter().filter_map(|(_, held)| held));
     }
 
-    /// Gathers updated parameters in place, so that every rank has every rank's update: in ZeRO-1
-    /// and ZeRO-2, and in ZeRO-3 for persistent units.
+    /// Gathers updated parameters in place, so that every rank has the updates of all ranks: in
+    /// ZeRO-1 and ZeRO-2, and in ZeRO-3 for persistent units.
     fn gather_updated_parameters(&mut self) {
         let sharded = self.job.stage.sharded();
         if !sharded.optimizer {
@@ -232,7 +232,7 @@ fn sharing(job: &Job) -> Among {
     if job.strategy.forms_groups() { Among::Neighbours(job.shards()) } else { Among::World }
 }
 
-/// Returns how often the world is split into groups.
+/// Returns the number of times that the world is split into groups.
 fn splits(job: &Job) -> usize {
     if job.strategy.forms_groups() { 2 } else { usize::from(job.secondary_shards.is_some()) }
 }

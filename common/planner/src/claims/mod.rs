@@ -1,7 +1,7 @@
-//! Popular claims about ZeRO, beside what holds.
+//! Popular claims about ZeRO, next to the computed facts.
 //!
-//! Each claim is from a document that many people learn from. This crate computes the numbers
-//! beside it.
+//! Each claim is from a document that many people learn from. This crate computes the numbers next
+//! to it.
 
 mod advice;
 mod memory;
@@ -40,20 +40,20 @@ events::labels! {
     }
 }
 
-/// A claim and what holds.
+/// A claim and the computed facts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Claim {
     /// The document that makes the claim.
     pub source: Document,
     /// The claim.
     pub says: &'static str,
-    /// What holds, with its numbers.
+    /// The facts, with their numbers.
     pub holds: String,
     /// The numbers in `holds`, unrounded, in order.
     pub numbers: Vec<f64>,
 }
 
-/// Returns every claim, with what holds computed.
+/// Returns every claim with the computed facts.
 pub fn claims() -> Vec<Claim> {
     [memory::claims(), advice::claims()].concat()
 }

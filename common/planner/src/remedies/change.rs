@@ -1,4 +1,5 @@
-//! A change of flags, in words: what to add, and which flags must go since they contradict it.
+//! Describes a change of flags in words: the flags to add, and those to remove because they
+//! contradict it.
 
 use crate::job::Job;
 use crate::placement::Placement;
@@ -7,8 +8,8 @@ use events::Place;
 /// A flag, and whether it must be left out of a run that changes from one job to another.
 type Dropped = (&'static str, fn(&Job, &Job) -> bool);
 
-/// Every flag that some change contradicts. A job does not show whether a default was typed, nor the
-/// links and the directory of a run: their flags are named in any case.
+/// Every flag that some change contradicts. A job does not record whether a default was typed, nor
+/// the links and the directory of a run: their flags are always named.
 const DROPPED: [Dropped; 16] = [
     ("--strategy", |before, after| before.stage != after.stage && before.strategy != after.strategy),
     ("--shard-group-size", |before, after| before.shard_group.is_some() && after.shard_group.is_none()),
@@ -39,18 +40,18 @@ fn stops_overlapping(before: &Job, after: &Job) -> bool {
     before.overlap && !after.overlap
 }
 
-/// True if what `rests` away from the device returns to it.
+/// True if the state in the field `rests` was offloaded before and is kept on the device after.
 fn returns(before: &Job, after: &Job, rests: fn(&Placement) -> Place) -> bool {
     rests(&before.placement) != Place::Device && rests(&after.placement) == Place::Device
 }
 
-/// True if something rests on disk before, and nothing after.
+/// True if `before` stores something on disk, and `after` nothing.
 fn leaves_disk(before: &Job, after: &Job) -> bool {
     before.placement.uses_disk() && !after.placement.uses_disk()
 }
 
-/// Returns `how` a run of `before` becomes one of `after`, and the flags that it must then leave out:
-/// `--precision bf16 without --grad-dtype and --reduce-dtype`. Those alone if `how` is empty.
+/// Returns `how` a run of `before` becomes one of `after`, and the flags to leave out: `--precision
+/// bf16 without --grad-dtype and --reduce-dtype`. Names only the latter if `how` is empty.
 pub fn change(how: &str, before: &Job, after: &Job) -> String {
     let named = |flag: &str| how.split_whitespace().any(|word| word == flag);
     let dropped = DROPPED.iter().filter(|(flag, drops)| !named(flag) && drops(before, after));

@@ -1,5 +1,5 @@
-//! The knobs: each way to change one setting of a job, with its flags. [`super::change`] adds those
-//! that must be left out.
+//! The knobs: each way to change one setting of a job, with its flags. [`super::change`] adds the
+//! flags to leave out.
 
 use super::Room;
 use crate::fit::largest_batch;
@@ -22,7 +22,7 @@ const fn knob(costs: &'static str, turns: fn(&Job, Room) -> Vec<(String, Job)>) 
     Knob { costs, turns }
 }
 
-/// The flags that a change adds which only leaves flags out.
+/// The added flags of a change that only leaves flags out: none.
 const NOTHING: &str = "";
 
 /// Every knob. The knobs that change least about training come first: they are preferred where
@@ -78,7 +78,7 @@ pub(super) const KNOBS: &[Knob] = &[
     knob("a shorter context", tokens),
 ];
 
-/// Returns `job` with one setting changed, whatever it is now.
+/// Returns `job` with one setting changed, whatever its current value.
 fn set(job: &Job, how: &str, change: fn(&mut Job)) -> Vec<(String, Job)> {
     let mut job = job.clone();
     change(&mut job);
@@ -90,7 +90,7 @@ fn stages(job: &Job, _: Room) -> Vec<(String, Job)> {
     others.map(|stage| (format!("cargo run -p {}", stage.package()), job.with_stage(stage))).collect()
 }
 
-/// Returns `job` without room for a copy of what a rank saves.
+/// Returns `job` without the buffer for a copy of a rank's checkpoint.
 fn saving(job: &Job, _: Room) -> Vec<(String, Job)> {
     let placement = Placement { saving: Saving::Streaming, ..job.placement };
     let waiting = Job { placement, ..job.clone() };
@@ -152,8 +152,8 @@ fn staging(job: &Job, _: Room) -> Vec<(String, Job)> {
     ]
 }
 
-/// Moves what `rests` beyond the device, or may, to each other place. What is saved from disk is not
-/// copied first.
+/// Moves the state in the field `rests`, which is offloaded or can be, to each other place. A state
+/// on disk is saved without a copy first.
 fn moved(job: &Job, (flag, rests): &Movable) -> Vec<(String, Job)> {
     let mut job = job.clone();
     let now = *rests(&mut job.placement);
@@ -170,7 +170,7 @@ fn moved(job: &Job, (flag, rests): &Movable) -> Vec<(String, Job)> {
 }
 
 /// Cuts the micro-batch into the largest pieces that fit, or else into single sequences, and
-/// accumulates over them.
+/// accumulates gradients over them.
 fn batch_size(job: &Job, room: Room) -> Vec<(String, Job)> {
     let most = largest_batch(job, |job| room.fits(job)).unwrap_or(1);
     let divides = |size: &usize| job.batch_size.is_multiple_of(*size);
@@ -179,12 +179,12 @@ fn batch_size(job: &Job, room: Room) -> Vec<(String, Job)> {
         let how = format!("--batch-size {batch_size} --grad-accum {micro_batches}");
         (how, Job { batch_size, micro_batches, ..job.clone() })
     };
-    // What is in flight from one micro-batch to the next needs room, too.
+    // Buffers in flight from one micro-batch to the next need room, too.
     let mut pieces = (1..job.batch_size.min(most + 1)).rev().filter(divides).map(cut);
     pieces.find(|(_, job)| job.batch_size == 1 || room.fits(job)).into_iter().collect()
 }
 
-/// Lets gradients have the weights' type, their default, unless they have it already.
+/// Sets the gradients' type to the weights', their default, unless they have it already.
 fn gradients(job: &Job, _: Room) -> Vec<(String, Job)> {
     let recipe = Recipe { gradients: job.recipe.weights, ..job.recipe };
     if recipe == job.recipe {

@@ -128,7 +128,7 @@ fn report(
 /// Returns the elements sent in units of Ψ(N−1)/N; `None` for one GPU, which sends nothing.
 fn sweeps(traffic: &Traffic, parameters: u64, job: &Job) -> Option<f64> {
     let Recipe { weights, gradients, .. } = job.recipe;
-    // Where parameters are sharded an all-reduce is a sum over replicas, which travels in f32.
+    // If parameters are sharded, an all-reduce is a sum over replicas, which is sent in f32.
     let summed = if job.stage.sharded().parameters { F32 } else { gradients };
     let elements = traffic.bytes(Operation::AllReduce) / summed
         + traffic.bytes(Operation::ReduceScatter) / gradients

@@ -1,4 +1,4 @@
-//! What a report says of main memory and disks, and of the ways there.
+//! A report's tables about main memory and disks, and the transfers to and from them.
 
 use super::{Report, Request, StageReport};
 use crate::invalid::{InvalidJob, check_bytes};
@@ -13,33 +13,33 @@ use serde::Serialize;
 const BEYOND: [Place; 2] = [Place::Host, Place::Disk];
 const NAMES: [&str; 2] = ["main memory", "disk"];
 
-/// What rests beyond the GPUs, and how many of these share a machine.
+/// The offloaded states, and the number of GPUs that share a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Offloading {
-    /// Where states rest.
+    /// Where states are stored.
     #[serde(flatten)]
     pub placement: Placement,
     /// GPUs that share a machine's main memory and disk.
     pub gpus_per_node: usize,
 }
 
-/// What a rank keeps in main memory or on a disk, in bytes.
+/// The bytes that a rank keeps in main memory or on a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PlaceReport {
     /// The place.
     pub place: Place,
     /// Bytes held between steps.
     pub model_states: ModelStates,
-    /// Peaks by class, if a model was given.
+    /// Peaks by class; `None` if no model was given.
     pub memory: Option<Memory>,
     /// Peak of everything together.
     pub total: u64,
-    /// The same of all GPUs of a machine.
+    /// Peak of all GPUs of a machine together.
     pub per_machine: u64,
 }
 
 impl Request {
-    /// Returns the GPUs of a machine.
+    /// Returns the number of GPUs of a machine.
     fn machine(&self) -> usize {
         self.gpus_per_node.min(self.job.world_size)
     }
@@ -49,8 +49,8 @@ impl Request {
         self.job.placement.any().then_some(offloading)
     }
 
-    /// Returns an entry for main memory and one for the disk, if anything rests beyond the GPUs:
-    /// model states, peaks and total are those of `held`. Refuses a machine whose bytes would not
+    /// Returns an entry for main memory and one for the disk if anything is offloaded, else none.
+    /// Model states, peaks and total are those of `held`. Refuses a machine whose bytes would not
     /// fit into 64 bits.
     pub(super) fn beyond(
         &self,
@@ -70,7 +70,7 @@ impl Request {
 }
 
 impl Report {
-    /// Returns what rests where, in words.
+    /// Returns in words which states are offloaded, and where they are stored.
     pub(super) fn offloaded(&self) -> String {
         let Some(Offloading { placement, .. }) = self.offload else { return String::new() };
         let states = [
@@ -84,8 +84,8 @@ impl Report {
         format!("offloaded: {}\n", words.join(", "))
     }
 
-    /// Returns what main memory and disks hold, per GPU and per machine, and what moves per GPU and
-    /// step.
+    /// Returns the bytes in main memory and on disks, per GPU and per machine, and the bytes moved
+    /// per GPU and step.
     pub fn beyond(&self) -> Vec<Table> {
         let Some(Offloading { gpus_per_node, .. }) = self.offload else { return Vec::new() };
         let places = (0..BEYOND.len()).filter(|&i| self.stages.iter().any(|stage| stage.beyond[i].total > 0));
@@ -99,7 +99,8 @@ impl Report {
         tables
     }
 
-    /// Returns what a GPU's rank holds in one place: in all rows but the last only what is not 0.
+    /// Returns the bytes that a GPU's rank holds in one place. Rows of zeros are left out, except
+    /// the last.
     fn place(&self, i: usize) -> Table {
         let held = |class: Class| {
             move |stage: &StageReport| {

@@ -1,4 +1,5 @@
-//! The planner's report: what every stage needs for one model and recipe, as data and as tables.
+//! The planner's report: the memory and traffic of every stage for one model and recipe, as data
+//! and as tables.
 
 mod answer;
 mod beyond;
@@ -21,7 +22,7 @@ pub use beyond::{Offloading, PlaceReport};
 /// (H200).
 pub const CAPACITIES: [u64; 4] = [24_000_000_000, 40_000_000_000, 80_000_000_000, 141_000_000_000];
 
-/// What a report is about.
+/// The subject of a report.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Subject {
     /// The job's model, predicted to the byte.
@@ -41,7 +42,7 @@ pub enum Subject {
 pub struct Request {
     /// The model, or the number of parameters.
     pub subject: Subject,
-    /// What is trained, and how. Its model is not used if the subject is a number of parameters.
+    /// The job. Its model is not used if the subject is a number of parameters.
     pub job: Job,
     /// GPUs that share a machine's main memory and disk.
     pub gpus_per_node: usize,
@@ -50,7 +51,7 @@ pub struct Request {
 /// The answer. All sizes are per GPU, in bytes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// The model's name, or nothing.
+    /// The model's name; `None` for a number of parameters.
     pub model: Option<String>,
     /// Ψ.
     pub parameters: u64,
@@ -58,20 +59,20 @@ pub struct Report {
     pub gpus: usize,
     /// Bytes per parameter.
     pub recipe: Recipe,
-    /// The micro-batch, if a model was given.
+    /// The micro-batch; `None` if no model was given.
     pub micro_batch: Option<MicroBatch>,
     /// Micro-batches per step.
     pub micro_batches: usize,
     /// How ZeRO-3 shards.
     pub strategy: Strategy,
-    /// Ranks that share one copy of the model states, in hybrid sharding.
+    /// Number of ranks that share one copy of the model states, in hybrid sharding.
     pub shard_group: Option<usize>,
-    /// Ranks that share a second copy of ZeRO-3's parameters.
+    /// Number of ranks that share a second copy of ZeRO-3's parameters.
     pub secondary_shards: Option<usize>,
-    /// What rests beyond the GPUs, if anything does.
+    /// The offloaded states; `None` if nothing is offloaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offload: Option<Offloading>,
-    /// Its operations, if a model was given.
+    /// The model's operations; `None` if no model was given.
     pub compute: Option<Compute>,
     /// One entry per stage.
     pub stages: Vec<StageReport>,
@@ -86,10 +87,10 @@ pub struct MicroBatch {
     pub tokens: usize,
 }
 
-/// What a rank computes per token, in floating-point operations.
+/// The floating-point operations of a rank per token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Compute {
-    /// What blocks keep for backward.
+    /// The buffers that blocks keep for backward.
     pub checkpointing: Checkpointing,
     /// Forward and backward.
     pub flops_per_token: u64,
@@ -104,22 +105,22 @@ pub struct StageReport {
     pub stage: Stage,
     /// Bytes held on the GPU between steps.
     pub model_states: ModelStates,
-    /// The GPU's peaks by class, if a model was given.
+    /// The GPU's peaks by class; `None` if no model was given.
     pub memory: Option<Memory>,
     /// Peak of everything together on the GPU.
     pub total: u64,
-    /// Main memory and disk, if anything rests beyond the GPUs.
+    /// Main memory and disk; empty if nothing is offloaded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub beyond: Vec<PlaceReport>,
-    /// What a rank moves between these places per step.
+    /// The bytes that a rank moves between these places per step.
     #[serde(skip_serializing_if = "Transfers::is_none")]
     pub transfers_per_step: Transfers,
-    /// What the first rank sends per step.
+    /// The bytes that the first rank sends per step.
     pub traffic_per_step: Traffic,
-    /// The bytes of these, scalars aside, that stay in its group of neighbours, if the stage has such
-    /// groups.
+    /// The part of these bytes, without scalars, that stays in its group of neighbours; 0 without
+    /// such groups.
     pub to_neighbours_per_step: u64,
-    /// Elements sent per step, in units of Ψ(N−1)/N.
+    /// Elements sent per step, in units of Ψ(N−1)/N; `None` for one GPU.
     pub sweeps: Option<f64>,
     /// One entry per capacity.
     pub fits: Vec<CapacityFit>,
@@ -132,7 +133,8 @@ pub struct CapacityFit {
     pub capacity: u64,
     /// Whether the stage's total is within the GPU's bytes.
     pub fits: bool,
-    /// Most sequences per micro-batch that fit, if a model was given and at least one fits.
+    /// Maximum number of sequences per micro-batch that fit; `None` if no model was given or none
+    /// fits.
     pub largest_batch: Option<usize>,
 }
 

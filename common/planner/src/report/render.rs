@@ -7,8 +7,8 @@ use crate::table::{Format, Scale, Table, counted, grouped, in_words};
 use events::{Class, Operation};
 
 impl Report {
-    /// Returns the report as text: three tables, and up to four of what rests beyond the GPUs,
-    /// under a title of three to six lines.
+    /// Returns the report as text: three tables, and up to four about offloaded states, under a
+    /// title of three to six lines.
     pub fn render(&self, format: Format) -> String {
         let tables = std::iter::once(self.memory()).chain(self.beyond()).chain([self.traffic(), self.fits()]);
         let mut parts = vec![self.title()];
@@ -38,7 +38,7 @@ impl Report {
         format!("{subject}, on {gpus}\n{recipe}\n{batch}{steps} per step\n{more}")
     }
 
-    /// Returns how ZeRO-3 shards, if not in its default way.
+    /// Returns how ZeRO-3 shards; empty for the default.
     fn strategy(&self) -> String {
         match (self.strategy, self.shard_group, self.secondary_shards) {
             (strategy, Some(size), _) => {
@@ -52,7 +52,7 @@ impl Report {
         }
     }
 
-    /// Returns a line on recomputation, if there is any.
+    /// Returns a line about recomputation; empty if there is none.
     fn recomputed(&self) -> String {
         let Some(compute) = self.compute.filter(|compute| compute.recomputed_flops_per_token > 0) else {
             return String::new();
@@ -143,8 +143,8 @@ impl Report {
         noted.into_iter().filter(|(applies, _)| *applies).map(|(_, note)| note).collect()
     }
 
-    /// True if ZeRO-3 gathers nearly all parameters twice per micro-batch, among all GPUs, and sends
-    /// less than three times as many elements; padding can make it more.
+    /// True if ZeRO-3 gathers nearly all parameters twice per micro-batch, among all GPUs, and
+    /// sends less than three times as many elements. With padding it can be more.
     fn sends_nearly_thrice(&self) -> bool {
         let all = self.strategy == Strategy::FullShard && self.secondary_shards.is_none();
         let sweeps = self.stages.last().and_then(|stage| stage.sweeps);
@@ -152,7 +152,7 @@ impl Report {
         all && sweeps.is_some_and(|sweeps| sweeps > 2.5 * micro_batches && sweeps < 3.0 * micro_batches)
     }
 
-    /// Returns one figure of every stage.
+    /// Returns one value per stage.
     pub(super) fn of<T>(&self, figure: impl Fn(&StageReport) -> T) -> Vec<T> {
         self.stages.iter().map(figure).collect()
     }

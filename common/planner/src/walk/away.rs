@@ -1,5 +1,5 @@
-//! The walk beyond the device: states that rest in main memory or on disk, the buffers through
-//! which they pass, and what is gathered in main memory.
+//! The walk of offloaded states: those stored in main memory or on disk, the buffers through which
+//! they pass, and the weights gathered in main memory.
 
 use super::{Walk, sharing};
 use crate::ledger::Allocation;
@@ -10,8 +10,8 @@ use crate::reduce::{F32, UnitGradients};
 use events::{Class, Operation, Place, Route};
 
 impl Walk<'_> {
-    /// Allocates what rests beyond the device, unit by unit, and the slots through which parameters
-    /// are fetched, which live to the end; and the buffers of the CPU's update.
+    /// Allocates the offloaded states, unit by unit, and the slots through which parameters are
+    /// fetched, which live to the end. Also allocates the buffers of the CPU's update.
     pub(super) fn rest(&mut self) {
         let units = self.offload.units.clone();
         for unit in &units {
@@ -35,7 +35,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Writes the first values of a state of `unit` to disk, if they rest there.
+    /// Writes the initial values of a state of `unit` to disk, if it is stored there.
     fn write_once(&mut self, unit: &Slices, class: Class) {
         let placement = self.offload.placement;
         let writes = match class {
@@ -51,7 +51,7 @@ impl Walk<'_> {
         self.pass_through_memory(Route::HostToDisk, &writes);
     }
 
-    /// Moves buffers, each with its number, over `route` through main memory, one at a time.
+    /// Moves buffers, given as sizes and counts, over `route` through main memory, one at a time.
     fn pass_through_memory(&mut self, route: Route, buffers: &[(u64, u64)]) {
         for &(times, bytes) in buffers {
             let staged = self.host.allocate(Class::Workspace, bytes);
@@ -60,8 +60,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Moves a unit's reduced gradients to main memory, where they are added to their shard. One
-    /// unit's arrive at a time.
+    /// Moves a unit's reduced gradients to main memory, where they are added to their shard. The
+    /// gradients of one unit are in flight at a time.
     pub(super) fn send_down(&mut self, part: UnitGradients, full: Option<Allocation>) {
         self.settle_arrival();
         let bytes = self.offload.arriving(part.unit);
@@ -87,8 +87,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Updates what rests beyond the device, piece by piece. What was read ahead is a part of what
-    /// it moves. The CPU's update has its buffers from the start.
+    /// Updates the offloaded states, piece by piece. Its transfers include those that were read
+    /// ahead. The CPU's update has its buffers from the start.
     pub(super) fn update(&mut self) {
         let (slots, in_memory, on_device) = self.offload.update_slots();
         let in_memory = if self.offload.updates_on_device() { in_memory } else { 0 };
@@ -101,8 +101,8 @@ impl Walk<'_> {
         self.device.free(on_device);
     }
 
-    /// Takes room for saves of the rank's part of a checkpoint, to the end: for a copy of it, or
-    /// for the buffers through which it is written piece by piece.
+    /// Allocates, until the end, the buffers for saving the rank's part of a checkpoint: one for a
+    /// copy of it, or those through which it is written piece by piece.
     pub(super) fn take_room_for_saves(&mut self) {
         let parts = self.offload.units.iter().map(|unit| unit.optimizer.div_ceil(self.offload.holders));
         let elements = STATES * parts.sum::<u64>();
@@ -116,8 +116,8 @@ impl Walk<'_> {
         self.resting.push(self.host.allocate(Class::Workspace, bytes));
     }
 
-    /// Saves the rank's part of a checkpoint: reads what rests on disk. The update does not need its
-    /// buffers meanwhile.
+    /// Saves the rank's part of a checkpoint: reads the states stored on disk. The update does not
+    /// need its buffers during that time.
     pub(super) fn checkpoint(&mut self) {
         self.host.free_all(self.buffers.take());
         if self.offload.placement.saving == Saving::Streaming {
@@ -130,8 +130,8 @@ impl Walk<'_> {
         self.take_buffers();
     }
 
-    /// Gathers the weights in main memory: a unit from its first tensor to its last, in the order
-    /// of the layout.
+    /// Gathers the weights in main memory, in the order of the layout: a unit is gathered from its
+    /// first tensor to its last.
     pub(super) fn gather_weights(&mut self) {
         let unit_of = &self.partition.unit_of;
         let mut last = vec![0; self.partition.units.len()];

@@ -1,4 +1,4 @@
-//! The walk of blocks' inputs that leave the device after forward and come back for backward.
+//! The walk of offloaded block inputs: they leave the device after forward and return for backward.
 
 use super::Walk;
 use crate::activations::BlockKept;
@@ -6,25 +6,26 @@ use crate::ledger::Allocation;
 use crate::offload::pages;
 use events::{Class, Place, Route};
 
-/// What a block keeps between its forward and its backward.
+/// The buffers that a block keeps between its forward and its backward.
 pub(super) enum Saved {
-    /// It stays on the device.
+    /// The buffers stay on the device.
     Here(BlockKept),
-    /// Its input, which rests in main memory or on disk.
+    /// The block's input is stored in main memory or on disk.
     Away {
-        /// Its buffer on the device, once it is on its way back from main memory.
+        /// Its buffer on the device, once it is in flight from main memory.
         x: Option<Allocation>,
-        /// Its buffer in main memory: it rests there, or is on its way back from disk.
+        /// Its buffer in main memory: it is stored there, or is in flight from disk.
         held: Option<Allocation>,
     },
 }
 
-/// A block's input on its way off the device: its buffer there, and for one that goes on to disk
-/// its buffer in main memory.
+/// A block's input in flight off the device: its buffer on the device and, if it is to be stored on
+/// disk, its buffer in main memory.
 pub(super) struct Leaving(Allocation, Option<Allocation>);
 
 impl Walk<'_> {
-    /// Sends off the input that a block's forward has kept, unless it stays.
+    /// Starts to move the input that a block's forward has kept off the device, unless it stays
+    /// there.
     pub(super) fn save(&mut self, kept: BlockKept) -> Saved {
         let place = self.offload.placement.activations;
         let x = match kept {
@@ -48,8 +49,8 @@ impl Walk<'_> {
         self.host.free_all(self.writing.take());
     }
 
-    /// Waits until the input that leaves has left. If it goes on to disk, waits for the write
-    /// before its own and starts that.
+    /// Waits until the input in flight has left the device. If it is to be stored on disk, waits
+    /// for the previous write and starts its own.
     fn settle_input(&mut self) {
         let Some(Leaving(x, staged)) = self.leaving.take() else { return };
         self.device.free(x);
@@ -59,7 +60,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Starts to bring back the input of the block whose backward comes next, if there is one.
+    /// Starts to bring back the input of the block whose backward comes next. Does nothing if that
+    /// input is on the device.
     pub(super) fn start(&mut self, next: Option<&mut Saved>) {
         let Some(Saved::Away { x, held }) = next else { return };
         if self.offload.placement.activations == Place::Disk {
@@ -82,12 +84,12 @@ impl Walk<'_> {
         }
     }
 
-    /// Allocates a buffer in main memory for an input on its way to or from disk.
+    /// Allocates a buffer in main memory for an input in flight to or from disk.
     fn staged_input(&mut self) -> Allocation {
         self.host.allocate(Class::Workspace, pages(self.sizes.residual))
     }
 
-    /// Allocates a buffer on the device for an input that comes back, and counts its last way.
+    /// Allocates a buffer on the device for a returning input, and counts its last transfer.
     fn returning_input(&mut self) -> Allocation {
         self.counter.transfers.count(Route::HostToDevice, self.sizes.residual);
         self.device.allocate(Class::Activations, self.sizes.residual)

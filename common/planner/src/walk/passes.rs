@@ -9,7 +9,7 @@ use crate::traffic::Among;
 use events::Pass;
 use model::LayerKind;
 
-/// What forward keeps for backward.
+/// The buffers that forward keeps for backward.
 pub(super) struct SavedForward {
     blocks: Vec<Saved>,
     head: HeadKept,
@@ -118,8 +118,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Ends the use of the units that no layer after `layer` needs in a forward; backward follows
-    /// unless it is an evaluation's.
+    /// Ends the use of the units that no layer after `layer` needs in a forward. A backward follows
+    /// unless the forward is an evaluation's.
     fn leave(&mut self, layer: usize) {
         for unit in self.partition.last_used_by(layer) {
             match self.pass {
