@@ -1,5 +1,6 @@
-//! Bounds of the numbers in streams. Anyone can write a recording, so a number that no run reaches
-//! is damage: sums and differences of a rank's numbers fit both `u64` and `i64`.
+//! Bounds of the numbers in streams. Anyone can write a recording, so a number that no run can
+//! reach is treated as damage. Sums and differences of a rank's valid numbers fit both `u64` and
+//! `i64`.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -8,11 +9,11 @@ use std::sync::Arc;
 /// The greatest valid count of bytes, nanoseconds or anything else: 72 petabytes, or two years.
 pub const MOST: u64 = 1 << 56;
 
-/// The most entries of a rank's lists, such as collectives in flight. A longer list is damage:
-/// events that remove its entries are missing.
+/// Maximum number of entries of a rank's lists, such as collectives in flight. A longer list means
+/// damage: events that remove its entries are missing.
 const MOST_ENTRIES: usize = 4096;
 
-/// Returns the sum of `amounts`, or the greatest `u64` if it is greater than that.
+/// Returns the sum of `amounts`, limited to the greatest `u64`.
 pub fn total(amounts: impl Iterator<Item = u64>) -> u64 {
     amounts.fold(0, u64::saturating_add)
 }
@@ -27,14 +28,14 @@ pub(crate) fn subtract(amounts: &mut [u64], before: &[u64]) {
     amounts.iter_mut().zip(before).for_each(|(amount, before)| *amount = amount.saturating_sub(*before));
 }
 
-/// Removes the oldest entry if one more would be too many.
+/// Removes the oldest entry if the list has reached the maximum length.
 pub(crate) fn make_room<T>(entries: &mut Vec<T>) {
     if entries.len() >= MOST_ENTRIES {
         entries.remove(0);
     }
 }
 
-/// Deserializes numbers of which none is beyond [`MOST`].
+/// Deserializes numbers. Fails if one is above [`MOST`].
 pub(crate) fn bounded<'de, T: Amounts + Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
@@ -44,7 +45,7 @@ pub(crate) fn bounded<'de, T: Amounts + Deserialize<'de>, D: Deserializer<'de>>(
 
 /// A number, or several.
 pub(crate) trait Amounts {
-    /// True if none is beyond [`MOST`].
+    /// True if none is above [`MOST`].
     fn are_bounded(&self) -> bool;
 }
 

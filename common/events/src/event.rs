@@ -19,8 +19,8 @@ pub struct Event {
 }
 
 impl Event {
-    /// Returns from when to when something lasted that the event reports as `began` and `ended`
-    /// nanoseconds before it. It lasts no time if it would end before it begins.
+    /// Returns the times between which something lasted that the event reports as `began` and
+    /// `ended` nanoseconds before it. The span is empty if it would end before it begins.
     pub fn span(&self, began: u64, ended: u64) -> (u64, u64) {
         let from = self.at.saturating_sub(began);
         (from, self.at.saturating_sub(ended).max(from))
@@ -61,11 +61,11 @@ pub struct TransferEvent {
     /// Number of the transfer on this rank, from 0.
     #[serde(deserialize_with = "bounded")]
     pub sequence: u64,
-    /// Between which places.
+    /// The places between which the bytes move.
     pub route: Route,
-    /// The use of the bytes in the places where they rest.
+    /// The class that the bytes belong to where they are stored.
     pub class: Class,
-    /// The unit that they belong to; of activations the block's number.
+    /// The unit that they belong to; for activations, the block's number.
     pub unit: u16,
     /// Payload bytes.
     #[serde(deserialize_with = "bounded")]
@@ -74,13 +74,14 @@ pub struct TransferEvent {
     /// transfer once it is `Finished`.
     #[serde(deserialize_with = "bounded")]
     pub moved: u64,
-    /// Once it is `Finished`: when the bytes began to move, in nanoseconds before this event.
+    /// Set once it is `Finished`: when the bytes began to move, in nanoseconds before this event.
     #[serde(deserialize_with = "bounded")]
     pub began: u64,
-    /// Once it is `Finished`: when they had arrived, in nanoseconds before this event.
+    /// Set once it is `Finished`: when the bytes had arrived, in nanoseconds before this event.
     #[serde(deserialize_with = "bounded")]
     pub ended: u64,
-    /// Once it is `Finished`: how long the rank was idle because it waited for it, in nanoseconds.
+    /// Set once it is `Finished`: how long the rank was idle because it waited for the transfer, in
+    /// nanoseconds.
     #[serde(deserialize_with = "bounded")]
     pub exposed: u64,
 }
@@ -256,8 +257,8 @@ pub enum What {
         /// Its members, by their ranks in the world.
         ranks: Vec<u32>,
     },
-    /// When work ran that earlier events reported as it was queued, as on a GPU. Emitted once the
-    /// work is done, at the latest at the end of its step.
+    /// The times at which work ran. On a GPU, earlier events report work when it is queued; this
+    /// event is emitted once the work is done, at the latest at the end of its step.
     Ran {
         /// The work.
         work: Work,
@@ -271,13 +272,14 @@ pub enum What {
     /// The rank's own metrics of a step, before anything is summed over ranks. Precedes the step's
     /// [`What::StepFinished`]; emitted only on request. Never dropped.
     Contributed(LocalMetrics),
-    /// The rank has failed because of another rank, for which it timed out, for example, or because
-    /// others timed out on it. Precedes the [`What::Failed`] with the error. Never dropped.
+    /// The rank has failed because of another rank, for example because it timed out waiting for
+    /// that rank, or because other ranks timed out waiting for it. Precedes the [`What::Failed`]
+    /// with the error. Never dropped.
     Blamed {
         /// The rank at fault.
         culprit: u32,
-        /// True if another rank's error explains the failure better: it reported it to this one, or
-        /// timed out on this one.
+        /// True if another rank's error explains the failure better: that rank reported the failure
+        /// to this one, or timed out waiting for this one.
         heard: bool,
     },
 }
@@ -291,10 +293,10 @@ pub struct LocalMetrics {
     pub loss: f64,
     /// Norm of the rank's own gradients.
     pub grad_norm: f64,
-    /// Fingerprint of the full parameters that its forward used: other parameters are unlikely to
-    /// have the same one.
+    /// Fingerprint of the full parameters that its forward used. Different parameters are unlikely
+    /// to have the same fingerprint.
     pub parameters: u64,
-    /// Seconds of the step during which it waited for other ranks.
+    /// Seconds of the step during which the rank waited for other ranks.
     pub waited: f64,
 }
 

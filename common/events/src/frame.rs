@@ -2,8 +2,8 @@
 //!
 //! A stream begins with [`MAGIC`] and the format's version (u16). Frames follow: kind (u8), length
 //! of the payload (u32), low half of the CRC-32 of these two (u16), CRC-32 of the payload (u32),
-//! payload (postcard). All numbers are little endian. The checksum of the first two fields tells a
-//! damaged length from a file that ends early.
+//! payload (postcard). All numbers are little endian. The checksum of the first two fields
+//! distinguishes a damaged length from a file that ends early.
 
 use crate::amount::bounded;
 use crate::event::Event;
@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Read};
 
 /// The first bytes of every stream. They are not text, and a program that converts line endings
-/// damages them visibly.
+/// damages them detectably.
 pub const MAGIC: [u8; 8] = *b"\x89ZERO\r\n\x1a";
 
-/// The version of the format that this crate writes. Version 3 says more of transfers between
-/// places, of which version 2 recorded none.
+/// The version of the format that this crate writes. Version 3 records more about transfers between
+/// places; no recording of version 2 has transfers.
 pub const VERSION: u16 = 3;
 
 /// The oldest version that this crate reads.
@@ -29,7 +29,7 @@ pub const PREAMBLE: usize = MAGIC.len() + 2;
 
 const FRAME_HEAD: usize = 11;
 
-/// The longest valid payload, in bytes. A greater length is damage.
+/// The longest valid payload, in bytes. A greater length is treated as damage.
 const MAX_PAYLOAD: usize = 64 << 20;
 
 /// The longest payload of a viewer's request, in bytes.
@@ -77,9 +77,9 @@ pub enum FrameError {
     /// A frame's checksum, kind or content is wrong.
     #[error("damaged at byte {offset}: {problem}")]
     Corrupt {
-        /// Where the frame begins, in bytes.
+        /// Offset of the frame in the stream, in bytes.
         offset: u64,
-        /// What is wrong with the frame.
+        /// The defect of the frame.
         problem: String,
     },
 }
@@ -191,7 +191,7 @@ impl<'a> RawFrame<'a> {
         }
     }
 
-    /// Decodes a header and, where the stream has them, the theory, the offload and the choices after
+    /// Decodes a header and, if the stream has them, the theory, the offload and the choices after
     /// it.
     fn header(&self) -> Result<RunHeader, FrameError> {
         let (header, rest) = self.value(self.payload)?;
@@ -244,8 +244,8 @@ impl Decoder {
         Decoder { requests: true, ..Self::without_preamble() }
     }
 
-    /// Adds what `stream` has, again if a signal interrupts that. Returns the number of bytes: none
-    /// at the stream's end.
+    /// Adds the bytes that `stream` has. Retries if a signal interrupts the read. Returns the
+    /// number of bytes: 0 at the stream's end.
     pub(crate) fn read_from(&mut self, stream: &mut impl Read) -> io::Result<usize> {
         let mut bytes = [0; 1 << 16];
         loop {
@@ -256,8 +256,8 @@ impl Decoder {
         }
     }
 
-    /// Adds what has arrived on `stream`, which does not block, or as much as one turn may take of
-    /// it. Returns whether the stream has ended.
+    /// Adds the bytes that have arrived on `stream`, which does not block, up to the limit of one
+    /// turn. Returns true if the stream has ended.
     pub(crate) fn read_ready(&mut self, stream: &mut impl Read) -> bool {
         for _ in 0..64 {
             match self.read_from(stream) {
@@ -274,10 +274,10 @@ impl Decoder {
         self.pending.extend_from_slice(bytes);
     }
 
-    /// Returns the messages that are complete by now.
+    /// Returns the messages that are complete so far.
     ///
     /// # Errors
-    /// Any [`FrameError`]. The rest of the stream cannot be read then.
+    /// Any [`FrameError`]. After an error the rest of the stream cannot be read.
     pub fn messages(&mut self) -> Result<Vec<Message>, FrameError> {
         let mut used = 0;
         if !self.greeted {
@@ -300,7 +300,7 @@ impl Decoder {
         Ok(messages)
     }
 
-    /// Returns the frame at byte `start` of those that have arrived, if it is complete.
+    /// Returns the frame at byte `start` of those that have arrived; `None` if it is not complete.
     fn frame_at(&self, start: usize) -> Result<Option<RawFrame<'_>>, FrameError> {
         let (bytes, offset) = (&self.pending[start..], self.offset + start as u64);
         if self.requests && length(bytes).is_some_and(|length| length > FRAME_HEAD + MAX_REQUEST) {
@@ -310,7 +310,7 @@ impl Decoder {
     }
 }
 
-/// Notes the `shape` of the first header. A state of any other shape is damage.
+/// Records the `shape` of the first header. A state of any other shape is treated as damage.
 fn check_shape(shape: &mut Option<(usize, usize)>, message: &Message, offset: u64) -> Result<(), FrameError> {
     match message {
         Message::Header(header) => {

@@ -1,4 +1,4 @@
-//! The run's header: what a watcher must know before the first event.
+//! The run's header: the description that a watcher must have before the first event.
 
 use crate::amount::bounded;
 use crate::event::{Class, Operation, Place, Purpose, Route};
@@ -19,7 +19,7 @@ pub struct UnitHeader {
     pub persistent: bool,
 }
 
-/// The model states of which a rank keeps only its slice between steps.
+/// The sharded model states: a rank keeps only its slice of them between steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sharded {
     /// Parameters are sharded.
@@ -30,8 +30,8 @@ pub struct Sharded {
     pub optimizer: bool,
 }
 
-/// Bytes that are predicted of one rank: of a class at its peak on the device, or of an operation's
-/// or a route's payload per optimizer step.
+/// Predicted bytes of one rank: of a class at its peak on the device, or of an operation's or a
+/// route's payload per optimizer step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PredictedBytes<K> {
     /// The rank.
@@ -58,11 +58,12 @@ pub struct PredictedPlace {
     pub total: u64,
 }
 
-/// What does not rest on the device, and what travels because of it. Empty if all states do.
+/// The offloaded states, and the transfers that they cause. Empty if all states are kept on the
+/// device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offload {
-    /// The classes that rest elsewhere, each with its place. Parameters of persistent units stay
-    /// on the device all the same.
+    /// The offloaded classes, each with the place where it is stored. Parameters of persistent
+    /// units always stay on the device.
     pub resting: Vec<(Class, Place)>,
     /// Predicted memory in main memory and on disk.
     pub memory: Vec<PredictedPlace>,
@@ -71,7 +72,7 @@ pub struct Offload {
 }
 
 impl Offload {
-    /// Returns where the bytes of `class` rest.
+    /// Returns the place where the bytes of `class` are stored.
     pub fn place(&self, class: Class) -> Place {
         let found = self.resting.iter().find(|(other, _)| *other == class);
         found.map_or(Place::Device, |(_, place)| *place)
@@ -83,23 +84,23 @@ impl Offload {
     }
 }
 
-/// Choices that change what a step does, in words; empty where a run has the usual.
+/// Choices that change a step's work, in words; empty strings for the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choices {
-    /// How it shards: `hybrid-shard`.
+    /// The sharding strategy: `hybrid-shard`.
     pub strategy: String,
-    /// What backward recomputes: `block`, `selective`.
+    /// The buffers that backward recomputes: `block`, `selective`.
     pub checkpointing: String,
 }
 
 /// One operation over full buffers that every step communicates, according to theory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sweep {
-    /// Why the ranks communicate.
+    /// The purpose of the communication.
     pub purpose: Purpose,
     /// The operation.
     pub operation: Operation,
-    /// How many times per optimizer step.
+    /// Number of times per optimizer step.
     pub times: u32,
     /// Elements of a rank's full buffers, padding included.
     #[serde(deserialize_with = "bounded")]
@@ -127,11 +128,13 @@ impl Sweep {
     }
 }
 
-/// Most pairs of ranks, or of a rank and a unit, in one run: a watcher keeps some bytes for each.
+/// Maximum number of pairs of ranks, or of a rank and a unit, in one run: a watcher keeps some
+/// bytes for each pair.
 const MOST_PAIRS: u64 = 1 << 20;
-/// Most pairs that any header may describe, and those for each of its bytes: a header describes
-/// every unit, and predicts every rank.
+/// Number of pairs that any header may describe, whatever its size.
 const FEW_PAIRS: u64 = 1 << 12;
+/// Number of further pairs per byte of the header: a header describes every unit, and predicts every
+/// rank.
 const PAIRS_PER_BYTE: u64 = 64;
 
 /// The description of a run, written before it starts.
@@ -162,7 +165,7 @@ pub struct RunHeader {
     pub batch_size: u32,
     /// Tokens per sequence.
     pub sequence_length: u32,
-    /// Device capacity per rank in bytes, if it has one.
+    /// Device capacity per rank in bytes; `None` if it is unlimited.
     #[serde(deserialize_with = "bounded")]
     pub capacity: Option<u64>,
     /// The number of ranks that share one copy of the sharded states. With hybrid sharding it is
@@ -184,22 +187,23 @@ pub struct RunHeader {
     pub predicted_traffic: Vec<PredictedBytes<Operation>>,
     /// Version of the program that wrote the header.
     pub version: String,
-    /// What every optimizer step communicates according to theory. Streams carry it after the
+    /// The communication of every optimizer step according to theory. In a stream it follows the
     /// fields above; in a stream without it the list is empty.
     #[serde(skip)]
     pub theory: Vec<Sweep>,
-    /// What does not rest on the device. Streams carry it after the theory; in a stream without it
-    /// all states rest on the device.
+    /// The offloaded states. In a stream they follow the theory; in a stream without them all
+    /// states are kept on the device.
     #[serde(skip)]
     pub offload: Offload,
-    /// What else was chosen. Streams carry it after the offload; in a stream without it the words are
-    /// empty.
+    /// Further choices. In a stream they follow the offload; in a stream without them the strings
+    /// are empty.
     #[serde(skip)]
     pub choices: Choices,
 }
 
 impl RunHeader {
-    /// Returns the bytes of `class` that are predicted at their peak on `rank`, in `place`.
+    /// Returns the predicted peak of `class` on `rank`, in `place`, in bytes; `None` if there is no
+    /// prediction.
     pub fn predicted_peak(&self, rank: usize, place: Place, class: Class) -> Option<u64> {
         if place != Place::Device {
             return self.offload.predicted(rank, place)?.peaks.get(class.index()).copied();
@@ -208,8 +212,8 @@ impl RunHeader {
         device.find(|peak| peak.rank as usize == rank && peak.of == class).map(|peak| peak.bytes)
     }
 
-    /// True unless a watcher would need more memory than any run, or a header of `bytes` bytes,
-    /// justifies.
+    /// True unless a watcher would need more memory than any run, or a header of `bytes` bytes, can
+    /// justify.
     pub(crate) fn is_plausible(&self, bytes: usize) -> bool {
         let others = (self.units.len() as u64).max(self.world_size.into());
         let justified = FEW_PAIRS.saturating_add(PAIRS_PER_BYTE.saturating_mul(bytes as u64));

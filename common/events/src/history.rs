@@ -1,5 +1,5 @@
-//! A run's finished optimizer steps and validations; with the current state they are what a watcher
-//! that joins late receives first.
+//! A run's finished optimizer steps and validations. A watcher that joins late receives them first,
+//! together with the current state.
 
 use crate::amount::bounded;
 use crate::event::{Event, What};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct StepRecord {
     /// The step, from 0.
     pub step: u32,
-    /// When the first rank finished it, in nanoseconds of the run.
+    /// Time at which the first rank finished it, in nanoseconds of the run.
     #[serde(deserialize_with = "bounded")]
     pub at: u64,
     /// Mean loss over the global batch in nats per token.
@@ -25,27 +25,28 @@ pub struct StepRecord {
     pub tokens: u64,
     /// Seconds on the rank that finished first.
     pub seconds: f64,
-    /// The factor by which the loss was multiplied, if it was scaled.
+    /// The factor by which the loss was multiplied; `None` if it was not scaled.
     pub loss_scale: Option<f64>,
     /// Steps skipped so far because gradients overflowed.
     pub skipped: u32,
 }
 
-/// The steps that a [`History`] keeps, at most, besides the latest. They take 40 MB of a stream at most.
+/// Maximum number of steps that a [`History`] keeps, in addition to the latest. They take at most
+/// 40 MB of a stream.
 const MOST_STEPS: u32 = 1 << 19;
 
 /// Finished steps and validations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
-    /// Steps, ascending: all of a run of half a million; of a longer one the first, every second, fourth
-    /// and so on after it, and the latest.
+    /// Steps, ascending. Runs of up to half a million steps keep all of them; longer runs keep the
+    /// first, every second (then every fourth, and so on) after it, and the latest.
     pub steps: Vec<StepRecord>,
     /// Validations, ascending: optimizer steps done before, mean loss.
     pub evaluations: Vec<(u32, f64)>,
 }
 
 impl History {
-    /// Applies one event. The first rank that reports a step or a validation counts.
+    /// Applies one event. Of the reports of a step or a validation, the first rank's counts.
     pub fn apply(&mut self, event: &Event) {
         match event.what {
             What::StepFinished { step, loss, grad_norm, lr, tokens, seconds }
@@ -70,13 +71,13 @@ impl History {
         }
     }
 
-    /// Returns the number of finished steps, those that are kept no longer included.
+    /// Returns the number of finished steps, including those that are no longer kept.
     pub fn finished(&self) -> u64 {
         let ends = self.steps.first().zip(self.steps.last());
         ends.map_or(0, |(first, last)| u64::from(last.step - first.step) + 1)
     }
 
-    /// Forgets steps that are kept no longer once `next` is the latest.
+    /// Drops the steps that are no longer kept once `next` is the latest.
     fn thin_out(&mut self, next: u32) {
         let (Some(first), Some(last)) = (self.steps.first(), self.steps.last()) else { return };
         let (first, last) = (first.step, last.step);

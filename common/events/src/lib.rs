@@ -1,11 +1,11 @@
-//! What happens during a run, as data.
+//! Events of a run, as data.
 //!
-//! Ranks emit [`Event`]s. The screen, a recording and a viewer in another process read these and
-//! nothing else. A rank never waits for a watcher: each rank owns a bounded [ring], and an
-//! event that does not fit is dropped and counted. Events carry absolute values (bytes live
-//! afterwards, totals so far), so the next event of the same kind repairs what a dropped one left
-//! out. The memory ledger and the traffic counters are the authority: the closing report reads
-//! those, never this crate.
+//! Ranks emit [`Event`]s. The screen, a recording and a viewer in another process read only these.
+//! A rank never waits for a watcher: each rank owns a bounded [ring], and an event that does not
+//! fit is dropped and counted. Events carry absolute values (bytes live afterwards, totals so far),
+//! so the next event of the same kind corrects the error that a dropped one causes. The memory
+//! ledger and the traffic counters are the authority: the closing report reads those, never this
+//! crate.
 //!
 //! * [`amount`]: bounds of the numbers that streams carry; [`counters!`]: sums and differences of
 //!   counters.
@@ -18,7 +18,8 @@
 //! * [`socket`], [`runs`]: streams to viewers in other processes, and how a viewer finds a run.
 //! * [`relay`]: streams between the processes of one job.
 //! * [`cpu`]: processor time of a thread and of the process; [`lock`](lock()): locks after panics.
-//! * [`say!`], [`complain!`]: lines on standard output and standard error that may go unread.
+//! * [`say!`], [`complain!`]: lines on standard output and standard error, which do not fail if
+//!   nothing reads them.
 //! * [`pace`]: pausing, stepping and slowing a run.
 
 #![forbid(unsafe_code)]

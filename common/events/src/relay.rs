@@ -1,5 +1,5 @@
-//! Makes a job of several processes one run: every process streams its rank's events to the process
-//! of rank 0, which sends viewers' requests to all others.
+//! Turns a job of several processes into one run: every process streams its rank's events to the
+//! process of rank 0, which sends viewers' requests to all others.
 //!
 //! A stream carries [frames](crate::frame) without a preamble. Before them, each process
 //! synchronizes its clock with rank 0's.
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// The interval at which events are sent.
 const PERIOD: Duration = Duration::from_millis(20);
-/// How long a process waits for a peer that does not respond.
+/// Maximum time for which a process waits for a peer that does not respond.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The number of times that a process asks for the clock. The last answer counts: the first may be
 /// late because a thread slept.
@@ -138,8 +138,8 @@ impl Inlets {
         let outgoing = links.iter().map(TcpStream::try_clone).collect::<io::Result<Vec<_>>>()?;
         pace.share_between_processes();
         let controls = pace.listen();
-        // Requests must not mix with answers about the clock: each reader drops its `telling` once
-        // it has answered.
+        // Requests must not be mixed with answers about the clock: each reader drops its `telling`
+        // once it has answered.
         let (telling, told) = mpsc::channel::<()>();
         std::thread::Builder::new().name("controls".into()).spawn(move || {
             told.iter().for_each(drop);
@@ -172,7 +172,7 @@ fn forward(links: &[TcpStream], controls: &mpsc::Receiver<crate::Control>) {
     for control in controls {
         let bytes = frame::encoded(&Message::Control(control));
         for mut link in links {
-            // A process that is gone has no rank to hold.
+            // A process that has ended has no rank to hold.
             let _ = link.write_all(&bytes);
         }
     }

@@ -25,7 +25,7 @@ pub struct Emitter {
     pace: Option<Arc<Pace>>,
 }
 
-/// When something began, and how long the run had been held by then.
+/// Time at which something began, and how long the run had been held by then.
 #[derive(Clone, Copy, Debug)]
 pub struct Began {
     at: Instant,
@@ -121,7 +121,7 @@ impl Emitter {
         self.emit_timed(|_| what);
     }
 
-    /// Emits the event that `what` makes of the event's own time, in nanoseconds. See
+    /// Emits the event that `what` returns for the event's own time in nanoseconds. See
     /// [`Emitter::emit`].
     pub fn emit_timed(&self, what: impl FnOnce(u64) -> What) {
         let Some(ring) = &self.ring else { return };

@@ -14,12 +14,13 @@ use std::time::{Duration, Instant};
 pub struct ListedRun {
     /// The connection to it.
     pub attachment: Attachment,
-    /// How long it has been there.
+    /// Time since the run opened its socket.
     pub age: Duration,
 }
 
 impl ListedRun {
-    /// Returns the latest step that the run has finished, if it tells one soon.
+    /// Returns the latest step that the run has finished; `None` if the run does not report one
+    /// soon.
     pub fn latest_step(&mut self) -> Option<StepRecord> {
         let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
@@ -34,7 +35,7 @@ impl ListedRun {
     }
 }
 
-/// How long a viewer waits for a run's answer.
+/// Maximum time for which a viewer waits for a run's answer.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Returns the directory of sockets: `$XDG_RUNTIME_DIR/zero-runs`, or one per user under the
@@ -50,7 +51,7 @@ pub fn directory() -> PathBuf {
 /// Lists this user's runs, sorted by name. Removes sockets that killed runs left behind.
 ///
 /// # Errors
-/// [`AttachError::Io`] if the directory cannot be read, or is not this user's alone.
+/// [`AttachError::Io`] if the directory cannot be read, or if other users can enter it.
 pub fn list(directory: &Path) -> Result<Vec<ListedRun>, AttachError> {
     Ok(names(directory)?.iter().filter_map(|name| probe(&socket(directory, name), name)).collect())
 }
@@ -93,7 +94,7 @@ fn probe(path: &Path, name: &str) -> Option<ListedRun> {
 /// Any [`AttachError`].
 pub fn attach(directory: &Path, name: &str) -> Result<Attachment, AttachError> {
     let mut answering = list(directory)?.into_iter().map(|run| run.attachment);
-    // The sockets that are left now include those of runs that do not answer.
+    // The remaining sockets include those of runs that do not answer.
     let known = names(directory)?;
     let exact = known.iter().find(|run| run.as_str() == name);
     let fitting: Vec<&String> = known.iter().filter(|run| run.starts_with(name)).collect();

@@ -1,5 +1,5 @@
-//! Lines and numbers for a person to read. A reader that has closed the pipe, as `head` does, must
-//! not make a run fail; `println!` would panic. At a terminal, lines break between words.
+//! Lines and numbers for a person to read. A run must not fail because a reader such as `head` has
+//! closed the pipe; `println!` would panic. At a terminal, lines break between words.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -44,7 +44,7 @@ pub fn raw(text: &str) {
     noted(std::io::stdout().write_all(text.as_bytes()));
 }
 
-/// Notes whether the disk had no room for part of the output.
+/// Records whether the disk had no room for part of the output.
 fn noted(written: std::io::Result<()>) {
     let full =
         |kind| matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge);
@@ -53,16 +53,15 @@ fn noted(written: std::io::Result<()>) {
     }
 }
 
-/// Writes `text` that this program did not make to standard output. At a terminal, control
-/// characters other than newline and tab are written as `\x1b` is here, so that the text cannot
-/// command the terminal.
+/// Writes `text` from another source to standard output. At a terminal, control characters other
+/// than newline and tab are escaped, as in `\x1b`, so that the text cannot control the terminal.
 pub fn foreign(text: &str) {
     let out = std::io::stdout();
     let text = if out.is_terminal() { visible(text) } else { text.to_string() };
     line(&out, format_args!("{text}"));
 }
 
-/// Returns `text` with control characters other than newline and tab as [`foreign`] writes them.
+/// Returns `text` with control characters other than newline and tab escaped, as [`foreign`] does.
 pub fn visible(text: &str) -> String {
     let shown = |c: char| match c {
         '\n' | '\t' => c.to_string(),
@@ -72,8 +71,7 @@ pub fn visible(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// Writes `prompt` to standard output, for an answer to stand behind it. Returns whether it was
-/// written: not if the other end is closed.
+/// Writes `prompt` to standard output, without a newline. Returns false if the other end is closed.
 pub fn prompt(prompt: &str) -> bool {
     let mut out = std::io::stdout();
     write!(out, "{prompt} ").and_then(|()| out.flush()).is_ok()
@@ -108,7 +106,7 @@ pub fn bytes(bytes: u64) -> String {
     if unit.is_empty() { format!("{bytes} B") } else { format!("{} {unit}B", digits(value)) }
 }
 
-/// Returns bytes in the decimal unit that fits them, and its prefix.
+/// Returns bytes in a suitable decimal unit, and its prefix.
 pub fn scaled(bytes: u64) -> (f64, &'static str) {
     let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     let exact = bytes as f64;
@@ -131,7 +129,7 @@ pub fn digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Returns the width of `stream` if it is a terminal.
+/// Returns the width of `stream`; `None` if it is not a terminal.
 pub fn width(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
     let size = stream.is_terminal().then(|| rustix::termios::tcgetwinsize(stream).ok()).flatten()?;
     Some(usize::from(size.ws_col)).filter(|&columns| columns > 0)

@@ -1,5 +1,5 @@
-//! What one rank holds of each unit in addition to its own shard: gathered parameters, gradients
-//! before their reduction.
+//! The buffers that one rank holds of each unit in addition to its own shard: gathered parameters,
+//! and gradients before their reduction.
 
 use crate::amount::{bounded, make_room};
 use crate::event::{Class, CollectiveEvent, NO_UNIT, Operation, Pass, Progress};
@@ -96,7 +96,8 @@ impl Units {
     }
 
     /// Marks a gathered copy of `bytes` as released. Memory events do not name units: the copy is
-    /// that of `last_unit`, the unit of the latest finished pass, or else the first of that size.
+    /// assumed to be that of `last_unit`, the unit of the latest finished pass, or else the first
+    /// of that size.
     fn release(&mut self, bytes: u64, last_unit: Option<u16>) {
         let fits = |unit: &UnitState| unit.gather != GatherState::Released && unit.gathered_bytes == bytes;
         let last = last_unit.map(usize::from).filter(|&unit| self.units.get(unit).is_some_and(fits));

@@ -66,7 +66,7 @@ labelled! {
 }
 
 labelled! {
-    /// A way between two places.
+    /// A direction of transfer between two places.
     Route {
         /// From the device to main memory.
         DeviceToHost => "device→host",
@@ -103,7 +103,7 @@ impl Route {
         matches!(self, Route::HostToDisk | Route::DiskToHost)
     }
 
-    /// True if it leads away from the device.
+    /// True if the route leads away from the device.
     pub const fn leaves(self) -> bool {
         matches!(self, Route::DeviceToHost | Route::HostToDisk)
     }
@@ -146,7 +146,7 @@ labelled! {
         Send => "send",
         /// The receiving side of a message from one rank to another.
         Recv => "recv",
-        /// No rank continues before all ranks have arrived.
+        /// Each rank waits until all ranks have arrived.
         Barrier => "barrier",
         /// A few bytes from each rank to all others: losses, norms, hashes.
         Scalars => "scalars",

@@ -17,14 +17,15 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
-/// The interval at which rings are drained: shorter than that between pictures, long enough to cost
-/// almost nothing.
+/// The interval at which rings are drained: shorter than the interval between pictures, and long
+/// enough to cost almost nothing.
 const PERIOD: Duration = Duration::from_millis(40);
-/// How often collected events are handed to the disk. While a write is under way they wait.
+/// The interval at which collected events are handed to the disk. While a write is in progress they
+/// wait.
 const FLUSH_PERIOD: Duration = Duration::from_millis(200);
 /// Events younger than this many nanoseconds are held back, so that earlier events of slower ranks
-/// can precede them. The first is for ranks of this process alone, the second where some are other
-/// processes.
+/// can precede them. The first value applies if all ranks are in this process, the second if some
+/// are other processes.
 const SETTLE: [u64; 2] = [2_000_000, 100_000_000];
 
 struct Subscriber {
@@ -40,7 +41,7 @@ pub(super) struct Collector {
     state: CatchUp,
     receivers: Vec<Receiver>,
     options: HubOptions,
-    /// What viewers ask of the pace.
+    /// Viewers' requests to the pace.
     controls: Option<mpsc::Receiver<Control>>,
     recorder: Option<Recorder>,
     flushed: Instant,
@@ -103,8 +104,8 @@ impl Collector {
         }
     }
 
-    /// Adds new watchers. Returns whether some do not know the pace, as they are new or have missed
-    /// messages.
+    /// Adds new watchers. Returns true if a watcher does not know the pace, because it is new or
+    /// has missed messages.
     fn welcome(&mut self) -> bool {
         let newcomers = std::mem::take(&mut *lock(&self.requests.newcomers));
         let subscriber = |sender| Subscriber { sender, behind: true, gone: false, told_end: false };
@@ -113,8 +114,8 @@ impl Collector {
         accepted || self.subscribers.iter().any(|subscriber| subscriber.behind)
     }
 
-    /// Tells watchers the pace that viewers have asked for, if some watchers do not know it or a
-    /// viewer has asked since the last call.
+    /// Sends watchers the pace that viewers have asked for, if a watcher does not know it or a
+    /// viewer has made a request since the last call.
     fn tell_pace(&mut self, unknown: bool) {
         let asked = self.controls.as_ref().is_some_and(|controls| controls.try_iter().count() > 0);
         let Some(pace) = self.options.pace.as_ref().filter(|_| (unknown || asked) && !self.ended) else {
@@ -133,8 +134,8 @@ impl Collector {
         let (pace, settle) = (self.options.pace.as_ref(), SETTLE[usize::from(self.options.remote)]);
         let now = self.receivers.first().map_or(0, Receiver::elapsed);
         let held = pace.map_or(0, |pace| pace.held().as_nanos() as u64);
-        // The clock of a held run stands still. After that long without activity, no event is still
-        // in transit.
+        // The clock of a held run stands still. After `settle` nanoseconds without activity, no
+        // event is still in transit.
         let still = pace.is_some_and(|pace| pace.quiet().as_nanos() as u64 >= settle);
         let settled = match all || still {
             true => u64::MAX,
@@ -142,11 +143,12 @@ impl Collector {
         };
         self.receivers.iter().for_each(|receiver| receiver.drain(&mut self.waiting));
         if self.options.remote {
-            // Another process's clock may be ahead: it did not stop when this one did.
+            // Another process's clock may be ahead, because it did not stop at the same time as
+            // this process's clock.
             let latest = self.receivers.first().map_or(0, Receiver::elapsed).saturating_sub(held);
             self.waiting.iter_mut().for_each(|event| event.at = event.at.min(latest));
         }
-        // Stable, so that one rank's events of the same nanosecond keep their order.
+        // The sort is stable, so that one rank's events of the same nanosecond keep their order.
         self.waiting.sort_by_key(|event| event.at);
         let ready = self.waiting.partition_point(|event| event.at <= settled);
         let rest = self.waiting.split_off(ready);
@@ -188,7 +190,7 @@ impl Collector {
         }
     }
 
-    /// Ends the recording before the run: what is written stays under the temporary name.
+    /// Ends the recording before the run: the events written so far stay under the temporary name.
     fn end_recording(&mut self, error: &RecordingError) {
         let Some(recorder) = self.recorder.take() else { return };
         let partial = recorder.partial().display();

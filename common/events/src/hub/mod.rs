@@ -23,17 +23,17 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use storage::Disk;
 
-/// Messages that the screen may be behind. Beyond that it receives the current state in place of
-/// the missed events.
+/// Maximum number of messages that may wait for the screen. If it falls further behind, it receives
+/// the current state in place of the missed events.
 const SUBSCRIPTION_DEPTH: usize = 256;
 
-/// How often the end of a recording looks at its disk.
+/// The interval at which the end of a recording checks its disk.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What the collector does with events.
+/// Options of the collector.
 #[derive(Clone, Default)]
 pub struct HubOptions {
-    /// The file to which it writes a recording.
+    /// The file to which it writes a recording; `None` for no recording.
     pub record: Option<PathBuf>,
     /// Whether it opens a socket for viewers in other processes.
     pub socket: bool,
@@ -41,15 +41,16 @@ pub struct HubOptions {
     pub pace: Option<Arc<Pace>>,
     /// True if some ranks are other processes, whose events arrive later.
     pub remote: bool,
-    /// Whether it says on standard error at once that the recording has ended before the run.
+    /// Whether it reports on standard error, at once, that the recording has ended before the run.
     pub complains: bool,
-    /// The disk for the recording; one of its own if none.
+    /// The disk for the recording; `None` for one of its own.
     pub disk: Option<Arc<Disk>>,
-    /// How long the end of a recording waits for a disk that answers nothing; forever if none.
+    /// Maximum time for which the end of a recording waits for a disk that does not answer; `None`
+    /// for no limit.
     pub patience: Option<Duration>,
 }
 
-/// Why a collector cannot start.
+/// The reason why a collector cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
     /// The recording cannot be created.
@@ -67,13 +68,14 @@ pub struct HubReport {
     pub events: u64,
     /// The number of events lost because a ring was full.
     pub dropped: u64,
-    /// The recording's file, if the recording is complete.
+    /// The recording's file; `None` if there is no complete recording.
     pub recorded: Option<PathBuf>,
-    /// Why the recording ended before the run, and where its events until then are.
+    /// The reason why the recording ended before the run, and the file that holds its events until
+    /// then; `None` if it did not.
     pub recording_error: Option<String>,
 }
 
-/// What the collecting thread shares with the hub and its subscriptions.
+/// State shared by the collecting thread, the hub and its subscriptions.
 #[derive(Default)]
 struct Requests {
     ending: AtomicBool,
@@ -103,8 +105,8 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// Returns the messages since the last call. [`Message::CatchUp`] comes first, and again after
-    /// the watcher fell behind.
+    /// Returns the messages since the last call. [`Message::CatchUp`] is the first message, and is
+    /// sent again after the watcher has fallen behind.
     pub fn poll(&self) -> Vec<Message> {
         self.messages.try_iter().collect()
     }
@@ -119,7 +121,7 @@ impl Hub {
     /// Starts the collecting thread.
     ///
     /// # Errors
-    /// [`HubError`]. A socket that cannot be opened is no error: the run has no name then.
+    /// [`HubError`]. A socket that cannot be opened is not an error: the run then has no name.
     pub fn start(header: RunHeader, receivers: Vec<Receiver>, options: HubOptions) -> Result<Self, HubError> {
         let record = |path: &PathBuf| {
             let disk = options.disk.clone().unwrap_or_else(|| Arc::new(Disk::new(1)));
@@ -149,7 +151,8 @@ impl Hub {
         Subscription { header: self.header.clone(), messages, requests: self.requests.clone() }
     }
 
-    /// Returns the name under which other processes can follow the run, if a socket is open.
+    /// Returns the name under which other processes can follow the run; `None` if no socket is
+    /// open.
     pub fn run_name(&self) -> Option<&str> {
         self.run_name.as_deref()
     }
@@ -160,8 +163,8 @@ impl Hub {
         self.wake();
     }
 
-    /// Collects the remaining events, completes the recording and closes the socket. A disk that
-    /// answers nothing for as long as the hub's patience loses the recording. Call it when all ranks'
+    /// Collects the remaining events, completes the recording and closes the socket. If the disk
+    /// does not answer within the hub's patience, the recording is lost. Call it when all ranks'
     /// threads have ended.
     pub fn finish(mut self) -> HubReport {
         self.close()
@@ -191,7 +194,8 @@ impl Hub {
     }
 }
 
-/// Blocks until `thread` is over. False if `disk` has answered nothing for `patience` before that.
+/// Blocks until `thread` has ended. Returns false if `disk` has not answered for `patience` before
+/// that.
 fn ends_in_time(thread: &JoinHandle<HubReport>, disk: &Disk, patience: Duration) -> bool {
     let (mut returned, mut since) = (disk.answers().returned, Instant::now());
     while !thread.is_finished() {

@@ -10,7 +10,7 @@ impl Boundary {
     }
 }
 
-/// What viewers last asked for.
+/// The mode that viewers asked for last.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum Mode {
     #[default]
@@ -34,7 +34,7 @@ struct PacedRank {
     /// The number of [`Gate::steps`] that it has begun.
     begun: usize,
     /// The boundary at which its current step ends; [`Boundary::Event`] at the start of a hold, so
-    /// that any boundary does.
+    /// that every boundary ends it.
     granularity: Boundary,
 }
 
@@ -96,7 +96,7 @@ impl Gate {
     }
 
     /// Returns for how long `rank`, which has arrived at `boundary`, must wait unless the gate
-    /// changes; `None` if it may pass. Counts a step that it begins by passing.
+    /// changes; `None` if it may pass. Counts a step that the rank begins by passing.
     pub(super) fn wait(
         &mut self,
         rank: u32,

@@ -5,7 +5,7 @@
 //!
 //! Run time stands still while the run is held: [`Pace::held`] is the time during which at least
 //! one rank was held and no event happened on any rank. Event times and deadlines leave it out. So
-//! a run looks the same at every pace, and watching it causes no timeout.
+//! a run looks the same at every pace, and watching it causes no timeouts.
 
 mod gate;
 
@@ -36,18 +36,19 @@ pub struct Pace {
     gate: Mutex<Gate>,
     changed: Condvar,
     epoch: Instant,
-    /// False while ranks run freely. A rank that passes a boundary then reads nothing else.
+    /// False while ranks run freely. While it is false, a rank that passes a boundary reads nothing
+    /// else.
     active: AtomicBool,
     /// The time held up to the latest release, in nanoseconds.
     frozen: AtomicU64,
-    /// When the latest event happened on any rank while `active`, in nanoseconds since `epoch`.
+    /// Time of the latest event on any rank while `active`, in nanoseconds since `epoch`.
     last_activity: AtomicU64,
     /// The number of ranks held at a boundary.
     waiting: AtomicU64,
     /// The number of requests so far.
     requests: AtomicU64,
-    /// True if other processes are paced by the same viewers. While they are held, this process may
-    /// wait for them.
+    /// True if the same viewers pace other processes. While those are held, this process may wait
+    /// for them.
     several_processes: AtomicBool,
     /// Set when the process continues after a stop by a signal, and cleared once the stop is
     /// subtracted.
@@ -163,7 +164,7 @@ impl Pace {
         self.requests.load(Ordering::Acquire)
     }
 
-    /// Returns the pace that viewers have asked for last. A run that they step is held.
+    /// Returns the pace that viewers have asked for last. A run that is stepped counts as held.
     pub fn asked(&self) -> Control {
         let gate = self.lock();
         match gate.mode {
@@ -219,12 +220,12 @@ impl Pace {
         self.frozen.fetch_add(quiet, Ordering::AcqRel);
     }
 
-    /// Notes activity on a rank now.
+    /// Records activity on a rank now.
     fn touch(&self) {
         self.last_activity.fetch_max(self.epoch.elapsed().as_nanos() as u64, Ordering::AcqRel);
     }
 
-    /// Returns the held time to subtract from the time of an event that happens now. Notes the
+    /// Returns the held time to subtract from the time of an event that happens now. Records the
     /// activity.
     pub(crate) fn stamp(&self) -> Duration {
         self.subtract_stop();
@@ -244,7 +245,7 @@ impl Pace {
     /// `at_least` from now, until the next call.
     pub fn runs(&self, at_least: Duration) {
         let from = self.epoch.elapsed() + at_least;
-        // A stop that is not subtracted yet began earlier.
+        // If a stop is not subtracted yet, it began earlier.
         if !self.continued.load(Ordering::Acquire) {
             self.stopped_from.store(from.as_nanos() as u64, Ordering::Release);
         }
@@ -260,7 +261,7 @@ impl Pace {
         if !self.continued.swap(false, Ordering::AcqRel) {
             return;
         }
-        // Count a stop once, unless `runs` was called since.
+        // Counts a stop only once, unless `runs` was called since.
         let _ = self.stopped_from.compare_exchange(from, u64::MAX, Ordering::AcqRel, Ordering::Relaxed);
         // While a rank is held, the quiet time until its release includes the stop.
         if self.waiting.load(Ordering::Acquire) == 0 {
@@ -281,7 +282,7 @@ impl Pace {
         self.held_by_now()
     }
 
-    /// As [`Pace::held`]. The caller has locked the gate, or no rank is held.
+    /// Returns the same time as [`Pace::held`]. The caller has locked the gate, or no rank is held.
     fn held_by_now(&self) -> Duration {
         Duration::from_nanos(self.frozen.load(Ordering::Acquire)) + self.quiet()
     }

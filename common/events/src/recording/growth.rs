@@ -1,4 +1,4 @@
-//! A recording's file while its run goes on.
+//! A recording's file while its run continues.
 
 use crate::recording::reading::Recording;
 use crate::recording::{RecordingError, unreadable};
@@ -6,8 +6,8 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The file of a recording, read up to some byte. It stays the same file when the recording is
-/// complete and gets its own name.
+/// The file of a recording, read up to some byte. It remains the same file when the completed
+/// recording is renamed.
 #[derive(Debug)]
 pub struct Growth {
     file: File,
@@ -38,8 +38,9 @@ impl Growth {
     }
 }
 
-/// Returns the file that was written to last: `path`, the unfinished files of that name, or, if
-/// `path` is one that is finished by now, the finished one. Returns `path` if there is none.
+/// Returns the file that was written to last among `path`, the unfinished files of that name and,
+/// if `path` is an unfinished file that has been completed, the completed file. Returns `path` if
+/// none exists.
 fn newest(path: &Path) -> PathBuf {
     let finished = if path.exists() { vec![path.into()] } else { finished(path) };
     let dated = |path: PathBuf| Some((fs::metadata(&path).ok()?.modified().ok()?, path));
@@ -47,7 +48,7 @@ fn newest(path: &Path) -> PathBuf {
     files.filter_map(dated).max().map_or_else(|| path.into(), |(_, path)| path)
 }
 
-/// Returns what the unfinished file `path` may be called by now: `NAME.partial` and
+/// Returns the names that the unfinished file `path` may have got by now: `NAME.partial` and
 /// `NAME.1.partial` become `NAME`.
 fn finished(path: &Path) -> Vec<PathBuf> {
     let stem = |path: &Path, end: fn(&str) -> bool| {
@@ -58,7 +59,7 @@ fn finished(path: &Path) -> Vec<PathBuf> {
     name.into_iter().chain(unnumbered).collect()
 }
 
-/// Returns the unfinished files that are to become `path`.
+/// Returns the unfinished files that will be renamed to `path`.
 fn unfinished(path: &Path) -> io::Result<Vec<PathBuf>> {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     let mut found = Vec::new();

@@ -1,10 +1,10 @@
 //! Recordings: the events of a run in a file.
 //!
-//! [`Recorder`] appends frames to a file under a temporary name, which gets its own when the
-//! recording is complete. It queues frames for the disk: a killed process loses only events that were
-//! not written yet, and leaves `NAME.partial`. [`Recording`] reads the file back, up to the last
-//! complete frame if the file ends early, and skips damaged frames. [`Growth`] reads on while the file
-//! grows.
+//! [`Recorder`] appends frames to a file with a temporary name, and renames it when the recording
+//! is complete. It queues frames for the disk: a killed process loses only events that were not
+//! written yet, and leaves `NAME.partial`. [`Recording`] reads the file back, up to the last
+//! complete frame if the file ends early, and skips damaged frames. [`Growth`] continues to read
+//! while the file grows.
 
 mod growth;
 mod reading;
@@ -18,13 +18,13 @@ pub use recorder::Recorder;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a recording cannot be written or read.
+/// The reason why a recording cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
     /// The file cannot be created, read, written or completed.
     #[error("cannot {action} the recording {}: {source}", path.display())]
     Io {
-        /// The verb of what failed: `create`, `read`, `write` or `complete`.
+        /// The verb of the failed action: `create`, `read`, `write` or `complete`.
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -36,7 +36,7 @@ pub enum RecordingError {
     Frame {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         source: FrameError,
     },
     /// The file ends before the header is complete.

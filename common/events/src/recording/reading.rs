@@ -26,16 +26,16 @@ pub struct Gap {
     pub bytes: usize,
 }
 
-/// What the bytes of a recording hold, up to some byte.
+/// The frames found in a recording, up to some byte.
 #[derive(Debug, Default)]
 struct Contents {
     batches: Vec<Range<usize>>,
-    /// In the order of the file.
+    /// The damaged parts, in the order of the file.
     gaps: Vec<Gap>,
     complete: bool,
     /// The end of the last frame.
     end: usize,
-    /// Bytes that were searched for frames and held none.
+    /// Number of bytes that were searched for frames without success.
     checked: usize,
 }
 
@@ -57,7 +57,7 @@ impl Contents {
                 _ => {}
             }
         }
-        // A frame that is only cut short may become whole.
+        // A frame that is only cut short may become complete.
         if RawFrame::first(&bytes[self.end..], self.end as u64).is_err() {
             self.skip_to(bytes.len());
         }
@@ -74,7 +74,7 @@ impl Contents {
         }
     }
 
-    /// Returns why there is no header.
+    /// Returns the error that says why there is no header.
     fn headless(&self, path: &Path) -> RecordingError {
         let path = path.into();
         if self.gaps.is_empty() {
@@ -89,8 +89,8 @@ impl Recording {
     /// Reads `path` and verifies its checksums.
     ///
     /// # Errors
-    /// [`RecordingError`], also if the header is damaged. A file that only ends early is no error
-    /// but [incomplete](Self::is_complete), and other damage makes [gaps](Self::gaps).
+    /// [`RecordingError`], also if the header is damaged. A file that only ends early is not an
+    /// error: it is [incomplete](Self::is_complete). Other damage results in [gaps](Self::gaps).
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
         Self::parse(path, std::fs::read(path).map_err(unreadable(path))?)
     }

@@ -10,19 +10,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use storage::{Disk, Moved, Publication, Ticket};
 
-/// Writes a recording, frame by frame. Watchers of a run do not wait for its disk: what cannot be
-/// written yet is kept in main memory.
+/// Writes a recording, frame by frame. Watchers of a run do not wait for its disk: events that
+/// cannot be written yet are kept in main memory.
 pub struct Recorder {
     file: Publication,
     path: PathBuf,
-    /// Encoded, and not given to the disk.
+    /// Encoded events that are not handed to the disk yet.
     buffer: Vec<u8>,
-    /// The write under way.
-    under_way: Option<Ticket<Vec<u8>>>,
+    /// The write in progress; `None` if there is none.
+    in_progress: Option<Ticket<Vec<u8>>>,
     pending: EventBatch,
 }
 
-/// The most encoded bytes that wait for the write under way.
+/// Maximum number of encoded bytes that wait for the write in progress.
 const MOST_WAITING: usize = 256 << 20;
 
 /// A frame is written once it has this many events: few enough to decode without delay when a
@@ -48,7 +48,7 @@ impl Recorder {
             file,
             path: path.into(),
             buffer: frame::preamble().into(),
-            under_way: None,
+            in_progress: None,
             pending: EventBatch::default(),
         };
         frame::encode(&Message::Header(Box::new(header.clone())), &mut recorder.buffer);
@@ -76,16 +76,16 @@ impl Recorder {
         Ok(())
     }
 
-    /// Lets the disk write the events added so far, without waiting for it.
+    /// Hands the events added so far to the disk, without waiting for the write.
     ///
     /// # Errors
-    /// [`RecordingError::Io`], also if more waits for the disk than main memory should keep.
+    /// [`RecordingError::Io`], also if more encoded bytes wait for the disk than main memory should hold.
     pub fn advance(&mut self) -> Result<(), RecordingError> {
         self.encode_pending();
-        if let Some(written) = self.under_way.as_ref().and_then(|ticket| ticket.wait_for(Duration::ZERO)) {
+        if let Some(written) = self.in_progress.as_ref().and_then(|ticket| ticket.wait_for(Duration::ZERO)) {
             self.is_written(written)?;
         }
-        if self.under_way.is_none() {
+        if self.in_progress.is_none() {
             self.write_next();
         }
         if self.buffer.len() <= MOST_WAITING {
@@ -102,7 +102,7 @@ impl Recorder {
     pub fn flush(&mut self) -> Result<(), RecordingError> {
         self.encode_pending();
         loop {
-            if let Some(ticket) = self.under_way.take() {
+            if let Some(ticket) = self.in_progress.take() {
                 self.is_written(ticket.wait())?;
             }
             if self.buffer.is_empty() {
@@ -112,7 +112,7 @@ impl Recorder {
         }
     }
 
-    /// Completes the recording, which gets its name once it has reached the disk.
+    /// Completes the recording. Renames the file once all its bytes have reached the disk.
     ///
     /// # Errors
     /// [`RecordingError::Io`].
@@ -133,15 +133,15 @@ impl Recorder {
         frame::encode(&Message::Batch(batch), &mut self.buffer);
     }
 
-    /// Starts to write what is encoded.
+    /// Starts to write the encoded events.
     fn write_next(&mut self) {
         if !self.buffer.is_empty() {
-            self.under_way = Some(self.file.append(std::mem::take(&mut self.buffer)));
+            self.in_progress = Some(self.file.append(std::mem::take(&mut self.buffer)));
         }
     }
 
     fn is_written(&mut self, written: storage::Result<Moved<Vec<u8>>>) -> Result<(), RecordingError> {
-        self.under_way = None;
+        self.in_progress = None;
         written.map(drop).map_err(|error| failed("write", &self.path, error.cause))
     }
 }

@@ -2,13 +2,13 @@
 
 use crate::frame::{self, RawFrame};
 
-/// How many bytes of failed candidates are checksummed, per byte of the stream, before the rest of
-/// it counts as damaged.
+/// Number of bytes of failed candidates that are checksummed, per byte of the stream, before the
+/// rest of it counts as damaged.
 const EFFORT: usize = 8;
 
-/// Returns where the first complete and undamaged frame of `bytes` at or after `from` begins, and
-/// the frame. A frame whose length is intact and whose content is not ends where it would. Adds the
-/// bytes of candidates that turned out to be no frames to `checked`.
+/// Returns the first complete and undamaged frame of `bytes` at or after `from`, and its offset. A
+/// frame with an intact length and damaged content is skipped as a whole. Adds the bytes of
+/// candidates that turned out not to be frames to `checked`.
 pub(super) fn next<'a>(bytes: &'a [u8], from: usize, checked: &mut usize) -> Option<(usize, RawFrame<'a>)> {
     let after = || frame_at(bytes, from + frame::length(bytes.get(from..)?)?);
     frame_at(bytes, from).or_else(after).or_else(|| search(bytes, from + 1, checked))

@@ -53,7 +53,7 @@ fn requests_of_viewers_reach_other_processes() {
     }
 }
 
-/// A screen sets its pace at once, before the other processes have asked for the clock.
+/// A screen sets its pace immediately, before the other processes have asked for the clock.
 #[test]
 fn requests_do_not_mix_with_answers_about_the_clock() {
     let (here, there) = link();

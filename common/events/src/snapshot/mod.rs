@@ -1,7 +1,7 @@
 //! The current state of every rank, folded from all its events so far.
 //!
 //! Events carry absolute values, so a snapshot that has missed some is correct again after the next
-//! one of the same kind.
+//! event of the same kind.
 
 mod parts;
 mod rank;
@@ -25,15 +25,15 @@ pub struct Snapshot {
     pub events: u64,
     /// The ranks.
     pub ranks: Vec<RankSnapshot>,
-    /// The rank at fault and the first failure's error, since later errors usually repeat it. The
-    /// rank that reported the error may be another one.
+    /// The rank at fault and the first failure's error, since later errors usually repeat it. A
+    /// different rank may have reported the error.
     pub failure: Option<(u32, String)>,
     /// The rank whose error counts even if another rank's arrives first: the first rank that began
-    /// to fail, or one that knows the cause at first hand.
+    /// to fail, or one that observed the cause itself.
     failing: Option<u32>,
-    /// Pairs of a failed rank and the rank that it blames. A rank that stalled blames itself, as
-    /// one without a pair does; after any other pair the error follows at once. So a new watcher
-    /// does not need them.
+    /// Pairs of a failed rank and the rank that it blames. A stalled rank blames itself, which is
+    /// also the default without a pair; after any other pair the error follows immediately. So a
+    /// new watcher does not need the pairs.
     #[serde(skip)]
     blamed: Vec<(u32, u32)>,
 }
@@ -74,15 +74,15 @@ impl Snapshot {
         }
     }
 
-    /// Forgets what may have ended in a gap of the events: the passes, collectives and transfers
-    /// under way, and what was gathered. Other values stay as they were before the gap until their
-    /// next event.
+    /// Drops all state that may have ended in a gap of the events: passes, collectives and
+    /// transfers in progress, and gathered units. Other values stay as they were before the gap
+    /// until their next event.
     pub fn lose_track(&mut self) {
         self.ranks.iter_mut().for_each(RankSnapshot::lose_track);
     }
 
-    /// Notes that rank `teller` blames `culprit`. The error of a rank that only `heard` of the
-    /// failure does not count if another rank has one.
+    /// Records that rank `teller` blames `culprit`. The error of a rank that only `heard` of the
+    /// failure does not count if another rank has reported one.
     fn blame(&mut self, teller: u32, culprit: u32, heard: bool) {
         self.blamed.push((teller, culprit));
         if heard {
@@ -103,7 +103,7 @@ impl Snapshot {
         self.ranks.len() == world_size && self.ranks.iter().all(|rank| rank.has_shape(world_size, units))
     }
 
-    /// Returns about how many bytes the snapshot takes.
+    /// Returns the approximate size of the snapshot in bytes.
     pub fn bytes(&self) -> usize {
         let blamed = std::mem::size_of_val(&self.blamed[..]);
         blamed + self.ranks.iter().map(RankSnapshot::bytes).sum::<usize>()
@@ -114,7 +114,7 @@ impl Snapshot {
         self.ranks.iter().map(|rank| rank.step).max().unwrap_or(0)
     }
 
-    /// Returns the latest step that any rank has finished, if there is one.
+    /// Returns the latest step that any rank has finished; `None` if there is none.
     pub fn finished_step(&self) -> Option<u32> {
         self.ranks.iter().filter_map(RankSnapshot::finished_step).max()
     }
@@ -129,7 +129,7 @@ impl Snapshot {
         amount::total(self.ranks.iter().map(amount))
     }
 
-    /// True if every rank has finished or some rank has failed.
+    /// True if every rank has finished or at least one has failed.
     pub fn is_over(&self) -> bool {
         let over = |rank: &RankSnapshot| matches!(rank.status, RankStatus::Finished | RankStatus::Failed(_));
         self.failure.is_some() || self.ranks.iter().all(over)

@@ -27,10 +27,10 @@ pub struct Flight {
     /// When this rank issued it.
     #[serde(deserialize_with = "bounded")]
     pub issued: u64,
-    /// When data began to move here, every rank having issued it.
+    /// Time at which data began to move on this rank: every rank had issued the collective.
     #[serde(deserialize_with = "bounded")]
     pub started: Option<u64>,
-    /// When it was complete on this rank.
+    /// Time at which it was complete on this rank.
     #[serde(deserialize_with = "bounded")]
     pub finished: Option<u64>,
 }

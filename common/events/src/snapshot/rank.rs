@@ -62,9 +62,9 @@ pub struct RankSnapshot {
     pub transfers: Transfers,
     /// The state of each unit.
     pub units: Units,
-    /// The scale of its loss, if the loss is scaled.
+    /// The scale of its loss; `None` if the loss is not scaled.
     pub scaling: Option<Scaling>,
-    /// Its own metrics of the latest finished step, if the run reports them.
+    /// Its own metrics of the latest finished step; `None` if the run does not report them.
     pub contribution: Option<LocalMetrics>,
     /// Whether it runs, has finished or has failed.
     pub status: RankStatus,
@@ -88,7 +88,7 @@ impl RankSnapshot {
         self.units.units.len() == units && sent.iter().all(|sent| sent.by_receiver.len() == receivers)
     }
 
-    /// Returns about how many bytes the state takes.
+    /// Returns the approximate size of the state in bytes.
     pub(super) fn bytes(&self) -> usize {
         let members: usize = self.groups.iter().map(|group| 32 + size_of_val(&group.ranks[..])).sum();
         let lists = size_of_val(&self.flights[..]) + size_of_val(&self.finished[..]) + members;
@@ -126,13 +126,13 @@ impl RankSnapshot {
         self.sent.since(&self.sent_before)
     }
 
-    /// Returns the bytes sent so far in `step`, the latest of any rank or the one before it: none
-    /// if this rank has not begun it.
+    /// Returns the bytes sent so far in `step`, which is the latest step of any rank or the one
+    /// before it: zeros if this rank has not begun it.
     pub fn sent_in(&self, step: u32) -> Sent {
         match self.finished_step() {
             _ if self.in_step && self.step == step => self.sent_this_step(),
             Some(finished) if finished == step => self.sent_last_step.clone(),
-            // Zeros, as many as there are receivers.
+            // The difference is one zero per receiver.
             _ => self.sent.since(&self.sent),
         }
     }
@@ -146,7 +146,7 @@ impl RankSnapshot {
         }
     }
 
-    /// Returns what has moved between places so far in `step`, the latest of any rank: nothing if
+    /// Returns the transfers between places so far in `step`, the latest step of any rank: zeros if
     /// this rank has not begun it.
     pub fn moved_in(&self, step: u32) -> Moved {
         match self.step == step {
@@ -233,7 +233,7 @@ impl RankSnapshot {
     }
 
     fn finish_step(&mut self, step: u32) {
-        // Its scale, and whether it overflowed, follows.
+        // The next event carries the step's scale and whether it overflowed.
         self.scaling.iter_mut().for_each(|scaling| scaling.overflowed = false);
         (self.step, self.in_step, self.pass) = (step, false, None);
         self.sent_last_step = self.sent_this_step();

@@ -16,7 +16,7 @@ pub struct TransferFlight {
     pub issued: u64,
 }
 
-/// What transfers have moved and cost, per route in [`Route::ALL`]'s order.
+/// Bytes and waiting time of transfers, per route in [`Route::ALL`]'s order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved {
     /// Bytes.
@@ -28,7 +28,7 @@ pub struct Moved {
 }
 
 impl Moved {
-    /// Returns what has moved since `before`.
+    /// Returns the transfers since `before`.
     fn since(&self, before: &Moved) -> Moved {
         let mut difference = *self;
         amount::subtract(&mut difference.bytes, &before.bytes);
@@ -45,15 +45,15 @@ impl Moved {
 /// All transfers of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Transfers {
-    /// Those in flight, oldest first.
+    /// The transfers in flight, oldest first.
     pub flights: Vec<TransferFlight>,
-    /// The one that finished last.
+    /// The transfer that finished last.
     pub last: Option<TransferFlight>,
-    /// What has moved since the run started.
+    /// Transfers since the run started.
     pub moved: Moved,
-    /// What has moved before the current step.
+    /// Transfers before the current step.
     before: Moved,
-    /// What has moved in the latest finished step.
+    /// Transfers in the latest finished step.
     pub last_step: Moved,
 }
 
@@ -62,7 +62,7 @@ impl Transfers {
         size_of_val(&self.flights[..])
     }
 
-    /// Returns what has moved since the current step began.
+    /// Returns the transfers since the current step began.
     pub fn this_step(&self) -> Moved {
         self.moved.since(&self.before)
     }
@@ -81,7 +81,7 @@ impl Transfers {
             }
             return;
         }
-        // The event at issue may have been lost.
+        // The event that reported the issue may have been lost.
         let issued = known.map_or(at.saturating_sub(event.began), |known| self.flights.remove(known).issued);
         self.last = Some(TransferFlight { event, issued });
         let route = event.route.index();

@@ -1,4 +1,4 @@
-//! The viewer's side of the socket, and why a run cannot be followed.
+//! The viewer's side of the socket, and the errors of a run that cannot be followed.
 
 use crate::frame::{self, Decoder, FrameError, Message};
 use crate::header::RunHeader;
@@ -40,7 +40,7 @@ pub enum AttachError {
     Frame {
         /// The run.
         name: String,
-        /// What is wrong with the stream.
+        /// The defect of the stream.
         source: FrameError,
     },
     /// The run did not send its header in time.
@@ -87,7 +87,7 @@ impl Attachment {
     /// Connects to the socket at `path` and waits for the run's header, for at most `timeout`.
     ///
     /// # Errors
-    /// Any [`AttachError`] but `Unknown` and `Ambiguous`.
+    /// Any [`AttachError`] except `Unknown` and `Ambiguous`.
     pub fn open(path: &Path, name: &str, timeout: Duration) -> Result<Self, AttachError> {
         let failed = |source| AttachError::Io { path: path.into(), source };
         let mut stream = UnixStream::connect(path).map_err(failed)?;
@@ -111,11 +111,11 @@ impl Attachment {
         Err(AttachError::Silent { name: name.into() })
     }
 
-    /// Returns the messages that have arrived since the last call, without blocking.
-    /// [`Message::End`] stands for the end of the stream, too.
+    /// Returns the messages that have arrived since the last call, without blocking. The end of the
+    /// stream is also returned as [`Message::End`].
     ///
-    /// A run that goes on has disconnected a viewer that fell behind. This then connects again, for
-    /// which it may block as long as [`Self::open`], and returns the run's state.
+    /// A run in progress disconnects a viewer that has fallen behind. In that case this connects
+    /// again, for which it may block as long as [`Self::open`], and returns the run's state.
     ///
     /// # Errors
     /// [`AttachError::Frame`] if the stream is damaged.
@@ -140,7 +140,7 @@ impl Attachment {
         Ok(messages)
     }
 
-    /// Connects to the run again, unless it is over or its process is gone.
+    /// Connects to the run again; `None` if the run is over or its process has ended.
     fn reconnected(&self) -> Option<Self> {
         if self.over {
             return None;

@@ -1,4 +1,4 @@
-//! Which viewers hold or slow a run, and the pace that it returns to when they disconnect.
+//! Tracks which viewers hold or slow a run, and the pace to which it returns when they disconnect.
 
 use crate::pace::{Control, Pace};
 use std::collections::BTreeMap;
@@ -35,7 +35,8 @@ impl Holds {
     }
 
     /// Ends the hold of a `viewer` that disconnects. If it is in force, the run returns to the pace
-    /// before it. If another hold follows it, that one leads back to the pace before this one.
+    /// before it. If another hold follows it, the end of that hold returns to the pace before this
+    /// one.
     pub(super) fn leave(&mut self, viewer: u64, pace: &Pace) {
         let Some(hold) = self.0.remove(&viewer) else { return };
         let in_force = hold.latest == pace.requests();

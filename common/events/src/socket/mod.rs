@@ -28,7 +28,7 @@ struct Viewer {
     number: u64,
     stream: UnixStream,
     outgoing: VecDeque<u8>,
-    /// Bytes of the state with which it began, which are no backlog.
+    /// Bytes of the state that the viewer received first; they do not count as backlog.
     greeting: usize,
     incoming: Decoder,
     gone: bool,
@@ -63,7 +63,7 @@ impl Server {
         Ok(Server { listener, path, greeting, viewers, accepted: 0, holds })
     }
 
-    /// Accepts new viewers and queues the run's header and `state` for each. Returns whether there
+    /// Accepts new viewers and queues the run's header and `state` for each. Returns true if there
     /// are any.
     pub(crate) fn accept(&mut self, state: &CatchUp) -> bool {
         let known = self.viewers.len();
@@ -95,7 +95,7 @@ impl Server {
         }
     }
 
-    /// Reads and writes as much as possible without blocking, and applies what viewers ask to
+    /// Reads and writes as much as possible without blocking, and applies viewers' requests to
     /// `pace`. When a viewer that holds or slows the run disconnects, the run returns to the pace
     /// before that, unless another request has been made since.
     pub(crate) fn pump(&mut self, pace: Option<&Pace>) {
@@ -113,7 +113,7 @@ impl Server {
         self.viewers.retain(|viewer| !viewer.gone);
     }
 
-    /// Removes the socket and sends what is queued, for at most `timeout`.
+    /// Removes the socket and sends the queued frames, for at most `timeout`.
     pub(crate) fn close(mut self, timeout: Duration) {
         let _ = fs::remove_file(&self.path);
         let deadline = Instant::now() + timeout;
@@ -133,7 +133,7 @@ pub(crate) fn make_private(directory: &Path) -> io::Result<()> {
     check_private(directory)
 }
 
-/// True if the file, which is no link, belongs to this process's user.
+/// True if the file, which is not a link, belongs to this process's user.
 pub(crate) fn is_own(file: &fs::Metadata) -> bool {
     file.uid() == rustix::process::geteuid().as_raw()
 }

@@ -85,7 +85,7 @@ fn a_full_ring_drops_and_counts_but_keeps_the_end() {
     assert_eq!(seen.iter().filter(|event| matches!(event.what, What::Finished { .. })).count(), 2);
 }
 
-/// An error, a full disk or a crash at every call: ranks and the screen notice nothing of it.
+/// An error, a full disk or a crash at every call does not affect the ranks and the screen.
 #[test]
 fn a_disk_that_fails_ends_the_recording_and_not_the_run() {
     for effect in [Effect::Error(ErrorKind::Other), Effect::Full, Effect::Crash] {
@@ -131,7 +131,7 @@ fn a_recording_that_cannot_be_created_is_an_error_at_the_start() {
     assert!(error.contains("cannot create the recording /nowhere/run.events"), "{error}");
 }
 
-/// A disk that answers nothing any more loses the recording; the run's end comes all the same.
+/// If the disk stops answering, the recording is lost and the run still ends.
 #[test]
 fn a_disk_that_hangs_does_not_hold_the_end() {
     let dir = tempfile::tempdir().unwrap();

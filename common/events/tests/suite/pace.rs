@@ -54,7 +54,7 @@ impl Ranks {
         while self.pace.waiting() < self.threads.len() as u64 || passed() != expected {
             std::thread::yield_now();
         }
-        // No rank moves on without a request.
+        // No rank advances without a request.
         (0..200).for_each(|_| std::thread::yield_now());
         assert_eq!(passed(), expected);
     }
@@ -168,7 +168,7 @@ fn held_time_grows_while_held_and_stays_afterwards() {
     assert_eq!(pace.held(), held, "time runs again");
 }
 
-/// A deadline that saw less would pass at once.
+/// If a deadline saw less held time, it would expire at once.
 #[test]
 fn held_time_never_falls_when_a_rank_is_released() {
     let pace = Arc::new(Pace::default());

@@ -71,8 +71,8 @@ proptest! {
         prop_assert_eq!(events_of(&recording), pieces.concat());
     }
 
-    /// A flipped bit costs the events of its frame, and is counted. Without a header nothing can be
-    /// read.
+    /// A flipped bit loses the events of its frame, and its bytes are counted. Without a header
+    /// nothing can be read.
     #[test]
     fn a_flipped_bit_costs_its_frame(
         pieces in prop::collection::vec(some_events().prop_filter("no frame", |events| !events.is_empty()), 1..4),
@@ -99,7 +99,7 @@ proptest! {
         prop_assert!(recording.final_state().is_ok());
     }
 
-    /// Damage of any kind and length costs the frames that it touches, and perhaps the next. Every
+    /// Damage of any kind and length loses the frames that it touches, and perhaps the next. Every
     /// byte is in a frame, skipped, or part of a frame that is cut short.
     #[test]
     fn any_damage_costs_the_frames_that_it_touches(
@@ -133,7 +133,8 @@ fn frames(bytes: &[u8]) -> Vec<Range<usize>> {
     frames
 }
 
-/// A file of nothing but heads of long frames is given up, rather than checked at every byte.
+/// A file that consists only of heads of long frames is abandoned, rather than checked at every
+/// byte.
 #[test]
 fn searching_damage_takes_time_in_proportion_to_the_file() {
     let mut bytes = record(&[], false);
@@ -147,7 +148,7 @@ fn searching_damage_takes_time_in_proportion_to_the_file() {
     assert_eq!((recording.len(), recording.damaged_bytes()), (0, garbage.len() as u64));
 }
 
-/// The run that was recorded before stays until the next one is whole, and files get the umask's
+/// The previous recording stays until the next one is complete, and files get the umask's
 /// permissions.
 #[test]
 fn a_recording_gets_its_name_when_it_is_complete() {
@@ -168,7 +169,7 @@ fn a_recording_gets_its_name_when_it_is_complete() {
     assert!(Recorder::create(dir.path(), &header(3)).is_err(), "a directory is no file");
 }
 
-/// A reader follows the file from its first frame on, under whichever name it has.
+/// A reader follows the file from its first frame on, under its temporary and its final name.
 #[test]
 fn a_growing_recording_is_read_on_across_its_renaming() {
     let dir = tempfile::tempdir().unwrap();
@@ -203,7 +204,7 @@ fn a_growing_recording_is_read_on_across_its_renaming() {
     }
 }
 
-/// Whoever adds events does not wait for a disk that is late; whoever completes the recording does.
+/// Adding events does not wait for a slow disk; completing the recording does.
 #[test]
 fn a_late_disk_keeps_no_event_waiting() {
     let dir = tempfile::tempdir().unwrap();
@@ -247,7 +248,7 @@ fn a_truncated_recording_replays_up_to_its_last_complete_frame() {
     assert_eq!(lengths, [0, 3, 6, 9, 12]);
 }
 
-/// Builds headers' frames by hand: with fewer of the parts after the header than there are.
+/// Builds headers' frames by hand: with only some of the parts that follow the header.
 #[test]
 fn headers_without_later_fields_are_read() {
     let whole = header(4);

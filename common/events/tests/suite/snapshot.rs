@@ -1,5 +1,5 @@
-//! Tests of the snapshot: later events repair what dropped ones left out, and a finished rank's
-//! numbers are its report's.
+//! Tests of the snapshot: later events correct the errors of dropped ones, and a finished rank's
+//! numbers equal its report's.
 
 use crate::common::{at, collective, memory, transfer};
 use events::units::{GatherState, GradientState};
@@ -115,7 +115,7 @@ fn a_finished_rank_keeps_what_its_report_says() {
     assert!(!snapshot.is_over(), "the other rank is still running");
 }
 
-/// Rank 0 times out on rank 1 and blames it; rank 2 only hears of it.
+/// Rank 0 times out waiting for rank 1 and blames it; rank 2 only learns of the failure.
 #[test]
 fn a_blamed_rank_is_at_fault() {
     let failed = |message: &str| What::Failed { message: message.into() };
@@ -140,7 +140,8 @@ fn a_blamed_rank_is_at_fault() {
     assert_eq!(unknown.failure, Some((0, "waited".into())), "there is no rank 7");
 }
 
-/// Rank 1 stalls until it hears that rank 0 has timed out on it, and tells its own error first.
+/// Rank 1 stalls until it learns that rank 0 has timed out waiting for it, and reports its own
+/// error first.
 #[test]
 fn a_stall_is_explained_by_the_rank_that_timed_out() {
     let failed = |message: &str| What::Failed { message: message.into() };
