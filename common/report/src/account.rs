@@ -11,7 +11,7 @@ const EXPOSED: &str = "exposed communication";
 /// Seconds of a step, the mean over ranks and steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Account {
-    /// All of it.
+    /// Seconds of the whole step.
     pub step: f64,
     /// Fetching tokens.
     pub data: f64,
@@ -25,7 +25,7 @@ pub struct Account {
     pub optimizer: f64,
     /// Waits for collectives that all ranks have issued: communication that no computation hides.
     pub exposed: f64,
-    /// Waiting for a simulated link, part of `exposed`; the rest is moving data.
+    /// Waits for a simulated link, part of `exposed`; in the rest of `exposed` data move.
     pub link: f64,
     /// Waits for collectives that other ranks have not issued.
     pub peers: f64,
@@ -38,7 +38,7 @@ pub(crate) fn training(times: &Times) -> f64 {
     times.forward + times.backward + times.step
 }
 
-/// Returns the seconds that a rank computes in a run, without its waits.
+/// Returns the seconds for which a rank computes in a run, without its waits.
 pub(crate) fn computed(row: &TimeRow) -> f64 {
     let Clocks { phases, waits, for_places, .. } = &row.clocks;
     training(phases) - training(waits) - training(for_places)
@@ -100,7 +100,7 @@ impl Account {
         (self.step - self.parts().iter().map(|part| part.1).sum::<f64>()).max(0.0)
     }
 
-    /// Returns the seconds in which a rank computes, without recomputation and the optimizer.
+    /// Returns the seconds for which a rank computes, without recomputation and the optimizer.
     pub(crate) fn useful(&self) -> f64 {
         self.forward + self.backward
     }
@@ -110,16 +110,16 @@ impl Account {
 pub(crate) struct Recomputed {
     /// Floating-point operations of recomputation, as predicted.
     pub operations: u64,
-    /// Their share of all operations, themselves included.
+    /// Share of these operations in all operations.
     pub of_operations: f64,
     /// Seconds of recomputation, as measured.
     pub seconds: f64,
-    /// Their share of all computing time, themselves included.
+    /// Share of these seconds in all computing time.
     pub of_seconds: f64,
 }
 
 impl Recomputed {
-    /// Returns the cost in `report`'s run, if it recomputes anything.
+    /// Returns the cost in `report`'s run; `None` if it recomputes nothing.
     pub(crate) fn of(report: &Report) -> Option<Self> {
         let (model, speed) = (&report.model, &report.throughput);
         let again = speed.recomputed_flops_per_token;
@@ -132,7 +132,7 @@ impl Recomputed {
         })
     }
 
-    /// Writes the number of operations with its unit.
+    /// Formats the number of operations with its unit.
     pub(crate) fn operations(&self) -> String {
         match self.operations as f64 {
             n if n < 1e6 => format!("{:.2} kFLOP", n / 1e3),
@@ -143,7 +143,7 @@ impl Recomputed {
     }
 }
 
-/// Writes `12.3 ms`, in three digits.
+/// Formats a time in three digits: `12.3 ms`.
 pub fn time(seconds: f64) -> String {
     let (value, unit) = match seconds {
         s if s < 1e-3 => (s * 1e6, "µs"),

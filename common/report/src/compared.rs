@@ -1,4 +1,4 @@
-//! Predictions beside measurements, as the rows of a report.
+//! Predictions next to measurements, as the rows of a report.
 
 use crate::measured::{Measured, Peaks};
 use crate::rows::{
@@ -11,7 +11,7 @@ use planner::Saving;
 pub struct Predicted {
     /// Peak bytes by rank and place, in [`Place::ALL`]'s order.
     pub memory: Vec<Vec<Peaks>>,
-    /// What is moved between places, by rank, over the steps that were run.
+    /// Transfers between places, by rank, over the steps that were run.
     pub transfers: Vec<planner::Transfers>,
     /// Payload and collectives by rank, over the steps that were run.
     pub traffic: Vec<planner::traffic::Traffic>,
@@ -52,7 +52,7 @@ impl Compared<'_> {
         places.iter().flat_map(|&place| self.rows(&[place], total)).collect()
     }
 
-    /// Returns what moved between places.
+    /// Returns the transfers between places.
     pub(crate) fn transfers(&self, routes: &[Route]) -> Vec<TransferRow> {
         self.rows(routes, |rank, route, m| TransferRow {
             rank,
@@ -69,7 +69,7 @@ impl Compared<'_> {
         })
     }
 
-    /// Returns what ranks sent.
+    /// Returns the traffic of the ranks.
     pub(crate) fn traffic(&self) -> Vec<TrafficRow> {
         self.rows(&Operation::ALL, |rank, operation, m| TrafficRow {
             rank,
@@ -81,7 +81,7 @@ impl Compared<'_> {
         })
     }
 
-    /// Returns what ranks sent within groups of neighbours, if there are any.
+    /// Returns the traffic within groups of neighbours; empty without such groups.
     pub(crate) fn to_neighbours(&self) -> Vec<NeighbourRow> {
         let row = |(rank, m): (usize, &Measured)| {
             let predicted_bytes = self.predicted.to_neighbours[rank];
@@ -95,7 +95,7 @@ impl Compared<'_> {
         self.measured[0].evaluations.iter().map(|&(step, loss)| EvaluationRow { step, loss }).collect()
     }
 
-    /// Returns where the seconds of each rank's steps went.
+    /// Returns each rank's seconds per phase.
     pub(crate) fn times(&self) -> Vec<TimeRow> {
         self.rows(&[()], |rank, (), m| TimeRow {
             rank,

@@ -1,4 +1,4 @@
-//! Explains where the time of a finished run went, and what would make it faster.
+//! Explains how a finished run spent its time, and which changes would make it faster.
 
 use crate::account::{Account, Recomputed, computed, time, training};
 use crate::kernel_shares::kernels;
@@ -9,7 +9,7 @@ use events::Route;
 use planner::table::counted;
 use settings::size::human;
 
-/// The least share of a step that a listed remedy saves.
+/// Minimum share of a step that a listed remedy saves.
 const NOTABLE: f64 = 0.01;
 /// Characters of a bar that stands for the whole step.
 const BAR: f64 = 30.0;
@@ -83,7 +83,7 @@ fn again(recomputed: &Recomputed) -> String {
     )
 }
 
-/// Says for which routes between places a rank waits, and how much of a step.
+/// Describes for which routes between places a rank waits, and for how much of a step.
 fn places(report: &Report) -> String {
     let each = (report.world_size * report.steps.len()) as f64;
     let waited = |route: &Route| {
@@ -100,7 +100,7 @@ fn places(report: &Report) -> String {
     if words.is_empty() { words } else { format!("\nTransfers between places, of one rank:\n{words}") }
 }
 
-/// Describes the rank that others wait for, if one is clearly slower.
+/// Describes the rank that other ranks wait for; empty if none is clearly slower.
 fn slowest(report: &Report, account: &Account) -> String {
     let rows = &report.time;
     let Some(slow) = rows.iter().max_by(|a, b| computed(a).total_cmp(&computed(b))) else {
@@ -153,7 +153,8 @@ mod tests {
     use super::*;
     use crate::samples::waiting;
 
-    /// Two ranks whose second computes longer, on a link that takes most of the step.
+    /// Returns a run of two ranks, of which the second computes longer, on a link that takes most
+    /// of the step.
     fn slow_link() -> Report {
         waiting("--gpus 2 --link 1ms,20MB/s --checkpoint-activations block")
     }

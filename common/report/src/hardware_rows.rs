@@ -5,36 +5,35 @@ use planner::table::{Format, Table, grouped};
 use serde::{Deserialize, Serialize};
 use settings::size::human;
 
-/// GPU memory that a rank took from the driver, beside what its buffers asked for.
+/// GPU memory that a rank took from the driver, next to the bytes that its buffers requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuRow {
     /// The rank.
     pub rank: usize,
     /// The GPU's number.
     pub gpu: usize,
-    /// The ledger's peak: the bytes that buffers asked for.
+    /// The ledger's peak: the bytes that buffers requested.
     pub requested_bytes: u64,
-    /// Peak of what the rank took from the driver.
+    /// Peak of the bytes that the rank took from the driver.
     pub taken_bytes: u64,
-    /// The part of `taken_bytes` that belongs to no buffer: workspaces of libraries, partial
-    /// results, tables.
+    /// The part of `taken_bytes` outside buffers: workspaces of libraries, partial results, tables.
     pub workspace_bytes: u64,
-    /// In use on the whole GPU after the last step, as the driver counts.
+    /// Bytes in use on the whole GPU after the last step, as the driver counts them.
     pub in_use_bytes: u64,
     /// The part of `in_use_bytes` that the ranks of this process took.
     pub of_ranks_bytes: u64,
-    /// The part of `in_use_bytes` that NCCL took when it made its communicators: the world's and
-    /// those split from it, of all ranks on the GPU, in other processes too. 0 without NCCL.
+    /// The part of `in_use_bytes` that NCCL took when it created its communicators: the world's and
+    /// those split from it, of all ranks on the GPU, including other processes. 0 without NCCL.
     #[serde(default)]
     pub nccl_bytes: u64,
     /// Kernels, copies and fills queued over the run.
     pub launches: u64,
-    /// How often the host waited for the rank's streams.
+    /// Number of times that the host waited for the rank's streams.
     pub waits: u64,
 }
 
 impl GpuRow {
-    /// Returns the row of `rank`, if it computes on a GPU.
+    /// Returns the row of `rank`; `None` if it does not compute on a GPU.
     ///
     /// # Errors
     /// If the driver fails.
@@ -55,13 +54,13 @@ impl GpuRow {
         }))
     }
 
-    /// Returns what was taken for buffers beyond what they asked for at their peak: rounding, and
+    /// Returns the bytes taken for buffers in excess of their requests at their peak: rounding, and
     /// freed blocks that wait for a request of their size.
     pub fn kept_bytes(&self) -> u64 {
         self.taken_bytes.saturating_sub(self.workspace_bytes + self.requested_bytes)
     }
 
-    /// Returns what is in use on the GPU and belongs to neither a rank nor a communicator:
+    /// Returns the bytes in use on the GPU that belong to neither a rank nor a communicator:
     /// contexts, code, other programs.
     pub fn beside_bytes(&self) -> u64 {
         self.in_use_bytes.saturating_sub(self.of_ranks_bytes + self.nccl_bytes)

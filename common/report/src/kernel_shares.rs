@@ -1,4 +1,4 @@
-//! Where a rank's computing time goes, by kind of kernel, and how near products come to their limit.
+//! A rank's computing time by kind of kernel, and how near products come to their limit.
 
 use crate::account::time;
 use crate::kernels::UNTIMED;
@@ -6,7 +6,7 @@ use crate::report::Report;
 use device::meter::Kind;
 use settings::labels::Label;
 
-/// What kernels of one kind take in a step of one rank, the mean of all ranks.
+/// The time of kernels of one kind in a step of one rank, the mean of all ranks.
 pub struct KernelShare {
     /// The kind.
     pub kind: Label,
@@ -14,9 +14,9 @@ pub struct KernelShare {
     pub seconds: f64,
     /// Their share of all kernels' time.
     pub of_kernels: f64,
-    /// GFLOP/s of products and attention.
+    /// GFLOP/s of products and attention; `None` for other kinds.
     pub gflops: Option<f64>,
-    /// Share of the registers' limit that is reached, if it was measured.
+    /// The share of the registers' limit that is reached; `None` if the limit was not measured.
     pub of_limit: Option<f64>,
 }
 
@@ -47,7 +47,7 @@ impl KernelShare {
     }
 }
 
-/// Describes where a rank's computing time goes, if its kernels were timed.
+/// Describes a rank's computing time by kind of kernel; empty if kernels were not timed.
 pub(crate) fn kernels(report: &Report) -> String {
     let shares = KernelShare::all(report);
     if shares.is_empty() {

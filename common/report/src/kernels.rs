@@ -1,4 +1,4 @@
-//! Rows of the report about kernels: time by kind, and what the processor's registers can do.
+//! Rows of the report about kernels: time by kind, and the limit of the processor's registers.
 
 use device::meter::{Kind, Spent};
 use device::{DType, Device, multiply_add_peak};
@@ -7,8 +7,8 @@ use settings::Config;
 use settings::labels::{self, Label};
 use settings::machine::cores;
 
-/// Steps at the beginning whose kernels are not counted, if there are more: the rank allocates memory
-/// and loads code in them.
+/// Number of steps at the beginning whose kernels are not counted if there are more steps: in them
+/// the rank allocates memory and loads code.
 pub const UNTIMED: usize = 2;
 
 /// Time of kernels of one kind on one rank, without validation, and without the first two steps if
@@ -22,7 +22,7 @@ pub struct KernelRow {
     pub kind: Label,
     /// Calls.
     pub calls: u64,
-    /// Seconds, one call after another: on the CPU those of the processor, of the rank's own thread.
+    /// Seconds of all calls together. On the CPU it is processor time of the rank's own thread.
     pub seconds: f64,
     /// Floating-point operations of products and attention; 0 for other kinds.
     pub flops: u64,
@@ -31,7 +31,7 @@ pub struct KernelRow {
 }
 
 impl KernelRow {
-    /// Returns the rows of `rank`, if its device is metered.
+    /// Returns the rows of `rank`; empty if its device is not metered.
     ///
     /// # Errors
     /// If the driver fails.
@@ -48,11 +48,11 @@ impl KernelRow {
     }
 }
 
-/// What the processor multiplies and adds in registers, without memory: the limit of products and of
-/// attention. Measured with as many threads as compute at once.
+/// The processor's rate of multiplications and additions in registers, without memory access: the
+/// limit of products and of attention. It is measured with as many threads as compute at once.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LimitRow {
-    /// The threads.
+    /// The number of threads.
     pub threads: usize,
     /// Their GFLOP/s in the type in which products multiply.
     pub products_gflops: f64,
@@ -71,7 +71,7 @@ impl LimitRow {
         LimitRow { threads, products_gflops, f32_gflops }
     }
 
-    /// Returns GFLOP/s of one thread for `kind`, if arithmetic is what limits it.
+    /// Returns GFLOP/s of one thread for `kind`; `None` if arithmetic does not limit that kind.
     pub(crate) fn of(&self, kind: Label) -> Option<f64> {
         let all = match kind {
             _ if kind == Kind::Matmul.label() => self.products_gflops,

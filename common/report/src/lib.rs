@@ -1,5 +1,5 @@
-//! What a run measured beside what was predicted: the JSON report, the closing tables, the
-//! diagnosis of a step's time, and remedies for time and for memory.
+//! Measurements of a run next to predictions: the JSON report, the closing tables, the diagnosis of
+//! a step's time, and remedies for time and for memory.
 
 mod account;
 mod compared;

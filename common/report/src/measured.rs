@@ -1,4 +1,4 @@
-//! What one rank measures over a run.
+//! The measurements of one rank over a run.
 
 use crate::hardware_rows::GpuRow;
 use crate::kernels::KernelRow;
@@ -16,37 +16,37 @@ pub struct Peaks {
     pub total: u64,
 }
 
-/// What one rank measured.
+/// The measurements of one rank.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Measured {
-    /// Its steps; the same on every rank but for the seconds.
+    /// Its steps; the same on every rank except for the seconds.
     pub steps: Vec<StepRow>,
-    /// Its steps that began when the update before them was over.
+    /// Number of its steps that began after the previous update had finished.
     pub fresh_starts: u64,
     /// Validation losses: after how many steps, nats per token.
     pub evaluations: Vec<(u32, f64)>,
-    /// Checkpoints between two of its steps.
+    /// Number of checkpoints between two of its steps.
     pub checkpoints: u64,
     /// Peak bytes by place, in [`Place::ALL`](events::Place::ALL)'s order.
     pub memory: Vec<Peaks>,
     /// GPU memory that the ledger does not count; `None` on the CPU.
     pub gpu: Option<GpuRow>,
-    /// Time by kind of kernel, if the device is metered.
+    /// Time by kind of kernel; empty if the device is not metered.
     pub kernels: Vec<KernelRow>,
     /// Bytes and calls per operation.
     pub traffic: Traffic,
-    /// Of these bytes, what it sent to neighbours, if it has a group of them.
+    /// The part of these bytes that it sent to neighbours; `None` if it has no group of neighbours.
     pub to_neighbours: Option<u64>,
-    /// What it moved between its places.
+    /// Its transfers between places.
     pub transfers: Moved,
-    /// Of this, what it moved for validation.
+    /// The part of `transfers` that was for validation.
     pub validation_transfers: Moved,
-    /// What it moved in setup and for checkpoints.
+    /// Its transfers in setup and for checkpoints.
     pub other_transfers: Moved,
     /// Seconds per phase.
     pub clocks: Clocks,
-    /// Hash of the final weights, on rank 0 if it was asked for.
+    /// Hash of the final weights; set only on rank 0, and only on request.
     pub weights_blake3: Option<String>,
-    /// Why the last checkpoint was not saved, if it was not.
+    /// The reason why the last checkpoint was not saved; `None` if it was saved.
     pub unsaved: Option<String>,
 }

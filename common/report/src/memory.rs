@@ -1,4 +1,5 @@
-//! Explains out-of-memory errors, predicted or real: what needs the memory, and the remedies.
+//! Explains out-of-memory errors, predicted or real: which classes need the memory, and the
+//! remedies.
 
 use device::OutOfMemory;
 use events::{Class, Place};
@@ -8,13 +9,13 @@ use settings::machine::MainMemory;
 use settings::size::human;
 use settings::{Failure, Result};
 
-/// Lines of a screen. An error has at most so many.
+/// Lines of a screen: an error has at most this many.
 const SCREEN: usize = 24;
 
 /// Refuses a run whose predicted peak exceeds `limits`.
 ///
 /// # Errors
-/// A failure that says where memory is short, for what, and what would help.
+/// A failure that says where memory is short, for which classes, and which changes would help.
 pub fn check(job: &Job, prediction: &Prediction, limits: Limits) -> Result<()> {
     for place in Place::ALL {
         let peak = prediction.ranks[0].place(place).total_peak;
@@ -32,13 +33,13 @@ pub fn check(job: &Job, prediction: &Prediction, limits: Limits) -> Result<()> {
 
 /// The main memory of one machine, and the ranks there.
 pub struct Machine<'a> {
-    /// What they may use together.
+    /// The memory that the ranks may use together.
     pub memory: &'a MainMemory,
-    /// Their number.
+    /// Number of ranks on the machine.
     pub ranks: usize,
-    /// The number of one of them.
+    /// The number of one of these ranks.
     pub rank: usize,
-    /// True if their devices are not part of main memory.
+    /// True if the ranks' devices are not part of main memory.
     pub on_gpus: bool,
 }
 
@@ -49,8 +50,8 @@ impl Machine<'_> {
         device.saturating_add(rank.host.total_peak)
     }
 
-    /// Returns the bytes that all ranks here need. Which others are here is not known if some are
-    /// elsewhere: they count as the smallest.
+    /// Returns the bytes that all ranks of the machine need. If other machines have ranks too, it
+    /// is not known which ranks are on this one: all but `rank` count as the smallest.
     fn needs_together(&self, prediction: &Prediction) -> u64 {
         let each = || prediction.ranks.iter().map(|rank| self.needs(rank));
         let others = self.ranks.saturating_sub(1) as u64;
@@ -64,7 +65,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Says what the ranks may use.
+    /// Describes the memory that the ranks may use.
     fn has(&self) -> String {
         let bytes = human(self.memory.bytes);
         match &self.memory.limit {
@@ -82,11 +83,11 @@ impl Machine<'_> {
     }
 }
 
-/// Refuses a run whose ranks need more than their `machine`'s memory together. `limits` bound what would
-/// help.
+/// Refuses a run whose ranks together need more than their `machine`'s memory. `limits` bound the
+/// remedies.
 ///
 /// # Errors
-/// A failure that says for what memory is short, and what would help.
+/// A failure that says for which classes memory is short, and which changes would help.
 pub fn check_machine(
     job: &Job,
     prediction: &Prediction,
@@ -162,10 +163,10 @@ pub fn ran_out(
     })
 }
 
-/// The advice if the system gives too little and no remedy is enough.
+/// The advice if the system gives too little memory and no remedy is enough.
 const SYSTEM: &str = "a higher limit (ulimit -v, docker run --memory, sbatch --mem)";
 
-/// Returns what messages call `place`.
+/// Returns the name of `place` in messages.
 fn name(place: Place) -> &'static str {
     match place {
         Place::Device => "device",
@@ -206,7 +207,7 @@ fn wrapped(list: &str) -> String {
     lines.iter().map(|line| format!("  {}\n", line.trim_end())).collect()
 }
 
-/// Describes what happened, and the planner's remedies with their savings, on one screen.
+/// Describes the failure, and the planner's remedies with their savings, on one screen.
 fn with_remedies(happened: String, job: &Job, room: Room) -> String {
     let otherwise = match room.place {
         Some(Place::Host) => "more --host-memory",
@@ -217,7 +218,7 @@ fn with_remedies(happened: String, job: &Job, room: Room) -> String {
 }
 
 /// Puts `happened` and `remedies` on one screen. `otherwise` is the advice if no remedy is enough,
-/// beside a smaller model.
+/// in addition to a smaller model.
 fn on_one_screen(happened: String, remedies: &Remedies, otherwise: &str) -> String {
     let (alone, capacity) = (&remedies.alone, remedies.capacity);
     if alone.is_empty() {
@@ -228,7 +229,7 @@ fn on_one_screen(happened: String, remedies: &Remedies, otherwise: &str) -> Stri
     let (heading, advice) = ("What would help, each alone", advice(remedies, otherwise));
     let heading = format!("{heading:<38} {:>9} {:>9}\n", "saves", "peak");
     let room = SCREEN.saturating_sub(happened.lines().count() + 1 + advice.lines().count());
-    // As many rows as leave room for the others in short.
+    // List as many rows as leave room for the other remedies in short form.
     let list = |rows: usize| {
         let (rows, others) = alone.split_at(rows);
         rows.iter().map(|remedy| row(remedy, capacity)).collect::<String>() + &others_in_short(others)
@@ -238,7 +239,7 @@ fn on_one_screen(happened: String, remedies: &Remedies, otherwise: &str) -> Stri
     format!("{happened}{heading}{list}{advice}")
 }
 
-/// Returns a remedy's row; flags that are longer than their column have a line of their own.
+/// Returns a remedy's row. Flags that are longer than their column have a line of their own.
 fn row(remedy: &Remedy, capacity: u64) -> String {
     let Remedy { how, costs, total_peak, saves, moves } = remedy;
     let fits = if *total_peak <= capacity { "fits   " } else { "       " };
@@ -247,14 +248,14 @@ fn row(remedy: &Remedy, capacity: u64) -> String {
     format!("  {how} {:>9} {:>9}  {fits}  {costs}{moves}\n", human(*saves), human(*total_peak))
 }
 
-/// Lists the remedies that save least, and how much.
+/// Lists the remedies that save least, with the bytes that they save.
 fn others_in_short(remedies: &[Remedy]) -> String {
     let words = remedies.iter().map(|remedy| format!("{} ({})", remedy.how, human(remedy.saves)));
     let words = words.collect::<Vec<_>>().join(", ");
     if words.is_empty() { words } else { wrapped(&format!("and {words}")) }
 }
 
-/// Returns the last lines: what to try.
+/// Returns the last lines: the advice.
 fn advice(remedies: &Remedies, otherwise: &str) -> String {
     if remedies.alone.iter().any(|remedy| remedy.total_peak <= remedies.capacity) {
         return "Try one that fits.".into();

@@ -1,4 +1,4 @@
-//! Remedies for slow steps, each with the time that it saves at most.
+//! Remedies for slow steps, each with the maximum time that it saves.
 
 use crate::account::{Account, per_step};
 use crate::report::Report;
@@ -19,11 +19,11 @@ mod wire;
 /// A change that makes steps shorter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Remedy {
-    /// What to do: flags, another program, other machines.
+    /// The action: flags, another program, other machines.
     pub how: String,
-    /// Why it works, or what it costs.
+    /// The reason why it works, or its cost.
     pub why: String,
-    /// Seconds of a step that it saves, at most.
+    /// Maximum number of seconds of a step that it saves.
     pub seconds: f64,
 }
 
@@ -61,7 +61,7 @@ fn link(report: &Report, account: &Account, run: Option<&PlannedRun<'_>>) -> Vec
         return Vec::new();
     }
     let latency = Wire::of(report).share_of_latency(report, run);
-    // Units are gathered one by one; updated parameters alone travel in buckets.
+    // Units are gathered one by one; only updated parameters are sent in buckets.
     let gathers = |stage: Stage| stage.sharded().optimizer && !stage.sharded().parameters;
     let fewer = match report.stage.parse().is_ok_and(gathers) {
         true => "--reduce-bucket, --allgather-bucket, --wrap",
@@ -77,7 +77,7 @@ fn link(report: &Report, account: &Account, run: Option<&PlannedRun<'_>>) -> Vec
     ]
 }
 
-/// Suggests that each rank updates its share, if every rank updates everything.
+/// Suggests that each rank updates only its share; `None` if it does so already.
 fn update(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Remedy> {
     let others = 1.0 - 1.0 / report.world_size as f64;
     let why = "each rank updates its share alone";
@@ -87,10 +87,11 @@ fn update(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Re
     (report.stage == Stage::REPLICATED.label()).then(|| remedy(how, why, account.optimizer * others))
 }
 
-/// Returns the setting that keeps communication from hiding behind computation, if there is one.
+/// Returns the setting that prevents computation from hiding communication; `None` if there is
+/// none.
 fn hiding(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Remedy> {
     let mean = |seconds: fn(&Clocks) -> f64| per_step(report, |row| seconds(&row.clocks));
-    // Copies on a rank's own thread take its time, wherever in the step they happen.
+    // Copies on a rank's own thread take its time, at any point of the step.
     let on_gpus = !report.gpu.is_empty();
     let [forward, backward] = match on_gpus {
         true => [

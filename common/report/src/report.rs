@@ -1,4 +1,4 @@
-//! The run report: predictions beside measurements, as JSON.
+//! The run report: predictions next to measurements, as JSON.
 
 use crate::compared::{Compared, Predicted};
 use crate::hardware_rows::GpuRow;
@@ -36,9 +36,9 @@ pub struct Report {
     /// `hybrid-shard`; null where FSDP has none for the stage.
     #[serde(deserialize_with = "labels::known_or_null")]
     pub strategy: Option<Label>,
-    /// Hybrid sharding: ranks that share one copy of the model states.
+    /// Hybrid sharding: number of ranks that share one copy of the model states.
     pub shard_group_size: Option<usize>,
-    /// Ranks that share a second copy of the parameters, if there is one.
+    /// Number of ranks that share a second copy of the parameters; `None` if there is none.
     pub secondary_shard_size: Option<usize>,
     /// How gradients are summed where the stage has a choice.
     #[serde(default)]
@@ -46,18 +46,19 @@ pub struct Report {
     /// Buckets, overlap and prefetch.
     #[serde(default)]
     pub communication: Option<Communication>,
-    /// Where model states and activations rested; all on the device in reports that lack it.
+    /// Where model states and activations were stored; reports without this field kept all on the
+    /// device.
     #[serde(default)]
     pub placement: Placement,
     /// How local collectives move data.
     #[serde(default)]
     pub algorithm: Option<Algorithm>,
-    /// The simulated link between the ranks, if there is one.
+    /// The simulated link between the ranks; `None` if there is none.
     pub link: Option<LinkRow>,
-    /// The simulated way between device and main memory, if there is one.
+    /// The simulated link between device and main memory; `None` if there is none.
     #[serde(default)]
     pub host_link: Option<LinkRow>,
-    /// The simulated way between main memory and disk, if there is one.
+    /// The simulated link between main memory and disk; `None` if there is none.
     #[serde(default)]
     pub disk_link: Option<LinkRow>,
     /// The model.
@@ -84,37 +85,38 @@ pub struct Report {
     pub memory: Vec<MemoryRow>,
     /// Rows per rank, those of the device first.
     pub total_peak_bytes: Vec<TotalRow>,
-    /// Flat rows per rank and route between places, if anything rests beyond the device.
+    /// Flat rows per rank and route between places; empty if nothing is offloaded.
     #[serde(default)]
     pub transfers: Vec<TransferRow>,
     /// Rows per rank that computes on a GPU: memory that the ledger does not count. Empty on the
     /// CPU.
     #[serde(default)]
     pub gpu: Vec<GpuRow>,
-    /// Flat rows per rank and kind of kernel, if kernels were timed: always on the CPU.
+    /// Flat rows per rank and kind of kernel; empty if kernels were not timed. On the CPU they
+    /// always are.
     #[serde(default)]
     pub kernels: Vec<KernelRow>,
-    /// What the processor's registers can do, if that was measured.
+    /// The limit of the processor's registers; `None` if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<LimitRow>,
-    /// Threads that compute for a rank.
+    /// Number of threads that compute for a rank.
     #[serde(default = "one")]
     pub threads: usize,
     /// Flat rows per rank and operation.
     pub traffic: Vec<TrafficRow>,
-    /// Rows per rank, if ranks have groups of neighbours.
+    /// Rows per rank; empty if ranks have no groups of neighbours.
     pub traffic_to_neighbours: Vec<NeighbourRow>,
     /// Rows per rank.
     pub time: Vec<TimeRow>,
-    /// How fast it went.
+    /// The speed of the run.
     pub throughput: Throughput,
     /// Hash of the final f32 weights, little-endian, unpadded, in Hugging Face's order; empty if it
-    /// was not asked for.
+    /// was not requested.
     pub weights_blake3: String,
-    /// Why the last checkpoint was not saved, if it was not.
+    /// The reason why the last checkpoint was not saved; `None` if it was saved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsaved: Option<String>,
-    /// Why the run failed, if it did.
+    /// The error of a failed run; `None` if it did not fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -131,7 +133,7 @@ impl Report {
     ) -> Self {
         let steps = measured[0].steps.clone();
         let placement = Placement { saving: predicted.saving, ..prediction::placement(config) };
-        // A copy of a checkpoint is in main memory, with offload or without.
+        // A copy of a checkpoint is in main memory, with or without offload.
         let beyond = placement.any() || config.output.checkpoint.is_some();
         let places: &[Place] = if beyond { &Place::ALL } else { &[Place::Device] };
         let routes: &[Route] = if placement.any() { &Route::ALL } else { &[] };
@@ -176,7 +178,8 @@ impl Report {
         }
     }
 
-    /// Returns the report for a run that failed with `error`: without what ranks measure at the end.
+    /// Returns the report for a run that failed with `error`, without the measurements that ranks
+    /// take at the end.
     pub fn failed(self, error: String) -> Self {
         Report {
             error: Some(error),
@@ -190,7 +193,7 @@ impl Report {
         }
     }
 
-    /// Writes the report, whole or not at all.
+    /// Writes the report atomically.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -198,7 +201,7 @@ impl Report {
         self.write_on(&Arc::new(Disk::new(1)), path)
     }
 
-    /// Writes the report on `disk`, whole or not at all.
+    /// Writes the report on `disk`, atomically.
     ///
     /// # Errors
     /// As [`Report::write`].
@@ -211,7 +214,7 @@ impl Report {
     /// Checks that a report can be created at `path`, so that a long run does not fail at its end.
     ///
     /// # Errors
-    /// If the path names no file, or no file can be created in its folder.
+    /// If the path does not name a file, or a file cannot be created in its folder.
     pub fn probe(path: &Path) -> Result<()> {
         has_folder(path)?;
         let file = Publication::create(&Arc::new(Disk::new(1)), path);
@@ -235,13 +238,13 @@ impl Report {
     }
 
     /// Returns the largest measured peak of a rank in `place`, in bytes; `None` if the report has
-    /// none of it.
+    /// no rows of `place`.
     pub fn peak(&self, place: Place) -> Option<u64> {
         let rows = self.total_peak_bytes.iter().filter(|row| row.place == place.label());
         rows.map(|row| row.peak_bytes).max()
     }
 
-    /// Returns every figure that the planner got wrong, in words; none if all hold.
+    /// Returns every wrong prediction, in words; empty if all predictions hold.
     pub fn mispredictions(&self) -> Vec<String> {
         let memory = self.memory.iter().map(|row| (row.rank, row.class, row.predicted_bytes, row.peak_bytes));
         let total = self
@@ -285,7 +288,7 @@ fn unwritable(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     Failure::run(format!("cannot write --report {}: {why}", path.display()))
 }
 
-/// The threads of a rank in reports that do not say.
+/// Returns the number of threads of a rank in reports that lack it.
 fn one() -> usize {
     1
 }

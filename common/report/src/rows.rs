@@ -9,10 +9,10 @@ use settings::{Config, LinkChoice};
 /// One optimizer step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepRow {
-    /// Its number, from 0.
+    /// The step's number, from 0.
     pub step: u32,
     /// Mean loss over the global batch before the update, in nats per token; null in JSON if it is
-    /// no number.
+    /// not a number.
     #[serde(deserialize_with = "labels::nan_if_null")]
     pub loss: f64,
     /// Gradient norm before clipping, without the loss scale; null in JSON if it overflowed.
@@ -24,9 +24,9 @@ pub struct StepRow {
     pub tokens: u64,
     /// Wall-clock seconds on the reporting rank.
     pub seconds: f64,
-    /// Factor of the loss before backward; null if it is not scaled.
+    /// The factor by which the loss is multiplied before backward; null if it is not scaled.
     pub loss_scale: Option<f64>,
-    /// True if gradients overflowed, so that nothing was updated.
+    /// True if gradients overflowed, so that the update was skipped.
     pub skipped: bool,
 }
 
@@ -35,7 +35,7 @@ pub struct StepRow {
 pub struct EvaluationRow {
     /// Optimizer steps done before it.
     pub step: u32,
-    /// Mean validation loss in nats per token; null in JSON if it is no number.
+    /// Mean validation loss in nats per token; null in JSON if it is not a number.
     #[serde(deserialize_with = "labels::nan_if_null")]
     pub loss: f64,
 }
@@ -45,7 +45,7 @@ pub struct EvaluationRow {
 pub struct MemoryRow {
     /// The rank.
     pub rank: usize,
-    /// The place: `device`; where something rests beyond it also `host` and `disk`.
+    /// The place: `device`; with offload also `host` and `disk`.
     #[serde(default = "labels::device", deserialize_with = "labels::known")]
     pub place: Label,
     /// The class.
@@ -89,7 +89,7 @@ pub struct TrafficRow {
     pub calls: u64,
 }
 
-/// What one rank moved on one route between its places over the run.
+/// The transfers of one rank on one route between its places over the run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TransferRow {
     /// The rank.
@@ -107,16 +107,16 @@ pub struct TransferRow {
     pub calls: u64,
     /// Seconds in which the rank was idle because it waited for them.
     pub waited_seconds: f64,
-    /// Of the measured payload, what moved for validation.
+    /// The part of the measured payload that moved for validation.
     #[serde(default)]
     pub validation_bytes: u64,
-    /// Of these seconds, those in validation.
+    /// The part of these seconds in validation.
     #[serde(default)]
     pub validation_waited_seconds: f64,
-    /// Of the measured payload, what moved in setup and for checkpoints.
+    /// The part of the measured payload that moved in setup and for checkpoints.
     #[serde(default)]
     pub other_bytes: u64,
-    /// Of these seconds, those in setup and checkpoints.
+    /// The part of these seconds in setup and checkpoints.
     #[serde(default)]
     pub other_waited_seconds: f64,
 }
@@ -151,26 +151,26 @@ pub struct Times {
     pub forward: f64,
     /// Backward passes.
     pub backward: f64,
-    /// The part of backward in which blocks recompute what forward has not kept.
+    /// The part of backward in which blocks recompute activations that forward has not kept.
     pub recompute: f64,
-    /// Optimizer steps, with what of an update goes on in the next forward.
+    /// Optimizer steps, including the part of an update that continues in the next forward.
     pub step: f64,
     /// Validation.
     pub evaluate: f64,
 }
 
-/// Seconds per phase: in all, and in waits.
+/// Seconds per phase: in total, and in waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Clocks {
-    /// In all, waiting included.
+    /// Total, waiting included.
     pub phases: Times,
-    /// In waits for collectives, part of `phases`.
+    /// Waits for collectives, part of `phases`.
     pub waits: Times,
-    /// Waiting for peers, part of `waits`.
+    /// Waits for peers, part of `waits`.
     pub for_peers: Times,
-    /// Waiting for a simulated link, part of `waits`: communication that no computation hides.
+    /// Waits for a simulated link, part of `waits`: communication that no computation hides.
     pub for_link: Times,
-    /// In waits for transfers between device, main memory and disk, part of `phases`.
+    /// Waits for transfers between device, main memory and disk, part of `phases`.
     #[serde(default)]
     pub for_places: Times,
 }
@@ -206,7 +206,7 @@ pub struct OperationTime {
 /// A simulated link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkRow {
-    /// In words.
+    /// Its description in words.
     pub name: String,
     /// Seconds per round.
     pub latency_seconds: f64,
@@ -227,13 +227,13 @@ pub struct ModelRow {
     pub batch_size: usize,
     /// Micro-batches per step.
     pub micro_batches: usize,
-    /// What blocks recompute in backward: none, block or selective.
+    /// The activations that blocks recompute in backward: none, block or selective.
     #[serde(deserialize_with = "labels::known")]
     pub checkpoint_activations: Label,
     /// The unit that is gathered, reduced and released as one: model, block, module, parameter or
     /// size:N.
     pub wrap: String,
-    /// Number of units that this makes.
+    /// The number of units that result.
     pub units: usize,
     /// Its numbers, as a Hugging Face `config.json`.
     #[serde(default)]
@@ -257,10 +257,10 @@ impl ModelRow {
     }
 }
 
-/// How fast it went.
+/// The speed of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
-    /// Tokens per second over all ranks, the first two steps left out.
+    /// Tokens per second over all ranks, without the first two steps.
     pub tokens_per_second: f64,
     /// Floating-point operations per token, forward and backward.
     pub flops_per_token: u64,

@@ -9,13 +9,13 @@ use events::{Class, Place};
 use settings::Config;
 use settings::cli::Cli;
 
-/// What `flags` ask for.
+/// Returns the configuration of `flags`.
 pub(crate) fn config(flags: &str) -> Config {
     let words = ["zero"].into_iter().chain(flags.split_whitespace());
     Config::new(Cli::parse_from(words).train).unwrap()
 }
 
-/// A report of one skipped step with `flags`, with made-up measurements.
+/// Returns a report of one skipped step with `flags`, with made-up measurements.
 pub(crate) fn one_step(flags: &str) -> Report {
     let config = config(flags);
     let step = StepRow {
@@ -48,8 +48,8 @@ pub(crate) fn one_step(flags: &str) -> Report {
     Report::new(("ZeRO-3", Some("full-shard")), &config, 918_656, 6, &predicted, &vec![measured; ranks])
 }
 
-/// A run of two ranks with `flags`, in which communication takes most of the step and rank 0 waits
-/// for rank 1.
+/// Returns a run of two ranks with `flags`, in which communication takes most of the step and rank
+/// 0 waits for rank 1.
 pub(crate) fn waiting(flags: &str) -> Report {
     let mut report = one_step(flags);
     let phases = Times { forward: 0.3, backward: 0.5, recompute: 0.04, step: 0.1, data: 0.01, evaluate: 0.0 };

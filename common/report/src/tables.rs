@@ -1,4 +1,4 @@
-//! The closing tables: memory and traffic, predicted beside measured.
+//! The closing tables: predicted and measured memory and traffic.
 
 use crate::account::{Recomputed, time};
 use crate::hardware_rows::taken;
@@ -27,12 +27,12 @@ fn row(table: &mut Table, name: &str, predicted: u64, measured: u64) {
     table.row(name, bytes(predicted, measured));
 }
 
-/// Returns the cells of a number of bytes.
+/// Returns the cells of predicted and measured bytes.
 fn bytes(predicted: u64, measured: u64) -> [String; 4] {
     [grouped(predicted), grouped(measured), human(measured), verdict(predicted, measured, " B")]
 }
 
-/// Returns `equal`, or by how much the measured figure is larger.
+/// Returns `equal`, or the amount by which the measured figure is larger.
 fn verdict(predicted: u64, measured: u64, unit: &str) -> String {
     match i128::from(measured) - i128::from(predicted) {
         0 => "equal".into(),
@@ -81,7 +81,7 @@ fn memory_of(report: &Report, ranks: &[usize]) -> String {
     tables
 }
 
-/// Renders what rank 0 moved between its places, if anything rests beyond the device.
+/// Renders the transfers of rank 0 between its places; empty if nothing is offloaded.
 fn transfers(report: &Report) -> String {
     if report.transfers.is_empty() {
         return String::new();
@@ -143,8 +143,8 @@ fn summary(report: &Report) -> String {
     )
 }
 
-/// Renders the cost of activation checkpointing, if there is any: operations as predicted, time as
-/// measured.
+/// Renders the cost of activation checkpointing: predicted operations and measured time. Empty if
+/// there is none.
 fn recomputed(report: &Report) -> String {
     let Some(recomputed) = Recomputed::of(report) else { return String::new() };
     let share = |part: f64| format!("{:.2} %", 100.0 * part);
@@ -157,7 +157,7 @@ fn recomputed(report: &Report) -> String {
     format!("\n{}", table.render(Format::Terminal))
 }
 
-/// Describes the cost of loss scaling, if there was any.
+/// Describes the cost of loss scaling; empty if there was none.
 fn skipped(report: &Report) -> String {
     let scale = report.steps.last().and_then(|row| row.loss_scale);
     scale.map_or(String::new(), |scale| {

@@ -5,7 +5,7 @@ use crate::samples::config;
 use planner::Stage;
 use settings::prediction::predict;
 
-/// What would help the machine's memory must not break the run's own limit.
+/// A remedy for the machine's memory must not exceed the run's own limit.
 #[test]
 fn no_remedy_breaks_another_limit() {
     let flags = "--gpus 2 --device cpu --offload-optimizer cpu --headless";
@@ -21,7 +21,7 @@ fn no_remedy_breaks_another_limit() {
     assert!(!limited.contains(back), "{limited}");
 }
 
-/// Ranks and nothing else count, to the byte; others elsewhere do not.
+/// Only ranks on this machine count, to the byte; ranks on other machines do not.
 #[test]
 fn ranks_on_one_machine_are_added_up() {
     let (job, prediction) = predict(Stage::Zero3, &config("--gpus 4 --device cpu")).unwrap();
@@ -50,8 +50,8 @@ fn ranks_on_one_machine_are_added_up() {
     assert!(said.contains(&format!("and {group} allows 1.00 MB")) && said.contains("sbatch --mem"), "{said}");
 }
 
-/// Whatever is said before, each remedy is named with what it saves: a row if there is room, or
-/// in short.
+/// Whatever text precedes them, each remedy is named with its saving: in a row if there is room, or
+/// in short form.
 #[test]
 fn no_remedy_is_cut_off() {
     for count in [1, 9, 14, 22] {

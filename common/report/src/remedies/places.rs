@@ -1,4 +1,4 @@
-//! Settings with which states rest nearer to the device, so that ranks wait less for transfers.
+//! Settings that store states nearer to the device, so that ranks wait less for transfers.
 
 use super::planned_run::PlannedRun;
 use super::traffic::costs;
@@ -10,8 +10,8 @@ use planner::placement::{MOVABLE, place_word};
 use planner::{Job, Placement, Transfers, change, predict};
 use settings::offload::MOST_BUFFERS;
 
-/// Returns settings with which ranks wait less for transfers. On each route the time saved is in
-/// proportion to the planner's bytes.
+/// Returns settings with which ranks wait less for transfers. On each route the time saved is
+/// proportional to the planner's bytes.
 pub(super) fn resting_nearer(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Vec<Remedy> {
     let Some(now) = transfers(&run.job) else { return Vec::new() };
     let saved = |job: &Job| {
@@ -39,7 +39,7 @@ fn waited(report: &Report, route: Route) -> f64 {
     rows.map(|row| row.of_steps().1).sum::<f64>() / (report.world_size * report.steps.len()).max(1) as f64
 }
 
-/// Returns the flags that let one kind of state rest nearer, and the jobs that they lead to.
+/// Returns the flags that store one kind of state nearer to the device, and the jobs that result.
 fn nearer(job: &Job) -> Vec<(String, Job)> {
     let mut jobs = Vec::new();
     for (flag, rests) in MOVABLE {
@@ -57,7 +57,8 @@ fn nearer(job: &Job) -> Vec<(String, Job)> {
     jobs
 }
 
-/// Returns more buffers, which hide at most every wait, if the planner says that they are used.
+/// Suggests more buffers, which can hide at most every wait; `None` if the planner says that they
+/// would not be used.
 fn buffers(job: &Job, account: &Account) -> Option<Remedy> {
     let more = (2 * job.placement.update_buffers(MOST_BUFFERS)).min(MOST_BUFFERS);
     let with = Job { placement: Placement { buffers: Some(more), ..job.placement }, ..job.clone() };

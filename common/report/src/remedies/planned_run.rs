@@ -1,4 +1,4 @@
-//! The run of a report, as the planner sees it.
+//! The run of a report, as a job of the planner.
 
 use crate::report::Report;
 use model::ModelConfig;
@@ -9,7 +9,7 @@ use sharding::Precision;
 
 /// The settings that a run's traffic depends on.
 pub(super) struct PlannedRun<'a> {
-    /// The planner's view.
+    /// The planner's job.
     pub job: Job,
     /// Element types.
     pub precision: Precision,
@@ -18,7 +18,7 @@ pub(super) struct PlannedRun<'a> {
 }
 
 impl<'a> PlannedRun<'a> {
-    /// Returns those of `report`'s run; `None` if it was written before reports had them all.
+    /// Returns the settings of `report`'s run; `None` if the report is too old to have all of them.
     pub(super) fn of(report: &'a Report) -> Option<Self> {
         let communication = report.communication.as_ref()?;
         let architecture = report.model.architecture.as_ref()?.to_string();

@@ -1,11 +1,12 @@
-//! What each remedy of a slow step promises to save.
+//! The savings that each remedy of a slow step promises.
 
 use super::*;
 use crate::diagnosis::diagnosis;
 use crate::rows::OperationTime;
 use crate::samples::waiting;
 
-/// How much of exposed communication each change would save of a run of `stage` with `flags`.
+/// Returns the share of exposed communication that each change would save in a run of `stage` with
+/// `flags`.
 fn shares(stage: Stage, flags: &str) -> Vec<(String, f64)> {
     let mut report = waiting(&format!("--gpus 2 {flags}"));
     report.stage = stage.label();
@@ -25,7 +26,7 @@ fn share(shares: &[(String, f64)], how: &str) -> Option<f64> {
     shares.iter().find(|(found, _)| found == how).map(|(_, share)| *share)
 }
 
-/// Scalars travel in addition to parameters and gradients.
+/// True if the share is near `expected`. Scalars are sent in addition to parameters and gradients.
 fn near(found: Option<f64>, expected: f64) -> bool {
     found.is_some_and(|found| (found - expected).abs() < 1e-3)
 }
@@ -68,8 +69,8 @@ fn on_a_link_calls_count_beside_bytes() {
     assert!(accumulated.is_some_and(|less| less < 0.02), "only scalars are fewer: {accumulated:?}");
 }
 
-/// Seconds that `how` would save of a ZeRO-3 run with `flags`, a quarter of whose link time are
-/// all-gathers, and which copies for 0.05 s in forward.
+/// Returns the seconds that `how` would save in a ZeRO-3 run with `flags`. A quarter of the run's
+/// link time is all-gathers, and it copies for 0.05 s in forward.
 fn hidden(flags: &str, how: &str) -> Option<f64> {
     let mut report = waiting(&format!("--gpus 2 --link 1ms,20MB/s {flags}"));
     for row in &mut report.time {
@@ -88,7 +89,7 @@ fn hidden(flags: &str, how: &str) -> Option<f64> {
 #[test]
 fn settings_that_keep_communication_from_hiding_are_named() {
     let near = |found: Option<f64>, expected: f64| found.is_some_and(|found| (found - expected).abs() < 1e-9);
-    // The link is waited for 0.2 s in forward and 0.3 s in backward; computing takes 0.05 +
+    // Ranks wait for the link for 0.2 s in forward and 0.3 s in backward; computing takes 0.05 +
     // 0.175 s.
     let overlap = "without --no-overlap";
     assert!(near(hidden("--no-overlap", overlap), 0.225), "{:?}", hidden("--no-overlap", overlap));
@@ -142,7 +143,7 @@ fn on_a_ring_small_groups_wait_less_often() {
     assert!(seconds(&groups, all) < 0.0, "{:?}", remedies(&groups));
 }
 
-/// Ranks wait 0.1 s for each way to and from the disk, and 0.02 s to and from the device.
+/// Ranks wait 0.1 s for each direction to and from the disk, and 0.02 s to and from the device.
 #[test]
 fn states_that_rest_nearer_travel_less() {
     let mut report = waiting("--gpus 2 --offload-optimizer disk");

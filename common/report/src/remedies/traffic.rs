@@ -10,7 +10,7 @@ use planner::{Gathering, Job, Stage, Strategy};
 use settings::size::human;
 use sharding::Precision;
 
-/// Returns settings with which ranks send less per token. The time saved is in proportion to the
+/// Returns settings with which ranks send less per token. The time saved is proportional to the
 /// planner's traffic.
 pub(super) fn sending_less(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Vec<Remedy> {
     let wire = Wire::of(report);
@@ -22,7 +22,7 @@ pub(super) fn sending_less(report: &Report, account: &Account, run: &PlannedRun<
     changes(run).into_iter().filter_map(saved).collect()
 }
 
-/// Other flags, and the job that they lead to.
+/// A change of flags, and the job that results.
 struct Change {
     how: String,
     why: String,
@@ -30,7 +30,7 @@ struct Change {
 }
 
 impl Change {
-    /// Returns the change of `run` to `job`, and to what `how` says, flags that it drops aside.
+    /// Returns the change from `run` to `job` by the flags `how`, with the flags that it drops.
     fn of(run: &PlannedRun<'_>, how: &str, why: impl Into<String>, job: Job) -> Self {
         Change { how: planner::change(how, &run.job, &job), why: why.into(), job }
     }

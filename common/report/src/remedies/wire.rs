@@ -18,7 +18,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Counts bytes alone.
+    /// A wire whose cost is the number of bytes.
     pub(super) const BYTES: Wire = Wire { latency: 0.0, byte: 1.0, algorithm: Algorithm::Direct };
 
     /// Returns the wire of `report`'s run.
@@ -34,7 +34,7 @@ impl Wire {
     pub(super) fn share_of_latency(&self, report: &Report, run: Option<&PlannedRun<'_>>) -> f64 {
         let rows = || report.traffic.iter().filter(|row| row.rank == 0);
         let bytes = self.byte * rows().map(|row| row.bytes_sent).sum::<u64>() as f64;
-        // What was measured does not say how many ranks took part in which call.
+        // Measurements do not record how many ranks took part in which call.
         let groups = run.filter(|run| run.job.strategy.forms_groups() || run.job.secondary_shards.is_some());
         let planned = groups.and_then(|run| planner::predict(&run.job).ok());
         let calls = match planned {
@@ -44,13 +44,14 @@ impl Wire {
         if calls > 0.0 { calls / (calls + bytes) } else { 0.0 }
     }
 
-    /// Returns the cost of one call among so many ranks, bytes aside, by the operation's label.
+    /// Returns the cost of one call among `ranks` ranks, without its bytes, by the operation's
+    /// label.
     fn latency(&self, label: &str, ranks: usize) -> f64 {
         let rounds = |operation| self.algorithm.rounds(operation, ranks as u32);
         self.latency * label.parse().map_or(0, rounds) as f64
     }
 
-    /// Returns the cost of a step's calls, bytes aside. A rank alone waits for nothing.
+    /// Returns the cost of a step's calls, without their bytes. A single rank waits for nothing.
     fn calls(&self, prediction: &Prediction) -> f64 {
         let several = prediction.calls.iter().filter(|(ranks, ..)| *ranks > 1);
         let rounds = |&(ranks, operation, times): &(u64, Operation, u64)| {

@@ -1,4 +1,4 @@
-//! Reports read back as they were, and a disk that fails leaves a whole one.
+//! Reports are read back unchanged, and a failing disk leaves a complete one.
 
 use super::*;
 use crate::samples::one_step;
@@ -18,7 +18,7 @@ fn a_report_reads_back_as_it_was() {
     assert!(error.contains("not a report of this version") && error.contains("--report"), "{error}");
 }
 
-/// In fp16, activations may overflow although the run goes on.
+/// In fp16, activations may overflow although the run continues.
 #[test]
 fn a_loss_that_is_no_number_reads_back() {
     let mut report = one_step("--gpus 1 --precision fp16");
@@ -31,8 +31,8 @@ fn a_loss_that_is_no_number_reads_back() {
     assert!(!crate::diagnosis(&back).is_empty());
 }
 
-/// An error, a full disk or a crash at every call: the old report stays whole, or the new one
-/// is.
+/// An error, a full disk or a crash at every call leaves either the old report or the new one,
+/// complete.
 #[test]
 fn a_disk_that_fails_at_any_call_leaves_a_whole_report() {
     let report = one_step("--gpus 1");
@@ -52,7 +52,7 @@ fn a_disk_that_fails_at_any_call_leaves_a_whole_report() {
         let Err(failure) = outcome else { continue };
         let said = failure.to_string();
         assert!(said.contains("cannot write --report") && said.contains("report.json: "), "{said}");
-        // A machine that has crashed removes nothing.
+        // A crashed machine removes nothing.
         let left = std::fs::read_dir(folder.path()).unwrap().count();
         assert!(left == 1 || effect == Effect::Crash, "{effect:?} at call {number} leaves files");
         let _ = std::fs::remove_file(folder.path().join("report.json.partial"));
