@@ -31,7 +31,7 @@ pub enum DeviceChoice {
     Cuda,
 }
 
-/// What connects the ranks.
+/// The transport between the ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum CollectivesChoice {
     /// Threads share memory; processes use NCCL if they have GPUs, MPI under its own launcher if
@@ -48,7 +48,7 @@ pub enum CollectivesChoice {
     Nccl,
 }
 
-/// How gradients are summed where a rank updates a slice of what it holds in full.
+/// How gradients are summed if a rank holds them in full and updates only its slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GradSync {
@@ -71,25 +71,25 @@ pub struct Cli {
     pub train: TrainArgs,
 }
 
-/// What the program does other than train.
+/// Commands other than training.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Sample text from saved weights.
     Generate(GenerateArgs),
     /// Write the weights in a checkpoint in Hugging Face's format.
     Export(ExportArgs),
-    /// Say where the time of a finished run went, and what would make it faster.
+    /// Explain how a finished run spent its time, and which changes would make it faster.
     Explain {
         /// A file that --report has written.
         report: PathBuf,
     },
-    /// Show what GPUs need to compute, and which parts this machine has.
+    /// Show the libraries that GPUs need to compute, and which of them this machine has.
     Doctor {
         /// Succeed only if this many ranks would run on this machine's GPUs.
         #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=RANKS))]
         gpus: Option<usize>,
     },
-    /// For shells.
+    /// Shell completions and manual pages.
     #[command(flatten)]
     Shell(shell::ShellCommand),
 }
@@ -97,14 +97,14 @@ pub enum Command {
 /// Flags of `export`.
 #[derive(Args, Clone, Debug)]
 pub struct ExportArgs {
-    /// Directory of checkpoints, of which the newest intact one counts, or one of them:
+    /// Directory of checkpoints, of which the newest intact one is used, or one of them:
     /// step-00000100.
     #[arg(long, value_name = "DIR")]
     pub from: PathBuf,
     /// Directory to write; it is replaced as one, as by --save.
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
-    /// How they are written.
+    /// Format of the written weights.
     #[command(flatten)]
     pub format: FormatArgs,
     /// Also write AdamW's moments, in f32: exp_avg.safetensors and exp_avg_sq.safetensors.
@@ -124,8 +124,8 @@ pub struct GenerateArgs {
     /// Text to continue.
     #[arg(long, default_value = "\n")]
     pub prompt: String,
-    /// Tokens to add. Each is drawn from those before it, of which the model sees at most as many as
-    /// its longest sequence has.
+    /// Tokens to add. Each is sampled given the tokens before it, of which the model reads at most
+    /// its longest sequence.
     #[arg(long, default_value_t = 400, value_name = "N", value_parser = whole::<usize>(0..=MOST))]
     pub tokens: usize,
     /// Higher is more varied; 0 always takes the most likely token.

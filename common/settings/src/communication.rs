@@ -1,7 +1,6 @@
-//! Buckets, overlap and prefetch: the flags, and what they mean for a run.
+//! Buckets, overlap and prefetch: the flags, and a run's settings that follow from them.
 //!
-//! Sizes count elements, padding included. A unit is never split, so that a size of 1 stands for
-//! one unit.
+//! Sizes count elements, padding included. A unit is never split, so a size of 1 means one unit.
 
 use crate::given::Given;
 use crate::size::{elements, whole};
@@ -11,7 +10,7 @@ use planner::{BackwardPrefetch, Gathering, Job};
 use serde::{Deserialize, Serialize};
 use sharding::{BucketOptions, GatherLimits, Partition, Precision, UnitId, WholeTensors};
 
-/// Most all-gathers in flight unless a flag says otherwise: FSDP's limit.
+/// Default maximum number of all-gathers in flight: FSDP's limit.
 const IN_FLIGHT: u64 = 2;
 
 /// The flags.
@@ -33,7 +32,7 @@ pub struct CommunicationArgs {
     /// [default: true]
     #[arg(long, action = ArgAction::Set, value_name = "true|false", hide_possible_values = true)]
     pub contiguous_gradients: Option<bool>,
-    /// ZeRO-3: gather ahead while what is ahead has fewer elements; 0 gathers nothing ahead.
+    /// ZeRO-3: gather ahead while the units ahead have fewer elements; 0 gathers nothing ahead.
     /// [default: 1, so one unit]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
     pub prefetch_bucket: Option<usize>,
@@ -41,30 +40,30 @@ pub struct CommunicationArgs {
     /// backward. [default: pre]
     #[arg(long, value_enum, value_name = "pre|post|none", hide_possible_values = true)]
     pub backward_prefetch: Option<BackwardPrefetch>,
-    /// ZeRO-3: all-gathers in flight beyond which nothing is gathered ahead, from 1 to 64.
+    /// ZeRO-3: maximum number of all-gathers in flight when gathering ahead, from 1 to 64.
     /// [default: 2]
     #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=64))]
     pub limit_all_gathers: Option<u64>,
-    /// ZeRO-3: elements gathered at once beyond which nothing is gathered ahead or kept. [default:
-    /// unlimited]
+    /// ZeRO-3: maximum number of elements gathered at once when gathering ahead or keeping.
+    /// [default: unlimited]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
     pub max_live_parameters: Option<usize>,
-    /// ZeRO-3: keep after forward what backward needs again before so many elements. [default: 1,
-    /// what it begins with]
+    /// ZeRO-3: keep a unit after forward if backward needs it again within ELEMENTS. [default: 1,
+    /// the units that it begins with]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
     pub max_reuse_distance: Option<usize>,
     /// ZeRO-3: keep nothing after forward: exactly three times the parameters on the wire.
     #[arg(long, conflicts_with = "max_reuse_distance")]
     pub reshard_last: bool,
-    /// ZeRO-3: tensors of at most so many elements stay whole; they are gathered after the update.
+    /// ZeRO-3: tensors of at most ELEMENTS elements stay whole; they are gathered after the update.
     /// [default: 0]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
     pub param_persistence_threshold: Option<usize>,
-    /// ZeRO-3: elements that may stay whole in all. [default: unlimited]
+    /// ZeRO-3: maximum number of elements that stay whole in total. [default: unlimited]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
     pub model_persistence_threshold: Option<usize>,
-    /// Elements that the optimizer updates at a time, within a unit.
-    /// [default: the unit's; 4,194,304 where states rest beyond the device]
+    /// Elements that the optimizer updates at a time, within a unit. [default: the unit's;
+    /// 4,194,304 if states are offloaded]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 1))]
     pub sub_group_size: Option<usize>,
 }
@@ -72,29 +71,28 @@ pub struct CommunicationArgs {
 /// How a run communicates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Communication {
-    /// Elements after which a bucket of gradients closes; the largest unit's if none are given.
+    /// Elements after which a bucket of gradients closes; `None` for the largest unit's.
     pub reduce_bucket: Option<usize>,
-    /// Elements after which a bucket of updated parameters closes; the largest unit's if none are
-    /// given.
+    /// Elements after which a bucket of updated parameters closes; `None` for the largest unit's.
     pub allgather_bucket: Option<usize>,
-    /// Whether ranks compute while collectives are on their way.
+    /// Whether ranks compute while collectives are in flight.
     pub overlap: bool,
     /// Whether gradients are reduced where backward has written them.
     pub contiguous_gradients: bool,
-    /// Elements to gather ahead; one unit if none are given.
+    /// Elements to gather ahead; `None` for one unit.
     pub prefetch_bucket: Option<usize>,
     /// When backward gathers ahead.
     pub backward_prefetch: BackwardPrefetch,
-    /// Most all-gathers in flight.
+    /// Maximum number of all-gathers in flight.
     pub limit_all_gathers: usize,
-    /// Most elements gathered at once.
+    /// Maximum number of elements gathered at once.
     pub max_live_parameters: Option<usize>,
-    /// Units that backward needs again before so many elements are kept after forward; what it
-    /// begins with if none are given.
+    /// A unit is kept after forward if backward needs it again within this number of elements.
+    /// `None` keeps the units that backward begins with.
     pub max_reuse_distance: Option<usize>,
-    /// Most elements of a tensor that stays whole.
+    /// Maximum number of elements of a tensor that stays whole.
     pub param_persistence_threshold: Option<usize>,
-    /// Most elements of all tensors that stay whole.
+    /// Maximum number of elements of all tensors that stay whole.
     pub model_persistence_threshold: Option<usize>,
     /// Elements that the optimizer updates at a time.
     pub sub_group_size: Option<usize>,
@@ -107,7 +105,7 @@ impl Default for Communication {
 }
 
 impl Communication {
-    /// What `args` ask for. Their ranges are checked where they are parsed.
+    /// Returns the settings that `args` ask for. Their ranges are checked when they are parsed.
     pub fn new(args: &CommunicationArgs) -> Self {
         Communication {
             reduce_bucket: args.reduce_bucket,
@@ -125,7 +123,7 @@ impl Communication {
         }
     }
 
-    /// The queue of gradients, of which `last` comes last in a backward.
+    /// Returns the queue of gradients. Unit `last` is the last in a backward.
     pub fn reductions(&self, precision: Precision, partition: &Partition, last: UnitId) -> BucketOptions {
         BucketOptions {
             capacity: self.reduce_bucket.unwrap_or(partition.largest()),
@@ -136,7 +134,7 @@ impl Communication {
         }
     }
 
-    /// The queue of updated parameters, of which `last` comes last in a step.
+    /// Returns the queue of updated parameters. Unit `last` is the last in a step.
     pub fn gathers(&self, precision: Precision, partition: &Partition, last: UnitId) -> BucketOptions {
         BucketOptions {
             capacity: self.allgather_bucket.unwrap_or(partition.largest()),
@@ -147,7 +145,7 @@ impl Communication {
         }
     }
 
-    /// How far gathering may run ahead of computing.
+    /// Returns how far gathering may run ahead of computing.
     pub fn gather_limits(&self) -> GatherLimits {
         GatherLimits {
             ahead: if self.overlap { self.prefetch_bucket.unwrap_or(1) } else { 0 },
@@ -156,12 +154,12 @@ impl Communication {
         }
     }
 
-    /// Whether what backward needs again only after `distance` elements is kept after forward.
+    /// True if a unit that backward needs again after `distance` elements is kept after forward.
     pub fn keeps(&self, distance: usize) -> bool {
         distance < self.max_reuse_distance.unwrap_or(1)
     }
 
-    /// Tensors that stay whole where parameters are sharded.
+    /// Returns the limits of tensors that stay whole although parameters are sharded.
     pub fn whole_tensors(&self) -> WholeTensors {
         WholeTensors {
             each: self.param_persistence_threshold.unwrap_or(0),
@@ -169,7 +167,7 @@ impl Communication {
         }
     }
 
-    /// `job` with these settings, as the planner puts them.
+    /// Returns `job` with these settings, in the planner's form.
     pub fn plan(&self, job: Job, precision: Precision) -> Job {
         let elements = |count: Option<usize>, default: u64| count.map_or(default, |count| count as u64);
         Job {
@@ -192,8 +190,8 @@ impl Communication {
     }
 }
 
-/// Flags that were typed although they change nothing in a run with these settings where model states
-/// are `sharded` like this, each with the reason.
+/// Returns the typed flags that change nothing in a run with these settings and `sharded` model
+/// states, each with the reason.
 pub fn without_effect(
     given: &Given,
     settings: &Communication,

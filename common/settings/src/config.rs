@@ -35,7 +35,7 @@ pub struct Config {
     pub world_size: usize,
     /// The architecture.
     pub model: ModelConfig,
-    /// The text, which training and validation share.
+    /// The text that training and validation share.
     pub corpus: DataArgs,
     /// Optimizer steps.
     pub steps: u32,
@@ -47,7 +47,7 @@ pub struct Config {
     pub micro_batches: usize,
     /// Which tensors form a unit.
     pub wrap: Wrap,
-    /// How far FSDP shards; the stage's default if none.
+    /// How far FSDP shards; `None` for the stage's default.
     pub strategy: Option<Strategy>,
     /// Groups of neighbouring ranks.
     pub mesh: MeshShape,
@@ -55,7 +55,7 @@ pub struct Config {
     pub lr_schedule: LrSchedule,
     /// Decay of the momentum and of the variance.
     pub betas: (f32, f32),
-    /// Added to the root of the variance.
+    /// The constant added to the root of the variance.
     pub eps: f32,
     /// Whether momentum and variance are corrected for their start at 0.
     pub bias_correction: bool,
@@ -69,15 +69,15 @@ pub struct Config {
     pub hardware: Hardware,
     /// Memory of each rank.
     pub memory: MemoryArgs,
-    /// What rests beyond the device.
+    /// Where states are stored that are offloaded.
     pub offload: Offload,
     /// Threads per rank.
     pub threads: usize,
-    /// The NCCL that moves data between the ranks' GPUs, if one does.
+    /// The version of NCCL that moves data between the ranks' GPUs; `None` without NCCL.
     pub nccl: Option<nccl::Version>,
     /// How local collectives move data.
     pub algorithm: Algorithm,
-    /// The simulated link, if any.
+    /// The simulated link; `None` if there is none.
     pub link: Option<LinkChoice>,
     /// Buckets, overlap and prefetch.
     pub communication: Communication,
@@ -85,50 +85,51 @@ pub struct Config {
     pub grad_sync: GradSync,
     /// Element types.
     pub precision: Precision,
-    /// How the loss is scaled, if it is.
+    /// How the loss is scaled; `None` if it is not.
     pub loss_scaling: Option<LossScaling>,
-    /// How long a rank waits for its peers before it times out.
+    /// The time for which a rank waits for its peers before it times out.
     pub timeout: Duration,
-    /// The screen; plain lines if none.
+    /// The screen; `None` for plain lines.
     pub screen: Option<viz::LiveOptions>,
-    /// Emit what each rank contributes to a step before anything is summed.
+    /// Whether each rank emits its own metrics of a step before anything is summed.
     pub contributions: bool,
-    /// Time every kernel, for the report's rows by kind. No flag asks for it: `gpu-bench` does.
+    /// Whether every kernel is timed, for the report's rows by kind. No flag sets it; `gpu-bench`
+    /// does.
     pub metered: bool,
-    /// Gather the weights at the end, for the report's hash, even if they are not saved. No flag
-    /// leaves it out: `gpu-bench` does.
+    /// Whether the weights are gathered at the end, for the report's hash, even if they are not
+    /// saved. No flag clears it; `gpu-bench` does.
     pub hashed: bool,
     /// Files that the run writes.
     pub output: OutputArgs,
     /// How saved weights are written.
     pub save_format: Format,
-    /// Faults of rank 0's disk while weights are written. No flag sets them: tests do.
+    /// Faults of rank 0's disk while weights are written. No flag sets them; tests do.
     pub save_faults: Vec<storage::Fault>,
     /// Faults that tests inject into the calls of a rank, given by its number, to its disk for
     /// checkpoints.
     pub checkpoint_faults: Vec<(usize, storage::Fault)>,
-    /// The directory to read initial weights from.
+    /// The directory from which initial weights are read; `None` for random weights.
     pub init_from: Option<PathBuf>,
-    /// The `config.json` that `--model` names, if it is no preset.
+    /// The `config.json` that `--model` names; `None` for a preset.
     pub config_json: Option<PathBuf>,
-    /// This process's part in a job, if each rank is a process.
+    /// This process's part in a job; `None` if ranks are threads.
     pub process: Option<Process>,
     /// Injected failures.
     pub faults: Vec<Fault>,
-    /// Warnings and errors that the `--config` file leads to.
+    /// Warnings and errors about the `--config` file.
     pub findings: Findings,
 }
 
-/// Decay of momentum and of variance, unless a file gives them.
+/// Default decay of momentum and of variance.
 pub const BETAS: (f32, f32) = (0.9, 0.95);
 
-/// Returns the steps of warm-up of a run of `steps` steps that says nothing of them.
+/// Returns the default number of warm-up steps of a run of `steps` steps.
 pub fn default_warmup(steps: u32) -> u32 {
     (steps / 10).min(100)
 }
 
 impl Config {
-    /// Returns warnings about what may fail, or be slow: between ranks on GPUs, and beyond the device.
+    /// Returns warnings about what may fail or be slow: between ranks on GPUs, and with offload.
     pub fn cautions(&self) -> impl Iterator<Item = String> {
         let between = match &self.process {
             Some(process) => process.caution.clone(),
@@ -213,7 +214,7 @@ impl Config {
     /// Returns the configuration of this process: outputs and the screen stay with rank 0.
     ///
     /// # Errors
-    /// A usage failure if a file asks for another number of ranks than there are processes.
+    /// A usage failure if a file asks for a different number of ranks than there are processes.
     pub fn in_process(mut self, process: Option<Process>) -> Result<Self> {
         let Some(Process { placement, .. }) = &process else { return Ok(self) };
         self.hardware = self.hardware.of_process(placement.local_rank.unwrap_or(placement.rank));
@@ -331,7 +332,7 @@ fn check_idle(args: &TrainArgs) -> Result<()> {
     }
 }
 
-/// Returns the screen's options, if there is a terminal and `--headless` was not given.
+/// Returns the screen's options; `None` without a terminal or with `--headless`.
 fn screen(args: &TrainArgs) -> Option<viz::LiveOptions> {
     let wanted = !args.watching.headless && viz::terminal_available();
     let WatchArgs { paused, pace, view, display, .. } = args.watching;

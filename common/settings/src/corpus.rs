@@ -1,5 +1,5 @@
 //! The default text: sentences about ranks, shards and collectives from a small seeded grammar, so
-//! that whether generated text parses can be counted.
+//! that generated sentences that parse can be counted.
 
 use model::init::{STEP, mix};
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ pub const VERSION: u32 = 1;
 
 pub(crate) const BYTES: usize = 1_000_000;
 
-/// What stands for a name in a form: one of several phrases.
+/// The phrases that may replace a name in a form.
 const PHRASES: [(&str, &[&str]); 10] = [
     ("rank", &["rank 0", "rank 1", "rank 2", "rank 3", "every rank", "each rank"]),
     ("unit", &["the embedding", "block 0", "block 1", "block 2", "block 3", "the head"]),
@@ -45,8 +45,8 @@ fn split(form: &str) -> Option<(&str, &'static [&'static str], &str)> {
     Some((words, phrases, rest))
 }
 
-/// Returns the text: about 10⁶ bytes, the same on every machine. A process makes it once, for all of
-/// its runs.
+/// Returns the text: about 10⁶ bytes, the same on every machine. A process generates it once, for
+/// all of its runs.
 pub fn text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(make);
     &TEXT
@@ -80,8 +80,8 @@ fn matches(form: &str, sentence: &str) -> bool {
     phrases.iter().any(|phrase| rest.strip_prefix(phrase).is_some_and(|rest| matches(later, rest)))
 }
 
-/// Counts the whole sentences of `text` (without what precedes the first full stop and follows the
-/// last), and how many of them parse.
+/// Returns the number of complete sentences of `text` (ignoring the text before the first full stop
+/// and after the last), and how many of them parse.
 pub fn count_sentences(text: &str) -> (usize, usize) {
     let Some(start) = text.find('.') else { return (0, 0) };
     let sentences: Vec<&str> = text[start + 1..].split_inclusive('.').filter(|s| s.ends_with('.')).collect();

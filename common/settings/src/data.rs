@@ -35,13 +35,13 @@ pub struct Data {
 pub enum Split {
     /// The model trains on it.
     Training,
-    /// Its loss is measured only.
+    /// Only its loss is measured.
     Validation,
 }
 
 impl Data {
     /// Opens `source` for a model of `vocabulary` tokens and sequences of `length` tokens. If
-    /// `reports_progress`, prints how much of a large text is encoded.
+    /// `reports_progress`, prints the progress of encoding a large text.
     ///
     /// # Errors
     /// A usage failure if the file cannot be read, is too short, or holds ids that the model does
@@ -66,7 +66,7 @@ impl Data {
         Ok(Data { tokens, training, shuffle: source.shuffle, vocabulary })
     }
 
-    /// Returns what errors call the data.
+    /// Returns the name of the data in errors.
     pub fn name(&self) -> &str {
         &self.tokens.name
     }
@@ -91,7 +91,7 @@ impl Data {
     /// Reads `length` tokens of `split` from its token `start` on, as they are stored.
     ///
     /// # Errors
-    /// If the file cannot be read any more or has changed.
+    /// If the file can no longer be read or has changed.
     pub fn window(&self, split: Split, start: usize, length: usize) -> Result<Vec<u32>> {
         let start = self.place(split).start + start;
         self.tokens.read(start..start + length, self.vocabulary)
@@ -121,7 +121,7 @@ impl Data {
         Ok(Sample { tokens, vocabulary: self.vocabulary })
     }
 
-    /// Returns how many tokens of `samples` carry a loss.
+    /// Returns the number of tokens of `samples` that carry a loss.
     ///
     /// # Errors
     /// As [`Data::window`].
@@ -143,21 +143,20 @@ impl Data {
     }
 }
 
-/// A sequence of tokens, each to be told from those before it.
+/// A sequence of tokens, each to be predicted from those before it.
 pub struct Sample {
-    /// One more than the sequence has.
+    /// The tokens of the sequence and one more.
     tokens: Vec<u32>,
     vocabulary: usize,
 }
 
 impl Sample {
-    /// Returns the tokens that go in.
+    /// Returns the input tokens.
     pub fn inputs(&self) -> impl Iterator<Item = u32> {
         self.tokens[..self.tokens.len() - 1].iter().map(|token| token & !PROMPT)
     }
 
-    /// Returns the tokens that are to come out; the size of the vocabulary in place of each that
-    /// carries no loss.
+    /// Returns the target tokens; the size of the vocabulary in place of each that carries no loss.
     pub fn targets(&self) -> impl Iterator<Item = u32> {
         let target = |&token: &u32| if token & PROMPT == 0 { token } else { self.vocabulary as u32 };
         self.tokens[1..].iter().map(target)
@@ -184,8 +183,8 @@ fn shuffled(seed: u64, g: u64, windows: u64) -> u64 {
     }
 }
 
-/// Refuses a split of fewer tokens than one sequence of `length` needs, and says what would give it
-/// more, beside a longer file.
+/// Refuses a split of fewer tokens than one sequence of `length` needs. The error says what would
+/// give it more tokens, other than a longer file.
 fn check_length(name: &str, tokens: usize, length: usize, (what, more): (&str, &str)) -> Result<()> {
     if tokens > length {
         return Ok(());

@@ -1,6 +1,6 @@
 //! Failures that end a program: a message of at most one screen, and an exit code.
 
-/// Why the program stops.
+/// The failure that ends the program.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub enum Failure {
@@ -8,7 +8,7 @@ pub enum Failure {
     Usage(String),
     /// The run failed: exit code 1.
     Run(String),
-    /// The run needs more memory than there is, by prediction or by experience: exit code 1.
+    /// The run needs more memory than there is, as predicted or as observed: exit code 1.
     OutOfMemory(String),
 }
 
@@ -41,5 +41,5 @@ impl From<text::TextError> for Failure {
     }
 }
 
-/// The result of whatever can end a program.
+/// The result of a function whose error ends the program.
 pub type Result<T> = std::result::Result<T, Failure>;

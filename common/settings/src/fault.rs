@@ -1,4 +1,4 @@
-//! Injected faults: failures on demand, to test how a run handles them and to learn how they look.
+//! Injected faults: failures on demand, to test how a run handles them and to learn their symptoms.
 //!
 //! `--inject KIND@rankR,stepS,PHASE`. Loud faults: `panic@rank2,step3,backward`,
 //! `error@rank0,step0,step`, `stall@rank1,step2,forward`, `seed@rank3`, `overflow@rank1,step5`,
@@ -11,7 +11,7 @@ use crate::labels::word;
 use clap::ValueEnum;
 use std::str::FromStr;
 
-/// What goes wrong.
+/// The kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Kind {
     /// The rank panics.
@@ -25,7 +25,7 @@ pub enum Kind {
     /// The rank's gradients are infinite.
     Overflow,
     /// The rank computes with the other ranks' slices of the previous step, as if its all-gathers
-    /// had brought nothing.
+    /// had failed silently.
     Stale,
     /// The rank divides its loss by its own number of tokens, not by that of all ranks.
     Divisor,
@@ -45,11 +45,11 @@ pub enum Kind {
     DiskFull,
     /// One of the rank's allocations fails.
     OutOfMemory,
-    /// The rank's disk answers nothing from then on.
+    /// The rank's disk does not answer from then on.
     DiskHang,
 }
 
-/// The phase of a step in which a fault strikes.
+/// The phase of a step in which a fault occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Phase {
     /// Before the first step.
@@ -75,18 +75,19 @@ pub enum Phase {
 pub struct Fault {
     /// The kind.
     pub kind: Kind,
-    /// The rank that it strikes.
+    /// The rank on which it occurs.
     pub rank: usize,
-    /// The optimizer step, from 0; of faults that last, the first one.
+    /// The optimizer step, from 0; for lasting faults, the first one.
     pub step: u32,
-    /// The phase, of faults that have one.
+    /// The phase, for faults that have one.
     pub phase: Phase,
-    /// Which of the rank's allocations fails, from 1 and in all places, of [`Kind::OutOfMemory`].
+    /// For [`Kind::OutOfMemory`]: the number of the rank's allocation that fails, counted from 1
+    /// over all places.
     pub allocation: u64,
 }
 
 impl Kind {
-    /// Faults that no rank reports: only the run's evidence shows them.
+    /// Faults that no rank reports: they show only in the run's results.
     pub const SILENT: [Kind; 7] =
         [Kind::Stale, Kind::Divisor, Kind::Data, Kind::Drop, Kind::Slow, Kind::Nan, Kind::Seed];
 
@@ -95,8 +96,8 @@ impl Kind {
         word(&self)
     }
 
-    /// Returns the phase that `phase` and `step` as written stand for: without a step the setup,
-    /// else backward.
+    /// Returns the phase: `phase` if it is given, else the setup without a `step` and backward with
+    /// one.
     fn phase(self, step: Option<u32>, phase: Option<Phase>) -> std::result::Result<Phase, String> {
         let name = self.name();
         let only = match self {
@@ -132,7 +133,7 @@ impl Fault {
         Fault { kind, rank, step, phase: Phase::Backward, allocation: 0 }
     }
 
-    /// True if it cannot happen any more in a run that begins with step `first`.
+    /// True if the fault can no longer occur in a run that begins with step `first`.
     pub fn passed(&self, first: u32) -> bool {
         match self.kind {
             Kind::Divisor | Kind::Data | Kind::Drop | Kind::Slow => false,

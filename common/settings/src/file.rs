@@ -6,13 +6,13 @@ use planner::Stage;
 /// Settings of a configuration file that have no flag.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FileOnly {
-    /// The stage that it is written for.
+    /// The stage for which the file is written.
     pub stage: Option<Stage>,
     /// The batch keys.
     pub batch: Batch,
     /// Decay of the momentum and of the variance.
     pub betas: Option<(f32, f32)>,
-    /// Added to the root of the variance.
+    /// The constant added to the root of the variance.
     pub eps: Option<f32>,
     /// Momentum and variance are not corrected for their start at 0: `bias_correction` is false.
     pub biased: bool,

@@ -1,25 +1,25 @@
-//! What merging a configuration file with the flags leads to: warnings, errors, and the origin of
+//! The result of merging a configuration file with the flags: warnings, errors, and the origin of
 //! flags.
 
 use crate::error::{Failure, Result};
 use planner::Stage;
 
-/// The outcome of merging a file with the flags, beside the flags themselves.
+/// The result of merging a file with the flags, in addition to the flags themselves.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
     /// The file, as given.
     pub file: String,
-    /// The stage that it is written for.
+    /// The stage for which the file is written.
     pub stage: Option<Stage>,
     /// Warnings, one line each.
     pub warnings: Vec<String>,
-    /// What is wrong with keys and values.
+    /// Errors in keys and values.
     pub errors: Vec<String>,
-    /// Settings that it leaves to this program, in words; empty if there are none.
+    /// Settings that the file leaves to this program, in words; empty if there are none.
     pub own_settings: String,
     /// Keys that ask for features that are not supported yet.
     pub missing: Vec<Missing>,
-    /// Flags that it has set.
+    /// Flags that the file has set.
     pub setters: Vec<Setter>,
 }
 
@@ -28,13 +28,13 @@ pub struct Findings {
 pub struct Missing {
     /// The key.
     pub path: &'static str,
-    /// What the file writes, if that is another key.
+    /// The key that the file writes; `None` if it is this one.
     pub alias: Option<String>,
     /// Its value.
     pub value: String,
     /// The feature.
     pub note: &'static str,
-    /// Whether it can only matter where parameters are sharded.
+    /// Whether the key can matter only if parameters are sharded.
     pub needs_sharded_parameters: bool,
 }
 
@@ -49,14 +49,14 @@ pub struct Setter {
     pub value: String,
 }
 
-/// The most lines of each kind that an error lists.
+/// Maximum number of lines of each kind that an error lists.
 const LISTED: usize = 12;
 
 impl Findings {
     /// Checks that all keys and values are right.
     ///
     /// # Errors
-    /// A usage failure that names each that is not, and each key that cannot be honoured.
+    /// A usage failure that names each wrong key or value, and each key that cannot be honoured.
     pub fn refuse(&self) -> Result<()> {
         if self.errors.is_empty() {
             return Ok(());
@@ -67,7 +67,8 @@ impl Findings {
         Err(Failure::Usage(format!("{lines}{more}{unsupported}")))
     }
 
-    /// Lists the keys that cannot be honoured, if `stage` is to train; any stage if none.
+    /// Lists the keys that `stage` cannot honour, or with `None` those that no stage can; `None` if
+    /// there are none.
     fn unsupported(&self, stage: Option<Stage>) -> Option<String> {
         let shards = stage.is_none_or(|stage| stage.sharded().parameters);
         let missing = self.missing.iter().filter(|missing| shards || !missing.needs_sharded_parameters);
@@ -86,7 +87,7 @@ impl Findings {
         })
     }
 
-    /// Checks that a crate that trains with `stage` can do what the file asks for.
+    /// Checks that a crate that trains with `stage` supports what the file asks for.
     ///
     /// # Errors
     /// A usage failure that names the crate to run, or the keys that cannot be honoured.
@@ -105,8 +106,8 @@ impl Findings {
         if lines.is_empty() { Ok(()) } else { Err(Failure::Usage(lines.join("\n"))) }
     }
 
-    /// Adds to `failure` which keys of the file have set the flags that it names, and which ones
-    /// cannot be honoured.
+    /// Adds to `failure` the keys of the file that have set the flags that it names, and the keys
+    /// that cannot be honoured.
     pub fn attribute(&self, failure: Failure) -> Failure {
         let Failure::Usage(mut message) = failure else { return failure };
         let named: Vec<&Setter> =
@@ -120,7 +121,7 @@ impl Findings {
     }
 }
 
-/// Returns the end of a list that has `count` lines, if it shows fewer.
+/// Returns the end of a list of `count` lines: the number of lines not shown; empty if all are.
 fn more(count: usize) -> String {
     if count > LISTED { format!("\n  and {} more", count - LISTED) } else { String::new() }
 }

@@ -5,8 +5,8 @@ use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use device::{DType, Rounding};
 
-/// What `--precision` names: how parameters and activations are kept, and what projections
-/// multiply.
+/// A value of `--precision`: the type in which parameters and activations are kept, and the type in
+/// which projections multiply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PrecisionName {
     /// 32 bits.
@@ -20,7 +20,7 @@ pub enum PrecisionName {
 }
 
 impl PrecisionName {
-    /// Returns the one that is called `label`.
+    /// Returns the precision with the name `label`; `None` if there is none.
     pub fn named(label: &str) -> Option<Self> {
         PrecisionName::from_str(label, false).ok()
     }
@@ -34,7 +34,7 @@ impl PrecisionName {
         }
     }
 
-    /// Returns what projections round to before they multiply.
+    /// Returns the type to which projections round before they multiply.
     pub const fn rounding(self) -> Rounding {
         match self {
             PrecisionName::Autocast => Rounding::Bf16,
@@ -60,7 +60,7 @@ pub fn stored(dtype: DType) -> ElementType {
     }
 }
 
-/// Returns the element type that is called `name` in flags and reports.
+/// Returns the element type with this name in flags and reports; `None` if there is none.
 pub fn dtype(name: &str) -> Option<DType> {
     let precision = PrecisionName::named(name).filter(|precision| *precision != PrecisionName::Autocast);
     precision.map(PrecisionName::stored)

@@ -9,12 +9,13 @@ use std::collections::BTreeMap;
 pub struct Given(BTreeMap<String, String>);
 
 impl Given {
-    /// Returns the value that was typed for the flag with this identifier, if it was.
+    /// Returns the value that was typed for the flag with this identifier; `None` if it was not
+    /// typed.
     pub fn typed(&self, id: &str) -> Option<&str> {
         self.0.get(id).map(String::as_str)
     }
 
-    /// Counts the flag with this identifier as typed, so that no file changes its value.
+    /// Marks the flag with this identifier as typed, so that no file changes its value.
     pub fn fix(&mut self, id: &str, value: impl ToString) {
         self.0.insert(id.to_string(), value.to_string());
     }

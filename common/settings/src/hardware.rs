@@ -34,17 +34,17 @@ pub enum Why {
     Asked,
     /// There is no driver.
     NoDriver,
-    /// Something else that GPUs need is missing, or none of them has the run's types.
+    /// Another part that GPUs need is missing, or no GPU supports the run's types.
     Missing(String),
 }
 
 impl Hardware {
-    /// Chooses the devices that `args` ask for, as far as they are present.
+    /// Chooses the devices that `args` ask for, among those that are present.
     ///
     /// # Errors
     /// A usage failure that names what `--device cuda` lacks, or flags that exclude each other.
     pub fn choose(args: &TrainArgs, precision: Precision) -> Result<Self> {
-        // Several processes have done so before.
+        // With several processes, this has been checked before.
         if args.collectives == CollectivesChoice::Nccl && args.on_this_machine.is_none() {
             nccl::allow_sharing();
         }
@@ -81,12 +81,12 @@ impl Hardware {
         Ok(())
     }
 
-    /// Returns the version of NCCL that connects the ranks, if `args` ask for it.
+    /// Returns the version of NCCL that connects the ranks; `None` if `args` do not ask for NCCL.
     ///
     /// # Errors
     /// A usage failure with the obstacle.
     pub fn nccl(&self, args: &TrainArgs) -> Result<Option<nccl::Version>> {
-        // On GPUs NCCL is chosen by itself, before a configuration file asks for the CPU.
+        // On GPUs NCCL is chosen automatically, before a configuration file asks for the CPU.
         let by_itself = args.given.typed("collectives").is_none();
         if args.collectives != CollectivesChoice::Nccl || by_itself && matches!(self, Hardware::Cpu(_)) {
             return Ok(None);
@@ -119,7 +119,7 @@ impl Hardware {
         Ok(Some(version))
     }
 
-    /// Keeps the GPU that the process with this number on the machine computes on.
+    /// Keeps only the GPU on which the process with this number on the machine computes.
     pub fn of_process(self, number: usize) -> Self {
         match self {
             Hardware::Gpus { gpus, tf32 } if !gpus.is_empty() => {
@@ -129,7 +129,7 @@ impl Hardware {
         }
     }
 
-    /// Describes the first GPU, if there is one.
+    /// Describes the first GPU; `None` on the CPU.
     pub fn one(&self) -> Option<String> {
         match self {
             Hardware::Cpu(_) => None,
@@ -137,7 +137,7 @@ impl Hardware {
         }
     }
 
-    /// Returns what must be the same in all processes.
+    /// Returns the part of the hardware that must be the same in all processes.
     pub fn kind(&self) -> Self {
         match self {
             Hardware::Cpu(_) => Hardware::Cpu(Why::Asked),
@@ -145,9 +145,9 @@ impl Hardware {
         }
     }
 
-    /// Returns the GFLOP/s that the data sheets promise for the GPUs of `ranks` ranks; `None` on the
-    /// CPU, and where a data sheet is not known. Of ranks in several `processes`, each is taken to
-    /// have a GPU like this process's.
+    /// Returns the GFLOP/s that the data sheets promise for the GPUs of `ranks` ranks; `None` on
+    /// the CPU, and if a data sheet is not known. If the ranks are several `processes`, each is
+    /// assumed to have a GPU like this process's.
     pub fn peak_gflops(&self, ranks: usize, processes: bool, precision: Precision) -> Option<f64> {
         let Hardware::Gpus { gpus, tf32 } = self else { return None };
         let operands = match (precision.multiplies_16_bits(), tf32) {
@@ -188,8 +188,8 @@ impl Hardware {
         }
     }
 
-    /// Opens the GPUs of `ranks` ranks, if they compute on any. Without `nccl`, GPUs copy among
-    /// themselves and must reach each other's memory.
+    /// Opens the GPUs of `ranks` ranks; none on the CPU. Without `nccl`, GPUs copy among themselves
+    /// and must reach each other's memory.
     ///
     /// # Errors
     /// A failed run with the driver's or the compiler's message.
@@ -236,7 +236,7 @@ pub fn threads(count: usize) -> String {
     if count == 1 { "1 thread each".into() } else { format!("{count} threads each") }
 }
 
-/// Returns the GPUs that the kernels support, if everything that they need is present.
+/// Returns the GPUs that the kernels support. Fails if a library that they need is missing.
 pub fn gpus() -> device::Result<Vec<GpuInfo>> {
     let gpus = list()?;
     Library::ALL.iter().try_for_each(|library| library.require())?;
@@ -248,13 +248,13 @@ pub fn gpus() -> device::Result<Vec<GpuInfo>> {
     Ok(able)
 }
 
-/// What keeps ranks from computing on GPUs.
+/// The reason why ranks cannot compute on GPUs.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Obstacle {
-    /// Something that GPUs need is missing, or they are too old.
+    /// A part that GPUs need is missing, or they are too old.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The run computes in bf16, and no GPU does.
+    /// The run computes in bf16, which no GPU supports.
     #[error("{} has no bf16 (compute capability {}.{}; it came with 8.0)", .0.name, .0.capability.0, .0.capability.1)]
     NoBf16(GpuInfo),
 }
@@ -273,18 +273,18 @@ impl Obstacle {
     }
 }
 
-/// Returns those of [`gpus`] that compute in `precision`. A GPU that does not is left alone.
+/// Returns those of [`gpus`] that compute in `precision`. Other GPUs are not used.
 ///
 /// # Errors
-/// The obstacle, if there is none.
+/// The obstacle, if there is no such GPU.
 pub fn gpus_for(precision: Precision) -> std::result::Result<Vec<GpuInfo>, Obstacle> {
     let (able, mut without): (Vec<_>, Vec<_>) =
         gpus()?.into_iter().partition(|gpu| gpu.has_bf16() || !precision.has_bf16());
     if able.is_empty() { Err(Obstacle::NoBf16(without.swap_remove(0))) } else { Ok(able) }
 }
 
-/// True if each of a machine's `processes` has a GPU of its own, of which this one sees `seen`: a
-/// launcher may show each process no other. NCCL's setup finds out what they really share.
+/// True if each of a machine's `processes` has a GPU of its own. This process sees `seen` GPUs; a
+/// launcher may show each process only its own. NCCL's setup detects GPUs that are really shared.
 pub fn one_each(seen: usize, processes: usize) -> bool {
     let of_the_machine = || std::fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, |gpus| gpus.count());
     have_one_each(seen, processes, of_the_machine)

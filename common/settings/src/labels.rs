@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 /// A word of a report.
 pub type Label = &'static str;
 
-/// The place of rows that name none.
+/// Returns the place of rows that do not name one.
 pub fn device() -> Label {
     Place::Device.label()
 }
@@ -52,7 +52,7 @@ pub fn word(choice: &impl ValueEnum) -> String {
     choice.to_possible_value().map_or(String::new(), |value| value.get_name().to_string())
 }
 
-/// Reads a number; JSON has null where it was not finite.
+/// Reads a number; null in JSON is a number that was not finite.
 ///
 /// # Errors
 /// If it is neither.
@@ -60,7 +60,7 @@ pub fn finite_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64,
     Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
 }
 
-/// Reads a number; JSON has null where it was none.
+/// Reads a number; null in JSON is NaN.
 ///
 /// # Errors
 /// If it is neither.

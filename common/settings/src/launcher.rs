@@ -2,9 +2,9 @@
 //! Slurm.
 //!
 //! From strongest to weakest: flags, torchrun, MPI, Slurm; without any of them the process is alone
-//! and its ranks are threads. A launcher's variables count as a whole: a part of them, or values
-//! that contradict each other, are errors that name the variables: with a wrong guess, ranks would
-//! wait for peers that do not exist.
+//! and its ranks are threads. A launcher's variables are used together. A missing variable, or
+//! values that contradict each other, are errors that name the variables: after a wrong guess,
+//! ranks would wait for peers that do not exist.
 
 use crate::error::{Failure, Result};
 use family::{FAMILIES, read};
@@ -14,7 +14,7 @@ mod family;
 /// Reads one variable.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// A process's place among those that were started together.
+/// A process's place among the processes that were started together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// The launcher's name.
@@ -23,13 +23,13 @@ pub struct Placement {
     pub rank: usize,
     /// Number of processes, one rank each.
     pub world_size: usize,
-    /// Its number among those on this machine, if known.
+    /// Its number among the processes on this machine; `None` if unknown.
     pub local_rank: Option<usize>,
-    /// Number of processes on this machine, if known.
+    /// Number of processes on this machine; `None` if unknown.
     pub local_world_size: Option<usize>,
-    /// Cores that each process was given, if known.
+    /// Number of cores that each process was given; `None` if unknown.
     pub cores: Option<usize>,
-    /// Address and port at which rank 0 listens, if known.
+    /// Address and port at which rank 0 listens; `None` if unknown.
     pub master: Option<(String, u16)>,
     /// True if MPI's own launcher started it.
     pub under_mpi: bool,
@@ -40,7 +40,7 @@ pub struct Placement {
 pub struct Flags<'a> {
     /// `--rank`.
     pub rank: Option<usize>,
-    /// `--gpus`, if it was typed.
+    /// `--gpus`; `None` if it was not typed.
     pub gpus: Option<usize>,
     /// `--master`.
     pub master: Option<&'a str>,
@@ -100,8 +100,9 @@ fn by_flags(rank: usize, flags: Flags<'_>) -> Result<Placement> {
 }
 
 impl Placement {
-    /// Adds what a weaker launcher's variables say, if they number the same processes: `srun
-    /// --mpi=pmi2` sets Slurm's variables and PMI's, and the latter say nothing about the machine.
+    /// Completes the placement with a weaker launcher's variables, if they number the same
+    /// processes: `srun --mpi=pmi2` sets Slurm's variables and PMI's, and the latter say nothing
+    /// about the machine.
     fn completed_by(self, weaker: Placement) -> Placement {
         if weaker.world_size != self.world_size {
             return self;
@@ -122,8 +123,8 @@ fn contradiction(what: &str, why: &str) -> Failure {
     ))
 }
 
-/// Checks that launchers of equally many processes agree about the rank. One that started fewer has
-/// started the other.
+/// Checks that launchers of the same number of processes agree about the rank. A launcher of fewer
+/// processes has started the other launcher.
 fn agree(found: &[Placement]) -> Result<()> {
     let Some((first, others)) = found.split_first() else { return Ok(()) };
     let differs = |other: &&Placement| other.world_size == first.world_size && other.rank != first.rank;

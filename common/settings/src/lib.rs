@@ -1,5 +1,5 @@
-//! What a run is asked to do: the command line, checked and completed to a [`Config`]; and what the
-//! flags name: text to learn, a link, GPUs, the launcher's place for this process.
+//! The settings of a run: the command line, checked and completed to a [`Config`], and what its
+//! flags name: the text to learn, a link, GPUs, this process's place according to the launcher.
 
 pub mod cli;
 pub mod communication;

@@ -6,7 +6,7 @@ use collectives::local::{self, Link};
 use planner::Algorithm;
 use std::time::Duration;
 
-/// A link by name: what the flag calls it, its name in full, its latency in microseconds, and its
+/// A named link: its name in the flag, its full name, its latency in microseconds, and its
 /// bandwidth per direction in bytes per second.
 type Preset = (&'static str, &'static str, u64, f64);
 
@@ -27,7 +27,7 @@ const BETWEEN_RANKS: [Preset; 3] = [
     ("ethernet25g", "25G Ethernet", 50, 3.125e9),
 ];
 
-/// Ways between a GPU and main memory.
+/// Links between a GPU and main memory.
 ///
 /// Bandwidths are per direction, from the specification; a copy of pinned memory reaches about four
 /// fifths of them. Latencies are round numbers for the time that a copy takes to start.
@@ -48,7 +48,7 @@ const TO_MAIN_MEMORY: [Preset; 4] = [
 /// A link that the flags ask for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkChoice {
-    /// Its name, if it is a preset.
+    /// Its name; `None` if it is not a preset.
     name: Option<&'static str>,
     /// Its figures.
     pub link: Link,
@@ -75,7 +75,7 @@ pub fn flag(link: &Link) -> String {
     format!("{time},{}/s", human(link.bandwidth as u64)).replace(' ', "")
 }
 
-/// Returns the algorithm of collectives over links that has this name.
+/// Returns the algorithm of collectives with this name.
 pub fn algorithm(named: Algorithm) -> local::Algorithm {
     match named {
         Algorithm::Direct => local::Algorithm::Direct,
@@ -140,7 +140,7 @@ fn rate(text: &str) -> Result<f64, String> {
     if bytes >= 1000 { Ok(bytes as f64) } else { Err(advice()) }
 }
 
-/// Writes `50 µs`, in the largest unit of which there is at least one.
+/// Formats a time in the largest unit that gives at least 1: `50 µs`.
 fn duration(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     let units = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")];

@@ -7,7 +7,7 @@
 use LrSchedule::{WarmupCosineLr, WarmupDecayLr, WarmupLr, WarmupThenCosine};
 use std::f64::consts::PI;
 
-/// How the rate climbs from iteration 0 to `W`, DeepSpeed's `warmup_type`.
+/// How the rate rises from iteration 0 to `W`, DeepSpeed's `warmup_type`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Climb {
     /// `ln(i + 1) / ln(W)`: most of the way in the first few steps. DeepSpeed's default.
@@ -31,7 +31,7 @@ impl WarmUp {
         f64::from(self.steps.max(2))
     }
 
-    /// Returns the share of the climb that is done at iteration `i`; `None` once it is over.
+    /// Returns the share of the warm-up that is done at iteration `i`; `None` once it is over.
     fn share(self, i: f64) -> Option<f64> {
         (i < self.length()).then(|| match self.climb {
             Climb::Log => libm::log(i + 1.0) / libm::log(self.length()),
@@ -100,7 +100,7 @@ impl LrSchedule {
         }
     }
 
-    /// Returns the warm-up, if it is one of DeepSpeed's.
+    /// Returns the warm-up; `None` for the built-in schedule.
     pub fn warm_up(&self) -> Option<WarmUp> {
         match *self {
             WarmupThenCosine { .. } => None,
@@ -146,7 +146,8 @@ fn warmup_then_cosine(peak: f64, warmup: u32, steps: u32, step: u32) -> f64 {
     floor + (peak - floor) * cosine(f64::from(step - warmup), f64::from(steps) - f64::from(warmup))
 }
 
-/// Falls from 1 at `done` = 0 to 0 at `done` = `span`, and stays at 0 from there on.
+/// Returns a cosine that falls from 1 at `done` = 0 to 0 at `done` = `span`, and stays at 0 after
+/// that.
 fn cosine(done: f64, span: f64) -> f64 {
     0.5 * (1.0 + libm::cos(PI * (done / span.max(1.0)).min(1.0)))
 }

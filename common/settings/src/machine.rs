@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 /// The main memory that the processes of this machine may use together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MainMemory {
-    /// In bytes, with the swap space that counts.
+    /// Its size in bytes, including the swap space that counts.
     pub bytes: u64,
-    /// The file of the control group that sets this limit; none if the machine has no more.
+    /// The file of the control group that sets this limit; `None` if it is the machine's own size.
     pub limit: Option<PathBuf>,
 }
 
-/// Returns the machine's memory, or what the control group of this process allows of it, with swap
-/// space if `swaps`; `None` if the system does not tell (Linux: proc(5), cgroups(7)).
+/// Returns the machine's memory, or the limit that the control group of this process sets, with
+/// swap space if `swaps`; `None` if the system does not report it (Linux: proc(5), cgroups(7)).
 pub fn memory(swaps: bool) -> Option<MainMemory> {
     memory_under(Path::new("/"), swaps)
 }
 
-/// Returns what [`memory`] does, of the system whose files are under `root`.
+/// Returns the memory, as [`memory`] does, of the system whose files are under `root`.
 fn memory_under(root: &Path, swaps: bool) -> Option<MainMemory> {
     let (memory, swap) = total(&std::fs::read_to_string(root.join("proc/meminfo")).ok()?)?;
     let swap = if swaps { swap } else { 0 };

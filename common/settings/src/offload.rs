@@ -1,5 +1,5 @@
-//! Offload: model states and activations that rest beyond the device (Ren et al., "ZeRO-Offload",
-//! 2021; Rajbhandari et al., "ZeRO-Infinity", 2021): what the flags mean for a run.
+//! Offload: model states and activations that are stored in main memory or on disk (Ren et al.,
+//! "ZeRO-Offload", 2021; Rajbhandari et al., "ZeRO-Infinity", 2021), and the flags for it.
 
 mod directory;
 
@@ -14,43 +14,44 @@ pub use planner::placement::MOST_BUFFERS;
 use planner::placement::{NOWHERE, place_parser, place_word};
 use std::path::PathBuf;
 
-/// What rests where, and the ways between the places.
+/// Where states are stored, and the links between the places.
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Offload")]
 pub struct Offload {
-    /// Where master weights, momentum and variance rest: in main memory (cpu) or on disk. The CPU
-    /// updates them there.
+    /// Where master weights, momentum and variance are stored: in main memory (cpu) or on disk. The
+    /// CPU updates them there.
     #[arg(id = "offload_optimizer", long = "offload-optimizer", default_value = NOWHERE, value_parser = place_parser(), value_name = "WHERE")]
     pub optimizer: Place,
-    /// ZeRO-3: where a rank's shards of parameters rest between gathers.
+    /// ZeRO-3: where a rank's shards of parameters are stored between gathers.
     #[arg(id = "offload_parameters", long = "offload-parameters", default_value = NOWHERE, value_parser = place_parser(), value_name = "WHERE")]
     pub parameters: Place,
-    /// Where the inputs of blocks rest from forward to backward; needs --checkpoint-activations
-    /// block.
+    /// Where the inputs of blocks are stored from forward to backward; needs
+    /// --checkpoint-activations block.
     #[arg(id = "offload_activations", long = "offload-activations", default_value = NOWHERE, value_parser = place_parser(), value_name = "WHERE")]
     pub activations: Place,
-    /// Directory for the files of what rests on disk; it is created if need be. [default: the
+    /// Directory for the files of states on disk; it is created if it does not exist. [default: the
     /// system's for temporary files or the current one, whichever is not in main memory]
     #[arg(id = "offload_dir", long = "offload-dir", value_name = "DIR")]
     pub directory: Option<PathBuf>,
-    /// Staging buffers of each kind through which states and parameters travel, from 1 to 16.
-    /// [default: 3; for an update of optimizer states on disk the number of its pieces minus 3, at
-    /// least 3 and at most 6]
+    /// Number of staging buffers of each kind for states and parameters, from 1 to 16. [default: 3;
+    /// for an update of optimizer states on disk the number of its pieces minus 3, at least 3 and
+    /// at most 6]
     #[arg(id = "offload_buffers", long = "offload-buffers", value_name = "N", value_parser = whole::<usize>(1..=MOST_BUFFERS))]
     pub buffers: Option<usize>,
-    /// Simulate the way between device and main memory, on the CPU: pcie3, pcie4, pcie5,
+    /// Simulate the link between device and main memory, on the CPU: pcie3, pcie4, pcie5,
     /// nvlink-c2c, or figures such as 10us,12GB/s.
     #[arg(long, value_parser = link::parse_host, value_name = "NAME|LATENCY,BANDWIDTH")]
     pub host_link: Option<LinkChoice>,
-    /// Simulate the way between main memory and disk, on the CPU, with figures such as 100us,3GB/s.
+    /// Simulate the link between main memory and disk, on the CPU, with figures such as
+    /// 100us,3GB/s.
     #[arg(long, value_parser = link::parse_disk, value_name = "LATENCY,BANDWIDTH")]
     pub disk_link: Option<LinkChoice>,
 }
 
 impl Offload {
-    /// Returns these settings if they fit the flags that were `given`, blocks that keep as much as
-    /// `checkpointing` says, and ranks that compute on GPUs or not: with a directory if anything
-    /// rests on disk, else without. Creates nothing: see [`Offload::probe`].
+    /// Returns these settings if they are compatible with the `given` flags, with `checkpointing`,
+    /// and with the ranks' devices. They include a directory only if anything is stored on disk.
+    /// Creates nothing: see [`Offload::probe`].
     pub(crate) fn checked(self, given: &Given, checkpointing: Checkpointing, on_gpus: bool) -> Result<Self> {
         self.check(given, checkpointing)?;
         self.check_links(on_gpus)?;
@@ -62,32 +63,32 @@ impl Offload {
         Ok(Offload { directory, ..self })
     }
 
-    /// True if anything rests beyond the device.
+    /// True if anything is offloaded.
     pub fn any(&self) -> bool {
         self.places().iter().any(|place| *place != Place::Device)
     }
 
-    /// True if optimizer states or parameters rest beyond the device.
+    /// True if optimizer states or parameters are offloaded.
     pub fn any_states(&self) -> bool {
         self.optimizer != Place::Device || self.parameters != Place::Device
     }
 
-    /// True if anything rests on disk.
+    /// True if anything is stored on disk.
     pub fn uses_disk(&self) -> bool {
         self.places().contains(&Place::Disk)
     }
 
-    /// Returns where optimizer states, parameters and activations rest.
+    /// Returns where optimizer states, parameters and activations are stored.
     pub fn places(&self) -> [Place; 3] {
         [self.optimizer, self.parameters, self.activations]
     }
 
-    /// True if the directory is the one that is taken if none is named.
+    /// True if the directory is the default one.
     pub fn has_usual_directory(&self) -> bool {
         self.directory.is_some() && self.directory == directory::usual().ok()
     }
 
-    /// Returns a warning if the directory for what rests on disk lies in main memory.
+    /// Returns a warning if the directory for states on disk is in main memory; else `None`.
     pub(crate) fn caution(&self) -> Option<String> {
         let directory = self.directory.as_deref().filter(|path| directory::is_in_memory(path))?;
         Some(format!(
@@ -96,7 +97,7 @@ impl Offload {
         ))
     }
 
-    /// Creates the directory for what rests on disk, if there is none, and checks that files can be
+    /// Creates the directory for states on disk if it does not exist, and checks that files can be
     /// written there.
     ///
     /// # Errors

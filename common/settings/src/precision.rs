@@ -27,11 +27,11 @@ pub fn label(precision: Precision) -> &'static str {
 const DYNAMIC: [&str; 5] =
     ["initial_scale_power", "loss_scale_window", "hysteresis", "consecutive_hysteresis", "min_loss_scale"];
 
-/// Returns how the loss is scaled, if `precision` needs it. A file may say how the scale is found
-/// beside a fixed one, but flags that are `given` may not.
+/// Returns how the loss is scaled; `None` if `precision` does not need it. A file may contain
+/// settings of dynamic scaling next to a fixed scale, but the `given` flags may not.
 ///
 /// # Errors
-/// A usage failure that names the flag and its range, or says that nothing is scaled in this
+/// A usage failure that names the flag and its range, or says that the loss is not scaled in this
 /// precision, or that the scale is fixed.
 pub fn loss_scaling(
     args: &PrecisionArgs,

@@ -28,7 +28,7 @@ pub fn invalid(error: &InvalidJob) -> Failure {
     Failure::usage(format!("{flags}{error}"))
 }
 
-/// Returns the planner's view of a run. A rank that has no room in main memory for a copy of its
+/// Returns a run as the planner's job. A rank that has no room in main memory for a copy of its
 /// part of a checkpoint writes it piece by piece.
 pub fn job(stage: planner::Stage, config: &Config) -> Job {
     let copying = job_saving(stage, config, saving(config));
@@ -43,8 +43,8 @@ pub fn job(stage: planner::Stage, config: &Config) -> Job {
     }
 }
 
-/// Returns how checkpoints are saved if main memory has no limit. What rests on disk is written
-/// from there, and nothing is copied for a save that training waits for.
+/// Returns how checkpoints are saved if main memory has no limit. States on disk are written from
+/// there, and nothing is copied for a save that training waits for.
 fn saving(config: &Config) -> Saving {
     let on_disk = [config.offload.optimizer, config.offload.parameters].contains(&Place::Disk);
     match &config.output.checkpoint {
@@ -73,7 +73,7 @@ fn job_saving(stage: planner::Stage, config: &Config, saving: Saving) -> Job {
     config.communication.plan(job, config.precision)
 }
 
-/// Returns what rests where, as the planner puts it.
+/// Returns where states are stored, in the planner's form.
 pub fn placement(config: &Config) -> Placement {
     let offload = &config.offload;
     Placement {

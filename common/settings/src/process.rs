@@ -24,15 +24,15 @@ pub struct Process {
     pub placement: Placement,
     /// The transport of collectives.
     pub engine: Engine,
-    /// A warning if it is going to be slow.
+    /// A warning if the run will be slow; else `None`.
     pub caution: Option<String>,
 }
 
 /// The transport of collectives between processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Engine {
-    /// TCP connections between all, made through rank 0 at this host and port, with the job's
-    /// secret if it has one.
+    /// TCP connections between all processes, set up through rank 0 at this host and port, with the
+    /// job's secret if it has one.
     Tcp(String, u16, Option<Secret>),
     /// MPI.
     Mpi,
@@ -48,8 +48,8 @@ impl std::fmt::Display for Engine {
 }
 
 impl Engine {
-    /// Joins the other processes, as one of those that `placement` counts. `settings` must be the
-    /// same in all of them.
+    /// Joins the other processes, at the place `placement`. `settings` must be the same in all of
+    /// them.
     ///
     /// # Errors
     /// If they do not connect before the timeout or have different settings, or this build has no MPI.
@@ -76,7 +76,7 @@ impl Engine {
     }
 }
 
-/// Finds this process's place and completes `args` accordingly; `None` if it is alone.
+/// Finds this process's place and completes `args` accordingly; `None` if it is the only process.
 ///
 /// # Errors
 /// A usage failure that names the flags or variables.
@@ -143,8 +143,8 @@ fn choose_device(args: &mut TrainArgs, placement: &Placement) -> Result<()> {
     Ok(())
 }
 
-/// Returns a warning if so many processes of this machine share GPUs over NCCL: its kernels wait
-/// for each other, and without MPS kernels of different processes take turns on a GPU.
+/// Returns a warning if `processes` processes of this machine share GPUs over NCCL. NCCL's kernels
+/// wait for each other, and without MPS only one process's kernels run on a GPU at a time.
 fn caution(choice: CollectivesChoice, processes: usize, precision: Precision) -> Option<String> {
     let gpus = gpus_for(precision).ok().filter(|_| choice == CollectivesChoice::Nccl)?.len();
     let pipes = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").unwrap_or("/tmp/nvidia-mps".into());
@@ -158,7 +158,8 @@ fn caution(choice: CollectivesChoice, processes: usize, precision: Precision) ->
     })
 }
 
-/// True if this machine has GPUs for `precision`, and an NCCL for so many processes on it.
+/// True if this machine has GPUs for `precision`, and an NCCL that supports `processes` processes
+/// on it.
 fn nccl_would_do(processes: usize, precision: Precision) -> bool {
     nccl::allow_sharing_among_processes();
     let (Ok(gpus), Ok(version)) = (gpus_for(precision), nccl::version()) else { return false };

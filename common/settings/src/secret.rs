@@ -10,16 +10,16 @@ use std::os::unix::fs::MetadataExt;
 
 const TEXT: &str = "ZERO_JOB_SECRET";
 const FILE: &str = "ZERO_JOB_SECRET_FILE";
-/// Fewer bytes could be guessed.
+/// Minimum length in bytes: a shorter secret could be guessed.
 const SHORTEST: usize = 16;
-/// Bytes that are read of a file.
+/// Maximum number of bytes that are read from a file.
 const LONGEST: u64 = 4096;
 
-/// Returns the job's secret, if it has one. White space at its ends does not count.
+/// Returns the job's secret without white space at its ends; `None` if the job has none.
 ///
 /// # Errors
-/// A usage failure that names the variable, if the secret is too short, or its file is missing or
-/// may be read by others.
+/// A usage failure that names the variable, if the secret is too short, or if its file is missing
+/// or readable by others.
 pub fn find(variables: Variables<'_>) -> Result<Option<Secret>> {
     let (text, source) = match (variables(TEXT), variables(FILE)) {
         (None, None) => return Ok(None),
@@ -40,7 +40,7 @@ pub fn find(variables: Variables<'_>) -> Result<Option<Secret>> {
     Ok(Some(Secret::new(text)))
 }
 
-/// Reads a file that belongs to this user and that no other may read.
+/// Reads a file. Fails unless it belongs to this user and no other user may read it.
 fn read(path: &str) -> Result<String> {
     let failed = |error: std::io::Error| {
         Failure::usage(format!(

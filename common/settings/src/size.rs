@@ -61,7 +61,7 @@ pub fn whole<N: TryFrom<u64>>(
     }
 }
 
-/// Reads a number that `is_allowed`; `allowed` says so in words.
+/// Reads a number that `is_allowed` accepts; `allowed` describes the accepted numbers.
 ///
 /// The function's error is a sentence that says what is accepted.
 pub fn number(
@@ -77,7 +77,7 @@ pub fn number(
 /// The largest number up to which an f64 holds every whole number.
 const MOST_ELEMENTS: f64 = (1u64 << 53) as f64;
 
-/// Writes a time in whole seconds: `0:07`, `1:02:33`.
+/// Formats a time in whole seconds: `0:07`, `1:02:33`.
 pub fn clock(time: Duration) -> String {
     let seconds = time.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);

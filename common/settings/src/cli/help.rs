@@ -4,7 +4,7 @@ use super::Cli;
 use clap::{Command, CommandFactory, FromArgMatches};
 use std::ffi::OsString;
 
-/// The flags that `-h` shows, and what it says about them.
+/// The flags that `-h` shows, and their descriptions.
 const ESSENTIAL: [(&str, &str); 8] = [
     ("gpus", "Ranks, on GPUs or else on the CPU"),
     ("model", "Preset, or a Hugging Face config.json [default: tiny]"),
@@ -16,10 +16,10 @@ const ESSENTIAL: [(&str, &str); 8] = [
     ("headless", "Print plain lines instead of the screen"),
 ];
 
-/// The flags about the terminal, which may stand anywhere.
+/// The flags about the terminal, which may be given before or after a subcommand.
 const DISPLAY: [&str; 2] = ["depth", "ascii"];
 
-/// The short help: what is needed first, on one screen.
+/// The short help: the most important flags, on one screen.
 const BRIEF: &str = "\
 {about}
 
@@ -111,7 +111,7 @@ mod tests {
         assert!(help("-h").lines().count() < 24);
     }
 
-    /// As of `viz`, before a subcommand, after it, and among other flags.
+    /// Such flags work as in `viz`: before a subcommand, after it, and among other flags.
     #[test]
     fn display_flags_may_stand_anywhere() {
         let parsed = |line: &str| Program::default().parse(line.split(' ').map(OsString::from));

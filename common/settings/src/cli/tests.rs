@@ -1,9 +1,9 @@
-//! Every flag refuses bad values on one screen, with what is allowed.
+//! Every flag refuses bad values on one screen, and names the allowed values.
 
 use super::*;
 use clap::CommandFactory;
 
-/// A flag, a value that it refuses, and what the error says is allowed.
+/// A flag, a value that it refuses, and the allowed values that the error names.
 const BAD: [(&str, &str, &str); 85] = [
     ("gpus", "0", "from 1 to 1024"),
     ("device", "tpu", "auto, cpu, cuda"),
@@ -92,8 +92,8 @@ const BAD: [(&str, &str, &str); 85] = [
     ("samples", "0", "from 1 to 4294967295"),
 ];
 
-/// Flags whose values are names of files to be written or read, or of a machine: whether they are
-/// any good is found out when they are used.
+/// Flags whose values are names of files to write or read, or of a machine: they are checked when
+/// they are used.
 const NAMES: [&str; 14] = [
     "config",
     "offload-dir",
@@ -124,7 +124,7 @@ fn flags() -> Vec<(&'static str, String)> {
     inner.concat().into_iter().chain(of("", &command)).collect()
 }
 
-/// What the program prints if `flag` is `value`.
+/// Returns the text that the program prints if `flag` is `value`.
 fn error(subcommand: &str, flag: &str, value: &str) -> String {
     let typed = format!("--{flag}={value}");
     let words = ["zero", subcommand, &typed].into_iter().filter(|word| !word.is_empty());

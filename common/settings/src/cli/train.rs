@@ -19,9 +19,9 @@ use planner::{Algorithm, Strategy};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Most ranks that one process holds.
+/// Maximum number of ranks in one process.
 pub const RANKS: u64 = 1024;
-/// The limit of numbers that have no other.
+/// The limit of numbers without a limit of their own.
 pub(super) const MOST: u64 = u32::MAX as u64;
 const POSITIVE: &str = "a number above 0";
 /// The largest loss scale: any f16 gradient overflows under it.
@@ -53,7 +53,8 @@ pub struct TrainArgs {
     /// precision.
     #[arg(long)]
     pub tf32: bool,
-    /// What connects the ranks: threads of this process, or processes that a launcher has started.
+    /// Transport between the ranks: threads of this process, or processes that a launcher has
+    /// started.
     #[arg(long, value_enum, default_value_t, value_name = "ENGINE")]
     pub collectives: CollectivesChoice,
     /// How collectives between threads move data.
@@ -63,7 +64,7 @@ pub struct TrainArgs {
     /// as 50us,3GB/s.
     #[arg(long, value_parser = link::parse, value_name = "NAME|LATENCY,BANDWIDTH")]
     pub link: Option<LinkChoice>,
-    /// Ranks on this machine, if a launcher says how many.
+    /// Number of ranks on this machine; `None` if no launcher gives it.
     #[arg(skip)]
     pub on_this_machine: Option<usize>,
     /// This process's rank, without a launcher; needs --gpus and --master.
@@ -93,7 +94,7 @@ pub struct TrainArgs {
     /// Memory of a rank.
     #[command(flatten)]
     pub memory: MemoryArgs,
-    /// What rests beyond the device.
+    /// Where states are stored that are offloaded.
     #[command(flatten)]
     pub offload: Offload,
     /// Buckets, overlap and prefetch.
@@ -143,7 +144,7 @@ pub struct DataArgs {
     #[command(flatten)]
     pub source: DataSource,
 
-    /// Measure the validation loss every so many steps, and at the end.
+    /// Measure the validation loss every STEPS steps, and at the end.
     #[arg(long, value_name = "STEPS", value_parser = whole::<u32>(1..=MOST))]
     pub eval_every: Option<u32>,
     /// Validation batches per rank, at most as many as the validation data have. [default: 20]
@@ -186,8 +187,8 @@ pub struct TrainingArgs {
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Precision")]
 pub struct PrecisionArgs {
-    /// Parameters, activations and computation; the optimizer keeps fp32 master weights beside
-    /// 16-bit ones. autocast: fp32, rounded to bf16 where projections multiply.
+    /// Parameters, activations and computation; for 16-bit weights the optimizer keeps fp32 master
+    /// weights. autocast: fp32, rounded to bf16 where projections multiply.
     #[arg(long, value_enum, default_value_t = PrecisionName::Fp32, value_name = "TYPE")]
     pub precision: PrecisionName,
     /// Gradients that accumulate until the step. [default: as --precision]
@@ -250,15 +251,15 @@ pub struct MemoryArgs {
     /// Memory of each rank's device, such as 512MiB. [default: unlimited]
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     pub device_memory: Option<u64>,
-    /// Main memory of each rank, for what rests there and what passes through it. [default:
-    /// unlimited]
+    /// Main memory of each rank, for states stored in it and buffers that pass through it.
+    /// [default: unlimited]
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     pub host_memory: Option<u64>,
     /// Start even if the predicted peak exceeds the memory.
     #[arg(long)]
     pub ignore_plan: bool,
-    /// What blocks recompute in backward instead of keeping it: nothing, all but their input, or
-    /// what is cheap.
+    /// Activations that blocks recompute in backward instead of keeping them: none, all but their
+    /// input, or the cheap ones.
     #[arg(long, default_value_t, value_parser = checkpointing(), value_name = "WHAT")]
     pub checkpoint_activations: Checkpointing,
 }
@@ -279,9 +280,9 @@ pub struct WatchArgs {
     /// Run seconds per real second, from 0.001 to 1, on the screen.
     #[arg(long, default_value_t = 1.0, conflicts_with = "headless", value_name = "SPEED", value_parser = number("a number from 0.001 to 1", |x| (0.001..=1.0).contains(&x)))]
     pub pace: f64,
-    /// Emit what each rank contributes to a step before anything is summed: its loss, its
-    /// gradients' norm, a fingerprint of its parameters, its waits. For the compare view and
-    /// recordings; fp32 only.
+    /// Emit each rank's own metrics of a step before anything is summed: its loss, its gradients'
+    /// norm, a fingerprint of its parameters, its waits. For the compare view and recordings; fp32
+    /// only.
     #[arg(long)]
     pub contributions: bool,
     /// How the screen draws.
@@ -296,14 +297,15 @@ pub struct FormatArgs {
     /// of --init-from, else f32]
     #[arg(long, value_name = "TYPE")]
     pub save_dtype: Option<ElementType>,
-    /// Save weights in files of at most so many bytes of tensors, such as 5GB, with an index.
+    /// Save weights in files with at most SIZE bytes of tensors, such as 5GB, and an index.
     /// [default: one file]
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     pub max_shard_size: Option<u64>,
 }
 
 impl FormatArgs {
-    /// Returns the format that they ask for; weights of `usual` if they name no type.
+    /// Returns the format that the flags ask for, with weights of type `usual` if they name no
+    /// type.
     pub fn format(self, usual: Option<ElementType>) -> Format {
         Format { element_type: self.save_dtype.or(usual), max_shard: self.max_shard_size, moments: false }
     }
@@ -322,26 +324,26 @@ pub struct OutputArgs {
     /// Save a checkpoint in this directory at the end; resume from the newest that is there.
     #[arg(long, value_name = "DIR")]
     pub checkpoint: Option<PathBuf>,
-    /// Also save one every so many steps, while training goes on.
+    /// Also save one every STEPS steps, while training continues.
     #[arg(long, requires = "checkpoint", value_name = "STEPS", value_parser = whole::<u32>(1..=MOST))]
     pub checkpoint_every: Option<u32>,
-    /// Hold training until each checkpoint is on the disk.
+    /// Pause training until each checkpoint is on the disk.
     #[arg(long, requires = "checkpoint")]
     pub checkpoint_wait: bool,
-    /// How many checkpoints are kept.
+    /// Number of checkpoints to keep.
     #[arg(long, requires = "checkpoint", value_name = "K", default_value_t = 2, value_parser = whole::<usize>(1..=MOST))]
     pub checkpoint_keep: usize,
-    /// Give up a checkpoint, or a tensor of saved weights, that the disk has not taken after so many
-    /// seconds.
+    /// Give up a checkpoint, or a tensor of saved weights, that the disk has not written after
+    /// SECONDS.
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds)]
     pub checkpoint_timeout: Duration,
-    /// What may differ from the run that wrote the checkpoint.
+    /// Settings that may differ from the run that wrote the checkpoint.
     #[arg(long, requires = "checkpoint", value_name = "WHAT,…", value_enum, value_delimiter = ',')]
     pub resume_with: Vec<ResumeWith>,
     /// Write a JSON report of the run, also if it fails.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Write a row per step while the run goes on: JSON lines, or CSV if the name ends in .csv.
+    /// Write a row per step during the run: JSON lines, or CSV if the name ends in .csv.
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
     /// Print a line every N steps. [default: about 30 lines, and one every ten seconds]
@@ -355,7 +357,7 @@ pub struct OutputArgs {
     pub log_dir: Option<PathBuf>,
 }
 
-/// A setting that may differ from the run that wrote a checkpoint, if one says so.
+/// A setting that may be allowed to differ from the run that wrote a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ResumeWith {
     /// The learning rate, its schedule, and AdamW's other constants.

@@ -1,4 +1,4 @@
-//! What the flags of communication mean, and which values they refuse.
+//! The settings that the flags of communication result in, and the values that they refuse.
 
 use super::*;
 use crate::cli::Cli;
@@ -55,7 +55,7 @@ fn flags_mean_what_they_say() {
 fn the_help_says_how_large_a_piece_of_an_offloaded_update_is() {
     let help = Cli::command().render_long_help().to_string();
     let on_one_line = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    let default = format!("the unit's; {} where states rest beyond the device]", grouped(planner::PIECE));
+    let default = format!("the unit's; {} if states are offloaded]", grouped(planner::PIECE));
     assert!(on_one_line.contains(&default), "{help}");
 }
 

@@ -7,7 +7,7 @@ use checkpoint::Reader;
 use model::ModelConfig;
 use std::path::{Path, PathBuf};
 
-/// The model that a run trains if no flag says which.
+/// The model that a run trains by default.
 pub const DEFAULT_MODEL: &str = "tiny";
 
 /// Returns the model of the `--init-from` weights, or else the one that `--model` names, or else that

@@ -15,7 +15,7 @@ pub const POSITIONS: &str = "max_position_embeddings";
 /// Returns the model of the run that wrote `manifest`, called `name` unless it is a preset's.
 ///
 /// # Errors
-/// If it does not describe a Llama-style model.
+/// If the manifest does not describe a Llama-style model.
 pub fn model(manifest: &Manifest, name: &str) -> Result<ModelConfig, ModelError> {
     let mut kept = manifest.identity[ARCHITECTURE].clone();
     let preset = ModelConfig::presets().filter_map(|preset| ModelConfig::preset(preset).ok());
@@ -30,7 +30,7 @@ pub fn model(manifest: &Manifest, name: &str) -> Result<ModelConfig, ModelError>
     ModelConfig::from_hugging_face(&kept.to_string(), name)
 }
 
-/// Returns `model` without what does not change its weights.
+/// Returns the settings of `model` that determine its weights.
 pub fn identity(model: &ModelConfig) -> Value {
     let mut config = model.to_hugging_face();
     if let Some(keys) = config.as_object_mut() {
@@ -39,7 +39,8 @@ pub fn identity(model: &ModelConfig) -> Value {
     config
 }
 
-/// Returns the model of the newest checkpoint in `directory` whose manifest can be read.
+/// Returns the model of the newest checkpoint in `directory` whose manifest can be read; `None` if
+/// there is none.
 pub(super) fn newest(directory: &Path) -> Option<ModelConfig> {
     let checkpoints = Checkpoints::new(directory, Arc::new(Disk::new(1)));
     let name = directory.display().to_string();

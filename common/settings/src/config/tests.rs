@@ -1,4 +1,4 @@
-//! Settings that flags make.
+//! The settings that result from flags.
 
 use super::*;
 use crate::cli::Cli;
@@ -70,7 +70,7 @@ fn flags_that_change_something_are_taken() {
     }
 }
 
-/// DeepSpeed's files have keys about how the scale is found beside a fixed one.
+/// DeepSpeed's files may have keys about dynamic scaling next to a fixed scale.
 #[test]
 fn a_file_may_fix_the_loss_scale_beside_keys_that_find_it() {
     let cli = Cli::try_parse_from(["zero", "--precision", "fp16"]).unwrap();

@@ -1,9 +1,9 @@
-//! What a file holds, by its first bytes: token ids after a header, or something that is no text.
+//! Recognises a file by its first bytes: token ids after a header, or a format that is not text.
 
 use super::source::TokenFormat;
 use text::ids::Width;
 
-/// The first bytes of a file that decide what it holds.
+/// The number of bytes at a file's start that decide its format.
 pub(super) const HEAD: usize = 1024;
 
 /// Where the tokens of a file begin, and how they are stored.
@@ -14,10 +14,10 @@ pub(super) struct Contents {
     pub start: u64,
 }
 
-/// What to do about a table.
+/// The advice about a file that holds a table.
 const OF_TABLE: &str = "Write its column of text to a file first, for instance with pandas or DuckDB.";
 
-/// Beginnings of files that no rank can read, with what they are and what to do.
+/// Beginnings of files that no rank can read, with their format and the advice.
 const FOREIGN: [(&[u8], &str, &str); 6] = [
     (&[0x1F, 0x8B, 8], "is compressed with gzip", "Unpack it first: gunzip -k FILE"),
     (&[0x28, 0xB5, 0x2F, 0xFD], "is compressed with zstd", "Unpack it first: unzstd FILE"),
@@ -28,11 +28,12 @@ const FOREIGN: [(&[u8], &str, &str); 6] = [
 ];
 
 const NUMPY: &[u8] = b"\x93NUMPY";
-/// llm.c's token files: the first 32-bit word, and the format of the ids behind a header of 256 words.
+/// llm.c's token files: the first 32-bit word, and the format of the ids after a header of 256
+/// words.
 const LLM_C: [(u32, Width); 2] = [(20240520, Width::U16), (20240801, Width::U32)];
 
-/// Returns where the tokens are in a file that begins with `head`; `None` if it has no header that
-/// tells. `asked` is the format that the command line asks for.
+/// Returns the offset and format of the tokens in a file that begins with `head`; `None` if it has
+/// no header with these. `asked` is the format that the command line asks for.
 pub(super) fn recognise(head: &[u8], asked: TokenFormat) -> Result<Option<Contents>, String> {
     if let Some((_, what, remedy)) = FOREIGN.iter().find(|(magic, ..)| head.starts_with(magic)) {
         return Err(format!("{what}, not text or token ids\n{remedy}"));
@@ -93,7 +94,7 @@ fn numpy(head: &[u8]) -> Result<Contents, String> {
     Ok(Contents { width, start: (before + length) as u64 })
 }
 
-/// Returns what `--data-format` calls tokens that are stored so.
+/// Returns the name of this width in `--data-format`.
 fn word(width: Width) -> &'static str {
     match width {
         Width::U8 => "bytes",

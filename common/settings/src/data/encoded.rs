@@ -15,21 +15,21 @@ const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// The longest piece: a text is cut there even where no line ends.
 const LONGEST_PIECE: usize = 2 * PIECE;
 
-/// What is encoded, and how.
+/// The state of an encoding.
 struct Encoder<'a> {
     name: &'a str,
     tokenizer: Tokenizer,
     mask_prompt: bool,
     out: BufWriter<File>,
-    /// Tokens that are written, and those of them that carry a loss.
+    /// Number of tokens written, and of those that carry a loss.
     tokens: u64,
     learned: u64,
     progress: Option<Progress>,
-    /// About a record that nothing ends.
+    /// The warning about a record without an end.
     warning: Option<String>,
 }
 
-/// Encodes the text in `file`, which errors call `name`, as `source` asks, and reports to `progress`.
+/// Encodes the text in `file`, named `name` in errors, as `source` asks, and reports to `progress`.
 ///
 /// # Errors
 /// A usage failure if the tokenizer cannot be opened or the text is malformed; a failed run if the
@@ -62,9 +62,9 @@ pub(super) fn encode(
 }
 
 impl Encoder<'_> {
-    /// Encodes plain text in pieces. A piece ends before a line that begins with no space, where
-    /// tokenizers that split text first split it anyway; else, once it has [`LONGEST_PIECE`] bytes, at
-    /// [`last_cut`].
+    /// Encodes plain text in pieces. A piece ends before a line that does not begin with a space,
+    /// where tokenizers that split text first split it anyway. If there is no such line within
+    /// [`LONGEST_PIECE`] bytes, the piece ends at [`last_cut`].
     fn text(&mut self, mut text: impl BufRead) -> Result<()> {
         let mut piece = Vec::new();
         loop {
@@ -94,7 +94,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// Counts `bytes` more that are encoded.
+    /// Counts `bytes` more encoded bytes.
     fn advance(&mut self, bytes: usize) {
         let tokens = self.tokens;
         self.progress.iter_mut().for_each(|progress| progress.advance(bytes as u64, tokens));
@@ -122,7 +122,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// Returns `error` with the number of the line in which something is wrong.
+    /// Returns `error` with the number of its line.
     fn of_line(&self, line: usize, error: TextError) -> Failure {
         match error {
             TextError::Input(why) => Failure::usage(format!("{}: line {line} {why}", self.name)),

@@ -1,4 +1,4 @@
-//! Tells how far the encoding of a text has come.
+//! Reports the progress of encoding a text.
 
 use crate::size::{clock, human};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 
 /// An encoding that ends sooner prints nothing.
 const SILENT: Duration = Duration::from_secs(2);
-/// Time between two lines where there is no terminal.
+/// Time between two lines if there is no terminal.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// How much of a text is encoded.
+/// The progress of encoding a text.
 pub(super) struct Progress {
-    /// What messages call the text.
+    /// The name of the text in messages.
     name: String,
     bytes: u64,
     of: u64,
     tokens: u64,
     started: Instant,
-    /// When the last line was due, since the start.
+    /// Time at which the last line was due, since the start.
     said: Duration,
-    /// A line that is drawn over; lines of their own if none.
+    /// A line that is redrawn; `None` to print separate lines.
     line: Option<ProgressBar>,
 }
 
@@ -34,7 +34,7 @@ impl Progress {
         Progress { name: name.into(), bytes: 0, of, tokens: 0, started, said, line }
     }
 
-    /// Counts `bytes` more of the text. It has become `tokens` so far.
+    /// Counts `bytes` more of the text, which has `tokens` tokens so far.
     pub(super) fn advance(&mut self, bytes: u64, tokens: u64) {
         (self.bytes, self.tokens) = (self.bytes + bytes, tokens);
         let elapsed = self.started.elapsed();
@@ -47,7 +47,7 @@ impl Progress {
         }
     }
 
-    /// Says how long it took.
+    /// Prints the time that the encoding took.
     pub(super) fn finish(self) {
         let elapsed = self.started.elapsed();
         self.line.iter().for_each(ProgressBar::finish_and_clear);
@@ -57,7 +57,7 @@ impl Progress {
         }
     }
 
-    /// True if something is to be said at the time `elapsed` since the start.
+    /// True if a line is due at the time `elapsed` since the start.
     fn is_due(&mut self, elapsed: Duration) -> bool {
         if self.line.is_some() {
             return elapsed >= SILENT;

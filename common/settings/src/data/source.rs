@@ -10,7 +10,7 @@ use text::ids::Width;
 /// How a data file encodes tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TokenFormat {
-    /// Text: every byte is a token, or what --tokenizer makes of it.
+    /// Text: every byte is a token, or the text is encoded by --tokenizer.
     #[default]
     Bytes,
     /// Little-endian 16-bit token ids.
@@ -21,7 +21,7 @@ pub enum TokenFormat {
     Jsonl,
 }
 
-/// Where tokens come from, as the flags say it.
+/// The source of the tokens, according to the flags.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct DataSource {
     /// Text or binary file to train on; sentences about ranks and shards if none is given.
@@ -30,11 +30,11 @@ pub struct DataSource {
     /// Format of the data file.
     #[arg(id = "data_format", long = "data-format", value_enum, default_value_t, value_name = "FORMAT")]
     pub format: TokenFormat,
-    /// Hugging Face tokenizer of the data's text, with its model's chat template beside it. (Build with
-    /// --features tokenizers.)
+    /// Hugging Face tokenizer of the data's text, in the same folder as its model's chat template.
+    /// (Build with --features tokenizers.)
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
-    /// Learn neither prompts nor what others than the assistant say: they are read, and carry no loss.
+    /// Learn only the assistant's messages: prompts and other messages are read, and carry no loss.
     #[arg(long)]
     pub mask_prompt: bool,
     /// Visit the data in an order shuffled by this seed.
@@ -45,11 +45,11 @@ pub struct DataSource {
     pub validation: f64,
 }
 
-/// Set in a token that carries no loss: a prompt's.
+/// The bit that is set in a token that carries no loss: a prompt's.
 pub(super) const PROMPT: u32 = 1 << 31;
 
 impl TokenFormat {
-    /// Returns how a file of this format stores a token.
+    /// Returns the width of a token in a file of this format.
     pub(super) fn width(self) -> Width {
         match self {
             TokenFormat::Bytes => Width::U8,
@@ -70,7 +70,7 @@ impl DataSource {
         self.format == TokenFormat::Jsonl || self.tokenizer.is_some() && self.holds_text()
     }
 
-    /// Returns these settings if they fit each other.
+    /// Returns these settings if they are compatible with each other.
     pub(crate) fn checked(self) -> Result<Self> {
         if self.mask_prompt && self.format != TokenFormat::Jsonl {
             return Err(Failure::usage(

@@ -1,4 +1,4 @@
-//! Token ids where they lie: in main memory, or in a file that is read in windows.
+//! Token ids, in main memory or in a file that is read in windows.
 
 use super::container::{self, Contents};
 use super::encoded;
@@ -15,21 +15,21 @@ use std::path::Path;
 use text::Tokenizer;
 use text::ids::{self, Width};
 
-/// The most bytes of a file that are examined before a run.
+/// Maximum number of bytes of a file that are examined before a run.
 const EXAMINED: usize = 1 << 30;
-/// Tokens that are examined at once.
+/// Number of tokens that are examined at once.
 const PIECE: usize = 1 << 14;
 
 /// The token ids of a text.
 #[derive(Debug)]
 pub(super) struct Tokens {
-    /// What errors call the text.
+    /// The name of the text in errors.
     pub(super) name: String,
     place: Place,
     width: Width,
-    /// Whether each is a byte of text.
+    /// Whether each token is a byte of text.
     pub(super) is_bytes: bool,
-    /// Whether some are prompts', with [`PROMPT`] set.
+    /// Whether some tokens are a prompt's, with [`PROMPT`] set.
     pub(super) has_prompts: bool,
     /// The number of tokens.
     pub(super) len: usize,
@@ -54,7 +54,7 @@ impl Place {
 }
 
 impl Tokens {
-    /// The built-in text, a token per byte, or what a tokenizer makes of it.
+    /// Returns the built-in text, a token per byte or encoded by a tokenizer.
     pub(super) fn built_in(tokenizer: Option<&Path>) -> Result<Self> {
         let (name, text) = ("the built-in text".into(), corpus::text());
         let (bytes, width) = match tokenizer {
@@ -69,8 +69,8 @@ impl Tokens {
         Ok(Tokens { name, place: Place::Memory(bytes), width, is_bytes, has_prompts: false, len })
     }
 
-    /// Opens a file. Its tokens are stored as `source` says, unless the file itself tells otherwise.
-    /// Text for a tokenizer is encoded to another file, and its progress printed if
+    /// Opens a file. Its tokens are stored as `source` says, unless the file's header says
+    /// otherwise. Text for a tokenizer is encoded to another file, and its progress printed if
     /// `reports_progress`.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Tokens {
     pub(super) fn open(path: &Path, source: &DataSource, reports_progress: bool) -> Result<Self> {
         let unreadable = |error| unreadable(path, &error);
         let name = format!("--data {}", path.display());
-        // Checked before it is opened: opening a pipe without a writer blocks.
+        // The file is checked before it is opened: opening a pipe without a writer blocks.
         let metadata = std::fs::metadata(path).map_err(unreadable)?;
         if !metadata.is_file() && !metadata.is_dir() {
             return Err(Failure::usage(format!(
@@ -111,7 +111,7 @@ impl Tokens {
     /// Reads the tokens in `range`, for a model of `vocabulary` tokens.
     ///
     /// # Errors
-    /// A failed run if the file cannot be read any more; a usage failure if it holds ids that the
+    /// A failed run if the file can no longer be read; a usage failure if it holds ids that the
     /// model does not know.
     pub(super) fn read(&self, range: Range<usize>, vocabulary: usize) -> Result<Vec<u32>> {
         let size = self.width.size();

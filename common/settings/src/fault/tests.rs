@@ -1,4 +1,4 @@
-//! Faults are read as they are written.
+//! Faults are parsed from the form in which they are printed.
 
 use super::*;
 
@@ -42,7 +42,7 @@ fn an_allocation_is_written_as_it_is_read() {
     assert!(!fault.passed(9));
 }
 
-/// A stale rank keeps what it had a step before, so that step must be one of the run's.
+/// A stale rank keeps the slices of the step before, so that step must be one of the run's.
 #[test]
 fn a_stale_rank_needs_the_step_before() {
     let passed = |step| Fault::silent(Kind::Stale, 1, step).passed(3);

@@ -1,4 +1,4 @@
-//! The variables by which each launcher tells a process its place.
+//! The variables in which each launcher gives a process its place.
 
 use super::{Placement, Variables, contradiction};
 use crate::error::{Failure, Result};
@@ -7,7 +7,8 @@ use crate::error::{Failure, Result};
 pub(super) struct Family {
     pub(super) launcher: &'static str,
     pub(super) names: [&'static str; 4],
-    /// The variable that numbers the machines, if the local size is a list over all machines.
+    /// The variable that numbers the machines; `None` unless the local size is a list over all
+    /// machines.
     machine: Option<&'static str>,
     /// The variable that says how many cores each process was given.
     cores: Option<&'static str>,
@@ -42,8 +43,8 @@ pub(super) const FAMILIES: [Family; 4] = [
     },
     Family {
         launcher: "Slurm",
-        // Not `SLURM_NTASKS_PER_NODE`: that is what the job asked for, and `srun` may start fewer
-        // within it.
+        // Not `SLURM_NTASKS_PER_NODE`: it is the number that the job asked for, and `srun` may
+        // start fewer processes.
         names: ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"],
         machine: Some("SLURM_NODEID"),
         cores: Some("SLURM_CPUS_PER_TASK"),
@@ -52,7 +53,7 @@ pub(super) const FAMILIES: [Family; 4] = [
     },
 ];
 
-/// Reads one launcher's variables, if they are set.
+/// Reads one launcher's variables; `None` if they are not set.
 pub(super) fn read(family: &Family, variables: Variables<'_>) -> Result<Option<Placement>> {
     if family.only_with.is_some_and(|name| variables(name).is_none()) {
         return Ok(None);

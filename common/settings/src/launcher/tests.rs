@@ -1,4 +1,4 @@
-//! What each launcher's variables say, which come first, and which contradict.
+//! The placement from each launcher's variables, their precedence, and contradictions.
 
 use super::*;
 
@@ -41,7 +41,8 @@ fn each_launcher_is_understood() {
     assert_eq!([OPEN_MPI, "PMI_RANK=3 PMI_SIZE=4"].map(local), [(Some(1), true), (None, true)]);
 }
 
-/// What `srun` starts within a job, on machines that differ, whatever the job asked for.
+/// The number of processes that `srun` starts counts, on machines that differ, whatever the job
+/// asked for.
 #[test]
 fn slurms_steps_count_and_not_its_jobs() {
     let step = |node: usize, tasks: &str| {

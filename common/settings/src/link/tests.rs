@@ -1,4 +1,4 @@
-//! Links are read as people write them, and written as they are read.
+//! Links are read in the usual notations, and written in a form that can be read back.
 
 use super::*;
 

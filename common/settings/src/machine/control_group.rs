@@ -1,5 +1,5 @@
-//! What control groups allow: cgroups(7), version 1 and 2, of which a system may have both. A
-//! limit holds for all groups below it, so the smallest one on a process's path counts.
+//! Memory limits of control groups: cgroups(7), version 1 and 2, of which a system may have both. A
+//! limit applies to all groups below it, so the smallest limit on a process's path counts.
 
 use super::MainMemory;
 use std::fs::read_to_string;
@@ -38,13 +38,12 @@ pub(super) fn limits(root: &Path, swap: u64) -> Vec<MainMemory> {
 }
 
 impl Version {
-    /// Returns the directories of this process's group and of those above it, as far as they are
-    /// mounted.
+    /// Returns the directories of this process's group and of the groups above it that are mounted.
     fn levels(&self, groups: &str, mounts: &str) -> Vec<PathBuf> {
         let Some(group) = groups.lines().find_map(|line| self.group(line)) else { return Vec::new() };
         let mounts: Vec<_> = mounts.lines().filter_map(|line| self.mount(line)).collect();
         let below = |(top, at): &(PathBuf, PathBuf)| Some((at.clone(), group.strip_prefix(top).ok()?));
-        // A group outside of what is mounted is bound by the limits of the mounted one at least.
+        // A group outside the mounted ones is bound at least by the limits of the mounted one.
         let outside = || Some((mounts.first()?.1.clone(), Path::new("")));
         let Some((at, below)) = mounts.iter().find_map(below).or_else(outside) else { return Vec::new() };
         let is_below = below.components().all(|part| matches!(part, Component::Normal(_)));
@@ -89,7 +88,7 @@ impl Version {
     }
 }
 
-/// Returns a path of proc(5), in which spaces and the like are octal numbers.
+/// Decodes a path of proc(5), in which spaces and some other characters are octal numbers.
 fn unescaped(word: &str) -> String {
     let mut parts = word.split('\\');
     let mut text = parts.next().unwrap_or_default().to_owned();

@@ -13,12 +13,12 @@ fn swap_counts_if_it_is_known() {
 
 const MIB: u64 = 1 << 20;
 
-/// A machine with 1000 MiB of memory and 100 MiB of swap, and `files`.
+/// Returns the memory of a machine with 1000 MiB of memory, 100 MiB of swap, and `files`.
 fn found(files: &[(&str, &str)]) -> (u64, Option<PathBuf>) {
     found_if(true, files)
 }
 
-/// Returns what [`found`] does; swap space counts only if `swaps`.
+/// Returns the memory as [`found`] does; swap space counts only if `swaps`.
 fn found_if(swaps: bool, files: &[(&str, &str)]) -> (u64, Option<PathBuf>) {
     let root = tempfile::tempdir().unwrap();
     let meminfo = ("proc/meminfo", "MemTotal: 1024000 kB\nSwapTotal: 102400 kB\n");
@@ -69,7 +69,7 @@ fn the_smallest_limit_on_the_path_counts() {
     assert_eq!(found(&no_swap), limit(400, "/sys/fs/cgroup/job/memory.max"));
 }
 
-/// As in a container, with a namespace of its own and without one.
+/// A container, with a namespace of its own and without one.
 #[test]
 fn a_containers_limit_lies_where_its_part_of_the_tree_is_mounted() {
     let max = ("sys/fs/cgroup/memory.max", "104857600\n");

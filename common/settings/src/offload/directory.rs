@@ -1,15 +1,15 @@
-//! The directory for what rests on disk.
+//! The directory for states stored on disk.
 
 use crate::error::{Failure, Result};
 use rustix::fs::statfs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Linux's numbers of file systems that lie in main memory (statfs(2)): tmpfs and ramfs.
+/// Linux's numbers of file systems in main memory (statfs(2)): tmpfs and ramfs.
 const IN_MEMORY: [i128; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// Returns the system's directory for temporary files or else the current one, whichever is first
-/// to lie on a disk.
+/// Returns the first of these directories that is on a disk: the system's for temporary files, the
+/// current one.
 pub(super) fn usual() -> Result<PathBuf> {
     first([std::env::temp_dir(), PathBuf::from(".")], is_on_disk)
 }
@@ -24,19 +24,20 @@ fn first(candidates: [PathBuf; 2], is_on_disk: impl Fn(&Path) -> bool) -> Result
     })
 }
 
-/// True if `path` is there and lies in no file system of main memory.
+/// True if `path` exists and is not in a file system in main memory.
 fn is_on_disk(path: &Path) -> bool {
     statfs(path).is_ok_and(|system| !IN_MEMORY.contains(&i128::from(system.f_type)))
 }
 
-/// True if `path`, or the nearest directory above it that there is, lies in main memory.
+/// True if `path`, or the nearest existing directory above it, is in main memory.
 pub(super) fn is_in_memory(path: &Path) -> bool {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.into());
     let there = absolute.ancestors().find(|path| path.exists());
     there.is_some_and(|path| !is_on_disk(path))
 }
 
-/// Creates the directory `path` if there is none, and writes a file there that is removed at once.
+/// Creates the directory `path` if it does not exist, and writes a file there, which it removes at
+/// once.
 pub(super) fn probe(path: &Path) -> Result<()> {
     let fail = |what: &str, error: std::io::Error| {
         Failure::usage(format!(

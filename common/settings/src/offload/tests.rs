@@ -1,4 +1,4 @@
-//! What the flags of offload mean, and which combinations are refused.
+//! The settings that the flags of offload result in, and the combinations that are refused.
 
 use super::*;
 use crate::cli::Cli;

@@ -1,4 +1,4 @@
-//! Files of ids: their bytes, what they may not hold, and one that shrinks.
+//! Files of ids: their bytes, ids that are refused, and a file that shrinks.
 
 use super::*;
 use crate::data::TokenFormat;
