@@ -1,11 +1,11 @@
 //! DeepSpeed's batch rule: `train_batch_size = train_micro_batch_size_per_gpu ×
 //! gradient_accumulation_steps × world size`.
 //!
-//! Any two give the third. With the first or the second alone there is one micro-batch per step;
-//! with neither, flags and preset supply the micro-batch. If no flag, launcher or key gives the
-//! world size and the batch does not fit the default one, the run uses the largest world size that
-//! the batch fits, or the one that all three keys imply. Otherwise a product that does not match is
-//! an error that names all four numbers.
+//! Any two numbers determine the third. With only the first or the second there is one micro-batch
+//! per step; with neither, flags and preset supply the micro-batch. If no flag, launcher or key
+//! gives the world size and the batch does not fit the default one, the run uses the largest world
+//! size that divides the batch, or the one that all three keys imply. Otherwise a product that does
+//! not match is an error that names all four numbers.
 
 use crate::keys::contradiction;
 use crate::mesh;
@@ -81,8 +81,8 @@ struct Rule {
 }
 
 impl Rule {
-    /// Returns micro-batch and accumulation, a missing one derived from the other; rounded down, as
-    /// DeepSpeed does before it compares.
+    /// Returns micro-batch and accumulation; derives a missing one from the other, rounded down as
+    /// in DeepSpeed before it compares.
     fn split(&self, ranks: usize) -> (usize, usize) {
         match (self.micro.map(|count| count.value), self.accumulation.map(|count| count.value)) {
             (Some(m), Some(a)) => (m, a),
@@ -91,8 +91,8 @@ impl Rule {
         }
     }
 
-    /// Returns the number of ranks that fits the batch and the groups: the one that follows from all
-    /// three keys, else the largest up to `ranks`.
+    /// Returns the number of ranks that fits the batch and the groups: the one that follows from
+    /// all three keys, else the largest up to `ranks`; `None` if no number does.
     fn fitting(&self, ranks: usize) -> Option<usize> {
         let fits = |&ranks: &usize| {
             let (m, a) = self.split(ranks);
@@ -108,7 +108,7 @@ impl Rule {
     }
 
     /// True if the batch fits `ranks` ranks with another micro-batch or another accumulation. A
-    /// missing one is derived, and so may be any number.
+    /// missing number is derived, so it may take any value.
     fn fits_otherwise(&self, ranks: usize) -> bool {
         let fits = |changed: Option<Count>, kept: Option<Count>| {
             let others = product([kept.map_or(1, |count| count.value), ranks, 1]);

@@ -1,5 +1,5 @@
-//! What a file leaves to this program, and what it means where the file names the optimizer or the
-//! scheduler.
+//! The defaults of keys that a file leaves out: this program's, or DeepSpeed's if the file names
+//! the optimizer or the scheduler.
 
 use crate::entries::{Entries, Entry};
 use crate::hjson;
@@ -9,7 +9,8 @@ use crate::table;
 use settings::cli::TrainArgs;
 use settings::config::{BETAS as BUILT_IN_BETAS, default_warmup};
 
-/// The optimizer's name; a file that has it means DeepSpeed's defaults for what it leaves out.
+/// The optimizer's name. If a file has it, the settings that it leaves out get DeepSpeed's
+/// defaults.
 pub(crate) const OPTIMIZER: &str = "optimizer.type";
 const RATE: &str = "optimizer.params.lr";
 const BETAS: &str = "optimizer.params.betas";
@@ -19,8 +20,8 @@ const SCHEDULER: &str = "scheduler.type";
 const PEAK: &str = "scheduler.params.warmup_max_lr";
 const WARMUP: &str = "scheduler.params.warmup_num_steps";
 
-/// Returns DeepSpeed's defaults of the settings that a file which names its optimizer or its
-/// scheduler leaves out, as far as no flag was typed.
+/// Returns DeepSpeed's defaults of the settings that a file leaves out although it names its
+/// optimizer or its scheduler, except those whose flag was typed.
 pub(crate) fn of_the_named(args: &TrainArgs, entries: &Entries) -> Vec<Entry> {
     let elsewhere = |path| path == RATE && entries.get(PEAK).is_some();
     let entry = |path| {
@@ -30,7 +31,7 @@ pub(crate) fn of_the_named(args: &TrainArgs, entries: &Entries) -> Vec<Entry> {
     };
     let scheduler = entries.get(SCHEDULER).and_then(Node::as_text).unwrap_or_default();
     let of_optimizer = SETTINGS.into_iter().filter(|_| entries.get(OPTIMIZER).is_some());
-    // `WarmupLR` climbs to the optimizer's rate, `WarmupCosineLR` multiplies it.
+    // `WarmupLR` rises to the optimizer's rate, `WarmupCosineLR` multiplies it.
     let of_decay = [PEAK].into_iter().filter(|_| scheduler.eq_ignore_ascii_case("WarmupDecayLR"));
     let of_scheduler = [WARMUP].into_iter().filter(|_| !scheduler.is_empty());
     of_optimizer.chain(of_decay).chain(of_scheduler).filter_map(entry).collect()
@@ -41,8 +42,8 @@ fn typed(args: &TrainArgs, key: &Key) -> bool {
     matches!(key.fate, Fate::Honoured { flag: Some(id), .. } if args.given.typed(id).is_some())
 }
 
-/// Returns the default in DeepSpeed's code of a setting of the optimizer or the scheduler. Its own Adam
-/// decays nothing by itself; PyTorch's AdamW does.
+/// Returns the default in DeepSpeed's code of a setting of the optimizer or the scheduler.
+/// DeepSpeed's own Adam has no weight decay by default; PyTorch's AdamW does.
 fn default(key: &Key, entries: &Entries) -> Option<Node> {
     let flag = |path| entries.get(path).and_then(Node::as_flag);
     let is_adamw =
@@ -54,8 +55,8 @@ fn default(key: &Key, entries: &Entries) -> Option<Node> {
     hjson::parse(key.default).ok()
 }
 
-/// True if `adam_w_mode: false` makes a difference: DeepSpeed reads it for Adam alone, and without
-/// weight decay there is nothing to put inside the gradient.
+/// True if `adam_w_mode: false` makes a difference: DeepSpeed reads it only for Adam, and without
+/// weight decay there is nothing to add to the gradient.
 pub(crate) fn decays_inside(args: &TrainArgs, entries: &Entries) -> bool {
     let adam =
         entries.get(OPTIMIZER).and_then(Node::as_text).is_none_or(|name| name.eq_ignore_ascii_case("adam"));
@@ -67,8 +68,8 @@ pub(crate) fn decays_inside(args: &TrainArgs, entries: &Entries) -> bool {
     adam && decay != Some(0.0)
 }
 
-/// Says which of the settings that `args` ended up with are this program's own: those that neither
-/// the file nor a flag nor one of `defaults` gives.
+/// Describes which of the settings in `args` are this program's own: those that neither the file
+/// nor a flag nor `defaults` give.
 pub(crate) fn words(args: &TrainArgs, entries: &Entries, defaults: &[Entry]) -> String {
     let given = |path: &str| entries.get(path).is_some_and(|value| !value.is_auto());
     let own = |path: &str| {

@@ -1,4 +1,4 @@
-//! What a file asks for: keys of the table with their values, and how the file writes them.
+//! The settings in a file: keys of the table with their values, and how the file writes them.
 
 use crate::keys::Key;
 use crate::node::{Node, is_none};
@@ -8,7 +8,7 @@ use crate::table::keys;
 pub(crate) struct Entry {
     pub key: &'static Key,
     pub value: Node,
-    /// What the file writes, if that is another key.
+    /// The key that the file writes; `None` if it is this one.
     pub alias: Option<Written>,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct Written {
 }
 
 impl Entry {
-    /// Writes what the file asks for; `value` is the entry's, resolved.
+    /// Returns the setting as the file writes it; `value` is the entry's, resolved.
     pub(crate) fn asked(&self, value: &Node) -> String {
         let means = asked(self.key.path, value);
         match &self.alias {
@@ -31,7 +31,7 @@ impl Entry {
     }
 }
 
-/// Writes a key and its value; of a section its name alone.
+/// Returns a key and its value as text; for a section, only its name.
 pub(crate) fn asked(path: &str, value: &Node) -> String {
     match value {
         Node::Section(_) | Node::List(_) => path.into(),
@@ -44,7 +44,7 @@ pub(crate) fn asked(path: &str, value: &Node) -> String {
 pub(crate) struct Entries(Vec<Entry>);
 
 impl Entries {
-    /// Sorts `entries`, of which no two have the same key, as the table is.
+    /// Sorts `entries`, of which no two have the same key, in the order of the table.
     pub(crate) fn in_order(entries: Vec<Entry>) -> Self {
         let mut entries = Entries(entries);
         entries.sort();

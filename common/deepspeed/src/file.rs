@@ -1,15 +1,15 @@
-//! Files on the disk: where they are, and which language they are in.
+//! Files on disk: finds them and determines their language.
 
 use crate::node::Node;
 use crate::{hjson, yaml};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-/// The largest file that is read: real ones have a few kilobytes.
+/// Maximum size of a file that is read: real ones have a few kilobytes.
 const LARGEST: u64 = 1 << 20;
 
-/// Returns where the DeepSpeed file `inner` is, which the file at `outer` names: from the current
-/// directory, from that of `outer` or one above it, or beside `outer`.
+/// Returns the path of the DeepSpeed file `inner`, which the file at `outer` names: relative to the
+/// current directory, to the directory of `outer` or one above it, or next to `outer`.
 pub(crate) fn beside(outer: &Path, inner: &str) -> PathBuf {
     let inner = Path::new(inner);
     let above = outer.ancestors().skip(1).map(|folder| folder.join(inner));
@@ -51,7 +51,7 @@ pub(crate) fn load(path: &Path) -> Result<(Node, Language, Vec<String>), String>
         _ if text.trim_start().starts_with('{') => Language::Json,
         _ => Language::Yaml,
     };
-    // JSON is YAML, too.
+    // JSON is also YAML.
     let (root, doubts) = match language {
         Language::Yaml if !text.trim_start().starts_with('{') => yaml::parse(text)?,
         _ => (hjson::parse(text)?, Vec::new()),

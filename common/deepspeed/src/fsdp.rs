@@ -1,11 +1,11 @@
-//! What only one of FSDP's two versions reads.
+//! Keys that only one of FSDP's two versions reads.
 
 use crate::entries::{Entries, Entry, Written};
 use crate::node::Node;
 use crate::table;
 use settings::findings::Findings;
 
-/// What Accelerate's file is for.
+/// The key that names the framework that Accelerate's file configures.
 pub(crate) const KIND: &str = "distributed_type";
 const VERSION: &str = "fsdp_config.fsdp_version";
 const STRATEGY: &str = "fsdp_config.fsdp_sharding_strategy";
@@ -22,8 +22,8 @@ fn kind(entries: &Entries) -> Option<&Node> {
 }
 
 /// Removes the key that the file's version of FSDP does not read. Warns unless its value is full
-/// sharding, which is the default of both. A file of Accelerate's that leaves the other key out asks for
-/// that default.
+/// sharding, which is the default of both. If a file of Accelerate's leaves the other key out, it
+/// asks for that default.
 pub(crate) fn settle_version(entries: &mut Entries, findings: &mut Findings) {
     let second = entries.get(VERSION).and_then(Node::as_number) == Some(2.0);
     let (unread, read) = if second { (STRATEGY, RESHARD) } else { (RESHARD, STRATEGY) };

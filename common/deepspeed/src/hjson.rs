@@ -1,5 +1,5 @@
-//! HJSON, which DeepSpeed reads: JSON, in which comments, commas before a closing bracket, and names
-//! and text without quotes are allowed. Text without quotes reaches to the end of its line.
+//! HJSON, which DeepSpeed reads: JSON, in which comments, commas before a closing bracket, and
+//! names and text without quotes are allowed. Text without quotes extends to the end of its line.
 
 use crate::node::{Node, shortened};
 use std::collections::HashSet;
@@ -20,7 +20,7 @@ pub(crate) fn parse(text: &str) -> Result<Node, String> {
 
 struct Parser<'a> {
     text: &'a str,
-    /// Bytes read.
+    /// Number of bytes read.
     at: usize,
 }
 
@@ -164,7 +164,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Returns what stands between single quotes as it would stand between double ones.
+/// Converts the text between single quotes to the form that it has between double quotes.
 fn with_double_quotes(inner: &str) -> String {
     let (mut out, mut escaped) = (String::with_capacity(inner.len()), false);
     for c in inner.chars() {
@@ -180,7 +180,7 @@ fn with_double_quotes(inner: &str) -> String {
     out
 }
 
-/// Returns the number, truth value or null that `word` writes; none if it is text.
+/// Returns the number, truth value or null that `word` writes; `None` if it is text.
 fn word(word: &str) -> Result<Option<Node>, String> {
     let known = match word {
         "true" => Some(Node::Flag(true)),

@@ -56,7 +56,7 @@ pub type Get = fn(&Resolved<'_>) -> Option<Node>;
 pub enum Fate {
     /// It changes the run: `set` sets the flags, unless `flag` (its identifier in clap) was typed.
     Honoured {
-        /// The flag of the same meaning, if there is one.
+        /// The flag of the same meaning; `None` if there is none.
         flag: Option<&'static str>,
         /// Sets the value.
         set: Set,
@@ -65,7 +65,7 @@ pub enum Fate {
     },
     /// It is read and changes nothing here: a warning, unless the value is `harmless`.
     Accepted {
-        /// True if the value asks for nothing that would be missed.
+        /// True if the value asks for nothing that is missing here.
         harmless: fn(&Node) -> bool,
     },
     /// It asks for a feature that is not supported: an error, unless the value is `harmless`.
@@ -73,7 +73,8 @@ pub enum Fate {
         /// True if the value asks for nothing.
         harmless: fn(&Node) -> bool,
     },
-    /// It is another name: the path and value that it stands for, if it asks for anything.
+    /// It is another name. Returns the path and value that it stands for; `None` if it asks for
+    /// nothing.
     Means(fn(&Node) -> Option<(&'static str, Node)>),
 }
 
@@ -95,8 +96,8 @@ pub struct Key {
 }
 
 impl Key {
-    /// Returns a row that is read and changes nothing, whatever its value; the methods below change
-    /// its effect.
+    /// Returns the row of a key that is read and changes nothing, whatever its value. The methods
+    /// below change its effect.
     pub(crate) const fn new(
         path: &'static str,
         kind: Kind,
@@ -106,7 +107,7 @@ impl Key {
         Key { path, kind, default, auto: Auto::LeftOut, fate: Fate::Accepted { harmless: |_| true }, note }
     }
 
-    /// Makes it one that leads to a warning unless the value is `harmless`.
+    /// Makes the key lead to a warning unless the value is `harmless`.
     pub(crate) const fn missed_unless(self, harmless: fn(&Node) -> bool) -> Key {
         Key { fate: Fate::Accepted { harmless }, ..self }
     }
@@ -119,17 +120,17 @@ impl Key {
         Key { fate: Fate::Honoured { flag, set, get }, ..self }
     }
 
-    /// Makes it honoured; `--print-config` leaves it out.
+    /// Makes the key honoured; `--print-config` leaves it out.
     pub(crate) const fn sets(self, flag: Option<&'static str>, set: Set) -> Key {
         self.honoured(flag, set, |_| None)
     }
 
-    /// Makes it an error unless the value is `harmless`.
+    /// Makes the key an error unless the value is `harmless`.
     pub(crate) const fn not_yet(self, harmless: fn(&Node) -> bool) -> Key {
         Key { fate: Fate::NotYet { harmless }, ..self }
     }
 
-    /// Makes it another name for something.
+    /// Makes the key another name.
     pub(crate) const fn means(self, means: fn(&Node) -> Option<(&'static str, Node)>) -> Key {
         Key { fate: Fate::Means(means), ..self }
     }
@@ -144,7 +145,7 @@ impl Key {
         }
     }
 
-    /// Returns the flag of the same meaning, as typed.
+    /// Returns the flag of the same meaning, as typed; `None` if there is none.
     pub fn flag(&self) -> Option<String> {
         match self.fate {
             Fate::Honoured { flag: Some(id), .. } => Some(typed_as(id)),
@@ -152,7 +153,7 @@ impl Key {
         }
     }
 
-    /// True if it can matter only where parameters are sharded.
+    /// True if the key can matter only where parameters are sharded.
     pub fn is_about_sharded_parameters(&self) -> bool {
         let zero = self.path.strip_prefix("zero_optimization.").unwrap_or("");
         ["stage3_", "offload_param", "sub_group_size", "zero_hpz", "mics_", "cpu_offload_param"]
@@ -191,7 +192,7 @@ impl Key {
     /// Checks a value, `auto` and `null` aside.
     ///
     /// # Errors
-    /// What the value must be.
+    /// A description of valid values.
     pub fn check(&self, value: &Node) -> Result<(), String> {
         let number = value.as_number().unwrap_or(f64::NAN);
         let fine = match self.kind {
@@ -209,7 +210,7 @@ impl Key {
         if fine { Ok(()) } else { Err(self.expected()) }
     }
 
-    /// Describes what its value must be.
+    /// Returns a description of valid values.
     pub fn expected(&self) -> String {
         let kind = match self.kind {
             Kind::Flag => "true or false".into(),
@@ -239,10 +240,10 @@ pub(crate) fn contradiction(file: &str, asked: &str, flag: &str, typed: &str) ->
     format!("{file}: {asked} and {flag}{typed} on the command line disagree: the flag counts")
 }
 
-/// Largest decay: beyond it, 1 − β is lost in f32.
+/// Largest decay: above it, 1 − β is lost in f32.
 const CLOSEST: f64 = 0.99999;
 
-/// Returns two numbers from 0 to [`CLOSEST`].
+/// Returns two numbers from 0 to [`CLOSEST`]; `None` if the value is anything else.
 pub(crate) fn pair(value: &Node) -> Option<(f64, f64)> {
     let Node::List(items) = value else { return None };
     let [a, b] = items.as_slice() else { return None };

@@ -4,10 +4,10 @@
 //!
 //! From strongest to weakest: a flag given on the command line; a key in the file; the model's
 //! preset and the flags' defaults. A key that the file leaves out is *not* filled in with
-//! DeepSpeed's default: those suit models of billions of parameters (with buckets of 5e8 elements a
-//! small model has one bucket, and overlaps nothing). The settings of an optimizer or a scheduler
-//! that the file names are the exception: see `defaults`. Where a flag and a key contradict each
-//! other, a warning names both and the one that counts.
+//! DeepSpeed's default: these defaults suit models of billions of parameters (with buckets of 5e8
+//! elements a small model has one bucket, and overlaps nothing). The settings of an optimizer or a
+//! scheduler that the file names are the exception: see `defaults`. Where a flag and a key
+//! contradict each other, a warning names both and the one that counts.
 //!
 //! `auto` stands for the value that Transformers fills in: that of flags and preset, or a multiple
 //! of the model's width. In DeepSpeed's files any other key that is `auto` counts as left out.
@@ -17,8 +17,9 @@
 //! honour another key, give its row [`Fate::Honoured`](keys::Fate) with a setter and a getter.
 //!
 //! Accelerate's YAML uses the same table: its names stand for DeepSpeed's
-//! ([`Fate::Means`](keys::Fate)); those of FSDP, for flags. A section of Accelerate's that its
-//! `distributed_type` does not read is not read here, and keys that Accelerate rejects are errors.
+//! ([`Fate::Means`](keys::Fate)); those of FSDP, for flags. Sections of Accelerate's that its
+//! `distributed_type` does not read are not read here either, and keys that Accelerate rejects are
+//! errors.
 
 mod batch;
 mod defaults;
@@ -50,7 +51,7 @@ use settings::cli::TrainArgs;
 use settings::config::architecture;
 use settings::{Config, Result};
 
-/// A finished configuration, and the stage that will run it.
+/// A resolved configuration, and the stage that will run it.
 pub struct Resolved<'a> {
     /// The run.
     pub config: &'a Config,

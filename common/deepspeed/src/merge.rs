@@ -20,12 +20,13 @@ use settings::findings::{Findings, Missing, Setter};
 use settings::float_type::PrecisionName;
 use settings::{Failure, Result};
 
-/// Completes `args` with the file that they name, if any. `width` gives the model's width, for
-/// `auto`.
+/// Completes `args` with the file that they name. Does nothing if they name none. `width` gives the
+/// model's width, for `auto`.
 ///
 /// # Errors
-/// A usage failure that names the file, if it cannot be read. What is wrong with its keys is among
-/// the findings: see [`Findings::refuse`], and [`Findings::check`] for what a stage supports.
+/// A usage failure that names the file, if it cannot be read. Errors in its keys are among the
+/// findings: see [`Findings::refuse`], and [`Findings::check`] for the features that a stage
+/// supports.
 pub(crate) fn merge(
     args: TrainArgs,
     width: impl Fn(&TrainArgs) -> Result<usize>,
@@ -56,8 +57,8 @@ pub(crate) fn merge(
     Ok((args, findings))
 }
 
-/// Flags that keys set although their rows do not name them: beside another flag, or resolved
-/// together with other keys.
+/// Flags that keys set although their rows do not name them: in addition to another flag, or
+/// resolved together with other keys.
 const BESIDE: [(&str, &str); 7] = [
     ("fsdp_config.fsdp_offload_params", "offload_parameters"),
     ("fsdp_config.fsdp_offload_params", "offload_optimizer"),
@@ -71,7 +72,8 @@ const BESIDE: [(&str, &str); 7] = [
 struct Merging {
     args: TrainArgs,
     findings: Findings,
-    /// Accepted keys whose values ask for something that does not happen: why, and what.
+    /// Accepted keys whose values ask for something that this program does not do: the reason, and
+    /// the request.
     missed: Vec<(&'static str, String)>,
 }
 
@@ -115,14 +117,15 @@ impl Merging {
         Ok(())
     }
 
-    /// False if `key` is about another precision than the run's, or about states that stay on the device,
-    /// whatever the file's own switch says.
+    /// False if `key` is about a different precision than the run's, or about states that stay on
+    /// the device, whatever the file's own switch says.
     fn applies(&self, key: &Key) -> bool {
         !self.is_of_another_precision(key)
             && self.place_of(key).is_none_or(|(_, place)| place != Place::Device)
     }
 
-    /// Returns the flag that says where the states rest which `key` is about, and where they do.
+    /// Returns the flag that says where the states of `key` are stored, and their place; `None` if
+    /// `key` is not about offload.
     fn place_of(&self, key: &Key) -> Option<(&'static str, Place)> {
         let offload = &self.args.offload;
         match key.path.strip_prefix("zero_optimization.offload_")?.split_once('.')?.0 {
@@ -145,7 +148,7 @@ impl Merging {
     }
 
     /// True if `key` has no meaning at the file's stage or in a precision that a flag chose, or if
-    /// a flag or a launcher does already what it asks for.
+    /// a flag or a launcher already does what the key asks for.
     fn is_idle(&self, key: &Key) -> bool {
         match (key.name(), self.place_of(key)) {
             ("num_machines", _) => return self.args.on_this_machine.is_some(),
@@ -215,9 +218,9 @@ impl Merging {
         setters.push(Setter { flag, path, value: value.to_string() });
     }
 
-    /// Settles the types of gradients that neither the file nor a flag gives: DeepSpeed sends what
-    /// accumulates in another type as parameters are; FSDP computes and sends in 16 bits, and adds up
-    /// in fp32.
+    /// Sets the types of gradients that neither the file nor a flag gives. DeepSpeed sends
+    /// gradients in the parameters' type, even if they accumulate in another one; FSDP computes and
+    /// sends in 16 bits, and accumulates in fp32.
     fn types_of_gradients(&mut self, entries: &Entries) {
         let has = |path| entries.get(path).is_some_and(|value| !is_none(value));
         let given = |path, flag| has(path) || self.args.given.typed(flag).is_some();
@@ -233,9 +236,9 @@ impl Merging {
         }
     }
 
-    /// Settles how the loss scale is found where ZeRO's scaler does not run: PyTorch's, which Accelerate
-    /// takes without DeepSpeed, and DeepSpeed's own at stage 0 halve it at the first overflow.
-    /// PyTorch's doubles it after 2,000 steps.
+    /// Sets how the loss scale is found where ZeRO's scaler does not run. PyTorch's scaler, which
+    /// Accelerate uses without DeepSpeed, and DeepSpeed's own at stage 0 halve the scale at the
+    /// first overflow. PyTorch's doubles it after 2,000 steps.
     fn loss_scaler(&mut self, entries: &Entries) {
         if self.args.types.precision != PrecisionName::Fp16 {
             return;
@@ -259,7 +262,7 @@ impl Merging {
         }
     }
 
-    /// Adds a warning for every reason why keys change nothing.
+    /// Adds a warning per reason for which keys change nothing.
     fn warn_of_missed(&mut self) {
         let mut missed = std::mem::take(&mut self.missed);
         while let Some(&(note, _)) = missed.first() {
@@ -275,7 +278,7 @@ impl Merging {
     }
 }
 
-/// True if the file is Accelerate's, for something else than DeepSpeed.
+/// True if the file is Accelerate's and not for DeepSpeed.
 fn runs_no_deepspeed(entries: &Entries) -> bool {
     let kind = entries.get(fsdp::KIND).and_then(Node::word);
     kind.is_some_and(|kind| !kind.eq_ignore_ascii_case("DEEPSPEED"))

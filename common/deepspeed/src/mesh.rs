@@ -1,5 +1,5 @@
-//! How many ranks there are, where nothing says so; and Accelerate's `parallelism_config`, resolved
-//! to a strategy and groups of neighbours.
+//! Determines the number of ranks if nothing gives it, and resolves Accelerate's
+//! `parallelism_config` to a strategy and groups of neighbours.
 
 use crate::entries::Entries;
 use crate::keys::contradiction;
@@ -9,14 +9,14 @@ use planner::Strategy;
 use settings::cli::{RANKS, ShardingArgs, TrainArgs};
 use settings::findings::{Findings, Setter};
 
-/// True if neither a flag nor a launcher nor the file says how many ranks there are.
+/// True if neither a flag nor a launcher nor the file gives the number of ranks.
 pub(crate) fn ranks_are_open(args: &TrainArgs, findings: &Findings) -> bool {
     !findings.setters.iter().any(|setter| setter.flag == "--gpus")
         && args.given.typed("gpus").is_none()
         && args.on_this_machine.is_none()
 }
 
-/// Returns the ranks of the file's largest group; 1 if it has none.
+/// Returns the number of ranks of the file's largest group; 1 if it has none.
 pub(crate) fn group(args: &TrainArgs) -> usize {
     let ShardingArgs { secondary_shard_size, shard_group_size, .. } = args.sharding;
     let sizes = [("secondary_shard_size", secondary_shard_size), ("shard_group_size", shard_group_size)];
@@ -28,8 +28,8 @@ pub(crate) fn group(args: &TrainArgs) -> usize {
         .unwrap_or(1)
 }
 
-/// Sets the world size to that of the file's largest group, if the default is no multiple of it and
-/// nothing else gives the world size.
+/// Sets the world size to the size of the file's largest group, if the default is not a multiple of
+/// it and nothing else gives the world size.
 pub(crate) fn fit_groups(args: &mut TrainArgs, findings: &mut Findings) {
     let size = group(args);
     if !args.gpus.is_multiple_of(size) && ranks_are_open(args, findings) {

@@ -1,5 +1,5 @@
 //! Keys about offload in places where DeepSpeed and Accelerate do not read them. A run that ignored
-//! such a key would need memory that it was meant not to need.
+//! such a key would need more memory than the user intends.
 
 use crate::nearest::nearest;
 use crate::node::Node;
@@ -7,7 +7,7 @@ use crate::table;
 
 /// Accelerate's key for FSDP's offload.
 const FSDP: &str = "fsdp_config.fsdp_offload_params";
-/// Last parts of the paths of keys and sections that say where data rest.
+/// Last parts of the paths of keys and sections that say where data are stored.
 const PLACING: [&str; 10] = [
     "device",
     "nvme_path",
@@ -29,8 +29,8 @@ pub(crate) struct Misplaced<'a> {
     pub right: &'static str,
 }
 
-/// Returns the first key that asks for offload, in the unknown key or section at `path` of a
-/// file, which is Accelerate's or else DeepSpeed's.
+/// Returns the first key that asks for offload, in the unknown key or section at `path` of
+/// Accelerate's or else DeepSpeed's file; `None` if there is none.
 pub(crate) fn misplaced<'a>(path: &str, node: &'a Node, accelerate: bool) -> Option<Misplaced<'a>> {
     if let Node::Section(entries) = node {
         return entries
@@ -41,7 +41,8 @@ pub(crate) fn misplaced<'a>(path: &str, node: &'a Node, accelerate: bool) -> Opt
     Some(Misplaced { path: path.into(), value: node, right })
 }
 
-/// Returns the key that the one at `path` probably stands for, if that one says where data rest.
+/// Returns the key that the one at `path` probably means; `None` if that key does not say where
+/// data are stored.
 fn right_place(path: &str, accelerate: bool) -> Option<&'static str> {
     let about = ["offload", "nvme_path", "cpu_checkpointing"].iter().any(|word| path.contains(word));
     if !about {
@@ -61,7 +62,7 @@ fn right_place(path: &str, accelerate: bool) -> Option<&'static str> {
     PLACING.contains(&name).then_some(meant)
 }
 
-/// True if `value` asks for anything: it is no word, number or truth value for none.
+/// True if `value` asks for anything: it is not a word, number or truth value that means none.
 fn asks(value: &Node) -> bool {
     match value {
         Node::Null => false,

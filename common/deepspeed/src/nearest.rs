@@ -1,14 +1,14 @@
-//! Finds the key that a misspelt one probably means.
+//! Finds the key that a misspelled one probably means.
 
 use crate::table::keys;
 use strsim::levenshtein;
 
-/// Bytes beyond which a name is no slip of any key's.
+/// Maximum length in bytes of a name that may be a misspelled key.
 const LONGEST: usize = 120;
 
-/// Returns the key or section of the table closest to `path`: the one that says the same with dots
-/// (`offload_optimizer_nvme_path`), else the same name in another section, else the fewest edits;
-/// `None` if nothing is close.
+/// Returns the key or section of the table closest to `path`: the one that is the same when written
+/// with dots (`offload_optimizer_nvme_path`), else the same name in another section, else the
+/// fewest edits; `None` if nothing is close.
 pub(crate) fn nearest(path: &str) -> Option<&'static str> {
     let name = last(path);
     let limit = (name.chars().count() / 3).max(1);
@@ -20,7 +20,7 @@ pub(crate) fn nearest(path: &str) -> Option<&'static str> {
         .or_else(|| near.min_by_key(|&(distance, c)| (distance, levenshtein(path, c), c)).map(|(_, c)| c))
 }
 
-/// Returns every key's path, and those of the sections that it stands in.
+/// Returns every key's path, and the paths of the sections that contain it.
 fn paths() -> impl Iterator<Item = &'static str> {
     let up = |path: &&'static str| path.rsplit_once('.').map(|(section, _)| section);
     keys().flat_map(move |key| std::iter::successors(Some(key.path), up))

@@ -40,7 +40,8 @@ impl Node {
         matches!(self, Node::Text(text) if text == "auto")
     }
 
-    /// Returns its truth value. YAML's quoted words for it count too.
+    /// Returns its truth value; `None` if it has none. YAML's quoted words for truth values count
+    /// too.
     pub(crate) fn as_flag(&self) -> Option<bool> {
         match self {
             Node::Flag(flag) => Some(*flag),
@@ -67,7 +68,7 @@ impl Node {
         }
     }
 
-    /// Returns its word: text, or a number or truth value as written.
+    /// Returns its word: text, or a number or truth value as written; `None` for other nodes.
     pub(crate) fn word(&self) -> Option<String> {
         match self {
             Node::Text(text) => Some(text.clone()),
@@ -76,7 +77,7 @@ impl Node {
         }
     }
 
-    /// Returns the value of `name`, if this is a section that has it.
+    /// Returns the value of `name`; `None` if this is not a section that has it.
     pub(crate) fn get(&self, name: &str) -> Option<&Node> {
         match self {
             Node::Section(entries) => entries.iter().find(|(key, _)| key == name).map(|(_, value)| value),
@@ -102,7 +103,7 @@ impl Node {
     }
 }
 
-/// The longest value that a message repeats.
+/// Maximum length of a value that a message repeats.
 const SHOWN: usize = 60;
 
 impl fmt::Display for Node {

@@ -1,4 +1,5 @@
-//! Parameters of the optimizer and of the scheduler, which DeepSpeed hands to what `type` names.
+//! Parameters of the optimizer and of the scheduler, which DeepSpeed passes to the class that
+//! `type` names.
 
 use crate::entries::Entries;
 use crate::keys::Fate;
@@ -6,7 +7,7 @@ use crate::node::Node;
 use crate::table::keys;
 use settings::findings::Findings;
 
-/// Parameters that a scheduler takes beside those in [`OF_ALL`].
+/// Parameters that a scheduler takes in addition to those in [`OF_ALL`].
 const OF_EACH: [(&str, &[&str]); 3] = [
     ("WarmupLR", &["warmup_min_lr", "warmup_max_lr"]),
     ("WarmupDecayLR", &["total_num_steps", "warmup_min_lr", "warmup_max_lr"]),
@@ -15,8 +16,8 @@ const OF_EACH: [(&str, &[&str]); 3] = [
 
 const OF_ALL: [&str; 3] = ["warmup_num_steps", "warmup_type", "last_batch_iteration"];
 
-/// Says of the parameter at `path` that `kind`, the type that `section` names, does not take it; and what it
-/// takes.
+/// Returns the error that `kind`, the type that `section` names, does not take the parameter at
+/// `path`, with the parameters that it takes.
 pub(crate) fn refusal(path: &str, section: &str, kind: &str) -> String {
     let taken = match OF_EACH.iter().find(|(name, _)| name.eq_ignore_ascii_case(kind)) {
         Some((_, own)) => [&OF_ALL[..], own].concat(),
@@ -28,8 +29,8 @@ pub(crate) fn refusal(path: &str, section: &str, kind: &str) -> String {
     format!("{path} is no parameter of {kind}, which takes {}", taken.join(", "))
 }
 
-/// Removes parameters that DeepSpeed does not read, with a warning, since `type` is missing beside
-/// them; and refuses those that the scheduler does not take, as DeepSpeed does.
+/// Removes parameters that DeepSpeed does not read because their section has no `type`, with a
+/// warning. Refuses those that the scheduler does not take, as DeepSpeed does.
 pub(crate) fn check(entries: &mut Entries, findings: &mut Findings) {
     for section in ["optimizer", "scheduler"] {
         if entries.get(&format!("{section}.type")).is_some() {

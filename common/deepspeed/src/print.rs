@@ -58,7 +58,8 @@ fn nameless(config: &Config) -> Vec<String> {
     .collect()
 }
 
-/// As [`nameless`], for flags about the loss scale: they have keys only where parameters are fp16.
+/// Lists the flags about the loss scale that have no key: they have keys only if parameters are
+/// fp16.
 fn loss_scaling(config: &Config) -> impl Iterator<Item = (bool, String)> {
     let ours = config.loss_scaling.filter(|_| config.precision.parameters != DType::F16).unwrap_or_default();
     let usual = LossScaling::default();
@@ -75,7 +76,7 @@ fn loss_scaling(config: &Config) -> impl Iterator<Item = (bool, String)> {
 }
 
 /// Writes `config`, run by `stage`, as DeepSpeed JSON. Reading it again, with the same flags for
-/// what DeepSpeed has no key for (`--gpus`, `--steps`, those of [`left_out`], the built-in
+/// settings without a key in DeepSpeed (`--gpus`, `--steps`, those of [`left_out`], the built-in
 /// schedule's `--warmup-steps`), gives the same settings.
 ///
 /// # Errors

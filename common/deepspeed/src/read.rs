@@ -1,4 +1,4 @@
-//! Reads a file: its keys found in the table, their values checked.
+//! Reads a file: finds its keys in the table and checks their values.
 
 use crate::entries::{Entries, Entry, Written};
 use crate::file::{Language, beside, load};
@@ -11,7 +11,7 @@ use crate::table::{self, is_accelerates, keys};
 use settings::findings::Findings;
 use std::path::Path;
 
-/// Keys that Accelerate's files have, and DeepSpeed's do not.
+/// Keys that occur in Accelerate's files and not in DeepSpeed's.
 const MARKS: [&str; 2] = ["compute_environment", "distributed_type"];
 /// Sections of Accelerate's, and the distributed_type with which it reads them.
 const SECTIONS: [(&str, &str); 3] =
@@ -22,11 +22,11 @@ const PLUGIN: &str = "deepspeed_config";
 const MIXED_PRECISION: &str = "mixed_precision";
 /// The section of FSDP's keys.
 const FSDP: &str = "fsdp_config";
-/// The most unknown keys that warnings name.
+/// Maximum number of unknown keys that warnings name.
 const NAMED: usize = 20;
 
 impl Entries {
-    /// Reads the file at `path`. What is wrong with its keys and values goes to `findings`.
+    /// Reads the file at `path`. Errors in its keys and values go to `findings`.
     ///
     /// # Errors
     /// A message that names the file, if it cannot be read.
@@ -59,14 +59,14 @@ impl Entries {
 
 struct Reader<'a> {
     file: String,
-    /// Whether it is Accelerate's, which rejects unknown keys outside sections.
+    /// Whether the file is Accelerate's, which rejects unknown keys outside sections.
     accelerate: bool,
-    /// Whether it says so itself: a file of DeepSpeed's keys may be YAML, too.
+    /// Whether the file has one of [`MARKS`]: a file of DeepSpeed's keys may also be YAML.
     marked: bool,
     findings: &'a mut Findings,
     entries: Vec<Entry>,
     unknown: usize,
-    /// Sections with a `type`, which takes their parameters.
+    /// Sections with a `type`, and the type that takes their parameters.
     named: Vec<(&'static str, String)>,
 }
 
@@ -95,7 +95,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Takes Accelerate's default of the stage, if its section about DeepSpeed leaves it out.
+    /// Uses Accelerate's default of the stage if its section about DeepSpeed leaves the stage out.
     fn complete_stage(&mut self, plugin: &Node) {
         let elsewhere = ["zero_stage", "zero_optimization", "deepspeed_config_file"];
         let has_keys = matches!(plugin, Node::Section(entries) if !entries.is_empty());
@@ -146,8 +146,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the distributed_type with which Accelerate reads the section at `path`, if the file
-    /// names another one.
+    /// Returns the distributed_type with which Accelerate reads the section at `path`; `None` if
+    /// the file names it.
     fn unread(&self, path: &str, root: &Node) -> Option<&'static str> {
         let (_, kind) = SECTIONS.iter().find(|(section, _)| *section == path)?;
         let found = root.get("distributed_type").and_then(Node::as_text)?;
@@ -155,7 +155,8 @@ impl Reader<'_> {
         (holds && !found.eq_ignore_ascii_case(kind)).then_some(*kind)
     }
 
-    /// Returns what an old way of writing `path` stands for: a truth value in place of a section.
+    /// Returns the key and value that an old form of `path` stands for: a truth value in place of a
+    /// section.
     fn shorthand(&self, path: &str, value: &Node, root: &Node) -> Option<(&'static Key, Node)> {
         let Node::Flag(on) = *value else { return None };
         match path {
@@ -170,7 +171,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Takes `mixed_precision` where neither DeepSpeed nor FSDP reads it: as PyTorch's autocast.
+    /// Takes `mixed_precision` as PyTorch's autocast if neither DeepSpeed nor FSDP reads it.
     fn autocast(&mut self, written: &Written, value: &Node) {
         let name = value.as_text().unwrap_or_default();
         if name.eq_ignore_ascii_case("bf16") {
@@ -230,14 +231,14 @@ impl Reader<'_> {
         }
     }
 
-    /// Takes a value of `path`, which has a row, for what is `written`.
+    /// Takes `value` for the key `path`, which has a row and which the file writes as `written`.
     fn known(&mut self, path: &str, written: &Written, value: &Node) {
         if let Some(key) = table::find(path) {
             self.row(key, written, key.path, value);
         }
     }
 
-    /// Adds `entry`, unless its key has a value already: the first one counts.
+    /// Adds `entry`, unless its key already has a value: the first one counts.
     fn add(&mut self, entry: Entry) {
         match self.entries.iter_mut().find(|other| other.key.path == entry.key.path) {
             None => self.entries.push(entry),
@@ -350,9 +351,9 @@ enum Found {
     Section,
 }
 
-/// Finds the row of `path`, or the section. Fields of DeepSpeed's may leave out `stage3_`, and
-/// FSDP's keys their prefix; Accelerate's `deepspeed_config` may hold DeepSpeed's own keys too,
-/// because users write them there.
+/// Finds the row of `path`, or the section. Fields of DeepSpeed's may omit `stage3_`, and FSDP's
+/// keys their prefix. Accelerate's `deepspeed_config` may also hold DeepSpeed's own keys, because
+/// users write them there.
 fn find(path: &str) -> Option<Found> {
     if let Some(key) = table::find(path) {
         return Some(Found::Row(key));

@@ -1,8 +1,9 @@
-//! The part of YAML that Accelerate writes: sections by indentation, plain and quoted scalars,
-//! lists of them.
+//! Reads the part of YAML that Accelerate writes: sections by indentation, plain and quoted
+//! scalars, and lists of these.
 //!
-//! Anything else (sections in lists, anchors, tags, text over several lines) is an error that names the
-//! line. A whole YAML crate costs several seconds of a cold build for files of twenty lines.
+//! Anything else (sections in lists, anchors, tags, text over several lines) is an error that names
+//! the line. A complete YAML crate would cost several seconds of a cold build for files of twenty
+//! lines.
 
 use crate::node::{Node, shortened};
 
@@ -20,8 +21,7 @@ struct Line<'a> {
     value: &'a str,
 }
 
-/// Reads `text`. Returns a sentence for each key that is given again: as for Accelerate, the last one
-/// counts.
+/// Reads `text`. Returns a sentence for each repeated key: as in Accelerate, the last one counts.
 pub(crate) fn parse(text: &str) -> Result<(Node, Vec<String>), String> {
     let mut lines = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -120,7 +120,7 @@ fn read_line(number: usize, line: &str) -> Result<Option<Line<'_>>, String> {
     Ok(Some(Line { number, indent, key, value: value.trim() }))
 }
 
-/// Splits at the colon that ends the key: the last character, or followed by a space.
+/// Splits at the colon that ends the key: it is the last character or followed by a space.
 fn split_key(body: &str) -> Option<(&str, &str)> {
     if let Some((key, rest)) = body.split_once(": ") {
         return Some((key.trim_end(), rest));

@@ -1,11 +1,11 @@
-//! The batch rule: any two numbers give the third, and all must agree.
+//! The batch rule: any two numbers determine the third, and all must agree.
 
 use super::*;
 use clap::Parser;
 use settings::cli::Cli;
 use settings::file::Batch;
 
-/// Micro-batch, accumulation and number of warnings.
+/// Returns micro-batch, accumulation and the number of warnings.
 fn settled(flags: &str, batch: [usize; 3]) -> Result<(Option<usize>, usize, usize), String> {
     let mut args = Cli::try_parse_from(["zero"].into_iter().chain(flags.split_whitespace())).unwrap().train;
     let [total, micro, accumulation] = batch.map(|n| Some(n).filter(|&n| n > 0));

@@ -55,8 +55,8 @@ impl Merging {
         }
     }
 
-    /// Checks flags against keys that set the same under another name. A key that makes a flag meaningless
-    /// is an error; of two different values the flag's counts, with a warning.
+    /// Checks flags against keys that set the same value under another name. A key that makes a
+    /// flag meaningless is an error. If the values differ, the flag's is used, with a warning.
     fn check_flags(&mut self, entries: &Entries) {
         let Merging { args, findings: Findings { file, warnings, errors, .. }, .. } = self;
         let typed = |id| args.given.typed(id);
@@ -85,7 +85,7 @@ impl Merging {
             ));
         }
         let groups = set(MICS, 1.0).filter(|_| args.sharding.strategy == Some(Strategy::HybridShard));
-        // The optimizer's own count sets the flag, and says so itself.
+        // The optimizer's own count sets the flag, and reports that itself.
         let buffers = set(PARAMETERS_BUFFERS, 1.0)
             .filter(|_| entries.get(OPTIMIZER_BUFFERS).is_none() && args.offload.parameters != Place::Device);
         let sizes = [
@@ -110,7 +110,7 @@ impl Merging {
         }
     }
 
-    /// Warns of gradients that are averaged or scaled otherwise than DeepSpeed's.
+    /// Warns about gradients that are averaged or scaled differently than in DeepSpeed.
     fn check_gradients(&mut self, entries: &Entries) {
         let Merging { args, findings: Findings { file, warnings, .. }, .. } = self;
         let scattered =
@@ -136,7 +136,7 @@ impl Merging {
         }
     }
 
-    /// Refuses an autocast to another type, and warns that DeepSpeed sends fewer bytes.
+    /// Refuses an autocast to a type other than bf16, and warns that DeepSpeed sends fewer bytes.
     fn check_autocast(&mut self, entries: &Entries) {
         let Findings { file, errors, warnings, .. } = &mut self.findings;
         match entries.get(AUTOCAST_DTYPE) {
@@ -161,8 +161,8 @@ impl Merging {
         }
     }
 
-    /// Refuses two directories, and names what DeepSpeed keeps elsewhere, and flags that contradict FSDP's
-    /// one key for two places.
+    /// Refuses two directories. Warns about states that DeepSpeed keeps in another place, and about
+    /// flags that contradict FSDP's single key for two places.
     fn check_offload(&mut self, entries: &Entries) {
         let (file, args) = (&self.findings.file, &self.args);
         let path = |place, section: &str| {

@@ -6,7 +6,7 @@ use crate::keys::{Auto, Key, Kind};
 use crate::node::{Node, is_none};
 use settings::cli::DeviceChoice;
 
-/// The key that names a DeepSpeed file, whose keys take precedence over those beside it.
+/// The key that names a DeepSpeed file, whose keys take precedence over those next to it.
 pub(crate) const CONFIG_FILE: &str = "deepspeed_config.deepspeed_config_file";
 
 const LAUNCH: &str = "how Accelerate starts processes";

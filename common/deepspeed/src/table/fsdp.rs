@@ -43,7 +43,7 @@ pub(super) static KEYS: &[Key] = &[
     fsdp!("min_num_params", from(0), "1e8", "parameters of a unit, with SIZE_BASED_WRAP; 0 for one unit")
         .sets(None, |args, value| {
             if matches!(args.sharding.wrap, Wrap::Size(_)) && args.given.typed("wrap").is_none() {
-                // Accelerate wraps nothing then.
+                // In that case Accelerate wraps nothing.
                 args.sharding.wrap = match count(value) {
                     0 => Wrap::Model,
                     size => Wrap::Size(size as u64),
@@ -93,12 +93,12 @@ pub(super) static KEYS: &[Key] = &[
     fsdp!("version", Number(1.0, 2.0), "1", "an implementation of PyTorch's"),
 ];
 
-/// The strategy's word, number or truth value, in capitals.
+/// Returns the strategy's word, number or truth value, in capitals.
 fn word(value: &Node) -> String {
     value.word().unwrap_or_default().to_ascii_uppercase()
 }
 
-/// Moves what FSDP moves, as far as no flag says otherwise.
+/// Offloads the states that FSDP offloads, unless a flag says otherwise.
 fn offload(args: &mut TrainArgs, value: &Node) {
     if !flag(value) {
         return;

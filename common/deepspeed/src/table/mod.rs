@@ -1,4 +1,4 @@
-//! The schema: every key of DeepSpeed's and Accelerate's code and documentation, and its effect
+//! The schema: every key in the code and documentation of DeepSpeed and Accelerate, and its effect
 //! here.
 //!
 //! Defaults are those of DeepSpeed's code, which its documentation contradicts in places.

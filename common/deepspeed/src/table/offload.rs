@@ -1,4 +1,4 @@
-//! `offload_optimizer`, `offload_param` and `aio`: what rests beyond the device.
+//! `offload_optimizer`, `offload_param` and `aio`: the keys about offload.
 
 use super::{count, flag, from, number, off, on};
 use crate::Resolved;
@@ -110,13 +110,13 @@ fn device(place: Place) -> Node {
     Node::text(PLACES.iter().find(|(_, named)| *named == place).map_or("none", |(word, _)| word))
 }
 
-/// The directory, in the section of what rests at `place`.
+/// Returns the directory, in the section of the states stored in `place`.
 fn directory(run: &Resolved<'_>, place: Place) -> Option<Node> {
     let directory = run.config.offload.directory.as_ref().filter(|_| place == Place::Disk)?;
     Some(Node::Text(directory.display().to_string()))
 }
 
-/// The number of buffers, in the section of what rests at `place`.
+/// Returns the number of buffers, in the section of the states stored in `place`.
 fn buffers(run: &Resolved<'_>, place: Place) -> Option<Node> {
     run.config.offload.buffers.filter(|_| place != Place::Device).map(Node::count)
 }

@@ -1,5 +1,5 @@
-//! Accelerate's `parallelism_config`: how ranks form a mesh. Shards are among neighbours, so shard
-//! and replicate sizes are the two sides of hybrid sharding.
+//! Accelerate's `parallelism_config`: how ranks form a mesh. Neighbours share the shards, so shard
+//! size and replicate size are the two dimensions of hybrid sharding.
 
 use super::number;
 use crate::keys::Kind::{Any, Count, Flag};

@@ -30,9 +30,9 @@ const ACCUMULATED: Kind = Choice(&[
     "torch.bfloat16",
 ]);
 
-/// Overflows until the loss scale halves.
+/// The number of overflows until the loss scale halves.
 pub(crate) const HYSTERESIS: &str = "fp16.hysteresis";
-/// Steps without overflow until it doubles.
+/// The number of steps without overflow until the loss scale doubles.
 pub(crate) const WINDOW: &str = "fp16.loss_scale_window";
 /// The type of gradients on the wire.
 pub(crate) const SENT: &str = "communication_data_type";
@@ -132,7 +132,8 @@ pub(super) static KEYS: &[Key] = &[
         .means(|value| flag(value).then(|| (SENT, Node::text("fp32")))),
 ];
 
-/// A section that is switched off leaves the precision to the other, or to the flags.
+/// Sets the precision if the section is switched on. One that is off leaves it to the other
+/// section, or to the flags.
 fn switch(args: &mut TrainArgs, value: &Node, precision: PrecisionName) {
     if flag(value) {
         args.types.precision = precision;
@@ -144,7 +145,7 @@ fn rounds(run: &Resolved<'_>) -> bool {
     run.config.precision.rounding == Rounding::Bf16
 }
 
-/// Returns the keys of DeepSpeed's that make what `mixed_precision: bf16` means without DeepSpeed
+/// Returns the DeepSpeed keys that have the meaning of `mixed_precision: bf16` without DeepSpeed
 /// and FSDP.
 pub(crate) fn autocast() -> [(&'static str, Node); 3] {
     [
@@ -165,7 +166,7 @@ fn dtype(value: &Node) -> Option<DType> {
     }
 }
 
-/// A count that [`SMALL`] allows.
+/// Returns a count that [`SMALL`] allows.
 fn small(value: &Node) -> u32 {
     count(value) as u32
 }
@@ -175,7 +176,8 @@ fn scaling(run: &Resolved<'_>, get: fn(&LossScaling) -> f64) -> Option<Node> {
     fp16(run).map(|scaling| Node::Number(get(&scaling)))
 }
 
-/// Returns the loss scaling if the section has a meaning: where gradients alone are fp16 it has none.
+/// Returns the loss scaling; `None` if only gradients are fp16, in which case the section has no
+/// meaning.
 fn fp16(run: &Resolved<'_>) -> Option<LossScaling> {
     run.config.loss_scaling.filter(|_| run.config.precision.parameters == DType::F16)
 }

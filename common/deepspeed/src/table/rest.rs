@@ -113,7 +113,8 @@ pub(super) static KEYS: &[Key] = &[
     Key::new("compile", Any, "", "kernels are compiled with the program"),
 ];
 
-/// Switches checkpoints on, since the key is about those that the model's code would make.
+/// Switches activation checkpointing on, since the key is about checkpoints that the model's code
+/// would make.
 pub(super) fn checkpoint_in_main_memory(args: &mut TrainArgs, value: &Node) {
     if !flag(value) {
         return;

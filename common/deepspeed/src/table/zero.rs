@@ -18,7 +18,7 @@ macro_rules! zero {
     ($name:literal, $($rest:expr),+) => { Key::new(concat!("zero_optimization.", $name), $($rest),+) };
 }
 
-/// Makes the row of a number of elements; the run takes at least `$low`, as the flag `$flag` does.
+/// Makes the row of a number of elements. The run takes at least `$low`, as the flag `$flag` does.
 macro_rules! elements {
     ($name:literal, $default:literal, $auto:expr, $flag:ident >= $low:literal, $note:literal) => {
         zero!($name, from(0), $default, $note).auto($auto).honoured(

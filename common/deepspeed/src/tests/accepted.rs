@@ -1,9 +1,9 @@
-//! What DeepSpeed and Accelerate accept, however it is written.
+//! Files that DeepSpeed and Accelerate accept, in every form.
 
 use super::*;
 use events::Place;
 
-/// The settings alone, without what was found on the way.
+/// Returns the settings, without the findings.
 fn settings(config: Config) -> String {
     format!("{:?}", Config { findings: Findings::default(), ..config })
 }
@@ -230,7 +230,7 @@ fn a_deepspeed_file_is_found_beside_the_one_that_names_it() {
     assert_eq!(File { path: above, ..outer }.config("").unwrap().micro_batches, 5);
 }
 
-/// Transformers fills what is `auto` in the inner file.
+/// Transformers fills in the values that are `auto` in the inner file.
 #[test]
 fn a_value_counts_before_auto_in_the_file_that_it_names() {
     let outer = "distributed_type: DEEPSPEED\nmixed_precision: bf16\ndeepspeed_config:\n  \
@@ -277,7 +277,7 @@ fn unknown_parameters_of_what_is_named_are_errors() {
     assert!(error.contains("16-bit optimizer states"), "{error}");
 }
 
-/// What accumulates in fp32 is sent as parameters are.
+/// Gradients that accumulate in fp32 are sent in the parameters' type.
 #[test]
 fn gradients_travel_in_the_type_of_parameters() {
     let types = |more: &str, flags: &str| {

@@ -1,4 +1,4 @@
-//! What a file leaves to say: keys that change nothing, and errors of flags that keys stand for.
+//! Warnings about keys that change nothing, and errors about flags that keys set.
 
 use super::*;
 use crate::keys::Fate;
@@ -225,7 +225,7 @@ fn flags_disagree_with_keys_that_set_something_else_as_well() {
     assert!(json(&waits, "").is_ok());
 }
 
-/// Whether a key matters is for the run's precision and places to say, which a flag may have chosen.
+/// Whether a key matters depends on the run's precision and places, which a flag may have chosen.
 #[test]
 fn what_is_not_supported_is_refused_where_it_matters() {
     let refused = |text: &str, flags: &str| {

@@ -1,5 +1,5 @@
-//! Configurations as tutorials print them, unchanged but for Python's `True`, and what each leads
-//! to. That they train is a test across crates.
+//! Configurations as tutorials print them, unchanged except for Python's `True`, and the settings
+//! that result from each. A test across crates checks that they train.
 
 use super::*;
 use events::Place;
@@ -10,7 +10,7 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/
 /// Examples with Accelerate's keys outside their section, which Accelerate rejects.
 const OUTSIDE: [&str; 3] = ["gathering-outside.yaml", "offloading-outside.yaml", "stage-alone.yaml"];
 
-/// Name of the file, and text.
+/// Returns the name and the text of every example file.
 fn examples() -> Vec<(String, String)> {
     let mut names: Vec<String> = std::fs::read_dir(FOLDER)
         .unwrap()

@@ -101,7 +101,7 @@ fn each_version_of_fsdp_reads_its_own_key() {
     assert_eq!(found(both), (Some("shard-grad-op"), vec![]));
 }
 
-/// Units are gathered and gradients reduced in 16 bits; what a rank keeps is fp32.
+/// Units are gathered and gradients reduced in 16 bits; a rank keeps fp32.
 #[test]
 fn fsdp_adds_up_gradients_in_fp32() {
     let precision = |flags: &str| fsdp("  fsdp_version: 2\n", flags).unwrap().precision;
@@ -130,7 +130,7 @@ fn other_words_for_truth_values_count() {
     }
 }
 
-/// Accelerate wraps nothing then.
+/// In that case Accelerate wraps nothing.
 #[test]
 fn units_of_no_size_are_one_unit() {
     let keys = "  fsdp_auto_wrap_policy: SIZE_BASED_WRAP\n  fsdp_min_num_params: 0\n";

@@ -1,4 +1,4 @@
-//! The whole way, from a file and flags to a configuration, and back.
+//! Tests from a file and flags to a configuration, and back.
 
 mod accepted;
 mod doubts;
@@ -41,7 +41,7 @@ impl File {
         File::new("ds.json", text)
     }
 
-    /// The configuration with `flags` beside the file, with the folder's name taken out of every
+    /// Returns the configuration of the file and `flags`, with the folder's name removed from every
     /// message.
     pub(super) fn config(&self, flags: &str) -> Result<Config> {
         let path = self.path.display().to_string();
@@ -58,12 +58,12 @@ impl File {
     }
 }
 
-/// The configuration of a JSON file with `flags`.
+/// Returns the configuration of a JSON file with `flags`.
 pub(super) fn json(text: &str, flags: &str) -> Result<Config> {
     File::json(text).config(flags)
 }
 
-/// The configuration that flags alone give.
+/// Returns the configuration of flags without a file.
 pub(super) fn plain(flags: &str) -> Config {
     let words = ["zero"].into_iter().chain(flags.split_whitespace());
     configure(Cli::try_parse_from(words).unwrap().train).unwrap()
@@ -258,7 +258,7 @@ fn a_scheduler_takes_its_own_parameters_alone() {
     }
 }
 
-/// A scheduler that is named has DeepSpeed's defaults, unless a flag says otherwise.
+/// A named scheduler has DeepSpeed's defaults, unless a flag says otherwise.
 #[test]
 fn a_scheduler_that_is_named_has_deepspeeds_defaults() {
     let warmup = WarmUp { steps: 1000, climb: Climb::Log };

@@ -1,4 +1,4 @@
-//! What rests beyond the device: DeepSpeed's, Accelerate's and FSDP's words for it.
+//! Offload: the keys of DeepSpeed, Accelerate and FSDP.
 
 use super::*;
 use events::Place;
@@ -43,7 +43,8 @@ fn a_directory_of_what_rests_in_main_memory_is_idle() {
     );
 }
 
-/// A key about states that rest elsewhere is neither a rival of another one nor to blame for an error.
+/// A key about states that are stored in another place neither contradicts another key nor is named
+/// in an error.
 #[test]
 fn keys_about_states_that_rest_elsewhere_contradict_nothing() {
     let both = r#"{"zero_optimization": {
@@ -99,7 +100,7 @@ fn the_larger_pool_of_buffers_counts() {
     assert_eq!(buffers(4, 5, "--offload-buffers 3"), Some(3));
 }
 
-/// Where parameters are whole, DeepSpeed takes every device but none for main memory.
+/// If parameters are not sharded, DeepSpeed treats every device except none as main memory.
 #[test]
 fn an_optimizer_on_disk_beside_whole_parameters_is_a_difference() {
     let text = |stage| {

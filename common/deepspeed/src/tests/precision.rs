@@ -6,7 +6,7 @@ fn warnings(text: &str) -> Vec<String> {
     json(text, "").unwrap().findings.warnings
 }
 
-/// DeepSpeed all-reduces in stages 1 and 2, and its stage 3 averages another way.
+/// DeepSpeed all-reduces in stages 1 and 2, and its stage 3 averages in a different way.
 #[test]
 fn reduce_scatter_means_something_in_zero1_alone() {
     for (stage, expected, warns) in [(0, false, false), (1, true, false), (2, false, true), (3, false, true)]
@@ -53,7 +53,7 @@ fn gradients_in_fp16_alone_are_scaled_and_that_is_said() {
     }
 }
 
-/// As DeepSpeed, which checks how a scale is found only if it has to find one.
+/// As in DeepSpeed, the settings of dynamic scaling are checked only if the scale is dynamic.
 #[test]
 fn what_a_fixed_scale_does_not_read_may_be_anything() {
     let fp16 = |keys: &str| json(&format!(r#"{{"fp16": {{{keys}}}}}"#), "");

@@ -1,4 +1,5 @@
-//! `--print-config` and every flag: printed, named as left out, or none of DeepSpeed's affairs.
+//! `--print-config` and every flag: it is printed, named as left out, or outside DeepSpeed's
+//! configuration.
 
 use super::*;
 use clap::CommandFactory;
@@ -6,7 +7,7 @@ use clap::CommandFactory;
 /// A file that leaves its schedule to the flags.
 const SCHEDULED: &str = r#"{"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto"}}}"#;
 
-/// Flags that a key stands for, each with another value than it has by itself, and what is given
+/// Flags that a key stands for, each with a value other than its default, and the arguments given
 /// with and without it.
 const PRINTED: [(&str, &str); 38] = [
     ("--gpus 2", ""),
@@ -49,7 +50,7 @@ const PRINTED: [(&str, &str); 38] = [
     ("--shard-group-size 2", "--strategy hybrid-shard --shard-group-size 4"),
 ];
 
-/// Flags that change how a run trains, and that DeepSpeed has no word for.
+/// Flags that change how a run trains and have no key in DeepSpeed.
 const LEFT_OUT: [&str; 11] = [
     "--wrap module",
     "--strategy shard-grad-op",
@@ -64,8 +65,8 @@ const LEFT_OUT: [&str; 11] = [
     "--loss-scale-window 77 --grad-dtype fp16",
 ];
 
-/// Flags about the machine, the data, what is watched and what is written: DeepSpeed's
-/// configuration has no keys for them.
+/// Flags about the machine, the data, watching and output files: DeepSpeed's configuration has no
+/// keys for them.
 const ELSEWHERE: [&str; 44] = [
     "model",
     "device",
@@ -116,7 +117,8 @@ const ELSEWHERE: [&str; 44] = [
 /// Flags that are about printing itself.
 const PRINTING: [&str; 4] = ["config", "print-config", "help", "version"];
 
-/// What is printed and what is named as left out with `flags`, or with a file and flags.
+/// Returns the printed configuration and the settings named as left out, with `flags` or with a
+/// file and flags.
 fn outcome(given: &str, flags: &str) -> (String, Vec<String>) {
     let config = match given {
         SCHEDULED => json(given, flags).unwrap(),

@@ -5,7 +5,7 @@ use crate::keys::{Auto, Fate, Kind};
 use crate::node::Node;
 use crate::table::{AUTOCAST_DTYPE, GRADIENTS, SENT, SENT_IN_16_BITS, find, is_accelerates, keys};
 
-/// A file with one value, and whatever switches its section on.
+/// Returns a file with one value, and the keys that switch its section on.
 fn file_with(path: &str, value: Node) -> File {
     let mut root = Node::Section(Vec::new());
     let ends_nowhere = value.as_text().is_some_and(|name| name.eq_ignore_ascii_case("WarmupLR"));
@@ -54,7 +54,7 @@ fn file_with(path: &str, value: Node) -> File {
     File::json(&serde_json::to_string(&root).unwrap())
 }
 
-/// Values that the kind allows, unlike most defaults.
+/// Returns values that the kind allows and that differ from most defaults.
 fn good(kind: Kind) -> Vec<Node> {
     match kind {
         Kind::Flag => vec![Node::Flag(true), Node::Flag(false), Node::text("yes")],
@@ -74,7 +74,7 @@ fn good(kind: Kind) -> Vec<Node> {
     }
 }
 
-/// Values that it does not.
+/// Returns values that the kind does not allow.
 fn bad(kind: Kind) -> Vec<Node> {
     let mut values = vec![Node::Section(vec![]), Node::List(vec![Node::Null])];
     values.extend(match kind {
@@ -131,7 +131,7 @@ fn every_row_takes_its_values_and_does_what_it_says() {
             let outcome = file_with(key.path, value.clone()).config(flags);
             let config = match outcome {
                 Ok(config) => config,
-                // Some counts are beyond what the flags take: the error says which.
+                // Some counts are above the flags' limits: the error says which.
                 Err(failure) => {
                     let message = failure.to_string();
                     assert!(message.contains("--") || message.contains("config"), "{}: {message}", key.path);
@@ -144,7 +144,7 @@ fn every_row_takes_its_values_and_does_what_it_says() {
                 _ => assert!(!missing, "{} {value}", key.path),
             }
             let missed = matches!(key.fate, Fate::Accepted { harmless } if !harmless(&value))
-                // It needs another key beside it.
+                // The key needs another key next to it.
                 || key.name() == "fsdp_min_num_params" && value.as_number() > Some(0.0);
             assert_eq!(config.findings.warnings.len(), usize::from(missed), "{:?}", config.findings.warnings);
         }
@@ -167,7 +167,7 @@ fn every_honoured_row_reads_back_what_it_was_given() {
                         .iter()
                         .any(|section| key.path.starts_with(section))
                 }
-                // No element type of its own is that of the parameters.
+                // Without an element type of its own, the key has that of the parameters.
                 (Some(Node::Text(back)), Node::Text(value)) if value.eq_ignore_ascii_case("none") => {
                     back == "fp32" || back == "none"
                 }
@@ -176,7 +176,7 @@ fn every_honoured_row_reads_back_what_it_was_given() {
                     let named = ["optimizer.type", AUTOCAST_DTYPE, GRADIENTS].contains(&key.path);
                     back.eq_ignore_ascii_case(value) || named
                 }
-                // A bucket of no elements is one of a tensor at a time; a piece of none is a unit.
+                // A bucket of 0 elements holds a tensor at a time; a piece of 0 elements is a unit.
                 (back, Node::Number(0.0))
                     if key.name().ends_with("bucket_size") && key.name() != "stage3_prefetch_bucket_size" =>
                 {
