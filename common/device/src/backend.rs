@@ -21,7 +21,7 @@ impl Backend {
         }
     }
 
-    /// The threads that compute in main memory.
+    /// Returns the threads that compute in main memory.
     pub(crate) fn cpu(&self) -> &Cpu {
         match self {
             Backend::Cpu(cpu) => cpu,
@@ -29,7 +29,7 @@ impl Backend {
         }
     }
 
-    /// The rank's share of a GPU, if it computes on one.
+    /// Returns the rank's share of a GPU; `None` on the CPU.
     pub(crate) fn runtime(&self) -> Option<&Arc<Runtime>> {
         match self {
             Backend::Cpu(_) => None,

@@ -28,7 +28,7 @@ pub struct Buffer {
     storage: Storage,
     dtype: DType,
     len: usize,
-    /// The largest of the indices that were written to it, if the host knows it.
+    /// The largest of the indices that were written to it; `None` if the host does not know it.
     largest_index: Option<u32>,
     lease: Lease,
 }
@@ -46,7 +46,8 @@ impl Buffer {
         !matches!(self.storage, Storage::Gpu(_))
     }
 
-    /// The rank on a GPU that it belongs to and its address, if it is in a GPU's memory.
+    /// Returns the rank that it belongs to and its address in a GPU's memory; `None` if it is in
+    /// main memory.
     pub fn on_gpu(&self) -> Option<(&Arc<Runtime>, u64)> {
         match &self.storage {
             Storage::Gpu(block) => Some((&block.runtime, block.address)),
@@ -54,7 +55,7 @@ impl Buffer {
         }
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -64,28 +65,29 @@ impl Buffer {
         self.len == 0
     }
 
-    /// Element type.
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// Size in bytes, as the ledger counts it.
+    /// Returns the size in bytes, as the ledger counts it.
     pub fn byte_len(&self) -> usize {
         self.len * self.dtype.size()
     }
 
-    /// The class under which the ledger counts it.
+    /// Returns the class under which the ledger counts it.
     pub fn class(&self) -> Class {
         self.lease.class()
     }
 
-    /// Where the ledger counts it. The device of a rank that computes on the CPU is main memory
-    /// too.
+    /// Returns the place under which the ledger counts it. The device of a rank that computes on
+    /// the CPU is also main memory.
     pub fn place(&self) -> Place {
         self.lease.place()
     }
 
-    /// The largest of the indices that were written to it, if the host knows it.
+    /// Returns the largest of the indices that were written to it; `None` if the host does not know
+    /// it.
     pub(crate) fn largest_index(&self) -> Option<u32> {
         self.largest_index
     }
@@ -95,23 +97,24 @@ impl Buffer {
         self.largest_index = largest;
     }
 
-    /// Its memory.
+    /// Returns its memory.
     pub(crate) fn storage(&self) -> &Storage {
         &self.storage
     }
 
-    /// The bytes, to read, if they are in main memory. Blocks until copies to them are done.
+    /// Returns the bytes, to read; `None` if they are in a GPU's memory. Blocks until copies to
+    /// them are done.
     pub fn host_bytes(&self) -> Option<&[u8]> {
         self.host_range(0..self.byte_len())
     }
 
-    /// The bytes, to write, if they are in main memory. Blocks until copies to and from them are
-    /// done.
+    /// Returns the bytes, to write; `None` if they are in a GPU's memory. Blocks until copies to
+    /// and from them are done.
     pub fn host_bytes_mut(&mut self) -> Option<&mut [u8]> {
         self.host_range_mut(0..self.byte_len())
     }
 
-    /// As [`Buffer::host_bytes`], of bytes `range`.
+    /// Returns bytes `range` of [`Buffer::host_bytes`].
     pub(crate) fn host_range(&self, range: Range<usize>) -> Option<&[u8]> {
         match &self.storage {
             Storage::Host(memory) => Some(&memory.bytes()[range]),
@@ -120,7 +123,7 @@ impl Buffer {
         }
     }
 
-    /// As [`Buffer::host_bytes_mut`], of bytes `range`.
+    /// Returns bytes `range` of [`Buffer::host_bytes_mut`].
     pub(crate) fn host_range_mut(&mut self, range: Range<usize>) -> Option<&mut [u8]> {
         match &mut self.storage {
             Storage::Host(memory) => Some(&mut memory.bytes_mut()[range]),
@@ -129,7 +132,7 @@ impl Buffer {
         }
     }
 
-    /// The bytes, to read. For copies and hashes; kernels take views.
+    /// Returns the bytes, to read. For copies and hashes; kernels take views.
     ///
     /// # Panics
     /// If it is in a GPU's memory.
@@ -137,7 +140,7 @@ impl Buffer {
         self.host_bytes().expect(ON_HOST)
     }
 
-    /// The bytes, to write.
+    /// Returns the bytes, to write.
     ///
     /// # Panics
     /// If it is in a GPU's memory.
@@ -145,7 +148,7 @@ impl Buffer {
         self.host_bytes_mut().expect(ON_HOST)
     }
 
-    /// The elements as Rust values.
+    /// Returns the elements as Rust values.
     ///
     /// # Panics
     /// If `T` is not the buffer's element type, or it is in a GPU's memory.
@@ -154,7 +157,7 @@ impl Buffer {
         bytemuck::cast_slice(self.bytes())
     }
 
-    /// The elements as Rust values, to write.
+    /// Returns the elements as Rust values, to write.
     ///
     /// # Panics
     /// If `T` is not the buffer's element type, or it is in a GPU's memory.

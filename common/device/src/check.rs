@@ -4,8 +4,8 @@ use crate::operations::{Elements, Length, Operation, Requirement, Visitor};
 use crate::view::{View, ViewMut};
 use crate::{DType, DeviceError, Result};
 
-/// Returns `operation` if its operands have the lengths and types that it says, and its sizes fit
-/// each other.
+/// Returns `operation` if its operands have the lengths and types that it requires, and its sizes
+/// are compatible with each other.
 pub(crate) fn check<'r, 'w>(
     operation: Operation<View<'r>, ViewMut<'w>>,
 ) -> Result<Operation<View<'r>, ViewMut<'w>>> {
@@ -13,7 +13,7 @@ pub(crate) fn check<'r, 'w>(
     operation.visit(&mut Check { kernel })
 }
 
-/// Checks the operands of one kernel, and hands them on as they are.
+/// Checks the operands of one kernel, and returns them unchanged.
 struct Check {
     kernel: &'static str,
 }
@@ -40,8 +40,8 @@ impl Check {
         Err(DeviceError::Type { kernel: self.kernel, operand: name, got: dtype })
     }
 
-    /// Refuses indices of which one is no row of a table of `bound`: in main memory all are looked
-    /// at, in a GPU's the largest, if the host knows it.
+    /// Refuses indices of which one is not a row of a table of `bound` rows. In main memory all
+    /// indices are checked; in a GPU's memory only the largest, if the host knows it.
     fn indices(&self, operand: &'static str, view: &View<'_>, bound: usize) -> Result<()> {
         let is_beyond = |index: &u32| *index as usize >= bound;
         let beyond = match view.on_host() {
@@ -80,7 +80,7 @@ impl<'r, 'w> Visitor<View<'r>, ViewMut<'w>> for Check {
     }
 }
 
-/// Refuses tensors that are to be reduced and hold no floats.
+/// Refuses tensors to be reduced that do not hold floats.
 pub(crate) fn check_floats(kernel: &'static str, all: &[View<'_>]) -> Result<()> {
     match all.iter().map(View::dtype).find(|dtype| *dtype == DType::U32) {
         Some(got) => Err(DeviceError::Type { kernel, operand: "x", got }),

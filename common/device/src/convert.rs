@@ -22,7 +22,7 @@ pub(crate) fn narrow_bf16(to: &mut [bf16], from: &[f32]) {
     }
 }
 
-/// The bits of `x`, rounded to bf16, as an f32's: the lower half is unspecified.
+/// Returns the bits of `x`, rounded to bf16, as an f32's: the lower half is unspecified.
 #[inline(always)]
 pub(crate) fn rounded_bits(x: f32) -> u32 {
     let bits = x.to_bits();

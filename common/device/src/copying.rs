@@ -9,7 +9,7 @@ use crate::cuda::QueuedCopy;
 pub struct Copying(Option<QueuedCopy>);
 
 impl Copying {
-    /// A copy that is done.
+    /// Returns a copy that is done.
     pub fn done() -> Self {
         Copying(None)
     }
@@ -23,14 +23,14 @@ impl Copying {
         self.0.is_none()
     }
 
-    /// True if [`Copying::wait`] would not block. A copy that a GPU cannot tell of counts as over:
-    /// waiting for it reports the reason.
+    /// True if [`Copying::wait`] would not block. A copy whose state the GPU cannot report counts
+    /// as over: waiting for it reports the reason.
     pub fn is_over(&self) -> bool {
         self.0.as_ref().is_none_or(|copy| copy.is_over().unwrap_or(true))
     }
 
-    /// Lets the elements be used: those in main memory once this has returned, those on the device
-    /// by what is computed from now on. Blocks only for a copy to main memory.
+    /// Makes the elements usable: those in main memory once this has returned, those on the device
+    /// by computation issued from now on. Blocks only for a copy to main memory.
     ///
     /// # Errors
     /// An error of work queued on a GPU before.

@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 thread_local! {
-    /// Bytes that this thread holds, and the most that it has held at once.
+    /// Bytes that this thread holds, and the maximum that it has held at once.
     static HELD: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
 }
 
@@ -12,8 +12,8 @@ thread_local! {
 pub struct CountingAllocator;
 
 impl CountingAllocator {
-    /// Runs `work`. Returns its result and the most bytes that this thread held at once during it,
-    /// beyond those that it held before.
+    /// Runs `work`. Returns its result and the maximum number of bytes that this thread held at
+    /// once during it, in addition to those that it held before.
     pub fn peak<R>(work: impl FnOnce() -> R) -> (R, usize) {
         let before = HELD.get().0;
         HELD.set((before, before));
@@ -30,7 +30,7 @@ fn count(bytes: isize) {
     });
 }
 
-// SAFETY: every call goes to the system's allocator as it is.
+// SAFETY: every call is passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);

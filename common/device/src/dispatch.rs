@@ -1,11 +1,11 @@
 //! Run-time choice of vector instructions, for loops in this crate and in those above it.
 //!
-//! Rust contracts no multiplication with an addition by itself, and reductions here have fixed
+//! Rust never contracts a multiplication and an addition by itself, and reductions here have fixed
 //! partial sums, so the choice changes the speed and never the bits.
 
 /// Evaluates a block compiled for the widest vector instructions that this CPU has.
 ///
-/// Only code that is inlined into the block profits: functions and closures called from it are
+/// Only code that is inlined into the block benefits: functions and closures called from it are
 /// `#[inline(always)]`.
 #[macro_export]
 macro_rules! vectorized {

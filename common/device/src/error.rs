@@ -11,9 +11,9 @@ use events::{Class, Place};
 pub struct OutOfMemory {
     /// The rank that ran out.
     pub rank: u32,
-    /// Where.
+    /// The place that is full.
     pub place: Place,
-    /// What the bytes were for.
+    /// The class of the requested bytes.
     pub class: Class,
     /// Bytes asked for.
     pub requested: u64,
@@ -76,12 +76,12 @@ pub enum DeviceError {
         /// Which of its operands.
         operand: &'static str,
     },
-    /// A library is nowhere on this machine.
+    /// A library is missing on this machine.
     #[error("{library} was not found: {remedy}")]
     Missing {
         /// Its file's name, without an ending.
         library: &'static str,
-        /// Where it comes from.
+        /// The advice where to get it.
         remedy: &'static str,
     },
     /// A call of NVIDIA's driver or libraries failed.

@@ -38,8 +38,8 @@ pub trait Kernels: Send + Sync {
     /// The device's error.
     fn compute(&self, operation: Operation<View<'_>, ViewMut<'_>>) -> Result<()>;
 
-    /// The largest magnitude in tensors, wherever they lie; NaN if any element is NaN, 0 if there
-    /// are none. On a GPU the host waits once for each 4,096 of them.
+    /// Returns the largest magnitude in tensors, wherever they lie; NaN if any element is NaN, 0 if
+    /// there are none. On a GPU the host waits once for each 4,096 of them.
     fn max_magnitude(&self, all: &[View<'_>]) -> Result<f32>;
 
     /// `Σ round((x · 2^−exponent)² · 2^48)` over tensors, wherever they lie; exact and so
@@ -105,7 +105,7 @@ pub trait Kernels: Send + Sync {
     }
 }
 
-/// The larger of two numbers, or NaN if one is.
+/// Returns the larger of two numbers, or NaN if one is.
 pub fn max_or_nan(a: f32, b: f32) -> f32 {
     if a.is_nan() || b.is_nan() { f32::NAN } else { a.max(b) }
 }

@@ -50,9 +50,9 @@ impl Account {
 struct Accounts {
     by_place: [Account; PLACES],
     capacity: [Option<u64>; PLACES],
-    /// Leases that were asked for.
+    /// Number of leases requested.
     asked: u64,
-    /// The lease, from 1, that is refused on request.
+    /// The number, from 1, of the lease that a test wants refused; `None` for none.
     refused: Option<u64>,
 }
 
@@ -64,8 +64,8 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// An empty ledger for the rank of `emitter`, with a capacity in bytes for [`Place::Device`] if
-    /// given.
+    /// Returns an empty ledger for the rank of `emitter`, with a capacity in bytes for
+    /// [`Place::Device`] if given.
     pub fn new(emitter: Emitter, capacity: Option<u64>) -> Self {
         let accounts =
             Accounts { by_place: Default::default(), capacity: [None; PLACES], asked: 0, refused: None };
@@ -73,14 +73,14 @@ impl Ledger {
         ledger.limited(Place::Device, capacity)
     }
 
-    /// This ledger, with a capacity in bytes for `place` if given.
+    /// Returns this ledger with a capacity in bytes for `place`; `None` for no limit.
     pub fn limited(self, place: Place, capacity: Option<u64>) -> Self {
         lock(&self.accounts).capacity[place.index()] = capacity;
         self
     }
 
-    /// This ledger, which refuses the lease with this number, from 1, as if the system gave no
-    /// more: a fault for tests.
+    /// Returns this ledger, which refuses the lease with this number, counted from 1, as if the
+    /// system had no more memory: a fault for tests.
     pub fn refusing(self, number: Option<u64>) -> Self {
         lock(&self.accounts).refused = number;
         self
@@ -94,8 +94,8 @@ impl Ledger {
     /// Counts `bytes` as live until the lease is dropped.
     ///
     /// # Errors
-    /// [`OutOfMemory`] if the place's capacity would be exceeded, or a fault refuses the lease;
-    /// nothing is counted then.
+    /// [`OutOfMemory`] if the place's capacity would be exceeded, or a fault refuses the lease. In
+    /// that case nothing is counted.
     pub(crate) fn lease(
         &self,
         place: Place,
@@ -119,18 +119,19 @@ impl Ledger {
         Ok(Lease { ledger: self.clone(), place, class, bytes })
     }
 
-    /// The error for a place with only `free` bytes left that has no room for `bytes` more.
+    /// Returns the error for a place with only `free` bytes left that has no room for `bytes` more.
     pub(crate) fn refusal(&self, place: Place, class: Class, bytes: u64, free: u64) -> OutOfMemory {
         let account = lock(&self.accounts).by_place[place.index()];
         self.out_of_memory(place, class, bytes, account.live_total.saturating_add(free), account)
     }
 
-    /// The error for a place in main memory, for which the system gives no `bytes` bytes more.
+    /// Returns the error for a place in main memory, for which the system gives no `bytes` bytes
+    /// more.
     pub(crate) fn exhausted(&self, place: Place, class: Class, bytes: usize) -> OutOfMemory {
         OutOfMemory { by_system: true, ..self.refusal(place, class, bytes as u64, 0) }
     }
 
-    /// An empty vector with room for `len` elements beside what the ledger counts.
+    /// Returns an empty vector with room for `len` elements that the ledger does not count.
     ///
     /// # Errors
     /// [`OutOfMemory`] if the system gives no more.
@@ -143,7 +144,7 @@ impl Ledger {
         }
     }
 
-    /// Says that the rank fails, before it frees what it holds, and returns the error.
+    /// Emits that the rank fails, before it frees its buffers, and returns the error.
     fn out_of_memory(
         &self,
         place: Place,
@@ -170,22 +171,22 @@ impl Ledger {
         self.emitter.emit(What::Memory { place, class, delta: -(bytes as i64), live });
     }
 
-    /// Bytes live now.
+    /// Returns the bytes live now.
     pub fn live(&self, place: Place, class: Class) -> u64 {
         lock(&self.accounts).by_place[place.index()].live[class.index()]
     }
 
-    /// Most bytes of one class that were ever live at once.
+    /// Returns the maximum number of bytes of one class that were ever live at once.
     pub fn peak(&self, place: Place, class: Class) -> u64 {
         lock(&self.accounts).by_place[place.index()].peak[class.index()]
     }
 
-    /// Bytes live now in all classes.
+    /// Returns the bytes live now in all classes.
     pub fn live_total(&self, place: Place) -> u64 {
         lock(&self.accounts).by_place[place.index()].live_total
     }
 
-    /// Most bytes of all classes that were ever live at once.
+    /// Returns the maximum number of bytes of all classes that were ever live at once.
     pub fn peak_total(&self, place: Place) -> u64 {
         lock(&self.accounts).by_place[place.index()].peak_total
     }
@@ -200,12 +201,12 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Where the bytes are.
+    /// Returns the place of the bytes.
     pub fn place(&self) -> Place {
         self.place
     }
 
-    /// What they are used for.
+    /// Returns the class of the bytes.
     pub fn class(&self) -> Class {
         self.class
     }

@@ -1,6 +1,6 @@
 //! One rank's device: memory that is accounted for to the byte, and the kernels that compute in it.
 //!
-//! A [`Device`] belongs to one rank and is used on that rank's thread alone. Every tensor byte is a
+//! A [`Device`] belongs to one rank and is used only on that rank's thread. Every tensor byte is a
 //! [`Buffer`], and every buffer holds a lease from the rank's [`Ledger`], under a place and a
 //! class, from its allocation to its drop. Only the rank's own thread allocates and frees, at
 //! points fixed by program order, so the peaks that the ledger reports are the same on every run.
@@ -73,13 +73,13 @@ pub struct Device {
 }
 
 impl Device {
-    /// A CPU device whose kernels use `threads` threads (at least 1).
+    /// Returns a CPU device whose kernels use `threads` threads (at least 1).
     pub fn cpu(ledger: Ledger, threads: usize) -> Self {
         let cpu = Cpu::new(ledger.clone(), threads);
         Device { ledger, backend: Backend::Cpu(Arc::new(cpu)), meter: None }
     }
 
-    /// A rank's share of a GPU, with streams and memory of its own.
+    /// Returns a rank's share of a GPU, with streams and memory of its own.
     ///
     /// # Errors
     /// [`DeviceError::Cuda`] if the driver or a library refuses.
@@ -98,7 +98,7 @@ impl Device {
         Ok(Device { meter, ..self })
     }
 
-    /// Returns what kernels have taken since the last [`Device::reset_meter`], in
+    /// Returns the time of kernels since the last [`Device::reset_meter`], in
     /// [`meter::Kind::ALL`]'s order; nothing if they are not timed. Blocks until queued work is
     /// done.
     ///
@@ -132,17 +132,17 @@ impl Device {
         Ok(value)
     }
 
-    /// The ledger under which this device allocates.
+    /// Returns the ledger under which this device allocates.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// The rank's share of a GPU, if it computes on one.
+    /// Returns the rank's share of a GPU; `None` on the CPU.
     pub fn gpu(&self) -> Option<&Arc<Runtime>> {
         self.backend.runtime()
     }
 
-    /// The kernels of this device.
+    /// Returns the kernels of this device.
     pub fn kernels(&self) -> &dyn Kernels {
         match &self.meter {
             Some(meter) => meter.as_ref(),
@@ -150,14 +150,14 @@ impl Device {
         }
     }
 
-    /// Marks the begin of a stretch of computation on a GPU, which [`Device::end`] ends. `None` on
-    /// the CPU, where work is done when a call returns and the caller reports it itself. A GPU that
-    /// refuses a mark refuses the computation after it too, and that error is reported.
+    /// Marks the beginning of a stretch of computation on a GPU, which [`Device::end`] ends.
+    /// Returns `None` on the CPU, where work is done when a call returns and the caller reports it.
+    /// A GPU that refuses a mark also refuses the computation after it, and that error is reported.
     pub fn begin(&self) -> Option<Begun> {
         self.gpu()?.begin().ok()?
     }
 
-    /// Ends a stretch of computation: an event says when `work` ran, once the GPU is past it.
+    /// Ends a stretch of computation. An event reports when `work` ran, once the GPU is past it.
     pub fn end(&self, begun: Option<Begun>, work: Work) {
         if let (Some(runtime), Some(begun)) = (self.gpu(), begun) {
             // A refusal is reported as in `begin`.
@@ -204,7 +204,8 @@ impl Device {
         .into())
     }
 
-    /// An empty vector with room for `len` elements of main memory that the ledger does not count.
+    /// Returns an empty vector with room for `len` elements of main memory that the ledger does not
+    /// count.
     ///
     /// # Errors
     /// [`OutOfMemory`] if the system gives no more.
@@ -224,7 +225,7 @@ impl Device {
         })
     }
 
-    /// A buffer of `len` zeros.
+    /// Returns a buffer of `len` zeros.
     ///
     /// # Errors
     /// As [`Device::allocate`].
@@ -238,8 +239,9 @@ impl Device {
         Ok(buffer)
     }
 
-    /// A buffer of `len` elements in main memory, with unspecified contents. The device's capacity
-    /// does not limit it. For a GPU it is page-locked memory, so that transfers run at full speed.
+    /// Returns a buffer of `len` elements in main memory, with unspecified contents. The device's
+    /// capacity does not limit it. For a GPU it is page-locked memory, so that transfers run at
+    /// full speed.
     ///
     /// # Errors
     /// [`OutOfMemory`] if the bytes exceed the rest of the ledger's capacity, or the system gives
@@ -251,7 +253,7 @@ impl Device {
         })
     }
 
-    /// A buffer of `len` elements in `place`, with unspecified contents.
+    /// Returns a buffer of `len` elements in `place`, with unspecified contents.
     ///
     /// # Errors
     /// As [`Device::allocate`] and [`Device::allocate_host`].

@@ -8,14 +8,14 @@ use std::time::Instant;
 /// Side of the square matrices.
 const SIDE: usize = 1536;
 
-/// Products to choose the fastest of.
+/// Number of products, of which the fastest counts.
 const ATTEMPTS: usize = 8;
 
-/// GFLOP/s of this crate's f32 matrix product on large squares with `threads` threads: the
-/// fastest of a few, in about a third of a second.
+/// Returns the GFLOP/s of this crate's f32 matrix product on large squares with `threads` threads:
+/// the fastest of a few, in about a third of a second.
 ///
 /// # Errors
-/// Those of the kernel, of which there are none on the CPU.
+/// The kernel's errors. On the CPU there are none.
 pub fn matmul_peak(threads: usize) -> Result<f64> {
     let device = Device::cpu(Ledger::new(Emitter::silent(0), None), threads);
     let operand = |value| -> Result<_> {
@@ -35,9 +35,9 @@ pub fn matmul_peak(threads: usize) -> Result<f64> {
     Ok(2.0 * (SIDE as f64).powi(3) / fastest / 1e9)
 }
 
-/// GFLOP/s of multiply-additions in registers with `threads` threads: the processor's peak for
-/// products of `dtype`, without memory and other instructions. The fastest of many short attempts,
-/// in about a fifth of a second.
+/// Returns the GFLOP/s of multiply-additions in registers with `threads` threads: the processor's
+/// peak for products of `dtype`, without memory and other instructions. It is the fastest of many
+/// short attempts, in about a fifth of a second.
 ///
 /// Products of bf16 use the faster of the dot product of bf16, if there is one, and
 /// multiply-additions of f32; all others use the latter.

@@ -18,23 +18,23 @@ const LINE: usize = 64;
 /// Bytes of a page, to which blocks of at least one are aligned, for direct I/O.
 const PAGE: usize = 4096;
 
-/// What a block of `lines` lines is aligned to.
+/// Returns the alignment of a block of `lines` lines.
 const fn alignment(lines: usize) -> usize {
     if lines * LINE < PAGE { LINE } else { PAGE }
 }
 
-/// Lines, 64 MiB, that freed blocks may take beside what was ever in use at once: small models
-/// never ask the system twice, and large ones stay within what the ledger says.
+/// Number of lines, 64 MiB, that freed blocks may take in addition to the maximum ever in use at
+/// once: small models never ask the system twice, and large ones stay close to the ledger's count.
 const SLACK: usize = (64 << 20) / LINE;
 
-/// Bytes that the system must have left after a large block: what is allocated beside the blocks,
-/// stacks of threads among it, is small, and aborts the process where there is no memory for it.
+/// Bytes that the system must have left after a large block. Other allocations, such as threads'
+/// stacks, are small, and abort the process if there is no memory for them.
 const MARGIN: usize = 32 << 20;
 
-/// Bytes from which on a block is large.
+/// Size in bytes from which a block is large.
 const LARGE: usize = 64 << 10;
 
-/// Zeroed memory from the system; `None` if it gives no more.
+/// Returns zeroed memory from the system; `None` if it gives no more.
 fn from_system(words: usize) -> Option<Vec<Word>> {
     let layout = Layout::array::<Word>(words).ok().filter(|layout| layout.size() > 0)?;
     // SAFETY: the layout has a size.
@@ -114,8 +114,8 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A block of at least `bytes` bytes, with unspecified contents; `None` if the system gives no
-    /// more.
+    /// Returns a block of at least `bytes` bytes, with unspecified contents; `None` if the system
+    /// gives no more.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Option<Memory> {
         let lines = bytes.div_ceil(LINE);
         let align = alignment(lines);
@@ -185,7 +185,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Consecutive parts of the given lengths.
+    /// Returns consecutive parts of the given lengths.
     pub(crate) fn parts<const N: usize>(&mut self, lengths: [usize; N]) -> [&mut [f32]; N] {
         let mut rest = &mut **self;
         lengths.map(|len| {

@@ -29,40 +29,40 @@ pub struct Matrix<T> {
 }
 
 impl<T> Matrix<T> {
-    /// A packed `rows × columns` matrix.
+    /// Returns a packed `rows × columns` matrix.
     pub fn new(data: T, rows: usize, columns: usize) -> Self {
         Matrix { data, rows, columns, stride: columns, transposed: false, grain: 0 }
     }
 
-    /// The transpose of this matrix.
+    /// Returns the transpose of this matrix.
     pub fn t(self) -> Self {
         Matrix { transposed: !self.transposed, ..self }
     }
 
-    /// The same elements with rows `stride` apart.
+    /// Returns the same elements with rows `stride` apart.
     pub fn with_stride(self, stride: usize) -> Self {
         Matrix { stride, ..self }
     }
 
-    /// The same elements, whose start is a multiple of `grain` elements in every layout of memory.
-    /// A product then assumes no better alignment than that, so a start that happens to be aligned
-    /// better changes no bit. 0 promises nothing.
+    /// Returns the same elements, whose start is a multiple of `grain` elements in every layout of
+    /// memory. A product then assumes no better alignment than that, so a start that happens to be
+    /// aligned better changes no bit. 0 promises nothing.
     pub fn with_grain(self, grain: usize) -> Self {
         Matrix { grain, ..self }
     }
 
-    /// The matrix over what `to` makes of its data.
+    /// Returns the matrix over what `to` makes of its data.
     pub(crate) fn try_map<U>(self, to: impl FnOnce(T) -> Result<U>) -> Result<Matrix<U>> {
         let Matrix { data, rows, columns, stride, transposed, grain } = self;
         Ok(Matrix { data: to(data)?, rows, columns, stride, transposed, grain })
     }
 
-    /// Rows and columns as a product reads them.
+    /// Returns the rows and columns as a product reads them.
     pub(crate) fn shape(&self) -> (usize, usize) {
         if self.transposed { (self.columns, self.rows) } else { (self.rows, self.columns) }
     }
 
-    /// Elements from the first of row 0 to the last of the last row.
+    /// Returns the elements from the first of row 0 to the last of the last row.
     pub(crate) fn extent(&self) -> usize {
         match self.rows * self.columns {
             0 => 0,
@@ -81,7 +81,7 @@ pub struct RowShape {
 }
 
 impl RowShape {
-    /// Elements of all vectors.
+    /// Returns the elements of all vectors.
     pub const fn elements(&self) -> usize {
         self.rows * self.width
     }
@@ -109,17 +109,17 @@ impl From<RowShape> for GroupedRows {
 }
 
 impl GroupedRows {
-    /// Elements of all vectors.
+    /// Returns the elements of all vectors.
     pub const fn elements(&self) -> usize {
         self.rows * self.width
     }
 
-    /// Number of groups.
+    /// Returns the number of groups.
     pub(crate) fn groups(&self) -> usize {
         self.rows / self.group.max(1)
     }
 
-    /// Elements from the first of the first vector to the last of the last.
+    /// Returns the elements from the first of the first vector to the last of the last.
     pub(crate) fn extent(&self) -> usize {
         match self.elements() {
             0 => 0,
@@ -127,7 +127,7 @@ impl GroupedRows {
         }
     }
 
-    /// The first element of vector `row`.
+    /// Returns the first element of vector `row`.
     #[inline(always)]
     pub(crate) fn start(&self, row: usize) -> usize {
         row / self.group * self.stride + row % self.group * self.width
@@ -154,17 +154,17 @@ pub struct AttentionShape {
 }
 
 impl AttentionShape {
-    /// Rows of `qkv` and `out`.
+    /// Returns the rows of `qkv` and `out`.
     pub const fn rows(&self) -> usize {
         self.batch * self.tokens
     }
 
-    /// Columns of `qkv`.
+    /// Returns the columns of `qkv`.
     pub const fn packed_width(&self) -> usize {
         (self.heads + 2 * self.kv_heads) * self.head_dim
     }
 
-    /// Columns of `out`.
+    /// Returns the columns of `out`.
     pub const fn width(&self) -> usize {
         self.heads * self.head_dim
     }

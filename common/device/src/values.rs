@@ -36,7 +36,7 @@ impl Device {
         }
     }
 
-    /// A buffer of floats of type `dtype` with `values`, rounded to nearest, ties to even.
+    /// Returns a buffer of floats of type `dtype` with `values`, rounded to nearest, ties to even.
     ///
     /// # Errors
     /// As [`Device::allocate`]; `dtype` must be a float type.
@@ -46,7 +46,7 @@ impl Device {
         Ok(buffer)
     }
 
-    /// A buffer with a copy of `values`.
+    /// Returns a buffer with a copy of `values`.
     ///
     /// # Errors
     /// As [`Device::allocate`].

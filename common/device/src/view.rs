@@ -21,23 +21,23 @@ pub type View<'a> = BufferRange<&'a Buffer>;
 pub type ViewMut<'a> = BufferRange<&'a mut Buffer>;
 
 impl Buffer {
-    /// All of it, to read.
+    /// Returns all of it, to read.
     pub fn view(&self) -> View<'_> {
         self.slice(0..self.len())
     }
 
-    /// All of it, to write.
+    /// Returns all of it, to write.
     pub fn view_mut(&mut self) -> ViewMut<'_> {
         self.slice_mut(0..self.len())
     }
 
-    /// Elements `range`, to read.
+    /// Returns the elements `range`, to read.
     pub fn slice(&self, range: Range<usize>) -> View<'_> {
         let range = within(&(0..self.len()), range);
         View { buffer: self, range }
     }
 
-    /// Elements `range`, to write.
+    /// Returns the elements `range`, to write.
     pub fn slice_mut(&mut self, range: Range<usize>) -> ViewMut<'_> {
         let range = within(&(0..self.len()), range);
         ViewMut { buffer: self, range }
@@ -49,7 +49,7 @@ impl<B: Borrow<Buffer>> BufferRange<B> {
         self.buffer.borrow()
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.range.len()
     }
@@ -74,18 +74,18 @@ impl<B: Borrow<Buffer>> BufferRange<B> {
         self.buffer().place()
     }
 
-    /// The address of the first element in a GPU's memory.
+    /// Returns the address of the first element in a GPU's memory.
     pub(crate) fn address(&self, kernel: &'static str, operand: &'static str) -> Result<u64> {
         let (_, start) = self.buffer().on_gpu().ok_or(DeviceError::Elsewhere { kernel, operand })?;
         Ok(start + self.byte_range().start as u64)
     }
 
-    /// The largest of the buffer's indices, if the host knows it.
+    /// Returns the largest of the buffer's indices, if the host knows it.
     pub(crate) fn largest_index(&self) -> Option<u32> {
         self.buffer().largest_index()
     }
 
-    /// The buffer's memory, and the view's bytes of it.
+    /// Returns the buffer's memory, and the view's bytes of it.
     pub(crate) fn memory(&self) -> (&Storage, Range<usize>) {
         (self.buffer().storage(), self.byte_range())
     }
@@ -97,7 +97,7 @@ impl<B: Borrow<Buffer>> BufferRange<B> {
 }
 
 impl<'a> View<'a> {
-    /// The elements as Rust values.
+    /// Returns the elements as Rust values.
     ///
     /// # Panics
     /// If `T` is not the element type, or the buffer is in a GPU's memory.
@@ -106,12 +106,12 @@ impl<'a> View<'a> {
         bytemuck::cast_slice(self.bytes())
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub(crate) fn bytes(&self) -> &'a [u8] {
         self.buffer.host_range(self.byte_range()).expect(ON_HOST)
     }
 
-    /// Elements `range` of this view.
+    /// Returns the elements `range` of this view.
     pub fn slice(&self, range: Range<usize>) -> View<'a> {
         View { buffer: self.buffer, range: within(&self.range, range) }
     }
@@ -124,17 +124,17 @@ impl<'a> ViewMut<'a> {
         self.buffer.note_largest(largest.filter(|_| whole));
     }
 
-    /// The same range, borrowed for a shorter time.
+    /// Returns the same range, borrowed for a shorter time.
     pub fn reborrow(&mut self) -> ViewMut<'_> {
         ViewMut { buffer: self.buffer, range: self.range.clone() }
     }
 
-    /// The same range, to read.
+    /// Returns the same range, to read.
     pub fn view(&self) -> View<'_> {
         View { buffer: self.buffer, range: self.range.clone() }
     }
 
-    /// The elements as Rust values.
+    /// Returns the elements as Rust values.
     ///
     /// # Panics
     /// If `T` is not the element type, or the buffer is in a GPU's memory.
@@ -142,26 +142,26 @@ impl<'a> ViewMut<'a> {
         self.reborrow().into_mut_slice()
     }
 
-    /// The elements for as long as the view's borrow lasts; `T` is the element type.
+    /// Returns the elements for as long as the view's borrow lasts; `T` is the element type.
     pub(crate) fn into_mut_slice<T: Element>(self) -> &'a mut [T] {
         assert_eq!(T::DTYPE, self.dtype(), "element type");
         bytemuck::cast_slice_mut(self.into_bytes_mut())
     }
 
-    /// The bytes for as long as the view's borrow lasts.
+    /// Returns the bytes for as long as the view's borrow lasts.
     pub(crate) fn into_bytes_mut(self) -> &'a mut [u8] {
         let bytes = self.byte_range();
         self.buffer.host_range_mut(bytes).expect(ON_HOST)
     }
 
-    /// Elements `range` of this view, to write.
+    /// Returns the elements `range` of this view, to write.
     pub fn slice_mut(&mut self, range: Range<usize>) -> ViewMut<'_> {
         let range = within(&self.range, range);
         ViewMut { buffer: self.buffer, range }
     }
 }
 
-/// Elements `range` of the elements `whole` of a buffer.
+/// Returns the elements `range` of the elements `whole` of a buffer.
 fn within(whole: &Range<usize>, range: Range<usize>) -> Range<usize> {
     let len = whole.len();
     assert!(range.start <= range.end && range.end <= len, "slice {range:?} of {len} elements");

@@ -241,7 +241,7 @@ pub struct ModelRow {
 }
 
 impl ModelRow {
-    /// The model of `config`, with this many parameters and units.
+    /// Returns the model of `config`, with this many parameters and units.
     pub(crate) fn new(config: &Config, parameters: u64, units: usize) -> Self {
         ModelRow {
             name: config.model.name.clone(),

@@ -95,7 +95,7 @@ fn described(letter: char, (fg, bg, modifier): &(Color, Color, Modifier)) -> Str
     format!("{letter}: {fg} on {bg}{bold}\n")
 }
 
-/// The number of the track that an entry of a trace belongs to, among those of its rank.
+/// Returns the number of the track that an entry of a trace belongs to, among those of its rank.
 pub(crate) fn track(entry: &serde_json::Value) -> u64 {
     let number = |key: &str| entry[key].as_u64().unwrap();
     number("tid") - (number("pid") + 1) * 1_000_000

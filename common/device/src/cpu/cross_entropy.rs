@@ -32,7 +32,7 @@ pub(super) fn cross_entropy(cpu: &Cpu, arguments: CrossEntropy<View<'_>, ViewMut
     })
 }
 
-/// The loss of one row, 0 without a target; its logits become their gradient.
+/// Returns the loss of one row, 0 without a target; its logits become their gradient.
 #[inline(always)]
 fn row_loss(logits: &mut [f32], target: usize, gradient_scale: f32) -> f32 {
     if target == logits.len() {

@@ -1,16 +1,16 @@
-//! Functions and sums that are the same bits on every CPU and for every cut: plain f32 operations
+//! Functions and sums that give the same bits on every CPU and for every cut: plain f32 operations
 //! in a fixed order.
 
 /// Partial sums of a reduction over a row.
 pub(super) const LANES: usize = 16;
 
-/// The natural logarithm, rounded from f64's.
+/// Returns the natural logarithm, rounded from f64's.
 pub(super) fn ln(x: f32) -> f32 {
     libm::log(f64::from(x)) as f32
 }
 
-/// e^x to within 2 units in the last place; 0 for x < −86.9, where e^x is below 2⁻¹²⁵; +∞ above the
-/// largest f32; NaN for NaN.
+/// Returns e^x to within 2 units in the last place; 0 for x < −86.9, where e^x is below 2⁻¹²⁵; +∞
+/// above the largest f32; NaN for NaN.
 ///
 /// x = n·ln 2 + r with |r| ≤ ln 2 / 2 (ln 2 in two parts, so that n·ln 2 loses nothing; Cody &
 /// Waite, 1980); e^r by its Taylor polynomial of degree 7.
@@ -36,7 +36,7 @@ pub(super) fn exp(x: f32) -> f32 {
     if x > 88.722_84 { f32::INFINITY } else { y }
 }
 
-/// 1 / (1 + e^−x).
+/// Returns 1 / (1 + e^−x).
 #[inline(always)]
 pub(super) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
@@ -54,7 +54,7 @@ fn fold(mut lanes: [f32; LANES], combine: impl Fn(f32, f32) -> f32) -> f32 {
     lanes[0]
 }
 
-/// Σ a·b, in 16 partial sums.
+/// Returns Σ a·b, in 16 partial sums.
 #[inline(always)]
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];
@@ -71,7 +71,7 @@ pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     fold(lanes, |a, b| a + b)
 }
 
-/// The largest element; −∞ if there are none. NaN elements are passed over.
+/// Returns the largest element; −∞ if there are none. NaN elements are skipped.
 #[inline(always)]
 pub(super) fn maximum(x: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use crate::vectorized;
 
-    /// Distance in units in the last place of the exact value.
+    /// Returns the error in units in the last place of the exact value.
     fn error(x: f32) -> f64 {
         let exact = f64::from(x).exp();
         let unit = f64::from((exact as f32).next_up()) - f64::from(exact as f32);

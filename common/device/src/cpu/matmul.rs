@@ -10,7 +10,7 @@ use crate::shapes::Matrix;
 use crate::view::{View, ViewMut};
 use std::ops::Range;
 
-/// Multiplications that are worth another thread.
+/// Number of multiplications that justify another thread.
 const GRAIN: usize = 1 << 20;
 
 /// Threads take multiples of this many rows or columns, which the innermost loops process at a

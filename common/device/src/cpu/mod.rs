@@ -41,7 +41,7 @@ pub(crate) struct Cpu {
     pub(crate) pool: Arc<Pool>,
     workers: Workers,
     rotations: Rotations,
-    /// Of the rank, for errors.
+    /// The rank's ledger, for errors.
     ledger: Ledger,
 }
 
@@ -50,7 +50,7 @@ impl Cpu {
         Cpu { pool: Arc::default(), workers: Workers::new(threads), rotations: Rotations::default(), ledger }
     }
 
-    /// `len` f32 of unspecified contents for the inside of a kernel.
+    /// Returns `len` f32 of unspecified contents for use within a kernel.
     ///
     /// # Errors
     /// [`OutOfMemory`](crate::OutOfMemory) if the system gives no more.
@@ -61,7 +61,7 @@ impl Cpu {
             .ok_or_else(|| self.ledger.exhausted(Place::Device, Class::Workspace, bytes).into())
     }
 
-    /// An empty vector with room for `len` elements, for the inside of a kernel.
+    /// Returns an empty vector with room for `len` elements, for use within a kernel.
     ///
     /// # Errors
     /// As [`Cpu::scratch`].

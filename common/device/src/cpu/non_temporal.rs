@@ -1,12 +1,12 @@
-//! Long copies by non-temporal stores, which go past the caches.
+//! Long copies by non-temporal stores, which bypass the caches.
 
 #[cfg(target_arch = "x86_64")]
 use super::prefetch::prefetch_near;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::__m128i as Vector;
 
-/// Bytes from which a copy goes past the caches: more than a core's own cache keeps for the next
-/// reader.
+/// Size in bytes from which a copy bypasses the caches: more than a core's own cache keeps for the
+/// next reader.
 const LONG: usize = 2 << 20;
 
 /// `to = from`. A store to memory that is not in a cache reads what it overwrites; a long copy
@@ -23,8 +23,8 @@ fn long(to: &mut [u8], from: &[u8]) {
     to.copy_from_slice(from);
 }
 
-/// The C library does this for copies of about a shared cache's size only, which can be hundreds
-/// of MiB.
+/// Copies with non-temporal stores. The C library does this only for copies of about a shared
+/// cache's size, which can be hundreds of MiB.
 #[cfg(target_arch = "x86_64")]
 fn long(to: &mut [u8], from: &[u8]) {
     use std::arch::x86_64::_mm_sfence;

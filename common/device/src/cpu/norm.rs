@@ -84,7 +84,7 @@ pub(super) fn rms_norm_backward(cpu: &Cpu, arguments: RmsNormBackward<View<'_>, 
 }
 
 struct Inputs<'a> {
-    /// None where `dx` holds it.
+    /// `None` if `dx` holds it.
     dout: Option<Floats<'a>>,
     x: Floats<'a>,
     weight: Floats<'a>,

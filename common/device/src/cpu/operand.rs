@@ -40,7 +40,7 @@ pub(super) enum Floats<'a> {
 }
 
 impl<'a> Floats<'a> {
-    /// Elements `range` as f32; `scratch` holds at least as many.
+    /// Returns the elements `range` as f32; `scratch` holds at least as many.
     #[inline(always)]
     pub(super) fn read<'s>(&self, range: Range<usize>, scratch: &'s mut [f32]) -> &'s [f32]
     where
@@ -76,18 +76,18 @@ impl<'a> Floats<'a> {
         prefetch(bytes.get(range.start * self.size()..end).unwrap_or_default());
     }
 
-    /// The elements from `start` on; none if there are no more.
+    /// Returns the elements from `start` on; none if there are no more.
     #[inline(always)]
     pub(super) fn starting_at(self, start: usize) -> Self {
         each_width!(self, Floats(x) as Floats => x.get(start..).unwrap_or_default())
     }
 
-    /// The elements' bytes.
+    /// Returns the elements' bytes.
     pub(super) fn bytes(self) -> &'a [u8] {
         each_width!(self, Floats(x) => bytemuck::cast_slice(x))
     }
 
-    /// Bytes of an element.
+    /// Returns the bytes of an element.
     pub(super) fn size(self) -> usize {
         match self {
             Floats::F32(_) => size_of::<f32>(),
@@ -104,7 +104,8 @@ pub(crate) enum FloatsMut<'a> {
 }
 
 impl<'a> FloatsMut<'a> {
-    /// Elements `range`, for `f` to overwrite all of; `scratch` holds at least as many.
+    /// Passes elements `range` to `f`, which overwrites all of them; `scratch` holds at least as
+    /// many.
     #[inline(always)]
     pub(super) fn write(&mut self, range: Range<usize>, scratch: &mut [f32], f: impl FnOnce(&mut [f32])) {
         let scratch = match self {
@@ -115,7 +116,7 @@ impl<'a> FloatsMut<'a> {
         self.store(range, scratch);
     }
 
-    /// Elements `range`, for `f` to change; `scratch` holds at least as many.
+    /// Passes elements `range` to `f`, which may change them; `scratch` holds at least as many.
     #[inline(always)]
     pub(super) fn update(&mut self, range: Range<usize>, scratch: &mut [f32], f: impl FnOnce(&mut [f32])) {
         let scratch = match self {
@@ -127,7 +128,7 @@ impl<'a> FloatsMut<'a> {
         self.store(range, scratch);
     }
 
-    /// The elements, to read.
+    /// Returns the elements, to read.
     pub(super) fn as_floats(&self) -> Floats<'_> {
         each_width!(self, FloatsMut(x) as Floats => x)
     }
@@ -163,7 +164,7 @@ pub(super) fn both<T, U>((a, b): (T, T), wrap: impl Fn(T) -> U) -> (U, U) {
     (wrap(a), wrap(b))
 }
 
-/// Why a view of indices never becomes an operand of floats.
+/// The panic of a view of indices where floats are needed, which the operation's check excludes.
 const FLOATS: &str = "floats, as the operation's check demands";
 
 impl<'a> From<View<'a>> for Floats<'a> {

@@ -11,7 +11,7 @@ use crate::kernels::max_or_nan;
 use crate::vectorized;
 use crate::view::View;
 
-/// Folds the elements of `x` block by block, on several threads; returns what each has come to.
+/// Folds the elements of `x` block by block, on several threads; returns each thread's result.
 fn fold<T: Send + Copy + Default>(
     cpu: &Cpu,
     x: View<'_>,
@@ -45,8 +45,8 @@ fn largest(cpu: &Cpu, x: View<'_>) -> Result<f32> {
     Ok(f32::from_bits(largest.into_iter().fold(0, u32::max)))
 }
 
-/// The largest of `largest` and the magnitudes' bits: magnitudes order as their bits do, with NaN
-/// above all.
+/// Returns the largest of `largest` and the magnitudes' bits: magnitudes order as their bits do,
+/// with NaN above all.
 #[inline(always)]
 fn max_bits(x: &[f32], mut largest: u32) -> u32 {
     for x in x {
@@ -71,7 +71,7 @@ fn squares(cpu: &Cpu, x: View<'_>, scale: f64) -> Result<u128> {
     Ok(sums.into_iter().sum())
 }
 
-/// Σ round((x·scale)²·2⁴⁸) of at most [`BLOCK`] elements.
+/// Returns Σ round((x·scale)²·2⁴⁸) of at most [`BLOCK`] elements.
 ///
 /// The square of a 24-bit number is exact in f64. Adding 1.5·2⁵² rounds it to an integer below 2⁵⁰,
 /// which the low bits of the sum hold; 2¹¹ of them fit in 61 bits.

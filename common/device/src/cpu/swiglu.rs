@@ -15,7 +15,7 @@ use std::ops::Range;
 /// a core's own prefetching stops at the end of a page.
 const CHUNK: usize = 128;
 
-/// Elements `chunk` of row `row`.
+/// Returns the elements `chunk` of row `row`.
 fn within(chunk: &Range<usize>, row: usize, width: usize) -> Range<usize> {
     row * width + chunk.start..row * width + chunk.end
 }

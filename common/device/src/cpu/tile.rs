@@ -21,12 +21,12 @@ pub(super) struct Tile<'a> {
 }
 
 impl<'a> Tile<'a> {
-    /// `rows × columns` elements of `source`, whose rows start `stride` elements apart.
+    /// Returns `rows × columns` elements of `source`, whose rows start `stride` elements apart.
     pub(super) fn new(source: Floats<'a>, rows: usize, columns: usize, stride: usize) -> Self {
         Tile { source, start: 0, rows, columns, stride, transposed: false }
     }
 
-    /// The transpose if `transposed`.
+    /// Returns the transpose if `transposed`.
     pub(super) fn transposed_if(self, transposed: bool) -> Self {
         Tile { transposed: self.transposed != transposed, ..self }
     }
@@ -36,12 +36,12 @@ impl<'a> Tile<'a> {
         self.transposed
     }
 
-    /// Number of rows and of columns, as it reads.
+    /// Returns the number of rows and of columns, as it reads.
     pub(super) fn shape(&self) -> (usize, usize) {
         if self.transposed { (self.columns, self.rows) } else { (self.rows, self.columns) }
     }
 
-    /// The tile at `rows` and `columns` of what this one reads as.
+    /// Returns the tile at `rows` and `columns` of the matrix that this tile reads as.
     pub(super) fn at(self, rows: Range<usize>, columns: Range<usize>) -> Self {
         let (rows, columns) = if self.transposed { (columns, rows) } else { (rows, columns) };
         Tile {
@@ -70,7 +70,7 @@ impl<'a> Tile<'a> {
         }
     }
 
-    /// The elements from the first stored one on, and how far its stored rows are apart.
+    /// Returns the elements from the first stored one on, and the distance of its stored rows.
     #[inline(always)]
     pub(super) fn stored(&self) -> (Floats<'a>, usize) {
         (self.source.starting_at(self.start), self.stride)
@@ -85,12 +85,12 @@ pub(super) enum TileMut<'a> {
 }
 
 impl<'a> TileMut<'a> {
-    /// `rows × columns` elements of `target`, whose rows start `stride` elements apart.
+    /// Returns `rows × columns` elements of `target`, whose rows start `stride` elements apart.
     pub(super) fn new(target: FloatsMut<'a>, rows: usize, columns: usize, stride: usize) -> Self {
         each_width!(target, FloatsMut(x) as TileMut => Grid::new(x, rows, columns, stride))
     }
 
-    /// Number of rows and of columns.
+    /// Returns the number of rows and of columns.
     pub(super) fn shape(&self) -> (usize, usize) {
         each_width!(self, TileMut(x) => x.shape())
     }
@@ -108,7 +108,7 @@ impl<'a> TileMut<'a> {
         each_width!(self, TileMut(x) => x.place_of(row))
     }
 
-    /// The rows before `row`, and the others.
+    /// Returns the rows before `row`, and the others.
     pub(super) fn split_rows(self, row: usize) -> (Self, Self) {
         match self {
             TileMut::F32(x) => both(x.split_rows(row), TileMut::F32),
@@ -117,7 +117,7 @@ impl<'a> TileMut<'a> {
         }
     }
 
-    /// The columns before `column`, and the others.
+    /// Returns the columns before `column`, and the others.
     pub(super) fn split_columns(self, column: usize) -> (Self, Self) {
         match self {
             TileMut::F32(x) => both(x.split_columns(column), TileMut::F32),
@@ -126,7 +126,7 @@ impl<'a> TileMut<'a> {
         }
     }
 
-    /// The tile at `rows` and `columns`.
+    /// Returns the tile at `rows` and `columns`.
     pub(super) fn at(&mut self, rows: Range<usize>, columns: Range<usize>) -> TileMut<'_> {
         each_width!(self, TileMut(x) as TileMut => x.at(rows, columns))
     }
@@ -160,7 +160,7 @@ impl<'a> TileMut<'a> {
         }
     }
 
-    /// Copies `from`, which is no transpose, rounded to the tile's type.
+    /// Copies `from`, which must not be a transpose, rounded to the tile's type.
     fn copy(&mut self, from: Tile<'_>) {
         match self {
             TileMut::F32(x) => copy(x.reborrow(), from, |to, from| to.copy_from_slice(from)),

@@ -23,7 +23,8 @@ pub struct TreeSum {
 }
 
 impl TreeSum {
-    /// Elements of a block, at most: inputs and partial sums of a few ranks stay in the nearest cache.
+    /// Maximum number of elements of a block: inputs and partial sums of a few ranks stay in the
+    /// nearest cache.
     pub const BLOCK: usize = 1024;
 
     /// Returns the room for sums of floats of `dtype`.
@@ -62,7 +63,7 @@ impl TreeSum {
     }
 }
 
-/// Writes the sum over `ranks` to `out`, with rooms for widened inputs.
+/// Writes the sum over `ranks` to `out`, with scratch memory for widened inputs.
 fn add_up<'a>(
     out: &mut [f32],
     ranks: Range<usize>,

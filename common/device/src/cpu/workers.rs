@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
-/// Elements that are worth another thread.
+/// Number of elements that justify another thread.
 const GRAIN: usize = 16 * 1024;
 
 /// A job for the helpers: called once with each helper's number, from 1.
@@ -101,7 +101,7 @@ fn help(shared: &Shared, number: usize) {
     }
 }
 
-/// Blocks until there is a job after number `seen`; none if the threads are to end.
+/// Blocks until there is a job after number `seen`; returns `None` if the threads must end.
 fn next_job(shared: &Shared, seen: &mut u64) -> Option<Job> {
     let mut state = lock(&shared.state);
     while state.turn == *seen && !state.closing {
@@ -133,13 +133,13 @@ impl Workers {
         Workers { threads: threads.max(1), helpers: OnceLock::new() }
     }
 
-    /// Number of threads that may work at once.
+    /// Returns the number of threads that may work at once.
     pub(super) fn threads(&self) -> usize {
         self.threads
     }
 
-    /// Cuts `rows` rows of `width` elements into one run for each thread that is worth waking;
-    /// never none.
+    /// Cuts `rows` rows of `width` elements into one run for each thread that is worth waking; at
+    /// least one.
     pub(super) fn runs(&self, rows: usize, width: usize) -> Vec<Range<usize>> {
         let worth = (rows * width).div_ceil(GRAIN);
         cut(rows, self.threads.min(worth).min(rows).max(1)).collect()
@@ -187,11 +187,11 @@ impl Workers {
 
 /// Data to write that can be cut into runs of rows, one for each thread.
 pub(super) trait Split: Sized {
-    /// The first `len` elements, or all if there are fewer, and the rest.
+    /// Returns the first `len` elements, or all if there are fewer, and the rest.
     fn cut(self, len: usize) -> (Self, Self);
 
-    /// The elements of each of `runs`, which follow each other from 0, at `width` elements per row.
-    /// The last row may be shorter.
+    /// Returns the elements of each of `runs`, which follow each other from 0, at `width` elements
+    /// per row. The last row may be shorter.
     fn runs(self, runs: &[Range<usize>], width: usize) -> Vec<Self> {
         let mut parts = Vec::with_capacity(runs.len());
         let mut rest = self;
@@ -230,13 +230,13 @@ pub(super) fn blocks(range: Range<usize>, size: usize) -> impl Iterator<Item = R
     range.step_by(size).map(move |start| start..(start + size).min(end))
 }
 
-/// Cuts `0..total` into `parts` ranges as equal as they can be.
+/// Cuts `0..total` into `parts` ranges of nearly equal length.
 pub(super) fn cut(total: usize, parts: usize) -> impl Iterator<Item = Range<usize>> {
     (0..parts).map(move |part| total * part / parts..total * (part + 1) / parts)
 }
 
-/// Cuts `0..total` into as few ranges of at most `most` as there can be, as equal as they can be;
-/// one empty range if there is nothing.
+/// Cuts `0..total` into the minimum number of ranges of at most `most`, of nearly equal length; one
+/// empty range if `total` is 0.
 pub(super) fn pieces(total: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     cut(total, total.div_ceil(most).max(1))
 }

@@ -17,21 +17,21 @@ pub(crate) struct Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // It is reused in the order of the compute stream. A driver that refuses refuses what is
-        // queued next, too, and that is reported.
+        // The block is reused in the order of the compute stream. If the driver refuses this wait,
+        // it also refuses the next work, and that error is reported.
         let _ = self.runtime.compute_after_copies(&self.in_flight);
         self.runtime.pool.take_back(self.address, self.bytes);
     }
 }
 
 impl Runtime {
-    /// A block of the rank's memory; `None` if the GPU has no room.
+    /// Returns a block of the rank's memory; `None` if the GPU has no room.
     pub(crate) fn block(self: &Arc<Self>, bytes: usize) -> Result<Option<Block>> {
         let block = |address| Block { in_flight: InFlight::default(), runtime: self.clone(), address, bytes };
         Ok(self.pool.lend(bytes)?.map(block))
     }
 
-    /// Makes what is computed from now on wait for the copies `in_flight`.
+    /// Makes all later computation wait for the copies `in_flight`.
     fn compute_after_copies(&self, in_flight: &InFlight) -> Result<()> {
         if in_flight.is_empty() {
             return Ok(());

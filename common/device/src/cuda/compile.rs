@@ -34,8 +34,8 @@ impl Architecture {
     }
 }
 
-/// The machine code of every source, in [`Source::ALL`]'s order, compiled on as many threads as
-/// there are cores.
+/// Returns the machine code of every source, in [`Source::ALL`]'s order, compiled on as many
+/// threads as there are cores.
 ///
 /// # Errors
 /// [`DeviceError::Missing`] without a compiler; [`DeviceError::Cuda`] with its messages if it
@@ -58,7 +58,7 @@ pub(super) fn all(architecture: Architecture) -> Result<Vec<Vec<u8>>> {
     images.into_iter().map(|(_, image)| image).collect()
 }
 
-/// The machine code of one source, from the cache if it is there.
+/// Returns the machine code of one source, from the cache if it is there.
 fn image(source: Source, architecture: Architecture) -> Result<Vec<u8>> {
     Library::Nvrtc.require()?;
     let text = source.text();
@@ -96,8 +96,8 @@ fn read_cached(file: &PathBuf) -> Option<Vec<u8>> {
     (hash == blake3::hash(image).as_bytes()).then(|| image.to_vec())
 }
 
-/// Writes a file whole or not at all: under another name first, since ranks of several processes
-/// may write at once.
+/// Writes a file atomically: under another name first, since ranks of several processes may write
+/// at once.
 fn write_cached(file: &Path, image: &[u8]) -> std::io::Result<()> {
     std::fs::create_dir_all(file.parent().unwrap_or(file))?;
     let mut draft = file.as_os_str().to_owned();
@@ -132,7 +132,7 @@ impl Program {
         unsafe { result::compile_program(self.0, options) }
     }
 
-    /// The compiler's messages.
+    /// Returns the compiler's messages.
     fn log(&self) -> String {
         // SAFETY: as above.
         let log = unsafe { result::get_program_log(self.0) }.unwrap_or_default();
@@ -158,8 +158,8 @@ impl Drop for Program {
     }
 }
 
-/// The error for a compiler that is too old: one on the loader's path is found before newer ones
-/// elsewhere.
+/// Returns the error for a compiler that is too old: one on the loader's path is found before newer
+/// ones elsewhere.
 fn too_old(architecture: Architecture) -> DeviceError {
     let (library, label) = (Library::Nvrtc, architecture.label());
     let version = library.version().unwrap_or_else(|| "of unknown version".into());

@@ -1,9 +1,9 @@
-//! Copies between page-locked memory and a GPU that run beside its computation.
+//! Copies between page-locked memory and a GPU that run concurrently with its computation.
 //!
-//! Each direction has a stream of its own. A copy starts after everything computed before it was
-//! issued: what it reads has been computed then, and nothing reads any more what it overwrites. The
-//! memory at both ends keeps the point at which the copy is done ([`InFlight`]), so that the host
-//! and later copies wait for it, and memory that is freed before is reused after it.
+//! Each direction has a stream of its own. A copy starts after all computation issued before it:
+//! its source has been computed by then, and nothing reads its target any more. The memory at both
+//! ends keeps the point at which the copy is done ([`InFlight`]), so that the host and later copies
+//! wait for it, and memory that is freed earlier is reused only after it.
 
 use super::block::Block;
 use super::call::Named;

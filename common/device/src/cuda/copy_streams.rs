@@ -13,12 +13,12 @@ pub(super) struct CopyStreams {
 }
 
 impl CopyStreams {
-    /// Those that have been made.
+    /// Returns the streams created so far.
     pub(super) fn made(&self) -> impl Iterator<Item = &Stream> {
         [&self.to_gpu, &self.to_host].into_iter().filter_map(OnceLock::get)
     }
 
-    /// The stream of `lane`; a context is current.
+    /// Returns the stream of `lane`; a context is current.
     pub(super) fn stream(&self, lane: Lane) -> Result<&Stream> {
         let place = if let Lane::ToGpu = lane { &self.to_gpu } else { &self.to_host };
         if let Some(stream) = place.get() {

@@ -2,16 +2,16 @@
 //!
 //! A kernel of NCCL's ends only once the other ranks' kernels of its call run too. Freeing memory,
 //! locking pages and loading machine code wait for everything that runs in a context, and the
-//! driver may keep all threads of the process from launching meanwhile. If such a call begins after
-//! one rank has launched its kernel and before another rank has, it never returns. So neither
-//! begins while the other is under way, whichever ranks and GPUs they are for.
+//! driver may prevent all threads of the process from launching during that time. If such a call
+//! begins after one rank has launched its kernel and before another rank has, it never returns. So
+//! neither begins while the other is in progress, whichever ranks and GPUs they are for.
 
 use events::lock;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How many threads of this process are under way with what.
+/// The number of threads of this process in each kind of call.
 struct Counts {
     launching: usize,
     waiting: usize,
@@ -21,7 +21,7 @@ static COUNTS: Mutex<Counts> = Mutex::new(Counts { launching: 0, waiting: 0 });
 static CHANGED: Condvar = Condvar::new();
 
 thread_local! {
-    /// How many [`ContextWait`]s this thread holds, one within the other.
+    /// Number of [`ContextWait`]s that this thread holds, nested in each other.
     static HELD: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -33,8 +33,9 @@ fn wait_while(
     CHANGED.wait_while(counts, |counts| busy(counts)).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Held from before a rank launches its kernel of a call until all ranks have launched theirs.
-/// Before any of them begins, all have to be there: a rank on its way may still free memory.
+/// Held from before a rank launches its kernel of a call until all ranks have launched theirs. All
+/// ranks must be ready before any of them begins: a rank that is not there yet may still free
+/// memory.
 pub struct Launching(());
 
 impl Launching {

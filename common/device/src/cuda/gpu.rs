@@ -1,4 +1,4 @@
-//! A GPU, and what the ranks on it share: its context and its compiled kernels.
+//! A GPU, and the resources that the ranks on it share: its context and its compiled kernels.
 
 use super::call::Named;
 use super::compile::{self, Architecture};
@@ -42,7 +42,7 @@ impl GpuInfo {
         self.capability >= BF16
     }
 
-    /// Refuses a GPU that the kernels are not written for.
+    /// Refuses a GPU that the kernels do not support.
     ///
     /// # Errors
     /// [`DeviceError::Cuda`] if it is too old.
@@ -70,7 +70,7 @@ impl GpuInfo {
     }
 }
 
-/// The GPUs of this machine.
+/// Returns the GPUs of this machine.
 ///
 /// # Errors
 /// [`DeviceError::Missing`] without a driver; the driver's error if it does not work;
@@ -153,7 +153,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// Its description.
+    /// Returns its description.
     pub fn info(&self) -> &GpuInfo {
         &self.info
     }

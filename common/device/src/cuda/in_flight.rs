@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 #[derive(Default)]
 pub(super) struct InFlight(Mutex<Vec<Touch>>);
 
-/// What a copy does to a block.
+/// A copy's access to a block.
 struct Touch {
     /// The bytes that it reads or writes.
     bytes: Range<usize>,
@@ -22,7 +22,8 @@ impl InFlight {
     /// are written.
     pub(super) fn before(&self, bytes: &Range<usize>, writes: bool) -> Vec<Arc<Fence>> {
         let mut all = lock(&self.0);
-        // A fence whose state the driver does not tell is kept: waiting for it reports the reason.
+        // A fence whose state the driver does not report is kept: waiting for it reports the
+        // reason.
         all.retain(|touch| !touch.done.is_reached().unwrap_or(false));
         let overlaps = |touch: &&Touch| touch.bytes.start < bytes.end && bytes.start < touch.bytes.end;
         let conflicts = all.iter().filter(overlaps).filter(|touch| writes || touch.writes);

@@ -31,7 +31,7 @@ pub enum Library {
 /// Major versions of the toolkit whose libraries are supported, newest first.
 const MAJORS: [i32; 2] = [13, 12];
 
-/// [`MAJORS`], those that the driver supports first.
+/// Returns [`MAJORS`], with the versions that the driver supports first.
 fn majors() -> [i32; 2] {
     let newest = if Library::Driver.load() { driver_version().unwrap_or(0) / 1000 } else { 0 };
     let mut majors = MAJORS;
@@ -43,7 +43,7 @@ impl Library {
     /// The libraries that computing needs, in the order of use.
     pub const ALL: [Library; 3] = [Library::Driver, Library::Nvrtc, Library::CublasLt];
 
-    /// Its name as files carry it, without an ending.
+    /// Returns its name as files carry it, without an ending.
     pub const fn label(self) -> &'static str {
         match self {
             Library::Driver => "libcuda",
@@ -53,7 +53,7 @@ impl Library {
         }
     }
 
-    /// What to install if it is missing.
+    /// Returns the advice what to install if the library is missing.
     pub const fn remedy(self) -> &'static str {
         match self {
             Library::Driver => "comes with NVIDIA's driver (package nvidia-driver of your system)",
@@ -63,7 +63,7 @@ impl Library {
         }
     }
 
-    /// Its possible file names, the likeliest first.
+    /// Returns its possible file names, the likeliest first.
     fn file_names(self) -> Vec<String> {
         let label = self.label();
         let plain = format!("{label}.so");
@@ -126,7 +126,7 @@ impl Library {
         Err(DeviceError::Missing { library: self.label(), remedy: self.remedy() })
     }
 
-    /// The function called `name`.
+    /// Returns the function called `name`.
     ///
     /// # Errors
     /// [`DeviceError::Missing`] if the library is not found, [`DeviceError::Cuda`] if it has no
@@ -148,7 +148,7 @@ impl Library {
         }
     }
 
-    /// Its version, if it is found and reports one.
+    /// Returns its version; `None` if it is not found or reports none.
     pub fn version(self) -> Option<String> {
         if !self.load() {
             return None;
@@ -169,7 +169,7 @@ impl Library {
         }
     }
 
-    /// The file that was loaded.
+    /// Returns the file that was loaded.
     pub fn path(self) -> Option<PathBuf> {
         let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
         let start = format!("{}.so", self.label());
@@ -186,12 +186,12 @@ pub(super) fn driver_version() -> Result<i32> {
     Ok(version)
 }
 
-/// A version in words.
+/// Returns a version in words.
 pub(super) fn words(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
-/// The compiler's version.
+/// Returns the compiler's version.
 ///
 /// # Errors
 /// [`DeviceError::Missing`] without a compiler.
@@ -203,19 +203,19 @@ pub(super) fn nvrtc_version() -> Result<(i32, i32)> {
     Ok((major, minor))
 }
 
-/// A version such as 130100 or 22809 as 13.1.0 or 2.28.9.
+/// Returns a version such as 130100 or 22809 as 13.1.0 or 2.28.9.
 fn dotted(number: i32) -> String {
     format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100)
 }
 
 /// Loads a file and never unloads it, so that a later search by its name finds it.
 fn open_for_good(file: &Path) -> bool {
-    // SAFETY: as in `is_known`; the handle is leaked, so nothing of it can be unloaded while in
+    // SAFETY: as in `is_known`; the handle is leaked, so the library cannot be unloaded while in
     // use.
     unsafe { Handle::open(Some(file), RTLD_NOW | RTLD_GLOBAL) }.map(std::mem::forget).is_ok()
 }
 
-/// Folders to search beside the system's.
+/// Returns the folders to search in addition to the system's.
 fn places() -> Vec<PathBuf> {
     let mut places = packages(prefixes());
     for toolkit in entries(Path::new("/usr/local")).into_iter().filter(|path| named(path, "cuda")) {
@@ -225,7 +225,7 @@ fn places() -> Vec<PathBuf> {
     places
 }
 
-/// Folders of NVIDIA's packages in the Python installations with these prefixes.
+/// Returns the folders of NVIDIA's packages in the Python installations with these prefixes.
 fn packages(prefixes: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut places = Vec::new();
     for prefix in prefixes {
@@ -239,14 +239,14 @@ fn packages(prefixes: Vec<PathBuf>) -> Vec<PathBuf> {
     places
 }
 
-/// The programs called `python3` on the path.
+/// Returns the programs called `python3` on the path.
 fn pythons() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|bin| bin.join("python3")).filter(|python| python.exists()).collect()
 }
 
-/// Asks the first `python3` on the path for its prefixes, if it is a script: its own path then says
-/// nothing about them.
+/// Asks the first `python3` on the path for its prefixes if it is a script: the path of a script
+/// does not reveal them.
 fn reported_prefixes() -> Vec<PathBuf> {
     let Some(python) = pythons().into_iter().next().filter(|python| is_script(python)) else {
         return Vec::new();
@@ -265,8 +265,8 @@ fn is_script(program: &Path) -> bool {
     read.is_ok() && start == *b"#!"
 }
 
-/// Prefixes of Python installations: the active environment's, the user's, and those of the
-/// `python3` on the path.
+/// Returns the prefixes of Python installations: the active environment's, the user's, and those of
+/// the `python3` on the path.
 fn prefixes() -> Vec<PathBuf> {
     let folder = |name| std::env::var_os(name).map(PathBuf::from);
     let mut prefixes: Vec<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(folder).collect();
@@ -276,15 +276,15 @@ fn prefixes() -> Vec<PathBuf> {
     prefixes
 }
 
-/// The prefixes of a Python program and of every link that it resolves through: packages may be in
-/// any of them.
+/// Returns the prefixes of a Python program and of every link that it resolves through: packages
+/// may be in any of them.
 fn homes(program: &Path) -> Vec<PathBuf> {
     let target = |link: &PathBuf| Some(link.parent()?.join(std::fs::read_link(link).ok()?));
     let hops = std::iter::successors(Some(program.to_path_buf()), target).take(LINKS);
     hops.filter_map(|program| Some(program.parent()?.parent()?.to_path_buf())).collect()
 }
 
-/// Links that are followed, at most: they may form a cycle.
+/// Maximum number of links that are followed: they may form a cycle.
 const LINKS: usize = 16;
 
 fn entries(folder: &Path) -> Vec<PathBuf> {

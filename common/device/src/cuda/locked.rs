@@ -15,7 +15,7 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::thread;
 
-/// Bytes from which on a block is mapped here.
+/// Size in bytes from which a block is mapped here.
 const LARGE: usize = 16 << 20;
 
 /// Bytes of a huge page.
@@ -24,8 +24,8 @@ const HUGE: usize = 2 << 20;
 /// Bytes of a page; larger ones are multiples of it.
 const PAGE: usize = 4 << 10;
 
-/// A block of locked pages, zero at first. The context in which it was locked has to be current
-/// when it is dropped.
+/// A block of locked pages, zero at first. The context in which it was locked must be current when
+/// it is dropped.
 pub(super) enum Locked {
     /// The driver's own memory.
     Allocated(*mut c_void),
@@ -67,7 +67,7 @@ impl Locked {
         locked.result().ok().map(|()| Locked::Registered(mapping))
     }
 
-    /// The address of the first byte.
+    /// Returns the address of the first byte.
     pub(super) fn start(&self) -> *mut u8 {
         match self {
             Locked::Allocated(start) => start.cast(),
@@ -90,14 +90,14 @@ impl Drop for Locked {
 
 /// Zeroed pages of the system's.
 pub(super) struct Mapping {
-    /// What the system has mapped, with room to begin at a huge page.
+    /// The address that the system has mapped, with room to begin at a huge page.
     mapped: *mut c_void,
     /// Bytes in use, from [`Mapping::start`].
     bytes: usize,
 }
 
 impl Mapping {
-    /// Maps `bytes` bytes, in huge pages as far as these are whole; `None` if the system refuses.
+    /// Maps `bytes` bytes, in huge pages where a whole one fits; `None` if the system refuses.
     fn new(bytes: usize) -> Option<Self> {
         let room = bytes.checked_add(HUGE)?;
         // SAFETY: the system chooses where it maps the memory.
@@ -119,7 +119,7 @@ impl Mapping {
     /// Has `threads` threads write to every page, so that the system fetches it. The driver fetches
     /// the pages of a thread that does not start.
     fn fetch(&mut self, threads: usize) {
-        // SAFETY: mapped with so many bytes, which are zero, and borrowed mutably as `self` is.
+        // SAFETY: mapped with this many bytes, which are zero, and borrowed mutably as `self` is.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.start(), self.bytes) };
         let share = bytes.len().div_ceil(threads.max(1)).next_multiple_of(HUGE);
         let mut shares = bytes.chunks_mut(share);

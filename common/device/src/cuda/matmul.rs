@@ -2,9 +2,9 @@
 //!
 //! The library's matrices are column-major: it reads a row-major `rows × columns` matrix as a
 //! `columns × rows` one, its transpose. So `out = a · b` is requested as `outᵀ = bᵀ · aᵀ`. On one
-//! model of GPU, with one version of the library, the algorithm depends on shapes, types and
-//! alignment alone: equal products round alike on all ranks with such GPUs. A part of a product is
-//! another product, with tiles and splits of its own: its bits may differ from those within the
+//! model of GPU, with one version of the library, the algorithm depends only on shapes, types and
+//! alignment: equal products are rounded equally on all ranks with such GPUs. A part of a product
+//! is another product, with tiles and splits of its own: its bits may differ from those within the
 //! whole.
 
 use super::gate::ContextWait;
@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 
-/// Bytes that the library may use inside a product: what NVIDIA recommends for its newest GPUs.
+/// Bytes that the library may use inside a product: NVIDIA's recommendation for its newest GPUs.
 const WORKSPACE: usize = 32 << 20;
 
 /// Alignment in bytes above which the choice of an algorithm does not change.
@@ -78,7 +78,7 @@ impl Shape {
         [self.out, self.a, self.b].iter().all(|operand| operand.dtype == DType::F32)
     }
 
-    /// The shape with alignment to whole elements only.
+    /// Returns the shape with alignment to whole elements only.
     fn least_aligned(self) -> Self {
         let least = |layout: Layout| Layout { alignment: layout.dtype.size() as u32, ..layout };
         let (out, a, b) = (least(self.out), least(self.a), least(self.b));
@@ -108,7 +108,7 @@ impl Blas {
         let scale = |value: &f32| std::ptr::from_ref(value).cast::<c_void>();
         // SAFETY: the plan's descriptions fit the operands, which were checked against their
         // buffers and are held by the caller until the stream is past this; the workspace is used
-        // on this one stream alone.
+        // only on this stream.
         let queued = unsafe {
             result::matmul(
                 self.handle,
@@ -196,8 +196,8 @@ impl Plan {
         named("cublasLtMatmulDescSetAttribute", set)
     }
 
-    /// Returns the library's choice for these alignments, or if it has none, its choice for the
-    /// least alignment.
+    /// Returns the library's choice for these alignments; if it has none, its choice for the least
+    /// alignment.
     fn choose(&self, handle: sys::cublasLtHandle_t, shape: &Shape) -> Result<sys::cublasLtMatmulAlgo_t> {
         let mut found = self.search(handle, shape)?;
         if found.is_err_and(|error| error.0 == sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED) {
@@ -241,7 +241,7 @@ impl Drop for Plan {
     }
 }
 
-/// Returns how the library may multiply: in 16 bits what is stored in 16 bits, f32 as asked for.
+/// Returns how the library may multiply: 16-bit operands in 16 bits, f32 operands as requested.
 fn compute(shape: &Shape, tf32: bool) -> sys::cublasComputeType_t {
     use sys::cublasComputeType_t as Compute;
     match shape.rounding {
@@ -276,7 +276,7 @@ impl Preference {
         use sys::cublasLtMatmulPreferenceAttributes_t as Attribute;
         let preference = Preference(named("cublasLtMatmulPreferenceCreate", result::create_matmul_pref())?);
         preference.set(Attribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &WORKSPACE)?;
-        // Where a sum is cut into parts, these stay in f32 until they are added up.
+        // If a sum is cut into parts, these stay in f32 until they are added.
         let scheme = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
         preference.set(Attribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme)?;
         for (attribute, alignment) in [
@@ -315,8 +315,8 @@ fn named<T>(call: &'static str, outcome: std::result::Result<T, CublasError>) ->
 }
 
 /// Describes an error code of the library. A lack of memory is called [`OUT_OF_MEMORY`], as
-/// everywhere. Some codes may come of a lack of memory without saying so, since the library
-/// allocates memory for its kernels: `free` bytes then tell.
+/// everywhere. Some codes may result from a lack of memory without saying so, since the library
+/// allocates memory for its kernels; for these, `free` bytes decide.
 fn words(status: sys::cublasStatus_t, free: Option<usize>) -> String {
     use sys::cublasStatus_t as Status;
     let scarce = free.filter(|&free| free < SCARCE);

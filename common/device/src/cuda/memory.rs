@@ -22,28 +22,28 @@ struct Stock {
     shelves: BTreeMap<usize, Vec<u64>>,
     /// Every block allocated from the driver, with its size.
     taken: BTreeMap<u64, usize>,
-    /// Bytes of these.
+    /// Bytes of all these blocks.
     reserved: u64,
-    /// The most that was ever allocated.
+    /// Maximum number of bytes ever allocated.
     most: u64,
     /// Bytes of the blocks that buffers hold.
     lent: u64,
 }
 
-/// What a rank has allocated on its GPU, and what else is in use there. Bytes, but for the last
-/// two.
+/// Memory that a rank has allocated on its GPU, and the other memory in use there. Values are
+/// bytes, except for the last two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// The most that this rank has ever held.
+    /// Maximum that this rank has ever held.
     pub taken: u64,
     /// Held now, neither by buffers nor for reuse: workspaces, partial results, tables.
     pub workspaces: u64,
     /// In use on the whole GPU now, as the driver counts.
     pub in_use: u64,
-    /// Of that, taken by the ranks of this process.
+    /// The part of `in_use` taken by the ranks of this process.
     pub of_ranks: u64,
-    /// Of that, taken by communicators when they were made: those of all ranks on this GPU, of
-    /// other processes too. The rest is contexts, code and other programs.
+    /// The part of `in_use` taken by communicators when they were created: those of all ranks on
+    /// this GPU, including other processes. The rest is contexts, code and other programs.
     pub communicators: u64,
     /// Number of kernels, copies and fills that this rank has queued.
     pub queued: u64,
@@ -74,7 +74,7 @@ pub(super) struct Stocks {
 }
 
 impl Stocks {
-    /// Bytes that the ranks on this GPU have taken.
+    /// Returns the bytes that the ranks on this GPU have taken.
     pub(super) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
@@ -133,15 +133,15 @@ impl Pool {
         Pool { context, stocks, stock }
     }
 
-    /// Bytes taken from the driver.
+    /// Returns the bytes taken from the driver.
     pub(super) fn reserved(&self) -> u64 {
         lock(&self.stock).reserved
     }
 
     /// Returns the address of `bytes` bytes with unspecified contents; `None` if the GPU has no
-    /// room even after its ranks have released everything that they kept for reuse. They release some
-    /// before memory is [`SCARCE`], too: NVIDIA's libraries allocate memory when a kernel of theirs
-    /// first runs, and choose another kernel, or fail, if there is none.
+    /// room even after its ranks have released everything that they kept for reuse. They also
+    /// release some before memory is [`SCARCE`]: NVIDIA's libraries allocate memory when one of
+    /// their kernels first runs, and if there is none they choose another kernel or fail.
     pub(super) fn take(&self, bytes: usize) -> Result<Option<u64>> {
         let size = rounded(bytes);
         if let Some(address) = lock(&self.stock).shelves.get_mut(&size).and_then(Vec::pop) {
@@ -174,7 +174,7 @@ impl Pool {
         }
     }
 
-    /// As [`Pool::take`], for a buffer.
+    /// Takes memory like [`Pool::take`], for a buffer.
     pub(super) fn lend(&self, bytes: usize) -> Result<Option<u64>> {
         let address = self.take(bytes)?;
         lock(&self.stock).lent += address.map_or(0, |_| rounded(bytes) as u64);
@@ -187,8 +187,8 @@ impl Pool {
         self.put(address, bytes);
     }
 
-    /// Returns the most bytes ever allocated from the driver, and the bytes held now neither by
-    /// buffers nor for reuse.
+    /// Returns the maximum number of bytes ever allocated from the driver, and the bytes now held
+    /// neither by buffers nor for reuse.
     pub(super) fn holdings(&self) -> (u64, u64) {
         let stock = lock(&self.stock);
         let kept: usize = stock.shelves.iter().map(|(size, addresses)| size * addresses.len()).sum();
@@ -220,7 +220,7 @@ impl Drop for Pool {
 /// Free bytes of a GPU below which NVIDIA's libraries may lack memory.
 pub(super) const SCARCE: usize = 256 << 20;
 
-/// Bytes that are free on the current GPU, if the driver says so.
+/// Returns the number of free bytes on the current GPU; `None` if the driver does not report it.
 pub(super) fn free_bytes() -> Option<usize> {
     result::mem_get_info().ok().map(|(free, _)| free)
 }
@@ -229,10 +229,10 @@ fn rounded(bytes: usize) -> usize {
     bytes.max(1).next_multiple_of(GRAIN)
 }
 
-/// The words of every error about a lack of memory.
+/// The message of every error about a lack of memory.
 pub(super) const OUT_OF_MEMORY: &str = "out of memory";
 
-/// The error for a GPU without room for memory that the ledger does not count.
+/// Returns the error for a GPU without room for memory that the ledger does not count.
 pub(super) fn no_room(what: &str, bytes: usize) -> DeviceError {
     DeviceError::Cuda {
         call: "cuMemAlloc",

@@ -15,8 +15,8 @@
 //! | `copies`, `copy_streams`, `in_flight` | the same beside computation, and what waits for them |
 //! | `matmul`, `rotations` | products by cuBLASLt; tables of cosines and sines |
 //!
-//! Nothing here knows buffers or views: [`crate::Kernels`] is implemented over this in the module
-//! `gpu`.
+//! Nothing here depends on buffers or views: [`crate::Kernels`] is implemented over this in the
+//! module `gpu`.
 //!
 //! A rank queues work on its compute stream in the order of its program and waits for it only where
 //! the host needs a number. Communication runs on a stream of its own, and so do copies of

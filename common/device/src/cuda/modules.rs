@@ -25,8 +25,8 @@ pub(super) struct Modules {
 /// A kernel in a module.
 struct Function {
     handle: sys::CUfunction,
-    /// Dynamic shared memory that it may use. Locked while it is raised, so that of two ranks'
-    /// sizes the larger one stays.
+    /// Dynamic shared memory that it may use. Locked while the limit is raised, so that the larger
+    /// of two ranks' sizes remains.
     allowed: Mutex<u32>,
 }
 
@@ -41,7 +41,7 @@ impl Modules {
         let _wait = ContextWait::begin();
         let mut loaded = Modules { context, modules: Vec::new(), functions: HashMap::new() };
         for image in images {
-            // SAFETY: the image is machine code from the compiler, whole.
+            // SAFETY: the image is complete machine code from the compiler.
             let module = unsafe { result::module::load_data(image.as_ptr().cast::<c_void>()) };
             loaded.modules.push(module.named("cuModuleLoadData")?);
         }
@@ -59,7 +59,7 @@ impl Modules {
         unsafe { result::module::get_function(*module, name) }.named("cuModuleGetFunction")
     }
 
-    /// The function of `kernel`, allowed to use `shared_bytes` of dynamic shared memory.
+    /// Returns the function of `kernel`, allowed to use `shared_bytes` of dynamic shared memory.
     pub(super) fn function(&self, kernel: Kernel, shared_bytes: u32) -> Result<sys::CUfunction> {
         let Function { handle, allowed } = self.functions.get(&kernel).ok_or_else(|| missing(kernel))?;
         if shared_bytes <= DEFAULT_SHARED {

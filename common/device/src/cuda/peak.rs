@@ -2,7 +2,7 @@
 
 use super::gpu::GpuInfo;
 
-/// What products of matrices are computed from.
+/// The operand types of matrix products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operands {
     /// f32, multiplied as such.
@@ -15,7 +15,7 @@ pub enum Operands {
 
 /// TFLOP/s of a model of GPU, dense, with sums in f32.
 struct DataSheet {
-    /// Words of its name, all of which must be there.
+    /// Words that its name must contain, all of them.
     words: &'static [&'static str],
     f32: f64,
     /// 0 where there are no tensor cores for it.
@@ -27,7 +27,7 @@ const fn sheet(words: &'static [&'static str], f32: f64, tf32: f64, sixteen_bit:
     DataSheet { words, f32, tf32, sixteen_bit }
 }
 
-/// Those of several words come before those of fewer.
+/// Entries with more words come before those with fewer.
 const DATA_SHEETS: [DataSheet; 13] = [
     sheet(&["H100", "PCIe"], 51.2, 378.0, 756.0),
     sheet(&["H100", "NVL"], 60.0, 417.5, 835.5),

@@ -18,7 +18,7 @@ static ALL: Mutex<Vec<Weak<Spare>>> = Mutex::new(Vec::new());
 /// A rank's freed blocks.
 pub(super) struct Spare {
     context: Arc<Context>,
-    /// By size.
+    /// The freed blocks, by size.
     blocks: Mutex<BTreeMap<usize, Vec<Pages>>>,
     /// Threads that fetch the pages of a new block.
     threads: usize,
@@ -33,7 +33,7 @@ impl Spare {
         spare
     }
 
-    /// Locks a new block. If the driver has no room, it does once all ranks have freed their spare
+    /// Locks a new block. If the driver has no room, retries after all ranks have freed their spare
     /// blocks.
     fn lock_pages(&self, bytes: usize) -> Result<Pages> {
         let new = || Pages::new(self.context.clone(), bytes, self.threads);
@@ -44,13 +44,13 @@ impl Spare {
     fn free_all(&self) -> bool {
         let all: Vec<_> = lock(&ALL).iter().filter_map(Weak::upgrade).collect();
         let own = |spare: &Spare| std::ptr::eq(self, spare);
-        // Freed only here, where no lock is held.
+        // Blocks are freed only here, while no lock is held.
         let taken: Vec<Pages> = all.iter().flat_map(|spare| spare.take_all(own(spare))).collect();
         !taken.is_empty()
     }
 
     /// Takes all blocks; if they are not this rank's `own`, only those that no copy touches:
-    /// another rank's copies may wait for what this rank does next.
+    /// another rank's copies may wait for this rank's next work.
     fn take_all(&self, own: bool) -> Vec<Pages> {
         let mut blocks = lock(&self.blocks);
         let all = std::mem::take(&mut *blocks).into_values().flatten();
@@ -78,17 +78,17 @@ impl Pinned {
         Ok(Pinned { pages: Some(pages), spare: spare.clone() })
     }
 
-    /// Bytes `range`, to read.
+    /// Returns the bytes `range`, to read.
     pub(crate) fn bytes(&self, range: Range<usize>) -> &[u8] {
         self.pages().bytes(range)
     }
 
-    /// Bytes `range`, to write.
+    /// Returns the bytes `range`, to write.
     pub(crate) fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
         self.pages.as_mut().expect(HELD).bytes_mut(range)
     }
 
-    /// The address of bytes `range`, for copies that mark them in [`Pinned::in_flight`].
+    /// Returns the address of bytes `range`, for copies that mark them in [`Pinned::in_flight`].
     ///
     /// # Panics
     /// If it has fewer bytes.
@@ -96,7 +96,7 @@ impl Pinned {
         self.pages().start(range)
     }
 
-    /// The copies that touch it.
+    /// Returns the copies that touch it.
     pub(super) fn in_flight(&self) -> &InFlight {
         &self.pages().in_flight
     }
@@ -135,7 +135,7 @@ impl Pages {
         Ok(Pages { in_flight: InFlight::default(), locked, bytes, context })
     }
 
-    /// True if no copy touches them any more.
+    /// True if no copy touches the pages any more.
     fn is_untouched(&self) -> bool {
         let entered = || self.context.enter().is_ok();
         self.in_flight.is_empty() || (entered() && self.in_flight.before(&(0..self.bytes), true).is_empty())
@@ -160,8 +160,8 @@ impl Pages {
     }
 
     /// Blocks until no copy is in the way of reading, or writing, bytes `range`. A driver that
-    /// refuses to wait has failed, and copies nothing any more; waiting for the copy itself reports
-    /// that.
+    /// refuses to wait has failed and no longer copies anything; waiting for the copy itself
+    /// reports that.
     fn settle(&self, range: &Range<usize>, writes: bool) {
         if !self.in_flight.is_empty() {
             let _ = self.context.enter();
@@ -173,7 +173,7 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         self.settle(&(0..self.bytes), true);
-        // No copy touches them any more; they are freed next, in their context.
+        // No copy touches the pages any more; they are freed next, in their context.
         let _ = self.context.enter();
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct Rotations {
 }
 
 impl Rotations {
-    /// The address of a table that holds every position of `rope`.
+    /// Returns the address of a table that holds every position of `rope`.
     pub(crate) fn table(&self, runtime: &Runtime, rope: &Rope) -> Result<u64> {
         let (half, positions) = (rope.attention.head_dim / 2, rope.first_position + rope.attention.tokens);
         let mut tables = lock(&self.tables);

@@ -25,10 +25,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 pub struct Options {
     /// Products of f32 matrices round their operands to TF32 first.
     pub tf32: bool,
-    /// Attention by matrix products even where the tiled kernels have room for the heads: what
-    /// these are compared with.
+    /// Attention by matrix products even if the tiled kernels have room for the heads: the
+    /// reference with which these are compared.
     pub attention_by_products: bool,
-    /// Threads for what the rank does in main memory; 0 counts as 1.
+    /// Number of threads for the rank's work in main memory; 0 counts as 1.
     pub threads: usize,
 }
 
@@ -38,8 +38,8 @@ pub(crate) const RESULT: usize = 16;
 /// Results that wait to be read together.
 pub(crate) const RESULTS: usize = 4096;
 
-/// One rank's share of a GPU. What is queued on one of its streams runs in order, and side by side
-/// with the others.
+/// One rank's share of a GPU. Work queued on one of its streams runs in order, concurrently with
+/// the other streams.
 pub struct Runtime {
     pub(super) gpu: Arc<Gpu>,
     pub(super) compute: Stream,
@@ -50,7 +50,7 @@ pub struct Runtime {
     scratch: Mutex<Option<(u64, usize)>>,
     /// Address of the results of reductions, which the host reads.
     pub(crate) result: u64,
-    /// Set if events or times are wanted.
+    /// Set if events or times are requested.
     pub(super) timeline: OnceLock<Timeline>,
     /// Bytes read plus written in collectives.
     pub(super) moved: AtomicU64,
@@ -63,7 +63,7 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// A rank's share of `gpu`; `emitter` receives events of when its work ran.
+    /// Returns a rank's share of `gpu`; `emitter` receives events of when its work ran.
     pub(crate) fn new(gpu: Arc<Gpu>, options: Options, emitter: &Emitter) -> Result<Arc<Self>> {
         gpu.context.enter()?;
         let pool = Pool::new(gpu.context.clone(), gpu.stocks.clone());
@@ -89,13 +89,13 @@ impl Runtime {
         }))
     }
 
-    /// The GPU.
+    /// Returns the GPU.
     pub fn gpu(&self) -> &Arc<Gpu> {
         &self.gpu
     }
 
-    /// Bytes that this rank has allocated from the driver: buffers, freed blocks kept for reuse,
-    /// the libraries' workspace.
+    /// Returns the bytes that this rank has allocated from the driver: buffers, freed blocks kept
+    /// for reuse, the libraries' workspace.
     pub fn reserved(&self) -> u64 {
         self.pool.reserved()
     }
@@ -105,7 +105,8 @@ impl Runtime {
         self.communicators.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Returns what this rank has allocated from the driver, and what else is in use.
+    /// Returns the memory that this rank has allocated from the driver, and the other memory in
+    /// use.
     ///
     /// # Errors
     /// The driver's error.
@@ -195,7 +196,8 @@ impl Runtime {
         self.gpu.context.enter()
     }
 
-    /// As [`Runtime::communicate`]; an event says when `what` ran, once it has.
+    /// Queues work like [`Runtime::communicate`]. An event reports when `what` ran, once it has
+    /// run.
     ///
     /// # Errors
     /// The driver's, or that of `work`.
@@ -286,13 +288,13 @@ pub struct Communication<'a> {
 }
 
 impl Communication<'_> {
-    /// The driver's handle of the stream, for libraries that queue work on it. Valid as long as the
-    /// rank lives.
+    /// Returns the driver's handle of the stream, for libraries that queue work on it. Valid as
+    /// long as the rank lives.
     pub fn handle(&self) -> *mut c_void {
         self.runtime.communication.handle().cast()
     }
 
-    /// Counts `bytes` that queued work reads or writes. Copies are counted already.
+    /// Counts `bytes` that queued work reads or writes. Copies are already counted.
     pub fn moves(&self, bytes: usize) {
         self.runtime.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }

@@ -11,14 +11,15 @@ use events::lock;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-/// Bytes of the largest copy that is staged. Larger ones are of weights, at the begin and the end
-/// of a run, and use pageable memory.
+/// Bytes of the largest copy that is staged. Larger ones are of weights, at the beginning and the
+/// end of a run, and use pageable memory.
 pub(super) const MOST: usize = 4 << 20;
 
 /// Blocks are powers of two, and at least this large.
 const LEAST: usize = 4 << 10;
 
-/// Blocks whose copies may be queued at a time; the next `take` waits for the oldest.
+/// Maximum number of blocks whose copies are queued at a time; the next `take` waits for the
+/// oldest.
 const BUSY: usize = 16;
 
 /// A rank's blocks of queued copies, each with the point at which its copy is done, oldest first.
@@ -26,7 +27,7 @@ const BUSY: usize = 16;
 pub(super) struct Staging(Mutex<VecDeque<(Fence, Pinned)>>);
 
 impl Staging {
-    /// A block with room for `bytes` that no copy touches.
+    /// Returns a block with room for `bytes` that no copy touches.
     pub(super) fn take(&self, spare: &Arc<Spare>, bytes: usize) -> Result<Pinned> {
         self.settle()?;
         Pinned::new(spare, bytes.next_power_of_two().max(LEAST))

@@ -20,7 +20,7 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// A stream of the current context; the GPU prefers the work of urgent streams.
+    /// Returns a stream of the current context; the GPU prefers the work of urgent streams.
     pub(super) fn new(urgent: bool) -> Result<Self> {
         let (least, greatest) = result::stream::get_priority_range().named("cuCtxGetStreamPriorityRange")?;
         let priority = if urgent { greatest } else { least };
@@ -30,7 +30,7 @@ impl Stream {
         Ok(Stream { handle, queued: AtomicU64::new(0), waits: AtomicU64::new(0) })
     }
 
-    /// The driver's handle, to queue one piece of work with: each call is counted.
+    /// Returns the driver's handle, to queue one piece of work with: each call is counted.
     pub(super) fn handle(&self) -> sys::CUstream {
         self.queued.fetch_add(1, Ordering::Relaxed);
         self.handle
@@ -41,7 +41,7 @@ impl Stream {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// Number of times that the host has waited for it to be idle.
+    /// Returns the number of times that the host has waited for it to be idle.
     pub(super) fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }
@@ -59,27 +59,27 @@ impl Stream {
         fence.wait()
     }
 
-    /// Work queued from now on starts after `fence`.
+    /// Makes all work queued from now on start after `fence`.
     pub(super) fn wait(&self, fence: &Fence) -> Result<()> {
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: both live during the call, which is all that the driver needs.
         unsafe { result::stream::wait_event(self.handle, fence.0.0, flags) }.named("cuStreamWaitEvent")
     }
 
-    /// A point after everything queued so far.
+    /// Returns a point after everything queued so far.
     pub(super) fn fence(&self) -> Result<Fence> {
         let event = Event::new(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)?;
         self.record(&event)?;
         Ok(Fence(event))
     }
 
-    /// Returns a fence after the copy that was queued last. If there can be none, blocks until the
-    /// stream is idle, so that the memory of the copy can be used again.
+    /// Returns a fence after the copy that was queued last. If no fence can be created, blocks
+    /// until the stream is idle, so that the memory of the copy can be used again.
     pub(super) fn fence_after_copy(&self) -> Result<Fence> {
         self.fence().inspect_err(|_| drop(self.synchronize()))
     }
 
-    /// `mark` becomes the point after everything queued so far.
+    /// Moves `mark` to the point after everything queued so far.
     pub(super) fn mark(&self, mark: &Mark) -> Result<()> {
         self.record(&mark.0)
     }
@@ -144,7 +144,7 @@ impl Fence {
     }
 }
 
-/// A point in a stream's work whose time the GPU notes.
+/// A point in a stream's work whose time the GPU records.
 pub(crate) struct Mark(Event);
 
 impl Mark {

@@ -1,8 +1,8 @@
 //! Measures when queued work ran, by pairs of marks on a rank's streams, and emits events once they
 //! are past.
 //!
-//! The host queues work and continues, so its own clock does not say when the work runs. A mark on
-//! the stream before and after it does, on the GPU's clock. The host never waits for marks: it
+//! The host queues work and continues, so its own clock does not say when the work runs. Marks on
+//! the stream before and after the work do, on the GPU's clock. The host never waits for marks: it
 //! queries them when it queues something else.
 
 use super::stream::{Mark, Stream};
@@ -69,7 +69,7 @@ struct Pending {
 const FAR: i64 = 4_000_000_000;
 
 impl Timeline {
-    /// A timeline that emits events to `emitter`. `stream` is idle.
+    /// Returns a timeline that emits events to `emitter`. `stream` is idle.
     pub(super) fn new(emitter: &Emitter, stream: &Stream) -> Result<Self> {
         let zero = emitter.start();
         let (origin, alignment) = Alignment::measure(zero, stream)?;
@@ -89,7 +89,7 @@ impl Timeline {
         Ok(Point { mark, queued, held })
     }
 
-    /// Begins a stretch of work on `stream`. Emits the stretches that are past.
+    /// Begins a stretch of work on `stream`. Emits the finished stretches.
     pub(super) fn begin(&self, stream: &Stream) -> Result<Begun> {
         let mut state = lock(&self.state);
         self.emit_from(&mut state)?;
@@ -143,7 +143,7 @@ impl Timeline {
 }
 
 impl Pending {
-    /// Takes the oldest stretch of `lane`, if it is past.
+    /// Takes the oldest stretch of `lane`; `None` if it is not past.
     fn next_past(&mut self, lane: Lane) -> Result<Option<Stretch>> {
         let pending = &mut self.pending[lane as usize];
         match pending.front() {
@@ -169,7 +169,7 @@ impl Pending {
     }
 }
 
-/// The GPU's clock on the host's: where its origin lies, in nanoseconds.
+/// The alignment of the GPU's clock with the host's: the origin's time, in nanoseconds.
 struct Alignment {
     origin: i64,
 }
@@ -178,8 +178,8 @@ struct Alignment {
 const COMPARISONS: usize = 16;
 
 impl Alignment {
-    /// A mark on an idle `stream` from which the GPU counts, and where it lies after `zero`:
-    /// between its queueing and its being seen to be past.
+    /// Returns a mark on an idle `stream` from which the GPU counts, and where it lies after
+    /// `zero`: between its queueing and its being seen to be past.
     fn measure(zero: Instant, stream: &Stream) -> Result<(Mark, Self)> {
         let now = || zero.elapsed().as_nanos() as i64;
         let compare = || -> Result<_> {
@@ -198,9 +198,9 @@ impl Alignment {
         Ok((mark, Alignment { origin: queued + width / 2 }))
     }
 
-    /// When a point was reached that is `elapsed` after the origin, was queued at `queued` and seen
-    /// to be past at `seen`. If that puts it elsewhere the clocks have drifted apart, and the
-    /// origin moves.
+    /// Returns the time of a point that is `elapsed` after the origin, was queued at `queued` and
+    /// seen to be past at `seen`. If the time is outside these bounds, the clocks have drifted
+    /// apart, and the origin moves.
     fn place(&mut self, elapsed: i64, queued: i64, seen: i64) -> i64 {
         let at = (self.origin + elapsed).max(queued).min(seen);
         self.origin = at - elapsed;
@@ -219,8 +219,8 @@ mod tests {
         assert_eq!(alignment.origin, 100);
     }
 
-    /// A GPU whose clock runs a thousandth fast: bounds 20 µs wide hold it to the host's for any
-    /// time.
+    /// With a GPU whose clock runs a thousandth too fast, bounds 20 µs wide keep it aligned with
+    /// the host's for any time.
     #[test]
     fn bounds_correct_a_clock_that_drifts() {
         let mut alignment = Alignment { origin: 0 };

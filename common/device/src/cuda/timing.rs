@@ -1,5 +1,5 @@
-//! When stretches of a rank's work run, how long single kernels take, and what the rank's part in
-//! collectives takes.
+//! Measures when stretches of a rank's work run, how long single kernels take, and how long the
+//! rank's part in collectives takes.
 
 use super::runtime::Runtime;
 use super::stream::Mark;
@@ -25,7 +25,7 @@ impl Lap {
         self.ended.is_past()
     }
 
-    /// Returns how long it took, once the stream is past it.
+    /// Returns the time that it took. The stream must be past it.
     pub(crate) fn time(&self) -> Result<Duration> {
         Ok(Duration::from_nanos(self.ended.since(&self.began)?.max(0) as u64))
     }
@@ -46,8 +46,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Begins a stretch of computation, which [`Runtime::end`] ends. `None` if no events are
-    /// wanted.
+    /// Begins a stretch of computation, which [`Runtime::end`] ends. Returns `None` if no events
+    /// are requested.
     ///
     /// # Errors
     /// The driver's error.
@@ -56,7 +56,7 @@ impl Runtime {
         self.timeline().map(|timeline| timeline.begin(&self.compute)).transpose()
     }
 
-    /// Ends a stretch of computation: an event says when `work` ran, once it has.
+    /// Ends a stretch of computation. An event reports when `work` ran, once it has run.
     ///
     /// # Errors
     /// The driver's error.
@@ -74,7 +74,7 @@ impl Runtime {
         self.timeline().map_or(Ok(()), Timeline::emit_past)
     }
 
-    /// Queues `work` between two marks: those of `spare`, if there are any.
+    /// Queues `work` between two marks: those of `spare`, or new ones.
     pub(crate) fn lap<T>(&self, spare: Option<Lap>, work: impl FnOnce() -> Result<T>) -> Result<(T, Lap)> {
         self.gpu.context.enter()?;
         let lap = spare.map_or_else(Lap::new, Ok)?;
@@ -85,9 +85,9 @@ impl Runtime {
     }
 
     /// Returns the calls of this rank's part in collectives, their time on the communication stream
-    /// and the bytes that they read plus those that they wrote: of work that has run, since they were
-    /// last returned. Calls are counted from [`Runtime::time_collectives`] on, or from the start if
-    /// events are wanted.
+    /// and the bytes that they read plus those that they wrote: of work that has run since the last
+    /// call. Calls are counted from [`Runtime::time_collectives`] on, or from the start if events
+    /// are requested.
     pub(crate) fn take_communicated(&self) -> Result<(u64, Duration, u64)> {
         self.emit_past()?;
         let (calls, time) = self.timeline().map_or((0, Duration::ZERO), Timeline::take_communicated);

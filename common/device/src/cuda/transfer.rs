@@ -44,7 +44,7 @@ impl Runtime {
         self.compute.synchronize()
     }
 
-    /// `len` bytes at `address` become `value`, after everything computed so far.
+    /// Sets `len` bytes at `address` to `value`, after everything computed so far.
     pub(crate) fn set_bytes(&self, address: u64, value: u8, len: usize) -> Result<()> {
         if len == 0 {
             return Ok(());
@@ -55,7 +55,7 @@ impl Runtime {
             .named("cuMemsetD8Async")
     }
 
-    /// Main memory that this rank's GPU reaches; `None` if there is none left to lock.
+    /// Returns main memory that this rank's GPU reaches; `None` if no more can be locked.
     pub(crate) fn pinned(&self, bytes: usize) -> Result<Option<Pinned>> {
         match Pinned::new(&self.spare, bytes) {
             Err(DeviceError::Cuda { reason, .. }) if reason.contains(OUT_OF_MEMORY) => Ok(None),
@@ -110,8 +110,8 @@ impl Runtime {
         Ok(Download { runtime: self.clone(), block, len })
     }
 
-    /// Copies `len` bytes at `address` into `bytes` by way of a block, once everything computed so
-    /// far is done.
+    /// Copies `len` bytes at `address` into `bytes` through a staging block, once everything
+    /// computed so far is done.
     fn download_staged(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
         let (fence, block) = self.queue_download(address, bytes.len())?;
         let arrived = self.compute.wait_for(&fence);
@@ -132,7 +132,7 @@ pub(crate) struct Download {
 }
 
 impl Download {
-    /// Blocks until the bytes have arrived and returns what `read` makes of them. Waits for nothing
+    /// Blocks until the bytes have arrived and returns the result of `read`. Does not wait for work
     /// that was queued later.
     pub(crate) fn wait<R>(self, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
         let Some((fence, block)) = &self.block else { return Ok(read(&[])) };

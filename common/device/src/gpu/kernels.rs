@@ -33,12 +33,12 @@ impl Kernels for GpuKernels {
     }
 }
 
-/// The tensors that lie in main memory, and those that lie on the GPU.
+/// Returns the tensors that lie in main memory, and those that lie on the GPU.
 fn by_memory<'a>(all: &[View<'a>]) -> (Vec<View<'a>>, Vec<View<'a>>) {
     all.iter().cloned().partition(View::on_host)
 }
 
-/// True for an element-wise operation whose operands lie in main memory.
+/// True for an element-wise operation whose operands are in main memory.
 fn is_on_host(operation: &Operation<View<'_>, ViewMut<'_>>) -> bool {
     match operation {
         Operation::Add { out, x, .. } | Operation::Convert { out, x, .. } => out.on_host() && x.on_host(),
@@ -52,7 +52,8 @@ fn is_on_host(operation: &Operation<View<'_>, ViewMut<'_>>) -> bool {
 }
 
 impl GpuKernels {
-    /// The library reads a base where it would read the output, so that nothing is copied.
+    /// Queues a product. The library reads a base in place of the output, so that nothing is
+    /// copied.
     fn product(&self, product: Matmul<View<'_>, ViewMut<'_>>) -> Result<()> {
         let (depth, Matmul { mut out, a, b, mut addend, rounding }) = (product.depth(), product);
         if let Addend::Base(base) = &addend
@@ -102,8 +103,8 @@ impl GpuKernels {
         }
     }
 
-    /// The largest magnitude of all tensors, which lie on the GPU; NaN if any element is NaN, 0 if
-    /// there are none.
+    /// Returns the largest magnitude of all tensors, which lie on the GPU; NaN if any element is
+    /// NaN, 0 if there are none.
     fn largest_of(&self, all: &[View<'_>]) -> Result<f32> {
         let launch = |result, x: Operand, len| kernels::max_magnitude(&*self.runtime, result, x, len);
         let results = self.reduce("max_magnitude", all, launch)?;
@@ -111,15 +112,16 @@ impl GpuKernels {
         Ok(results.into_iter().map(value).fold(0.0, max_or_nan))
     }
 
-    /// The sum over all tensors, which lie on the GPU, of what [`crate::Kernels::sum_of_squares`]
-    /// gives.
+    /// Returns the sum over all tensors, which lie on the GPU, of what
+    /// [`crate::Kernels::sum_of_squares`] gives.
     fn squares_of(&self, all: &[View<'_>], exponent: i32) -> Result<u128> {
         let launch =
             |result, x: Operand, len| kernels::sum_of_squares(&*self.runtime, result, x, exponent, len);
         Ok(self.reduce("sum_of_squares", all, launch)?.into_iter().map(u128::from_le_bytes).sum())
     }
 
-    /// One result per tensor: as many are queued as there is room for results, then read at once.
+    /// Returns one result per tensor. Reductions are queued as long as there is room for results,
+    /// which are then read together.
     fn reduce(
         &self,
         kernel: &'static str,

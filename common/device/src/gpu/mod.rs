@@ -14,7 +14,7 @@ use crate::cuda::{Options, Rotations, Runtime};
 use crate::ledger::Ledger;
 use std::sync::Arc;
 
-/// A rank on a GPU, with the threads that compute beside it in main memory.
+/// A rank on a GPU, with the threads that compute in main memory.
 pub(crate) struct GpuKernels {
     pub(crate) runtime: Arc<Runtime>,
     pub(crate) host: Cpu,

@@ -24,8 +24,8 @@ pub(super) fn transfer(runtime: &Runtime, mut out: ViewMut<'_>, x: View<'_>) -> 
     }
 }
 
-/// Starts `out = x` on a stream beside the one of computation, between page-locked and a GPU's
-/// memory; `work` names it in events. Copies at once between memory of other kinds.
+/// Starts `out = x` between page-locked memory and a GPU's, on a separate stream from computation;
+/// `work` names it in events. Copies immediately between other kinds of memory.
 pub(crate) fn start(
     runtime: &Runtime,
     mut out: ViewMut<'_>,

@@ -1,4 +1,4 @@
-//! Every kernel, timed, with what it computes and moves.
+//! Times every kernel, and counts the operations and bytes of each.
 
 use super::{Job, Kind, Meter};
 use crate::Result;
@@ -45,7 +45,7 @@ fn reduction(all: &[View<'_>]) -> Job {
     Job { kind: Kind::GradientNorm, flops: 0, bytes }
 }
 
-/// Adds up the bytes that operands move, and hands the operands on as they are.
+/// Adds up the bytes that operands move, and returns the operands unchanged.
 struct Moved {
     bytes: usize,
 }

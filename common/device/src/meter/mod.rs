@@ -1,9 +1,9 @@
-//! Measures where a rank's computing time goes: every kernel's time, operations and bytes, by kind.
+//! Measures a rank's computing time: every kernel's time, operations and bytes, by kind.
 //!
-//! On the CPU a kernel's time is the processor's time of the rank's own thread: what other ranks
-//! compute on the same core does not count. On a GPU it is the time between two marks on the compute
-//! stream, which are read later. Marks cost a few microseconds per kernel, so a GPU is metered only
-//! on request.
+//! On the CPU a kernel's time is the processor time of the rank's own thread: other ranks' work on
+//! the same core does not count. On a GPU it is the time between two marks on the compute stream,
+//! which are read later. Marks cost a few microseconds per kernel, so a GPU is metered only on
+//! request.
 
 mod kernels;
 
@@ -68,10 +68,10 @@ pub struct Spent {
     pub calls: u64,
     /// Time, one call after another.
     pub time: Duration,
-    /// Floating-point operations of products and attention: a multiplication and an addition each,
-    /// of attention only those that the causal mask leaves. 0 for other kinds.
+    /// Floating-point operations of products and attention: multiplications and additions; in
+    /// attention only those that the causal mask leaves. 0 for other kinds.
     pub flops: u64,
-    /// Bytes of the operands, each read or written once; twice if it is both.
+    /// Bytes of the operands. Each counts once if it is read or written, twice if both.
     pub bytes: u64,
 }
 
@@ -133,8 +133,7 @@ impl Meter {
         Ok(out)
     }
 
-    /// Returns what each kind has taken, in [`Kind::ALL`]'s order. Blocks until queued work is
-    /// done.
+    /// Returns the counts of each kind, in [`Kind::ALL`]'s order. Blocks until queued work is done.
     pub(crate) fn spent(&self) -> Result<Vec<Spent>> {
         let mut totals = lock(&self.totals);
         if let Some(runtime) = self.backend.runtime() {
@@ -161,7 +160,7 @@ impl Meter {
     }
 }
 
-/// Returns what this thread has computed so far.
+/// Returns the processor time of this thread so far.
 fn processor_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     // Neither part is ever negative.
@@ -169,7 +168,8 @@ fn processor_time() -> Duration {
 }
 
 impl Totals {
-    /// Adds up calls that are past, oldest first. Queries each, unless `all` are known to be.
+    /// Adds up the finished calls, oldest first. Queries each call, unless `all` are known to be
+    /// finished.
     fn settle(&mut self, all: bool) -> Result<()> {
         while let Some((kind, lap)) = self.pending.front() {
             if !all && !lap.is_past()? {

@@ -11,11 +11,11 @@ pub struct AdamW {
     pub beta1: f32,
     /// Decay of the variance.
     pub beta2: f32,
-    /// Added to the root of the variance.
+    /// The constant added to the root of the variance.
     pub eps: f32,
     /// Decoupled weight decay.
     pub weight_decay: f32,
-    /// Number of this update, from 1, for the bias correction; none without one.
+    /// Number of this update, from 1, for the bias correction; `None` without a correction.
     pub step: Option<u32>,
     /// Gradients are multiplied by this first: clipping and loss scaling.
     pub gradient_scale: f32,

@@ -49,7 +49,7 @@ pub struct Rope {
     pub attention: AttentionShape,
     /// Base of the frequencies: pair i turns by `position · theta^(−2i / head_dim)`.
     pub theta: f32,
-    /// What makes the frequencies lower.
+    /// The scaling that lowers the frequencies.
     pub scaling: RopeScaling,
     /// Position of a sequence's first token.
     pub first_position: usize,
@@ -67,7 +67,7 @@ impl Rope {
     }
 }
 
-/// Query heads share key/value heads evenly.
+/// Checks that query heads share key/value heads evenly.
 fn check_heads<R, W>(v: &mut impl Visitor<R, W>, shape: AttentionShape) -> Result<()> {
     let kv_heads = shape.kv_heads.max(1);
     v.size("kv_heads", shape.kv_heads, kv_heads)?;
@@ -75,8 +75,8 @@ fn check_heads<R, W>(v: &mut impl Visitor<R, W>, shape: AttentionShape) -> Resul
 }
 
 impl AttentionShape {
-    /// Floating-point operations of `products` products of queries with keys, or of probabilities
-    /// with values, under the causal mask.
+    /// Returns the floating-point operations of `products` products of queries with keys, or of
+    /// probabilities with values, under the causal mask.
     pub(super) fn flops(self, products: u64) -> u64 {
         let pairs = (self.tokens * (self.tokens + 1) / 2) as u64;
         products * 2 * pairs * (self.batch * self.width()) as u64

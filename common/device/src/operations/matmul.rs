@@ -13,23 +13,23 @@ pub struct Matmul<R, W> {
     pub a: Matrix<R>,
     /// `[depth, columns]`.
     pub b: Matrix<R>,
-    /// What the product is added to.
+    /// The addend of the product.
     pub addend: Addend<R>,
-    /// What the elements of `a` and `b` are rounded to before they are multiplied.
+    /// The type to which elements of `a` and `b` are rounded before they are multiplied.
     pub rounding: Rounding,
 }
 
-/// What elements are rounded to before they are multiplied.
+/// The type to which elements are rounded before they are multiplied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Rounding {
-    /// Nothing: they are multiplied as they are stored.
+    /// None: elements are multiplied as they are stored.
     #[default]
     None,
     /// bf16, to nearest even.
     Bf16,
 }
 
-/// What a product is added to.
+/// The addend of a product.
 #[derive(Clone, Copy, Debug)]
 pub enum Addend<R> {
     /// Nothing: `out = a · b`.
@@ -41,7 +41,7 @@ pub enum Addend<R> {
 }
 
 impl<R> Addend<R> {
-    /// This, with `f` of the other matrix.
+    /// Applies `f` to the other matrix, if there is one.
     pub(crate) fn map<S>(self, f: impl FnOnce(R) -> S) -> Addend<S> {
         match self {
             Addend::Zero => Addend::Zero,
@@ -61,12 +61,12 @@ impl<R> From<Write> for Addend<R> {
 }
 
 impl<R, W> Matmul<R, W> {
-    /// Columns of `a` and rows of `b`.
+    /// Returns the columns of `a` and rows of `b`.
     pub(crate) fn depth(&self) -> usize {
         self.a.shape().1
     }
 
-    /// Floating-point operations: a multiplication and an addition each.
+    /// Returns the floating-point operations: multiplications and additions.
     pub(super) fn flops(&self) -> u64 {
         2 * (self.out.rows * self.out.columns * self.depth()) as u64
     }
@@ -98,7 +98,7 @@ impl<R, W> Matmul<R, W> {
     }
 }
 
-/// A matrix lies within its data, and its rows do not overlap.
+/// Visits a matrix, and checks that it lies within its data and that its rows do not overlap.
 fn operand<R, W, T>(
     v: &mut impl Visitor<R, W>,
     name: &'static str,

@@ -1,9 +1,10 @@
-//! The operations that training needs, as values: what each reads and writes, and of which shapes.
+//! The operations that training needs, as values: the operands that each reads and writes, and
+//! their shapes.
 //!
 //! An operation is generic over its operands. `R` (read) and `W` (written) are views of buffers
-//! where it is asked for, through [`Kernels`](crate::Kernels), and addresses on a GPU where it is
-//! launched. Its declaration is the one place that says what each operand must be: checks, the meter
-//! and the search for addresses visit the operands with that.
+//! where it is requested, through [`Kernels`](crate::Kernels), and addresses on a GPU where it is
+//! launched. Its declaration is the only place that states the requirements of each operand:
+//! checks, the meter and the search for addresses visit the operands with them.
 //!
 //! Shapes are row-major. `=` means that an output is overwritten, `+=` that it is added to.
 
@@ -89,7 +90,7 @@ pub enum Operation<R, W> {
     Fill {
         /// Output.
         out: W,
-        /// What every element becomes.
+        /// The new value of every element.
         value: f32,
         /// Elements.
         len: usize,
@@ -97,7 +98,8 @@ pub enum Operation<R, W> {
 }
 
 impl<R, W> Operation<R, W> {
-    /// Name in errors: that of the method of [`Kernels`](crate::Kernels) that asks for it.
+    /// Returns the name in errors: that of the method of [`Kernels`](crate::Kernels) that requests
+    /// the operation.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Operation::Matmul(_) => "matmul",
@@ -118,8 +120,8 @@ impl<R, W> Operation<R, W> {
         }
     }
 
-    /// Floating-point operations of products and attention; 0 for others, whose time is that of
-    /// their bytes.
+    /// Returns the floating-point operations of products and attention; 0 for other kinds, whose
+    /// time depends on their bytes.
     pub(crate) fn flops(&self) -> u64 {
         match self {
             Operation::Matmul(product) => product.flops(),
@@ -129,7 +131,7 @@ impl<R, W> Operation<R, W> {
         }
     }
 
-    /// The same operation on what `v` makes of its operands.
+    /// Returns the same operation with each operand replaced by `v`'s result.
     ///
     /// # Errors
     /// The visitor's error.

@@ -32,7 +32,7 @@ operation! {
         dx: W = rows(shape).updated(),
         /// Output `[width]`.
         dweight: W = floats(shape.width).written(write),
-        /// The gradient of `out`, `[rows, width]`; none if `dx` holds it.
+        /// The gradient of `out`, `[rows, width]`; `None` if `dx` holds it.
         dout: Option<R> = rows(shape),
         /// [`RmsNorm::x`].
         x: R = rows(shape),
@@ -114,9 +114,9 @@ operation! {
 }
 
 operation! {
-    /// Cross-entropy and its gradient in one pass: `losses = −log softmax(logits)[target]` per row, and
-    /// `logits = (softmax(logits) − onehot(target)) · gradient_scale`. A row without a target has the
-    /// loss 0, and so is its gradient.
+    /// Cross-entropy and its gradient in one pass: `losses = −log softmax(logits)[target]` per row,
+    /// and `logits = (softmax(logits) − onehot(target)) · gradient_scale`. A row without a target
+    /// has loss 0 and gradient 0.
     pub struct CrossEntropy {
         /// Output, f32 `[rows]`.
         losses: W = f32(shape.rows),
@@ -132,7 +132,7 @@ operation! {
     }
 }
 
-/// Rows are whole groups, which do not overlap.
+/// Checks that rows are whole groups, which do not overlap.
 fn check_groups<R, W>(v: &mut impl Visitor<R, W>, shape: GroupedRows) -> Result<()> {
     let group = shape.group.max(1);
     v.size("group", shape.group, group)?;

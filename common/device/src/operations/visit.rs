@@ -1,14 +1,15 @@
-//! How an operation's operands are visited: once to check them, once to count their bytes, once to
-//! find their addresses.
+//! Visits an operation's operands: once to check them, once to count their bytes, once to find
+//! their addresses.
 
 use crate::Result;
 use crate::shapes::{GroupedRows, Write};
 
 /// Declares the arguments of an operation, and the method that visits its operands in their order.
 ///
-/// The operands come first. One of type `R` is read, one of type `W` written; in an `Option` it may be
-/// missing. What it must be follows: a constructor of [`Requirement`] without the name, and changes to
-/// that. It may depend on the sizes and settings, which come next; a function may check one of them.
+/// The operands come first. One of type `R` is read, one of type `W` written; in an `Option` it may
+/// be missing. Its requirement follows: a constructor of [`Requirement`] without the name, and
+/// changes to it. It may depend on the sizes and settings, which come next; a function may check
+/// one of them.
 macro_rules! operation {
     (
         $(#[$doc:meta])*
@@ -48,7 +49,7 @@ macro_rules! operation {
     };
 }
 
-/// What a visitor makes of an operand of the type given first.
+/// The visitor's result for an operand of the type given first.
 macro_rules! visit_operand {
     (R, $v:ident, $operand:ident, $data:ident) => {
         $v.read($operand, $data)?
@@ -64,7 +65,7 @@ macro_rules! visit_operand {
     };
 }
 
-/// What an operand must be, and how much of it an operation moves.
+/// The requirements of an operand, and the number of elements that an operation moves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requirement {
     /// Name in errors: that of the field.
@@ -123,37 +124,38 @@ impl Requirement {
         Requirement { elements: Elements::Indices { bound }, ..Requirement::any(name, len) }
     }
 
-    /// Each element is written, and read before if `write` says so.
+    /// Returns the requirement of an operand whose elements are written, and read before if `write`
+    /// says so.
     pub(crate) fn written(self, write: Write) -> Self {
         if write == Write::Accumulate { self.updated() } else { self }
     }
 
-    /// Each element is read and written.
+    /// Returns the requirement of an operand whose elements are read and written.
     pub(crate) fn updated(self) -> Self {
         Requirement { moved: 2 * self.moved, ..self }
     }
 
-    /// The operation moves `moved` elements.
+    /// Returns the requirement with `moved` elements moved.
     pub(crate) fn moving(self, moved: usize) -> Self {
         Requirement { moved, ..self }
     }
 }
 
-/// Sees every operand of an operation, in the order of its fields, and makes something of it. `R`
-/// is what is read, `W` what is written.
+/// Visits every operand of an operation, in the order of its fields, and maps it. `R` is the type
+/// of operands that are read, `W` of those that are written.
 pub(crate) trait Visitor<R, W> {
-    /// What becomes of an operand that is read.
+    /// The result for an operand that is read.
     type Read;
-    /// What becomes of an operand that is written.
+    /// The result for an operand that is written.
     type Written;
 
-    /// Sees an operand that is read.
+    /// Visits an operand that is read.
     fn read(&mut self, operand: Requirement, data: R) -> Result<Self::Read>;
 
-    /// Sees an operand that is written.
+    /// Visits an operand that is written.
     fn write(&mut self, operand: Requirement, data: W) -> Result<Self::Written>;
 
-    /// Sees that the size `name` is `got` and has to be `expected`.
+    /// Checks the size `name`, which is `got` and must be `expected`.
     fn size(&mut self, _name: &'static str, _got: usize, _expected: usize) -> Result<()> {
         Ok(())
     }

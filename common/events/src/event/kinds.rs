@@ -11,7 +11,7 @@ macro_rules! labels {
             /// Every variant, in the order in which tables show them.
             pub const ALL: [$name; [$($label),+].len()] = [$($name::$variant),+];
 
-            /// The name that tables, screens and reports use.
+            /// Returns the name that tables, screens and reports use.
             pub const fn label(self) -> &'static str {
                 match self { $($name::$variant => $label),+ }
             }
@@ -41,7 +41,7 @@ macro_rules! labelled {
         pub enum $name { $($(#[$doc])* $variant),+ }
 
         impl $name {
-            /// The index in [`Self::ALL`].
+            /// Returns the index in [`Self::ALL`].
             pub const fn index(self) -> usize { self as usize }
         }
 
@@ -80,7 +80,7 @@ labelled! {
 }
 
 impl Route {
-    /// The place that bytes leave.
+    /// Returns the place that bytes leave.
     pub const fn from(self) -> Place {
         match self {
             Route::DeviceToHost => Place::Device,
@@ -89,7 +89,7 @@ impl Route {
         }
     }
 
-    /// The place that bytes reach.
+    /// Returns the place that bytes reach.
     pub const fn to(self) -> Place {
         match self {
             Route::DeviceToHost | Route::DiskToHost => Place::Host,

@@ -55,7 +55,7 @@ fn another(server: &mut Server, directory: &Path) -> Attachment {
     viewer.join().unwrap().unwrap()
 }
 
-/// A server and its one viewer, which has read the header.
+/// Returns a server and its one viewer, which has read the header.
 fn watched(directory: &Path) -> (Server, Attachment) {
     let mut server = Server::open(directory, "run", &header()).unwrap();
     let viewer = another(&mut server, directory);

@@ -37,8 +37,8 @@ fn states(rank: &RankPrediction, place: Place) -> [u64; 3] {
     [Class::Parameters, Class::Gradients, Class::Optimizer].map(|class| rank.place(place).peak(class))
 }
 
-/// Bytes and calls, in [`Route::ALL`]'s order: device to host, host to device, host to disk, disk
-/// to host.
+/// Returns the bytes and calls, in [`Route::ALL`]'s order: device to host, host to device, host to
+/// disk, disk to host.
 fn moved(transfers: Transfers) -> [(u64, u64); 4] {
     std::array::from_fn(|i| (transfers.bytes(Route::ALL[i]), transfers.calls(Route::ALL[i])))
 }
@@ -377,7 +377,8 @@ fn placements_that_no_run_can_have() {
     assert_eq!((elsewhere.optimizer, elsewhere.parameters), (Disk, Device));
 }
 
-/// The remedies of `job` in `room`, without those of other knobs: bytes saved, and bytes moved.
+/// Returns the remedies of `job` in `room`, without those of other knobs: bytes saved, and bytes
+/// moved.
 fn offers(room: Room, job: &Job) -> Vec<(String, u64, u64)> {
     let all = remedies(room, job).alone.into_iter();
     let offered = all.filter(|remedy| remedy.how.starts_with("--offload"));

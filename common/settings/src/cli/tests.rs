@@ -111,7 +111,7 @@ const NAMES: [&str; 14] = [
     "prompt",
 ];
 
-/// The flags that take values, of the program and its subcommands.
+/// Returns the flags that take values, of the program and its subcommands.
 fn flags() -> Vec<(&'static str, String)> {
     let mut command = Cli::command();
     command.build();

@@ -50,7 +50,7 @@ struct Gradient<'a> {
     values: TileMut<'a>,
 }
 
-/// The packed gradient, cut by pair.
+/// Returns the packed gradient, cut by pair.
 fn gradients(dqkv: FloatsMut<'_>, shape: AttentionShape) -> impl Iterator<Item = Gradient<'_>> {
     let AttentionShape { tokens, head_dim, heads, kv_heads, .. } = shape;
     let packed_width = shape.packed_width();
@@ -79,7 +79,7 @@ struct PairInputs<'a> {
 }
 
 impl PairInputs<'_> {
-    /// Prefetches `rows` of all that query head `head` reads; see [`Heads::prefetch`].
+    /// Prefetches `rows` of all operands that query head `head` reads; see [`Heads::prefetch`].
     fn prefetch(&self, rows: &Range<usize>, head: usize) {
         self.heads.prefetch(rows, head);
         for tile in [self.dout, self.out] {
@@ -117,7 +117,7 @@ fn backward(
 }
 
 impl Sizes {
-    /// f32 that one head needs.
+    /// Returns the number of f32 that one head needs.
     fn room(self) -> usize {
         2 * (self.by_element() + self.scores() + self.wide_rows()) + self.sums()
     }
@@ -142,13 +142,13 @@ struct Head<'a> {
 }
 
 impl Head<'_> {
-    /// Its columns of the pair's queries and outputs.
+    /// Returns its columns of the pair's queries and outputs.
     fn columns(&self) -> Range<usize> {
         self.number * self.sizes.head_dim..(self.number + 1) * self.sizes.head_dim
     }
 
-    /// With P the probabilities: dV = Pᵀ·dO, dP = dO·Vᵀ, dS = P ∘ (dP − rowsum(dO ∘ O)) · scale,
-    /// dQ = dS·K, dK = dSᵀ·Q (Dao et al., 2022, appendix B.2). The queries' gradient is
+    /// Computes, with P the probabilities: dV = Pᵀ·dO, dP = dO·Vᵀ, dS = P ∘ (dP − rowsum(dO ∘ O)) ·
+    /// scale, dQ = dS·K, dK = dSᵀ·Q (Dao et al., 2022, appendix B.2). The queries' gradient is
     /// overwritten; `dkeys` and `dvalues` `[tokens, head_dim]` are added to.
     fn compute(&self, room: &mut [f32], gradient: &mut Gradient<'_>, dkeys: &mut [f32], dvalues: &mut [f32]) {
         let Sizes { tokens, instructions, .. } = self.sizes;
@@ -219,7 +219,7 @@ impl BackwardBlock<'_> {
         ));
     }
 
-    /// rowsum(dO ∘ O).
+    /// Returns rowsum(dO ∘ O).
     fn means(&self) -> [f32; QUERIES] {
         let Head { sizes: Sizes { head_dim, .. }, inputs, .. } = *self.head;
         let columns = self.head.columns();

@@ -1,10 +1,11 @@
 //! Causal attention, forward and backward, in tiles of queries against the keys up to them.
 //!
 //! One block's scores exist at a time, in the nearest or the middle cache. Like every product, they
-//! are computed in registers, tile by tile. Rows of one head lie far apart, often on different pages,
-//! where a core's own prefetching stops; so a thread prefetches rows of the pair that it probably
-//! computes next. Each (sequence, key/value head) pair is a task of its own; the query heads that
-//! share a key/value head follow each other, so their contributions to its gradient add up in order.
+//! are computed in registers, tile by tile. Rows of one head lie far apart, often on different
+//! pages, where a core's own prefetching stops; so a thread prefetches rows of the pair that it
+//! will probably compute next. Each (sequence, key/value head) pair is a task of its own; the query
+//! heads that share a key/value head follow each other, so their contributions to its gradient are
+//! added in order.
 
 mod backward;
 mod forward;
@@ -20,8 +21,8 @@ use super::workers::{blocks, pieces};
 use crate::shapes::AttentionShape;
 use std::ops::Range;
 
-/// Queries of a block, at most. In backward a block adds to the gradients of all keys up to it, so
-/// fewer blocks are fewer passes over them.
+/// Maximum number of queries of a block. In backward a block adds to the gradients of all keys up
+/// to it, so fewer blocks mean fewer passes over them.
 const QUERIES: usize = 56;
 
 /// Sizes that follow from [`AttentionShape`], and the instructions of the products.
@@ -32,7 +33,7 @@ struct Sizes {
     head_dim: usize,
     /// Query heads per key/value head.
     group: usize,
-    /// Queries of a block, at most: whole tiles.
+    /// Maximum number of queries of a block: whole tiles.
     queries: usize,
     /// 1/√head_dim.
     scale: f32,
@@ -62,43 +63,43 @@ impl Sizes {
         pieces(rows, self.instructions.rows())
     }
 
-    /// f32 from a row of scores to the next: whole vectors, and rows that do not compete for the
-    /// same cache lines.
+    /// Returns the number of f32 from a row of scores to the next: whole vectors, such that rows do
+    /// not compete for the same cache lines.
     fn stride(self) -> usize {
         packed_row(self.tokens)
     }
 
-    /// f32 of a tile's scores.
+    /// Returns the number of f32 of a tile's scores.
     fn tile_scores(self) -> usize {
         self.instructions.rows() * self.stride()
     }
 
-    /// f32 of a block's scores.
+    /// Returns the number of f32 of a block's scores.
     fn scores(self) -> usize {
         self.queries * self.stride()
     }
 
-    /// Columns of sums over a head's elements: whole vectors.
+    /// Returns the columns of sums over a head's elements: whole vectors.
     fn padded(self) -> usize {
         self.head_dim.next_multiple_of(self.instructions.width())
     }
 
-    /// f32 of a block's sums over a head's elements.
+    /// Returns the number of f32 of a block's sums over a head's elements.
     fn sums(self) -> usize {
         (self.queries * self.padded()).next_multiple_of(LANES)
     }
 
-    /// f32 of a block's rows, widened.
+    /// Returns the number of f32 of a block's rows, widened.
     fn wide_rows(self) -> usize {
         self.queries * packed_row(self.head_dim)
     }
 
-    /// f32 of a copy of a head whose columns are tokens.
+    /// Returns the number of f32 of a copy of a head whose columns are tokens.
     fn by_token(self) -> usize {
         Panels::len(self.instructions, self.tokens, self.head_dim)
     }
 
-    /// f32 of a copy of a head whose columns are the head's elements.
+    /// Returns the number of f32 of a copy of a head whose columns are the head's elements.
     fn by_element(self) -> usize {
         Panels::len(self.instructions, self.head_dim, self.tokens)
     }
@@ -166,8 +167,8 @@ fn per_head(tile: TileMut<'_>, tokens: usize, width: usize) -> Vec<TileMut<'_>> 
 /// A (sequence, key/value head) pair.
 type Pair = (usize, usize);
 
-/// Returns every pair in order, each with the one `threads` further on, which the same thread
-/// probably computes next: threads take pairs from one queue.
+/// Returns every pair in order, each with the pair `threads` places later, which the same thread
+/// will probably compute next: threads take pairs from one queue.
 fn pairs(shape: AttentionShape, threads: usize) -> impl Iterator<Item = (Pair, Option<Pair>)> {
     let count = shape.batch * shape.kv_heads;
     let pair = move |number: usize| (number / shape.kv_heads, number % shape.kv_heads);

@@ -1,9 +1,9 @@
 //! The loop over a full tile of 512-bit vectors, in assembly: a compiler that unrolls it runs out of
 //! registers.
 //!
-//! While a tile is computed, the next one is asked for: a line of its rows at every step, and a row of
-//! its sums at every four steps. Were they all asked for at once, this tile's own operands would
-//! wait behind them.
+//! While a tile is computed, the next one is prefetched: a line of its rows at every step, and a
+//! row of its sums every four steps. If they were all prefetched at once, this tile's own operands
+//! would wait behind them.
 
 use super::lanes::{Avx512, Lanes};
 use super::register_tile::{Ahead, Offsets, RegisterTile, SOURCE_STEPS, Source, UNROLLED, VECTORS};
@@ -45,8 +45,8 @@ macro_rules! step {
     };
 }
 
-/// A step of rows that lie along the depth: three pointers and two distances address them. Asks for
-/// a line of one of the next tile's rows.
+/// A step of rows that lie along the depth: three pointers and two distances address them.
+/// Prefetches a line of one of the next tile's rows.
 macro_rules! along {
     ($multiply:literal, $step:literal) => {
         concat!(
@@ -87,7 +87,7 @@ macro_rules! across {
     };
 }
 
-/// Asks for a row of the next tile's sums.
+/// Prefetches a row of the next tile's sums.
 macro_rules! next_sums {
     () => {
         "prefetcht0 byte ptr [{sums}]\nprefetcht0 byte ptr [{sums} + 64]\nadd {sums}, {stride}\n"
@@ -205,7 +205,7 @@ macro_rules! full_tiles {
                             );
                             next = next.wrapping_add(next_row);
                         }
-                        // More than a tile's rows of sums are asked for by now.
+                        // More than a tile's rows of sums are prefetched by now.
                         stride = 0;
                     }
                     let ahead = Ahead { rows: Source { first: next, ..rows }, ..self.ahead };

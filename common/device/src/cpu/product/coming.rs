@@ -1,12 +1,12 @@
-//! Operands that are read next. While tiles are computed, their loops bring them nearer.
+//! Operands that are read next. While tiles are computed, their loops prefetch these operands.
 
 use super::register_tile::{SOURCE_STEPS, Source};
 use crate::cpu::tile::Tile;
 
-/// Bytes that are asked for of a row.
+/// Number of bytes that are prefetched of a row.
 const BYTES: usize = 1024;
 
-/// What remains to be asked for of an operand that is stored across the depth, row by row.
+/// The part still to be prefetched of an operand that is stored across the depth, row by row.
 #[derive(Clone, Copy)]
 pub(super) struct Coming {
     first: *const u8,
@@ -16,7 +16,7 @@ pub(super) struct Coming {
 }
 
 impl Coming {
-    /// Returns the rows of `tile`, if they are short, or follow each other.
+    /// Returns the rows of `tile` if they are short or follow each other, else none.
     pub(super) fn of(tile: Option<Tile<'_>>) -> Self {
         let Some(tile) = tile.filter(Tile::is_transposed) else { return Coming::nothing() };
         let ((lanes, depth), (source, stride)) = (tile.shape(), tile.stored());
@@ -34,8 +34,8 @@ impl Coming {
         Coming { first: std::ptr::null(), row: 0, rows: 0 }
     }
 
-    /// Takes as many rows as tiles of `steps` ask for, at most `tiles` of them. Returns how many tiles ask
-    /// for them; None if no rows remain.
+    /// Takes as many rows as `tiles` tiles of `steps` can prefetch. Returns the number of tiles
+    /// that prefetch them; `None` if no rows remain.
     pub(super) fn take(&mut self, steps: usize, tiles: usize) -> Option<(usize, Source)> {
         let rows = steps.div_ceil(SOURCE_STEPS).min(self.rows);
         let tiles = tiles.min(self.rows.checked_div(rows)?);

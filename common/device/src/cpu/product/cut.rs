@@ -10,31 +10,31 @@ use std::ops::Range;
 /// Steps of the depth at a time: as many as a panel of the right operand has in the nearest cache.
 const STEPS: usize = 256;
 
-/// The same where the left operand lies along the depth: its tiles reach the loop faster than the
-/// panel does, and fewer parts move fewer sums.
+/// Steps of the depth at a time if the left operand is stored along the depth: its tiles reach the
+/// loop faster than the panel does, and fewer parts move fewer sums.
 const STEPS_ALONG: usize = 384;
 
-/// Units of a part of a strip of the right operand, at most: 1 MiB.
+/// Maximum number of units of a part of a strip of the right operand: 1 MiB.
 const STRIP: usize = 1 << 18;
 
-/// Sums that wait, at most: 4 MiB.
+/// Maximum number of sums that wait: 4 MiB.
 const WAITING: usize = 1 << 20;
 
 /// Units of a block of the left operand: half a MiB.
 const BLOCK: usize = 1 << 17;
 
-/// Tiles of a block, at least and at most.
+/// Minimum and maximum number of tiles of a block.
 const TILES: (usize, usize) = (4, 24);
 
-/// As many of a left operand that is stored across the depth: what [`Coming`](super::coming::Coming) asks
-/// for of a row.
+/// Maximum number of tiles of a left operand that is stored across the depth: those that
+/// [`Coming`](super::coming::Coming) prefetches of a row.
 const TILES_ACROSS: usize = 18;
 
 /// Sizes of the pieces of a product.
 pub(super) struct Cut {
-    /// Depth of a part, at most.
+    /// Maximum depth of a part.
     pub(super) part: usize,
-    /// Rows of a block and columns of a strip, at most.
+    /// Maximum number of rows of a block and of columns of a strip.
     pub(super) block: usize,
     pub(super) strip: usize,
     /// Units of a copy of a strip's part and of a block's.

@@ -1,4 +1,4 @@
-//! Denormal numbers as zero, as the processors' dot products of bf16 take and leave them.
+//! Treats denormal numbers as zero, like the processors' dot products of bf16.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::asm;

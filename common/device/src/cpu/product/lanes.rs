@@ -4,7 +4,7 @@ use crate::convert::{narrow_bf16, widen_bf16};
 use half::bf16;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
-/// f32 of a vector, at most.
+/// Maximum number of f32 of a vector.
 const WIDEST: usize = 16;
 
 /// Vectors of f32 lanes whose step multiplies and adds without rounding in between.
@@ -12,7 +12,7 @@ const WIDEST: usize = 16;
 /// # Safety
 /// The processor has the instructions, and a pointer's elements are there to read or to write.
 pub(super) trait Lanes {
-    /// Made of f32 alone.
+    /// A vector that consists only of f32.
     type Vector: Copy;
 
     /// Rows of a full tile: with them the sums and the operands of a step fill the registers.
@@ -36,7 +36,7 @@ pub(super) trait Lanes {
         // SAFETY: as the trait's.
         unsafe { to.cast::<Self::Vector>().write_unaligned(vector) }
     }
-    /// Elements of bf16, widened.
+    /// Returns the elements of bf16, widened.
     #[inline(always)]
     unsafe fn load_bf16(from: *const bf16) -> Self::Vector {
         let mut wide = [0.0; WIDEST];
@@ -56,7 +56,7 @@ pub(super) trait Lanes {
             narrow_bf16(from_raw_parts_mut(to, Self::WIDTH), &wide);
         }
     }
-    /// The 32 bits at `from`, of any alignment, in every lane.
+    /// Returns the 32 bits at `from`, of any alignment, in every lane.
     unsafe fn spread(from: *const u8) -> Self::Vector;
     /// `a + b`.
     unsafe fn add(a: Self::Vector, b: Self::Vector) -> Self::Vector;

@@ -1,11 +1,11 @@
 //! Products of matrices on one thread, with one skeleton for every width of float.
 //!
 //! Part by part of the depth, strips of the right operand and blocks of the left one are copied in
-//! the order in which the innermost loop reads them, so that both stay in the middle cache. The left
-//! one is read in place if it needs no conversion and its rows do not compete for cache lines; across
-//! the depth, if it is also read few times. A tile of sums stays in registers while a part of the depth
-//! passes by, then waits in memory for the next part. So an element's bits depend on its row, its
-//! column and the depth alone.
+//! the order in which the innermost loop reads them, so that both stay in the middle cache. The
+//! left one is read in place if it needs no conversion and its rows do not compete for cache lines;
+//! across the depth, if it is also read few times. A tile of sums stays in registers while a part
+//! of the depth passes by, then waits in memory for the next part. So an element's bits depend only
+//! on its row, its column and the depth.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -44,11 +44,12 @@ use std::ops::Range;
 use target::Target;
 use unit::Unit;
 
-/// Rows that are so many bytes apart compete for the same lines of the nearest cache.
+/// Rows whose distance is a multiple of this many bytes compete for the same lines of the nearest
+/// cache.
 const ALIASES: usize = 2048;
 
-/// Panels of the right operand for which a transposed left one is read in place, at most: a copy
-/// costs less than reading it more often.
+/// Maximum number of panels of the right operand for which a transposed left one is read in place:
+/// a copy costs less than reading it more often.
 const READS: usize = 8;
 
 /// Computes `out = addend + a · b` on this thread. A sum is rounded once to `out`'s type. Two operands
@@ -111,7 +112,7 @@ impl Product<'_> {
         Ok(())
     }
 
-    /// True if `a` is multiplied where it is.
+    /// True if `a` is multiplied in place.
     fn in_place(&self) -> bool {
         let ((source, stride), across) = (self.a.stored(), self.a.is_transposed());
         let stored = match source {
@@ -123,8 +124,8 @@ impl Product<'_> {
         stored && few && !(stride * source.size()).is_multiple_of(ALIASES)
     }
 
-    /// Returns the block that is read after the one of `rows` and `steps`: the next rows of these steps,
-    /// or the first rows of the `next` ones. None after the last.
+    /// Returns the block that is read after the one of `rows` and `steps`: the next rows of these
+    /// steps, or the first rows of the `next` steps. `None` after the last block.
     fn left_after(
         &self,
         cut: &Cut,
@@ -231,13 +232,13 @@ impl Product<'_> {
     }
 }
 
-/// What becomes of a tile's sums.
+/// The destination of a tile's sums.
 enum Then<'a> {
-    /// They stay where they are: for the next part of the depth, or complete.
+    /// The sums stay where they are: for the next part of the depth, or complete.
     Stay,
-    /// They are complete, and go to their target from registers.
+    /// The sums are complete, and are stored to their target from registers.
     Finish(Target<'a>),
-    /// They are complete: `out` becomes `addend` and the sums, rounded to its type.
+    /// The sums are complete: `out` becomes `addend` plus the sums, rounded to its type.
     Round { out: TileMut<'a>, addend: Addend<Tile<'a>> },
 }
 
@@ -245,9 +246,9 @@ enum Then<'a> {
 struct Part<'a> {
     first: bool,
     last: bool,
-    /// What the last part's sums are added to.
+    /// The addend of the last part's sums.
     addend: Addend<Tile<'a>>,
-    /// What is read after a block of the left operand, and after a strip of the right one.
+    /// The operands read after a block of the left operand, and after a strip of the right one.
     coming: [Coming; 2],
 }
 

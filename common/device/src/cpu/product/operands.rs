@@ -17,7 +17,7 @@ pub(in crate::cpu) struct Panels<'a> {
 }
 
 impl<'a> Panels<'a> {
-    /// Returns the f32 that a copy of `columns × depth` elements needs.
+    /// Returns the number of f32 that a copy of `columns × depth` elements needs.
     pub(in crate::cpu) fn len(instructions: Instructions, columns: usize, depth: usize) -> usize {
         Groups::columns(columns, instructions.columns(), depth).len()
     }
@@ -143,9 +143,9 @@ impl<'a> Left<'a> {
         }
     }
 
-    /// Returns the number of tiles, from number `tile` on, that can be computed in one run: they have
-    /// equally many rows, which are where the loop reads them, and another tile follows. A block's last
-    /// tile is a run of its own.
+    /// Returns the number of tiles, from number `tile` on, that can be computed in one run: they
+    /// have the same number of rows, which the loop reads in place, and another tile follows. A
+    /// block's last tile is a run of its own.
     pub(super) fn run(&self, tile: usize) -> usize {
         match &self.source {
             LeftSource::Along { copied, .. } if tile >= *copied => 1,
@@ -176,7 +176,7 @@ impl<'a> Left<'a> {
         (lanes, Source { first: rows.bytes.as_ptr(), row: rows.row, tile: self.tile_bytes() })
     }
 
-    /// Returns the rows of tile number `tile`. The first tile is asked for first, and so on.
+    /// Returns the rows of tile number `tile`. Callers take tiles in ascending order.
     pub(super) fn tile(&mut self, tile: usize) -> Rows<'_> {
         if let LeftSource::Along { from, unit, to, copied } = &mut self.source
             && tile >= *copied

@@ -22,7 +22,7 @@ pub(super) struct Groups {
     lanes: usize,
     /// Number of groups.
     count: usize,
-    /// Lanes of a group, but for the last one, which has the rest.
+    /// Number of lanes of a group; the last group has the rest.
     pub(super) size: usize,
     /// Units from a step to the next.
     pub(super) slot: usize,
@@ -67,8 +67,8 @@ impl Groups {
     }
 }
 
-/// Copies `from` `[lanes, depth]` to `groups` of at most 32 lanes. What lies between a group's
-/// lanes and its slot is unspecified.
+/// Copies `from` `[lanes, depth]` to `groups` of at most 32 lanes. The memory between a group's
+/// lanes and the end of its slot is unspecified.
 pub(super) fn pack(to: &mut [u32], from: Tile<'_>, unit: Unit, groups: Groups) {
     match groups.slot {
         8 => pack_slots::<8, 8>(to, from, unit, groups),
@@ -77,7 +77,7 @@ pub(super) fn pack(to: &mut [u32], from: Tile<'_>, unit: Unit, groups: Groups) {
     }
 }
 
-/// As [`pack`]. Lanes that are turned are read `LANES` at a time.
+/// Copies like [`pack`]. Lanes that are transposed are read `LANES` at a time.
 fn pack_slots<const SLOT: usize, const LANES: usize>(
     to: &mut [u32],
     from: Tile<'_>,
@@ -128,8 +128,8 @@ fn across<const SLOT: usize>(to: &mut [u32], from: Tile<'_>, unit: Unit, groups:
     });
 }
 
-/// As [`across`], rounded to bf16. A step's lanes begin `at` an element; behind the last step are
-/// zeros.
+/// Copies like [`across`], rounded to bf16. A step's lanes begin `at` an element; zeros follow the
+/// last step.
 #[inline(always)]
 fn across_bf16<T: AsBf16, const SLOT: usize>(
     to: &mut [u32],
@@ -175,7 +175,7 @@ fn high_halves<T: AsBf16, const SLOT: usize>(to: &mut [u32; SLOT], x: &[T], at: 
 
 /// A float that is rounded to bf16.
 trait AsBf16: Copy + Default {
-    /// The bf16 in the high half, zeros in the low one: the bits of the same f32.
+    /// Returns the bf16 in the high half, zeros in the low one: the bits of the same f32.
     fn high_half(self) -> u32;
 }
 
@@ -200,8 +200,8 @@ impl AsBf16 for f16 {
     }
 }
 
-/// Steps that are asked for before they are copied: short rows are no stream that a core fetches by
-/// itself.
+/// Number of steps by which prefetching runs ahead of copying: a core does not prefetch short rows
+/// by itself.
 const AHEAD: usize = 8;
 
 /// Prefetches the element at `at`, which need not be there.
@@ -227,7 +227,7 @@ fn each<const SLOT: usize>(
     }
 }
 
-/// Returns the elements from `at` on, and zeros behind the last one.
+/// Returns the elements from `at` on, and zeros after the last one.
 #[inline(always)]
 fn chunk<T: Copy + Default, const LEN: usize>(x: &[T], at: usize) -> [T; LEN] {
     let rest = x.get(at..).unwrap_or_default();
@@ -272,7 +272,7 @@ fn read_along(to: &mut [u32], from: Tile<'_>, unit: Unit, lane: usize, first: us
     }
 }
 
-/// As [`read_along`], rounded to bf16.
+/// Reads like [`read_along`], rounded to bf16.
 #[inline(always)]
 fn read_bf16_along<T: AsBf16>(to: &mut [u32], row: &[T], unit: Unit, first: usize) {
     let odd = |row: &[T]| row.chunks_exact(2).remainder().first().map_or(0, |last| last.high_half());
@@ -303,7 +303,7 @@ fn read_bf16_along<T: AsBf16>(to: &mut [u32], row: &[T], unit: Unit, first: usiz
     }
 }
 
-/// Side of the squares that are turned in registers.
+/// Side of the squares that are transposed in registers.
 const SIDE: usize = 4;
 
 /// Units that are read to the nearest cache at a time.
@@ -367,7 +367,7 @@ fn turn_columns<const LANES: usize>(lines: &[[u32; UNITS]; LANES], left: usize) 
 fn turn_square(square: [[u32; SIDE]; SIDE]) -> [[u32; SIDE]; SIDE] {
     use std::arch::x86_64::{__m128, _MM_TRANSPOSE4_PS};
     let [mut a, mut b, mut c, mut d]: [__m128; SIDE] = bytemuck::cast(square);
-    // SAFETY: every x86-64 has these instructions, and the function touches its arguments alone.
+    // SAFETY: every x86-64 has these instructions, and the function touches only its arguments.
     unsafe { _MM_TRANSPOSE4_PS(&mut a, &mut b, &mut c, &mut d) };
     bytemuck::cast([a, b, c, d])
 }

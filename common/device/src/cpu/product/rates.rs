@@ -1,4 +1,4 @@
-//! Multiply-additions in registers alone: what no product can exceed.
+//! The rate of multiply-additions in registers, which no product can exceed.
 
 use super::lanes::{Lanes, Portable};
 use super::registers::Instructions;
@@ -17,9 +17,9 @@ use std::sync::OnceLock;
 const CHAINS: usize = 14;
 
 impl Instructions {
-    /// Returns those for pairs of bf16, if this processor has them and they are faster than
-    /// multiply-additions of f32: on some processors they reach half of those. Takes about a
-    /// millisecond at first.
+    /// Returns the instructions for pairs of bf16 if this processor has them and they are faster
+    /// than multiply-additions of f32 (on some processors they reach half that rate); else `None`.
+    /// The first call takes about a millisecond.
     pub(super) fn pairs() -> Option<Self> {
         #[cfg(target_arch = "x86_64")]
         if has_dot_products() {
@@ -33,13 +33,14 @@ impl Instructions {
 }
 
 /// Returns the GFLOP/s of multiply-additions on this thread, with the instructions that products of
-/// two operands of bf16, or of others, use: the most of `attempts` of about a millisecond.
+/// two operands of bf16, or of other types, use: the maximum of `attempts` attempts of about a
+/// millisecond.
 pub(crate) fn multiply_add_rate(bf16: bool, attempts: usize) -> f64 {
     let pairs = if bf16 { Instructions::pairs() } else { None };
     fastest(pairs.unwrap_or_else(Instructions::widest), attempts, 100_000)
 }
 
-/// Returns the GFLOP/s of the fastest of `attempts` of `length` steps.
+/// Returns the GFLOP/s of the fastest of `attempts` attempts of `length` steps.
 fn fastest(instructions: Instructions, attempts: usize, length: usize) -> f64 {
     let rate = |_| {
         let start = Instant::now();

@@ -8,10 +8,10 @@ use super::target::Target;
 use crate::cpu::prefetch::{LINE, prefetch_line, prefetch_near};
 use std::hint::black_box;
 
-/// Steps of a tile for which its loop asks for a row of memory.
+/// Number of steps of a tile per row of memory that its loop prefetches.
 pub(super) const SOURCE_STEPS: usize = 64;
 
-/// Vectors of columns of a tile, at most.
+/// Maximum number of vectors of columns of a tile.
 pub(super) const VECTORS: usize = 2;
 
 /// Where a tile's sums begin.
@@ -23,7 +23,7 @@ pub(in crate::cpu) enum Start {
     Sums,
 }
 
-/// What a full tile's loop asks for before it is needed. Addresses may be any.
+/// The memory that a full tile's loop prefetches. Any address is valid.
 #[derive(Clone, Copy)]
 pub(super) struct Ahead {
     pub(super) rows: Source,
@@ -39,7 +39,8 @@ pub(super) struct Source {
     pub(super) first: *const u8,
     /// Bytes from a row to the next.
     pub(super) row: usize,
-    /// Bytes from what one tile asks for to what the next one asks for.
+    /// Number of bytes from the memory that one tile prefetches to the memory that the next one
+    /// prefetches.
     pub(super) tile: usize,
 }
 
@@ -89,7 +90,7 @@ pub(super) struct RegisterTile<'a> {
 }
 
 /// Distances of rows from the first one, so that few registers address half a tile's rows, each
-/// without an addition that has to wait for the one before.
+/// without an addition that has to wait for the previous one.
 pub(super) struct Offsets {
     one: usize,
     three: usize,
@@ -100,7 +101,8 @@ impl Offsets {
     /// Rows that they reach.
     const ROWS: usize = 7;
 
-    /// The compiler must not see that one is a multiple of another, or it would add after all.
+    /// Returns the distances. The compiler must not see that one is a multiple of another, or it
+    /// would add them after all.
     #[inline(always)]
     pub(super) fn new(row: usize) -> Self {
         Offsets { one: black_box(row), three: black_box(3 * row), five: black_box(5 * row) }
@@ -118,7 +120,7 @@ impl Offsets {
 }
 
 impl RegisterTile<'_> {
-    /// Computes all tiles, of which there is one if they have fewer rows than a full one.
+    /// Computes all tiles. If they have fewer rows than a full tile, there is only one.
     ///
     /// # Safety
     /// The processor has the instructions, and the operands hold `R` rows of `C` vectors.
@@ -257,7 +259,7 @@ impl RegisterTile<'_> {
 /// Steps that the loop writes out, one after the other.
 pub(super) const UNROLLED: usize = 4;
 
-/// What a full tile asks for, every [`UNROLLED`] steps.
+/// The memory that a full tile prefetches every [`UNROLLED`] steps.
 struct Asked {
     at: *const u8,
     row: usize,
@@ -272,8 +274,9 @@ impl Asked {
         Asked { at, row, along: tile.a_step == size_of::<f32>(), times: 0 }
     }
 
-    /// Asks for a line of two rows that lie along the depth, so that the steps that use up a line of
-    /// this tile's rows ask for one of eight rows; or for the next line of a row of memory.
+    /// Prefetches a line of two rows that are stored along the depth, so that the steps that
+    /// consume a line of this tile's rows prefetch a line of eight rows; or prefetches the next
+    /// line of a row of memory.
     #[inline(always)]
     fn ask(&mut self) {
         self.times += 1;

@@ -11,8 +11,8 @@ use super::lanes::{Avx2, Avx512};
 #[cfg(target_arch = "x86_64")]
 use std::arch::is_x86_feature_detected;
 
-/// The instructions of the innermost loop, from the narrowest to the widest. Made by functions that
-/// ask the processor.
+/// The instructions of the innermost loop, from the narrowest to the widest. They are returned by
+/// functions that query the processor.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 pub(in crate::cpu) enum Instructions {
     /// Of any processor.
@@ -52,7 +52,7 @@ impl Instructions {
         }
     }
 
-    /// Returns those for pairs of bf16, if this processor has them.
+    /// Returns the instructions for pairs of bf16; `None` if this processor lacks them.
     #[cfg(test)]
     pub(super) fn pairs_if_any() -> Option<Self> {
         #[cfg(target_arch = "x86_64")]
@@ -97,7 +97,7 @@ impl Instructions {
         }
     }
 
-    /// Returns the most columns of a tile.
+    /// Returns the maximum number of columns of a tile.
     pub(in crate::cpu) const fn columns(self) -> usize {
         VECTORS * self.width()
     }
@@ -145,7 +145,7 @@ pub(in crate::cpu) struct Products<'a> {
     pub(in crate::cpu) a: Rows<'a>,
     pub(in crate::cpu) b: Columns<'a>,
     pub(in crate::cpu) steps: usize,
-    /// None if the next tile is near.
+    /// `None` if the next tile is near.
     pub(super) ahead: Option<Ahead>,
 }
 
@@ -153,15 +153,16 @@ impl Products<'_> {
     /// Adds them to every sum. `sums` are whole vectors of columns.
     ///
     /// # Panics
-    /// If an operand is too short, or the tile is none that `instructions` has.
+    /// If an operand is too short, or `instructions` have no such tile.
     #[inline(always)]
     pub(in crate::cpu) fn add_to(self, instructions: Instructions, mut sums: Grid<'_, f32>) {
         let (rows, stored) = (sums.shape().0, sums.stored());
         self.compute(instructions, (rows, stored), Target::overwrite(sums));
     }
 
-    /// Adds them to every sum; `to` becomes the sums, or these are added to it. `sums` have its shape;
-    /// or, where they start at 0, the first tile's. What becomes of them is unspecified.
+    /// Adds them to every sum; `to` becomes the sums, or these are added to it. `sums` have its
+    /// shape; or, where they start at 0, the first tile's. Their contents are unspecified
+    /// afterwards.
     ///
     /// # Panics
     /// As [`Products::add_to`].

@@ -1,4 +1,4 @@
-//! Where a tile's sums go when they leave the registers.
+//! The memory to which a tile's sums are stored from registers.
 
 use super::lanes::Lanes;
 use crate::cpu::grid::Grid;
@@ -73,7 +73,7 @@ impl<'a> Target<'a> {
         Target { shape: (rows.len(), self.shape.1), ..self.starting_at(rows.start, 0) }
     }
 
-    /// Returns what is from `row` and `column` on.
+    /// Returns the part from `row` and `column` on.
     #[inline(always)]
     pub(super) fn starting_at(self, row: usize, column: usize) -> Self {
         let columns = column * if self.rounds { size_of::<bf16>() } else { size_of::<f32>() };
@@ -91,7 +91,7 @@ impl<'a> Target<'a> {
         (self.first.wrapping_add(row * self.row), self.row)
     }
 
-    /// Stores `sums`, or adds them to what is there.
+    /// Stores `sums`, or adds them to the target's elements.
     ///
     /// # Safety
     /// The processor has the instructions, and the target is a tile of these sums.
@@ -116,7 +116,7 @@ impl<'a> Target<'a> {
         let size = if BF16 { size_of::<bf16>() } else { size_of::<f32>() };
         let at = |row: usize, vector: usize| row + vector * L::WIDTH * size;
         let to = |row: usize, vector: usize| self.first.wrapping_add(at(row * self.row, vector));
-        // SAFETY: the addresses are of vectors of the target's, and of what sums are added to.
+        // SAFETY: the addresses are of vectors of the target's, and of the addend's.
         unsafe {
             if let Some((base, base_row)) = self.base {
                 for row in 0..R {

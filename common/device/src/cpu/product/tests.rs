@@ -6,7 +6,7 @@ use crate::cpu::operand::FloatsMut;
 use events::Emitter;
 use half::bf16;
 
-/// Finite numbers of every size, some of them denormal, and of both signs.
+/// Returns finite numbers of every size, some of them denormal, and of both signs.
 fn numbers(len: usize, seed: u32) -> Vec<f32> {
     let mut state = seed;
     let mut next = || {
@@ -26,7 +26,7 @@ fn rounded(x: &[f32]) -> Vec<bf16> {
     x.iter().map(|x| bf16::from_f32(*x)).collect()
 }
 
-/// A denormal number as the dot product takes it and leaves it.
+/// Returns a denormal number as the dot product takes it and leaves it.
 fn flushed(x: f32) -> f32 {
     if x.is_subnormal() { 0f32.copysign(x) } else { x }
 }
@@ -38,7 +38,7 @@ fn f32_model(a: &[f32], b: &[f32], depth: usize) -> Vec<f32> {
     a.chunks(depth).flat_map(|a| b.chunks(depth).map(move |b| element(a, b))).collect()
 }
 
-/// As [`f32_model`], with the dot product's order and its zeros.
+/// Computes like [`f32_model`], with the dot product's order and its zeros.
 fn bf16_model(a: &[bf16], b: &[bf16], depth: usize) -> Vec<f32> {
     let step = |sum: f32, a: bf16, b: bf16| flushed(flushed(a.to_f32()).mul_add(flushed(b.to_f32()), sum));
     let element = |a: &[bf16], b: &[bf16]| {
@@ -52,12 +52,12 @@ fn bf16_model(a: &[bf16], b: &[bf16], depth: usize) -> Vec<f32> {
     a.chunks(depth).flat_map(|a| b.chunks(depth).map(move |b| element(a, b))).collect()
 }
 
-/// The transpose of `x` `[rows, columns]`.
+/// Returns the transpose of `x` `[rows, columns]`.
 fn transposed<T: Copy>(x: &[T], columns: usize) -> Vec<T> {
     (0..x.len()).map(|i| x[i % (x.len() / columns) * columns + i / (x.len() / columns)]).collect()
 }
 
-/// A matrix in both of the ways in which it may be stored.
+/// Returns a matrix in both of the ways in which it may be stored.
 fn stored<'a>(x: Floats<'a>, turned: Floats<'a>, rows: usize, columns: usize) -> [Tile<'a>; 2] {
     [Tile::new(x, rows, columns, columns), Tile::new(turned, columns, rows, rows).transposed_if(true)]
 }
@@ -117,7 +117,7 @@ fn all_instructions_give_the_bits_of_the_chain() {
     }
 }
 
-/// What is there is added once, to the whole sum.
+/// The output's element is added once, to the complete sum.
 #[test]
 fn a_product_is_added_when_its_sum_is_complete() {
     for (rows, columns, depth) in SIZES {
@@ -155,7 +155,8 @@ fn all_instructions_give_the_bits_of_the_dot_product() {
     }
 }
 
-/// Whatever they are added to, and whether they go to the output from registers or not.
+/// Products are equal for every addend, whether or not they are stored to the output from
+/// registers.
 #[test]
 fn sums_are_rounded_to_bf16_once() {
     for (rows, columns, depth) in SIZES {

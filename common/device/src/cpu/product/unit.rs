@@ -1,4 +1,4 @@
-//! What the innermost loop multiplies in a step.
+//! The operands that the innermost loop multiplies in a step.
 
 use super::registers::Instructions;
 
@@ -16,8 +16,8 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    /// Returns the fastest instructions for two operands of bf16, or for others, and what their steps
-    /// multiply.
+    /// Returns the fastest instructions for two operands of bf16, or of other types, and the unit
+    /// that their steps multiply.
     pub(super) fn fastest(bf16: bool) -> (Instructions, Self) {
         if !bf16 {
             return (Instructions::widest(), Unit::Single);

@@ -127,7 +127,7 @@ fn enough_shares(heads: usize, blocks: usize) -> usize {
     even.find(|shares| blocks * shares >= ENOUGH_BLOCKS).unwrap_or(heads)
 }
 
-/// The columns of `dqkv` that belong to keys and values.
+/// Returns the columns of `dqkv` that belong to keys and values.
 fn key_gradients(dqkv: Operand, shape: AttentionShape) -> MatrixOperand {
     let data = Operand { pointer: dqkv.pointer + (shape.width() * dqkv.dtype.size()) as u64, ..dqkv };
     Matrix::new(data, shape.rows(), 2 * shape.kv_heads * shape.head_dim).with_stride(shape.packed_width())
@@ -232,14 +232,14 @@ fn backward_tiling(
     head_by_head(Tiling { kernels, rows: TILE, threads: THREADS, shared_bytes: [bytes; 2] })
 }
 
-/// Bytes of `count` tiles on tensor cores, which take types of 16 bits.
+/// Returns the bytes of `count` tiles on tensor cores, which take types of 16 bits.
 fn mma_tiles(count: usize, shape: AttentionShape) -> usize {
     count * MMA_TILE * shape.head_dim * 2
 }
 
-/// The narrowest of [`HEAD_DIMS`] that holds this head, and the bytes of `count` tiles of it, whose
-/// rows lie four elements apart from a multiple of 32. `None` if there is no such width, or the
-/// tiles do not fit into a block's shared memory.
+/// Returns the narrowest of [`HEAD_DIMS`] that holds this head, and the bytes of `count` tiles of
+/// it, whose rows lie four elements apart from a multiple of 32. `None` if there is no such width,
+/// or the tiles do not fit into a block's shared memory.
 fn padded_tiles(l: &impl Launcher, count: usize, shape: AttentionShape) -> Option<(usize, usize)> {
     let head = HEAD_DIMS.iter().position(|&width| width >= shape.head_dim)?;
     let bytes = count * TILE * (HEAD_DIMS[head] + 4) * 4;

@@ -83,7 +83,7 @@ impl From<Operand> for Argument<'_> {
 }
 
 impl Argument<'_> {
-    /// The address of the value.
+    /// Returns the address of the value.
     pub fn as_ptr(&self) -> *mut c_void {
         match self {
             Argument::Pointer(value) | Argument::U64(value) => std::ptr::from_ref(value) as *mut c_void,

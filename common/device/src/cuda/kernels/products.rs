@@ -145,7 +145,7 @@ impl Head {
         })
     }
 
-    /// The tiles of queries; each attends to keys `0..end`.
+    /// Returns the tiles of queries; each attends to keys `0..end`.
     fn tiles(&self) -> impl DoubleEndedIterator<Item = Range<usize>> + use<> {
         let tokens = self.shape.tokens;
         (0..tokens).step_by(QUERIES).map(move |start| start..(start + QUERIES).min(tokens))
@@ -183,33 +183,33 @@ impl Head {
         self.rows(out, rows, self.head, self.shape.width())
     }
 
-    /// The first `keys` rows of f32 `[tokens, head_dim]`.
+    /// Returns the first `keys` rows of f32 `[tokens, head_dim]`.
     fn sums(&self, pointer: u64, keys: usize) -> MatrixOperand {
         Matrix::new(Operand { pointer, dtype: DType::F32 }, keys, self.shape.head_dim)
     }
 
-    /// The address of this head's part of f32 `[batch, heads, tokens]`.
+    /// Returns the address of this head's part of f32 `[batch, heads, tokens]`.
     fn statistics(&self, all: u64) -> u64 {
         all + ((self.sequence * self.shape.heads + self.head) * self.shape.tokens * 4) as u64
     }
 }
 
-/// A tile's scores as a matrix.
+/// Returns a tile's scores as a matrix.
 fn packed(data: Operand, tile: ScoreTile) -> MatrixOperand {
     Matrix::new(data, tile.queries, tile.keys)
 }
 
-/// Bytes of a tile of scores in f32, at most.
+/// Returns the bytes of a tile of scores in f32, at most.
 fn scores_bytes(shape: AttentionShape) -> usize {
     QUERIES.min(shape.tokens) * shape.tokens * 4
 }
 
-/// Bytes of one in the operands' type; none for f32, which is rounded in place.
+/// Returns the bytes of one in the operands' type; none for f32, which is rounded in place.
 fn rounded_bytes(dtype: DType, shape: AttentionShape) -> usize {
     if dtype == DType::F32 { 0 } else { scores_bytes(shape) / 4 * dtype.size() }
 }
 
-/// The matrix that `wide` is rounded to.
+/// Returns the matrix that `wide` is rounded to.
 fn rounded(dtype: DType, pointer: u64, wide: Operand) -> Operand {
     if dtype == DType::F32 { wide } else { Operand { pointer, dtype } }
 }

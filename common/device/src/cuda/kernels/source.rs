@@ -16,7 +16,7 @@ macro_rules! sources {
             /// Every source.
             pub const ALL: [Source; [$($file),+].len()] = [$(Source::$source),+];
 
-            /// The file's name and text.
+            /// Returns the file's name and text.
             const fn file(self) -> (&'static str, &'static str) {
                 match self {
                     $(Source::$source => ($file, include_str!($file)),)+
@@ -72,12 +72,12 @@ const HEADERS: [(&str, &str); 10] = [
 ];
 
 impl Source {
-    /// The file's name.
+    /// Returns the file's name.
     pub const fn name(self) -> &'static str {
         self.file().0
     }
 
-    /// The source with its headers in it: all that the compiler needs.
+    /// Returns the source with its headers in it: all that the compiler needs.
     pub fn text(self) -> String {
         let (name, text) = self.file();
         let mut included = Vec::new();

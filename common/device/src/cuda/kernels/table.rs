@@ -85,7 +85,7 @@ macro_rules! families {
     ($($name:ident: $family:ty = $kernels:expr;)+) => {
         $(pub(super) static $name: $family = $kernels;)+
 
-        /// Every kernel.
+        /// Returns every kernel.
         pub fn kernels() -> Vec<Kernel> {
             let mut all = Vec::new();
             $($name.add_to(&mut all);)+
@@ -131,7 +131,7 @@ families! {
     TREE_SUM_EXACT: ByType = by_type!(TreeSum, "tree_sum_exact");
 }
 
-/// The member of a family for `dtype`.
+/// Returns the member of a family for `dtype`.
 pub(super) fn of_type(family: &ByType, operand: &'static str, dtype: DType) -> Result<Kernel> {
     match index(dtype) {
         Some(index) => Ok(family[index]),
@@ -139,7 +139,7 @@ pub(super) fn of_type(family: &ByType, operand: &'static str, dtype: DType) -> R
     }
 }
 
-/// The member of a family for two types, each with its operand's name.
+/// Returns the member of a family for two types, each with its operand's name.
 pub(super) fn of_types(
     family: &ByTypes,
     first: (&'static str, DType),

@@ -35,12 +35,12 @@ impl Letters {
         }
     }
 
-    /// Bytes that one block's backward reads, its input included.
+    /// Returns the bytes that one block's backward reads, its input included.
     fn block(&self) -> u64 {
         4 * self.d + 2 * F32 + self.qkv + self.h + self.log_sum + 3 * self.f
     }
 
-    /// Bytes that one block keeps between forward and backward, its input included.
+    /// Returns the bytes that one block keeps between forward and backward, its input included.
     fn kept(&self) -> u64 {
         match self.checkpointing {
             Checkpointing::None => self.block(),

@@ -22,7 +22,7 @@ use letters::Letters;
 
 const F32: u64 = 4;
 
-/// A model of any shape, a batch and a world size.
+/// Returns a model of any shape, a batch and a world size.
 fn jobs() -> impl Strategy<Value = Job> {
     let shape = (1usize..60, 1usize..40, 1usize..6, 1usize..4, 1usize..4, any::<bool>());
     let checkpointing = proptest::sample::select(Checkpointing::ALL.to_vec());
@@ -53,8 +53,8 @@ fn peak(job: &Job, class: Class) -> u64 {
     ranks(job)[0].memory.peak(class)
 }
 
-/// The most elements at once of a unit of `padded` and those after it, as long as those hold fewer
-/// than `ahead`.
+/// Returns the most elements at once of a unit of `padded` and those after it, as long as those
+/// hold fewer than `ahead`.
 fn largest_with_ahead(padded: &[u64], ahead: u64) -> u64 {
     let from = |first: usize| {
         let following = padded[first + 1..].iter().scan(0, |sum, &elements| {
@@ -67,7 +67,7 @@ fn largest_with_ahead(padded: &[u64], ahead: u64) -> u64 {
     (0..padded.len()).map(from).max().unwrap()
 }
 
-/// The largest sum of `padded` over `count` units in a row.
+/// Returns the largest sum of `padded` over `count` units in a row.
 fn largest_in_a_row(padded: &[u64], count: usize) -> u64 {
     padded.windows(count.min(padded.len())).map(|units| units.iter().sum()).max().unwrap()
 }

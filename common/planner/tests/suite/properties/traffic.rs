@@ -3,7 +3,7 @@
 use super::*;
 use planner::Algorithm;
 
-/// A buffer cut for `ranks` ranks.
+/// Returns a buffer cut for `ranks` ranks.
 fn slices(elements: u64, ranks: u64) -> Vec<u64> {
     let cut = |rank: u64| rank * elements / ranks;
     (0..ranks).map(|rank| cut(rank + 1) - cut(rank)).collect()
