@@ -16,7 +16,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// Returns the bytes per element.
+    /// Returns the number of bytes per element.
     pub const fn size(self) -> usize {
         match self {
             DType::F32 | DType::U32 => 4,

@@ -42,7 +42,7 @@ fn from_system(words: usize) -> Option<Vec<Word>> {
     if start.is_null() {
         return None;
     }
-    // SAFETY: the global allocator gave the memory for so many words, and zero is a word.
+    // SAFETY: the global allocator gave the memory for this many words, and zero is a word.
     let block = unsafe { Vec::from_raw_parts(start.cast::<Word>(), words, words) };
     (layout.size() < LARGE || has_margin()).then_some(block)
 }
@@ -77,8 +77,8 @@ impl Stock {
         Some(words)
     }
 
-    /// Counts a block as live, and releases the oldest freed ones while more memory is taken from
-    /// the system than was ever in use at once, and some.
+    /// Counts a block as live, and releases the oldest freed ones while the memory taken from the
+    /// system exceeds the maximum ever in use at once by more than [`SLACK`].
     fn count(&mut self, lines: usize) -> Vec<Vec<Word>> {
         self.live += lines;
         self.peak = self.peak.max(self.live);
@@ -107,7 +107,8 @@ impl Stock {
     }
 }
 
-/// Freed blocks. With those in use they take little more than was ever in use at once.
+/// Freed blocks. Together with the blocks in use they take little more than the maximum ever in use
+/// at once.
 #[derive(Default)]
 pub(crate) struct Pool {
     stock: Mutex<Stock>,
@@ -134,8 +135,8 @@ impl Pool {
         Some(Memory { start: (align - past) % align, lines, words, pool: self.clone() })
     }
 
-    /// Memory of `bytes` bytes, less one word, from the system; if it gives no more, without the
-    /// freed blocks.
+    /// Returns memory of `bytes` bytes, less one word, from the system. If it gives no more,
+    /// retries after releasing the freed blocks.
     fn fresh(&self, bytes: usize) -> Option<Vec<Word>> {
         let words = bytes / size_of::<Word>() - 1;
         from_system(words).or_else(|| {
@@ -144,8 +145,8 @@ impl Pool {
         })
     }
 
-    /// `len` f32 of unspecified contents for the inside of a kernel; `None` if the system gives no
-    /// more. Sizes are powers of two, so that calls of different shapes share blocks.
+    /// Returns `len` f32 of unspecified contents for use within a kernel; `None` if the system
+    /// gives no more. Sizes are powers of two, so that calls of different shapes share blocks.
     pub(crate) fn scratch(self: &Arc<Self>, len: usize) -> Option<Scratch> {
         let bytes = len.checked_mul(size_of::<f32>())?.checked_next_power_of_two()?;
         Some(Scratch { memory: self.take(bytes)?, len })
@@ -178,7 +179,7 @@ impl Drop for Memory {
     }
 }
 
-/// f32 for the inside of a kernel.
+/// f32 for use within a kernel.
 pub(crate) struct Scratch {
     memory: Memory,
     len: usize,

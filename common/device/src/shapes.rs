@@ -46,12 +46,12 @@ impl<T> Matrix<T> {
 
     /// Returns the same elements, whose start is a multiple of `grain` elements in every layout of
     /// memory. A product then assumes no better alignment than that, so a start that happens to be
-    /// aligned better changes no bit. 0 promises nothing.
+    /// aligned better does not change any bit. 0 promises nothing.
     pub fn with_grain(self, grain: usize) -> Self {
         Matrix { grain, ..self }
     }
 
-    /// Returns the matrix over what `to` makes of its data.
+    /// Returns the matrix with its data mapped by `to`.
     pub(crate) fn try_map<U>(self, to: impl FnOnce(T) -> Result<U>) -> Result<Matrix<U>> {
         let Matrix { data, rows, columns, stride, transposed, grain } = self;
         Ok(Matrix { data: to(data)?, rows, columns, stride, transposed, grain })
@@ -62,7 +62,7 @@ impl<T> Matrix<T> {
         if self.transposed { (self.columns, self.rows) } else { (self.rows, self.columns) }
     }
 
-    /// Returns the elements from the first of row 0 to the last of the last row.
+    /// Returns the number of elements from the first of row 0 to the last of the last row.
     pub(crate) fn extent(&self) -> usize {
         match self.rows * self.columns {
             0 => 0,
@@ -102,7 +102,7 @@ pub struct GroupedRows {
 }
 
 impl From<RowShape> for GroupedRows {
-    /// Adjacent vectors, each a group.
+    /// Returns adjacent vectors, each a group.
     fn from(RowShape { rows, width }: RowShape) -> Self {
         GroupedRows { rows, width, group: 1, stride: width }
     }
@@ -119,7 +119,7 @@ impl GroupedRows {
         self.rows / self.group.max(1)
     }
 
-    /// Returns the elements from the first of the first vector to the last of the last.
+    /// Returns the number of elements from the first of the first vector to the last of the last.
     pub(crate) fn extent(&self) -> usize {
         match self.elements() {
             0 => 0,
@@ -127,7 +127,7 @@ impl GroupedRows {
         }
     }
 
-    /// Returns the first element of vector `row`.
+    /// Returns the index of the first element of vector `row`.
     #[inline(always)]
     pub(crate) fn start(&self, row: usize) -> usize {
         row / self.group * self.stride + row % self.group * self.width
@@ -154,17 +154,17 @@ pub struct AttentionShape {
 }
 
 impl AttentionShape {
-    /// Returns the rows of `qkv` and `out`.
+    /// Returns the number of rows of `qkv` and `out`.
     pub const fn rows(&self) -> usize {
         self.batch * self.tokens
     }
 
-    /// Returns the columns of `qkv`.
+    /// Returns the number of columns of `qkv`.
     pub const fn packed_width(&self) -> usize {
         (self.heads + 2 * self.kv_heads) * self.head_dim
     }
 
-    /// Returns the columns of `out`.
+    /// Returns the number of columns of `out`.
     pub const fn width(&self) -> usize {
         self.heads * self.head_dim
     }

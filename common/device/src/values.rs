@@ -99,11 +99,11 @@ impl Device {
     }
 
     /// Starts to copy `x` to `out`, of the same type: one is on the device, the other in main
-    /// memory. Does not block: [`Copying::wait`] lets the elements be used. Nothing computed before
-    /// that may use `out`, or change `x` on the device; both may be dropped before. What uses
-    /// either of them in main memory is blocked until the copy is done.
+    /// memory. Does not block: [`Copying::wait`] makes the elements usable. Until then no
+    /// computation may use `out`, or change `x` on the device; both may be dropped. An access to
+    /// either of them in main memory blocks until the copy is done.
     ///
-    /// On a GPU the copy runs beside what is computed from now on, and an event says when it ran,
+    /// On a GPU the copy runs concurrently with later computation, and an event reports when it ran
     /// if `work` names it. On the CPU it is done when this returns.
     ///
     /// # Errors
@@ -121,8 +121,8 @@ impl Device {
     }
 
     /// Starts to copy the elements of a view, as they are after all work queued before, for `what`
-    /// to compute a number from. Does not block: [`Fetched::wait`] does, for this copy alone. The
-    /// view's buffer may be dropped before.
+    /// to compute a number from. Does not block: [`Fetched::wait`] does, only for this copy. The
+    /// view's buffer may be dropped before that.
     ///
     /// # Errors
     /// [`DeviceError::Type`] if `T` is not the element type.
@@ -139,7 +139,7 @@ impl Device {
     }
 }
 
-/// Refuses a transfer of another number of values than `out` has.
+/// Refuses a transfer whose number of values differs from `out`'s.
 fn check_length(out: &ViewMut<'_>, got: usize) -> Result<()> {
     match out.len() {
         expected if expected == got => Ok(()),
@@ -147,7 +147,7 @@ fn check_length(out: &ViewMut<'_>, got: usize) -> Result<()> {
     }
 }
 
-/// Refuses a transfer of elements of another type.
+/// Refuses a transfer of elements of a different type.
 fn fits<T: Element>(transfer: &'static str, dtype: DType) -> Result<()> {
     if dtype == T::DTYPE { Ok(()) } else { Err(refused(transfer, "the buffer", dtype)) }
 }

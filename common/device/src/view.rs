@@ -59,7 +59,7 @@ impl<B: Borrow<Buffer>> BufferRange<B> {
         self.range.is_empty()
     }
 
-    /// Element type.
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.buffer().dtype()
     }
@@ -69,7 +69,7 @@ impl<B: Borrow<Buffer>> BufferRange<B> {
         self.buffer().on_host()
     }
 
-    /// Where the ledger counts the buffer.
+    /// Returns the place under which the ledger counts the buffer.
     pub fn place(&self) -> Place {
         self.buffer().place()
     }
@@ -80,7 +80,7 @@ impl<B: Borrow<Buffer>> BufferRange<B> {
         Ok(start + self.byte_range().start as u64)
     }
 
-    /// Returns the largest of the buffer's indices, if the host knows it.
+    /// Returns the largest of the buffer's indices; `None` if the host does not know it.
     pub(crate) fn largest_index(&self) -> Option<u32> {
         self.buffer().largest_index()
     }
@@ -118,7 +118,8 @@ impl<'a> View<'a> {
 }
 
 impl<'a> ViewMut<'a> {
-    /// Records the largest index that the buffer holds now, if this view is the whole of it.
+    /// Records the largest index that the buffer holds now. Does nothing if this view is only a
+    /// part of it.
     pub(crate) fn note_largest(&mut self, largest: Option<u32>) {
         let whole = self.range == (0..self.buffer.len());
         self.buffer.note_largest(largest.filter(|_| whole));

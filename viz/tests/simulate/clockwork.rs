@@ -41,7 +41,7 @@ pub(super) struct Simulation<'a> {
     pub(super) ways_free: Vec<[u64; ROUTES]>,
     pub(super) moved: Vec<[u64; ROUTES]>,
     pub(super) transfers: u64,
-    /// The unit whose parameters are on their way to the device.
+    /// The unit whose parameters are in flight to the device.
     pub(super) fetching: Option<(usize, IssuedTransfer)>,
     pub(super) noise: u64,
 }

@@ -42,8 +42,8 @@ pub(crate) struct SimulationPlan {
     pub(crate) ring: bool,
     /// The step in which the last rank fails.
     pub(crate) fail_at: Option<u32>,
-    /// The classes that do not rest on the device, each with its place: parameters (of stage 3),
-    /// optimizer states, activations.
+    /// The offloaded classes, each with its place: parameters (of stage 3), optimizer states,
+    /// activations.
     pub(crate) resting: Vec<(Class, Place)>,
 }
 
@@ -63,8 +63,8 @@ impl SimulationPlan {
         }
     }
 
-    /// Returns where the bytes of `class` rest. Reduced gradients follow the optimizer states to
-    /// main memory.
+    /// Returns where the bytes of `class` are stored. Reduced gradients follow the optimizer states
+    /// to main memory.
     fn place(&self, class: Class) -> Place {
         let rests = |class: Class| {
             let found = self.resting.iter().find(|(other, _)| *other == class);
@@ -77,7 +77,7 @@ impl SimulationPlan {
         }
     }
 
-    /// Returns the classes that do not rest on the device.
+    /// Returns the offloaded classes.
     fn offload(&self) -> Offload {
         let resting = Class::ALL.iter().map(|&class| (class, self.place(class)));
         Offload {

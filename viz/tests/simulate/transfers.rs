@@ -1,4 +1,4 @@
-//! What rests in main memory or on disk, and how it travels.
+//! States stored in main memory or on disk, and their transfers.
 
 use super::clockwork::{IssuedTransfer, Simulation};
 use events::{Class, Event, Place, Progress, Route, TransferEvent, What};
@@ -72,7 +72,7 @@ impl Simulation<'_> {
         self.arrive(issued);
     }
 
-    /// Starts to bring a unit's shard of the parameters to the device, if it rests elsewhere.
+    /// Starts to bring a unit's shard of the parameters to the device, if it is offloaded.
     pub(super) fn fetch(&mut self, unit: Option<usize>) {
         let (Some(unit), place) = (unit, self.plan.place(Class::Parameters)) else { return };
         let bytes = self.share(unit, true) as u64;
@@ -142,8 +142,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// Takes what the update of a unit has changed to where it rests. Writes to a disk continue:
-    /// returns them.
+    /// Moves the states that the update of a unit has changed to the place where they are stored.
+    /// Writes to a disk continue: returns them.
     pub(super) fn page_out(&mut self, unit: usize) -> Option<IssuedTransfer> {
         let bytes = self.share(unit, self.header.sharded.optimizer) as u64;
         let (states, parameters) = (self.plan.place(Class::Optimizer), self.plan.place(Class::Parameters));

@@ -127,7 +127,7 @@ fn a_live_run_is_held_stepped_slowed_and_resumed() {
     assert!(app.player().at_end());
 }
 
-/// A viewer may resume a run that another one holds, if it may control it at all.
+/// A viewer that may control a run may resume it even if another viewer holds it.
 #[test]
 fn a_run_held_by_another_viewer_is_shown_so() {
     for control in [false, true] {
@@ -167,7 +167,7 @@ fn an_attached_run_is_left_alone_unless_asked_for() {
     }
 }
 
-/// A step of a live run is shown while the run goes on.
+/// A step of a live run is shown while the run continues.
 #[test]
 fn a_step_of_a_live_run_is_looked_back_at() {
     let run = SimulationPlan { steps: 4, ..SimulationPlan::new(1, 2) }.run();

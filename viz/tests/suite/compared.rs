@@ -94,7 +94,7 @@ fn compared_runs_stay_at_the_same_batch_of_a_validation() {
 }
 
 /// The table of the ranks' own metrics shows the page that holds the selected rank where not all
-/// fit, beside the other metrics and without blank rows.
+/// fit, next to the other metrics and without blank rows.
 #[test]
 fn the_own_part_of_every_rank_can_be_reached() {
     for (runs, ranks) in [(1, 8), (2, 8), (2, 64), (3, 8), (4, 8)] {

@@ -41,7 +41,7 @@ fn damage(bytes: &mut [u8], frame: usize) {
     bytes[start + 11] ^= 0xff;
 }
 
-/// What a state shows of a rank, without what counts from the beginning of the run.
+/// Returns the part of a rank's state that is shown, without counts from the beginning of the run.
 fn shown(player: &Player) -> Vec<impl PartialEq + std::fmt::Debug> {
     let ranks = player.scene().now.ranks.iter();
     ranks.map(|r| (r.step, r.in_step, r.pass, r.live, r.flights.clone(), r.units.clone())).collect()
@@ -165,7 +165,7 @@ fn a_run_that_cannot_be_is_drawn_and_traced() {
     }
 }
 
-/// `viz trace` and `viz export` say in one line what they skipped, and write the rest.
+/// `viz trace` and `viz export` report in one line the bytes that they skipped, and write the rest.
 #[test]
 fn exports_warn_of_damage() {
     let dir = tempfile::tempdir().unwrap();

@@ -132,7 +132,8 @@ fn a_truncated_recording_without_some_events_reports_both() {
     }
 }
 
-/// The file is renamed while it is read. Its end, and that nothing has come for a while, are told.
+/// The file is renamed while it is read. The screen shows its end, and that it has not grown for a
+/// while.
 #[test]
 fn a_recording_is_followed_while_it_grows() {
     let dir = tempfile::tempdir().unwrap();

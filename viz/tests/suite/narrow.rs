@@ -81,7 +81,7 @@ fn low_screens_show_ranks() {
     }
 }
 
-/// The headings of the loss and of the metrics beside it are whole.
+/// The headings of the loss and of the metrics next to it are complete.
 #[test]
 fn headings_side_by_side_are_whole() {
     let mut app = live(SimulationPlan::new(3, 4).run());
@@ -101,8 +101,8 @@ fn headings_side_by_side_are_whole() {
     }
 }
 
-/// A rank among many that holds a small part of what DDP would need still has a bar that can be read:
-/// it ends at the highest peak, which the screen tells.
+/// A rank among many that holds a small part of what DDP would need still has a bar that can be
+/// read: it ends at the highest peak, which the screen names.
 #[test]
 fn bars_among_many_ranks_end_at_the_highest_peak() {
     for (ranks, width, height) in [(40, 80, 24), (64, 80, 24), (64, 60, 20)] {
@@ -123,7 +123,7 @@ fn bars_among_many_ranks_end_at_the_highest_peak() {
     }
 }
 
-/// Every word of `row` is whole: it is one of `words`, a number or a symbol.
+/// True if every word of `row` is complete: one of `words`, a number or a symbol.
 fn is_whole(row: &str, words: &[&str]) -> bool {
     let letters = |word: &&str| word.chars().filter(char::is_ascii_alphabetic).count() > 1;
     row.split_whitespace().filter(letters).all(|word| words.contains(&word))
@@ -162,7 +162,7 @@ fn shared_cells_say_how_many_ranks_they_are_of() {
     }
 }
 
-/// Where the table of other places does not fit beside the classes, a row each tells their totals;
+/// Where the table of other places does not fit next to the classes, a row each tells their totals;
 /// and no time of the streams view is cut.
 #[test]
 fn narrow_screens_show_what_other_places_hold() {

@@ -1,4 +1,4 @@
-//! Views of runs whose states rest in main memory or on disk.
+//! Views of runs whose states are stored in main memory or on disk.
 
 use crate::simulate::{SimulatedRun, SimulationPlan};
 use crate::support::{live, made_up, text, track};
@@ -47,7 +47,7 @@ fn every_view_of_an_offloaded_run() {
     }
 }
 
-/// The predicted and the measured peak are told beside each other, or one of them is.
+/// The predicted and the measured peak are shown next to each other, or only one of them.
 #[test]
 fn peaks_are_not_written_over_each_other() {
     let mut run = plan([Place::Host, Place::Device, Place::Device]).run();
@@ -118,7 +118,7 @@ fn places_differ_without_colours() {
     }
 }
 
-/// Returns what is told about the second step, in any of its moments.
+/// Returns the sentences about the second step, at all of its moments.
 fn told(places: [Place; 3]) -> BTreeSet<String> {
     let mut app = live(plan(places).run());
     app.players[0].set_motion(viz::player::Motion::Paused);
@@ -169,8 +169,8 @@ fn narration_explains_what_travels() {
     }
 }
 
-/// What a run moves is in its trace: a span per transfer, which overlaps no other on its track, and
-/// its memory in other places as counters of their own.
+/// The transfers of a run are in its trace: a span per transfer, which overlaps no other on its
+/// track, and its memory in other places as counters of their own.
 #[test]
 fn a_trace_has_transfers() {
     let SimulatedRun { header, events } = plan([Place::Disk, Place::Host, Place::Device]).run();
@@ -198,7 +198,7 @@ fn a_trace_has_transfers() {
     assert!(of("name", "memory: host") > 0 && of("name", "memory: disk") > 0);
 }
 
-/// A run whose states all rest on the device has nothing of this on its screen.
+/// The screen of a run without offload shows none of this.
 #[test]
 fn nothing_changes_without_offloading() {
     let mut app = made_up(&SimulationPlan::new(3, 4));

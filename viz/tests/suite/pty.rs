@@ -26,7 +26,7 @@ pub(crate) fn promptly(mut attempt: impl FnMut() -> Duration) {
     assert!(times[1] <= PROMPT, "restored only after {times:?}");
 }
 
-/// What a program has written.
+/// The output of a program.
 struct Output {
     written: Mutex<Written>,
     grown: Condvar,
@@ -214,7 +214,8 @@ impl Drop for Pty {
 fn spawn(command: &mut Command, (columns, rows): (u16, u16)) -> (OwnedFd, Child) {
     #[cfg(target_os = "linux")]
     let flags = OpenptFlags::CLOEXEC;
-    // Other systems lack this flag: programs that other tests start meanwhile inherit the terminal.
+    // Other systems lack this flag: programs that other tests start at the same time inherit the
+    // terminal.
     #[cfg(not(target_os = "linux"))]
     let flags = OpenptFlags::empty();
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | flags).unwrap();

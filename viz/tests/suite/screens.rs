@@ -263,7 +263,7 @@ fn the_last_step_is_as_theory_says() {
     }
 }
 
-/// What a validation sends is no part of the step before it: the scale of the chart stays.
+/// Bytes sent in a validation do not belong to the step before it: the scale of the chart stays.
 #[test]
 fn traffic_over_time_leaves_a_validation_out() {
     let run = SimulationPlan::new(3, 4).run();

@@ -56,7 +56,7 @@ fn every_view_at_every_size_from_1x1_to_300x100() {
     draw_at(|_, _| true);
 }
 
-/// Optimizer states, parameters and activations, each in any place.
+/// Returns plans with optimizer states, parameters and activations, each in any place.
 fn resting() -> impl Strategy<Value = Vec<(Class, Place)>> {
     let place = || prop::sample::select(&Place::ALL);
     (place(), place(), place()).prop_map(|(optimizer, parameters, activations)| {

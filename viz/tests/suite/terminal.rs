@@ -62,8 +62,8 @@ fn views_steps_sizes_and_quitting() {
     assert!(pty.wait().success());
 }
 
-/// `:` asks for a step. What names none is said beside it, and esc makes keys do again what they
-/// did.
+/// `:` asks for a step. Text that names none is reported next to it, and esc makes keys do again
+/// what they did.
 #[test]
 fn a_step_is_reached_by_its_number() {
     let mut pty = replay();
@@ -126,7 +126,7 @@ fn quitting_and_signals_restore_the_terminal() {
     }
 }
 
-/// A shell runs `viz replay` with these words before and after it, in a terminal.
+/// Returns a terminal in which a shell runs `viz replay` with these words before and after it.
 fn in_a_shell(before: &str, after: &str) -> Pty {
     let script = format!(r#"{before} "$0" replay "$1" --paused {after}"#);
     let mut command = Command::new("sh");
@@ -164,7 +164,7 @@ fn suspended_it_stops_the_script_that_runs_it() {
     assert!(pty.wait().success());
 }
 
-/// No signal tells the program, since the terminal is not its controlling one here.
+/// The program gets no signal, since the terminal is not its controlling one here.
 #[test]
 fn a_program_ends_with_its_terminal() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_viz"));
@@ -218,7 +218,7 @@ fn a_live_run_is_paused_stepped_and_ended() {
     });
 }
 
-/// Neither pasted text nor a key beside the one meant ends a run.
+/// Neither pasted text nor a key next to the intended one ends a run.
 #[test]
 fn stray_keys_and_pasted_text_end_no_run() {
     let mut pty = live("steady");
@@ -344,7 +344,7 @@ fn a_run_with_a_screen() {
         let (view, display) = (View::Overview, DisplayOptions::default());
         let options = LiveOptions { paused: false, pace: 1.0, view, display };
         let shown = viz::live(hub.subscribe(), pace, options, stop.clone());
-        // What is detached would go on.
+        // A detached run would continue.
         (shown, stop.swap(true, Ordering::AcqRel))
     });
     hub.finish();

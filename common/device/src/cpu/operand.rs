@@ -87,7 +87,7 @@ impl<'a> Floats<'a> {
         each_width!(self, Floats(x) => bytemuck::cast_slice(x))
     }
 
-    /// Returns the bytes of an element.
+    /// Returns the size of an element in bytes.
     pub(super) fn size(self) -> usize {
         match self {
             Floats::F32(_) => size_of::<f32>(),

@@ -146,8 +146,8 @@ impl<'a> TileMut<'a> {
         self.finish(Grid::new(scratch, rows, stride, stride), Addend::Zero);
     }
 
-    /// The tile becomes `addend` + `sums`, rounded once. `sums` has as many rows, and at least as many
-    /// columns.
+    /// Sets the tile to `addend` + `sums`, rounded once. `sums` has as many rows, and at least as
+    /// many columns.
     pub(super) fn finish(&mut self, sums: Grid<'_, f32>, addend: Addend<Tile<'_>>) {
         if let Addend::Base(base) = addend {
             self.copy(base);

@@ -61,7 +61,7 @@ impl<R> From<Write> for Addend<R> {
 }
 
 impl<R, W> Matmul<R, W> {
-    /// Returns the columns of `a` and rows of `b`.
+    /// Returns the number of columns of `a`, which is that of rows of `b`.
     pub(crate) fn depth(&self) -> usize {
         self.a.shape().1
     }

@@ -3,7 +3,7 @@
 use planner::claims::{claims, table};
 use planner::table::Format;
 
-/// Returns the numbers beside the one claim that contains `words`.
+/// Returns the numbers next to the one claim that contains `words`.
 fn beside(words: &str) -> Vec<f64> {
     let found = claims().into_iter().filter(|claim| claim.says.contains(words)).collect::<Vec<_>>();
     assert_eq!(found.len(), 1, "{words}");

@@ -1,5 +1,5 @@
-//! States and activations beyond the device, by hand for `tiny` on 4 ranks. A rank's slice of its
-//! units: 8,192 of the embedding, 53,312 of each block, 8,224 of the head, 229,664 in all.
+//! Offloaded states and activations, by hand for `tiny` on 4 ranks. A rank's slice of its units:
+//! 8,192 of the embedding, 53,312 of each block, 8,224 of the head, 229,664 in all.
 
 use events::Place::{self, Device, Disk, Host};
 use events::{Class, Route};
@@ -17,7 +17,7 @@ const PIECES: u64 = 14;
 /// One state of the optimizer on disk: 8 pages + 4 × (20 + 20 + 13) + 9.
 const STATE_PAGES: u64 = 8 + 4 * 53 + 9;
 const PAGE: u64 = 4096;
-/// What is read from disk before the norm is known, in bytes and calls: the three states of as many
+/// The reads from disk before the norm is known, in bytes and calls: the three states of as many
 /// pieces as there are buffers, the embedding's, a block's and the first two of another.
 const READ_AHEAD: (u64, u64) = (3 * (8 + 20 + 20 + 13 + 20 + 20) * PAGE, 3 * 6);
 /// A block's input: 8 × 128 tokens, 128 wide, in f32.
@@ -32,7 +32,7 @@ fn rank(job: &Job) -> RankPrediction {
     predict(job).unwrap().ranks[0]
 }
 
-/// Peak bytes of parameters, gradients, optimizer.
+/// Returns the peak bytes of parameters, gradients, optimizer.
 fn states(rank: &RankPrediction, place: Place) -> [u64; 3] {
     [Class::Parameters, Class::Gradients, Class::Optimizer].map(|class| rank.place(place).peak(class))
 }
@@ -43,7 +43,7 @@ fn moved(transfers: Transfers) -> [(u64, u64); 4] {
     std::array::from_fn(|i| (transfers.bytes(Route::ALL[i]), transfers.calls(Route::ALL[i])))
 }
 
-/// What the update alone moves: what a skipped step spares.
+/// Returns the transfers of the update alone, which a skipped step does not have.
 fn updates(rank: &RankPrediction) -> [(u64, u64); 4] {
     let (step, skipped) = (moved(rank.transfers.step), moved(rank.transfers.skipped_step));
     std::array::from_fn(|i| (step[i].0 - skipped[i].0, step[i].1 - skipped[i].1))
@@ -96,7 +96,7 @@ fn what_rests_on_disk_takes_whole_pages() {
     assert_eq!(moved(disk.transfers.setup), [(0, 0), (0, 0), writes, (0, 0)]);
 }
 
-/// What the update moves for each pair of places, in f32 and in 16 bits.
+/// The transfers of the update for each pair of places, in f32 and in 16 bits.
 #[test]
 fn updates_between_places() {
     let nothing = (0, 0);
@@ -128,8 +128,8 @@ fn updates_between_places() {
     }
 }
 
-/// An overflow drops what was read ahead, as far as there is something to read. More micro-batches
-/// do not read more of it.
+/// An overflow drops the states that were read ahead, if there are any. More micro-batches do not
+/// read more of it.
 #[test]
 fn a_skipped_step_has_read_the_first_pieces() {
     for stage in Stage::ALL {
@@ -146,8 +146,8 @@ fn a_skipped_step_has_read_the_first_pieces() {
     }
 }
 
-/// Every micro-batch's gradients follow the optimizer's states, in the type in which they travel;
-/// elsewhere the update fetches them once, in their own.
+/// Every micro-batch's gradients follow the optimizer's states, in the type in which they are sent;
+/// otherwise the update fetches them once, in their own type.
 #[test]
 fn gradients_follow_the_optimizer() {
     let with = |stage, optimizer| {
@@ -159,7 +159,7 @@ fn gradients_follow_the_optimizer() {
         assert_eq!(moved(host.transfers.skipped_step)[0], (3 * 4 * SLICES, 3 * 6), "{stage}");
         assert_eq!(updates(&host)[0], (0, 0), "{stage}");
         assert_eq!(updates(&with(stage, Disk))[0], (2 * SLICES, PIECES), "{stage}");
-        // One unit's gradients arrive at a time, beside the update's buffers for parameters.
+        // One unit's gradients arrive at a time, next to the update's buffers for parameters.
         assert_eq!(host.host.peak(Class::Workspace), 4 * BLOCK + 3 * 2 * PIECE, "{stage}");
     }
     for (stage, share) in [(Stage::Ddp, 4), (Stage::Zero1, 1)] {
@@ -169,7 +169,7 @@ fn gradients_follow_the_optimizer() {
     }
 }
 
-/// One token, so that nothing else needs as much workspace.
+/// Returns the peak workspace of `job` with one token, so that nothing else needs as much.
 fn workspace(job: Job) -> [u64; 2] {
     let rank = rank(&Job { batch_size: 1, tokens: 1, ..job });
     [Device, Host].map(|place| rank.place(place).peak(Class::Workspace))
@@ -197,7 +197,7 @@ fn staging_buffers() {
         let staged = workspace(job(stage, optimizer, parameters));
         assert_eq!(staged, [device, host], "{stage} {optimizer} {parameters}");
     }
-    // In 16 bits parameters that stay on the device are staged beside the master weights' pieces.
+    // In 16 bits parameters that stay on the device are staged next to the master weights' pieces.
     let mixed = Job { recipe: Recipe::MIXED, ..job(Stage::Zero1, Disk, Device) };
     assert_eq!(workspace(mixed)[1], 6 * (state + 2 * PIECE + 2 * PIECE));
     // A block at a time there are 6 pieces, of which 3 pass at a time.
@@ -211,9 +211,9 @@ fn staging_buffers() {
     assert_eq!((device, host), (6 * shard + backward, PIECES * (state + 4 * PIECE)));
 }
 
-/// Parameters travel to the device once per all-gather from the rank's own shard, except that
-/// backward finds what forward has gathered last. The step's first forward reads none of them from
-/// disk, if the update before goes on until then.
+/// Parameters are moved to the device once per all-gather from the rank's own shard, except that
+/// backward finds the shards that forward gathered last. The step's first forward reads none of
+/// them from disk if the previous update continues until then.
 #[test]
 fn gathers_fetch_shards() {
     // Backward finds the head gathered, and the last two blocks' shards in buffers. The third buffer
@@ -228,7 +228,8 @@ fn gathers_fetch_shards() {
         assert_eq!(moved(rank.transfers.reread), [(0, 0), (0, 0), (0, 0), once]);
         assert_eq!(moved(rank.transfers.evaluation_batch), [(0, 0), (4 * SLICES, 6), (0, 0), once]);
     }
-    // No update goes on that the device makes, that has units to gather, or that may not overlap.
+    // An update does not continue if it runs on the device, has units to gather, or may not
+    // overlap.
     let disk = job(Stage::Zero3, Host, Disk);
     for over in [
         job(Stage::Zero3, Device, Disk),
@@ -237,7 +238,7 @@ fn gathers_fetch_shards() {
     ] {
         assert!(rank(&over).transfers.reread.is_none());
     }
-    // With secondary shards backward gathers what never left the device.
+    // With secondary shards backward gathers from slices that never left the device.
     let secondary = rank(&Job { secondary_shards: Some(2), ..job(Stage::Zero3, Host, Host) });
     assert_eq!(moved(secondary.transfers.skipped_step)[1], (4 * SLICES, 6));
     assert_eq!(states(&secondary, Device), [4 * 2 * SLICES, 0, 0]);
@@ -254,7 +255,7 @@ fn persistent_units_stay() {
     assert_eq!(states(&rank, Device), [4 * whole, 0, 0]);
     assert_eq!(states(&rank, Host), [4 * (SLICES - whole / 4), 4 * SLICES, 12 * SLICES]);
     assert_eq!(updates(&rank)[1], (whole, 5), "a slice of each returns to the device");
-    // In 16 bits the update stages their parameters: at most 64 at a time, beside an arrival.
+    // In 16 bits the update stages their parameters: at most 64 at a time, next to an arrival.
     assert_eq!(with(Recipe::MIXED).host.peak(Class::Workspace), 2 * (BLOCK - 64) + 3 * 2 * 64);
 }
 
@@ -290,7 +291,7 @@ fn inputs_of_blocks() {
 }
 
 /// The hash at the end gathers weights in main memory unit by unit. A checkpoint copies a rank's
-/// part there, or reads from disk what rests there.
+/// part there, or reads the states stored on disk.
 #[test]
 fn states_in_main_memory() {
     let gathering = |mut job: Job| {
@@ -372,7 +373,7 @@ fn placements_that_no_run_can_have() {
     let mut piece = job(Stage::Zero3, Host, Host);
     piece.placement.piece = Some(0);
     assert_eq!(problem(piece), "elements per sub-group is 0: give at least 1");
-    // Another stage keeps what it can.
+    // Another stage keeps the settings that it supports.
     let elsewhere = job(Stage::Zero3, Disk, Disk).with_stage(Stage::Zero1).placement;
     assert_eq!((elsewhere.optimizer, elsewhere.parameters), (Disk, Device));
 }
@@ -412,7 +413,7 @@ fn remedies_send_states_away() {
     assert!(names.contains(&"--offload-activations cpu"), "{names:?}");
 }
 
-/// Main memory that is too small: what rests there goes to the disk or back.
+/// Main memory that is too small: the states stored there move to the disk or back to the device.
 #[test]
 fn remedies_leave_main_memory() {
     let room = |device| Room::of(Host, 1, [device, None, None]);

@@ -20,7 +20,7 @@ fn report(request: &Request) -> Report {
     Report::new(request).unwrap()
 }
 
-/// Model states per stage, in the unit of the recipe's source, rounded to `decimals`.
+/// Returns the model states per stage, in the unit of the recipe's source, rounded to `decimals`.
 fn states(parameters: u64, gpus: usize, recipe: Recipe, decimals: i32) -> [f64; 4] {
     let scale = 10f64.powi(decimals);
     Stage::ALL.map(|stage| {

@@ -1,4 +1,4 @@
-//! Remedies keep what they promise.
+//! Remedies save what they promise.
 
 use events::Place::{Device, Disk, Host};
 use model::{ModelConfig, Wrap};
@@ -18,7 +18,7 @@ fn on_device(job: &Job, capacity: u64) -> Remedies {
     remedies(Room::of(Device, capacity, Limits::default()), job)
 }
 
-/// Two micro-batches need room for what is in flight between them.
+/// Two micro-batches need room for the buffers in flight between them.
 #[test]
 fn the_pieces_of_a_batch_are_the_largest_that_fit_with_accumulation() {
     let job = job(Stage::Zero3, 4);
@@ -30,7 +30,7 @@ fn the_pieces_of_a_batch_are_the_largest_that_fit_with_accumulation() {
     assert_eq!((&*batch.how, batch.total_peak), ("--batch-size 2 --grad-accum 4", peak(&cut(2))));
 }
 
-/// What rests on disk is saved from there, without a copy in main memory.
+/// States stored on disk are saved from there, without a copy in main memory.
 #[test]
 fn what_moves_to_disk_is_not_copied_for_saves() {
     let placement = Placement { optimizer: Host, saving: Saving::Copying, ..Placement::default() };

@@ -194,7 +194,8 @@ fn states_beyond_the_device() {
     insta::assert_snapshot!([optimizer, everything, count].join("\n"));
 }
 
-/// 16 Ψ in fp32 on two machines of 3 GPUs and the rest: what rests where, per GPU and machine.
+/// 16 Ψ in fp32 on two machines of 3 GPUs and the rest: the bytes in each place, per GPU and
+/// machine.
 #[test]
 fn places_as_json() {
     let text = output(

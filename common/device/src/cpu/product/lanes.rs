@@ -135,7 +135,7 @@ mod x86 {
             }
         }
 
-        /// The processor has the instruction that rounds to bf16.
+        /// Stores bf16. The processor has the instruction that rounds to bf16.
         #[inline(always)]
         unsafe fn store_bf16(to: *mut bf16, vector: __m512) {
             // SAFETY: as the trait's.

@@ -31,7 +31,7 @@ const FORWARD_TILES: usize = 2;
 const WARPGROUPS: u32 = 90;
 
 /// Tiles of queries, or of keys, that a block owns in the backward pass on tensor cores: registers
-/// hold the gradients of so many.
+/// hold the gradients of this many.
 const fn backward_tiles(head_dim: usize) -> usize {
     128 / head_dim
 }
@@ -46,8 +46,8 @@ const MMA_THREADS: usize = 128;
 /// Warpgroups of a block in the backward pass, each with a tile of keys or queries.
 const BACKWARD_WARPGROUPS: usize = 2;
 
-/// Streamed tiles of each kind that a block of the backward pass by warpgroups holds: `STAGES` in
-/// `attention_wgmma_backward.cu`.
+/// Returns the number of streamed tiles of each kind that a block of the backward pass by
+/// warpgroups holds: `STAGES` in `attention_wgmma_backward.cu`.
 const fn backward_stages(head_dim: usize) -> usize {
     if head_dim == 64 { 5 } else { 4 }
 }
@@ -114,14 +114,16 @@ pub fn attention_backward(l: &impl Multiplier, arguments: AttentionBackward<Oper
 }
 
 /// Returns the number of shares that a group of query heads is cut into, whose gradients of keys
-/// and values are added up last: as few as give [`ENOUGH_BLOCKS`] of `rows` keys. It depends on the
-/// shape and the kernel's rows alone, so that sums are the same on all GPUs of one architecture.
+/// and values are added up last: the minimum that gives [`ENOUGH_BLOCKS`] of `rows` keys. It
+/// depends only on the shape and the kernel's rows, so that sums are the same on all GPUs of one
+/// architecture.
 fn shares_of_groups(rows: usize, shape: AttentionShape) -> usize {
     let group = (shape.heads / shape.kv_heads.max(1)).max(1);
     enough_shares(group, shape.tokens.div_ceil(rows) * shape.kv_heads * shape.batch)
 }
 
-/// Returns the fewest equal shares of `heads` that give [`ENOUGH_BLOCKS`], if each has `blocks`.
+/// Returns the minimum number of equal shares of `heads` that gives [`ENOUGH_BLOCKS`] if each has
+/// `blocks`.
 fn enough_shares(heads: usize, blocks: usize) -> usize {
     let mut even = (1..=heads).filter(|shares| heads.is_multiple_of(*shares));
     even.find(|shares| blocks * shares >= ENOUGH_BLOCKS).unwrap_or(heads)
@@ -158,8 +160,8 @@ fn shape_arguments(shape: AttentionShape) -> [Argument<'static>; 5] {
     [tokens, heads, kv_heads, head_dim, Argument::F32(scale)]
 }
 
-/// Index into the tables of kernels on tensor cores, by head and type; `None` if there is no such
-/// kernel, or an operand is not aligned to the 16 bytes that they read at a time.
+/// Returns the index into the tables of kernels on tensor cores, by head and type; `None` if there
+/// is no such kernel, or an operand is not aligned to the 16 bytes that they read at a time.
 fn on_tensor_cores(l: &impl Launcher, operands: &[Operand], shape: AttentionShape) -> Option<(usize, usize)> {
     let head = [64, 128].into_iter().position(|width| width == shape.head_dim)?;
     let dtype = [DType::Bf16, DType::F16].into_iter().position(|known| known == operands[0].dtype)?;

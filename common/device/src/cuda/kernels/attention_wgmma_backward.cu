@@ -17,7 +17,7 @@
 constexpr u32 OWN = 2, BLOCK = OWN * WARPGROUP;
 
 // Streamed tiles of a kind in shared memory, for heads of W elements: one that a warpgroup begins,
-// the two before it, which products of the other one may still read, and AHEAD on their way.
+// the two before it, which products of the other one may still read, and AHEAD in flight.
 template <u32 W> constexpr u32 AHEAD = W == 64 ? 2 : 1;
 template <u32 W> constexpr u32 STAGES = AHEAD<W> + 3;
 
@@ -80,7 +80,7 @@ __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, cons
     // The stream of tiles: of each head of the group, those from the first own one on.
     u32 coming = (tiles - own) * (share.end - share.first);
     u32 head = share.first, tile = own, arriving = 0;
-    // Starts to copy the next tile, if there is one.
+    // Starts to copy the next tile; does nothing after the last.
     auto fetch = [&] {
         if (head < share.end) {
             copy_query_tile(queries.number(arriving), douts.number(arriving), qkv, dout, shape, head, tile);
@@ -143,8 +143,9 @@ __device__ inline void attention_keys(T *dqkv, const T *dout, const T *qkv, cons
 }
 
 // dq = dS·k. A block per two tiles of queries, share of the heads (x counts these) and sequence. It
-// takes its heads in turn: the own tiles of the next one are copied meanwhile. Dynamic shared memory:
-// queries, their output's gradient, and stages of keys and values; then the queries' statistics, f32.
+// takes its heads in turn: the own tiles of the next head are copied while one is computed. Dynamic
+// shared memory: queries, their output's gradient, and stages of keys and values; then the queries'
+// statistics, f32.
 template <u32 W, class T>
 __device__ inline void attention_queries(T *dqkv, const T *dout, const T *qkv, const float *log_sum, const float *delta,
                                          const Shape &shape) {
@@ -165,7 +166,7 @@ __device__ inline void attention_queries(T *dqkv, const T *dout, const T *qkv, c
             copy_statistics(statistics + i * 2 * TILE, log_sum, delta, shape, head, own.first + i);
         }
     };
-    // Starts to copy the next tiles, if there are any.
+    // Starts to copy the next tiles; does nothing after the last.
     auto fetch = [&] {
         if (next_head < end) {
             copy_key_tile(keys.number(arriving), values.number(arriving), qkv, shape, kv_head, next_tile);

@@ -1,6 +1,6 @@
 // Reductions over a warp and over a block, the same bits in every lane and on every run.
 //
-// Blocks are whole warps in x. Every thread of the block has to take part.
+// Blocks are whole warps in x. Every thread of the block must take part.
 #ifndef BLOCK_CUH
 #define BLOCK_CUH
 #include "types.cuh"

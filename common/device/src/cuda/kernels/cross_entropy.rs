@@ -5,7 +5,7 @@ use super::{Argument, Launcher, Operand, launch_blocks, row_arguments, row_threa
 use crate::Result;
 use crate::operations::CrossEntropy;
 
-/// Threads for a row of logits, at most.
+/// Maximum number of threads for a row of logits.
 const ROW_THREADS: usize = 1024;
 
 /// See [`CrossEntropy`]. The loss is NaN where a target is not below the width.

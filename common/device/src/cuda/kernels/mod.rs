@@ -5,10 +5,10 @@
 //! host shim that runs the same sources. Element types are checked here; lengths are checked
 //! before, where the buffers are known.
 //!
-//! Same bits on every run, and on all GPUs of one architecture: nothing here depends on the number
-//! of multiprocessors, and no float is added atomically. Sources are compiled without contraction
-//! (`-fmad=false`), so that element-wise kernels, AdamW, look-ups and sums over ranks give the
-//! CPU's bits; reductions over a row agree with the CPU's to rounding.
+//! Results have the same bits on every run, and on all GPUs of one architecture: nothing here
+//! depends on the number of multiprocessors, and no float is added atomically. Sources are compiled
+//! without contraction (`-fmad=false`), so that element-wise kernels, AdamW, look-ups and sums over
+//! ranks give the CPU's bits; reductions over a row agree with the CPU's to rounding.
 
 mod adamw;
 mod attention;
@@ -105,16 +105,16 @@ pub struct Launch<'a> {
     pub grid: [u32; 3],
     /// Threads of a block in x, y and z.
     pub block: [u32; 3],
-    /// Bytes of dynamic shared memory. Where these and the kernel's own arrays, at most
-    /// [`STATIC_SHARED`], are more than 48 KiB, the limit has to be raised first
+    /// Bytes of dynamic shared memory. If these and the kernel's own arrays, at most
+    /// [`STATIC_SHARED`], are more than 48 KiB, the limit must be raised first
     /// (`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`).
     pub shared_bytes: u32,
     /// In the order of the kernel's parameters.
     pub arguments: &'a [Argument<'a>],
 }
 
-/// Bytes of a block's shared memory that a kernel's own arrays take, at most; the host shim refuses
-/// more.
+/// Maximum number of bytes of a block's shared memory that a kernel's own arrays take; the host
+/// shim refuses more.
 pub const STATIC_SHARED: u32 = 8 << 10;
 
 /// Returns the bytes of shared memory that a block may ask for (CUDA C++ programming guide, table
@@ -144,7 +144,7 @@ pub trait Launcher {
     /// If there is not enough memory.
     fn scratch(&self, bytes: usize) -> Result<u64>;
 
-    /// Compute capability of the GPU, as in 90 for 9.0.
+    /// Returns the compute capability of the GPU, such as 90 for 9.0.
     fn architecture(&self) -> u32;
 }
 
@@ -164,12 +164,12 @@ const CHUNK: usize = 8;
 /// Threads of a block of an element-wise kernel.
 const THREADS: usize = 256;
 
-/// A launch of one thread per item in blocks of [`THREADS`]; nothing if there are no items.
+/// Launches one thread per item in blocks of [`THREADS`]; nothing if there are no items.
 fn launch_each(l: &impl Launcher, kernel: Kernel, items: usize, arguments: &[Argument<'_>]) -> Result<()> {
     launch_blocks(l, kernel, [items.div_ceil(THREADS), 1], THREADS, arguments)
 }
 
-/// A launch without dynamic shared memory; nothing if there are no blocks.
+/// Launches without dynamic shared memory; nothing if there are no blocks.
 fn launch_blocks(
     l: &impl Launcher,
     kernel: Kernel,

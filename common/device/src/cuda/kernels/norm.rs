@@ -9,16 +9,16 @@ use crate::operations::{RmsNorm, RmsNormBackward};
 use crate::shapes::{GroupedRows, Write};
 use crate::{DeviceError, Result};
 
-/// Threads for a row, at most.
+/// Maximum number of threads for a row.
 const ROW_THREADS: usize = 512;
 
-/// Rows that share one partial sum of the weight's gradient, at least.
+/// Minimum number of rows that share one partial sum of the weight's gradient.
 const ROWS_PER_PART: usize = 16;
 
-/// Partial sums of the weight's gradient, at most: enough blocks to fill any GPU.
+/// Maximum number of partial sums of the weight's gradient: enough blocks to fill any GPU.
 const PARTS: usize = 512;
 
-/// Where rows are, as kernels take it.
+/// Returns the places of the rows as kernel parameters.
 fn places(shape: GroupedRows) -> [Argument<'static>; 3] {
     counts([shape.width, shape.group, shape.stride])
 }
@@ -72,7 +72,8 @@ pub fn rms_norm_backward(l: &impl Launcher, arguments: RmsNormBackward<Operand, 
     launch_blocks(l, sums, [shape.width.div_ceil(32), 1], 512, &arguments)
 }
 
-/// Refuses rows whose sums do not fit into a block's shared memory, beside what the kernel has itself.
+/// Refuses rows whose sums do not fit into a block's shared memory in addition to the kernel's own
+/// arrays.
 fn check_shared_memory(architecture: u32, width: usize, bytes: usize) -> Result<()> {
     let most = most_shared(architecture) - STATIC_SHARED as usize;
     if bytes <= most {

@@ -108,8 +108,8 @@ impl Backward {
         Ok(Backward { arguments, delta, scores, dprobabilities, probabilities, dscores, dkeys, dvalues })
     }
 
-    /// With P the probabilities: dV += Pᵀ·dO, dP = dO·Vᵀ, dS = P ∘ (dP − delta) · scale, dQ = dS·K,
-    /// dK += dSᵀ·Q (Dao et al., 2022, appendix B.2).
+    /// Queues, with P the probabilities: dV += Pᵀ·dO, dP = dO·Vᵀ, dS = P ∘ (dP − delta) · scale, dQ
+    /// = dS·K, dK += dSᵀ·Q (Dao et al., 2022, appendix B.2).
     fn tile(&self, l: &impl Multiplier, head: &Head, rows: Range<usize>, write: Write) -> Result<()> {
         let AttentionBackward { dqkv, dout, qkv, log_sum, .. } = self.arguments;
         let (seen, tile) = (0..rows.end, head.tile(&rows));
@@ -137,7 +137,7 @@ struct Head {
 }
 
 impl Head {
-    /// Every head of every sequence; those that share keys and values follow each other.
+    /// Returns every head of every sequence; those that share keys and values follow each other.
     fn all(shape: AttentionShape) -> impl Iterator<Item = Head> {
         let kv_head = move |head| head * shape.kv_heads / shape.heads;
         (0..shape.batch).flat_map(move |sequence| {
@@ -199,7 +199,7 @@ fn packed(data: Operand, tile: ScoreTile) -> MatrixOperand {
     Matrix::new(data, tile.queries, tile.keys)
 }
 
-/// Returns the bytes of a tile of scores in f32, at most.
+/// Returns the maximum number of bytes of a tile of scores in f32.
 fn scores_bytes(shape: AttentionShape) -> usize {
     QUERIES.min(shape.tokens) * shape.tokens * 4
 }

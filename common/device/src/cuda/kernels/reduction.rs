@@ -5,7 +5,7 @@ use super::table::{MAX_MAGNITUDE, MAX_OF_PARTS, SUM_OF_PARTS, SUM_OF_SQUARES, of
 use super::{Argument, CHUNK, Kernel, Launcher, Operand, THREADS, launch_blocks};
 use crate::Result;
 
-/// Parts of a reduction, at most.
+/// Maximum number of parts of a reduction.
 const PARTS: usize = 1024;
 
 /// `result` (u32) = the bits of the largest magnitude in `x`; NaN is above all, and 0 stands for no

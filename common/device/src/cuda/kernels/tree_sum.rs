@@ -7,7 +7,7 @@ use crate::{DType, Result};
 /// Ranks that one launch can sum over.
 pub const PEERS: usize = 64;
 
-/// Every one of `outputs` = the sum of `inputs` over a balanced binary tree in order, in f32,
+/// Sets every one of `outputs` to the sum of `inputs` over a balanced binary tree in order, in f32,
 /// rounded once: `len` elements from each address, of the types `(read, stored)`. The stored type
 /// is the one that is read, and an output may then be one of the inputs; or it is f32. The bits of
 /// the CPU's collectives.

@@ -2,9 +2,9 @@
 // host twin in the shim that follows the manual's layouts.
 //
 // A product has 64 rows, 16 per warp. Sums, and left operands in registers, have the layout of
-// `mma.cuh`; the right operand, and others on the left, lie in panels in shared memory. Products run
-// while their threads go on: until a wait ends them, nothing may touch their sums, their left
-// operands and their panels. Needs compute capability 9.0, no other.
+// `mma.cuh`; the right operand, and others on the left, lie in panels in shared memory. Products
+// run while their threads continue: until a wait ends them, nothing may touch their sums, their
+// left operands and their panels. Needs compute capability 9.0, no other.
 #ifndef WARPGROUP_CUH
 #define WARPGROUP_CUH
 #include "mma.cuh"

@@ -49,8 +49,8 @@ impl Letters {
         }
     }
 
-    /// Most bytes in one block's forward, input and output included: just before something is
-    /// freed.
+    /// Returns the maximum number of bytes in one block's forward, input and output included: just
+    /// before the first buffer is freed.
     fn block_forward(&self) -> u64 {
         let Letters { d, h, qkv, log_sum, f, .. } = *self;
         let norm = d + F32;
@@ -67,23 +67,23 @@ impl Letters {
         moments.into_iter().max().unwrap()
     }
 
-    /// Most bytes kept at once: after forward (the batch, all blocks, and the head), or in the last
-    /// block, during its forward or after its recomputation.
+    /// Returns the maximum number of bytes kept at once: after forward (the batch, all blocks, and
+    /// the head), or in the last block, during its forward or after its recomputation.
     pub(super) fn activations(&self) -> u64 {
         let head = self.kept() + 2 * self.d + F32 + self.v;
         let most = head.max(self.block_forward()).max(self.block());
         self.rows * (2 * F32 + (self.layers - 1) * self.kept() + most)
     }
 
-    /// Backward's own buffers: in the head, in either half of a block.
+    /// Returns the bytes of backward's own buffers: in the head, in either half of a block.
     pub(super) fn workspace(&self) -> u64 {
         let Letters { d, h, qkv, f, .. } = *self;
         let block = [3 * f, 2 * f + d, h + qkv, qkv + d].into_iter().max().unwrap();
         self.rows * [F32, 2 * d, d + block].into_iter().max().unwrap()
     }
 
-    /// Most bytes at once in a block's backward, without the buffers of earlier blocks: the block's
-    /// remaining buffers, and workspace.
+    /// Returns the maximum number of bytes at once in a block's backward, without the buffers of
+    /// earlier blocks: the block's remaining buffers, and workspace.
     fn block_backward(&self) -> u64 {
         let [d, h, qkv, log_sum, f, row] =
             [self.d, self.h, self.qkv, self.log_sum, self.f, F32].map(|bytes| bytes as i64);
@@ -94,21 +94,22 @@ impl Letters {
         self.block() + most as u64
     }
 
-    /// Most bytes at once in the head, forward or backward.
+    /// Returns the maximum number of bytes at once in the head, forward or backward.
     fn head(&self) -> u64 {
         let Letters { d, v, .. } = *self;
         (2 * d + F32 + v + d.max(F32)).max(3 * d + F32)
     }
 
-    /// Most activations and workspace at once. All blocks are live until the last one's backward,
-    /// so it is the peak of the head or of the last block.
+    /// Returns the maximum number of bytes of activations and workspace at once. All blocks are
+    /// live until the last one's backward, so it is the peak of the head or of the last block.
     pub(super) fn together(&self) -> u64 {
         let most = (self.kept() + self.head()).max(self.block_forward()).max(self.block_backward());
         self.rows * (2 * F32 + (self.layers - 1) * self.kept() + most)
     }
 
-    /// Most bytes at once in one step of ZeRO-3 with a bucket per unit, one unit gathered ahead and
-    /// untied weights, without model states: the largest of all layers' forward and backward.
+    /// Returns the maximum number of bytes at once in one step of ZeRO-3 with a bucket per unit,
+    /// one unit gathered ahead and untied weights, without model states: the largest of all layers'
+    /// forward and backward.
     pub(super) fn zero3(&self, padded: &[u64]) -> u64 {
         let last = padded.len() - 1;
         let unit = |layer: usize| padded.get(layer).copied().unwrap_or(0) * F32;

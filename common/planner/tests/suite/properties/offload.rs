@@ -1,4 +1,4 @@
-//! What offload changes, and what it leaves alone.
+//! The effects of offload, and the quantities that it does not change.
 
 use super::*;
 use events::Place;
@@ -27,7 +27,8 @@ fn placements() -> impl Strategy<Value = Placement> {
 proptest! {
     #![proptest_config(config())]
 
-    /// Where states rest changes no collective, and each place holds what the closed form says.
+    /// The places of states change no collective, and each place holds the bytes of the closed
+    /// form.
     #[test]
     fn traffic_and_model_states(job in jobs(), placement in placements(), whole_tensor in 0u64..2_000) {
         for stage in Stage::ALL {
@@ -55,8 +56,8 @@ proptest! {
         }
     }
 
-    /// With everything on the device, nothing moves, and main memory holds only what a hash gathers
-    /// there, and the copy or the buffer of a checkpoint.
+    /// With everything on the device, nothing moves, and main memory holds only the weights
+    /// gathered for a hash, and the copy or the buffer of a checkpoint.
     #[test]
     fn nothing_leaves_unless_told(job in jobs(), placement in placements()) {
         let device = Place::Device;

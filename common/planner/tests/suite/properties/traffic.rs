@@ -9,8 +9,9 @@ fn slices(elements: u64, ranks: u64) -> Vec<u64> {
     (0..ranks).map(|rank| cut(rank + 1) - cut(rank)).collect()
 }
 
-/// What rank `rank` passes on around a ring, hop by hop. Partial sums begin with the slice to its
-/// left and end before its own; results begin with its own and end before its right neighbour's.
+/// Returns the slices that rank `rank` passes on around a ring, hop by hop. Partial sums begin with
+/// the slice to its left and end before its own; results begin with its own and end before its
+/// right neighbour's.
 fn passed_on(operation: Operation, slices: &[u64], rank: usize) -> u64 {
     let ranks = slices.len();
     let back = |steps: usize| slices[(rank + ranks - steps) % ranks];
