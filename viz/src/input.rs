@@ -205,13 +205,7 @@ pub const BINDINGS: &[Binding] = &[
         Action::PreviousRank,
     ),
     counterpart(&[Down, Char('j')], Action::NextRank),
-    binding(
-        &[Char('u')],
-        "u",
-        "",
-        "next units of a long list, then those under way again",
-        Action::NextUnits,
-    ),
+    binding(&[Char('u')], "u", "", "next units of a long list, then those in use again", Action::NextUnits),
     binding(&[Char('o')], "o", "", "order in lists: ranks by number, or the slowest first", Action::Order),
     view(&[Char('1')], "1", "Overview: memory, collectives and progress of every rank", View::Overview),
     view(&[Char('2')], "2", "Shards: which slice of each unit every rank holds", View::Shards),
@@ -244,7 +238,7 @@ pub const BINDINGS: &[Binding] = &[
 /// The keys that answer the question whether to end a live run, in the form of [`BINDINGS`].
 pub const ANSWERS: &[Binding] = &[
     binding(&[Char('y')], "y", "end", "end the run: whole steps count, results are saved", Action::EndRun),
-    binding(&[Char('d')], "d", "detach", "detach: it goes on, without this terminal too", Action::Detach),
+    binding(&[Char('d')], "d", "detach", "detach: it continues, even without this terminal", Action::Detach),
     binding(&[Esc], "esc", "stay", "stay here", Action::Dismiss),
 ];
 

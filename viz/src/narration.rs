@@ -218,7 +218,7 @@ fn travelling(scene: &Scene, event: &TransferEvent, updating: bool) -> (String, 
         ),
         (Class::Gradients, _) if offload.place(Class::Gradients) == Place::Host => (
             format!("summed gradients of {unit} follow the optimizer states"),
-            "they rest in main memory until the update",
+            "they stay in main memory until the update",
         ),
         (Class::Gradients, _) => {
             (format!("gradients of {unit} come to {to}"), "its optimizer states are updated there")
@@ -230,7 +230,7 @@ fn travelling(scene: &Scene, event: &TransferEvent, updating: bool) -> (String, 
             (format!("activations of {unit} come back to {to}"), "its backward needs them")
         }
         (_, Route::DeviceToHost | Route::HostToDisk) => {
-            (format!("updated parameters of {unit} leave for {to}"), "they rest there until they are needed")
+            (format!("updated parameters of {unit} leave for {to}"), "they stay there until they are needed")
         }
         _ if updating && offload.place(Class::Optimizer) != Place::Device => {
             (format!("updated parameters of {unit} return to {to}"), "the next step needs them there")
@@ -269,7 +269,7 @@ fn pass_note(scene: &Scene, pass: PassNow) -> &'static str {
             ": piece by piece, while the next piece comes from disk and the last one returns"
         }
         Pass::Step if scene.header.offload.place(Class::Optimizer) == Place::Host => {
-            ": its optimizer states rest there and never travel"
+            ": its optimizer states stay there and never move"
         }
         Pass::Step if alone => "",
         Pass::Step if sharded.optimizer => ": each rank only the slice whose optimizer states it owns",

@@ -92,7 +92,7 @@ impl Offload {
     pub(crate) fn caution(&self) -> Option<String> {
         let directory = self.directory.as_deref().filter(|path| directory::is_in_memory(path))?;
         Some(format!(
-            "{} lies in main memory: what rests on disk takes room there, which no prediction counts",
+            "{} is in main memory: states on disk take room there that no prediction counts",
             directory.display()
         ))
     }

@@ -26,7 +26,7 @@ pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     let unlike = unlike(app, usize::from(room));
     let together = app.players.iter().all(|player| step_of(player) == step_of(app.player()));
     let note = match together {
-        _ if app.players.len() == 1 => "beside what DDP would need",
+        _ if app.players.len() == 1 => "next to DDP's prediction",
         true => "same step, same phase, same scale",
         false => "same scale; not all at the same step",
     };

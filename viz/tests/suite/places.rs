@@ -151,7 +151,7 @@ fn narration_explains_what_travels() {
         (
             [Host, Disk, Disk],
             &[
-                "AdamW updates block 1 in main memory: its optimizer states rest there and never travel.",
+                "AdamW updates block 1 in main memory: its optimizer states stay there and never move.",
                 "he shard of block 2 comes from disk",
                 "ummed gradients of block 1 follow the optimizer states",
                 "ctivations of block 3 leave for disk",

@@ -196,7 +196,7 @@ impl Collector {
         let partial = recorder.partial().display();
         let message = format!("{error}\nWhat was recorded until then is in {partial}.");
         if self.options.complains {
-            complain!("warning: {message}\nThe run goes on without a recording.");
+            complain!("warning: {message}\nThe run continues without a recording.");
         }
         self.report.recording_error = Some(message);
     }

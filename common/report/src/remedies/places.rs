@@ -23,7 +23,7 @@ pub(super) fn resting_nearer(report: &Report, account: &Account, run: &PlannedRu
         Some(Route::ALL.iter().map(on_route).sum::<f64>().min(account.places))
     };
     let nearer = nearer(&run.job).into_iter().filter_map(|(how, job)| {
-        let why = costs("less travels", &job);
+        let why = costs("fewer bytes are moved", &job);
         Some(remedy(how, why, saved(&job)?))
     });
     nearer.chain(buffers(&run.job, account)).collect()
@@ -64,5 +64,5 @@ fn buffers(job: &Job, account: &Account) -> Option<Remedy> {
     let with = Job { placement: Placement { buffers: Some(more), ..job.placement }, ..job.clone() };
     let [now, then] = [job, &with].map(|job| predict(job).ok().map(|predicted| predicted.ranks[0]));
     (now != then)
-        .then(|| remedy(format!("--offload-buffers {more}"), "more travels at a time", account.places))
+        .then(|| remedy(format!("--offload-buffers {more}"), "more transfers at a time", account.places))
 }
