@@ -9,6 +9,10 @@ use std::time::{Duration, Instant};
 
 /// The version of these messages and of all that follow them.
 const VERSION: u32 = 5;
+/// How much later than the deadline the answer of rank 0 may arrive, and the last connection stand.
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
+/// How often to retry.
+pub(crate) const RETRY: Duration = Duration::from_millis(20);
 /// No message is longer.
 const LONGEST: u32 = 1 << 20;
 

@@ -5,16 +5,19 @@
 //! else is read. Nothing is encrypted: whoever can read or change what the network carries can read
 //! and change what ranks send.
 
+mod address;
 pub(crate) mod connections;
 mod error;
 pub(crate) mod greeting;
+mod guest;
+mod host;
 mod join;
 pub(crate) mod proof;
 pub(crate) mod reception;
 
 pub use error::JoinError;
 #[cfg(feature = "mpi")]
-pub(crate) use join::difference;
+pub(crate) use host::difference;
 pub use proof::Secret;
 
 use crate::group::Group;

@@ -1,0 +1,122 @@
+//! Addresses of the meeting: where rank 0 listens, how the others reach it, and where each listens
+//! for its peers.
+
+use super::JoinOptions;
+use super::error::JoinError;
+use super::greeting::RETRY;
+use super::proof::Key;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+/// For how long rank 0 is tried at one address, while there may be others.
+const ATTEMPT: Duration = Duration::from_secs(3);
+
+/// Where all ranks listen, and what all of their connections must prove.
+pub(crate) struct Directory {
+    pub(crate) key: Key,
+    pub(crate) listeners: Vec<(IpAddr, u16)>,
+}
+
+impl JoinOptions {
+    /// Returns the key of this job's meeting.
+    pub(crate) fn key(&self) -> Key {
+        Key::of_meeting(self.secret, self.port)
+    }
+
+    /// Returns rank 0's address and port.
+    pub(crate) fn target(&self) -> String {
+        format!("{}:{}", self.address, self.port)
+    }
+
+    /// True if ranks may listen on all addresses of rank 0's machine: other machines may resolve its
+    /// name to another address than it does itself, and every rank has to prove a secret.
+    fn listens_everywhere(&self) -> bool {
+        let is_literal = self.address.parse::<IpAddr>().is_ok() || self.address == "localhost";
+        self.secret.is_some() && !is_literal
+    }
+}
+
+/// Resolves the address of rank 0. The system may ask other machines, for longer than the deadline.
+fn resolve(options: &JoinOptions, deadline: Instant) -> Result<Vec<SocketAddr>, JoinError> {
+    let (rank, address) = (options.rank, options.address.clone());
+    let unknown = |source| JoinError::Unknown { rank, address: address.clone(), source };
+    let (tell, told) = std::sync::mpsc::channel();
+    let asked = (options.address.clone(), options.port);
+    std::thread::spawn(move || tell.send(asked.to_socket_addrs().map(Vec::from_iter)));
+    let found = told.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+    let found = found.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())).map_err(unknown)?;
+    if found.is_empty() {
+        return Err(unknown(ErrorKind::NotFound.into()));
+    }
+    if options.secret.is_some() {
+        return Ok(found);
+    }
+    // Without a secret, every program that reaches the address could take a rank's place.
+    let here: Vec<_> = found.into_iter().filter(|address| address.ip().is_loopback()).collect();
+    if here.is_empty() { Err(JoinError::NoSecret { rank, address: options.target() }) } else { Ok(here) }
+}
+
+/// Listens at the meeting's address, on rank 0. If its name resolves to a loopback address, other
+/// machines may resolve it to another one. If they have to prove a secret, rank 0 listens where they
+/// do, or, if it knows no such address, on all of this machine's, and says so.
+pub(crate) fn open(options: &JoinOptions, deadline: Instant) -> Result<TcpListener, JoinError> {
+    let mut found = resolve(options, deadline)?;
+    if options.listens_everywhere() {
+        found.retain(|address| !address.ip().is_loopback());
+    }
+    if found.is_empty() {
+        events::complain!(
+            "note: {} is a loopback address here: rank 0 listens at port {} on all of this machine's addresses",
+            options.address,
+            options.port
+        );
+        found = vec![(Ipv4Addr::UNSPECIFIED, options.port).into()];
+    }
+    let address = options.target();
+    TcpListener::bind(&found[..]).map_err(|source| match source.kind() {
+        ErrorKind::AddrInUse => {
+            let free = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|free| free.local_addr());
+            JoinError::PortInUse { address, suggestion: free.map_or(29_511, |free| free.port()) }
+        }
+        ErrorKind::AddrNotAvailable => JoinError::Elsewhere { address },
+        _ => JoinError::System { what: "listen at MASTER_ADDR and MASTER_PORT", source },
+    })
+}
+
+/// Opens a listener for the peers' connections at `here`, this rank's end of its connection to rank
+/// 0 or, on rank 0, its address in the meeting. Returns it with its port.
+pub(crate) fn listen(options: &JoinOptions, here: io::Result<SocketAddr>) -> io::Result<(TcpListener, u16)> {
+    // A process next to rank 0 has met it at a loopback address, which no other machine can reach.
+    let here = match here?.ip() {
+        IpAddr::V4(here) if here.is_loopback() && options.listens_everywhere() => {
+            Ipv4Addr::UNSPECIFIED.into()
+        }
+        here => here,
+    };
+    let listener = TcpListener::bind((here, 0))?;
+    let port = listener.local_addr()?.port();
+    Ok((listener, port))
+}
+
+/// Connects to rank 0, which may not have started yet.
+pub(crate) fn reach(options: &JoinOptions, deadline: Instant) -> Result<TcpStream, JoinError> {
+    let addresses = resolve(options, deadline)?;
+    let mut last = String::from("no attempt was made");
+    loop {
+        for address in &addresses {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let (rank, waited, address) = (options.rank, options.timeout, options.target());
+                return Err(JoinError::Unreachable { rank, address, waited, last });
+            }
+            match TcpStream::connect_timeout(address, left.min(ATTEMPT)) {
+                // Where no process listens yet, a connection can meet itself.
+                Ok(link) if link.local_addr().ok() == link.peer_addr().ok() => {}
+                Ok(link) => return Ok(link),
+                Err(error) => last = error.to_string(),
+            }
+        }
+        std::thread::sleep(RETRY);
+    }
+}
