@@ -5,6 +5,7 @@ use super::JoinOptions;
 use super::error::JoinError;
 use super::greeting::RETRY;
 use super::proof::Key;
+use rustix::net::sockopt::set_socket_linger;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -111,8 +112,7 @@ pub(crate) fn reach(options: &JoinOptions, deadline: Instant) -> Result<TcpStrea
                 return Err(JoinError::Unreachable { rank, address, waited, last });
             }
             match TcpStream::connect_timeout(address, left.min(ATTEMPT)) {
-                // Where no process listens yet, a connection can meet itself.
-                Ok(link) if link.local_addr().ok() == link.peer_addr().ok() => {}
+                Ok(link) if has_met_itself(&link) => reset(link),
                 Ok(link) => return Ok(link),
                 Err(error) => last = error.to_string(),
             }
@@ -120,3 +120,19 @@ pub(crate) fn reach(options: &JoinOptions, deadline: Instant) -> Result<TcpStrea
         std::thread::sleep(RETRY);
     }
 }
+
+/// True if a connection's two ends are the same socket. That happens where no process listens yet,
+/// at a port that the system also gives to sockets that connect.
+fn has_met_itself(link: &TcpStream) -> bool {
+    link.local_addr().ok() == link.peer_addr().ok()
+}
+
+/// Closes a connection at once. After an ordinary close the system would keep the port for a minute
+/// (TIME_WAIT), and rank 0 could not listen there.
+fn reset(link: TcpStream) {
+    // If the option cannot be set, the close is an ordinary one.
+    let _ = set_socket_linger(&link, Some(Duration::ZERO));
+}
+
+#[cfg(test)]
+mod tests;
