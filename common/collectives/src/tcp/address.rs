@@ -5,6 +5,7 @@ use super::JoinOptions;
 use super::error::JoinError;
 use super::greeting::RETRY;
 use super::proof::Key;
+use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -75,7 +76,7 @@ pub(crate) fn open(options: &JoinOptions, deadline: Instant) -> Result<TcpListen
         found = vec![(Ipv4Addr::UNSPECIFIED, options.port).into()];
     }
     let address = options.target();
-    TcpListener::bind(&found[..]).map_err(|source| match source.kind() {
+    bind_first(&found).map_err(|source| match source.kind() {
         ErrorKind::AddrInUse => {
             let free = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|free| free.local_addr());
             JoinError::PortInUse { address, suggestion: free.map_or(29_511, |free| free.port()) }
@@ -83,6 +84,24 @@ pub(crate) fn open(options: &JoinOptions, deadline: Instant) -> Result<TcpListen
         ErrorKind::AddrNotAvailable => JoinError::Elsewhere { address },
         _ => JoinError::System { what: "listen at MASTER_ADDR and MASTER_PORT", source },
     })
+}
+
+/// Listens at the first of `found` that this machine has. A port in use is an error: at the machine's
+/// next address the ranks of another job, which use the first, would not be noticed.
+fn bind_first(found: &[SocketAddr]) -> io::Result<TcpListener> {
+    let mut outcome = Err(ErrorKind::AddrNotAvailable.into());
+    for address in found {
+        outcome = TcpListener::bind(address);
+        if !outcome.as_ref().is_err_and(is_of_another_machine) {
+            break;
+        }
+    }
+    outcome
+}
+
+/// True if `error` says that this machine has no such address, or none of its family.
+fn is_of_another_machine(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::AddrNotAvailable || Errno::from_io_error(error) == Some(Errno::AFNOSUPPORT)
 }
 
 /// Opens a listener for the peers' connections at `here`, this rank's end of its connection to rank

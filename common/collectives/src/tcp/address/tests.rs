@@ -19,3 +19,15 @@ fn a_connection_that_has_met_itself_leaves_the_port_free() {
     reset(link);
     TcpListener::bind(address).unwrap();
 }
+
+#[test]
+fn a_port_in_use_at_the_first_address_is_not_taken_for_anothers() {
+    let first = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = first.local_addr().unwrap().port();
+    let [here, next, elsewhere] =
+        ["127.0.0.1", "127.0.0.2", "192.0.2.1"].map(|ip| SocketAddr::new(ip.parse().unwrap(), port));
+    assert_eq!(bind_first(&[here, next]).unwrap_err().kind(), ErrorKind::AddrInUse);
+    assert_eq!(bind_first(&[elsewhere, here]).unwrap_err().kind(), ErrorKind::AddrInUse);
+    assert_eq!(bind_first(&[elsewhere, next]).unwrap().local_addr().unwrap(), next);
+    assert_eq!(bind_first(&[elsewhere]).unwrap_err().kind(), ErrorKind::AddrNotAvailable);
+}
