@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// For how long rank 0 is tried at one address, while there may be others.
 const ATTEMPT: Duration = Duration::from_secs(3);
 
+/// How often, at least, a name that is unknown is looked up again.
+const LOOKUP: Duration = Duration::from_secs(1);
+
 /// Where all ranks listen, and what all of their connections must prove.
 pub(crate) struct Directory {
     pub(crate) key: Key,
@@ -39,24 +42,65 @@ impl JoinOptions {
     }
 }
 
-/// Resolves the address of rank 0. The system may ask other machines, for longer than the deadline.
+/// Resolves the address of rank 0, on other ranks until the deadline: a cluster may announce its name
+/// only once its process runs. Rank 0 itself retries only while the system can reach no name server.
 fn resolve(options: &JoinOptions, deadline: Instant) -> Result<Vec<SocketAddr>, JoinError> {
     let (rank, address) = (options.rank, options.address.clone());
-    let unknown = |source| JoinError::Unknown { rank, address: address.clone(), source };
-    let (tell, told) = std::sync::mpsc::channel();
     let asked = (options.address.clone(), options.port);
-    std::thread::spawn(move || tell.send(asked.to_socket_addrs().map(Vec::from_iter)));
-    let found = told.recv_timeout(deadline.saturating_duration_since(Instant::now()));
-    let found = found.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())).map_err(unknown)?;
-    if found.is_empty() {
-        return Err(unknown(ErrorKind::NotFound.into()));
-    }
+    let lookup = move || match asked.to_socket_addrs().map(Vec::from_iter) {
+        Ok(none) if none.is_empty() => Err(ErrorKind::NotFound.into()),
+        found => found,
+    };
+    let retries = move |error: &io::Error| rank > 0 || is_temporary(error);
+    let found = retry_until(deadline, lookup, retries).map_err(|source| JoinError::Unknown {
+        rank,
+        address: address.clone(),
+        source,
+    })?;
     if options.secret.is_some() {
         return Ok(found);
     }
     // Without a secret, every program that reaches the address could take a rank's place.
     let here: Vec<_> = found.into_iter().filter(|address| address.ip().is_loopback()).collect();
     if here.is_empty() { Err(JoinError::NoSecret { rank, address: options.target() }) } else { Ok(here) }
+}
+
+/// Looks a name up on a thread of its own, for the system may take longer than the deadline. Looks it
+/// up again after each error that `retries` accepts. Returns the last error at the deadline.
+fn retry_until(
+    deadline: Instant,
+    mut lookup: impl FnMut() -> io::Result<Vec<SocketAddr>> + Send + 'static,
+    retries: impl Fn(&io::Error) -> bool + Send + 'static,
+) -> io::Result<Vec<SocketAddr>> {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut pause = RETRY;
+        loop {
+            let found = lookup();
+            let ends = !found.as_ref().is_err_and(&retries);
+            if tell.send(found).is_err() || ends {
+                return;
+            }
+            std::thread::sleep(pause);
+            pause = LOOKUP.min(2 * pause);
+        }
+    });
+    let mut last = ErrorKind::TimedOut.into();
+    loop {
+        // The thread hangs up after its final answer, and stops once this end is dropped.
+        match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(Ok(found)) => return Ok(found),
+            Ok(Err(error)) => last = error,
+            Err(_) => return Err(last),
+        }
+    }
+}
+
+/// True if the system could not ask whether the name exists. The library's errors of name resolution
+/// have no other mark than the words of the C library: glibc's, or musl's.
+fn is_temporary(error: &io::Error) -> bool {
+    let words = error.to_string();
+    words.contains("Temporary failure") || words.contains("Try again")
 }
 
 /// Listens at the meeting's address, on rank 0. If its name resolves to a loopback address, other

@@ -31,3 +31,30 @@ fn a_port_in_use_at_the_first_address_is_not_taken_for_anothers() {
     assert_eq!(bind_first(&[elsewhere, next]).unwrap().local_addr().unwrap(), next);
     assert_eq!(bind_first(&[elsewhere]).unwrap_err().kind(), ErrorKind::AddrNotAvailable);
 }
+
+/// Returns a lookup that fails `failures` times before it finds an address.
+fn late(mut failures: usize) -> impl FnMut() -> io::Result<Vec<SocketAddr>> {
+    move || match failures.checked_sub(1) {
+        None => Ok(vec![([10, 0, 0, 1], 80).into()]),
+        Some(left) => {
+            failures = left;
+            Err(io::Error::other(format!("{left} failures left")))
+        }
+    }
+}
+
+#[test]
+fn a_name_that_appears_late_is_found() {
+    let deadline = || Instant::now() + Duration::from_secs(60);
+    assert_eq!(retry_until(deadline(), late(3), |_| true).unwrap(), [([10, 0, 0, 1], 80).into()]);
+    let permanent = retry_until(deadline(), late(3), |_| false).unwrap_err();
+    assert_eq!(permanent.to_string(), "2 failures left");
+}
+
+#[test]
+fn the_last_error_is_reported_at_the_deadline() {
+    let deadline = Instant::now() + Duration::from_millis(200);
+    let error = retry_until(deadline, late(usize::MAX), |_| true).unwrap_err();
+    assert!(error.to_string().ends_with("failures left"), "{error}");
+    assert!(Instant::now() >= deadline);
+}
