@@ -8,7 +8,7 @@ use super::proof::Key;
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 /// For how long rank 0 is tried at one address, while there may be others.
@@ -108,16 +108,15 @@ fn is_temporary(error: &io::Error) -> bool {
 /// do, or, if it knows no such address, on all of this machine's, and says so.
 pub(crate) fn open(options: &JoinOptions, deadline: Instant) -> Result<TcpListener, JoinError> {
     let mut found = resolve(options, deadline)?;
-    if options.listens_everywhere() {
-        found.retain(|address| !address.ip().is_loopback());
-    }
-    if found.is_empty() {
+    if options.listens_everywhere() && found.iter().all(is_loopback) {
         events::complain!(
             "note: {} is a loopback address here: rank 0 listens at port {} on all of this machine's addresses",
             options.address,
             options.port
         );
-        found = vec![(Ipv4Addr::UNSPECIFIED, options.port).into()];
+        found = vec![everywhere(&found)];
+    } else if options.listens_everywhere() {
+        found.retain(|address| !is_loopback(address));
     }
     let address = options.target();
     bind_first(&found).map_err(|source| match source.kind() {
@@ -148,17 +147,29 @@ fn is_of_another_machine(error: &io::Error) -> bool {
     error.kind() == ErrorKind::AddrNotAvailable || Errno::from_io_error(error) == Some(Errno::AFNOSUPPORT)
 }
 
+fn is_loopback(address: &SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+/// Returns the address that stands for all of this machine's, at the port of `found`. If all of
+/// `found` are IPv6, so is it: there the system also accepts IPv4.
+fn everywhere(found: &[SocketAddr]) -> SocketAddr {
+    let unspecified: IpAddr = match found.iter().all(SocketAddr::is_ipv6) {
+        true => Ipv6Addr::UNSPECIFIED.into(),
+        false => Ipv4Addr::UNSPECIFIED.into(),
+    };
+    (unspecified, found.first().map_or(0, SocketAddr::port)).into()
+}
+
 /// Opens a listener for the peers' connections at `here`, this rank's end of its connection to rank
 /// 0 or, on rank 0, its address in the meeting. Returns it with its port.
 pub(crate) fn listen(options: &JoinOptions, here: io::Result<SocketAddr>) -> io::Result<(TcpListener, u16)> {
+    let mut here = here?;
     // A process next to rank 0 has met it at a loopback address, which no other machine can reach.
-    let here = match here?.ip() {
-        IpAddr::V4(here) if here.is_loopback() && options.listens_everywhere() => {
-            Ipv4Addr::UNSPECIFIED.into()
-        }
-        here => here,
-    };
-    let listener = TcpListener::bind((here, 0))?;
+    if is_loopback(&here) && options.listens_everywhere() {
+        here = everywhere(&[here]);
+    }
+    let listener = TcpListener::bind((here.ip(), 0))?;
     let port = listener.local_addr()?.port();
     Ok((listener, port))
 }

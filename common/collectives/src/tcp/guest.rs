@@ -78,7 +78,8 @@ fn learn_listeners(options: &JoinOptions, answer: Answer, link: &TcpStream) -> R
         return Err(options.foreign());
     }
     let system = |source| JoinError::System { what: "see its connection to rank 0", source };
-    let (server, own) = (link.peer_addr().map_err(system)?.ip(), link.local_addr().map_err(system)?.ip());
+    let (server, own) = (link.peer_addr().map_err(system)?, link.local_addr().map_err(system)?);
+    let [server, own] = [server, own].map(|end| end.ip().to_canonical());
     listeners[0].0 = server;
     // Rank 0 knows a process of its own machine by a loopback address, which means another machine
     // here.

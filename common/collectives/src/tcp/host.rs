@@ -31,7 +31,7 @@ pub(crate) fn host(
     let mut listeners = vec![(IpAddr::V4(Ipv4Addr::LOCALHOST), port)];
     let mut links = Vec::new();
     for (rank, (link, hello)) in present.by_ref() {
-        listeners.push((link.peer_addr().map_err(system)?.ip(), hello.port));
+        listeners.push((link.peer_addr().map_err(system)?.ip().to_canonical(), hello.port));
         links.push((rank, link));
     }
     let token = random().map_err(system)?;

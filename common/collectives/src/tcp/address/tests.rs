@@ -58,3 +58,16 @@ fn the_last_error_is_reported_at_the_deadline() {
     assert!(error.to_string().ends_with("failures left"), "{error}");
     assert!(Instant::now() >= deadline);
 }
+
+#[test]
+fn a_name_of_loopback_addresses_stands_for_all_of_the_family_that_ranks_look_at() {
+    let everywhere_of = |found: &[&str]| {
+        let found: Vec<SocketAddr> = found.iter().map(|address| address.parse().unwrap()).collect();
+        assert!(found.iter().all(is_loopback));
+        everywhere(&found).to_string()
+    };
+    assert_eq!(everywhere_of(&["[::1]:80"]), "[::]:80");
+    assert_eq!(everywhere_of(&["127.0.1.1:80"]), "0.0.0.0:80");
+    assert_eq!(everywhere_of(&["[::1]:80", "127.0.0.1:80"]), "0.0.0.0:80");
+    assert!(is_loopback(&"[::ffff:127.0.0.1]:80".parse().unwrap()));
+}
