@@ -20,7 +20,7 @@ const LOOKUP: Duration = Duration::from_secs(1);
 /// Where all ranks listen, and what all of their connections must prove.
 pub(crate) struct Directory {
     pub(crate) key: Key,
-    pub(crate) listeners: Vec<(IpAddr, u16)>,
+    pub(crate) listeners: Vec<SocketAddr>,
 }
 
 impl JoinOptions {
@@ -169,7 +169,9 @@ pub(crate) fn listen(options: &JoinOptions, here: io::Result<SocketAddr>) -> io:
     if is_loopback(&here) && options.listens_everywhere() {
         here = everywhere(&[here]);
     }
-    let listener = TcpListener::bind((here.ip(), 0))?;
+    // The whole address: a link-local one means nothing without its interface.
+    here.set_port(0);
+    let listener = TcpListener::bind(here)?;
     let port = listener.local_addr()?.port();
     Ok((listener, port))
 }

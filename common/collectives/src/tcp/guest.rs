@@ -7,7 +7,7 @@ use super::error::JoinError;
 use super::greeting::{Answer, GRACE, Hello, Unread, Until, receive, send};
 use super::proof::{Unproven, prove};
 use std::io::ErrorKind;
-use std::net::{IpAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Instant;
 
 impl JoinOptions {
@@ -70,7 +70,7 @@ pub(crate) fn greet_rank0(
 
 /// Returns where every rank listens, by rank 0's answer over `link`.
 fn learn_listeners(options: &JoinOptions, answer: Answer, link: &TcpStream) -> Result<Directory, JoinError> {
-    let (token, mut listeners) = match answer {
+    let (token, listeners) = match answer {
         Answer::Refused(reason) => return Err(JoinError::Refused(reason)),
         Answer::Welcome { token, listeners } => (token, listeners),
     };
@@ -78,13 +78,61 @@ fn learn_listeners(options: &JoinOptions, answer: Answer, link: &TcpStream) -> R
         return Err(options.foreign());
     }
     let system = |source| JoinError::System { what: "see its connection to rank 0", source };
-    let (server, own) = (link.peer_addr().map_err(system)?, link.local_addr().map_err(system)?);
-    let [server, own] = [server, own].map(|end| end.ip().to_canonical());
-    listeners[0].0 = server;
-    // Rank 0 knows a process of its own machine by a loopback address, which means another machine
-    // here.
-    let is_elsewhere = |address: &IpAddr| address.is_loopback() && !own.is_loopback();
-    let unreachable = listeners.iter_mut().filter(|listener| is_elsewhere(&listener.0));
-    unreachable.for_each(|listener| listener.0 = server);
-    Ok(Directory { key: options.key().of_peers(&token), listeners })
+    let ends = Ends { own: link.local_addr().map_err(system)?, rank0: link.peer_addr().map_err(system)? };
+    let listeners = (0..).zip(listeners).map(|(rank, listener)| ends.seen_from_here(rank, listener));
+    Ok(Directory { key: options.key().of_peers(&token), listeners: listeners.collect() })
+}
+
+/// Both ends of this rank's connection to rank 0.
+struct Ends {
+    own: SocketAddr,
+    rank0: SocketAddr,
+}
+
+impl Ends {
+    /// Returns the address at which this rank reaches `rank`, which rank 0 sees at `ip`.
+    fn seen_from_here(&self, rank: u32, (ip, port): (IpAddr, u16)) -> SocketAddr {
+        // Rank 0 sees a process of its own machine at a loopback address, which means another machine
+        // here.
+        let is_next_to_rank0 = ip.is_loopback() && !self.own.ip().to_canonical().is_loopback();
+        let mut address = self.rank0;
+        if rank > 0 && !is_next_to_rank0 {
+            address = (ip, port).into();
+        }
+        address.set_port(port);
+        // The number of a link's interface differs between machines: it is that of this rank's own.
+        if let (SocketAddr::V6(peer), SocketAddr::V6(own)) = (&mut address, self.own)
+            && peer.ip().is_unicast_link_local()
+        {
+            peer.set_scope_id(own.scope_id());
+        }
+        address
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn seen(own: &str, rank0: &str, rank: u32, ip: &str) -> String {
+        let ends = Ends { own: own.parse().unwrap(), rank0: rank0.parse().unwrap() };
+        ends.seen_from_here(rank, (ip.parse().unwrap(), 7)).to_string()
+    }
+
+    #[test]
+    fn peers_are_reached_where_this_rank_sees_them() {
+        assert_eq!(seen("10.0.0.2:9", "10.0.0.1:80", 0, "127.0.0.1"), "10.0.0.1:7");
+        assert_eq!(seen("10.0.0.2:9", "10.0.0.1:80", 1, "127.0.0.1"), "10.0.0.1:7");
+        assert_eq!(seen("10.0.0.2:9", "10.0.0.1:80", 1, "10.0.0.3"), "10.0.0.3:7");
+        assert_eq!(seen("127.0.0.1:9", "127.0.0.1:80", 1, "127.0.0.1"), "127.0.0.1:7");
+    }
+
+    #[test]
+    fn link_local_peers_are_reached_over_this_ranks_own_interface() {
+        assert_eq!(seen("[fe80::2%3]:9", "[fe80::1%3]:80", 0, "127.0.0.1"), "[fe80::1%3]:7");
+        assert_eq!(seen("[fe80::2%3]:9", "[fe80::1%3]:80", 1, "fe80::4"), "[fe80::4%3]:7");
+        assert_eq!(seen("[2001:db8::2]:9", "[2001:db8::1]:80", 1, "2001:db8::4"), "[2001:db8::4]:7");
+    }
 }

@@ -7,7 +7,7 @@ use super::greeting::{Answer, Hello, Until, receive, send};
 use super::proof::random;
 use super::reception::Reception;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// How long a rank that has proven itself may take to say what it runs.
@@ -37,6 +37,7 @@ pub(crate) fn host(
     let token = random().map_err(system)?;
     let answer = Answer::Welcome { token, listeners: listeners.clone() };
     links.iter().try_for_each(|(_, link)| send(link, &answer)).map_err(system)?;
+    let listeners = listeners.into_iter().map(SocketAddr::from).collect();
     Ok((links, Directory { key: options.key().of_peers(&token), listeners }))
 }
 

@@ -60,7 +60,7 @@ fn connect(
     for rank in 0..options.rank {
         let address = directory.listeners[rank as usize];
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        let stream = TcpStream::connect_timeout(&address.into(), left).map_err(|_| apart(&[rank]))?;
+        let stream = TcpStream::connect_timeout(&address, left).map_err(|_| apart(&[rank]))?;
         prove(Until(&stream, deadline), &stream, directory.key, options.rank).map_err(|_| apart(&[rank]))?;
         peers[rank as usize] = Some(stream);
     }
