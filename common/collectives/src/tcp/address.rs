@@ -44,7 +44,7 @@ impl JoinOptions {
 
 /// Resolves the address of rank 0, on other ranks until the deadline: a cluster may announce its name
 /// only once its process runs. Rank 0 itself retries only while the system can reach no name server.
-fn resolve(options: &JoinOptions, deadline: Instant) -> Result<Vec<SocketAddr>, JoinError> {
+pub(crate) fn resolve(options: &JoinOptions, deadline: Instant) -> Result<Vec<SocketAddr>, JoinError> {
     let (rank, address) = (options.rank, options.address.clone());
     let asked = (options.address.clone(), options.port);
     let lookup = move || match asked.to_socket_addrs().map(Vec::from_iter) {
@@ -176,12 +176,15 @@ pub(crate) fn listen(options: &JoinOptions, here: io::Result<SocketAddr>) -> io:
     Ok((listener, port))
 }
 
-/// Connects to rank 0, which may not have started yet.
-pub(crate) fn reach(options: &JoinOptions, deadline: Instant) -> Result<TcpStream, JoinError> {
-    let addresses = resolve(options, deadline)?;
+/// Connects to rank 0, which may not have started yet, at one of `addresses`.
+pub(crate) fn reach(
+    options: &JoinOptions,
+    addresses: &[SocketAddr],
+    deadline: Instant,
+) -> Result<TcpStream, JoinError> {
     let mut last = String::from("no attempt was made");
     loop {
-        for address in &addresses {
+        for address in addresses {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let (rank, waited, address) = (options.rank, options.timeout, options.target());

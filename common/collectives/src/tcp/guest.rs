@@ -2,15 +2,25 @@
 //! peers listen.
 
 use super::JoinOptions;
-use super::address::Directory;
+use super::address::{Directory, reach, resolve};
 use super::error::JoinError;
-use super::greeting::{Answer, GRACE, Hello, Unread, Until, receive, send};
+use super::greeting::{Answer, GRACE, Hello, RETRY, Unread, Until, receive, send};
 use super::proof::{Unproven, prove};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Instant;
 
 impl JoinOptions {
+    /// Returns the error for a rank 0 with which no proofs were exchanged.
+    fn unproven(&self, unproven: &Unproven) -> JoinError {
+        match unproven {
+            Unproven::Foreign => self.foreign(),
+            Unproven::TurnedAway => JoinError::TurnedAway { rank: self.rank, address: self.target() },
+            Unproven::Silent => self.no_answer(),
+            Unproven::Broken => self.hung_up(),
+        }
+    }
+
     /// Returns the error for a program at rank 0's address that is not rank 0.
     fn foreign(&self) -> JoinError {
         JoinError::Foreign { rank: self.rank, address: self.target() }
@@ -36,7 +46,23 @@ impl JoinOptions {
     }
 }
 
-/// Greets rank 0 and blocks until it answers.
+/// Connects to rank 0 and proves to it that this rank knows the job's secret. Tries again until the
+/// deadline if the connection breaks before rank 0 has read the proof: rank 0 closes connections when
+/// it has too many.
+pub(crate) fn reach_rank0(options: &JoinOptions, deadline: Instant) -> Result<TcpStream, JoinError> {
+    let addresses = resolve(options, deadline)?;
+    loop {
+        let link = reach(options, &addresses, deadline)?;
+        let proven = prove(Until(&link, deadline + GRACE), &link, options.key(), options.rank);
+        match proven {
+            Ok(()) => return Ok(link),
+            Err(Unproven::Broken) if Instant::now() < deadline => std::thread::sleep(RETRY),
+            Err(unproven) => return Err(options.unproven(&unproven)),
+        }
+    }
+}
+
+/// Greets rank 0, to which this rank has proven itself, and blocks until it answers.
 pub(crate) fn greet_rank0(
     options: &JoinOptions,
     link: &TcpStream,
@@ -44,12 +70,6 @@ pub(crate) fn greet_rank0(
     deadline: Instant,
 ) -> Result<Directory, JoinError> {
     let (rank, patient) = (options.rank, deadline + GRACE);
-    prove(Until(link, patient), link, options.key(), rank).map_err(|unproven| match unproven {
-        Unproven::Foreign => options.foreign(),
-        Unproven::TurnedAway => JoinError::TurnedAway { rank, address: options.target() },
-        Unproven::Silent => options.no_answer(),
-        Unproven::Broken => options.hung_up(),
-    })?;
     let hello = Hello {
         world_size: options.world_size,
         port,

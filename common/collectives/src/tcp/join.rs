@@ -1,10 +1,10 @@
 //! The meeting at the address of rank 0, and the connections between every two ranks.
 
 use super::JoinOptions;
-use super::address::{Directory, listen, open, reach};
+use super::address::{Directory, listen, open};
 use super::error::{JoinError, ranks};
 use super::greeting::{GRACE, Until};
-use super::guest::greet_rank0;
+use super::guest::{greet_rank0, reach_rank0};
 use super::host::host;
 use super::proof::prove;
 use super::reception::Reception;
@@ -29,7 +29,7 @@ pub(crate) fn meet(options: &JoinOptions) -> Result<Met, JoinError> {
         (listener, port) = listen(options, meeting.local_addr()).map_err(system)?;
         (links, directory) = host(options, &meeting, port, deadline)?;
     } else {
-        let link = reach(options, deadline)?;
+        let link = reach_rank0(options, deadline)?;
         (listener, port) = listen(options, link.local_addr()).map_err(system)?;
         directory = greet_rank0(options, &link, port, deadline)?;
         links = vec![(0, link)];

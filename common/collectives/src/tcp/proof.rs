@@ -105,7 +105,7 @@ pub(crate) enum Unproven {
     TurnedAway,
     /// The other end was silent until the deadline.
     Silent,
-    /// The connection broke.
+    /// The connection broke before the other end had read this rank's proof.
     Broken,
 }
 
@@ -126,9 +126,11 @@ pub(crate) fn prove(mut from: impl Read, mut to: impl Write, key: Key, rank: u32
     let own = key.proof(b"connect", rank, &theirs, &ours);
     let answer = [&rank.to_le_bytes()[..], &ours, own.as_bytes()].concat();
     to.write_all(&answer).map_err(broken)?;
+    // An end that has read a wrong proof has nothing left to read, and its close is an orderly one. A
+    // reset comes from an end that has not read the proof.
     from.read_exact(&mut proof).map_err(|error| match error.kind() {
-        ErrorKind::TimedOut => Unproven::Silent,
-        _ => Unproven::TurnedAway,
+        ErrorKind::UnexpectedEof => Unproven::TurnedAway,
+        _ => broken(error),
     })?;
     let proven = key.proof(b"accepts", rank, &theirs, &ours) == blake3::Hash::from_bytes(proof);
     if proven { Ok(()) } else { Err(Unproven::Foreign) }

@@ -2,6 +2,7 @@
 
 use super::proof::{ANSWER, Challenge, Key};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -27,6 +28,34 @@ enum Progress {
     Gone,
     Stranger,
     Proven(u32),
+}
+
+/// Why no connection was accepted.
+#[derive(Debug, PartialEq)]
+enum Refusal {
+    /// There is none now; the network may bring one later.
+    None,
+    /// One ended before it was accepted; there may be others.
+    OfOne,
+    /// No more files may be open.
+    NoFiles,
+    /// The listener cannot be used.
+    Broken,
+}
+
+impl Refusal {
+    /// Returns what an error of `accept` means. Linux hands on errors of the network that a new
+    /// connection has met, which say nothing about the listener: see accept(2).
+    fn of(error: &io::Error) -> Self {
+        match Errno::from_io_error(error) {
+            Some(Errno::INTR | Errno::CONNABORTED) => Refusal::OfOne,
+            Some(Errno::AGAIN | Errno::NETDOWN | Errno::PROTO | Errno::NOPROTOOPT) => Refusal::None,
+            Some(Errno::HOSTDOWN | Errno::NONET | Errno::HOSTUNREACH) => Refusal::None,
+            Some(Errno::OPNOTSUPP | Errno::NETUNREACH | Errno::PERM) => Refusal::None,
+            Some(Errno::MFILE | Errno::NFILE) => Refusal::NoFiles,
+            _ => Refusal::Broken,
+        }
+    }
 }
 
 /// Accepts connections and hands out those that prove to know the key.
@@ -73,22 +102,22 @@ impl<'a> Reception<'a> {
         sources.extend(self.callers.iter().map(|caller| PollFd::new(&caller.stream, PollFlags::IN)));
         let time = Timespec { tv_sec: time.as_secs() as _, tv_nsec: time.subsec_nanos() as _ };
         match poll(&mut sources, Some(&time)) {
-            Err(rustix::io::Errno::INTR) | Ok(_) => Ok(()),
+            Err(Errno::INTR) | Ok(_) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
+    /// Accepts the connections that are there.
     fn accept_all(&mut self) -> io::Result<()> {
         loop {
             match self.listener.accept() {
                 Ok((stream, address)) => self.callers.extend(Caller::new(stream, address.ip()).ok()),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // The other side has hung up before it was accepted.
-                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-                // No more files may be open.
-                Err(_) if !self.callers.is_empty() => drop(self.callers.remove(0)),
-                Err(error) => return Err(error),
+                Err(error) => match Refusal::of(&error) {
+                    Refusal::None => return Ok(()),
+                    Refusal::OfOne => {}
+                    Refusal::NoFiles if !self.callers.is_empty() => drop(self.callers.remove(0)),
+                    Refusal::NoFiles | Refusal::Broken => return Err(error),
+                },
             }
             if self.callers.len() > MOST {
                 self.callers.remove(0);
@@ -143,5 +172,21 @@ impl Caller {
         }
         let Some((rank, proof)) = self.challenge.verify(key, &self.answer) else { return Progress::Stranger };
         if self.stream.write_all(&proof).is_ok() { Progress::Proven(rank) } else { Progress::Gone }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_network_do_not_end_the_reception() {
+        let of = |error: Errno| Refusal::of(&error.into());
+        for error in [Errno::AGAIN, Errno::NETDOWN, Errno::PROTO, Errno::HOSTUNREACH, Errno::NETUNREACH] {
+            assert_eq!(of(error), Refusal::None, "{error}");
+        }
+        assert_eq!(of(Errno::CONNABORTED), Refusal::OfOne);
+        assert_eq!([of(Errno::MFILE), of(Errno::NFILE)], [Refusal::NoFiles, Refusal::NoFiles]);
+        assert_eq!([of(Errno::BADF), of(Errno::INVAL)], [Refusal::Broken, Refusal::Broken]);
     }
 }

@@ -5,6 +5,7 @@
 
 mod common;
 mod failures;
+mod meeting;
 mod operations;
 mod processes;
 mod telling;
