@@ -99,7 +99,7 @@ pub enum JoinError {
     Refused(String),
     /// Ranks that have reached rank 0 did not connect to this rank.
     #[error(
-        "rank {rank} waited {waited:?} for connections with {missing}, which never came\n\
+        "rank {rank} waited {waited:.1?} for connections with {missing}, which never came\n\
          They have reached rank 0: do firewalls let the machines reach each other on all ports?"
     )]
     Apart {
@@ -107,8 +107,23 @@ pub enum JoinError {
         rank: u32,
         /// The missing ranks, in words.
         missing: String,
-        /// The deadline.
+        /// How long it waited.
         waited: Duration,
+    },
+    /// A rank that has reached rank 0 ended before all ranks were connected.
+    #[error(
+        "rank {rank} lost rank {peer} after {waited:.1?}, before the job began: its process has ended ({how})\n\
+         Its own message says why. A firewall that rejects connections between the machines looks the same."
+    )]
+    Ended {
+        /// The rank that reports.
+        rank: u32,
+        /// The rank that ended.
+        peer: u32,
+        /// How long the rank that reports waited for it.
+        waited: Duration,
+        /// What it noticed.
+        how: String,
     },
     /// The system refuses something that normally works.
     #[error("this process cannot {what}: {source}")]

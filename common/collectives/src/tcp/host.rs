@@ -6,12 +6,62 @@ use super::error::{JoinError, ranks};
 use super::greeting::{Answer, Hello, Until, receive, send};
 use super::proof::random;
 use super::reception::Reception;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// How long a rank that has proven itself may take to say what it runs.
 const GREETING: Duration = Duration::from_secs(5);
+
+/// A rank that has greeted rank 0.
+struct Guest {
+    link: TcpStream,
+    /// Where its process runs, as rank 0 sees it.
+    ip: IpAddr,
+    hello: Hello,
+}
+
+/// The ranks that have greeted rank 0.
+struct Guests {
+    /// By rank; `None` for rank 0, and for ranks that are missing.
+    by_rank: Vec<Option<Guest>>,
+    /// The ranks whose processes ended after their greeting, and have not been replaced.
+    ended: Vec<u32>,
+}
+
+impl Guests {
+    fn new(world_size: u32) -> Self {
+        Guests { by_rank: (0..world_size).map(|_| None).collect(), ended: Vec::new() }
+    }
+
+    /// Returns the ranks that have not greeted rank 0, or no longer run.
+    fn missing(&self) -> Vec<u32> {
+        let ranks = (0..).zip(&self.by_rank).skip(1);
+        ranks.filter_map(|(rank, guest)| guest.is_none().then_some(rank)).collect()
+    }
+
+    /// Adds a guest. Its rank is one of the job's.
+    fn admit(&mut self, rank: u32, guest: Guest) {
+        self.ended.retain(|&ended| ended != rank);
+        self.by_rank[rank as usize] = Some(guest);
+    }
+
+    /// Drops the guests that have hung up. True if there were any.
+    fn drop_ended(&mut self) -> bool {
+        let before = self.ended.len();
+        for (rank, place) in (0..).zip(&mut self.by_rank) {
+            if place.take_if(|guest| has_hung_up(&guest.link)).is_some() {
+                self.ended.push(rank);
+            }
+        }
+        self.ended.len() > before
+    }
+
+    /// Returns all guests with their ranks, in rank order.
+    fn present(self) -> impl Iterator<Item = (u32, Guest)> {
+        (0..).zip(self.by_rank).filter_map(|(rank, guest)| Some((rank, guest?)))
+    }
+}
 
 /// Waits for all other ranks, on rank 0, and tells them where every rank listens.
 pub(crate) fn host(
@@ -20,18 +70,16 @@ pub(crate) fn host(
     port: u16,
     deadline: Instant,
 ) -> Result<(Vec<(u32, TcpStream)>, Directory), JoinError> {
-    let mut guests: Vec<Option<(TcpStream, Hello)>> = (0..options.world_size).map(|_| None).collect();
-    let outcome = gather(options, meeting, &mut guests, deadline);
-    let mut present = guests.into_iter().enumerate().filter_map(|(rank, guest)| Some((rank as u32, guest?)));
-    if let Err(reason) = outcome {
-        present.for_each(|(_, (link, _))| drop(send(&link, &Answer::Refused(reason.clone()))));
+    let mut guests = Guests::new(options.world_size);
+    if let Err(reason) = gather(options, meeting, &mut guests, deadline) {
+        guests.present().for_each(|(_, guest)| drop(send(&guest.link, &Answer::Refused(reason.clone()))));
         return Err(JoinError::Refused(reason));
     }
     let system = |source| JoinError::System { what: "answer the other ranks", source };
     let mut listeners = vec![(IpAddr::V4(Ipv4Addr::LOCALHOST), port)];
     let mut links = Vec::new();
-    for (rank, (link, hello)) in present.by_ref() {
-        listeners.push((link.peer_addr().map_err(system)?.ip().to_canonical(), hello.port));
+    for (rank, Guest { link, ip, hello }) in guests.present() {
+        listeners.push((ip, hello.port));
         links.push((rank, link));
     }
     let token = random().map_err(system)?;
@@ -41,7 +89,8 @@ pub(crate) fn host(
     Ok((links, Directory { key: options.key().of_peers(&token), listeners }))
 }
 
-/// Collects the greetings of all other ranks, on rank 0.
+/// Collects the greetings of all other ranks, on rank 0. A process that ends after its greeting leaves
+/// its rank to another one.
 ///
 /// # Errors
 /// Why the job cannot start; for missing ranks, once the first of those that came has waited long
@@ -49,26 +98,26 @@ pub(crate) fn host(
 fn gather(
     options: &JoinOptions,
     meeting: &TcpListener,
-    guests: &mut [Option<(TcpStream, Hello)>],
+    guests: &mut Guests,
     mut deadline: Instant,
 ) -> Result<(), String> {
     let listen = |error: io::Error| format!("rank 0 cannot listen: {error}");
     let mut reception = Reception::open(meeting, options.key()).map_err(listen)?;
     loop {
-        let missing: Vec<u32> =
-            (1..options.world_size).filter(|&rank| guests[rank as usize].is_none()).collect();
-        if missing.is_empty() {
+        if guests.missing().is_empty() && !guests.drop_ended() {
             return Ok(());
         }
         let Some((rank, link)) = reception.next(deadline).map_err(listen)? else {
-            return Err(incomplete(options, &missing, &reception));
+            guests.drop_ended();
+            return Err(incomplete(options, guests, &reception));
         };
         let soon = deadline.min(Instant::now() + GREETING);
         let problem = match receive::<Hello>(Until(&link, soon)) {
             Ok(hello) => match objection(options, guests, rank, &hello) {
                 None => {
+                    let Ok(peer) = link.peer_addr() else { continue };
                     deadline = deadline.min(Instant::now() + hello.left.min(options.timeout));
-                    guests[rank as usize] = Some((link, hello));
+                    guests.admit(rank, Guest { link, ip: peer.ip().to_canonical(), hello });
                     continue;
                 }
                 Some(problem) => problem,
@@ -85,30 +134,37 @@ fn gather(
 }
 
 /// Says which ranks are missing at the deadline, and what may have kept them away.
-fn incomplete(options: &JoinOptions, missing: &[u32], reception: &Reception<'_>) -> String {
+fn incomplete(options: &JoinOptions, guests: &Guests, reception: &Reception<'_>) -> String {
     let strangers = reception.strangers.map_or(String::new(), |(count, last)| {
         format!(
             "\nConnections with another secret than rank 0's, or none: {count}, the last from {last}. Is \
              ZERO_JOB_SECRET the same for every rank?"
         )
     });
+    let (ended, absent): (Vec<u32>, Vec<u32>) =
+        guests.missing().into_iter().partition(|rank| guests.ended.contains(rank));
+    let mut problems = Vec::new();
+    let mut remedies = Vec::new();
+    if !absent.is_empty() {
+        problems.push(format!("{} never came", ranks(&absent)));
+        remedies.push("Have they been started, with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE?");
+    }
+    if !ended.is_empty() {
+        problems.push(format!("{} came and ended before the job began", ranks(&ended)));
+        remedies.push("The messages of processes that ended say why.");
+    }
     format!(
-        "waited {:?} at {} for all {} ranks, but {} never came\n\
-         Have they been started, with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE?{strangers}",
+        "waited {:?} at {} for all {} ranks, but {}\n{}{strangers}",
         options.timeout,
         options.target(),
         options.world_size,
-        ranks(missing),
+        problems.join(", and "),
+        remedies.join("\n"),
     )
 }
 
 /// Returns why a guest cannot take part, if so.
-fn objection(
-    options: &JoinOptions,
-    guests: &[Option<(TcpStream, Hello)>],
-    rank: u32,
-    hello: &Hello,
-) -> Option<String> {
+fn objection(options: &JoinOptions, guests: &Guests, rank: u32, hello: &Hello) -> Option<String> {
     let Hello { world_size, process, .. } = *hello;
     if world_size != options.world_size {
         return Some(format!(
@@ -116,8 +172,8 @@ fn objection(
             options.world_size
         ));
     }
-    let taken = match guests.get(rank as usize) {
-        Some(Some((link, earlier))) => (!has_hung_up(link)).then_some(earlier.process),
+    let taken = match guests.by_rank.get(rank as usize) {
+        Some(Some(earlier)) => (!has_hung_up(&earlier.link)).then_some(earlier.hello.process),
         Some(None) => (rank == 0).then_some(std::process::id()),
         None => return Some(format!("there is no rank {rank} among {world_size} ranks")),
     };
@@ -143,13 +199,19 @@ pub(crate) fn difference(ours: &str, theirs: &str, rank: u32) -> Option<String> 
     ))
 }
 
-/// True if a guest has hung up while it waited.
-fn has_hung_up(link: &TcpStream) -> bool {
+/// True if the other end has closed or reset the connection.
+pub(crate) fn has_hung_up(link: &TcpStream) -> bool {
     let peek = || -> io::Result<bool> {
         link.set_nonblocking(true)?;
-        let gone = matches!(link.peek(&mut [0]), Ok(0));
+        let peeked = link.peek(&mut [0]);
         link.set_nonblocking(false)?;
-        Ok(gone)
+        Ok(match peeked {
+            Ok(read) => read == 0,
+            Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+        })
     };
     peek().unwrap_or(true)
 }
+
+#[cfg(test)]
+mod tests;
