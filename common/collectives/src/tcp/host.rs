@@ -70,6 +70,7 @@ pub(crate) fn host(
     port: u16,
     deadline: Instant,
 ) -> Result<(Vec<(u32, TcpStream)>, Directory), JoinError> {
+    let begin = Instant::now();
     let mut guests = Guests::new(options.world_size);
     if let Err(reason) = gather(options, meeting, &mut guests, deadline) {
         guests.present().for_each(|(_, guest)| drop(send(&guest.link, &Answer::Refused(reason.clone()))));
@@ -84,9 +85,26 @@ pub(crate) fn host(
     }
     let token = random().map_err(system)?;
     let answer = Answer::Welcome { token, listeners: listeners.clone() };
-    links.iter().try_for_each(|(_, link)| send(link, &answer)).map_err(system)?;
+    if let Err((peer, how)) = welcome(&links, &answer) {
+        return Err(JoinError::Ended { rank: 0, peer, waited: begin.elapsed(), how: how.to_string() });
+    }
     let listeners = listeners.into_iter().map(SocketAddr::from).collect();
     Ok((links, Directory { key: options.key().of_peers(&token), listeners }))
+}
+
+/// Sends `answer` to all ranks. Once one cannot be reached, tells the rest that the job does not start.
+///
+/// # Errors
+/// The first rank that cannot be reached, and why.
+fn welcome(links: &[(u32, TcpStream)], answer: &Answer) -> Result<(), (u32, io::Error)> {
+    for (index, (rank, link)) in links.iter().enumerate() {
+        let Err(error) = send(link, answer) else { continue };
+        let reason = format!("rank {rank} ended before the job began ({error}): its own message says why");
+        let refused = Answer::Refused(reason);
+        links[index + 1..].iter().for_each(|(_, link)| drop(send(link, &refused)));
+        return Err((*rank, error));
+    }
+    Ok(())
 }
 
 /// Collects the greetings of all other ranks, on rank 0. A process that ends after its greeting leaves

@@ -49,3 +49,20 @@ fn a_rank_that_ended_is_not_said_to_have_never_come() {
     let error = rank0.join().unwrap().to_string();
     assert!(error.contains("rank 2 never came, and rank 1 came and ended"), "{error}");
 }
+
+#[test]
+fn a_rank_that_cannot_be_welcomed_is_named_to_the_rest() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let connect = |rank| {
+        let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (theirs, (rank, listener.accept().unwrap().0))
+    };
+    let (theirs, links): (Vec<_>, Vec<_>) = (1..4).map(connect).unzip();
+    links[1].1.shutdown(std::net::Shutdown::Write).unwrap();
+    let answer = Answer::Welcome { token: [0; 32], listeners: Vec::new() };
+    let (rank, _) = welcome(&links, &answer).unwrap_err();
+    assert_eq!(rank, 2);
+    assert_eq!(receive::<Answer>(&theirs[0]).unwrap(), answer);
+    let Answer::Refused(reason) = receive(&theirs[2]).unwrap() else { panic!("welcomed") };
+    assert!(reason.starts_with("rank 2 ended before the job began"), "{reason}");
+}
