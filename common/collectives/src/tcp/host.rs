@@ -3,7 +3,7 @@
 use super::JoinOptions;
 use super::address::Directory;
 use super::error::{JoinError, ranks};
-use super::greeting::{Answer, Hello, Until, receive, send};
+use super::greeting::{Answer, GRACE, Hello, Until, receive, send};
 use super::proof::random;
 use super::reception::Reception;
 use std::io::{self, ErrorKind};
@@ -27,11 +27,13 @@ struct Guests {
     by_rank: Vec<Option<Guest>>,
     /// The ranks whose processes ended after their greeting, and have not been replaced.
     ended: Vec<u32>,
+    /// The rank that keeps the job from starting, if there was one.
+    rejected: Vec<(u32, TcpStream)>,
 }
 
 impl Guests {
     fn new(world_size: u32) -> Self {
-        Guests { by_rank: (0..world_size).map(|_| None).collect(), ended: Vec::new() }
+        Guests { by_rank: (0..world_size).map(|_| None).collect(), ended: Vec::new(), rejected: Vec::new() }
     }
 
     /// Returns the ranks that have not greeted rank 0, or no longer run.
@@ -68,15 +70,16 @@ pub(crate) fn host(
     options: &JoinOptions,
     meeting: &TcpListener,
     port: u16,
-    deadline: Instant,
+    mut deadline: Instant,
 ) -> Result<(Vec<(u32, TcpStream)>, Directory), JoinError> {
     let begin = Instant::now();
     let mut guests = Guests::new(options.world_size);
-    if let Err(reason) = gather(options, meeting, &mut guests, deadline) {
-        guests.present().for_each(|(_, guest)| drop(send(&guest.link, &Answer::Refused(reason.clone()))));
+    let system = |source| JoinError::System { what: "answer the other ranks", source };
+    let mut reception = Reception::open(meeting, options.key()).map_err(system)?;
+    if let Err(reason) = gather(options, &mut reception, &mut guests, &mut deadline) {
+        refuse(&mut reception, guests, &reason, deadline.min(Instant::now() + GRACE));
         return Err(JoinError::Refused(reason));
     }
-    let system = |source| JoinError::System { what: "answer the other ranks", source };
     let mut listeners = vec![(IpAddr::V4(Ipv4Addr::LOCALHOST), port)];
     let mut links = Vec::new();
     for (rank, Guest { link, ip, hello }) in guests.present() {
@@ -112,29 +115,28 @@ fn welcome(links: &[(u32, TcpStream)], answer: &Answer) -> Result<(), (u32, io::
 ///
 /// # Errors
 /// Why the job cannot start; for missing ranks, once the first of those that came has waited long
-/// enough.
+/// enough. That moment is `deadline` afterwards.
 fn gather(
     options: &JoinOptions,
-    meeting: &TcpListener,
+    reception: &mut Reception<'_>,
     guests: &mut Guests,
-    mut deadline: Instant,
+    deadline: &mut Instant,
 ) -> Result<(), String> {
     let listen = |error: io::Error| format!("rank 0 cannot listen: {error}");
-    let mut reception = Reception::open(meeting, options.key()).map_err(listen)?;
     loop {
         if guests.missing().is_empty() && !guests.drop_ended() {
             return Ok(());
         }
-        let Some((rank, link)) = reception.next(deadline).map_err(listen)? else {
+        let Some((rank, link)) = reception.next(*deadline).map_err(listen)? else {
             guests.drop_ended();
-            return Err(incomplete(options, guests, &reception));
+            return Err(incomplete(options, guests, reception));
         };
-        let soon = deadline.min(Instant::now() + GREETING);
+        let soon = (*deadline).min(Instant::now() + GREETING);
         let problem = match receive::<Hello>(Until(&link, soon)) {
             Ok(hello) => match objection(options, guests, rank, &hello) {
                 None => {
                     let Ok(peer) = link.peer_addr() else { continue };
-                    deadline = deadline.min(Instant::now() + hello.left.min(options.timeout));
+                    *deadline = (*deadline).min(Instant::now() + hello.left.min(options.timeout));
                     guests.admit(rank, Guest { link, ip: peer.ip().to_canonical(), hello });
                     continue;
                 }
@@ -146,8 +148,26 @@ fn gather(
                 None => continue,
             },
         };
-        let _ = send(&link, &Answer::Refused(problem.clone()));
+        guests.rejected.push((rank, link));
         return Err(problem);
+    }
+}
+
+/// Tells all guests why the job does not start, and until `end` also the ranks that are still to come:
+/// rank 0's address would not answer them, and they would not learn the reason.
+fn refuse(reception: &mut Reception<'_>, mut guests: Guests, reason: &str, end: Instant) {
+    let refused = Answer::Refused(reason.into());
+    let rejected = std::mem::take(&mut guests.rejected);
+    let mut missing = guests.missing();
+    missing.retain(|&rank| rejected.iter().all(|&(told, _)| told != rank));
+    let present = guests.present().map(|(rank, guest)| (rank, guest.link));
+    present.chain(rejected).for_each(|(_, link)| drop(send(&link, &refused)));
+    while !missing.is_empty() {
+        let Ok(Some((rank, link))) = reception.next(end) else { return };
+        // A connection that is closed with an unread greeting may lose the answer.
+        let _ = receive::<Hello>(Until(&link, end));
+        let _ = send(&link, &refused);
+        missing.retain(|&other| other != rank);
     }
 }
 

@@ -1,8 +1,9 @@
 //! Meetings in which a rank ends, or starts again, before all are connected.
 
 use crate::processes::{PATIENT, meet, place};
-use collectives::tcp::join;
+use collectives::tcp::{JoinOptions, join};
 use std::net::TcpListener;
+use std::sync::Barrier;
 
 #[test]
 fn a_rank_whose_connection_breaks_before_the_proof_tries_again() {
@@ -15,4 +16,28 @@ fn a_rank_whose_connection_breaks_before_the_proof_tries_again() {
         join(&place).unwrap().group.exchange(&[place.rank as u8]).unwrap()
     });
     assert_eq!(met, [[[0], [1]]; 2]);
+}
+
+#[test]
+fn a_rank_that_comes_after_a_refusal_learns_the_reason() {
+    let refused = Barrier::new(2);
+    let errors = meet(&place(3, PATIENT), |place| {
+        let error = |place: &JoinOptions| join(place).err().unwrap().to_string();
+        match place.rank {
+            1 => {
+                let error = error(&JoinOptions { settings: "steps 4".into(), ..place });
+                refused.wait();
+                error
+            }
+            2 => {
+                refused.wait();
+                error(&place)
+            }
+            _ => error(&place),
+        }
+    });
+    assert!(
+        errors.iter().all(|e| e.contains("rank 0: steps 3") && e.contains("rank 1: steps 4")),
+        "{errors:?}"
+    );
 }
