@@ -8,7 +8,7 @@ use collectives::tcp;
 use collectives::{Group, nccl};
 use device::cuda::{self, Gpu};
 use device::{Device, DeviceError, Ledger};
-use events::Emitter;
+use events::{Emitter, Operation};
 use settings::hardware::one_each;
 use settings::launcher::{self, Placement};
 use settings::{Failure, process, secret};
@@ -22,24 +22,33 @@ pub(crate) struct MeasuredRank {
     pub(crate) device: Device,
 }
 
-impl MeasuredRank {
-    /// A rank on the CPU; or on `gpu`, with NCCL under its group.
-    fn new(group: Group, engine: Engine, gpu: Option<Arc<Gpu>>, flags: &Flags) -> Result<Self> {
-        let ledger = Ledger::new(Emitter::silent(group.rank()), None);
-        let Some(gpu) = gpu else {
-            return Ok(MeasuredRank { group, engine, device: Device::cpu(ledger, 1) });
-        };
-        let device = Device::cuda(ledger, gpu, cuda::Options::default())?;
-        let group = match device.gpu() {
-            Some(runtime) => nccl::join(group, runtime, flags.timeout)?,
-            None => group,
-        };
-        Ok(MeasuredRank { group, engine, device })
-    }
-}
-
 /// What each rank runs.
 pub(crate) type Body<'a> = &'a (dyn Fn(&MeasuredRank) -> Result<Vec<Row>> + Sync);
+
+/// Runs `body` on one rank: on the CPU; or on the GPU that `find_gpu` returns, with NCCL under its
+/// group. Its peers learn why it fails.
+fn measure_on(
+    group: Group,
+    engine: Engine,
+    find_gpu: impl FnOnce() -> Result<Option<Arc<Gpu>>>,
+    flags: &Flags,
+    body: Body<'_>,
+) -> Result<Vec<Row>> {
+    let open = || -> Result<Device> {
+        let ledger = Ledger::new(Emitter::silent(group.rank()), None);
+        Ok(match find_gpu()? {
+            Some(gpu) => Device::cuda(ledger, gpu, cuda::Options::default())?,
+            None => Device::cpu(ledger, 1),
+        })
+    };
+    let device = open().inspect_err(|error| group.poison("its setup".into(), error.to_string()))?;
+    let group = match device.gpu() {
+        Some(runtime) => nccl::join(group, runtime, flags.timeout)?,
+        None => group,
+    };
+    let rank = MeasuredRank { group, engine, device };
+    body(&rank).inspect_err(|error| rank.group.poison("its measurement".into(), error.to_string()))
+}
 
 /// Opens the GPUs of this process's `ranks` ranks, beginning with the machine's GPU number `first`;
 /// none unless the engine is NCCL. `processes`: how many processes this machine has in the job;
@@ -97,25 +106,30 @@ fn in_job(flags: &Flags, placement: &Placement, body: Body<'_>) -> Result<Vec<Ro
         [engine @ (Engine::Tcp | Engine::Mpi | Engine::Nccl)] => engine,
         _ => return Err(Failure::usage("--engine: between processes choose one, tcp, mpi or nccl").into()),
     };
-    let together = placement.local_world_size.unwrap_or(placement.world_size);
-    let number = placement.local_rank.unwrap_or(placement.rank);
-    let gpu = gpus(engine, (number, 1), Some(together))?.pop().flatten();
     let transport = match engine {
         Engine::Mpi => process::Engine::Mpi,
         _ => over_tcp(placement)?,
     };
-    let settings = format!("{:?}", (&flags.operation, flags.min, flags.max, flags.factor));
-    let joined = transport.join(placement, flags.timeout, settings)?;
+    let joined = transport.join(placement, flags.timeout, settings(engine, flags))?;
     if placement.rank == 0 && !flags.json {
         heading(placement.world_size, "processes");
     }
-    let rows = tell(body, &MeasuredRank::new(joined.group, engine, gpu, flags)?)?;
+    // Once all have met: a rank without a GPU or NCCL then tells the others what it lacks.
+    let find_gpu = || {
+        let together = placement.local_world_size.unwrap_or(placement.world_size);
+        let number = placement.local_rank.unwrap_or(placement.rank);
+        Ok(gpus(engine, (number, 1), Some(together))?.pop().flatten())
+    };
+    let rows = measure_on(joined.group, engine, find_gpu, flags, body)?;
     Ok(if placement.rank == 0 { rows } else { Vec::new() })
 }
 
-/// Runs `body` on `rank`, whose peers hear why it fails.
-fn tell(body: Body<'_>, rank: &MeasuredRank) -> Result<Vec<Row>> {
-    body(rank).inspect_err(|error| rank.group.poison("its measurement".into(), error.to_string()))
+/// Returns what must be the same in all processes, one flag per line.
+fn settings(engine: Engine, flags: &Flags) -> String {
+    let Flags { operation, min, max, factor, .. } = flags;
+    let operations: Vec<String> = operation.iter().map(Operation::to_string).collect();
+    let (engine, operations) = (engine.label(), operations.join(","));
+    format!("--engine {engine}\n--operation {operations}\n--min {min}\n--max {max}\n--factor {factor}")
 }
 
 fn over_tcp(placement: &Placement) -> Result<process::Engine> {
@@ -198,7 +212,7 @@ fn threads(entries: Vec<Entry>, engine: Engine, flags: &Flags, body: Body<'_>) -
                     Entry::Group(group) => group,
                     Entry::Meeting(place) => tcp::join(&place)?.group,
                 };
-                tell(body, &MeasuredRank::new(group, engine, gpu, flags)?)
+                measure_on(group, engine, || Ok(gpu), flags, body)
             })
         };
         let ranks: Vec<_> = entries.into_iter().zip(gpus).map(start).collect();
@@ -210,3 +224,6 @@ fn threads(entries: Vec<Entry>, engine: Engine, flags: &Flags, body: Body<'_>) -
         Ok(rows.swap_remove(0))
     })
 }
+
+#[cfg(test)]
+mod tests;

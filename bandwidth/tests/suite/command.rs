@@ -102,13 +102,33 @@ fn senseless_flags_are_usage_errors() {
     }
 }
 
-/// So are more processes than the sums of their numbers are exact for.
+/// The sums of their numbers would not be exact.
 #[test]
 fn a_job_of_too_many_processes_is_refused() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bandwidth"));
     let output = command.envs([("RANK", "0"), ("WORLD_SIZE", "65")]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(text(&output.stderr).trim(), "error: WORLD_SIZE: choose 1 to 64");
+}
+
+/// With different engines processes would wait for each other until the timeout.
+#[test]
+fn processes_with_different_engines_learn_of_it() {
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let engines = ["tcp", "nccl"];
+    let start = |(rank, engine): (usize, &str)| {
+        let flags = format!("--rank {rank} --gpus 2 --master 127.0.0.1:{port} --engine {engine} --max 1");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bandwidth"));
+        command.args(flags.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let processes: Vec<_> = engines.into_iter().enumerate().map(start).collect();
+    for process in processes {
+        let output = process.wait_with_output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains("rank 0: --engine tcp") && error.contains("rank 1: --engine nccl"), "{error}");
+    }
 }
 
 /// With `--help` appended, flags are parsed and nothing is measured.
