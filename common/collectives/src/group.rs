@@ -51,20 +51,20 @@ pub struct Group {
     next_group: Cell<u16>,
     /// The last collective.
     last: Cell<Option<CallId>>,
-    /// Whether the next collective that moves buffers is left out.
-    leaves_out: Cell<bool>,
+    /// True if the next collective that moves buffers is to be skipped.
+    skips_next: Cell<bool>,
 }
 
 impl Group {
     pub(crate) fn new(backend: Arc<dyn Backend>, group: u16) -> Self {
-        let emitter = Emitter::silent(backend.name());
+        let emitter = Emitter::silent(backend.global_rank());
         Group {
             backend,
             observer: Observer::new(emitter, group),
             next: Cell::new(0),
             next_group: Cell::new(group + 1),
             last: Cell::default(),
-            leaves_out: Cell::default(),
+            skips_next: Cell::default(),
         }
     }
 
@@ -95,7 +95,7 @@ impl Group {
 
     /// Number of ranks in the group.
     pub fn size(&self) -> u32 {
-        self.backend.names().len() as u32
+        self.backend.global_ranks().len() as u32
     }
 
     /// Returns what this rank has sent through this group so far.
@@ -228,17 +228,20 @@ impl Group {
         group.attach(self.observer.emitter.clone());
         group.observer.overall = self.observer.overall.clone();
         group.observer.winding_down = self.observer.winding_down.clone();
-        self.observer.emitter.emit(What::Joined { group: number, ranks: group.backend.names().into() });
+        self.observer
+            .emitter
+            .emit(What::Joined { group: number, ranks: group.backend.global_ranks().into() });
         Ok(group)
     }
 
     /// Opens a channel for a few bytes that are no part of the run. Every rank opens it at the same
     /// point of its program, once per topic.
     pub fn control_channel(&self, topic: Topic) -> ControlChannel {
-        ControlChannel::new(self.backend.beside(topic), self.observer.emitter.hushed())
+        ControlChannel::new(self.backend.open_control_group(topic), self.observer.emitter.hushed())
     }
 
-    /// Returns what this rank needs of the group while it waits for something else than a rank.
+    /// Returns a handle for waits on disks and copies: it reports the group's failure and pauses
+    /// peers' deadlines.
     pub fn watch(&self) -> GroupWatch {
         GroupWatch::new(&self.backend)
     }
@@ -268,16 +271,16 @@ impl Group {
     /// Fails the group as [`Group::poison`] does, with rank `culprit` of the world to blame; `None`
     /// if it is unknown.
     pub fn blame(&self, culprit: Option<u32>, during: String, reason: String) {
-        let names = self.backend.names();
-        let culprit = culprit.and_then(|rank| names.iter().position(|&name| name == rank));
+        let global_ranks = self.backend.global_ranks();
+        let culprit = culprit.and_then(|rank| global_ranks.iter().position(|&global| global == rank));
         self.backend.blame(culprit, during, reason);
     }
 
-    /// Leaves out the next collective of this rank that moves buffers, as a program does that takes
-    /// another branch than the other ranks. It gets no number, no other rank notices, and waiting
-    /// returns its buffers unchanged.
-    pub fn leave_out(&self) {
-        self.leaves_out.set(true);
+    /// Makes this rank skip its next collective that moves buffers, as if its program had taken
+    /// another branch than the others'. The collective gets no number, no other rank notices, and
+    /// waiting returns its buffers unchanged.
+    pub fn skip_next_collective(&self) {
+        self.skips_next.set(true);
     }
 
     /// Issues a bucket together with what does not travel as one of its buffers: places for sums,
@@ -291,7 +294,7 @@ impl Group {
     ) -> Result<Pending> {
         let Bucket { mut buffers, first_unit, units } = bucket;
         let backend = self.backend.clone();
-        if !buffers.is_empty() && self.leaves_out.take() {
+        if !buffers.is_empty() && self.skips_next.take() {
             return Ok(Pending { buffers: Some(buffers), call: None, backend });
         }
         self.observer.emitter.boundary(Boundary::Collective);
@@ -299,7 +302,15 @@ impl Group {
         let on_gpu = buffers.iter().any(|buffer| !buffer.on_host());
         let shapes = buffers.iter().map(shape).collect();
         let call = Arc::new(Call {
-            signature: Signature { operation, root, shapes, first_unit, units, on_gpu, elsewhere: false },
+            signature: Signature {
+                operation,
+                root,
+                shapes,
+                first_unit,
+                units,
+                on_gpu,
+                external_engine: false,
+            },
             sequence: self.next.replace(self.next.get() + 1),
             bytes: buffers.iter().map(|buffer| buffer.byte_len() as u64).sum::<u64>() + bytes.len() as u64,
             observer: self.observer.clone(),

@@ -49,7 +49,7 @@ impl InstrumentedStage {
     /// Begins a step, whose number the hooks know.
     pub(crate) fn begin(&mut self) {
         if self.hooks.faults().fires_now(Kind::Skip) {
-            self.rank.shard_group().leave_out();
+            self.rank.shard_group().skip_next_collective();
         }
         let waited = self.waited_for_peers();
         self.local = self.local.take().map(|_| LocalContribution::begin(waited));

@@ -54,11 +54,11 @@ pub(crate) trait Backend: Send + Sync {
     fn member(&self) -> usize;
 
     /// The members' ranks in the world.
-    fn names(&self) -> &[u32];
+    fn global_ranks(&self) -> &[u32];
 
     /// This rank's number in the world.
-    fn name(&self) -> u32 {
-        self.names()[self.member()]
+    fn global_rank(&self) -> u32 {
+        self.global_ranks()[self.member()]
     }
 
     /// True if a reduce-scatter can return its sums before they are rounded.
@@ -83,12 +83,12 @@ pub(crate) trait Backend: Send + Sync {
 
     /// Returns this rank's error for `operation`, which cannot take `what`.
     fn invalid(&self, operation: Operation, what: &str) -> CollectiveError {
-        CollectiveError::Invalid { rank: self.name(), operation, what: what.into() }
+        CollectiveError::Invalid { rank: self.global_rank(), operation, what: what.into() }
     }
 
     /// Returns this rank's error for a call that has failed on its device.
     fn device_error(&self, call: &Call, error: &dyn Display) -> CollectiveError {
-        let (rank, operation, sequence) = (self.name(), call.operation(), call.sequence);
+        let (rank, operation, sequence) = (self.global_rank(), call.operation(), call.sequence);
         CollectiveError::Device { rank, operation, sequence, reason: error.to_string() }
     }
 
@@ -110,7 +110,7 @@ pub(crate) trait Backend: Send + Sync {
     fn is_excused(&self, member: usize) -> bool;
 
     /// Tells the other ranks that this rank has handed in `count` collectives to the engine that
-    /// moves data [elsewhere](super::call::Signature::elsewhere).
+    /// moves data [in place of the group's own](super::call::Signature::external_engine).
     fn report(&self, count: u64);
 
     /// Returns every member's latest report, in order; 0 for a member that has sent none.
@@ -125,8 +125,8 @@ pub(crate) trait Backend: Send + Sync {
 
     /// Returns this rank's end of a sub-group of all members for a control channel. All of them
     /// call it once per topic.
-    fn beside(&self, topic: Topic) -> Arc<dyn Backend> {
-        let all: Vec<usize> = (0..self.names().len()).collect();
+    fn open_control_group(&self, topic: Topic) -> Arc<dyn Backend> {
+        let all: Vec<usize> = (0..self.global_ranks().len()).collect();
         self.split((u64::MAX, u64::MAX - topic as u64), &all)
     }
 }

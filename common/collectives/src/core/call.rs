@@ -47,8 +47,8 @@ pub(crate) struct Signature {
     pub(crate) units: u16,
     /// Whether the buffers lie on a GPU.
     pub(crate) on_gpu: bool,
-    /// Whether another engine moves the data. The group then only compares signatures.
-    pub(crate) elsewhere: bool,
+    /// True if another engine moves the data. The group then only compares signatures.
+    pub(crate) external_engine: bool,
 }
 
 impl Signature {
@@ -61,7 +61,7 @@ impl Signature {
             first_unit: NO_UNIT,
             units: 0,
             on_gpu: false,
-            elsewhere: false,
+            external_engine: false,
         }
     }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The result of something that the group's failure ends.
-pub(crate) type OrFailure<T> = std::result::Result<T, Failure>;
+pub(crate) type GroupResult<T> = std::result::Result<T, Failure>;
 
 /// Why a group failed. The first failure of a group stays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,18 +34,20 @@ pub(crate) enum Cause {
 }
 
 impl Failure {
-    /// The failure that member `reporter` of a group of ranks `names` blames on member `culprit`;
+    /// The failure that member `reporter` of a group of ranks `global_ranks` blames on member `culprit`;
     /// none if the culprit is unknown.
     pub(crate) fn new(
-        names: &[u32],
+        global_ranks: &[u32],
         reporter: usize,
         culprit: Option<usize>,
         during: String,
         reason: String,
     ) -> Self {
         match culprit {
-            Some(culprit) => Failure { culprit: names[culprit], cause: Cause::Poisoned { during, reason } },
-            None => Failure { culprit: names[reporter], cause: Cause::Unknown { during, reason } },
+            Some(culprit) => {
+                Failure { culprit: global_ranks[culprit], cause: Cause::Poisoned { during, reason } }
+            }
+            None => Failure { culprit: global_ranks[reporter], cause: Cause::Unknown { during, reason } },
         }
     }
 
@@ -81,7 +83,7 @@ impl Failure {
 
 /// Compares what all members issued as number `sequence`. The reference is the first member that
 /// most others agree with; the culprit is the first that differs from it. None if all agree.
-pub(crate) fn disagreement(all: &[&Signature], sequence: u64, names: &[u32]) -> Option<Failure> {
+pub(crate) fn disagreement(all: &[&Signature], sequence: u64, global_ranks: &[u32]) -> Option<Failure> {
     let alike = |one: &&Signature| all.iter().filter(|other| *other == one).count();
     if alike(&all[0]) == all.len() {
         return None;
@@ -91,10 +93,10 @@ pub(crate) fn disagreement(all: &[&Signature], sequence: u64, names: &[u32]) -> 
     let reference = all[standard];
     let member = all.iter().position(|other| *other != reference)?;
     let cause = Cause::Mismatch {
-        reference: names[standard],
+        reference: global_ranks[standard],
         sequence,
         expected: reference.describe(all[member]),
         theirs: all[member].describe(reference),
     };
-    Some(Failure { culprit: names[member], cause })
+    Some(Failure { culprit: global_ranks[member], cause })
 }

@@ -16,10 +16,10 @@ pub struct ControlChannel {
 }
 
 impl ControlChannel {
-    /// Opens a channel beside `control` that does not obey the run's pace. Every rank of the group
-    /// opens it, once per topic.
-    pub(crate) fn beside(control: &Arc<dyn Backend>, topic: Topic) -> Self {
-        ControlChannel::new(control.beside(topic), Emitter::silent(control.name()))
+    /// Opens a channel between the ranks of `control` that does not obey the run's pace. Every rank of
+    /// the group opens it, once per topic.
+    pub(crate) fn open(control: &Arc<dyn Backend>, topic: Topic) -> Self {
+        ControlChannel::new(control.open_control_group(topic), Emitter::silent(control.global_rank()))
     }
 
     /// A channel over `backend`, a sub-group for this alone, with the pace of `emitter`, which
@@ -34,8 +34,8 @@ impl ControlChannel {
     }
 
     /// This rank's number in the world.
-    pub(crate) fn name(&self) -> u32 {
-        self.backend.name()
+    pub(crate) fn global_rank(&self) -> u32 {
+        self.backend.global_rank()
     }
 
     /// Returns every rank's bytes, in rank order. Blocks until every rank has called it.

@@ -13,7 +13,7 @@ use super::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, lock, park};
 use crate::core::call::Signature;
 use crate::core::context::CallContext;
 use crate::core::deadline::Deadline;
-use crate::core::failure::{Cause, Failure, OrFailure};
+use crate::core::failure::{Cause, Failure, GroupResult};
 use crate::local::slot::{GroupState, Settled};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// Coordinates the members of one group.
 pub(crate) struct Coordinator<C> {
     /// The members' ranks in the world.
-    names: Vec<u32>,
+    global_ranks: Vec<u32>,
     /// How long to spin before parking.
     spin: Duration,
     state: Mutex<GroupState<C>>,
@@ -30,23 +30,23 @@ pub(crate) struct Coordinator<C> {
     epoch: AtomicU64,
     /// How many of the next waits park without spinning. Spinning timed out, so members may share a
     /// core.
-    wary: AtomicU64,
+    spin_backoff: AtomicU64,
 }
 
 /// How many waits park without spinning after one that spun until its limit.
-const WARY: u64 = 15;
+const SPIN_BACKOFF: u64 = 15;
 
 impl<C: AsRef<Signature>> Coordinator<C> {
     /// A group of members with these ranks in the world.
-    pub(crate) fn new(names: Vec<u32>, spin: Duration) -> Self {
-        let state = Mutex::new(GroupState::new(names.len()));
-        let [epoch, wary] = [0, 0].map(AtomicU64::new);
-        Coordinator { names, spin, state, changed: Condvar::new(), epoch, wary }
+    pub(crate) fn new(global_ranks: Vec<u32>, spin: Duration) -> Self {
+        let state = Mutex::new(GroupState::new(global_ranks.len()));
+        let [epoch, spin_backoff] = [0, 0].map(AtomicU64::new);
+        Coordinator { global_ranks, spin, state, changed: Condvar::new(), epoch, spin_backoff }
     }
 
     /// The members' ranks in the world.
-    pub(crate) fn names(&self) -> &[u32] {
-        &self.names
+    pub(crate) fn global_ranks(&self) -> &[u32] {
+        &self.global_ranks
     }
 
     /// Returns why the group failed, if it has.
@@ -79,12 +79,12 @@ impl<C: AsRef<Signature>> Coordinator<C> {
         published: C,
         now: Duration,
         cost: Duration,
-    ) -> OrFailure<Duration> {
+    ) -> GroupResult<Duration> {
         let (mut state, sequence) = (lock(&self.state), context.sequence());
         if let Some(failure) = &state.failure {
             return Err(failure.clone());
         }
-        match state.prepare(sequence).arrive(context, published, &self.names) {
+        match state.prepare(sequence).arrive(context, published, &self.global_ranks) {
             Ok(false) => {}
             Ok(true) => {
                 let crossing = (!cost.is_zero()).then(|| {
@@ -106,7 +106,7 @@ impl<C: AsRef<Signature>> Coordinator<C> {
     /// Blocks until all members have issued the call and agree, and enters its slot; returns what
     /// they published. A member enters each slot once, in the order of issue; [`Coordinator::exit`]
     /// must follow.
-    pub(crate) fn enter(&self, context: &CallContext<'_>) -> OrFailure<Arc<[C]>> {
+    pub(crate) fn enter(&self, context: &CallContext<'_>) -> GroupResult<Arc<[C]>> {
         let mut state = lock(&self.state);
         let mut deadline = Deadline::start(context);
         loop {
@@ -119,10 +119,10 @@ impl<C: AsRef<Signature>> Coordinator<C> {
             }
             let missing = slot.missing();
             if let Some(&member) = missing.iter().find(|&&member| state.departed[member]) {
-                let culprit = self.names[member];
+                let culprit = self.global_ranks[member];
                 return Err(self.fail(&mut state, Failure { culprit, cause: Cause::Departed }));
             }
-            state = self.wait(state, &mut deadline, &self.named(&missing), false)?;
+            state = self.wait(state, &mut deadline, &self.global_ranks_of(&missing), false)?;
         }
     }
 
@@ -133,7 +133,7 @@ impl<C: AsRef<Signature>> Coordinator<C> {
         let failed = state.failure.is_some();
         let slot = state.slot(context.sequence());
         slot.exit(context.member, sent);
-        let last = slot.complete() || (failed && slot.inside == 0);
+        let last = slot.is_complete() || (failed && slot.inside == 0);
         if last {
             self.notify(&state);
         }
@@ -148,14 +148,19 @@ impl<C: AsRef<Signature>> Coordinator<C> {
 
     /// Blocks until member `other` has finished `steps` steps of the ring in this slot, which this
     /// member has entered.
-    pub(crate) fn follow(&self, context: &CallContext<'_>, other: usize, steps: usize) -> OrFailure<()> {
+    pub(crate) fn wait_for_step(
+        &self,
+        context: &CallContext<'_>,
+        other: usize,
+        steps: usize,
+    ) -> GroupResult<()> {
         let mut state = lock(&self.state);
         let mut deadline = Deadline::start(context);
         while state.slot(context.sequence()).steps[other] < steps {
             if let Some(failure) = &state.failure {
                 return Err(failure.clone());
             }
-            state = self.wait(state, &mut deadline, &[self.names[other]], true)?;
+            state = self.wait(state, &mut deadline, &[self.global_ranks[other]], true)?;
         }
         Ok(())
     }
@@ -168,13 +173,13 @@ impl<C: AsRef<Signature>> Coordinator<C> {
 
     /// Blocks until the slot's outcome is final and no other member can touch this member's buffers
     /// again. The member no longer takes part in the slot.
-    pub(crate) fn settle(&self, context: &CallContext<'_>) -> OrFailure<Settled> {
+    pub(crate) fn settle(&self, context: &CallContext<'_>) -> GroupResult<Settled> {
         let (mut state, sequence) = (lock(&self.state), context.sequence());
         let mut deadline = Deadline::start(context);
         loop {
             let failure = state.failure.clone();
             let slot = state.slot(sequence);
-            if slot.complete() {
+            if slot.is_complete() {
                 let settled = slot.outcome(context.member);
                 state.leave(sequence);
                 return Ok(settled);
@@ -186,12 +191,12 @@ impl<C: AsRef<Signature>> Coordinator<C> {
                 }
                 // Members inside only copy, or wait for steps that the failure has ended: no
                 // deadline is needed.
-                state = self.rest(state, IDLE);
+                state = self.park(state, IDLE);
                 continue;
             }
-            let idle = self.named(&slot.idle());
+            let unfinished = self.global_ranks_of(&slot.unfinished());
             // On a timeout the failure is set, and the next turn sees it.
-            state = match self.wait(state, &mut deadline, &idle, true) {
+            state = match self.wait(state, &mut deadline, &unfinished, true) {
                 Ok(state) => state,
                 Err(_) => lock(&self.state),
             };
@@ -221,12 +226,12 @@ impl<C: AsRef<Signature>> Coordinator<C> {
             }
             // The remaining time does not shrink while the run is paused: look less often then.
             let held = time + Duration::from_micros(1) >= before;
-            state = self.rest(state, if held { time.max(Duration::from_millis(1)) } else { time });
+            state = self.park(state, if held { time.max(Duration::from_millis(1)) } else { time });
             before = time;
         }
     }
 
-    fn rest<'a>(
+    fn park<'a>(
         &'a self,
         mut state: MutexGuard<'a, GroupState<C>>,
         time: Duration,
@@ -244,7 +249,7 @@ impl<C: AsRef<Signature>> Coordinator<C> {
         let since = Instant::now();
         while self.epoch.load(Ordering::Acquire) == epoch {
             if since.elapsed() > self.spin {
-                self.wary.store(WARY, Ordering::Relaxed);
+                self.spin_backoff.store(SPIN_BACKOFF, Ordering::Relaxed);
                 break;
             }
             std::hint::spin_loop();
@@ -254,15 +259,15 @@ impl<C: AsRef<Signature>> Coordinator<C> {
 
     /// True if a wait should spin first. Counts down the waits that should not; members may
     /// miscount each other's.
-    fn eager(&self) -> bool {
-        let wary = self.wary.load(Ordering::Relaxed);
-        self.wary.store(wary.saturating_sub(1), Ordering::Relaxed);
-        wary == 0
+    fn should_spin(&self) -> bool {
+        let spin_backoff = self.spin_backoff.load(Ordering::Relaxed);
+        self.spin_backoff.store(spin_backoff.saturating_sub(1), Ordering::Relaxed);
+        spin_backoff == 0
     }
 
     /// The ranks of `members`.
-    fn named(&self, members: &[usize]) -> Vec<u32> {
-        members.iter().map(|&member| self.names[member]).collect()
+    fn global_ranks_of(&self, members: &[usize]) -> Vec<u32> {
+        members.iter().map(|&member| self.global_ranks[member]).collect()
     }
 
     /// Blocks until a notification. At the deadline for `ranks`, at least one, the group fails: one of
@@ -273,18 +278,18 @@ impl<C: AsRef<Signature>> Coordinator<C> {
         deadline: &mut Deadline<'_>,
         ranks: &[u32],
         issued: bool,
-    ) -> OrFailure<MutexGuard<'a, GroupState<C>>> {
+    ) -> GroupResult<MutexGuard<'a, GroupState<C>>> {
         let left = match deadline.left(ranks) {
             Ok(left) => left,
             Err(culprit) => {
-                let reporter = self.names[deadline.context.member];
+                let reporter = self.global_ranks[deadline.context.member];
                 return Err(self.fail(&mut state, deadline.context.late(reporter, culprit, issued)));
             }
         };
-        if !std::mem::replace(&mut deadline.spun, true) && !self.spin.is_zero() && self.eager() {
+        if !std::mem::replace(&mut deadline.spun, true) && !self.spin.is_zero() && self.should_spin() {
             return Ok(self.spin(state));
         }
-        Ok(self.rest(state, left))
+        Ok(self.park(state, left))
     }
 }
 

@@ -4,7 +4,7 @@
 //! no other rank reads what it writes there. In a reduce-scatter it writes only its own buffer. So
 //! ranks never wait for each other inside.
 
-use super::Hop;
+use super::OnHop;
 use super::published::Published;
 use super::shares::{MemberBuffers, share};
 use crate::core::buffers::Span;
@@ -20,7 +20,7 @@ const PIECE: usize = 8 << 10;
 /// # Safety
 /// All members have published calls that agree. Their buffers are alive, and are left to this
 /// collective. Every member calls this at most once per collective.
-pub(crate) unsafe fn run(all: &[Published], me: usize, hop: Hop<'_>) {
+pub(crate) unsafe fn run(all: &[Published], me: usize, hop: OnHop<'_>) {
     let issued = &all[me].issued;
     if all.len() == 1 && issued.sums.is_empty() {
         return;

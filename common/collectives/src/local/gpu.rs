@@ -6,7 +6,7 @@
 //! share is queued on its communication stream after all ranks' points. What a rank computes after
 //! `wait` starts after all ranks' shares.
 
-use super::Hop;
+use super::OnHop;
 use super::shares::{MemberBuffers, share};
 use crate::core::call::Signature;
 use device::cuda::{Communication, Fence, Runtime, kernels};
@@ -44,12 +44,12 @@ impl OnGpu {
 }
 
 /// All members' buffers.
-pub(crate) struct Parties<'a> {
+pub(crate) struct GpuMembers<'a> {
     pub(crate) signature: &'a Signature,
     pub(crate) all: Vec<&'a OnGpu>,
 }
 
-impl Parties<'_> {
+impl GpuMembers<'_> {
     /// Queues member `me`'s share, which watchers know as `what`. A member that is alone has no
     /// share.
     ///
@@ -60,14 +60,14 @@ impl Parties<'_> {
     /// All members have published calls that agree. Their buffers are alive, and are left to this
     /// collective until all members have settled. Every member calls this at most once per
     /// collective.
-    pub(crate) unsafe fn run(&self, me: usize, what: Work, hop: Hop<'_>) -> Result<()> {
+    pub(crate) unsafe fn run(&self, me: usize, what: Work, hop: OnHop<'_>) -> Result<()> {
         let own = self.all[me];
         if self.all.len() == 1 && own.sums.is_empty() {
             return Ok(());
         }
-        let fence = own.rank.communicate_as(what, self.all.iter().map(|party| &party.ready), |stream| {
+        let fence = own.rank.communicate_as(what, self.all.iter().map(|member| &member.ready), |stream| {
             for index in 0..self.signature.shapes.len() {
-                let buffers = OnStream { parties: self, stream, index, me };
+                let buffers = OnStream { members: self, stream, index, me };
                 // SAFETY: the caller's promise.
                 unsafe { share(&buffers, self.signature, index, (me, self.all.len()), hop) }?;
             }
@@ -85,14 +85,14 @@ impl Parties<'_> {
     /// # Errors
     /// The driver's error.
     pub(crate) fn settle(&self, me: usize) -> Result<()> {
-        let shares = self.all.iter().filter_map(|party| party.done.get());
+        let shares = self.all.iter().filter_map(|member| member.done.get());
         shares.into_iter().try_for_each(|fence| self.all[me].rank.compute_after(fence))
     }
 
     /// Blocks on the host until no share is under way. After a failure, buffers may be freed only
     /// then: what another GPU has queued does not wait for this one.
     pub(crate) fn drain(&self, me: usize) {
-        let shares = self.all.iter().filter_map(|party| party.done.get());
+        let shares = self.all.iter().filter_map(|member| member.done.get());
         // After a failure, a further error of the driver adds nothing.
         shares.for_each(|fence| drop(self.all[me].rank.reach(fence)));
     }
@@ -100,7 +100,7 @@ impl Parties<'_> {
 
 /// The buffers of all members with one number, for member `me`, which queues its work on `stream`.
 struct OnStream<'a> {
-    parties: &'a Parties<'a>,
+    members: &'a GpuMembers<'a>,
     stream: &'a Communication<'a>,
     index: usize,
     me: usize,
@@ -108,13 +108,13 @@ struct OnStream<'a> {
 
 impl OnStream<'_> {
     fn dtype(&self) -> DType {
-        self.parties.signature.shapes[self.index].dtype
+        self.members.signature.shapes[self.index].dtype
     }
 
     /// Returns the address of `element` in each member's buffer.
     fn addresses(&self, element: usize) -> Vec<u64> {
         let offset = (element * self.dtype().size()) as u64;
-        self.parties.all.iter().map(|party| party.addresses[self.index] + offset).collect()
+        self.members.all.iter().map(|member| member.addresses[self.index] + offset).collect()
     }
 }
 
@@ -124,7 +124,7 @@ impl MemberBuffers for OnStream<'_> {
     /// Sums over the same tree as in main memory.
     unsafe fn sum(&self, range: Range<usize>, receivers: Range<usize>) -> Result<()> {
         let (dtype, inputs) = (self.dtype(), self.addresses(range.start));
-        let (outputs, stored) = match self.parties.all[self.me].sums.get(self.index) {
+        let (outputs, stored) = match self.members.all[self.me].sums.get(self.index) {
             Some(place) => (std::slice::from_ref(place), DType::F32),
             None => (&inputs[receivers], dtype),
         };

@@ -10,7 +10,7 @@ use crate::core::buffers::{Issued, Span};
 use crate::core::call::{Call, Crossing};
 use crate::core::call_id::CallId;
 use crate::core::context::{CallContext, Waiter};
-use crate::core::failure::{Failure, OrFailure};
+use crate::core::failure::{Failure, GroupResult};
 use crate::core::observer::Observer;
 use crate::core::queue::CallQueue;
 use crate::core::wait_graph::WaitGraph;
@@ -52,12 +52,12 @@ pub(crate) struct Shared {
 const SPIN: Duration = Duration::from_micros(20);
 
 impl Shared {
-    /// What the ranks of a world share. `names` are their numbers.
-    pub(crate) fn new(names: Vec<u32>, options: Options) -> Self {
+    /// What the ranks of a world share. `global_ranks` are their numbers.
+    pub(crate) fn new(global_ranks: Vec<u32>, options: Options) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let spin = if names.len() <= cores { SPIN } else { Duration::ZERO };
-        let reports = names.iter().map(|_| AtomicU64::new(0)).collect();
-        let coordinator = Coordinator::new(names, spin);
+        let spin = if global_ranks.len() <= cores { SPIN } else { Duration::ZERO };
+        let reports = global_ranks.iter().map(|_| AtomicU64::new(0)).collect();
+        let coordinator = Coordinator::new(global_ranks, spin);
         let (delivery, waiting, children) = (Arc::default(), Arc::default(), Mutex::default());
         Shared { coordinator, options, spin, start: Instant::now(), delivery, waiting, children, reports }
     }
@@ -76,9 +76,9 @@ impl Shared {
         if let Some(child) = children.get(&key) {
             return child.clone();
         }
-        let names = members.iter().map(|&member| self.coordinator.names()[member]).collect();
+        let global_ranks = members.iter().map(|&member| self.coordinator.global_ranks()[member]).collect();
         let child = Arc::new(Shared {
-            coordinator: Coordinator::new(names, self.spin),
+            coordinator: Coordinator::new(global_ranks, self.spin),
             delivery: self.delivery.clone(),
             waiting: self.waiting.clone(),
             children: Mutex::default(),
@@ -133,7 +133,7 @@ impl ThreadMember {
     /// most.
     fn cost(&self, issued: &Issued) -> Duration {
         let Some(link) = self.shared.options.link else { return Duration::ZERO };
-        let size = self.shared.coordinator.names().len();
+        let size = self.shared.coordinator.global_ranks().len();
         let sent = |member| match self.goes_around(&issued.call) {
             true => ring::sent(issued, member, size),
             false => issued.bytes_sent(member, size),
@@ -144,7 +144,7 @@ impl ThreadMember {
 
     /// Does this rank's share of a call. Returns every member's bytes for scalars, and adds the
     /// time in which data moved to `moving`.
-    fn carry_out(&self, call: &Call, moving: &mut Duration) -> OrFailure<Vec<Vec<u8>>> {
+    fn carry_out(&self, call: &Call, moving: &mut Duration) -> GroupResult<Vec<Vec<u8>>> {
         let context = self.context(call);
         let all = self.shared.coordinator.enter(&context)?;
         let entered = Instant::now();
@@ -171,7 +171,7 @@ impl ThreadMember {
     }
 
     fn explain(&self, failure: Failure, call: &Call) -> CollectiveError {
-        failure.seen_by(self.name(), call.id())
+        failure.seen_by(self.global_rank(), call.id())
     }
 }
 
@@ -189,11 +189,11 @@ impl Waiter for ThreadMember {
     }
 
     fn publish(&self, rank: Option<u32>) {
-        self.shared.waiting.set(self.name(), rank);
+        self.shared.waiting.set(self.global_rank(), rank);
     }
 
     fn is_blocked(&self, rank: u32) -> bool {
-        self.shared.waiting.is_blocked(rank, self.name())
+        self.shared.waiting.is_blocked(rank, self.global_rank())
     }
 }
 
@@ -202,8 +202,8 @@ impl Backend for ThreadMember {
         self.member
     }
 
-    fn names(&self) -> &[u32] {
-        self.shared.coordinator.names()
+    fn global_ranks(&self) -> &[u32] {
+        self.shared.coordinator.global_ranks()
     }
 
     fn sums_exactly(&self) -> bool {
@@ -255,19 +255,19 @@ impl Backend for ThreadMember {
     }
 
     fn blame(&self, culprit: Option<usize>, during: String, reason: String) {
-        self.shared.poison(&Failure::new(self.names(), self.member, culprit, during, reason));
+        self.shared.poison(&Failure::new(self.global_ranks(), self.member, culprit, during, reason));
     }
 
     fn failure(&self, id: CallId) -> Option<CollectiveError> {
-        self.shared.coordinator.failure().map(|failure| failure.seen_by(self.name(), id))
+        self.shared.coordinator.failure().map(|failure| failure.seen_by(self.global_rank(), id))
     }
 
     fn publish_blocked(&self, blocked: bool) {
-        self.publish(blocked.then(|| self.name()));
+        self.publish(blocked.then(|| self.global_rank()));
     }
 
     fn is_excused(&self, member: usize) -> bool {
-        self.is_blocked(self.names()[member])
+        self.is_blocked(self.global_ranks()[member])
     }
 
     fn report(&self, count: u64) {

@@ -78,7 +78,7 @@ impl Default for Options {
 }
 
 /// Receives each transfer: sender, receiver, chunk, bytes. Senders and receivers are members.
-type Hop<'a> = &'a mut dyn FnMut(usize, usize, usize, u64);
+type OnHop<'a> = &'a mut dyn FnMut(usize, usize, usize, u64);
 
 /// The group of all ranks of a process.
 pub struct World;

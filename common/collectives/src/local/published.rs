@@ -1,6 +1,6 @@
 //! What a rank leaves in a slot for the other ranks.
 
-use super::gpu::{OnGpu, Parties};
+use super::gpu::{GpuMembers, OnGpu};
 use crate::core::buffers::Issued;
 use crate::core::call::Signature;
 
@@ -19,7 +19,7 @@ impl AsRef<Signature> for Published {
 }
 
 /// Returns all members' buffers, if they lie on GPUs.
-pub(crate) fn on_gpus(all: &[Published]) -> Option<Parties<'_>> {
+pub(crate) fn on_gpus(all: &[Published]) -> Option<GpuMembers<'_>> {
     let on_gpu: Option<Vec<_>> = all.iter().map(|one| one.gpu.as_ref()).collect();
-    Some(Parties { signature: all[0].as_ref(), all: on_gpu? })
+    Some(GpuMembers { signature: all[0].as_ref(), all: on_gpu? })
 }

@@ -7,13 +7,13 @@
 //! whatever the step overwrites. Partial sums are rounded to the element type at every hop, and the
 //! order of addition differs from slice to slice.
 
-use super::Hop;
+use super::OnHop;
 use super::coordinator::Coordinator;
 use super::published::Published;
 use crate::core::buffers::{Issued, Span, slice};
 use crate::core::call::BufferShape;
 use crate::core::context::CallContext;
-use crate::core::failure::OrFailure;
+use crate::core::failure::GroupResult;
 use crate::core::reduce::{Sums, sum};
 use events::Operation;
 use std::ops::Range;
@@ -59,15 +59,15 @@ impl Ring<'_> {
     }
 
     /// Blocks until the left neighbour has finished `steps` steps.
-    fn follow(&self, steps: usize) -> OrFailure<()> {
-        self.coordinator.follow(self.context, self.left(), steps)
+    fn wait_for_step(&self, steps: usize) -> GroupResult<()> {
+        self.coordinator.wait_for_step(self.context, self.left(), steps)
     }
 
     /// Moves this member's part of the data.
     ///
     /// # Safety
     /// As [`super::direct::run`].
-    pub(crate) unsafe fn run(&self, hop: Hop<'_>) -> OrFailure<()> {
+    pub(crate) unsafe fn run(&self, hop: OnHop<'_>) -> GroupResult<()> {
         let signature = &self.context.call.signature;
         if self.count() == 1 {
             return Ok(());
@@ -91,7 +91,7 @@ impl Ring<'_> {
     ///
     /// # Safety
     /// As [`Ring::run`].
-    unsafe fn reduce_scatter(&self, hop: Hop<'_>) -> OrFailure<()> {
+    unsafe fn reduce_scatter(&self, hop: OnHop<'_>) -> GroupResult<()> {
         // SAFETY: the left neighbour is done with the slice, and no other member reads ours before
         // the step is declared finished.
         self.pass_slices(0, 2, hop, |own, from, range| unsafe { add(own, from, range) })
@@ -102,7 +102,7 @@ impl Ring<'_> {
     ///
     /// # Safety
     /// As [`Ring::run`].
-    unsafe fn all_gather(&self, before: usize, hop: Hop<'_>) -> OrFailure<()> {
+    unsafe fn all_gather(&self, before: usize, hop: OnHop<'_>) -> GroupResult<()> {
         // SAFETY: the left neighbour's slice is final, and by the chain of steps no member still
         // reads ours.
         self.pass_slices(before, 1, hop, |own, from, range| unsafe { copy(own, from, range) })
@@ -114,14 +114,14 @@ impl Ring<'_> {
         &self,
         before: usize,
         behind: usize,
-        hop: Hop<'_>,
+        hop: OnHop<'_>,
         take: impl Fn(&Span, &Span, Range<usize>),
-    ) -> OrFailure<()> {
+    ) -> GroupResult<()> {
         let count = self.count();
         let [own, left] = [self.me(), self.left()].map(|member| &self.all[member].issued.spans);
         for step in 0..count - 1 {
             let chunk = (self.me() + 2 * count - step - behind) % count;
-            self.follow(before + step)?;
+            self.wait_for_step(before + step)?;
             let mut bytes = 0;
             for (own, from) in own.iter().zip(left) {
                 let range = slice(own.len(), chunk, count);
@@ -138,7 +138,7 @@ impl Ring<'_> {
     ///
     /// # Safety
     /// As [`Ring::run`].
-    unsafe fn broadcast(&self, root: usize, hop: Hop<'_>) -> OrFailure<()> {
+    unsafe fn broadcast(&self, root: usize, hop: OnHop<'_>) -> GroupResult<()> {
         let mut steps = 0;
         for (index, own) in self.all[self.me()].issued.spans.iter().enumerate() {
             let size = PIECE / own.dtype().size();
@@ -146,7 +146,7 @@ impl Ring<'_> {
                 let piece = start..own.len().min(start + size);
                 steps += 1;
                 if self.me() != root {
-                    self.follow(steps)?;
+                    self.wait_for_step(steps)?;
                     let from = &self.all[self.left()].issued.spans[index];
                     // SAFETY: the left neighbour's piece is final, and ours is not read before
                     // `advance`.

@@ -196,7 +196,7 @@ fn ring(rank: &Player, sequence: u64, finished: &[AtomicUsize], poisoner: Option
             if poisoner == Some(rank.member) && step == 2 {
                 rank.poison();
             }
-            if rank.coordinator.follow(context, left, step).is_err() {
+            if rank.coordinator.wait_for_step(context, left, step).is_err() {
                 return false;
             }
             let reader = finished[right].load(Ordering::SeqCst);

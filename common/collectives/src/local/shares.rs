@@ -1,7 +1,7 @@
 //! Which share of an operation each rank has in the [direct](super::direct) algorithm, wherever the
 //! buffers lie.
 
-use super::Hop;
+use super::OnHop;
 use crate::core::buffers::slice;
 use crate::core::call::{BufferShape, Signature};
 use events::Operation;
@@ -38,7 +38,7 @@ pub(super) unsafe fn share<B: MemberBuffers>(
     signature: &Signature,
     index: usize,
     (me, count): (usize, usize),
-    hop: Hop<'_>,
+    hop: OnHop<'_>,
 ) -> Result<(), B::Error> {
     let BufferShape { len, dtype } = signature.shapes[index];
     let own = slice(len, me, count);

@@ -3,7 +3,7 @@
 
 use crate::core::call::Signature;
 use crate::core::context::CallContext;
-use crate::core::failure::{Failure, OrFailure, disagreement};
+use crate::core::failure::{Failure, GroupResult, disagreement};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +53,12 @@ impl<C> Slot<C> {
     }
 
     /// Takes what a member publishes. True once all have arrived and agree.
-    pub(crate) fn arrive(&mut self, context: &CallContext<'_>, published: C, names: &[u32]) -> OrFailure<bool>
+    pub(crate) fn arrive(
+        &mut self,
+        context: &CallContext<'_>,
+        published: C,
+        global_ranks: &[u32],
+    ) -> GroupResult<bool>
     where
         C: AsRef<Signature>,
     {
@@ -63,7 +68,7 @@ impl<C> Slot<C> {
         }
         let all: Arc<[C]> = self.arrivals.drain(..).flatten().collect();
         let signatures: Vec<_> = all.iter().map(C::as_ref).collect();
-        if let Some(failure) = disagreement(&signatures, context.sequence(), names) {
+        if let Some(failure) = disagreement(&signatures, context.sequence(), global_ranks) {
             return Err(failure);
         }
         self.agreed = Some(all);
@@ -89,7 +94,7 @@ impl<C> Slot<C> {
     }
 
     /// True if every part is done.
-    pub(crate) fn complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.sent.iter().all(Option::is_some)
     }
 
@@ -99,7 +104,7 @@ impl<C> Slot<C> {
     }
 
     /// The members whose parts are not done: at least one, unless the slot is complete.
-    pub(crate) fn idle(&self) -> Vec<usize> {
+    pub(crate) fn unfinished(&self) -> Vec<usize> {
         absent(&self.sent)
     }
 

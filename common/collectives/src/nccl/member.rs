@@ -158,7 +158,7 @@ impl NcclMember {
         self.runtime.synchronize().map_err(|error| error.to_string())?;
         let before = self.memory_probe.begin().map_err(|error| error.to_string())?;
         let color = members.first().copied().filter(|_| members.len() > 1);
-        let observer = Observer::silent(self.name());
+        let observer = Observer::silent(self.global_rank());
         let give_up = give_up_at_timeout(watched, CallId::NONE, None, &observer);
         // SAFETY: every member of this group splits it at this point of its program, and nothing is
         // queued.
@@ -176,8 +176,8 @@ impl Backend for NcclMember {
         self.control.member()
     }
 
-    fn names(&self) -> &[u32] {
-        self.control.names()
+    fn global_ranks(&self) -> &[u32] {
+        self.control.global_ranks()
     }
 
     fn sums_exactly(&self) -> bool {
@@ -189,7 +189,7 @@ impl Backend for NcclMember {
             return self.control.issue(call, buffers, bytes).inspect_err(|_| self.abort());
         };
         let ready = self.runtime.computed().map_err(|error| self.device_error(call, &error))?.into();
-        let signature = Signature { elsewhere: true, ..call.signature.clone() };
+        let signature = Signature { external_engine: true, ..call.signature.clone() };
         let call = Arc::new(Call { signature, observer: call.observer.clone(), ..**call });
         self.control.issue(&call, &mut [], bytes).inspect_err(|_| self.abort())?;
         self.calls.push(call.sequence, Issued { call, addresses, ready });
@@ -264,7 +264,7 @@ impl Backend for NcclMember {
         Arc::new(NcclMember::new(control, self.runtime.clone(), self.timeout, connected))
     }
 
-    fn beside(&self, topic: Topic) -> Arc<dyn Backend> {
-        self.control.beside(topic)
+    fn open_control_group(&self, topic: Topic) -> Arc<dyn Backend> {
+        self.control.open_control_group(topic)
     }
 }

@@ -26,12 +26,12 @@ impl MemoryProbe {
     /// Returns the probe for the sub-group of `members`, whose group is `control`.
     pub(crate) fn split(&self, control: &Arc<dyn Backend>, members: &[usize]) -> Self {
         let gpus = members.iter().map(|&member| self.gpus[member]).collect();
-        MemoryProbe::new(ControlChannel::beside(control, Topic::Splits), &self.runtime, gpus)
+        MemoryProbe::new(ControlChannel::open(control, Topic::Splits), &self.runtime, gpus)
     }
 
     fn free(&self) -> Result<u64> {
         let refused = |error: device::DeviceError| CollectiveError::Setup {
-            rank: self.channel.name(),
+            rank: self.channel.global_rank(),
             reason: error.to_string(),
         };
         self.runtime.gpu().memory().map(|(free, _)| free).map_err(refused)

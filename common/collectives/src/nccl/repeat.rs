@@ -52,8 +52,9 @@ impl Repeater {
         let own = buffer.on_gpu().filter(|(runtime, _)| Arc::ptr_eq(runtime, &self.runtime));
         let (_, address) = own.ok_or_else(|| invalid("a buffer elsewhere than on this rank's GPU"))?;
         let shapes = vec![BufferShape { len, dtype }];
-        let signature = Signature { shapes, on_gpu: true, elsewhere: true, ..Signature::new(operation) };
-        let observer = Observer::silent(self.control.name());
+        let signature =
+            Signature { shapes, on_gpu: true, external_engine: true, ..Signature::new(operation) };
+        let observer = Observer::silent(self.control.global_rank());
         let call = Arc::new(Call { signature, ..Call::new(operation, self.next, observer) });
         self.next += 1;
         self.control.issue(&call, &mut [], &[])?;

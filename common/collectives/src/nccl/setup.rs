@@ -177,7 +177,7 @@ pub(crate) struct Connected {
 
 impl<'a> Setup<'a> {
     pub(crate) fn new(control: &'a Arc<dyn Backend>, runtime: &'a Arc<Runtime>, timeout: Duration) -> Self {
-        Setup { control, runtime, timeout, rank: control.name() }
+        Setup { control, runtime, timeout, rank: control.global_rank() }
     }
 
     fn refused(&self, reason: impl ToString) -> CollectiveError {
@@ -186,7 +186,7 @@ impl<'a> Setup<'a> {
 
     pub(crate) fn run(&self) -> Result<Connected, CollectiveError> {
         let watchdog = Watchdog::start(self.rank).map_err(|error| self.refused(error))?;
-        let channel = ControlChannel::beside(self.control, Topic::Setup);
+        let channel = ControlChannel::open(self.control, Topic::Setup);
         let peers = self.meet(&channel)?;
         self.check(&peers)?;
         let memory_probe =
@@ -220,8 +220,8 @@ impl<'a> Setup<'a> {
         let shares = |a: &usize| (0..*a).find(|&b| peers[b].gpu == peers[*a].gpu).map(|b| (b, *a));
         let sharing = (0..peers.len()).find_map(|a| shares(&a)).filter(|_| !oldest.shares_gpus());
         let Some((a, b)) = sharing else { return Ok(()) };
-        let names = self.control.names();
-        let who = format!("ranks {} and {} share", names[a], names[b]);
+        let ranks = self.control.global_ranks();
+        let who = format!("ranks {} and {} share", ranks[a], ranks[b]);
         Err(self.refused(SharedGpu { who, version: oldest }))
     }
 

@@ -281,7 +281,7 @@ impl WatchedCommunicator {
     /// ending, if it is known, and the reason.
     pub(crate) fn late(&self, count: Option<u64>) -> (Option<usize>, String) {
         let (culprit, waited) = (self.behind(count), self.timeout);
-        let me = self.control.names()[self.communicator.member];
+        let me = self.control.global_ranks()[self.communicator.member];
         let reason = match culprit {
             Some(_) => {
                 format!("rank {me} waited {waited:?} for it on its GPU, but it never handed its part to NCCL")

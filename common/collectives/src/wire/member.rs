@@ -9,7 +9,7 @@ use crate::core::buffers::{Issued, Span};
 use crate::core::call::Call;
 use crate::core::call_id::CallId;
 use crate::core::context::{CallContext, Waiter};
-use crate::core::failure::{Failure, OrFailure};
+use crate::core::failure::{Failure, GroupResult};
 use crate::core::queue::CallQueue;
 use crate::traffic::Waits;
 use device::Buffer;
@@ -28,14 +28,19 @@ pub(crate) struct ProcessMember {
     /// This group, the group it was split from, and so on to the world.
     lineage: Vec<u64>,
     /// The members' ranks in the world.
-    names: Vec<u32>,
+    global_ranks: Vec<u32>,
     member: usize,
     calls: CallQueue<Issued, Outcome, Failure>,
 }
 
 impl ProcessMember {
-    pub(crate) fn new(endpoint: Arc<Endpoint>, lineage: Vec<u64>, names: Vec<u32>, member: usize) -> Self {
-        ProcessMember { endpoint, lineage, names, member, calls: CallQueue::default() }
+    pub(crate) fn new(
+        endpoint: Arc<Endpoint>,
+        lineage: Vec<u64>,
+        global_ranks: Vec<u32>,
+        member: usize,
+    ) -> Self {
+        ProcessMember { endpoint, lineage, global_ranks, member, calls: CallQueue::default() }
     }
 
     fn id(&self) -> u64 {
@@ -44,7 +49,7 @@ impl ProcessMember {
 
     fn exchange<'a>(&'a self, own: &'a Issued) -> Exchange<'a> {
         let context = CallContext { call: &own.call, member: self.member, waiter: self };
-        Exchange { context, own, members: self.names.len() }
+        Exchange { context, own, members: self.global_ranks.len() }
     }
 
     /// Returns the failure that this group is in, if any. Passes it on to all ranks first: the rank
@@ -76,7 +81,7 @@ impl ProcessMember {
 
     /// Does this member's part of an issued call. Adds to `peers` how long it waits for the others'
     /// contributions.
-    fn carry_out(&self, exchange: &Exchange<'_>, peers: &mut Duration) -> OrFailure<Outcome> {
+    fn carry_out(&self, exchange: &Exchange<'_>, peers: &mut Duration) -> GroupResult<Outcome> {
         let emitter = &exchange.call().observer.emitter;
         let began = emitter.begin();
         let contributions = self.collect(exchange, Phase::Contribution)?;
@@ -86,7 +91,7 @@ impl ProcessMember {
         let sent = exchange.own.bytes_sent(exchange.me(), exchange.members);
         let mut outcome = Outcome { sent, ..Outcome::default() };
         let (me, signature) = (exchange.me(), exchange.signature());
-        if signature.elsewhere {
+        if signature.external_engine {
             self.discard(contributions);
             return Ok(outcome);
         }
@@ -109,7 +114,7 @@ impl ProcessMember {
     }
 
     /// Sends this member's sums of an all-reduce to all others, and takes in theirs.
-    fn share_sums(&self, exchange: &Exchange<'_>) -> OrFailure<()> {
+    fn share_sums(&self, exchange: &Exchange<'_>) -> GroupResult<()> {
         let own = Portion::Slice(exchange.me());
         exchange.others().for_each(|to| self.send(exchange, Phase::Result, to, own));
         let results = self.collect(exchange, Phase::Result)?;
@@ -143,8 +148,8 @@ impl Backend for ProcessMember {
         self.member
     }
 
-    fn names(&self) -> &[u32] {
-        &self.names
+    fn global_ranks(&self) -> &[u32] {
+        &self.global_ranks
     }
 
     fn sums_exactly(&self) -> bool {
@@ -153,7 +158,7 @@ impl Backend for ProcessMember {
 
     fn issue(&self, call: &Arc<Call>, buffers: &mut [Buffer], bytes: &[u8]) -> Result<()> {
         if let Some(failure) = self.failed() {
-            return Err(failure.seen_by(self.name(), call.id()));
+            return Err(failure.seen_by(self.global_rank(), call.id()));
         }
         let Some(spans) = Span::of(buffers) else {
             let what = "buffers on a GPU: between processes it moves main memory only";
@@ -183,7 +188,7 @@ impl Backend for ProcessMember {
         let waits = Waits { peers, link: Duration::ZERO };
         outcome
             .map(|outcome| Outcome { waits, ..outcome })
-            .map_err(|failure| failure.seen_by(self.name(), call.id()))
+            .map_err(|failure| failure.seen_by(self.global_rank(), call.id()))
     }
 
     fn abandon(&self, call: &Call, during: String, reason: String) {
@@ -193,11 +198,11 @@ impl Backend for ProcessMember {
     }
 
     fn blame(&self, culprit: Option<usize>, during: String, reason: String) {
-        self.fail(Failure::new(&self.names, self.member, culprit, during, reason));
+        self.fail(Failure::new(&self.global_ranks, self.member, culprit, during, reason));
     }
 
     fn failure(&self, id: CallId) -> Option<CollectiveError> {
-        Some(self.failed()?.seen_by(self.name(), id))
+        Some(self.failed()?.seen_by(self.global_rank(), id))
     }
 
     fn receive(&self) {
@@ -206,34 +211,34 @@ impl Backend for ProcessMember {
     }
 
     fn publish_blocked(&self, blocked: bool) {
-        self.publish(blocked.then(|| self.name()));
+        self.publish(blocked.then(|| self.global_rank()));
     }
 
     fn is_excused(&self, member: usize) -> bool {
-        self.is_blocked(self.names[member])
+        self.is_blocked(self.global_ranks[member])
     }
 
     fn report(&self, count: u64) {
-        self.tell(self.names.iter().copied(), &Head::Report { group: self.id(), count });
+        self.tell(self.global_ranks.iter().copied(), &Head::Report { group: self.id(), count });
         self.endpoint.mailbox.report(self.id(), self.endpoint.rank, count);
     }
 
     fn reports(&self) -> Vec<u64> {
-        self.names.iter().map(|&rank| self.endpoint.mailbox.reported(self.id(), rank)).collect()
+        self.global_ranks.iter().map(|&rank| self.endpoint.mailbox.reported(self.id(), rank)).collect()
     }
 
     fn depart(&self) {
         // A failure that this rank has not seen yet must not reach the others after its departure.
         let _ = self.failed();
-        self.tell(self.names.iter().copied(), &Head::Departed { group: self.id() });
+        self.tell(self.global_ranks.iter().copied(), &Head::Departed { group: self.id() });
     }
 
     fn split(&self, key: (u64, u64), members: &[usize]) -> Arc<dyn Backend> {
-        let names = members.iter().map(|&member| self.names[member]).collect();
+        let global_ranks = members.iter().map(|&member| self.global_ranks[member]).collect();
         let member = members.iter().position(|&member| member == self.member).unwrap_or(0);
         let mut lineage = vec![child(self.id(), key)];
         lineage.extend(&self.lineage);
-        Arc::new(ProcessMember::new(self.endpoint.clone(), lineage, names, member))
+        Arc::new(ProcessMember::new(self.endpoint.clone(), lineage, global_ranks, member))
     }
 }
 

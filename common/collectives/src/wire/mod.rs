@@ -67,7 +67,7 @@ impl Endpoint {
     /// Returns this process's end of a group of all ranks.
     pub(crate) fn group(self: Arc<Self>, id: u64) -> Group {
         let member = self.rank as usize;
-        let names = (0..self.size).collect();
-        Group::new(Arc::new(ProcessMember::new(self, vec![id], names, member)), 0)
+        let global_ranks = (0..self.size).collect();
+        Group::new(Arc::new(ProcessMember::new(self, vec![id], global_ranks, member)), 0)
     }
 }

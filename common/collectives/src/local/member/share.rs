@@ -3,9 +3,9 @@
 use super::ThreadMember;
 use crate::core::backend::Backend;
 use crate::core::context::CallContext;
-use crate::local::Hop;
+use crate::local::OnHop;
 use crate::local::direct;
-use crate::local::gpu::Parties;
+use crate::local::gpu::GpuMembers;
 use crate::local::published::{Published, on_gpus};
 use crate::local::ring::{self, Ring};
 use events::{Progress, Work};
@@ -25,13 +25,14 @@ impl Share<'_> {
     pub(super) fn run(mut self) {
         let (call, me) = (self.context.call, self.context.member);
         let coordinator = &self.rank.shared.coordinator;
-        let names = coordinator.names();
-        let hop: Hop<'_> = &mut |from, to, chunk, bytes| call.emit_hop(names[from], names[to], chunk, bytes);
+        let global_ranks = coordinator.global_ranks();
+        let hop: OnHop<'_> =
+            &mut |from, to, chunk, bytes| call.emit_hop(global_ranks[from], global_ranks[to], chunk, bytes);
         call.emit(Progress::Started);
-        self.finished = if call.signature.elsewhere {
+        self.finished = if call.signature.external_engine {
             Some(self.direct_bytes())
-        } else if let Some(parties) = on_gpus(self.all) {
-            self.run_on_gpu(&parties, hop)
+        } else if let Some(members) = on_gpus(self.all) {
+            self.run_on_gpu(&members, hop)
         } else if self.rank.goes_around(call) {
             // SAFETY: the coordinator let this rank enter once: all have issued and agree, and no
             // rank gets its buffers back before this rank has left.
@@ -51,14 +52,14 @@ impl Share<'_> {
 
     /// Queues this rank's share. Returns the bytes that it sends; `None` if it failed and the group
     /// knows why.
-    fn run_on_gpu(&self, parties: &Parties<'_>, hop: Hop<'_>) -> Option<u64> {
+    fn run_on_gpu(&self, members: &GpuMembers<'_>, hop: OnHop<'_>) -> Option<u64> {
         let (call, me) = (self.context.call, self.context.member);
         let (group, sequence, operation) = (call.observer.group, call.sequence, call.operation());
         let what = Work::Collective { group, sequence, operation };
         // SAFETY: the coordinator let this rank enter once: all have issued and agree. No rank gets
         // a buffer back before all have queued their shares, and none computes on it before those
         // are done.
-        let queued = unsafe { parties.run(me, what, hop) };
+        let queued = unsafe { members.run(me, what, hop) };
         let queued = queued.inspect_err(|error| self.rank.poison(call.label(), error.to_string()));
         queued.is_ok().then(|| self.direct_bytes())
     }

@@ -3,7 +3,7 @@
 use super::coordinator::Coordinator;
 use crate::core::call::{Call, Signature};
 use crate::core::context::{CallContext, Waiter};
-use crate::core::failure::{Cause, Failure, OrFailure};
+use crate::core::failure::{Cause, Failure, GroupResult};
 use crate::core::observer::Observer;
 use crate::core::queue::CallQueue;
 use crate::local::slot::Settled;
@@ -43,7 +43,7 @@ impl AsRef<Signature> for Token {
     }
 }
 
-pub(super) type Outcome = OrFailure<Settled>;
+pub(super) type Outcome = GroupResult<Settled>;
 
 /// One rank in a scenario.
 pub(super) struct Player {
@@ -74,7 +74,7 @@ impl Player {
     }
 
     /// Issues the next call, a broadcast of `root`; returns its sequence number.
-    pub(super) fn issue(&mut self, root: usize) -> OrFailure<u64> {
+    pub(super) fn issue(&mut self, root: usize) -> GroupResult<u64> {
         let sequence = self.given.len() as u64;
         let meaning = Signature { root, ..Signature::new(Operation::Broadcast) };
         let token = Token { given: Arc::new(AtomicBool::new(true)), meaning };
@@ -103,7 +103,7 @@ impl Player {
         &self,
         context: &CallContext<'_>,
         work: &impl Fn(&CallContext<'_>) -> bool,
-    ) -> OrFailure<()> {
+    ) -> GroupResult<()> {
         let all = self.coordinator.enter(context)?;
         let untouched = || all.iter().all(|token| token.given.load(Ordering::SeqCst));
         assert!(untouched(), "a buffer went back before a peer came in");

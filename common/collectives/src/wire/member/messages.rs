@@ -3,7 +3,7 @@
 use super::ProcessMember;
 use crate::core::context::Waiter;
 use crate::core::deadline::{Deadline, poll_interval};
-use crate::core::failure::{Cause, Failure, OrFailure, disagreement};
+use crate::core::failure::{Cause, Failure, GroupResult, disagreement};
 use crate::wire::data::{Exchange, Portion};
 use crate::wire::mailbox::Missing;
 use crate::wire::message::{Address, Head, Message, Phase, encode};
@@ -32,7 +32,7 @@ impl ProcessMember {
         let size = pieces.iter().map(|piece| piece.len()).sum();
         let (address, signature) = (self.address(exchange, phase), exchange.signature().clone());
         let head = encode(&Head::Data { address, signature }, size);
-        let to = self.names[to];
+        let to = self.global_ranks[to];
         let (look, mut published) = (poll_interval(self.timeout()), false);
         let mut stalled = |time: Duration| {
             if time >= look && !std::mem::replace(&mut published, true) {
@@ -47,10 +47,14 @@ impl ProcessMember {
     }
 
     /// Blocks until all other members' messages of one phase are here. Returns them by member.
-    pub(super) fn collect(&self, exchange: &Exchange<'_>, phase: Phase) -> OrFailure<Vec<(usize, Message)>> {
+    pub(super) fn collect(
+        &self,
+        exchange: &Exchange<'_>,
+        phase: Phase,
+    ) -> GroupResult<Vec<(usize, Message)>> {
         let (mailbox, address) = (&self.endpoint.mailbox, self.address(exchange, phase));
         let members: Vec<usize> = (0..exchange.members).filter(|&member| member != exchange.me()).collect();
-        let ranks: Vec<u32> = members.iter().map(|&member| self.names[member]).collect();
+        let ranks: Vec<u32> = members.iter().map(|&member| self.global_ranks[member]).collect();
         let mut deadline = Deadline::start(&exchange.context);
         loop {
             let Missing { ranks: missing, departed, seen } =
@@ -67,7 +71,7 @@ impl ProcessMember {
             match deadline.left(&missing) {
                 Ok(left) => self.endpoint.transport.progress(mailbox, seen, left),
                 Err(culprit) => {
-                    let (reporter, issued) = (self.names[self.member], phase == Phase::Result);
+                    let (reporter, issued) = (self.global_ranks[self.member], phase == Phase::Result);
                     return Err(self.fail(exchange.context.late(reporter, culprit, issued)));
                 }
             }
@@ -79,11 +83,11 @@ impl ProcessMember {
         &self,
         exchange: &Exchange<'_>,
         contributions: &[(usize, Message)],
-    ) -> OrFailure<()> {
+    ) -> GroupResult<()> {
         let signature = exchange.signature();
         let mut all: Vec<_> = contributions.iter().map(|(_, message)| &message.signature).collect();
         all.insert(exchange.me(), signature);
-        if let Some(failure) = disagreement(&all, exchange.context.sequence(), &self.names) {
+        if let Some(failure) = disagreement(&all, exchange.context.sequence(), &self.global_ranks) {
             return Err(self.fail(failure));
         }
         if signature.operation == Operation::Scalars {
@@ -98,13 +102,13 @@ impl ProcessMember {
         exchange: &Exchange<'_>,
         messages: &[(usize, Message)],
         portion: impl Fn(usize) -> Portion,
-    ) -> OrFailure<()> {
+    ) -> GroupResult<()> {
         let wrong = |(from, message): &&(usize, Message)| message.announced != exchange.size(portion(*from));
         let Some((from, message)) = messages.iter().find(wrong) else { return Ok(()) };
         let (got, expected) = (message.announced, exchange.size(portion(*from)));
         let reason = format!("its message carries {got} bytes; {expected} were expected");
         let cause = Cause::Poisoned { during: exchange.call().label(), reason };
-        Err(self.fail(Failure { culprit: self.names[*from], cause }))
+        Err(self.fail(Failure { culprit: self.global_ranks[*from], cause }))
     }
 
     pub(super) fn discard(&self, messages: Vec<(usize, Message)>) {
@@ -120,7 +124,7 @@ impl ProcessMember {
             spans.map(|span| span.bytes_of(&portion.range(span.len(), exchange.members))).sum()
         };
         let hop = |from: usize, to: usize, portion: Portion| {
-            exchange.call().emit_hop(self.names[from], self.names[to], me, bytes(portion));
+            exchange.call().emit_hop(self.global_ranks[from], self.global_ranks[to], me, bytes(portion));
         };
         let signature = exchange.signature();
         let adds = matches!(signature.operation, Operation::AllReduce | Operation::ReduceScatter);
