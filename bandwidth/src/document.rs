@@ -35,7 +35,7 @@ struct Fitted {
     flag: String,
 }
 
-/// Returns the document; nothing if nothing was measured.
+/// Returns the document; `None` without measurements.
 pub(crate) fn json(rows: &[Row], models: &[Model]) -> Option<String> {
     let measured = |row: &Row| Measured {
         operation: row.operation.label(),

@@ -1,10 +1,10 @@
-//! What connects the ranks.
+//! The engines that connect ranks.
 
 use clap::ValueEnum;
 use collectives::local::Algorithm;
 use settings::labels;
 
-/// What connects the ranks.
+/// The engine that connects the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Engine {
     /// Threads that share memory.
@@ -20,12 +20,12 @@ pub(crate) enum Engine {
 }
 
 impl Engine {
-    /// Returns how a simulation of it moves data.
+    /// Returns the algorithm by which the engine moves data.
     pub(crate) fn algorithm(self) -> Algorithm {
         if self == Engine::Ring { Algorithm::Ring } else { Algorithm::Direct }
     }
 
-    /// Its name in tables.
+    /// Returns its name in tables.
     pub(crate) fn label(self) -> String {
         labels::word(&self)
     }

@@ -22,7 +22,7 @@ pub(crate) struct MeasuredRank {
     pub(crate) device: Device,
 }
 
-/// What each rank runs.
+/// The function that each rank runs.
 pub(crate) type Body<'a> = &'a (dyn Fn(&MeasuredRank) -> Result<Vec<Row>> + Sync);
 
 /// Runs `body` on one rank: on the CPU; or on the GPU that `find_gpu` returns, with NCCL under its
@@ -51,8 +51,8 @@ fn measure_on(
 }
 
 /// Opens the GPUs of this process's `ranks` ranks, beginning with the machine's GPU number `first`;
-/// none unless the engine is NCCL. `processes`: how many processes this machine has in the job;
-/// none outside a job.
+/// opens none unless the engine is NCCL. `processes` is the number of processes that this machine
+/// has in the job; `None` outside a job.
 fn gpus(
     engine: Engine,
     (first, ranks): (usize, usize),
@@ -82,7 +82,7 @@ fn gpus(
     Ok((0..ranks).map(|rank| Some(opened[rank % used].clone())).collect())
 }
 
-/// Runs `body` on every rank of every engine. Returns what rank 0 measured, if it is in this
+/// Runs `body` on every rank of every engine. Returns rank 0's rows; none if rank 0 is in another
 /// process.
 pub(crate) fn run(flags: &Flags, body: Body<'_>) -> Result<Vec<Row>> {
     let given = launcher::Flags { rank: flags.rank, gpus: flags.gpus, master: flags.master.as_deref() };
@@ -124,7 +124,7 @@ fn in_job(flags: &Flags, placement: &Placement, body: Body<'_>) -> Result<Vec<Ro
     Ok(if placement.rank == 0 { rows } else { Vec::new() })
 }
 
-/// Returns what must be the same in all processes, one flag per line.
+/// Returns the settings that must be the same in all processes, one flag per line.
 fn settings(engine: Engine, flags: &Flags) -> String {
     let Flags { operation, min, max, factor, .. } = flags;
     let operations: Vec<String> = operation.iter().map(Operation::to_string).collect();
@@ -186,7 +186,7 @@ fn heading(ranks: usize, what: &str) {
     );
 }
 
-/// Returns the address at which threads meet that connect by TCP.
+/// Returns the address at which threads that connect by TCP meet.
 fn free_address(ranks: usize, flags: &Flags) -> Result<tcp::JoinOptions> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let port = listener.local_addr()?.port();
@@ -195,14 +195,14 @@ fn free_address(ranks: usize, flags: &Flags) -> Result<tcp::JoinOptions> {
     Ok(tcp::JoinOptions { rank: 0, world_size: ranks as u32, address, port, timeout, settings, secret: None })
 }
 
-/// How a thread comes into its group.
+/// How a thread joins its group.
 enum Entry {
     Group(Group),
-    /// It meets the others by TCP.
+    /// The thread meets the others by TCP.
     Meeting(tcp::JoinOptions),
 }
 
-/// Runs `body` on a thread per rank. Returns what rank 0 measured.
+/// Runs `body` on a thread per rank. Returns rank 0's rows.
 fn threads(entries: Vec<Entry>, engine: Engine, flags: &Flags, body: Body<'_>) -> Result<Vec<Row>> {
     let gpus = gpus(engine, (0, entries.len()), None)?;
     std::thread::scope(|scope| {

@@ -29,10 +29,10 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What is measured, or why nothing is: a [`Failure`] of usage, or any other error.
+/// The result of measuring: the error is a [`Failure`] of usage, or any other.
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// The operations that can be measured, and what each does.
+/// The operations that can be measured, and the effect of each.
 const OPERATIONS: [(Operation, &str); 4] = [
     (Operation::AllReduce, "Every rank gets the sum"),
     (Operation::ReduceScatter, "Every rank gets a slice of the sum"),
@@ -152,7 +152,7 @@ fn measure_all(flags: &Flags) -> Result<()> {
     Ok(())
 }
 
-/// Measures every operation and size on one rank. Rank 0 prints each row as soon as it is there.
+/// Measures every operation and size on one rank. Rank 0 prints each row as soon as it is measured.
 fn measure_rank(rank: &MeasuredRank, flags: &Flags) -> Result<Vec<Row>> {
     let print = rank.group.rank() == 0 && !flags.json;
     let mut rows = Vec::new();
@@ -172,7 +172,7 @@ fn measure_rank(rank: &MeasuredRank, flags: &Flags) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Prints the links that cost what was measured, if there are any.
+/// Prints the links that explain the measurements; nothing without links.
 fn print_links(models: &[Model]) {
     if models.is_empty() {
         return;

@@ -75,7 +75,7 @@ fn fill(device: &Device, buffer: &mut Buffer, numbers: &[f32]) -> Result<(), Dev
     Ok(())
 }
 
-/// Returns the first place of a result that is wrong on rank `rank` of `ranks`.
+/// Returns the first wrong place of a result on rank `rank` of `ranks`; `None` if all are right.
 fn first_wrong(values: &[f32], operation: Operation, rank: usize, ranks: usize) -> Option<usize> {
     let slice = values.len() / ranks;
     let own = rank * slice..(rank + 1) * slice;
@@ -89,7 +89,7 @@ fn first_wrong(values: &[f32], operation: Operation, rank: usize, ranks: usize) 
     checked.find(|&place| values[place] != right(place))
 }
 
-/// Fails if a result differs from what the ranks' numbers add up to.
+/// Fails if a result differs from the sum of the ranks' numbers.
 fn check(group: &Group, device: &Device, operation: Operation, buffer: &Buffer) -> Result<()> {
     let (ranks, rank) = (group.size() as usize, group.rank() as usize);
     let values = device.read::<f32>(buffer.view())?;

@@ -1,9 +1,9 @@
-//! The link that explains what was measured: latency α and bandwidth 1/β, as `--link` takes them.
+//! The link that explains the measurements: latency α and bandwidth 1/β, as `--link` takes them.
 //!
 //! A call of r rounds in which the busiest rank sends b bytes takes α · r + β · b, as
-//! [`Link::cost`] computes it. A least-squares fit finds α and β over all operations and sizes of an
-//! engine. It weighs each median's error relative to that median, so small buffers count as much as
-//! large ones.
+//! [`Link::cost`] computes it. A least-squares fit finds α and β over all operations and sizes of
+//! an engine. It weighs each median's error relative to that median, so small buffers count as much
+//! as large ones.
 
 use crate::engine::Engine;
 use crate::row::Row;
@@ -12,7 +12,7 @@ use settings::link;
 use settings::size::human;
 use std::time::Duration;
 
-/// What an engine's calls cost.
+/// The cost of an engine's calls.
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) engine: Engine,
@@ -22,7 +22,7 @@ pub(crate) struct Model {
 }
 
 /// Returns a link per engine, in the order of `rows`. An engine that was measured at one size has
-/// none, for one size does not tell latency from bandwidth; nor has a rank that is alone.
+/// none, for one size does not tell latency from bandwidth; nor has a single rank.
 pub(crate) fn models(rows: &[Row]) -> Vec<Model> {
     let mut engines: Vec<Engine> = rows.iter().map(|row| row.engine).collect();
     engines.dedup();

@@ -1,5 +1,5 @@
-//! What the layer over NCCL costs: the same calls through it and without it, many queued at once,
-//! as in training.
+//! The cost of the layer over NCCL: equal calls through it and without it, many queued at once, as
+//! in training.
 
 use crate::launch::MeasuredRank;
 use crate::measure::{LOST, slowest};
@@ -15,7 +15,7 @@ const CALLS: usize = 20;
 /// How often each way is measured, in turn.
 const ROUNDS: usize = 5;
 
-/// Returns a line per operation, the same on every rank; nothing without GPUs.
+/// Returns a line per operation, equal on every rank; no lines without GPUs.
 pub(crate) fn measure(rank: &MeasuredRank, flags: &Flags) -> Result<Vec<String>> {
     let MeasuredRank { group, device, .. } = rank;
     let Some(runtime) = device.gpu() else { return Ok(Vec::new()) };

@@ -12,7 +12,7 @@ const LABEL: usize = 5;
 /// Marks a cell in which several engines meet.
 const SEVERAL: char = '*';
 
-/// A logarithmic axis: values from `low` to `high` on so many cells.
+/// A logarithmic axis: values from `low` to `high` on `cells` cells.
 struct Axis {
     low: f64,
     high: f64,
@@ -97,7 +97,7 @@ fn labels(sizes: &[usize], across: &Axis) -> String {
     line
 }
 
-/// Says which letter is which engine.
+/// Returns the legend: each engine with its letter.
 fn legend(rows: &[&Row], canvas: &[Vec<char>]) -> String {
     let mut engines: Vec<String> = rows.iter().map(|row| row.engine.label()).collect();
     engines.dedup();

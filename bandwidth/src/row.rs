@@ -1,11 +1,11 @@
-//! What was measured of one operation at one size.
+//! The measurement of one operation at one size.
 
 use crate::engine::Engine;
 use collectives::local::Algorithm;
 use events::Operation;
 use std::time::Duration;
 
-/// What was measured.
+/// A measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) operation: Operation,

@@ -5,7 +5,7 @@ use super::*;
 const RANKS: usize = 3;
 const SLICE: usize = 5000;
 
-/// The right result of an operation on rank 1.
+/// Returns the right result of an operation on rank 1.
 fn right(operation: Operation) -> Vec<f32> {
     let factor = |place: usize| match operation {
         Operation::AllGather => place / SLICE + 1,

@@ -4,7 +4,7 @@ use super::*;
 use collectives::local::Algorithm;
 use events::Operation;
 
-/// Rows of calls that take what `link` costs.
+/// Returns rows of calls that take the time that `link` predicts.
 fn rows(engine: Engine, link: Link, sizes: &[usize]) -> Vec<Row> {
     let operations = [Operation::AllReduce, Operation::AllGather, Operation::Broadcast];
     let row = |(operation, size): (Operation, usize)| {

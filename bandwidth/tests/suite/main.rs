@@ -1,4 +1,4 @@
-//! The program as its user meets it.
+//! The program as its user runs it.
 
 #![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]
 

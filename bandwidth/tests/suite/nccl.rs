@@ -1,5 +1,5 @@
-//! NCCL, and what the layer over it costs, on the stand-ins ([`tests::standin`]): that it is
-//! measured, not how much it is.
+//! NCCL, and the cost of the layer over it, on the stand-ins ([`tests::standin`]): these tests
+//! check that it is measured, not the amount.
 
 use std::process::{Command, Output};
 use tests::standin_or_return;

@@ -1,4 +1,4 @@
-//! What can go wrong between ranks.
+//! Errors of collectives.
 
 use events::Operation;
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub enum CollectiveError {
     Timeout {
         /// The rank that reports.
         rank: u32,
-        /// The rank to blame.
+        /// The rank at fault.
         culprit: u32,
         /// What the culprit did not do, in words.
         missing: &'static str,
@@ -112,7 +112,7 @@ pub enum CollectiveError {
 }
 
 impl CollectiveError {
-    /// Returns the rank at fault, if it is another than the rank that reports.
+    /// Returns the rank at fault, if it is not the reporting rank.
     pub fn culprit(&self) -> Option<u32> {
         match *self {
             CollectiveError::Poisoned { rank, culprit, .. }

@@ -32,7 +32,7 @@ pub struct Bucket {
 }
 
 impl From<Vec<Buffer>> for Bucket {
-    /// A bucket that holds no unit's data.
+    /// Returns a bucket that holds no unit's data.
     fn from(buffers: Vec<Buffer>) -> Self {
         Bucket { buffers, first_unit: NO_UNIT, units: 0 }
     }
@@ -83,28 +83,28 @@ impl Group {
         self.observer.emitter = emitter;
     }
 
-    /// Where this rank emits events.
+    /// Returns the emitter of this rank's events.
     pub fn emitter(&self) -> &Emitter {
         &self.observer.emitter
     }
 
-    /// This rank's number within the group.
+    /// Returns this rank's number within the group.
     pub fn rank(&self) -> u32 {
         self.backend.member() as u32
     }
 
-    /// Number of ranks in the group.
+    /// Returns the number of ranks in the group.
     pub fn size(&self) -> u32 {
         self.backend.global_ranks().len() as u32
     }
 
-    /// Returns what this rank has sent through this group so far.
+    /// Returns the traffic that this rank has sent through this group so far.
     pub fn traffic(&self) -> Traffic {
         self.observer.counters.snapshot()
     }
 
-    /// Returns what this rank has sent so far through this group, the groups split from it, and
-    /// those it was split from.
+    /// Returns the traffic that this rank has sent so far through this group, the groups split from
+    /// it, and those it was split from.
     pub fn overall_traffic(&self) -> Traffic {
         self.observer.overall.snapshot()
     }
@@ -112,8 +112,8 @@ impl Group {
     /// Makes every rank's buffers the sum over ranks. Any length; f32, bf16 or f16.
     ///
     /// # Errors
-    /// [`CollectiveError::Invalid`](crate::CollectiveError) for buffers without a sum; otherwise the
-    /// group's failure.
+    /// [`CollectiveError::Invalid`](crate::CollectiveError) for buffers without a sum; otherwise
+    /// the group's failure.
     pub fn all_reduce(&self, bucket: Bucket) -> Result<Pending> {
         self.issue(Operation::AllReduce, 0, bucket)
     }
@@ -138,8 +138,8 @@ impl Group {
     /// bucket's own buffers are unspecified. Returns them, followed by `sums`.
     ///
     /// # Errors
-    /// As [`Group::all_reduce`]; also [`CollectiveError::Invalid`](crate::CollectiveError) if `sums`
-    /// have other types or lengths, or are [rounded](Group::sums_exactly).
+    /// As [`Group::all_reduce`]; also [`CollectiveError::Invalid`](crate::CollectiveError) if
+    /// `sums` have other types or lengths, or are [rounded](Group::sums_exactly).
     pub fn reduce_scatter_exact(&self, bucket: Bucket, sums: Vec<Buffer>) -> Result<Pending> {
         let operation = Operation::ReduceScatter;
         let invalid = |what| Err(self.backend.invalid(operation, what));
@@ -168,8 +168,8 @@ impl Group {
     /// Copies the root's buffers to every rank's. Any length and element type.
     ///
     /// # Errors
-    /// [`CollectiveError::Invalid`](crate::CollectiveError) if there is no rank `root`; otherwise the
-    /// group's failure.
+    /// [`CollectiveError::Invalid`](crate::CollectiveError) if there is no rank `root`; otherwise
+    /// the group's failure.
     pub fn broadcast(&self, bucket: Bucket, root: u32) -> Result<Pending> {
         self.issue(Operation::Broadcast, root, bucket)
     }
@@ -254,21 +254,21 @@ impl Group {
         lock(&self.observer.complete).unwrap_or_else(Instant::now)
     }
 
-    /// Lets pending collectives be dropped from now on, which waits for them, in this group and in
-    /// all that share its [`Group::overall_traffic`]. Every rank must have issued the same
-    /// collectives by then.
+    /// Allows pending collectives to be dropped from now on, in this group and in all that share
+    /// its [`Group::overall_traffic`]; a drop blocks until the collective is complete. Every rank
+    /// must have issued the same collectives by then.
     pub fn wind_down(&self) {
         self.observer.winding_down.store(true, Ordering::Relaxed);
     }
 
     /// Fails the group with this rank as the culprit: every rank that waits, now or later, returns
-    /// [`CollectiveError::Poisoned`](crate::CollectiveError) with these words. The first failure of a
-    /// group stays.
+    /// [`CollectiveError::Poisoned`](crate::CollectiveError) with these words. The first failure of
+    /// a group stays.
     pub fn poison(&self, during: String, reason: String) {
         self.backend.poison(during, reason);
     }
 
-    /// Fails the group as [`Group::poison`] does, with rank `culprit` of the world to blame; `None`
+    /// Fails the group as [`Group::poison`] does, with rank `culprit` of the world at fault; `None`
     /// if it is unknown.
     pub fn blame(&self, culprit: Option<u32>, during: String, reason: String) {
         let global_ranks = self.backend.global_ranks();
@@ -283,8 +283,8 @@ impl Group {
         self.skips_next.set(true);
     }
 
-    /// Issues a bucket together with what does not travel as one of its buffers: places for sums,
-    /// and the bytes of scalars.
+    /// Issues a bucket, with places for sums and the bytes of scalars, which do not travel as
+    /// buffers.
     fn issue_with(
         &self,
         operation: Operation,
@@ -322,7 +322,7 @@ impl Group {
         Ok(Pending { buffers: Some(buffers), call: Some(call), backend })
     }
 
-    /// Refuses buffers that `operation` cannot sum, or cut in equal slices.
+    /// Refuses buffers that `operation` cannot sum or cut into equal slices.
     fn check(&self, operation: Operation, buffers: &[Buffer]) -> Result<()> {
         let size = self.size() as usize;
         let sums = matches!(operation, Operation::AllReduce | Operation::ReduceScatter);

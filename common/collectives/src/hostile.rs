@@ -1,4 +1,4 @@
-//! What other processes may send, for tests that mutate it: bytes as they come over a connection,
+//! Messages of other processes, for tests that mutate them: bytes as they come over a connection,
 //! read by the code that reads connections.
 
 use crate::core::call::{BufferShape, Signature};
@@ -45,7 +45,7 @@ pub fn read_messages(mut bytes: &[u8]) -> usize {
     whole
 }
 
-/// Returns what a rank says once it has proven itself, and what rank 0 answers it.
+/// Returns the greeting of a rank that has proven itself, and rank 0's possible answers.
 pub fn greetings() -> [Vec<u8>; 3] {
     let (left, settings) = (Duration::from_secs(60), "program 0.1.0\nsteps: 3\nlr: 0.5".to_string());
     let hello = Hello { world_size: 4, port: 29_500, process: 9, left, settings };
@@ -58,12 +58,12 @@ pub fn greetings() -> [Vec<u8>; 3] {
     said
 }
 
-/// Reads `bytes` as everything that a meeting reads. True if one was what it should be.
+/// Reads `bytes` as each message of a meeting. True if they are one of them.
 pub fn read_greeting(bytes: &[u8]) -> bool {
     receive::<Hello>(bytes).is_ok() || receive::<Answer>(bytes).is_ok()
 }
 
-/// Takes `bytes` for what a stranger says, at either end of a connection. True if it was believed.
+/// Reads `bytes` as a stranger's proof, at either end of a connection. True if it was accepted.
 pub fn believes(bytes: &[u8]) -> bool {
     let key = Key::of_meeting(None, 29_500);
     let answer = bytes.first_chunk::<ANSWER>();

@@ -1,4 +1,4 @@
-//! Counters of payload: the authority for what a rank has sent.
+//! Counters of payload, the authority on the bytes that a rank has sent.
 
 use events::Operation;
 use events::lock;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const OPERATIONS: usize = Operation::ALL.len();
 
-/// What a rank has sent through one group, per operation in [`Operation::ALL`]'s order.
+/// The payload that a rank has sent through one group, per operation in [`Operation::ALL`]'s order.
 ///
 /// Payload only: the bytes of buffers that leave this rank, each once per receiver. With N ranks
 /// and a buffer of n elements of s bytes, of which rank r's slice holds |r| (n/N where N divides

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 pub(crate) type Result<T> = std::result::Result<T, CollectiveError>;
 
-/// What a finished collective returns in addition to its buffers.
+/// The outcome of a finished collective, in addition to its buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// Payload bytes that this rank sent.
@@ -21,14 +21,15 @@ pub(crate) struct Outcome {
     pub(crate) gathered: Vec<Vec<u8>>,
     /// How long the wait was for something other than moving data.
     pub(crate) waits: Waits,
-    /// When the data crossed the simulated link, if there is one.
+    /// The time at which the data crossed the simulated link; `None` without one.
     pub(crate) crossing: Option<Crossing>,
-    /// When every rank had issued the call and the simulated link had delivered, if that is known.
+    /// The time at which every rank had issued the call and the simulated link had delivered;
+    /// `None` if it is unknown.
     pub(crate) complete: Option<Instant>,
 }
 
-/// What a [control channel](crate::ControlChannel) is for. A group has one sub-group per topic, so
-/// that messages of one topic never meet those of another, whenever the channels are made.
+/// The purpose of a [control channel](crate::ControlChannel). A group has one sub-group per topic,
+/// so that messages of one topic never meet those of another, whenever the channels are made.
 #[derive(Clone, Copy)]
 pub enum Topic {
     /// Making a communicator of all ranks.
@@ -50,13 +51,13 @@ pub enum Topic {
 /// From `issue` until `wait` or `abandon` returns, the caller keeps the call's buffers alive, in
 /// place and untouched.
 pub(crate) trait Backend: Send + Sync {
-    /// This rank's place in the group.
+    /// Returns this rank's place in the group.
     fn member(&self) -> usize;
 
-    /// The members' ranks in the world.
+    /// Returns the members' ranks in the world.
     fn global_ranks(&self) -> &[u32];
 
-    /// This rank's number in the world.
+    /// Returns this rank's number in the world.
     fn global_rank(&self) -> u32 {
         self.global_ranks()[self.member()]
     }
@@ -77,8 +78,8 @@ pub(crate) trait Backend: Send + Sync {
     /// buffers any more.
     fn abandon(&self, call: &Call, during: String, reason: String);
 
-    /// Fails the group, unless it has failed already. `culprit` is the member to blame; none if it
-    /// is unknown.
+    /// Fails the group, unless it has failed already. `culprit` is the member at fault; `None` if
+    /// it is unknown.
     fn blame(&self, culprit: Option<usize>, during: String, reason: String);
 
     /// Returns this rank's error for `operation`, which cannot take `what`.
@@ -100,13 +101,14 @@ pub(crate) trait Backend: Send + Sync {
     /// Returns the group's failure, if it has failed, as an error of this rank in call `id`.
     fn failure(&self, id: CallId) -> Option<CollectiveError>;
 
-    /// Takes in what has arrived from other ranks, where only this rank's thread does so.
+    /// Takes in the messages that have arrived, in an engine in which only this rank's thread does
+    /// so.
     fn receive(&self) {}
 
-    /// Publishes that this rank is blocked by something else than a rank, or that it is no longer.
+    /// Publishes that this rank is blocked on a disk or a copy, or that it is no longer.
     fn publish_blocked(&self, blocked: bool);
 
-    /// True if `member` has published that it is blocked by something else than this rank.
+    /// True if `member` has published that it is blocked, and not on this rank.
     fn is_excused(&self, member: usize) -> bool;
 
     /// Tells the other ranks that this rank has handed in `count` collectives to the engine that

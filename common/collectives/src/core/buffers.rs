@@ -14,16 +14,16 @@ pub(crate) struct Span {
     dtype: DType,
 }
 
-// SAFETY: a span is only an address. Memory is reached through its unsafe methods alone, and their
-// callers answer for which thread reads and writes it.
+// SAFETY: a span is only an address. Its unsafe methods alone reach the memory, and their callers
+// guarantee which thread reads and writes it.
 unsafe impl Send for Span {}
 // SAFETY: as above.
 unsafe impl Sync for Span {}
 
 impl Span {
     /// Returns the spans of buffers, which their owner must keep in place and leave untouched while
-    /// the spans are used. Moving a `Buffer` is fine: its elements live on the heap. `None` unless all
-    /// lie in main memory.
+    /// the spans are used. Moving a `Buffer` is fine: its elements live on the heap. `None` unless
+    /// all lie in main memory.
     pub(crate) fn of(buffers: &mut [Buffer]) -> Option<Vec<Self>> {
         let span = |buffer: &mut Buffer| {
             let (len, dtype) = (buffer.len(), buffer.dtype());
@@ -32,7 +32,7 @@ impl Span {
         buffers.iter_mut().map(span).collect()
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -82,7 +82,7 @@ pub(crate) struct Issued {
 }
 
 impl Issued {
-    /// `spans`: those of the call's shapes, then the places for sums.
+    /// Returns the call with `spans`: those of its shapes, then the places for sums.
     pub(crate) fn new(call: &Arc<Call>, mut spans: Vec<Span>, bytes: &[u8]) -> Self {
         let sums = spans.split_off(call.signature.shapes.len().min(spans.len()));
         Issued { call: call.clone(), spans, sums, bytes: bytes.to_vec() }

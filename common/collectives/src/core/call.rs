@@ -33,7 +33,7 @@ enum SerialDType {
     U32,
 }
 
-/// What a rank issues. All ranks of a group must issue the same under one sequence number.
+/// The content of a call. All ranks of a group must issue the same under one sequence number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Signature {
     pub(crate) operation: Operation,
@@ -45,14 +45,14 @@ pub(crate) struct Signature {
     pub(crate) first_unit: u16,
     /// Number of units.
     pub(crate) units: u16,
-    /// Whether the buffers lie on a GPU.
+    /// True if the buffers lie on a GPU.
     pub(crate) on_gpu: bool,
     /// True if another engine moves the data. The group then only compares signatures.
     pub(crate) external_engine: bool,
 }
 
 impl Signature {
-    /// A signature without buffers.
+    /// Returns a signature without buffers.
     pub(crate) fn new(operation: Operation) -> Self {
         Signature {
             operation,
@@ -73,7 +73,7 @@ impl Signature {
         }
     }
 
-    /// The first buffer whose shape differs from `other`'s, else the first of all, in words.
+    /// Returns in words the first buffer whose shape differs from `other`'s, else the first of all.
     fn differing_buffer(&self, other: &Self) -> String {
         let differing = self.shapes.iter().zip(&other.shapes).position(|(a, b)| a != b);
         let index = differing.unwrap_or(other.shapes.len());
@@ -120,7 +120,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A call without buffers.
+    /// Returns a call without buffers.
     pub(crate) fn new(operation: Operation, sequence: u64, observer: Observer) -> Self {
         Call { signature: Signature::new(operation), sequence, bytes: 0, observer }
     }
@@ -138,7 +138,7 @@ impl Call {
         self.id().to_string()
     }
 
-    /// Emits how far this rank has come with the call.
+    /// Emits this rank's progress in the call.
     pub(crate) fn emit(&self, progress: Progress) {
         let operation = self.operation();
         self.observer.emitter.emit(What::Collective(CollectiveEvent {

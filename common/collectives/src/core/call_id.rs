@@ -1,4 +1,4 @@
-//! What identifies a call.
+//! The identity of a call.
 
 use events::Operation;
 use std::fmt;
@@ -16,7 +16,7 @@ impl CallId {
 }
 
 impl fmt::Display for CallId {
-    /// `all-reduce #7`.
+    /// Writes `all-reduce #7`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} #{}", self.operation, self.sequence)
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// How a rank waits for other ranks: its clocks, and its end of the [wait
 /// graph](super::wait_graph::WaitGraph).
 pub(crate) trait Waiter {
-    /// How long to wait for another rank before the group fails.
+    /// Returns how long to wait for another rank before the group fails.
     fn timeout(&self) -> Duration;
 
     /// Returns how long the run has been paused so far.
@@ -17,8 +17,8 @@ pub(crate) trait Waiter {
         observer.held()
     }
 
-    /// Returns the time since a simulated link last delivered; zero while it is delivering. Without
-    /// a link, forever. `held`: how long the run has been paused so far.
+    /// Returns the time since a simulated link last delivered: zero while it is delivering, the
+    /// largest time without a link. `held` is the run's pause so far.
     fn since_delivery(&self, _held: Duration) -> Duration {
         Duration::MAX
     }
@@ -31,7 +31,7 @@ pub(crate) trait Waiter {
     fn is_blocked(&self, rank: u32) -> bool;
 }
 
-/// What one member needs to take part in one call.
+/// A call with its member's place in the group and way of waiting.
 #[derive(Clone, Copy)]
 pub(crate) struct CallContext<'a> {
     pub(crate) call: &'a Call,
@@ -45,8 +45,8 @@ impl CallContext<'_> {
         self.call.sequence
     }
 
-    /// Returns the failure of rank `reporter`, which this is, that has timed out on `culprit`: that
-    /// rank has not issued the call, or (`issued`) not done its part.
+    /// Returns the failure for this rank, `reporter`, that has timed out on `culprit`: that rank
+    /// has not issued the call, or (`issued`) not done its part.
     pub(crate) fn late(&self, reporter: u32, culprit: u32, issued: bool) -> Failure {
         let CallId { operation, sequence } = self.call.id();
         let waited = self.waiter.timeout();

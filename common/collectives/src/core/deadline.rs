@@ -26,12 +26,12 @@ pub(crate) fn poll_interval(timeout: Duration) -> Duration {
 pub(crate) struct Deadline<'a> {
     pub(crate) context: CallContext<'a>,
     stopwatch: Stopwatch,
-    /// Time in which every awaited rank was blocked; at most the timeout, since what a rank
-    /// published may be outdated.
+    /// Time in which every awaited rank was blocked; at most the timeout, since a publication may
+    /// be outdated.
     blocked: Duration,
     /// The rank that this rank has published to wait for.
     published: Option<u32>,
-    /// Whether this wait has spun before it parks.
+    /// True once this wait has spun, so that it parks next.
     pub(crate) spun: bool,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Deadline<'a> {
         self.left_at(self.stopwatch.run(self.context.held()), ranks)
     }
 
-    /// [`Deadline::left`] after `run` of the run's time.
+    /// Does what [`Deadline::left`] does, after `run` of the run's time.
     fn left_at(&mut self, run: Duration, ranks: &[u32]) -> Result<Duration, u32> {
         let waiter = self.context.waiter;
         let timeout = waiter.timeout();
@@ -71,8 +71,8 @@ impl<'a> Deadline<'a> {
         }
         let left = timeout.saturating_sub(waited.saturating_sub(self.blocked));
         if left.is_zero() {
-            // A rank that hears that this one waits no longer must have heard of the failure
-            // before: leave the publication as it is.
+            // Other ranks must learn of the failure before they learn that this rank no longer
+            // waits: leave the publication as it is.
             self.published = None;
             return Err(culprit);
         }

@@ -7,7 +7,7 @@ use events::Operation;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The result of something that the group's failure ends.
+/// The result of a step that the group's failure ends.
 pub(crate) type GroupResult<T> = std::result::Result<T, Failure>;
 
 /// Why a group failed. The first failure of a group stays.
@@ -34,8 +34,8 @@ pub(crate) enum Cause {
 }
 
 impl Failure {
-    /// The failure that member `reporter` of a group of ranks `global_ranks` blames on member `culprit`;
-    /// none if the culprit is unknown.
+    /// Returns the failure that member `reporter` of the group of `global_ranks` blames on member
+    /// `culprit`; `None` for a culprit that is unknown.
     pub(crate) fn new(
         global_ranks: &[u32],
         reporter: usize,
@@ -81,8 +81,9 @@ impl Failure {
     }
 }
 
-/// Compares what all members issued as number `sequence`. The reference is the first member that
-/// most others agree with; the culprit is the first that differs from it. None if all agree.
+/// Compares the calls that all members issued as number `sequence`. The reference is the first
+/// member that most others agree with; the culprit is the first that differs from it. `None` if all
+/// agree.
 pub(crate) fn disagreement(all: &[&Signature], sequence: u64, global_ranks: &[u32]) -> Option<Failure> {
     let alike = |one: &&Signature| all.iter().filter(|other| *other == one).count();
     if alike(&all[0]) == all.len() {

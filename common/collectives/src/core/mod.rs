@@ -1,8 +1,8 @@
-//! What all engines share: threads, processes and NCCL.
+//! The parts that all engines share: threads, processes and NCCL.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `call`, `call_id` | what a rank issues, and what ranks compare |
+//! | `call`, `call_id` | a call as a rank issues it, and its signature, which ranks compare |
 //! | `context` | one member's view of one call: the call, its place, and how it waits |
 //! | `backend` | the interface between a group and its engine |
 //! | `buffers` | raw access to issued buffers in main memory |

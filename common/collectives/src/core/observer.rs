@@ -18,17 +18,17 @@ pub(crate) struct Observer {
     pub(crate) group: u16,
     /// True once pending results may be dropped; shared by the same groups as `overall`.
     pub(crate) winding_down: Arc<AtomicBool>,
-    /// When the call that the rank has waited for last was complete.
+    /// The time at which the call that the rank has waited for last was complete.
     pub(crate) complete: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Observer {
-    /// An observer for calls that are no part of the run.
+    /// Returns an observer for calls that are no part of the run.
     pub(crate) fn silent(rank: u32) -> Self {
         Observer::new(Emitter::silent(rank), 0)
     }
 
-    /// An observer of group number `group` that emits to `emitter`.
+    /// Returns an observer of group number `group` that emits to `emitter`.
     pub(crate) fn new(emitter: Emitter, group: u16) -> Self {
         let (counters, overall, winding_down) = (Arc::default(), Arc::default(), Arc::default());
         Observer { emitter, counters, overall, group, winding_down, complete: Arc::default() }

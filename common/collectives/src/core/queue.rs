@@ -83,7 +83,7 @@ impl<C, T, E: Clone> CallQueue<C, T, E> {
         }
     }
 
-    /// Takes the oldest issued call up to number `last`; none after a failure.
+    /// Takes the oldest issued call up to number `last`; `None` after a failure.
     fn next(&self, last: u64) -> Option<(u64, C)> {
         let mut entries = lock(&self.0);
         if entries.failure.is_some() {

@@ -13,12 +13,12 @@ pub(crate) enum Sums<'a> {
     Exact(&'a Span),
 }
 
-/// Sums `range` of buffers of `dtype` over `ranks` ranks, as [`TreeSum`] does. `read` returns the bytes
-/// of some elements of one rank's buffer.
+/// Sums `range` of buffers of `dtype` over `ranks` ranks, as [`TreeSum`] does. `read` returns the
+/// bytes of some elements of one rank's buffer.
 ///
 /// # Safety
-/// The buffers behind `to` are alive, and no other thread touches what is written there. What `read`
-/// returns may be such memory.
+/// The buffers behind `to` are alive, and no other thread touches the elements written there.
+/// `read` may return such memory.
 pub(crate) unsafe fn sum<'a>(
     dtype: DType,
     range: Range<usize>,

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// The length of a wait, without the time in which the run is paused or the process is stopped, as by
-/// a shell.
+/// The length of a wait, without the time in which the run is paused or the process is stopped, as
+/// by a shell.
 pub(crate) struct Stopwatch {
     since: Instant,
     /// How long the run had been paused by then.
@@ -17,8 +17,8 @@ pub(crate) struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Starts when the run has been paused for `held`. Whoever waits looks more often than every
-    /// `most`: if more time has passed, the process was stopped, and the rest does not count.
+    /// Starts when the run has been paused for `held`. The waiting thread looks more often than
+    /// every `most`: if more time has passed, the process was stopped, and the rest does not count.
     pub(crate) fn start(held: Duration, most: Duration) -> Self {
         let [looked, stopped] = [Duration::ZERO; 2];
         Stopwatch { since: Instant::now(), held, looked, stopped, most }
@@ -34,7 +34,7 @@ impl Stopwatch {
         self.since.elapsed().saturating_sub(held.saturating_sub(self.held))
     }
 
-    /// [`Stopwatch::look`] after `run` of the run's time.
+    /// Does what [`Stopwatch::look`] does, after `run` of the run's time.
     pub(crate) fn look_at(&mut self, run: Duration) -> Duration {
         let passed = run.saturating_sub(std::mem::replace(&mut self.looked, run));
         self.stopped += passed.saturating_sub(self.most);

@@ -1,5 +1,5 @@
-//! Which rank waits for which, in whatever group: the excuse of a rank that other ranks wait for,
-//! as [`deadline`](super::deadline) explains.
+//! Which rank waits for which, over all groups. A rank that other ranks wait for is excused while
+//! it waits itself: see [`deadline`](super::deadline).
 
 use events::lock;
 use std::collections::BTreeMap;

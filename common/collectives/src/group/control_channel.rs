@@ -1,4 +1,4 @@
-//! A channel on which ranks talk about the run, outside of it.
+//! A channel on which ranks exchange a few bytes outside the run.
 
 use crate::core::backend::{Backend, Result, Topic};
 use crate::core::call::Call;
@@ -16,24 +16,24 @@ pub struct ControlChannel {
 }
 
 impl ControlChannel {
-    /// Opens a channel between the ranks of `control` that does not obey the run's pace. Every rank of
-    /// the group opens it, once per topic.
+    /// Opens a channel between the ranks of `control` that does not obey the run's pace. Every rank
+    /// of the group opens it, once per topic.
     pub(crate) fn open(control: &Arc<dyn Backend>, topic: Topic) -> Self {
         ControlChannel::new(control.open_control_group(topic), Emitter::silent(control.global_rank()))
     }
 
-    /// A channel over `backend`, a sub-group for this alone, with the pace of `emitter`, which
-    /// should emit nothing.
+    /// Returns a channel over `backend`, a sub-group for this alone, with the pace of `emitter`,
+    /// which should emit nothing.
     pub(crate) fn new(backend: Arc<dyn Backend>, emitter: Emitter) -> Self {
         ControlChannel { backend, sequence: AtomicU64::new(0), observer: Observer::new(emitter, 0) }
     }
 
-    /// This rank's place in the group.
+    /// Returns this rank's place in the group.
     pub(crate) fn member(&self) -> usize {
         self.backend.member()
     }
 
-    /// This rank's number in the world.
+    /// Returns this rank's number in the world.
     pub(crate) fn global_rank(&self) -> u32 {
         self.backend.global_rank()
     }

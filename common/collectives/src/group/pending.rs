@@ -1,4 +1,4 @@
-//! A collective under way.
+//! A collective in flight.
 
 use crate::core::backend::{Backend, Outcome, Result};
 use crate::core::call::Call;
@@ -17,7 +17,7 @@ use std::time::Instant;
 pub struct Pending {
     /// `None` once waited for.
     pub(super) buffers: Option<Vec<Buffer>>,
-    /// What was issued; `None` if the rank left the call out.
+    /// The issued call; `None` if the rank skipped it.
     pub(super) call: Option<Arc<Call>>,
     pub(super) backend: Arc<dyn Backend>,
 }

@@ -1,12 +1,12 @@
-//! A rank's view of its group while it waits for something else than a rank.
+//! A rank's handle to its group for waits on disks and copies.
 
 use crate::CollectiveError;
 use crate::core::backend::Backend;
 use crate::core::call_id::CallId;
 use std::sync::{Arc, Weak};
 
-/// What a rank that waits for a disk or a copy needs of its group: whether it has failed, and a way
-/// to excuse its own absence. It does not keep the group alive.
+/// A handle for waits on disks and copies: it reports the group's failure and pauses peers'
+/// deadlines. It does not keep the group alive.
 pub struct GroupWatch(Weak<dyn Backend>);
 
 impl GroupWatch {
@@ -21,8 +21,8 @@ impl GroupWatch {
         backend.failure(CallId::NONE)
     }
 
-    /// Publishes whether this rank is blocked by something else than a rank: while it is, deadlines
-    /// of ranks that wait for it pause, for at most their timeout. A rank that fails stays blocked.
+    /// Publishes whether this rank is blocked on a disk or a copy: while it is, deadlines of ranks
+    /// that wait for it pause, for at most their timeout. A rank that fails stays blocked.
     pub fn publish(&self, blocked: bool) {
         if let Some(backend) = self.0.upgrade() {
             backend.publish_blocked(blocked);

@@ -1,13 +1,13 @@
 //! How ranks that share memory coordinate: issue, arrive, work, done, and poison at any point.
 //!
 //! Every collective has a slot. A rank *issues* by publishing its buffers there. Once all ranks
-//! have arrived, what they published is compared, and each rank may *enter*, move its part of the
+//! have arrived, their calls are compared, and each rank may *enter*, move its part of the
 //! data, and *exit*. A rank *settles* when every rank is done; or, once the group has failed, when
 //! no rank is inside the slot. No rank enters after a failure, so an empty slot stays empty. That
 //! makes it safe to touch each other's memory, and it makes ranks agree: the outcome of an empty
 //! slot is final, and it is success exactly if every part was done.
 //!
-//! Nothing here knows which data moves; `C` is what a rank publishes.
+//! Nothing here knows which data moves; `C` is the type that a rank publishes.
 
 use super::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, lock, park};
 use crate::core::call::Signature;
@@ -28,23 +28,23 @@ pub(crate) struct Coordinator<C> {
     changed: Condvar,
     /// Counts notifications; spinning members read it without the lock.
     epoch: AtomicU64,
-    /// How many of the next waits park without spinning. Spinning timed out, so members may share a
-    /// core.
+    /// The number of coming waits that park without spinning. Spinning timed out, so members may
+    /// share a core.
     spin_backoff: AtomicU64,
 }
 
-/// How many waits park without spinning after one that spun until its limit.
+/// The number of waits that park without spinning after one that spun until its limit.
 const SPIN_BACKOFF: u64 = 15;
 
 impl<C: AsRef<Signature>> Coordinator<C> {
-    /// A group of members with these ranks in the world.
+    /// Returns the coordinator of members with these ranks in the world.
     pub(crate) fn new(global_ranks: Vec<u32>, spin: Duration) -> Self {
         let state = Mutex::new(GroupState::new(global_ranks.len()));
         let [epoch, spin_backoff] = [0, 0].map(AtomicU64::new);
         Coordinator { global_ranks, spin, state, changed: Condvar::new(), epoch, spin_backoff }
     }
 
-    /// The members' ranks in the world.
+    /// Returns the members' ranks in the world.
     pub(crate) fn global_ranks(&self) -> &[u32] {
         &self.global_ranks
     }
@@ -97,7 +97,7 @@ impl<C: AsRef<Signature>> Coordinator<C> {
                 slot.complete = crossing.map_or(now, |(_, ended)| ended);
                 self.notify(&state);
             }
-            // Every member learns of it when it waits, this one too.
+            // Every member learns of the failure when it waits, this one included.
             Err(failure) => drop(self.fail(&mut state, failure)),
         }
         Ok(state.link_free)
@@ -231,6 +231,7 @@ impl<C: AsRef<Signature>> Coordinator<C> {
         }
     }
 
+    /// Parks until a notification, or for about `time`.
     fn park<'a>(
         &'a self,
         mut state: MutexGuard<'a, GroupState<C>>,
@@ -265,13 +266,13 @@ impl<C: AsRef<Signature>> Coordinator<C> {
         spin_backoff == 0
     }
 
-    /// The ranks of `members`.
+    /// Returns the ranks of `members` in the world.
     fn global_ranks_of(&self, members: &[usize]) -> Vec<u32> {
         members.iter().map(|&member| self.global_ranks[member]).collect()
     }
 
-    /// Blocks until a notification. At the deadline for `ranks`, at least one, the group fails: one of
-    /// them has not issued the call, or (`issued`) not done its part.
+    /// Blocks until a notification. At the deadline for `ranks`, at least one, the group fails: one
+    /// of them has not issued the call, or (`issued`) not done its part.
     fn wait<'a>(
         &'a self,
         mut state: MutexGuard<'a, GroupState<C>>,

@@ -1,7 +1,7 @@
 //! The direct algorithm: each rank does its share of the work straight on all ranks' buffers.
 //!
-//! Rank r answers for slice r of every buffer: it alone writes that slice of any rank's buffer, and
-//! no other rank reads what it writes there. In a reduce-scatter it writes only its own buffer. So
+//! Rank r owns slice r of every buffer: it alone writes that slice of any rank's buffer, and no
+//! other rank reads what it writes there. In a reduce-scatter it writes only its own buffer. So
 //! ranks never wait for each other inside.
 
 use super::OnHop;

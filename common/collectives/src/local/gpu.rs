@@ -1,9 +1,9 @@
 //! Collectives between ranks on GPUs of one process: device copies and sums over all ranks' memory.
 //!
-//! It works as in main memory: a rank publishes where its buffers lie and does its share at `wait`.
-//! A GPU only queues both, so fences take the place of a function's return. What a rank publishes
-//! carries the point at which its computation is done with the buffers. A rank's
-//! share is queued on its communication stream after all ranks' points. What a rank computes after
+//! The order is that of main memory: a rank publishes where its buffers lie and does its share at
+//! `wait`. A GPU only queues both, so fences take the place of a function's return. With its
+//! addresses a rank publishes the point at which its computation is done with the buffers. A rank's
+//! share is queued on its communication stream after all ranks' points. Its next computation after
 //! `wait` starts after all ranks' shares.
 
 use super::OnHop;
@@ -23,7 +23,7 @@ pub(crate) struct OnGpu {
     /// Addresses of the places where the sums of the rank's slice go, f32, if they are not rounded
     /// into the buffers.
     sums: Vec<u64>,
-    /// Reached once the GPU has done what the rank had computed when it issued.
+    /// Reached once the GPU has finished the work that the rank had queued when it issued.
     ready: Fence,
     /// Reached once the GPU has done this rank's share; set when the share is queued.
     done: OnceLock<Fence>,
@@ -73,14 +73,14 @@ impl GpuMembers<'_> {
             }
             Ok(())
         });
-        // No fence follows what a failed share has queued: wait for all of it.
+        // No fence follows the work that a failed share has queued: wait for all of it.
         let fence = fence.inspect_err(|_| drop(own.rank.synchronize()))?;
         // A member does its share once, so no other fence is set.
         let _ = own.done.set(fence);
         Ok(())
     }
 
-    /// Lets what member `me` computes from now on start after all members' shares.
+    /// Makes member `me`'s next computation start after all members' shares.
     ///
     /// # Errors
     /// The driver's error.
@@ -89,8 +89,8 @@ impl GpuMembers<'_> {
         shares.into_iter().try_for_each(|fence| self.all[me].rank.compute_after(fence))
     }
 
-    /// Blocks on the host until no share is under way. After a failure, buffers may be freed only
-    /// then: what another GPU has queued does not wait for this one.
+    /// Blocks on the host until no share is in progress. After a failure, buffers may be freed only
+    /// then: another GPU's queue does not wait for this one.
     pub(crate) fn drain(&self, me: usize) {
         let shares = self.all.iter().filter_map(|member| member.done.get());
         // After a failure, a further error of the driver adds nothing.

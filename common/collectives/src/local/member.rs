@@ -27,7 +27,7 @@ mod share;
 
 use share::Share;
 
-/// What the ranks of a group share.
+/// The state that the ranks of a group share.
 pub(crate) struct Shared {
     coordinator: Coordinator<Published>,
     options: Options,
@@ -36,8 +36,8 @@ pub(crate) struct Shared {
     spin: Duration,
     /// Zero of the simulated links' clock, the same in sub-groups.
     start: Instant,
-    /// When the links of the world and its sub-groups will have delivered everything, in
-    /// nanoseconds on their clock.
+    /// The time at which the links of the world and its sub-groups will have delivered everything,
+    /// in nanoseconds on their clock.
     delivery: Arc<AtomicU64>,
     /// Shared by the world and its sub-groups.
     waiting: Arc<WaitGraph>,
@@ -52,7 +52,7 @@ pub(crate) struct Shared {
 const SPIN: Duration = Duration::from_micros(20);
 
 impl Shared {
-    /// What the ranks of a world share. `global_ranks` are their numbers.
+    /// Returns the shared state of a world of `global_ranks`.
     pub(crate) fn new(global_ranks: Vec<u32>, options: Options) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let spin = if global_ranks.len() <= cores { SPIN } else { Duration::ZERO };
@@ -223,7 +223,7 @@ impl Backend for ThreadMember {
     fn wait(&self, call: &Call) -> Result<Outcome> {
         let (began, context) = (call.observer.emitter.begin(), self.context(call));
         let mut moving = Duration::ZERO;
-        // A failure ends the work; settling finds out what it means for this call.
+        // A failure ends the work; settling determines the outcome of this call.
         let carried_out = self.calls.finish(call.sequence, |call| self.carry_out(call, &mut moving));
         let all = self.shared.coordinator.published(&context);
         let settled = self.shared.coordinator.settle(&context);

@@ -67,7 +67,7 @@ pub struct Options {
     pub timeout: Duration,
     /// How data moves.
     pub algorithm: Algorithm,
-    /// A simulated link, if any.
+    /// A simulated link; `None` for none.
     pub link: Option<Link>,
 }
 
@@ -84,7 +84,7 @@ type OnHop<'a> = &'a mut dyn FnMut(usize, usize, usize, u64);
 pub struct World;
 
 impl World {
-    /// One [`Group`] per rank, in rank order, each to be sent to its rank's thread.
+    /// Returns one [`Group`] per rank, in rank order, each to be sent to its rank's thread.
     ///
     /// # Panics
     /// If `world_size` is 0.

@@ -1,4 +1,4 @@
-//! What a rank leaves in a slot for the other ranks.
+//! A rank's call as it lies in a slot for the other ranks.
 
 use super::gpu::{GpuMembers, OnGpu};
 use crate::core::buffers::Issued;
@@ -8,7 +8,7 @@ use crate::core::call::Signature;
 pub(crate) struct Published {
     /// The call, with its buffers in main memory.
     pub(crate) issued: Issued,
-    /// The buffers, if they lie on a GPU.
+    /// The buffers on a GPU; `None` if they lie in main memory.
     pub(crate) gpu: Option<OnGpu>,
 }
 

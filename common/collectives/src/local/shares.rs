@@ -21,7 +21,8 @@ pub(super) trait MemberBuffers {
     /// Copies `range` of member `from`'s buffer into every other member's.
     ///
     /// # Safety
-    /// No member writes to `range` of the source, and no other member touches `range` of the others.
+    /// No member writes to `range` of the source, and no other member touches `range` of the
+    /// others.
     unsafe fn spread(&self, range: Range<usize>, from: usize) -> Result<(), Self::Error>;
 }
 

@@ -8,23 +8,23 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a settled slot leaves behind for one member.
+/// The outcome of a settled slot for one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settled {
-    /// When a simulated link begins and when it delivers, on the clock given when issuing; none
-    /// without a link.
+    /// The times at which a simulated link begins and delivers, on the clock given when issuing;
+    /// `None` without a link.
     pub(crate) crossing: Option<(Duration, Duration)>,
-    /// When all members had issued and the link had delivered, on that clock.
+    /// The time at which all members had issued and the link had delivered, on that clock.
     pub(crate) complete: Duration,
     /// The bytes that this member reported on exit.
     pub(crate) sent: u64,
 }
 
-/// One collective, from the first rank's issue until the last has settled. `C` is what a rank
-/// publishes.
+/// One collective, from the first rank's issue until the last has settled. `C` is the type that a
+/// rank publishes.
 pub(crate) struct Slot<C> {
     arrivals: Vec<Option<C>>,
-    /// What all members have published, once it is here and agrees.
+    /// The calls of all members, once they have arrived and agree.
     agreed: Option<Arc<[C]>>,
     /// By member: the bytes that it has sent, once its part is done.
     sent: Vec<Option<u64>>,
@@ -34,7 +34,7 @@ pub(crate) struct Slot<C> {
     pub(crate) inside: usize,
     settled: usize,
     pub(crate) crossing: Option<(Duration, Duration)>,
-    /// When the last member had issued, or the link delivers.
+    /// The time at which the last member had issued, or the link delivers.
     pub(crate) complete: Duration,
 }
 
@@ -52,7 +52,7 @@ impl<C> Slot<C> {
         }
     }
 
-    /// Takes what a member publishes. True once all have arrived and agree.
+    /// Takes a member's call. True once all have arrived and agree.
     pub(crate) fn arrive(
         &mut self,
         context: &CallContext<'_>,
@@ -82,7 +82,7 @@ impl<C> Slot<C> {
         Some(all)
     }
 
-    /// Returns what all members have published, once they have arrived and agree.
+    /// Returns the calls of all members, once they have arrived and agree.
     pub(crate) fn published(&self) -> Option<Arc<[C]>> {
         self.agreed.clone()
     }
@@ -98,34 +98,35 @@ impl<C> Slot<C> {
         self.sent.iter().all(Option::is_some)
     }
 
-    /// The members that have not arrived: at least one, unless all have or the group has failed.
+    /// Returns the members that have not arrived: at least one, unless all have or the group has
+    /// failed.
     pub(crate) fn missing(&self) -> Vec<usize> {
         absent(&self.arrivals)
     }
 
-    /// The members whose parts are not done: at least one, unless the slot is complete.
+    /// Returns the members whose parts are not done: at least one, unless the slot is complete.
     pub(crate) fn unfinished(&self) -> Vec<usize> {
         absent(&self.sent)
     }
 
-    /// The outcome of a complete slot for one member.
+    /// Returns the outcome of a complete slot for one member.
     pub(crate) fn outcome(&self, member: usize) -> Settled {
         Settled { crossing: self.crossing, complete: self.complete, sent: self.sent[member].unwrap_or(0) }
     }
 }
 
-/// Everything that a group's members share.
+/// The state that a group's members share.
 pub(crate) struct GroupState<C> {
     members: usize,
     /// Sequence number of the oldest slot.
     first: u64,
     /// In the order of their sequence numbers.
     slots: VecDeque<Slot<C>>,
-    /// By member: whether it will issue nothing more.
+    /// By member: true if it will issue nothing more.
     pub(crate) departed: Vec<bool>,
     /// The first failure.
     pub(crate) failure: Option<Failure>,
-    /// When the simulated link has delivered everything given to it so far.
+    /// The time at which the simulated link has delivered everything given to it so far.
     pub(crate) link_free: Duration,
     /// Members that are parked and need to be woken.
     pub(crate) parked: usize,
@@ -153,8 +154,8 @@ impl<C> GroupState<C> {
         &mut self.slots[index]
     }
 
-    /// The slot with number `sequence`: it exists from a member's issue until all members have
-    /// settled.
+    /// Returns the slot with number `sequence`: it exists from a member's issue until all members
+    /// have settled.
     pub(crate) fn slot(&mut self, sequence: u64) -> &mut Slot<C> {
         &mut self.slots[(sequence - self.first) as usize]
     }
@@ -169,7 +170,7 @@ impl<C> GroupState<C> {
     }
 }
 
-/// The members of which nothing is known.
+/// Returns the members without an entry in `all`.
 fn absent<T>(all: &[Option<T>]) -> Vec<usize> {
     all.iter().enumerate().filter(|(_, known)| known.is_none()).map(|(member, _)| member).collect()
 }

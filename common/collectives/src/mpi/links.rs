@@ -1,5 +1,5 @@
 //! Connections with rank 0 for everything that is not a collective. MPI carries the token that both
-//! ends prove to know: whoever MPI's launcher admits to the job is a rank.
+//! ends prove to know: each process that MPI's launcher admits to the job is a rank.
 
 use crate::group::Group;
 use crate::tcp::JoinError;
@@ -40,15 +40,15 @@ pub(crate) fn connect(setup: &Group) -> Result<Vec<(u32, TcpStream)>, JoinError>
             link.into_iter().map(|link| (0, link)).collect()
         }
     };
-    // Rank 0 goes on only once every rank knows whether its own connection stands.
+    // Rank 0 continues only once every rank knows whether its own connection stands.
     setup.barrier().map_err(refused)?;
     Ok(links)
 }
 
-/// What rank 0 tells the others before they connect.
+/// The message of rank 0 to the others before they connect.
 #[derive(Serialize, Deserialize)]
 struct Invitation {
-    /// Random: ranks recognise each other by it.
+    /// A random token, by which ranks recognise each other.
     token: [u8; 32],
     /// Where rank 0 listens, as other machines reach it.
     address: SocketAddr,

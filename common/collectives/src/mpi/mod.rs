@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use transport::MpiTransport;
 
-/// Which process this is among how many, as its launcher says.
+/// The rank of this process and the number of processes, as its launcher says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinOptions {
     /// This process's rank.

@@ -1,4 +1,4 @@
-//! The calls of MPI that are needed, each behind a safe function.
+//! The MPI calls that this crate uses, each behind a safe function.
 
 use crate::wire::Payload;
 use mpi::ffi;
@@ -22,10 +22,10 @@ pub(crate) struct MpiWorld {
 // SAFETY: the handles mean the same in every thread of the process.
 unsafe impl Send for MpiWorld {}
 
-/// A transfer under way; it owns its memory.
+/// A transfer in flight; it owns its memory.
 pub(crate) struct Transfer {
     request: ffi::MPI_Request,
-    /// What it moves, to be taken once it is done.
+    /// The payload, to be taken once the transfer is done.
     pub(crate) payload: Payload,
 }
 
@@ -62,12 +62,12 @@ impl MpiWorld {
     /// Begins to send a payload, whose length is a multiple of [`BLOCK`].
     pub(crate) fn send(&self, to: u32, payload: Payload) -> Result<Transfer, String> {
         begin(payload, "send", |start, count, request| {
-            // SAFETY: `begin` vouches for the pointers.
+            // SAFETY: `begin` passes valid pointers.
             unsafe { ffi::MPI_Isend(start, count, self.block, to as c_int, TAG, self.comm, request) }
         })
     }
 
-    /// Returns the sender and the bytes of a message that can be received, if there is one.
+    /// Returns the sender and the bytes of a message that can be received; `None` if none can.
     pub(crate) fn probe(&self) -> Result<Option<(u32, usize)>, String> {
         let (mut there, mut count) = (0, 0);
         let mut status = MaybeUninit::<ffi::MPI_Status>::uninit();
@@ -87,7 +87,7 @@ impl MpiWorld {
     /// Begins to receive the oldest message of `from` into a payload of its size.
     pub(crate) fn receive(&self, from: u32, payload: Payload) -> Result<Transfer, String> {
         begin(payload, "receive", |start, count, request| {
-            // SAFETY: `begin` vouches for the pointers.
+            // SAFETY: `begin` passes valid pointers.
             unsafe { ffi::MPI_Irecv(start, count, self.block, from as c_int, TAG, self.comm, request) }
         })
     }
@@ -104,13 +104,14 @@ impl MpiWorld {
 
     /// Finalizes MPI, together with all other processes.
     pub(crate) fn end(&self) {
-        // SAFETY: the last call, and no transfer is under way.
+        // SAFETY: the last call, and no transfer is in flight.
         unsafe { ffi::MPI_Finalize() };
     }
 }
 
-/// Begins a transfer by `call`, with the payload's address and blocks and a place for the request. The
-/// payload holds these blocks on the heap, and stays there, untouched, until the transfer is done.
+/// Begins a transfer by `call`, with the payload's address and blocks and a place for the request.
+/// The payload holds these blocks on the heap, and stays there, untouched, until the transfer is
+/// done.
 fn begin(
     mut payload: Payload,
     what: &str,

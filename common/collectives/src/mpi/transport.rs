@@ -1,4 +1,5 @@
-//! Messages through MPI. No thread serves it: MPI makes progress whenever this rank sends or waits.
+//! Messages through MPI. No thread serves MPI: MPI makes progress whenever this rank sends or
+//! waits.
 
 use super::raw::{BLOCK, MpiWorld, Transfer};
 use crate::wire::{self, Head, Lengths, Mailbox, PREFIX, Payload, Stalled, Transport};
@@ -24,7 +25,7 @@ struct Transfers {
     outgoing: Vec<Transfer>,
     /// Transfers with their senders.
     incoming: Vec<(u32, Transfer)>,
-    /// By rank: whether it has departed from the world.
+    /// By rank: true if it has departed from the world.
     departed: Vec<bool>,
     /// True once a group has failed: then MPI is not finalized.
     failed: bool,
@@ -51,8 +52,8 @@ impl MpiTransport {
             let transfer = state.world.receive(from, self.mailbox.pool.take(bytes))?;
             state.incoming.push((from, transfer));
         }
-        // MPI may complete a short message before a long one that the same rank sent first. They are
-        // delivered in the order in which they were sent.
+        // MPI may complete a short message before a long one that the same rank sent first. They
+        // are delivered in the order in which they were sent.
         let mut late = BTreeSet::new();
         let in_turn = |(from, transfer): &mut (u32, _)| {
             let done = !late.contains(from) && state.world.is_done(transfer)?;
@@ -87,7 +88,7 @@ fn finished<T>(
 }
 
 impl Transfers {
-    /// Delivers a message of rank `from`; `None` if it is none.
+    /// Delivers a message of rank `from`; `None` if the bytes are not one.
     fn deliver(&mut self, from: u32, message: Payload, mailbox: &Mailbox) -> Option<()> {
         let Lengths { head, payload: len } = wire::lengths(message.bytes().first_chunk::<PREFIX>()?)?;
         let start = PREFIX + head;

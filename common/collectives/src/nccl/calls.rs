@@ -1,4 +1,4 @@
-//! NCCL's calls with results in place of codes. The callers vouch for addresses and handles.
+//! NCCL's calls with results in place of codes. The callers guarantee addresses and handles.
 
 use super::raw::{
     Code, Config, Functions, Handle, IN_PROGRESS, INVALID_ARGUMENT, NO_COLOR, REMOTE_ERROR, SUCCESS, SUM,
@@ -20,12 +20,12 @@ pub(crate) struct CommunicatorError {
     pub(crate) blames_another: bool,
 }
 
-/// Whether a call that does not block has completed.
+/// The state of a call that does not block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallState {
-    /// It has completed.
+    /// The call has completed.
     Done,
-    /// NCCL continues it on a thread of its own.
+    /// NCCL continues the call on a thread of its own.
     Running,
 }
 
@@ -53,7 +53,7 @@ fn code_of(dtype: DType) -> c_int {
 }
 
 impl Functions {
-    /// Returns what a code means; `comm` is the communicator that it is about, or null.
+    /// Returns the meaning of a code; `comm` is the communicator that it is about, or null.
     pub(crate) fn meaning(&self, code: Code, comm: Handle) -> Result<CallState> {
         match code {
             SUCCESS => Ok(CallState::Done),
@@ -117,8 +117,7 @@ impl Functions {
         self.state("ncclCommSplit", code, comm)
     }
 
-    /// Returns how far a communicator has come; an error of its own, of another rank or of the
-    /// network.
+    /// Returns the state of a communicator; an error of its own, of another rank or of the network.
     ///
     /// # Safety
     /// `comm` is a communicator.

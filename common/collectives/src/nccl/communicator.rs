@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
-/// How long an abort waits for a call that is under way. Afterwards it aborts even a call that
+/// How long an abort waits for a call that is in progress. Afterwards it aborts even a call that
 /// hangs in the driver.
 const POLITE: Duration = Duration::from_secs(1);
 /// The first and the longest pause between two polls of a communicator's state. For the length of
@@ -19,7 +19,7 @@ const POLITE: Duration = Duration::from_secs(1);
 /// no thread sooner.
 const PAUSES: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(1)];
 
-/// Returns why a wait is to end early, if it is.
+/// Returns the reason to end a wait early; `None` to continue it.
 pub(crate) type GiveUp<'a> = &'a dyn Fn() -> Option<String>;
 
 /// One rank's end of a communicator.
@@ -32,7 +32,7 @@ pub(crate) struct Communicator {
     busy: Mutex<()>,
     pub(crate) member: usize,
     pub(crate) size: usize,
-    /// The most blocks of a kernel; NCCL's choice if none.
+    /// The most blocks of a kernel; `None` for NCCL's choice.
     blocks: Option<i32>,
 }
 
@@ -76,14 +76,14 @@ impl Communicator {
         }
     }
 
-    /// Returns how far it has come; an error of its own, of another rank or of the network.
+    /// Returns its state; an error of its own, of another rank or of the network.
     pub(crate) fn state(&self) -> Result<CallState> {
         // SAFETY: the handle is a communicator's.
         self.call(|handle| unsafe { self.functions.progress(handle) }.map_err(|error| error.reason))
     }
 
-    /// Returns what [`Communicator::state`] does; `Running` while another call is under way, since
-    /// that may hang.
+    /// Returns what [`Communicator::state`] does; `Running` while another call is in progress,
+    /// since that may hang.
     pub(crate) fn state_unless_busy(&self) -> std::result::Result<CallState, CommunicatorError> {
         let own = |error: DeviceError| CommunicatorError { reason: error.to_string(), blames_another: false };
         self.runtime.enter().map_err(own)?;
@@ -95,8 +95,8 @@ impl Communicator {
         }
     }
 
-    /// True if it has failed and another rank [may be the cause](CommunicatorError::blames_another).
-    /// Blocks while another call is under way.
+    /// True if it has failed and another rank [may be the
+    /// cause](CommunicatorError::blames_another). Blocks while another call is in progress.
     pub(crate) fn blames_another(&self) -> bool {
         // SAFETY: the handle is a communicator's.
         let state = self.call(|handle| Ok(unsafe { self.functions.progress(handle) }));
@@ -191,7 +191,7 @@ impl Communicator {
             return;
         }
         // SAFETY: the handle is a communicator's, and later calls find none. A call that is still
-        // under way hangs, and NCCL provides for an abort from another thread in that case.
+        // in progress hangs, and NCCL provides for an abort from another thread in that case.
         unsafe { (self.functions.abort)(handle) };
     }
 }

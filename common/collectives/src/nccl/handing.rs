@@ -10,8 +10,8 @@ use device::cuda::{Communication, Launching};
 use std::cell::RefCell;
 
 /// Returns a condition that ends a wait for NCCL: once the group has failed, or once the timeout is
-/// over. In the latter case it blames a rank. `count`: the steps that this rank has taken, if the
-/// last is one of the call's.
+/// over. In the latter case it blames a rank. `count` is the number of steps that this rank has
+/// taken; `None` unless the last is one of the call's.
 pub(crate) fn give_up_at_timeout<'a>(
     watched: &'a WatchedCommunicator,
     id: CallId,
@@ -34,15 +34,15 @@ pub(crate) fn give_up_at_timeout<'a>(
 
 /// Hands `transfers` to NCCL for the communication stream.
 ///
-/// Where ranks are threads, none returns before all have handed in. What a rank does next may load
-/// machine code, as cuBLASLt does for every new shape, or free memory. That waits for everything that
-/// runs in the context, the rank's own kernel included, and the driver may hold a lock of the process
-/// meanwhile. The kernel waits for the other ranks' kernels, which the driver then does not launch,
-/// on this GPU or on another.
+/// Where ranks are threads, no rank returns before all have handed in. A rank's next operation may
+/// load machine code, as cuBLASLt does for every new shape, or free memory. That waits for
+/// everything that runs in the context, the rank's own kernel included, and during that wait the
+/// driver may hold a lock of the process. The kernel waits for the other ranks' kernels, which the
+/// driver then does not launch, on this GPU or on another.
 ///
 /// Where threads share a GPU, the kernel may be another rank's, which waits for this one's or, in a
-/// sub-group, for one of a third rank. So none hands in before all members are ready to, and while they
-/// do, no thread of the process begins what waits for a context.
+/// sub-group, for one of a third rank. So no rank hands in before all members are ready to. While
+/// they hand in, no thread of the process begins an operation that waits for a context.
 pub(crate) fn hand_in(
     watched: &WatchedCommunicator,
     call: &Call,
@@ -60,8 +60,8 @@ pub(crate) fn hand_in(
         Meeting::Never | Meeting::After => None,
     };
     // SAFETY: all ranks agree about operation, lengths and types, and hand in in the same order;
-    // what was handed in before has settled. The callers keep the buffers in place until `wait` has
-    // put the call's fence before what the rank computes next.
+    // the calls handed in before have settled. The callers keep the buffers in place until `wait`
+    // has put the call's fence before the rank's next computation.
     let state = unsafe { watched.communicator.hand_in(transfers, stream.handle()) }.map_err(nccl)?;
     let count = watched.step();
     let give_up = give_up_at_timeout(watched, call.id(), Some(count), &call.observer);
@@ -74,7 +74,7 @@ pub(crate) fn hand_in(
     Ok(())
 }
 
-/// Returns what NCCL is to do for a call; nothing for empty buffers.
+/// Returns the transfers of a call; none for empty buffers.
 pub(crate) fn transfers(signature: &Signature, addresses: &[u64]) -> impl Iterator<Item = Transfer> {
     let Signature { operation, root, .. } = *signature;
     let buffers = signature.shapes.iter().zip(addresses).filter(|(shape, _)| shape.len > 0);

@@ -42,12 +42,12 @@ struct Issued {
     call: Arc<Call>,
     /// Address of each buffer's first element.
     addresses: Vec<u64>,
-    /// Reached once the GPU has done what the rank had computed when it issued.
+    /// Reached once the GPU has finished the work that the rank had queued when it issued.
     ready: Arc<Fence>,
 }
 
-/// The outcome of a call on the GPU's queue, and the point at which it is done there; none if
-/// nothing moves.
+/// The outcome of a call on the GPU's queue, and the point at which it is done there; `None` if no
+/// data moves.
 type Queued = (Outcome, Option<Arc<Fence>>);
 
 impl NcclMember {
@@ -80,8 +80,8 @@ impl NcclMember {
         addresses.map(Some).ok_or_else(|| self.invalid(call.operation(), what))
     }
 
-    /// Blocks until all ranks have issued the call and agree, and queues it on the GPU, unless the group
-    /// has failed: other ranks may have aborted their communicators.
+    /// Blocks until all ranks have issued the call and agree, and queues it on the GPU, unless the
+    /// group has failed: other ranks may have aborted their communicators.
     fn carry_out(&self, issued: &Issued) -> Result<Queued> {
         let outcome = self.control.wait(&issued.call)?;
         match self.control.failure(issued.call.id()) {
@@ -91,7 +91,7 @@ impl NcclMember {
     }
 
     /// Queues a call that all ranks agree about. Returns the point at which it is done; `None` if
-    /// nothing moves.
+    /// no data moves.
     fn queue(&self, Issued { call, addresses, ready }: &Issued) -> Result<Option<Arc<Fence>>> {
         let Some(watched) = &self.watched else { return Ok(None) };
         let transfers: Vec<Transfer> = transfers(&call.signature, addresses).collect();
@@ -109,8 +109,8 @@ impl NcclMember {
         Ok(Some(done))
     }
 
-    /// Returns the error of a call that could not be queued: the group's failure, which this may
-    /// be.
+    /// Returns the error of a call that could not be queued: the group's failure, which may be this
+    /// one.
     fn failed(&self, watched: &WatchedCommunicator, call: &Call, error: DeviceError) -> CollectiveError {
         let reason = match error {
             DeviceError::Cuda { call: "NCCL", reason } => format!("NCCL reports: {reason}"),
@@ -125,8 +125,7 @@ impl NcclMember {
         before.unwrap_or_else(|| self.device_error(call, &reason))
     }
 
-    /// Cleans up after a failure: afterwards nothing waits on the GPU, and nothing there touches a
-    /// buffer.
+    /// Cleans up after a failure: afterwards no kernel waits on the GPU, and none touches a buffer.
     fn abort(&self) {
         let Some(watched) = &self.watched else { return };
         watched.abort();
@@ -198,7 +197,8 @@ impl Backend for NcclMember {
 
     fn wait(&self, call: &Call) -> Result<Outcome> {
         if !self.calls.contains(call.sequence) {
-            // Otherwise a rank that waits for that call first would wait for this one to hand it in.
+            // Otherwise a rank that waits for that call first would be blocked until this rank
+            // hands it in.
             let due = || self.calls.has_due_before(call.sequence) && self.failure(call.id()).is_none();
             debug_assert!(!due(), "{} is waited for before an earlier call on the GPU", call.label());
             return self.control.wait(call).inspect_err(|_| self.abort());

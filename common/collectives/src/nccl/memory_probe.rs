@@ -1,5 +1,5 @@
-//! How much of a GPU's memory communicators take: the difference of what is free before and after,
-//! over all its ranks.
+//! The memory that communicators take on a GPU: the difference in free bytes before and after, over
+//! all its ranks.
 
 use crate::CollectiveError;
 use crate::core::backend::{Backend, Result, Topic};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Identifies a GPU.
 pub(crate) type Uuid = [u8; 16];
 
-/// One rank's part in measuring what communicators take.
+/// One rank's part in measuring the memory that communicators take.
 pub(crate) struct MemoryProbe {
     channel: ControlChannel,
     runtime: Arc<Runtime>,
@@ -37,14 +37,14 @@ impl MemoryProbe {
         self.runtime.gpu().memory().map(|(free, _)| free).map_err(refused)
     }
 
-    /// Returns the free bytes of this rank's GPU before communicators are made. Every rank calls it;
-    /// none returns before all have read.
+    /// Returns the free bytes of this rank's GPU before communicators are made. Every rank calls
+    /// it; none returns before all have read.
     pub(crate) fn begin(&self) -> Result<u64> {
         let free = self.free()?;
         self.channel.exchange(&[]).map(|_| free)
     }
 
-    /// Notes how much of this rank's GPU the communicators of all its ranks have taken since
+    /// Notes how much memory of this rank's GPU the communicators of all its ranks have taken since
     /// [`MemoryProbe::begin`] returned `before`. Every rank calls it once they are made.
     pub(crate) fn end(&self, before: u64) -> Result<()> {
         let free = self.channel.exchange(bytemuck::bytes_of(&[before, self.free()?]))?;

@@ -3,21 +3,21 @@
 //! | file | contents |
 //! |---|---|
 //! | `raw` | NCCL's functions as its header declares them |
-//! | `calls` | the same, with results in place of codes |
+//! | `calls` | NCCL's functions with results in place of codes |
 //! | `communicator` | an owned communicator: never blocks, can be aborted from any thread |
 //! | `member` | one rank's end of a group: a group of threads or processes agrees, NCCL moves the data |
 //! | `handing` | from a call that all ranks agree about to NCCL's queue |
 //! | `watchdog` | errors and timeouts on the GPU |
 //! | `repeat` | NCCL's own calls, to measure the layer above them against |
 //! | `memory_probe` | how much of a GPU's memory communicators take |
-//! | `setup` | how ranks get communicators, and what can prevent it |
+//! | `setup` | how ranks get communicators, and the obstacles |
 //!
 //! NCCL trusts its callers: ranks that pass different lengths wait for each other forever, or write
 //! out of bounds. So a call has two parts. At `issue` its signature goes to the group under NCCL, a
 //! few bytes to every other rank. At `wait`, once all signatures have arrived and agree, the call
 //! is handed to NCCL on the communication stream, after the point at which the rank had issued it.
 //! The host runs ahead of the GPU, so the signatures have usually arrived before the GPU gets to
-//! the data, and their cost is hidden behind what is still queued.
+//! the data, and their cost is hidden behind the work that is still queued.
 //!
 //! Sums are NCCL's: in its own order, rounded at every hop in 16 bits.
 

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 pub(crate) type Handle = *mut c_void;
 /// A stream, as the driver knows it.
 pub(crate) type Stream = *mut c_void;
-/// What a function returns: success, or an error.
+/// A function's return code: success, or an error.
 pub(crate) type Code = c_int;
 
 pub(crate) const SUCCESS: Code = 0;
@@ -122,7 +122,7 @@ impl Functions {
         version as u32
     }
 
-    /// Returns the meaning of a code, with NCCL's own message if there is one.
+    /// Returns the meaning of a code, with NCCL's own message if NCCL gives one.
     pub(crate) fn words(&self, code: Code, comm: Handle) -> String {
         // SAFETY: both return texts that live as long as the library, or null; `comm` is a
         // communicator or null.

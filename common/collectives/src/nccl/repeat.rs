@@ -1,4 +1,4 @@
-//! NCCL's own calls, one after the other: what the layer above them is measured against.
+//! NCCL's own calls, one after the other: the baseline for measuring the layer above them.
 
 use super::calls::{CallState, Transfer};
 use super::communicator::Communicator;

@@ -1,4 +1,4 @@
-//! How ranks get communicators, and what can prevent it.
+//! How ranks get communicators, and the obstacles.
 
 use super::communicator::Communicator;
 use super::memory_probe::{MemoryProbe, Uuid};
@@ -18,22 +18,22 @@ use std::time::Duration;
 
 /// The first version that lets ranks share a GPU: 2.30, as NCCL writes it.
 const SHARING: u32 = 23_000;
-/// A variable of the environment, and the value that it gets if it has none.
+/// A variable of the environment, and the value that it gets if it is not set.
 type Variable = (&'static str, &'static str);
-/// What lets ranks share a GPU: NCCL's permission, and enough hardware queues. A rank's kernels
-/// wait for other ranks' kernels; in one queue they could stand in front of them.
+/// Variables that let ranks share a GPU: NCCL's permission, and enough hardware queues. A rank's
+/// kernels wait for other ranks' kernels; in one queue they could stand in front of them.
 const SHARED: [Variable; 2] = [("NCCL_MULTI_RANK_GPU_ENABLE", "1"), ("CUDA_DEVICE_MAX_CONNECTIONS", "32")];
-/// What ranks that are threads need: machine code that is loaded at the start. Loading a kernel at
-/// its first launch may wait for everything that runs in its context, and delays launches in the
-/// other contexts of the process. Kernels that wait for those launches would never end.
+/// The variable that ranks need if they are threads: it loads machine code at the start. Loading a
+/// kernel at its first launch may wait for everything that runs in its context, and delays launches
+/// in the other contexts of the process. Kernels that wait for those launches would never end.
 const AT_ONCE: Variable = ("CUDA_MODULE_LOADING", "EAGER");
-/// What keeps NCCL from summing in the switch between GPUs, which needs a GPU per rank. NCCL
-/// compares only its last two ranks to find out whether ranks share a GPU.
+/// The variable that keeps NCCL from summing in the switch between GPUs, which needs a GPU per
+/// rank. NCCL compares only its last two ranks to find out whether ranks share a GPU.
 const NO_SWITCH: Variable = ("NCCL_NVLS_ENABLE", "0");
 
 /// Blocks that the kernels of all ranks on one GPU have together. Each kernel waits for the others,
-/// so they have to run side by side, and beside kernels that compute. `NCCL_MAX_CTAS` overrides
-/// this.
+/// so all of them have to run at the same time, and together with kernels that compute.
+/// `NCCL_MAX_CTAS` overrides this.
 const BLOCKS: i32 = 32;
 
 /// A version of NCCL.
@@ -61,9 +61,9 @@ impl std::fmt::Display for Version {
      Or give every rank a GPU of its own; or leave --collectives out and start one process: its ranks may share GPUs."
 )]
 pub struct SharedGpu {
-    /// `ranks 0 and 1 share`.
+    /// The ranks, as in `ranks 0 and 1 share`.
     pub who: String,
-    /// The version that is here.
+    /// The version on this machine.
     pub version: Version,
 }
 
@@ -115,7 +115,7 @@ pub fn allow_sharing_among_processes() {
     set(SHARED);
 }
 
-/// Sets what NCCL also needs if ranks do share GPUs. Call it before a GPU is opened.
+/// Sets the variables that NCCL also needs if ranks do share GPUs. Call it before a GPU is opened.
 pub fn share() {
     set([NO_SWITCH]);
 }
@@ -128,7 +128,8 @@ pub(crate) struct Setup<'a> {
     rank: u32,
 }
 
-/// What a rank tells the others before they connect, in the byte order that all machines share.
+/// The message of a rank to the others before they connect, in a byte order that all machines
+/// share.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Peer {
@@ -139,7 +140,8 @@ struct Peer {
     id: UniqueId,
 }
 
-/// Returns the most blocks of a rank's kernel if ranks share a GPU; the same on all ranks.
+/// Returns the most blocks of a rank's kernel if ranks share a GPU. The result is the same on all
+/// ranks.
 fn blocks(peers: &[Peer]) -> Option<i32> {
     let on = |gpu: &Uuid| peers.iter().filter(|peer| peer.gpu == *gpu).count() as i32;
     let sharing = peers.iter().map(|peer| on(&peer.gpu)).max().filter(|&ranks| ranks > 1)?;
@@ -152,7 +154,7 @@ fn own_process() -> u32 {
     *NUMBER.get_or_init(|| RandomState::new().build_hasher().finish() as u32)
 }
 
-/// Returns when ranks meet on the host; the same on all ranks.
+/// Returns when ranks meet on the host. The result is the same on all ranks.
 fn meeting(peers: &[Peer]) -> Meeting {
     let some_two = |alike: fn(&Peer, &Peer) -> bool| {
         (0..peers.len())
@@ -165,13 +167,13 @@ fn meeting(peers: &[Peer]) -> Meeting {
     }
 }
 
-/// What a rank has once it is connected.
+/// A rank's end of everything that it has connected.
 pub(crate) struct Connected {
     pub(crate) watchdog: Arc<Watchdog>,
     /// `None` if the rank is alone.
     pub(crate) communicator: Option<Communicator>,
     pub(crate) memory_probe: MemoryProbe,
-    /// Also of the groups that are split off.
+    /// It holds for the groups that are split off, too.
     pub(crate) meeting: Meeting,
 }
 
@@ -198,7 +200,7 @@ impl<'a> Setup<'a> {
         Ok(Connected { watchdog: Arc::new(watchdog), communicator, memory_probe, meeting })
     }
 
-    /// Exchanges what ranks tell each other. This is no part of the run's traffic.
+    /// Exchanges the ranks' messages. They are no part of the run's traffic.
     fn meet(&self, channel: &ControlChannel) -> Result<Vec<Peer>, CollectiveError> {
         let version = version().map_err(|error| self.refused(error))?;
         let functions = Functions::get().map_err(|error| self.refused(error))?;
@@ -244,7 +246,8 @@ impl<'a> Setup<'a> {
         Ok(communicator)
     }
 
-    /// Blames the first rank that has not begun to connect, if there is one. Returns the reason.
+    /// Blames the first rank that has not begun to connect; no rank if all have. Returns the
+    /// reason.
     fn late(&self) -> String {
         let (rank, waited) = (self.rank, self.timeout);
         let Some(culprit) = self.control.reports().iter().position(|&count| count == 0) else {

@@ -38,13 +38,13 @@ pub(crate) fn stopwatch(held: Duration) -> Stopwatch {
 /// A call that is handed in, or queued on the GPU.
 struct Queued {
     call: Arc<Call>,
-    /// How many steps this rank has taken once it has handed it in.
+    /// The number of steps that this rank has taken once it has handed the call in.
     count: u64,
-    /// Where the GPU has computed what it needs.
+    /// Reached once the GPU has computed the call's inputs.
     ready: Arc<Fence>,
-    /// Where it is complete; `None` until it is queued.
+    /// Reached once the call is complete; `None` until it is queued.
     done: Option<Arc<Fence>>,
-    /// How long it has been the GPU's next call, ready and queued; `None` until then.
+    /// The time for which it has been the GPU's next call, ready and queued; `None` until then.
     waited: Option<Stopwatch>,
 }
 
@@ -59,24 +59,25 @@ pub(crate) enum Meeting {
     BeforeAndAfter,
 }
 
-/// What the watchdog knows of the oldest [`Queued`] call.
+/// The oldest [`Queued`] call, as the watchdog knows it.
 struct Oldest {
     label: String,
     count: u64,
-    /// As [`Queued::waited`].
+    /// The call's [`Queued::waited`].
     waited: Option<Duration>,
 }
 
-/// How long all members that the others wait for have been blocked by something else than a rank.
+/// The time for which all members that the others wait for have been blocked on disks or copies.
 struct Excused {
     /// The time of the latest look.
     looked: Instant,
     total: Duration,
-    /// How long they have been blocked without a break; at most the timeout, as on the host.
+    /// The time for which they have been blocked without a break; at most the timeout, as on the
+    /// host.
     spell: Duration,
 }
 
-/// A group's communicator under the eyes of the watchdog.
+/// A group's communicator with the state that its watchdog needs.
 pub(crate) struct WatchedCommunicator {
     pub(crate) control: Arc<dyn Backend>,
     pub(crate) communicator: Communicator,
@@ -87,12 +88,12 @@ pub(crate) struct WatchedCommunicator {
     /// Steps so far: two per collective, one when this rank is ready to hand it in, and one when it
     /// has done so.
     steps: AtomicU64,
-    /// How many of them this rank has reported.
+    /// The number of steps that this rank has reported.
     reported: AtomicU64,
-    /// How long ago NCCL first reported that it had lost another rank.
+    /// The time since NCCL first reported that it had lost another rank.
     lost: Mutex<Option<Stopwatch>>,
     excused: Mutex<Excused>,
-    /// The communicator has ended, in order or by an abort.
+    /// True once the communicator has ended, in order or by an abort.
     over: AtomicBool,
 }
 
@@ -124,7 +125,7 @@ impl WatchedCommunicator {
         }
     }
 
-    /// Counts a step towards handing in a collective. Returns how many that makes.
+    /// Counts a step towards handing in a collective. Returns the number of steps so far.
     pub(crate) fn step(&self) -> u64 {
         self.steps.fetch_add(1, Ordering::AcqRel) + 1
     }
@@ -142,8 +143,8 @@ impl WatchedCommunicator {
         Ok(())
     }
 
-    /// Watches `call`, the next to be handed in, from now on: NCCL may fail before it is queued. The GPU
-    /// begins it once it has reached `ready`.
+    /// Watches `call`, the next to be handed in, from now on: NCCL may fail before it is queued.
+    /// The GPU begins it once it has reached `ready`.
     pub(crate) fn watch(&self, call: &Arc<Call>, ready: &Arc<Fence>) {
         let count = self.steps.load(Ordering::Acquire) + 2;
         let mut queued = lock(&self.queued);
@@ -187,14 +188,14 @@ impl WatchedCommunicator {
         self.control.failure(CallId::NONE).is_some() && !self.over.swap(true, Ordering::AcqRel)
     }
 
-    /// Returns how long waits for NCCL have been paused so far: with the run, and by members that are
-    /// excused.
+    /// Returns how long waits for NCCL have been paused so far: with the run, and by members that
+    /// are excused.
     pub(crate) fn held(&self, observer: &Observer) -> Duration {
         observer.held() + lock(&self.excused).total
     }
 
-    /// Counts the time since the last look as a pause if the members that have taken the fewest steps
-    /// are blocked: by their disks, say.
+    /// Counts the time since the last look as a pause if the members that have taken the fewest
+    /// steps are blocked: by their disks, say.
     fn excuse(&self) {
         let reports = self.control.reports();
         let fewest = reports.iter().min();
@@ -220,8 +221,8 @@ impl WatchedCommunicator {
         None
     }
 
-    /// Returns what has gone wrong on the GPU, if anything: the member to blame, `None` if it is
-    /// unknown; during what; the reason. Waits for no call of NCCL's: it may hang.
+    /// Returns the failure on the GPU, `None` if there is none: the member at fault, `None` if it
+    /// is unknown; the operation; the reason. Waits for no call of NCCL's: it may hang.
     fn trouble(&self) -> Option<(Option<usize>, String, String)> {
         let (first, broken) = self.oldest();
         let during = first.as_ref().map_or("its work on the GPU".into(), |first| first.label.clone());
@@ -328,7 +329,7 @@ impl Watchdog {
     }
 }
 
-/// Looks at all communicators that are given, again and again, until no more can be.
+/// Looks at all communicators that arrive, repeatedly, until the sender is dropped.
 fn watch_all(given: &Receiver<Weak<WatchedCommunicator>>) {
     let mut all = Vec::new();
     std::thread::scope(|aborts| {
@@ -350,8 +351,8 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         self.watched = None;
         if let Some(thread) = self.thread.take() {
-            // It ends within a look and its aborts. It has reported everything that it has seen to
-            // the group.
+            // The thread ends within one look and its aborts, and has reported every failure it
+            // noticed to the group.
             let _ = thread.join();
         }
     }

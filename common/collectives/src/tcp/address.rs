@@ -34,16 +34,17 @@ impl JoinOptions {
         format!("{}:{}", self.address, self.port)
     }
 
-    /// True if ranks may listen on all addresses of rank 0's machine: other machines may resolve its
-    /// name to another address than it does itself, and every rank has to prove a secret.
+    /// True if ranks may listen on all addresses of rank 0's machine: other machines may resolve
+    /// its name to another address than it does itself, and every rank has to prove a secret.
     fn listens_everywhere(&self) -> bool {
         let is_literal = self.address.parse::<IpAddr>().is_ok() || self.address == "localhost";
         self.secret.is_some() && !is_literal
     }
 }
 
-/// Resolves the address of rank 0, on other ranks until the deadline: a cluster may announce its name
-/// only once its process runs. Rank 0 itself retries only while the system can reach no name server.
+/// Resolves the address of rank 0, on other ranks until the deadline: a cluster may announce its
+/// name only once its process runs. Rank 0 itself retries only while the system can reach no name
+/// server.
 pub(crate) fn resolve(options: &JoinOptions, deadline: Instant) -> Result<Vec<SocketAddr>, JoinError> {
     let (rank, address) = (options.rank, options.address.clone());
     let asked = (options.address.clone(), options.port);
@@ -65,8 +66,8 @@ pub(crate) fn resolve(options: &JoinOptions, deadline: Instant) -> Result<Vec<So
     if here.is_empty() { Err(JoinError::NoSecret { rank, address: options.target() }) } else { Ok(here) }
 }
 
-/// Looks a name up on a thread of its own, for the system may take longer than the deadline. Looks it
-/// up again after each error that `retries` accepts. Returns the last error at the deadline.
+/// Looks a name up on a thread of its own, for the system may take longer than the deadline. Looks
+/// it up again after each error that `retries` accepts. Returns the last error at the deadline.
 fn retry_until(
     deadline: Instant,
     mut lookup: impl FnMut() -> io::Result<Vec<SocketAddr>> + Send + 'static,
@@ -96,16 +97,16 @@ fn retry_until(
     }
 }
 
-/// True if the system could not ask whether the name exists. The library's errors of name resolution
-/// have no other mark than the words of the C library: glibc's, or musl's.
+/// True if the system could not ask whether the name exists. The library's errors of name
+/// resolution have no other mark than the words of the C library: glibc's, or musl's.
 fn is_temporary(error: &io::Error) -> bool {
     let words = error.to_string();
     words.contains("Temporary failure") || words.contains("Try again")
 }
 
 /// Listens at the meeting's address, on rank 0. If its name resolves to a loopback address, other
-/// machines may resolve it to another one. If they have to prove a secret, rank 0 listens where they
-/// do, or, if it knows no such address, on all of this machine's, and says so.
+/// machines may resolve it to another one. If they have to prove a secret, rank 0 listens where
+/// they do, or, if it knows no such address, on all of this machine's, and says so.
 pub(crate) fn open(options: &JoinOptions, deadline: Instant) -> Result<TcpListener, JoinError> {
     let mut found = resolve(options, deadline)?;
     if options.listens_everywhere() && found.iter().all(is_loopback) {
@@ -129,8 +130,8 @@ pub(crate) fn open(options: &JoinOptions, deadline: Instant) -> Result<TcpListen
     })
 }
 
-/// Listens at the first of `found` that this machine has. A port in use is an error: at the machine's
-/// next address the ranks of another job, which use the first, would not be noticed.
+/// Listens at the first of `found` that this machine has. A port in use is an error: at the
+/// machine's next address the ranks of another job, which use the first, would not be noticed.
 fn bind_first(found: &[SocketAddr]) -> io::Result<TcpListener> {
     let mut outcome = Err(ErrorKind::AddrNotAvailable.into());
     for address in found {

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Messages of at most so many bytes are written at once.
+/// Messages of at most this many bytes are written at once.
 const SMALL: usize = 64 << 10;
-/// How long a process that ends waits for the others to read what it has sent.
+/// How long a process that ends waits for the others to read its last messages.
 const LINGER: Duration = Duration::from_secs(2);
 /// How often, at least, a write that makes no progress looks at the clock.
 const TICK: Duration = Duration::from_millis(500);
@@ -23,7 +23,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 
 /// The connections of one process.
 pub(crate) struct Connections {
-    /// By rank; none for this rank.
+    /// By rank; `None` for this rank.
     peers: Vec<Option<Mutex<TcpStream>>>,
     readers: Arc<AtomicUsize>,
     timeout: Duration,
@@ -63,7 +63,8 @@ impl Connections {
     /// Writes all of `bytes`. After a write that was given up nothing more is written: the receiver
     /// would take it for the rest of that message.
     fn write(&self, mut stream: &TcpStream, mut bytes: &[u8], stalled: Stalled<'_>) -> Result<(), String> {
-        // A blocked write returns after a tick. If more than two have passed, this process was stopped.
+        // A blocked write returns after a tick. If more than two have passed, this process was
+        // stopped.
         let start = || Stopwatch::start(Duration::ZERO, 2 * tick(self.timeout));
         let mut stopwatch = start();
         let timeout = match self.gave_up.load(Ordering::Relaxed) {
@@ -134,7 +135,7 @@ impl Transport for Connections {
         }
         let began = (&*stream).write(head);
         let _ = stream.set_write_timeout(Some(tick(self.timeout)));
-        // A message that was begun must be completed, or the receiver would misread what follows.
+        // A message that was begun must be completed, or the receiver would misread the next one.
         if let Ok(written) = began {
             let _ = self.write(&stream, &head[written..], &mut |_| {});
         }
@@ -147,7 +148,7 @@ impl Transport for Connections {
 
 impl Drop for Connections {
     /// Shuts down all connections for writing, and keeps reading until the others have done so too:
-    /// a socket that is closed with unread data discards what it has sent.
+    /// a socket that is closed with unread data discards the data it has sent.
     fn drop(&mut self) {
         for peer in self.peers.iter().flatten() {
             let _ = lock(peer).shutdown(Shutdown::Write);
@@ -189,7 +190,7 @@ pub(crate) fn read_message(stream: &mut impl Read, rank: u32, mailbox: &Mailbox)
     Ok(())
 }
 
-/// Reads the `announced` bytes after `head`. Their memory grows as they arrive. Returns none, and
+/// Reads the `announced` bytes after `head`. Their memory grows as they arrive. Returns `None`, and
 /// skips the rest, once this rank's call turns out to expect fewer.
 fn read_payload(
     stream: &mut impl Read,

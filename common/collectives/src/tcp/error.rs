@@ -36,7 +36,7 @@ pub enum JoinError {
     PortInUse {
         /// Address and port.
         address: String,
-        /// A port that is free right now.
+        /// A port that was free a moment ago.
         suggestion: u16,
     },
     /// No process answers at the address of rank 0.
@@ -122,13 +122,13 @@ pub enum JoinError {
         peer: u32,
         /// How long the rank that reports waited for it.
         waited: Duration,
-        /// What it noticed.
+        /// The evidence, in words.
         how: String,
     },
     /// The system refuses something that normally works.
     #[error("this process cannot {what}: {source}")]
     System {
-        /// What the process tried to do.
+        /// The attempt, in words.
         what: &'static str,
         /// The system's error.
         source: io::Error,

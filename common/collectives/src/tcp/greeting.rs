@@ -7,28 +7,28 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// The version of these messages and of all that follow them.
+/// The version of these messages and of all later ones.
 const VERSION: u32 = 5;
-/// How much later than the deadline the answer of rank 0 may arrive, and the last connection stand.
+/// How long after the deadline rank 0's answer and the last connection may arrive.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 /// How often to retry.
 pub(crate) const RETRY: Duration = Duration::from_millis(20);
 /// No message is longer.
 const LONGEST: u32 = 1 << 20;
 
-/// What a process says of itself.
+/// A process's greeting to rank 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) world_size: u32,
-    /// Where it listens for the other ranks.
+    /// The port at which it listens for the other ranks.
     pub(crate) port: u16,
     pub(crate) process: u32,
-    /// How much longer it will wait.
+    /// The time that is left until its deadline.
     pub(crate) left: Duration,
     pub(crate) settings: String,
 }
 
-/// What rank 0 answers once all have come.
+/// Rank 0's answer, once all ranks have greeted it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answer {
     /// Where every rank listens, and the token from which the key of their connections is made.
@@ -44,7 +44,7 @@ pub(crate) enum Unread {
     Connection(ErrorKind),
     /// The other end runs another version of the program.
     Version(u32),
-    /// It is no message.
+    /// The bytes are not a message.
     Damaged,
 }
 
@@ -54,7 +54,7 @@ impl From<io::Error> for Unread {
     }
 }
 
-/// Says that two ranks run different versions.
+/// Returns the words for two ranks that run different versions.
 pub(crate) fn versions(rank: u32, version: u32, other: u32, theirs: u32) -> String {
     format!(
         "ranks run different versions of the program: rank {rank} speaks version {version} of the meeting, \
@@ -63,7 +63,7 @@ pub(crate) fn versions(rank: u32, version: u32, other: u32, theirs: u32) -> Stri
 }
 
 impl Unread {
-    /// Says what is wrong if `theirs`, a rank that has proven itself, runs another version.
+    /// Returns words about both versions if `theirs`, a rank that has proven itself, runs another.
     pub(crate) fn other_version(&self, ours: u32, theirs: u32) -> Option<String> {
         let Unread::Version(version) = self else { return None };
         Some(if ours < theirs {

@@ -1,5 +1,5 @@
-//! Every other rank's part in the meeting: it proves itself to rank 0, greets it and learns where its
-//! peers listen.
+//! Every other rank's part in the meeting: it proves itself to rank 0, greets it and learns where
+//! its peers listen.
 
 use super::JoinOptions;
 use super::address::{Directory, reach, resolve};
@@ -47,8 +47,8 @@ impl JoinOptions {
 }
 
 /// Connects to rank 0 and proves to it that this rank knows the job's secret. Tries again until the
-/// deadline if the connection breaks before rank 0 has read the proof: rank 0 closes connections when
-/// it has too many.
+/// deadline if the connection breaks before rank 0 has read the proof: rank 0 closes connections
+/// when it has too many.
 pub(crate) fn reach_rank0(options: &JoinOptions, deadline: Instant) -> Result<TcpStream, JoinError> {
     let addresses = resolve(options, deadline)?;
     loop {
@@ -112,8 +112,8 @@ struct Ends {
 impl Ends {
     /// Returns the address at which this rank reaches `rank`, which rank 0 sees at `ip`.
     fn seen_from_here(&self, rank: u32, (ip, port): (IpAddr, u16)) -> SocketAddr {
-        // Rank 0 sees a process of its own machine at a loopback address, which means another machine
-        // here.
+        // Rank 0 sees a process of its own machine at a loopback address, which means another
+        // machine here.
         let is_next_to_rank0 = ip.is_loopback() && !self.own.ip().to_canonical().is_loopback();
         let mut address = self.rank0;
         if rank > 0 && !is_next_to_rank0 {

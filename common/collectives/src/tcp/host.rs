@@ -1,4 +1,4 @@
-//! Rank 0's part in the meeting: it waits for all others, compares what they run and answers them.
+//! Rank 0's part in the meeting: it waits for all others, compares their settings and answers them.
 
 use super::JoinOptions;
 use super::address::Directory;
@@ -10,13 +10,13 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// How long a rank that has proven itself may take to say what it runs.
+/// How long a rank that has proven itself may take to send its greeting.
 const GREETING: Duration = Duration::from_secs(5);
 
 /// A rank that has greeted rank 0.
 struct Guest {
     link: TcpStream,
-    /// Where its process runs, as rank 0 sees it.
+    /// The address of its process, as rank 0 sees it.
     ip: IpAddr,
     hello: Hello,
 }
@@ -95,7 +95,8 @@ pub(crate) fn host(
     Ok((links, Directory { key: options.key().of_peers(&token), listeners }))
 }
 
-/// Sends `answer` to all ranks. Once one cannot be reached, tells the rest that the job does not start.
+/// Sends `answer` to all ranks. Once one cannot be reached, tells the rest that the job does not
+/// start.
 ///
 /// # Errors
 /// The first rank that cannot be reached, and why.
@@ -110,8 +111,8 @@ fn welcome(links: &[(u32, TcpStream)], answer: &Answer) -> Result<(), (u32, io::
     Ok(())
 }
 
-/// Collects the greetings of all other ranks, on rank 0. A process that ends after its greeting leaves
-/// its rank to another one.
+/// Collects the greetings of all other ranks, on rank 0. A process that ends after its greeting
+/// leaves its rank to another one.
 ///
 /// # Errors
 /// Why the job cannot start; for missing ranks, once the first of those that came has waited long
@@ -144,7 +145,7 @@ fn gather(
             },
             Err(unread) => match unread.other_version(0, rank) {
                 Some(problem) => problem,
-                // It has ended, or hangs.
+                // The guest's process has ended, or hangs.
                 None => continue,
             },
         };
@@ -153,8 +154,8 @@ fn gather(
     }
 }
 
-/// Tells all guests why the job does not start, and until `end` also the ranks that are still to come:
-/// rank 0's address would not answer them, and they would not learn the reason.
+/// Tells all guests why the job does not start, and until `end` also the ranks that are still to
+/// come: rank 0's address would not answer them, and they would not learn the reason.
 fn refuse(reception: &mut Reception<'_>, mut guests: Guests, reason: &str, end: Instant) {
     let refused = Answer::Refused(reason.into());
     let rejected = std::mem::take(&mut guests.rejected);
@@ -171,7 +172,7 @@ fn refuse(reception: &mut Reception<'_>, mut guests: Guests, reason: &str, end: 
     }
 }
 
-/// Says which ranks are missing at the deadline, and what may have kept them away.
+/// Returns which ranks are missing at the deadline, and possible reasons, in words.
 fn incomplete(options: &JoinOptions, guests: &Guests, reception: &Reception<'_>) -> String {
     let strangers = reception.strangers.map_or(String::new(), |(count, last)| {
         format!(
@@ -201,7 +202,7 @@ fn incomplete(options: &JoinOptions, guests: &Guests, reception: &Reception<'_>)
     )
 }
 
-/// Returns why a guest cannot take part, if so.
+/// Returns why a guest cannot take part; `None` if it can.
 fn objection(options: &JoinOptions, guests: &Guests, rank: u32, hello: &Hello) -> Option<String> {
     let Hello { world_size, process, .. } = *hello;
     if world_size != options.world_size {
@@ -224,7 +225,7 @@ fn objection(options: &JoinOptions, guests: &Guests, rank: u32, hello: &Hello) -
     difference(&options.settings, &hello.settings, rank)
 }
 
-/// Returns how the settings of `rank` differ from those of rank 0, if they do.
+/// Returns how the settings of `rank` differ from those of rank 0; `None` if they are equal.
 pub(crate) fn difference(ours: &str, theirs: &str, rank: u32) -> Option<String> {
     if ours == theirs {
         return None;

@@ -2,8 +2,8 @@
 //!
 //! All processes meet at one address, where rank 0 listens ([`join()`]); then every two of them
 //! connect. Both ends of every connection prove that they know the job's secret before anything
-//! else is read. Nothing is encrypted: whoever can read or change what the network carries can read
-//! and change what ranks send.
+//! else is read. Nothing is encrypted: a program that can read or change the network's packets can
+//! read and change the ranks' messages.
 
 mod address;
 pub(crate) mod connections;
@@ -27,7 +27,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which process this is among how many, and where they meet.
+/// The rank of this process, the number of processes, and where they meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinOptions {
     /// This process's rank.
@@ -42,16 +42,16 @@ pub struct JoinOptions {
     pub timeout: Duration,
     /// Settings that must be the same in all processes, one per line.
     pub settings: String,
-    /// What the job's processes know, and no other. Without one they meet on this machine only.
+    /// The secret that only the job's processes know. Without one they meet on this machine only.
     pub secret: Option<Secret>,
 }
 
-/// What a process has once all processes have met.
+/// A process's connections once all processes have met.
 pub struct Joined {
     /// Its end of the group of all ranks.
     pub group: Group,
-    /// A connection to rank 0; on rank 0, one to each other rank. For everything that is not a
-    /// collective.
+    /// A connection to rank 0 for everything that is not a collective; on rank 0, one to each other
+    /// rank.
     pub links: Vec<(u32, TcpStream)>,
 }
 

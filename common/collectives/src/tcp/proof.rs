@@ -1,5 +1,4 @@
-//! Mutual proof that both ends of a connection know a key, before anything else that either says is
-//! read.
+//! Mutual proof that both ends of a connection know a key, before either reads any other message.
 //!
 //! The accepting end sends a challenge. The connecting end answers with its rank, a challenge of
 //! its own and its proof, and the accepting end with its proof. Every message has a fixed length. A
@@ -8,7 +7,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 
-/// First bytes of a challenge: what tells a rank from another program at the same address.
+/// First bytes of a challenge, which tell a rank from another program at the same address.
 const MAGIC: [u8; 8] = *b"ZERO-JOB";
 /// Random bytes that are used once.
 type Nonce = [u8; 32];
@@ -17,7 +16,7 @@ const PROOF: usize = 32;
 /// Bytes of the answer to a challenge: rank (u32, little endian), challenge, proof.
 pub(crate) const ANSWER: usize = 4 + 32 + PROOF;
 
-/// What all processes of a job know, and no other process does.
+/// The secret that all processes of a job know, and no other process does.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret(Key);
 
@@ -34,23 +33,24 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Whoever knows it belongs to a meeting. Comparing keys and proofs takes the same time wherever
-/// they differ.
+/// A key that identifies the members of a meeting. Comparing keys and proofs takes the same time
+/// wherever they differ.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key(blake3::Hash);
 
 impl Key {
-    /// The key of the meeting at `port`. Without a secret every program of this machine knows it.
+    /// Returns the key of the meeting at `port`. Without a secret every program of this machine
+    /// knows it.
     pub(crate) fn of_meeting(secret: Option<Secret>, port: u16) -> Self {
         secret.unwrap_or(Secret::new(b"")).0.bound_to(b"meeting", &port.to_le_bytes())
     }
 
-    /// The key of connections between ranks that were told `token`.
+    /// Returns the key of connections between ranks that were told `token`.
     pub(crate) fn of_peers(self, token: &[u8; 32]) -> Self {
         self.bound_to(b"peers", token)
     }
 
-    /// The key of ranks that share nothing but `token`, over a transport that is trusted.
+    /// Returns the key of ranks that share nothing but `token`, over a transport that is trusted.
     #[cfg(feature = "mpi")]
     pub(crate) fn of_token(token: &[u8; 32]) -> Self {
         Secret::new(token).0
@@ -126,8 +126,8 @@ pub(crate) fn prove(mut from: impl Read, mut to: impl Write, key: Key, rank: u32
     let own = key.proof(b"connect", rank, &theirs, &ours);
     let answer = [&rank.to_le_bytes()[..], &ours, own.as_bytes()].concat();
     to.write_all(&answer).map_err(broken)?;
-    // An end that has read a wrong proof has nothing left to read, and its close is an orderly one. A
-    // reset comes from an end that has not read the proof.
+    // An end that has read a wrong proof has nothing left to read, and its close is an orderly one.
+    // A reset comes from an end that has not read the proof.
     from.read_exact(&mut proof).map_err(|error| match error.kind() {
         ErrorKind::UnexpectedEof => Unproven::TurnedAway,
         _ => broken(error),
@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// What a connecting end sends that knows `key`.
+    /// Returns the answer of a connecting end that knows `key`.
     fn answer(key: Key, challenge: &Challenge, rank: u32) -> [u8; ANSWER] {
         let nonce = random().unwrap();
         let proof = key.proof(b"connect", rank, &challenge.0, &nonce);

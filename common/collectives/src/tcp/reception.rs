@@ -22,7 +22,7 @@ struct Caller {
     filled: usize,
 }
 
-/// How far a caller has come.
+/// A caller's progress towards its proof.
 enum Progress {
     Waiting,
     Gone,
@@ -63,7 +63,7 @@ pub(crate) struct Reception<'a> {
     listener: &'a TcpListener,
     key: Key,
     callers: Vec<Caller>,
-    /// How many had another key, and where the last of them came from.
+    /// The number of callers with another key, and the address of the last.
     pub(crate) strangers: Option<(usize, IpAddr)>,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Reception<'a> {
         }
     }
 
-    /// Blocks until a connection arrives or says something, for at most `time`.
+    /// Blocks until a connection or data arrive, for at most `time`.
     fn wait(&self, time: Duration) -> io::Result<()> {
         let mut sources = vec![PollFd::new(self.listener, PollFlags::IN)];
         sources.extend(self.callers.iter().map(|caller| PollFd::new(&caller.stream, PollFlags::IN)));
@@ -125,8 +125,8 @@ impl<'a> Reception<'a> {
         }
     }
 
-    /// Reads what has arrived. Returns the first connection that has proven itself, and forgets
-    /// those that never will.
+    /// Reads the bytes that have arrived. Returns the first connection that has proven itself, and
+    /// forgets those that cannot.
     fn read_all(&mut self) -> Option<(u32, TcpStream)> {
         let mut index = 0;
         while index < self.callers.len() {

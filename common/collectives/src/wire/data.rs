@@ -1,4 +1,4 @@
-//! What messages carry, and what this process does with it in its buffers.
+//! The data in messages, and how this process applies them to its buffers.
 
 use super::message::Message;
 use super::payload::padded;
@@ -26,7 +26,7 @@ impl Portion {
         }
     }
 
-    /// What the contribution of member `from` for member `to` carries.
+    /// Returns the part that the contribution of member `from` for member `to` carries.
     pub(crate) fn contribution(signature: &Signature, from: usize, to: usize) -> Portion {
         match signature.operation {
             Operation::AllReduce | Operation::ReduceScatter => Portion::Slice(to),
@@ -49,7 +49,7 @@ impl Exchange<'_> {
         self.context.member
     }
 
-    /// The other members, beginning with the next.
+    /// Returns the other members, beginning with the next.
     pub(crate) fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let (me, members) = (self.me(), self.members);
         (1..members).map(move |step| (me + step) % members)
@@ -80,8 +80,8 @@ pub(crate) fn add(exchange: &Exchange<'_>, contributions: &[(usize, Message)]) {
         let range = slice(span.len(), me, members);
         let read = |member: usize, block: Range<usize>| {
             if member == me {
-                // SAFETY: the buffer is left to this collective, and only this thread touches it until
-                // `wait` returns.
+                // SAFETY: the buffer is left to this collective, and only this thread touches it
+                // until `wait` returns.
                 return unsafe { span.read(block) };
             }
             let (_, message) = &contributions[if member < me { member } else { member - 1 }];

@@ -1,4 +1,4 @@
-//! Where a process keeps what has arrived until its rank asks for it.
+//! The messages that have reached a process, kept until its rank asks for them.
 
 use super::message::{Address, Head, Message};
 use super::payload::{Payload, PayloadPool};
@@ -16,14 +16,14 @@ pub(crate) const WORLD: u64 = 0;
 #[cfg(feature = "mpi")]
 pub(crate) const SETUP: u64 = 1;
 
-/// What has reached this process.
+/// The messages that have reached this process.
 #[derive(Default)]
 pub(crate) struct Mailbox {
     arrivals: Mutex<Arrivals>,
     changed: Condvar,
     /// Memory for payloads.
     pub(crate) pool: PayloadPool,
-    /// What other ranks have published.
+    /// The waits that other ranks have published.
     pub(crate) waiting: WaitGraph,
 }
 
@@ -31,7 +31,8 @@ pub(crate) struct Mailbox {
 struct Arrivals {
     /// By address and sender.
     messages: BTreeMap<(Address, u32), Message>,
-    /// Messages of which only the head has arrived: what they mean, and their bytes.
+    /// Messages of which only the head has arrived: their calls' signatures and their lengths in
+    /// bytes.
     announced: BTreeMap<(Address, u32), (Signature, usize)>,
     /// The most bytes that a message to an issued call may have, by group and sequence number.
     limits: BTreeMap<(u64, u64), usize>,
@@ -100,7 +101,7 @@ impl Mailbox {
         });
     }
 
-    /// Notes that this rank has done with a call.
+    /// Notes that this rank has finished a call.
     pub(crate) fn forget(&self, group: u64, sequence: u64) {
         lock(&self.arrivals).limits.remove(&(group, sequence));
     }
@@ -130,8 +131,8 @@ impl Mailbox {
         lock(&self.arrivals).announced.contains_key(&(address, from))
     }
 
-    /// Fails `group`, unless it has failed already. [`Mailbox::failure`] returns whichever of a lineage
-    /// failed first.
+    /// Fails `group`, unless it has failed already. [`Mailbox::failure`] returns the first failure
+    /// in a lineage.
     pub(crate) fn fail(&self, group: u64, failure: Failure) {
         self.change(|arrivals| {
             if !arrivals.failures.iter().any(|(failed, _)| *failed == group) {
@@ -140,7 +141,8 @@ impl Mailbox {
         });
     }
 
-    /// Notes that `rank` has handed in `count` collectives of `group` elsewhere, or more.
+    /// Notes that `rank` has handed in at least `count` collectives of `group` to an external
+    /// engine.
     pub(crate) fn report(&self, group: u64, rank: u32, count: u64) {
         let arrivals = &mut *lock(&self.arrivals);
         let latest = arrivals.reports.entry((group, rank)).or_default();
@@ -162,7 +164,7 @@ impl Mailbox {
         self.fail(WORLD, Failure { culprit: rank, cause });
     }
 
-    /// Returns whichever of `groups` failed first, its failure, and whether this process has yet to
+    /// Returns the first of `groups` that failed, its failure, and true if this process has yet to
     /// pass it on.
     pub(crate) fn failure(&self, groups: &[u64]) -> Option<(u64, Failure, bool)> {
         let arrivals = lock(&self.arrivals);
@@ -176,8 +178,8 @@ impl Mailbox {
         lock(&self.arrivals).told.insert(group);
     }
 
-    /// Takes the messages of all `ranks` at `address`, once all are here. A rank that has departed from
-    /// one of `groups`, the address's and those that it was split from, sends nothing more.
+    /// Takes the messages of all `ranks` at `address`, once all are here. A rank that has departed
+    /// from one of `groups`, the address's and those that it was split from, sends nothing more.
     pub(crate) fn take(
         &self,
         address: Address,
@@ -200,7 +202,7 @@ impl Mailbox {
         lock(&self.arrivals).epoch
     }
 
-    /// Blocks until something arrives after `seen`, for at most `time`.
+    /// Blocks until a message arrives after `seen`, for at most `time`.
     pub(crate) fn park(&self, seen: u64, time: Duration) {
         let arrivals = lock(&self.arrivals);
         if arrivals.epoch == seen {

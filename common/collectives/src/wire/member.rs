@@ -19,7 +19,7 @@ use std::time::Duration;
 
 mod messages;
 
-/// How long a rank that waits for something else looks for messages.
+/// How long a rank that waits for a disk or a copy looks for messages.
 const GLANCE: Duration = Duration::from_millis(1);
 
 /// One rank of a group of processes.
@@ -52,8 +52,9 @@ impl ProcessMember {
         Exchange { context, own, members: self.global_ranks.len() }
     }
 
-    /// Returns the failure that this group is in, if any. Passes it on to all ranks first: the rank
-    /// that reported it may not have reached them, and must not hear of this rank's end before.
+    /// Returns this group's failure; `None` if it has not failed. Passes it on to all ranks first:
+    /// the rank that reported it may not have reached them, and they must learn of it before they
+    /// learn that this rank has ended.
     fn failed(&self) -> Option<Failure> {
         let (group, failure, untold) = self.endpoint.mailbox.failure(&self.lineage)?;
         if untold {
@@ -70,8 +71,8 @@ impl ProcessMember {
         self.failed().unwrap_or(failure)
     }
 
-    /// Sends a message without payload to other ranks. A rank that cannot be reached notices in
-    /// other ways.
+    /// Sends a message without payload to other ranks. A rank that cannot be reached notices the
+    /// broken connection.
     fn tell(&self, ranks: impl IntoIterator<Item = u32>, head: &Head) {
         let head = encode(head, 0);
         for to in ranks.into_iter().filter(|&to| to != self.endpoint.rank) {
@@ -130,8 +131,7 @@ impl Waiter for ProcessMember {
         self.endpoint.timeout
     }
 
-    /// A rank that takes nothing at the moment does not hear of it: it may be the one that is
-    /// waited for.
+    /// Skips a rank that takes no data at the moment: it may be the one that this rank waits for.
     fn publish(&self, rank: Option<u32>) {
         let head = encode(&Head::Waits { rank }, 0);
         let others = (0..self.endpoint.size).filter(|&to| to != self.endpoint.rank);

@@ -1,4 +1,4 @@
-//! What processes send each other.
+//! Messages between processes.
 //!
 //! A message is a prefix of [`PREFIX`] bytes, a head (a [`Head`] in postcard's encoding, padded to
 //! [`ALIGN`]) and a payload, the data of buffers. The prefix says how long
@@ -37,7 +37,7 @@ pub(crate) enum Phase {
     Result,
 }
 
-/// What a message says; data follow as its payload.
+/// The head of a message; data follow as its payload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Head {
     /// The sender's part of a collective for this receiver.
@@ -46,14 +46,14 @@ pub(crate) enum Head {
     Failed { group: u64, failure: Failure },
     /// The sender takes no further part in the group.
     Departed { group: u64 },
-    /// How many collectives the sender has handed in to the engine that moves data elsewhere.
+    /// The number of collectives that the sender has handed in to the engine that moves their data.
     Report { group: u64, count: u64 },
-    /// The sender has been waiting for a rank for a while; none: it waits no longer.
+    /// The sender has been waiting for a rank for a while; `None`: it no longer waits.
     Waits { rank: Option<u32> },
 }
 
 impl Head {
-    /// The most bytes that a payload after this head can have.
+    /// Returns the most bytes that a payload after this head can have.
     fn longest_payload(&self) -> Option<usize> {
         match self {
             Head::Data { signature, .. } if signature.operation == Operation::Scalars => {
@@ -69,15 +69,15 @@ impl Head {
 
 /// One rank's part of a collective, as it has arrived.
 pub(crate) struct Message {
-    /// What the sender issued.
+    /// The call that the sender issued.
     pub(crate) signature: Signature,
     /// Bytes that the sender announced.
     pub(crate) announced: usize,
-    /// Those bytes; none if they are more than this rank's call expects.
+    /// Those bytes; `None` if they are more than this rank's call expects.
     pub(crate) payload: Payload,
 }
 
-/// Lengths in bytes, as a prefix tells them.
+/// Lengths in bytes, as a prefix states them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lengths {
     /// With padding.
@@ -97,7 +97,7 @@ pub(crate) fn encode(head: &Head, payload: usize) -> Vec<u8> {
     bytes
 }
 
-/// Reads a prefix; `None` if it is none.
+/// Reads a prefix; `None` if the bytes are not one.
 pub(crate) fn lengths(bytes: &[u8; PREFIX]) -> Option<Lengths> {
     let (magic, rest) = bytes.split_first_chunk::<4>()?;
     let (head, payload) = rest.split_first_chunk::<4>()?;
@@ -106,8 +106,8 @@ pub(crate) fn lengths(bytes: &[u8; PREFIX]) -> Option<Lengths> {
     (*magic == MAGIC && head <= MAX_HEAD).then_some(Lengths { head: head as usize, payload })
 }
 
-/// Reads a head that announces `payload` bytes; `None` if it is none, or if no payload of it can be
-/// that long.
+/// Reads a head that announces `payload` bytes; `None` if the bytes are not one, or if no payload
+/// of it can be that long.
 pub(crate) fn decode(bytes: &[u8], payload: usize) -> Option<Head> {
     let (head, _) = postcard::take_from_bytes::<Head>(bytes).ok()?;
     (payload <= head.longest_payload()?).then_some(head)

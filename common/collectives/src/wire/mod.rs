@@ -2,7 +2,7 @@
 //!
 //! At `issue` a rank sends every other rank a contribution: the signature of its call, and the part
 //! of its data that is meant for that rank and known by then. At `wait`, once all contributions
-//! have arrived and agree, each rank adds up the slice that it answers for, over the same tree as
+//! have arrived and agree, each rank adds up the slice that it owns, over the same tree as
 //! ranks that share memory; in an all-reduce it sends the sum to all ranks as its result. So
 //! results have the same bits as between threads, over any transport.
 //!
@@ -31,21 +31,21 @@ use member::ProcessMember;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Receives for how long another process has taken nothing.
+/// Receives how long another process has taken no data.
 pub(crate) type Stalled<'a> = &'a mut dyn FnMut(Duration);
 
 /// Carries messages between this process and the others. Messages from one process to another
 /// arrive in order.
 pub(crate) trait Transport: Send + Sync {
     /// Sends `head` (with its prefix) and `pieces` to rank `to`. May block until the other process
-    /// has accepted them, but not until its rank does anything; it then calls `stalled` again and
-    /// again. An error is the reason for [`Mailbox::lost`].
+    /// has accepted them, but does not depend on that process's rank. While it blocks it calls
+    /// `stalled` repeatedly. An error is the reason for [`Mailbox::lost`].
     fn send(&self, to: u32, head: &[u8], pieces: &[&[u8]], stalled: Stalled<'_>) -> Result<(), String>;
 
     /// Sends `head` to rank `to` if that does not block; otherwise sends nothing.
     fn offer(&self, to: u32, head: &[u8]);
 
-    /// Blocks until something reaches the mailbox after `seen`, for at most `time`.
+    /// Blocks until a message reaches the mailbox after `seen`, for at most `time`.
     fn progress(&self, mailbox: &Mailbox, seen: u64, time: Duration);
 
     /// Notes that a group has failed.

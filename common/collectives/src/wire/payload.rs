@@ -15,7 +15,7 @@ pub(crate) struct Payload {
 /// Alignment of a payload and of every piece within it, in bytes: that of the widest element.
 pub(crate) const ALIGN: usize = 8;
 
-/// `len`, rounded up to a multiple of [`ALIGN`].
+/// Returns `len`, rounded up to a multiple of [`ALIGN`].
 pub(crate) const fn padded(len: usize) -> usize {
     len.next_multiple_of(ALIGN)
 }

@@ -36,14 +36,14 @@ pub(crate) fn ring() -> Options {
     Options { algorithm: Algorithm::Ring, ..Options::default() }
 }
 
-/// Values that are not representable in 16 bits and differ between ranks and places.
+/// Returns values that are not representable in 16 bits and differ between ranks and places.
 pub(crate) fn value(rank: usize, buffer: usize, index: usize) -> f32 {
     let seed = (rank * 7919 + buffer * 104_729 + index * 31) as u64;
     let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     (mixed as f32 / (1u64 << 23) as f32 - 1.0) * 3.0
 }
 
-/// A buffer of `values`, rounded to `dtype`.
+/// Returns a buffer of `values`, rounded to `dtype`.
 pub(crate) fn upload(device: &Device, dtype: DType, values: &[f32]) -> Buffer {
     let class = Class::Gradients;
     let buffer = match dtype {
@@ -55,7 +55,7 @@ pub(crate) fn upload(device: &Device, dtype: DType, values: &[f32]) -> Buffer {
     buffer.unwrap()
 }
 
-/// An all-reduce of `len` ones.
+/// Runs an all-reduce of `len` ones.
 pub(crate) fn sum(group: &Group, device: &Device, len: usize) -> Result<Vec<Buffer>, CollectiveError> {
     group.all_reduce(vec![upload(device, DType::F32, &vec![1.0; len])].into())?.wait()
 }
@@ -117,7 +117,7 @@ impl Chain {
     }
 }
 
-/// The elements of `buffer`, widened.
+/// Returns the elements of `buffer`, widened.
 pub(crate) fn values(buffer: &Buffer) -> Vec<f32> {
     match buffer.dtype() {
         DType::F32 => buffer.as_slice::<f32>().to_vec(),
@@ -127,7 +127,7 @@ pub(crate) fn values(buffer: &Buffer) -> Vec<f32> {
     }
 }
 
-/// `v`, rounded to `dtype`.
+/// Returns `v`, rounded to `dtype`.
 pub(crate) fn round(dtype: DType, v: f32) -> f32 {
     match dtype {
         DType::F32 | DType::U32 => v,
@@ -136,7 +136,7 @@ pub(crate) fn round(dtype: DType, v: f32) -> f32 {
     }
 }
 
-/// The sum that the local backend promises, by its definition.
+/// Returns the sum that the local backend promises, by its definition.
 pub(crate) fn tree_sum(values: &[f32]) -> f32 {
     match values.len() {
         1 => values[0],

@@ -1,4 +1,4 @@
-//! What happens to all ranks when one fails.
+//! The errors of all ranks when one fails.
 
 use crate::common::{Chain, direct, errors_from_a_mismatch_on, ring, sum, upload, values, world};
 use collectives::CollectiveError::{self, Invalid, Mismatch, Poisoned, Timeout};
@@ -34,7 +34,7 @@ fn sums_of_units(group: &Group, device: &Device) -> CollectiveError {
     (4..7).find_map(|unit| sum(unit).err()).unwrap()
 }
 
-/// A rank that leaves out a collective is named at that collective, even if the next one has the
+/// A rank that skips a collective is named at that collective, even if the next one has the
 /// same shape, and even if it is the first rank.
 #[test]
 fn the_first_failure_is_the_error_of_every_call_after_it() {
@@ -295,7 +295,7 @@ fn poison_reaches_subgroups() {
     }
 }
 
-/// What failed the world first is what fails its sub-groups, whatever a rank reports later.
+/// The world's first failure is also that of its sub-groups, whatever a rank reports later.
 #[test]
 fn subgroups_fail_as_the_world_did() {
     let errors = world(2, direct(), |group, device| {

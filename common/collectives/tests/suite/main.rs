@@ -1,5 +1,5 @@
-//! Collectives between ranks, on threads and on processes' connections: what they give, and what
-//! becomes of failures.
+//! Collectives between ranks, on threads and on processes' connections: their results, and the
+//! effects of failures.
 
 #![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]
 

@@ -52,7 +52,7 @@ fn cases() -> impl Strategy<Value = Case> {
     })
 }
 
-/// Bits of all elements of all buffers.
+/// Returns the bits of all elements of all buffers.
 fn bits(buffers: &[Buffer]) -> Vec<Vec<u32>> {
     buffers.iter().map(|buffer| values(buffer).into_iter().map(f32::to_bits).collect()).collect()
 }
@@ -202,7 +202,7 @@ proptest! {
     }
 }
 
-/// Relative error of a sum of `size` terms that is rounded after every addition.
+/// Returns the relative error of a sum of `size` terms that is rounded after every addition.
 fn tolerance(case: &Case) -> f32 {
     let unit = match case.dtype {
         DType::F32 | DType::U32 => f32::EPSILON,
@@ -212,8 +212,8 @@ fn tolerance(case: &Case) -> f32 {
     unit * case.size as f32
 }
 
-/// Sum of `values` over `size` ranks that all hold them scaled by rank + 1, cut into buckets of
-/// `pieces`.
+/// Returns the sum of `values` over `size` ranks that all hold them scaled by rank + 1, cut into
+/// buckets of `pieces`.
 fn cut(pieces: &[usize]) -> Vec<u32> {
     let results = world(5, direct(), |group, device| {
         let mut start = 0;
@@ -348,8 +348,8 @@ fn a_split_makes_groups_of_their_own() {
     );
 }
 
-/// Mixed collectives with several in flight, on real threads: what the explored schedules do, many
-/// times.
+/// Runs mixed collectives with several in flight, many times, on real threads. The explored
+/// schedules do so on simulated ones.
 #[test]
 fn many_collectives_in_flight() {
     for (size, options) in [(2, direct()), (8, direct()), (5, ring())] {
@@ -386,7 +386,7 @@ fn many_collectives_in_flight() {
     }
 }
 
-/// However late a rank waits.
+/// A collective's time of completion does not depend on when a rank waits for it.
 #[test]
 fn a_collective_is_complete_once_every_rank_has_issued_it() {
     let issued = Barrier::new(2);

@@ -16,8 +16,8 @@ pub(crate) const PATIENT: Duration = Duration::from_secs(60);
 
 /// Options that let rank 0 listen on this machine.
 pub(crate) fn place(world_size: u32, timeout: Duration) -> JoinOptions {
-    // No two tests of this program meet at one port. All lie below those that systems give to whoever
-    // asks for any, so that no rank of another test has it before rank 0 listens.
+    // No two tests of this program meet at one port. All lie below the ephemeral range, so that no
+    // socket of another test has the port before rank 0 listens.
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let next = || {
         let turn = std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -250,7 +250,7 @@ fn a_rank_that_leaves_early_is_named() {
 /// How much later than the deadline a waiting rank may end, with some time for busy machines.
 const GRACE: Duration = Duration::from_millis(2500);
 
-/// Every rank's error at a meeting.
+/// Returns every rank's error at a meeting.
 fn refused(place: &JoinOptions, change: impl Fn(JoinOptions) -> Option<JoinOptions> + Sync) -> Vec<String> {
     let begin = Instant::now();
     let errors = meet(place, |place| Some(join(&change(place)?).err()?.to_string()));

@@ -1,4 +1,4 @@
-//! The events that collectives emit, and what a simulated link does to them.
+//! The events that collectives emit, and the effect of a simulated link on them.
 
 use crate::common::{direct, ring, upload, world};
 use collectives::local::{Algorithm, Link, Options};

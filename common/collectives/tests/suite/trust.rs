@@ -10,7 +10,7 @@ fn with_secret(text: &str, place: JoinOptions) -> JoinOptions {
     JoinOptions { secret: Some(Secret::new(text.as_bytes())), ..place }
 }
 
-/// Connects once rank 0 listens.
+/// Connects to rank 0 as soon as it listens.
 fn connect(place: &JoinOptions) -> TcpStream {
     let begin = Instant::now();
     loop {

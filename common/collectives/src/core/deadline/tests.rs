@@ -143,7 +143,7 @@ fn time_in_which_the_awaited_rank_is_blocked_does_not_count() {
     assert_eq!(deadline.left_at(seconds(20), &[1]), Err(1));
 }
 
-/// Of several late ranks, the first that is not blocked is to blame, and without delay.
+/// Of several late ranks, the first that is not blocked is named, without delay.
 #[test]
 fn a_rank_that_is_not_blocked_is_blamed() {
     let script = script(seconds(10));
@@ -153,7 +153,7 @@ fn a_rank_that_is_not_blocked_is_blamed() {
     assert_eq!(deadline.left_at(seconds(10), &[0, 1, 2, 3]), Err(2));
 }
 
-/// A rank that waits for one that times out must hear of the failure, not of the end of that
+/// A rank that waits for one that times out must learn of the failure, not of the end of that
 /// rank's wait.
 #[test]
 fn a_rank_that_times_out_stays_blocked() {

@@ -1,4 +1,4 @@
-//! What one rank does in one collective.
+//! One rank's share of one collective.
 
 use super::ThreadMember;
 use crate::core::backend::Backend;

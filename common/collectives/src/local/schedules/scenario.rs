@@ -14,7 +14,7 @@ use shuttle::sync::atomic::{AtomicBool, Ordering};
 use shuttle::thread;
 use std::time::Duration;
 
-/// How long a player waits. Within one group no rank is blocked elsewhere.
+/// How long a player waits. Within one group no rank is blocked on another group.
 struct Timeout(Duration);
 
 impl Waiter for Timeout {
@@ -29,7 +29,7 @@ impl Waiter for Timeout {
     }
 }
 
-/// Stands for a buffer and what is to be done with it.
+/// Stands for a buffer and the work on it.
 #[derive(Clone)]
 pub(super) struct Token {
     /// True while the buffer is left to the collective.
@@ -93,7 +93,7 @@ impl Player {
 
     /// Waits; `work` returns whether the share was finished.
     pub(super) fn wait_with(&self, sequence: u64, work: impl Fn(&CallContext<'_>) -> bool) -> Outcome {
-        // A failure ends the work; settling finds out what it means for this call.
+        // A failure ends the work; settling determines the outcome of this call.
         let _ =
             self.calls.finish(sequence, |&next| self.within(next, |context| self.take_part(context, &work)));
         self.settle(sequence)

@@ -3,7 +3,7 @@
 use super::*;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
-/// A free port of this machine's loopback address.
+/// Returns a free port of this machine's loopback address.
 fn free() -> SocketAddr {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap()
 }

@@ -5,7 +5,7 @@ use crate::tcp::proof::prove;
 
 const PATIENT: Duration = Duration::from_secs(60);
 
-/// A meeting of three ranks on this machine.
+/// Returns the options of a meeting of three ranks on this machine, and rank 0's listener.
 fn meeting(timeout: Duration) -> (JoinOptions, TcpListener) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let (address, port) = ("127.0.0.1".to_string(), listener.local_addr().unwrap().port());

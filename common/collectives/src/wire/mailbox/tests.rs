@@ -1,4 +1,4 @@
-//! What a waiting rank learns of a mailbox, whatever arrives between two looks.
+//! A waiting rank learns the right state of a mailbox, whatever arrives between two looks.
 
 #![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]
 

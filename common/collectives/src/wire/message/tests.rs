@@ -8,7 +8,7 @@ use crate::core::failure::Cause;
 use device::DType;
 use std::time::Duration;
 
-/// What comes back of a head before a payload of `payload` bytes.
+/// Returns a head, before a payload of `payload` bytes, as it is read back.
 fn through(head: &Head, payload: usize) -> Option<Head> {
     let bytes = encode(head, payload);
     let lengths = lengths(bytes.first_chunk().unwrap()).unwrap();
