@@ -10,9 +10,9 @@ use text::{TextError, Tokenizer, ids};
 
 /// Bytes of a text that are encoded at once.
 const PIECE: usize = 1 << 20;
-/// What some editors put before a text in UTF-8.
+/// The mark that some editors put before a text in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
-/// The longest piece: a text is cut there even where no line ends.
+/// Maximum length of a piece: a text is cut there even if no line ends.
 const LONGEST_PIECE: usize = 2 * PIECE;
 
 /// The state of an encoding.
