@@ -1,4 +1,4 @@
-//! The small files beside a model's weights: its configuration, how to generate text from it, its
+//! The small files next to a model's weights: its configuration, its generation settings and its
 //! tokenizer.
 
 use crate::names::{self, CONFIG, TOKENIZER};
@@ -11,29 +11,29 @@ use std::io::ErrorKind;
 use std::path::Path;
 use text::bytes;
 
-/// Where a `config.json` has the type of the weights: since Transformers 5, and before.
+/// Keys of `config.json` that hold the type of the weights: Transformers 5 and later, then before.
 const TYPES: [&str; 2] = ["dtype", "torch_dtype"];
 
-/// The small files that a model brought, by name, to be saved with what training makes of it. Its
-/// `config.json` names the type in which the weights are to be saved.
+/// The small files that came with a model, by name. They are saved with the weights that training
+/// makes of it. Its `config.json` names the type in which the weights are saved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Companions {
     files: BTreeMap<&'static str, Vec<u8>>,
 }
 
 impl Companions {
-    /// Returns the companions of a model that is trained from the beginning: the `config.json` whose
-    /// text is given. Its weights are saved as f32, the type of training.
+    /// Returns the companions of a model that is trained from scratch: a `config.json` with the
+    /// given text. Its weights are saved as f32, the type of training.
     pub fn of_config(text: &str) -> Self {
         let mut new = Companions { files: BTreeMap::from([(CONFIG, text.into())]) };
         new.set_element_type(ElementType::F32);
         new
     }
 
-    /// Reads what is in `directory`, beside weights that are stored as `stored`.
+    /// Reads the companions in `directory`, next to weights that are stored as `stored`.
     ///
     /// # Errors
-    /// [`CheckpointError::Io`] naming the file that is there and cannot be read.
+    /// [`CheckpointError::Io`] naming the file that exists but cannot be read.
     pub(crate) fn beside(directory: &Path, stored: ElementType) -> Result<Self> {
         let mut found = Companions::default();
         found.add(directory, names::companions())?;
@@ -41,11 +41,11 @@ impl Companions {
         Ok(found)
     }
 
-    /// Returns these companions with another tokenizer, that of the file at `path`: the file itself
-    /// and what is beside it.
+    /// Returns these companions with another tokenizer: the file at `path` and the tokenizer files
+    /// next to it.
     ///
     /// # Errors
-    /// [`CheckpointError::Io`] naming the file that is there and cannot be read.
+    /// [`CheckpointError::Io`] naming the file that exists but cannot be read.
     pub fn with_tokenizer(mut self, path: &Path) -> Result<Self> {
         let [definition, others @ ..] = TOKENIZER;
         let contents = fs::read(path).map_err(CheckpointError::io("read", path))?;
@@ -55,7 +55,7 @@ impl Companions {
         Ok(self)
     }
 
-    /// Reads those of the files called `names` that `directory` has.
+    /// Reads the files named in `names` that exist in `directory`.
     fn add(&mut self, directory: &Path, names: impl IntoIterator<Item = &'static str>) -> Result<()> {
         for name in names {
             let path = directory.join(name);
@@ -68,13 +68,13 @@ impl Companions {
         Ok(())
     }
 
-    /// Returns the companions with these contents, by name; none if a name is not a companion's.
+    /// Returns companions with the given contents, by name. `None` if a name is not a companion's.
     pub(crate) fn from_files(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Option<Self> {
         let known = |(name, contents): (String, _)| Some((names::companion(&name)?, contents));
         Some(Companions { files: files.into_iter().map(known).collect::<Option<_>>()? })
     }
 
-    /// True if the model brought no file.
+    /// True if the model came without companions.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
@@ -91,12 +91,12 @@ impl Companions {
         ElementType::ALL.into_iter().find(|one| Some(one.torch()) == named).unwrap_or_default()
     }
 
-    /// Returns these companions as they are saved beside the weights that training has made of the
-    /// model, stored as `stored`. A model that brought no `config.json` gets one, and one of 256
-    /// tokens without a tokenizer gets the byte-level one.
+    /// Returns these companions as they are saved with the trained weights of `model`, stored as
+    /// `stored`. A model without a `config.json` gets one. A model of 256 tokens without a
+    /// tokenizer gets the byte-level one.
     pub(crate) fn trained(&self, model: &ModelConfig, stored: ElementType) -> Self {
         let mut saved = self.clone();
-        // By the contract of to_hugging_face it is an object.
+        // `to_hugging_face` returns an object by contract.
         let own = || serde_json::from_value(model.to_hugging_face()).unwrap_or_default();
         let mut config = saved.config().unwrap_or_else(own);
         model.update_hugging_face(&mut config);
@@ -109,8 +109,8 @@ impl Companions {
         saved
     }
 
-    /// Adds those of `old`'s files that these do not have. A tokenizer is one, however many files it
-    /// has.
+    /// Adds `old`'s files that these companions lack. A tokenizer counts as one, however many files
+    /// it has.
     pub(crate) fn complete(&mut self, old: Self) {
         let has_tokenizer = self.has_tokenizer();
         for (name, contents) in old.files {
@@ -120,7 +120,7 @@ impl Companions {
         }
     }
 
-    /// Returns the number of tokens that `config.json` states, whatever model it describes.
+    /// Returns the vocabulary size in `config.json`, whatever model it describes.
     pub(crate) fn vocabulary(&self) -> Option<u64> {
         self.config()?.get("vocab_size")?.as_u64()
     }
@@ -129,7 +129,7 @@ impl Companions {
         TOKENIZER.iter().any(|name| self.files.contains_key(name))
     }
 
-    /// Returns `config.json`, if it is there and is an object.
+    /// Returns `config.json` as an object. `None` if it is missing or is not an object.
     fn config(&self) -> Option<Map<String, Value>> {
         serde_json::from_slice(self.files.get(CONFIG)?).ok()
     }
@@ -138,7 +138,7 @@ impl Companions {
         self.files.insert(CONFIG, format!("{:#}\n", Value::Object(config)).into_bytes());
     }
 
-    /// Writes the weights' type into `config.json`, wherever the type is there.
+    /// Sets the weights' type in `config.json`, under every key that holds it.
     fn set_element_type(&mut self, stored: ElementType) {
         let Some(mut config) = self.config() else { return };
         let there: Vec<_> = TYPES.into_iter().filter(|key| config.contains_key(*key)).collect();

@@ -20,11 +20,11 @@ pub enum ElementType {
     F16,
 }
 
-// By their names in flags.
+// Named as in flags.
 events::labels! { ElementType { F32 => "f32", Bf16 => "bf16", F16 => "f16" } }
 
 impl ElementType {
-    /// Returns its name in Transformers' `config.json`.
+    /// Returns the type's name in Transformers' `config.json`.
     pub(crate) const fn torch(self) -> &'static str {
         match self {
             ElementType::F32 => "float32",
@@ -33,7 +33,7 @@ impl ElementType {
         }
     }
 
-    /// Returns the format's name.
+    /// Returns the type's name in the file format.
     pub(crate) const fn dtype(self) -> Dtype {
         match self {
             ElementType::F32 => Dtype::F32,
@@ -42,12 +42,12 @@ impl ElementType {
         }
     }
 
-    /// Returns the bytes of an element.
+    /// Returns the size of an element in bytes.
     pub fn bytes(self) -> usize {
         self.dtype().bitsize() / 8
     }
 
-    /// Returns the type with the format's name `dtype`, if this crate reads it.
+    /// Returns the type that the file format calls `dtype`. `None` if this crate does not read it.
     pub(crate) fn new(dtype: Dtype) -> Option<Self> {
         ElementType::ALL.into_iter().find(|one| one.dtype() == dtype)
     }
@@ -94,8 +94,8 @@ fn decode_chunks(
     Ok(())
 }
 
-/// Passes the bytes of `values` in a file, little-endian, to `write`, in pieces, each with its
-/// offset from the first. Rounds to the nearest number of `element_type`, ties to even.
+/// Passes the little-endian bytes of `values` to `write` piece by piece, each with its offset from
+/// the first. Rounds to the nearest number of `element_type`, ties to even.
 pub(crate) fn encode<E>(
     element_type: ElementType,
     values: &[f32],
@@ -123,7 +123,7 @@ pub(crate) fn encode<E>(
     Ok(())
 }
 
-/// Returns the first finite value that becomes infinite as `element_type`, and that type's largest.
+/// Returns the first finite value that becomes infinite as `element_type`, and the type's maximum.
 pub(crate) fn out_of_range(element_type: ElementType, values: &[f32]) -> Option<(f32, f32)> {
     let (most, rounds_away): (f32, fn(f32) -> bool) = match element_type {
         ElementType::F32 => return None,
@@ -142,8 +142,8 @@ pub(crate) fn not_finite(values: &[f32]) -> Option<f32> {
     }
 }
 
-/// True if none of the f32 values in `bytes` is infinite or NaN. Two at a time: an exponent of ones,
-/// and no other, overflows to the sign bit.
+/// True if none of the f32 values in `bytes` is infinite or NaN. Checks two values at a time: only
+/// an exponent of all ones overflows into the sign bit.
 pub(crate) fn are_finite(bytes: &[u8]) -> bool {
     const EXPONENTS: u64 = 0x7f80_0000_7f80_0000;
     const ONES: u64 = 0x0080_0000_0080_0000;
@@ -152,7 +152,7 @@ pub(crate) fn are_finite(bytes: &[u8]) -> bool {
     let (pairs, rest) = bytes.as_chunks::<8>();
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
-    // No early exit, so that the loop runs in vector registers.
+    // No early exit, so that the compiler vectorises the loop.
     let mut all = overflow(last);
     for pair in pairs {
         all |= overflow(*pair);
@@ -160,7 +160,7 @@ pub(crate) fn are_finite(bytes: &[u8]) -> bool {
     all & SIGNS == 0
 }
 
-/// Turns floats that were read as little-endian bytes into this machine's.
+/// Converts floats that were read as little-endian bytes to this machine's byte order.
 pub(crate) fn from_little_endian(values: &mut [f32]) {
     values.iter_mut().for_each(|value| *value = f32::from_bits(u32::from_le(value.to_bits())));
 }
@@ -182,8 +182,8 @@ mod tests {
 
     #[test]
     fn ties_go_to_the_even_neighbour() {
-        // 1 + 2⁻⁸ lies between 1 and 1 + 2⁻⁷, the next of bf16; 1 + 3 · 2⁻⁸ between two of which
-        // the upper is even. Of f16 the same with 2⁻¹¹.
+        // 1 + 2⁻⁸ is halfway between 1 and 1 + 2⁻⁷, the next bf16 number. 1 + 3 · 2⁻⁸ is halfway
+        // between two numbers of which the upper is even. For f16 the same holds with 2⁻¹¹.
         let ties = |half: f32| [1.0 + half, 1.0 + 3.0 * half, 1.0 + half * 1.001, -1.0 - half];
         assert_eq!(encoded(ElementType::Bf16, &ties(2f32.powi(-8))), [0x3f80, 0x3f82, 0x3f81, 0xbf80]);
         assert_eq!(encoded(ElementType::F16, &ties(2f32.powi(-11))), [0x3c00, 0x3c02, 0x3c01, 0xbc00]);

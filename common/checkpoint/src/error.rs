@@ -1,4 +1,4 @@
-//! Errors of files of weights and checkpoints. Every message names the file and the remedy.
+//! Errors about files of weights and checkpoints. Every message names the file and the remedy.
 
 use crate::ElementType;
 use model::ModelError;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Reading or writing weights or a checkpoint failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// The operating system refused something.
+    /// The operating system refused an operation.
     #[error("cannot {action} {path}: {source}.\n{remedy}", path = shown(path), remedy = remedy(source.kind()))]
     Io {
         /// The attempted action, as a verb.
@@ -19,10 +19,10 @@ pub enum CheckpointError {
         /// Why it failed.
         source: io::Error,
     },
-    /// The disk refused something.
+    /// The disk refused an operation.
     #[error("{0}.\n{remedy}", remedy = remedy(.0.cause.kind()))]
     Disk(#[from] storage::Error),
-    /// A checkpoint is not what was written.
+    /// A checkpoint differs from the data that was written.
     #[error("{path} is damaged: {how}.\nRestore it from a copy, or remove it: the checkpoint before it then counts.", path = path.display())]
     Damaged {
         /// The checkpoint's directory, or the file.
@@ -30,30 +30,30 @@ pub enum CheckpointError {
         /// What is wrong with it.
         how: String,
     },
-    /// A checkpoint of a newer program.
+    /// A checkpoint written by a newer program.
     #[error("{path} has format {format}; this program reads up to {newest}.\nResume with the program that wrote it, or a newer one.", path = path.display())]
     NewerFormat {
         /// The manifest.
         path: PathBuf,
-        /// Its format.
+        /// The format version of the checkpoint.
         format: u32,
-        /// The newest format that is read.
+        /// The newest format version that this program reads.
         newest: u32,
     },
     /// The training state is not finite, so it is not worth keeping.
     #[error("the training state is not finite (it has infinities or NaN), so {path} was not saved", path = .0.display())]
     NotFinite(PathBuf),
-    /// The weights, or their moments, are not finite: saved, they would take the place of good ones.
+    /// The weights or their moments are not finite. Saving them would overwrite good ones.
     #[error("tensor `{tensor}` has the element {value}, so {path} was not changed.\nStart from a checkpoint or an earlier save, with a smaller --lr.", path = path.display())]
     WeightNotFinite {
-        /// The directory that was to be replaced.
+        /// The directory that would have been replaced.
         path: PathBuf,
         /// The tensor's name.
         tensor: String,
-        /// Its first element that is infinite or NaN.
+        /// The tensor's first element that is infinite or NaN.
         value: f32,
     },
-    /// The path of a directory leads to something else.
+    /// The path of a directory leads to something that is not a directory.
     #[error("{path} is not a directory, but weights and states are saved to one.\nGive another path, or move away what is there.", path = .0.display())]
     NotADirectory(PathBuf),
     /// The path of a file leads to a directory.
@@ -67,26 +67,26 @@ pub enum CheckpointError {
         /// The reason.
         why: String,
     },
-    /// A save is complete, and could not take the name that it was to have.
+    /// A save is complete but could not take its intended name.
     #[error("the weights are saved to {kept}, since {path} could not be replaced: {why}", path = path.display(), kept = kept.display())]
     Unpublished {
-        /// The directory that was to be replaced.
+        /// The directory that would have been replaced.
         path: PathBuf,
-        /// Where the weights are.
+        /// The directory that holds the weights.
         kept: PathBuf,
         /// The reason.
         why: String,
     },
-    /// Weights cannot be saved to the directory of a checkpoint, whose files they would replace.
+    /// The directory is a checkpoint, whose files the weights would replace.
     #[error("{path} is a checkpoint, whose files the weights would replace.\nSave to another directory.", path = .0.display())]
     IsCheckpoint(PathBuf),
-    /// A run's checkpoints cannot be in a checkpoint.
+    /// A run's checkpoints cannot be stored inside a checkpoint.
     #[error("{path} is a checkpoint, not a directory of checkpoints.\nGive the directory that it is in{above}.", path = .0.display(), above = above(.0))]
     InCheckpoint(PathBuf),
     /// A save has replaced the directory since it was opened.
     #[error("{path} was replaced by a newer save while it was read.\nRun the command again.", path = .0.display())]
     Replaced(PathBuf),
-    /// An element is beyond the range of the type in which it is to be stored.
+    /// An element is beyond the range of its storage type.
     #[error(
         "tensor `{tensor}` has the element {value}, and {element_type} ends at {most}.\nSave it as bf16 or f32, whose range is that of training."
     )]
@@ -95,9 +95,9 @@ pub enum CheckpointError {
         tensor: String,
         /// The element.
         value: f32,
-        /// The type.
+        /// The storage type.
         element_type: ElementType,
-        /// Its largest number.
+        /// The largest number of the type.
         most: f32,
     },
     /// Another run is writing to the directory.
@@ -108,10 +108,10 @@ pub enum CheckpointError {
     NoWeights {
         /// The directory.
         path: PathBuf,
-        /// The remedy, by the other files there.
+        /// The remedy, which depends on the other files in the directory.
         hint: &'static str,
     },
-    /// The checkpoint is of another model.
+    /// The checkpoint belongs to another model.
     #[error("{path} is a checkpoint of another model: {how}.\nTrain the model of the checkpoint, or give another directory to start from the beginning.", path = path.display())]
     OtherModel {
         /// The file.
@@ -119,14 +119,14 @@ pub enum CheckpointError {
         /// The difference.
         how: String,
     },
-    /// The file is shorter than its own header says.
+    /// The file is shorter than its header says.
     #[error("{path} is cut short: {found} of {expected} bytes are there.\nCopy or download it again.", path = path.display())]
     Truncated {
         /// The file.
         path: PathBuf,
-        /// Bytes that the header describes.
+        /// The number of bytes that the header describes.
         expected: u64,
-        /// Bytes in the file.
+        /// The number of bytes in the file.
         found: u64,
     },
     /// The file is damaged, or is not a safetensors file.
@@ -136,7 +136,7 @@ pub enum CheckpointError {
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
-        /// The remedy, by the file's content.
+        /// The remedy, which depends on the file's content.
         hint: &'static str,
     },
     /// The index of a sharded model is damaged.
@@ -147,17 +147,17 @@ pub enum CheckpointError {
         /// What is wrong with it.
         problem: String,
     },
-    /// The index names a shard that is not there.
+    /// The index names a shard that does not exist.
     #[error("{index} says that {tensors} tensors are in {shard}, which is not there.\nPut that file beside the index, or download the whole model again.", index = index.display())]
     MissingShard {
         /// The index file.
         index: PathBuf,
-        /// Name of the missing file.
+        /// The name of the missing file.
         shard: String,
-        /// How many tensors it should hold.
+        /// The number of tensors that it should hold.
         tensors: usize,
     },
-    /// `config.json` is missing a number or asks for something that the model does not have.
+    /// `config.json` lacks a number or asks for something that the model does not support.
     #[error("{path} does not describe a model that can be trained here.\n{source}\nNeeded is the config.json of a Llama-style model.", path = path.display())]
     Config {
         /// The file.
@@ -174,12 +174,12 @@ pub enum CheckpointError {
         tensor: String,
         /// The shape that the model expects.
         shape: Vec<usize>,
-        /// The tensors that are there instead, in words.
+        /// The tensors that the files hold instead, in words.
         present: String,
         /// The remedy.
         hint: &'static str,
     },
-    /// A tensor has another shape than the model's.
+    /// A tensor's shape differs from the model's.
     #[error("{path}: tensor `{tensor}` has shape {found:?}, but the model needs {expected:?}.\nThe weights belong to another architecture: use the config.json that came with them.", path = path.display())]
     WrongShape {
         /// The file.
@@ -198,30 +198,30 @@ pub enum CheckpointError {
         path: PathBuf,
         /// The tensor's name.
         tensor: String,
-        /// Its type, in the format's words.
+        /// The tensor's type, named as in the format.
         found: String,
     },
-    /// The caller asked for elements that the tensor does not have, or for another number of them
-    /// than its slice holds: a bug in the caller.
+    /// The caller asked for elements outside the tensor, or for a range whose length differs from
+    /// its slice: a bug in the caller.
     #[error("tensor `{tensor}` has {elements} elements; {start}..{end} were asked for, with {given} values")]
     Elements {
         /// The tensor's name.
         tensor: String,
-        /// How many elements it has.
+        /// The number of elements in the tensor.
         elements: usize,
-        /// First element asked for.
+        /// The first element of the range.
         start: usize,
-        /// One past the last element asked for.
+        /// One past the last element of the range.
         end: usize,
-        /// Length of the caller's slice.
+        /// The length of the caller's slice.
         given: usize,
     },
     /// The caller wrote a tensor that the layout does not have.
     #[error("the layout has {tensors} tensors, so there is no tensor {tensor}")]
     UnknownTensor {
-        /// The id given.
+        /// The given id.
         tensor: usize,
-        /// Tensors in the layout.
+        /// The number of tensors in the layout.
         tensors: usize,
     },
     /// The caller finished before every tensor was written.
@@ -229,23 +229,23 @@ pub enum CheckpointError {
         "{missing} of {tensors} tensors were never written, the first of them `{first}`; nothing was saved"
     )]
     Incomplete {
-        /// How many are missing.
+        /// The number of missing tensors.
         missing: usize,
-        /// How many there are.
+        /// The number of tensors in the layout.
         tensors: usize,
-        /// Name of the first that is missing.
+        /// The name of the first missing tensor.
         first: String,
     },
 }
 
 impl CheckpointError {
-    /// Returns a function for `map_err` that adds the attempted action and the file.
+    /// Returns a function for `map_err` that adds the attempted action and the path.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| CheckpointError::Io { action, path: path.to_path_buf(), source }
     }
 
-    /// Fails unless elements `range` of `tensor`, which has `elements`, are there and as many as the
-    /// values `given`.
+    /// Fails unless `range` lies within the `elements` of `tensor` and is as long as `given`, the
+    /// number of values.
     pub(crate) fn check_range(
         tensor: &str,
         elements: usize,
@@ -259,7 +259,8 @@ impl CheckpointError {
         Err(CheckpointError::Elements { tensor: tensor.into(), elements, start, end, given })
     }
 
-    /// Returns the error of a checkpoint, or of a file of one, that is not what was written.
+    /// Returns the error of a checkpoint, or of one of its files, that differs from the data that
+    /// was written.
     pub(crate) fn damaged(path: &Path, how: impl Into<String>) -> Self {
         CheckpointError::Damaged { path: path.to_path_buf(), how: how.into() }
     }
@@ -274,12 +275,13 @@ impl CheckpointError {
     }
 }
 
-/// Returns a path as a message shows it: an empty one, such as an unset variable gives, in words.
+/// Returns a path as messages show it. An empty path, such as an unset variable gives, is described
+/// in words.
 fn shown(path: &Path) -> String {
     if path.as_os_str().is_empty() { "an empty path".into() } else { path.display().to_string() }
 }
 
-/// Returns the directory above `path` in brackets, if it has a name.
+/// Returns the directory above `path` in parentheses, if it has a name.
 fn above(path: &Path) -> String {
     match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         Some(parent) => format!(" ({})", parent.display()),

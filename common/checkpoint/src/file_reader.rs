@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes of the header's length.
+/// Size of the field with the header's length, in bytes.
 const LENGTH: u64 = 8;
 /// The longest header that the format allows, in bytes.
 const LONGEST_HEADER: u64 = 100_000_000;
@@ -20,7 +20,7 @@ const LONGEST_HEADER: u64 = 100_000_000;
 pub(crate) struct FileReader {
     path: PathBuf,
     file: File,
-    /// Where the tensors begin, in bytes from the file's start.
+    /// Offset of the data from the file's start, in bytes.
     data: u64,
     metadata: Metadata,
 }
@@ -54,7 +54,7 @@ impl FileReader {
         self.metadata.offset_keys()
     }
 
-    /// Returns the shape and type of a tensor, if the file has it.
+    /// Returns the shape and type of a tensor. `None` if the file lacks it.
     pub(crate) fn info(&self, tensor: &str) -> Option<&TensorInfo> {
         self.metadata.info(tensor)
     }
@@ -91,7 +91,7 @@ impl FileReader {
     }
 }
 
-/// Opens an ordinary file (a pipe would block) and returns it with its length in bytes.
+/// Opens a regular file (a pipe would block) and returns it with its length in bytes.
 fn open_regular(path: &Path) -> Result<(File, u64)> {
     let metadata = fs::metadata(path).map_err(CheckpointError::io("open", path))?;
     if !metadata.is_file() {
@@ -100,7 +100,7 @@ fn open_regular(path: &Path) -> Result<(File, u64)> {
     Ok((File::open(path).map_err(CheckpointError::io("open", path))?, metadata.len()))
 }
 
-/// Reads the header's JSON. Allocates at most the file's length.
+/// Reads the header's JSON. Allocates no more than the file's length.
 fn read_header(path: &Path, file: &File, bytes: u64) -> Result<Vec<u8>> {
     let truncated = |expected| CheckpointError::Truncated { path: path.into(), expected, found: bytes };
     if bytes < LENGTH {
@@ -124,7 +124,8 @@ fn read_header(path: &Path, file: &File, bytes: u64) -> Result<Vec<u8>> {
     Ok(header)
 }
 
-/// Returns the remedy for files of other kinds that often have this name, by their first bytes.
+/// Returns the remedy for a file of another format that often has this name. Recognises the format
+/// by its first bytes.
 fn impostor(start: &[u8; LENGTH as usize]) -> Option<&'static str> {
     let kinds: [(&[u8], &str); 4] = [
         (b"version ", "It looks like a placeholder of Git LFS: run `git lfs pull` where it was cloned."),
@@ -135,8 +136,8 @@ fn impostor(start: &[u8; LENGTH as usize]) -> Option<&'static str> {
         (b"\x80\x02", "It looks like a pickle: load it in Transformers and save it with `save_pretrained`."),
         (b"<", "It looks like a web page: download the file itself."),
     ];
-    // A header that begins with these would be longer than the format allows, except after `<` or a
-    // pickle's mark.
+    // Except after `<` or a pickle's mark, a header that begins with these bytes would be longer
+    // than the format allows.
     let too_long = u64::from_le_bytes(*start) > LONGEST_HEADER;
     kinds.iter().find(|(mark, _)| too_long && start.starts_with(mark)).map(|(_, hint)| *hint)
 }

@@ -10,45 +10,46 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use storage::{Disk, File};
 
-/// Bytes that the header's length takes at the start of a file.
+/// Size of the field with the header's length, in bytes.
 const LENGTH: usize = 8;
 
-/// A file of tensors of one type. The header fixes every tensor's place before the first is
-/// written. A save may have more files than a process may have open, so each is open only while it
-/// is written.
+/// A file of tensors of one type. The header fixes the place of every tensor before the first is
+/// written. A save may have more files than a process may open, so each is open only while it is
+/// written.
 pub(crate) struct FileWriter {
     disk: Arc<Disk>,
     path: PathBuf,
-    /// The directory that the file will be in.
+    /// The directory in which the file will be published.
     target: PathBuf,
-    /// The header until the file is created.
+    /// The header, until the file is created.
     header: Vec<u8>,
-    /// The file while it is open.
+    /// The file, while it is open.
     file: Option<Arc<File>>,
     element_type: ElementType,
     slots: Vec<Slot>,
-    /// Bytes written since the latest flush.
+    /// Bytes written since the last flush.
     unflushed: u64,
 }
 
-/// Bytes after which the file is flushed, so that the last flush, for which other ranks wait, has
-/// at most as many.
+/// Flush the file after this many bytes. The last flush, for which other ranks wait, then covers at
+/// most as many.
 const FLUSHED: u64 = 64 << 20;
 
 /// A tensor's place in the file.
 struct Slot {
     name: String,
     elements: usize,
-    /// First byte, from the file's start.
+    /// Offset of the first byte from the file's start.
     offset: u64,
     written: bool,
 }
 
 impl FileWriter {
-    /// Returns the writer of the file `name` of `tensors`, which the first write creates.
+    /// Returns a writer for the file `name`, which holds `tensors`. The first write creates the
+    /// file.
     ///
     /// # Errors
-    /// [`CheckpointError::Malformed`] if the format allows no such file.
+    /// [`CheckpointError::Malformed`] if the format does not allow such a file.
     pub(crate) fn new(
         directory: &Replacement,
         name: &str,
@@ -70,7 +71,7 @@ impl FileWriter {
         Ok(FileWriter { disk, path, target, header, file: None, element_type, slots, unflushed: 0 })
     }
 
-    /// Returns the file, and creates or opens it if need be.
+    /// Returns the open file. Creates or reopens it if needed.
     fn open(&mut self) -> Result<Arc<File>> {
         if let Some(file) = &self.file {
             return Ok(file.clone());
@@ -86,12 +87,12 @@ impl FileWriter {
         Ok(self.file.insert(file).clone())
     }
 
-    /// Writes the whole of the tensor with this number in the file, row-major, in any order; a
-    /// second write replaces the first.
+    /// Writes all of tensor `tensor` (its position in the file), row-major. Tensors may be written
+    /// in any order; a second write replaces the first.
     ///
     /// # Errors
-    /// [`CheckpointError::Disk`]; [`CheckpointError::Elements`] if it is of another size;
-    /// [`CheckpointError::WeightNotFinite`]; [`CheckpointError::OutOfRange`].
+    /// [`CheckpointError::Disk`]; [`CheckpointError::Elements`] if the size differs from the
+    /// tensor's; [`CheckpointError::WeightNotFinite`]; [`CheckpointError::OutOfRange`].
     pub(crate) fn write(&mut self, tensor: usize, values: &[f32]) -> Result<()> {
         let (element_type, slot) = (self.element_type, &self.slots[tensor]);
         CheckpointError::check_range(&slot.name, slot.elements, &(0..slot.elements), values.len())?;
@@ -114,12 +115,12 @@ impl FileWriter {
         Ok(())
     }
 
-    /// The names of the tensors that were never written.
+    /// Returns the names of the tensors that were never written.
     pub(crate) fn missing(&self) -> impl Iterator<Item = &str> {
         self.slots.iter().filter(|slot| !slot.written).map(|slot| slot.name.as_str())
     }
 
-    /// Blocks until what is written is on the disk, and closes the file.
+    /// Blocks until all written data has reached the disk, then closes the file.
     ///
     /// # Errors
     /// [`CheckpointError::Disk`].
@@ -132,7 +133,7 @@ impl FileWriter {
     }
 }
 
-/// Returns the length and the header of the file: all tensors, in their order. The data starts at a
+/// Returns the length and the header of a file with all tensors, in order. The data starts at a
 /// multiple of 8 bytes.
 fn header(
     tensors: &[TensorSpec],
@@ -145,14 +146,14 @@ fn header(
         let (dtype, shape) = (element_type.dtype(), shape.clone());
         (name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) })
     });
-    // Transformers asks for it.
+    // Transformers requires this entry.
     let metadata = HashMap::from([("format".into(), "pt".into())]);
     let json = serde_json::to_vec(&Metadata::new(Some(metadata), infos.collect())?)?;
     Ok(with_length(json, LENGTH))
 }
 
-/// Returns the header `json` after its length. Spaces pad it, so that the data, which follows,
-/// starts at a multiple of `alignment` bytes.
+/// Returns the header `json`, preceded by its length and padded with spaces so that the data after
+/// it starts at a multiple of `alignment` bytes.
 pub(crate) fn with_length(mut json: Vec<u8>, alignment: usize) -> Vec<u8> {
     json.resize((LENGTH + json.len()).next_multiple_of(alignment) - LENGTH, b' ');
     [&(json.len() as u64).to_le_bytes()[..], &json].concat()

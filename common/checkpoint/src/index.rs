@@ -1,4 +1,4 @@
-//! The index of a model in several files.
+//! The index of a model that is stored in several files.
 
 use crate::file_reader::FileReader;
 use crate::{CheckpointError, Result};
@@ -6,18 +6,17 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The fields of `model.safetensors.index.json` that are read.
+/// The fields of `model.safetensors.index.json` that this crate reads.
 #[derive(Deserialize)]
 struct Index {
-    /// From a tensor's name to the name of the file that holds it.
+    /// Maps a tensor's name to the name of the file that holds it.
     weight_map: BTreeMap<String, String>,
 }
 
-/// The opened shards, and for each tensor's name the position of its shard.
+/// The open shards, and a map from a tensor's name to the position of its shard.
 pub(crate) type Shards = (Vec<FileReader>, BTreeMap<String, usize>);
 
-/// Opens every shard that the index at `path` names, and checks that each holds what the index
-/// says.
+/// Opens every shard that the index at `path` names, and checks each against the index.
 pub(crate) fn open(path: &Path) -> Result<Shards> {
     let text = std::fs::read(path).map_err(CheckpointError::io("open", path))?;
     let index: Index = serde_json::from_slice(&text).map_err(|error| invalid(path, error))?;
@@ -52,7 +51,8 @@ fn open_shard(index: &Path, shard: &str, tensors: usize) -> Result<FileReader> {
     Err(CheckpointError::MissingShard { index: index.into(), shard: shard.into(), tensors })
 }
 
-/// Returns the file called `name` in the index's directory; refuses a name that leads elsewhere.
+/// Returns the path of the file `name` in the index's directory. Refuses a name that leads
+/// elsewhere.
 fn beside(index: &Path, name: &str) -> Result<PathBuf> {
     match Path::new(name).file_name() {
         Some(file) if file == name => Ok(index.with_file_name(name)),

@@ -3,12 +3,12 @@
 //!
 //! * [`Writer`] takes a model's tensors one at a time, in any order, and leaves a directory that
 //!   Transformers loads: `model.safetensors` (or shards and their index), `config.json` and a
-//!   tokenizer. [`Companions`] are such small files that a model brought. The new directory replaces
-//!   the old one at once.
-//! * [`Reader`] opens such a directory (one file or many shards), validates it whole, and then
+//!   tokenizer. [`Companions`] are the small files that came with a model. The new directory
+//!   replaces the old one atomically.
+//! * [`Reader`] opens such a directory (one file or many shards), validates all of it, and then
 //!   reads any slice of any tensor, so that a rank reads only the elements that it owns.
-//! * [`state`] has checkpoints of a run, from which any stage on any number of ranks resumes: a file
-//!   per rank, a manifest with the hash of every block, and the lock of their directory.
+//! * [`state`] holds a run's checkpoints, which any stage can resume on any number of ranks: one
+//!   file per rank, a manifest with the hash of every block, and the lock of their directory.
 //!
 //! ```no_run
 //! use checkpoint::{Format, Reader, Writer};
@@ -32,8 +32,8 @@
 //! # checkpoint::Result::Ok(())
 //! ```
 //!
-//! The file format: <https://github.com/huggingface/safetensors#format>. All of it is
-//! little-endian.
+//! The file format is documented at <https://github.com/huggingface/safetensors#format>. All
+//! numbers in it are little-endian.
 
 mod companions;
 mod elements;

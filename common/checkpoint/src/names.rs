@@ -1,18 +1,18 @@
-//! The names of the files that this crate writes beside each other.
+//! The names of the files that this crate writes to a directory of weights.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
-/// All weights, momenta, or variances: what the names of their files begin with.
+/// Prefixes of the names of files with all weights, momenta, or variances.
 pub(crate) const STEMS: [&str; 3] = ["model", "exp_avg", "exp_avg_sq"];
-/// The manifest's name in its checkpoint's directory.
+/// Name of the manifest in its checkpoint's directory.
 pub(crate) const MANIFEST: &str = "manifest.json";
-/// The architecture.
+/// Name of the file that describes the architecture.
 pub(crate) const CONFIG: &str = "config.json";
-/// How to generate text from the model.
+/// Name of the file with the settings for text generation.
 pub(crate) const GENERATION: &str = "generation_config.json";
-/// The files of a tokenizer that may be beside the weights, by Transformers' names.
+/// The files of a tokenizer that may be stored next to the weights, by Transformers' names.
 pub(crate) const TOKENIZER: [&str; 8] = [
     "tokenizer.json",
     "tokenizer_config.json",
@@ -24,32 +24,33 @@ pub(crate) const TOKENIZER: [&str; 8] = [
     "merges.txt",
 ];
 
-/// Returns this crate's own name for a small file beside the weights that is called `name`.
+/// Returns this crate's own copy of `name`. `None` if `name` is not a small file next to the
+/// weights.
 pub(crate) fn companion(name: &str) -> Option<&'static str> {
     companions().find(|known| *known == name)
 }
 
-/// Returns the names of all small files that may be beside the weights.
+/// Returns the names of all small files that may be stored next to the weights.
 pub(crate) fn companions() -> impl Iterator<Item = &'static str> {
     [CONFIG, GENERATION].into_iter().chain(TOKENIZER)
 }
 
-/// The name of the one file of all tensors under `stem`.
+/// Returns the name of the single file that holds all tensors under `stem`.
 pub(crate) fn single(stem: &str) -> String {
     format!("{stem}.safetensors")
 }
 
-/// The name of the index of all tensors under `stem`, if they are in several files.
+/// Returns the name of the index if the tensors under `stem` are in several files.
 pub(crate) fn index(stem: &str) -> String {
     format!("{stem}.safetensors.index.json")
 }
 
-/// The name of file `number` (from 0) of `files`.
+/// Returns the name of file `number` (from 0) of `files`.
 pub(crate) fn shard(stem: &str, number: usize, files: usize) -> String {
     format!("{stem}-{:05}-of-{files:05}.safetensors", number + 1)
 }
 
-/// True if a save replaces or removes the file of this name.
+/// True if a save replaces or removes the file `name`.
 pub(crate) fn is_ours(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     let is_of = |stem: &&str| name == single(stem) || name == index(stem) || is_shard(name, stem);
@@ -63,7 +64,7 @@ fn is_shard(name: &str, stem: &str) -> bool {
     numbers.and_then(|rest| rest.split_once("-of-")).is_some_and(|(one, all)| number(one) && number(all))
 }
 
-/// True if both are of the same file or directory.
+/// True if both describe the same file or directory.
 pub(crate) fn is_same(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }

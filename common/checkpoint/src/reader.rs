@@ -9,28 +9,28 @@ use std::fs::{self, File};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// The tensors that are one if the head is tied.
+/// The two tensors that are one if the head is tied.
 const EMBEDDING: &str = "model.embed_tokens.weight";
 const HEAD: &str = "lm_head.weight";
-/// Elements of them that are compared at a time.
+/// Elements of these tensors that are compared at a time.
 const COMPARED: usize = 1 << 18;
-/// The most surplus tensors that a sentence lists.
+/// Maximum number of surplus tensors that a message lists.
 const LISTED: usize = 3;
 
 /// A model's files, open and validated. Reads slices of tensors straight from the disk, so that a
-/// rank reads only what it owns; ranks may share one reader.
+/// rank reads only the elements that it owns. Ranks may share one reader.
 ///
 /// It ignores tensors that the model does not have; [`Reader::doubts`] names them.
 #[derive(Debug)]
 pub struct Reader {
-    /// The weights' file or index, for messages.
+    /// The weights' file or index, for error messages.
     path: PathBuf,
-    /// The directory of `config.json`.
+    /// The directory that holds `config.json`.
     directory: PathBuf,
-    /// That directory as it was when the weights were opened: a save replaces it.
+    /// Handle of that directory from when the weights were opened. A save replaces the directory.
     opened: File,
     files: Vec<FileReader>,
-    /// From a tensor's name to the position of its file.
+    /// Maps a tensor's name to the position of its file.
     place: BTreeMap<String, usize>,
 }
 
@@ -57,7 +57,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Fails if what has been read since the weights were opened may be another save's.
+    /// Fails if data read since the weights were opened may belong to another save.
     fn check_same_save(&self) -> Result<()> {
         let directory = &self.directory;
         let found = self.opened.metadata().and_then(|ours| Ok((ours, fs::metadata(directory)?)));
@@ -67,19 +67,19 @@ impl Reader {
         }
     }
 
-    /// Returns the directory of the weights and their `config.json`.
+    /// Returns the directory that holds the weights and their `config.json`.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Reads the architecture from `config.json`; its name is the directory's. A head that is stored
-    /// with other values than the embedding is not tied, whatever `config.json` says: Transformers 5
-    /// loads it so.
+    /// Reads the architecture from `config.json`; its name is the directory's. A stored head whose
+    /// values differ from the embedding's is not tied, whatever `config.json` says. Transformers 5
+    /// loads it the same way.
     ///
     /// # Errors
-    /// [`CheckpointError::Io`] if there is none, [`CheckpointError::Config`] if it does not
-    /// describe a Llama-style model, [`CheckpointError::Replaced`] if it may be another save's;
-    /// otherwise as [`Reader::read`].
+    /// [`CheckpointError::Io`] if `config.json` is missing, [`CheckpointError::Config`] if it does
+    /// not describe a Llama-style model, [`CheckpointError::Replaced`] if it may belong to another
+    /// save; otherwise as [`Reader::read`].
     pub fn config(&self) -> Result<ModelConfig> {
         let stated = self.stated_config()?;
         let tied = stated.tied && !self.has_own_head(&stated)?;
@@ -95,7 +95,7 @@ impl Reader {
             .map_err(|source| CheckpointError::Config { path, source })
     }
 
-    /// True if a head is stored that is not the embedding of `config`'s model.
+    /// True if the files hold a head that differs from the embedding of `config`'s model.
     fn has_own_head(&self, config: &ModelConfig) -> Result<bool> {
         let spec =
             |name: &str| TensorSpec { name: name.into(), shape: vec![config.vocabulary, config.width] };
@@ -117,8 +117,8 @@ impl Reader {
         Ok(false)
     }
 
-    /// Returns what the files say that contradicts `config`, which [`Reader::config`] has returned,
-    /// or the tensors in its `layout`: a sentence each.
+    /// Returns a sentence for each contradiction between the files and `config`, as returned by
+    /// [`Reader::config`], or the tensors in its `layout`.
     ///
     /// # Errors
     /// As [`Reader::config`].
@@ -145,8 +145,9 @@ impl Reader {
         Ok(untied.into_iter().chain(ignored).collect())
     }
 
-    /// Returns the names of tensors that are not in `layout`, but for a copy of the embedding as head
-    /// and for rotary frequencies, which old models have and which follow from `config.json`.
+    /// Returns the names of tensors that are not in `layout`. Skips a copy of the embedding stored
+    /// as the head, and rotary frequencies, which old models store and which follow from
+    /// `config.json`.
     fn surplus(&self, layout: &Layout) -> Vec<&str> {
         let known: BTreeSet<&str> = layout.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
         let names = self.place.keys().map(String::as_str);
@@ -154,19 +155,19 @@ impl Reader {
         names.filter(|name| !known.contains(name) && !usual(name)).collect()
     }
 
-    /// Reads the small files beside the weights. What is trained from these weights is saved with
+    /// Reads the small files next to the weights. A model trained from these weights is saved with
     /// them, in the type in which most of the weights are stored.
     ///
     /// # Errors
-    /// [`CheckpointError::Io`] naming the file that is there and cannot be read,
-    /// [`CheckpointError::Replaced`] if they may be another save's.
+    /// [`CheckpointError::Io`] naming the file that exists but cannot be read,
+    /// [`CheckpointError::Replaced`] if the files may belong to another save.
     pub fn companions(&self) -> Result<Companions> {
         let found = Companions::beside(&self.directory, self.stored_type())?;
         self.check_same_save()?;
         Ok(found)
     }
 
-    /// Returns the type of most elements.
+    /// Returns the type in which most elements are stored.
     fn stored_type(&self) -> ElementType {
         let elements = |one: &ElementType| -> usize {
             let infos = self.place.iter().filter_map(|(name, &file)| self.files.get(file)?.info(name));
@@ -175,12 +176,12 @@ impl Reader {
                 .map(|info| info.shape.iter().product::<usize>())
                 .sum()
         };
-        // The first of equals: the widest.
+        // Of equally frequent types, the widest wins.
         ElementType::ALL.into_iter().rev().max_by_key(elements).unwrap_or_default()
     }
 
-    /// Checks that every tensor of `layout` is there, with its shape and in a supported type, so
-    /// that [`Reader::read`] can fail only if the disk does.
+    /// Checks that every tensor of `layout` is present, with its shape and in a supported type.
+    /// After that, [`Reader::read`] can fail only if the disk does.
     ///
     /// # Errors
     /// The first of [`CheckpointError::MissingTensor`], [`CheckpointError::WrongShape`] and
@@ -208,8 +209,9 @@ impl Reader {
         file.read(&tensor.name, info, range, values)
     }
 
-    /// Finds the file that holds `tensor`, and checks its shape. An embedding may be stored as the
-    /// head that is tied to it: some writers keep one name of a tensor that has two.
+    /// Finds the file that holds `tensor`, and checks its shape. An embedding may be stored under
+    /// the name of the head that is tied to it, because some writers keep only one of a shared
+    /// tensor's names.
     fn find(&self, tensor: &TensorSpec) -> Result<(&FileReader, &TensorInfo)> {
         let stored = |name: &str| {
             let file = self.files.get(*self.place.get(name)?)?;
@@ -243,7 +245,7 @@ impl Reader {
         }
     }
 
-    /// Returns what the files hold, in words.
+    /// Returns a description of the tensors in the files.
     fn summary(&self) -> String {
         match self.place.keys().next() {
             None => "it holds no tensors at all".into(),
@@ -251,14 +253,14 @@ impl Reader {
         }
     }
 
-    /// Returns the directory's name, with links and `.` resolved.
+    /// Returns the directory's name after resolving links and `.`.
     fn name(&self) -> String {
         let resolved = self.directory.canonicalize().unwrap_or_else(|_| self.directory.clone());
         resolved.file_name().unwrap_or(resolved.as_os_str()).to_string_lossy().into_owned()
     }
 }
 
-/// Returns the file of all weights, or the index.
+/// Returns the path of the file that holds all weights, or of the index.
 fn weights(path: &Path) -> Result<PathBuf> {
     let metadata = fs::metadata(path).map_err(CheckpointError::io("open", path))?;
     if !metadata.is_dir() {

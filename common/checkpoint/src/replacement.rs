@@ -1,12 +1,13 @@
-//! Replaces the weights in a directory as one: a reader finds all of the old files or all of the
-//! new ones, whenever the process or the machine dies.
+//! Replaces the weights in a directory atomically: a reader finds all of the old files or all of
+//! the new ones, whenever the process or the machine dies.
 //!
-//! The new directory, `.NAME.PROCESS.partial`, is filled beside the old one and flushed; then both
-//! change names with each other. Where the file system cannot do that at one instant, the old one
-//! is renamed to `.NAME.PROCESS.replaced` and the new one takes its name. Files of other programs
-//! move along: by a second name before the change, or else after it. What a process that was killed
-//! has left is put right by the next one that replaces the directory, or has checkpoints in it. A new
-//! directory that cannot take the name gets another one, so that a finished run's weights are not lost.
+//! The new directory, `.NAME.PROCESS.partial`, is filled next to the old one and flushed. Then the
+//! two exchange names. Where the file system cannot exchange names atomically, the old one is
+//! renamed to `.NAME.PROCESS.replaced` and the new one takes its name. Files of other programs move
+//! along: they get a second name before the exchange or, failing that, move after it. The next
+//! process that replaces the directory, or keeps checkpoints in it, recovers anything left behind
+//! by a killed save. A new directory that cannot take the old name gets another one, so that a
+//! finished run's weights are not lost.
 
 mod leftovers;
 
@@ -21,38 +22,38 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use storage::Disk;
 
-/// End of the name of a directory that is being filled, or whose files have been replaced.
+/// Suffix of a directory that is being filled, or whose files have been replaced.
 const PARTIAL: &str = ".partial";
-/// End of the name of a directory whose files are being replaced where two names cannot change at
-/// one instant.
+/// Suffix of a directory whose files are being replaced, on a file system that cannot exchange
+/// names atomically.
 const REPLACED: &str = ".replaced";
 
-/// End of the name of a directory that could not take its place.
+/// Suffix of a directory that could not take its intended name.
 const UNPUBLISHED: &str = ".unpublished";
-/// Between two looks at a lock.
+/// Interval at which a lock is polled.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A directory that is to take the place of another. If it is dropped before it is published, the
-/// other one is as it was.
+/// A directory that will replace another. If it is dropped before it is published, the other
+/// directory is unchanged.
 pub(crate) struct Replacement {
     place: Place,
-    /// Where it is filled.
+    /// The directory that is being filled.
     staging: PathBuf,
     published: bool,
-    /// Hold the locks of the old directory and of the new one.
+    /// The locks of the old directory and of the new one.
     _locks: [Option<Lock>; 2],
 }
 
 impl Replacement {
-    /// Begins to replace the directory `path`; creates it if need be, and locks it against other
-    /// writers, for whose locks it waits for `patience`. On a file system without locks it locks nothing, and leaves what killed processes
-    /// have left unless it is needed.
+    /// Begins to replace the directory `path`. Creates it if needed, and locks it against other
+    /// writers, waiting up to `patience` for their locks. A file system without locks gets none;
+    /// there, leftovers of killed processes stay unless they are needed.
     ///
     /// # Errors
-    /// [`CheckpointError::Busy`] if another writer has it, [`CheckpointError::NotADirectory`],
-    /// [`CheckpointError::NotAFile`], [`CheckpointError::NotReplaceable`] or
-    /// [`CheckpointError::IsCheckpoint`] if something is in the way, [`CheckpointError::Io`] and
-    /// [`CheckpointError::Disk`] if the system refuses.
+    /// [`CheckpointError::Busy`] if another writer holds the directory,
+    /// [`CheckpointError::NotADirectory`], [`CheckpointError::NotAFile`],
+    /// [`CheckpointError::NotReplaceable`] or [`CheckpointError::IsCheckpoint`] if something is in
+    /// the way, [`CheckpointError::Io`] and [`CheckpointError::Disk`] if the system refuses.
     pub(crate) fn begin(path: &Path, disk: Arc<Disk>, patience: Duration) -> Result<Self> {
         Place::restore(path, &disk)?;
         create(path, &disk)?;
@@ -71,8 +72,8 @@ impl Replacement {
         Ok(Replacement { place, staging, published: false, _locks: [old, new] })
     }
 
-    /// Puts right what saves that were killed have left of `path` or of a directory above it: what they
-    /// have not moved yet may be a checkpoint.
+    /// Recovers files that killed saves left behind for `path` or a directory above it. A file that
+    /// such a save had not moved yet may be a checkpoint.
     ///
     /// # Errors
     /// [`CheckpointError::Disk`] if something cannot be moved.
@@ -81,7 +82,7 @@ impl Replacement {
         let path = std::path::absolute(path).map_err(CheckpointError::io("open", path))?;
         for above in path.ancestors() {
             match Place::recover(above, &disk) {
-                // Its owner lives, and moves everything itself.
+                // The owner is alive and moves everything itself.
                 Err(CheckpointError::Busy(_)) | Ok(()) => {}
                 Err(error) => return Err(error),
             }
@@ -89,9 +90,9 @@ impl Replacement {
         Ok(())
     }
 
-    /// Fails if the directory may not change names with the new one, as on some stacked file systems and
-    /// in directories whose entries belong to their creators. Tries it only where it shows nothing to a
-    /// reader.
+    /// Fails if the directory cannot exchange names with the new one, as on some stacked file
+    /// systems and in directories whose entries belong to their creators. Tries the exchange only
+    /// where no reader can see it.
     ///
     /// # Errors
     /// [`CheckpointError::NotReplaceable`].
@@ -108,37 +109,38 @@ impl Replacement {
         }
     }
 
-    /// The directory that is replaced.
+    /// Returns the directory that is replaced.
     pub(crate) fn path(&self) -> &Path {
         &self.place.target
     }
 
-    /// The disk.
+    /// Returns the disk.
     pub(crate) fn disk(&self) -> &Arc<Disk> {
         &self.place.disk
     }
 
-    /// Returns the path of a file of the new directory.
+    /// Returns the path of file `name` in the new directory.
     pub(crate) fn file_path(&self, name: &str) -> PathBuf {
         self.staging.join(name)
     }
 
-    /// Puts the new directory, all of whose files have been flushed, in the place of the old one.
+    /// Puts the new directory, all of whose files have been flushed, in place of the old one.
     ///
     /// # Errors
-    /// As [`Replacement::begin`], which change nothing; [`CheckpointError::Disk`] also if the new
-    /// directory is in its place, and a file of another program could not follow: the next writer
-    /// moves it. [`CheckpointError::Unpublished`] if the new directory has another name.
+    /// As [`Replacement::begin`], with nothing changed. [`CheckpointError::Disk`] also if the new
+    /// directory is in place but a file of another program could not follow; the next writer moves
+    /// that file. [`CheckpointError::Unpublished`] if the new directory has another name.
     pub(crate) fn publish(mut self) -> Result<()> {
         let old = self.change_places().map_err(|error| self.keep(error))?;
         self.published = true;
-        // A checkpoint that is in the directory is missing until it follows.
+        // A checkpoint inside the directory is missing until it has been moved.
         self.place.bring_others(&old)?;
         self.disk().flush_directory(&self.place.parent)?;
         self.place.remove(&old)
     }
 
-    /// Gives the new directory, which cannot take its place because of `error`, a name of its own.
+    /// Gives the new directory a name of its own, because `error` keeps it from taking its intended
+    /// one.
     fn keep(&mut self, error: CheckpointError) -> CheckpointError {
         let named = |end| self.place.parent.join(format!("{}{end}", self.place.name));
         let free = |path: &PathBuf| fs::symlink_metadata(path).is_err();
@@ -152,11 +154,11 @@ impl Replacement {
         CheckpointError::Unpublished { path: self.place.target.clone(), kept, why: error.to_string() }
     }
 
-    /// Flushes the new directory and gives it the name of the old one. Returns where the old one is.
+    /// Flushes the new directory and gives it the old one's name. Returns the old one's new path.
     fn change_places(&self) -> Result<PathBuf> {
         self.place.check()?;
         for name in self.place.others()? {
-            // What cannot have a second name (a directory, for one) follows after the change.
+            // Entries that cannot have a second name, such as directories, move after the exchange.
             let _ = self.disk().link(&self.place.target.join(&name), &self.staging.join(&name));
         }
         self.disk().flush_directory(&self.staging)?;
@@ -169,7 +171,7 @@ impl Replacement {
         let old = self.place.beside(REPLACED);
         disk.rename(target, &old)?;
         if let Err(error) = disk.rename(&self.staging, target) {
-            // If that fails too, the next writer does it.
+            // If this fails too, the next writer repairs it.
             let _ = disk.rename(&old, target);
             return Err(error.into());
         }
@@ -179,15 +181,15 @@ impl Replacement {
 
 impl Drop for Replacement {
     fn drop(&mut self) {
-        // A new directory that was renamed halfway waits for the next writer.
+        // A new directory whose renaming was interrupted is left to the next writer.
         if !self.published && self.place.target.exists() {
-            // A drop cannot report an error; the next writer removes it.
+            // `drop` cannot report an error; the next writer removes the directory.
             let _ = self.disk().remove_directory(&self.staging);
         }
     }
 }
 
-/// Creates the directory `path`, unless it is there.
+/// Creates the directory `path` unless it exists.
 fn create(path: &Path, disk: &Disk) -> Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -198,8 +200,8 @@ fn create(path: &Path, disk: &Disk) -> Result<()> {
     Ok(disk.create_directory_durably(path)?)
 }
 
-/// Creates the directory `staging` with the owner, if the system allows it, and the permissions of the one
-/// that it is to replace.
+/// Creates the directory `staging` with the permissions of the directory that it will replace and,
+/// if the system allows it, the same owner.
 fn make(staging: &Path, place: &Place) -> Result<()> {
     if staging.exists() {
         return Err(CheckpointError::io("create", staging)(ErrorKind::AlreadyExists.into()));
@@ -212,8 +214,8 @@ fn make(staging: &Path, place: &Place) -> Result<()> {
         _ => error.into(),
     })?;
     let copied = fs::metadata(&place.target).and_then(|old| {
-        // Only root may give a file away; its group is what a team shares. To change them clears bits of the
-        // permissions.
+        // Only root may change a file's owner, but a team may share the group. Changing either
+        // clears permission bits.
         let _ = chown(staging, None, Some(old.gid()));
         let _ = chown(staging, Some(old.uid()), None);
         fs::set_permissions(staging, old.permissions())
@@ -221,19 +223,19 @@ fn make(staging: &Path, place: &Place) -> Result<()> {
     copied.map_err(CheckpointError::io("create", staging))
 }
 
-/// A locked directory. Dropping it unlocks at once. Closing the handle is not enough: a child process
-/// between `fork` and `exec` still holds a copy.
+/// A locked directory. Dropping it unlocks at once. Closing the handle is not enough: a child
+/// process between `fork` and `exec` still holds a copy.
 struct Lock(File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // If that fails, closing the file is all that is left.
+        // If this fails, closing the file is all that remains to be done.
         let _ = self.0.unlock();
     }
 }
 
-/// Locks a directory, and waits for another's lock for `patience`. Returns none on a file system without
-/// locks.
+/// Locks a directory, waiting up to `patience` for another process's lock. Returns `None` on a file
+/// system without locks.
 fn lock(path: &Path, patience: Duration) -> Result<Option<Lock>> {
     let since = Instant::now();
     loop {
@@ -247,7 +249,7 @@ fn lock(path: &Path, patience: Duration) -> Result<Option<Lock>> {
     }
 }
 
-/// True if `handle` is still what has the name `path`, and was not replaced since it was opened.
+/// True if `handle` is still the directory at `path`, not replaced since it was opened.
 fn is_at(handle: &File, path: &Path) -> bool {
     match (handle.metadata(), fs::metadata(path)) {
         (Ok(ours), Ok(there)) => names::is_same(&ours, &there),
@@ -255,7 +257,7 @@ fn is_at(handle: &File, path: &Path) -> bool {
     }
 }
 
-/// Returns the name of a directory beside `name` for this process.
+/// Returns the name of a directory next to `name` for this process.
 fn sibling(name: &str, end: &str) -> OsString {
     format!(".{name}.{}{end}", std::process::id()).into()
 }

@@ -1,4 +1,5 @@
-//! All tensors of a model in one file, or in several with an index, as Transformers shards them.
+//! Stores all tensors of a model in one file, or in several with an index, sharded as in
+//! Transformers.
 
 use crate::file_writer::FileWriter;
 use crate::replacement::Replacement;
@@ -9,7 +10,7 @@ use std::ops::Range;
 use std::path::Path;
 use storage::Disk;
 
-/// The files of all weights, momenta, or variances.
+/// The files that hold all weights, momenta, or variances.
 pub(crate) struct TensorFiles {
     stem: &'static str,
     element_type: ElementType,
@@ -17,16 +18,16 @@ pub(crate) struct TensorFiles {
     files: Vec<FileWriter>,
     /// The tensors of each file.
     parts: Vec<Range<TensorId>>,
-    /// The file that was written last, the only one that may be open.
+    /// The last file that was written; no other file may be open.
     latest: usize,
 }
 
 impl TensorFiles {
-    /// Plans the files of `layout`'s tensors, whose names begin with `stem`. Each has at most `most`
-    /// bytes of tensors; a tensor that has more has a file of its own.
+    /// Plans the files of `layout`'s tensors, whose names begin with `stem`. Each file holds at
+    /// most `most` bytes of tensors; a larger tensor has a file of its own.
     ///
     /// # Errors
-    /// [`CheckpointError::Malformed`] if the format allows no such file.
+    /// [`CheckpointError::Malformed`] if the format does not allow such a file.
     pub(crate) fn new(
         directory: &Replacement,
         stem: &'static str,
@@ -44,7 +45,7 @@ impl TensorFiles {
         Ok(TensorFiles { stem, element_type, tensors, files, parts, latest: 0 })
     }
 
-    /// Writes a whole tensor, as [`Writer::write`](crate::Writer::write).
+    /// Writes a whole tensor; see [`Writer::write`](crate::Writer::write).
     pub(crate) fn write(&mut self, tensor: TensorId, values: &[f32]) -> Result<()> {
         let file = self.parts.iter().position(|part| part.contains(&tensor));
         let file = file.ok_or(CheckpointError::UnknownTensor { tensor, tensors: self.tensors.len() })?;
@@ -55,7 +56,7 @@ impl TensorFiles {
         self.files[file].write(tensor - self.parts[file].start, values)
     }
 
-    /// Blocks until all files are on the disk, with the index if there are several.
+    /// Blocks until all files, and the index if there are several, have reached the disk.
     ///
     /// # Errors
     /// [`CheckpointError::Incomplete`] if a tensor was never written; [`CheckpointError::Disk`].
@@ -78,7 +79,7 @@ impl TensorFiles {
         }
     }
 
-    /// Returns which file has which tensor.
+    /// Returns the index: which file holds which tensor.
     fn index(&self) -> Value {
         let mut places = Map::new();
         for (number, part) in self.parts.iter().enumerate() {
@@ -109,7 +110,7 @@ fn bytes(tensor: &TensorSpec, element_type: ElementType) -> u64 {
     (tensor.elements() * element_type.bytes()) as u64
 }
 
-/// Cuts tensors of these sizes, in their order, into parts of at most `most` bytes.
+/// Splits tensors of these sizes, in order, into parts of at most `most` bytes.
 fn parts(sizes: impl Iterator<Item = u64>, most: Option<u64>) -> Vec<Range<TensorId>> {
     let (most, mut parts, mut filled) = (most.unwrap_or(u64::MAX), Vec::<Range<_>>::new(), 0u64);
     for (tensor, size) in sizes.enumerate() {

@@ -9,40 +9,40 @@ use std::sync::Arc;
 use std::time::Duration;
 use storage::Disk;
 
-/// How long a probe waits for a directory that another one looks at.
+/// How long a probe waits for a directory that another probe has locked.
 const LOOKED_AT: Duration = Duration::from_secs(5);
 
-/// How a model is written.
+/// Options for writing a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Format {
-    /// The type of the weights' elements; if none, the one that the model's companions name. Moments
-    /// are always f32.
+    /// The type of the weights' elements. `None`: the type that the model's companions name.
+    /// Moments are always f32.
     pub element_type: Option<ElementType>,
-    /// Most bytes of tensors in a file; all are in one file if it is left out.
+    /// Maximum number of bytes of tensors in a file. `None`: one file holds all of them.
     pub max_shard: Option<u64>,
-    /// Whether AdamW's moments are written beside the weights, in files of their own.
+    /// Whether AdamW's moments are written next to the weights, in files of their own.
     pub moments: bool,
 }
 
 /// Saves a model in the Hugging Face layout, one tensor at a time, so that ranks can gather sharded
 /// weights unit by unit and never hold them all.
 ///
-/// [`Writer::finish`] puts the new files in the place of an earlier save's, all at once. Files of
-/// other programs in the directory stay. A writer that is dropped before that, or after an error,
-/// leaves the directory as it was.
+/// [`Writer::finish`] replaces the files of an earlier save with the new ones, all at once. Files
+/// of other programs in the directory stay. A writer that is dropped earlier, or after an error,
+/// leaves the directory unchanged.
 pub struct Writer {
     directory: Replacement,
-    /// By [`TrainingState`]: the weights, and the moments if they are written.
+    /// Indexed by [`TrainingState`]: the weights, then the moments if they are written.
     files: Vec<TensorFiles>,
     vocabulary: usize,
-    /// The other files, which are written at the end.
+    /// The other files, which are written last.
     companions: Companions,
 }
 
 impl Writer {
-    /// Checks that a model can be saved to the directory `path`, before hours of training, and that
-    /// the tokenizer that is there can be read, whether this save would keep it or not. Creates the
-    /// directory, and finishes what a save that was killed has left.
+    /// Checks, before hours of training, that a model can be saved to the directory `path` and that
+    /// any tokenizer in it can be read, whether or not this save would keep it. Creates the
+    /// directory, and recovers what a killed save left behind.
     ///
     /// # Errors
     /// As [`Writer::create`] and [`Reader::companions`](crate::Reader::companions).
@@ -52,11 +52,11 @@ impl Writer {
         Companions::beside(directory.path(), ElementType::default()).map(drop)
     }
 
-    /// Starts saving the model of `config`, whose tensors are `layout`'s, to the directory `path`;
-    /// creates it if need be.
+    /// Starts saving the model of `config`, whose tensors are `layout`'s, to the directory `path`.
+    /// Creates the directory if needed.
     ///
     /// # Errors
-    /// [`CheckpointError`](crate::CheckpointError): `Busy` if another writer has the directory,
+    /// [`CheckpointError`](crate::CheckpointError): `Busy` if another writer holds the directory,
     /// `NotADirectory`, `NotAFile` or `NotReplaceable` if something is in the way, `Io` and `Disk`
     /// if the system refuses.
     pub fn create(
@@ -69,8 +69,8 @@ impl Writer {
         Writer::on((disk, Duration::ZERO), path.as_ref(), (config, layout), format, &Companions::default())
     }
 
-    /// Starts saving as [`Writer::create`], through `disk`, with what the model brought. Waits for
-    /// `patience` for another writer that has the directory, if only to look.
+    /// Starts saving like [`Writer::create`], through `disk` and with the model's companions. Waits
+    /// up to `patience` for another writer, or a probe, that holds the directory.
     ///
     /// # Errors
     /// As [`Writer::create`].
@@ -92,13 +92,14 @@ impl Writer {
         Ok(Writer { directory, files, vocabulary: config.vocabulary, companions })
     }
 
-    /// Writes a whole tensor, row-major, in any order of tensors; a second write replaces the
-    /// first.
+    /// Writes a whole tensor, row-major. Tensors may be written in any order; a second write
+    /// replaces the first.
     ///
     /// # Errors
     /// [`CheckpointError`](crate::CheckpointError): `Disk` if the system refuses; `UnknownTensor`
-    /// and `Elements` if the layout has no such tensor, or one of another size; `WeightNotFinite` if
-    /// an element is infinite or NaN; `OutOfRange` if one would become infinite.
+    /// if the layout lacks the tensor, `Elements` if the size differs from the tensor's;
+    /// `WeightNotFinite` if an element is infinite or NaN; `OutOfRange` if an element would become
+    /// infinite.
     pub fn write(&mut self, tensor: TensorId, values: &[f32]) -> Result<()> {
         self.write_state(TrainingState::Weight, tensor, values)
     }
@@ -114,11 +115,11 @@ impl Writer {
         self.files[state as usize].write(tensor, values)
     }
 
-    /// Flushes everything to the disk and puts it in its place.
+    /// Flushes everything to the disk and publishes it.
     ///
     /// # Errors
     /// [`CheckpointError`](crate::CheckpointError): `Incomplete` if a tensor was never written;
-    /// `Unpublished` if the save is whole and has another name; otherwise as [`Writer::create`].
+    /// `Unpublished` if the save is complete but has another name; otherwise as [`Writer::create`].
     pub fn finish(mut self) -> Result<()> {
         self.keep_old();
         for files in self.files {
@@ -130,10 +131,10 @@ impl Writer {
         self.directory.publish()
     }
 
-    /// Keeps the tokenizer that is in the directory and the settings of generation, if these weights
-    /// bring none, unless the `config.json` there states another number of tokens. The weights there
-    /// may be of any kind, or missing. What cannot be read is no reason to lose the new weights:
-    /// [`Writer::probe`] has seen it.
+    /// Keeps the directory's tokenizer and generation settings if these weights bring none, unless
+    /// the `config.json` there states another vocabulary size. The old weights may be of any kind,
+    /// or missing. Files that cannot be read are no reason to lose the new weights:
+    /// [`Writer::probe`] has already reported them.
     fn keep_old(&mut self) {
         let Ok(old) = Companions::beside(self.directory.path(), ElementType::default()) else { return };
         if old.vocabulary().is_none_or(|tokens| tokens == self.vocabulary as u64) {

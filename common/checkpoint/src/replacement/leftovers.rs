@@ -1,4 +1,4 @@
-//! The directory that is replaced, what is in it, and what killed processes have left beside it.
+//! The directory that is replaced, its contents, and files left next to it by killed processes.
 
 use super::{PARTIAL, REPLACED, lock, sibling};
 use crate::{CheckpointError, Result, names};
@@ -14,19 +14,19 @@ use storage::Disk;
 /// A directory that may be replaced.
 pub(super) struct Place {
     pub(super) disk: Arc<Disk>,
-    /// The directory, without links.
+    /// Path of the directory, with links resolved.
     pub(super) target: PathBuf,
-    /// The directory above it.
+    /// The parent directory.
     pub(super) parent: PathBuf,
-    /// Its name there.
+    /// The directory's name in its parent.
     pub(super) name: String,
 }
 
 impl Place {
-    /// Gives the directory `path` its name again if a process died between two renames.
+    /// Restores the name of the directory `path` if a process died between two renames.
     ///
     /// # Errors
-    /// [`CheckpointError::Busy`] if that process lives, [`CheckpointError::Disk`].
+    /// [`CheckpointError::Busy`] if that process is still alive, [`CheckpointError::Disk`].
     pub(super) fn restore(path: &Path, disk: &Disk) -> Result<()> {
         let Some(name) = path.file_name() else { return Ok(()) };
         if fs::symlink_metadata(path).is_ok() {
@@ -36,14 +36,14 @@ impl Place {
         let found = siblings(parent, &name.to_string_lossy(), REPLACED).unwrap_or_default();
         let Some(old) = found.first() else { return Ok(()) };
         let _lock = lock(old, Duration::ZERO)?;
-        // The new directory was whole before the old one was renamed.
+        // The new directory was complete before the old one was renamed.
         let new = old.with_extension(&PARTIAL[1..]);
         let whole = if new.is_dir() { &new } else { old };
         disk.rename(whole, path)?;
         Ok(disk.flush_directory(parent)?)
     }
 
-    /// The directory at `path`, which exists.
+    /// Describes the directory at `path`, which exists.
     pub(super) fn new(path: &Path, disk: Arc<Disk>) -> Result<Self> {
         let target = path.canonicalize().map_err(CheckpointError::io("open", path))?;
         match (target.parent(), target.file_name()) {
@@ -55,7 +55,8 @@ impl Place {
         }
     }
 
-    /// Puts right what killed saves have left of the directory `path`, if it is one of saved weights.
+    /// Recovers files that killed saves left behind for the directory `path`, if it holds saved
+    /// weights.
     ///
     /// # Errors
     /// As [`Place::restore`].
@@ -71,22 +72,22 @@ impl Place {
         }
     }
 
-    /// True if nothing is in the directory.
+    /// True if the directory is empty.
     pub(super) fn is_empty(&self) -> Result<bool> {
         Ok(entries(&self.target)?.is_empty())
     }
 
-    /// The path of a directory beside it that this process uses.
+    /// Returns the path of a sibling directory that this process uses.
     pub(super) fn beside(&self, end: &str) -> PathBuf {
         self.parent.join(sibling(&self.name, end))
     }
 
-    /// The error of a directory that cannot be replaced.
+    /// Returns the error for a directory that cannot be replaced.
     pub(super) fn not_replaceable(&self, why: String) -> CheckpointError {
         CheckpointError::NotReplaceable { path: self.target.clone(), why }
     }
 
-    /// Checks that the directory and what is in it may be moved.
+    /// Checks that the directory and its contents may be moved.
     ///
     /// # Errors
     /// [`CheckpointError::NotReplaceable`], [`CheckpointError::NotAFile`], [`CheckpointError::Io`].
@@ -117,12 +118,12 @@ impl Place {
         Ok(())
     }
 
-    /// The names in the directory that are not this crate's.
+    /// Returns the names in the directory that do not belong to this crate.
     pub(super) fn others(&self) -> Result<Vec<OsString>> {
         Ok(entries(&self.target)?.into_iter().filter(|name| !names::is_ours(name)).collect())
     }
 
-    /// Clears all that killed processes have left. The caller holds the lock.
+    /// Removes everything that killed processes left behind. The caller holds the lock.
     pub(super) fn clear_leftovers(&self) -> Result<()> {
         for end in [PARTIAL, REPLACED] {
             for old in siblings(&self.parent, &self.name, end)? {
@@ -133,8 +134,8 @@ impl Place {
         Ok(())
     }
 
-    /// Moves what other programs have in `old`, whose place this directory has, to here. If a file of
-    /// the same name is here, that of `old` stays where it is.
+    /// Moves other programs' files here from `old`, whose place this directory has taken. If a file
+    /// of the same name exists here, the one in `old` stays where it is.
     ///
     /// # Errors
     /// [`CheckpointError::Disk`] if it cannot be moved.
@@ -149,18 +150,18 @@ impl Place {
         Ok(())
     }
 
-    /// Removes what is left in `old` of this crate, and the second names of what is here; then `old`,
-    /// if it is empty.
+    /// Removes this crate's remaining files from `old`, and second names of files that are here.
+    /// Then removes `old` if it is empty.
     ///
     /// # Errors
-    /// [`CheckpointError::Disk`] if this directory cannot be flushed before.
+    /// [`CheckpointError::Disk`] if this directory cannot be flushed first.
     pub(super) fn remove(&self, old: &Path) -> Result<()> {
         for name in entries(old)? {
             let from = old.join(&name);
             let (found, here) = (inspect(&from)?, fs::symlink_metadata(self.target.join(&name)));
             let is_here = here.is_ok_and(|here| names::is_same(&found, &here));
             if !found.is_dir() && (is_here || names::is_ours(&name)) {
-                // Does no harm where it is.
+                // Harmless if it stays.
                 let _ = self.disk.unlink(&from);
             }
         }
@@ -170,8 +171,8 @@ impl Place {
     }
 }
 
-/// The directories beside `name` whose names begin as [`sibling`]'s of some process and end with
-/// `end`.
+/// Returns the directories next to `name` whose names begin like those of [`sibling`], for any
+/// process, and end with `end`.
 fn siblings(parent: &Path, name: &str, end: &str) -> Result<Vec<PathBuf>> {
     let is_sibling = |found: &OsString| {
         let stem = found.to_str().and_then(|found| found.strip_suffix(end)?.strip_prefix('.'));
@@ -190,12 +191,13 @@ fn entries(path: &Path) -> Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// Returns what is at `path`, which may be a link.
+/// Returns the metadata of `path` itself, without following a link.
 fn inspect(path: &Path) -> Result<Metadata> {
     fs::symlink_metadata(path).map_err(CheckpointError::io("open", path))
 }
 
-/// True if this user may change the entries of a directory: of one that moves, `..` does.
+/// True if this user may change a directory's entries. When a directory moves, its entry `..`
+/// changes.
 fn is_writable(path: &Path) -> bool {
     rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
 }

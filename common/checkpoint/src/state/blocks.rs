@@ -1,9 +1,9 @@
 //! Hashes of a file's blocks (BLAKE3).
 
-/// Bytes of a block, counted from the file's start; the last may be shorter.
+/// Size of a block in bytes. Blocks are counted from the file's start; the last may be shorter.
 pub const BLOCK: usize = 1 << 20;
 
-/// Hashes bytes as they are written, block by block.
+/// Hashes data block by block as it is written.
 #[derive(Default)]
 pub(super) struct BlockHasher {
     hasher: blake3::Hasher,
@@ -12,7 +12,7 @@ pub(super) struct BlockHasher {
 }
 
 impl BlockHasher {
-    /// Adds the file's next `bytes`.
+    /// Adds the next `bytes` of the file.
     pub(super) fn update(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let (now, rest) = bytes.split_at(bytes.len().min(BLOCK - self.filled));

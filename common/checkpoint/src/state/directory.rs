@@ -1,4 +1,4 @@
-//! The directory of a run's checkpoints: what is there, what is published, what is removed.
+//! The directory of a run's checkpoints: lists, publishes and removes them.
 
 use super::blocks::BlockHasher;
 use super::manifest::{FileRecord, Manifest};
@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use storage::Disk;
 
-/// What the name of a checkpoint begins with; the number of steps follows.
+/// Prefix of a checkpoint's name; the number of steps follows.
 const PREFIX: &str = "step-";
-/// The end of the name of a checkpoint that is being written or removed.
+/// Suffix of a checkpoint that is being written or removed.
 const PARTIAL: &str = ".partial";
-/// The file of checkpoints before version 1 of the format.
+/// The file that held a checkpoint before version 1 of the format.
 const BEFORE: &str = "state.safetensors";
 
 /// The directory of a run's checkpoints.
@@ -27,21 +27,22 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// The checkpoints in `directory`, which need not exist.
+    /// Describes the checkpoints in `directory`, which need not exist.
     pub fn new(directory: &Path, disk: Arc<Disk>) -> Self {
         Checkpoints { directory: directory.into(), disk }
     }
 
-    /// Returns the directory that the checkpoint at `path` is in, and its name there; none if
-    /// `path` is not called as checkpoints are.
+    /// Returns the directory that contains the checkpoint at `path`, and the checkpoint's name in
+    /// it. `None` if `path` is not named like a checkpoint.
     pub fn one(path: &Path, disk: Arc<Disk>) -> Option<(Self, String)> {
         let path = &path.canonicalize().unwrap_or_else(|_| path.into());
         let name = path.file_name()?.to_str().filter(|name| numbers(name).is_some())?;
         Some((Checkpoints::new(storage::parent(path), disk), name.into()))
     }
 
-    /// Fails if the directory is a checkpoint itself, in which a run would hide its own and would lose them
-    /// with it. Then finishes what saves of weights that were killed have left of it or above it.
+    /// Fails if the directory is itself a checkpoint: a run would hide its own checkpoints in it
+    /// and lose them with it. Then completes interrupted saves of weights to the directory or to
+    /// one above it.
     ///
     /// # Errors
     /// [`CheckpointError::InCheckpoint`], [`CheckpointError::NotADirectory`], [`CheckpointError::Disk`].
@@ -56,21 +57,21 @@ impl Checkpoints {
         }
     }
 
-    /// The directory.
+    /// Returns the path of the directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Its disk.
+    /// Returns the disk.
     pub fn disk(&self) -> &Arc<Disk> {
         &self.disk
     }
 
-    /// Returns the names of all published checkpoints, the newest first.
+    /// Returns the names of all published checkpoints, newest first.
     ///
     /// # Errors
     /// [`CheckpointError::Disk`]; [`CheckpointError::Damaged`] if the directory has only a
-    /// checkpoint of a format that is no longer read.
+    /// checkpoint in a format that is no longer supported.
     pub fn names(&self) -> Result<Vec<String>> {
         let all = self.disk.list(&self.directory)?;
         let mut numbered: Vec<_> = all.iter().filter_map(|name| Some((numbers(name)?, name))).collect();
@@ -90,8 +91,7 @@ impl Checkpoints {
         reader::manifest(&self.disk, &self.directory.join(name))
     }
 
-    /// Opens the checkpoint `name`, whose manifest is `manifest`, of a model with `layout`'s
-    /// tensors.
+    /// Opens the checkpoint `name` with the given manifest, of a model with `layout`'s tensors.
     ///
     /// # Errors
     /// [`CheckpointError::Damaged`], [`CheckpointError::Disk`].
@@ -99,14 +99,14 @@ impl Checkpoints {
         Generation::open(&self.disk, &self.directory.join(name), manifest, layout)
     }
 
-    /// The directory in which a checkpoint after `steps` steps is written until it is published. No
-    /// two attempts of a run may have the same number.
+    /// Returns the directory in which a checkpoint after `steps` steps is written until it is
+    /// published. No two attempts of a run may have the same number.
     pub fn partial(&self, steps: u32, attempt: u32) -> PathBuf {
         self.directory.join(format!(".{PREFIX}{steps:08}-{attempt}{PARTIAL}"))
     }
 
-    /// Writes what the model brought into `partial`, and flushes it. Returns what the manifest says
-    /// of it.
+    /// Writes the model's companions to `partial` and flushes them. Returns their records for the
+    /// manifest.
     ///
     /// # Errors
     /// [`CheckpointError::Disk`].
@@ -137,8 +137,8 @@ impl Checkpoints {
         Ok(name)
     }
 
-    /// The name of the next checkpoint after `steps` steps. One that is there already, damaged
-    /// perhaps, is not replaced.
+    /// Returns the name of the next checkpoint after `steps` steps. An existing checkpoint, which
+    /// may be damaged, is not replaced.
     fn free_name(&self, steps: u32) -> Result<String> {
         let taken = self.names()?.iter().filter_map(|name| numbers(name)).find(|(of, _)| *of == steps);
         Ok(match taken {
@@ -147,8 +147,8 @@ impl Checkpoints {
         })
     }
 
-    /// Removes all checkpoints but the `keep` newest up to `newest`, and those in `damaged`, which
-    /// do not count.
+    /// Removes all checkpoints except the `keep` newest up to `newest`. Those in `damaged` do not
+    /// count and are removed.
     ///
     /// # Errors
     /// [`CheckpointError::Disk`].
@@ -156,7 +156,7 @@ impl Checkpoints {
         let names = self.names()?;
         let sound = |name: &&String| numbers(name) <= numbers(newest) && !damaged.contains(name);
         for old in names.iter().filter(sound).skip(keep.max(1)) {
-            // Renamed first: what is half removed is no checkpoint.
+            // Rename first: a half-removed directory must not look like a checkpoint.
             let removed = self.directory.join(format!(".{old}-old{PARTIAL}"));
             self.disk.rename(&self.directory.join(old), &removed)?;
             self.disk.remove_directory(&removed)?;
@@ -164,8 +164,8 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Removes what killed runs have left half-written or half-removed. Only the holder of the
-    /// [`RunLock`](super::RunLock) may.
+    /// Removes directories that killed runs left half-written or half-removed. Only the holder of
+    /// the [`RunLock`](super::RunLock) may call it.
     ///
     /// # Errors
     /// [`CheckpointError::Disk`].
@@ -180,7 +180,8 @@ impl Checkpoints {
     }
 }
 
-/// The steps, and the number among checkpoints of as many steps, in the name of a checkpoint.
+/// Returns the number of steps in a checkpoint's name, and its number among checkpoints after as
+/// many steps.
 fn numbers(name: &str) -> Option<(u32, u32)> {
     let rest = name.strip_prefix(PREFIX)?;
     let (steps, number) = rest.split_once('-').unwrap_or((rest, "0"));

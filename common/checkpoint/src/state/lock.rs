@@ -1,11 +1,12 @@
-//! The lock of a directory of checkpoints, held for a run's life by its rank 0.
+//! The lock of a directory of checkpoints. A run's rank 0 holds it for the life of the run.
 //!
-//! The file `lock` names its owner. Where the file system has locks (`flock`), the lock is one of
-//! these, and the system releases it when the owner dies. Elsewhere the owner writes a beat to the
-//! file every [`Locking::beat`]. Another run waits for [`Locking::patience`]: if there is no beat,
-//! the owner is dead. The run then writes its own name and waits for a beat more. If two runs do so
-//! at once, the one whose name stays has the lock. An owner that was suspended for longer finds
-//! another name in the file before it publishes ([`RunLock::check`]).
+//! The file `lock` names its owner. Where the file system supports locks (`flock`), it is locked
+//! with one, and the system releases the lock when the owner dies. Elsewhere the owner writes a
+//! heartbeat to the file every [`Locking::beat`]. Another run waits for [`Locking::patience`]: if
+//! no heartbeat comes, the owner is dead. The run then writes its own name and waits for one more
+//! heartbeat interval. If two runs do so at once, the one whose name remains has the lock. An owner
+//! that was suspended for longer finds another name in the file before it publishes
+//! ([`RunLock::check`]).
 
 use crate::{CheckpointError, Result};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -19,9 +20,9 @@ use std::time::{Duration, Instant};
 
 /// The file's name.
 const LOCK: &str = "lock";
-/// How long a run waits for a lock of the file system, which others may hold for a moment to look.
+/// How long a run waits for a file system's lock, which other processes may hold briefly to look.
 const BUSY: Duration = Duration::from_secs(5);
-/// Between two looks at the file.
+/// Interval at which the file is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A held lock. Dropping it releases it.
@@ -33,14 +34,14 @@ pub struct RunLock {
     heart: Option<Heart>,
 }
 
-/// How a lock is taken.
+/// Settings for taking a lock.
 #[derive(Clone, Copy, Debug)]
 pub struct Locking {
-    /// Whether the file system's locks are used if there are any.
+    /// Whether to use the file system's locks where they exist.
     pub flock: bool,
-    /// How often an owner writes to the file where the file system has no locks.
+    /// Interval between an owner's heartbeats where the file system has no locks.
     pub beat: Duration,
-    /// After how long without a beat an owner counts as dead.
+    /// Time without a heartbeat after which an owner counts as dead.
     pub patience: Duration,
 }
 
@@ -51,11 +52,11 @@ impl Default for Locking {
 }
 
 impl RunLock {
-    /// Takes the lock of `directory`, which must exist, for a run that `token` names: a line of
+    /// Takes the lock of `directory`, which must exist, for the run that `token` names: a line of
     /// text that no other run has.
     ///
     /// # Errors
-    /// [`CheckpointError::Busy`] if another run has it, [`CheckpointError::Io`].
+    /// [`CheckpointError::Busy`] if another run holds it, [`CheckpointError::Io`].
     pub fn acquire(directory: &Path, token: &str, locking: Locking) -> Result<Self> {
         let path = directory.join(LOCK);
         let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
@@ -75,8 +76,8 @@ impl RunLock {
         Ok(lock)
     }
 
-    /// Returns the token in the lock of `directory`: the run's that holds it, as this machine sees
-    /// it.
+    /// Returns the token in the lock of `directory`. It names the run that holds the lock, as this
+    /// machine sees it.
     ///
     /// # Errors
     /// [`CheckpointError::Io`].
@@ -84,7 +85,7 @@ impl RunLock {
         Ok(text(directory)?.lines().next().unwrap_or_default().to_string())
     }
 
-    /// Fails if another run has taken the lock over.
+    /// Fails if another run has taken over the lock.
     ///
     /// # Errors
     /// [`CheckpointError::Busy`], [`CheckpointError::Io`].
@@ -92,7 +93,7 @@ impl RunLock {
         if RunLock::holder(&self.directory)? == self.token { Ok(()) } else { Err(self.busy()) }
     }
 
-    /// Takes the file system's lock. Returns false if it has none.
+    /// Takes the file system's lock. Returns false if the file system does not support locks.
     fn flock(&self) -> Result<bool> {
         let since = Instant::now();
         loop {
@@ -130,9 +131,9 @@ impl RunLock {
 impl Drop for RunLock {
     fn drop(&mut self) {
         self.heart = None;
-        // A lock that was taken over is the other run's.
+        // A lock that was taken over belongs to the other run.
         if self.check().is_ok() {
-            // What stays in the file is taken for an owner that is dead.
+            // A token that remains in the file counts as a dead owner's.
             let _ = self.file.set_len(0);
         }
         // Closing the file is not enough: a child process between `fork` and `exec` still holds a copy.
@@ -140,7 +141,7 @@ impl Drop for RunLock {
     }
 }
 
-/// Returns what the lock of `directory` says.
+/// Returns the text in the lock file of `directory`.
 fn text(directory: &Path) -> Result<String> {
     let path = directory.join(LOCK);
     std::fs::read_to_string(&path).map_err(CheckpointError::io("read", &path))
@@ -153,7 +154,7 @@ fn write(file: &File, token: &str, beat: u64) -> io::Result<()> {
     file.sync_data()
 }
 
-/// The thread that writes beats.
+/// The thread that writes heartbeats.
 #[derive(Debug)]
 struct Heart {
     stop: Option<Sender<()>>,
@@ -168,8 +169,7 @@ impl Heart {
             let mut beat = 0;
             while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 beat += 1;
-                // A beat that cannot be written may make the run lose the lock, which it then
-                // finds.
+                // Without a heartbeat, the run may lose the lock; it notices that later.
                 let _ = beat_once(&file, &token, beat);
             }
         })?;
@@ -177,7 +177,7 @@ impl Heart {
     }
 }
 
-/// Writes a beat, unless another run's token is there.
+/// Writes a heartbeat, unless the file holds another run's token.
 fn beat_once(file: &File, token: &str, beat: u64) -> io::Result<()> {
     let mut found = vec![0; token.len()];
     file.read_exact_at(&mut found, 0)?;

@@ -1,28 +1,29 @@
-//! The manifest of a checkpoint: what it is of, and the hash of every block of its files.
+//! The manifest of a checkpoint: its identity, and the hash of every block of its files.
 //!
-//! Its text is one JSON object: the format's version, a hash of version and content, the content.
-//! Every byte of it is checked.
+//! It is stored as one JSON object: the format's version, a hash of version and content, and the
+//! content. Every byte is verified.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The version of the format that this crate writes, and the newest that it reads.
+/// The format version that this crate writes, and the newest that it reads.
 pub const FORMAT: u32 = 1;
 
-/// What a checkpoint says of itself.
+/// A checkpoint's description of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// How far training had come, in the caller's words.
+    /// The progress of training, in a form chosen by the caller.
     pub progress: Value,
-    /// What a run that resumes must have in common with the one that wrote it.
+    /// Values that a resuming run must share with the run that wrote the checkpoint.
     pub identity: Value,
-    /// What is only recorded: the writer's stage, strategy, number of ranks and so on.
+    /// Values that are only recorded: the writer's stage, strategy, number of ranks and so on.
     pub record: Value,
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub block_bytes: u64,
-    /// The files, a rank's each.
+    /// The files, one per rank.
     pub files: Vec<FileRecord>,
-    /// The small files that the model brought, if training began with weights that had any.
+    /// The small files that came with the model. Empty if training did not start from weights with
+    /// any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub companions: Vec<FileRecord>,
 }
@@ -30,25 +31,25 @@ pub struct Manifest {
 /// A file of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FileRecord {
-    /// Its name in the checkpoint's directory.
+    /// Name in the checkpoint's directory.
     pub name: String,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
     /// The hash of each block, in hexadecimal digits.
     pub blocks: Vec<String>,
 }
 
-/// Why a text is no manifest.
+/// The reason why a text is not a manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum NotAManifest {
-    /// It is intact, but of a format that this crate does not read.
+    /// It is intact, but in a format that this crate does not read.
     Format(u32),
-    /// It is damaged; in words.
+    /// It is damaged: a description.
     Damaged(&'static str),
 }
 
 impl Manifest {
-    /// Returns the text of the manifest's file.
+    /// Returns the text of the manifest file.
     ///
     /// # Errors
     /// JSON's: a number that is not finite.
@@ -58,10 +59,10 @@ impl Manifest {
         Ok(format!("{{\"format\":{FORMAT},\"blake3\":\"{hash}\",\"manifest\":{content}}}"))
     }
 
-    /// Returns the manifest whose text is `text`.
+    /// Parses the text of a manifest file.
     ///
     /// # Errors
-    /// If a byte of it is not what was written, or the format is newer.
+    /// If any byte differs from the data that was written, or the format is newer.
     pub(super) fn unseal(text: &str) -> Result<Self, NotAManifest> {
         let (format, content) = verified(text).ok_or(NotAManifest::Damaged("its hash does not fit"))?;
         match format.parse() {
@@ -73,7 +74,8 @@ impl Manifest {
     }
 }
 
-/// Returns the version and the content in `text`, if the hash between them is theirs.
+/// Returns the version and the content in `text`. `None` if they do not match the hash between
+/// them.
 fn verified(text: &str) -> Option<(&str, &str)> {
     let rest = text.strip_prefix("{\"format\":")?;
     let (format, rest) = rest.split_once(",\"blake3\":\"")?;

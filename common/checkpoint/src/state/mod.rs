@@ -1,11 +1,11 @@
-//! Checkpoints of a run: for each parameter its weight and its optimizer states, in f32, written by
-//! all ranks side by side, and read by any number of ranks.
+//! Checkpoints of a run: the weight and the optimizer states of each parameter, in f32. All ranks
+//! write them in parallel, and any number of ranks can read them.
 //!
-//! A checkpoint is a directory, `step-00000100`, with a file per rank that wrote it ([`shard`]) and
-//! a [`manifest`] with the hash of every block. It appears whole or not at all: all files are
-//! written and flushed in a directory of a temporary name, then the manifest, then that directory
+//! A checkpoint is a directory, `step-00000100`, with one file per rank that wrote it ([`shard`])
+//! and a [`manifest`] with the hash of every block. It appears whole or not at all: all files are
+//! written and flushed in a directory with a temporary name, then the manifest; then that directory
 //! is renamed and its parent flushed. The newest directory whose manifest and blocks verify counts;
-//! there is no pointer to it. A run holds the [`lock`] of the directory of its checkpoints.
+//! no pointer to it exists. A run holds the [`lock`] of the directory of its checkpoints.
 
 pub mod blocks;
 mod directory;

@@ -1,4 +1,4 @@
-//! Reads a checkpoint: any run of any state of any tensor, from intact blocks alone.
+//! Reads a checkpoint: any range of any state of any tensor, from intact blocks only.
 
 use super::blocks::{BLOCK, is_intact};
 use super::manifest::{FileRecord, Manifest, NotAManifest};
@@ -15,18 +15,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use storage::{Disk, File};
 
-/// A checkpoint that is open to read. Ranks may share it.
+/// A checkpoint that is open for reading. Ranks may share it.
 pub struct Generation {
     path: PathBuf,
     manifest: Manifest,
     files: Vec<ShardFile>,
     companions: Arc<Companions>,
-    /// Per state, per tensor: where its elements are, in their order.
+    /// The places of a tensor's elements, in order, by state and tensor.
     runs: [Vec<Vec<StoredRun>>; TrainingState::ALL.len()],
 }
 
-/// A file, and which of its blocks have been found intact. It is open only while it is read: a run
-/// would otherwise keep the room of the checkpoint that it has resumed from and removed.
+/// A file, and which of its blocks have been verified. It is open only while it is read. Otherwise
+/// a run would keep the disk space of the checkpoint that it resumed from and later removed.
 struct ShardFile {
     disk: Arc<Disk>,
     path: PathBuf,
@@ -34,11 +34,11 @@ struct ShardFile {
     intact: Vec<AtomicBool>,
 }
 
-/// Where a run of elements is.
+/// The place of a run of elements.
 struct StoredRun {
     range: Range<usize>,
     file: usize,
-    /// Its first byte, from the file's start.
+    /// Offset of the first byte from the file's start.
     offset: u64,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn manifest(disk: &Disk, directory: &Path) -> Result<Manifest> {
     let path = directory.join(MANIFEST);
     let damaged = |how| CheckpointError::damaged(&path, how);
     let file = disk.open(&path)?;
-    // As long as the file is: it cannot ask for more memory than its own size.
+    // Exactly the file's length: a damaged file cannot request more memory than its own size.
     let mut text = vec![0; disk.length(&file)? as usize];
     disk.read_now(&file, 0, &mut text)?;
     let text = String::from_utf8(text).map_err(|_| damaged("it is not text"))?;
@@ -71,7 +71,7 @@ pub(super) fn manifest(disk: &Disk, directory: &Path) -> Result<Manifest> {
     Ok(manifest)
 }
 
-/// Reads what the model brought, which the manifest in `directory` lists.
+/// Reads the companions that the manifest in `directory` lists.
 fn companions(disk: &Arc<Disk>, directory: &Path, manifest: &Manifest) -> Result<Companions> {
     let read = |record: &FileRecord| {
         let file = ShardFile::open(disk, directory, record.clone())?;
@@ -85,7 +85,8 @@ fn companions(disk: &Arc<Disk>, directory: &Path, manifest: &Manifest) -> Result
 
 impl Generation {
     /// Opens the checkpoint in `directory`, whose manifest has been read, of a model with
-    /// `layout`'s tensors. Verifies the headers of all files and that every element is there once.
+    /// `layout`'s tensors. Verifies the headers of all files, and that every element is stored
+    /// exactly once.
     ///
     /// # Errors
     /// [`CheckpointError::Damaged`], [`CheckpointError::Disk`].
@@ -108,22 +109,22 @@ impl Generation {
         Ok(generation)
     }
 
-    /// Its directory.
+    /// Returns the checkpoint's directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it says of itself.
+    /// Returns the manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// What the model brought; empty if training began without weights.
+    /// Returns the model's companions. Empty if training started without weights.
     pub fn companions(&self) -> &Arc<Companions> {
         &self.companions
     }
 
-    /// Notes where the runs of a file are.
+    /// Records where the runs of a file are.
     fn add_runs(&mut self, number: usize, layout: &Layout) -> Result<()> {
         let file = &self.files[number];
         let (header, data) = file.header()?;
@@ -146,7 +147,7 @@ impl Generation {
         Ok(())
     }
 
-    /// Checks that the runs of every tensor are all of its elements, each once.
+    /// Checks that the runs of every tensor cover each of its elements exactly once.
     fn check_complete(&mut self, layout: &Layout) -> Result<()> {
         for (state, tensors) in TrainingState::ALL.into_iter().zip(&mut self.runs) {
             for (runs, tensor) in tensors.iter_mut().zip(&layout.tensors) {
@@ -162,8 +163,8 @@ impl Generation {
         Ok(())
     }
 
-    /// Verifies every block that elements `range` of `state` of a tensor touch. A block that has
-    /// been verified is not read again.
+    /// Verifies every block that contains elements `range` of `state` of a tensor. Does not read a
+    /// block again once it has been verified.
     ///
     /// # Errors
     /// [`CheckpointError::Damaged`], [`CheckpointError::Disk`].
@@ -197,7 +198,7 @@ impl Generation {
         Ok(())
     }
 
-    /// The runs that have elements of `range`, each with those.
+    /// Returns the runs that overlap `range`, each with the overlap.
     fn touched<'a>(
         &'a self,
         state: TrainingState,
@@ -211,7 +212,7 @@ impl Generation {
 }
 
 impl StoredRun {
-    /// Where `part` of its elements is in the file.
+    /// Returns the bytes in the file that hold `part` of the run's elements.
     fn bytes(&self, part: &Range<usize>) -> Range<u64> {
         let at = |element: usize| self.offset + ((element - self.range.start) * size_of::<f32>()) as u64;
         at(part.start)..at(part.end)
@@ -237,7 +238,7 @@ impl ShardFile {
         CheckpointError::damaged(&self.path, how)
     }
 
-    /// Reads the header from intact blocks. Returns it with the first byte of the data.
+    /// Reads the header from intact blocks. Returns it with the offset of the data.
     fn header(&self) -> Result<(Metadata, u64)> {
         const LENGTH: u64 = size_of::<u64>() as u64;
         let bytes = self.record.bytes;
@@ -266,7 +267,7 @@ impl ShardFile {
         Ok(self.disk.read_now(&file, start, into)?)
     }
 
-    /// Verifies the blocks of `file`, which is this one, that have bytes of `range`.
+    /// Verifies the blocks that contain bytes of `range`. `file` is this file, opened.
     fn verify(&self, file: &File, range: Range<u64>) -> Result<()> {
         if range.is_empty() {
             return Ok(());

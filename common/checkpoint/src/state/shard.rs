@@ -1,7 +1,7 @@
-//! The file of one rank: runs of elements of tensors, each with all of its states.
+//! The file of one rank: runs of tensor elements, each with all of its states.
 //!
 //! It is a safetensors file. A tensor `NAME.param`, `NAME.exp_avg` or `NAME.exp_avg_sq` holds a run
-//! of the elements of the model's tensor `NAME`, flat; the metadata says which: `NAME` is
+//! of the elements of the model's tensor `NAME`, flattened. The metadata gives the range: `NAME` is
 //! `START..END`. Spaces pad the header, so that the data begins on a page.
 
 use crate::file_writer::with_length;
@@ -15,11 +15,11 @@ use storage::PAGE;
 pub struct Run {
     /// The tensor.
     pub tensor: TensorId,
-    /// Its elements.
+    /// The range of its elements.
     pub range: Range<usize>,
 }
 
-/// What one rank's file holds and where.
+/// The contents of one rank's file and their places.
 #[derive(Clone, Debug)]
 pub struct ShardLayout {
     header: Vec<u8>,
@@ -27,9 +27,9 @@ pub struct ShardLayout {
 }
 
 impl ShardLayout {
-    /// The file of a rank that holds `stretches`: groups of runs whose elements lie next to each
-    /// other in the rank's memory. The data is, for each stretch, for each of
-    /// [`TrainingState::ALL`], its elements in f32.
+    /// Returns the layout of the file of a rank that holds `stretches`: groups of runs whose
+    /// elements are adjacent in the rank's memory. For each stretch, the data holds its elements in
+    /// f32 for each of [`TrainingState::ALL`].
     pub fn new(layout: &Layout, stretches: &[Vec<Run>]) -> Self {
         let (mut tensors, mut runs, mut end) = (Map::new(), Map::new(), 0);
         for stretch in stretches {
@@ -48,18 +48,18 @@ impl ShardLayout {
         ShardLayout { header: with_length(json, PAGE), data: end }
     }
 
-    /// The bytes before the data: whole pages.
+    /// Returns the bytes before the data: a whole number of pages.
     pub fn header(&self) -> &[u8] {
         &self.header
     }
 
-    /// Bytes of the data.
+    /// Returns the size of the data in bytes.
     pub fn data_bytes(&self) -> usize {
         self.data
     }
 }
 
-/// The name of `state` of `tensor`: the tensor's, then PyTorch's for the state.
+/// Returns the name of `state` of `tensor`: the tensor's name, then PyTorch's name for the state.
 pub(super) fn name(state: TrainingState, tensor: &TensorSpec) -> String {
     let word = match state {
         TrainingState::Weight => "param",
@@ -73,7 +73,7 @@ fn words(range: &Range<usize>) -> String {
     format!("{}..{}", range.start, range.end)
 }
 
-/// Reads what [`words`] wrote.
+/// Parses a range that [`words`] wrote.
 pub(super) fn range(words: &str) -> Option<Range<usize>> {
     let (start, end) = words.split_once("..")?;
     let range = start.parse().ok()?..end.parse().ok()?;

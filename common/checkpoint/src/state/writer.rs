@@ -10,11 +10,12 @@ use std::path::Path;
 use std::sync::Arc;
 use storage::{Disk, File, Ticket};
 
-/// Bytes that are written at a time from memory that holds all of a file's data.
+/// Size of a write, in bytes, from memory that holds all of a file's data.
 const CHUNK: usize = 4 << 20;
-/// How many of them are on their way at most.
+/// Maximum number of these writes in flight.
 const QUEUED: usize = 4;
-/// Bytes that are hashed and then checked, so that the check finds them in a core's cache.
+/// Size of a piece, in bytes, that is hashed and then checked. The check finds it in a core's
+/// cache.
 const CACHED: usize = 256 << 10;
 
 /// Writes a rank's file from its start to its end, and hashes it.
@@ -29,8 +30,8 @@ pub struct ShardWriter {
 }
 
 impl ShardWriter {
-    /// Creates the file `name` in the checkpoint's `directory`, takes room for all of it, and
-    /// writes its header.
+    /// Creates the file `name` in the checkpoint's `directory`, reserves disk space for all of it,
+    /// and writes its header.
     ///
     /// # Errors
     /// [`CheckpointError::Disk`].
@@ -46,7 +47,7 @@ impl ShardWriter {
         Ok(ShardWriter { disk, file, name, expected, written, hasher, is_finite: true })
     }
 
-    /// Queues the write of the next data, f32.
+    /// Queues a write of the next data, in f32.
     pub fn append<M: AsRef<[u8]> + Send + 'static>(&mut self, memory: M) -> Ticket<M> {
         let bytes = memory.as_ref();
         for part in bytes.chunks(CACHED) {
@@ -58,11 +59,11 @@ impl ShardWriter {
         self.disk.write(&self.file, offset, memory)
     }
 
-    /// Appends all of `data`, which holds all that the file has, and finishes it. Gives the memory
-    /// back in any case.
+    /// Appends `data`, which holds all of the file's data, and finishes the file. Returns the
+    /// memory in any case.
     ///
     /// # Errors
-    /// As [`ShardWriter::finish`], and what the tickets of [`ShardWriter::append`] return.
+    /// As [`ShardWriter::finish`], plus the errors of the tickets of [`ShardWriter::append`].
     pub fn write_all<M: AsRef<[u8]> + Send + Sync + 'static>(
         mut self,
         data: M,
@@ -71,7 +72,7 @@ impl ShardWriter {
         let data = Arc::new(data);
         let written = self.write_parts(&data, bytes);
         let finished = written.and_then(|()| self.finish());
-        // Every ticket has been waited for, so that no part of the memory is on its way.
+        // Every ticket has been waited for, so no write from the memory is in flight.
         (Arc::into_inner(data), finished)
     }
 
@@ -92,7 +93,7 @@ impl ShardWriter {
                 outcome = wait(queued.pop_front());
             }
         }
-        // All are waited for, whatever the first error is.
+        // Wait for all of them, whatever the first error is.
         let rest: Vec<_> = queued.into_iter().map(|ticket| wait(Some(ticket))).collect();
         rest.into_iter().fold(outcome, Result::and)
     }
@@ -103,7 +104,7 @@ impl ShardWriter {
     /// [`CheckpointError::NotFinite`] if an element is infinite or NaN; [`CheckpointError::Disk`].
     ///
     /// # Panics
-    /// If the caller appended another number of bytes than the layout has.
+    /// If the number of appended bytes differs from the layout's.
     pub fn finish(self) -> Result<FileRecord> {
         assert_eq!(self.written, self.expected, "bytes of {}", self.name);
         if !self.is_finite {
@@ -121,7 +122,7 @@ fn wait<M>(ticket: Option<Ticket<M>>) -> Result<()> {
     }
 }
 
-/// A part of memory that several writes share.
+/// A part of a buffer that several writes share.
 struct Part<M> {
     data: Arc<M>,
     range: Range<usize>,

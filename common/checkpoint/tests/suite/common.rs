@@ -4,7 +4,7 @@ use checkpoint::{Format, Reader, Writer};
 use model::{Layout, ModelConfig};
 use std::path::Path;
 
-/// Two layers of odd sizes.
+/// Returns the configuration of a model with two layers of odd sizes.
 pub(crate) fn config() -> ModelConfig {
     ModelConfig {
         vocabulary: 19,
@@ -21,13 +21,13 @@ pub(crate) fn config() -> ModelConfig {
     }
 }
 
-/// Element `i` of tensor `tensor`: all differ, and all are exact in bf16 and f16 as well.
+/// Returns element `i` of tensor `tensor`. All elements differ, and all are exact in bf16 and f16.
 pub(crate) fn value(tensor: usize, i: usize) -> f32 {
     let sign = if i.is_multiple_of(2) { 1.0 } else { -1.0 };
     sign * (128 + i % 128) as f32 * 2f32.powi((tensor % 8) as i32 - 10)
 }
 
-/// The whole of a tensor.
+/// Returns all elements of a tensor.
 pub(crate) fn values(layout: &Layout, tensor: usize) -> Vec<f32> {
     (0..layout.tensors[tensor].elements()).map(|i| value(tensor, i)).collect()
 }
@@ -52,7 +52,7 @@ pub(crate) fn assert_reads_back(reader: &Reader, layout: &Layout) {
     }
 }
 
-/// Names in a directory, sorted.
+/// Returns the names in a directory, sorted.
 pub(crate) fn names(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -64,7 +64,7 @@ pub(crate) fn names(directory: &Path) -> Vec<String> {
 pub(crate) struct SplitMix(pub(crate) u64);
 
 impl SplitMix {
-    /// The next number, uniform in `0..bound`.
+    /// Returns the next number, uniform in `0..bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -74,7 +74,7 @@ impl SplitMix {
     }
 }
 
-/// How many cases a test tries: `short`, or what the environment's `CASES` says.
+/// Returns how many cases a test tries: `short`, or the value of the environment variable `CASES`.
 pub(crate) fn cases(short: usize) -> usize {
     std::env::var("CASES").map_or(short, |cases| cases.parse().unwrap())
 }

@@ -1,4 +1,4 @@
-//! The small files that a model brings: they are saved with what training makes of it.
+//! The small files that come with a model are saved with the weights that training makes of it.
 
 use crate::common::{config, names, save, values};
 use crate::sharded;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use storage::Disk;
 
-/// A config of [`config`]'s model as its authors may have written it.
+/// Returns a config of [`config`]'s model as its authors may have written it.
 fn theirs(config: &ModelConfig) -> Value {
     let mut theirs = config.to_hugging_face();
     let more = json!({
@@ -22,7 +22,7 @@ fn theirs(config: &ModelConfig) -> Value {
     theirs
 }
 
-/// A model with every kind of small file, beside weights that are stored as `stored`.
+/// Creates a model with every kind of small file, next to weights that are stored as `stored`.
 fn bring(directory: &Path, config: &ModelConfig, stored: ElementType) -> Companions {
     let format = Format { element_type: Some(stored), ..Format::default() };
     write(directory, config, format, &Companions::default()).unwrap();
@@ -52,7 +52,7 @@ fn saved_config(out: &Path) -> Value {
 fn what_a_model_brought_is_saved_with_what_training_made_of_it() {
     let [from, out] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     for stored in ElementType::ALL {
-        // A model of 256 tokens would get the byte-level tokenizer if it brought none.
+        // A model of 256 tokens would get the byte-level tokenizer if it came without one.
         let config = ModelConfig { vocabulary: 256, ..config() };
         let brought = bring(from.path(), &config, stored);
         assert_eq!(brought.element_type(), stored);
@@ -110,7 +110,7 @@ fn a_companion_that_cannot_be_read_is_named() {
     assert!(error.to_string().contains("merges.txt"), "{error}");
 }
 
-/// A checkpoint with companions: its checkpoints, and the path of the one.
+/// Saves a checkpoint with companions. Returns the directory of checkpoints.
 fn kept(directory: &Path, brought: &Companions) -> Checkpoints {
     let checkpoints = Checkpoints::new(directory, Arc::new(Disk::new(1)));
     sharded::save_with(&checkpoints, 2, 4, brought).unwrap();

@@ -1,4 +1,4 @@
-//! Damage to any file of a checkpoint: all of it is found, and the checkpoint before is used.
+//! Any damage to any file of a checkpoint is detected, and the previous checkpoint is used.
 
 use crate::common::{SplitMix, cases};
 use crate::sharded::{assert_holds, checkpoints, newest, open, save};
@@ -7,16 +7,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use storage::Disk;
 
-/// What is done to a checkpoint's files, and undone after it was looked for.
+/// Damage to a checkpoint's files, undone after it was looked for.
 enum Damage {
-    /// A file's content; `None`: the file is gone.
+    /// Replaces a file's content. `None` removes the file.
     Content(PathBuf, Option<Vec<u8>>),
-    /// Two files exchange their names.
+    /// Swaps the names of two files.
     Swap(PathBuf, PathBuf),
 }
 
 impl Damage {
-    /// Draws a damage of the checkpoint in `directory`. `before` is the checkpoint before it.
+    /// Draws damage to the checkpoint in `directory`. `before` is the previous checkpoint.
     fn draw(random: &mut SplitMix, directory: &Path, before: &Path) -> Self {
         let files = files(directory);
         let file = files[random.below(files.len())].clone();
@@ -48,7 +48,7 @@ impl Damage {
         Damage::Content(file, Some(bytes))
     }
 
-    /// Does it, and returns what undoes it; `None` if it changes nothing.
+    /// Does the damage and returns its undo. `None` if it changes nothing.
     fn strike(self) -> Option<Self> {
         match self {
             Damage::Content(file, content) => {
@@ -79,7 +79,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// `CASES=10000` draws as many; the test of every day draws fewer.
+/// `CASES=10000` draws 10,000 cases; everyday runs draw fewer.
 #[test]
 fn no_damage_goes_unseen() {
     for ranks in [1, 3] {

@@ -1,4 +1,4 @@
-//! Damaged files: every one is an error with a name and a remedy, none a panic.
+//! Every damaged file gives an error with the file's name and a remedy, never a panic.
 
 use crate::common::{config, save};
 use checkpoint::{CheckpointError, Reader};
@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// The odd model's weights, undamaged.
+/// The intact weights of the odd model.
 static INTACT: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let directory = tempfile::tempdir().unwrap();
     save(directory.path(), &config()).unwrap();
@@ -65,7 +65,7 @@ fn wound(bytes: &mut Vec<u8>, wound: &Wound) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// A file opens exactly if the format's own reader accepts it.
+    /// A file opens if and only if the format's own reader accepts it.
     #[test]
     fn a_damaged_file_is_refused_or_still_sound(wounds in prop::collection::vec(wounds(), 1..4)) {
         let mut bytes = INTACT.clone();
@@ -98,8 +98,8 @@ proptest! {
     }
 }
 
-/// Puts `file` into a directory as `name`, opens the directory and returns the error without its
-/// name.
+/// Writes `file` to a directory as `name`, opens the directory and returns the error without the
+/// directory's name.
 fn complaint(name: &str, file: &[u8]) -> String {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join(name), file).unwrap();

@@ -1,4 +1,4 @@
-//! Saving under adverse conditions: the previous files stay whole until the new ones are on the
+//! Saving under adverse conditions: the previous files stay intact until the new ones are on the
 //! disk.
 
 use crate::common::{assert_reads_back, config, names, save, values};
@@ -6,7 +6,7 @@ use checkpoint::{CheckpointError, Format, Reader, Writer};
 use model::{Layout, ModelConfig};
 use std::path::Path;
 
-/// A model of other sizes than [`config`]'s, about 170 KB.
+/// Returns a model of other sizes than [`config`]'s, about 170 KB.
 fn larger() -> ModelConfig {
     ModelConfig { vocabulary: 256, width: 48, feed_forward: 64, head_dim: 24, ..config() }
 }
@@ -115,7 +115,8 @@ fn a_probe_finds_what_a_save_would_and_leaves_nothing() {
     assert!(matches!(error, CheckpointError::NotAFile(_)), "{error}");
 }
 
-/// The tokenizer that is in the directory is read before training; after it, nothing is lost for it.
+/// The directory's tokenizer is read before training. After training, a bad tokenizer costs
+/// nothing.
 #[test]
 fn a_tokenizer_that_cannot_be_read_is_found_by_a_probe_and_costs_no_save() {
     let directory = tempfile::tempdir().unwrap();
@@ -206,8 +207,7 @@ mod unix {
 
     const DIRECTORY: &str = "CHECKPOINT_TEST_DIRECTORY";
 
-    /// Not a test of its own: the two tests below run it in a process with a limit on the size of
-    /// files.
+    /// Not a test of its own: the two tests below run it in a process with a file size limit.
     #[test]
     fn saves_the_larger_model_where_it_is_told() {
         let Some(directory) = std::env::var_os(DIRECTORY) else { return };
@@ -217,8 +217,8 @@ mod unix {
         }
     }
 
-    /// Saves the larger model in a process that may write files of at most 64 KiB; `trap` is shell
-    /// code run before.
+    /// Saves the larger model in a process that may write files of at most 64 KiB, after running
+    /// the shell code `trap`.
     fn save_with_limit(directory: &Path, trap: &str) -> Output {
         let script = format!("{trap} ulimit -f 128; exec \"$0\" --exact \"$1\" --nocapture");
         Command::new("sh")

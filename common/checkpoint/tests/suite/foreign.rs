@@ -10,7 +10,7 @@ use std::path::Path;
 
 const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/curve");
 
-/// Saves some tensors of the odd model, stored as `dtype`, with the format's own writer.
+/// Saves the tensors `ids` of the odd model, stored as `dtype`, with the format's own writer.
 fn save_some(path: &Path, dtype: Dtype, ids: impl Iterator<Item = usize>) {
     let layout = Layout::new(&config());
     let tensors: Vec<_> = ids
@@ -129,7 +129,8 @@ fn a_single_file_goes_before_an_index_as_in_transformers() {
     assert_reads_back(&Reader::open(directory.path()).unwrap(), &Layout::new(&config()));
 }
 
-/// Saves the odd model with `head` as its head, says in `config.json` that it is tied, and opens it.
+/// Saves the odd model with `head` as its head and a `config.json` that says it is tied, and opens
+/// it.
 fn tied_with(directory: &Path, head: impl Fn(usize) -> f32) -> Reader {
     let layout = Layout::new(&config());
     let mut writer = Writer::create(directory, &config(), &layout, Format::default()).unwrap();

@@ -52,7 +52,7 @@ fn shards_are_at_most_as_large_as_allowed_and_read_back() {
     }
 }
 
-/// A save of a large model may have more files than a process may have open.
+/// A save of a large model may have more files than a process may open.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_save_has_no_more_files_open_than_it_has_states() {
@@ -71,7 +71,7 @@ fn a_save_has_no_more_files_open_than_it_has_states() {
     assert_eq!(open(), 0);
     for (round, id) in (0..2).flat_map(|round| (0..layout.tensors.len()).map(move |id| (round, id))) {
         for state in TrainingState::ALL {
-            // The second round opens each file again.
+            // The second round reopens each file.
             let written =
                 if round == 0 { vec![0.5; layout.tensors[id].elements()] } else { values(&layout, id) };
             writer.write_state(state, id, &written).unwrap();
@@ -139,7 +139,7 @@ fn a_weight_beyond_the_range_of_f16_is_an_error_that_changes_nothing() {
     save_as(&out, Format { element_type: Some(ElementType::Bf16), ..format }, large).unwrap();
 }
 
-/// A run whose weights are lost must not take those of an earlier one with it.
+/// A run whose weights are lost must not destroy an earlier run's weights.
 #[test]
 fn a_weight_that_is_not_finite_is_an_error_that_changes_nothing() {
     let layout = Layout::new(&config());

@@ -1,4 +1,4 @@
-//! What a checkpoint promises: what is written is what is read, whole or not at all.
+//! The guarantees of a checkpoint: it reads back exactly as written, whole or not at all.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail by a panic, in its helpers too")]
 

@@ -1,5 +1,5 @@
-//! A loss of power at any moment of a save: whatever the file system keeps of what was not flushed,
-//! a whole old or a whole new checkpoint is found.
+//! Power is lost at any moment of a save. Whatever the file system keeps of unflushed data, a
+//! reader finds a complete old or a complete new checkpoint.
 
 use crate::common::{SplitMix, assert_reads_back, cases, config, values};
 use crate::sharded::{assert_holds, checkpoints, newest, save};
@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use storage::{Change, Disk};
 
-/// Number of a file or directory, whatever its name.
+/// Number of a file or directory, independent of its name.
 type Node = usize;
 
-/// A file or directory: what has reached the disk, and what may have.
+/// A file or directory: data that has reached the disk, and data that may have.
 #[derive(Clone, Default)]
 struct Content {
     is_directory: bool,
@@ -25,14 +25,14 @@ struct Content {
     renamed: Vec<EntryChange>,
 }
 
-/// A change of a directory's entries that is not flushed.
+/// A change to a directory's entries that has not been flushed.
 #[derive(Clone)]
 struct EntryChange {
     gone: Option<String>,
     new: Vec<(String, Node)>,
 }
 
-/// A file system under `root`, of which nothing but what was flushed is sure.
+/// A file system under `root` that guarantees nothing but flushed data.
 struct Volume {
     nodes: Vec<Content>,
     /// The names that a program sees.
@@ -44,14 +44,14 @@ impl Volume {
         Volume { nodes: vec![Content::default()], seen: BTreeMap::from([(root.into(), 0)]) }
     }
 
-    /// What `changes` may have left.
+    /// Returns a state that `changes` may have left.
     fn after(root: &Path, changes: &[Change]) -> Self {
         let mut volume = Volume::new(root);
         changes.iter().for_each(|change| volume.apply(change));
         volume
     }
 
-    /// The directory that `path` is in, and its name there.
+    /// Returns the directory that contains `path`, and the name of `path` in it.
     fn place(&self, path: &Path) -> (Node, String) {
         let name = path.file_name().unwrap().to_str().unwrap();
         (self.seen[path.parent().unwrap()], name.into())
@@ -119,7 +119,7 @@ impl Volume {
         }
     }
 
-    /// Renames all that is seen below `from`, or forgets it.
+    /// Renames everything that is seen below `from`, or forgets it.
     fn move_seen(&mut self, from: &Path, to: Option<&Path>) {
         let below: Vec<PathBuf> = self.seen.keys().filter(|path| path.starts_with(from)).cloned().collect();
         for path in below {
@@ -132,8 +132,8 @@ impl Volume {
         }
     }
 
-    /// Builds in `folder` what is left after a loss of power. `keeps` says of each change that was
-    /// not flushed whether it has reached the disk.
+    /// Builds in `folder` a state that a loss of power may leave. `keeps` decides for each
+    /// unflushed change whether it has reached the disk.
     fn after_loss(&self, folder: &Path, keeps: &mut impl FnMut() -> Kept) {
         self.build(0, folder, keeps);
     }
@@ -169,7 +169,7 @@ impl Volume {
     }
 }
 
-/// What is left of a change.
+/// The part of a change that survives.
 #[derive(Clone, Copy, PartialEq)]
 enum Kept {
     All,
@@ -192,12 +192,12 @@ fn overwrite(bytes: &mut Vec<u8>, offset: u64, written: &[u8]) {
     bytes[start..end].copy_from_slice(written);
 }
 
-/// Three saves, of which each removes one before; power is lost after every change.
+/// Saves three checkpoints, each of which removes an earlier one. Power is lost after every change.
 #[test]
 fn power_may_be_lost_at_any_moment_of_a_save() {
     let folder = tempfile::tempdir().unwrap();
     let kept = checkpoints(folder.path(), Disk::journaled(1));
-    // How many changes had been asked for when each save returned.
+    // Number of changes requested when each save returned.
     let saved: Vec<(usize, u32)> = [(2, 2u32), (1, 4), (2, 6), (1, 8)]
         .into_iter()
         .map(|(ranks, steps)| {
@@ -208,7 +208,7 @@ fn power_may_be_lost_at_any_moment_of_a_save() {
     let journal = kept.disk().journal();
     assert!(journal.len() > 40, "{}", journal.len());
     let mut volume = Volume::new(folder.path());
-    // The directory of the checkpoints was there before.
+    // The directory of checkpoints existed before.
     volume.apply(&Change::CreateDirectory(kept.directory().into()));
     volume.apply(&Change::FlushDirectory(folder.path().into()));
     let mut random = SplitMix(5);
@@ -232,8 +232,8 @@ fn power_may_be_lost_at_any_moment_of_a_save() {
     }
 }
 
-/// A save creates the directory that it is asked for, with those above it. Once it has returned, no
-/// loss of power takes it.
+/// A save creates its target directory and the parents. Once it has returned, no loss of power
+/// removes them.
 #[test]
 fn a_save_stays_in_directories_that_it_has_created() {
     for below in ["out", "a/out", "a/b/c/out"] {
@@ -246,7 +246,7 @@ fn a_save_stays_in_directories_that_it_has_created() {
     }
 }
 
-/// The directory of a run's checkpoints may be new as well.
+/// The directory of a run's checkpoints may also be new.
 #[test]
 fn a_checkpoint_stays_in_directories_that_its_run_has_created() {
     let [folder, left] = [(); 2].map(|()| tempfile::tempdir().unwrap());
@@ -257,8 +257,8 @@ fn a_checkpoint_stays_in_directories_that_its_run_has_created() {
     assert_holds(&found, 6, |elements| 0..elements.min(64));
 }
 
-/// Four saves of two models in turn, beside a file that is not theirs; power is lost after every
-/// change.
+/// Saves two models in turn, four times, next to a file that belongs to neither. Power is lost
+/// after every change.
 #[test]
 fn power_may_be_lost_at_any_moment_of_a_save_of_weights() {
     let folder = tempfile::tempdir().unwrap();
@@ -314,7 +314,7 @@ fn save_weights(disk: &Arc<Disk>, out: &Path, config: &ModelConfig) {
     writer.finish().unwrap();
 }
 
-/// The vocabulary of the whole model in `out`.
+/// Returns the vocabulary size of the complete model in `out`.
 fn found_vocabulary(out: &Path) -> usize {
     let reader = Reader::open(out).unwrap();
     let found = reader.config().unwrap();

@@ -1,4 +1,5 @@
-//! A save replaces the one before as one, whenever it dies, and takes along what is not its own.
+//! A save replaces the previous one atomically, whenever it dies, and moves other programs' files
+//! along.
 
 use crate::common::{assert_reads_back, config, names, save, values};
 use checkpoint::{CheckpointError, Checkpoints, Companions, Format, Reader, Writer};
@@ -11,12 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use storage::{Call, Disk, Effect, Fault, Kind};
 
-/// A model with a tokenizer, of other sizes than [`config`]'s.
+/// Returns a model with a tokenizer, of other sizes than [`config`]'s.
 fn other() -> ModelConfig {
     ModelConfig { vocabulary: 256, width: 16, feed_forward: 9, head_dim: 8, layers: 1, ..config() }
 }
 
-/// Saves `config`'s model through a disk with `faults`. Returns its calls, too.
+/// Saves `config`'s model through a disk with `faults`. Also returns its calls.
 fn save_on(faults: &[Fault], path: &Path, config: &ModelConfig) -> (checkpoint::Result<()>, Vec<Call>) {
     let disk = Arc::new(Disk::with_faults(1, faults.to_vec()));
     let layout = Layout::new(config);
@@ -34,7 +35,7 @@ fn save_on(faults: &[Fault], path: &Path, config: &ModelConfig) -> (checkpoint::
     (saved, disk.record())
 }
 
-/// A save in `out` of [`config`]'s model, with files that are not its own.
+/// Saves [`config`]'s model to `out`, with files that do not belong to the save.
 fn with_others(out: &Path) {
     save(out, &config()).unwrap();
     fs::write(out.join("notes.txt"), "mine").unwrap();
@@ -43,7 +44,7 @@ fn with_others(out: &Path) {
     std::os::unix::fs::symlink("notes.txt", out.join("link")).unwrap();
 }
 
-/// Asserts that `out` has all of one model and, if `complete`, all that is not the save's.
+/// Asserts that `out` has one complete model and, if `complete`, all files that are not the save's.
 fn assert_whole(out: &Path, complete: bool, why: &str) {
     let reader = Reader::open(out).unwrap();
     let found = reader.config().unwrap();
@@ -55,14 +56,14 @@ fn assert_whole(out: &Path, complete: bool, why: &str) {
         expected.extend(["kept", "link", "notes.txt"]);
         assert_eq!(fs::read_to_string(out.join("kept/deeper/state")).unwrap(), "too", "{why}");
     }
-    // A second name may be there already, and a directory may still be on its way.
+    // A file may already have its second name, and a directory may not have moved yet.
     let there = names(out);
     assert!(expected.iter().all(|name| there.iter().any(|found| found == name)), "{why}: {there:?}");
     assert_eq!(fs::read_to_string(out.join("link")).unwrap(), "mine", "{why}");
 }
 
-/// Ends a save at each of its calls by `effect`. After each, what is there is whole, and the next
-/// save puts everything right. `exchanges` says whether the file system can exchange names.
+/// Ends a save at each of its calls by `effect`. After each, the files are complete, and the next
+/// save repairs the rest. `exchanges` says whether the file system can exchange names.
 fn dies_everywhere(effect: Effect, exchanges: bool) {
     let cannot =
         Fault { kind: Some(Kind::Exchange), number: 1, effect: Effect::Error(ErrorKind::Unsupported) };
@@ -97,7 +98,7 @@ fn dies_everywhere(effect: Effect, exchanges: bool) {
     assert!(number > 20, "all calls were hit: {number}");
 }
 
-/// Hours of training are not lost for a directory that the system does not rename.
+/// A directory that the system cannot rename does not cost hours of training.
 #[test]
 fn a_save_that_cannot_take_its_place_has_a_name_of_its_own() {
     let parent = tempfile::tempdir().unwrap();
@@ -116,8 +117,8 @@ fn a_save_that_cannot_take_its_place_has_a_name_of_its_own() {
     }
 }
 
-/// A checkpoint in a directory of weights follows the change; a process that was killed before that has
-/// left it aside, where a run that saves no weights must find it, too.
+/// A checkpoint in a directory of weights follows the exchange. A process killed before that has
+/// left it aside, and a run that saves no weights must find it as well.
 #[test]
 fn checkpoints_that_a_killed_save_has_not_moved_are_found_again() {
     let parent = tempfile::tempdir().unwrap();
@@ -137,7 +138,8 @@ fn checkpoints_that_a_killed_save_has_not_moved_are_found_again() {
     assert_eq!(names(parent.path()), ["out"]);
 }
 
-/// A directory cannot have two names. It is missing for one call, not until all is flushed and removed.
+/// A directory cannot have two names. It is missing for one call, not until everything is flushed
+/// and removed.
 #[test]
 fn directories_of_others_follow_at_once() {
     let parent = tempfile::tempdir().unwrap();
@@ -190,7 +192,7 @@ fn no_file_of_an_earlier_save_stays_beside_the_new_ones() {
     assert_eq!(names(&out), ["config.json", "model.safetensors"]);
 }
 
-/// Another vocabulary's tokenizer would be wrong without a word.
+/// A tokenizer for another vocabulary would be wrong without any error.
 #[test]
 fn a_tokenizer_stays_with_weights_of_its_vocabulary() {
     let directory = tempfile::tempdir().unwrap();
@@ -203,7 +205,7 @@ fn a_tokenizer_stays_with_weights_of_its_vocabulary() {
     assert_eq!(names(&out), ["config.json", "model.safetensors"]);
 }
 
-/// A directory with PyTorch's weights, a tokenizer and, if it is given, a `config.json`.
+/// Creates a directory with PyTorch's weights, a tokenizer and, if given, a `config.json`.
 fn with_foreign_weights(config_json: Option<&str>) -> tempfile::TempDir {
     let out = tempfile::tempdir().unwrap();
     for name in ["pytorch_model.bin", "merges.txt", "tokenizer.json", "tokenizer_config.json"] {
@@ -253,8 +255,8 @@ fn a_reader_whose_directory_was_replaced_says_so() {
     assert_reads_back(&reader, &Layout::new(&config()));
 }
 
-/// Saves of two models take turns while a reader looks: the configuration that it reads is that of
-/// the weights.
+/// Saves of two models take turns while a reader looks: the reader's configuration belongs to its
+/// weights.
 #[test]
 fn a_reader_never_finds_config_and_weights_of_two_saves() {
     let directory = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use safetensors::SafeTensors;
 use std::sync::LazyLock;
 
-/// The odd model, saved and opened.
+/// Saves and opens the odd model.
 fn saved() -> (tempfile::TempDir, Reader) {
     let directory = tempfile::tempdir().unwrap();
     save(directory.path(), &config()).unwrap();
@@ -85,14 +85,14 @@ fn a_byte_level_model_brings_its_tokenizer() {
     assert_eq!(read("tokenizer_config.json")["model_max_length"], config_json["max_position_embeddings"]);
     let (tokenizer, bytes) = (read("tokenizer.json"), serde_json::json!("ByteLevel"));
     assert_eq!((&tokenizer["pre_tokenizer"]["type"], &tokenizer["decoder"]["type"]), (&bytes, &bytes));
-    // Neither adds a space nor cuts words, so that every byte is a token and nothing else is one.
+    // Neither adds a space nor splits words, so that the bytes and the tokens are the same.
     for switch in ["add_prefix_space", "use_regex"] {
         assert_eq!(tokenizer["pre_tokenizer"][switch], false, "{switch}");
     }
     assert_eq!(tokenizer["model"]["type"], "BPE");
     assert_eq!(tokenizer["model"]["merges"], serde_json::json!([]));
     let vocabulary = tokenizer["model"]["vocab"].as_object().unwrap();
-    // The symbols that GPT-2's vocabulary has for these bytes.
+    // GPT-2's symbols for these bytes.
     for (byte, symbol) in
         [(b'a', "a"), (b' ', "Ġ"), (b'\n', "Ċ"), (0, "Ā"), (0x7F, "ġ"), (0xC3, "Ã"), (0xAD, "Ń")]
     {

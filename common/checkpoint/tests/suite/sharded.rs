@@ -1,5 +1,5 @@
-//! Checkpoints that several ranks write: what they hold, and what any damage, fault or loss of
-//! power leaves of them.
+//! Checkpoints that several ranks write: their contents, and their state after any damage, fault or
+//! loss of power.
 
 use crate::common::names;
 use checkpoint::{
@@ -12,19 +12,20 @@ use std::path::Path;
 use std::sync::Arc;
 use storage::{Disk, Effect, Fault};
 
-/// A small model whose checkpoint of one rank has two blocks.
+/// Returns a small model whose checkpoint of one rank has two blocks.
 pub(crate) fn layout() -> Layout {
     let config =
         ModelConfig { vocabulary: 300, width: 120, layers: 1, heads: 2, head_dim: 60, ..ModelConfig::tiny() };
     Layout::new(&ModelConfig { kv_heads: 1, feed_forward: 30, ..config })
 }
 
-/// An element of a state after so many steps: all differ.
+/// Returns an element of a state after `steps` steps. All elements differ.
 fn value(state: TrainingState, tensor: usize, element: usize, steps: u32) -> f32 {
     (state as usize * 1_000_003 + tensor * 100_003 + element) as f32 + steps as f32 / 4.0
 }
 
-/// What rank `rank` of `ranks` saves of each tensor: an equal part, the last shorter.
+/// Returns the elements of each tensor that rank `rank` of `ranks` saves: an equal part, the last
+/// shorter.
 fn part(elements: usize, rank: usize, ranks: usize) -> std::ops::Range<usize> {
     let each = elements.div_ceil(ranks);
     (rank * each).min(elements)..((rank + 1) * each).min(elements)
@@ -58,7 +59,7 @@ fn write_shard(
     ShardWriter::create(checkpoints.disk(), partial, &name, &shard)?.write_all(bytes, length).1
 }
 
-/// What the model brought.
+/// Returns the model's companions.
 fn brought() -> Companions {
     Companions::of_config(r#"{"eos_token_id": 2}"#)
 }
@@ -68,7 +69,7 @@ pub(crate) fn save(checkpoints: &Checkpoints, ranks: usize, steps: u32) -> Resul
     save_with(checkpoints, ranks, steps, &brought())
 }
 
-/// Saves as [`save`], with what a model brought.
+/// Saves like [`save`], with a model's companions.
 pub(crate) fn save_with(
     checkpoints: &Checkpoints,
     ranks: usize,
@@ -98,7 +99,8 @@ pub(crate) fn open(checkpoints: &Checkpoints, name: &str) -> Result<Generation> 
     Ok(generation)
 }
 
-/// Asserts that elements `range` of every state of every tensor are those after `steps` steps.
+/// Asserts that elements `range` of every state of every tensor have their values after `steps`
+/// steps.
 pub(crate) fn assert_holds(
     generation: &Generation,
     steps: u32,
@@ -117,12 +119,12 @@ pub(crate) fn assert_holds(
     }
 }
 
-/// The checkpoints in `folder`.
+/// Returns the checkpoints in `folder`.
 pub(crate) fn checkpoints(folder: &Path, disk: Disk) -> Checkpoints {
     Checkpoints::new(&folder.join("kept"), Arc::new(disk))
 }
 
-/// The newest checkpoint that is intact.
+/// Returns the newest intact checkpoint.
 pub(crate) fn newest(checkpoints: &Checkpoints) -> Option<Generation> {
     let names = checkpoints.names().unwrap();
     names.iter().find_map(|name| open(checkpoints, name).ok())
@@ -186,7 +188,7 @@ fn a_checkpoint_is_no_directory_of_checkpoints() {
     assert!(matches!(file.prepare().unwrap_err(), CheckpointError::NotADirectory(_)));
 }
 
-/// Weights that are being saved beside checkpoints, and files of users, are no leftovers.
+/// Weights that are being saved next to checkpoints, and users' files, are not leftovers.
 #[test]
 fn leftovers_are_those_of_checkpoints_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -198,7 +200,7 @@ fn leftovers_are_those_of_checkpoints_alone() {
     assert_eq!(names(&folder.path().join("kept")), others);
 }
 
-/// A run that has resumed removes the checkpoint in the end, and its room must be free then.
+/// A run that has resumed later removes the checkpoint, whose disk space must then be free.
 #[cfg(target_os = "linux")]
 #[test]
 fn what_was_read_is_not_kept_open() {
@@ -212,8 +214,8 @@ fn what_was_read_is_not_kept_open() {
     assert_eq!(inside.count(), 0);
 }
 
-/// Every call of a save may fail, be cut short, or find the disk full: the checkpoint before stays,
-/// or the new one is whole.
+/// Every call of a save may fail, be cut short, or find the disk full: either the previous
+/// checkpoint stays, or the new one is complete.
 #[test]
 fn a_fault_at_any_call_of_a_save_loses_nothing() {
     let save_with = |number: u64, effect: Effect| {
@@ -235,8 +237,8 @@ fn a_fault_at_any_call_of_a_save_loses_nothing() {
     let (saved, calls) = save_with(u64::MAX, Effect::Full);
     saved.unwrap();
     assert!(calls > 20, "{calls}");
-    // Saves wait for the disk most of the time, so all effects are tried side by side. A full disk may
-    // be met where that does not matter.
+    // Saves mostly wait for the disk, so all effects are tried in parallel. A full disk may be hit
+    // where it does not matter.
     let effects = [
         (Effect::Error(std::io::ErrorKind::PermissionDenied), Some(false)),
         (Effect::Short(5000), Some(true)),
@@ -256,8 +258,8 @@ fn a_fault_at_any_call_of_a_save_loses_nothing() {
     });
 }
 
-/// Every call of a resume may fail or be cut short: it is an error with the file's name, or what is
-/// read is right.
+/// Every call of a resume may fail or be cut short: either it returns an error with the file's
+/// name, or the data is correct.
 #[test]
 fn a_fault_at_any_call_of_a_resume_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
