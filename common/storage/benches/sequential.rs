@@ -1,5 +1,5 @@
-//! Sequential writes and reads in pieces of 64 MiB through two buffers; `scripts/storage-bench`
-//! runs it beside fio.
+//! Sequential writes and reads in pieces of 64 MiB through two buffers. `scripts/storage-bench`
+//! runs it alongside fio.
 //!
 //!     cargo bench -p storage --bench sequential -- DIR [GIB] [THREADS]
 
@@ -32,7 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// GB/s of `pieces` transfers, as many at once as there are `free` buffers, and of `end`.
+/// Returns the rate in GB/s of `pieces` transfers, at most one per `free` buffer at a time, and of
+/// `end`.
 fn rate(
     pieces: u64,
     free: &mut Vec<Block>,

@@ -1,4 +1,4 @@
-//! The gate that every call passes: it counts, records and injects faults.
+//! The gate that every call passes: it counts and records calls, and injects faults.
 
 use crate::fault::{Answers, Call, Effect, Fault, Kind};
 use crate::{Error, Result};
@@ -19,11 +19,11 @@ pub(crate) struct Calls {
 struct Counted {
     of_kind: HashMap<Kind, u64>,
     of_any: u64,
-    /// The effect on every later call that it can hit.
+    /// The effect on every later call that it applies to.
     lasting: Option<Effect>,
     record: Vec<Call>,
-    /// Calls that have not returned, by their number.
-    under_way: BTreeMap<u64, Call>,
+    /// Calls that have not returned, by number.
+    in_flight: BTreeMap<u64, Call>,
     returned: u64,
 }
 
@@ -32,15 +32,15 @@ impl Calls {
         Calls { faults, recorded, counted: Mutex::default() }
     }
 
-    /// The calls so far, if they are recorded.
+    /// Returns the calls so far, if they are recorded.
     pub(crate) fn record(&self) -> Vec<Call> {
         self.lock().record.clone()
     }
 
-    /// What has returned so far, and what has not.
+    /// Returns how many calls have returned, and the oldest that has not.
     pub(crate) fn answers(&self) -> Answers {
         let counted = self.lock();
-        let oldest = counted.under_way.first_key_value().map(|(_, call)| call.clone());
+        let oldest = counted.in_flight.first_key_value().map(|(_, call)| call.clone());
         Answers { returned: counted.returned, oldest }
     }
 
@@ -48,7 +48,7 @@ impl Calls {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on `effect` hits every call that it can hit.
+    /// Applies `effect` to every later call that it can affect.
     pub(crate) fn fail(&self, effect: Effect) {
         self.lock().lasting = Some(effect);
     }
@@ -58,8 +58,8 @@ impl Calls {
         self.transfer(kind, path, None, |_| call())
     }
 
-    /// Passes a transfer that begins at `offset`. `call` may move at most so many bytes as it is
-    /// given.
+    /// Passes a transfer that begins at `offset`. `call` receives the maximum number of bytes that
+    /// it may move.
     pub(crate) fn transfer<T>(
         &self,
         kind: Kind,
@@ -73,7 +73,7 @@ impl Calls {
         outcome.map_err(|cause| Error { call: kind, path: path.to_path_buf(), offset, cause })
     }
 
-    /// Counts and records the call. Returns its number, and the fault that hits it.
+    /// Counts and records the call. Returns its number, and the effect of the fault that hits it.
     fn count(&self, kind: Kind, path: &Path, offset: Option<u64>) -> (u64, Option<Effect>) {
         let mut counted = self.lock();
         let call = Call { kind, path: path.to_path_buf(), offset };
@@ -82,7 +82,7 @@ impl Calls {
         }
         counted.of_any += 1;
         let number = counted.of_any;
-        counted.under_way.insert(number, call);
+        counted.in_flight.insert(number, call);
         let of_kind = counted.of_kind.entry(kind).or_default();
         *of_kind += 1;
         let of_kind = *of_kind;
@@ -105,12 +105,13 @@ impl Calls {
 
     fn returned(&self, number: u64) {
         let mut counted = self.lock();
-        counted.under_way.remove(&number);
+        counted.in_flight.remove(&number);
         counted.returned += 1;
     }
 }
 
-/// Plays the fault that is `due`, if there is one. Returns the most bytes that the call may move.
+/// Applies the fault that is `due`, if any. Returns the maximum number of bytes that the call may
+/// move.
 fn strike(due: Option<Effect>) -> io::Result<usize> {
     match due {
         None => Ok(usize::MAX),

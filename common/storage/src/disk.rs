@@ -1,4 +1,4 @@
-//! Every call that reaches the file system.
+//! The file system: every call to it passes through here.
 
 use crate::Result;
 use crate::calls::Calls;
@@ -21,12 +21,12 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A disk that moves bytes with `threads` threads.
+    /// Returns a disk that transfers data with `threads` threads.
     pub fn new(threads: usize) -> Self {
         Disk::with(threads, Vec::new(), false)
     }
 
-    /// A disk for tests, which injects `faults` and records its calls.
+    /// Returns a disk for tests, which injects `faults` and records its calls.
     pub fn with_faults(threads: usize, faults: Vec<Fault>) -> Self {
         Disk::with(threads, faults, true)
     }
@@ -42,28 +42,28 @@ impl Disk {
         self.calls.fail(effect);
     }
 
-    /// A disk for tests, which keeps a journal of what it was asked to change.
+    /// Returns a disk for tests, which keeps a journal of the requested changes.
     pub fn journaled(threads: usize) -> Self {
         Disk { journal: Journal::noting(), ..Disk::new(threads) }
     }
 
-    /// The journal of such a disk.
+    /// Returns the journal of a disk from [`Disk::journaled`].
     pub fn journal(&self) -> Vec<Change> {
         self.journal.changes()
     }
 
-    /// The calls so far, in order, of a disk for tests.
+    /// Returns the calls so far, in order. Only a disk with faults records them.
     pub fn record(&self) -> Vec<Call> {
         self.calls.record()
     }
 
-    /// How many calls have returned, and which is under way longest. A disk that hangs shows no
-    /// difference.
+    /// Returns how many calls have returned, and the call in flight for the longest time. While a
+    /// disk hangs, neither changes.
     pub fn answers(&self) -> Answers {
         self.calls.answers()
     }
 
-    /// Creates a file to write and read, which must not exist.
+    /// Creates a file for reading and writing, which must not exist.
     ///
     /// # Errors
     /// The file system's error.
@@ -83,7 +83,7 @@ impl Disk {
         Ok(file)
     }
 
-    /// Opens a file that exists to write and read. It may have been created and closed before.
+    /// Opens an existing file for reading and writing. It may have been created and closed before.
     ///
     /// # Errors
     /// The file system's error.
@@ -91,7 +91,7 @@ impl Disk {
         self.calls.run(Kind::Open, path, || File::reopen(path)).map(Arc::new)
     }
 
-    /// Opens a file to read.
+    /// Opens a file for reading.
     ///
     /// # Errors
     /// The file system's error.
@@ -99,7 +99,7 @@ impl Disk {
         self.calls.run(Kind::Open, path, || File::open(path)).map(Arc::new)
     }
 
-    /// Queues a read that fills `memory` from byte `offset` on. A file that ends before is an
+    /// Queues a read that fills `memory` from byte `offset` on. A file that ends earlier is an
     /// error.
     pub fn read<M>(&self, file: &Arc<File>, offset: u64, memory: M) -> Ticket<M>
     where
@@ -108,7 +108,8 @@ impl Disk {
         self.queue_read(Turn::Last, file, offset, memory)
     }
 
-    /// Queues a read, as [`Disk::read`] does, that is begun before all that waits and is not first.
+    /// Queues a read like [`Disk::read`], ahead of all queued transfers that are not first
+    /// themselves.
     pub fn read_first<M>(&self, file: &Arc<File>, offset: u64, memory: M) -> Ticket<M>
     where
         M: AsMut<[u8]> + Send + 'static,
@@ -136,9 +137,9 @@ impl Disk {
         self.queue.push(Turn::Last, (Kind::Write, file.clone()), write)
     }
 
-    /// Queues a write of all of `memory` at byte `to`, and after it a read that fills the same memory
-    /// from byte `from` on: the disk goes on without waiting for the caller. If the write fails, its
-    /// ticket says so, and nothing is read.
+    /// Queues a write of all of `memory` at byte `to`, followed by a read that fills the same
+    /// memory from byte `from` on. The disk continues without waiting for the caller. If the write
+    /// fails, its ticket reports the error and nothing is read.
     pub fn write_then_read<M>(
         &self,
         file: &Arc<File>,
@@ -168,15 +169,15 @@ impl Disk {
         )
     }
 
-    /// Fills `bytes` from byte `offset` on, on this thread.
+    /// Fills `bytes` from byte `offset` on, in the calling thread.
     ///
     /// # Errors
-    /// The file system's. A file that ends before is an error.
+    /// The file system's. A file that ends earlier is an error.
     pub fn read_now(&self, file: &File, offset: u64, bytes: &mut [u8]) -> Result<()> {
         queue::read(&self.calls, file, offset, bytes)
     }
 
-    /// Writes all of `bytes` at byte `offset`, on this thread.
+    /// Writes all of `bytes` at byte `offset`, in the calling thread.
     ///
     /// # Errors
     /// The file system's.
@@ -185,16 +186,16 @@ impl Disk {
         queue::write(&self.calls, file, offset, bytes)
     }
 
-    /// Takes `bytes` bytes of the disk for the file, from byte `offset` on, so that writes there
-    /// find room. They read as zero at first.
+    /// Reserves `bytes` bytes of disk space for the file, from byte `offset` on, so that writes
+    /// there cannot run out of space. They read as zero at first.
     ///
     /// # Errors
-    /// The file system's. One that cannot reserve makes the file longer instead.
+    /// The file system's. A file system that cannot reserve space lengthens the file instead.
     pub fn reserve(&self, file: &File, offset: u64, bytes: u64) -> Result<()> {
         self.calls.run(Kind::Reserve, file.path(), || file.reserve(offset, bytes))
     }
 
-    /// Bytes of the file.
+    /// Returns the file's length in bytes.
     ///
     /// # Errors
     /// The file system's error.
@@ -202,7 +203,7 @@ impl Disk {
         self.calls.run(Kind::Length, file.path(), || Ok(file.buffered.metadata()?.len()))
     }
 
-    /// Blocks until all writes that are done have reached the disk.
+    /// Blocks until all completed writes have reached the disk.
     ///
     /// # Errors
     /// The file system's error.
@@ -221,8 +222,8 @@ impl Disk {
         self.calls.run(Kind::CreateDirectory, path, || fs::create_dir_all(path))
     }
 
-    /// Creates a directory and its parents, unless they exist. Blocks until the names of those that
-    /// are new have reached the disk.
+    /// Creates a directory and its parents, unless they exist. Blocks until the names of the new
+    /// ones have reached the disk.
     ///
     /// # Errors
     /// The file system's error.
@@ -230,7 +231,7 @@ impl Disk {
         let ancestors = path.ancestors().filter(|one| !one.as_os_str().is_empty());
         let new: Vec<&Path> = ancestors.take_while(|one| !one.exists()).collect();
         self.create_directory(path)?;
-        // The outermost first: a flush of what is inside it is lost with its name.
+        // Outermost first: flushing an inner directory is useless if the outer one's name is lost.
         new.into_iter().rev().try_for_each(|one| self.flush_directory(parent(one)))
     }
 
@@ -244,7 +245,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Renames a file or directory. A file that has the new name is replaced.
+    /// Renames a file or directory. An existing file with the new name is replaced.
     ///
     /// # Errors
     /// The file system's error.
@@ -253,16 +254,17 @@ impl Disk {
         self.calls.run(Kind::Rename, from, || fs::rename(from, to))
     }
 
-    /// Lets the directories `new` and `old` change names with each other, at one instant.
+    /// Exchanges the names of the directories `new` and `old` atomically.
     ///
     /// # Errors
-    /// The file system's; [`ErrorKind::Unsupported`] if it cannot.
+    /// The file system's; [`ErrorKind::Unsupported`] if it cannot exchange names.
     pub fn exchange(&self, new: &Path, old: &Path) -> Result<()> {
         self.journal.note(|| Change::Exchange(new.into(), old.into()));
         self.calls.run(Kind::Exchange, old, || exchange(new, old))
     }
 
-    /// Gives the file `from` the second name `to`. Of a symbolic link, the link itself gets it.
+    /// Gives the file `from` the second name `to`. If `from` is a symbolic link, the link itself
+    /// gets it.
     ///
     /// # Errors
     /// The file system's.
@@ -280,8 +282,8 @@ impl Disk {
         self.calls.run(Kind::Unlink, path, || fs::remove_file(path))
     }
 
-    /// Returns the names in a directory, sorted; none if there is no directory. Names that are not
-    /// UTF-8 are left out.
+    /// Returns the names in a directory, sorted; none if the directory does not exist. Omits names
+    /// that are not UTF-8.
     ///
     /// # Errors
     /// The file system's.
@@ -300,7 +302,7 @@ impl Disk {
         })
     }
 
-    /// Removes a directory and all in it.
+    /// Removes a directory and its contents.
     ///
     /// # Errors
     /// The file system's.
@@ -318,7 +320,7 @@ impl Disk {
         self.calls.run(Kind::RemoveDirectory, path, || fs::remove_dir(path))
     }
 
-    /// Returns the bytes that the file system of `path` has free for this user.
+    /// Returns the free space, in bytes, that this user has on the file system of `path`.
     ///
     /// # Errors
     /// The file system's.

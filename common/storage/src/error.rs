@@ -1,10 +1,10 @@
-//! What a file system refuses.
+//! Errors of the file system.
 
 use crate::fault::Kind;
 use std::io;
 use std::path::PathBuf;
 
-/// A call that failed: what it was to do, to which file, where, and why not.
+/// A failed call: the operation, the file, the position and the cause.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {call} {}{}: {cause}", path.display(), place(*.offset))]
 pub struct Error {
@@ -12,14 +12,14 @@ pub struct Error {
     pub call: Kind,
     /// The file or directory.
     pub path: PathBuf,
-    /// The byte of the file at which a transfer stopped.
+    /// The offset in the file at which a transfer stopped.
     pub offset: Option<u64>,
     /// The system's reason.
     pub cause: io::Error,
 }
 
 impl Error {
-    /// True if the disk, or the user's share of it, is full.
+    /// True if the disk is full, or the user's quota is exhausted.
     pub fn is_full(&self) -> bool {
         matches!(self.cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     }

@@ -1,22 +1,22 @@
-//! Faults on request, and a record of calls.
+//! Faults that tests inject, and a record of calls.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A kind of call to the file system. Its `Display` is the verb of an error.
+/// A kind of call to the file system. Its `Display` is the verb in an error message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Creates a file.
     Create,
-    /// Opens a file that exists.
+    /// Opens an existing file.
     Open,
     /// Reads at an offset.
     Read,
     /// Writes at an offset.
     Write,
-    /// Takes room for a part of a file.
+    /// Reserves disk space for a part of a file.
     Reserve,
     /// Asks for a file's length.
     Length,
@@ -28,7 +28,7 @@ pub enum Kind {
     FlushDirectory,
     /// Renames a file or directory.
     Rename,
-    /// Lets two directories change names with each other.
+    /// Exchanges the names of two directories.
     Exchange,
     /// Gives a file a second name.
     Link,
@@ -38,7 +38,7 @@ pub enum Kind {
     List,
     /// Removes a directory.
     RemoveDirectory,
-    /// Asks how much room the file system has.
+    /// Asks for the free space of the file system.
     Room,
 }
 
@@ -68,46 +68,46 @@ impl fmt::Display for Kind {
 /// A call that reached a [`Disk`](crate::Disk).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// What it was.
+    /// The kind of call.
     pub kind: Kind,
-    /// The file or directory; of a rename the old name.
+    /// The file or directory; for a rename, the old name.
     pub path: PathBuf,
-    /// Where a transfer began.
+    /// The offset at which a transfer began.
     pub offset: Option<u64>,
 }
 
-/// How a disk is getting on with what it was asked.
+/// The progress of a disk's calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answers {
-    /// Calls that have returned.
+    /// The number of calls that have returned.
     pub returned: u64,
-    /// Of the calls that have not, the one that began first.
+    /// The call that began first among those that have not returned.
     pub oldest: Option<Call>,
 }
 
 /// A fault to inject.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fault {
-    /// The kind of call that it hits; any kind if none is given.
+    /// The kind of call that it hits. `None`: any kind.
     pub kind: Option<Kind>,
-    /// Which of these calls it hits, from 1.
+    /// The number of the call that it hits, counting calls of this kind from 1.
     pub number: u64,
-    /// What happens.
+    /// The effect on the call.
     pub effect: Effect,
 }
 
-/// What a fault does.
+/// The effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Effect {
     /// The call fails with this error.
     Error(io::ErrorKind),
-    /// A transfer moves at most so many bytes; the disk has to ask again for the rest.
+    /// A transfer moves at most this many bytes; the disk has to request the rest again.
     Short(usize),
     /// This call and every later one that needs room on the disk fail: the disk is full.
     Full,
-    /// The call takes so much longer.
+    /// The call takes this much longer.
     Delay(Duration),
-    /// This call never returns. From [`Disk::fail`](crate::Disk::fail) it hits reads and writes.
+    /// This call never returns. Set by [`Disk::fail`](crate::Disk::fail), it hits reads and writes.
     Hang,
     /// This call and every later one do nothing and fail, as after the machine has lost power.
     Crash,

@@ -5,39 +5,38 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Bytes to whose multiples direct I/O is aligned, in memory and in files: what it asks for on all
-/// common disks.
+/// Alignment of direct I/O, in memory and in files, in bytes. All common disks accept it.
 pub const PAGE: usize = 4096;
 
 /// An open file, which bypasses the page cache for whole pages where the file system allows it.
 #[derive(Debug)]
 pub struct File {
     path: PathBuf,
-    /// Takes what does not begin and end on pages.
+    /// Handle for transfers that do not begin and end on pages.
     pub(crate) buffered: fs::File,
     direct: Option<fs::File>,
-    /// Set once the file system has refused direct I/O that the open has granted.
+    /// Set once the file system has refused direct I/O although it allowed the open.
     refused: AtomicBool,
-    /// Where the room ends that has been taken for the file: it is never shorter.
+    /// End of the space reserved for the file, which is never shorter.
     reserved: AtomicU64,
 }
 
 impl File {
-    /// Creates a file to read and write.
+    /// Creates a file for reading and writing.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true);
         Ok(File::with(path, options.clone().create_new(true).open(path)?, options))
     }
 
-    /// Opens a file that exists to read and write.
+    /// Opens an existing file for reading and writing.
     pub(crate) fn reopen(path: &Path) -> io::Result<Self> {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true);
         Ok(File::with(path, options.open(path)?, options))
     }
 
-    /// Opens a file to read.
+    /// Opens a file for reading.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let mut options = fs::OpenOptions::new();
         options.read(true);
@@ -56,7 +55,7 @@ impl File {
         }
     }
 
-    /// The path that it was opened by.
+    /// Returns the path by which the file was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -66,7 +65,7 @@ impl File {
         self.direct().is_some()
     }
 
-    /// Takes room for `bytes` bytes from byte `offset` on.
+    /// Reserves disk space for `bytes` bytes from byte `offset` on.
     pub(crate) fn reserve(&self, offset: u64, bytes: u64) -> io::Result<()> {
         if bytes == 0 {
             return Ok(());
@@ -83,7 +82,7 @@ impl File {
         loop {
             match fallocate(&self.buffered, FallocateFlags::empty(), offset, bytes) {
                 Err(Errno::INTR) => {}
-                // Stacked file systems name a call that they do not have an invalid one.
+                // Stacked file systems report an unsupported call as an invalid one.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return self.lengthen(offset + bytes),
                 outcome => return outcome.map_err(io::Error::from),
             }
@@ -99,8 +98,8 @@ impl File {
         if self.buffered.metadata()?.len() < bytes { self.buffered.set_len(bytes) } else { Ok(()) }
     }
 
-    /// Refuses a file that has become shorter than the room that was taken for it: what it held
-    /// would read as zero once something is written behind.
+    /// Fails if the file has become shorter than the space reserved for it. The lost data would
+    /// read as zero once something is written after it.
     pub(crate) fn check_length(&self) -> io::Result<()> {
         let reserved = self.reserved.load(Ordering::Relaxed);
         if reserved == 0 {

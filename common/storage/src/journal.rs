@@ -1,11 +1,11 @@
-//! A journal of what a disk was asked to change, so that a test can work out what a loss of power
-//! leaves at any moment.
+//! A journal of the changes requested from a disk. Tests derive from it the state that a loss of
+//! power leaves at any moment.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// A change to the file system, or a promise that changes have reached the disk. A change is noted
-/// before it is made, a flush once it has returned.
+/// A change to the file system, or a guarantee that changes have reached the disk. A change is
+/// recorded before it is made, a flush after it has returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A file was created.
@@ -18,22 +18,22 @@ pub enum Change {
     CreateDirectory(PathBuf),
     /// A directory's entries have reached the disk.
     FlushDirectory(PathBuf),
-    /// A file or directory got another name.
+    /// A file or directory was renamed.
     Rename(PathBuf, PathBuf),
-    /// Two directories changed names with each other.
+    /// Two directories exchanged names.
     Exchange(PathBuf, PathBuf),
     /// A file got a second name.
     Link(PathBuf, PathBuf),
-    /// A file, or a directory and all in it, was removed.
+    /// A file, or a directory and its contents, was removed.
     Remove(PathBuf),
 }
 
-/// The changes so far, if they are noted.
+/// The changes so far, if they are recorded.
 #[derive(Default)]
 pub(crate) struct Journal(Option<Mutex<Vec<Change>>>);
 
 impl Journal {
-    /// A journal that notes changes.
+    /// Returns a journal that records changes.
     pub(crate) fn noting() -> Self {
         Journal(Some(Mutex::default()))
     }

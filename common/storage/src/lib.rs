@@ -1,16 +1,16 @@
-//! Files under offload, checkpoints, recordings and reports.
+//! Files for offload, checkpoints, recordings and reports.
 //!
-//! * [`disk`]: every call that reaches the file system, among them queued reads and writes that
-//!   complete out of order. Any memory may travel; what does not begin on a [`PAGE`] goes through
-//!   the page cache;
+//! * [`disk`]: every call to the file system, including queued reads and writes that complete out
+//!   of order. Any memory may be transferred; a transfer that does not begin on a [`PAGE`] goes
+//!   through the page cache;
 //! * [`mod@file`]: an open file, which bypasses the page cache where the file system allows it;
 //! * [`journal`]: a record of changes and flushes, for tests of a loss of power;
-//! * [`publication`]: a file that gets its name only when it is whole;
-//! * [`fault`]: errors, short transfers, delays, hangs and crashes on request, so that the code
-//!   above a disk is tested at every call.
+//! * [`publication`]: a file that gets its name only when it is complete;
+//! * [`fault`]: errors, short transfers, delays, hangs and crashes that tests inject, so that the
+//!   code above a disk is tested at every call.
 //!
-//! The threads that read and write for a rank give the memory back through the [`Ticket`], so that
-//! the memory of a run is decided by the rank's own thread.
+//! The threads that read and write for a rank return the memory through the [`Ticket`]. So only the
+//! rank's own thread allocates and frees a run's memory.
 
 mod calls;
 pub mod disk;
@@ -31,5 +31,5 @@ pub use paths::parent;
 pub use publication::Publication;
 pub use queue::{Moved, Ticket};
 
-/// What this crate's functions return.
+/// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Returns the directory that `path` lies in: `.` for a bare name.
+/// Returns the directory that contains `path`: `.` for a bare name.
 pub fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

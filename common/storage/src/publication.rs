@@ -1,5 +1,5 @@
-//! A file that gets its name only when it is whole: a reader finds the old file or the new one,
-//! also after the machine has lost power.
+//! A file that gets its name only when it is complete: a reader finds the old file or the new one,
+//! even after the machine has lost power.
 
 use crate::disk::Disk;
 use crate::error::Error;
@@ -10,10 +10,10 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The most temporary names that are tried for a file.
+/// Maximum number of temporary names that are tried for a file.
 const NAMES: u32 = 1000;
 
-/// A file under way. It has a temporary name beside its own, and keeps it unless
+/// A file in progress. It has a temporary name next to its final one, and keeps it unless
 /// [`Publication::publish`] or [`Publication::discard`] is called.
 pub struct Publication {
     disk: Arc<Disk>,
@@ -23,15 +23,14 @@ pub struct Publication {
 }
 
 impl Publication {
-    /// Creates a file that is to be `path`, as `path.partial` or, if that exists, with a number.
-    /// Its permissions are those that the umask leaves.
+    /// Creates a file that will become `path`. Its temporary name is `path.partial`, with a number
+    /// if that exists. The umask determines its permissions.
     ///
     /// # Errors
-    /// The file system's. A `path` that is something else than a file, such as a directory or a
-    /// device, is refused.
+    /// The file system's. Refuses a `path` that is not a file, such as a directory or a device.
     pub fn create(disk: &Arc<Disk>, path: &Path) -> Result<Self> {
         let refused = |cause| Error { call: Kind::Create, path: path.to_path_buf(), offset: None, cause };
-        // What a link points to is replaced, not the link, which may point to nothing yet.
+        // The link's target is replaced, not the link, whose target need not exist.
         let linked = || path.read_link().map(|target| parent(path).join(target));
         let path = path.canonicalize().or_else(|_| linked()).unwrap_or_else(|_| path.to_path_buf());
         if path.file_name().is_none() || path.metadata().is_ok_and(|found| !found.is_file()) {
@@ -47,31 +46,32 @@ impl Publication {
         Err(refused(io::Error::new(ErrorKind::AlreadyExists, "too many unfinished files of this name exist")))
     }
 
-    /// Writes `bytes` as the file `path`, whole or not at all.
+    /// Writes `bytes` as the file `path`, completely or not at all.
     ///
     /// # Errors
     /// As [`Publication::create`], [`Publication::append`] and [`Publication::publish`].
     pub fn write(disk: &Arc<Disk>, path: &Path, bytes: Vec<u8>) -> Result<()> {
         let mut file = Publication::create(disk, path)?;
         file.append(bytes).wait().and_then(|_| file.publish()).inspect_err(|_| {
-            // The first error is the one to report.
+            // The caller gets the first error.
             let _ = file.discard();
         })
     }
 
-    /// The file while it is under way.
+    /// Returns the file's temporary path.
     pub fn partial(&self) -> &Path {
         self.file.path()
     }
 
-    /// Queues that `bytes` are appended. The ticket gives them back.
+    /// Queues a write that appends `bytes`. The ticket returns them.
     pub fn append(&mut self, bytes: Vec<u8>) -> Ticket<Vec<u8>> {
         let place = self.length;
         self.length += bytes.len() as u64;
         self.disk.write(&self.file, place, bytes)
     }
 
-    /// Gives the file its name, once its bytes have reached the disk; then the name has, too.
+    /// Blocks until the file's bytes have reached the disk, gives the file its final name, and
+    /// blocks until that has reached the disk as well.
     ///
     /// # Errors
     /// The file system's.
@@ -81,7 +81,7 @@ impl Publication {
         self.disk.flush_directory(parent(&self.path))
     }
 
-    /// Removes the file under way.
+    /// Removes the file in progress.
     ///
     /// # Errors
     /// The file system's.

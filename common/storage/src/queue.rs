@@ -1,4 +1,4 @@
-//! Reads and writes that are queued, and complete out of order.
+//! Queued reads and writes, which complete out of order.
 
 use crate::calls::Calls;
 use crate::fault::Kind;
@@ -12,11 +12,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a queue that is dropped waits for its threads. One whose disk hangs is left behind.
+/// How long a dropped queue waits for its threads. A thread whose disk hangs is left behind.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
-/// A read or write on its way, of memory `M`. A ticket that is dropped lets the transfer finish;
-/// its memory is then freed.
+/// A read or write in flight, of memory `M`. Dropping the ticket lets the transfer finish; its
+/// memory is then freed.
 #[must_use = "a transfer may fail; the ticket says so"]
 pub struct Ticket<M> {
     pub(crate) outcome: Receiver<Result<Moved<M>>>,
@@ -24,18 +24,18 @@ pub struct Ticket<M> {
     pub(crate) file: Arc<File>,
 }
 
-/// A transfer that is done.
+/// A completed transfer.
 pub struct Moved<M> {
-    /// The memory, given back.
+    /// The memory, returned.
     pub memory: M,
-    /// When the bytes began to move.
+    /// When the transfer began.
     pub began: Instant,
-    /// When they had arrived.
+    /// When the transfer ended.
     pub ended: Instant,
 }
 
 impl<M> Ticket<M> {
-    /// Blocks until the transfer is done and gives its memory back.
+    /// Blocks until the transfer is done and returns its memory.
     ///
     /// # Errors
     /// The file system's error.
@@ -43,8 +43,8 @@ impl<M> Ticket<M> {
         self.outcome.recv().unwrap_or_else(|_| Err(self.no_thread()))
     }
 
-    /// Blocks until the transfer is done, as [`Ticket::wait`] does, but for at most `time`: `None`
-    /// if it is still under way then. Call it no more once it has returned an outcome.
+    /// Blocks like [`Ticket::wait`], but for at most `time`. Returns `None` if the transfer is
+    /// still in flight. Do not call it again once it has returned an outcome.
     pub fn wait_for(&self, time: Duration) -> Option<Result<Moved<M>>> {
         match self.outcome.recv_timeout(time) {
             Ok(outcome) => Some(outcome),
@@ -53,7 +53,8 @@ impl<M> Ticket<M> {
         }
     }
 
-    /// A worker sends exactly one result for each job; it is lost only if the worker panics.
+    /// Returns the error of a lost result. A worker sends exactly one result for each job; it is
+    /// lost only if the worker panics.
     fn no_thread(&self) -> Error {
         let cause = "no thread carries transfers: it has panicked, or the system gave none";
         let path = self.file.path().to_path_buf();
@@ -64,25 +65,25 @@ impl<M> Ticket<M> {
 /// A transfer, to be carried out by a thread of the queue.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// When a transfer is begun: in the order of queueing, but all that is first before the rest.
+/// When a transfer begins: first ones before the others, each group in the order of queueing.
 #[derive(Clone, Copy)]
 pub(crate) enum Turn {
     First,
     Last,
 }
 
-/// Transfers that no thread has begun, in the order in which they were queued.
+/// Transfers that no thread has begun, in the order of queueing.
 #[derive(Default)]
 struct Jobs {
     first: VecDeque<Job>,
     last: VecDeque<Job>,
-    /// True once nothing more is taken.
+    /// True once no more transfers are accepted.
     closed: bool,
-    /// Threads that have not ended.
+    /// Number of threads that have not ended.
     threads: usize,
 }
 
-/// What the threads of a queue take their transfers from.
+/// The shared state from which a queue's threads take their transfers.
 #[derive(Default)]
 struct Waiting {
     jobs: Mutex<Jobs>,
@@ -94,7 +95,7 @@ impl Waiting {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Blocks until there is a transfer to begin; `None` if no more come.
+    /// Blocks until a transfer can begin. Returns `None` if no more will come.
     fn next(&self) -> Option<Job> {
         let idle = |jobs: &mut Jobs| jobs.first.is_empty() && jobs.last.is_empty() && !jobs.closed;
         let mut jobs = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
@@ -102,7 +103,7 @@ impl Waiting {
     }
 }
 
-/// A thread that has not ended. If the last one panics or cannot start, tickets hear of it.
+/// A thread that has not ended. If the last one panics or cannot start, tickets report it.
 struct Running(Arc<Waiting>);
 
 impl Drop for Running {
@@ -117,7 +118,7 @@ impl Drop for Running {
     }
 }
 
-/// Threads that carry out transfers.
+/// A queue of transfers, with the threads that carry them out.
 pub(crate) struct Queue {
     waiting: Arc<Waiting>,
 }
@@ -133,7 +134,7 @@ impl Queue {
                     job();
                 }
             };
-            // Fewer threads do as well. Without any, tickets hear of it.
+            // Fewer threads suffice. Without any, tickets report it.
             if std::thread::Builder::new().name("transfers".into()).spawn(work).is_err() {
                 break;
             }
@@ -141,7 +142,7 @@ impl Queue {
         queue
     }
 
-    /// Queues a transfer to or from `file`, which gives its memory back.
+    /// Queues a transfer to or from `file`, which returns its memory.
     pub(crate) fn push<M: Send + 'static>(
         &self,
         turn: Turn,
@@ -159,7 +160,7 @@ impl Queue {
     pub(crate) fn send(&self, turn: Turn, job: impl FnOnce() + Send + 'static) {
         let mut jobs = self.waiting.lock();
         match turn {
-            // A ticket whose transfer is dropped says that no thread is left.
+            // Dropping the transfer makes its ticket report that no thread is left.
             _ if jobs.closed => return,
             Turn::First => jobs.first.push_back(Box::new(job)),
             Turn::Last => jobs.last.push_back(Box::new(job)),
@@ -169,7 +170,7 @@ impl Queue {
     }
 }
 
-/// Carries out a transfer. Returns what it gives back, and when it moved.
+/// Carries out a transfer. Returns its result, and when it began and ended.
 pub(crate) fn timed<M>(transfer: impl FnOnce() -> Result<M>) -> Result<Moved<M>> {
     let began = Instant::now();
     transfer().map(|memory| Moved { memory, began, ended: Instant::now() })
@@ -181,12 +182,12 @@ impl Drop for Queue {
         let mut jobs = self.waiting.lock();
         jobs.closed = true;
         changed.notify_all();
-        // A poisoned lock is ignored: the tickets of the thread that panicked report it.
+        // A poisoned lock is ignored: the tickets of the panicked thread report it.
         drop(changed.wait_timeout_while(jobs, LAST_WAIT, |jobs| jobs.threads > 0));
     }
 }
 
-/// The most bytes of one call: a wait for a slow disk sees that calls return.
+/// Maximum number of bytes in one call. While a thread waits for a slow disk, it sees calls return.
 const CALL: usize = 64 << 20;
 
 pub(crate) fn write(calls: &Calls, file: &File, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -232,9 +233,9 @@ fn check_length(call: Kind, file: &File, offset: u64) -> Result<()> {
     file.check_length().map_err(|cause| Error { call, path: path(), offset: Some(offset), cause })
 }
 
-/// Moves up to `length` bytes at byte `at`, directly if they begin on pages in file and memory:
-/// then as many whole pages as there are. Returns the bytes moved, or `nothing` as an error if
-/// there were none.
+/// Moves up to `length` bytes at byte `at`. Uses direct I/O for as many whole pages as possible if
+/// the bytes begin on pages in file and memory. Returns the number of bytes moved, or `nothing` as
+/// an error if it is 0.
 fn moved(
     file: &File,
     at: u64,

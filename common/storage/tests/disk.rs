@@ -1,4 +1,4 @@
-//! What reaches a disk, with and without faults.
+//! Data that reaches a disk, with and without faults.
 
 use block::Block;
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ fn pattern(length: usize, seed: usize) -> Vec<u8> {
     (0..length).map(|i| (i * 31 + seed * 7 + i / PAGE) as u8).collect()
 }
 
-/// Writes a file as a checkpoint does: data, flush, new name, flush of the directory.
+/// Writes a file like a checkpoint does: data, flush, rename, flush of the directory.
 fn publish(disk: &Disk, folder: &Path) -> Result<()> {
     disk.create_directory(folder)?;
     let file = disk.create(&folder.join("new"))?;
@@ -155,7 +155,7 @@ fn what_was_written_makes_room_for_what_is_read_next() {
     assert_eq!(disk.record().iter().filter(|call| call.kind == Kind::Read).count(), 2);
 }
 
-/// Nothing to write, which keeps the thread until the barrier falls.
+/// An empty buffer that blocks the thread until the barrier falls.
 struct Held(Arc<Barrier>);
 
 impl AsRef<[u8]> for Held {
@@ -259,7 +259,7 @@ fn reserved_room_reads_as_zero_and_a_full_disk_has_none() {
     assert!(disk.reserve(&file, 2 * PAGE as u64, PAGE as u64).unwrap_err().is_full());
 }
 
-/// What a link points to is published, whether it exists or not, and the link stays.
+/// Publishing through a link writes its target, whether that exists or not, and keeps the link.
 #[test]
 fn a_publication_follows_links() {
     let folder = tempfile::tempdir().unwrap();
@@ -276,7 +276,7 @@ fn a_publication_follows_links() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Any writes, cut short anywhere, leave what a vector of bytes would hold.
+    /// Any writes, cut short anywhere, leave the bytes that the same writes leave in a vector.
     #[test]
     fn files_hold_what_was_written(
         writes in proptest::collection::vec((0u64..40_000, 1usize..30_000), 1..8),

@@ -10,7 +10,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// A buffer of `bytes` bytes, all of whose memory has been touched.
+    /// Returns a buffer of `bytes` bytes, all of which have been touched.
     pub(crate) fn new(bytes: usize) -> Self {
         let memory = vec![1; bytes + PAGE];
         let start = memory.as_ptr().align_offset(PAGE);
