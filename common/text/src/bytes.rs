@@ -19,8 +19,8 @@ pub fn decode(tokens: &[u32]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns the names and contents of the files with which Transformers loads this tokenizer.
-/// `longest` is the longest input that the model was made for, in tokens.
+/// Returns the names and contents of the files from which Transformers loads this tokenizer.
+/// `longest` is the model's maximum input length in tokens.
 pub fn files(longest: usize) -> [(&'static str, String); 2] {
     let config = json!({
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -55,8 +55,8 @@ fn definition() -> Value {
 }
 
 /// Returns the printable character that byte-level tokenizers write for `byte` (GPT-2, Radford et
-/// al., 2019): the byte itself if it is a printable character of Latin-1 other than a space, else
-/// the next unused one from U+0100 on.
+/// al., 2019): the byte itself if it is a printable Latin-1 character other than a space, otherwise
+/// the next unused character from U+0100 on.
 fn symbol(byte: u8) -> char {
     let printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
     if printable(&byte) {

@@ -1,4 +1,4 @@
-//! Renders conversations by the chat template of a model.
+//! Renders conversations with a model's chat template.
 
 use super::conversation::Conversation;
 use super::python::{self, MARKS, Marked};
@@ -8,12 +8,12 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
 
-/// The name of the template of conversations, and of those with tools, where a model has two.
+/// The names of the templates for conversations without and with tools, if a model has two.
 const NAMES: [&str; 2] = ["default", "tool_use"];
 
-/// A chat template, and the special tokens that it writes.
+/// A chat template, and the special tokens that it uses.
 pub(super) struct ChatTemplate {
-    /// The file that it is in.
+    /// The file that contains it.
     file: String,
     environment: Environment<'static>,
     tokens: Vec<(String, Value)>,
@@ -22,11 +22,11 @@ pub(super) struct ChatTemplate {
 /// A conversation as text.
 pub(super) struct Rendering {
     pub text: String,
-    /// The bytes that the assistant says, in order.
+    /// The byte ranges of the assistant's text, in order.
     pub learned: Vec<Range<usize>>,
 }
 
-/// Reads a file of the model's; `None` if there is none.
+/// Reads one of the model's files. `None` if it does not exist.
 fn read(path: &Path) -> Result<Option<String>, String> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -39,7 +39,7 @@ fn read(path: &Path) -> Result<Option<String>, String> {
 }
 
 impl ChatTemplate {
-    /// Reads the template beside the tokenizer in `path`, whose `tokenizer_config.json` holds
+    /// Reads the template next to the tokenizer at `path`, whose `tokenizer_config.json` holds
     /// `settings`.
     pub(super) fn beside(path: &Path, settings: &Json) -> Result<Self, String> {
         let [own, config] =
@@ -68,7 +68,7 @@ impl ChatTemplate {
         Ok(ChatTemplate { file, environment, tokens: special_tokens(settings) })
     }
 
-    /// Renders `chat`, and finds what the assistant says if `mask`.
+    /// Renders `chat`. If `mask`, also finds the assistant's text.
     pub(super) fn render(&self, chat: &Conversation, mask: bool) -> Result<Rendering, String> {
         let template = self.template(chat)?;
         let (text, marked) = self.text(&template, chat, chat.messages.len(), false)?;
@@ -86,8 +86,8 @@ impl ChatTemplate {
         template.map_err(|error| self.failed(&error))
     }
 
-    /// Renders the first `count` messages, and asks for an answer if `add_generation_prompt`. Returns
-    /// the text and what the template marks in it as generated.
+    /// Renders the first `count` messages, and asks for an answer if `add_generation_prompt`.
+    /// Returns the text and the ranges that the template marks as generated.
     fn text(
         &self,
         template: &Template<'_, '_>,
@@ -110,7 +110,7 @@ impl ChatTemplate {
         })
     }
 
-    /// Returns what each turn of the assistant adds to the prompt before it.
+    /// Returns the range that each of the assistant's turns adds to the prompt before it.
     fn turns(
         &self,
         template: &Template<'_, '_>,
@@ -146,7 +146,8 @@ impl ChatTemplate {
     }
 }
 
-/// Returns the templates in a configuration by name: one, or a list with names.
+/// Returns the templates in a configuration by name. It holds a single template or a list with
+/// names.
 fn named(templates: &Json) -> Vec<(String, String)> {
     let string = |value: &Json| value.as_str().map(String::from);
     let one = string(templates).map(|template| (NAMES[0].into(), template));
@@ -169,13 +170,13 @@ fn special_tokens(settings: &Json) -> Vec<(String, Value)> {
     entries.filter_map(|(name, token)| Some((name.clone(), content(token)?.into()))).collect()
 }
 
-/// Returns the text of a special token: a string, or an object with its content.
+/// Returns the text of a special token, which is a string or an object with its content.
 pub(super) fn content(token: &Json) -> Option<&str> {
     token.as_str().or(token["content"].as_str())
 }
 
-/// Returns `text` without its marks, and the ranges of bytes between them; `None` if they are not
-/// the marks of `spans` spans.
+/// Returns `text` without its marks, and the ranges of bytes between them. `None` if the marks do
+/// not form `spans` spans.
 fn unmarked(text: &str, spans: usize) -> Option<(String, Vec<Range<usize>>)> {
     if MARKS.iter().any(|mark| text.matches(*mark).count() != spans) {
         return None;

@@ -1,13 +1,13 @@
-//! A conversation in a line of JSON, as templates read it.
+//! A conversation in a line of JSON, in the form that templates expect.
 
 use minijinja::Value;
 use minijinja::value::ValueKind;
 use serde::Deserialize;
 
-/// The keys under which messages have what a model thought before it answered.
+/// The keys of a message that hold the model's reasoning before its answer.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
-/// A line's messages and the tools that the model may call.
+/// The messages of a line, and the tools that the model may call.
 #[derive(Deserialize)]
 pub(super) struct Conversation {
     #[serde(alias = "conversations")]
@@ -16,7 +16,7 @@ pub(super) struct Conversation {
 }
 
 impl Conversation {
-    /// Reads a line.
+    /// Parses a line.
     pub(super) fn read(line: &str) -> Result<Self, String> {
         let mut read: Conversation = serde_json::from_str(line).map_err(|error| {
             format!(
@@ -37,16 +37,16 @@ impl Conversation {
         if read.messages.is_empty() { Err(none.into()) } else { Ok(read) }
     }
 
-    /// Returns the places of the assistant's messages.
+    /// Returns the positions of the assistant's messages.
     pub(super) fn turns(&self) -> impl Iterator<Item = usize> {
         let is_turn = |message: &Value| text(message, "role").as_deref() == Some("assistant");
         (0..self.messages.len()).filter(move |&at| is_turn(&self.messages[at]))
     }
 }
 
-/// Returns a message as Transformers hands it to a template: without keys of no value, its reasoning
-/// under the names that templates read, and ShareGPT's keys and roles by their usual names. `None`
-/// if it has no role.
+/// Returns a message in the form in which Transformers passes it to a template: without null
+/// values, with its reasoning under the names that templates read, and with ShareGPT's keys and
+/// roles under their usual names. `None` if it has no role.
 fn normal(message: &Value) -> Option<Value> {
     let keys = if message.kind() == ValueKind::Map { message.try_iter().ok()? } else { return None };
     let mut pairs: Vec<(String, Value)> = keys.map(|key| (key.to_string(), item(message, &key))).collect();

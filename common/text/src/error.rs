@@ -1,9 +1,9 @@
-//! Why text has no tokens, or tokens no text.
+//! Errors of converting text to tokens and back.
 
-/// What is wrong, in a message of at most one screen.
+/// A failed conversion. Its message is at most one screen long.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TextError {
-    /// What the user gave is wrong, or this program cannot read it.
+    /// The user's input is wrong, or this program cannot read it.
     #[error("{0}")]
     Input(String),
     /// The tokenizer failed.
@@ -17,5 +17,5 @@ impl TextError {
     }
 }
 
-/// The result of what turns text into tokens or back.
+/// The result of converting text to tokens or back.
 pub type Result<T> = std::result::Result<T, TextError>;

@@ -1,4 +1,4 @@
-//! A Hugging Face tokenizer in a file, with what is beside it.
+//! A Hugging Face tokenizer in a file, with the files next to it.
 
 use super::chat::{ChatTemplate, content};
 use super::conversation::Conversation;
@@ -13,10 +13,10 @@ pub struct FileTokenizer {
     path: PathBuf,
     tokenizer: tokenizers::Tokenizer,
     pub(super) end: Option<u32>,
-    /// Its `tokenizer_config.json`, with the special tokens that only `special_tokens_map.json` names;
-    /// null if there are none.
+    /// Content of `tokenizer_config.json`, plus the special tokens that only
+    /// `special_tokens_map.json` names. Null if neither exists.
     settings: Value,
-    /// Read when the first conversation comes.
+    /// Read for the first conversation.
     template: OnceLock<std::result::Result<ChatTemplate, String>>,
 }
 
@@ -29,12 +29,12 @@ impl FileTokenizer {
                 path.display()
             ))
         })?;
-        // A file may ask for inputs of one length, which is not for the text of a run.
+        // A file may ask for inputs padded to one length, which does not suit the text of a run.
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| failed(path, "be set up", &error))?;
         let mut settings = beside(path, "tokenizer_config.json")?;
         let special = beside(path, "special_tokens_map.json")?;
-        // What the first file does not name, the second does.
+        // The second file names the tokens that the first does not.
         let has_names = settings.is_object() || settings.is_null();
         let tokens = special.as_object().into_iter().flatten();
         for (name, token) in tokens.filter(|(name, _)| has_names && name.ends_with("_token")) {
@@ -47,7 +47,7 @@ impl FileTokenizer {
         Ok(FileTokenizer { path: path.into(), tokenizer, end, settings, template: OnceLock::new() })
     }
 
-    /// Returns a warning that no token ends a text.
+    /// Returns a warning that no token marks the end of a text.
     pub(super) fn unended(&self) -> Option<String> {
         let warning = || {
             format!(
@@ -65,8 +65,8 @@ impl FileTokenizer {
         Ok(encoded.map_err(|error| failed(&self.path, "encode a text", &error))?.get_ids().to_vec())
     }
 
-    /// Implements [`super::Tokenizer::encode_conversation`]. A token of which any byte carries a loss
-    /// does so, as in Transformers.
+    /// Implements [`super::Tokenizer::encode_conversation`]. A token carries a loss if any of its
+    /// bytes does, as in Transformers.
     pub(super) fn encode_conversation(&self, line: &str, mark: u32) -> Result<Vec<u32>> {
         let template = self.template.get_or_init(|| ChatTemplate::beside(&self.path, &self.settings));
         let template = template.as_ref().map_err(TextError::input)?;
@@ -76,14 +76,13 @@ impl FileTokenizer {
         self.encode_marked(&rendering.text, learned, mark)
     }
 
-    /// Encodes a prompt and its completion as one text: encoded apart, each would get a word's start
-    /// from tokenizers that prepend it.
+    /// Encodes a prompt and its completion as one text. Encoded separately, each would get a
+    /// word-start marker from tokenizers that prepend one.
     pub(super) fn encode_pair(&self, prompt: &str, completion: &str, mark: u32) -> Result<Vec<u32>> {
         self.encode_marked(&[prompt, completion].concat(), |_, end| end > prompt.len(), mark)
     }
 
-    /// Encodes `text`, with the bits of `mark` set in the tokens that are not `learned`, of which it is
-    /// told where each starts and ends.
+    /// Encodes `text`, with the bits of `mark` set in the tokens outside the ranges of `learned`.
     fn encode_marked(
         &self,
         text: &str,
@@ -105,10 +104,10 @@ fn failed(path: &Path, what: &str, error: &tokenizers::Error) -> TextError {
     TextError::Tokenizer(format!("--tokenizer {} cannot {what}: {error}", path.display()))
 }
 
-/// Reads the file `name` beside the tokenizer in `path`; null if there is none.
+/// Reads the JSON file `name` next to the tokenizer at `path`. Null if it does not exist.
 ///
 /// # Errors
-/// If it cannot be read, or is no JSON.
+/// If the file cannot be read or is not JSON.
 fn beside(path: &Path, name: &str) -> Result<Value> {
     let path = path.with_file_name(name);
     let unreadable = |error: &dyn std::fmt::Display, remedy| {

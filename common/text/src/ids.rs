@@ -1,6 +1,6 @@
-//! Token ids as files hold them. Before it begins, a run examines up to a gigabyte of them, and
-//! encodes whole texts. These loops are here because development builds optimise this crate, and
-//! `settings` not.
+//! Token ids in their storage formats. Before training, a run examines up to a gigabyte of ids and
+//! encodes whole texts. These loops are here because development builds optimise this crate but not
+//! `settings`.
 
 /// How a token is stored: as an unsigned little-endian number.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,7 +14,7 @@ pub enum Width {
 }
 
 impl Width {
-    /// Returns the bytes of a token.
+    /// Returns the size of a token in bytes.
     pub fn size(self) -> usize {
         self as usize
     }
@@ -24,7 +24,7 @@ impl Width {
         (1 << (8 * self.size())) - 1
     }
 
-    /// Returns the tokens that `bytes` hold. A part of a token at the end is left out.
+    /// Returns the tokens stored in `bytes`. Ignores an incomplete token at the end.
     pub fn decode(self, bytes: &[u8]) -> Vec<u32> {
         match self {
             Width::U8 => bytes.iter().copied().map(u32::from).collect(),
@@ -39,8 +39,8 @@ pub fn to_bytes(tokens: &[u32]) -> Vec<u8> {
     tokens.iter().flat_map(|token| token.to_le_bytes()).collect()
 }
 
-/// Returns the position of the first token that, without the bits of `mark`, is outside a model's
-/// `vocabulary`.
+/// Returns the position of the first token that is outside a model's `vocabulary` after the bits of
+/// `mark` are cleared.
 pub fn first_outside(tokens: &[u32], mark: u32, vocabulary: usize) -> Option<usize> {
     tokens.iter().position(|&token| (token & !mark) as usize >= vocabulary)
 }

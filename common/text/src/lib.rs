@@ -1,5 +1,6 @@
-//! Text to tokens and back: bytes, or a Hugging Face tokenizer in a program that is built with the
-//! feature `tokenizers`. Beside them, token ids as files hold them.
+//! Converts text to tokens and back, either as bytes or with a Hugging Face tokenizer in a program
+//! that is built with the feature `tokenizers`. Also converts token ids to and from their storage
+//! formats.
 
 pub mod bytes;
 #[cfg(feature = "tokenizers")]
@@ -19,7 +20,7 @@ pub use error::{Result, TextError};
 use record::Record;
 use std::path::Path;
 
-/// What turns text into tokens and back.
+/// A tokenizer, which turns text into tokens and back.
 pub enum Tokenizer {
     /// Every byte is a token.
     Bytes,
@@ -29,10 +30,10 @@ pub enum Tokenizer {
 }
 
 impl Tokenizer {
-    /// Opens the tokenizer in a file; bytes if there is none.
+    /// Opens the tokenizer in the file at `path`. `None` selects the byte-level tokenizer.
     ///
     /// # Errors
-    /// If it cannot be read, or this program is built without such tokenizers.
+    /// If the file cannot be read, or this program is built without such tokenizers.
     pub fn open(path: Option<&Path>) -> Result<Self> {
         match path {
             None => Ok(Tokenizer::Bytes),
@@ -47,10 +48,10 @@ impl Tokenizer {
         }
     }
 
-    /// Returns the tokens of `text`, without those that begin or end a text.
+    /// Returns the tokens of `text`, without any that mark its beginning or end.
     ///
     /// # Errors
-    /// If the tokenizer does not know a part of it.
+    /// If the tokenizer cannot encode a part of the text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         match self {
             Tokenizer::Bytes => Ok(bytes::encode(text)),
@@ -59,15 +60,16 @@ impl Tokenizer {
         }
     }
 
-    /// Returns the tokens of the record in a line of JSON, with the bits of `mark` set in those that
-    /// carry no loss: a prompt's, and of a conversation what others than the assistant say. A token
-    /// that begins in a prompt and ends in its completion carries one. With 0 every token does. The
-    /// token that ends a text follows a text or a completion; a conversation's chat template ends it.
+    /// Returns the tokens of the record in a line of JSON. The bits of `mark` are set in tokens
+    /// that carry no loss: those of a prompt, and in a conversation all that the assistant does not
+    /// say. A token that begins in a prompt and ends in its completion carries a loss. If `mark` is
+    /// 0, every token does. An end-of-text token follows a text or a completion; a conversation
+    /// ends as its chat template says.
     ///
     /// # Errors
-    /// [`TextError::Input`] if the line is no record, or the chat template of a conversation is missing
-    /// or fails: its message continues a sentence that names the line. [`TextError::Tokenizer`] if the
-    /// tokenizer fails.
+    /// [`TextError::Input`] if the line is not a record, or a conversation's chat template is
+    /// missing or fails; its message continues a sentence that names the line.
+    /// [`TextError::Tokenizer`] if the tokenizer fails.
     pub fn encode_record(&self, line: &str, mark: u32) -> Result<Vec<u32>> {
         let mut tokens = match Record::read(line)? {
             Record::Chat => return self.encode_conversation(line, mark),
@@ -78,8 +80,8 @@ impl Tokenizer {
         Ok(tokens)
     }
 
-    /// Returns the tokens of a prompt with its completion, which are one text, with the bits of `mark`
-    /// set in those that end in the prompt.
+    /// Returns the tokens of a prompt and its completion, encoded as one text. The bits of `mark`
+    /// are set in tokens that end in the prompt.
     fn encode_pair(&self, prompt: &str, completion: &str, mark: u32) -> Result<Vec<u32>> {
         match self {
             #[cfg(feature = "tokenizers")]
@@ -91,8 +93,8 @@ impl Tokenizer {
         }
     }
 
-    /// Returns the tokens of the conversation in a line of JSON, as the model's chat template writes
-    /// it, with the bits of `mark` set in those that the assistant does not say.
+    /// Returns the tokens of the conversation in a line of JSON, rendered with the model's chat
+    /// template. The bits of `mark` are set in tokens that the assistant does not say.
     fn encode_conversation(&self, line: &str, mark: u32) -> Result<Vec<u32>> {
         match self {
             #[cfg(feature = "tokenizers")]
@@ -106,8 +108,9 @@ impl Tokenizer {
         }
     }
 
-    /// Returns a warning if nothing ends the record in a line of JSON: the tokenizer has no token that
-    /// ends a text, and the record is no conversation, which its chat template ends.
+    /// Returns a warning if nothing marks the end of the record in a line of JSON: the tokenizer
+    /// has no end-of-text token, and the record is not a conversation, which its chat template
+    /// ends.
     pub fn unended(&self, line: &str) -> Option<String> {
         match self {
             Tokenizer::Bytes => {
@@ -133,8 +136,8 @@ impl Tokenizer {
         }
     }
 
-    /// Returns the token after which a text that is generated is complete; none among bytes, of which a
-    /// line's end may be one.
+    /// Returns the token that ends generation. `None` for bytes, because a newline may be part of
+    /// the text.
     pub fn stop(&self) -> Option<u32> {
         match self {
             Tokenizer::Bytes => None,
@@ -143,8 +146,8 @@ impl Tokenizer {
         }
     }
 
-    /// Returns the token that ends a text: a line's end among bytes; none if neither the
-    /// `tokenizer_config.json` nor the `special_tokens_map.json` of a tokenizer names one that it has.
+    /// Returns the end-of-text token. For bytes this is a newline. `None` if neither
+    /// `tokenizer_config.json` nor `special_tokens_map.json` names a token that the tokenizer has.
     pub fn end(&self) -> Option<u32> {
         match self {
             Tokenizer::Bytes => Some(b'\n'.into()),
@@ -154,7 +157,7 @@ impl Tokenizer {
     }
 }
 
-/// Marks tokens in tests.
+/// The bit that marks tokens in tests.
 #[cfg(test)]
 const MARK: u32 = 1 << 31;
 

@@ -1,16 +1,16 @@
-//! What chat templates expect of the Python that they were written for: filters and functions by
-//! Transformers' names.
+//! The Python environment that chat templates expect: filters and functions under Transformers'
+//! names.
 
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, Value, syntax::SyntaxConfig};
 
-/// Marks in a rendered text where a span of `{% generation %}` begins and ends: code points that
-/// Unicode keeps for programs.
+/// Marks for the beginning and end of a `{% generation %}` span in a rendered text. Unicode
+/// reserves these code points for internal use by programs.
 pub(super) const MARKS: [char; 2] = ['\u{FDD0}', '\u{FDD1}'];
-/// What stands in templates for Transformers' tags around such a span.
+/// The tags that replace Transformers' tags around such a span.
 const TAGS: [&str; 2] = ["filter _generation", "endfilter"];
 
-/// The number of spans that a rendering has marked.
+/// The number of spans that a rendering has marked so far.
 pub(super) struct Marked(pub usize);
 
 /// Returns an environment in which templates render as in Transformers.
@@ -46,7 +46,8 @@ pub(super) fn with_generation_filter(template: &str) -> String {
     out + rest
 }
 
-/// True if a template, as [`with_generation_filter`] has returned it, marks what a model generates.
+/// True if a template, as returned by [`with_generation_filter`], marks the text that a model
+/// generates.
 pub(super) fn marks_generation(template: &str) -> bool {
     template.contains(TAGS[0])
 }
@@ -67,27 +68,27 @@ fn strftime_now(format: String) -> Result<String, Error> {
     now.map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))
 }
 
-/// True if Jinja can go through `value`, which it cannot where there is none.
+/// True if Jinja can iterate over `value`. It cannot iterate over none.
 fn is_iterable(value: &Value) -> bool {
     value.kind() == ValueKind::Iterable || is_sequence(value)
 }
 
-/// True if `value` has a length and elements, as strings and dictionaries have for Jinja.
+/// True if `value` has a length and elements. For Jinja, strings and dictionaries do.
 fn is_sequence(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Undefined | ValueKind::Seq | ValueKind::Map | ValueKind::String)
 }
 
-/// How Python's `json.dumps` writes.
+/// The format of Python's `json.dumps`.
 struct Json {
     ascii: bool,
     sorted: bool,
-    /// Spaces per level; all in one line if none.
+    /// Spaces per level. `None`: everything is on one line.
     indent: Option<usize>,
     between_items: String,
     after_key: String,
 }
 
-/// The filter `tojson` with the arguments of Python's `json.dumps`.
+/// Implements the filter `tojson` with the arguments of Python's `json.dumps`.
 fn to_json(value: &Value, arguments: Kwargs) -> Result<String, Error> {
     let indent: Option<usize> = arguments.get("indent")?;
     let separators: Option<Vec<String>> = arguments.get("separators")?;

@@ -15,9 +15,9 @@ pub(crate) enum Record {
     },
 }
 
-/// The keys that tell what a record is. Of several, the one that says most about who speaks counts:
-/// messages, then a prompt with its completion, then a text. A table of several kinds of examples has
-/// null in the keys that an example lacks.
+/// The keys that determine the kind of a record. If several are present, the most specific wins:
+/// messages, then a prompt with its completion, then a text. A dataset that mixes kinds of examples
+/// has null in the keys that an example lacks.
 #[derive(Deserialize)]
 struct Keys {
     messages: Option<IgnoredAny>,

@@ -1,4 +1,4 @@
-//! Tokens and conversations of a tokenizer, and one that is missing or wrong.
+//! Tokens and conversations of a tokenizer, and tokenizers that are missing or wrong.
 
 use super::*;
 use serde_json::Value;
@@ -33,7 +33,8 @@ fn a_file_gives_its_tokens_and_the_one_that_ends_a_text() {
     }
 }
 
-/// Transformers takes special tokens from there that `tokenizer_config.json` does not name.
+/// Transformers reads special tokens that `tokenizer_config.json` does not name from
+/// `special_tokens_map.json`.
 #[test]
 fn a_chat_template_sees_the_special_tokens_of_either_file() {
     let dir = tempfile::tempdir().unwrap();
@@ -84,7 +85,7 @@ fn a_file_beside_a_tokenizer_that_cannot_be_read_is_an_input_error() {
     }
 }
 
-/// A tokenizer that begins each text with a word's start, as Llama 2's and Mistral's do.
+/// A tokenizer that begins each text with a word-start marker, as in Llama 2 and Mistral.
 #[test]
 fn a_prompt_and_its_completion_are_one_text() {
     let dir = tempfile::tempdir().unwrap();
@@ -100,7 +101,7 @@ fn a_prompt_and_its_completion_are_one_text() {
     };
     assert_eq!(pair("ab", "ba"), [vec![2 | MARK, 3 | MARK, 1, 0], vec![2, 3, 1, 0]]);
     assert_eq!(pair("ab", " a"), [vec![2 | MARK, 3 | MARK, 2, 0], vec![2, 3, 2, 0]]);
-    // A token of both carries a loss.
+    // A token of both parts carries a loss.
     assert_eq!(pair("ba", "b"), [vec![2 | MARK, 1 | MARK, 3], vec![2, 1, 3]]);
 }
 
@@ -127,7 +128,7 @@ fn conversations_become_what_transformers_makes_of_them() {
     }
 }
 
-/// Compares what becomes of a conversation with what Transformers made of it.
+/// Compares the tokens of a conversation with those from Transformers.
 fn compare(tokenizer: &Tokenizer, template: &chat::ChatTemplate, example: &Value, name: &Value) {
     let line = example["line"].as_str().unwrap();
     let chat = conversation::Conversation::read(line).unwrap();

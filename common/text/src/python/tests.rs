@@ -10,7 +10,7 @@ fn render(template: &str, of: &str) -> String {
 
 #[test]
 fn json_is_written_as_python_writes_it() {
-    // The right sides are what json.dumps prints.
+    // The right-hand sides are the output of json.dumps.
     let value = r#"{"b": [1, -2.5, 1e16, 1e-5, 0.0001, true, null], "a": {"é<&>": "\"\\\n\u0001\u007f😀"}, "c": [], "d": {}}"#;
     for (arguments, expected) in [
         (
