@@ -14,16 +14,17 @@ use device::{
 /// ledger's capacity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// The architecture's numbers.
+    /// The numbers that define the architecture.
     pub config: ModelConfig,
     /// The tensors and layers.
     pub layout: Layout,
-    /// What weights, inputs and gradients are rounded to before projections multiply them.
+    /// The format to which weights, inputs and gradients are rounded before projections multiply
+    /// them.
     pub rounding: Rounding,
 }
 
 impl Model {
-    /// Returns the model that `config` describes, which multiplies elements as they are stored.
+    /// Returns the model that `config` describes. It multiplies elements as they are stored.
     ///
     /// # Errors
     /// [`ModelError::Invalid`], as [`ModelConfig::validate`].
@@ -53,7 +54,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Returns the tokens in all sequences together (R): the rows of every activation.
+    /// Returns the number of tokens in all sequences (R): the rows of every activation.
     pub const fn rows(&self) -> usize {
         self.batch * self.tokens
     }
@@ -85,7 +86,7 @@ impl Context<'_> {
         RowShape { rows: self.batch.rows(), width }
     }
 
-    /// Returns where a block's tensors are.
+    /// Returns the positions of a block's tensors.
     pub(crate) fn tensors(&self) -> BlockTensors {
         BlockTensors::of(self.config.family)
     }

@@ -36,8 +36,8 @@ impl Model {
         Ok(x)
     }
 
-    /// Computes the backward of [`Model::embed`]: the table's gradient from `dx` `[R, d]`, which it
-    /// frees.
+    /// Computes the backward of [`Model::embed`]: the table's gradient from `dx` `[R, d]`. Frees
+    /// `dx`.
     ///
     /// # Errors
     /// A kernel's error.

@@ -1,24 +1,24 @@
 //! Errors in the description of a model.
 
-/// A description of a model was refused.
+/// A model description that was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
     /// No preset has this name.
     #[error("there is no model preset `{name}`{}\npresets: {known}", question(nearest))]
     UnknownPreset {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The preset whose name differs least, if it differs little.
+        /// The preset with the nearest name. `None` if no name is similar.
         nearest: Option<&'static str>,
-        /// All names.
+        /// The names of all presets.
         known: String,
     },
-    /// The numbers do not make a model.
+    /// The numbers do not describe a valid model.
     #[error("model `{name}`: {problem}")]
     Invalid {
         /// The model's name.
         name: String,
-        /// Which numbers, and what they should be.
+        /// The invalid numbers, and what they should be.
         problem: String,
     },
     /// The text is not a JSON object.
@@ -43,7 +43,7 @@ pub enum ModelError {
     Unsupported {
         /// The model's name.
         name: String,
-        /// The key, with the path to it.
+        /// The key, with its path.
         key: String,
         /// Its value, as JSON.
         value: String,

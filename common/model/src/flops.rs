@@ -1,5 +1,5 @@
-//! Floating-point operations per token: what a step computes, and what activation checkpointing
-//! computes again.
+//! Floating-point operations per token, in a step and in the recomputation of activation
+//! checkpointing.
 
 use crate::{Checkpointing, Layout, ModelConfig};
 
@@ -9,9 +9,9 @@ impl ModelConfig {
     /// head_dim · tokens.
     ///
     /// Each weight takes a multiplication and an addition in forward and twice that in backward
-    /// (Kaplan et al., 2020); a table that is only looked up takes none, but a tied one is also the
-    /// head's matrix and counts. Attention's two products are counted without halving for
-    /// causality, as the field does. heads · head_dim is the width in most models.
+    /// (Kaplan et al., 2020). A table that is only looked up takes none, but a tied table is also
+    /// the head's matrix and counts. Attention's two products are not halved for causality,
+    /// following common practice. heads · head_dim is the width in most models.
     pub fn flops_per_token(&self, tokens: usize) -> u64 {
         let table = if self.tied { 0 } else { (self.vocabulary * self.width) as u64 };
         let attention = (self.layers * self.heads * self.head_dim * tokens) as u64;
@@ -21,9 +21,9 @@ impl ModelConfig {
     /// Returns the floating-point operations that `checkpointing` adds to
     /// [`ModelConfig::flops_per_token`], in all blocks.
     ///
-    /// Matrix products and attention count as they do there; a norm takes 4 operations per element
-    /// (square, add, scale, weigh) and the gated product 5 (exponential, add, divide, two
-    /// products). Rotation and softmax are left out.
+    /// Matrix products and attention count in the same way. A norm takes 4 operations per element
+    /// (square, add, scale, weight) and the gated product 5 (exponential, add, divide, two
+    /// products). Rotation and softmax are omitted.
     pub fn recomputed_flops_per_token(&self, tokens: usize, checkpointing: Checkpointing) -> u64 {
         let (queries, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let cheap = 2 * 4 * self.width + 5 * self.feed_forward;
@@ -69,8 +69,8 @@ mod tests {
 
     #[test]
     fn a_checkpointed_block_costs_forward_without_its_last_product() {
-        // A third of what flops_per_token counts for a block is forward; what remains is element by
-        // element work.
+        // Forward is a third of what flops_per_token counts for a block. The remainder is
+        // element-wise work.
         let config = ModelConfig { kv_heads: 2, ..ModelConfig::tiny() };
         let without = ModelConfig { layers: config.layers - 1, ..config.clone() };
         let forward = (config.flops_per_token(64) - without.flops_per_token(64)) / 3;

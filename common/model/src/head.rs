@@ -9,7 +9,7 @@
 //! | logits = n · Wᵀ | logits \[R·V·e, activations\] | | n, inverse_rms |
 //! | losses; logits become their gradients | losses \[R·4, workspace\] | losses | logits, x |
 //!
-//! A head that keeps anything keeps everything: its backward follows at once, so recomputation
+//! A head that keeps anything keeps everything: its backward follows immediately, so recomputation
 //! would save no memory.
 //!
 //! Backward.
@@ -32,22 +32,23 @@ const OUTPUT: usize = 1;
 /// The sum of a pass's losses, in nats, which a GPU may still be computing.
 pub type Losses = Fetched<f32, f64>;
 
-/// What the head's forward keeps for its backward.
+/// The buffers that the head's forward keeps for its backward.
 pub struct SavedHead {
     x: Buffer,
     norm: Norm,
     dlogits: Buffer,
 }
 
-/// The residual stream to logits.
+/// Returns the projection from the residual stream to logits.
 fn project(cx: &Context<'_>) -> Projection<1> {
     Projection { first: OUTPUT, inputs: cx.config.width, outputs: [cx.config.vocabulary] }
 }
 
 impl Model {
-    /// Returns the sum of the losses of all R tokens, in nats, and, if `keep` asks for it, what
-    /// backward needs. `x`: `[R, d]`; `targets`: u32 `[R]`. Gradients are those of the sum times
-    /// `gradient_scale`: one over the number of tokens in the step gives the mean's.
+    /// Returns the sum of the losses of all R tokens, in nats, and the buffers that backward needs
+    /// if `keep` asks for them. `x`: `[R, d]`; `targets`: u32 `[R]`. Gradients are those of the sum
+    /// times `gradient_scale`; one over the number of tokens in the step gives the gradients of the
+    /// mean.
     ///
     /// # Errors
     /// `OutOfMemory`, or a kernel's.
@@ -70,8 +71,8 @@ impl Model {
         Ok((losses, norm.map(|norm| SavedHead { x, norm, dlogits: logits })))
     }
 
-    /// Computes the backward of [`Model::head`]: the gradients of its tensors, and that of `x`,
-    /// which it returns: `[R, d]`.
+    /// Computes the backward of [`Model::head`]: the gradients of its tensors. Returns the gradient
+    /// of `x`: `[R, d]`.
     ///
     /// # Errors
     /// `OutOfMemory`, or a kernel's.
@@ -116,7 +117,7 @@ fn logits(cx: &Context<'_>, n: &Buffer) -> Result<Buffer> {
     Ok(logits)
 }
 
-/// Returns the sum of the losses; `logits` become their gradients, times `gradient_scale`.
+/// Returns the sum of the losses. `logits` become their gradients, times `gradient_scale`.
 fn cross_entropy(
     cx: &Context<'_>,
     logits: &mut Buffer,

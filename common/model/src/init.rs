@@ -1,19 +1,20 @@
 //! Seeded initial weights.
 //!
-//! Every element is a function of the seed, its tensor and its position alone (a counter-based
-//! generator; Salmon et al., 2011), so each rank can compute the slice that it owns, and all stages
-//! and world sizes start from the same weights. It uses only operations that IEEE 754 defines
-//! exactly, so all machines start from the same weights too.
+//! Every element depends only on the seed, its tensor and its position (a counter-based generator;
+//! Salmon et al., 2011). So each rank can compute the slice that it owns, and all stages and world
+//! sizes start from the same weights. Only operations that IEEE 754 defines exactly are used, so
+//! all machines start from the same weights too.
 
 use crate::{TensorId, TensorSpec};
 use std::f64::consts::{FRAC_PI_2, LN_2, SQRT_2};
 use std::ops::Range;
 
-/// Writes the initial values of elements `range` of `tensor`, number `id` in its layout, to `out`:
-/// 1 for norms, 0 for biases, else normal with mean 0 and standard deviation `deviation`.
+/// Writes the initial values of elements `range` of `tensor`, which has number `id` in its layout,
+/// to `out`: 1 for norms, 0 for biases, otherwise normal with mean 0 and standard deviation
+/// `deviation`.
 ///
 /// # Panics
-/// If `out` is not as long as `range`.
+/// If the lengths of `out` and `range` differ.
 pub fn fill(
     (seed, deviation): (u64, f64),
     tensor: &TensorSpec,
@@ -33,7 +34,7 @@ pub fn fill(
     device::vectorized!(normals((key, deviation), range.start.div_ceil(2), pairs));
 }
 
-/// Pairs that are computed together, in the lanes of vector instructions.
+/// Number of pairs that are computed together, in the lanes of vector instructions.
 const TOGETHER: usize = 32;
 
 /// Writes the pairs from number `from` on.
@@ -43,7 +44,7 @@ fn normals((key, deviation): (u64, f64), from: usize, out: &mut [f32]) {
         let first = from + block * TOGETHER;
         let (mut bits, mut radii) = ([0; TOGETHER], [0.0; TOGETHER]);
         let (mut turns, mut pairs) = ([(0.0, 0.0); TOGETHER], [[0.0; 2]; TOGETHER]);
-        // Loops of their own, each simple enough to become one of vectors.
+        // Separate loops, each simple enough for the compiler to vectorise.
         for (i, bits) in bits.iter_mut().enumerate() {
             *bits = mix(key.wrapping_add((first + i) as u64));
         }
@@ -60,11 +61,11 @@ fn normals((key, deviation): (u64, f64), from: usize, out: &mut [f32]) {
     }
 }
 
-/// From one counter of SplitMix64's sequence to the next.
+/// Difference between successive counters of SplitMix64's sequence.
 pub const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// SplitMix64's finalizer after one step of its sequence (Steele et al., 2014): a bijection whose
-/// output bits all depend on all input bits.
+/// Computes SplitMix64's finalizer after one step of its sequence (Steele et al., 2014): a
+/// bijection in which every output bit depends on all input bits.
 #[inline(always)]
 pub fn mix(counter: u64) -> u64 {
     let z = counter.wrapping_add(STEP);
@@ -73,8 +74,8 @@ pub fn mix(counter: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Returns two independent normal values with the standard deviation `deviation`, from 64 random
-/// bits (Box & Muller, 1958): pair `number` of the tensor with this key.
+/// Returns two independent normal values with standard deviation `deviation`, from 64 random bits
+/// (Box & Muller, 1958): pair `number` of the tensor with this key.
 fn normal_pair((key, deviation): (u64, f64), number: usize) -> [f32; 2] {
     let bits = mix(key.wrapping_add(number as u64));
     scaled(deviation * radius_of((bits >> 32) as u32), sin_cos_turn(bits as u32))
@@ -91,9 +92,9 @@ fn radius_of(bits: u32) -> f64 {
     (-2.0 * ln(uniform)).sqrt()
 }
 
-/// Returns the natural logarithm of a positive normal number, to 1e-11: the logarithm of its power
-/// of two, plus that of its mantissa m, within √½ to √2, by the series of 2 · artanh((m − 1) / (m +
-/// 1)).
+/// Returns the natural logarithm of a positive normal number, to 1e-11. It is the logarithm of the
+/// number's power of two, plus that of its mantissa m, within √½ to √2, from the series of 2 ·
+/// artanh((m − 1) / (m + 1)).
 #[inline(always)]
 fn ln(x: f64) -> f64 {
     let bits = x.to_bits();
@@ -106,9 +107,9 @@ fn ln(x: f64) -> f64 {
     f64::from(exponent) * LN_2 + 2.0 * s * polynomial(s * s, terms)
 }
 
-/// Returns sine and cosine of `turn` / 2³² of a full turn, to 1e-11: Taylor polynomials within an
-/// eighth of a turn around the nearest quarter. It selects instead of branching, so that the
-/// compiler can use vectors.
+/// Returns sine and cosine of `turn` / 2³² of a full turn, to 1e-11, from Taylor polynomials within
+/// an eighth of a turn around the nearest quarter. Selects instead of branching, so that the
+/// compiler can vectorise it.
 #[inline(always)]
 fn sin_cos_turn(turn: u32) -> (f64, f64) {
     let quarter = turn.wrapping_add(1 << 29) >> 30;
@@ -123,7 +124,8 @@ fn sin_cos_turn(turn: u32) -> (f64, f64) {
     (negated(sin, quarter >> 1), negated(cos, quarter >> 1 ^ quarter & 1))
 }
 
-/// Returns the polynomial in `x` with `coefficients` from the highest power down (Horner's scheme).
+/// Evaluates the polynomial in `x` with `coefficients` from the highest power down (Horner's
+/// scheme).
 #[inline(always)]
 fn polynomial<const TERMS: usize>(x: f64, coefficients: [f64; TERMS]) -> f64 {
     coefficients.into_iter().fold(0.0, |sum, coefficient| sum * x + coefficient)
@@ -173,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Computed by another implementation, with the C library's functions.
+    /// Expected values come from another implementation, which uses the C library's functions.
     #[test]
     fn the_generator_stays_what_it_is() {
         let mut values = [0.0; 4];

@@ -1,16 +1,17 @@
-//! What a forward pass keeps for backward: everything, or less with activation checkpointing (Chen
-//! et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
+//! The buffers that a forward pass keeps for backward: all, or fewer with activation checkpointing
+//! (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
 
 use serde::Serialize;
 
-/// What a layer's forward keeps for its backward, of the buffers in the tables of [`crate::block`].
+/// The buffers that a layer's forward keeps for its backward, among those in the tables of
+/// [`crate::block`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// Everything that backward reads.
+    /// All buffers that backward reads.
     Everything,
-    /// The buffers that are expensive to compute again, listed in [`crate::block`].
+    /// The buffers that are expensive to recompute, listed in [`crate::block`].
     Selective,
-    /// The layer's input alone.
+    /// Only the layer's input.
     Input,
     /// Nothing: no backward follows.
     Nothing,
@@ -33,23 +34,23 @@ impl Keep {
     }
 }
 
-/// Activation checkpointing: what blocks keep, and so what backward computes again.
+/// Activation checkpointing: the buffers that blocks keep, and so those that backward recomputes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Checkpointing {
     /// Blocks keep everything.
     #[default]
     None,
-    /// Blocks keep their input, and backward computes the rest again.
+    /// Blocks keep their input, and backward recomputes the rest.
     Block,
-    /// Blocks keep the buffers that are expensive to compute again.
+    /// Blocks keep the buffers that are expensive to recompute.
     Selective,
 }
 
 events::labels! { Checkpointing { None => "none", Block => "block", Selective => "selective" } }
 
 impl Checkpointing {
-    /// Returns what a block's forward keeps.
+    /// Returns the buffers that a block's forward keeps.
     pub const fn keep(self) -> Keep {
         match self {
             Checkpointing::None => Keep::Everything,

@@ -1,5 +1,5 @@
-//! The model's tensors, in Hugging Face's names and `state_dict` order (biases follow the weights of
-//! all projections of attention), grouped in layers.
+//! The model's tensors, grouped in layers. They have Hugging Face's names and `state_dict` order
+//! (biases follow the weights of all of attention's projections).
 
 use crate::config::{Family, ModelConfig};
 
@@ -12,8 +12,7 @@ pub struct TensorSpec {
     /// Hugging Face name, such as `model.layers.0.self_attn.q_proj.weight`.
     pub name: String,
     /// Shape, row-major: `[out, in]` for projections, `[vocabulary, width]` for embeddings,
-    /// `[width]` for norms of the residual stream, `[head_dim]` for those of heads, `[out]` for
-    /// biases.
+    /// `[width]` for norms of the residual stream, `[head_dim]` for head norms, `[out]` for biases.
     pub shape: Vec<usize>,
 }
 
@@ -29,7 +28,7 @@ impl TensorSpec {
     }
 }
 
-/// What a layer computes.
+/// The kind of computation in a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LayerKind {
     /// Token ids to vectors.
@@ -43,11 +42,11 @@ pub enum LayerKind {
 /// One layer: a step of forward and of backward.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer {
-    /// What it computes.
+    /// The kind of computation.
     pub kind: LayerKind,
-    /// The tensors it needs. Embedding: table. Block: q, k, v, o, biases of q, k, v and norms of
-    /// query and key heads if the family has them, gate, up, down, input norm, post-attention norm. Head: final norm, then the output matrix (the embedding's table if
-    /// tied).
+    /// The tensors that it needs. Embedding: table. Block: q, k, v, o, biases of q, k, v and norms
+    /// of query and key heads if the family has them, gate, up, down, input norm, post-attention
+    /// norm. Head: final norm, then the output matrix (the embedding's table if tied).
     pub tensors: Vec<TensorId>,
 }
 
@@ -66,7 +65,7 @@ pub(crate) struct BlockTensors {
     pub(crate) biases: [usize; 3],
     /// Norms of query and of key heads.
     pub(crate) head_norms: [usize; 2],
-    /// Gate projection, then, adjacent, up projection.
+    /// Gate projection, followed by the adjacent up projection.
     pub(crate) gate: usize,
     /// Down projection.
     pub(crate) down: usize,
@@ -77,13 +76,13 @@ pub(crate) struct BlockTensors {
 }
 
 impl BlockTensors {
-    /// Query, key and value projections begin here, adjacent.
+    /// First of the adjacent query, key and value projections.
     pub(crate) const QKV: usize = 0;
     /// Output projection.
     pub(crate) const O: usize = 3;
 
-    /// Returns the positions in a block of `family`. Those of tensors that it does not have mean
-    /// nothing.
+    /// Returns the positions in a block of `family`. Positions of tensors that the family lacks are
+    /// meaningless.
     pub(crate) const fn of(family: Family) -> Self {
         let gate = 4 + if family.has_biases() { 3 } else { 0 } + if family.norms_heads() { 2 } else { 0 };
         BlockTensors {

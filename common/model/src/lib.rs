@@ -1,15 +1,15 @@
-//! A Llama-style transformer (Touvron et al., 2023) with hand-written forward and backward passes;
-//! Mistral, Qwen2 and Qwen3 differ in little.
+//! A Llama-style transformer (Touvron et al., 2023) with hand-written forward and backward passes.
+//! Mistral, Qwen2 and Qwen3 are supported with small differences.
 //!
-//! * [`config`]: the architecture's numbers; presets by name, Hugging Face's `config.json`.
-//! * [`layout`]: its tensors, in Hugging Face's names and order, grouped in layers.
+//! * [`config`]: the numbers of the architecture; presets by name; Hugging Face's `config.json`.
+//! * [`layout`]: the model's tensors, in Hugging Face's names and order, grouped in layers.
 //! * [`init`]: seeded initial weights, for any slice of any tensor.
 //! * [`embedding`], [`block`], [`head`]: the layers. The forward and the backward of an operation
 //!   are neighbours, and each module states which buffers it allocates and frees, in order.
 //!
-//! The model knows layers and tensors. It does not know which tensors form a unit, nor which rank
-//! holds which slice: a layer asks [`Weights`] for its weights and [`Gradients`] for the places to
-//! write gradients to.
+//! The model knows layers and tensors. It does not know which tensors form a unit, or which rank
+//! holds which slice: a layer asks [`Weights`] for its weights and [`Gradients`] for the places in
+//! which to write gradients.
 //!
 //! # Memory
 //!

@@ -1,4 +1,4 @@
-//! Projections: one input times several adjacent weight matrices, into one packed output.
+//! Projections: one input times several adjacent weight matrices, with one packed output.
 
 use crate::Gradients;
 use crate::context::Context;
@@ -6,20 +6,20 @@ use crate::tensors::{gradient, weight};
 use device::{Addend, Buffer, Matrix, Result, View, ViewMut, Write};
 use std::ops::Range;
 
-/// `out = x · Wᵀ`, where the rows of W are those of tensors `first..`, one below the other. `x` is
-/// `[R, inputs]`; `out` is `[R, sum of outputs]`: a row holds the first tensor's outputs, then the
-/// second's, and so on.
+/// `out = x · Wᵀ`, where W stacks the rows of the tensors from `first` on. `x` is `[R, inputs]`;
+/// `out` is `[R, sum of outputs]`: a row holds the first tensor's outputs, then the second's, and
+/// so on.
 ///
-/// Tensors that are adjacent in memory are one matrix, and on the CPU one product. Other tensors
-/// (views made parameter by parameter) are multiplied one by one, into or from their columns of the
-/// packed matrix. The bits are the same either way: on the CPU an element of the output or of a
-/// weight's gradient is one sum that does not depend on its neighbours, and the gradient of the
-/// input, a sum over the tensors, is always added up tensor by tensor.
+/// Tensors that are adjacent in memory form one matrix and, on the CPU, one product. Other tensors
+/// (views of separate parameters) are multiplied one by one, using their columns of the packed
+/// matrix. The bits are the same either way. On the CPU an element of the output or of a weight's
+/// gradient is one sum that does not depend on its neighbours, and the input's gradient, a sum over
+/// the tensors, is always accumulated tensor by tensor.
 ///
-/// On a GPU the library cuts up an element's sum by the whole product's shape and its operands'
-/// alignment. So tensors are always multiplied one by one there, and their
-/// [grain](Matrix::with_grain) is the model's: all tensors, and so their places, are multiples of
-/// it.
+/// On a GPU the library splits an element's sum depending on the whole product's shape and its
+/// operands' alignment. So there tensors are always multiplied one by one, and their
+/// [grain](Matrix::with_grain) is the model's: all tensors' lengths, and so their places, are
+/// multiples of the grain.
 pub(crate) struct Projection<const TENSORS: usize> {
     pub(crate) first: usize,
     pub(crate) inputs: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Projection<const TENSORS: usize> {
     pub(crate) outputs: [usize; TENSORS],
 }
 
-/// Some adjacent tensors of a projection and their columns of the packed output.
+/// Adjacent tensors of a projection, and their columns of the packed output.
 struct TensorGroup {
     tensors: Range<usize>,
     columns: Range<usize>,
@@ -47,7 +47,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         (self.first..).zip(ends).map(|(tensor, columns)| TensorGroup { tensors: tensor..tensor + 1, columns })
     }
 
-    /// Returns `data`, the weights or gradients of tensors with `rows` rows, as a matrix.
+    /// Returns `data`, the weights or gradients of tensors with `rows` rows in total, as a matrix.
     fn matrix<T>(&self, cx: &Context<'_>, data: T, rows: usize) -> Matrix<T> {
         Matrix::new(data, rows, self.inputs).with_grain(cx.config.grain())
     }
@@ -57,7 +57,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         self.outputs.iter().sum()
     }
 
-    /// Returns the matrices that hold the weights: as few as the device may multiply as one.
+    /// Returns the matrices that hold the weights: as few as the device may multiply at once.
     fn weights<'w>(&self, cx: &Context<'w>) -> Vec<(View<'w>, TensorGroup)> {
         let whole = self.whole();
         match joined(cx).then(|| cx.weights.weights(whole.tensors.clone())).flatten() {
@@ -95,7 +95,7 @@ impl<const TENSORS: usize> Projection<TENSORS> {
         Ok(())
     }
 
-    /// Computes `dW = doutᵀ · x`, or adds it, as the places for the gradients demand.
+    /// Computes `dW = doutᵀ · x` and overwrites or accumulates, as the gradients' places require.
     pub(crate) fn backward_weights(
         &self,
         cx: &Context<'_>,
@@ -130,7 +130,8 @@ impl<const TENSORS: usize> Projection<TENSORS> {
 }
 
 impl Projection<1> {
-    /// Computes `out = base + x · Wᵀ`: a half of a block adds its result to the residual stream.
+    /// Computes `out = base + x · Wᵀ`, by which half a block adds its result to the residual
+    /// stream.
     pub(crate) fn forward_onto(
         &self,
         cx: &Context<'_>,
@@ -145,13 +146,12 @@ impl Projection<1> {
     }
 }
 
-/// True if adjacent tensors are multiplied as one; see [`Projection`].
+/// True if adjacent tensors are multiplied as one matrix; see [`Projection`].
 fn joined(cx: &Context<'_>) -> bool {
     cx.device.gpu().is_none()
 }
 
-/// Returns the elements that `columns` of a packed `rows × stride` matrix span, from the first to
-/// the last.
+/// Returns the elements that `columns` of a packed `rows × stride` matrix span, from first to last.
 pub(crate) fn span(rows: usize, stride: usize, columns: &Range<usize>) -> Range<usize> {
     columns.start..(rows - 1) * stride + columns.end
 }

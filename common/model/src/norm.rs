@@ -9,7 +9,7 @@ use device::{Buffer, DType, Result, RmsNorm, RmsNormBackward};
 pub(crate) struct Norm {
     /// `1 / rms(x)` per row: f32 `[R]`.
     pub(crate) inverse_rms: Buffer,
-    /// `[R, d]`.
+    /// The normalised rows: `[R, d]`.
     pub(crate) out: Buffer,
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn forward(cx: &Context<'_>, tensor: usize, x: &Buffer) -> Result<Nor
     Ok(Norm { inverse_rms, out })
 }
 
-/// Adds to `dx`, and computes the gradient of tensor `tensor`, from `dout`, the gradient of
+/// Adds to `dx` and computes the gradient of tensor `tensor`, given `dout`, the gradient of
 /// [`Norm::out`].
 pub(crate) fn backward(
     cx: &Context<'_>,

@@ -1,13 +1,15 @@
-//! Wrapping: which of a model's tensors form a unit, to be gathered, reduced and released as one.
+//! Wrapping: which of a model's tensors form a unit, which is gathered, reduced and released as
+//! one.
 
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// Where the list of a model's tensors, in [`Layout::tensors`](crate::Layout::tensors)'s order, is
-/// cut into units. A tensor is never cut, and a tensor that several layers use is in the list once.
+/// Determines where the list of a model's tensors, in the order of
+/// [`Layout::tensors`](crate::Layout::tensors), is split into units. A tensor is never split, and a
+/// tensor that several layers use is listed once.
 ///
-/// A unit is gathered when the first layer that needs it begins and released when the last one has
+/// A unit is gathered when the first layer that needs it begins, and released when the last one has
 /// ended. Finer units mean more and smaller collectives, and fewer parameters gathered ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -20,9 +22,9 @@ pub enum Wrap {
     /// A unit per module: the embedding, each block's attention, feed-forward layer and two norms,
     /// the final norm, the head.
     Module,
-    /// A unit per tensor: the naive way, slow on purpose.
+    /// A unit per tensor: the naive choice, slow on purpose.
     Parameter,
-    /// Units that close with the first tensor that brings them to this many parameters, as FSDP's
+    /// Units that close with the first tensor that brings them to this many parameters, like FSDP's
     /// size-based policy.
     Size(u64),
 }

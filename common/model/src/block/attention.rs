@@ -1,8 +1,8 @@
 //! The first half of a block: `out = x + attention(rope(norm(x) · Wqkvᵀ)) · Woᵀ`.
 //!
-//! Forward, from x \[R·d·e, activations\]. The buffers of the last columns are freed after their
-//! last use unless they are kept: cheap ones only if everything is kept, expensive ones also if the
-//! choice is selective.
+//! Forward, from x \[R·d·e, activations\]. The buffers in the last columns are freed after their
+//! last use unless they are kept. Cheap ones are kept only if everything is kept, expensive ones
+//! also if the choice is selective.
 //!
 //! | step | allocates (activations) | frees, if cheap | frees, if expensive |
 //! |---|---|---|---|
@@ -12,8 +12,8 @@
 //! | out = x + attended · Woᵀ | out \[R·d·e\] | | attended |
 //!
 //! Biases and norms of heads allocate more in the third row, see [`super::heads`]: what the norms
-//! keep is expensive.
-//!
+//! Biases and head norms allocate more in the third row, see [`super::heads`]. The buffers that the
+//! norms keep are expensive.
 //! Recomputation allocates the buffers that forward freed, in forward's order, and frees none.
 //!
 //! Backward, from dout \[R·d·e, workspace\], which becomes dx.
@@ -33,7 +33,7 @@ use crate::norm::{self, Norm};
 use crate::{Gradients, Keep};
 use device::{Attention, AttentionBackward, Buffer, DType, Result};
 
-/// The buffers that are expensive to compute again.
+/// The buffers that are expensive to recompute.
 pub(crate) struct Attended {
     heads: Option<HeadNorms>,
     qkv: Buffer,
@@ -41,27 +41,27 @@ pub(crate) struct Attended {
     log_sum: Buffer,
 }
 
-/// What forward keeps, without x and its output: as much as [`Keep`] says.
+/// The buffers that forward keeps, without x and its output: as many as [`Keep`] says.
 #[derive(Default)]
 pub(crate) struct KeptAttention {
     norm: Option<Norm>,
     attended: Option<Attended>,
 }
 
-/// What backward reads, without x.
+/// The buffers that backward reads, without x.
 pub(crate) struct SavedAttention {
     norm: Norm,
     attended: Attended,
 }
 
-/// Tokens to packed queries, keys and values.
+/// Returns the projection from tokens to packed queries, keys and values.
 fn project_in(cx: &Context<'_>) -> Projection<3> {
     let c = cx.config;
     let (query, key) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
     Projection { first: BlockTensors::QKV, inputs: c.width, outputs: [query, key, key] }
 }
 
-/// Attended values back to the residual stream.
+/// Returns the projection from attended values back to the residual stream.
 fn project_out(cx: &Context<'_>) -> Projection<1> {
     Projection { first: BlockTensors::O, inputs: cx.attention().width(), outputs: [cx.config.width] }
 }
@@ -77,7 +77,7 @@ pub(crate) fn forward(cx: &Context<'_>, x: &Buffer, keep: Keep) -> Result<(Buffe
     Ok((out, KeptAttention { norm, attended }))
 }
 
-/// Computes what forward did not keep; `out` is forward's output, if that was kept.
+/// Recomputes the buffers that forward did not keep. `out` is forward's output, if it was kept.
 pub(crate) fn recompute(
     cx: &Context<'_>,
     x: &Buffer,
@@ -90,7 +90,7 @@ pub(crate) fn recompute(
     Ok((SavedAttention { norm, attended }, out))
 }
 
-/// Computes the gradients from `dout`, which becomes that of `x`; frees `x` and `saved`.
+/// Computes the gradients from `dout`, which becomes the gradient of `x`; frees `x` and `saved`.
 pub(crate) fn backward(
     cx: &Context<'_>,
     gradients: &mut dyn Gradients,
@@ -107,7 +107,7 @@ pub(crate) fn backward(
     norm::backward(cx, gradients, cx.tensors().input_norm, dout, &dn, (&x, &norm.inverse_rms))
 }
 
-/// Computes attention from the norm's output: everything that the output projection's backward
+/// Computes attention from the norm's output: all buffers that the output projection's backward
 /// reads.
 fn attended(cx: &Context<'_>, n: &Buffer) -> Result<Attended> {
     let (heads, qkv) = queries_keys_values(cx, n)?;
@@ -115,15 +115,15 @@ fn attended(cx: &Context<'_>, n: &Buffer) -> Result<Attended> {
     Ok(Attended { heads, qkv, attended, log_sum })
 }
 
-/// `x + attended · Woᵀ`: `[R, d]`.
+/// Returns `x + attended · Woᵀ`: `[R, d]`.
 fn add_to(cx: &Context<'_>, x: &Buffer, attended: &Buffer) -> Result<Buffer> {
     let mut out = cx.activation(x.dtype(), cx.config.width)?;
     project_out(cx).forward_onto(cx, &mut out, x, attended)?;
     Ok(out)
 }
 
-/// Packed queries, keys and values of `n` `[R, d]`, the first two rotated: `[R, H + 2K]`; and what
-/// their norms keep, if they have any.
+/// Returns the packed queries, keys and values of `n` `[R, d]`, the first two rotated:
+/// `[R, H + 2K]`. Also returns the buffers that their norms keep, if they have norms.
 fn queries_keys_values(cx: &Context<'_>, n: &Buffer) -> Result<(Option<HeadNorms>, Buffer)> {
     let mut qkv = cx.activation(n.dtype(), cx.attention().packed_width())?;
     project_in(cx).forward(cx, &mut qkv, n)?;
@@ -150,8 +150,8 @@ fn queries_keys_values_backward(
     Ok(dn)
 }
 
-/// Attended values `[R, H]` and the logarithms of the softmaxes' denominators, f32 `[batch, heads,
-/// T]`.
+/// Returns the attended values `[R, H]` and the logarithms of the softmaxes' denominators, f32
+/// `[batch, heads, T]`.
 fn attend(cx: &Context<'_>, qkv: &Buffer) -> Result<(Buffer, Buffer)> {
     let shape = cx.attention();
     let mut attended = cx.activation(qkv.dtype(), shape.width())?;
@@ -165,7 +165,7 @@ fn attend(cx: &Context<'_>, qkv: &Buffer) -> Result<(Buffer, Buffer)> {
     Ok((attended, log_sum))
 }
 
-/// Returns dqkv `[R, H + 2K]` and what the norms of heads kept; frees everything else given.
+/// Returns dqkv `[R, H + 2K]` and the buffers that the head norms kept; frees all other arguments.
 fn attend_backward(
     cx: &Context<'_>,
     dattended: Buffer,

@@ -1,9 +1,9 @@
 //! The second half of a block: `out = x + (silu(gate) · up) · Wdownᵀ`, with `gate, up = norm(x) ·
 //! Wgate_upᵀ` (SwiGLU; Shazeer, 2020).
 //!
-//! Forward, from x \[R·d·e, activations\]. The buffers of the last columns are freed after their
-//! last use unless they are kept: cheap ones only if everything is kept, expensive ones also if the
-//! choice is selective.
+//! Forward, from x \[R·d·e, activations\]. The buffers in the last columns are freed after their
+//! last use unless they are kept. Cheap ones are kept only if everything is kept, expensive ones
+//! also if the choice is selective.
 //!
 //! | step | allocates (activations) | frees, if cheap | frees, if expensive |
 //! |---|---|---|---|
@@ -30,7 +30,7 @@ use crate::norm::{self, Norm};
 use crate::{Gradients, Keep};
 use device::{Buffer, Result, Swiglu, SwigluBackward};
 
-/// What forward keeps, without x: as much as [`Keep`] says.
+/// The buffers that forward keeps, without x: as many as [`Keep`] says.
 #[derive(Default)]
 pub(crate) struct KeptFeedForward {
     norm: Option<Norm>,
@@ -38,19 +38,19 @@ pub(crate) struct KeptFeedForward {
     h: Option<Buffer>,
 }
 
-/// What backward reads, without x.
+/// The buffers that backward reads, without x.
 pub(crate) struct SavedFeedForward {
     norm: Norm,
     gate_up: Buffer,
     h: Buffer,
 }
 
-/// The residual stream to packed gates and ups.
+/// Returns the projection from the residual stream to packed gates and ups.
 fn project_in(cx: &Context<'_>) -> Projection<2> {
     Projection { first: cx.tensors().gate, inputs: cx.config.width, outputs: [cx.config.feed_forward; 2] }
 }
 
-/// Hidden values back to the residual stream.
+/// Returns the projection from hidden values back to the residual stream.
 fn project_out(cx: &Context<'_>) -> Projection<1> {
     Projection { first: cx.tensors().down, inputs: cx.config.feed_forward, outputs: [cx.config.width] }
 }
@@ -66,7 +66,7 @@ pub(crate) fn forward(cx: &Context<'_>, x: &Buffer, keep: Keep) -> Result<(Buffe
     Ok((out, KeptFeedForward { norm, gate_up, h: keep.cheap().then_some(h) }))
 }
 
-/// Computes what forward did not keep.
+/// Recomputes the buffers that forward did not keep.
 pub(crate) fn recompute(cx: &Context<'_>, x: &Buffer, kept: KeptFeedForward) -> Result<SavedFeedForward> {
     let norm = kept.norm.map_or_else(|| norm::forward(cx, cx.tensors().post_norm, x), Ok)?;
     let gate_up = kept.gate_up.map_or_else(|| gates_ups(cx, &norm.out), Ok)?;
@@ -74,7 +74,7 @@ pub(crate) fn recompute(cx: &Context<'_>, x: &Buffer, kept: KeptFeedForward) -> 
     Ok(SavedFeedForward { norm, gate_up, h })
 }
 
-/// Computes the gradients from `dout`, which becomes that of `x`; frees `x` and `saved`.
+/// Computes the gradients from `dout`, which becomes the gradient of `x`; frees `x` and `saved`.
 pub(crate) fn backward(
     cx: &Context<'_>,
     gradients: &mut dyn Gradients,
@@ -95,14 +95,14 @@ pub(crate) fn backward(
     norm::backward(cx, gradients, cx.tensors().post_norm, dout, &dn, (&x, &norm.inverse_rms))
 }
 
-/// Packed gates and ups of `n` `[R, d]`: `[R, 2f]`.
+/// Returns the packed gates and ups of `n` `[R, d]`: `[R, 2f]`.
 fn gates_ups(cx: &Context<'_>, n: &Buffer) -> Result<Buffer> {
     let mut gate_up = cx.activation(n.dtype(), 2 * cx.config.feed_forward)?;
     project_in(cx).forward(cx, &mut gate_up, n)?;
     Ok(gate_up)
 }
 
-/// `h = silu(gate) · up`: `[R, f]`.
+/// Returns `h = silu(gate) · up`: `[R, f]`.
 fn gated(cx: &Context<'_>, gate_up: &Buffer) -> Result<Buffer> {
     let shape = cx.row_shape(cx.config.feed_forward);
     let mut h = cx.activation(gate_up.dtype(), shape.width)?;

@@ -1,5 +1,5 @@
-//! What some families do with packed queries, keys and values before the rotation: biases (Qwen2),
-//! norms of query and key heads (Qwen3).
+//! Steps that some families apply to packed queries, keys and values before the rotation: biases
+//! (Qwen2), and norms of query and key heads (Qwen3).
 //!
 //! Forward, from the packed projections, raw \[R·(H+2K)·e, activations\]. Families without these
 //! steps allocate nothing here: raw is qkv.
@@ -23,7 +23,7 @@ use crate::tensors::{gradient, weight};
 use device::{Buffer, DType, GroupedRows, Matrix, Result, RmsNorm, RmsNormBackward, Write};
 use std::ops::Range;
 
-/// What the norms of heads keep for backward.
+/// The buffers that head norms keep for backward.
 pub(crate) struct HeadNorms {
     /// Packed projections before the norms: `[R, H + 2K]`.
     raw: Buffer,
@@ -31,15 +31,15 @@ pub(crate) struct HeadNorms {
     inverse_rms: Buffer,
 }
 
-/// The columns of queries, keys and values in a row of packed projections.
+/// Returns the columns of queries, keys and values in a row of packed projections.
 fn packed_columns(cx: &Context<'_>) -> [Range<usize>; 3] {
     let shape = cx.attention();
     let (query, key) = (shape.width(), shape.kv_heads * shape.head_dim);
     [0..query, query..query + key, query + key..query + 2 * key]
 }
 
-/// `[R]`, every element 1: multiplied with it, a bias is added to all rows, and a gradient is
-/// summed over them.
+/// Returns `[R]` ones. A product with them adds a bias to all rows, or sums a gradient over the
+/// rows.
 fn ones(cx: &Context<'_>, dtype: DType) -> Result<Buffer> {
     let mut ones = cx.workspace(dtype, 1)?;
     cx.device.kernels().fill(ones.view_mut(), 1.0)?;
@@ -79,11 +79,11 @@ pub(crate) fn biases_backward(cx: &Context<'_>, gradients: &mut dyn Gradients, d
 
 /// The query or the key heads of packed projections.
 struct Heads {
-    /// Position of their norm's weights.
+    /// Position of their norm's weights in the block's tensors.
     tensor: usize,
-    /// Where they are in a buffer of packed projections.
+    /// Their elements in a buffer of packed projections.
     elements: Range<usize>,
-    /// Where they are in a buffer with an element per query and key head.
+    /// Their elements in a buffer with one element per query and key head.
     statistics: Range<usize>,
     shape: GroupedRows,
 }
@@ -103,8 +103,8 @@ fn normed(cx: &Context<'_>) -> [Heads; 2] {
     [heads(query_norm, queries, query_heads, 0), heads(key_norm, keys, key_heads, rows * query_heads)]
 }
 
-/// Normalises each query and key head, if the family does, and returns what that keeps and the
-/// result; otherwise returns `raw` as it is.
+/// Normalises each query and key head, if the family does. Returns the buffers that this keeps, and
+/// the result; otherwise returns `raw` unchanged.
 pub(crate) fn norms(cx: &Context<'_>, raw: Buffer) -> Result<(Option<HeadNorms>, Buffer)> {
     if !cx.config.family.norms_heads() {
         return Ok((None, raw));

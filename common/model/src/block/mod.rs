@@ -1,17 +1,17 @@
-//! A transformer block: attention, then a feed-forward layer, each on the norm of the residual
-//! stream and added to it.
+//! A transformer block: attention, then a feed-forward layer. Each reads the norm of the residual
+//! stream and is added to the stream.
 //!
 //! [`attention`] and [`feed_forward`] hold the two halves, with their tables of allocations. The
-//! halves allocate every buffer of a block. Its input x is freed after attention if nothing is
-//! kept. x2, the output of the first half, is freed after the feed-forward layer unless [`Keep`]
+//! halves allocate every buffer of a block. The block's input x is freed after attention if nothing
+//! is kept. x2, the output of the first half, is freed after the feed-forward layer unless [`Keep`]
 //! keeps expensive buffers.
 //!
 //! # What to keep
 //!
-//! Backward computes again what forward has not kept ([`Model::block_recompute`]) and then
-//! continues as if everything had been kept, so its bits are the same. The table has the cost, in
-//! operations per byte that need not be kept; T is the number of tokens per sequence, and an
-//! element has 4 bytes:
+//! Backward recomputes the buffers that forward has not kept ([`Model::block_recompute`]) and then
+//! continues as if all had been kept, so the result is the same to the bit. The table lists the
+//! cost in operations per byte that need not be kept. T is the number of tokens per sequence, and
+//! an element has 4 bytes:
 //!
 //! | buffer | bytes per token | operations to compute it again | operations per byte |
 //! |---|---|---|---|
@@ -22,11 +22,11 @@
 //! | x2 | 4·d | product: 2·H·d | H / 2 |
 //! | gate_up | 8·f | product: 4·d·f | d / 2 |
 //!
-//! So [`Keep::Selective`] drops both norms and h, which cost little to compute again, and keeps the
-//! rest. In the preset `tiny` (d = H = K = 128, f = 384, T = 128), everything is 8,728 bytes per
-//! token and block; selective keeps 6,160 of them, 29 % fewer, for 2,944 operations, a fifth of a
-//! percent of a step's; [`Keep::Input`] keeps 512, 94 % fewer, for the cost of forward without its
-//! last product.
+//! So [`Keep::Selective`] drops both norms and h, which are cheap to recompute, and keeps the rest.
+//! In the preset `tiny` (d = H = K = 128, f = 384, T = 128), keeping everything takes 8,728 bytes
+//! per token and block. Selective keeps 6,160 bytes, 29 % fewer, and recomputes 2,944 operations, a
+//! fifth of a percent of a step's. [`Keep::Input`] keeps 512 bytes, 94 % fewer, and recomputes all
+//! of forward except its last product.
 
 pub mod attention;
 pub mod feed_forward;
@@ -38,7 +38,8 @@ use attention::{KeptAttention, SavedAttention};
 use device::{Buffer, Device, Result};
 use feed_forward::{KeptFeedForward, SavedFeedForward};
 
-/// What a block's forward keeps for its backward: its input, and as much more as [`Keep`] says.
+/// The buffers that a block's forward keeps for its backward: its input, and as many more as
+/// [`Keep`] says.
 pub struct SavedBlock {
     x: Buffer,
     attention: KeptAttention,
@@ -47,7 +48,7 @@ pub struct SavedBlock {
 }
 
 impl SavedBlock {
-    /// What [`Keep::Input`] keeps of a block with input `x`.
+    /// Returns the buffers that [`Keep::Input`] keeps of a block with input `x`.
     pub fn of_input(x: Buffer) -> Self {
         SavedBlock {
             x,
@@ -57,13 +58,13 @@ impl SavedBlock {
         }
     }
 
-    /// The block's input; frees whatever else is kept.
+    /// Returns the block's input; frees the other buffers.
     pub fn into_input(self) -> Buffer {
         self.x
     }
 }
 
-/// Everything that a block's backward reads.
+/// All buffers that a block's backward reads.
 pub struct CompleteBlock {
     x: Buffer,
     attention: SavedAttention,
@@ -72,8 +73,8 @@ pub struct CompleteBlock {
 }
 
 impl Model {
-    /// Computes a block's forward: returns its output `[R, d]` for `x` `[R, d]`, and what it keeps
-    /// if a backward follows.
+    /// Computes a block's forward. Returns its output `[R, d]` for `x` `[R, d]`, and the kept
+    /// buffers if a backward follows.
     ///
     /// # Errors
     /// `OutOfMemory`, or a kernel's.
@@ -93,7 +94,7 @@ impl Model {
         Ok((out, x.map(|x| SavedBlock { x, attention, x2, feed_forward })))
     }
 
-    /// Computes again what a block's forward did not keep. If everything was kept, it does nothing.
+    /// Recomputes the buffers that a block's forward did not keep. Does nothing if all were kept.
     ///
     /// # Errors
     /// `OutOfMemory`, or a kernel's.
@@ -111,8 +112,8 @@ impl Model {
         Ok(CompleteBlock { x, attention, x2, feed_forward })
     }
 
-    /// Computes the backward of [`Model::block`]: from `dout` `[R, d]`, the gradients of the
-    /// block's tensors, and that of its input, which it returns in `dout`'s place.
+    /// Computes the backward of [`Model::block`] from `dout` `[R, d]`: the gradients of the block's
+    /// tensors, and the gradient of its input, which it returns in `dout`'s place.
     ///
     /// # Errors
     /// `OutOfMemory`, or a kernel's.

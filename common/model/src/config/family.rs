@@ -1,12 +1,12 @@
-//! The families of models, by what Transformers calls them.
+//! The families of models, by their names in Transformers.
 
-/// An architecture: Llama's, or one that differs from it in little.
+/// An architecture: Llama's, or one with small differences from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
     /// Llama (Touvron et al., 2023).
     #[default]
     Llama,
-    /// Mistral (Jiang et al., 2023): tokens may attend to a window only.
+    /// Mistral (Jiang et al., 2023): tokens may attend only to a window.
     Mistral,
     /// Qwen2: biases on queries, keys and values.
     Qwen2,
@@ -15,7 +15,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Every one.
+    /// All families.
     pub const ALL: [Family; 4] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3];
 
     /// Returns the value of `model_type` in a `config.json`.

@@ -7,8 +7,8 @@ use crate::ModelError;
 use keys::Keys;
 use serde_json::{Map, Value, json};
 
-/// Keys that decide what tensors there are, with the only values that the model supports. A config
-/// may also hold null there, or leave the key out.
+/// Keys that determine which tensors exist, each with the only values that the model supports. A
+/// config may also hold null there, or omit the key.
 const TENSORS: [(&str, &[&str]); 4] = [
     ("attention_bias", &["false"]),
     ("mlp_bias", &["false"]),
@@ -16,7 +16,7 @@ const TENSORS: [(&str, &[&str]); 4] = [
     ("is_encoder_decoder", &["false"]),
 ];
 
-/// Keys that decide what is computed with them alone, in the same way.
+/// Keys that only determine the computation, in the same format.
 const ARITHMETIC: [(&str, &[&str]); 5] = [
     ("hidden_act", &[r#""silu""#, r#""swish""#]),
     ("is_causal", &["true"]),
@@ -25,27 +25,27 @@ const ARITHMETIC: [(&str, &[&str]); 5] = [
     ("rope_interleaved", &["false"]),
 ];
 
-/// The key/value heads.
+/// The number of key/value heads.
 const KV_HEADS: &str = "num_key_value_heads";
 
-/// The longest sequence that the model was made for, and whether its head is the embedding.
+/// The model's maximum sequence length, and whether its head is the embedding.
 const POSITIONS: &str = "max_position_embeddings";
 const TIED: &str = "tie_word_embeddings";
 
-/// What an attention may be called in `layer_types`.
+/// The name of unwindowed attention in `layer_types`.
 const FULL: &str = "full_attention";
 const WINDOWED: &str = "sliding_attention";
 
-/// The first layer of a Qwen that has a window, if its config leaves it out.
+/// The first windowed layer of a Qwen whose config omits it.
 const FIRST_WINDOWED: u64 = 28;
 
-/// The window of a Mistral or a Qwen whose config leaves it out.
+/// The window of a Mistral or a Qwen whose config omits it.
 const DEFAULT_WINDOW: usize = 4096;
 
 impl ModelConfig {
     /// Returns the model that the text of a `config.json` describes, with the name `name`.
     ///
-    /// A `config.json` has no settings of training, so these get defaults: sequences of at most 512
+    /// A `config.json` has no training settings, so these get defaults: sequences of at most 512
     /// tokens, one per micro-batch.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl ModelConfig {
     /// ask for arithmetic that this model does not support, as long as the tensors are the same.
     ///
     /// # Errors
-    /// As [`ModelConfig::from_hugging_face`], for what decides sizes.
+    /// As [`ModelConfig::from_hugging_face`], for the keys that determine sizes.
     pub fn sizes_from_hugging_face(text: &str, name: &str) -> Result<Self, ModelError> {
         let object = object(text, name)?;
         let config = Keys { name, prefix: "", object: &object }.model(None)?;
@@ -73,11 +73,11 @@ impl ModelConfig {
         Ok(config)
     }
 
-    /// Returns the `config.json` with which Transformers loads this model's weights, as the class
+    /// Returns the `config.json` from which Transformers loads this model's weights, as the class
     /// of its family.
     ///
-    /// It has `rope_theta` twice: where Transformers 4 and where Transformers 5 read it, and so the
-    /// scaling of the frequencies, if there is one.
+    /// It has `rope_theta` twice: where Transformers 4 reads it, and where Transformers 5 does. The
+    /// same holds for the frequency scaling, if any.
     pub fn to_hugging_face(&self) -> Value {
         let theta = decimal(self.rope_theta);
         let (mut rope, scaled) = (self.rope_keys(), self.rope_scaling != RopeScaling::None);
@@ -108,7 +108,7 @@ impl ModelConfig {
             "bos_token_id": null,
             "eos_token_id": null,
         });
-        // Llama's config has no window, and only Qwen's a switch for it.
+        // Llama's config has no window, and only Qwen's has a switch for it.
         if self.family != Family::Llama {
             object["sliding_window"] = self.window.into();
         }
@@ -119,9 +119,9 @@ impl ModelConfig {
         object
     }
 
-    /// Replaces what training has decided in `original`, the `config.json` that this model was read
-    /// from: the longest sequence, if training has seen longer ones, and whether the head is tied.
-    /// All else stays as it is.
+    /// Replaces the values that training has determined in `original`, the `config.json` from which
+    /// this model was read: the maximum sequence length, if training has seen longer ones, and
+    /// whether the head is tied. All other values stay the same.
     pub fn update_hugging_face(&self, original: &mut Map<String, Value>) {
         let longest = self.max_positions.max(self.sequence_length);
         let known = original.get(POSITIONS).and_then(Value::as_u64);
@@ -133,7 +133,7 @@ impl ModelConfig {
         }
     }
 
-    /// Returns what a `config.json` says of the scaling of rotary frequencies.
+    /// Returns the `config.json` entries for the scaling of rotary frequencies.
     fn rope_keys(&self) -> Value {
         match self.rope_scaling {
             RopeScaling::None => json!({ "rope_type": "default" }),
@@ -149,13 +149,13 @@ impl ModelConfig {
     }
 }
 
-/// Returns the object that the text of a `config.json` is.
+/// Parses the text of a `config.json` as an object.
 fn object(text: &str, name: &str) -> Result<Map<String, Value>, ModelError> {
     serde_json::from_str(text)
         .map_err(|error| ModelError::NotJson { name: name.into(), reason: error.to_string() })
 }
 
-/// Returns what Transformers takes for the longest sequence where a config leaves it out.
+/// Returns the maximum sequence length that Transformers assumes if a config omits it.
 const fn default_positions(family: Family) -> usize {
     match family {
         Family::Llama => 2048,
@@ -181,9 +181,10 @@ impl Keys<'_> {
         Ok(family)
     }
 
-    /// Returns θ and the scaling of the frequencies, as Transformers 5 reads them: the scaling from
-    /// `rope_scaling`, which is all that Transformers 4 knows, else from `rope_parameters`; θ from
-    /// the same object, else from beside it, else Llama's. An empty object counts as absent.
+    /// Returns θ and the scaling of the frequencies, as Transformers 5 reads them. The scaling
+    /// comes from `rope_scaling`, the only key that Transformers 4 knows, or else from
+    /// `rope_parameters`. θ comes from the same object, or else from the object around it, or else
+    /// is Llama's. An empty object counts as absent.
     fn rope(&self) -> Result<(f32, RopeScaling), ModelError> {
         let old = self.nested("rope_scaling", "rope_scaling.")?;
         let new = self.nested("rope_parameters", "rope_parameters.")?;
@@ -194,7 +195,7 @@ impl Keys<'_> {
         Ok((theta, scaling.unwrap_or_default()))
     }
 
-    /// Returns the scaling that this object of a config describes.
+    /// Returns the scaling that this config object describes.
     fn rope_scaling(&self) -> Result<RopeScaling, ModelError> {
         self.one_of("partial_rotary_factor", &["1.0", "1"])?;
         let key = if self.get("rope_type").is_some() { "rope_type" } else { "type" };
@@ -214,13 +215,13 @@ impl Keys<'_> {
         }
     }
 
-    /// Returns the number of tokens that a token attends to, if any layer hides others. In a Mistral
-    /// every layer does, whatever `layer_types` says.
+    /// Returns the number of tokens that a token attends to. `None` if no layer hides tokens. In a
+    /// Mistral every layer does, whatever `layer_types` says.
     fn window(&self) -> Result<Option<usize>, ModelError> {
         let windowed = match self.family()? {
             Family::Llama => false,
             Family::Mistral => true,
-            // An unknown type of layer is refused also where the window is not used.
+            // An unknown layer type is refused even if the window is not used.
             Family::Qwen2 | Family::Qwen3 => self.any_windowed()? && self.flag("use_sliding_window")?,
         };
         if !windowed {
@@ -230,8 +231,8 @@ impl Keys<'_> {
         Ok(self.optional_count("sliding_window")?.or(left_out.then_some(DEFAULT_WINDOW)))
     }
 
-    /// True if a Qwen that uses its window has a layer with one: `layer_types` says which have or,
-    /// without that list, those from `max_window_layers` on.
+    /// True if a Qwen that uses its window has a windowed layer. `layer_types` lists them; without
+    /// it, the layers from `max_window_layers` on are windowed.
     fn any_windowed(&self) -> Result<bool, ModelError> {
         let Some(value) = self.get("layer_types") else {
             let first = self.object.get("max_window_layers").and_then(Value::as_u64);
@@ -244,8 +245,8 @@ impl Keys<'_> {
         Ok(types.iter().any(|one| one == WINDOWED))
     }
 
-    /// Returns the key/value heads of a model whose config does not say how many: as many as there
-    /// are query heads, or, where the key is left out and not null, what Transformers has for the
+    /// Returns the number of key/value heads of a model whose config does not state it. This is the
+    /// number of query heads or, if the key is omitted and not null, Transformers' default for the
     /// family.
     fn default_kv_heads(&self, family: Family, heads: usize) -> usize {
         match family {
@@ -256,7 +257,7 @@ impl Keys<'_> {
         }
     }
 
-    /// Returns the model, with rotary frequencies that are not scaled.
+    /// Returns the model with unscaled rotary frequencies.
     fn model(&self, window: Option<usize>) -> Result<ModelConfig, ModelError> {
         let family = self.family()?;
         TENSORS.iter().try_for_each(|(key, allowed)| self.one_of(key, allowed))?;

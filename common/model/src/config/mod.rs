@@ -1,4 +1,4 @@
-//! The architecture's numbers.
+//! The numbers that define the architecture.
 
 mod family;
 mod hugging_face;
@@ -13,7 +13,7 @@ pub use family::Family;
 pub struct ModelConfig {
     /// Preset or directory name.
     pub name: String,
-    /// What it has beyond Llama's tensors.
+    /// Determines the tensors beyond Llama's.
     pub family: Family,
     /// Vocabulary size (V).
     pub vocabulary: usize,
@@ -29,43 +29,44 @@ pub struct ModelConfig {
     pub head_dim: usize,
     /// Width of the feed-forward layer (f).
     pub feed_forward: usize,
-    /// Sequence length in training unless a flag gives another (T).
+    /// Sequence length in training (T), unless a flag overrides it.
     pub sequence_length: usize,
-    /// Sequences per micro-batch and rank unless a flag gives another number.
+    /// Sequences per micro-batch and rank, unless a flag overrides it.
     pub batch_size: usize,
-    /// Longest sequence that the model is meant for. No buffer depends on it.
+    /// Maximum sequence length that the model is designed for. No buffer depends on it.
     pub max_positions: usize,
     /// Added to the mean square in RMSNorm.
     pub norm_eps: f32,
     /// Base of the rotary frequencies.
     pub rope_theta: f32,
-    /// What makes these frequencies lower.
+    /// Scaling that lowers these frequencies.
     pub rope_scaling: RopeScaling,
-    /// Tokens that a token attends to, its own included; all before it if none. This program does
-    /// not hide tokens, so sequences must not be longer.
+    /// Number of tokens that a token attends to, including itself. `None`: all before it. This
+    /// program does not hide tokens, so sequences must not be longer.
     pub window: Option<usize>,
     /// Whether the head uses the embedding's weights.
     pub tied: bool,
-    /// Standard deviation of the projections and embeddings that training from the beginning starts
-    /// from.
+    /// Standard deviation of the initial projections and embeddings when training starts from
+    /// scratch.
     pub initializer_range: f64,
 }
 
-/// The standard deviation of initial weights if nothing else is said.
+/// Default standard deviation of initial weights.
 const INITIALIZER_RANGE: f64 = 0.02;
 
-/// Largest width, vocabulary, number of heads and the like, so that no count of parameters leaves
-/// 64 bits.
+/// Maximum width, vocabulary, number of heads and so on. It keeps every parameter count within 64
+/// bits.
 const LARGEST: usize = 1 << 24;
 
-/// Most blocks, so that every tensor can be a unit and 16 bits can number the units.
+/// Maximum number of blocks. It lets every tensor be a unit and 16 bits number the units.
 const MOST_LAYERS: usize = 4096;
 
 impl ModelConfig {
-    /// Checks that the numbers make a model.
+    /// Checks that the numbers describe a valid model.
     ///
     /// # Errors
-    /// [`ModelError::Invalid`] names the first numbers that do not fit together, and what would.
+    /// [`ModelError::Invalid`] names the first inconsistent numbers, and values that would be
+    /// valid.
     pub fn validate(&self) -> Result<(), ModelError> {
         let checks = [Self::counts, Self::heads_fit, Self::floats, Self::fits_window];
         let sound = checks.iter().try_for_each(|check| check(self));
@@ -104,7 +105,7 @@ impl ModelConfig {
 
     fn heads_fit(&self) -> Result<(), String> {
         let ModelConfig { width, heads, kv_heads, head_dim, .. } = self;
-        // As in Transformers; the other families may have heads of any size.
+        // As in Transformers. The other families may have heads of any size.
         if self.family == Family::Llama && width % heads != 0 {
             return Err(format!(
                 "{heads} heads do not divide a width of {width} evenly; in a Llama `heads` must divide `width`"
@@ -162,7 +163,7 @@ impl ModelConfig {
         }
     }
 
-    /// Returns the elements of which the places of all tensors in memory are multiples.
+    /// Returns the grain: the start of every tensor in memory is a multiple of this many elements.
     pub(crate) fn grain(&self) -> usize {
         let common = |mut a: usize, mut b: usize| {
             while b != 0 {

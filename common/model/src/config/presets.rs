@@ -7,9 +7,9 @@ use strsim::levenshtein;
 /// A row of the table below.
 type Row = (&'static str, usize, usize, usize, usize, usize, usize, f32, bool, usize, usize, usize);
 
-/// The first three are byte-level, made for laptops; the others have their published shapes.
-/// RMSNorm's eps is 1e-5 in all, a head has width / heads elements, and initial weights have the
-/// usual standard deviation.
+/// The first three are byte-level and sized for laptops; the others have their published shapes. In
+/// all of them RMSNorm's eps is 1e-5, a head has width / heads elements, and initial weights have
+/// the default standard deviation.
 #[rustfmt::skip]
 const PRESETS: [Row; 9] = [
     // name, vocabulary, width, layers, heads, kv_heads, feed_forward, rope_theta, tied,
@@ -56,7 +56,7 @@ impl ModelConfig {
         config(&PRESETS[0])
     }
 
-    /// Returns the names of all presets, from the smallest to the largest.
+    /// Returns the names of all presets, from smallest to largest.
     pub fn presets() -> impl Iterator<Item = &'static str> {
         PRESETS.iter().map(|row| row.0)
     }
@@ -76,7 +76,7 @@ impl ModelConfig {
 fn unknown(name: &str) -> ModelError {
     let wanted = name.to_lowercase();
     let distance = |known: &&str| levenshtein(&wanted, known);
-    // A name that differs in more than a third of its letters is another one.
+    // A name that differs in more than a third of its letters is a different name.
     let near = |known: &&str| 3 * distance(known) <= known.len();
     let nearest = ModelConfig::presets().min_by_key(distance).filter(near);
     let known = ModelConfig::presets().collect::<Vec<_>>().join(", ");

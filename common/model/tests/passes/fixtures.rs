@@ -1,4 +1,4 @@
-//! Against Transformers' models of each family; see `tests/fixtures/make.py`.
+//! Comparison with Transformers' models of each family; see `tests/fixtures/make.py`.
 
 use crate::flat::{Fixture, Flat, Tokens, device};
 use device::DType;
@@ -25,7 +25,7 @@ fn ids(file: &SafeTensors<'_>, name: &str) -> Vec<u32> {
     words(file, name, Dtype::I32).into_iter().map(u32::from_le_bytes).collect()
 }
 
-/// A fixture's weights, read by the names that the layout gives.
+/// Returns a fixture's weights, read by the layout's names.
 fn fixture(name: &str, joined: bool) -> Fixture {
     let config = String::from_utf8(read(name, "config.json")).unwrap();
     let model = Model::new(ModelConfig::from_hugging_face(&config, name).unwrap()).unwrap();
@@ -47,7 +47,7 @@ fn tokens(fixture: &Fixture, expected: &SafeTensors<'_>) -> Tokens {
     Tokens::new(&fixture.device, &ids(expected, "ids"), &ids(expected, "targets"), shape)
 }
 
-/// The largest difference over the largest magnitude expected.
+/// Returns the largest difference, relative to the largest expected magnitude.
 fn relative_error(got: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(got.len(), expected.len());
     assert!(got.iter().all(|g| g.is_finite()));

@@ -1,4 +1,4 @@
-//! A model whose weights and gradients each lie in one buffer, in `state_dict` order.
+//! A model whose weights and gradients are each stored in one buffer, in `state_dict` order.
 
 use device::{Buffer, Class, DType, Device, Ledger, View, ViewMut, Write};
 use events::Emitter;
@@ -17,7 +17,8 @@ pub(crate) struct Flat {
 }
 
 impl Flat {
-    /// Holds what `values` gives for each tensor, converted to `dtype`.
+    /// Returns a buffer with the elements that `values` returns for each tensor, converted to
+    /// `dtype`.
     pub(crate) fn new(
         device: &Device,
         dtype: DType,
@@ -36,8 +37,8 @@ impl Flat {
         Flat { buffer, starts, written: vec![false; tensors.len()] }
     }
 
-    /// Fills with NaN, so that a gradient that is never written, or added to before it is written,
-    /// shows.
+    /// Returns a buffer of NaN, which exposes a gradient that is never written, or is added to
+    /// before it is written.
     pub(crate) fn gradients(device: &Device, dtype: DType, tensors: &[TensorSpec]) -> Self {
         Flat::new(device, dtype, tensors, |tensor| vec![f32::NAN; tensor.elements()])
     }
@@ -52,7 +53,7 @@ impl Flat {
 }
 
 /// A layer's tensors in a [`Flat`]. If `joined`, adjacent tensors are one view, as in a unit's flat
-/// buffer; else each tensor is one, as if they lay apart.
+/// buffer. Otherwise each tensor is a view of its own, as if it were stored separately.
 pub(crate) struct LayerWeights<'a>(pub(crate) &'a Flat, pub(crate) &'a [TensorId], pub(crate) bool);
 
 impl Weights for LayerWeights<'_> {
@@ -110,13 +111,13 @@ impl Fixture {
         LayerGradients(gradients, &self.model.layout.layers[layer].tensors, self.joined)
     }
 
-    /// Mean loss of `tokens`; adds its gradients to `gradients`, or writes them if they hold none
-    /// yet.
+    /// Returns the mean loss of `tokens`. Adds its gradients to `gradients`, or writes them if it
+    /// holds none yet.
     pub(crate) fn step(&self, gradients: &mut Flat, tokens: &Tokens) -> f64 {
         self.step_keeping(gradients, tokens, Keep::Everything)
     }
 
-    /// [`Fixture::step`] with blocks that keep `keep`.
+    /// Runs [`Fixture::step`] with blocks that keep `keep`.
     pub(crate) fn step_keeping(&self, gradients: &mut Flat, tokens: &Tokens, keep: Keep) -> f64 {
         let Tokens { ids, targets, shape } = tokens;
         let Fixture { device, model, .. } = self;
@@ -143,7 +144,7 @@ impl Fixture {
         losses.wait().unwrap() / shape.rows() as f64
     }
 
-    /// The output of the last block, nothing kept.
+    /// Returns the output of the last block, keeping nothing.
     pub(crate) fn blocks(&self, tokens: &Tokens) -> Buffer {
         let x = self.model.embed(&self.device, &self.layer(0), &tokens.ids, tokens.shape).unwrap();
         (1..=self.model.config.layers).fold(x, |x, block| {

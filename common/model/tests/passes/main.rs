@@ -1,4 +1,4 @@
-//! Forward and backward of whole models, against independent implementations.
+//! Forward and backward of whole models, compared with independent implementations.
 
 // Clippy allows `unwrap` only in functions marked as tests; helpers need this line.
 #![allow(clippy::unwrap_used, clippy::panic)]

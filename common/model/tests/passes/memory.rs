@@ -1,4 +1,4 @@
-//! The layers' tables of allocations, event by event, and the peaks that follow from them.
+//! The layers' allocation tables, checked event by event, and the peaks that follow from them.
 
 use crate::flat::{Flat, LayerGradients, LayerWeights};
 use device::{Buffer, Class, DType, Device, Ledger};
@@ -10,7 +10,7 @@ use std::time::Instant;
 const A: Class = Class::Activations;
 const W: Class = Class::Workspace;
 
-/// Sizes in bytes, by the names that the tables use.
+/// Sizes in bytes, named as in the tables.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     d: u64,
@@ -51,7 +51,7 @@ fn change(allocates: &[(Class, u64)], frees: &[(Class, u64)]) -> Change {
     Change { allocates: allocates.to_vec(), frees }
 }
 
-/// Cuts a sequence of signed sizes after each run of frees.
+/// Splits a sequence of signed sizes after each run of frees.
 fn changes(events: &[Event]) -> Vec<Change> {
     let mut changes = Vec::new();
     let (mut allocates, mut frees): (Vec<_>, Vec<_>) = Default::default();
@@ -72,7 +72,7 @@ fn changes(events: &[Event]) -> Vec<Change> {
     changes
 }
 
-/// A model of one block whose device is watched.
+/// A model of one block on a device whose allocations are recorded.
 struct Watched {
     device: Device,
     receiver: Receiver,
@@ -107,8 +107,8 @@ impl Watched {
         LayerWeights(&self.weights, &self.model.layout.layers[layer].tensors, true)
     }
 
-    /// Forward and backward of the three layers: what happens in each of the six passes, and in
-    /// recomputation, the fifth.
+    /// Runs forward and backward of the three layers. Returns the events of each of the six passes
+    /// and, as the fifth element, of recomputation.
     fn run(mut self, keep: Keep) -> [Vec<Event>; 7] {
         let (device, shape) = (self.device.clone(), self.shape);
         let x = self.model.embed(&device, &self.layer(0), &self.ids, shape).unwrap();
@@ -145,7 +145,7 @@ impl Watched {
     }
 }
 
-/// Most bytes of activations, of workspace and of both together.
+/// Returns the maximum bytes of activations, of workspace and of both together.
 fn measured_peaks<'a>(events: impl Iterator<Item = &'a Event>) -> [u64; 3] {
     let (mut live, mut peaks) = ([0u64; 2], [0u64; 3]);
     for event in events {
@@ -159,7 +159,7 @@ fn measured_peaks<'a>(events: impl Iterator<Item = &'a Event>) -> [u64; 3] {
     peaks
 }
 
-/// The tables, for blocks that keep `keep`.
+/// Returns the tables for blocks that keep `keep`.
 fn tables(s: Sizes, keep: Keep) -> [Vec<Change>; 7] {
     let Sizes { d, qkv, attended, log_sum, f, logits, statistic } = s;
     let (forward, again) = tables_of_a_block(s, keep);
@@ -177,7 +177,7 @@ fn tables(s: Sizes, keep: Keep) -> [Vec<Change>; 7] {
     [vec![change(&[(A, d)], &[])], forward, vec![head], head_back, again, block_back, embed_back]
 }
 
-/// Forward and recomputation of a block that keeps `keep`.
+/// Returns the tables for forward and recomputation of a block that keeps `keep`.
 fn tables_of_a_block(s: Sizes, keep: Keep) -> (Vec<Change>, Vec<Change>) {
     let Sizes { d, qkv, attended, log_sum, f, statistic, .. } = s;
     let made = [statistic, d, qkv, attended, log_sum, d, statistic, d, 2 * f, f];
@@ -196,7 +196,7 @@ fn tables_of_a_block(s: Sizes, keep: Keep) -> (Vec<Change>, Vec<Change>) {
     }
 }
 
-/// A block that keeps nothing, or its input alone, which is freed with `x`.
+/// Returns the table for a block that keeps nothing, or only its input, which is freed with `x`.
 fn table_of_a_block_unkept(s: Sizes, x: &[u64]) -> Vec<Change> {
     let Sizes { d, qkv, attended, log_sum, f, statistic, .. } = s;
     activations(&[
@@ -209,13 +209,13 @@ fn table_of_a_block_unkept(s: Sizes, x: &[u64]) -> Vec<Change> {
     ])
 }
 
-/// Changes of activations: sizes allocated, sizes freed.
+/// Returns changes of activations: allocated sizes, then freed sizes.
 fn activations(changes: &[(&[u64], &[u64])]) -> Vec<Change> {
     let of_class = |sizes: &[u64]| sizes.iter().map(|&size| (A, size)).collect::<Vec<_>>();
     changes.iter().map(|(allocates, frees)| change(&of_class(allocates), &of_class(frees))).collect()
 }
 
-/// What a block keeps between forward and backward, its input included.
+/// Returns the bytes that a block keeps between forward and backward, including its input.
 fn kept(s: Sizes, keep: Keep) -> u64 {
     let Sizes { d, qkv, attended, log_sum, f, statistic, .. } = s;
     match keep {
@@ -226,8 +226,8 @@ fn kept(s: Sizes, keep: Keep) -> u64 {
     }
 }
 
-/// Most activations in a block's forward, from its input to its output: the latest moments before
-/// something is freed.
+/// Returns the maximum bytes of activations in a block's forward, from its input to its output. The
+/// candidates are the last moments before something is freed.
 fn forward_peak(s: Sizes, keep: Keep) -> u64 {
     let Sizes { d, qkv, attended, log_sum, f, statistic, .. } = s;
     let norm = statistic + d;
@@ -244,8 +244,8 @@ fn forward_peak(s: Sizes, keep: Keep) -> u64 {
     moments.into_iter().max().unwrap()
 }
 
-/// Peaks of activations, workspace and both in forward and backward of one block, without the
-/// tokens.
+/// Returns the peaks of activations, workspace and both in forward and backward of one block,
+/// without the tokens.
 fn peaks(s: Sizes, keep: Keep) -> [u64; 3] {
     let Sizes { d, qkv, attended, log_sum, f, logits, statistic } = s;
     let attention = d + statistic + d + qkv + attended + log_sum;
@@ -254,7 +254,7 @@ fn peaks(s: Sizes, keep: Keep) -> [u64; 3] {
     let kept = kept(s, keep);
     let activations = (kept + head).max(forward_peak(s, keep)).max(attention + feed_forward);
     let block_back = d + [3 * f, 2 * f + d, attended + qkv, qkv + d].into_iter().max().unwrap();
-    // Each moment of backward at which the last allocation before some frees is made.
+    // Each moment of backward at which the last allocation before a free is made.
     let together = [
         activations,
         kept + head + statistic.max(d),

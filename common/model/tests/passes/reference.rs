@@ -1,4 +1,5 @@
-//! The whole model again, in f64, number by number, and the passes' gradients against it.
+//! A second implementation of the whole model, in f64, element by element, with which the passes'
+//! gradients are compared.
 
 use crate::flat::{Fixture, Flat, Tokens, device};
 use crate::scalar::{Tape, Var};
@@ -9,7 +10,8 @@ use std::collections::HashMap;
 
 type Row = Vec<Var>;
 
-/// The model written from the paper's formulas. `weights` are found by their Hugging Face names.
+/// The model, written from the paper's formulas. `weights` are looked up by their Hugging Face
+/// names.
 struct Reference<'a> {
     config: &'a ModelConfig,
     weights: HashMap<String, Vec<Var>>,
@@ -26,7 +28,7 @@ impl<'a> Reference<'a> {
         Reference { config, weights, tape }
     }
 
-    /// Row `row` of a weight matrix with `columns` columns.
+    /// Returns row `row` of a weight matrix with `columns` columns.
     fn weight_row(&self, name: &str, row: usize, columns: usize) -> Row {
         self.weights[name][row * columns..(row + 1) * columns].to_vec()
     }
@@ -56,7 +58,7 @@ impl<'a> Reference<'a> {
             .collect()
     }
 
-    /// Turns pair (i, i + half) of a head by position · θ^(−2i / head_dim).
+    /// Rotates pair (i, i + half) of a head by position · θ^(−2i / head_dim).
     fn rotate(&mut self, head: &[Var], position: usize) -> Row {
         let (dim, half) = (head.len(), head.len() / 2);
         let mut out = head.to_vec();
@@ -71,7 +73,7 @@ impl<'a> Reference<'a> {
         out
     }
 
-    /// Projects every token and cuts the result into heads, rotated if `rotated`:
+    /// Projects every token and splits the result into heads, rotated if `rotated`:
     /// `[token][head][head_dim]`.
     fn heads(&mut self, name: &str, sequence: &[Row], rotated: bool) -> Vec<Vec<Row>> {
         let project = |(position, x): (usize, &Row)| {
@@ -89,7 +91,7 @@ impl<'a> Reference<'a> {
         exps.iter().map(|&exp| self.tape.mul(exp, inverse)).collect()
     }
 
-    /// One query over the keys and values of the tokens up to its own.
+    /// Attends with one query to the keys and values of the tokens up to its own.
     fn attend(&mut self, query: &[Var], keys: &[&Row], values: &[&Row]) -> Row {
         let root = (query.len() as f64).sqrt();
         let scores: Row = keys
@@ -177,7 +179,7 @@ impl<'a> Reference<'a> {
         sequence.iter().map(head).collect()
     }
 
-    /// Mean loss over all sequences of `tokens` tokens.
+    /// Returns the mean loss over all sequences of `tokens` tokens.
     fn loss(&mut self, ids: &[u32], targets: &[u32], tokens: usize) -> Var {
         let mut losses = Vec::new();
         for (ids, targets) in ids.chunks(tokens).zip(targets.chunks(tokens)) {
@@ -203,7 +205,7 @@ struct Case {
     shape: Batch,
 }
 
-/// `count` numbers below `bound` (Knuth's linear congruential generator).
+/// Returns `count` numbers below `bound` (Knuth's linear congruential generator).
 fn numbers(seed: u64, count: usize, bound: usize) -> Vec<u32> {
     let next = |state: &mut u64, _| {
         *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -241,7 +243,7 @@ impl Case {
     }
 }
 
-/// Ten times the initial weights, and norms around 1, exactly representable in f32.
+/// Returns ten times the initial weights, and norms around 1, exactly representable in f32.
 fn weights(seed: u64, spec: &TensorSpec, id: usize) -> Vec<f64> {
     let matrix = TensorSpec { name: spec.name.clone(), shape: vec![1, spec.elements()] };
     let mut values = vec![0f32; spec.elements()];
@@ -284,8 +286,8 @@ proptest! {
         prop_assert!((loss - expected_loss).abs() <= 1e-5 * expected_loss, "{loss} for {expected_loss}");
         let worst = expected.iter().flatten().fold(0.0f64, |most, g| most.max(g.abs()));
         for (id, (spec, _)) in case.tensors.iter().enumerate() {
-            // A tensor's gradients may all but cancel: then rounding is measured against the
-            // model's largest.
+            // A tensor's gradients may almost cancel. Rounding is then measured against the model's
+            // largest gradient.
             let scale = expected[id].iter().fold(1e-2 * worst, |most, g| most.max(g.abs()));
             for (got, expected) in gradients.tensor(id).iter().zip(&expected[id]) {
                 let error = (f64::from(*got) - expected).abs();
@@ -295,8 +297,8 @@ proptest! {
     }
 }
 
-/// Every seventh gradient of the passes, in f32, against central differences of the reference's
-/// loss, in f64.
+/// Compares every seventh gradient of the passes, in f32, with central differences of the
+/// reference's loss, in f64.
 #[test]
 fn gradients_are_differences_of_the_loss() {
     let mut case = Case::new(config((1, 2, 2, 3), true), Batch { batch: 2, tokens: 4 }, 5);

@@ -10,7 +10,7 @@ struct Node {
     operands: [(usize, f64); 2],
 }
 
-/// Every operation so far.
+/// All operations so far.
 #[derive(Default)]
 pub(crate) struct Tape(Vec<Node>);
 
@@ -38,7 +38,7 @@ impl Tape {
         self.push(x * y, [(a.0, y), (b.0, x)])
     }
 
-    /// `value` is a function of `a` alone, with derivative `slope`.
+    /// Records that `value` is a function of `a` alone, with derivative `slope`.
     fn unary(&mut self, a: Var, value: f64, slope: f64) -> Var {
         self.push(value, [(a.0, slope), (a.0, 0.0)])
     }
@@ -76,7 +76,7 @@ impl Tape {
         self.sum(&products)
     }
 
-    /// The derivatives of `of` with respect to every number on the tape.
+    /// Returns the derivatives of `of` with respect to every number on the tape.
     fn derivatives(&self, of: Var) -> Vec<f64> {
         let mut derivatives = vec![0.0; self.0.len()];
         derivatives[of.0] = 1.0;
@@ -88,7 +88,7 @@ impl Tape {
         derivatives
     }
 
-    /// The derivatives of `of` with respect to `with`.
+    /// Returns the derivatives of `of` with respect to `with`.
     pub(crate) fn gradient(&self, of: Var, with: &[Var]) -> Vec<f64> {
         let derivatives = self.derivatives(of);
         with.iter().map(|v| derivatives[v.0]).collect()

@@ -47,14 +47,14 @@ fn grouped() -> ModelConfig {
     ModelConfig { kv_heads: 2, layers: 2, ..ModelConfig::tiny() }
 }
 
-/// The largest difference over the largest magnitude.
+/// Returns the largest difference, relative to the largest magnitude.
 fn distance(a: &[f32], b: &[f32]) -> f32 {
     let most = |values: &mut dyn Iterator<Item = f32>| values.fold(0f32, |most, v| most.max(v.abs()));
     assert!(a.iter().chain(b).all(|v| v.is_finite()));
     most(&mut a.iter().zip(b).map(|(a, b)| a - b)) / most(&mut b.iter().copied())
 }
 
-/// Loss and gradients, to compare bit for bit.
+/// Returns loss and gradients in a form that compares bit for bit.
 fn bits((loss, gradients): (f64, Vec<f32>)) -> (u64, Vec<u32>) {
     (loss.to_bits(), gradients.iter().map(|g| g.to_bits()).collect())
 }

@@ -1,4 +1,4 @@
-//! Values of a `config.json` by key, or errors that name key and value.
+//! Values of a `config.json` by key, or errors that name the key and the value.
 
 use crate::ModelError;
 use serde_json::{Map, Value};

@@ -1,9 +1,9 @@
-//! Configs as Transformers 4 and 5 write them, and what they may not ask for.
+//! Configs as Transformers 4 and 5 write them, and requests that are refused.
 
 use super::*;
 use proptest::prelude::*;
 
-/// As Transformers 4 writes SmolLM2-135M's, less the keys that say nothing about the model.
+/// SmolLM2-135M's config as Transformers 4 writes it, without keys that do not describe the model.
 const VERSION_4: &str = r#"{
     "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 0,
     "eos_token_id": 0, "hidden_act": "silu", "hidden_size": 576, "initializer_range": 0.041666666666666664,
@@ -18,7 +18,7 @@ fn read(text: &str) -> Result<ModelConfig, ModelError> {
     ModelConfig::from_hugging_face(text, "m")
 }
 
-/// The error that `config.json` gives with `key` set to `value`.
+/// Returns the error of a `config.json` with `key` set to `value`.
 fn refused(key: &str, value: Value) -> String {
     let mut object: Value = serde_json::from_str(VERSION_4).unwrap();
     object[key] = value;
@@ -70,8 +70,8 @@ fn theta_is_where_version_5_writes_it_before_where_version_4_does() {
     assert_eq!(read(&object.to_string()).unwrap().rope_theta, 7e6);
 }
 
-/// Compared with what Transformers 5.24 makes of the same keys. Transformers 4 reads `rope_scaling`
-/// only.
+/// Expected values are from Transformers 5.24 for the same keys. Transformers 4 reads only
+/// `rope_scaling`.
 #[test]
 fn rope_scaling_goes_before_rope_parameters_unless_it_is_empty() {
     let scaling = json!({ "type": "linear", "factor": 4.0 });
@@ -97,7 +97,7 @@ fn rope_scaling_goes_before_rope_parameters_unless_it_is_empty() {
     assert_eq!(read(&object.to_string()).unwrap().rope_theta, 100_000.0);
 }
 
-/// The config of SmolLM2 as one of `family` with `keys`: it has 30 layers.
+/// Returns SmolLM2's config, which has 30 layers, as one of `family` with `keys` added.
 fn with_keys(family: Family, keys: &Value) -> Result<ModelConfig, ModelError> {
     let mut object: Value = serde_json::from_str(VERSION_4).unwrap();
     object["model_type"] = family.model_type().into();
@@ -132,7 +132,7 @@ fn a_qwen_has_a_window_where_a_layer_of_it_has_one() {
     }
 }
 
-/// Transformers reads the types of layers in Qwen2 and Qwen3 only.
+/// Transformers reads layer types only in Qwen2 and Qwen3.
 #[test]
 fn a_mistral_has_its_window_in_all_layers_and_a_llama_none() {
     let full = json!(vec!["full_attention"; 30]);
@@ -155,14 +155,14 @@ fn heads_need_not_divide_the_width_but_in_a_llama() {
         let config = read(&object.to_string()).unwrap();
         assert_eq!((config.width, config.heads, config.head_dim), (576, 7, 64), "{family:?}");
     }
-    // Where the size of a head is left out, it is rounded down.
+    // If the head size is omitted, it is rounded down.
     object["head_dim"] = Value::Null;
     object["model_type"] = "mistral".into();
     object["architectures"] = Value::Null;
     assert_eq!(read(&object.to_string()).unwrap().head_dim, 82);
 }
 
-/// Compared with Transformers 5.24, whose Mistral refuses null; that of version 4 does not.
+/// Expected values are from Transformers 5.24, whose Mistral refuses null. Version 4's does not.
 #[test]
 fn key_value_heads_that_are_left_out_are_the_familys_and_null_means_the_query_heads() {
     let families = [(Family::Llama, 64), (Family::Mistral, 8), (Family::Qwen2, 32), (Family::Qwen3, 32)];
