@@ -1,9 +1,9 @@
-//! Equations between marks, computed: `918,656 × 4 bytes = 3,674,624 bytes`.
+//! Evaluates the equations between marks: `918,656 × 4 bytes = 3,674,624 bytes`.
 
 const UNITS: [(&str, f64); 6] =
     [("bytes", 1.0), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("GiB", 1073741824.0), ("%", 0.01)];
 
-/// Returns what is wrong with `text`, which should be an equation.
+/// Returns the fault of `text`, which should be an equation.
 pub(crate) fn fault(text: &str) -> Option<&'static str> {
     let mut reader = Reader { rest: text, digit: 0.0 };
     match reader.equation() {
@@ -19,16 +19,15 @@ pub(crate) fn value(text: &str) -> Option<f64> {
     reader.rest.trim().is_empty().then_some(value)
 }
 
-/// Reads expressions from the beginning of a text.
+/// Parses expressions from the beginning of a text.
 struct Reader<'a> {
     rest: &'a str,
-    /// Half a unit of the last digit of the latest number: the most that rounding can change it.
+    /// Half a unit of the last digit of the latest number: the maximum rounding error.
     digit: f64,
 }
 
 impl Reader<'_> {
-    /// Returns true if the sides are equal to the digits that are written on the right; `≈` allows
-    /// 2 %.
+    /// True if the sides agree to the digits that are written on the right; `≈` allows 2 %.
     fn equation(&mut self) -> Option<bool> {
         let left = self.sum()?;
         let slack = if self.sign("=≈")? == '≈' { 0.02 } else { 1e-9 };
@@ -54,7 +53,7 @@ impl Reader<'_> {
         Some(value)
     }
 
-    /// Returns the value of a number or a bracket with its unit.
+    /// Returns the value of a number or a parenthesised expression with its unit.
     fn factor(&mut self) -> Option<f64> {
         let value = if self.sign("(").is_some() {
             let sum = self.sum()?;
@@ -93,7 +92,8 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the bytes of the number that `text` begins with: grouped digits, decimals and exponent.
+/// Returns the length in bytes of the number at the start of `text`: grouped digits, decimals and
+/// exponent.
 pub(crate) fn number_length(text: &str) -> usize {
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);

@@ -1,11 +1,11 @@
-//! `explain REPORT`: why a finished run was as slow as it was.
+//! `explain REPORT`: explains the speed of a finished run.
 
 use clap::Args;
 use report::{Report, diagnosis};
 use std::path::PathBuf;
 use trainer::Result;
 
-/// Which run.
+/// The arguments of `explain`.
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// The file that a run's --report has written
@@ -15,7 +15,7 @@ pub struct Arguments {
 /// Prints the explanation.
 ///
 /// # Errors
-/// If there is no such report.
+/// If the report does not exist.
 pub fn run(arguments: &Arguments) -> Result<()> {
     Report::read(&arguments.report).map(|report| events::say!("{}", diagnosis(&report).trim_end()))
 }

@@ -10,13 +10,13 @@ use settings::cli::TrainArgs;
 use settings::size::human;
 use trainer::{Failure, Result};
 
-/// The most sequences to run. For larger devices a measurement would take long and show nothing
-/// new.
+/// Maximum number of sequences to run. On larger devices a measurement would take long and show
+/// nothing new.
 const MOST: usize = 1024;
-/// Steps of a run: the second reaches the peak.
+/// Steps of a run. The second reaches the peak.
 const STEPS: u32 = 2;
 
-/// Which stages, and under which capacity.
+/// The arguments of `fit`.
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// Stages to fit
@@ -34,25 +34,25 @@ pub struct Arguments {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Found {
     stage: Stage,
-    /// Most sequences, as predicted; 0 if not even one fits.
+    /// Predicted maximum number of sequences; 0 if not even one fits.
     predicted: usize,
-    /// What [`beyond`] returns of that many.
+    /// The result of [`beyond`] for that number.
     beyond: Option<[u64; 3]>,
     measured: Option<Measured>,
 }
 
-/// The largest micro-batch, measured.
+/// The largest micro-batch that ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Measured {
-    /// Most sequences.
+    /// Maximum number of sequences.
     batch: usize,
-    /// Peak bytes with that many; 0 for none.
+    /// Peak bytes with that number; 0 if none fits.
     peak: u64,
-    /// The sizes tried, in order, and whether each fitted.
+    /// The sizes tried, in order, and whether each one fitted.
     tried: Vec<(usize, bool)>,
 }
 
-/// Predicts, runs, and prints both side by side.
+/// Predicts, runs, and prints both results side by side.
 ///
 /// # Errors
 /// If the flags make no sense, a run fails for another reason than memory, or prediction and
@@ -112,8 +112,8 @@ fn fit(stage: Stage, arguments: &Arguments, capacity: u64) -> Result<Found> {
     Ok(found)
 }
 
-/// Returns what a rank has in main memory and on disk with `batch` sequences, and moves per step
-/// between these and its device, in bytes; `None` if nothing leaves it.
+/// Returns the bytes that a rank with `batch` sequences holds in main memory and on disk, and the
+/// bytes that it moves per step between these and its device. `None` if nothing leaves the device.
 fn beyond(job: &Job, batch: usize) -> Result<Option<[u64; 3]>> {
     let job = Job { batch_size: batch.max(1), ..job.clone() };
     let rank = predict(&job).map_err(Failure::usage)?.ranks[0];
@@ -166,7 +166,7 @@ fn peak(stage: Stage, config: &Config, batch: usize) -> Result<Option<u64>> {
     }
 }
 
-/// Returns the settings of all runs, with one sequence per micro-batch even if a file asks for more.
+/// Returns the settings of all runs, with one sequence per micro-batch even if a file sets more.
 fn settings(args: &TrainArgs) -> Result<Config> {
     let mut args = args.clone();
     args.watching.headless = true;
@@ -191,7 +191,8 @@ fn table(found: &[Found], capacity: u64) -> Table {
     table
 }
 
-/// Returns what rests and moves beyond the device with the batches predicted, if anything does.
+/// Returns a table of the data stored and moved beyond the device with the predicted batches.
+/// `None` if there is none.
 fn beyond_table(found: &[Found]) -> Option<Table> {
     let mut table = Table::numbers("with as many as predicted", ["main memory", "disk", "moved a step"]);
     for found in found {

@@ -1,4 +1,4 @@
-//! A bit of a file, flipped: what a failing disk, cable or memory does silently.
+//! `flip`: flips a bit of a file, as a failing disk, cable or memory does silently.
 
 use clap::Args;
 use planner::table::grouped;
@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use trainer::{Failure, Result};
 
-/// Which bit.
+/// The arguments of `flip`.
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// The file, which is changed in place
@@ -17,10 +17,10 @@ pub struct Arguments {
     bit: u64,
 }
 
-/// Flips the bit and says what its byte was and is.
+/// Flips the bit and prints its byte before and after.
 ///
 /// # Errors
-/// If the file cannot be read or written, or has no such bit.
+/// If the file cannot be read or written, or is too short to have that bit.
 pub fn run(Arguments { file, bit }: &Arguments) -> Result<()> {
     let fail = |e: io::Error| {
         let why = outside(file, *bit).unwrap_or_else(|| e.to_string());
@@ -31,7 +31,7 @@ pub fn run(Arguments { file, bit }: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Describes the bits of a file that has no such bit.
+/// Describes the bits of a file that is too short to have `bit`.
 fn outside(path: &Path, bit: u64) -> Option<String> {
     let bits = path.metadata().ok().filter(Metadata::is_file)?.len() * 8;
     match bits {
@@ -41,7 +41,7 @@ fn outside(path: &Path, bit: u64) -> Option<String> {
     }
 }
 
-/// Returns the bit's byte before and after.
+/// Flips the bit. Returns its byte before and after.
 fn flip(path: &Path, bit: u64) -> io::Result<(u8, u8)> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let mut byte = [0];

@@ -1,4 +1,4 @@
-//! The workspace's programs inside this one: one build runs every command of the book.
+//! Runs the workspace's programs inside this one: a single build serves every command of the book.
 
 use clap::Args;
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ pub struct Arguments {
     words: Vec<OsString>,
 }
 
-/// Runs the program as if it had been called itself.
+/// Runs the program as if it had been called directly.
 pub fn run(arguments: Arguments) -> ExitCode {
     let words = arguments.words;
     let name = words[0].to_str().unwrap_or_default();

@@ -1,9 +1,9 @@
-//! Flags that a command for several runs cannot take.
+//! Flags that a command with several runs cannot accept.
 
 use settings::cli::{CollectivesChoice, TrainArgs};
 use trainer::{Failure, Result};
 
-/// Refuses flags that make sense for a single run only.
+/// Refuses flags that make sense only for a single run.
 pub(crate) fn refuse(args: &TrainArgs, command: &str) -> Result<()> {
     let single = [
         "report",

@@ -12,9 +12,9 @@ struct Kept {
     /// Elements per token, in symbols and as a number.
     symbols: &'static str,
     elements: usize,
-    /// Whether it is fp32 in any recipe.
+    /// Whether it is fp32 in every recipe.
     single: bool,
-    /// Whether `none`, `selective` and `block` keep it.
+    /// Whether the choices `none`, `selective` and `block` keep it.
     keepers: [bool; 3],
 }
 
@@ -25,7 +25,7 @@ impl Kept {
     }
 }
 
-/// Returns the tensors in the order of forward.
+/// Returns the tensors in the order in which forward computes them.
 fn tensors(c: &ModelConfig) -> [Kept; 9] {
     let kept = |name, symbols, elements, single, keepers| Kept { name, symbols, elements, single, keepers };
     let qkv = (c.heads + 2 * c.kv_heads) * c.head_dim;

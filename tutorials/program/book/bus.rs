@@ -1,5 +1,5 @@
-//! When it pays to let the optimizer states rest in main memory: time on the bus beside time to
-//! compute.
+//! Shows when offloading the optimizer states to main memory pays off: the time on the bus compared
+//! with the time to compute.
 
 use crate::learn::figure::{crossing, seconds, waited_for_crossings};
 use crate::learn::runs::{Run, Runs};
@@ -8,7 +8,7 @@ use planner::table::{Format, Table, grouped};
 use planner::{Job, Placement, Recipe, Stage, predict};
 use trainer::{Failure, Result};
 
-/// FLOP/s that the book reckons with for one GPU: about two fifths of an H100's peak in bf16.
+/// FLOP/s that the book assumes for one GPU: about two fifths of an H100's peak in bf16.
 pub(super) const COMPUTE: f64 = 400e12;
 /// Bytes per second of main memory for each GPU: one channel of DDR4-3200, of which a processor
 /// has eight.
@@ -18,12 +18,12 @@ const MEMORY: f64 = 25.6e9;
 /// there and back, the gradient once, the parameter once.
 const TOUCHED: f64 = 2.0 * 12.0 + 2.0 + 2.0;
 
-/// The tokens of a rank's micro-batch, many and few, and their flags.
+/// Tokens of a rank's micro-batch, many and few, and the corresponding flags.
 const BATCHES: [(&str, &str); 2] = [("16 × 128", "--batch-size 16"), ("1 × 8", "--batch-size 1 --seq-len 8")];
-/// A fast and a slow way to main memory.
+/// A fast and a slow link to main memory.
 const LINKS: [&str; 2] = ["pcie4", "1ms,20MB/s"];
 
-/// Returns a table: the bus's time for a step, and whether a rank waits for it most of the step.
+/// Returns a table of the bus's time for a step, and whether a rank waits for it most of the step.
 pub(super) fn measured(runs: &Runs) -> Result<String> {
     let mut table = Table::prose(["tokens per rank", "--host-link", "a step's transfers", "a rank waits"]);
     for ((tokens, batch), link) in BATCHES.into_iter().flat_map(|batch| LINKS.map(|link| (batch, link))) {
@@ -38,8 +38,8 @@ pub(super) fn measured(runs: &Runs) -> Result<String> {
     Ok(table.render(Format::Markdown))
 }
 
-/// Returns a table: per way to main memory, what a step of Llama-2-7B on eight GPUs takes on it,
-/// and the tokens that take a GPU as long to compute.
+/// Returns a table with a row per link to main memory: the time of a step of Llama-2-7B on eight
+/// GPUs, and the number of tokens for which a GPU computes equally long.
 pub(super) fn break_even() -> Result<String> {
     let config = stages::config("--model llama2-7b")?.model;
     let placement = Placement { optimizer: Place::Host, ..Placement::default() };

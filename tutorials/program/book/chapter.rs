@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use trainer::{Failure, Result};
 
-/// The end of a generated place.
+/// Marks the end of a generated place.
 const END: &str = "<!-- end -->";
 
 /// Runs the chapters' commands and collects their outputs.
@@ -16,9 +16,9 @@ pub struct Workshop {
     runs: learn::runs::Runs,
     /// Whether to write the pictures.
     pub(super) bless: bool,
-    /// Problems other than differences.
+    /// Problems other than stale text.
     pub problems: Vec<String>,
-    /// The rows of the pictures that the current chapter has drawn.
+    /// The text rows of the pictures that the current chapter has drawn.
     pub(super) frames: Vec<String>,
 }
 
@@ -40,16 +40,16 @@ impl Workshop {
         })
     }
 
-    /// Returns the workshop with `runs` behind its questions and tables, which other workshops may
-    /// share.
+    /// Returns the workshop with `runs` as the source of its questions and tables. Other workshops
+    /// may share them.
     pub fn sharing(self, runs: &learn::runs::Runs) -> Self {
         Workshop { runs: runs.clone(), ..self }
     }
 
-    /// Returns `text` with everything in it regenerated that a program made.
+    /// Returns `text` with all generated parts regenerated.
     ///
     /// # Errors
-    /// If a place cannot be made: a missing item, an unknown directive, a command that does not
+    /// If a part cannot be generated: a missing item, an unknown directive, a command that does not
     /// run.
     pub fn render(&mut self, text: &str) -> Result<String> {
         let mut lines = text.lines().peekable();
@@ -83,7 +83,8 @@ impl Workshop {
         Ok(out.join("\n") + "\n")
     }
 
-    /// Returns the lines of a generated place: `old` ones if both differ only in line numbers.
+    /// Returns the lines of a generated place. Keeps the `old` ones if both differ only in line
+    /// numbers.
     fn made(&mut self, word: &str, rest: &str, old: &[&str]) -> Result<Vec<String>> {
         let text = match word {
             "code" => return code::block(&self.root, rest),
@@ -95,7 +96,7 @@ impl Workshop {
             "quiz" => learn::pages::quiz(rest, &self.runs)?,
             _ => return Err(Failure::run(format!("there is no directive {word:?}"))),
         };
-        // Markdown wants an empty line on both sides.
+        // Markdown requires an empty line on both sides.
         let fresh: Vec<String> = format!("\n{}\n", text.trim_end()).split('\n').map(String::from).collect();
         Ok(if code::alike(old, &fresh) { old.iter().map(|line| line.to_string()).collect() } else { fresh })
     }
@@ -129,7 +130,7 @@ impl Workshop {
     }
 }
 
-/// Takes the lines before the line `end`, and drops that line.
+/// Takes the lines before the line `end`, and drops `end`.
 fn until<'a>(end: &str, lines: &mut impl Iterator<Item = &'a str>) -> Result<Vec<&'a str>> {
     let mut ended = false;
     let taken = lines.take_while(|line| {
@@ -143,7 +144,7 @@ fn until<'a>(end: &str, lines: &mut impl Iterator<Item = &'a str>) -> Result<Vec
 /// Returns the directive in `<!-- word: rest -->`.
 ///
 /// # Errors
-/// If the line looks like a directive and is none, or is a `console` fence that would not run.
+/// If the line looks like a directive but is not one, or is a `console` fence that would not run.
 fn directive(line: &str) -> Result<Option<(&str, &str)>> {
     let bare = line.trim();
     if bare.starts_with("```console") && line != "```console" {
@@ -151,7 +152,7 @@ fn directive(line: &str) -> Result<Option<(&str, &str)>> {
             "{line:?}: write ```console alone on a line, otherwise nothing runs it"
         )));
     }
-    // After a comment at the start of a line or list item, Markdown shows the rest of it verbatim.
+    // After a comment at the start of a line or list item, Markdown shows the remainder verbatim.
     let numbered = bare.split_once(". ").filter(|(number, _)| number.parse::<u32>().is_ok());
     let item = numbered.map_or(bare.trim_start_matches(['*', '-', ' ']), |(_, item)| item);
     if !item.starts_with("<!--") {
@@ -164,7 +165,7 @@ fn directive(line: &str) -> Result<Option<(&str, &str)>> {
         .ok_or_else(|| Failure::run(format!("{line:?} is not a directive: write <!-- word: rest -->")))
 }
 
-/// Refuses a directive about a `console` block that does not follow.
+/// Refuses a directive for a `console` block that is missing.
 fn unused(options: &BTreeMap<&str, &str>) -> Result<()> {
     match options.iter().next() {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! Claims about ZeRO, what the formulas say, and what runs of the default model measure.
+//! Claims about ZeRO, with the formulas' results and measurements of the default model.
 
 use crate::learn::pages::number;
 use crate::learn::question::Figure;
@@ -9,7 +9,7 @@ use planner::claims::claims;
 use planner::table::grouped;
 use trainer::{Failure, Result};
 
-// Chapters ask about many of these runs too: a run with the same flags is executed once.
+// Chapters also ask about many of these runs. Runs with the same flags are executed only once.
 
 /// Four ranks, two short steps.
 const TWO: &str = "--gpus 4 --steps 2 --batch-size 2 --headless";
@@ -33,7 +33,7 @@ const ONE_BUCKET_16: &str =
 /// Returns all claims as items of a list.
 ///
 /// # Errors
-/// If a run fails, or a claim has no measurement, or a measurement no claim.
+/// If a run fails, a claim has no measurement, or a measurement has no claim.
 pub(super) fn text(runs: &Runs) -> Result<String> {
     let bench = Bench { runs };
     let claims = claims();
@@ -56,7 +56,7 @@ pub(super) fn text(runs: &Runs) -> Result<String> {
 
 type Measure = fn(&Bench<'_>) -> Result<String>;
 
-/// Each claim with its measurement.
+/// The measurement of each claim.
 const MEASURED: &[(&str, Measure)] = &[
     ("ZeRO-1 saves 4×", |b| b.savings(Zero1)),
     ("ZeRO-2 saves 8×", |b| b.savings(Zero2)),
@@ -116,7 +116,7 @@ impl Bench<'_> {
         Ok(self.runs.report(&Run::new(Ddp, BF16))?.model.parameters as f64)
     }
 
-    /// Returns bytes per parameter.
+    /// Returns the bytes per parameter.
     fn each(&self, bytes: u64) -> Result<String> {
         Ok(number(bytes as f64 / self.parameters()?))
     }
@@ -163,7 +163,8 @@ impl Bench<'_> {
         ))
     }
 
-    /// Returns a sentence: bytes per parameter, and what a larger model takes at that rate.
+    /// Returns a sentence with the bytes per parameter, and the bytes of a larger model at that
+    /// rate.
     fn scaled(&self, stage: Stage, flags: &str, billions: u64) -> Result<String> {
         let ranks = self.runs.report(&Run::new(stage, flags))?.world_size;
         let states = self.states(stage, flags)?;
@@ -222,7 +223,8 @@ impl Bench<'_> {
         ))
     }
 
-    /// Returns a sentence: what a stage's collectives send, in multiples of the model.
+    /// Returns a sentence with the data that a stage's collectives send, in multiples of the model
+    /// size.
     fn sweeps(&self, stage: Stage) -> Result<String> {
         let sweep = 2.0 * self.parameters()? * 2.0 * 3.0 / 4.0;
         let of = |operation| self.sent(stage, BF16, operation).map(|sent| number(sent as f64 / sweep));

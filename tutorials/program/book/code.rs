@@ -1,4 +1,4 @@
-//! Items of the workspace's sources, found by name: the name is the marker.
+//! Finds items of the workspace's sources by name: the name is the marker.
 //!
 //! The sources are formatted by rustfmt, so an item ends at the first line with its own indentation
 //! that closes it.
@@ -26,7 +26,8 @@ pub(super) fn block(root: &Path, arguments: &str) -> Result<Vec<String>> {
     Ok(out)
 }
 
-/// How many lines an item may move before its link is stale: every edit above moves it.
+/// Maximum number of lines that an item may move before its link is stale. Every edit above moves
+/// it.
 const NEAR: usize = 20;
 
 /// Returns a link to the line of `file` at which the item `name` begins.
@@ -84,7 +85,7 @@ fn documentation(lines: &[&str], at: usize) -> usize {
         .count()
 }
 
-/// Returns the index of the last line of the item that begins at `at`.
+/// Returns the index of the last line of the item that begins at line `at`.
 fn end(lines: &[&str], at: usize) -> Option<usize> {
     let indent = indentation(lines[at]);
     if lines[at].ends_with(';') || lines[at].ends_with("{}") {

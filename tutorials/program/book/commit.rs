@@ -1,4 +1,4 @@
-//! A save, change by change, and what a reader finds when it ends there.
+//! Shows a save change by change, and what a reader finds if it is interrupted there.
 
 use checkpoint::{Checkpoints, Manifest, Run, ShardLayout, ShardWriter};
 use model::{Layout, ModelConfig, TrainingState};
@@ -11,26 +11,26 @@ use std::sync::Arc;
 use storage::{Change, Disk};
 use trainer::{Failure, Result};
 
-/// Ranks that save.
+/// Number of ranks that save.
 const RANKS: usize = 2;
-/// Steps after which they save.
+/// Steps after which the ranks save.
 const STEPS: [u32; 2] = [2, 4];
 /// The directory of the checkpoints.
 const KEPT: &str = "kept";
 
-/// What the file system keeps.
+/// The changes that the file system keeps.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
     /// Every change, as after the death of a process.
     All,
-    /// What was flushed.
+    /// Flushed changes.
     Flushed,
-    /// What was flushed, and all names.
+    /// Flushed changes, and all names.
     Names,
 }
 
-/// Returns a drawing of the second of two saves: its changes, and the checkpoint that is found
-/// after each, if the process dies then and if the machine loses power then.
+/// Returns a drawing of the second of two saves. It shows each change, and the checkpoint that is
+/// found after it if the process dies or the machine loses power at that point.
 pub(super) fn lines() -> Result<Vec<String>> {
     drawing().map_err(|e| Failure::run(format!("table: commit: {e}")))
 }
@@ -61,7 +61,7 @@ fn row(what: &str, [killed, lost]: [&str; 2]) -> String {
     format!("{what:<55} {killed:<20} {lost}").trim_end().into()
 }
 
-/// Saves zeros, all ranks one after another.
+/// Saves zeros from all ranks, one after another.
 fn save(kept: &Checkpoints, steps: u32) -> checkpoint::Result<()> {
     let (layout, partial) = (layout(), kept.partial(steps, 1));
     kept.disk().create_directory(kept.directory())?;
@@ -95,7 +95,7 @@ fn layout() -> Layout {
     Layout::new(&ModelConfig { head_dim: 4, feed_forward: 8, ..config })
 }
 
-/// Returns a change in words, unless the next continues it.
+/// Returns a change in words. `None` if the next change continues it.
 fn words(change: &Change, next: Option<&Change>) -> Option<String> {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let writes =
@@ -114,7 +114,7 @@ fn words(change: &Change, next: Option<&Change>) -> Option<String> {
     })
 }
 
-/// Returns the steps of the newest intact checkpoint that is left of `changes` below `root`.
+/// Returns the steps of the newest intact checkpoint that remains of `changes` below `root`.
 fn found(
     changes: &[Change],
     root: &Path,
@@ -132,7 +132,7 @@ fn found(
     Ok(newest.unwrap_or("none".into()))
 }
 
-/// True if a loss of power after `later` leaves a change that is their first.
+/// True if the file system keeps `change`, the first of `later`, when power is lost after them.
 fn is_kept(change: &Change, later: &[Change], fate: Fate) -> bool {
     let flushed = |path: &Path| later.iter().any(|later| matches!(later, Change::Flush(of) if of == path));
     let listed = |path: &Path| {
@@ -151,7 +151,7 @@ fn is_kept(change: &Change, later: &[Change], fate: Fate) -> bool {
     }
 }
 
-/// Makes a change again, elsewhere, unless what it changes has been lost.
+/// Repeats a change elsewhere, unless its target has been lost.
 fn make(change: &Change, elsewhere: &dyn Fn(&Path) -> std::path::PathBuf) -> io::Result<()> {
     let made = match change {
         Change::Create(path) => fs::File::create(elsewhere(path)).map(drop),
@@ -162,7 +162,7 @@ fn make(change: &Change, elsewhere: &dyn Fn(&Path) -> std::path::PathBuf) -> io:
         Change::CreateDirectory(path) => fs::create_dir_all(elsewhere(path)),
         Change::Rename(from, to) => fs::rename(elsewhere(from), elsewhere(to)),
         Change::Link(from, to) => fs::hard_link(elsewhere(from), elsewhere(to)),
-        // Only saved weights change names with what was there.
+        // Only saves of weights exchange names with an existing directory.
         Change::Exchange(..) => Err(io::ErrorKind::Unsupported.into()),
         Change::Remove(path) => fs::remove_dir_all(elsewhere(path)),
         Change::Flush(_) | Change::FlushDirectory(_) => Ok(()),

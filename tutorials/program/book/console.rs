@@ -1,4 +1,4 @@
-//! `console` blocks: commands that are run, and their output.
+//! `console` blocks: commands that are executed, and their output.
 
 use super::redacted::{REDACTED, redacted};
 use crate::programs;
@@ -9,13 +9,13 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 use trainer::{Failure, Result};
 
-/// The port that the book's commands name; they run on one that is free.
+/// The port that the book's commands name. They run on a free one instead.
 const PORT: &str = "29511";
 
-/// The environment variables that commands see: no launcher's, and no developer's settings.
+/// The environment variables that commands see: none of a launcher or of a developer's settings.
 const KEPT: [&str; 4] = ["PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH"];
 
-/// Runs commands in a folder that looks like the workspace and can be written to.
+/// Runs commands in a writable folder that looks like the workspace.
 pub(super) struct Console {
     folder: TempDir,
     program: PathBuf,
@@ -24,20 +24,20 @@ pub(super) struct Console {
     port: String,
 }
 
-/// Commands that run beside others. Those that still run are killed in the end.
+/// Commands that run in the background. Those still running are killed at the end.
 #[derive(Default)]
 struct Background<'a>(Vec<(&'a str, Child)>);
 
 impl Drop for Background<'_> {
     fn drop(&mut self) {
         for (_, child) in &mut self.0 {
-            // It may have ended.
+            // The process may have ended already.
             let _ = child.kill().and_then(|()| child.wait());
         }
     }
 }
 
-/// What a command printed, and how it ended.
+/// The output of a command, and its exit status.
 #[derive(Clone)]
 struct Said {
     lines: Vec<String>,
@@ -60,14 +60,14 @@ impl Console {
         Ok(Console { folder, program, outputs: BTreeMap::new(), port: port.port().to_string() })
     }
 
-    /// Runs the commands of block `old` and returns the block with their output, of which only
-    /// times and speeds are taken out. A `recorded` block keeps these: they come from a file.
+    /// Runs the commands of block `old` and returns the block with their output. Only times and
+    /// speeds are redacted. A `recorded` block keeps them, because they come from a file.
     ///
     /// # Errors
-    /// If a command is unknown or does not end as it should.
+    /// If a command is unknown or does not end as expected.
     pub(super) fn block(&mut self, old: &[&str], options: &BTreeMap<&str, &str>) -> Result<Vec<String>> {
         let mut fresh = Vec::new();
-        // Commands that ended with `&`.
+        // Commands that end with `&`.
         let mut background = Background::default();
         let commands: Vec<&str> = old.iter().filter_map(|line| line.strip_prefix("$ ")).collect();
         for command in commands {
@@ -101,7 +101,7 @@ impl Console {
         Ok(fresh)
     }
 
-    /// Runs a command that a reader would type, once per chapter.
+    /// Runs a command as a reader would type it. Each command runs once per chapter.
     fn say(&mut self, command: &str) -> Result<Said> {
         if let Some(said) = self.outputs.get(command) {
             return Ok(said.clone());
@@ -115,8 +115,7 @@ impl Console {
         Ok(said)
     }
 
-    /// Returns a process for a command that a reader would type. It runs a program that is built
-    /// here.
+    /// Returns a process for a command as a reader would type it. It runs a program of this build.
     fn process(&self, command: &str) -> Result<Command> {
         let unknown = || Failure::run(format!("{command}: the book runs only `cargo run -p PROGRAM -- …`"));
         let rest = command.strip_prefix("cargo run -p ").ok_or_else(unknown)?;
@@ -134,17 +133,17 @@ impl Console {
             .envs(std::env::vars_os().filter(|(name, _)| KEPT.iter().any(|kept| name == kept)))
             .env("COLUMNS", "100")
             .env("NO_COLOR", "1")
-            // The book shows CPU runs, also on machines with GPUs.
+            // The book shows CPU runs, even on machines with GPUs.
             .env("CUDA_VISIBLE_DEVICES", "");
         Ok(process)
     }
 }
 
-/// Returns the lines from FROM to TO for every `FROM .. TO` in `show`, or all of them; `…` replaces
-/// the lines between.
+/// Returns the lines from FROM to TO for every `FROM .. TO` in `show`, or all lines; `…` replaces
+/// the omitted lines.
 ///
 /// # Errors
-/// If FROM is in no line or in several, or TO is in none from there on or in several.
+/// If FROM matches no line or several, or TO matches none or several from there on.
 fn shown(lines: &[String], show: Option<&str>) -> std::result::Result<Vec<String>, String> {
     let lines: Vec<&String> = lines.iter().skip_while(|line| line.is_empty()).collect();
     let Some(show) = show else { return Ok(trimmed(lines.into_iter().cloned().collect())) };

@@ -8,10 +8,10 @@ use trainer::{Failure, Result};
 /// Unchanged lines around a change that belong to its hunk, as in `diff -u`.
 const CONTEXT: usize = 3;
 
-/// Returns the hunks between two stages' items, each after the sentence that `old` has for it:
+/// Returns the hunks between two stages' items, each after its sentence from `old`:
 /// `diff: zero1 zero2`.
 ///
-/// A hunk without a sentence, and a sentence without a hunk, is a problem.
+/// A hunk without a sentence, or a sentence without a hunk, is a problem.
 pub(super) fn blocks(
     root: &Path,
     arguments: &str,
@@ -78,8 +78,8 @@ fn sentence(old: &[&str], title: &str) -> String {
 type Part = (String, Vec<String>);
 
 /// Returns a stage's source in order: its documentation (`//!`), modules and imports (`use`), then
-/// the items: types, constants and functions, those of impl blocks on their own. The stage's own
-/// name is replaced by `Self`.
+/// the items: types, constants and functions, with those in impl blocks as separate items. The
+/// stage's own name is replaced by `Self`.
 fn parts(text: &str) -> Vec<Part> {
     let own =
         text.lines().find_map(|line| line.strip_prefix("pub struct ")?.strip_suffix(" {")).unwrap_or("Self");
@@ -115,7 +115,7 @@ fn lines_of<'a>(parts: &'a [Part], name: &str) -> &'a [String] {
     parts.iter().find(|(n, _)| n == name).map_or(&[], |(_, lines)| lines)
 }
 
-/// Returns all names, in the order of the later source; removed ones keep their place.
+/// Returns all names in the order of the later source. Removed ones keep their place.
 fn names(before: &[Part], after: &[Part]) -> Vec<String> {
     let mut names: Vec<String> = after.iter().map(|(name, _)| name.clone()).collect();
     for (index, (name, _)) in before.iter().enumerate() {
@@ -127,7 +127,7 @@ fn names(before: &[Part], after: &[Part]) -> Vec<String> {
     names
 }
 
-/// Returns every line of both sides after its sign, common lines once.
+/// Returns every line of both sides with its sign. Common lines appear once.
 fn changes(from: &[String], to: &[String]) -> Vec<String> {
     let ops = capture_diff_slices(Algorithm::Myers, from, to);
     let changes = ops.iter().flat_map(|op| op.iter_changes(from, to));
@@ -138,7 +138,7 @@ fn changes(from: &[String], to: &[String]) -> Vec<String> {
     changes.map(|change| line(change.tag(), change.value_ref())).collect()
 }
 
-/// Cuts a diff wherever the unchanged lines between two changes are too many for one hunk.
+/// Splits a diff wherever the unchanged lines between two changes are too many for one hunk.
 fn hunks(diff: Vec<String>) -> Vec<Vec<String>> {
     let changed = |line: &String| line.starts_with(['+', '-']);
     let (mut hunks, mut hunk, mut unchanged) = (Vec::new(), Vec::<String>::new(), 0);

@@ -1,5 +1,5 @@
-//! The bandwidth that a disk must have, after Rajbhandari et al., "ZeRO-Infinity", 2021, section 4,
-//! and what staging buffers hide.
+//! The disk bandwidth that training requires, after Rajbhandari et al., "ZeRO-Infinity", 2021,
+//! section 4, and the read time that staging buffers hide.
 
 use super::bus::COMPUTE;
 use crate::learn::figure::time_on;
@@ -9,19 +9,20 @@ use planner::table::{Format, Table, grouped};
 use planner::{Job, Placement, Recipe, Stage, predict};
 use trainer::{Failure, Report, Result};
 
-/// FLOP/s that the paper takes for the most that a V100 reaches.
+/// FLOP/s that the paper assumes as the maximum of a V100.
 const PAPER: f64 = 70e12;
 /// The paper's tokens per sequence and GPU.
 const TOKENS: f64 = 1024.0;
-/// A width of the paper's models.
+/// Width of one of the paper's models.
 const WIDTH: f64 = 2048.0;
 
-/// The flags of a run over a disk that is slow beside the little that is computed, but for the number
-/// of staging buffers.
+/// The flags of a run with a disk that is slow compared to the short computation, except for the
+/// number of staging buffers.
 const SLOW_DISK: &str = "--gpus 2 --steps 1 --batch-size 1 --seq-len 8 --headless --threads 1 --precision bf16 \
                          --offload-optimizer disk --disk-link 1ms,20MB/s --sub-group-size 53312 --offload-buffers";
 
-/// Returns a table: the room of staging buffers, few and more, and how long what they bring is read.
+/// Returns a table for few and more staging buffers: their memory, and the time to read the data
+/// that passes through them.
 pub(super) fn measured(runs: &Runs) -> Result<String> {
     let mut table = Table::prose(["--offload-buffers", "staging, bytes", "the step's reads"]);
     for buffers in ["1", "3"] {
@@ -33,7 +34,7 @@ pub(super) fn measured(runs: &Runs) -> Result<String> {
     Ok(table.render(Format::Markdown))
 }
 
-/// Returns the seconds that the simulated disk takes for all that rank 0 reads.
+/// Returns the seconds that the simulated disk takes for all of rank 0's reads.
 fn reads(report: &Report) -> f64 {
     let Some(link) = &report.disk_link else { return 0.0 };
     let read = report.transfers.iter().find(|row| row.rank == 0 && row.route == "disk→host");
@@ -66,8 +67,8 @@ pub(super) fn paper() -> String {
     )
 }
 
-/// Returns the same for Llama-2-7B, from what the planner counts: bytes to and from the disk if one
-/// state alone rests there, and the bandwidth per GPU for nine tenths of its peak.
+/// Returns the same table for Llama-2-7B from the planner's counts: bytes to and from the disk if
+/// only one state is stored there, and the bandwidth per GPU for nine tenths of its peak.
 pub(super) fn counted() -> Result<String> {
     const GPUS: [usize; 3] = [1, 8, 64];
     let columns = ["bytes, 1 GPU", "FLOPs per byte", "1 GPU", "8 GPUs", "64 GPUs"];
@@ -113,7 +114,7 @@ fn on_disk(job: &Job) -> Result<u64> {
     Ok(moved.bytes(Route::DiskToHost) + moved.bytes(Route::HostToDisk))
 }
 
-/// Returns the floating-point operations of a GPU in a step, those of recomputation included.
+/// Returns the floating-point operations of a GPU in a step, including recomputation.
 fn operations(job: &Job) -> f64 {
     let Job { config, tokens, checkpointing, .. } = job;
     let per_token =
@@ -129,7 +130,7 @@ fn gigabytes(bytes: f64) -> String {
 mod tests {
     use super::*;
 
-    /// Figures that the paper's section 4.2 states.
+    /// Values that the paper's section 4.2 states.
     #[test]
     fn the_formula_gives_the_bandwidths_of_the_paper() {
         let for_parameters = bandwidth(0.5, TOKENS, PAPER) / 1e9;
@@ -138,7 +139,7 @@ mod tests {
         assert!((1.0..2.0).contains(&for_inputs), "\"a meager 2 GB/s\": {for_inputs}");
     }
 
-    /// What the efficiency formula says is what a GPU does that computes, then waits.
+    /// The efficiency formula describes a GPU that alternately computes and waits.
     #[test]
     fn a_gpu_that_waits_for_its_bytes_is_as_efficient_as_the_formula_says() {
         let job = job(Placement { optimizer: Place::Disk, ..Placement::default() }, 8).unwrap();

@@ -1,19 +1,19 @@
-//! FSDP's arguments beside the stages, flags and code of this workspace that do the same.
+//! FSDP's arguments, with the equivalent stages, flags and code of this workspace.
 
 use super::code;
 use planner::Stage;
 use std::path::Path;
 use trainer::{Failure, Result};
 
-/// PyTorch's name for a feature, DeepSpeed's or another one, how to get it here, and where it is: a
-/// file and an item in it.
+/// PyTorch's name for a feature, its name in DeepSpeed or elsewhere, how to enable it here, and its
+/// implementation: a file and an item in it.
 type Row = (&'static str, &'static str, Here, (&'static str, &'static str));
 
-/// How to get it here.
+/// The way to enable a feature here.
 enum Here {
-    /// With a program and flags: one entry per way.
+    /// A program with flags: one entry per alternative.
     Flags(Stage, &'static [&'static str]),
-    /// It needs no flag.
+    /// No flag is needed.
     Always(&'static str),
 }
 
@@ -112,7 +112,7 @@ const ROWS: &[Row] = &[
 /// Returns the table.
 ///
 /// # Errors
-/// If a flag or a place is no longer there.
+/// If a flag or an implementation no longer exists.
 pub(super) fn text(root: &Path) -> Result<String> {
     let mut text = String::from("| FSDP | ZeRO | here | where |\n|---|---|---|---|\n");
     for (theirs, zero, here, (file, item)) in ROWS {
@@ -122,7 +122,7 @@ pub(super) fn text(root: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// Returns the cell that says how to get it here, if the program accepts the flags.
+/// Returns the table cell that says how to enable the feature, if the program accepts the flags.
 fn said(here: &Here) -> Result<String> {
     match here {
         Always(words) => Ok((*words).into()),

@@ -11,7 +11,7 @@ type Received = (u16, u16);
 /// Returns the hops of a collective for `RECORDING OPERATION`, the first of that kind over one
 /// unit: a row per hop and a column per rank, with the slice that the rank receives and its sender.
 ///
-/// # Errors
+/// If the recording cannot be read or holds no such collective.
 /// If the recording cannot be read, or holds no such collective.
 pub(super) fn text(root: &Path, arguments: &str) -> Result<String> {
     let fail = |e: &dyn std::fmt::Display| Failure::run(format!("hops {arguments}: {e}"));
@@ -37,7 +37,7 @@ pub(super) fn text(root: &Path, arguments: &str) -> Result<String> {
     table(&received).ok_or_else(|| fail(&"there is no such collective, or some of its hops are missing"))
 }
 
-/// Returns Markdown; `None` unless all ranks receive equally often.
+/// Returns the table in Markdown. `None` unless all ranks receive equally often.
 fn table(received: &[Vec<Received>]) -> Option<String> {
     let hops = received.first()?.len();
     if hops == 0 || received.iter().any(|row| row.len() != hops) {
@@ -69,7 +69,7 @@ mod tests {
     }
 
     /// In a ring every slice comes from the left neighbour. The last slice of partial sums that a
-    /// rank receives is its own.
+    /// rank receives is the one it owns.
     #[test]
     fn a_ring_has_one_neighbour_and_the_direct_algorithm_all() {
         for (hop, row) in cells("ring.events", "reduce-scatter").iter().enumerate() {

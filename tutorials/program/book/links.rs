@@ -9,7 +9,7 @@ pub(super) fn dead(folder: &Path) -> Result<Vec<String>> {
     Ok(pages.iter().flat_map(|(file, text)| dead_in(text, file)).collect())
 }
 
-/// Returns a sentence for every picture that no page of the folder shows.
+/// Returns a sentence for every picture that no page of the folder includes.
 pub(super) fn unshown(folder: &Path) -> Result<Vec<String>> {
     let pages = pages(folder)?;
     let pictures = std::fs::read_dir(folder.join("img")).into_iter().flatten().flatten();

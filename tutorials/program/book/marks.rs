@@ -1,20 +1,20 @@
-//! Numbers in the book's sentences. A mark, invisible on the rendered page, names the proof of
-//! each.
+//! Checks the numbers in the book's sentences. A mark, invisible on the rendered page, names the
+//! proof of each number.
 //!
-//! * `918,656<!--parameters-->`: a line that a program made for this chapter has `parameters` and
-//!   this number.
+//! * `918,656<!--parameters-->`: a line that a program generated for this chapter contains
+//!   `parameters` and this number.
 //! * `<!--=-->2 × 3 bytes = 6 bytes<!--/-->`: both sides are computed and agree in the digits that
 //!   are written.
-//! * `6<!--equation-->`: an equation of this chapter has this number.
+//! * `6<!--equation-->`: an equation of this chapter contains this number.
 
 use crate::equation::{self, number_length};
 
-/// Units that make even a small number a quantity.
+/// Units after which even a small number is a quantity.
 const UNITS: [&str; 8] = ["kB", "MB", "GB", "TB", "MiB", "GiB", "bytes", "%"];
 /// Directives whose lines a program generates.
 const MADE: [&str; 6] = ["code", "diff", "table", "predict", "answers", "quiz"];
 
-/// Returns what is wrong with the numbers of a chapter whose pictures have the rows `frames`.
+/// Returns the problems of a chapter's numbers. Its pictures have the text rows `frames`.
 pub(super) fn unproven(chapter: &str, frames: &[String]) -> Vec<String> {
     let (sentences, mut made) = divide(chapter);
     made.extend(frames.iter().map(String::as_str));
@@ -55,14 +55,14 @@ pub(super) fn unproven(chapter: &str, frames: &[String]) -> Vec<String> {
     problems
 }
 
-/// Returns the text cut at its marks: each mark, the first one empty, with what follows it.
+/// Returns the text split at its marks: each mark, the first one empty, with the text after it.
 fn pieces(text: &str) -> Vec<(&str, &str)> {
     let (first, rest) = text.split_once("<!--").unwrap_or((text, ""));
     let marked = rest.split("<!--").filter_map(|piece| piece.split_once("-->"));
     [("", first)].into_iter().chain(marked).collect()
 }
 
-/// Returns paragraphs that a person wrote, without inline code, and lines that a program made.
+/// Returns the paragraphs that a person wrote, without inline code, and the generated lines.
 fn divide(chapter: &str) -> (Vec<String>, Vec<&str>) {
     let (mut own, mut made) = (vec![String::new()], Vec::new());
     let (mut fence, mut place) = (false, false);
@@ -88,7 +88,7 @@ fn divide(chapter: &str) -> (Vec<String>, Vec<&str>) {
     (own, made)
 }
 
-/// Returns the numbers of a text, each with what follows it.
+/// Returns the numbers of a text, each with the text after it.
 fn numbers(text: &str) -> Vec<(&str, &str)> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -102,7 +102,7 @@ fn numbers(text: &str) -> Vec<(&str, &str)> {
     found
 }
 
-/// Returns a number's bits, the same for `49` and `49.00`.
+/// Returns a number's bits, which are the same for `49` and `49.00`.
 fn value(number: &str) -> u64 {
     number.replace(',', "").parse::<f64>().unwrap_or(f64::NAN).to_bits()
 }

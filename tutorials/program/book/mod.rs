@@ -1,8 +1,8 @@
-//! Keeps the chapters true.
+//! Keeps the chapters in sync with the programs.
 //!
-//! Programs make parts of a chapter: code, outputs, tables, diffs, pictures, quizzes. Each such
+//! Programs generate parts of a chapter: code, outputs, tables, diffs, pictures, quizzes. Each such
 //! place is marked by an HTML comment, invisible on the rendered page, or is a `console` block.
-//! [`Workshop::render`] regenerates all of them; a chapter that differs from its rendering is
+//! [`Workshop::render`] regenerates all of them. A chapter that differs from its rendering is
 //! stale.
 
 mod activations;
@@ -32,7 +32,7 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use trainer::{Failure, Result};
 
-/// Which chapters, and whether to update them.
+/// Selects the chapters, and whether to update them.
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// Chapters, by number; all if none is given
@@ -68,8 +68,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if problems.is_empty() { Ok(()) } else { Err(Failure::run(problems.join("\n\n"))) }
 }
 
-/// Returns a sentence for every dead link in the book and in the documents around it, and for every
-/// picture that no chapter shows.
+/// Returns a sentence for every dead link in the book and the documents around it, and for every
+/// picture that no chapter includes.
 ///
 /// # Errors
 /// If the pages cannot be read.
@@ -81,8 +81,8 @@ pub fn dead_links() -> Result<Vec<String>> {
     Ok(dead)
 }
 
-/// Returns what is wrong with the chapter in `file`. Writes its rendering first if the workshop
-/// may.
+/// Returns the problems of the chapter in `file`. Writes its rendering first if the workshop
+/// blesses.
 ///
 /// # Errors
 /// If it cannot be read, rendered or written.

@@ -11,11 +11,11 @@ use viz::player::Player;
 use viz::theme::Theme;
 use viz::view;
 
-/// A moment of recordings, as `viz export` takes it.
+/// A moment of recordings, in the arguments of `viz export`.
 #[derive(Parser, Debug)]
 #[command(no_binary_name = true)]
 pub(super) struct Picture {
-    /// Its name: of the file, without `.svg`.
+    /// The name of the file, without `.svg`.
     pub(super) name: String,
     #[command(flatten)]
     moment: Moment,
@@ -29,13 +29,13 @@ pub(super) struct Picture {
 }
 
 impl Picture {
-    /// Reads a name, recordings and flags.
+    /// Parses a name, recordings and flags.
     pub(super) fn parse(arguments: &str) -> Result<Self> {
         Picture::try_parse_from(stages::words(arguments))
             .map_err(|e| Failure::run(format!("picture: {arguments}: {e}")))
     }
 
-    /// Returns the frame as SVG, and the text of its rows.
+    /// Returns the frame as SVG, and its rows as text.
     ///
     /// # Errors
     /// If a recording cannot be read, or no row of the frame has the words of `--shows`.
@@ -53,7 +53,7 @@ impl Picture {
         }
     }
 
-    /// Returns the visualizer at the moment that is drawn.
+    /// Returns the visualizer at the requested moment.
     fn app(&self, root: &Path) -> Result<App> {
         let open = |file: &PathBuf| Recording::open(&root.join(file)).and_then(Player::recorded);
         let players = self.moment.files.iter().map(open).collect::<std::result::Result<Vec<_>, _>>();
@@ -68,7 +68,7 @@ impl Picture {
     }
 }
 
-/// True if `row` contains all `words`, each behind the one before.
+/// True if `row` contains all `words`, each after the previous one.
 fn has_in_order(row: &str, words: &str) -> bool {
     let behind = |rest: &'_ str, word: &str| rest.find(word).map(|at| at + word.len());
     let mut rest = row;

@@ -1,4 +1,4 @@
-//! Outputs without what differs from run to run.
+//! Redacts the parts of outputs that differ from run to run.
 
 /// Replaces times and speeds, which differ from run to run.
 pub(super) const REDACTED: &str = "…";
@@ -27,8 +27,8 @@ fn source_place(word: &str) -> Option<String> {
     Some(format!("{file}.rs:{REDACTED}:"))
 }
 
-/// Returns a row of the loss table without what differs from run to run: the tokens per second, and
-/// the share of the machine, the time and the time left at its end.
+/// Returns a row of the loss table without the values that differ from run to run: the tokens per
+/// second and, at its end, the share of the machine, the time and the remaining time.
 fn step_row(line: &str) -> Option<String> {
     let columns: Vec<&str> = line.split_whitespace().collect();
     let is_row = columns.len() >= 7
@@ -44,7 +44,7 @@ fn step_row(line: &str) -> Option<String> {
         let blank = format!("{REDACTED:>width$}", width = word.chars().count());
         Some(format!("{}{blank}{}", &line[..at], &line[at + word.len()..]))
     };
-    // From the right, so that a word which stands twice is replaced twice.
+    // From right to left, so that a word that occurs twice is replaced twice.
     let words = [columns.get(4)?].into_iter().chain(times).collect::<Vec<_>>();
     is_row.then(|| words.iter().rev().try_fold(line.to_string(), |line, word| replaced(line, word)))?
 }

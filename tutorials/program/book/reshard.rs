@@ -1,4 +1,4 @@
-//! What the files of a checkpoint hold, and which elements of which file another number of ranks
+//! The contents of a checkpoint's files, and the elements of each file that another number of ranks
 //! reads.
 
 use planner::table::{Table, grouped};
@@ -7,21 +7,21 @@ use std::ops::Range;
 use std::path::Path;
 use trainer::{Failure, Result};
 
-/// Ranks that have saved the checkpoint.
+/// Number of ranks that saved the checkpoint.
 const WRITERS: u64 = 4;
-/// Ranks that read it.
+/// Number of ranks that read it.
 const READERS: u64 = 3;
 /// Bytes per element: three states in f32.
 const BYTES: u64 = 12;
 
-/// Returns the elements that rank `rank` of `ranks` owns of a unit, without padding.
+/// Returns the elements of a unit that rank `rank` of `ranks` owns, without padding.
 fn owned(elements: u64, ranks: u64, rank: u64) -> Range<u64> {
     let slice = elements.div_ceil(ranks);
     elements.min(rank * slice)..elements.min((rank + 1) * slice)
 }
 
-/// Returns the elements of the file of `writer` that `reader` reads of a unit, counted from the
-/// file's first of that unit.
+/// Returns the elements of a unit that `reader` reads from the file of `writer`, counted from the
+/// unit's first element in the file.
 fn read(elements: u64, writer: u64, reader: u64) -> Range<u64> {
     let (stored, wanted) = (owned(elements, WRITERS, writer), owned(elements, READERS, reader));
     let (start, end) = (stored.start.max(wanted.start), stored.end.min(wanted.end));
@@ -40,7 +40,7 @@ fn table(unit: &str) -> Table {
     Table::numbers(unit, ["its slice".to_string()].into_iter().chain(files))
 }
 
-/// Returns a table: what each rank reads of the first block, in elements.
+/// Returns a table of the elements of the first block that each rank reads.
 pub(super) fn block() -> Result<Table> {
     // The embedding comes first.
     let elements = units()?[1];
@@ -57,7 +57,7 @@ pub(super) fn block() -> Result<Table> {
     Ok(table)
 }
 
-/// Returns the bytes that `reader` reads of the file of `writer`, of all units.
+/// Returns the number of bytes of all units that `reader` reads from the file of `writer`.
 fn bytes(units: &[u64], writer: u64, reader: u64) -> u64 {
     let part = |elements: &u64| {
         let range = read(*elements, writer, reader);
@@ -66,7 +66,7 @@ fn bytes(units: &[u64], writer: u64, reader: u64) -> u64 {
     units.iter().map(part).sum()
 }
 
-/// Returns a table: what each rank reads of the whole model, in bytes.
+/// Returns a table of the bytes of the whole model that each rank reads.
 pub(super) fn whole() -> Result<Table> {
     let units = units()?;
     let mut table = table("the model, bytes");
@@ -86,11 +86,11 @@ pub(super) fn whole() -> Result<Table> {
 struct Saved {
     name: String,
     bytes: u64,
-    /// Of them, those of its header.
+    /// The number of bytes in its header.
     header: u64,
 }
 
-/// Trains for a step and returns the files that the ranks save.
+/// Trains for one step and returns the files that the ranks save.
 fn saved() -> Result<Vec<Saved>> {
     let folder = tempfile::tempdir().map_err(|e| Failure::run(format!("table: files: {e}")))?;
     let flags = format!("--gpus {WRITERS} --steps 1 --batch-size 1 --seq-len 8 --headless --checkpoint kept");
@@ -104,13 +104,13 @@ fn saved() -> Result<Vec<Saved>> {
 fn file(directory: &Path, name: String) -> Result<Saved> {
     let fail = |what: String| Failure::run(format!("table: files: {name}: {what}"));
     let content = std::fs::read(directory.join(&name)).map_err(|e| fail(e.to_string()))?;
-    // The length of the rest of the header comes first.
+    // The first bytes hold the length of the header that follows.
     let (length, _) = content.split_first_chunk().ok_or_else(|| fail("it has no header".into()))?;
     let header = (length.len() as u64).saturating_add(u64::from_le_bytes(*length));
     Ok(Saved { bytes: content.len() as u64, header, name })
 }
 
-/// Returns a table: the files of a checkpoint.
+/// Returns a table of a checkpoint's files.
 pub(super) fn files() -> Result<Table> {
     let mut table = Table::numbers("file", ["bytes", "header", "elements × 12", "blocks"]);
     for Saved { name, bytes, header } in saved()? {

@@ -1,4 +1,4 @@
-//! The stages side by side, measured: the README's table.
+//! Measurements of all stages side by side, for the README's table.
 
 use crate::learn::question::Figure;
 use crate::learn::runs::{Run, Runs};
@@ -7,7 +7,7 @@ use planner::Stage;
 use planner::table::grouped;
 use trainer::{Report, Result};
 
-/// The run of most guesses in the first chapter: a run with the same flags is executed once.
+/// The run behind most guesses of the first chapter. Runs with the same flags are executed once.
 const FIVE: &str = "--gpus 4 --steps 5 --headless";
 
 /// Returns a table with a row per stage.

@@ -1,4 +1,4 @@
-//! The book's tables, by their names.
+//! The book's tables, by name.
 
 use super::{activations, bus, claims, disk, fsdp, hops, reshard, translation};
 use crate::learn::runs::Runs;
@@ -9,15 +9,15 @@ use planner::{Job, Partition, Recipe, Stage};
 use std::path::Path;
 use trainer::{Failure, Result};
 
-/// Returns the Markdown that `planner ARGUMENTS` prints, or a table of the book.
+/// Returns the Markdown that `planner ARGUMENTS` prints, or one of the book's tables.
 ///
-/// Made from closed forms: `recipes` (bytes per parameter), `sizes` (7B in each recipe), `paper`
-/// (the ZeRO paper's table), `activations` (what a block keeps), `break-even` (tokens that hide an
-/// offloaded optimizer), `infinity` and `bandwidths` (what a disk must deliver), `files` (of a
-/// checkpoint), `reshard block` and `reshard model` (what another number of ranks reads), `sweeps`
-/// (the price list), or `units FLAGS` (the units of a run). Made from `runs`: `claims`, `bus`,
-/// `disk` and `stages`. Made from files under `root`: `translation`, `fsdp`, and `hops RECORDING`.
-/// `deepspeed` lists the keys of its configurations.
+/// Computed from formulas: `recipes` (bytes per parameter), `sizes` (7B in each recipe), `paper`
+/// (the ZeRO paper's table), `activations` (the tensors that a block keeps), `break-even` (tokens
+/// that hide an offloaded optimizer), `infinity` and `bandwidths` (the bandwidth that a disk must
+/// deliver), `files` (of a checkpoint), `reshard block` and `reshard model` (the data that another
+/// number of ranks reads), `sweeps` (the price list), or `units FLAGS` (the units of a run).
+/// Measured by `runs`: `claims`, `bus`, `disk` and `stages`. Read from files under `root`:
+/// `translation`, `fsdp`, and `hops RECORDING`. `deepspeed` lists the keys of its configurations.
 pub(super) fn text(arguments: &str, root: &Path, runs: &Runs) -> Result<String> {
     let table = match arguments {
         "recipes" => recipes(),
@@ -53,7 +53,7 @@ fn planned(arguments: &str) -> Result<String> {
     planner::cli::run(words).map_err(|e| Failure::run(format!("table: {arguments}: {e}")))
 }
 
-/// Returns a table: bytes per parameter in every recipe.
+/// Returns a table of the bytes per parameter in every recipe.
 fn recipes() -> Table {
     let columns = ["weights", "gradients", "master weights", "momentum", "variance", "together"];
     let mut table = Table::numbers("--recipe", columns);
@@ -64,7 +64,7 @@ fn recipes() -> Table {
     table
 }
 
-/// Returns a table: model states of 7 billion parameters in every recipe, on 4 and on 8 GPUs.
+/// Returns a table of the model states of 7 billion parameters in every recipe, on 4 and on 8 GPUs.
 fn sizes() -> Table {
     let mut table = Table::numbers("7e9 parameters", Stage::ALL);
     for (recipe, gpus) in Recipe::ALL.into_iter().flat_map(|recipe| [(recipe, 4), (recipe, 8)]) {
@@ -78,7 +78,8 @@ fn sizes() -> Table {
     table
 }
 
-/// Returns a table: the parameters of every unit of the run with `flags`, without and with padding.
+/// Returns a table of the parameters of every unit of the run with `flags`, without and with
+/// padding.
 fn units(flags: &str) -> Result<Table> {
     let config = stages::config(flags)?;
     let job = Job { wrap: config.wrap, ..Job::new(config.model, Stage::Zero3, config.world_size) };

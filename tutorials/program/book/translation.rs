@@ -1,4 +1,4 @@
-//! DeepSpeed's keys beside the flags and code of this workspace that do the same.
+//! DeepSpeed's keys, with the equivalent flags and code of this workspace.
 
 use super::code;
 use deepspeed::keys::{Fate, Key};
@@ -6,7 +6,7 @@ use deepspeed::table::keys;
 use std::path::Path;
 use trainer::{Failure, Result};
 
-/// A key, or a prefix of several, and the code that implements it: a file, and an item in it.
+/// A key, or a common prefix of several, and the code that implements it: a file and an item in it.
 const PLACES: &[(&str, &str, &str)] = &[
     ("train_", "common/deepspeed/src/batch.rs", "fn settle"),
     ("gradient_accumulation_steps", "common/trainer/src/run.rs", "fn micro_batch"),
@@ -56,7 +56,7 @@ const PLACES: &[(&str, &str, &str)] = &[
 /// Returns a table with a row for every key that changes a run.
 ///
 /// # Errors
-/// If a key has no place, or a place no longer exists.
+/// If a key has no implementation listed, or one that no longer exists.
 pub(super) fn text(root: &Path) -> Result<String> {
     let honoured = keys().filter(|key| matches!(key.fate, Fate::Honoured { .. }));
     let rows = honoured.map(|key| row(root, key)).collect::<Result<String>>()?;

@@ -1,5 +1,5 @@
-//! A comparison as a text for the terminal, and as a folder: tables, pictures and the runs'
-//! reports.
+//! Presents a comparison as text for the terminal, and as a folder with tables, pictures and the
+//! runs' reports.
 
 use super::{Comparison, cannot_write, plot, recommend, steps, tables};
 use planner::table::{Format, counted};
@@ -92,7 +92,7 @@ fn notes(comparison: &Comparison) -> String {
     notes
 }
 
-/// Returns the upper edge of every plot: the same for all, so that they can be compared.
+/// Returns the upper edge of every plot. All plots share it, so that they can be compared.
 fn top(comparison: &Comparison) -> u64 {
     let ran = comparison.outcomes.iter().filter_map(|outcome| outcome.ran.as_ref().ok());
     ran.map(|(_, profile)| profile.peak()).max().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! `compare`: stages with the same settings side by side, in numbers, pictures and a
+//! `compare`: runs stages with the same settings and compares them in numbers, pictures and a
 //! recommendation.
 
 mod document;
@@ -20,17 +20,17 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use trainer::{Failure, Report, Result};
 
-/// Steps per run, unless --steps is given.
+/// Steps per run, unless --steps overrides it.
 const STEPS: u32 = 20;
 
-/// What to compare.
+/// The arguments of `compare`.
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// Stages to compare
     #[arg(long, value_name = "STAGE,…", value_delimiter = ',', value_enum, default_values_t = Stage::ALL)]
     stages: Vec<Stage>,
-    /// Numbers of ranks to compare beside --gpus, each with the same batch per rank [default: its
-    /// halves, down to 1]
+    /// Numbers of ranks to compare in addition to --gpus, each with the same batch per rank
+    /// [default: its halves, down to 1]
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     scaling: Option<Vec<usize>>,
     /// Sizes of buckets to compare, in elements, each for --reduce-bucket, --allgather-bucket and
@@ -50,10 +50,10 @@ struct Run {
     report: Report,
 }
 
-/// A stage with the settings as they are.
+/// The result of a stage with the main settings.
 struct Outcome {
     stage: Stage,
-    /// Its run, or the bytes that it needs, more than the device has.
+    /// The run, or the bytes that it needs if they exceed the device's memory.
     ran: std::result::Result<(Run, Profile), u64>,
 }
 
@@ -96,7 +96,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Returns a stage that is named before.
+/// Returns a stage that is listed twice.
 fn repeated(stages: &[Stage]) -> Option<Stage> {
     let before = |at: usize| stages[..at].contains(&stages[at]);
     (0..stages.len()).find(|&at| before(at)).map(|at| stages[at])
@@ -144,7 +144,7 @@ fn settings(args: &TrainArgs) -> Result<Config> {
     deepspeed::configure(args)
 }
 
-/// Returns the settings of `base` on so many ranks, with its batch per rank, even if a file gives
+/// Returns the settings of `base` on `ranks` ranks, with its batch per rank, even if a file sets
 /// the batch of all ranks.
 fn on_ranks(ranks: usize, arguments: &Arguments, base: &Config) -> Result<Config> {
     let mut args = arguments.train.clone();
@@ -156,7 +156,7 @@ fn on_ranks(ranks: usize, arguments: &Arguments, base: &Config) -> Result<Config
     swept(&args, base)
 }
 
-/// Returns the settings of `base` with buckets of so many elements, even if a file gives others.
+/// Returns the settings of `base` with buckets of `elements` elements, even if a file sets others.
 fn with_buckets(elements: usize, arguments: &Arguments, base: &Config) -> Result<Config> {
     let mut args = arguments.train.clone();
     let buckets = &mut args.communication;
@@ -169,13 +169,13 @@ fn with_buckets(elements: usize, arguments: &Arguments, base: &Config) -> Result
     swept(&args, base)
 }
 
-/// Returns the settings of a run of a sweep. Its warnings are those of `base`: that its flags
-/// contradict a file is the purpose of a sweep.
+/// Returns the settings of a run of a sweep. Its warnings are those of `base`: a sweep contradicts
+/// the file on purpose.
 fn swept(args: &TrainArgs, base: &Config) -> Result<Config> {
     Ok(Config { findings: base.findings.clone(), ..settings(args)? })
 }
 
-/// Returns the numbers of ranks to run with, other than the `gpus` of the main runs.
+/// Returns the numbers of ranks to run with, in addition to the `gpus` of the main runs.
 fn ranks(arguments: &Arguments, gpus: usize) -> Vec<usize> {
     let halves = std::iter::successors(Some(gpus / 2), |n| Some(n / 2)).take_while(|n| *n > 0);
     let mut ranks = arguments.scaling.clone().unwrap_or_else(|| halves.collect());
@@ -185,7 +185,7 @@ fn ranks(arguments: &Arguments, gpus: usize) -> Vec<usize> {
     ranks
 }
 
-/// Runs `stage` and keeps the profile of its memory.
+/// Runs `stage` and keeps its memory profile.
 fn outcome(stage: Stage, config: &Config) -> Result<Outcome> {
     let folder = tempfile::tempdir().map_err(|e| Failure::run(format!("no temporary folder: {e}")))?;
     let recording = folder.path().join("run");
@@ -200,7 +200,7 @@ fn outcome(stage: Stage, config: &Config) -> Result<Outcome> {
 
 /// Runs `stage`. Returns `None` if it runs out of memory.
 fn outcome_of(stage: Stage, config: Config, how: &str) -> Result<Option<Run>> {
-    // Nobody may read it: that is no reason to stop.
+    // A closed stderr is no reason to stop.
     let _ = write!(std::io::stderr(), "{} … ", format!("{stage} {how}").trim_end());
     match stages::train(stage, config) {
         Ok(report) => {

@@ -1,4 +1,4 @@
-//! Memory profiles as pictures: SVG, and characters for a terminal.
+//! Plots memory profiles: SVG, and characters for a terminal.
 
 use super::profile::Profile;
 use events::Class;
@@ -8,7 +8,7 @@ use std::fmt::Write;
 use viz::export::svg::css;
 use viz::theme::{class_colour, class_glyph};
 
-/// Classes from the ground up: the one that stays longest first.
+/// Classes from bottom to top; those that live longest come first.
 const STACK: [Class; 7] = [
     Class::Parameters,
     Class::Gradients,
@@ -20,7 +20,7 @@ const STACK: [Class; 7] = [
 ];
 const _: () = assert!(STACK.len() == Class::ALL.len());
 
-/// Columns and rows of a terminal plot, without the ten columns of its scale.
+/// Columns and rows of a terminal plot, excluding the ten columns of its scale.
 const TERMINAL: (usize, usize) = (70, 16);
 
 /// Draws the plot for a terminal, with `top` bytes at its upper edge.
@@ -41,8 +41,8 @@ pub(crate) fn terminal(name: &str, profile: &Profile, top: u64) -> String {
     text
 }
 
-/// Returns the class that fills each row of a column, from the ground up, where `height` rows stand
-/// for `top` bytes. A class that holds anything gets at least one row.
+/// Returns the class that fills each row of a column, from bottom to top. `height` rows represent
+/// `top` bytes. A class with any live bytes gets at least one row.
 fn rows(live: &[u64], top: u64, height: usize) -> Vec<Class> {
     let row = |bytes: u64| ((2 * bytes * height as u64 + top) / (2 * top.max(1))) as usize;
     let held: Vec<Class> = STACK.into_iter().filter(|class| live[class.index()] > 0).collect();
@@ -95,7 +95,7 @@ fn plot_size() -> (f64, f64) {
     (SIZE.0 - LEFT - 20.0, SIZE.1 - TOP - BOTTOM)
 }
 
-/// Draws one class: a band with steps, since memory changes at once.
+/// Draws one class as a band with steps, because memory changes instantly.
 fn area(out: &mut String, class: Class, below: &[u64], above: &[u64], top: u64) {
     let (width, height) = plot_size();
     let x = |column: usize| LEFT + width * column as f64 / COLUMNS as f64;
@@ -106,7 +106,7 @@ fn area(out: &mut String, class: Class, below: &[u64], above: &[u64], top: u64) 
     let _ = writeln!(out, "<polygon fill=\"{}\" points=\"{}\"/>", colour(class), path.join(" "));
 }
 
-/// Returns the corners of a line of steps: where each height begins and ends.
+/// Returns the corners of a step line: where each height begins and ends.
 fn edge(heights: &[u64]) -> impl DoubleEndedIterator<Item = (usize, u64)> {
     let begins = |column: usize| column == 0 || heights[column] != heights[column - 1];
     let starts: Vec<usize> = (0..heights.len()).filter(|&column| begins(column)).collect();

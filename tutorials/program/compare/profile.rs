@@ -9,14 +9,15 @@ const CLASSES: usize = Class::ALL.len();
 /// The memory of rank 0 during the last step of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Profile {
-    /// After each change, by nanoseconds since the step began, which is the first.
+    /// Live memory after each change, with nanoseconds since the step began. The first sample is
+    /// the start.
     pub(crate) samples: Vec<MemorySample>,
-    /// Nanoseconds that the step took.
+    /// Duration of the step in nanoseconds.
     pub(crate) length: u64,
 }
 
 impl Profile {
-    /// Reads the last whole step of a recording.
+    /// Reads the last complete step of a recording.
     pub(crate) fn read(recording: &Path) -> Result<Self, RecordingError> {
         let recording = Recording::open(recording)?;
         let (mut running, mut finished) = (Profile::default(), Profile::default());
@@ -47,8 +48,8 @@ impl Profile {
         self.samples.iter().map(MemorySample::total).max().unwrap_or(0)
     }
 
-    /// Cuts the step into `columns` of equal time. Each shows its moment with the most live bytes,
-    /// so that no peak is lost.
+    /// Divides the step into `columns` of equal time. Each shows its moment with the most live
+    /// bytes, so that no peak is lost.
     pub(crate) fn columns(&self, columns: usize) -> Vec<[u64; CLASSES]> {
         let mut samples = self.samples.iter().peekable();
         let mut current = MemorySample::default();

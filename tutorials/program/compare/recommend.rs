@@ -1,4 +1,4 @@
-//! Which stage to use, and why.
+//! Recommends a stage, with reasons.
 
 use super::steps::{FEWEST, Steps, WARM_UP};
 use super::tables::{peak, tokens_per_second};
@@ -6,8 +6,8 @@ use super::{Comparison, Outcome, Run};
 use settings::size::human;
 use std::cmp::Ordering;
 
-/// Returns the recommendation, in a few sentences: of the stages that may be as fast as the
-/// fastest, the one that needs the least memory.
+/// Returns the recommendation in a few sentences. Among the stages that may be as fast as the
+/// fastest, it picks the one that needs the least memory.
 pub(super) fn recommendation(comparison: &Comparison) -> String {
     let runs: Vec<&Run> = comparison.outcomes.iter().filter_map(Outcome::run).collect();
     let speed = |run: &Run| tokens_per_second(&run.report);
@@ -27,7 +27,7 @@ fn equal(run: &Run, other: &Run) -> bool {
     Steps::of(&run.report).equal(Steps::of(&other.report))
 }
 
-/// Returns why the smallest of `equals` was chosen, of so many stages that ran.
+/// Returns the reason for choosing the smallest of `equals` among the `ran` stages that ran.
 fn reason(equals: &[&Run], ran: usize) -> String {
     let timed = equals.iter().map(|run| Steps::of(&run.report).count).min().unwrap_or(0);
     match equals.len() {
@@ -43,8 +43,8 @@ fn reason(equals: &[&Run], ran: usize) -> String {
     }
 }
 
-/// Returns a line: why another stage was not chosen. Speeds are compared with the fastest stage,
-/// memory with the chosen one.
+/// Returns a line with the reason against another stage. Speeds are compared with the fastest
+/// stage, memory with the chosen one.
 fn against(chosen: &Run, fastest: &Run, other: &Outcome) -> String {
     let run = match &other.ran {
         Ok((run, _)) => run,

@@ -1,16 +1,17 @@
-//! How long a run's steps took: the median, the spread, and what the spread cannot tell apart.
+//! Step times of a run: the median, the spread, and speeds that the spread cannot tell apart.
 
 use planner::table::counted;
 use report::Report;
 
-/// Steps that are left out, because caches, pools and threads are not warm yet.
+/// Number of steps that are excluded because caches, pools and threads are still warming up.
 pub(super) const WARM_UP: usize = 2;
-/// The fewest timed steps whose spread tells speeds apart.
+/// Minimum number of timed steps whose spread can tell speeds apart.
 pub(super) const FEWEST: usize = 3;
-/// The fewest timed steps of which the middle half is taken. Of fewer, the spread is all of them.
+/// Minimum number of timed steps for using the middle half. With fewer, the spread covers all of
+/// them.
 const HALVED: usize = 8;
 
-/// Values of which half lie between `low` and `high`.
+/// A range that contains half of the values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spread {
     pub(super) low: f64,
@@ -27,7 +28,7 @@ impl Spread {
         Spread { low: at(cut), median: at(values.len() / 2), high: at(last) }
     }
 
-    /// Returns half the distance from `low` to `high`, as a share of the median.
+    /// Returns half the distance from `low` to `high`, as a fraction of the median.
     pub(super) fn width(self) -> f64 {
         (self.high - self.low) / 2.0 / self.median
     }
@@ -44,7 +45,7 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// Returns those of `report`'s run: all but the first two, if there are more.
+    /// Returns the timed steps of `report`'s run: all but the first two, if more than two exist.
     pub(super) fn of(report: &Report) -> Self {
         let seconds: Vec<f64> =
             report.steps[skipped(report.steps.len())..].iter().map(|step| step.seconds).collect();
@@ -57,19 +58,19 @@ impl Steps {
         Spread { low: tokens / high, median: tokens / median, high: tokens / low }
     }
 
-    /// True if the steps of two runs may be equally fast: there are too few to tell, or their
-    /// spreads overlap.
+    /// True if the steps of two runs may be equally fast, because there are too few to tell or
+    /// their spreads overlap.
     pub(super) fn equal(self, other: Self) -> bool {
         self.count.min(other.count) < FEWEST || self.seconds.overlaps(other.seconds)
     }
 }
 
-/// Returns how many of so many steps are left out.
+/// Returns how many of `steps` steps are excluded.
 fn skipped(steps: usize) -> usize {
     if steps > WARM_UP { WARM_UP } else { 0 }
 }
 
-/// Describes the median and the spread of a run of so many steps.
+/// Describes the median and the spread of a run of `steps` steps.
 pub(super) fn words(steps: usize) -> String {
     let timed = steps - skipped(steps);
     let median = match skipped(steps) {

@@ -1,4 +1,4 @@
-//! The tables of a comparison: a column per stage.
+//! The tables of a comparison, with a column per stage.
 
 use super::steps::Steps;
 use super::{Comparison, Outcome, Run};
@@ -36,13 +36,13 @@ fn stages(comparison: &Comparison) -> impl Iterator<Item = Stage> + '_ {
     comparison.outcomes.iter().map(|outcome| outcome.stage)
 }
 
-/// Returns a cell per stage that has run, a dash for the others.
+/// Returns a cell per stage that ran, and a dash for the others.
 fn cells(comparison: &Comparison, cell: impl Fn(&Report) -> String) -> Vec<String> {
     let outcomes = comparison.outcomes.iter();
     outcomes.map(|o| o.run().map_or("-".into(), |run| cell(&run.report))).collect()
 }
 
-/// Returns the device's memory, and of main memory and disks what is used.
+/// Returns tables of the device's memory and, if used, of main memory and disk.
 fn memory(comparison: &Comparison) -> Vec<Table> {
     let mut device = place(comparison, Place::Device, "peak bytes, largest rank");
     let verdict = comparison.outcomes.iter().map(|outcome| match outcome.run() {
@@ -60,7 +60,7 @@ fn memory(comparison: &Comparison) -> Vec<Table> {
     std::iter::once(device).chain(beyond.map(|(at, title)| place(comparison, at, title))).collect()
 }
 
-/// Returns the peaks in one place, by class and all together.
+/// Returns the peaks in one place, by class and in total.
 fn place(comparison: &Comparison, place: Place, title: &str) -> Table {
     let mut table = Table::numbers(title, stages(comparison));
     let of_class = |report: &Report, class: Class| {
@@ -116,7 +116,7 @@ fn costs(comparison: &Comparison) -> Table {
 }
 
 /// Returns a table with a row per setting of a sweep. `base` is the setting of the main runs, which
-/// get a row too.
+/// also get a row.
 fn sweep(
     comparison: &Comparison,
     runs: &[(usize, Run)],
@@ -141,13 +141,13 @@ fn sweep(
     table
 }
 
-/// Returns the peak bytes of the largest rank's device.
+/// Returns the peak device memory of the largest rank, in bytes.
 pub(super) fn peak(report: &Report) -> u64 {
     report.peak(Place::Device).unwrap_or(0)
 }
 
-/// Returns what a rank moves per step between device, main memory and disk, as predicted; a dash if
-/// nothing can be predicted.
+/// Returns the predicted bytes that a rank moves per step between device, main memory and disk. A
+/// dash if no prediction is possible.
 fn moved(comparison: &Comparison, stage: Stage) -> String {
     let predicted = settings::prediction::predict(stage, &comparison.config);
     predicted.map_or("-".into(), |(_, run)| human(run.ranks[0].transfers.step.total_bytes()))
@@ -191,7 +191,7 @@ fn loss(loss: Option<f64>) -> String {
     loss.map_or("-".into(), |loss| format!("{loss:.6}"))
 }
 
-/// Compares a run's losses and weights with the first stage's, in words.
+/// Describes how a run's losses and weights compare with the first stage's.
 fn equality(first: &Run, report: &Report) -> String {
     let reference = &first.report;
     if report.stage == reference.stage {

@@ -1,4 +1,4 @@
-//! Settings of sweeps beside a file that fixes what they change.
+//! Sweep settings that contradict a configuration file.
 
 use super::*;
 use clap::Parser;

@@ -1,4 +1,4 @@
-//! The largest micro-batch, found by search, by prediction and by running.
+//! The largest micro-batch, by search, by prediction and by running.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn searching_finds_the_last_that_fits() {
     }
 }
 
-/// The arguments of `fit` with `flags`, under 12 MB.
+/// Returns the arguments of `fit` with `flags`, under 12 MB.
 fn arguments(flags: &str) -> Arguments {
     #[derive(clap::Parser)]
     struct Program {
@@ -23,7 +23,7 @@ fn arguments(flags: &str) -> Arguments {
     program.arguments
 }
 
-/// What `fit` finds of each stage with `flags`, under 12 MB.
+/// Returns the result of `fit` for each stage with `flags`, under 12 MB.
 fn fitted(flags: &str) -> Vec<Found> {
     let arguments = arguments(flags);
     let found = Stage::ALL.map(|stage| fit(stage, &arguments, 12_000_000).unwrap());
@@ -42,7 +42,7 @@ fn prediction_and_running_find_the_same() {
     insta::assert_snapshot!(table(&found, 12_000_000).render(Format::Terminal));
 }
 
-/// A file's micro-batch is one of the sizes to try, not the only one.
+/// A micro-batch set by a file is one of the sizes to try, not the only one.
 #[test]
 fn a_file_that_fixes_the_batch_does_not_end_the_search() {
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -59,7 +59,7 @@ fn a_search_without_an_end_is_an_error() {
     assert!(error.contains("the batch does not change the peak"), "{error}");
 }
 
-/// Main memory has room for each stage's optimizer states but DDP's, and for inputs of blocks.
+/// Main memory has room for the optimizer states of every stage except DDP, and for block inputs.
 #[test]
 fn main_memory_is_a_limit_too() {
     let found = fitted(
@@ -71,8 +71,8 @@ fn main_memory_is_a_limit_too() {
     insta::assert_snapshot!(beyond_table(&found).unwrap().render(Format::Terminal));
 }
 
-/// What a flag would change for one run only, or for none, is refused, and so is a stage that cannot do
-/// it: nothing is silently left out.
+/// `fit` refuses a flag that would affect only one run or none, and a stage that does not support a
+/// flag. It drops nothing silently.
 #[test]
 fn flags_without_effect_are_refused() {
     for (flags, named) in [

@@ -11,10 +11,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 use trainer::{Failure, Result};
 
-/// The interval between two looks at a file.
+/// Interval at which a file is polled.
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// Which exercise.
+/// The arguments of `check`.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("some").args(["name", "watch"]).multiple(true))]
 pub struct Arguments {
@@ -34,7 +34,7 @@ pub struct Arguments {
 /// Checks an exercise, or lists them.
 ///
 /// # Errors
-/// If there is no such exercise, or the answer does not compile or is not right yet.
+/// If no such exercise exists, or the answer does not compile or is not correct yet.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let Some(name) = &arguments.name else {
         let progress = Progress::load();
@@ -50,7 +50,7 @@ fn watch<'a>(mut open: impl Iterator<Item = &'a Exercise>, arguments: &Arguments
     let typed = typed();
     let solved = open.all(|exercise| {
         let file = crate::workspace::root().join(exercise.file());
-        // Every attempt shows the first of them.
+        // Every attempt shows the first hints.
         let more = exercise.hints.get(arguments.hints..).unwrap_or_default();
         until_solved(&file, &typed, more, || attempt(exercise, arguments))
     });
@@ -69,8 +69,8 @@ fn typed() -> Receiver<String> {
     typed
 }
 
-/// Attempts again after every save of `file`. True once an attempt succeeds, false if the reader
-/// leaves. An empty line shows the next of the `hints`.
+/// Retries after every save of `file`. True once an attempt succeeds, false if the reader leaves.
+/// An empty line shows the next of the `hints`.
 fn until_solved(
     file: &Path,
     typed: &Receiver<String>,
@@ -83,13 +83,13 @@ fn until_solved(
     };
     let mut hints = hints.iter();
     loop {
-        // A save during an attempt may not be part of it.
+        // A save during an attempt may not have been included in it.
         let before = look();
         let Err(failure) = attempt() else { return true };
         events::complain!("{failure}\n\nSave it to check again. Enter: a hint; q and Enter: leave.");
         let (mut earlier, mut now) = (before, before);
-        // An editor may remove or empty the file for a moment. Its save is over once two looks, one
-        // glance apart, see the same time and length.
+        // An editor may remove or empty the file for a moment. A save is complete once two
+        // consecutive polls see the same time and length.
         while now.is_none() || now == before || now != earlier {
             match typed.recv_timeout(GLANCE).as_deref().map(str::trim) {
                 Ok("q" | "quit") => return false,
@@ -135,8 +135,8 @@ fn list(progress: &Progress) -> Result<()> {
     Ok(())
 }
 
-/// Builds and runs the check in a process of its own: an answer that does not compile must not stop
-/// this program. Returns the score; `None` if the answer is not right.
+/// Builds and runs the check in a process of its own, because an answer that does not compile must
+/// not stop this program. Returns the score. `None` if the answer is wrong.
 fn check(exercise: &Exercise, solution: bool) -> Result<Option<Value>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let failed = |e: &dyn std::fmt::Display| Failure::run(format!("cannot check {}: {e}", exercise.name));
@@ -172,7 +172,7 @@ mod tests {
             until_solved(&file, &typed, &[], || {
                 attempts.push(std::fs::read_to_string(&file).unwrap());
                 if attempts.len() == 1 {
-                    // As editors save: remove the old file, create a new one, write it.
+                    // Saves like an editor: removes the old file, creates a new one, writes it.
                     threads.spawn(|| {
                         std::fs::remove_file(&file).unwrap();
                         std::thread::sleep(2 * GLANCE);
@@ -182,8 +182,8 @@ mod tests {
                 if attempts.last().unwrap() == "right" { Ok(()) } else { Err(Failure::run("not solved yet")) }
             })
         });
-        // On a busy machine an attempt may see the new file before its text. It must not be the
-        // last attempt.
+        // On a busy machine an attempt may see the new file before its text. That attempt must not
+        // be the last one.
         assert!(solved && attempts[0] == "wrong", "{attempts:?}");
     }
 

@@ -1,5 +1,5 @@
-//! The book's exercises: each is a crate under `tutorials/exercises`, with a body to write. Their
-//! tasks and hints are in `exercises.json`.
+//! The book's exercises. Each is a crate under `tutorials/exercises` with a function body to write.
+//! Their tasks and hints are in `exercises.json`.
 
 use serde::Deserialize;
 use std::sync::LazyLock;
@@ -8,13 +8,13 @@ use trainer::{Failure, Result};
 /// An exercise.
 #[derive(Deserialize)]
 pub struct Exercise {
-    /// Its name, and its crate's.
+    /// The name of the exercise and of its crate.
     pub name: String,
-    /// The chapter that asks for it.
+    /// The chapter that contains it.
     pub chapter: u32,
     /// The task.
     pub task: String,
-    /// Hints, from a nudge to nearly the answer.
+    /// Hints, from vague to almost the answer.
     pub hints: [String; 2],
 }
 
@@ -28,7 +28,7 @@ impl Exercise {
     /// Finds an exercise by its name or its folder's name.
     ///
     /// # Errors
-    /// A usage failure with all names, if it is none of them.
+    /// A usage failure that lists all names, if none matches.
     pub fn of(name: &str) -> Result<&'static Exercise> {
         ALL.iter().find(|exercise| exercise.name == name || exercise.folder() == name).ok_or_else(|| {
             let names = ALL.iter().map(|exercise| exercise.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -36,12 +36,12 @@ impl Exercise {
         })
     }
 
-    /// Returns its folder's name.
+    /// Returns the name of the exercise's folder.
     pub fn folder(&self) -> String {
         format!("{:02}-{}", self.chapter, self.name)
     }
 
-    /// Returns the path of its starter.
+    /// Returns the path of the exercise's starter.
     pub fn file(&self) -> String {
         format!("tutorials/exercises/{}/src/lib.rs", self.folder())
     }

@@ -6,7 +6,7 @@ use report::{LinkRow, TransferRow};
 use serde::Deserialize;
 use trainer::Report;
 
-/// How far a measured time may be from the predicted one and still count as predicted: machines
+/// Maximum relative difference at which a measured time counts as predicted, because machines
 /// differ.
 const CLOSE: f64 = 0.1;
 
@@ -26,16 +26,16 @@ pub enum Figure {
     Sent(Operation),
     /// Bytes sent in all operations that move model states.
     SentInAll,
-    /// Milliseconds of waiting for a simulated link. The prediction is the link's time for all that
-    /// is sent directly (not through a ring), with nothing to hide it.
+    /// Milliseconds of waiting for a simulated link. The prediction is the link's time for
+    /// everything that is sent directly (not through a ring), with no overlap.
     Exposed,
-    /// Milliseconds of waiting for the simulated way between device and main memory. The prediction
-    /// is the time of all transfers one after another, with nothing to hide them.
+    /// Milliseconds of waiting for the simulated link between device and main memory. The
+    /// prediction is the time of all transfers one after another, with no overlap.
     Crossing,
 }
 
 impl Figure {
-    /// Returns the number as predicted and as measured.
+    /// Returns the predicted and the measured number.
     pub fn of(self, report: &Report) -> (u64, u64) {
         let sent = |wanted: &dyn Fn(&str) -> bool| {
             let rows = report.traffic.iter().filter(|row| row.rank == 0 && wanted(row.operation));
@@ -58,12 +58,12 @@ impl Figure {
         }
     }
 
-    /// Returns its unit.
+    /// Returns the number's unit.
     pub fn unit(self) -> &'static str {
         if self.is_time() { "ms" } else { "bytes" }
     }
 
-    /// Returns the relative error that a guess may have.
+    /// Returns the maximum relative error of a correct guess.
     pub fn tolerance(self) -> f64 {
         if self.is_time() { CLOSE } else { 0.01 }
     }
@@ -72,8 +72,8 @@ impl Figure {
         matches!(self, Figure::Exposed | Figure::Crossing)
     }
 
-    /// Returns prediction and measurement as the book shows them. A time is shown by how close it
-    /// is to the prediction, since no two runs take equally long.
+    /// Returns prediction and measurement in the book's format. No two runs take equally long, so a
+    /// measured time is described by its closeness to the prediction.
     pub fn said(self, report: &Report) -> [String; 2] {
         let (predicted, measured) = self.of(report);
         if !self.is_time() {
@@ -90,7 +90,7 @@ impl Figure {
 }
 
 /// True if the wait for a link is as predicted. It may be shorter by the time in which the rank did
-/// something else, or had no processor: the link transfers during that time too.
+/// something else or had no processor, because the link transfers during that time too.
 fn is_close(predicted: u64, measured: u64, otherwise: u64) -> bool {
     let apart = CLOSE * predicted as f64;
     let least = predicted.saturating_sub(otherwise) as f64 - apart;
@@ -101,13 +101,13 @@ fn whole(seconds: f64) -> u64 {
     (seconds * 1e3).round() as u64
 }
 
-/// Returns the seconds that a link takes for so many calls and bytes.
+/// Returns the seconds that a link takes for `calls` calls and `bytes` bytes.
 pub(crate) fn time_on(link: &LinkRow, calls: u64, bytes: u64) -> f64 {
     calls as f64 * link.latency_seconds + bytes as f64 / link.bytes_per_second
 }
 
-/// Returns the seconds that the link takes for all that rank 0 sends: α per round, and the bytes
-/// over β.
+/// Returns the seconds that the link takes for everything that rank 0 sends: α per round, and the
+/// bytes over β.
 fn on_the_link(report: &Report) -> f64 {
     let Some(link) = &report.link else { return 0.0 };
     let of_rank = report.traffic.iter().filter(|row| row.rank == 0);
@@ -123,7 +123,7 @@ fn waited_for_the_link(report: &Report) -> f64 {
     own.map_or(0.0, |waits| waits.forward + waits.backward + waits.step)
 }
 
-/// Returns the seconds of rank 0's steps.
+/// Returns the total seconds of rank 0's steps.
 pub(crate) fn seconds(report: &Report) -> f64 {
     report.time.iter().find(|row| row.rank == 0).map_or(0.0, |row| row.seconds)
 }
@@ -135,20 +135,20 @@ fn peak(report: &Report, place: Place, class: Class) -> (u64, u64) {
     own.map_or((0, 0), |row| (row.predicted_bytes, row.peak_bytes))
 }
 
-/// Returns rank 0's rows of transfers between device and main memory.
+/// Returns the rows of rank 0's transfers between device and main memory.
 fn crossings(report: &Report) -> impl Iterator<Item = &TransferRow> {
     let crosses = |row: &&TransferRow| row.rank == 0 && ["device→host", "host→device"].contains(&row.route);
     report.transfers.iter().filter(crosses)
 }
 
-/// Returns the seconds that the simulated way between device and main memory takes for all that
-/// rank 0 moves: α per transfer, and the bytes over β.
+/// Returns the seconds that the simulated link between device and main memory takes for everything
+/// that rank 0 moves: α per transfer, and the bytes over β.
 pub(crate) fn crossing(report: &Report) -> f64 {
     let Some(link) = &report.host_link else { return 0.0 };
     crossings(report).map(|row| time_on(link, row.predicted_calls, row.predicted_bytes)).sum()
 }
 
-/// Returns the seconds in which rank 0 waited for transfers between device and main memory.
+/// Returns the seconds that rank 0 waited for transfers between device and main memory.
 pub(crate) fn waited_for_crossings(report: &Report) -> f64 {
     crossings(report).map(|row| row.waited_seconds).sum()
 }

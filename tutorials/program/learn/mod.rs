@@ -20,7 +20,7 @@ use trainer::{Failure, Result};
 /// Returns the questions of chapter `number`.
 ///
 /// # Errors
-/// If the book has no such chapter.
+/// If the book does not have that chapter.
 pub fn chapter(number: u32) -> Result<&'static question::Chapter> {
     chapters::ALL.get(number as usize).ok_or_else(|| {
         let known: Vec<String> = chapters::ALL.iter().map(|chapter| chapter.number.to_string()).collect();

@@ -3,15 +3,15 @@
 /// What a unit measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A count: no unit, or one that changes nothing.
+    /// A count: no unit, or one that does not change the value.
     Count,
-    /// A factor without a unit: thousands of what is asked, but bytes where GB are asked.
+    /// A prefix without a unit: it means thousands if a count is asked for, but bytes if GB are.
     Prefix,
     Size,
     Time,
 }
 
-/// A number before its factor, which is that of its unit.
+/// A number and the factor of its unit, not yet multiplied.
 #[derive(Clone, Copy)]
 struct Quantity {
     number: f64,
@@ -19,8 +19,8 @@ struct Quantity {
     kind: Kind,
 }
 
-/// Reads a number of `unit`, such as `GB`, which `text` may repeat. Converts sizes to bytes or GB,
-/// and times to milliseconds. Returns `None` if it is no number, or one of another unit.
+/// Parses a number of `unit`, such as `GB`, which `text` may repeat. Converts sizes to bytes or GB,
+/// and times to milliseconds. Returns `None` if it is not a number or has another unit.
 pub(super) fn read_number(text: &str, unit: &str) -> Option<f64> {
     let plain = text.to_lowercase().replace([',', '_', ' '], "");
     let Quantity { number, factor, kind } = match quantity(&plain) {
@@ -35,8 +35,8 @@ pub(super) fn read_number(text: &str, unit: &str) -> Option<f64> {
     (value.is_finite() && value >= 0.0).then_some(value)
 }
 
-/// Reads a number and its unit. That of a fraction follows the fraction or its first number, or
-/// both have the same, which is no unit then.
+/// Parses a number and its unit. The unit of a fraction follows the fraction or its first number.
+/// If both numbers have the same unit, the fraction has none.
 fn quantity(text: &str) -> Option<Quantity> {
     let Some((over, under)) = text.split_once('/') else {
         let end = text.rfind(|c: char| c.is_ascii_digit() || c == '.')? + 1;
@@ -55,7 +55,7 @@ fn quantity(text: &str) -> Option<Quantity> {
     }
 }
 
-/// Returns how many bytes, milliseconds or ones a unit is.
+/// Returns the value of a unit in bytes, milliseconds or ones.
 fn factor(unit: &str) -> Option<(f64, Kind)> {
     Some(match unit {
         "" | "×" | "x" | "%" => (1.0, Kind::Count),

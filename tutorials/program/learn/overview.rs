@@ -1,4 +1,4 @@
-//! What a reader has done so far, printed.
+//! Prints what a reader has done so far.
 
 use super::lab::case::Case;
 use super::progress::{self, Progress};
@@ -6,7 +6,7 @@ use super::{chapters, exercises};
 use clap::Args;
 use trainer::Result;
 
-/// Whether to forget the progress.
+/// The arguments of `progress`.
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// Forget everything
@@ -17,7 +17,7 @@ pub struct Arguments {
 /// Prints the progress.
 ///
 /// # Errors
-/// If the file cannot be written when asked to.
+/// If the file cannot be written when the reader asks to forget.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let file = progress::file();
     let mut progress = Progress::load();

@@ -1,4 +1,4 @@
-//! Questions and answers as a chapter shows them.
+//! Formats questions and answers for a chapter's page.
 
 use super::question::{Answer, Chapter, Question};
 use super::runs::Runs;
@@ -10,19 +10,19 @@ fn chapter(number: &str) -> Result<&'static Chapter> {
     super::chapter(number)
 }
 
-/// Returns the questions to guess, numbered.
+/// Returns the questions to guess, with numbers.
 ///
 /// # Errors
-/// If there is no such chapter.
+/// If no such chapter exists.
 pub fn guesses(number: &str) -> Result<String> {
     let guesses = chapter(number)?.guesses.iter().enumerate();
     Ok(guesses.map(|(index, guess)| format!("{}. {}\n", index + 1, guess.ask)).collect())
 }
 
-/// Returns a table of the same questions, predicted and measured.
+/// Returns a table of the same questions with predictions and measurements.
 ///
 /// # Errors
-/// If there is no such chapter, or a run fails.
+/// If no such chapter exists, or a run fails.
 pub fn answers(number: &str, runs: &Runs) -> Result<String> {
     let mut text = String::from("| | predicted | measured |\n|---|--:|--:|\n");
     for (index, guess) in chapter(number)?.guesses.iter().enumerate() {
@@ -32,10 +32,10 @@ pub fn answers(number: &str, runs: &Runs) -> Result<String> {
     Ok(text)
 }
 
-/// Returns the quiz, each answer folded away.
+/// Returns the quiz, with each answer folded away.
 ///
 /// # Errors
-/// If there is no such chapter, or an answer cannot be computed.
+/// If no such chapter exists, or an answer cannot be computed.
 pub fn quiz(number: &str, runs: &Runs) -> Result<String> {
     let mut text = String::new();
     for (index, question) in chapter(number)?.quiz.iter().enumerate() {
@@ -62,8 +62,8 @@ pub fn answer(question: &Question, runs: &Runs) -> Result<String> {
     Ok(format!("{}. {}", answer.trim_end(), question.why))
 }
 
-/// Formats whole numbers in groups of digits, others with four significant digits and at most three
-/// decimals.
+/// Formats whole numbers in groups of digits, and others with four significant digits and at most
+/// three decimals.
 pub fn number(value: f64) -> String {
     if value.fract() == 0.0 && value >= 0.0 {
         return grouped(value as u64);

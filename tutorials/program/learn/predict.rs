@@ -1,4 +1,4 @@
-//! `predict CHAPTER`: guess, then see what was predicted and measured.
+//! `predict CHAPTER`: asks for guesses, then shows the predicted and measured values.
 
 use super::number::read_number;
 use super::progress::Progress;
@@ -10,7 +10,7 @@ use planner::table::grouped;
 use std::io::BufRead;
 use trainer::Result;
 
-/// Which chapter.
+/// The arguments of `predict`.
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// The chapter's number
@@ -20,7 +20,8 @@ pub struct Arguments {
     again: bool,
 }
 
-/// Asks for guesses, runs, and compares. Begins with the first number that has no guess yet.
+/// Asks for guesses, runs, and compares. Starts with the first number that has not been guessed
+/// yet.
 ///
 /// # Errors
 /// If the chapter has nothing to guess, or a run fails.
@@ -78,7 +79,7 @@ fn number_from(input: &mut dyn BufRead, unit: &str) -> Result<Typed<f64>> {
     }
 }
 
-/// Runs, and prints the guess beside prediction and measurement. True if the guess was right.
+/// Runs, and prints the guess next to prediction and measurement. True if the guess was correct.
 fn show(guess: &Guess, typed: Option<f64>, runs: &Runs) -> Result<bool> {
     events::complain!("   running …");
     let (predicted, measured) = guess.figure.of(&*runs.report(&guess.run)?);
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     /// Plays chapter 8 with typed input. Returns which of its three numbers have a guess
-    /// afterwards, and the line that counts the right ones.
+    /// afterwards, and the line that counts the correct ones.
     fn played(typed: &str, again: bool, progress: &mut Progress) -> ([bool; 3], String) {
         let arguments = Arguments { chapter: 8, again };
         play(&arguments, &mut typed.as_bytes(), progress).unwrap();

@@ -1,4 +1,4 @@
-//! What a reader has predicted, answered and solved, saved in a small file.
+//! The reader's predictions, answers and solved exercises, saved in a small file.
 
 use super::question::Chapter;
 use serde_json::{Map, Value};
@@ -7,14 +7,14 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use trainer::{Failure, Result};
 
-/// The progress: keys such as `predict/4/0` or `quiz/4/2`, and whether the answer was right.
+/// The progress: keys such as `predict/4/0` or `quiz/4/2`, and whether the answer was correct.
 pub struct Progress {
     file: PathBuf,
     done: Map<String, Value>,
 }
 
-/// Returns where the progress is saved: in the file that `TUTORIALS_PROGRESS` names, or in the
-/// user's directory for what programs remember.
+/// Returns the path of the progress file: the value of `TUTORIALS_PROGRESS`, or a file in the
+/// user's state directory.
 pub fn file() -> PathBuf {
     place(&|name| std::env::var_os(name).filter(|value| !value.is_empty()))
 }
@@ -27,13 +27,14 @@ fn place(variable: &dyn Fn(&str) -> Option<OsString>) -> PathBuf {
     variable("TUTORIALS_PROGRESS").map(PathBuf::from).or_else(state).unwrap_or_else(in_checkout)
 }
 
-/// Returns where the progress was saved before, and is for a user without a home.
+/// Returns the path of the progress file of earlier versions, which is also used if the user has no
+/// home.
 fn in_checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(".progress.json")
 }
 
-/// Reads what is saved in `file`. Returns `None` if nothing is, or if the file is damaged, and then
-/// moves it aside.
+/// Reads the values saved in `file`. Returns `None` if it does not exist or is damaged. A damaged
+/// file is moved aside.
 fn read(file: &Path) -> Option<Map<String, Value>> {
     let saved = match std::fs::read(file) {
         Err(e) if [ErrorKind::NotFound, ErrorKind::IsADirectory].contains(&e.kind()) => return None,
@@ -46,7 +47,7 @@ fn read(file: &Path) -> Option<Map<String, Value>> {
     saved
 }
 
-/// Moves a file that cannot be read aside, so that it is not overwritten.
+/// Moves an unreadable file aside, so that it is not overwritten.
 fn put_aside(file: &Path) {
     let aside = free_name(file);
     let kept = match std::fs::rename(file, &aside) {
@@ -56,7 +57,7 @@ fn put_aside(file: &Path) {
     events::complain!("warning: {} cannot be read ({kept}); progress starts again", file.display());
 }
 
-/// Returns the first name for a damaged file that no other damaged file has.
+/// Returns the first unused name for a damaged file.
 fn free_name(file: &Path) -> PathBuf {
     let mut aside = file.with_extension("damaged.json");
     let mut count = 1;
@@ -68,8 +69,8 @@ fn free_name(file: &Path) -> PathBuf {
 }
 
 impl Progress {
-    /// Reads the progress file; where there is none, that of an earlier version; empty if there is
-    /// neither.
+    /// Reads the progress file or, if it does not exist, that of an earlier version. Empty if
+    /// neither exists.
     pub fn load() -> Self {
         let file = file();
         match file.exists() {
@@ -78,22 +79,22 @@ impl Progress {
         }
     }
 
-    /// Reads the progress in `file`.
+    /// Reads the progress from `file`.
     pub fn at(file: PathBuf) -> Self {
         Progress { done: read(&file).unwrap_or_default(), file }
     }
 
-    /// Saves that a number was guessed.
+    /// Records that a number was guessed.
     pub fn predicted(&mut self, chapter: u32, index: usize, right: bool) -> Result<()> {
         self.keep(format!("predict/{chapter}/{index}"), right.into())
     }
 
-    /// Saves that a question was answered.
+    /// Records that a question was answered.
     pub fn answered(&mut self, chapter: u32, index: usize, right: bool) -> Result<()> {
         self.keep(format!("quiz/{chapter}/{index}"), right.into())
     }
 
-    /// Saves that an exercise was solved. `score` maps each figure to its ratio to the target.
+    /// Records that an exercise was solved. `score` maps each figure to its ratio to the target.
     pub fn solved(&mut self, exercise: &str, score: Value) -> Result<()> {
         self.keep(format!("solved/{exercise}"), score)
     }
@@ -109,7 +110,7 @@ impl Progress {
         Some(words.join(", "))
     }
 
-    /// Saves that a lab's fault was found.
+    /// Records that a lab's fault was found.
     pub fn diagnosed(&mut self, lab: &str) -> Result<()> {
         self.keep(format!("lab/{lab}"), true.into())
     }
@@ -119,7 +120,8 @@ impl Progress {
         self.done.keys().filter_map(|key| key.strip_prefix("lab/")).collect()
     }
 
-    /// True if a number was guessed before, right or wrong: after a guess the reader has seen it.
+    /// True if a number was guessed before, correctly or not: the reader has seen it after that
+    /// guess.
     pub fn is_predicted(&self, chapter: u32, index: usize) -> bool {
         self.done.contains_key(&format!("predict/{chapter}/{index}"))
     }
@@ -149,13 +151,13 @@ impl Progress {
         self.done.iter().filter(right).count()
     }
 
-    /// Saves that nothing is done.
+    /// Records that nothing has been done.
     pub fn forget(&mut self) -> Result<()> {
         self.done.clear();
         self.save()
     }
 
-    /// Saves a value beside what is in the file, which another terminal may have changed.
+    /// Saves a value in addition to those in the file, which another terminal may have changed.
     fn keep(&mut self, key: String, value: Value) -> Result<()> {
         if let Some(saved) = read(&self.file) {
             self.done = saved;
@@ -233,7 +235,7 @@ mod tests {
         let saved = Progress::at(file.clone());
         assert_eq!(saved.diagnosed_labs(), ["drift", "jolt"]);
         assert!(saved.is_answered(4, 0));
-        // What one terminal forgets, the other does not save again.
+        // Progress that one terminal forgets is not saved again by the other.
         other.forget().unwrap();
         one.diagnosed("thin").unwrap();
         assert_eq!(Progress::at(file).diagnosed_labs(), ["thin"]);

@@ -1,4 +1,4 @@
-//! What chapters ask, and how answers are computed.
+//! The chapters' questions, and how answers are computed.
 
 pub use super::figure::Figure;
 use super::runs::{Run, Runs};
@@ -12,7 +12,7 @@ use trainer::{Failure, Result};
 /// The questions of one chapter.
 #[derive(Deserialize)]
 pub struct Chapter {
-    /// Its number.
+    /// The chapter's number.
     pub number: u32,
     /// Numbers to guess before running.
     pub guesses: Vec<Guess>,
@@ -20,14 +20,14 @@ pub struct Chapter {
     pub quiz: Vec<Question>,
 }
 
-/// A number of a run.
+/// A number of a run, to guess.
 #[derive(Deserialize)]
 pub struct Guess {
     /// The question.
     pub ask: String,
-    /// The run.
+    /// The run that measures it.
     pub run: Run,
-    /// The number of the run to guess.
+    /// The number to guess.
     pub figure: Figure,
 }
 
@@ -36,7 +36,7 @@ pub struct Guess {
 pub struct Question {
     /// The question.
     pub ask: String,
-    /// Its answer.
+    /// The correct answer.
     pub answer: Answer,
     /// The reason.
     pub why: String,
@@ -46,13 +46,13 @@ pub struct Question {
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// One of several; the position of the right one.
+    /// Several choices, and the position of the correct one.
     Choice(Vec<String>, usize),
-    /// A number and its unit, computed.
+    /// A computed number, and its unit.
     Number(Compute, String),
 }
 
-/// How a number is computed. Model states are those of the recipe `mixed`.
+/// The computation of a number. Model states are those of the recipe `mixed`.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compute {
@@ -62,54 +62,54 @@ pub enum Compute {
     Gigabytes {
         /// Parameters, in billions.
         billions: u64,
-        /// GPUs that share the states as the stage does.
+        /// Number of GPUs that shard the states as the stage does.
         gpus: usize,
         /// The stage.
         stage: Stage,
     },
     /// The bytes of model states in DDP, divided by those in the stage.
     Saving {
-        /// GPUs that share the states as the stage does.
+        /// Number of GPUs that shard the states as the stage does.
         gpus: usize,
         /// The stage.
         stage: Stage,
     },
-    /// Bytes of all model states of one parameter.
+    /// Bytes of all model states per parameter.
     StateBytes,
-    /// Bytes of the optimizer states of so many parameters; GB, if these are counted in billions.
+    /// Bytes of the optimizer states of this many parameters; GB if these are counted in billions.
     OptimizerBytes(u64),
-    /// GB of a bucket of so many gradients in fp32.
+    /// GB of a bucket of this many gradients in fp32.
     Bucket(f64),
-    /// What a step sends, in sizes of the model.
+    /// The data that a step sends, in multiples of the model size.
     Sweeps {
         /// The stage.
         stage: Stage,
-        /// Micro-batches of the step.
+        /// Number of micro-batches in the step.
         micro_batches: u64,
-        /// Whether ZeRO-1 sums gradients as the textbook does.
+        /// Whether ZeRO-1 sums gradients with the textbook's all-reduce.
         textbook_all_reduce: bool,
     },
-    /// The share of its buffer that a rank sends.
+    /// The fraction of its buffer that a rank sends.
     ShareSent {
         /// The collective.
         operation: Operation,
-        /// Ranks that take part.
+        /// Number of participating ranks.
         ranks: u64,
     },
-    /// Measured by a run.
+    /// A number that a run measures.
     Measured(Run, Figure),
 }
 
-/// Returns the GB of model states of so many `billions` of parameters.
+/// Returns the GB of model states of `billions` billion parameters.
 fn gigabytes(billions: u64, gpus: usize, stage: Stage) -> f64 {
     Recipe::MIXED.gigabytes(billions * 1_000_000_000, gpus, stage)
 }
 
 impl Compute {
-    /// Returns the number.
+    /// Computes the number.
     ///
     /// # Errors
-    /// If the run fails, or the expression is none.
+    /// If the run fails, or the expression is invalid.
     pub fn value(&self, runs: &Runs) -> Result<f64> {
         Ok(match self {
             Compute::Arithmetic(text) => {
@@ -131,7 +131,7 @@ impl Compute {
     }
 }
 
-/// True if a typed answer differs from the right one by at most `part` of it.
+/// True if a typed answer differs from the correct one by at most the fraction `part`.
 pub fn is_within(part: f64, typed: f64, answer: f64) -> bool {
     (typed - answer).abs() <= part * answer.abs()
 }

@@ -1,4 +1,4 @@
-//! `quiz CHAPTER`: the chapter's quiz in the terminal.
+//! `quiz CHAPTER`: plays the chapter's quiz in the terminal.
 
 use super::number::read_number;
 use super::pages::{self, letter};
@@ -10,7 +10,7 @@ use clap::Args;
 use std::io::BufRead;
 use trainer::Result;
 
-/// Which chapter.
+/// The arguments of `quiz`.
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// The chapter's number
@@ -20,7 +20,7 @@ pub struct Arguments {
     again: bool,
 }
 
-/// Plays the quiz from the first question that was not answered yet.
+/// Plays the quiz from the first question that has not been answered yet.
 ///
 /// # Errors
 /// If the chapter has no quiz, or an answer cannot be computed.
@@ -53,7 +53,7 @@ fn play(arguments: &Arguments, input: &mut dyn BufRead, progress: &mut Progress)
     Ok(())
 }
 
-/// Asks until the reader types an answer, skips, or leaves. True for a right answer.
+/// Asks until the reader types an answer, skips, or leaves. True for a correct answer.
 fn answer_to(question: &Question, input: &mut dyn BufRead, runs: &Runs) -> Result<Typed<bool>> {
     let mut words = prompt(question);
     loop {
@@ -87,7 +87,7 @@ fn prompt(question: &Question) -> String {
     }
 }
 
-/// True if `text` is right; `None` if it does not answer the question.
+/// True if `text` is correct. `None` if it does not answer the question.
 fn judge(question: &Question, text: &str, runs: &Runs) -> Result<Option<bool>> {
     Ok(match &question.answer {
         Answer::Choice(options, right) => {
@@ -106,8 +106,8 @@ fn judge(question: &Question, text: &str, runs: &Runs) -> Result<Option<bool>> {
 mod tests {
     use super::*;
 
-    /// Plays chapter 12, whose answers need no runs, with typed input. Returns how many answers are
-    /// right.
+    /// Plays chapter 12, whose answers need no runs, with typed input. Returns the number of
+    /// correct answers.
     fn played(typed: &str, progress: &mut Progress) -> usize {
         let arguments = Arguments { chapter: 12, again: false };
         play(&arguments, &mut typed.as_bytes(), progress).unwrap();

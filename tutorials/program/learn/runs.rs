@@ -1,4 +1,4 @@
-//! The runs behind questions, each executed once.
+//! The runs that questions ask about, each executed once.
 
 use events::lock;
 use planner::Stage;
@@ -28,10 +28,10 @@ impl Run {
     }
 }
 
-/// The report of a run, once it has been made. The thread that makes it holds the lock.
+/// The report of a run, once it exists. The thread that produces it holds the lock.
 type Slot = Arc<Mutex<Option<Arc<Report>>>>;
 
-/// The runs made so far. Clones share them, across threads too.
+/// The runs executed so far. Clones share them, across threads too.
 #[derive(Clone, Default)]
 pub struct Runs {
     slots: Arc<Mutex<BTreeMap<String, Slot>>>,
@@ -39,7 +39,7 @@ pub struct Runs {
 
 impl Runs {
     /// Returns the report of `run`. Its checkpoints are saved in a folder of their own, which is
-    /// removed: each run begins at its first step.
+    /// removed, so that each run starts at its first step.
     ///
     /// # Errors
     /// The error that the program would print.

@@ -1,16 +1,16 @@
-//! Questions and answers in a terminal. An empty line skips, the end of input leaves; sentences are
-//! wrapped.
+//! Asks questions in a terminal. An empty line skips the question, and the end of input leaves.
+//! Sentences are wrapped.
 
 use std::io::BufRead;
 use trainer::{Failure, Result};
 
-/// The most columns of a line.
+/// Maximum number of columns in a line.
 const WIDTH: usize = 79;
 
 pub(crate) enum Typed<T = String> {
     /// An answer.
     Answer(T),
-    /// An empty line: on to the next question.
+    /// An empty line: continues with the next question.
     Skip,
     /// The end of input, or `q`.
     Leave,

@@ -1,4 +1,4 @@
-//! Outputs as a block shows them, and commands that may not end as they do.
+//! Outputs as a block shows them, and commands whose exit status is an error.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn a_pattern_that_matches_two_lines_is_refused() {
 fn console(script: &str) -> Console {
     let root = tempfile::tempdir().unwrap();
     let console = Console::new(root.path(), "/bin/sh".into()).unwrap();
-    // What is run is `sh program PACKAGE …`.
+    // The command is `sh program PACKAGE …`.
     std::fs::write(console.folder.path().join("program"), script).unwrap();
     console
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Cuts a diff that is written as the signs of its lines, a dot for an unchanged one.
+/// Splits a diff that is given as the signs of its lines, with a dot for an unchanged one.
 fn cut(signs: &str) -> Vec<String> {
     let lines = signs.chars().map(|sign| sign.to_string().replace('.', "  same"));
     let signs = |hunk: Vec<String>| hunk.concat().replace("  same", ".");
@@ -49,7 +49,7 @@ fn every_line_of_a_stage_is_in_a_part() {
         let text = code::read(&crate::workspace::root().join(stage).join("src/lib.rs")).unwrap();
         let parts = parts(&text);
         let told: usize = parts.iter().map(|(_, lines)| lines.iter().filter(|l| !l.is_empty()).count()).sum();
-        // The remaining lines open and close impl blocks.
+        // The other lines open and close impl blocks.
         let is_frame = |line: &&str| line.starts_with("impl ") || **line == *"}";
         let frames = text.lines().filter(is_frame).count();
         let lines = text.lines().filter(|line| !line.trim().is_empty()).count();

@@ -1,4 +1,4 @@
-//! Recommendations for outcomes that the test sets.
+//! Recommendations for given outcomes.
 
 use super::*;
 use crate::compare::profile::tests::hill;
@@ -13,13 +13,12 @@ fn config() -> Config {
     deepspeed::configure(Cli::parse_from(flags.split_whitespace()).train).unwrap()
 }
 
-/// Returns a run of `stage` with the given milliseconds of its timed steps and megabytes at its
-/// peak.
+/// Returns a run of `stage` with the given milliseconds per timed step and peak megabytes.
 fn ran(stage: Stage, milliseconds: &[f64], megabytes: u64) -> Outcome {
     let mut report = stages::train(stage, config()).unwrap();
     let step = report.steps[0];
     let timed = milliseconds.iter().map(|ms| StepRow { seconds: ms * 1e-3, ..step });
-    // Those that warm up take far longer, which must not count.
+    // Warm-up steps take far longer and must not count.
     let warm_up = std::iter::repeat_n(StepRow { seconds: 9.0, ..step }, WARM_UP);
     report.steps = warm_up.chain(timed).collect();
     report.total_peak_bytes.iter_mut().for_each(|row| row.peak_bytes = megabytes * 1_000_000);
@@ -36,7 +35,7 @@ fn of_equally_fast_stages_the_smallest() {
         ran(Stage::Ddp, &[9.0, 10.0, 11.0], 30),
         Outcome { stage: Stage::Zero1, ran: Err(90_000_000) },
         ran(Stage::Zero2, &[10.5, 11.0, 12.0], 20),
-        // As fast as the chosen one, but not as the fastest: that is what it is compared with.
+        // It is as fast as the chosen one but not as the fastest, with which it is compared.
         ran(Stage::Zero3, &[11.5, 15.0, 16.0], 10),
     ];
     insta::assert_snapshot!(recommendation(&comparison(outcomes)));

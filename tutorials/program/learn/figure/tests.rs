@@ -1,4 +1,4 @@
-//! Predicted times and exposed communication against closed forms.
+//! Predicted times and exposed communication, compared with closed forms.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn exposed(stage: planner::Stage, flags: &str) -> (u64, u64) {
     Figure::Exposed.of(&report)
 }
 
-/// With a long latency the bytes do not count: the prediction is a number of rounds.
+/// With a long latency the bytes are negligible: the prediction is a number of rounds.
 #[test]
 fn latency_counts_per_round_and_bandwidth_per_byte() {
     let (calls, bytes) = (5, 3_674_624);
@@ -28,7 +28,7 @@ fn without_overlap_or_anything_to_overlap_all_of_it_is_waited_for() {
     assert_eq!(exposed(planner::Stage::Ddp, ""), (0, 0), "no link");
 }
 
-/// Gradients leave during backward, parameters return during the update, one after another.
+/// Gradients leave during backward, and parameters return during the update, one after another.
 #[test]
 fn a_slow_way_to_main_memory_is_waited_for_as_long_as_it_takes() {
     let flags = "--gpus 2 --batch-size 1 --seq-len 8 --steps 1 --threads 1 --device cpu --headless \

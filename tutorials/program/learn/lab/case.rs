@@ -9,9 +9,9 @@ use trainer::{Failure, Result};
 pub const RANKS: usize = 4;
 /// Steps of every run.
 pub const STEPS: u32 = 10;
-/// The first step in which something may go wrong.
+/// The first step at which a fault may begin.
 const FIRST: u32 = 3;
-/// The number of steps in which it may begin.
+/// The number of steps at which a fault may begin.
 const BEGINNINGS: u64 = 4;
 
 /// Name, symptom and seed.
@@ -25,12 +25,12 @@ const NAMED: [(&str, &str, u64); 7] = [
     ("apart", "It learns, and no line of its log equals last week's.", 64),
 ];
 
-/// A run to diagnose.
+/// A case to diagnose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// Its name, for files and for the progress.
+    /// The name, for files and for the progress.
     pub name: String,
-    /// The symptom.
+    /// The symptom, as the reader sees it.
     pub complaint: &'static str,
     /// The stage that runs.
     pub stage: Stage,
@@ -39,7 +39,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Returns the labs that have names, in order.
+    /// Returns the named labs, in order.
     pub fn named() -> impl Iterator<Item = Case> {
         NAMED.into_iter().map(|(name, complaint, seed)| Case::drawn(name.into(), complaint, seed))
     }

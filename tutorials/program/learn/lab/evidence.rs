@@ -1,4 +1,4 @@
-//! The evidence for a diagnosis: a run's recording, which has each rank's own part in every step.
+//! The evidence for a diagnosis: a run's recording, which holds each rank's own part of every step.
 
 use super::case::{Case, RANKS};
 use events::{Event, LocalMetrics, Recording, RecordingError, StepRecord, What};
@@ -11,7 +11,7 @@ use trainer::{At, Failure, Report, Result};
 /// A run as its ranks recorded it.
 #[derive(Debug)]
 pub struct Evidence {
-    /// Each rank's part in every step whose passes it finished.
+    /// Each rank's part of every step whose passes it finished.
     pub parts: BTreeMap<At, LocalMetrics>,
     /// The steps that ended.
     pub steps: Vec<StepRecord>,
@@ -20,14 +20,14 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Runs `stage` with `faults` and records it as `file`.
+    /// Runs `stage` with `faults` and records it to `file`.
     ///
     /// # Errors
-    /// If the run cannot begin. A run that fails later is evidence.
+    /// If the run cannot start. A run that fails later is evidence.
     pub fn of(stage: Stage, faults: &[Fault], file: &Path) -> Result<Self> {
         let mut config = stages::config(&Case::flags())?;
         (config.faults, config.output.record) = (faults.to_vec(), Some(file.to_path_buf()));
-        // A recording of an earlier run is no evidence for this one.
+        // An earlier run's recording must not count as evidence.
         let _ = std::fs::remove_file(file);
         let outcome = stages::train(stage, config);
         let read = |e: RecordingError| Failure::run(e.to_string());
@@ -46,12 +46,12 @@ impl Evidence {
         }
     }
 
-    /// Returns a rank's part in a step, if the rank got that far.
+    /// Returns a rank's part of a step. `None` if the rank did not get that far.
     pub fn part(&self, step: u32, rank: usize) -> Option<&LocalMetrics> {
         self.parts.get(&At { step, rank })
     }
 
-    /// Returns a step's parts in the order of ranks; `None` if a rank did not get that far.
+    /// Returns a step's parts in the order of ranks. `None` if a rank did not get that far.
     pub fn ranks(&self, step: u32) -> Option<Vec<&LocalMetrics>> {
         (0..RANKS).map(|rank| self.part(step, rank)).collect()
     }

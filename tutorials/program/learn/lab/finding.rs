@@ -1,4 +1,4 @@
-//! Finds the fault in the evidence, and says what shows it.
+//! Finds the fault in the evidence, and names the numbers that show it.
 
 use super::case::{RANKS, STEPS};
 use super::evidence::Evidence;
@@ -9,22 +9,22 @@ use std::ops::Range;
 /// A diagnosis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What is wrong.
+    /// The kind of fault.
     pub kind: Kind,
-    /// On which rank.
+    /// The faulty rank.
     pub rank: usize,
-    /// From which step on.
+    /// The first faulty step.
     pub step: u32,
 }
 
-/// Hints to a lab.
+/// Number of hints for a lab.
 pub const HINTS: usize = 3;
 
-/// A rank is slow if the others wait for it this many seconds longer than before.
+/// A rank is slow if the others wait for it longer than before by at least this many seconds.
 const DELAY: f64 = 0.1;
 
-/// Finds the fault of `ill` by comparing it with `healthy`, the same run without a fault; `None` if
-/// no number shows one.
+/// Finds the fault of `ill` by comparing it with `healthy`, the same run without a fault. `None` if
+/// no number shows a fault.
 pub fn find(ill: &Evidence, healthy: &Evidence) -> Option<Finding> {
     (0..STEPS).find_map(|step| departs(ill, healthy, step)).or_else(|| slow(ill))
 }
@@ -34,7 +34,7 @@ fn departs(ill: &Evidence, healthy: &Evidence, step: u32) -> Option<Finding> {
     let (ill, healthy) = (ill.ranks(step)?, healthy.ranks(step)?);
     (0..RANKS).find_map(|rank| {
         let kind = differs(ill[rank], healthy[rank])?;
-        // Before the first update no older parameters exist.
+        // Before the first update, older parameters do not exist.
         let kind = if (kind, step) == (Kind::Stale, 0) { Kind::Seed } else { kind };
         Some(Finding { kind, rank, step })
     })
@@ -52,7 +52,7 @@ fn differs(ill: &LocalMetrics, healthy: &LocalMetrics) -> Option<Kind> {
     }
 }
 
-/// Finds the rank for which the others begin to wait at some step.
+/// Finds the rank for which the others start to wait at some step.
 fn slow(ill: &Evidence) -> Option<Finding> {
     let found = (0..RANKS).map(|rank| {
         let step = changes(|steps| waited_for(ill, rank, steps));
@@ -71,8 +71,8 @@ fn waited_for(evidence: &Evidence, rank: usize, steps: Range<u32>) -> Vec<f64> {
     steps.filter_map(|step| evidence.ranks(step)).map(longer).collect()
 }
 
-/// Returns the step that splits a series best: the values before it, and those after it, are as
-/// close to their medians as possible.
+/// Returns the step that splits a series best, so that the values before and after it are as close
+/// to their medians as possible.
 fn changes(series: impl Fn(Range<u32>) -> Vec<f64>) -> u32 {
     let spread = |steps| {
         let values = series(steps);
@@ -157,7 +157,7 @@ impl Finding {
         }
     }
 
-    /// Returns hints, from vague to nearly the answer.
+    /// Returns hints, from vague to almost the answer.
     pub fn hints(&self) -> [String; HINTS] {
         let look = match self.kind {
             Kind::Stale | Kind::Seed => {

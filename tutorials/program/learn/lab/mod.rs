@@ -1,4 +1,5 @@
-//! `lab NAME`: a run with a hidden fault, its evidence, and a diagnosis to make.
+//! `lab NAME`: runs a training job with a hidden fault, shows the evidence, and asks for a
+//! diagnosis.
 
 pub mod case;
 pub mod evidence;
@@ -15,7 +16,7 @@ use finding::HINTS;
 use std::path::PathBuf;
 use trainer::Result;
 
-/// Which run, and the reader's answers.
+/// The arguments of `lab`.
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// A lab's name, or any number to draw one from; all names are listed if none is given
@@ -37,7 +38,7 @@ pub struct Arguments {
 /// Runs a lab, shows the evidence, and asks.
 ///
 /// # Errors
-/// If there is no such lab, a run cannot begin, or an answer given as a flag is wrong.
+/// If no such lab exists, a run cannot start, or an answer given as a flag is wrong.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let Some(name) = arguments.lab.as_ref().filter(|_| !arguments.list) else {
         return list();

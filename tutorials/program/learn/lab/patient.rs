@@ -14,7 +14,7 @@ use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use trainer::{Failure, Result};
 
-/// Answers that were given as flags.
+/// Answers given as flags.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct Given {
     /// Answer without being asked: what is wrong
@@ -45,14 +45,14 @@ pub struct Patient {
     case: Case,
     /// The run with the fault.
     pub ill: Evidence,
-    /// The run without it.
+    /// The run without the fault.
     pub healthy: Evidence,
     finding: Finding,
     recordings: [PathBuf; 2],
     hinted: usize,
 }
 
-/// An answer to one of the three questions. A question is given by its right answer.
+/// An answer to one of the three questions. The correct answer also identifies the question.
 #[derive(Clone, Copy)]
 enum Answer {
     What(Kind),
@@ -60,15 +60,15 @@ enum Answer {
     Step(u32),
 }
 
-/// How often a case is run at most. A fault that shows only in times may be hidden by a busy
-/// machine.
+/// Maximum number of runs of a case. On a busy machine, a fault that shows only in times may be
+/// hidden.
 const TRIES: usize = 4;
 
 impl Patient {
     /// Runs the case with and without its fault, and records both in `folder`.
     ///
     /// # Errors
-    /// If a run cannot begin, the healthy one fails, or the evidence does not show the fault.
+    /// If a run cannot start, the healthy run fails, or the evidence does not show the fault.
     pub fn examine(case: Case, folder: &Path) -> Result<Self> {
         let fail =
             |e: std::io::Error| Failure::run(format!("cannot write to --out {}: {e}", folder.display()));
@@ -92,7 +92,7 @@ impl Patient {
         )))
     }
 
-    /// Returns the text that a reader sees first.
+    /// Returns the text that the reader sees first.
     pub fn sight(&self) -> String {
         let Case { name, complaint, stage, .. } = &self.case;
         let [ill, healthy] = self.recordings.each_ref().map(|file| file.display());
@@ -106,10 +106,10 @@ impl Patient {
         )
     }
 
-    /// Judges answers that were given as flags.
+    /// Judges answers given as flags.
     ///
     /// # Errors
-    /// If one is wrong.
+    /// If an answer is wrong.
     pub fn judge(&self, given: &Given, progress: &mut Progress) -> Result<()> {
         let Given { what, rank, step } = *given;
         let answers = [what.map(Answer::What), rank.map(Answer::Rank), step.map(Answer::Step)];
@@ -131,7 +131,7 @@ impl Patient {
         }
     }
 
-    /// Asks until every answer is right or shown, or the reader leaves.
+    /// Asks until every answer is correct or shown, or the reader leaves.
     ///
     /// # Errors
     /// If the terminal or the progress fails.
@@ -156,7 +156,7 @@ impl Patient {
         events::say!("cargo run -p {} -- {} --inject {fault}", stage.package(), Case::flags());
     }
 
-    /// Asks until the question is answered (true) or skipped (false); `None` if the reader leaves.
+    /// Asks until the question is answered (true) or skipped (false). `None` if the reader leaves.
     fn question(&mut self, right: Answer, input: &mut dyn BufRead) -> Result<Option<bool>> {
         events::say!("\n{}", right.asked());
         loop {
@@ -228,7 +228,7 @@ impl Answer {
         }
     }
 
-    /// Reads an answer to the same question; `None` if `text` is none.
+    /// Parses an answer to the same question. `None` if `text` is not one.
     fn read(self, text: &str) -> Option<Answer> {
         let text = text.to_lowercase();
         let number = |word: &str| text.trim_start_matches(word).trim().parse().ok();

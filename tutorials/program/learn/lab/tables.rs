@@ -1,4 +1,4 @@
-//! The evidence as tables: a run beside the same run without a fault.
+//! The evidence as tables: a faulty run next to the same run without the fault.
 
 use super::case::{RANKS, STEPS};
 use super::evidence::Evidence;
@@ -37,25 +37,25 @@ fn run(ill: &Evidence, healthy: &Evidence) -> Table {
     table
 }
 
-/// A text for a rank's part in a step, and whether it is the same in every healthy run.
+/// Formats a rank's part of a step, and says whether it is the same in every healthy run.
 type Cell = (fn(&LocalMetrics) -> String, bool);
 
-/// Returns a table of what each rank contributes to a step.
+/// Returns a table of each rank's contribution to a step.
 fn contributions(ill: &Evidence, healthy: &Evidence) -> Table {
     let loss: Cell = (|part| format!("{:.4}", part.loss), true);
     let norm: Cell = (|part| format!("{:.4}", part.grad_norm), true);
     by_rank("each rank's part", ["loss", "norm"], [loss, norm], ill, healthy)
 }
 
-/// Returns a table of the parameters that each rank computes with, and of how long it waits.
+/// Returns a table of the parameters with which each rank computes, and how long it waits.
 fn ranks(ill: &Evidence, healthy: &Evidence) -> Table {
     let parameters: Cell = (|part| format!("{:04x}", part.parameters >> 48), true);
     let waiting: Cell = (|part| milliseconds(part.waited), false);
     by_rank("holds, ms waited", ["param", "ms"], [parameters, waiting], ill, healthy)
 }
 
-/// Returns a table with a row per step and two cells per rank. A star marks a constant value that
-/// differs from the healthy run's.
+/// Returns a table with a row per step and two cells per rank. A star marks a value that should be
+/// constant but differs from the healthy run's.
 fn by_rank(title: &str, names: [&str; 2], cells: [Cell; 2], ill: &Evidence, healthy: &Evidence) -> Table {
     let columns = names.into_iter().flat_map(|name| (0..RANKS).map(move |rank| format!("{name} {rank}")));
     let mut table = Table::numbers(title, columns);
