@@ -1,25 +1,24 @@
-//! Commands that the documents tell their readers to type: what stands in plain fences, and code in
-//! sentences that begins with `cargo` or a script. Blocks called `console` are run by the book's
-//! own test.
+//! Commands that the documents tell their readers to type: the content of plain fences, and inline
+//! code that begins with `cargo` or a script. The book's own test runs `console` blocks.
 
 use std::path::{Path, PathBuf};
 
-/// A program of this workspace with arguments, as a document has it.
+/// A program of this workspace with its arguments, as written in a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// The document's name.
     pub place: String,
-    /// The program: a package's name, or a binary's.
+    /// The program: the name of a package or a binary.
     pub program: String,
-    /// What it is given.
+    /// The program's arguments.
     pub arguments: Vec<String>,
 }
 
-/// Every command of every document: the book, the READMEs, and `docs/`.
+/// Returns every command of every document: the book, the READMEs, and `docs/`.
 ///
 /// # Panics
-/// If a document has a line that is no command that can be understood, or a script or a file that
-/// is not there.
+/// If a document has a line that cannot be parsed as a command, or names a script or file that does
+/// not exist.
 pub fn commands() -> Vec<Command> {
     let mut commands = Vec::new();
     for document in documents() {
@@ -34,10 +33,10 @@ pub fn commands() -> Vec<Command> {
     commands
 }
 
-/// The commands of one program.
+/// Returns the commands of one program.
 ///
 /// # Panics
-/// As [`commands`], and if there is none.
+/// As [`commands`], and if the program has no commands.
 pub fn commands_of(program: &str) -> Vec<Command> {
     let mut commands = commands();
     commands.retain(|command| command.program == program);
@@ -56,11 +55,11 @@ fn documents() -> Vec<PathBuf> {
         .flat_map(pages)
         .map(|entry| entry.path());
     let pages = files.filter(|file| file.extension().is_some_and(|extension| extension == "md"));
-    // Its fence is a map.
+    // Its fence contains a map.
     pages.filter(|file| !file.ends_with("ARCHITECTURE.md")).collect()
 }
 
-/// Lines to type, without what a `#` says about them.
+/// Returns the lines to type, without `#` comments.
 fn typed(text: &str) -> Vec<String> {
     let (mut fence, mut lines, mut prose) = (None, Vec::new(), String::new());
     for line in text.replace("\\\n", " ").lines() {
@@ -70,7 +69,7 @@ fn typed(text: &str) -> Vec<String> {
             (None, Some(plain)) => {
                 lines.extend(plain.then(|| line.split(" #").next().unwrap_or("").to_string()))
             }
-            // A paragraph's end ends what an odd backtick began.
+            // The end of a paragraph ends the span of an unmatched backtick.
             (None, None) if line.is_empty() => lines.extend(spans(&std::mem::take(&mut prose))),
             (None, None) => prose += &format!("{line} "),
         }
@@ -80,7 +79,7 @@ fn typed(text: &str) -> Vec<String> {
     lines
 }
 
-/// Code in sentences that is a command, as far as it is whole.
+/// Returns the commands in inline code, as far as they are complete.
 fn spans(prose: &str) -> Vec<String> {
     let code = prose.split('`').skip(1).step_by(2);
     let whole = code.filter(|span| span.starts_with("cargo ") || span.starts_with("scripts/launch/"));
@@ -90,11 +89,11 @@ fn spans(prose: &str) -> Vec<String> {
 /// A program and its arguments.
 pub type Call = (String, Vec<String>);
 
-/// What a line means: a program of the workspace, or nothing that could be held against one.
+/// Parses a line: a program of the workspace, or `None` if it cannot be wrong about one.
 ///
 /// # Errors
-/// If it names a package, a binary, a test, a feature, a script or a file that is not there, or is
-/// no command.
+/// If it names a package, a binary, a test, a feature, a script or a file that does not exist, or
+/// is not a command.
 pub fn understood(line: &str) -> Result<Option<Call>, String> {
     let words = stages::words(line);
     let words: Vec<&str> = words.iter().map(String::as_str).skip_while(|word| word.contains('=')).collect();
@@ -113,14 +112,14 @@ pub fn understood(line: &str) -> Result<Option<Call>, String> {
     }
 }
 
-/// A script, or a program by its name or file.
+/// Parses the call of a script, or of a program by its name or file.
 fn started(words: &[&str]) -> Result<Option<Call>, String> {
     let given = |words: &[&str]| words.iter().map(|word| word.to_string()).collect();
     match words {
         [script, rest @ ..] if script.starts_with("scripts/") => {
             exists(script)?;
-            // A launcher is given the number of ranks, then the program; under Slurm the job knows
-            // the number.
+            // A launcher is given the number of ranks, then the program. Under Slurm the job
+            // determines the number.
             let rest =
                 if rest.first().is_some_and(|word| word.parse::<u32>().is_ok()) { &rest[1..] } else { rest };
             Ok(rest.split_first().map(|(program, rest)| (program.to_string(), given(rest))))
@@ -134,7 +133,7 @@ fn started(words: &[&str]) -> Result<Option<Call>, String> {
     }
 }
 
-/// The program that cargo's flags name, and what stands behind `--`.
+/// Returns the program that cargo's flags name, and the words after `--`.
 fn cargo(words: &[&str]) -> Result<Call, String> {
     let (flags, given) = match words.iter().position(|word| *word == "--") {
         Some(at) => (&words[..at], &words[at + 1..]),
@@ -175,7 +174,7 @@ fn cargo(words: &[&str]) -> Result<Call, String> {
     Ok((program, given.iter().map(|word| word.to_string()).collect()))
 }
 
-/// The folder of the package called `name`.
+/// Returns the folder of the package called `name`.
 fn package(name: &str) -> Result<PathBuf, String> {
     let common = format!("common/{name}");
     let folders = [name, common.as_str()].map(|folder| root().join(folder));

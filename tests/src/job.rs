@@ -9,43 +9,43 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A process of a job, and the folder for what a run that is killed leaves behind; both are gone
-/// when it is dropped.
+/// A process of a job, and the folder for files that a killed run leaves behind. Dropping it
+/// removes both.
 pub struct Member(Child, #[allow(dead_code, reason = "held until then")] TempDir);
 
 /// How a process ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// Its exit code, if it was not killed.
+    /// Its exit code. `None` if it was killed.
     pub code: Option<i32>,
-    /// What it printed.
+    /// Its standard output.
     pub out: String,
-    /// What it printed on standard error.
+    /// Its standard error.
     pub error: String,
-    /// How long it took from the call on.
+    /// The time from the start of the wait to the end of the process.
     pub after: Duration,
 }
 
-/// Open MPI starts more processes than there are cores, and under root, only if told to.
+/// Open MPI's variables for starting more processes than there are cores, and for running as root.
 pub const OPEN_MPI: &str =
     "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1";
 
-/// A job's secret, for jobs that meet beyond loopback.
+/// A secret for jobs that meet beyond loopback.
 pub const SECRET: &str = "ZERO_JOB_SECRET=not-a-secret-of-any-real-job";
 
-/// Returns a free port of this machine that no other test of this program gets.
+/// Returns a free port of this machine that no other test of this program uses.
 ///
 /// # Panics
-/// If there is none.
+/// If no port is free.
 pub fn free_port() -> u16 {
     free_ports(1)
 }
 
-/// Returns the first of `count` free ports in a row that no other test of this program gets. They
-/// lie below those that systems give to connections, so that none is taken before it is used.
+/// Returns the first of `count` consecutive free ports that no other test of this program uses.
+/// They are below the ports that systems assign to connections, so none is taken before it is used.
 ///
 /// # Panics
-/// If there are none.
+/// If no such ports are free.
 pub fn free_ports(count: u16) -> u16 {
     const PORTS: Range<u16> = 10_000..20_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -57,14 +57,14 @@ pub fn free_ports(count: u16) -> u16 {
     std::iter::repeat_with(next).take(PORTS.len()).find(free).unwrap()
 }
 
-/// Returns true if no process listens at `port` of this machine. It connects and does not bind: a
+/// True if no process listens at `port` of this machine. It connects instead of binding, because a
 /// child process between `fork` and `exec` would keep the listener open.
 pub fn is_free(port: u16) -> bool {
     TcpStream::connect(("127.0.0.1", port)).is_err()
 }
 
-/// Starts `program` with `flags` and the variables `set` (`NAME=value …`), and without a
-/// launcher's other variables.
+/// Starts `program` with `flags` and the variables `set` (`NAME=value …`), but without any other
+/// launcher variables.
 ///
 /// # Panics
 /// If it cannot be started.
@@ -95,18 +95,18 @@ pub fn start(program: &str, flags: &str, set: &str) -> Member {
     Member(command.spawn().unwrap_or_else(|error| panic!("{program}: {error}")), folder)
 }
 
-/// Starts `size` processes of `program` as torchrun would on this machine, `flags(rank)` each.
+/// Starts `size` processes of `program` on this machine as torchrun would, each with `flags(rank)`.
 pub fn launch(program: &str, size: usize, flags: impl Fn(usize) -> String) -> Vec<Member> {
     let port = free_port();
     let set = |rank| format!("RANK={rank} WORLD_SIZE={size} MASTER_ADDR=127.0.0.1 MASTER_PORT={port}");
     (0..size).map(|rank| start(program, &flags(rank), &set(rank))).collect()
 }
 
-/// Checks the error of a rank, of which there are at least three, after `culprit` has left out an
-/// `operation`; the number that it gives this.
+/// Checks the error of one of at least three ranks after `culprit` has skipped an `operation`.
+/// Returns the operation's number in the error.
 ///
 /// # Panics
-/// If it says something else.
+/// If the error says anything else.
 pub fn desync(error: &str, culprit: u32, operation: &str) -> u64 {
     let (_, after) = error.split_once("collective #").unwrap_or_else(|| panic!("no collective in: {error}"));
     let (number, after) = after.split_once(' ').unwrap_or_default();
@@ -122,16 +122,16 @@ impl Member {
     /// Sends the process a signal.
     ///
     /// # Panics
-    /// If there is no `kill`.
+    /// If `kill` cannot be run.
     pub fn signal(&self, name: &str) {
         let kill = Command::new("kill").args([format!("-{name}"), self.0.id().to_string()]).status();
         assert!(kill.unwrap().success());
     }
 
-    /// Waits until the process has ended or has been stopped, but not for longer than `patience`.
+    /// Waits until the process has ended or been stopped, for at most `patience`.
     ///
     /// # Panics
-    /// If it still runs then, or the system does not say.
+    /// If it is still running then, or its state cannot be read.
     pub fn struck(&self, patience: Duration) {
         let begin = Instant::now();
         let pid = Pid::from_child(&self.0);
@@ -143,10 +143,10 @@ impl Member {
         }
     }
 
-    /// Waits for the end of the process, but not for longer than `patience`.
+    /// Waits for the process to end, for at most `patience`.
     ///
     /// # Panics
-    /// If it is still there then.
+    /// If it is still running then.
     pub fn end(mut self, patience: Duration) -> Ended {
         let begin = Instant::now();
         let read = |stream: Option<Box<dyn Read + Send>>| {

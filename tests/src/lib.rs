@@ -1,4 +1,4 @@
-//! What the tests across crates share: any stage, run by name, in this process.
+//! Helpers that tests across crates share: they run any stage, by name, in this process.
 
 pub mod documents;
 pub mod job;
@@ -17,16 +17,16 @@ pub use stages::config;
 pub use stages::train as train_as;
 pub use standin::{standin, test_name};
 
-/// Every stage, in order.
+/// All stages, in order.
 pub const STAGES: [Stage; 4] = Stage::ALL;
 
-/// A learning rate at which `tiny` is compared between devices. At the preset's own, 3e-3, training
-/// amplifies rounding: two runs on the CPU whose ranks add in another order are 2.7e-4 apart after
-/// 50 steps, in bf16 2.0 % of a step's loss. At this one they stay within 1e-7, in bf16 within 0.04
-/// %, and the loss falls from 5.6 to 2.4 all the same.
+/// A learning rate for comparing `tiny` between devices. At the preset's own rate, 3e-3, training
+/// amplifies rounding: two CPU runs whose ranks add in different orders are 2.7e-4 apart after 50
+/// steps, or 2.0 % of a step's loss in bf16. At this rate they stay within 1e-7, or 0.04 % in bf16,
+/// and the loss still falls from 5.6 to 2.4.
 pub const STEADY_RATE: &str = "1e-3";
 
-/// The path of a fixture of this crate.
+/// Returns the path of one of this crate's fixtures.
 pub fn fixture(name: &str) -> String {
     format!("{}/fixtures/{name}", env!("CARGO_MANIFEST_DIR"))
 }
@@ -34,37 +34,37 @@ pub fn fixture(name: &str) -> String {
 /// Trains `stage` with the command line's `flags`, without printing anything.
 ///
 /// # Errors
-/// What the program would print.
+/// The error that the program would print.
 pub fn train(stage: Stage, flags: &str) -> Result<Report> {
     train_as(stage, config(flags)?)
 }
 
-/// Trains `stage`, which must succeed, and checks that its predictions hold.
+/// Trains `stage` and checks that its predictions hold.
 ///
 /// # Panics
-/// If it fails, or a prediction does.
+/// If training fails, or a prediction does not hold.
 pub fn run(stage: Stage, flags: &str) -> Report {
     let report = train(stage, flags).unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"));
     assert_eq!(report.mispredictions(), Vec::<String>::new(), "{stage} {flags}");
     report
 }
 
-/// All events of a recording, by time.
+/// Returns all events of a recording, sorted by time.
 ///
 /// # Panics
-/// If it cannot be read.
+/// If the recording cannot be read.
 pub fn recorded(file: &Path) -> Vec<Event> {
     let mut events = Recording::open(file).unwrap().events().map(|event| event.unwrap()).collect::<Vec<_>>();
     events.sort_by_key(|event| event.at);
     events
 }
 
-/// The losses of a report, in order.
+/// Returns the losses of a report, in order.
 pub fn losses(report: &Report) -> Vec<f64> {
     report.steps.iter().map(|row| row.loss).collect()
 }
 
-/// Checks that runs `a` and `b` have learnt the same, bit for bit.
+/// Checks that runs `a` and `b` have learnt the same bits.
 ///
 /// # Panics
 /// If their losses, weights or evaluations differ, or a loss is not a number.
@@ -77,14 +77,15 @@ pub fn assert_same(a: &Report, b: &Report, case: &str) {
     assert_eq!(a.evaluations, b.evaluations, "evaluations of {runs}");
 }
 
-/// Bytes by which all ranks' shards of the parameters exceed the parameters, in a run of ZeRO-3 in
-/// fp32.
+/// Returns the bytes by which all ranks' parameter shards together exceed the parameters, in a run
+/// of ZeRO-3 in fp32.
 pub fn padding(zero3: &Report) -> u64 {
     let shards = zero3.memory.iter().filter(|row| row.class == "parameters").map(|row| row.peak_bytes);
     shards.sum::<u64>() - 4 * zero3.model.parameters
 }
 
-/// The middle value, or the mean of the two in the middle; NaN if there is none.
+/// Returns the median, which is the mean of the two middle values if their number is even; NaN if
+/// there are none.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -96,15 +97,15 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The least and the largest value.
+/// Returns the minimum and the maximum.
 pub fn range(values: &[f64]) -> (f64, f64) {
     let widen = |(low, high): (f64, f64), &value| (low.min(value), high.max(value));
     values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), widen)
 }
 
-/// How far `got` is from `expected` in the step where it is farthest, as it is or as a share of the
-/// step's own loss; infinite where one is not a number, without steps, and for another number of
-/// them.
+/// Returns the largest difference between `got` and `expected` over all steps, absolute or as a
+/// fraction of the step's own loss. It is infinite if a value is not a number, if there are no
+/// steps, or if the numbers of steps differ.
 pub fn farthest_step(expected: &[f64], got: &[f64], relative: bool) -> f64 {
     if expected.len() != got.len() || got.is_empty() {
         return f64::INFINITY;
@@ -116,8 +117,8 @@ pub fn farthest_step(expected: &[f64], got: &[f64], relative: bool) -> f64 {
     expected.iter().zip(got).map(off).fold(0.0, f64::max)
 }
 
-/// The largest absolute difference between two lists of the same length; infinite where one is not
-/// a number, or the lists are empty.
+/// Returns the largest absolute difference between two lists of the same length. It is infinite if
+/// a value is not a number, or the lists are empty.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -126,10 +127,10 @@ pub fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
     farthest_step(a, b, false)
 }
 
-/// Runs `check` on all cases at once. For cases that wait most of the time.
+/// Runs `check` on all cases in parallel. Intended for cases that mostly wait.
 ///
 /// # Panics
-/// If the check of a case does.
+/// If the check of a case panics.
 pub fn at_once<T: Send>(cases: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
     let check = &check;
     std::thread::scope(|threads| {
@@ -139,7 +140,7 @@ pub fn at_once<T: Send>(cases: impl IntoIterator<Item = T>, check: impl Fn(T) + 
     });
 }
 
-/// Copies all that is in directory `from` to directory `to`.
+/// Copies the contents of directory `from` to directory `to`.
 pub fn copy_directory(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
         let (path, to) = (entry.path(), to.join(entry.file_name()));

@@ -1,4 +1,4 @@
-//! Random numbers that depend on a seed alone.
+//! Random numbers that depend only on a seed.
 
 use settings::corpus::SplitMix;
 
@@ -6,7 +6,7 @@ use settings::corpus::SplitMix;
 pub struct Random(SplitMix);
 
 impl Random {
-    /// The sequence that `seed` begins.
+    /// Returns the sequence for `seed`.
     pub fn new(seed: u64) -> Self {
         Random(SplitMix(seed))
     }
@@ -22,7 +22,7 @@ impl Random {
         (self.next() % bound.max(1) as u64) as usize
     }
 
-    /// Returns a number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, inclusive.
     pub fn between(&mut self, low: usize, high: usize) -> usize {
         low + self.below(high - low + 1)
     }
@@ -30,7 +30,7 @@ impl Random {
     /// Returns one of `all`.
     ///
     /// # Panics
-    /// If there is none.
+    /// If `all` is empty.
     pub fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }

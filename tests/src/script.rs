@@ -1,16 +1,16 @@
 //! Runs the scripts that start jobs, unchanged. Stand-ins replace `cargo`, since the programs are
-//! built, and the launcher that a test adds.
+//! already built, and the launcher that a test provides.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
 /// Runs a script of `scripts/launch` from `folder` with `words` and the variables `set`. `stage` is
-/// a program that is every stage by name; `played` are programs that the script finds on its path,
-/// by name, as shell text.
+/// a program that acts as any stage, by name. `played` are stand-in programs on the script's path,
+/// as names with shell text.
 ///
 /// # Panics
-/// If the folder cannot be written or the script not run.
+/// If the folder cannot be written or the script cannot be run.
 pub fn launch(
     stage: &str,
     folder: &Path,

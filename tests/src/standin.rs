@@ -1,11 +1,10 @@
-//! Tests on a GPU that is not there: the same test again, with the stand-in driver on the loader's
-//! path.
+//! Tests without a GPU: the same test runs again, with the stand-in driver on the loader's path.
 //!
-//! The stand-in (`common/device/tests/standin`) takes the place of NVIDIA's driver, compiler and
-//! cuBLASLt. What passes there proves the whole of this workspace's CUDA path: which calls are made
-//! and in which order, what is fenced off from what, where memory comes from and when it is reused,
-//! the kernels' launches and (through the host shim) their numbers. It proves nothing about what
-//! NVIDIA's libraries do, how fast anything is, or code that only a GPU's compiler sees.
+//! The stand-in (`common/device/tests/standin`) replaces NVIDIA's driver, compiler and cuBLASLt. A
+//! test that passes there checks all of this workspace's CUDA code: which calls are made and in
+//! which order, which streams wait for which, where memory comes from and when it is reused, and
+//! the kernels' launches and (through the host shim) results. It does not check NVIDIA's libraries,
+//! speed, or code that only a GPU's compiler sees.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, File};
@@ -13,11 +12,11 @@ use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Says to a test that the stand-in is in place.
+/// The variable that tells a test that the stand-in is in place.
 const MARK: &str = "ZERO_STANDIN";
 
-/// Returns from the test in which it stands, unless the stand-in is in place in this process:
-/// [`standin()`] has then run the test again where it is, with the settings.
+/// Returns from the enclosing test unless the stand-in is in place in this process. In that case
+/// [`standin()`] has already run the test again in one where it is, with the settings.
 #[macro_export]
 macro_rules! standin_or_return {
     () => {
@@ -31,9 +30,9 @@ macro_rules! standin_or_return {
     }};
 }
 
-/// True if the stand-in is in place in this process. If it is not, `test` runs again, in a process
-/// of its own with the stand-in and `settings` in its environment, and must pass there. Without a
-/// C++ compiler it runs nothing and says so, even where the output of tests is captured.
+/// True if the stand-in is in place in this process. Otherwise runs `test` again, in a process of
+/// its own with the stand-in and `settings` in its environment, where it must pass. Without a C++
+/// compiler it runs nothing and says so, even if test output is captured.
 ///
 /// # Panics
 /// If the test fails there.
@@ -68,7 +67,7 @@ pub fn standin<T: Fn()>(test: T, settings: &[(&str, &str)]) -> bool {
     false
 }
 
-/// Returns what the test harness calls `test`: its path within the test program. A function named
+/// Returns the test harness's name for `test`: its path within the test program. A function named
 /// `here` stands for the test around it.
 pub fn test_name<T: Fn()>(test: &T) -> &'static str {
     let path = std::any::type_name_of_val(test);
@@ -81,7 +80,7 @@ fn compiler() -> Option<&'static str> {
     ["c++", "g++", "clang++"].into_iter().find(works)
 }
 
-/// The folder with the four libraries, built from the sources as they are now.
+/// Returns the folder with the four libraries, built from the current sources.
 fn build(compiler: &str) -> PathBuf {
     let device = Path::new(env!("CARGO_MANIFEST_DIR")).join("../common/device");
     let [shim, standin] = ["tests/shim", "tests/standin"].map(|folder| device.join(folder));
@@ -122,8 +121,7 @@ fn build(compiler: &str) -> PathBuf {
     folder
 }
 
-/// One of the stand-in's libraries. Its sources are compiled in parallel, and linked when all are
-/// compiled.
+/// One of the stand-in's libraries. Its sources are compiled in parallel and then linked.
 struct Library {
     name: &'static str,
     sources: Vec<PathBuf>,
@@ -148,7 +146,7 @@ impl Library {
     }
 }
 
-/// The file that `source` is compiled to, in the draft's folder.
+/// Returns the object file of `source` in the draft's folder.
 fn object(source: &Path) -> PathBuf {
     Path::new(source.file_name().expect("a source is a file")).with_extension("o")
 }

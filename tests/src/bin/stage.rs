@@ -1,13 +1,13 @@
 //! Any stage as a program, for tests that start processes: `stage zero3 --gpus 4 …`.
 //!
 //! With `ZERO_TEST_STRUCK=SIGNAL:STEP:MILESTONE` in its environment, the process sends itself that
-//! signal when its rank comes to that milestone of that step: `KILL:1:Begins(Backward)`.
+//! signal when its rank reaches that milestone of that step: `KILL:1:Begins(Backward)`.
 
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use trainer::{At, Milestone, Witness};
 
-/// Where the process is struck, and by which signal.
+/// The point at which the process is struck, and the signal.
 struct Struck {
     signal: String,
     at: String,
@@ -19,7 +19,7 @@ impl Witness for Struck {
             let own = std::process::id().to_string();
             let sent = Command::new("kill").args([format!("-{}", self.signal), own]).status();
             assert!(sent.is_ok_and(|status| status.success()), "{} cannot be sent", self.signal);
-            // Another thread may be the one that receives it, a little later.
+            // Another thread may receive the signal, slightly later.
             loop {
                 std::thread::park();
             }

@@ -1,4 +1,4 @@
-//! Collectives of several ranks on one GPU, against the GPU's own copies.
+//! Compares collectives of several ranks on one GPU with the GPU's own copies.
 
 use crate::{REPEATS, rank};
 use collectives::Group;
@@ -13,8 +13,8 @@ use tests::median;
 
 const OPERATIONS: [Operation; 3] = [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather];
 
-/// Times each operation for each number of ranks and prints the table. `copies` is what the GPU
-/// copies in bytes per second.
+/// Times each operation for each number of ranks and prints the table. `copies` is the GPU's copy
+/// bandwidth in bytes per second.
 pub(crate) fn table(gpu: &Arc<Gpu>, ranks: &[u32], bytes: usize, copies: f64) -> Result<(), String> {
     events::say!(
         "Collectives of ranks that share the GPU, {} of bf16: bytes read plus written by all ranks together, as \
@@ -35,7 +35,7 @@ pub(crate) fn table(gpu: &Arc<Gpu>, ranks: &[u32], bytes: usize, copies: f64) ->
 }
 
 /// Returns the bytes that all ranks read and write in one collective over buffers of `bytes` bytes.
-/// Each rank sums its slice over all buffers and writes it to all or to its own, or copies it to
+/// Each rank sums its slice over all buffers and writes it to all or only its own, or copies it to
 /// all.
 fn touched(operation: Operation, ranks: u32, bytes: usize) -> usize {
     let ranks = ranks as usize;
@@ -46,8 +46,8 @@ fn touched(operation: Operation, ranks: u32, bytes: usize) -> usize {
     }
 }
 
-/// Seconds of one collective: the median of several runs of some that are queued at once, on the
-/// slowest rank.
+/// Returns the seconds of one collective on the slowest rank: the median of several runs, each of
+/// which queues several collectives at once.
 fn time(gpu: &Arc<Gpu>, size: u32, operation: Operation, bytes: usize) -> Result<f64, String> {
     let worlds = World::new(size, Options::default());
     let run = |group| move || member(gpu, group, operation, bytes);
@@ -79,7 +79,7 @@ fn member(gpu: &Arc<Gpu>, group: Group, operation: Operation, bytes: usize) -> R
         device.synchronize().map_err(|error| error.to_string())?;
         seconds.push(started.elapsed().as_secs_f64() / REPEATS as f64);
     }
-    // A rank stays until the others no longer use its memory.
+    // A rank waits until the others no longer use its memory.
     group.barrier().map_err(|error| error.to_string())?;
     Ok(seconds.split_off(1))
 }

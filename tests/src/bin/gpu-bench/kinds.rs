@@ -1,15 +1,15 @@
-//! Where a step's time goes on the GPU, by kind of kernel, and how near each comes to its limit.
+//! GPU time of a step by kind of kernel, and how close each kind comes to its limit.
 
 use crate::{Arguments, WARMUP};
 use report::KernelRow;
 use tests::train_as;
 use trainer::Report;
 
-/// Kinds that arithmetic limits; memory limits the others.
+/// Kinds limited by arithmetic; the others are limited by memory.
 const ARITHMETIC: [&str; 2] = ["matmul", "attention"];
 
-/// Runs our first stage metered and prints the table. `peak` is the GPU's in TFLOP/s, `copies` what
-/// it copies in bytes per second.
+/// Runs our first stage with metering and prints the table. `peak` is the GPU's peak in TFLOP/s,
+/// `copies` its copy bandwidth in bytes per second.
 pub(crate) fn table(
     arguments: &Arguments,
     micro_batch: usize,

@@ -1,8 +1,8 @@
-//! One command for a machine with a GPU: how fast this workspace trains there, beside PyTorch in
-//! the same run, and what stands between each kind of kernel and its limit.
+//! A benchmark for a machine with a GPU: this workspace's training speed there, compared with
+//! PyTorch in the same run, and how close each kind of kernel comes to its limit.
 //!
-//! Prints Markdown for `docs/measurements.md`. Needs this program, NVIDIA's driver and the
-//! libraries that `doctor` lists, and for the comparison a Python with PyTorch; no Rust.
+//! Prints Markdown for `docs/measurements.md`. Needs this program, NVIDIA's driver, the libraries
+//! that `doctor` lists and, for the comparison, a Python with PyTorch. It does not need Rust.
 
 mod collectives;
 mod kinds;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tests::median;
 
-/// What is measured, for those who have no GPU.
+/// The list of measurements, for users without a GPU.
 const WOULD: &str = "With a GPU it would measure: tokens per second of each stage on one rank beside PyTorch (FSDP2 over one rank, \
                      torch.compile, fused attention and AdamW; rounds alternate), the share of the GPU's peak, time by kind of \
                      kernel with the share of its limit, and local collectives of several ranks on one GPU.";
@@ -80,7 +80,8 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// A run of `steps` timed steps on one rank. Its weights are neither gathered nor hashed.
+    /// Returns the configuration of `steps` timed steps on one rank. Its weights are neither
+    /// gathered nor hashed.
     fn run(&self, micro_batch: usize, steps: u32) -> trainer::Result<Config> {
         let Arguments { model, precision, seq_len, with, .. } = self;
         let flags = format!(
@@ -91,10 +92,10 @@ impl Arguments {
         Ok(Config { hashed: false, ..stages::config(&flags)? })
     }
 
-    /// TFLOP/s that the GPU promises at this precision.
+    /// Returns the GPU's nominal TFLOP/s at this precision.
     ///
     /// # Errors
-    /// If neither its data sheet is known nor `--peak` given.
+    /// If its data sheet is unknown and `--peak` is not given.
     fn peak(&self) -> Result<f64, String> {
         let config = self.run(1, 1).map_err(|failure| failure.to_string())?;
         let sheet = || Some(config.hardware.peak_gflops(1, false, config.precision)? / 1e3);
@@ -105,7 +106,8 @@ impl Arguments {
     }
 }
 
-/// Steps of a round that are not timed: memory is taken, plans are made, machine code is loaded.
+/// Untimed steps of a round, in which memory is allocated, plans are made and machine code is
+/// loaded.
 const WARMUP: u32 = 2;
 
 fn main() -> ExitCode {
@@ -125,26 +127,27 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures everything and prints it, piece by piece.
+/// Takes all measurements and prints each one when it is done.
 fn measure(arguments: &Arguments) -> Result<(), String> {
     let words = |error: DeviceError| error.to_string();
     let peak = arguments.peak()?;
     events::say!("## Speed on one GPU\n\n{}", heading().map_err(words)?);
-    // Held to the end: between runs the driver would take its context down and make it again.
+    // Held to the end. Otherwise the driver would destroy its context between runs and create it
+    // again.
     let gpu = Gpu::open(0).map_err(words)?;
     let copies = copy_bandwidth(&gpu, arguments.buffer_bytes).map_err(words)?;
     events::say!("Its own copies: {:.0} GB/s, read plus written.\n", copies / 1e9);
-    // First, so that its model states lie on the GPU while the others train.
+    // Started first, so that its model states are on the GPU while the others train.
     let mut peer = Opponent::start(arguments);
     let best = speed::best(arguments)?;
-    // Before PyTorch compiles: should it never come to an end, this has been printed.
+    // Printed before PyTorch compiles, in case compilation never ends.
     kinds::table(arguments, best, (peak, copies))?;
     collectives::table(&gpu, &arguments.ranks, arguments.buffer_bytes, copies)?;
     speed::compare(arguments, best, peak, &mut peer)?;
     peer.lost.map_or(Ok(()), |reason| Err(format!("PyTorch did not take part to the end: {reason}")))
 }
 
-/// Fails unless this machine has all that computing on a GPU needs.
+/// Fails unless this machine has everything that computing on a GPU needs.
 fn ready() -> device::Result<()> {
     if list()?.is_empty() {
         let reason = "the driver knows no GPU".into();
@@ -153,7 +156,7 @@ fn ready() -> device::Result<()> {
     Library::ALL.iter().try_for_each(|library| library.require())
 }
 
-/// The date, the GPU and the libraries.
+/// Returns the date, the GPU and the libraries.
 fn heading() -> Result<String, DeviceError> {
     let gpu = &list()?[0];
     let (major, minor) = gpu.capability;
@@ -171,18 +174,19 @@ fn heading() -> Result<String, DeviceError> {
     ))
 }
 
-/// The date in UTC, as 2026-11-21.
+/// Returns the date in UTC, as 2026-11-21.
 fn today() -> String {
     let date = Command::new("date").args(["-u", "+%F"]).output();
     date.map_or("undated".into(), |date| String::from_utf8_lossy(&date.stdout).trim().into())
 }
 
-/// A rank of its own on `gpu`, in silence.
+/// Returns a device for a rank of its own on `gpu` that prints nothing.
 fn rank(gpu: &Arc<Gpu>) -> device::Result<Device> {
     Device::cuda(Ledger::new(Emitter::silent(0), None), gpu.clone(), Options::default())
 }
 
-/// Bytes per second, read plus written, of copies within the GPU's memory: the median of several.
+/// Returns the median rate of copies within the GPU's memory, in bytes per second, read plus
+/// written.
 fn copy_bandwidth(gpu: &Arc<Gpu>, bytes: usize) -> device::Result<f64> {
     let (device, len) = (rank(gpu)?, bytes / 4);
     let from = device.zeros(Class::Workspace, DType::F32, len)?;
@@ -200,5 +204,5 @@ fn copy_bandwidth(gpu: &Arc<Gpu>, bytes: usize) -> device::Result<f64> {
     Ok(median(&speeds))
 }
 
-/// Copies, or collectives, that are queued before the clock is read.
+/// Number of copies, or collectives, that are queued before the clock is read.
 const REPEATS: usize = 10;

@@ -229,7 +229,7 @@ def serve(arguments, s, device):
         batch, warmup, steps = (int(word) for word in line.split())
         answer = attempt(arguments, s, trainee, device, batch, warmup, steps)
         if answer is None:
-            # What an interrupted step has left of the sharding's state is of no use.
+            # An interrupted step leaves the sharding's state unusable.
             del trainee
             release(device)
             trainee = build(arguments, s, device)

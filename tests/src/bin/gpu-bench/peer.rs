@@ -1,4 +1,4 @@
-//! PyTorch in a process of its own, asked for one round at a time.
+//! Runs PyTorch in a process of its own, one round at a time.
 
 use crate::{Arguments, WARMUP};
 use serde_json::{Value, json};
@@ -7,19 +7,20 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// The program that the process runs. It travels on the command line: standard input has the
-/// commands, and a file could be left.
+/// The program that the process runs. It is passed on the command line: standard input carries the
+/// commands, and a file could be left behind.
 const PROGRAM: &str = include_str!("peer.py");
 
-/// PyTorch, as long as it answers. If it stops answering, the other measurements go on.
+/// The PyTorch process, as long as it answers. If it stops answering, the other measurements
+/// continue.
 pub(crate) struct Opponent {
     peer: Option<Peer>,
-    /// Why it is no longer asked.
+    /// The reason why it is no longer used.
     pub(crate) lost: Option<String>,
 }
 
 impl Opponent {
-    /// Starts it, unless it is not wanted.
+    /// Starts PyTorch, unless the arguments exclude it.
     pub(crate) fn start(arguments: &Arguments) -> Self {
         let mut opponent = Opponent { peer: None, lost: None };
         if !arguments.no_peer {
@@ -28,7 +29,7 @@ impl Opponent {
         opponent
     }
 
-    /// Returns its answer; `None` if it does not run, or no longer.
+    /// Returns PyTorch's answer. `None` if it does not run, or no longer.
     pub(crate) fn ask<T>(&mut self, what: impl FnOnce(&mut Peer) -> Result<T, String>) -> Option<T> {
         let answer = what(self.peer.as_mut()?);
         self.noted(answer)
@@ -44,10 +45,10 @@ impl Opponent {
     }
 }
 
-/// The process. While others take their turns its model states stay where they are; it frees everything
-/// else.
+/// The process. While others take their turns it keeps its model states in place and frees
+/// everything else.
 pub(crate) struct Peer {
-    /// Framework and strategy, as the table names them.
+    /// Framework and strategy, named as in the table.
     pub(crate) name: String,
     process: Child,
     commands: ChildStdin,
@@ -90,10 +91,10 @@ impl Peer {
         Ok(peer)
     }
 
-    /// Tokens per second over `steps` steps; `None` if memory does not do.
+    /// Returns the tokens per second over `steps` steps. `None` if it runs out of memory.
     pub(crate) fn train(&mut self, micro_batch: usize, steps: u32) -> Result<Option<f64>, String> {
-        // Compilation happens in the first steps; the sweep has been through it by the time it
-        // counts.
+        // Compilation happens in the first steps. The sweep has completed it before the timed
+        // rounds.
         let told = writeln!(self.commands, "{micro_batch} {} {steps}", 2 * WARMUP);
         told.map_err(|error| format!("PyTorch's process has ended: {error}"))?;
         let answer = self.answer()?;
@@ -103,7 +104,7 @@ impl Peer {
         }
     }
 
-    /// The next answer.
+    /// Returns the next answer.
     fn answer(&mut self) -> Result<Value, String> {
         match self.answers.recv_timeout(self.patience) {
             Ok(Ok(answer)) => Ok(answer),
@@ -119,8 +120,8 @@ impl Peer {
     }
 }
 
-/// The lines of `answers` that are JSON objects, until it ends: libraries may print lines of their
-/// own.
+/// Returns the lines of `answers` that are JSON objects, until the stream ends. Libraries may print
+/// lines of their own.
 fn objects(answers: ChildStdout) -> Receiver<io::Result<Value>> {
     let (told, objects) = mpsc::channel();
     std::thread::spawn(move || {
@@ -149,7 +150,7 @@ fn word(value: &Value) -> &str {
     value.as_str().unwrap_or("?")
 }
 
-/// The model's shapes, as the presets have them.
+/// Returns the model's shapes, as in the presets.
 fn shapes(arguments: &Arguments) -> Result<Value, String> {
     let config = arguments.run(1, 1).map_err(|failure| failure.to_string())?;
     let model = config.model;

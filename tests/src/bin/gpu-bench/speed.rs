@@ -24,12 +24,12 @@ fn train(arguments: &Arguments, stage: Stage, micro_batch: usize, steps: u32) ->
     train_as(stage, arguments.run(micro_batch, steps)?)
 }
 
-/// Our fastest micro-batch.
+/// Returns our fastest micro-batch.
 pub(crate) fn best(arguments: &Arguments) -> Result<usize, String> {
     sweep("this workspace", &arguments.micro_batches, |micro_batch| Ok(ours(arguments, micro_batch)))
 }
 
-/// Finds PyTorch's micro-batch, alternates rounds, ours with `best`, and prints the table.
+/// Finds PyTorch's micro-batch, alternates rounds with ours at `best`, and prints the table.
 pub(crate) fn compare(
     arguments: &Arguments,
     best: usize,
@@ -62,10 +62,10 @@ pub(crate) fn compare(
     Ok(())
 }
 
-/// Tokens per second, or why a micro-batch does not run.
+/// Tokens per second, or the reason why a micro-batch does not run.
 type Attempt = Result<f64, String>;
 
-/// Our first stage's.
+/// Runs our first stage.
 fn ours(arguments: &Arguments, micro_batch: usize) -> Attempt {
     match train(arguments, arguments.stages[0], micro_batch, 2) {
         Ok(report) => Ok(report.throughput.tokens_per_second),
@@ -74,15 +74,15 @@ fn ours(arguments: &Arguments, micro_batch: usize) -> Attempt {
     }
 }
 
-/// PyTorch's, if it answers.
+/// Runs PyTorch, if it answers.
 fn theirs(peer: &mut Peer, micro_batch: usize) -> Result<Attempt, String> {
     Ok(peer.train(micro_batch, 2)?.ok_or_else(|| OUT_OF_MEMORY.into()))
 }
 
-/// The reason that every contender gives when it runs out of memory.
+/// The reason that every contender reports when it runs out of memory.
 const OUT_OF_MEMORY: &str = "out of memory";
 
-/// The fastest micro-batch of those that run; they are tried until one does not.
+/// Returns the fastest of the micro-batches that run. Stops at the first that does not.
 fn sweep(
     who: &str,
     micro_batches: &[usize],

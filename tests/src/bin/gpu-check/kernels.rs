@@ -1,5 +1,5 @@
-//! Every kernel on the device, against the CPU's over the same inputs: one function per operation,
-//! run on both, over several shapes.
+//! Compares every kernel on the device with the CPU's on the same inputs: one function per
+//! operation, run on both, over several shapes.
 
 mod attention;
 mod flat;
@@ -12,36 +12,36 @@ use device::cuda::Options;
 use device::{Buffer, Class, DType, Device, Ledger, Result};
 use events::Emitter;
 
-/// What an operation has written in one place, as f32.
+/// The output of an operation in one buffer, as f32.
 pub(crate) struct Output {
     name: &'static str,
     values: Vec<f32>,
-    /// Differences count as they are, not relative to the largest magnitude.
+    /// Whether differences are absolute, not relative to the largest magnitude.
     absolute: bool,
 }
 
-/// How far an operation may differ: not in a bit, or by rounding.
+/// Permitted difference of an operation: none, or rounding.
 #[derive(Clone, Copy, PartialEq)]
 enum Closeness {
     Bits,
     Rounding,
 }
 
-/// Runs an operation over inputs that it makes itself. Returns everything that it has written.
+/// Runs an operation on inputs that it generates. Returns all of its outputs.
 type Run = dyn Fn(&Device, DType) -> Result<Vec<Output>>;
 
-/// An operation over one shape, this in words.
+/// An operation on one shape, with the shape in words.
 struct Case {
     shape: String,
     run: Box<Run>,
 }
 
-/// The same over several shapes.
+/// An operation on several shapes.
 struct Operation {
     name: &'static str,
     closeness: Closeness,
     cases: Vec<Case>,
-    /// The types of its operands.
+    /// The types of the operands.
     types: &'static [DType],
 }
 
@@ -61,14 +61,14 @@ impl Operation {
     }
 }
 
-/// Every operation in every type that the GPU has, against the CPU's.
+/// Returns a part for every operation in every type that the GPU supports, compared with the CPU.
 pub(crate) fn parts<'a>(longest: usize, bf16: bool) -> Vec<Part<'a>> {
     let cpu = || Ok(Device::cpu(Ledger::new(Emitter::silent(0), None), 1));
     let all = [matmul::all(bf16), rows::all(), attention::all(longest), flat::all()];
     all.into_iter().flatten().map(|operation| part("", operation, cpu, bf16)).collect()
 }
 
-/// Tiled attention against attention by matrix products, both on the GPU.
+/// Returns parts that compare tiled attention with attention by matrix products, both on the GPU.
 pub(crate) fn attention_parts<'a>(longest: usize, bf16: bool) -> Vec<Part<'a>> {
     let by_products = || rank(Options { attention_by_products: true, ..Options::default() });
     attention::tiled(longest)
@@ -77,7 +77,7 @@ pub(crate) fn attention_parts<'a>(longest: usize, bf16: bool) -> Vec<Part<'a>> {
         .collect()
 }
 
-/// One operation on the GPU against what `reference` computes.
+/// Returns a part that compares one operation on the GPU with the result on `reference`.
 fn part<'a>(kind: &str, operation: Operation, reference: fn() -> Result<Device>, bf16: bool) -> Part<'a> {
     Part::new(format!("{kind}{}", operation.name), move || {
         let (expected, got) = (reference()?, rank(Options::default())?);
@@ -86,10 +86,11 @@ fn part<'a>(kind: &str, operation: Operation, reference: fn() -> Result<Device>,
     })
 }
 
-/// The largest absolute difference of an output that is compared so. It is f32 for every type.
+/// Maximum difference of an output that is compared absolutely. Such outputs are f32 for every
+/// type.
 const ABSOLUTE: f32 = 1e-4;
 
-/// Returns the largest difference that an output may have.
+/// Returns the maximum difference that an output may have.
 fn allowed(closeness: Closeness, output: &Output, dtype: DType) -> f32 {
     match (closeness, dtype) {
         (Closeness::Bits, _) => 0.0,
@@ -100,14 +101,14 @@ fn allowed(closeness: Closeness, output: &Output, dtype: DType) -> f32 {
     }
 }
 
-/// Returns the worst of all shapes and outputs: the one nearest to, or farthest beyond, the
-/// difference that it may have.
+/// Returns the worst result over all shapes and outputs: the one nearest to, or farthest beyond,
+/// its permitted difference.
 fn compare(expected: &Device, got: &Device, operation: &Operation, dtype: DType) -> Finding {
     let what = format!("{}, {dtype}", operation.name);
     let mut worst = (f32::NEG_INFINITY, String::new());
     for Case { shape, run } in &operation.cases {
-        // A case's errors are known before the next case starts, so the case that an error names
-        // caused it.
+        // Errors of a case are reported before the next case starts, so an error names the case
+        // that caused it.
         let whole = |device: &Device| run(device, dtype).and_then(|all| device.synchronize().map(|()| all));
         let (expected, got) = match (whole(expected), whole(got)) {
             (Ok(expected), Ok(got)) => (expected, got),
@@ -128,8 +129,8 @@ fn compare(expected: &Device, got: &Device, operation: &Operation, dtype: DType)
     Finding { what, result: worst.1, outcome: Outcome::from((0.0..=1.0).contains(&worst.0)) }
 }
 
-/// The largest difference, as the output's differences count; infinite for other lengths or stray
-/// NaNs.
+/// Returns the largest difference, absolute or relative as the output demands. It is infinite if
+/// lengths differ or NaNs are misplaced.
 fn apart(expected: &Output, got: &Output) -> f32 {
     let (expected, got, absolute) = (&expected.values, &got.values, expected.absolute);
     if expected.len() != got.len() || got.is_empty() {
@@ -139,13 +140,13 @@ fn apart(expected: &Output, got: &Output) -> f32 {
     let unit = if absolute { 1.0 } else { largest };
     let apart = |(a, b): (&f32, &f32)| if a.to_bits() == b.to_bits() { 0.0 } else { (a - b).abs() / unit };
     let worst = |worst: f32, x: f32| if x.is_nan() { f32::INFINITY } else { worst.max(x) };
-    // Numbers that differ in nothing but a sign bit or a NaN's bits differ.
+    // Numbers differ even if only a sign bit or a NaN's bits differ.
     let differ = expected.iter().zip(got).any(|(a, b)| a.to_bits() != b.to_bits());
     let most = expected.iter().zip(got).map(apart).fold(0.0, worst);
     if differ { most.max(f32::MIN_POSITIVE) } else { most }
 }
 
-/// Numbers from a seed, the same on every call.
+/// Seeded random numbers, the same on every call.
 struct Random(u64);
 
 impl Random {
@@ -160,24 +161,24 @@ impl Random {
         self.0 >> 32
     }
 
-    /// From −1 to 1.
+    /// Returns a number from −1 to 1.
     fn value(&mut self) -> f32 {
         (self.bits() >> 8) as f32 / (1u64 << 23) as f32 - 1.0
     }
 
-    /// At least 1, at most `most`.
+    /// Returns a size of at least 1 and at most `most`.
     fn size(&mut self, most: usize) -> usize {
         1 + self.bits() as usize % most
     }
 }
 
-/// `count` shapes, each size at least 1 and at most that in `most`.
+/// Returns `count` shapes. Each size is at least 1 and at most the one in `most`.
 fn shapes<const N: usize>(seed: u64, count: usize, most: [usize; N]) -> Vec<[usize; N]> {
     let mut random = Random::new(seed);
     (0..count).map(|_| most.map(|most| random.size(most))).collect()
 }
 
-/// `len` numbers from −1 to 1.
+/// Returns `len` numbers from −1 to 1.
 fn values(seed: u64, len: usize) -> Vec<f32> {
     let mut random = Random::new(seed);
     (0..len).map(|_| random.value()).collect()
@@ -187,7 +188,7 @@ fn tensor(device: &Device, dtype: DType, seed: u64, len: usize) -> Result<Buffer
     device.upload_as(Class::Workspace, dtype, &values(seed, len))
 }
 
-/// A buffer's elements, widened.
+/// Returns a buffer's elements, widened to f32.
 fn numbers(device: &Device, buffer: &Buffer) -> Result<Vec<f32>> {
     let mut wide = device.allocate(Class::Workspace, DType::F32, buffer.len())?;
     device.kernels().copy(wide.view_mut(), buffer.view())?;
@@ -202,7 +203,7 @@ fn outputs<const N: usize>(device: &Device, all: [(&'static str, &Buffer); N]) -
     all.into_iter().map(|(name, buffer)| output(device, name, buffer)).collect()
 }
 
-/// Logarithms, whose size says nothing about how far they may be apart.
+/// Returns logarithms, whose magnitude does not determine the permitted difference.
 fn logarithms(device: &Device, name: &'static str, buffer: &Buffer) -> Result<Output> {
     Ok(Output { absolute: true, ..output(device, name, buffer)? })
 }

@@ -1,11 +1,13 @@
-//! Checks on a machine with a GPU that this workspace computes there what it computes on the CPU.
+//! Checks on a machine with a GPU that this workspace computes the same results there as on the
+//! CPU.
 //!
-//! It compares every kernel on the device with the CPU's, and attention with matrix products; every
-//! stage on 1, 2 and 4 ranks with the CPU's losses, with the other stages, with itself and with
-//! other wrappings; the same for a model whose heads tensor cores take; stages with states in main
-//! memory and on disk with stages that keep them on the GPU; every stage and groups of neighbours
-//! over NCCL with the same over copies; the ledger with the driver. Each part runs in a process of its own. Needs this program,
-//! NVIDIA's driver and the libraries that `doctor` lists; no Rust.
+//! It compares: every kernel on the device with the CPU's, and attention with matrix products;
+//! every stage on 1, 2 and 4 ranks with the CPU's losses, the other stages, itself and other
+//! wrappings; the same for a model whose heads suit tensor cores; stages that keep states in main
+//! memory or on disk with stages that keep them on the GPU; every stage, and groups of neighbours,
+//! over NCCL with the same over copies; the ledger with the driver. Each part runs in a process of
+//! its own. It needs this program, NVIDIA's driver and the libraries that `doctor` lists, but not
+//! Rust.
 
 mod kernels;
 mod memory;
@@ -64,7 +66,7 @@ impl Arguments {
     }
 }
 
-/// What was checked, what was found, and whether it holds.
+/// The subject of a check, its result, and whether it holds.
 struct Finding {
     what: String,
     result: String,
@@ -72,20 +74,20 @@ struct Finding {
 }
 
 impl Finding {
-    /// Something that could not be checked, since it failed; says why at once, and whole.
+    /// Returns the finding of a check that failed to run. Prints the complete reason at once.
     fn failed(what: String, reason: &str) -> Self {
         events::say!("\n{what}: {reason}");
         Finding { what, result: first_line(reason), outcome: Outcome::Fails }
     }
 
-    /// Something that takes what is not here; says what at once, and whole.
+    /// Returns the finding of a check whose requirements are missing. Prints them in full at once.
     fn unchecked(what: String, reason: &str) -> Self {
         events::say!("\n{what}, not checked: {reason}");
         let result = format!("not checked: {}", first_line(reason));
         Finding { what, result, outcome: Outcome::Unchecked }
     }
 
-    /// Its row of the table, with how long it took.
+    /// Returns the finding's table row, with the time that it took.
     fn row(&self, seconds: &str) -> String {
         let Finding { what, result, outcome } = self;
         let verdict = match outcome {
@@ -99,7 +101,7 @@ impl Finding {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // Before the driver is loaded: it reads variables then.
+    // Before the driver is loaded, because it reads variables then.
     allow_sharing();
     let done = match arguments.part {
         Some(number) => run_part(&arguments, number),
@@ -113,8 +115,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Returns the parts that `--only` asks for, in order, by the titles under which their findings are
-/// shown.
+/// Returns the parts that `--only` selects, in order, grouped by the titles of their tables.
 fn sections(arguments: &Arguments, bf16: bool) -> Vec<Section<'_>> {
     let mut sections = vec![
         Section { title: "Kernels against the CPU's", parts: kernels::parts(arguments.longest, bf16) },
@@ -134,7 +135,7 @@ fn sections(arguments: &Arguments, bf16: bool) -> Vec<Section<'_>> {
     sections
 }
 
-/// Runs one part here and prints its findings.
+/// Runs one part in this process and prints its findings.
 fn run_part(arguments: &Arguments, number: usize) -> Result<ExitCode, String> {
     let gpus = list().map_err(in_words)?;
     let bf16 = gpus.first().is_some_and(GpuInfo::has_bf16);
@@ -145,7 +146,7 @@ fn run_part(arguments: &Arguments, number: usize) -> Result<ExitCode, String> {
 
 /// Runs each part in a process of its own and reports all outcomes.
 fn examine(arguments: &Arguments) -> Result<ExitCode, String> {
-    // Opens the GPU to see whether it works, and closes it, so that no part can break a context of
+    // Opens the GPU to see whether it works, then closes it, so that no part can break a context of
     // this process.
     let info = Gpu::open(0).map_err(in_words)?.info().clone();
     let (major, minor) = info.capability;
@@ -164,7 +165,7 @@ fn examine(arguments: &Arguments) -> Result<ExitCode, String> {
     Ok(verdict(&ended))
 }
 
-/// Says what came of all parts.
+/// Prints the outcome of all parts.
 fn verdict(ended: &[(Outcome, String)]) -> ExitCode {
     let names = |outcome| -> Vec<&str> {
         let those = ended.iter().filter(|(came, _)| *came == outcome);
@@ -184,7 +185,7 @@ fn verdict(ended: &[(Outcome, String)]) -> ExitCode {
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A rank of its own on the first GPU, in silence.
+/// Returns a device for a rank of its own on the first GPU that prints nothing.
 fn rank(options: Options) -> device::Result<Device> {
     Device::cuda(Ledger::new(Emitter::silent(0), None), Gpu::open(0)?, options)
 }

@@ -1,30 +1,30 @@
-//! What the ledger counts, what was taken from the driver for it, and what the driver says is in
-//! use.
+//! Compares the bytes that the ledger counts, the bytes taken from the driver for them, and the
+//! driver's own count.
 
 use crate::parts::Outcome;
 use crate::{Finding, rank};
 use device::cuda::{Options, Runtime};
 use device::{Buffer, Class, DType, Device, Place, Result};
 
-/// Elements of the buffers: small and large, and no two of one size when rounded.
+/// Elements of the buffers: small and large, all of different rounded sizes.
 const SIZES: [usize; 5] = [1, 1000, 262_144, 3_000_001, 7777];
 
-/// Bytes that sizes are rounded to.
+/// Sizes are rounded to this many bytes.
 const GRAIN: u64 = 512;
 
-/// Bytes of the driver's pages. It cuts small blocks from a page that it has, so that its count is
-/// exact of whole pages alone.
+/// Size of the driver's pages in bytes. The driver cuts small blocks from pages that it already
+/// has, so its count is exact only for whole pages.
 const PAGE: usize = 2 << 20;
 
-/// Bytes of what the driver takes at once, at most, and may still have pages of: so much less may a
-/// count be.
+/// Maximum size of the driver's own allocations in bytes. It may still have free pages of one, so a
+/// count may be lower by this much.
 const CHUNK: u64 = 32 << 20;
 
-/// Pages of the buffers that the driver's count is compared with: each is more than a chunk and all
-/// roundings together.
+/// Pages of the buffers that the driver's count is compared with. Each is larger than a chunk and
+/// all roundings together.
 const PAGES: [usize; 3] = [32, 37, 48];
 
-/// Allocates, frees and allocates again, on a rank of its own: nothing is kept for reuse yet.
+/// Allocates, frees and allocates again, on a new rank that has no memory to reuse.
 pub(crate) fn check() -> Result<Vec<Finding>> {
     let device = &rank(Options::default())?;
     let Some(rank) = device.gpu() else { return Ok(Vec::new()) };
@@ -61,8 +61,8 @@ pub(crate) fn check() -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// The driver's own count, of buffers of whole pages: at most a chunk less than was requested, and
-/// at most a page more for each.
+/// Compares the driver's own count with buffers of whole pages. It may be lower than requested by
+/// at most a chunk, and higher by at most a page per buffer.
 fn whole_pages(device: &Device, rank: &Runtime) -> Result<Finding> {
     let (before, _) = rank.gpu().memory()?;
     let buffer = |pages| device.allocate(Class::Workspace, DType::F32, pages * PAGE / 4);

@@ -1,4 +1,4 @@
-//! Every stage over NCCL, and groups of neighbours, against the same over copies.
+//! Compares every stage, and groups of neighbours, over NCCL with the same over copies.
 
 use crate::parts::{Outcome, Part};
 use crate::training::{apart, flags};
@@ -7,7 +7,7 @@ use planner::Stage;
 use tests::{STAGES, train};
 use trainer::Failure;
 
-/// A part per number of ranks and precision.
+/// Returns a part per number of ranks and precision.
 pub(crate) fn parts(arguments: &Arguments, bf16: bool) -> Vec<Part<'_>> {
     let worlds = [2, 4].into_iter().filter(|&world| world <= arguments.ranks);
     let wide = bf16.then_some((arguments.ranks, "bf16")).filter(|&(world, _)| world > 1);
@@ -31,19 +31,19 @@ pub(crate) fn parts(arguments: &Arguments, bf16: bool) -> Vec<Part<'_>> {
     worlds.map(|world| (world, "fp32")).chain(wide).map(part).chain(groups).collect()
 }
 
-/// What splits communicators.
+/// Cases that split communicators.
 const GROUPS: [(Stage, &str); 2] = [
     (Stage::Zero3, "--strategy hybrid-shard --shard-group-size 2"),
     (Stage::Zero3, "--secondary-shard-size 2"),
 ];
 
-/// Seconds that a rank waits for its peers: short enough that a rank that hangs is named before the
-/// part's time is over.
+/// Seconds that a rank waits for its peers. A rank that hangs is then named before the part's time
+/// limit.
 const TIMEOUT: u32 = 20;
 
-/// Compares all `cases`, stages with further flags, up to the first that fails: if one times out,
-/// the next would too. Returns one line with the reason if NCCL is missing or cannot connect as many
-/// ranks.
+/// Compares all `cases` of a stage and further flags, up to the first that fails: if one times out,
+/// the next would too. Returns a single line with the reason if NCCL is missing or cannot connect
+/// the ranks.
 fn compare_all(
     arguments: &Arguments,
     what: &str,
@@ -86,7 +86,7 @@ fn compare(
     })
 }
 
-/// Returns the name of what `flags` ask for, for a row.
+/// Returns a short name of `flags`, for a table row.
 fn short(flags: &str) -> String {
     let name = flags.split_whitespace().find(|word| *word != "--strategy");
     name.map_or(String::new(), |name| format!(", {}", name.trim_start_matches("--")))

@@ -1,4 +1,5 @@
-//! Stages whose states rest in main memory or on disk, against the same with everything on the GPU.
+//! Compares stages that keep states in main memory or on disk with stages that keep everything on
+//! the GPU.
 
 use crate::parts::{Outcome, Part};
 use crate::training::{flags, same};
@@ -7,7 +8,7 @@ use planner::Stage;
 use tests::train;
 use trainer::Report;
 
-/// What may rest beyond the GPU, by the stages that are checked with it.
+/// Placements beyond the GPU, with the stages that are checked with them.
 const CASES: [(Stage, &str); 6] = [
     (Stage::Ddp, "--offload-optimizer cpu"),
     (Stage::Zero1, "--offload-optimizer disk"),
@@ -17,7 +18,7 @@ const CASES: [(Stage, &str); 6] = [
     (Stage::Zero3, "--offload-parameters cpu --checkpoint-activations block --offload-activations cpu"),
 ];
 
-/// A part per case and precision.
+/// Returns a part per case and precision.
 pub(crate) fn parts(arguments: &Arguments, bf16: bool) -> Vec<Part<'_>> {
     let precisions = ["fp32"].into_iter().chain(bf16.then_some("bf16"));
     let cases = precisions.flat_map(|precision| CASES.map(|(stage, case)| (precision, stage, case)));
@@ -28,7 +29,8 @@ pub(crate) fn parts(arguments: &Arguments, bf16: bool) -> Vec<Part<'_>> {
     cases.map(part).collect()
 }
 
-/// Trains with and without: the same is learnt, and what moves is what was predicted.
+/// Trains with and without offload. Both must learn the same, and the bytes moved must match the
+/// prediction.
 fn check(
     arguments: &Arguments,
     what: &str,

@@ -1,5 +1,5 @@
-//! Parts of the check, each in a process of its own: after a kernel has broken a GPU's context,
-//! every call in that process fails, whatever it was to check.
+//! Runs each part of the check in a process of its own. After a kernel has broken a GPU's context,
+//! every later call in that process fails, whatever it checks.
 
 use crate::{Finding, in_words};
 use device::cuda::Gpu;
@@ -10,23 +10,22 @@ use std::time::{Duration, Instant};
 /// The outcome of a check. The process of a part exits with it as its code.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// All that was checked holds.
+    /// All checks hold.
     Holds = 0,
-    /// Something does not hold, or the process broke off.
+    /// A check does not hold, or the process died.
     Fails = 1,
-    /// Something could not be checked on this machine; the rest holds.
+    /// Something could not be checked on this machine; everything else holds.
     Unchecked = 3,
 }
 
 impl Outcome {
-    /// Returns the outcome that an exit status stands for, if it is one.
+    /// Returns the outcome for an exit status. `None` if the status does not stand for one.
     fn of(status: ExitStatus) -> Option<Self> {
         let all = [Outcome::Holds, Outcome::Fails, Outcome::Unchecked];
         all.into_iter().find(|&outcome| status.code() == Some(outcome as i32))
     }
 
-    /// Returns the outcome of several findings together: a failure counts more than what could not
-    /// be checked.
+    /// Returns the combined outcome of several findings. A failure outweighs an unchecked finding.
     fn together(findings: &[Finding]) -> Self {
         let has = |outcome| findings.iter().any(|finding| finding.outcome == outcome);
         [Outcome::Fails, Outcome::Unchecked]
@@ -48,26 +47,26 @@ impl From<Outcome> for ExitCode {
     }
 }
 
-/// What a part does: its findings, or why it could not be done.
+/// The work of a part. It returns findings, or the reason why it could not run.
 type Check<'a> = dyn Fn() -> Result<Vec<Finding>, String> + 'a;
 
-/// What is checked in one process.
+/// The checks that run in one process.
 pub(crate) struct Part<'a> {
-    /// Tells it from every other.
+    /// Unique name of the part.
     pub(crate) name: String,
     check: Box<Check<'a>>,
 }
 
-/// Parts whose findings make one table.
+/// Parts whose findings form one table.
 pub(crate) struct Section<'a> {
-    /// What stands above it.
+    /// Heading of the table.
     pub(crate) title: &'static str,
-    /// In order.
+    /// The parts, in order.
     pub(crate) parts: Vec<Part<'a>>,
 }
 
 impl<'a> Part<'a> {
-    /// A part that does `check`.
+    /// Returns a part that runs `check`.
     pub(crate) fn new<E: ToString>(
         name: impl Into<String>,
         check: impl Fn() -> Result<Vec<Finding>, E> + 'a,
@@ -76,18 +75,19 @@ impl<'a> Part<'a> {
         Part { name: name.into(), check }
     }
 
-    /// Runs it in this process and prints its findings.
+    /// Runs the part in this process and prints its findings.
     pub(crate) fn run(&self) -> Outcome {
         let began = Instant::now();
-        // Held to the end: between runs the driver would take its context down and make it again.
+        // Held to the end. Otherwise the driver would destroy its context between runs and create
+        // it again.
         let checked = Gpu::open(0).map_err(in_words).and_then(|_gpu| (self.check)());
         let findings = checked.unwrap_or_else(|reason| vec![Finding::failed(self.name.clone(), &reason)]);
         print(&findings, began);
         Outcome::together(&findings)
     }
 
-    /// Runs it, the `number`-th, in a process of its own, which prints. Of one that broke off or
-    /// was killed at its `limit` this tells so.
+    /// Runs the part, number `number`, in a process of its own, which prints its findings. If that
+    /// process dies or is killed at its `limit`, this process reports it.
     pub(crate) fn run_apart(&self, number: usize, limit: Duration) -> Outcome {
         let began = Instant::now();
         let broken = match start(number).and_then(|process| end(process, limit)) {
@@ -103,23 +103,23 @@ impl<'a> Part<'a> {
     }
 }
 
-/// A row each; the last says how long all took that `began` then.
+/// Prints a row per finding. The last row shows the time since `began`.
 fn print(findings: &[Finding], began: Instant) {
     let Some((last, others)) = findings.split_last() else { return };
     others.iter().for_each(|finding| events::say!("{}", finding.row("")));
     events::say!("{}", last.row(&format!("{:.1} s", began.elapsed().as_secs_f64())));
 }
 
-/// Starts this program again, for one part.
+/// Starts this program again to run one part.
 fn start(number: usize) -> io::Result<Child> {
     let program = std::env::current_exe()?;
     Command::new(program).args(std::env::args_os().skip(1)).args(["--part", &number.to_string()]).spawn()
 }
 
-/// What is waited for after a kill: one that hangs within the driver may outlive that, too.
+/// Time to wait after a kill. A process that hangs inside the driver may outlive even that.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How `process` has ended; nothing of one that was killed at its `limit`.
+/// Waits for the exit status of `process`. `None` if it was killed at its `limit`.
 fn end(mut process: Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let ended = wait(&mut process, limit)?;
     if ended.is_none() {
@@ -129,7 +129,7 @@ fn end(mut process: Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     Ok(ended)
 }
 
-/// How `process` has ended, if it does so within `limit`.
+/// Waits for the exit status of `process`. `None` if it does not end within `limit`.
 fn wait(process: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let began = Instant::now();
     loop {

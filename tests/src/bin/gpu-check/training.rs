@@ -1,4 +1,4 @@
-//! Every stage on the GPU, against the CPU, the other stages, and itself.
+//! Compares every stage on the GPU with the CPU, the other stages, and itself.
 
 use crate::parts::{Outcome, Part};
 use crate::{Arguments, Finding};
@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use tests::{STAGES, STEADY_RATE, farthest_step, losses, train};
 use trainer::Report;
 
-/// What is trained, and how.
+/// A model and how it is trained.
 struct Setup {
     what: String,
     flags: String,
@@ -18,7 +18,7 @@ struct Setup {
     _model: Option<WideHeads>,
 }
 
-/// A part per setup.
+/// Returns a part per setup.
 pub(crate) fn parts(arguments: &Arguments, bf16: bool) -> Vec<Part<'_>> {
     let worlds = [1, 2, 4].into_iter().filter(|&world| world <= arguments.ranks);
     let wide = bf16.then_some((arguments.ranks, "bf16"));
@@ -28,7 +28,7 @@ pub(crate) fn parts(arguments: &Arguments, bf16: bool) -> Vec<Part<'_>> {
     setups.chain(bf16.then(|| WideHeads::new().setup(arguments))).map(part).collect()
 }
 
-/// How the command line's model is trained.
+/// Returns the flags for training the command line's model.
 pub(crate) fn flags(arguments: &Arguments, world: usize, precision: &str) -> String {
     let Arguments { model, steps, sequences, seq_len, .. } = arguments;
     format!(
@@ -50,8 +50,8 @@ impl Setup {
     }
 }
 
-/// A small model with heads of 64, which tensor cores take in 16 bits, and sequences of several
-/// tiles. Its file has no name, so that it is gone however this program ends.
+/// A small model with heads of 64, which suit tensor cores in 16 bits, and sequences of several
+/// tiles. Its file has no name, so that it disappears however this program ends.
 struct WideHeads(io::Result<File>);
 
 impl WideHeads {
@@ -66,7 +66,8 @@ impl WideHeads {
         WideHeads(tempfile::tempfile().and_then(written))
     }
 
-    /// Its path; where there is none, the reason, which then fails the runs as an unknown model.
+    /// Returns the file's path. If there is none, returns the reason, which then fails the runs as
+    /// an unknown model.
     fn path(&self) -> String {
         match &self.0 {
             Ok(file) => format!("/proc/self/fd/{}", file.as_raw_fd()),
@@ -89,7 +90,8 @@ impl WideHeads {
     }
 }
 
-/// What changes where tensors lie and how many are gathered at once, and no bit.
+/// Flags that change the places of tensors and how many are gathered at once, but no bit of the
+/// result.
 const WRAPPINGS: [&str; 2] = ["--wrap parameter", "--param-persistence-threshold 2000"];
 
 fn stages(setup: &Setup) -> Result<Vec<Finding>, String> {
@@ -119,7 +121,7 @@ fn stages(setup: &Setup) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-/// How closely a stage's losses follow the CPU's.
+/// Checks how closely a stage's losses follow the CPU's.
 fn follows(setup: &Setup, cpu: &Report, report: &Report) -> Finding {
     let (result, holds) = apart(setup.precision, cpu, report);
     Finding {
@@ -129,9 +131,9 @@ fn follows(setup: &Setup, cpu: &Report, report: &Report) -> Finding {
     }
 }
 
-/// The largest distance of losses, step by step, in words, and whether it may be that large: 1e-4
-/// in f32; in 16 bits 2 % of the step's loss. Losses that do not fall would agree too, so it says
-/// how far they fell.
+/// Returns the largest difference of losses, step by step, in words, and whether it is permitted:
+/// up to 1e-4 in f32, and up to 2 % of the step's loss in 16 bits. Losses that do not fall would
+/// also agree, so the words say how far they fell.
 pub(crate) fn apart(precision: &str, expected: &Report, got: &Report) -> (String, bool) {
     let (allowed, relative) = if precision == "fp32" { (1e-4, false) } else { (0.02, true) };
     let (expected, got) = (losses(expected), losses(got));
@@ -142,7 +144,7 @@ pub(crate) fn apart(precision: &str, expected: &Report, got: &Report) -> (String
     (words, most <= allowed)
 }
 
-/// True if both have learnt the same bits.
+/// True if both runs have learnt the same bits.
 pub(crate) fn same(a: &Report, b: &Report) -> bool {
     losses(a) == losses(b) && a.weights_blake3 == b.weights_blake3
 }

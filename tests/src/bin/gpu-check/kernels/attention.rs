@@ -1,12 +1,12 @@
-//! Attention: by tiles in f32 arithmetic and on tensor cores, by matrix products.
+//! Checks attention by tiles, in f32 arithmetic and on tensor cores, and by matrix products.
 
 use super::Closeness::Rounding;
 use super::{Operation, Output, Random, logarithms, numbers, output, tensor};
 use device::{Attention, AttentionBackward, AttentionShape, Buffer, Class, DType, Device, Result};
 
-/// Batch, tokens, heads, key/value heads, the head's width, and the magnitude of queries and keys:
-/// with 1 a query attends to all keys alike, with 4 to few, so that each tile of keys counts in
-/// some rows.
+/// Batch, tokens, heads, key/value heads, head width, and the magnitude of queries and keys. With
+/// magnitude 1 a query attends to all keys equally; with 4 it attends to few, so that each tile of
+/// keys matters in some rows.
 type Sizes = [usize; 6];
 
 pub(super) fn all(longest: usize) -> Vec<Operation> {
@@ -17,9 +17,10 @@ pub(super) fn all(longest: usize) -> Vec<Operation> {
     all
 }
 
-/// Of heads for which tiles have room. 333 tokens are six tiles on tensor cores, and the last a
-/// part; 50 fewer are five, so that a block that owns two tiles finds one at the end. At least two
-/// tokens attend: the gradients of a single query and key are zero but for rounding.
+/// Returns operations for heads that fit into tiles. On tensor cores 333 tokens are six tiles, the
+/// last one partial. 50 fewer are five, so that a block that owns two tiles has only one at the
+/// end. At least two tokens attend, because the gradients of a single query and key are zero except
+/// for rounding.
 pub(super) fn tiled(longest: usize) -> Vec<Operation> {
     let fewer = longest.saturating_sub(50).max(2);
     let long = |width| {
@@ -81,7 +82,7 @@ fn attention(
     Ok(all)
 }
 
-/// Queries, keys and values; the values from −1 to 1.
+/// Returns queries, keys and values. The values are from −1 to 1.
 fn projections(device: &Device, dtype: DType, shape: AttentionShape, magnitude: f32) -> Result<Buffer> {
     let (packed, scores) = (shape.packed_width(), (shape.heads + shape.kv_heads) * shape.head_dim);
     let mut random = Random::new(15);
@@ -90,7 +91,8 @@ fn projections(device: &Device, dtype: DType, shape: AttentionShape, magnitude: 
     device.upload_as(Class::Workspace, dtype, &values)
 }
 
-/// Returns the gradients of queries, keys and values as outputs of their own: their sizes differ.
+/// Returns the gradients of queries, keys and values as separate outputs, because their magnitudes
+/// differ.
 fn gradients(device: &Device, shape: AttentionShape, dqkv: &Buffer) -> Result<[Output; 3]> {
     let all = numbers(device, dqkv)?;
     let [queries, keys] = [shape.heads, shape.kv_heads].map(|heads| heads * shape.head_dim);

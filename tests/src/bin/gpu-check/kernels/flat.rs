@@ -1,4 +1,4 @@
-//! Kernels that know no rows: element-wise ones, AdamW, reductions.
+//! Checks kernels without a row structure: element-wise ones, AdamW, reductions.
 
 use super::Closeness::Bits;
 use super::{Operation, Output, output, outputs, shapes, tensor, values};
@@ -41,7 +41,7 @@ const UPDATE: AdamW = AdamW {
     gradient_scale: 0.7,
 };
 
-/// Master weights, momentum, and a variance that is not negative.
+/// Returns master weights, momentum, and a non-negative variance.
 fn states(device: &Device, len: usize) -> Result<[Buffer; 3]> {
     let variance: Vec<f32> = values(26, len).into_iter().map(|x| x * x).collect();
     let master = tensor(device, DType::F32, 24, len)?;
@@ -49,7 +49,7 @@ fn states(device: &Device, len: usize) -> Result<[Buffer; 3]> {
     Ok([master, momentum, device.upload(Class::Workspace, &variance)?])
 }
 
-/// One update, `rounded` to parameters or not; `seed` is the gradients'.
+/// Runs one update, `rounded` to parameters or not. `seed` determines the gradients.
 fn adamw(device: &Device, dtype: DType, len: usize, seed: u64, rounded: bool) -> Result<Vec<Output>> {
     let [mut master, mut momentum, mut variance] = states(device, len)?;
     let gradients = tensor(device, dtype, seed, len)?;
@@ -68,7 +68,7 @@ fn adamw(device: &Device, dtype: DType, len: usize, seed: u64, rounded: bool) ->
     all.map(|(name, buffer)| output(device, name, buffer)).collect()
 }
 
-/// The fixed-point sum in pieces of 16 bits, which f32 holds exactly.
+/// Returns the fixed-point sum in pieces of 16 bits, which f32 holds exactly.
 fn reductions(device: &Device, dtype: DType, [len]: [usize; 1]) -> Result<Vec<Output>> {
     let x = tensor(device, dtype, 29, len)?;
     let largest = device.kernels().max_magnitude(&[x.view()])?;

@@ -1,4 +1,4 @@
-//! Products of matrices.
+//! Checks matrix products.
 
 use super::Closeness::{Bits, Rounding};
 use super::{Operation, Output, outputs, shapes, tensor, values};
@@ -55,8 +55,8 @@ fn onto(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Output>> 
     outputs(device, [("out", &out), ("base", &base)])
 }
 
-/// Autocast's product: of f32, which differs by rounding of the sums alone if both sides round the
-/// operands.
+/// Runs autocast's product of f32 operands. If both sides round the operands, results differ only
+/// by the rounding of the sums.
 fn rounded(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Output>> {
     let (a, b) = (tensor(device, dtype, 35, m * k)?, tensor(device, dtype, 36, n * k)?);
     let mut out = device.allocate(Class::Workspace, dtype, m * n)?;
@@ -66,8 +66,9 @@ fn rounded(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Output
     outputs(device, [("out", &out)])
 }
 
-/// Multiplies quarters from 1 to 2, with the sign changed in the second half of each row. Every sum
-/// is exact in f32, in any order and in any parts; a part that is rounded to 16 bits is not.
+/// Multiplies multiples of a quarter from 1 to 2, with the sign flipped in the second half of each
+/// row. Every sum is exact in f32, in any order and in any parts; a part that is rounded to 16 bits
+/// is not.
 fn cancelling(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Output>> {
     let quarters =
         |seed, len| values(seed, len).into_iter().map(|x| 1.0 + (2.0 * (x + 1.0)).floor().min(3.0) / 4.0);
@@ -80,7 +81,7 @@ fn cancelling(device: &Device, dtype: DType, [m, n, k]: Sizes) -> Result<Vec<Out
     let (a, b) = (Matrix::new(a.view(), m, k), Matrix::new(b.view(), n, k).t());
     device.kernels().matmul(Matrix::new(out.view_mut(), m, n), a, b, Write::Replace)?;
     let mut all = outputs(device, [("out", &out)])?;
-    // The sign of a sum that is 0 depends on its order: −0 becomes 0.
+    // The sign of a zero sum depends on the order: −0 becomes 0.
     all.iter_mut().flat_map(|output| &mut output.values).for_each(|value| *value += 0.0);
     Ok(all)
 }

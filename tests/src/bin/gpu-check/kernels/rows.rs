@@ -1,4 +1,4 @@
-//! Kernels over rows: normalisation, rotation, the gated activation, look-up, cross-entropy.
+//! Checks kernels over rows: normalisation, rotation, the gated activation, look-up, cross-entropy.
 
 use super::Closeness::{Bits, Rounding};
 use super::{Operation, Output, logarithms, output, outputs, shapes, tensor};
@@ -9,7 +9,7 @@ use device::{
 
 pub(super) fn all() -> Vec<Operation> {
     let any = |seed| [vec![[19, 100], [1, 1]], shapes(seed, 5, [60, 700])].concat();
-    // Rows whose shared memory is just what a GPU gives unasked, but for a block's own.
+    // Rows whose shared memory is exactly a GPU's default limit, before a block's own is added.
     let wide = |seed| [any(seed), vec![[3, 12_288], [2, 12_260]]].concat();
     let rotations = [vec![[2, 13, 4, 2, 20], [1, 1, 1, 1, 2]], rope_shapes()].concat();
     vec![
@@ -75,13 +75,13 @@ fn rms_norm_backward(device: &Device, dtype: DType, shape: [usize; 2]) -> Result
     outputs(device, [("dx", &dx), ("dweight", &dweight)])
 }
 
-/// Tokens, heads, the heads' width, and what else a token's row holds.
+/// Returns tokens, heads, head width, and the number of other elements in a token's row.
 fn head_shapes() -> Vec<[usize; 4]> {
     [vec![[37, 4, 64, 128], [1, 1, 2, 0]], shapes(50, 4, [40, 6, 140, 200])].concat()
 }
 
-/// As Qwen3 has it: heads lie in packed projections, the gradient is in place, and that of the weight
-/// has the type of the others.
+/// Checks Qwen3's case: heads are parts of packed projections, the gradient is in place, and the
+/// weight's gradient has the type of the others.
 fn backward_of_heads(
     device: &Device,
     dtype: DType,
@@ -106,7 +106,7 @@ fn backward_of_heads(
     outputs(device, [("dx", &dx), ("dweight", &dweight)])
 }
 
-/// Batch, tokens, heads, key/value heads and the head's width, which is even.
+/// Returns batch, tokens, heads, key/value heads and the head width, which is even.
 fn rope_shapes() -> Vec<[usize; 5]> {
     let even = |[batch, tokens, group, kv_heads, half]: [usize; 5]| {
         [batch, tokens, group * kv_heads, kv_heads, 2 * half]
