@@ -1,11 +1,11 @@
-//! On a simulated link, communication hides behind computation as far as an alpha-beta model says
-//! that it can.
+//! On a simulated link, communication hides behind computation to the extent that an alpha-beta
+//! model permits.
 //!
-//! The model takes from a recording how long each rank computed between two collectives, and when
-//! it issued which collective. In the model one link carries one collective after another, and
+//! The model reads from a recording how long each rank computed between two collectives, and when
+//! it issued each collective. In the model, one link carries the collectives one after another, and
 //! ranks wait only for what they need: a unit's parameters before its pass, gradients before the
 //! step, updated parameters at the step's end. Any schedule that issues at these points exposes at
-//! least the time that ranks wait in the model.
+//! least the model's waiting time.
 
 use events::{CollectiveEvent, Event, Operation, Pass, Progress, Snapshot, What};
 use planner::Stage;
@@ -17,7 +17,7 @@ use viz::window::Window;
 const RANKS: usize = 2;
 const STEPS: u32 = 8;
 
-/// What a rank does, in order.
+/// The actions of a rank, in order.
 #[derive(Clone, Debug)]
 enum Act {
     /// Computes, copies, or waits for its peers.
@@ -28,14 +28,14 @@ enum Act {
     Need(u64),
 }
 
-/// One step of one rank: its acts, and the seconds for which it waited for the link.
+/// One step of one rank: its actions, and the seconds for which it waited for the link.
 #[derive(Clone, Debug, Default)]
 struct Step {
     acts: Vec<Act>,
     exposed: f64,
 }
 
-/// A link as the flags write it.
+/// A link, as specified by flags.
 #[derive(Clone, Copy)]
 struct AlphaBeta {
     latency: f64,
@@ -43,8 +43,8 @@ struct AlphaBeta {
 }
 
 impl AlphaBeta {
-    /// Seconds of a collective between two ranks, each of which sends half of what is reduced or
-    /// gathered.
+    /// Returns the seconds of a collective between two ranks, each of which sends half of the
+    /// reduced or gathered data.
     fn seconds(self, event: &CollectiveEvent) -> f64 {
         let half = event.bytes as f64 / RANKS as f64;
         let (rounds, bytes) = match event.operation {
@@ -61,7 +61,7 @@ impl AlphaBeta {
     }
 }
 
-/// The steps of `rank`, one by one.
+/// Returns the steps of `rank`.
 fn steps(events: &[Event], rank: u32) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut needed = Needs::default();
@@ -85,7 +85,7 @@ fn steps(events: &[Event], rank: u32) -> Vec<Step> {
     steps
 }
 
-/// Collectives whose results are still to be waited for.
+/// Collectives whose results have not been waited for.
 #[derive(Default)]
 struct Needs {
     /// Gathered parameters by first unit.
@@ -95,7 +95,7 @@ struct Needs {
 }
 
 impl Needs {
-    /// Adds what the event means to the acts.
+    /// Appends the actions that the event stands for.
     fn acts(&mut self, what: &What, acts: &mut Vec<Act>) {
         match what {
             What::PassStarted { pass, unit, .. } => {
@@ -111,7 +111,7 @@ impl Needs {
     fn issued(&mut self, event: &CollectiveEvent, acts: &mut Vec<Act>) {
         let number = event.sequence;
         if event.operation == Operation::Scalars {
-            // The norm and the loss need everything before them, and are waited for at once.
+            // The norm and the loss need all previous results and are waited for at once.
             self.everything(acts);
             return acts.extend([Act::Issue(number, *event), Act::Need(number)]);
         }
@@ -128,7 +128,7 @@ impl Needs {
     }
 }
 
-/// A rank on its way through its acts.
+/// A rank's progress through its actions.
 #[derive(Clone, Default)]
 struct Clock {
     now: f64,
@@ -136,8 +136,8 @@ struct Clock {
     exposed: f64,
 }
 
-/// The seconds that each rank waits for the link in the model, and the seconds for which the link
-/// is busy.
+/// Returns the seconds for which each rank waits for the link in the model, and the seconds for
+/// which the link is busy.
 fn model(ranks: &[&Step], link: AlphaBeta) -> (Vec<f64>, f64) {
     let mut clocks = vec![Clock::default(); ranks.len()];
     let mut issued: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
@@ -176,7 +176,8 @@ fn flags() -> String {
     format!("--model tiny --batch-size 16 --gpus {RANKS} --steps {STEPS} --threads 1 --device cpu --headless")
 }
 
-/// The link on which `stage` communicates for as long as it computes, by a run without one.
+/// Returns a link on which `stage` communicates for as long as it computes, measured in a run
+/// without a link.
 fn link_for_half_of_the_step(stage: Stage, file: &std::path::Path) -> Result<AlphaBeta, Failure> {
     let report = train(stage, &format!("{} --record {}", flags(), file.display()))?;
     let seconds: Vec<f64> = report.steps.iter().skip(1).map(|step| step.seconds).collect();
@@ -191,8 +192,8 @@ fn link_for_half_of_the_step(stage: Stage, file: &std::path::Path) -> Result<Alp
     Ok(AlphaBeta { latency: 50e-6, bandwidth: bytes / seconds })
 }
 
-/// What was left exposed beyond the model, as a share of what can be hidden, and the share of
-/// communication that can be hidden: medians over steps.
+/// Returns the medians over steps of two fractions: the communication exposed beyond the model,
+/// relative to what can be hidden, and the fraction of communication that can be hidden.
 fn beyond_the_model(events: &[Event], link: AlphaBeta) -> (f64, f64) {
     let ranks: Vec<Vec<Step>> = (0..RANKS as u32).map(|rank| steps(events, rank)).collect();
     let judge = |step: usize| {
@@ -203,15 +204,15 @@ fn beyond_the_model(events: &[Event], link: AlphaBeta) -> (f64, f64) {
         let hideable = exposed.iter().map(|exposed| 1.0 - exposed / busy).fold(1.0, f64::min);
         (beyond.fold(f64::MIN, f64::max), hideable)
     };
-    // The first step pays for first touches of memory.
+    // The first step also pays for first touches of memory.
     let judged: Vec<(f64, f64)> = (1..STEPS as usize).map(judge).collect();
     println!("{judged:.3?}");
     let (beyond, hideable): (Vec<f64>, Vec<f64>) = judged.into_iter().unzip();
     (median(&beyond), median(&hideable))
 }
 
-/// The share of the last step's communication that the streams view shows beside computation, on
-/// the rank where it is the smallest.
+/// Returns the fraction of the last step's communication that the streams view shows as hidden by
+/// computation, on the rank with the smallest fraction.
 fn shown_as_hidden(events: &[Event]) -> f64 {
     let mut window = Window::new(&Snapshot::new(RANKS as u32, 0));
     events.iter().for_each(|event| window.apply(event));
@@ -220,8 +221,9 @@ fn shown_as_hidden(events: &[Event]) -> f64 {
     measured.iter().map(|rank| rank.overlapped as f64 / rank.communication as f64).fold(1.0, f64::min)
 }
 
-/// One recorded run on a link that takes half of the step: what was left exposed beyond the model,
-/// what can be hidden, and what the streams view shows as hidden.
+/// Runs and records a stage on a link that takes half of the step. Returns the fraction exposed
+/// beyond the model, the fraction that can be hidden, and the fraction that the streams view shows
+/// as hidden.
 fn run(stage: Stage) -> (f64, f64, f64) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run");
@@ -234,10 +236,10 @@ fn run(stage: Stage) -> (f64, f64, f64) {
     (beyond, hideable, shown_as_hidden(&events))
 }
 
-/// Allows three runs: another program on the machine may slow some passes, and the calibration but
-/// not the run.
+/// Allows three runs. Another program on the machine may slow down some passes, or the calibration
+/// but not the run.
 fn hides_what_can_be_hidden(stage: Stage) {
-    // The view counts as computation only passes over units, not copies.
+    // The view counts only passes over units as computation, not copies.
     let holds = |&(beyond, hideable, shown): &(f64, f64, f64)| {
         beyond < 0.1 && hideable > 0.3 && shown > 0.5 * hideable
     };
@@ -251,7 +253,7 @@ fn hides_what_can_be_hidden(stage: Stage) {
     }
 }
 
-/// Runs one stage after the other: each needs both cores.
+/// Runs one stage after another, because each needs both cores.
 #[test]
 fn stages_hide_what_can_be_hidden() {
     [Stage::Ddp, Stage::Zero2, Stage::Zero3].into_iter().for_each(hides_what_can_be_hidden);

@@ -1,5 +1,5 @@
-//! Ranks that are processes of an MPI job. Built with `--features mpi` only, since it needs an MPI:
-//! `scripts/test-mpi`.
+//! Ranks that are processes of an MPI job. Built only with `--features mpi`, because it needs an
+//! MPI: `scripts/test-mpi`.
 
 #![cfg(feature = "mpi")]
 
@@ -51,7 +51,7 @@ fn four_mpi_processes_learn_the_bits_of_four_threads_in_every_stage() {
     }
 }
 
-/// Runs the script unchanged, under a real mpirun; only its build is skipped.
+/// Runs the script unchanged under a real mpirun. Only its build is skipped.
 #[test]
 fn the_script_starts_processes_that_learn_what_threads_do() {
     let folder = tempfile::tempdir().unwrap();
@@ -66,8 +66,8 @@ fn the_script_starts_processes_that_learn_what_threads_do() {
     assert_eq!(Report::read(&report).unwrap().weights_blake3, threads.weights_blake3);
 }
 
-/// The process numbers of the ranks of a job, found by a word that only they have on their command
-/// line.
+/// Returns the process ids of a job's ranks, which are found by a word that only their command
+/// lines contain.
 fn ranks(word: &str) -> Vec<(u32, String)> {
     let found = Command::new("pgrep").args(["-f", &format!("^{STAGE}.*{word}")]).output().unwrap();
     let numbers = String::from_utf8(found.stdout).unwrap();
@@ -116,7 +116,7 @@ fn an_mpi_rank_that_leaves_out_a_collective_is_named_by_all() {
     let errors: Vec<&str> =
         ended.error.split("error: ").filter(|text| text.contains("collective #")).collect();
     let numbers: BTreeSet<u64> = errors.iter().map(|error| desync(error, 2, "all-gather")).collect();
-    // mpirun ends the job with the first that fails: others may not come to say it too.
+    // mpirun ends the job with the first failing rank, possibly before others report the error too.
     assert_eq!(numbers.len(), 1, "all name the same collective: {}", ended.error);
     assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
 }

@@ -1,5 +1,5 @@
-//! The scripts that start jobs, run as they stand ([`tests::script`]): played are Slurm's
-//! `scontrol` and `srun`, and `torchrun`. `mpirun` is real: `tests/mpi.rs`.
+//! Runs the scripts that start jobs unchanged ([`tests::script`]). Slurm's `scontrol` and `srun`,
+//! and `torchrun`, are stand-ins. `tests/mpi.rs` uses a real `mpirun`.
 
 use planner::Stage;
 use std::net::TcpListener;
@@ -10,12 +10,12 @@ use tests::script::succeeded;
 use tests::{fixture, train};
 use trainer::Report;
 
-/// One step of 2 ranks.
+/// Returns the flags of one step of 2 ranks.
 fn flags() -> String {
     format!("--model {} --batch-size 1 --seq-len 8 --steps 1 --threads 1 --device cpu", fixture("odd.json"))
 }
 
-/// As Slurm does: two tasks of one step, whose first failure is the step's.
+/// Acts like Slurm: two tasks of one step, whose exit code is that of its first failing task.
 const SRUN: &str = "shift\n\
     export SLURM_NTASKS=2 SLURM_STEP_TASKS_PER_NODE=2 SLURM_NODEID=0 SLURM_STEP_ID=0\n\
     SLURM_PROCID=1 SLURM_LOCALID=1 \"$@\" & other=$!\n\
@@ -28,8 +28,8 @@ fn launch(folder: &Path, script: &str, words: &str, set: &[(&str, String)]) -> O
     tests::script::launch(env!("CARGO_BIN_EXE_stage"), folder, script, words, set, &played)
 }
 
-/// As torchrun does: an agent that listens at the port, and two workers, of which the first failure
-/// is the job's.
+/// Acts like torchrun: an agent that listens at the port, and two workers. The job's exit code is
+/// that of the first failing worker.
 const TORCHRUN: &str = "[ \"$1 $2 $3 $4\" = '--standalone --nproc-per-node 2 --no-python' ] || exit 2\n\
     shift 4\n\
     export WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 TORCHELASTIC_USE_AGENT_STORE=True\n\
@@ -38,7 +38,7 @@ const TORCHRUN: &str = "[ \"$1 $2 $3 $4\" = '--standalone --nproc-per-node 2 --n
     wait $other || code=$?\n\
     exit $code";
 
-/// The report in `file` is of what two threads learn.
+/// Checks that the report in `file` agrees with a run of two threads.
 fn is_threads(file: &Path) {
     let threads = train(Stage::Zero3, &format!("--gpus 2 {}", flags())).unwrap();
     assert_eq!(Report::read(file).unwrap().weights_blake3, threads.weights_blake3);
@@ -60,7 +60,7 @@ fn processes_of_this_machine_learn_what_threads_do() {
 #[test]
 fn tasks_of_a_slurm_job_learn_what_threads_do() {
     let folder = tempfile::tempdir().unwrap();
-    // The script makes the port from the job's number.
+    // The script derives the port from the job's number.
     let free = |job: &u32| is_free((20_000 + job) as u16);
     let job = (std::process::id() % 10_000..20_000).find(free).unwrap();
     let set = [("SLURM_JOB_ID", job.to_string()), ("SLURM_JOB_NODELIST", "node".into())];
@@ -73,7 +73,7 @@ fn tasks_of_a_slurm_job_learn_what_threads_do() {
     }
 }
 
-/// The agent keeps its port while the workers, who have nothing but the variables, meet beside it.
+/// The agent keeps its port. The workers, which have only the variables, meet at another one.
 #[test]
 fn workers_of_torchrun_learn_what_threads_do() {
     let folder = tempfile::tempdir().unwrap();

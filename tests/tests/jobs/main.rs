@@ -1,4 +1,4 @@
-//! What holds of runs whose ranks are processes of this machine.
+//! Tests of runs whose ranks are processes of this machine.
 
 mod launchers;
 mod phases;

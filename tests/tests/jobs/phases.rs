@@ -1,4 +1,4 @@
-//! A rank that is killed or stopped in any phase of a run: all others end in time and name it.
+//! If a rank is killed or stopped in any phase of a run, all others end in time and name it.
 
 use crate::processes::explains;
 use std::io::{Read, Write};
@@ -11,21 +11,22 @@ use tests::{at_once, fixture};
 
 const STAGE: &str = env!("CARGO_BIN_EXE_stage");
 
-/// Longer than any process should take to end. A test that passes does not wait for it.
+/// Longer than any process should take to end. A passing test does not wait this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long ranks wait for each other.
+/// How long ranks wait for one another.
 const DEADLINE: Duration = Duration::from_secs(3);
 
-/// How much longer the meeting may take.
+/// Additional time that the meeting may take.
 const MEETING: Duration = Duration::from_secs(2);
 
-/// How much later than the deadline all others may end.
+/// How long after the deadline all others may take to end.
 const LATE: Duration = Duration::from_secs(5);
 
 const RANKS: usize = 3;
 
-/// Where the rank is struck: the step and the milestone, and flags that bring the run there.
+/// The points at which the rank is struck: step and milestone, and flags with which the run reaches
+/// them.
 const PHASES: [(&str, &str); 10] = [
     ("0:Resuming", "--checkpoint kept"),
     ("0:Begins(Setup)", ""),
@@ -39,12 +40,12 @@ const PHASES: [(&str, &str); 10] = [
     ("4:Sharing", ""),
 ];
 
-/// A rank, and the signal that strikes it.
+/// A rank, and the signal that it receives.
 type Blow<'a> = (usize, &'a str);
 
 const BLOWS: [Blow<'_>; 4] = [(0, "KILL"), (1, "KILL"), (0, "STOP"), (1, "STOP")];
 
-/// What all ranks of a run in `dir` are started with.
+/// Returns the flags of all ranks of a run in `dir`.
 fn flags(dir: &Path, more: &str) -> String {
     let inside = |flags: String, flag| flags.replace(flag, &format!("{flag}{}/", dir.display()));
     let more = ["--checkpoint ", "--save "].into_iter().fold(more.to_string(), inside);
@@ -60,7 +61,7 @@ fn place(rank: usize, address: &str, port: u16) -> String {
     format!("RANK={rank} WORLD_SIZE={RANKS} MASTER_ADDR={address} MASTER_PORT={port}")
 }
 
-/// Starts all ranks in `dir`; the victim strikes itself at `milestone`.
+/// Starts all ranks in `dir`. The victim sends itself the signal at `milestone`.
 fn launch(dir: &Path, more: &str, (victim, signal): Blow<'_>, milestone: &str) -> Vec<Member> {
     let (port, flags) = (free_port(), flags(dir, more));
     let set = |rank| {
@@ -70,8 +71,8 @@ fn launch(dir: &Path, more: &str, (victim, signal): Blow<'_>, milestone: &str) -
     (0..RANKS).map(|rank| start(STAGE, &flags, &set(rank))).collect()
 }
 
-/// Waits until the victim is struck, and for the end of all others, at most for `within` from then
-/// on. Returns how they ended.
+/// Waits until the victim is struck, then for at most `within` until all others end. Returns how
+/// they ended.
 fn others(mut members: Vec<Member>, (victim, signal): Blow<'_>, within: Duration) -> Vec<Ended> {
     let victim = members.remove(victim);
     victim.struck(PATIENCE);
@@ -84,7 +85,7 @@ fn others(mut members: Vec<Member>, (victim, signal): Blow<'_>, within: Duration
     others
 }
 
-/// Strikes a rank at a milestone of a run. All others name it.
+/// Strikes a rank at a milestone of a run. All other ranks must name it.
 fn strike((milestone, more): (&str, &str), blow: Blow<'_>) {
     let dir = tempfile::tempdir().unwrap();
     if milestone.ends_with("Resuming") {
@@ -115,7 +116,7 @@ fn all_name_any_rank_that_is_killed_or_stopped_in_any_phase() {
     at_once(PHASES, |phase| BLOWS.into_iter().for_each(|blow| strike(phase, blow)));
 }
 
-/// Once all have what they need of each other, the job is done.
+/// Once all ranks have received what they need from one another, the job is complete.
 #[test]
 fn a_rank_that_is_killed_or_stopped_after_all_have_shared_holds_up_no_other() {
     at_once(BLOWS, |blow| {
@@ -129,10 +130,10 @@ fn a_rank_that_is_killed_or_stopped_after_all_have_shared_holds_up_no_other() {
     });
 }
 
-/// Carries a connection at `port` of 127.0.0.2 on to that of rank 0, at 127.0.0.1. Says so once the
-/// rank behind it has proven itself and greeted rank 0.
+/// Forwards a connection at `port` of 127.0.0.2 to rank 0's, at 127.0.0.1. Sends a message once the
+/// rank behind it has proven its identity and greeted rank 0.
 fn carry(port: u16) -> Receiver<()> {
-    /// Bytes with which a rank proves itself.
+    /// Number of bytes with which a rank proves its identity.
     const PROOF: usize = 68;
     let listener = TcpListener::bind(("127.0.0.2", port)).unwrap();
     let (tell, told) = channel();
@@ -164,7 +165,7 @@ fn carry(port: u16) -> Receiver<()> {
     told
 }
 
-/// Rank 2 comes once the victim is struck.
+/// Rank 2 arrives after the victim has been struck.
 #[test]
 fn all_name_a_rank_that_is_killed_or_stopped_in_the_meeting() {
     at_once(BLOWS, |(victim, signal)| {

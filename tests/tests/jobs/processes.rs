@@ -1,4 +1,4 @@
-//! Ranks that are processes: they learn the bits of threads, and after any failure every rank ends.
+//! Ranks that are processes learn the bits of threads, and every rank ends after any failure.
 
 use events::{Recording, What};
 use planner::Stage;
@@ -12,7 +12,7 @@ use tests::{STAGES, at_once, fixture, train};
 
 const STAGE: &str = env!("CARGO_BIN_EXE_stage");
 
-/// Longer than any process should take to end. A test that passes does not wait for it.
+/// Longer than any process should take to end. A passing test does not wait this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn run(stage: Stage) -> String {
@@ -23,23 +23,23 @@ fn run(stage: Stage) -> String {
     )
 }
 
-/// A run that goes on until something ends it.
+/// Returns the flags of a run that continues until something ends it.
 fn endless(more: &str) -> String {
     format!("zero3 --headless --batch-size 1 --seq-len 16 --threads 1 --steps 1000000 {more}")
 }
 
-/// How long ranks wait for each other, where a test is about waiting.
+/// How long ranks wait for one another in tests about waiting.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// How late all may be that have to wait for each other at the start: the meeting's two seconds,
-/// and some for starting on a busy machine.
+/// How late ranks that wait for one another at the start may end: the meeting's two seconds, plus
+/// time to start on a busy machine.
 const LATE: Duration = Duration::from_secs(8);
 
 fn ends(members: Vec<Member>) -> Vec<Ended> {
     members.into_iter().map(|member| member.end(PATIENCE)).collect()
 }
 
-/// One screen that starts with `error: ` and holds all `words`.
+/// Checks that the error is one screen that starts with `error: ` and contains all `words`.
 pub(crate) fn explains(ended: &Ended, code: i32, words: &[&str]) {
     let error = &ended.error;
     assert_eq!(ended.code, Some(code), "{error}");
@@ -78,7 +78,7 @@ fn four_processes_learn_the_bits_of_four_threads_in_every_stage() {
     }
 }
 
-/// On machines of different sizes, or where nothing says how many processes share one.
+/// On machines of different sizes, or where no variable says how many processes share one.
 #[test]
 fn processes_learn_the_same_bits_however_many_threads_each_has() {
     let dir = tempfile::tempdir().unwrap();
@@ -92,7 +92,7 @@ fn processes_learn_the_same_bits_however_many_threads_each_has() {
     assert_eq!(json(&report)["weights_blake3"], serde_json::to_value(&one).unwrap()["weights_blake3"]);
 }
 
-/// Groups within the world work between processes too.
+/// Groups within the world also work between processes.
 #[test]
 fn four_processes_in_groups_learn_the_bits_of_four_threads() {
     let dir = tempfile::tempdir().unwrap();
@@ -135,7 +135,7 @@ fn processes_resume_from_the_checkpoint_of_a_broken_job() {
     for ended in ends(launch(STAGE, 3, |_| format!("{keeping} --inject panic@rank1,step3,backward"))) {
         explains(&ended, 1, &["rank 1"]);
     }
-    // A machine that does not see the directory would start from the beginning.
+    // A machine that does not see the directory would start from scratch.
     let elsewhere =
         keeping.replace(&*kept.to_string_lossy(), &dir.path().join("elsewhere").to_string_lossy());
     for ended in ends(launch(STAGE, 3, |rank| if rank == 2 { elsewhere.clone() } else { keeping.clone() })) {
@@ -147,7 +147,7 @@ fn processes_resume_from_the_checkpoint_of_a_broken_job() {
         assert_eq!(ended.code, Some(0), "{}", ended.error);
     }
     log_says("Resuming after 2 steps");
-    // A job that resumes appends to its logs, which say why the job before ended.
+    // A job that resumes appends to its logs, which say why the previous job ended.
     log_says("is not the same directory on all machines");
     let resumed = json(&report);
     assert_eq!(resumed["steps"][0]["step"], 2);
@@ -224,7 +224,7 @@ fn a_process_that_hangs_is_named_after_the_timeout() {
     hanging.end(PATIENCE);
 }
 
-/// Nearly all of the time of these runs is that of saves, since every step waits for one.
+/// These runs spend nearly all of their time in saves, because every step waits for one.
 #[test]
 fn a_process_that_dies_or_hangs_while_it_saves_is_named() {
     at_once([("KILL", "its process has ended"), ("STOP", "waited 2s")], |(signal, words)| {
@@ -274,7 +274,7 @@ fn a_viewer_holds_all_processes_for_longer_than_their_timeout_and_an_interrupt_e
     };
     while !settled() {}
     let held = [0, 1, 2].map(steps);
-    // Twice the ranks' timeout: a rank that waits for a held one must not time out.
+    // Twice the ranks' timeout. A rank that waits for a held rank must not time out.
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(held, [0, 1, 2].map(steps), "no rank continues while the run is held");
     viewer.control(events::Control::Resume).unwrap();
@@ -282,7 +282,7 @@ fn a_viewer_holds_all_processes_for_longer_than_their_timeout_and_an_interrupt_e
         std::thread::sleep(Duration::from_millis(5));
         viewer.poll().unwrap();
     }
-    // Held ranks hear of the interrupt, too.
+    // Held ranks receive the interrupt, too.
     viewer.control(events::Control::Pause).unwrap();
     while !settled() {}
     members.iter().for_each(|member| member.signal("INT"));
@@ -292,7 +292,7 @@ fn a_viewer_holds_all_processes_for_longer_than_their_timeout_and_an_interrupt_e
     }
 }
 
-/// A step of these takes minutes; the interrupt is one rank's alone.
+/// One step of these runs takes minutes. Only one rank receives the interrupt.
 #[test]
 fn an_interrupt_ends_a_long_step_between_two_micro_batches() {
     let dir = tempfile::tempdir().unwrap();
@@ -442,7 +442,7 @@ fn a_job_without_a_secret_or_with_two_trains_with_no_other_process() {
     explains(&one, 1, &["ZERO_JOB_SECRET", "must be the same for every rank"]);
 }
 
-/// Starts processes that meet on this machine, with the variables `set(rank)` beside the
+/// Starts processes that meet on this machine, with the variables `set(rank)` in addition to the
 /// launcher's.
 fn launch_with(size: usize, set: impl Fn(usize) -> String) -> Vec<Member> {
     let port = free_port();
@@ -472,7 +472,7 @@ fn other_flags_on_one_rank_are_shown_to_all() {
     }
 }
 
-/// A file that differs on one machine, by as much as a letter.
+/// A file that differs on one machine by a single letter.
 #[test]
 fn other_data_on_one_rank_are_shown_to_all() {
     let dir = tempfile::tempdir().unwrap();

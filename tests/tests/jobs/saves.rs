@@ -1,4 +1,4 @@
-//! Saves at the end of a run that the disk does not take, or takes slowly.
+//! Saves at the end of a run that the disk refuses, or takes slowly.
 
 use crate::processes::explains;
 use std::fs;
@@ -9,12 +9,12 @@ use tests::{at_once, fixture};
 
 const STAGE: &str = env!("CARGO_BIN_EXE_stage");
 
-/// Longer than any process should take to end. A test that passes does not wait for it.
+/// Longer than any process should take to end. A passing test does not wait this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const RANKS: usize = 2;
 
-/// What all processes are started with.
+/// Returns the flags of all processes.
 fn flags(more: &str) -> String {
     format!(
         "zero2 --headless --model {} --batch-size 1 --seq-len 16 --steps 4 --threads 1 --device cpu {more}",
@@ -22,8 +22,8 @@ fn flags(more: &str) -> String {
     )
 }
 
-/// Starts both ranks, as processes or as threads of one, through `wrapper`, if there is one: a
-/// program that runs its arguments.
+/// Starts both ranks, as processes or as threads of one, through `wrapper` if given: a program that
+/// runs its arguments.
 fn launch(processes: bool, wrapper: Option<&Path>, flags: &str) -> Vec<Member> {
     let port = free_port();
     let start = |flags: &str, set: &str| match wrapper {
@@ -37,7 +37,7 @@ fn launch(processes: bool, wrapper: Option<&Path>, flags: &str) -> Vec<Member> {
     (0..RANKS).map(|rank| start(flags, &set(rank))).collect()
 }
 
-/// Writes a program in `dir` that runs its arguments where no file may grow beyond 32 KiB.
+/// Writes a program to `dir` that runs its arguments with a file size limit of 32 KiB.
 fn with_small_files(dir: &Path) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;
     let path = dir.join("with-small-files");
@@ -77,7 +77,7 @@ fn a_last_checkpoint_that_fails_ends_the_run_with_an_error_and_the_one_before_st
     });
 }
 
-/// A save of weights that fails leaves the earlier one whole.
+/// A failed save of weights leaves the earlier one complete.
 #[test]
 fn a_last_save_of_weights_that_fails_ends_the_run_with_an_error_and_the_one_before_stays() {
     at_once([false, true], |processes| {

@@ -1,4 +1,4 @@
-//! Files that others may have written: weights, checkpoints, architectures, configurations.
+//! Files from other programs: weights, checkpoints, architectures, configurations.
 
 use crate::mutate::{Random, damaged};
 use crate::{Bound, attack};
@@ -9,15 +9,15 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use tests::fixture;
 
-/// A parsed text takes many times its size.
+/// A parsed text occupies many times its size.
 const TEXT: Bound = Bound { constant: 16 << 20, factor: 256 };
 
-/// A folder in main memory, if the system has one.
+/// Returns a folder in main memory, if the system has one.
 fn folder() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// A small model.
+/// Returns a small model.
 fn architecture() -> ModelConfig {
     let preset = ModelConfig::preset("tiny").unwrap();
     ModelConfig {
@@ -32,7 +32,7 @@ fn architecture() -> ModelConfig {
     }
 }
 
-/// The folder of a model's weights, the model's tensors, and the file.
+/// Returns the folder of a model's weights, the model's tensors, and the file's bytes.
 fn saved() -> (TempDir, Layout, Vec<u8>) {
     let (config, folder) = (architecture(), folder());
     let layout = Layout::new(&config);
@@ -64,7 +64,7 @@ fn weights() {
     attack("safetensors", 2_000, TEXT, make, |input, _| read(input).is_ok());
 }
 
-/// Damages a manifest's content, and makes its hash fit again most times.
+/// Damages a manifest's content, and usually makes its hash match again.
 fn damaged_manifest(content: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let content = damaged(content, true, random);
     let hash = match random.below(8) {
@@ -136,7 +136,7 @@ const ACCELERATE: [&str; 2] = [
      fsdp_offload_params: false\nmixed_precision: 'no'\nnum_processes: 2\n",
 ];
 
-/// Has `samples`, damaged, read as `--config` of a run.
+/// Reads `samples`, damaged, as `--config` of a run.
 fn configurations(name: &str, file: &str, samples: &[&str]) {
     let (folder, samples) =
         (folder(), samples.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>());

@@ -1,6 +1,6 @@
-//! Inputs from outside, damaged at random: no panic, no hang, and no more memory than their size
-//! justifies. The same numbers every time; `ZERO_MUTATIONS` says how many (`scripts/mutate`: a
-//! million of each).
+//! Damages inputs from outside at random. Reading them must not panic or hang, or use more memory
+//! than their size justifies. The random numbers are the same every time. `ZERO_MUTATIONS` sets how
+//! many inputs are tried (`scripts/mutate`: a million of each kind).
 
 #![allow(clippy::unwrap_used, reason = "a failed expectation is a panic")]
 
@@ -15,17 +15,18 @@ use std::time::{Duration, Instant};
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// The most bytes that reading an input may hold: a constant, and a multiple of the input's size.
+/// The maximum memory that reading an input may hold: a constant plus a multiple of the input's
+/// size.
 #[derive(Clone, Copy)]
 struct Bound {
     constant: usize,
     factor: usize,
 }
 
-/// The longest that one input may take.
+/// Maximum time for one input.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Names the input if it makes its reader panic.
+/// Prints the input if it makes its reader panic.
 struct Case<'a>(&'a str, u64);
 
 impl Drop for Case<'_> {
@@ -36,8 +37,8 @@ impl Drop for Case<'_> {
     }
 }
 
-/// Makes inputs with `make`, and has `read` read them, which says whether it took an input for an
-/// undamaged one. In tests there are `few`.
+/// Generates inputs with `make` and passes them to `read`, which returns whether it took an input
+/// for an undamaged one. Tests use `few` inputs.
 fn attack(
     name: &str,
     few: u64,

@@ -1,4 +1,4 @@
-//! Damage: what it does to an input depends on a number alone.
+//! Damages inputs. The damage depends only on a random number.
 
 pub(crate) use tests::random::Random;
 
@@ -60,7 +60,7 @@ fn damage(bytes: &mut Vec<u8>, samples: &[Vec<u8>], text: bool, random: &mut Ran
             let from = random.below(other.len());
             put(bytes, &other[from..other.len().min(from + 64)]);
         }
-        // The greatest number that the formats' variable-length integers hold.
+        // The largest number that the formats' variable-length integers can hold.
         6 => put(bytes, [&[0xff; 9][..], &[1]].concat().as_slice()),
         7 => put(bytes, random.pick(&WORDS).as_bytes()),
         _ => replace_number(bytes, at, random),

@@ -1,4 +1,4 @@
-//! What comes over connections, and recordings.
+//! Data that arrives over connections, and recordings.
 
 use crate::mutate::{Random, damaged};
 use crate::{Bound, attack};
@@ -13,10 +13,10 @@ use viz::player::{Motion, Player};
 use viz::theme::{Depth, Theme};
 use viz::timeline::Timeline;
 
-/// Decoders may reserve a mebibyte before they see how many elements follow.
+/// Decoders may reserve a mebibyte before they know how many elements follow.
 const MESSAGE: Bound = Bound { constant: 2 << 20, factor: 64 };
-/// A header of some kilobytes may describe a thousand ranks. The screen keeps a few states of each,
-/// and one picture has a number for each pair of them.
+/// A header of a few kilobytes may describe a thousand ranks. The screen keeps a few states of
+/// each, and one picture has a number for each pair of ranks.
 const SCREEN: Bound = Bound { constant: 16 << 20, factor: 512 };
 
 #[test]
@@ -54,10 +54,10 @@ fn file(name: &str) -> Vec<u8> {
     std::fs::read(format!("{}/../viz/tests/recordings/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
 }
 
-/// Bytes of a frame's head.
+/// Size of a frame's head in bytes.
 const HEAD: usize = 11;
 
-/// Cuts a recording into its frames, without the preamble.
+/// Splits a recording into its frames, without the preamble.
 fn frames(bytes: &[u8]) -> Vec<Vec<u8>> {
     let (mut frames, mut rest) = (Vec::new(), &bytes[frame::PREAMBLE..]);
     while let Some(length) = rest.get(1..5) {
@@ -68,10 +68,10 @@ fn frames(bytes: &[u8]) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Damages one frame's content, and makes its checksums fit again.
+/// Damages one frame's content, and makes its checksums match again.
 fn damaged_inside(frames: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let mut frames = frames.to_vec();
-    // The header is as likely as all others together.
+    // The header is drawn as often as all other frames together.
     let index = random.below(2) * random.below(frames.len());
     let content = damaged(&[frames[index][HEAD..].to_vec()], false, random);
     let mut frame = [&frames[index][..1], &(content.len() as u32).to_le_bytes()].concat();
@@ -85,7 +85,7 @@ fn damaged_inside(frames: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     [&frame::preamble()[..], &frames.concat()].concat()
 }
 
-/// Draws one view, by turns.
+/// Draws one of the views, in turn.
 fn draw(app: &mut App, number: u64) {
     app.view = View::ALL[number as usize % View::ALL.len()];
     let theme = Theme { depth: Depth::Truecolor, ascii: false };
@@ -96,7 +96,7 @@ fn draw(app: &mut App, number: u64) {
 fn recordings() {
     let samples = ["failed.events", "stall.events", "hpz.events"].map(|name| {
         let mut frames = frames(&file(name));
-        // A header and a few events make small inputs.
+        // A header and a few events keep the inputs small.
         frames.truncate(3);
         frames
     });
@@ -108,7 +108,7 @@ fn recordings() {
     attack("recordings", 1_000, SCREEN, make, play);
 }
 
-/// Opens a recording and draws a view at some event, both by turns. True if it is undamaged.
+/// Opens a recording and draws a view at some event, each in turn. True if it is undamaged.
 fn play(input: &[u8], number: u64) -> bool {
     let Ok(recording) = Recording::parse(Path::new("run.events"), input.to_vec()) else { return false };
     let _ = recording.final_state();
@@ -121,7 +121,7 @@ fn play(input: &[u8], number: u64) -> bool {
     true
 }
 
-/// As many ranks and units as a header may describe, in as few bytes as it may.
+/// The maximum number of ranks and units that a header may describe, in as few bytes as possible.
 #[test]
 fn headers_of_many_ranks() {
     let sample = Recording::parse(Path::new("run.events"), file("failed.events")).unwrap();
@@ -145,7 +145,7 @@ fn headers_of_many_ranks() {
     }
 }
 
-/// What a viewer receives of a run: its state, then its events.
+/// The data that a viewer receives from a run: its state, then its events.
 #[test]
 fn live_streams() {
     let recording = Recording::parse(Path::new("run.events"), file("failed.events")).unwrap();

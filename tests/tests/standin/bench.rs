@@ -1,5 +1,5 @@
-//! What is measured on a GPU, on the stand-in driver: memory beside the ledger, work by kind of
-//! kernel, launches; and `gpu-bench`, whose figures mean nothing there.
+//! GPU measurements on the stand-in driver: memory outside the ledger, work by kind of kernel,
+//! launches; and `gpu-bench`, whose numbers are meaningless there.
 
 use planner::Stage;
 use settings::Config;
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use tests::{STAGES, config, fixture, losses, standin_or_return, train, train_as};
 use trainer::Report;
 
-/// 2 ranks, a sequence each.
+/// Returns the flags of 2 ranks with one sequence each.
 fn flags(device: &str, more: &str) -> String {
     format!(
         "--model {} --gpus 2 --batch-size 1 --seq-len 12 --threads 1 --device {device} {more}",
@@ -23,11 +23,11 @@ fn the_driver_gave_what_was_requested_and_what_is_named_beside_it() {
         assert_eq!(report.gpu.len(), 2);
         for (row, total) in report.gpu.iter().zip(&report.total_peak_bytes) {
             assert_eq!((row.requested_bytes, row.gpu), (total.peak_bytes, 0));
-            // cuBLASLt's, and a little for partial results and rotations.
+            // cuBLASLt's workspace, and a little for partial results and rotations.
             assert!((32 << 20..33 << 20).contains(&row.workspace_bytes), "{row:?}");
             assert!(row.kept_bytes() > 0, "{row:?}");
             assert_eq!(row.taken_bytes, row.requested_bytes + row.kept_bytes() + row.workspace_bytes);
-            // The stand-in takes nothing for itself.
+            // The stand-in allocates nothing for itself.
             assert_eq!(row.beside_bytes(), 0, "{row:?}");
             assert!(row.in_use_bytes > row.taken_bytes, "the other rank's share is in use too: {row:?}");
         }
@@ -35,7 +35,7 @@ fn the_driver_gave_what_was_requested_and_what_is_named_beside_it() {
     assert!(train(Stage::Zero3, &flags("cpu", "--steps 1")).unwrap().gpu.is_empty());
 }
 
-/// At a billion parameters the hash takes seconds, and a benchmark looks at no weights.
+/// With a billion parameters the hash takes seconds, and a benchmark ignores the weights.
 #[test]
 fn weights_that_nobody_asks_for_are_not_gathered() {
     standin_or_return!();
@@ -50,15 +50,16 @@ fn weights_that_nobody_asks_for_are_not_gathered() {
     }
 }
 
-/// A report whose kernels were timed.
+/// Returns a report whose kernels were timed.
 fn metered(stage: Stage, flags: &str) -> Report {
     let mut config = config(flags).unwrap();
     config.metered = true;
     train_as(stage, config).unwrap()
 }
 
-/// Calls, operations and bytes of each kind on rank 0, without times. Of products the operations
-/// alone: a GPU multiplies tensor by tensor what the CPU multiplies as one.
+/// Returns the calls, operations and bytes of each kind on rank 0, without times. For products it
+/// returns only the operations, because a GPU multiplies separate tensors where the CPU multiplies
+/// one matrix.
 fn work(report: &Report) -> Vec<(&'static str, u64, u64, u64)> {
     let rows = report.kernels.iter().filter(|row| row.rank == 0 && row.kind != "collectives");
     rows.map(|row| match row.kind {
@@ -68,18 +69,18 @@ fn work(report: &Report) -> Vec<(&'static str, u64, u64, u64)> {
     .collect()
 }
 
-/// Of the kinds that arithmetic limits, the operations that the model's shape asks for.
+/// Kinds limited by arithmetic perform exactly the operations that the model's shape requires.
 #[test]
 fn products_and_attention_count_what_the_model_takes() {
     let (tokens, layers, width) = (64, 4, 128);
     let flags = format!("--gpus 1 --batch-size 2 --seq-len {tokens} --steps 3 --device cpu");
     let report = metered(Stage::Ddp, &flags);
     let flops = |kind| report.kernels.iter().find(|row| row.kind == kind).map_or(0, |row| row.flops);
-    // Tiny's matrices but for the embedding, forward and twice backward; the first two of three
-    // steps are left out.
+    // Tiny's matrices except the embedding, forward and twice backward. The first two of three
+    // steps are excluded.
     let matrices = layers * (4 * width * width + 3 * width * 384) + 256 * width;
     assert_eq!(flops("matmul"), 6 * 2 * tokens * matrices);
-    // Two products forward and five backward, over the pairs that the mask leaves.
+    // Two products forward and five backward, over the pairs that the mask keeps.
     assert_eq!(flops("attention"), 7 * 2 * 2 * layers * width * tokens * (tokens + 1) / 2);
     let busy: f64 = report.kernels.iter().map(|row| row.seconds).sum();
     let step = report.steps[2].seconds;
@@ -99,7 +100,7 @@ fn kinds_of_kernels_do_the_same_work_on_a_gpu_as_on_the_cpu() {
         }
         let collectives = gpu.kernels.iter().find(|row| row.kind == "collectives").unwrap();
         assert!(collectives.calls > 0, "{stage}: {collectives:?}");
-        // Timing changes no bit.
+        // Timing changes no bit of the result.
         let plain = train(stage, &flags("cuda", "--steps 3 --precision bf16")).unwrap();
         assert_eq!(plain.weights_blake3, gpu.weights_blake3, "{stage}");
         assert!(plain.kernels.is_empty(), "{stage}: a GPU is metered on request");
@@ -121,12 +122,12 @@ fn a_step_takes_few_launches_and_waits() {
     });
     let [launches, waits] = [0, 1].map(|what| per_step.map(|counts| counts[what]));
     assert!(launches.iter().all(|count| (150..=MOST).contains(count)), "{launches:?}");
-    // The largest gradient, and the gradients' norm. Losses are read without waiting for an idle
-    // GPU.
+    // The largest gradient, and the gradients' norm. Reading losses does not wait for the GPU to be
+    // idle.
     assert_eq!(waits, [2; 4]);
 }
 
-/// Launches of a step of two micro-batches over three blocks, at most.
+/// Maximum launches of a step of two micro-batches over three blocks.
 const MOST: u64 = 400;
 
 fn bench(words: &[&str]) -> Output {
@@ -151,7 +152,7 @@ fn gpu_bench_prints_its_tables() {
         "Stand-in GPU (compute capability 9.0",
         "Its own copies:",
         "Tokens/s of this workspace by micro-batch: 1: ",
-        // What does not run ends the sweep, not the benchmark.
+        // A micro-batch that does not run ends the sweep, not the benchmark.
         "; 0: ",
         "--batch-size",
         "| ZeRO-3 | ",

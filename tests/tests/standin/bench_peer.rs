@@ -1,5 +1,5 @@
 //! `gpu-bench` and PyTorch train the same model and take turns, and `gpu-bench` measures its own
-//! side even if PyTorch fails. On the stand-in driver, where times mean nothing.
+//! side even if PyTorch fails. Times are meaningless on the stand-in driver.
 
 use planner::Stage;
 use std::os::unix::fs::PermissionsExt;
@@ -14,8 +14,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The smallest bench, with `python` beside it. What it puts into the folder for temporary files is
-/// gone when it has ended.
+/// Runs the smallest benchmark, with `python` as its peer. Files that it leaves in the folder for
+/// temporary files fail the test.
 fn bench(python: &str, more: &[&str]) -> Output {
     let temporary = tempfile::tempdir().unwrap();
     let model = fixture("three-heads.json");
@@ -26,7 +26,7 @@ fn bench(python: &str, more: &[&str]) -> Output {
     let mut command = Command::new(command);
     let output = command.args(size.iter().chain(&less).chain(more)).env("TMPDIR", temporary.path()).output();
     let mut left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().flatten().collect();
-    // What PyTorch has compiled, for its next run.
+    // PyTorch's compiled code, kept for its next run.
     left.retain(|entry| !entry.file_name().to_string_lossy().starts_with("torchinductor"));
     assert!(left.is_empty(), "left behind: {left:?}");
     output.unwrap()
@@ -62,7 +62,7 @@ fn a_live_pytorch_takes_turns() {
     assert!(!shown.contains("not measured"), "{shown}");
 }
 
-/// A program in place of Python.
+/// Writes a script that stands in for Python.
 fn fake(folder: &Path, script: &str) -> String {
     let file = folder.join("python");
     std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();

@@ -1,5 +1,5 @@
-//! The whole CUDA path on the stand-in driver; see [`tests::standin`] for what that proves. The
-//! test with a GPU is `gpu-check`.
+//! The whole CUDA path on the stand-in driver; see [`tests::standin`] for what that covers.
+//! `gpu-check` is the test for a real GPU.
 
 use collectives::local;
 use device::cuda::{Gpu, Options};
@@ -11,11 +11,12 @@ use tests::{
 };
 use trainer::Report;
 
-/// A model of which some units divide by neither 2 nor 4 ranks, with few heads: emulation takes its
-/// time by heads.
+/// A model in which the size of some units is divisible by neither 2 nor 4, with few heads, because
+/// emulation time grows with the number of heads.
 const MODEL: &str = "three-heads.json";
 
-/// 4 sequences of 12 tokens per step: threads of a GPU that are emulated one by one are slow.
+/// Returns flags for 4 sequences of 12 tokens per step. Emulating a GPU's threads one by one is
+/// slow.
 fn flags(world: usize, micro_batches: usize, steps: u32) -> String {
     format!(
         "--model {} --gpus {world} --batch-size {} --grad-accum {micro_batches} --seq-len 12 --steps {steps} --threads 1",
@@ -36,12 +37,13 @@ fn on_gpu(stage: Stage, flags: &str) -> Report {
     report
 }
 
-/// As [`flags`], of the model in `fixture`.
+/// Returns flags like [`flags`], for another model.
 fn flags_of(model: &str, world: usize, steps: u32) -> String {
     flags(world, 1, steps).replace(&fixture(MODEL), &fixture(model))
 }
 
-/// All stages agree bit for bit, and follow the CPU as closely as `apart`; ZeRO-3's report.
+/// Checks that all stages agree bit for bit and follow the CPU to within `apart`. Returns ZeRO-3's
+/// report.
 fn stages_agree(flags: &str, apart: f64) -> Report {
     let reports = STAGES.map(|stage| on_gpu(stage, flags));
     reports[1..].iter().for_each(|report| assert_same(&reports[0], report, flags));
@@ -63,7 +65,7 @@ fn stages_agree_bit_for_bit_on_1_2_and_4_ranks() {
     }
 }
 
-/// Biases, and norms of heads inside packed projections.
+/// Biases, and head norms inside packed projections.
 #[test]
 fn stages_agree_on_qwen2_and_qwen3() {
     standin_or_return!();
@@ -72,7 +74,7 @@ fn stages_agree_on_qwen2_and_qwen3() {
     }
 }
 
-/// Heads for which tiled attention has no room.
+/// Heads too large for tiled attention.
 #[test]
 fn stages_agree_with_wide_heads() {
     standin_or_return!();
@@ -114,7 +116,7 @@ fn ranks_spread_over_two_gpus_and_share_them() {
     stages_agree(&flags(4, 1, 2), 1e-4);
 }
 
-/// The variable through which one process tells the other the hash of its weights.
+/// The variable through which one process passes the hash of its weights to the other.
 const HASH: &str = "STANDIN_TEST_HASH";
 
 #[test]
@@ -135,7 +137,8 @@ fn timing_changes_no_bit() {
     }
 }
 
-/// The other tests would notice a missing fence: without any, a run ends in an error or learns
+/// The other tests would detect a missing fence: without fences, a run fails or learns different
+/// weights.
 /// something else.
 #[test]
 fn without_fences_runs_go_wrong() {
@@ -157,7 +160,7 @@ fn recomputed_activations_change_no_bit() {
     assert_same(&plain, &recomputed, "--checkpoint-activations block");
 }
 
-/// Another stage resumes from the file, on GPUs too, and in 16 bits.
+/// Another stage resumes from the file, including on GPUs and in 16 bits.
 #[test]
 fn runs_resume_from_checkpoints_of_others() {
     standin_or_return!();
@@ -175,8 +178,8 @@ fn runs_resume_from_checkpoints_of_others() {
     }
 }
 
-/// The stand-in's cuBLASLt, as the library, cuts up the sums of a product by its shape and by how
-/// its operands are aligned.
+/// Like the library, the stand-in's cuBLASLt splits the sums of a product depending on its shape
+/// and its operands' alignment.
 #[test]
 fn wrapping_changes_no_bit() {
     standin_or_return!();
@@ -212,7 +215,7 @@ fn a_gpu_that_is_too_small_is_an_error_that_says_what_is_live() {
     assert!(text.contains("out of memory") && text.contains("parameters"), "{text}");
 }
 
-/// Screens keep what was live then.
+/// Screens keep the state of their moment.
 #[test]
 fn a_rank_without_room_on_its_gpu_says_that_it_fails_before_it_frees_anything() {
     standin_or_return!(&[("STANDIN_MEMORY", "68000000")]);
@@ -231,7 +234,8 @@ fn a_rank_without_room_on_its_gpu_says_that_it_fails_before_it_frees_anything() 
     assert_eq!((failing, all.iter().position(frees)), (Some(all.len() - 2), Some(all.len() - 1)), "{all:?}");
 }
 
-/// NVIDIA's libraries take memory of their own, and other ranks have room for what one keeps.
+/// NVIDIA's libraries allocate memory of their own, and other ranks can use memory that one rank
+/// keeps for reuse.
 #[test]
 fn what_is_kept_for_reuse_goes_back_before_memory_is_scarce() {
     standin_or_return!(&[("STANDIN_MEMORY", "600000000")]);
@@ -303,7 +307,7 @@ fn bf16_is_refused_where_the_gpu_has_none() {
     stages_agree(&format!("{} --precision fp16 --initial-scale-power 10", flags(2, 1, 2)), 0.02);
 }
 
-/// Copies take GPUs that reach each other's memory; NCCL does not.
+/// Copies require GPUs that can access one another's memory; NCCL does not.
 #[test]
 fn gpus_that_do_not_reach_each_other_are_for_nccl() {
     standin_or_return!(&[("STANDIN_GPUS", "2"), ("STANDIN_PEERS", "0")]);
@@ -316,8 +320,8 @@ fn gpus_that_do_not_reach_each_other_are_for_nccl() {
     on_gpu(Stage::Ddp, &format!("{flags} --collectives nccl"));
 }
 
-/// Where cuBLASLt has no algorithm for operands that are aligned well, it is asked for one that
-/// needs no alignment.
+/// If cuBLASLt has no algorithm for well-aligned operands, one that needs no alignment is
+/// requested.
 #[test]
 fn products_ask_again_for_less_alignment() {
     standin_or_return!(&[("STANDIN_BLAS_ALIGNED", "4")]);
@@ -332,8 +336,8 @@ fn a_product_without_an_algorithm_is_named() {
     assert!(said.contains("GetHeuristic: CUBLAS_STATUS_NOT_SUPPORTED for Shape"), "{said}");
 }
 
-/// Runs the smallest check, one sequence for each of two ranks, with `more` flags; returns its exit
-/// code and output. Nothing may be left among temporary files.
+/// Runs the smallest check, with one sequence for each of two ranks, and `more` flags. Returns its
+/// exit code and output. It must leave no temporary files.
 fn gpu_check(more: &str) -> (Option<i32>, String) {
     let temporary = tempfile::tempdir().unwrap();
     let mut check = std::process::Command::new(env!("CARGO_BIN_EXE_gpu-check"));
@@ -359,7 +363,7 @@ fn gpu_check_finds_everything_in_order() {
     }
 }
 
-/// What NCCL does not let be checked is no failure, and not among what holds.
+/// A check that NCCL does not permit is neither a failure nor among the checks that hold.
 #[test]
 fn gpu_check_says_what_an_old_nccl_keeps_it_from() {
     standin_or_return!(&[("STANDIN_NCCL_VERSION", "22907")]);
@@ -373,7 +377,7 @@ fn gpu_check_says_what_an_old_nccl_keeps_it_from() {
     assert!(text.trim_end().ends_with(end) && !text.contains("Everything holds"), "{text}");
 }
 
-/// A part that is over its time is killed and named, and costs the others nothing.
+/// A part that exceeds its time limit is killed and named, and does not affect the others.
 #[test]
 fn gpu_check_kills_a_part_that_does_not_end() {
     standin_or_return!();
@@ -387,7 +391,7 @@ fn gpu_check_kills_a_part_that_does_not_end() {
     }
 }
 
-/// After an error that breaks the context every call in its process fails: in that process alone.
+/// After an error that breaks the context, every later call fails, but only in that process.
 #[test]
 fn a_kernel_that_breaks_the_gpu_costs_gpu_check_its_own_part_alone() {
     standin_or_return!(&[("STANDIN_BREAKS", "rope")]);
@@ -406,15 +410,15 @@ fn a_kernel_that_breaks_the_gpu_costs_gpu_check_its_own_part_alone() {
     }
     let failed = "parts failed: rope; rope, inverse; fp32, 1 ranks; fp32, 2 ranks; bf16, 2 ranks; ";
     assert!(text.contains(failed), "{text}");
-    // What breaks one stage over NCCL, or makes it time out, is not tried with the next.
+    // After a stage over NCCL has failed or timed out, the next one is not tried.
     for world in ["fp32, 2 ranks over NCCL: ", "bf16, 2 ranks over NCCL: "] {
         let rows = text.lines().filter(|line| line.starts_with(world) && line.ends_with("FAILED"));
         assert_eq!(rows.count(), 1, "{world}: {text}");
     }
 }
 
-/// Two ranks on GPUs of their own, and a collective that the second gives up while the first's
-/// share, which writes to the second's memory, has not run yet.
+/// Two ranks on GPUs of their own. The second abandons a collective while the first one's share,
+/// which writes to the second's memory, has not run yet.
 #[test]
 fn what_is_given_up_is_not_freed_while_another_gpu_writes_there() {
     standin_or_return!(&[("STANDIN_GPUS", "2"), ("STANDIN_DOZE", "20000")]);
@@ -430,7 +434,7 @@ fn what_is_given_up_is_not_freed_while_another_gpu_writes_there() {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let device = device(0);
-            // What the share has to wait for.
+            // Work that the share has to wait for.
             let mut busy = device.zeros(Class::Workspace, DType::F32, 1).unwrap();
             (0..80).for_each(|_| device.kernels().fill(busy.view_mut(), 1.0).unwrap());
             let buffer = device.zeros(Class::Gradients, DType::F32, 1000).unwrap();

@@ -1,4 +1,4 @@
-//! What holds on GPUs, on a GPU that is not there: see [`tests::standin`].
+//! Tests of GPU code, without a GPU: see [`tests::standin`].
 
 mod bench;
 mod bench_peer;

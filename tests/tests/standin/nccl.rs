@@ -1,5 +1,4 @@
-//! Collectives over NCCL, on the stand-in driver and the stand-in NCCL beside it; see
-//! [`tests::standin`].
+//! Collectives over NCCL, on the stand-in driver and the stand-in NCCL; see [`tests::standin`].
 
 use collectives::local::{Options, World};
 use collectives::{Bucket, CollectiveError, Group, nccl, tcp};
@@ -32,7 +31,7 @@ fn world<R: Send>(size: u32, timeout: Duration, body: impl Fn(Group, &Device) ->
     })
 }
 
-/// The same with NCCL between the ranks.
+/// Runs like [`world`], with NCCL between the ranks.
 fn connected<R: Send>(size: u32, timeout: Duration, body: impl Fn(Group, &Device) -> R + Sync) -> Vec<R> {
     nccl::allow_sharing();
     if size as usize > cuda::list().unwrap().len() {
@@ -43,7 +42,7 @@ fn connected<R: Send>(size: u32, timeout: Duration, body: impl Fn(Group, &Device
     })
 }
 
-/// Numbers that no two ranks and places share, of magnitude up to 3.
+/// Returns a number that is unique to this rank and place, of magnitude up to 3.
 fn value(rank: u32, index: usize) -> f32 {
     let seed = (u64::from(rank) * 7919 + index as u64 * 31 + 7).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((seed >> 40) as f32 / (1u64 << 23) as f32 - 1.0) * 3.0
@@ -57,7 +56,7 @@ fn bucket(device: &Device, dtype: DType, rank: u32, lens: &[usize]) -> Bucket {
     Bucket::from(lens.iter().map(buffer).collect::<Vec<_>>())
 }
 
-/// The elements of `buffers`, widened.
+/// Returns the elements of `buffers`, widened to f32.
 fn read(device: &Device, buffers: &[Buffer]) -> Vec<Vec<f32>> {
     let wide = |buffer: &Buffer| -> Vec<f32> {
         let mut wide = device.allocate(Class::Workspace, DType::F32, buffer.len()).unwrap();
@@ -67,7 +66,7 @@ fn read(device: &Device, buffers: &[Buffer]) -> Vec<Vec<f32>> {
     buffers.iter().map(wide).collect()
 }
 
-/// Every operation, some in flight together; what comes out, and what was sent.
+/// Runs every operation, some in flight at the same time. Returns the results, and the bytes sent.
 fn everything(group: &Group, device: &Device, dtype: DType, lens: &[usize]) -> (Vec<Vec<f32>>, Vec<u64>) {
     let (rank, size) = (group.rank(), group.size());
     let new = || bucket(device, dtype, rank, lens);
@@ -118,7 +117,7 @@ fn sum(group: &Group, device: &Device, len: usize) -> Result<Vec<Buffer>, Collec
     group.all_reduce(bucket(device, DType::F32, group.rank(), &[len]))?.wait()
 }
 
-/// Sums until something goes wrong, and waits for each on the GPU.
+/// Sums until a call fails, waiting for each sum on the GPU.
 fn until_it_fails(group: &Group, device: &Device) -> CollectiveError {
     for _ in 0..1000 {
         match sum(group, device, 999) {
@@ -188,7 +187,7 @@ fn a_rank_that_loses_a_peer_names_no_culprit_that_it_does_not_know() {
     }
 }
 
-/// Ranks that agree over TCP, as processes do, and have NCCL between them.
+/// Returns a group whose ranks agree over TCP, as processes do, and use NCCL.
 fn over_tcp(group: &Group, device: &Device, port: u16, timeout: Duration) -> Group {
     let (rank, world_size) = (group.rank(), group.size());
     let (address, settings) = ("127.0.0.1".into(), String::new());
@@ -196,8 +195,8 @@ fn over_tcp(group: &Group, device: &Device, port: u16, timeout: Duration) -> Gro
     nccl::join(tcp::join(&place).unwrap().group, device.gpu().unwrap(), timeout).unwrap()
 }
 
-/// An abort waits for all that runs on the GPU: that of the idle world for a sum of two neighbours,
-/// which waits for a rank that has issued it and fails.
+/// An abort waits for everything that runs on the GPU. Aborting the idle world waits for a sum of
+/// two neighbours, which itself waits for a rank that has issued the sum and then fails.
 #[test]
 fn a_rank_with_several_communicators_aborts_them_side_by_side() {
     standin_or_return!(&[("STANDIN_GPUS", "4")]);
@@ -253,7 +252,7 @@ fn a_rank_that_its_disk_blocks_is_not_to_blame() {
     assert!(sums.iter().all(|sum| *sum == sums[0]));
 }
 
-/// A collective's timeout begins when the GPU has computed what comes before it.
+/// A collective's timeout starts when the GPU has finished the work before it.
 #[test]
 fn what_a_gpu_computes_before_a_collective_takes_no_time_from_it() {
     standin_or_return!(&[("STANDIN_GPUS", "2"), ("STANDIN_DOZE", "20000")]);
@@ -272,8 +271,8 @@ fn what_a_gpu_computes_before_a_collective_takes_no_time_from_it() {
     assert!(took.iter().all(|&took| took > timeout), "there was enough to compute: {took:?}");
 }
 
-/// What it does next may load machine code, which waits for its kernel, and keeps the driver from
-/// launching others'.
+/// The next call may load machine code. That waits for the rank's kernel, and blocks the driver
+/// from launching kernels of other ranks.
 #[test]
 fn no_rank_that_shares_a_gpu_continues_before_all_have_issued() {
     let late = ("STANDIN_NCCL_ABSENT", "2:2:500");
@@ -287,7 +286,7 @@ fn no_rank_that_shares_a_gpu_continues_before_all_have_issued() {
     assert!(took.iter().all(|&took| took > Duration::from_millis(450)), "{took:?}");
 }
 
-/// Sums in pairs, and allocates on the way; returns the first error.
+/// Sums in pairs, and allocates in between. Returns the first error.
 fn sum_and_allocate(group: &Group, device: &Device) -> Result<Vec<Buffer>, CollectiveError> {
     let (rank, pair) = (group.rank(), group.split(u64::from(group.rank() / 2))?);
     for round in 0..30 {
@@ -301,8 +300,9 @@ fn sum_and_allocate(group: &Group, device: &Device) -> Result<Vec<Buffer>, Colle
     sum(group, device, 8)
 }
 
-/// On a GPU so full that every new size makes ranks free what they keep. That waits for all that
-/// runs there, kernels of the other pair included, and keeps the process from launching meanwhile.
+/// The GPU is so full that every new size makes ranks free memory kept for reuse. That waits for
+/// everything that runs there, including kernels of the other pair, and blocks launches of the
+/// process.
 #[test]
 fn ranks_that_share_a_gpu_may_free_memory_at_any_time() {
     let settings = [("STANDIN_MEMORY", "300000000"), ("STANDIN_LOCKS", "1")];
@@ -324,7 +324,7 @@ fn a_rank_that_never_connects_or_never_comes_is_named() {
     let left = std::sync::Mutex::new(left);
     let errors = world(2, timeout, |group, device| {
         if group.rank() == 1 {
-            // Stays in the group, but does not join, until the other rank has timed out.
+            // It stays in the group but does not join until the other rank has timed out.
             return left.lock().unwrap().recv().err().map(|error| error.to_string());
         }
         let error = nccl::join(group, device.gpu().unwrap(), timeout).err().map(|error| error.to_string());

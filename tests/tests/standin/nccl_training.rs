@@ -1,6 +1,6 @@
-//! Training over NCCL, by threads and by processes, on the stand-in driver and the stand-in NCCL
-//! beside it; see [`tests::standin`]. NCCL adds in an order of its own, so losses agree with other
-//! engines' to rounding.
+//! Training over NCCL, with threads and with processes, on the stand-in driver and the stand-in
+//! NCCL; see [`tests::standin`]. NCCL adds in its own order, so losses agree with other engines'
+//! only up to rounding.
 
 use planner::Stage;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use trainer::Report;
 const STAGE: &str = env!("CARGO_BIN_EXE_stage");
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// 4 sequences of 12 tokens per step, of a model of which some units divide by no number of ranks
-/// above 1.
+/// Returns flags for 4 sequences of 12 tokens per step, of a model in which the size of some units
+/// is divisible by no number of ranks above 1.
 fn flags(world: usize, steps: u32) -> String {
     format!(
         "--model {} --batch-size {} --seq-len 12 --steps {steps} --threads 1 --device cuda",
@@ -33,15 +33,15 @@ fn follows(a: &Report, b: &Report, apart: f64) {
     assert!(difference < apart, "{}: losses are {difference} apart", a.stage);
 }
 
-/// Asserts that `stage` learns over NCCL what it learns over copies. Returns the report over NCCL.
+/// Asserts that `stage` learns the same over NCCL as over copies. Returns the report over NCCL.
 fn agrees(stage: Stage, flags: &str, apart: f64) -> Report {
     let nccl = run(stage, &format!("{flags} --collectives nccl"));
     follows(&nccl, &run(stage, flags), apart);
     nccl
 }
 
-/// Asserts that each GPU has `ends` ends of communicators, for each of which the stand-in takes
-/// 4 MiB, and that the stand-in takes nothing else.
+/// Asserts that each GPU has `ends` communicator ends, each of which takes 4 MiB of the stand-in's
+/// memory, and that the stand-in takes nothing else.
 fn takes(report: &Report, ends: u64) {
     assert_eq!(report.gpu.len(), report.world_size);
     for row in &report.gpu {
@@ -54,7 +54,7 @@ fn every_stage_learns_over_nccl_what_it_learns_over_copies() {
     standin_or_return!();
     for world in [2, 4] {
         let flags = format!("--gpus {world} {}", flags(world, 2));
-        // Over copies all stages learn the same bits.
+        // Over copies, all stages learn the same bits.
         let copies = run(Stage::Ddp, &flags);
         for stage in STAGES {
             let report = run(stage, &format!("{flags} --collectives nccl"));
@@ -68,8 +68,8 @@ fn every_stage_learns_over_nccl_what_it_learns_over_copies() {
 fn groups_of_neighbours_are_split_communicators() {
     standin_or_return!(&[("STANDIN_GPUS", "2")]);
     let flags = format!("--gpus 4 {}", flags(4, 2));
-    // Of the two ranks on a GPU each has an end of the world's communicator, its neighbours', and
-    // where it has peers across theirs.
+    // Each of the two ranks on a GPU has an end of the world's communicator, of its neighbours'
+    // and, if it has peers across groups, of theirs.
     for (groups, ends) in
         [("--strategy hybrid-shard --shard-group-size 2", 3), ("--secondary-shard-size 2", 2)]
     {
@@ -100,7 +100,7 @@ fn an_error_of_nccl_ends_the_run_with_its_words() {
     }
 }
 
-/// NCCL may have made a part of a communicator when it returns an error.
+/// NCCL may have created a part of a communicator before it returns an error.
 #[test]
 fn a_communicator_that_is_refused_is_aborted() {
     let settings = [("STANDIN_NCCL_REFUSED", "1:0"), ("STANDIN_FREED", "1")];
@@ -110,7 +110,7 @@ fn a_communicator_that_is_refused_is_aborted() {
     assert!(said.contains("ncclCommInitRankConfig: unhandled system error"), "{said}");
 }
 
-/// A GPU for each rank.
+/// Each rank has its own GPU.
 #[test]
 fn gpu_check_compares_groups_of_neighbours_over_nccl() {
     standin_or_return!(&[("STANDIN_GPUS", "4")]);
@@ -129,7 +129,7 @@ fn ends(flags: &str, size: usize) -> Vec<Ended> {
     launch(STAGE, size, |_| flags.to_string()).into_iter().map(|member| member.end(PATIENCE)).collect()
 }
 
-/// The report of a job of `size` processes.
+/// Returns the report of a job of `size` processes.
 fn job(dir: &Path, stage: Stage, size: usize, flags: &str) -> Report {
     let file = dir.join(format!("{}-{size}.json", stage.package()));
     let flags = format!("{} --headless {flags} --report {}", stage.package(), file.display());
@@ -198,7 +198,7 @@ fn a_process_that_hangs_in_nccl_is_named_by_all() {
     standin_or_return!(&[("STANDIN_NCCL_ABSENT", "1:9:60000")]);
     for ended in ends(&format!("zero3 --headless --timeout 2 {}", flags(2, 1000)), 2) {
         assert_eq!(ended.code, Some(1));
-        // Noticed on the GPU, or in the next call on the host.
+        // Detected on the GPU, or in the next call on the host.
         explains(&ended, &["rank 1", "waited 2s", "never"]);
         assert!(ended.after < Duration::from_secs(30), "{:?}", ended.after);
     }
@@ -249,8 +249,8 @@ fn what_stands_in_the_way_is_said_before_anything_starts() {
     refused(&format!("--gpus 2 {flags} --collectives nccl"), &sharing);
     refused("--collectives nccl --device cpu", &["connects GPUs", "doctor"]);
     refused(&format!("--gpus 1 {flags} --collectives nccl --link pcie4"), &["--link"]);
-    // Each process is alone on its machine as far as it knows: only together they see that they
-    // share.
+    // Each process believes that it is alone on its machine. Only together do they see that they
+    // share it.
     for ended in ends(&format!("zero3 --headless {flags}"), 2) {
         explains(&ended, &["ranks 0 and 1 share a GPU", "2.28.9", "2.30"]);
     }
@@ -287,7 +287,7 @@ fn what_is_slow_or_may_hang_between_ranks_is_a_warning() {
     assert!(ended.error.contains("warning: CUDA_MODULE_LOADING=LAZY"), "{}", ended.error);
 }
 
-/// Fills `folder` with the stand-ins for all libraries but NCCL; where that one lies.
+/// Fills `folder` with the stand-ins for all libraries except NCCL. Returns NCCL's place.
 fn without_nccl(folder: &Path) -> PathBuf {
     let libraries = PathBuf::from(std::env::var("LD_LIBRARY_PATH").unwrap());
     for name in ["libcuda.so", "libnvrtc.so", "libcublasLt.so"] {
@@ -296,8 +296,8 @@ fn without_nccl(folder: &Path) -> PathBuf {
     libraries.join("libnccl.so")
 }
 
-/// Under the name that pip's packages give it, in their folder of every Python at hand, and on the
-/// loader's path.
+/// NCCL is found under its name in pip's packages, in the package folder of any available Python,
+/// and on the loader's path.
 #[test]
 fn nccl_is_found_wherever_pip_puts_it() {
     standin_or_return!();
@@ -339,7 +339,7 @@ fn without_nccl_the_error_says_where_it_comes_from() {
     standin_or_return!();
     let dir = tempfile::tempdir().unwrap();
     without_nccl(dir.path());
-    // Elsewhere, too, there is none to be found.
+    // Other places have no NCCL either.
     let set =
         format!("LD_LIBRARY_PATH={0} PATH={0} HOME={0} VIRTUAL_ENV= CONDA_PREFIX=", dir.path().display());
     let flags = format!("zero3 --headless --gpus 2 {} --collectives nccl", flags(2, 1));

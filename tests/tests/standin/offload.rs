@@ -1,15 +1,15 @@
-//! Offload from GPUs, on the stand-in driver: a run whose states rest in main memory or
-//! on disk learns the bits of one that keeps everything on the GPU, and moves the predicted bytes.
+//! Offload from GPUs, on the stand-in driver: a run that keeps states in main memory or on disk
+//! learns the bits of one that keeps everything on the GPU, and moves the predicted bytes.
 
 use planner::Stage;
 use tests::{STAGES, assert_same, fixture, run, standin_or_return};
 use trainer::Report;
 
 /// Delays each queued operation for longer than the host needs from issuing a copy to using its
-/// result, so that a missing fence is seen.
+/// result. This exposes missing fences.
 const DOZE: (&str, &str) = ("STANDIN_DOZE", "2000");
 
-/// Units that do not divide evenly, two micro-batches and a validation.
+/// Returns flags for units that do not divide evenly, two micro-batches and a validation.
 fn flags(world: usize, more: &str) -> String {
     format!(
         "--model {} --gpus {world} --batch-size 1 --grad-accum 2 --seq-len 12 --steps 2 --threads 1 \
@@ -18,13 +18,13 @@ fn flags(world: usize, more: &str) -> String {
     )
 }
 
-/// Runs `stage` with `base` and each of `cases`: the same is learnt, on the GPU.
+/// Runs `stage` with `base` and each of `cases` on the GPU. All must learn the same.
 fn none_changes_a_bit(stage: Stage, base: &str, cases: &[&str]) -> Report {
     none_changes_a_bit_of(&vec![stage; cases.len()], base, cases)
 }
 
-/// Runs the first of `stages` with `base`, and each stage with `base` and its case: all learn the
-/// same, on the GPU.
+/// Runs the first of `stages` with `base`, and each stage with `base` and its case, on the GPU. All
+/// must learn the same.
 fn none_changes_a_bit_of(stages: &[Stage], base: &str, cases: &[&str]) -> Report {
     assert_eq!(stages.len(), cases.len());
     let plain = run(stages[0], base);
@@ -41,7 +41,7 @@ fn none_changes_a_bit_of(stages: &[Stage], base: &str, cases: &[&str]) -> Report
 
 const OPTIMIZER: [&str; 2] = ["--offload-optimizer cpu", "--offload-optimizer disk --offload-buffers 2"];
 
-/// What ZeRO-3 may move, in pairs.
+/// Placements for ZeRO-3, in pairs.
 const PAIRS: [&str; 6] = [
     "--offload-parameters cpu",
     "--offload-parameters disk --offload-buffers 2",
@@ -54,7 +54,7 @@ const PAIRS: [&str; 6] = [
 #[test]
 fn an_optimizer_beyond_the_gpu_changes_no_bit_of_any_stage() {
     standin_or_return!(&[DOZE]);
-    // Each stage and each precision meets both places, but not in every combination. DDP and ZeRO-1
+    // Each stage and each precision uses both places, but not in every combination. DDP and ZeRO-1
     // learn the same bits, and so do ZeRO-2 and ZeRO-3.
     for (stages, [first, second]) in STAGES.chunks(2).zip([OPTIMIZER, [OPTIMIZER[1], OPTIMIZER[0]]]) {
         none_changes_a_bit_of(stages, &flags(2, ""), &[first, second]);
@@ -67,7 +67,7 @@ fn an_optimizer_beyond_the_gpu_changes_no_bit_of_any_stage() {
 fn whatever_zero3_moves_it_learns_the_same() {
     standin_or_return!(&[DOZE]);
     none_changes_a_bit(Stage::Zero3, &flags(2, ""), &PAIRS);
-    // Pairs 2 and 5 meet bf16 in the variants below; 0 and 1 run in f32 only.
+    // Pairs 2 and 5 run in bf16 in the variants below; 0 and 1 run only in f32.
     none_changes_a_bit(Stage::Zero3, &flags(2, "--precision bf16 --sub-group-size 700"), &PAIRS[3..5]);
     none_changes_a_bit(Stage::Zero3, &flags(1, ""), &PAIRS[2..3]);
 }
@@ -84,7 +84,7 @@ fn offload_composes_with_zero3s_variants() {
     }
 }
 
-/// A skipped step keeps what was fetched ahead.
+/// A skipped step keeps the states that were fetched ahead.
 #[test]
 fn skipped_steps_move_less_and_as_predicted() {
     standin_or_return!(&[DOZE]);

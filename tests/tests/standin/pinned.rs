@@ -1,6 +1,6 @@
-//! Copies between main memory and a GPU, on the stand-in driver: they run late there, so that a
-//! page-locked block that is reused before its copy was done shows, and so does pageable memory
-//! whose copy is not waited for. Large blocks, which the rank's threads fetch. Launches from any
+//! Copies between main memory and a GPU, on the stand-in driver. It runs copies late, which exposes
+//! page-locked blocks that are reused before their copy is done, and pageable memory whose copy is
+//! not waited for. Also covers large blocks, which the rank's threads copy, and launches from any
 //! thread.
 
 use device::cuda::kernels::{self, Operand};
@@ -12,7 +12,7 @@ use device::{
 use events::Emitter;
 use tests::standin_or_return;
 
-/// Dozes often outlast the host's way from one copy to the next.
+/// Delays are often longer than the host takes from one copy to the next.
 const DOZE: (&str, &str) = ("STANDIN_DOZE", "5000");
 
 fn rank() -> Device {
@@ -24,7 +24,7 @@ fn rank_of(threads: usize) -> Device {
     Device::cuda(ledger, Gpu::open(0).unwrap(), Options { threads, ..Options::default() }).unwrap()
 }
 
-/// The `index`-th of a row of batches that differ everywhere.
+/// Returns batch `index` of a series in which all batches differ everywhere.
 fn batch(index: usize, len: usize) -> Vec<u32> {
     (0..len).map(|at| (index * 7919 + at) as u32).collect()
 }
@@ -55,7 +55,7 @@ fn what_is_fetched_is_what_was_there_when_it_was_sent_for() {
     for index in 0..count {
         let buffer = device.upload(Class::Activations, &batch(index, len)).unwrap();
         fetched.push(device.fetch(buffer.view(), sum).unwrap());
-        // The buffer goes back, and the next one lies where it was; some sums are never waited for.
+        // The buffer is freed, and the next one takes its place. Some sums are never waited for.
         if index % 5 == 4 {
             drop(fetched.pop());
         }
@@ -66,7 +66,7 @@ fn what_is_fetched_is_what_was_there_when_it_was_sent_for() {
     }
 }
 
-/// More than goes through a block: the driver may read it until the stream is waited for.
+/// Data larger than a block: the driver may read it until the stream is waited for.
 #[test]
 fn weights_arrive_whole_and_are_the_callers_again() {
     standin_or_return!(&[DOZE]);
@@ -82,7 +82,7 @@ fn start(device: &Device, out: ViewMut<'_>, x: View<'_>) -> Copying {
     device.start_copy(out, x, None).unwrap()
 }
 
-/// The next buffers lie where those of copies that still run were, on both sides.
+/// The next buffers take the place of those whose copies still run, on both sides.
 #[test]
 fn buffers_may_be_dropped_while_they_are_copied() {
     standin_or_return!(&[DOZE]);
@@ -113,8 +113,8 @@ fn buffers_may_be_dropped_while_they_are_copied() {
     }
 }
 
-/// Reads and writes of page-locked memory wait for the copies that touch those elements, and so do
-/// later copies, in the other direction too.
+/// Reads and writes of page-locked memory wait for the copies that touch the same elements, and so
+/// do later copies, including those in the other direction.
 #[test]
 fn copies_of_the_same_elements_wait_for_each_other() {
     standin_or_return!(&[DOZE]);
@@ -149,7 +149,7 @@ fn copies_of_other_types_or_lengths_are_refused() {
     }
 }
 
-/// As where an offloaded optimizer reads gradients in main memory.
+/// The case of an offloaded optimizer that reads gradients in main memory.
 #[test]
 fn norms_take_tensors_wherever_they_lie() {
     standin_or_return!();
@@ -165,7 +165,7 @@ fn norms_take_tensors_wherever_they_lie() {
     }
 }
 
-/// A thread to which no context is current when it launches.
+/// A thread launches without a current context.
 #[test]
 fn any_thread_may_launch() {
     standin_or_return!();
@@ -180,18 +180,18 @@ fn any_thread_may_launch() {
     assert_eq!(device.read::<f32>(buffer.view()).unwrap()[..], [2.5; 100]);
 }
 
-/// Elements of a block that the driver does not allocate itself; neither pages nor threads divide
-/// it.
+/// Number of elements in a block that the driver does not allocate itself. It is divisible by
+/// neither pages nor threads.
 const LARGE: usize = (20 << 20) / 4 + 5;
 
-/// Memory that is left at the end fails the test.
+/// Fails the test if memory is left at the end.
 const FREED: (&str, &str) = ("STANDIN_FREED", "1");
 
-/// Less than [`LARGE`] elements.
+/// Smaller than [`LARGE`] elements.
 const SMALL_BLOCKS: (&str, &str) = ("STANDIN_HOST_BLOCK", "16777215");
 
-/// Sends two large blocks to the GPU and back into two others, which come in the place of blocks
-/// that were freed and written to.
+/// Copies two large blocks to the GPU and back into two others, which take the place of blocks that
+/// were freed and overwritten.
 fn large_blocks_travel() {
     let device = rank_of(3);
     let host = || device.allocate_host(Class::Workspace, DType::U32, LARGE).unwrap();
@@ -223,7 +223,7 @@ fn large_blocks_are_the_drivers_where_it_locks_no_others() {
     large_blocks_travel();
 }
 
-/// True if main memory has run out for `bytes` bytes: the driver locks no more.
+/// True if main memory has run out for `bytes` bytes because the driver refuses to lock more.
 fn is_shortage(refused: device::Result<Buffer>, bytes: u64) -> bool {
     let Err(DeviceError::OutOfMemory(short)) = refused else { return false };
     (short.place, short.requested, short.by_system) == (Place::Host, bytes, true)
@@ -236,7 +236,8 @@ fn a_block_that_cannot_be_locked_is_an_error() {
     assert!(is_shortage(refused, 4 * LARGE as u64));
 }
 
-/// Blocks of sizes that are not asked for again, of another rank too, are freed for one that finds no room.
+/// Freed blocks kept for reuse, including another rank's, are released for a block that finds no
+/// space.
 #[test]
 fn spare_blocks_of_other_sizes_make_room() {
     let room = ("STANDIN_HOST_MEMORY", "100000");
@@ -254,7 +255,7 @@ fn spare_blocks_of_other_sizes_make_room() {
     host(&other, 20_000).unwrap();
 }
 
-/// A table of rotations that finds no page-locked memory to travel through is tried again and again.
+/// A table of rotations that finds no page-locked memory for its copy retries.
 #[test]
 fn a_table_that_does_not_arrive_takes_no_memory() {
     standin_or_return!(&[("STANDIN_HOST_BLOCK", "4096")]);
@@ -272,7 +273,7 @@ fn a_table_that_does_not_arrive_takes_no_memory() {
     }
 }
 
-/// This GPU is smaller than cuBLASLt's workspace.
+/// This GPU has less memory than cuBLASLt's workspace needs.
 #[test]
 fn a_rank_without_a_workspace_leaves_nothing_behind() {
     standin_or_return!(&[FREED, ("STANDIN_MEMORY", "16777216")]);

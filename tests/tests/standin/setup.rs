@@ -1,5 +1,5 @@
-//! What is known before anything runs on a GPU: the GPUs and their abilities, `doctor`'s verdict,
-//! and the kernels' machine code on disk. On the stand-in driver, in processes of their own.
+//! Setup before anything runs on a GPU: the GPUs and their capabilities, `doctor`'s verdict, and
+//! the kernels' machine code on disk. Runs on the stand-in driver, in processes of their own.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -49,7 +49,7 @@ fn doctor_succeeds_exactly_if_so_many_ranks_would_run() {
     }
 }
 
-/// Of the libraries all but one, in a folder of their own.
+/// All libraries except one, in a folder of their own.
 #[test]
 fn each_missing_library_is_named() {
     standin_or_return!();
@@ -74,7 +74,8 @@ fn each_missing_library_is_named() {
     }
 }
 
-/// PyTorch's packages lie by a Python that the path's is a link to, over another link.
+/// PyTorch's packages are next to a Python to which the path's Python is a link, through another
+/// link.
 #[test]
 fn libraries_are_found_behind_links_to_python() {
     standin_or_return!();
@@ -106,12 +107,12 @@ fn libraries_are_found_behind_links_to_python() {
     }
 }
 
-/// Returns a folder with the driver and the compiler. For each of `packages` it has a folder with a
-/// cuBLASLt of that file name.
+/// Returns a folder with the driver and the compiler. For each of `packages` it contains a folder
+/// with a cuBLASLt of that file name.
 fn libraries(packages: &[&str]) -> tempfile::TempDir {
     let libraries = std::env::var("LD_LIBRARY_PATH").unwrap();
     let dir = tempfile::tempdir().unwrap();
-    // Copies: of a link the loader tells where it leads.
+    // Copies, because for a link the loader reports the target.
     let put = |name: &str, to: &Path| {
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();
         std::fs::copy(Path::new(&libraries).join(name), to).unwrap();
@@ -121,7 +122,7 @@ fn libraries(packages: &[&str]) -> tempfile::TempDir {
     dir
 }
 
-/// What `doctor` says where libraries lie in `dir` alone, with `bin` as the path.
+/// Runs `doctor` with libraries only in `dir`, and with `bin` as the path.
 fn doctor_in(dir: &tempfile::TempDir, bin: &str, more: &str) -> Ended {
     let home = dir.path().display();
     let set =
@@ -129,7 +130,7 @@ fn doctor_in(dir: &tempfile::TempDir, bin: &str, more: &str) -> Ended {
     verdict(1, &format!("{set} {more}"))
 }
 
-/// Libraries of a newer major version than the driver's do not work with it.
+/// Libraries of a newer major version than the driver's are incompatible with it.
 #[test]
 fn of_two_toolkits_the_drivers_own_is_taken() {
     standin_or_return!();
@@ -140,13 +141,13 @@ fn of_two_toolkits_the_drivers_own_is_taken() {
     for (driver, taken) in [("13000", &files[0]), ("12080", &files[1])] {
         let ended = doctor_in(&dir, "nothing", &format!("STANDIN_DRIVER={driver}"));
         succeeds(&ended);
-        // The table's lines are cut.
+        // The table wraps lines.
         let whole: String = ended.out.split_whitespace().collect();
         assert!(whole.contains(taken), "{driver}: {taken} is not taken: {}", ended.out);
     }
 }
 
-/// A `python3` that is a script says where its installation lies.
+/// A `python3` that is a script reports the location of its installation.
 #[test]
 fn a_python_that_is_a_script_is_asked() {
     standin_or_return!();
@@ -162,7 +163,7 @@ fn a_python_that_is_a_script_is_asked() {
     }
 }
 
-/// `cargo test` shows nothing of what passes, and a test that was skipped passes.
+/// `cargo test` hides the output of passing tests, and a skipped test passes.
 #[test]
 fn a_skipped_test_says_so_past_the_capture_of_its_output() {
     let program = std::env::current_exe().unwrap();
@@ -174,7 +175,7 @@ fn a_skipped_test_says_so_past_the_capture_of_its_output() {
     assert!(output.status.success() && error.contains(&format!("skipped: {test} needs")), "{error}");
 }
 
-/// On a GPU that is too old `auto` is the CPU, and says why.
+/// On a GPU that is too old, `auto` selects the CPU and says why.
 #[test]
 fn a_gpu_that_is_too_old_is_left_alone() {
     standin_or_return!(&[("STANDIN_CAPABILITY", "70")]);
@@ -189,7 +190,7 @@ fn a_gpu_that_is_too_old_is_left_alone() {
     assert!(failure.code() == 2 && failure.to_string().contains("7.5 is the oldest"), "{failure}");
 }
 
-/// The smallest run in bf16, on so many ranks.
+/// Returns the smallest run in bf16, on `ranks` ranks.
 fn in_bf16(ranks: usize) -> String {
     let model = fixture("three-heads.json");
     format!("--model {model} --gpus {ranks} --batch-size 1 --seq-len 8 --steps 1 --precision bf16")
@@ -203,7 +204,7 @@ fn where_no_gpu_has_bf16_auto_is_the_cpu_and_says_why() {
     for words in ["No CUDA GPU is used: ", "has no bf16 (compute capability 7.5", "CPU cores"] {
         assert!(ended.out.contains(words), "{words:?} is missing: {}", ended.out);
     }
-    // Processes choose before they meet.
+    // Processes choose the device before they meet.
     for (rank, ended) in launch(STAGE, 2, |_| format!("zero3 --headless {}", in_bf16(2)))
         .into_iter()
         .map(|process| process.end(PATIENCE))
@@ -214,7 +215,7 @@ fn where_no_gpu_has_bf16_auto_is_the_cpu_and_says_why() {
     }
 }
 
-/// The first GPU has bf16, the second has not.
+/// The first GPU supports bf16, the second does not.
 #[test]
 fn a_gpu_without_bf16_keeps_no_run_from_one_that_has_it() {
     let settings = [("STANDIN_GPUS", "2"), ("STANDIN_CAPABILITY", "80,75")];
@@ -246,7 +247,7 @@ fn an_nccl_that_is_too_old_is_named_by_every_process() {
     }
 }
 
-/// The files of a folder with their contents.
+/// Returns the files of a folder with their contents.
 fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(folder).unwrap().flatten();
     entries.map(|e| (e.file_name().into_string().unwrap(), std::fs::read(e.path()).unwrap())).collect()
@@ -261,7 +262,7 @@ fn machine_code_on_disk_outlives_damage_and_many_writers() {
     standin_or_return!();
     let dir = tempfile::tempdir().unwrap();
     let (set, folder) = (format!("XDG_CACHE_HOME={}", dir.path().display()), dir.path().join("zero-stages"));
-    // All begin with nothing.
+    // All start with an empty cache.
     let many: Vec<Member> = (0..4).map(|_| doctor(1, &set)).collect();
     many.into_iter().for_each(|process| succeeds(&process.end(PATIENCE)));
     let whole = contents(&folder);
@@ -271,7 +272,7 @@ fn machine_code_on_disk_outlives_damage_and_many_writers() {
         "a file per source, no drafts: {:?}",
         whole.keys()
     );
-    // Cut short, emptied, and with a wrong byte at its end.
+    // Truncated, emptied, and with a wrong byte at the end.
     let files: Vec<&String> = whole.keys().take(3).collect();
     let damaged = |name: &str, change: fn(&mut Vec<u8>)| {
         let mut bytes = whole[name].clone();
@@ -283,7 +284,7 @@ fn machine_code_on_disk_outlives_damage_and_many_writers() {
     damaged(files[2], |bytes| *bytes.last_mut().unwrap() ^= 1);
     succeeds(&verdict(1, &set));
     assert!(contents(&folder) == whole, "damaged machine code is compiled and written again");
-    // Another architecture, other files.
+    // Another architecture needs other files.
     succeeds(&verdict(1, &format!("{set} STANDIN_CAPABILITY=80")));
     let both = contents(&folder);
     assert_eq!(both.len(), 2 * whole.len());
@@ -292,7 +293,7 @@ fn machine_code_on_disk_outlives_damage_and_many_writers() {
         "{:?}",
         both.keys()
     );
-    // Where no folder can be made, nothing is kept.
+    // If the folder cannot be created, nothing is kept.
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();
     succeeds(&verdict(1, &format!("XDG_CACHE_HOME={}", file.display())));

@@ -1,5 +1,5 @@
-//! On a GPU the host only queues work. Events report when the work ran: these times, on the
-//! stand-in driver.
+//! On a GPU the host only queues work. Events report when the work ran. These tests check the times
+//! on the stand-in driver.
 
 use events::{Event, Operation, Pass, Progress, Recording, Route, Snapshot, What, Work};
 use planner::Stage;
@@ -11,10 +11,11 @@ use viz::window::Window;
 
 const RANKS: u32 = 2;
 
-/// How far apart ranks may think their GPU's clock is, in nanoseconds: less than streams doze.
+/// Maximum difference between ranks' estimates of their GPU's clock, in nanoseconds: less than the
+/// delay of a stream.
 const CLOCKS: u64 = 1_000_000;
 
-/// A stretch of work on one rank, in nanoseconds of the run.
+/// A period of work on one rank, in nanoseconds of the run.
 #[derive(Clone, Copy, Debug)]
 struct Ran {
     rank: u32,
@@ -26,11 +27,11 @@ struct Ran {
 struct Run {
     events: Vec<Event>,
     units: usize,
-    /// In the Chrome trace format.
+    /// The Chrome trace.
     trace: Value,
 }
 
-/// A recorded run of a stage on the stand-in, of two micro-batches per step.
+/// Records a run of a stage on the stand-in, with two micro-batches per step.
 fn recorded(stage: Stage, more: &str) -> Run {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.zero");
@@ -47,7 +48,7 @@ fn recorded(stage: Stage, more: &str) -> Run {
     Run { events: events.collect(), units: recording.header().units.len(), trace }
 }
 
-/// All stretches, in the order in which they were told.
+/// Returns all periods, in the order in which they were reported.
 fn stretches(events: &[Event]) -> Vec<Ran> {
     let ran = |event: &Event| match event.what {
         What::Ran { work, began, ended } => {
@@ -106,8 +107,8 @@ fn every_pass_and_collective_is_told_of_once_and_in_order() {
     }
 }
 
-/// What fences promise, seen in times: gathered before computed with, computed by all before
-/// summed.
+/// The times obey the fences: parameters are gathered before computation with them, and gradients
+/// are computed by all ranks before they are summed.
 #[test]
 fn times_respect_what_waits_for_what() {
     standin_or_return!(&[("STANDIN_DOZE", "4000")]);
@@ -145,8 +146,8 @@ fn times_respect_what_waits_for_what() {
     assert!(checked.iter().all(|&count| count > 8), "{checked:?}");
 }
 
-/// Every rank's collectives of units, with how many backward passes over the unit it had finished
-/// by the issue.
+/// Returns every rank's collectives of units, each with the number of backward passes over the unit
+/// that the rank had finished at the issue.
 fn issued(events: &[Event]) -> Vec<(u32, events::CollectiveEvent, usize)> {
     let mut backward: HashMap<(u32, u16), usize> = HashMap::new();
     let mut out = Vec::new();
@@ -165,7 +166,7 @@ fn issued(events: &[Event]) -> Vec<(u32, events::CollectiveEvent, usize)> {
     out
 }
 
-/// The `count`-th backward pass over `unit` on `rank`.
+/// Returns the `count`-th backward pass over `unit` on `rank`.
 fn last_before(all: &[Ran], rank: u32, unit: u16, count: usize) -> Option<Ran> {
     let backward =
         |ran: &&Ran| matches!(ran.work, Work::Pass { pass: Pass::Backward, unit: of, .. } if of == unit);
@@ -208,8 +209,8 @@ fn communication_overlaps_computation_and_the_screen_shows_it() {
     }
 }
 
-/// Every transfer between device and main memory by its number, with its route and the time of its
-/// issue.
+/// Returns every transfer between device and main memory by its number, with its route and its time
+/// of issue.
 fn crossings(events: &[Event], rank: u32) -> HashMap<u64, (Route, u64)> {
     let issued = |event: &Event| match event.what {
         What::Transfer(transfer) if event.rank == rank && transfer.progress == Progress::Issued => {
@@ -221,7 +222,7 @@ fn crossings(events: &[Event], rank: u32) -> HashMap<u64, (Route, u64)> {
     all.filter(|(_, (route, _))| !route.touches_disk()).collect()
 }
 
-/// False for what is fetched ahead and then not needed, after the last step.
+/// False for data that was fetched ahead but not needed, after the last step.
 fn waited_for(events: &[Event], rank: u32, sequence: u64) -> bool {
     let such = |event: &&Event| match event.what {
         What::Transfer(transfer) => (event.rank, transfer.sequence) == (rank, sequence),
@@ -230,7 +231,7 @@ fn waited_for(events: &[Event], rank: u32, sequence: u64) -> bool {
     events.iter().filter(such).count() == 2
 }
 
-/// Parameters and gradients, of which a run moves many, travel while their rank computes.
+/// Parameters and gradients, of which a run moves many, are transferred while their rank computes.
 #[test]
 fn copies_from_and_to_main_memory_are_told_of_once_and_overlap_computation() {
     standin_or_return!(&[("STANDIN_DOZE", "4000")]);
@@ -266,7 +267,7 @@ fn copies_from_and_to_main_memory_are_told_of_once_and_overlap_computation() {
     }
 }
 
-/// On the CPU a call returns when the work is done: nothing has to be told later.
+/// On the CPU a call returns when the work is done, so nothing is reported later.
 #[test]
 fn the_cpu_tells_of_nothing_twice() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The invariants of ARCHITECTURE.md that a program can check.
+//! Checks the invariants of ARCHITECTURE.md that a program can check.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
 }
 
-/// Every file below `dir` with one of these endings, build outputs left out.
+/// Returns every file below `dir` with one of these endings, excluding build outputs.
 fn files(dir: &Path, endings: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
@@ -28,12 +28,12 @@ fn files(dir: &Path, endings: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-/// Every Rust source below `dir`.
+/// Returns every Rust source below `dir`.
 fn sources(dir: &Path) -> Vec<PathBuf> {
     files(dir, &["rs"])
 }
 
-/// The workspace crates in a section of a crate's manifest.
+/// Returns the workspace crates in a section of a crate's manifest.
 fn dependencies(manifest: &Path, section: &str, crates: &[&str]) -> Vec<String> {
     let text = fs::read_to_string(manifest).unwrap();
     let section =
@@ -42,7 +42,7 @@ fn dependencies(manifest: &Path, section: &str, crates: &[&str]) -> Vec<String> 
     names.filter(|name| crates.contains(name)).map(String::from).collect()
 }
 
-/// The manifests of the workspace's crates below `dir`.
+/// Returns the manifests of the workspace's crates below `dir`.
 fn manifests(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let folders =
@@ -58,7 +58,7 @@ fn manifests(dir: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// True if the crate holds an exercise, which depends on whatever its check depends on.
+/// True if the crate is an exercise, which depends on the same crates as its check.
 fn is_exercise(folder: &Path) -> bool {
     folder.parent() == Some(Path::new("tutorials/exercises"))
 }
@@ -147,7 +147,7 @@ fn no_crate_depends_upwards() {
     assert!(tested_with >= 5, "the manifests' dev-dependencies were read");
 }
 
-/// Whether `room` reaches `other` along `edges`.
+/// True if `room` reaches `other` along `edges`.
 fn stands_on(room: &str, other: &str, edges: &BTreeMap<String, Vec<String>>) -> bool {
     edges[room].iter().any(|below| below == other || stands_on(below, other, edges))
 }
@@ -155,7 +155,7 @@ fn stands_on(room: &str, other: &str, edges: &BTreeMap<String, Vec<String>>) -> 
 /// The crates that a stage may depend on.
 const STAGE: &str = "events device collectives model planner offload sharding trainer";
 
-/// The code of a source: comments and everything from its test module on left out.
+/// Returns the code of a source without comments and without everything from its test module on.
 fn code(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap();
     let code = text.split("#[cfg(test)]").next().unwrap_or("");
@@ -184,7 +184,7 @@ fn unsafe_lives_in_device_and_collectives_alone() {
 fn nothing_under_common_asks_which_stage_it_serves() {
     let stages =
         ["Stage::Ddp", "Stage::Zero1", "Stage::Zero2", "Stage::Zero3", "Stage::{", "Stage::*", "Self::Zero"];
-    // The one table of what each stage shards, and the claims about the stages.
+    // The single table of what each stage shards, and the claims about the stages.
     let exempt = ["common/planner/src/stage.rs", "common/planner/src/claims"].map(|path| root().join(path));
     assert!(exempt.iter().all(|path| path.exists()), "{exempt:?}");
     let numbered = |line: &str| {
@@ -225,8 +225,8 @@ fn a_stage_is_one_file_of_at_most_150_lines_and_its_variants_are_files_of_their_
     assert!(variants > 1, "the search finds what is there");
 }
 
-/// Sums whose order depends on timing: CUDA's `atomicAdd` and its kin, C++'s `fetch_add`, PTX's
-/// `atom` and `red`.
+/// True if `line` adds in an order that depends on timing: CUDA's `atomicAdd` and its variants,
+/// C++'s `fetch_add`, PTX's `atom` and `red`.
 fn adds_atomically(line: &str) -> bool {
     let words = line.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '.');
     let fetches =
@@ -277,8 +277,8 @@ fn modules_of_a_crate_import_one_way() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// Cargo unites the features that a build asks for: a test that asks for more of a dependency than a stage does
-/// would have all that stands on it built a second time.
+/// Cargo unifies the features that a build requests. If a test requested more features of a
+/// dependency than a stage does, everything that depends on it would be built a second time.
 #[test]
 fn tests_build_nothing_again_that_a_first_run_has_built() {
     let everything = with_features(&["--workspace", "--edges", "normal,build,dev"]);
@@ -290,7 +290,7 @@ fn tests_build_nothing_again_that_a_first_run_has_built() {
     }
 }
 
-/// Each package that Cargo would build, with its version and features.
+/// Returns each package that Cargo would build, with its version and features.
 fn with_features(selection: &[&str]) -> BTreeSet<String> {
     let mut tree = Command::new(env!("CARGO"));
     tree.current_dir(root()).args(["tree", "--locked", "--prefix", "none", "--format", "{p} {f}"]);
@@ -300,7 +300,7 @@ fn with_features(selection: &[&str]) -> BTreeSet<String> {
     lines.lines().map(|line| line.trim_end_matches(" (*)").trim_end().to_string()).collect()
 }
 
-/// The folders of a crate that hold the root of a library or of a program, tests left out.
+/// Returns the folders of a crate that hold the root of a library or of a program, excluding tests.
 fn programs(folder: &Path) -> Vec<PathBuf> {
     let is_test =
         |path: &Path| path.starts_with(folder.join("tests")) || path.starts_with(folder.join("benches"));
@@ -310,7 +310,7 @@ fn programs(folder: &Path) -> Vec<PathBuf> {
     folders.into_iter().collect()
 }
 
-/// The text of each module of a program, by the module's names below `root`.
+/// Returns the text of each module of a program, by the module's names below `root`.
 fn modules(root: &Path) -> BTreeMap<cycles::Module, String> {
     let mut found: BTreeMap<cycles::Module, String> = BTreeMap::new();
     for path in sources(root).iter().filter(|path| !path.starts_with(root.join("bin"))) {

@@ -1,9 +1,9 @@
-//! The whole trainer under faults that a seed draws: a run either finishes, or all of its ranks end
-//! and the error names one of the faults. What is left of a broken run is resumed, in another way,
-//! until it finishes; it has then learned the bits of a run that nothing disturbed.
+//! The whole trainer under faults that a seed draws. A run either finishes, or all of its ranks end
+//! and the error names one of the faults. A broken run is then resumed, in another way, until it
+//! finishes. It must have learned the bits of an undisturbed run.
 //!
-//! `ZERO_CHAOS` says how many seeds, `ZERO_FIRST` the first (`scripts/chaos`). A seed draws the
-//! same case each time; how its threads interleave differs.
+//! `ZERO_CHAOS` sets the number of seeds, `ZERO_FIRST` the first one (`scripts/chaos`). A seed
+//! always draws the same case, but the interleaving of its threads varies.
 
 mod case;
 
@@ -26,16 +26,16 @@ use tests::random::Random;
 use tests::{copy_directory, fixture};
 use trainer::{Failure, Report};
 
-/// Within which all ranks of an attempt must have ended.
+/// Time within which all ranks of an attempt must have ended.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// The timeout of runs in which a rank or a disk hangs; it is waited for.
+/// The timeout of runs in which a rank or a disk hangs. The tests wait for it.
 const SHORT: Duration = Duration::from_millis(800);
 
-/// The timeout of all others; nothing may wait for it.
+/// The timeout of all other runs. No test may wait for it.
 const LONG: Duration = Duration::from_secs(120);
 
-/// What all cases came to.
+/// The totals over all cases.
 #[derive(Default)]
 struct Counts {
     attempts: AtomicU64,
@@ -45,7 +45,7 @@ struct Counts {
     read: AtomicU64,
 }
 
-/// Names the seed if its case panics.
+/// Prints the seed if its case panics.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -86,8 +86,8 @@ fn whatever_fails_is_named_and_what_is_left_resumes_with_the_bits_of_one_run() {
     );
 }
 
-/// Makes attempts until one finishes. Each that fails must name one of the faults, which is then
-/// removed.
+/// Makes attempts until one finishes. Each failed attempt must name one of the faults, which is
+/// then removed.
 fn play(seed: u64, counts: &Counts, wholes: &Wholes) {
     let mut random = Random::new(seed);
     let case = Case::draw(&mut random);
@@ -136,7 +136,7 @@ fn flags(case: &Case) -> String {
 
 fn config(case: &Case, attempt: &Attempt, faults: &[Injected], kept: &Path) -> Config {
     let all = flags(case);
-    // The last of two equal flags would be refused.
+    // A flag that is given twice would be refused.
     let all = if attempt.flags.contains("--threads") { all.replace("--threads 1 ", "") } else { all };
     let mut config =
         tests::config(&format!("{all} {} --checkpoint {}", attempt.flags, kept.display())).unwrap();
@@ -154,7 +154,7 @@ fn config(case: &Case, attempt: &Attempt, faults: &[Injected], kept: &Path) -> C
     config
 }
 
-/// True if one of `faults` is only noticed after a timeout.
+/// True if one of `faults` is detected only by a timeout.
 fn hangs(faults: &[Injected]) -> bool {
     faults.iter().any(|fault| match fault {
         Injected::Run(fault) => matches!(fault.kind, Kind::Stall | Kind::DiskHang),
@@ -162,16 +162,16 @@ fn hangs(faults: &[Injected]) -> bool {
     })
 }
 
-/// Trains; all ranks must end in time. Their ledgers, if seen, must balance, unless a disk has kept
-/// what it was given.
+/// Trains; all ranks must end in time. Their ledgers, if observed, must balance, unless a hanging
+/// disk keeps memory that it was given.
 fn run(stage: Stage, config: Config, hangs: bool, what: &str) -> Result<Report, Failure> {
     let (ledgers, ranks) = (Arc::new(Ledgers::default()), config.world_size);
     let (done, ended) = channel();
-    // Witnesses read fp32 alone.
+    // Witnesses can read only fp32.
     let witness = (config.precision.parameters == DType::F32).then(|| ledgers.clone());
     let is_seen = witness.is_some() && !hangs;
     std::thread::spawn(move || {
-        // Nobody receives it after the deadline.
+        // After the deadline the receiver is gone.
         let _ = done.send(match witness {
             Some(witness) => stages::train_under(stage, config, witness),
             None => stages::train(stage, config),
@@ -186,16 +186,16 @@ fn run(stage: Stage, config: Config, hangs: bool, what: &str) -> Result<Report, 
 fn check_report(report: &Report, faults: &[Injected], what: &str) {
     let saves_fail = faults.iter().any(|fault| matches!(fault, Injected::Save(_)));
     assert!(saves_fail || report.unsaved.is_none(), "{what}: {:?}", report.unsaved);
-    // What a disk keeps is neither given back nor written.
+    // Memory that a hanging disk keeps is neither returned nor written.
     assert!(hangs(faults) || report.mispredictions().is_empty(), "{what}: {:?}", report.mispredictions());
 }
 
-/// True if `failure` names `fault`: its rank, and what it did.
+/// True if `failure` names the rank and the action of `fault`.
 fn is_named(fault: &Injected, failure: &Failure, case: &Case, attempt: &Attempt) -> bool {
     let Injected::Run(Fault { kind, rank, step, .. }) = fault else { return false };
     let text = failure.to_string();
     let own = |what: &str| text.starts_with(&format!("rank {rank}{what}"));
-    // Of two ranks that differ, neither is the odd one.
+    // If two ranks differ, neither is the odd one out.
     let tied = case.ranks == 2 || attempt.has_pairs();
     let odd = |before: &str, after: &str| {
         text.contains(&format!("{before}rank {rank} {after}"))
@@ -220,8 +220,8 @@ fn is_named(fault: &Injected, failure: &Failure, case: &Case, attempt: &Attempt)
     }
 }
 
-/// Verifies every element of every published checkpoint. Returns the hash of the newest one's
-/// weights.
+/// Verifies every element of every published checkpoint. Returns the hash of the weights in the
+/// newest one.
 fn verify(config: &Config, kept: &Path, what: &str) -> Option<String> {
     let (layout, mut newest) = (Layout::new(&config.model), None);
     let checkpoints = Checkpoints::new(kept, Arc::new(storage::Disk::new(1)));
@@ -246,7 +246,7 @@ fn verify(config: &Config, kept: &Path, what: &str) -> Option<String> {
     newest
 }
 
-/// Weights that undisturbed runs have learned, by ranks and precision.
+/// Weights that undisturbed runs have learned, by number of ranks and precision.
 #[derive(Default)]
 struct Wholes(Mutex<HashMap<(usize, &'static str), String>>);
 

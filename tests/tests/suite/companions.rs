@@ -1,5 +1,5 @@
-//! A model that people bring keeps its configuration, its settings of generation, its tokenizer and
-//! its element type, also over a run of several sessions.
+//! A user's model keeps its configuration, generation settings, tokenizer and element type,
+//! including over a run of several sessions.
 
 use checkpoint::{ElementType, Reader};
 use planner::Stage;
@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tests::{fixture, run};
 
-/// A Qwen2 as its authors publish it: windows on the second layer only, two ends of a text, and
-/// keys that mean nothing here.
+/// Returns a Qwen2 config as its authors publish it: a window only on the second layer, two
+/// end-of-text tokens, and keys that this program ignores.
 fn theirs() -> Value {
     let mut theirs: Value = serde_json::from_slice(&fs::read(fixture("qwen2.json")).unwrap()).unwrap();
     let more = json!({
@@ -29,7 +29,7 @@ const SHAPE: &str = "--gpus 2 --batch-size 1 --seq-len 8 --threads 1 --device cp
 const OTHERS: [&str; 4] =
     ["generation_config.json", "tokenizer.json", "special_tokens_map.json", "chat_template.jinja"];
 
-/// A directory with that model, its weights stored as bf16.
+/// Creates a directory with that model, with weights stored as bf16.
 fn brought(parent: &Path) -> PathBuf {
     let [json, model] = ["theirs.json", "theirs"].map(|name| parent.join(name));
     fs::write(&json, theirs().to_string()).unwrap();
@@ -42,14 +42,14 @@ fn brought(parent: &Path) -> PathBuf {
     model
 }
 
-/// Asserts that `out` is that model, trained.
+/// Asserts that `out` holds that model after training.
 fn assert_theirs(out: &Path) {
     let config: Value = serde_json::from_slice(&fs::read(out.join("config.json")).unwrap()).unwrap();
     assert_eq!(config, theirs(), "{}", out.display());
     for name in OTHERS {
         assert_eq!(fs::read_to_string(out.join(name)).unwrap(), format!("their {name}"), "{}", out.display());
     }
-    // As the weights are stored, whatever the config says.
+    // The type in which the weights are stored, whatever the config says.
     let stored = Reader::open(out).unwrap().companions().unwrap().element_type();
     assert_eq!(stored, ElementType::Bf16, "{}", out.display());
 }
@@ -67,7 +67,7 @@ fn a_model_keeps_what_it_brought_over_all_sessions_of_a_run() {
     };
     session(Stage::Zero3, &format!("--init-from {}", model.display()), 2, &first);
     assert_theirs(&first);
-    // The model is gone, and what names its architecture has no more than that.
+    // The model is gone, and the file that names its architecture holds nothing else.
     fs::remove_dir_all(&model).unwrap();
     let json = parent.path().join("bare.json");
     let mut bare = theirs();

@@ -1,10 +1,10 @@
-//! DeepSpeed's and Accelerate's files, trained with.
+//! Trains with DeepSpeed's and Accelerate's files.
 
 use planner::Stage;
 use std::path::PathBuf;
 use tests::{STAGES, config, fixture, losses, train_as};
 
-/// The examples of `common/deepspeed/src/tests/examples.rs`.
+/// Returns the examples of `common/deepspeed/src/tests/examples.rs`.
 fn examples() -> Vec<PathBuf> {
     let folder = std::fs::read_dir(fixture("configurations")).unwrap();
     let mut paths: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
@@ -12,10 +12,10 @@ fn examples() -> Vec<PathBuf> {
     paths
 }
 
-/// Those with Accelerate's keys outside their section, which Accelerate rejects.
+/// Examples with Accelerate's keys outside their section, which Accelerate rejects.
 const OUTSIDE: [&str; 3] = ["gathering-outside.yaml", "offloading-outside.yaml", "stage-alone.yaml"];
 
-/// Flags beside a file: a small model, of which the file may set everything else.
+/// Returns flags to add to a file: a small model, for which the file may set everything else.
 fn flags(file: &str) -> String {
     format!("--config {file} --model {} --seq-len 8 --steps 1 --threads 1 --device cpu", fixture("odd.json"))
 }

@@ -1,5 +1,5 @@
-//! The stage contract: every stage trains the same model, whatever it shards, and needs what the
-//! planner predicted.
+//! The stage contract: every stage trains the same model, whatever it shards, and uses exactly the
+//! memory and traffic that the planner predicted.
 
 use planner::{Job, Partition, Stage};
 use stages::contract;
@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 use tests::{STAGES, fixture, largest_difference, losses, padding};
 use trainer::Report;
 
-/// Models in which no unit divides by 3, 4 or 8, nor by 2 but for the head of the first: one of a
-/// table of V rows and a head of V + 1 is even.
+/// Models in which no unit is divisible by 3, 4 or 8. None is divisible by 2 either, except the
+/// first model's head: a table of V rows plus a head of V + 1 is even.
 const MODELS: [&str; 2] = ["uneven.json", "uneven-tied.json"];
 
-/// Steps of runs that are compared: enough to learn something.
+/// Steps of runs that are compared: enough for the loss to fall.
 const STEPS: u32 = 20;
 
-/// 48 sequences of 8 tokens per step.
+/// Returns flags for 48 sequences of 8 tokens per step.
 fn flags(model: &str, world: usize, micro_batches: usize, steps: u32) -> String {
     format!(
         "--model {} --gpus {world} --batch-size {} --grad-accum {micro_batches} --seq-len 8 --steps {steps} \
@@ -28,7 +28,7 @@ fn flags(model: &str, world: usize, micro_batches: usize, steps: u32) -> String 
 /// Reports by stage and flags.
 type Runs = BTreeMap<(Stage, String), Arc<OnceLock<Report>>>;
 
-/// Runs that have been made: several tests look at the same ones.
+/// Runs made so far, which several tests share.
 static RUNS: Mutex<Runs> = Mutex::new(BTreeMap::new());
 
 fn run(stage: Stage, flags: &str) -> Report {
@@ -171,9 +171,9 @@ fn the_ring_follows_the_tree_and_sends_as_much() {
     }
 }
 
-/// Around a ring, too, every rank sends what was predicted. Where slices are uneven it sends other
-/// bytes than directly: in DDP, whose units are not padded, and between groups, where shards are
-/// cut once more.
+/// Around a ring, too, every rank sends the predicted bytes. If slices are uneven, these differ
+/// from direct sends: in DDP, whose units are not padded, and between groups, where shards are
+/// split once more.
 #[test]
 fn around_a_ring_predictions_hold_where_slices_are_uneven() {
     let odd = fixture("odd.json");
@@ -197,7 +197,8 @@ fn around_a_ring_predictions_hold_where_slices_are_uneven() {
     }
 }
 
-/// A stage with these flags held to the contract, parameters in every step included.
+/// Runs a stage with these flags under the contract, which also covers the parameters in every
+/// step.
 fn held(stage: Stage, flags: &str, reference: Stage) -> Result<Report, String> {
     contract::trains_like(stages::of(stage), &stages::config(flags).map_err(|e| e.to_string())?, reference)
 }

@@ -1,5 +1,5 @@
-//! What documents tell their readers to type is what the programs take. The book's own program and
-//! `bandwidth` look for theirs in tests of their own.
+//! The programs accept the commands that documents tell their readers to type. The book's own
+//! program and `bandwidth` are covered by their own tests.
 
 use clap::CommandFactory;
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use tests::documents::{Command, commands, understood};
 /// Programs whose flags are parsed elsewhere.
 const ELSEWHERE: [&str; 2] = ["tutorials", "bandwidth"];
 
-/// Whether the program's own command line takes it.
+/// Checks whether the program's command line accepts the command.
 fn taken(Command { place, program, arguments }: &Command) -> Result<(), String> {
     let command = match program.as_str() {
         "planner" => planner::cli::command(),

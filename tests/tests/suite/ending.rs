@@ -1,5 +1,5 @@
-//! A run that is ended early, at any point: steps that were done count, and a step that was cut
-//! short leaves nothing behind.
+//! A run that is ended early, at any point: completed steps count, and an interrupted step leaves
+//! nothing behind.
 
 use events::Pass;
 use planner::Stage;
@@ -13,9 +13,9 @@ use trainer::{At, Report, Witness};
 
 const RUN: &str = of_odd!("--gpus 4 --batch-size 1 --seq-len 16 --threads 1 --device cpu --grad-accum 3");
 
-/// Wishes the end when `at` computes with `unit` in `pass` of micro-batch `micro`. No other rank goes
-/// further before: without collectives between micro-batches it could be at the end of the step,
-/// which then counts.
+/// Requests the end when rank `at` computes with `unit` in `pass` of micro-batch `micro`. Until
+/// then it holds back all other ranks: without collectives between micro-batches, one could reach
+/// the end of the step, which would then count.
 struct Impatient {
     at: At,
     unit: usize,
@@ -41,14 +41,15 @@ impl Witness for Impatient {
     }
 }
 
-/// What `flags` ask for, at a learning rate that does not depend on the steps planned.
+/// Returns the configuration for `flags`, with a learning rate that does not depend on the planned
+/// steps.
 fn config(flags: &str) -> Config {
     let warmup = WarmUp { steps: 2, climb: Climb::Linear };
     let lr_schedule = LrSchedule::WarmupLr { low: 1e-3, high: 1e-3, warmup };
     Config { lr_schedule, ..tests::config(&format!("{RUN} {flags}")).unwrap() }
 }
 
-/// A run of six steps that is ended within its third, in micro-batch `micro`.
+/// Runs six steps and ends the run within the third, in micro-batch `micro`.
 fn ended(stage: Stage, flags: &str, micro: usize, (rank, unit, pass): (usize, usize, Pass)) -> Report {
     let enough = Arc::new(AtomicBool::new(false));
     let at = At { step: 2, rank };
@@ -60,13 +61,13 @@ fn ended(stage: Stage, flags: &str, micro: usize, (rank, unit, pass): (usize, us
     report
 }
 
-/// Asserts that a run stopped after two steps equals a run of two: losses, weights, and every byte
-/// and collective reported.
+/// Asserts that a run stopped after two steps equals a run of two steps: losses, weights, and every
+/// byte and collective reported.
 fn is_of_two_steps(stage: Stage, flags: &str, places: &[(usize, usize, Pass)]) {
     ended_in(stage, flags, 1, places);
 }
 
-/// As [`is_of_two_steps`], for runs that are stopped in micro-batch `micro`.
+/// Asserts like [`is_of_two_steps`], for runs that are stopped in micro-batch `micro`.
 fn ended_in(stage: Stage, flags: &str, micro: usize, places: &[(usize, usize, Pass)]) {
     let whole = stages::train(stage, config(&format!("--steps 2 {flags}"))).unwrap();
     for &place in places {
@@ -88,7 +89,8 @@ fn a_step_that_is_broken_off_does_not_count() {
     }
 }
 
-/// Whatever is on its way then: gathered ahead or not, in groups, in several buckets, converted.
+/// The run ends with different operations in flight: gathered ahead or not, in groups, in several
+/// buckets, converted.
 #[test]
 fn nothing_on_its_way_is_left_behind() {
     let places = [(1, 2, Pass::Forward), (3, 3, Pass::Backward)];
@@ -108,7 +110,7 @@ fn nothing_on_its_way_is_left_behind() {
     is_of_two_steps(Stage::Zero2, "--reduce-bucket 1000", &places);
 }
 
-/// The update of the step before is under way then, and counts.
+/// The update of the previous step is still in progress then, and counts.
 #[test]
 fn an_update_that_goes_on_in_forward_is_whole() {
     for (stage, flags) in [
@@ -126,8 +128,8 @@ fn an_update_that_goes_on_in_forward_is_whole() {
     }
 }
 
-/// What is on its way between places: gradients to main memory, shards to the device, inputs of
-/// blocks, states read ahead. Nothing of it is left where the last states are gathered.
+/// Transfers between places are in flight: gradients to main memory, shards to the device, inputs
+/// of blocks, states read ahead. None of them remains when the final states are gathered.
 #[test]
 fn nothing_between_places_is_left_behind() {
     for stage in [Stage::Zero2, Stage::Zero3] {
@@ -146,7 +148,7 @@ fn nothing_between_places_is_left_behind() {
     is_of_two_steps(Stage::Zero1, last, &[(2, 2, Pass::Backward)]);
 }
 
-/// The whole model is one unit, so that there is always one on loan.
+/// The whole model is one unit, so that one is always on loan.
 #[test]
 fn what_is_on_loan_is_handed_back() {
     for stage in STAGES {
@@ -154,7 +156,7 @@ fn what_is_on_loan_is_handed_back() {
     }
 }
 
-/// A validation that is broken off is none, and the step before it counts.
+/// An interrupted validation does not count, but the step before it does.
 #[test]
 fn a_validation_that_is_broken_off_does_not_count() {
     let flags = "--val-fraction 0.2 --eval-every 3 --eval-batches 4";
@@ -164,8 +166,7 @@ fn a_validation_that_is_broken_off_does_not_count() {
     assert_eq!(place.mispredictions(), Vec::<String>::new());
 }
 
-/// A stop request that comes before the first step ends the run without a step. The weights are
-/// hashed all the same.
+/// A stop request before the first step ends the run without a step. The weights are still hashed.
 #[test]
 fn a_run_may_end_before_its_first_step() {
     struct NoWitness;

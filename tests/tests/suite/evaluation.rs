@@ -1,5 +1,5 @@
-//! Validation: the same in every stage, of text that training does not see, by the model that
-//! training has made.
+//! Validation is the same in every stage. It uses text that training does not see, and the model
+//! that training has produced.
 
 use planner::Stage;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn flags(world: usize, steps: u32) -> String {
     )
 }
 
-/// A file in which each part follows the one before as often as it says.
+/// Writes a file in which each part is repeated the given number of times, one part after another.
 fn text(dir: &Path, parts: [(&str, usize); 2]) -> String {
     let path = dir.join("text");
     std::fs::write(&path, parts.map(|(part, times)| part.repeat(times)).concat()).unwrap();
@@ -34,7 +34,7 @@ fn evaluation_is_the_same_in_every_stage_and_leaves_training_alone() {
     assert_eq!(learned(&run(Stage::Ddp, &evaluated)), learned(&reports[0]));
 }
 
-/// What a report says of a step's kernels and transfers leaves validation out.
+/// A report's kernels and transfers of a step exclude validation.
 #[test]
 fn validation_is_no_part_of_a_steps_kernels_and_transfers() {
     let both = |offload: &str| {
@@ -61,13 +61,13 @@ fn what_training_does_not_see_is_not_learned() {
     let flags = format!("{} --lr 1e-2 --data {data} --val-fraction 0.2 --eval-every 30", flags(2, 30));
     let report = run(Stage::Zero3, &flags);
     let (seen, unseen) = (report.steps[29].loss, report.evaluations[0].loss);
-    // Knowing nothing costs ln 257.
+    // A model without any knowledge has the loss ln 257.
     let guess = 257f64.ln();
     assert!(seen < guess / 3.0 && unseen > guess, "what is seen costs {seen}, what is not {unseen}");
 }
 
-/// Of a text that repeats itself every 16 tokens all samples are alike, so that validation after a
-/// step measures what the next step's training does.
+/// In a text that repeats itself every 16 tokens, all samples are alike. So validation after a step
+/// measures the same loss as the next training step.
 #[test]
 fn the_loss_after_a_step_is_the_next_steps_before_it() {
     let dir = tempfile::tempdir().unwrap();

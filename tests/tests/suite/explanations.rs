@@ -1,4 +1,4 @@
-//! What `explain` says of a run, held against other runs.
+//! Compares `explain`'s statements about a run with other runs.
 
 use crate::remedies::without;
 use planner::Stage;
@@ -33,14 +33,14 @@ fn run(stage: Stage, flags: &str) -> Report {
     train(stage, &flags).unwrap_or_else(|failure| panic!("{stage} {flags}: {failure}"))
 }
 
-/// Bytes that the rank which sends most sends per sequence.
+/// Returns the bytes per sequence that the rank with the most traffic sends.
 fn sent(report: &Report) -> f64 {
     let of_rank = |rank| report.traffic.iter().filter(move |row| row.rank == rank).map(|row| row.bytes_sent);
     let most = (0..report.world_size).map(|rank| of_rank(rank).sum::<u64>()).max().unwrap();
     most as f64 / (report.steps.len() * report.model.micro_batches * report.model.batch_size) as f64
 }
 
-/// The run that does as `how` says, if that names flags or a program.
+/// Runs the alternative that `how` names. `None` if it names neither flags nor a program.
 fn other((stage, flags): (Stage, &str), how: &str) -> Option<Report> {
     let (add, take) = how.split_once("without ").unwrap_or((how, ""));
     let kept = without(flags, take);
@@ -52,7 +52,7 @@ fn other((stage, flags): (Stage, &str), how: &str) -> Option<Report> {
     names_flags.then(|| run(stage, &format!("{kept} {add}")))
 }
 
-/// True if what `how` saves `stage` is traffic.
+/// True if `how` saves `stage` traffic.
 fn is_about_traffic(stage: Stage, how: &str) -> bool {
     let lower = STAGES.into_iter().filter(|&other| other < stage);
     let programs = lower.map(|lower| format!("cargo run -p {}", lower.package()));
@@ -69,13 +69,13 @@ fn what_is_saved_of_communication_is_what_another_run_sends_less() {
         let exposed = Account::of(&report).exposed;
         assert!(exposed > 0.0, "ranks copy what they exchange");
         for remedy in remedies(&report) {
-            // Every program takes the flags that are suggested.
+            // Every program accepts the suggested flags.
             let Some(other) = other((stage, flags), &remedy.how) else { continue };
             if !is_about_traffic(stage, &remedy.how) {
                 continue;
             }
             let (promised, kept) = (remedy.seconds / exposed, 1.0 - sent(&other) / sent(&report));
-            // What is exchanged once, before the first step, is no part of a step.
+            // Data that is exchanged once, before the first step, does not belong to a step.
             let what = format!("{stage} {flags}: {}", remedy.how);
             assert!((promised - kept).abs() < 2e-3, "{what}: {promised} promised, {kept} kept");
             promises += 1;

@@ -1,12 +1,12 @@
-//! Models of families beside Llama: stages agree on them, what they need is predicted, and what is
-//! saved is the same model.
+//! Models of families other than Llama: stages agree on them, their memory and traffic are
+//! predicted, and the saved model is the same model.
 
 use checkpoint::Reader;
 use model::{Layout, Wrap};
 use planner::{Job, Stage};
 use tests::{STAGES, assert_same, fixture, run, train};
 
-/// Each with something that Llama has not: biases, norms of heads, a window, scaled rotations.
+/// Each has a feature that Llama lacks: biases, head norms, a window, scaled rotations.
 const MODELS: [&str; 4] = ["qwen2.json", "qwen3.json", "mistral.json", "llama3.json"];
 
 fn flags(model: &str, more: &str) -> String {
@@ -14,7 +14,8 @@ fn flags(model: &str, more: &str) -> String {
     format!("--model {} {shape} {more}", fixture(model))
 }
 
-/// All stages agree bit for bit, and every prediction holds to the byte: [`run`] checks that.
+/// Checks that all stages agree bit for bit. [`run`] checks that every prediction holds to the
+/// byte.
 fn stages_agree(flags: &str) {
     let [first, others @ ..] = STAGES.map(|stage| run(stage, flags));
     others.iter().for_each(|other| assert_same(&first, other, flags));
@@ -38,7 +39,7 @@ fn stages_agree_however_units_are_cut_and_whatever_is_kept() {
     }
 }
 
-/// The planner counts by position in a block, training by name.
+/// The planner counts by position in a block, and training by name.
 #[test]
 fn units_are_those_that_the_planner_names() {
     for (model, part) in [("qwen2.json", "block 1 k_proj.bias"), ("qwen3.json", "block 1 q_norm")] {

@@ -1,4 +1,4 @@
-//! A rank that fails takes its peers down quickly, and the error names it.
+//! A failing rank makes its peers end quickly, and the error names it.
 
 use crate::without_model;
 use events::{Operation, What};
@@ -9,7 +9,7 @@ use tests::{STAGES, losses, recorded, train};
 const RUN: &str =
     of_odd!("--gpus 4 --steps 5 --batch-size 1 --seq-len 16 --threads 1 --device cpu --timeout 60");
 
-/// Every phase of a run, with the flags that it takes.
+/// Every phase of a run, with the flags that it needs.
 const PHASES: [(&str, &str); 8] = [
     ("setup", ""),
     ("data", ""),
@@ -21,7 +21,7 @@ const PHASES: [(&str, &str); 8] = [
     ("save", ""),
 ];
 
-/// Trains with a fault; returns the failure's text and how long it took.
+/// Trains with a fault. Returns the failure's text and the time it took.
 fn fail(stage: planner::Stage, flags: &str) -> (String, Duration) {
     let started = Instant::now();
     let failure = train(stage, &format!("{RUN} {flags}")).expect_err("the fault must surface");
@@ -42,7 +42,7 @@ fn a_panic_in_any_phase_ends_all_ranks_within_five_seconds_and_names_the_culprit
     }
 }
 
-/// Rank 2 and rank 0 share no group but the world.
+/// The only group that rank 2 and rank 0 share is the world.
 #[test]
 fn a_failure_in_one_group_ends_the_others_too() {
     for groups in ["--strategy hybrid-shard --shard-group-size 2", "--secondary-shard-size 2"] {
@@ -78,7 +78,7 @@ fn a_rank_with_other_weights_is_found_before_the_first_step() {
     }
 }
 
-/// What each rank computes with, step by step, as fingerprints.
+/// Returns fingerprints of the parameters that each rank computes with, step by step.
 fn fingerprints(stage: planner::Stage, flags: &str) -> Vec<Vec<u64>> {
     let file = tempfile::NamedTempFile::new().unwrap();
     train(stage, &format!("{RUN} --contributions {flags} --record {}", file.path().display())).unwrap();
@@ -91,9 +91,9 @@ fn fingerprints(stage: planner::Stage, flags: &str) -> Vec<Vec<u64>> {
     steps
 }
 
-/// Where each rank keeps its own parameters, they stay apart; an all-gather after the update makes
-/// all ranks equal, and one before forward does so from the beginning. No rank gets the right
-/// weights again.
+/// If each rank keeps its own parameters, they stay different. An all-gather after the update makes
+/// all ranks equal, and one before forward does so from the start. No rank recovers the correct
+/// weights.
 #[test]
 fn other_weights_that_nobody_compares_show_for_as_long_as_a_rank_keeps_its_own() {
     for (stage, apart) in STAGES.into_iter().zip([5, 1, 1, 0]) {

@@ -1,5 +1,5 @@
-//! Every knob of buckets, overlap and prefetch changes what the memory and the streams view show,
-//! as it promises.
+//! Every setting of buckets, overlap and prefetch has its promised effect on the memory and streams
+//! views.
 
 use clap::CommandFactory;
 use events::{Class, Operation, Pass, Snapshot};
@@ -10,10 +10,10 @@ use viz::overlap;
 use viz::window::{CollectiveSpan, MemorySample, PassSpan, RankWindow, Window};
 
 const RANKS: u32 = 2;
-/// A link on which a gather or a reduction takes about as long as the pass over a unit.
+/// A link on which a gather or a reduction takes about as long as a pass over a unit.
 const LINK: &str = "--link 2ms,1GB/s";
 
-/// The last step of a recorded run, as views fold it from events.
+/// The last step of a recorded run, as the views compute it from events.
 struct Shown {
     window: Window,
     step: (u64, u64),
@@ -39,12 +39,12 @@ impl Shown {
         Shown { window, step }
     }
 
-    /// Ranks do alike.
+    /// Returns one rank's window. All ranks behave alike.
     fn lane(&self) -> &RankWindow {
         &self.window.lanes[0]
     }
 
-    /// Bytes of a class in the memory view.
+    /// Returns the bytes of a class in the memory view.
     fn live(&self, class: Class) -> impl Iterator<Item = u64> {
         let (begin, end) = self.step;
         let within = move |sample: &&MemorySample| (begin..=end).contains(&sample.at);
@@ -59,7 +59,8 @@ impl Shown {
         self.live(class).min().unwrap()
     }
 
-    /// The least bytes of gathered parameters from the end of forward to the beginning of backward.
+    /// Returns the minimum bytes of gathered parameters from the end of forward to the start of
+    /// backward.
     fn gathered_for_backward(&self) -> u64 {
         let end = self.spans(Pass::Forward).last().and_then(|span| span.to).unwrap();
         let begin = self.spans(Pass::Backward).next().unwrap().from;
@@ -83,17 +84,17 @@ impl Shown {
         self.lane().collectives.iter().filter(within).collect()
     }
 
-    /// How many of these the streams view shows.
+    /// Returns the number of calls of `operation` in the streams view.
     fn calls(&self, operation: Operation) -> usize {
         self.transfers(operation).len()
     }
 
-    /// Bytes of the largest.
+    /// Returns the bytes of the largest call of `operation`.
     fn largest(&self, operation: Operation) -> u64 {
         self.transfers(operation).iter().map(|transfer| transfer.event.bytes).max().unwrap()
     }
 
-    /// The most of these that were on their way when the pass over a unit began.
+    /// Returns the maximum number of calls of `operation` in flight when a pass over a unit began.
     fn ahead(&self, pass: Pass, operation: Operation) -> usize {
         let transfers = self.transfers(operation);
         let on_its_way = |span: &PassSpan| {
@@ -103,16 +104,16 @@ impl Shown {
         self.spans(pass).map(on_its_way).max().unwrap()
     }
 
-    /// The time in which the streams view shows communication beside computation.
+    /// Returns the time in which the streams view shows communication hidden by computation.
     fn hidden(&self) -> u64 {
         overlap::measure(&self.window, self.step).iter().map(|rank| rank.overlapped).sum()
     }
 }
 
-/// What a view shows without a knob, and with it.
+/// Compares a view without the setting and with it.
 type Promise = (&'static str, fn(&Shown, &Shown) -> bool);
 
-/// A knob, and the flags beside it that give it something to do.
+/// A setting, and the additional flags under which it has an effect.
 struct Knob {
     stage: Stage,
     beside: &'static str,
@@ -307,7 +308,7 @@ const KNOBS: &[Knob] = &[
     },
 ];
 
-/// Whether, in backward, a block's parameters are asked for before the gradients of the one above
+/// True if, in backward, a block's parameters are requested before the gradients of the block above
 /// it are reduced.
 fn gathers_before_reductions(shown: &Shown) -> bool {
     let end = shown.spans(Pass::Backward).next().unwrap().from;
@@ -327,7 +328,7 @@ fn every_knob_shows_what_it_promises() {
     }
 }
 
-/// The last unit's gradients leave first, and before backward has come to the first one's.
+/// The last unit's gradients are sent first, before backward has reached the first unit's.
 #[test]
 fn reductions_start_during_backward_last_unit_first() {
     for stage in STAGES {

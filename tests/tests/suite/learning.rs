@@ -1,4 +1,4 @@
-//! The stages do not only agree: they learn.
+//! The stages not only agree but also learn.
 
 use planner::Stage;
 use settings::cli::GenerateArgs;
@@ -31,8 +31,8 @@ fn six_hundred_steps_teach_two_narrow_blocks_the_grammar() {
 }
 
 /// Trains nanoGPT's setting for a laptop on Shakespeare with ZeRO-3: 4 layers of width 128, 64
-/// characters of context, 12 sequences per step. Returns the validation loss in nats per character,
-/// of `batches` batches of 12 sequences.
+/// characters of context, 12 sequences per step. Returns the validation loss in nats per character
+/// over `batches` batches of 12 sequences.
 fn loss_on_shakespeare(steps: u32, batches: u32) -> f64 {
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data/tinyshakespeare.txt");
     let report = train(
@@ -50,16 +50,16 @@ fn loss_on_shakespeare(steps: u32, batches: u32) -> f64 {
 }
 
 /// Measured: 2.221, and 2.226 to 2.238 in bf16 or with a rate that differs by 0.03 %. The bound is
-/// below the 2.48 that counting pairs of characters reaches, and below what a run with a fault
-/// reaches: 2.280 where a rank reads another rank's samples, 2.304 at a quarter of the rate, 2.328
-/// where a rank's gradients are dropped, 2.331 where a rank divides its loss wrongly.
+/// below the 2.48 of a character bigram model, and below the loss of faulty runs: 2.280 if a rank
+/// reads another rank's samples, 2.304 at a quarter of the rate, 2.328 if a rank's gradients are
+/// dropped, 2.331 if a rank divides its loss incorrectly.
 #[test]
 fn a_small_model_learns_shakespeare() {
     let loss = loss_on_shakespeare(200, 20);
     assert!(loss <= 2.27, "validation loss {loss}");
 }
 
-/// nanoGPT reaches 1.88 in 2000 steps; here 1000 steps must, over all of the held-out text.
+/// nanoGPT reaches 1.88 in 2000 steps. Here 1000 steps must suffice, over all of the held-out text.
 #[test]
 #[ignore = "takes a minute on two cores; the test above holds the same on a fifth of the steps"]
 fn a_small_model_learns_shakespeare_in_half_of_nanogpts_steps() {

@@ -1,4 +1,4 @@
-//! What holds across crates, of runs whose ranks are threads on the CPU.
+//! Tests across crates, of runs whose ranks are threads on the CPU.
 
 /// The flags of a run of `fixtures/odd.json`, whose units do not divide evenly.
 macro_rules! of_odd {
@@ -35,7 +35,7 @@ mod saving;
 mod strategies;
 mod watching;
 
-/// The flags after the model's, for a run of another one.
+/// Returns the flags after the model's, for a run of another model.
 fn without_model(flags: &str) -> &str {
     flags.split_once(".json ").expect("they begin with the model").1
 }

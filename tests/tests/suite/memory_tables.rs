@@ -1,4 +1,4 @@
-//! The measured memory table of each stage on four ranks, held by snapshots.
+//! Snapshots of the measured memory table of each stage on four ranks.
 
 use planner::Stage;
 use planner::table::grouped;

@@ -1,5 +1,5 @@
-//! Offload moves what a rank holds, and changes no bit of what is learnt. What rests where, what is
-//! staged and what travels is predicted to the byte, by [`tests::run`] in every case.
+//! Offload moves a rank's states and changes no bit of what is learnt. In every case [`tests::run`]
+//! checks to the byte the predictions of what is stored where, staged and transferred.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -10,7 +10,8 @@ use std::path::Path;
 use tests::{assert_same, at_once, copy_directory, fixture, recorded, run, train};
 use trainer::Report;
 
-/// Flags of a small model with units that do not divide evenly, a validation and two micro-batches.
+/// Returns flags of a small model with units that do not divide evenly, a validation and two
+/// micro-batches.
 fn flags(world: usize, more: &str) -> String {
     format!(
         "--model {} --gpus {world} --batch-size 1 --grad-accum 2 --seq-len 16 --steps 3 --threads 1 \
@@ -19,7 +20,7 @@ fn flags(world: usize, more: &str) -> String {
     )
 }
 
-/// Runs `stage` with `base` and each of `cases`: the same is learnt.
+/// Runs `stage` with `base` and each of `cases`. All must learn the same.
 fn none_changes_a_bit(stage: Stage, base: &str, cases: &[&str]) {
     let plain = run(stage, base);
     assert!(plain.transfers.is_empty() && !plain.placement.any());
@@ -37,7 +38,7 @@ fn bytes(report: &Report, place: &str, class: &str) -> u64 {
 
 const OPTIMIZER: [&str; 2] = ["--offload-optimizer cpu", "--offload-optimizer disk"];
 
-/// What ZeRO-3 may move, in pairs.
+/// Placements for ZeRO-3, in pairs.
 const EVERYTHING: [&str; 8] = [
     "--offload-optimizer cpu",
     "--offload-optimizer disk --offload-buffers 1",
@@ -73,7 +74,8 @@ fn whatever_zero3_moves_it_learns_the_same() {
     }
 }
 
-/// With one micro-batch nothing but the next update asks for what the one before has yet to write.
+/// With one micro-batch, only the next update requests states that the previous one has not written
+/// yet.
 #[test]
 fn an_update_waits_for_the_last_writes_of_the_one_before() {
     let base = of_odd!("--gpus 2 --batch-size 1 --seq-len 16 --steps 4 --threads 1 --device cpu");
@@ -95,7 +97,8 @@ fn offload_composes_with_zero3s_variants() {
     }
 }
 
-/// Forward frees units under this limit that were to stay until backward, which were not foreseen.
+/// Under this limit, forward frees units that should have stayed until backward. Fetching them
+/// again was not foreseen.
 #[test]
 fn a_limit_of_live_parameters_leaves_room_for_every_fetch() {
     let base = flags(2, "--max-live-parameters 1 --max-reuse-distance 1000000");
@@ -104,7 +107,7 @@ fn a_limit_of_live_parameters_leaves_room_for_every_fetch() {
     none_changes_a_bit(Stage::Zero3, &base, &cases);
 }
 
-/// The transfers of rank 0 on `route`, of `class`, in the order of issue: the unit of each, with
+/// Returns rank 0's transfers of `class` on `route`, in the order of issue. Each has its unit, and
 /// the micro-batch, the pass and its unit that had begun last.
 fn issued(flags: &str, route: Route, class: Class) -> Vec<(u16, (u16, Pass, u16))> {
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -124,7 +127,7 @@ fn issued(flags: &str, route: Route, class: Class) -> Vec<(u16, (u16, Pass, u16)
     issued
 }
 
-/// The head's layer is the fifth of five and shares unit 0 with the embedding; unit 0 is gathered
+/// The head's layer is the fifth of five and shares unit 0 with the embedding. Unit 0 is gathered
 /// throughout, and backward ends with it.
 #[test]
 fn backward_fetches_for_the_forward_after_it() {
@@ -140,7 +143,8 @@ fn backward_fetches_for_the_forward_after_it() {
     assert_eq!(before_its_end(1), [1].repeat(3), "an update follows");
 }
 
-/// As many as there are buffers for; the others when forward has gathered those before them.
+/// As many are read ahead as there are buffers. The others are read when forward has gathered those
+/// before them.
 #[test]
 fn shards_leave_main_memory_as_soon_as_they_are_updated() {
     let base = flags(2, "--offload-optimizer cpu --offload-parameters cpu --offload-buffers 2");
@@ -151,14 +155,14 @@ fn shards_leave_main_memory_as_soon_as_they_are_updated() {
     assert_eq!(units[..2], updated[..2], "nothing is updated in between");
 }
 
-/// The norm needs all gradients, so nothing is written before it; as many pieces as there are
-/// buffers are read.
+/// The norm needs all gradients, so nothing is written before it. As many pieces are read as there
+/// are buffers.
 #[test]
 fn the_first_states_are_read_while_the_last_backward_computes() {
     let base = flags(2, "--offload-optimizer disk --offload-buffers 2");
     let reads = issued(&base, Route::DiskToHost, Class::Optimizer);
     let writes = issued(&base, Route::HostToDisk, Class::Optimizer);
-    // Backward begins once the first are on their way.
+    // Backward begins while the first ones are in flight.
     let last_backward = |(_, (micro, pass, _)): &&(u16, (u16, Pass, u16))| *micro == 1 && *pass != Pass::Step;
     assert_eq!(
         reads.iter().filter(last_backward).count(),
@@ -169,20 +173,21 @@ fn the_first_states_are_read_while_the_last_backward_computes() {
     assert!(!writes.is_empty() && writes.iter().all(update));
 }
 
-/// Whatever part of an update's pieces have buffers: those that are updated first are read first.
+/// Whatever fraction of an update's pieces have buffers, the pieces that are updated first are read
+/// first.
 #[test]
 fn states_are_read_in_the_order_of_their_update() {
     for buffers in 1..=5 {
         let base = flags(2, &format!("--offload-optimizer disk --offload-buffers {buffers}"));
         let reads = issued(&base, Route::DiskToHost, Class::Optimizer);
         let units: Vec<u16> = reads.into_iter().map(|(unit, _)| unit).collect();
-        // Three states of five units, three times; then the master weights once, to be hashed.
+        // Three states of five units, three times; then the master weights once, for the hash.
         let step: Vec<u16> = (0..5).flat_map(|unit| [unit; 3]).collect();
         assert_eq!(units[..45], step.repeat(3), "{buffers} buffers");
     }
 }
 
-/// Of each step, the pieces that are updated once the next forward has begun.
+/// Returns, for each step, the number of pieces that are updated after the next forward has begun.
 fn updated_in_forward(stage: Stage, flags: &str) -> Vec<usize> {
     let file = tempfile::NamedTempFile::new().unwrap();
     run(stage, &format!("{flags} --record {}", file.path().display()));
@@ -202,16 +207,17 @@ fn updated_in_forward(stage: Stage, flags: &str) -> Vec<usize> {
     late
 }
 
-/// The model has five units: when forward begins, the first is updated and one more, or two, which
-/// travel while forward computes. A validation waits for all of them, as does a run without overlap.
+/// The model has five units. When forward begins, the first has been updated and one or two more,
+/// which are transferred while forward computes. A validation waits for all of them, as does a run
+/// without overlap.
 #[test]
 fn an_update_beyond_the_device_goes_on_while_the_next_forward_computes() {
     for stage in Stage::ALL {
-        // The second unit is on its way to other ranks, too; or ZeRO-3 gathers it already.
+        // The second unit is also in flight to other ranks, or ZeRO-3 gathers it already.
         let late = if stage == Stage::Ddp { 3 } else { 2 };
         let base = flags(2, "--offload-optimizer cpu --steps 5");
         assert_eq!(updated_in_forward(stage, &base), [0, late, 0, late, 0], "{stage}");
-        // What has come from a disk before it is needed may be updated at once.
+        // States that arrive from a disk before they are needed may be updated at once.
         let late = updated_in_forward(stage, &flags(2, "--offload-optimizer disk --steps 5"));
         let most = [0, 3, 0, 3, 0];
         assert!(
@@ -224,7 +230,7 @@ fn an_update_beyond_the_device_goes_on_while_the_next_forward_computes() {
     assert_eq!(updated_in_forward(Stage::Zero3, &flags(2, "--steps 5")), [0; 5]);
 }
 
-/// What rests in main memory is updated while the first shard is on its way.
+/// States in main memory are updated while the first shard is in flight.
 #[test]
 fn an_update_in_main_memory_goes_on_while_a_rank_would_wait() {
     let away = "--offload-optimizer cpu --offload-parameters cpu --offload-buffers 1";
@@ -233,8 +239,8 @@ fn an_update_in_main_memory_goes_on_while_a_rank_would_wait() {
     assert_eq!(updated_in_forward(Stage::Zero3, &format!("{base} --host-link 150ms,1GB/s")), [0, 0]);
 }
 
-/// Norms stay whole on the device. Which of them an update reaches in a wait would depend on time, but
-/// ranks gather in one order.
+/// Norms stay whole on the device. Which of them an update reaches during a wait would depend on
+/// timing, but ranks gather in a fixed order.
 #[test]
 fn ranks_gather_what_stays_whole_in_one_order_however_long_they_wait() {
     let whole = "--wrap parameter --param-persistence-threshold 36 --allgather-bucket 1";
@@ -243,8 +249,9 @@ fn ranks_gather_what_stays_whole_in_one_order_however_long_they_wait() {
     none_changes_a_bit(Stage::Zero3, &base, &[away]);
 }
 
-/// With one buffer, only the first states come ahead of the update. Shards that it hands over are
-/// there at once, unless a way to the device is simulated: then one more is updated, which travels.
+/// With one buffer, only the first states arrive ahead of the update. Shards that it hands over are
+/// available at once, unless a link to the device is simulated. In that case one more is updated,
+/// and transferred.
 #[test]
 fn an_update_waits_for_no_more_of_a_slow_disk_than_forward_needs() {
     let slow = "--steps 2 --offload-buffers 1 --disk-link 40ms,1GB/s";

@@ -1,5 +1,5 @@
-//! Memory that runs out, wherever it does: the rank is named on one screen, its peers end with it,
-//! and the ledgers of all ranks balance.
+//! Memory may run out anywhere. The error names the rank on one screen, the rank's peers end with
+//! it, and the ledgers of all ranks balance.
 
 use device::{Ledger, Place};
 use planner::Stage;
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use tests::{STAGES, config, fixture};
 use trainer::Witness;
 
-/// The most lines of an error.
+/// Maximum number of lines in an error.
 const SCREEN: usize = 24;
 
-/// Keeps the ledgers of all ranks, to look at after the run.
+/// Keeps the ledgers of all ranks for inspection after the run.
 #[derive(Default)]
 pub(crate) struct Ledgers(Mutex<Vec<Ledger>>);
 
@@ -22,7 +22,7 @@ impl Witness for Ledgers {
 }
 
 impl Ledgers {
-    /// True if nothing is live anywhere on any of `ranks` ranks.
+    /// True if nothing is live on any of `ranks` ranks.
     pub(crate) fn balance(&self, ranks: usize) -> bool {
         let ledgers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_empty = |ledger: &Ledger| Place::ALL.iter().all(|&place| ledger.live_total(place) == 0);
@@ -30,8 +30,8 @@ impl Ledgers {
     }
 }
 
-/// Fails every `stride`-th allocation of rank 1, from `first` on, in a run of one step. Returns how
-/// many failed.
+/// Fails every `stride`-th allocation of rank 1, from `first` on, in a run of one step. Returns the
+/// number of failed allocations.
 fn fail_allocations(stage: Stage, flags: &str, first: u64, stride: usize) -> u64 {
     let mut failed = 0;
     for number in (first..).step_by(stride) {
@@ -54,7 +54,7 @@ fn fail_allocations(stage: Stage, flags: &str, first: u64, stride: usize) -> u64
     failed
 }
 
-/// What is tried with each stage.
+/// Returns the flags that are tried with each stage.
 fn cases(stage: Stage) -> Vec<&'static str> {
     let everywhere = ["", "--offload-optimizer cpu", "--offload-optimizer disk --offload-buffers 1"];
     let inputs = "--checkpoint-activations block --offload-activations cpu";
@@ -67,7 +67,7 @@ fn cases(stage: Stage) -> Vec<&'static str> {
     everywhere.into_iter().chain([inputs]).chain(shards.iter().copied()).collect()
 }
 
-/// A sample; the test below tries every allocation.
+/// Tries a sample; the test below tries every allocation.
 #[test]
 fn an_allocation_that_fails_anywhere_names_the_rank_and_leaves_nothing_live() {
     for (start, stage) in (1..).zip(STAGES) {
@@ -90,14 +90,14 @@ fn every_allocation_that_fails_names_the_rank_and_leaves_nothing_live() {
     }
 }
 
-/// What a limit of a process does, which other systems do not keep.
+/// Runs under a process's memory limit, which systems other than Linux do not enforce.
 #[cfg(target_os = "linux")]
 mod limits {
     use super::*;
     use std::process::{Command, Output};
 
-    /// Runs the program of `stage` in a process that may map `mebibytes`. Its threads share one arena:
-    /// by itself each may map 64 MiB for one, whatever it needs.
+    /// Runs the program of `stage` in a process that may map `mebibytes`. Its threads share one
+    /// arena, because by default each may map 64 MiB for its own, whatever it needs.
     fn within(stage: Stage, mebibytes: u64, flags: &str) -> Output {
         let script = format!("ulimit -v {}; exec \"$0\" {} {flags}", mebibytes << 10, stage.package());
         let mut command = Command::new("bash");
@@ -105,8 +105,8 @@ mod limits {
         command.output().unwrap()
     }
 
-    /// A run that needs much memory, most of it for activations and scratch, under a limit of 90 MiB that
-    /// is raised by 25 until it fits.
+    /// A run that needs much memory, most of it for activations and scratch. Its limit starts at 90
+    /// MiB and is raised by 25 until the run fits.
     #[test]
     fn a_limit_of_the_process_is_an_error_of_a_rank() {
         let run = "--gpus 2 --batch-size 3 --seq-len 512 --steps 1 --threads 2 --device cpu --timeout 60 --headless";
@@ -129,7 +129,7 @@ mod limits {
         }
     }
 
-    /// 64 GiB of token ids that take no room on the disk, in a process that gets 1 GiB.
+    /// 64 GiB of token ids in a sparse file, read by a process that gets 1 GiB.
     #[test]
     fn a_file_that_main_memory_cannot_hold_is_trained_on() {
         let dir = tempfile::tempdir().unwrap();

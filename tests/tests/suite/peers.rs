@@ -1,4 +1,5 @@
-//! PyTorch's loss curve on weights that Transformers saved: `tests/peers/make_curve.py` made it.
+//! Compares with PyTorch's loss curve on weights that Transformers saved.
+//! `tests/peers/make_curve.py` produced the curve.
 
 use planner::Stage;
 use serde_json::Value;
@@ -8,7 +9,7 @@ fn floats(run: &Value, key: &str) -> Vec<f64> {
     run[key].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
 }
 
-/// The run with `micro_batches` micro-batches per step, in f32 or in autocast.
+/// Returns the run with `micro_batches` micro-batches per step, in f32 or in autocast.
 fn curve(micro_batches: u64, autocast: bool) -> Value {
     let text = std::fs::read_to_string(fixture("curve/curve.json")).unwrap();
     let json: Value = serde_json::from_str(&text).unwrap();
@@ -48,9 +49,9 @@ fn training_follows_pytorch_from_the_same_weights() {
     }
 }
 
-/// PyTorch rounds the results of products to bf16, too, and so has other roundings. Ours must be half
-/// to one and a half times as far from f32 as PyTorch's are, and no farther from PyTorch's. This
-/// tests their size, not their place.
+/// PyTorch also rounds the results of products to bf16, and so has different rounding errors. Our
+/// distance from f32 must be half to one and a half times PyTorch's, and we must be no farther from
+/// PyTorch than that. This tests the size of the errors, not their place.
 #[test]
 fn autocast_follows_pytorchs() {
     let flags = format!(
@@ -71,8 +72,8 @@ fn autocast_follows_pytorchs() {
     }
 }
 
-/// The tokens of prompts are PyTorch's `ignore_index`; what is learned is averaged over all ranks and
-/// micro-batches. `tests/peers/make_masked.py` made the curve.
+/// Prompt tokens are PyTorch's `ignore_index`. The loss is averaged over all ranks and
+/// micro-batches. `tests/peers/make_masked.py` produced the curve.
 #[test]
 fn prompts_carry_no_loss_as_in_pytorch() {
     let text = std::fs::read_to_string(fixture("curve/masked.json")).unwrap();
@@ -89,7 +90,8 @@ fn prompts_carry_no_loss_as_in_pytorch() {
         assert!(apart < 1e-4, "{stage}: losses differ by {apart}");
         weights.push(report.weights_blake3);
     }
-    // DDP and ZeRO-1 sum the micro-batches before the ranks, ZeRO-2 and ZeRO-3 after them.
+    // DDP and ZeRO-1 sum the micro-batches before the ranks; ZeRO-2 and ZeRO-3 sum them after the
+    // ranks.
     assert!(weights[0] == weights[1] && weights[2] == weights[3], "{weights:?}");
     let all = losses(&train(Stage::Ddp, &flags).unwrap());
     assert!(largest_difference(&all, &expected) > 1e-2, "the mask makes a difference");

@@ -1,4 +1,5 @@
-//! Mixed precision: with any element types the stages agree, and need what the planner predicted.
+//! Mixed precision: with any element types the stages agree, and use exactly what the planner
+//! predicted.
 
 use planner::Stage;
 use tests::random::Random;
@@ -34,7 +35,7 @@ fn stages_agree_bit_for_bit_in_16_bits() {
     }
 }
 
-/// What rests, travels and is predicted is as in fp32; the numbers are others.
+/// Storage, traffic and predictions are the same as in fp32; only the results differ.
 #[test]
 fn stages_agree_bit_for_bit_where_products_alone_are_rounded() {
     for world in [1, 3] {
@@ -75,7 +76,7 @@ fn a_replica_takes_two_two_and_twelve_bytes_per_parameter() {
     }
 }
 
-/// A small Llama of any shape.
+/// Returns a small Llama of any shape.
 fn shape(random: &mut Random) -> String {
     let kv_heads = 1 + random.below(3);
     let heads = kv_heads * (1 + random.below(3));
@@ -130,7 +131,7 @@ fn predictions_hold_for_random_combinations() {
     }
 }
 
-/// The mean loss of the last twenty steps.
+/// Returns the mean loss of the last twenty steps.
 fn final_loss(flags: &str) -> f64 {
     let losses = losses(&run(Stage::Zero2, flags));
     losses[losses.len() - 20..].iter().sum::<f64>() / 20.0
@@ -161,7 +162,7 @@ fn an_overflow_on_one_rank_skips_the_step_on_all_and_training_recovers() {
     assert_eq!(report.steps[6].lr, run(Stage::Ddp, &flags).steps[5].lr, "the schedule waits for an update");
 }
 
-/// A skipped step updates nothing: the next one computes its loss with the weights of the last.
+/// A skipped step updates nothing: the next one computes its loss with the same weights.
 #[test]
 fn a_skipped_step_changes_no_weight() {
     let one = odd(2, "--precision fp16 --steps 2 --warmup-steps 0");
@@ -201,8 +202,8 @@ fn a_fixed_scale_trains_as_well_and_never_changes() {
     assert_eq!(report.skipped_steps, 1);
 }
 
-/// `gpu-check` holds losses to 1e-4 at a learning rate at which sums in another order stay near; at
-/// `tiny`'s own they do not.
+/// `gpu-check` compares losses to 1e-4 at a learning rate at which a different summation order
+/// changes little. At `tiny`'s own rate it changes more.
 #[test]
 fn training_does_not_amplify_rounding_where_a_gpu_is_held_to_it() {
     let [one, four] = [1, 4].map(|world| {
@@ -217,8 +218,8 @@ fn training_does_not_amplify_rounding_where_a_gpu_is_held_to_it() {
     assert!(one[49] < one[0] / 2.0, "the loss falls from {} to {}", one[0], one[49]);
 }
 
-/// What `gpu-check` holds losses by: a later step is not lost behind the first, nor a small loss
-/// behind a large one.
+/// `gpu-check`'s measure of losses: the difference in a later step is not hidden by the first step,
+/// nor that of a small loss by a large one.
 #[test]
 fn losses_are_compared_step_by_step() {
     let expected = [8.0, 4.0, 0.5];

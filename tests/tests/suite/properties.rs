@@ -1,11 +1,11 @@
-//! Whatever is trained, however it is sharded: what was predicted is what was measured, and the
-//! stages agree.
+//! Whatever is trained, and however it is sharded, predictions match measurements, and the stages
+//! agree.
 //!
 //! Cases are drawn at random from a fixed seed: models with odd sizes, tied or not, with grouped
-//! heads or not; world sizes, micro-batches, element types, evaluations; and for each stage on its
-//! own what must not matter: what blocks keep for backward, which tensors form a unit, buckets,
-//! overlap, how far ahead units are gathered, from which ranks, how long they stay, and what rests
-//! beyond the device.
+//! heads or not; world sizes, micro-batches, element types, evaluations. For each stage separately,
+//! settings are drawn that must not matter: the buffers that blocks keep for backward, the tensors
+//! that form a unit, buckets, overlap, how far ahead units are gathered, from which ranks, how long
+//! they stay, and the states that are stored beyond the device.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -17,12 +17,12 @@ use tests::{STAGES, assert_same, largest_difference, losses, train};
 const CASES: usize = 50;
 const SEED: u64 = 0x2E20;
 
-/// A `config.json` of a random shape.
+/// Returns a `config.json` of a random shape.
 fn model(random: &mut Random) -> String {
     let (kv_heads, group) = (random.between(1, 3), random.between(1, 3));
     let heads = kv_heads * group;
     let (width, head_dim) = (heads * random.between(1, 7), 2 * random.between(1, 5));
-    // The peak is in the head in narrow models, in a block in wide ones.
+    // The peak is in the head for narrow models, and in a block for wide ones.
     let (narrow, wide) = (random.between(1, 60), random.between(300, 500));
     let (vocabulary, feed_forward) = (random.between(256, 300), *random.pick(&[narrow, wide]));
     let (layers, tied) = (random.between(1, 4), *random.pick(&[true, false]));
@@ -34,7 +34,7 @@ fn model(random: &mut Random) -> String {
     )
 }
 
-/// A run's shape: ranks, micro-batches per step, and the flags that every stage gets.
+/// Returns a run's shape: ranks, micro-batches per step, and the flags that every stage gets.
 fn shape(random: &mut Random) -> (usize, usize, String) {
     let ranks = *random.pick(&[1, 2, 3, 4, 4, 5, 6]);
     let micro_batches = *random.pick(&[1, 1, 2, 3]);
@@ -52,7 +52,7 @@ fn shape(random: &mut Random) -> (usize, usize, String) {
     (ranks, micro_batches, flags)
 }
 
-/// Element types.
+/// Returns flags for element types.
 fn precision(random: &mut Random) -> String {
     let types = ["fp32", "bf16", "fp16"];
     let mut flags = format!("--precision {}", random.pick(&["fp32", "fp32", "bf16", "fp16"]));
@@ -64,7 +64,7 @@ fn precision(random: &mut Random) -> String {
     flags
 }
 
-/// Flags that change neither losses nor weights.
+/// Returns flags that change neither losses nor weights.
 fn indifferent(random: &mut Random, stage: Stage, ranks: (usize, bool)) -> String {
     let mut flags = format!("--checkpoint-activations {}", random.pick(&["none", "block", "selective"]));
     let size = format!("size:{}", random.between(1, 50_000));
@@ -83,7 +83,7 @@ fn indifferent(random: &mut Random, stage: Stage, ranks: (usize, bool)) -> Strin
     };
     let sizes = [1, 700, 5_000, 30_000, 100_000, 1 << 40];
     sometimes("reduce-bucket", &sizes);
-    // On disk a piece takes a page.
+    // On disk, a piece occupies a page.
     sometimes("sub-group-size", if places.is_empty() { &[7, 1_000, 1 << 40] } else { &[1_000, 1 << 40] });
     if stage != Stage::Ddp {
         sometimes("allgather-bucket", &sizes);
@@ -111,7 +111,7 @@ fn indifferent(random: &mut Random, stage: Stage, ranks: (usize, bool)) -> Strin
     flags
 }
 
-/// Where states rest, and how many buffers they pass.
+/// Returns flags for where states are stored, and how many buffers they pass through.
 fn places(random: &mut Random, stage: Stage) -> String {
     let mut flags = String::new();
     for (flag, travels) in [("optimizer", true), ("parameters", stage == Stage::Zero3)] {
@@ -126,9 +126,9 @@ fn places(random: &mut Random, stage: Stage) -> String {
     flags
 }
 
-/// A strategy of ZeRO-3's that changes no bit: hybrid in groups of a power of two, where sums over
-/// ranks are made of sums over groups, if `once`: with one micro-batch (a group sums its
-/// micro-batches before others' are added).
+/// Returns flags of a ZeRO-3 strategy that changes no bit: hybrid sharding in groups of a power of
+/// two, whose sums form the sums over all ranks. Requires `once`, a single micro-batch, because a
+/// group sums its micro-batches before it adds other groups' sums.
 fn strategy(random: &mut Random, (ranks, once): (usize, bool)) -> String {
     let divisors: Vec<usize> = (1..=ranks).filter(|size| ranks.is_multiple_of(*size)).collect();
     let powers: Vec<usize> = divisors.iter().copied().filter(|size| size.is_power_of_two()).collect();
@@ -177,9 +177,8 @@ fn predictions_hold_and_stages_agree() {
     }
 }
 
-/// Hybrid sharding in groups of any size, with any element types and any number of micro-batches:
-/// where bits may differ, predictions still hold, and in fp32 losses differ by no more than
-/// rounding.
+/// Hybrid sharding in groups of any size, with any element types and any number of micro-batches.
+/// Bits may differ, but predictions still hold, and in fp32 losses differ only by rounding.
 #[test]
 fn hybrid_sharding_is_predicted_in_any_groups() {
     let folder = tempfile::tempdir().unwrap();
@@ -190,7 +189,7 @@ fn hybrid_sharding_is_predicted_in_any_groups() {
         let (ranks, _, flags) = shape(&mut random);
         let types = precision(&mut random);
         let size = *random.pick(&(1..=ranks).filter(|size| ranks.is_multiple_of(*size)).collect::<Vec<_>>());
-        // Bits aside, everything that must not matter, but for the strategy itself.
+        // All settings that must not matter except for bits, without the strategy itself.
         let own = indifferent(&mut random, Stage::Zero2, (ranks, false));
         let flags = format!("--model {} {flags} {types} {own}", path.display());
         let hybrid = format!("{flags} --strategy hybrid-shard --shard-group-size {size}");
@@ -205,8 +204,8 @@ fn hybrid_sharding_is_predicted_in_any_groups() {
     }
 }
 
-/// Around a ring bits depend on how buffers are cut, but nothing is predicted the worse: any stage,
-/// ranks, types and flags.
+/// Around a ring, bits depend on how buffers are split, but predictions are no less accurate: any
+/// stage, ranks, types and flags.
 #[test]
 fn rings_are_predicted() {
     let folder = tempfile::tempdir().unwrap();

@@ -17,7 +17,7 @@ fn flags(model: &str, world: usize, micro_batches: usize) -> String {
     )
 }
 
-/// Runs `stage` with each choice.
+/// Runs `stage` with each choice of activation checkpointing.
 fn run(stage: Stage, flags: &str) -> [Report; 3] {
     CHOICES.map(|choice| {
         let flags = format!("{flags} --checkpoint-activations {choice}");
@@ -32,8 +32,7 @@ fn peak(report: &Report, class: &str) -> u64 {
     report.memory.iter().filter(|row| row.class == class).map(|row| row.peak_bytes).max().unwrap()
 }
 
-/// What a run did that checkpointing must not change: losses, evaluations, weights, payload and
-/// calls.
+/// The results that checkpointing must not change: losses, evaluations, weights, payload and calls.
 #[derive(Debug, PartialEq)]
 struct Outcome<'a> {
     losses: Vec<f64>,
@@ -89,8 +88,8 @@ fn the_same_weights_for_less_memory_with_a_tied_head() {
     checkpointing_changes_nothing_but_memory("odd-tied.json", 4, 2);
 }
 
-/// With 401 hidden values for a vocabulary of 257, the peak is in a block that has been computed
-/// again, not in the head.
+/// With 401 hidden values for a vocabulary of 257, the peak is in a recomputed block, not in the
+/// head.
 #[test]
 fn the_same_weights_for_less_memory_where_blocks_outweigh_the_head() {
     checkpointing_changes_nothing_but_memory("wide.json", 2, 1);
@@ -100,7 +99,7 @@ fn the_same_weights_for_less_memory_where_blocks_outweigh_the_head() {
 fn the_report_says_what_was_computed_again() {
     let [none, selective, block] = run(Stage::Zero3, &flags("odd.json", 2, 1));
     let recomputed = [&none, &selective, &block].map(|report| report.throughput.recomputed_flops_per_token);
-    // Per block of width 36, 6 · 6 queries, 2 · 6 keys and values, 53 hidden, 16 tokens.
+    // Per block of width 36: 6 · 6 queries, 2 · 6 keys and values, 53 hidden values, 16 tokens.
     let cheap = 2 * 4 * 36 + 5 * 53;
     let products = 2 * 36 * (36 + 12 + 12 + 36 + 2 * 53);
     assert_eq!(recomputed, [0, 3 * cheap, 3 * (cheap + products + 4 * 36 * 16)]);

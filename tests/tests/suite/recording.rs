@@ -1,4 +1,4 @@
-//! Being watched changes nothing, and what watchers see adds up to the report.
+//! Watching a run changes nothing, and the watched events add up to the report.
 
 use events::{Class, Event, Operation, Pass, Recording, What};
 use planner::{Job, Partition, Stage};
@@ -54,8 +54,7 @@ fn a_recorded_run_learns_the_same_bits_and_its_events_add_up_to_the_report() {
     }
 }
 
-/// The optimizer goes over a rank's slices in pieces of the size that was asked for, and shows
-/// each.
+/// The optimizer updates a rank's slices in pieces of the requested size, and shows each piece.
 #[test]
 fn updates_go_in_pieces_of_the_size_asked_for() {
     let dir = tempfile::tempdir().unwrap();

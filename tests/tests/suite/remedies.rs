@@ -1,10 +1,10 @@
-//! What an error says would help does help: each remedy, tried, needs the memory that was promised.
+//! The remedies that an error suggests work: each one, tried, needs exactly the promised memory.
 
 use events::Place;
 use planner::{Job, Limits, Remedies, Remedy, Room, Stage};
 use tests::{STAGES, config, fixture, train};
 
-/// Runs that have something of what remedies take away.
+/// Runs that use the features that remedies remove.
 const RUNS: &[(Stage, &str)] = &[
     (Stage::Ddp, ""),
     (Stage::Ddp, "--precision bf16 --grad-dtype fp32 --reduce-dtype bf16"),
@@ -23,9 +23,9 @@ const RUNS: &[(Stage, &str)] = &[
     (Stage::Zero3, "--secondary-shard-size 2 --gpus 8"),
     (Stage::Zero3, "--strategy shard-grad-op --backward-prefetch none"),
     (Stage::Zero3, "--offload-optimizer cpu --offload-parameters cpu --batch-size 1 --seq-len 2"),
-    // One bucket per backward: the third micro-batch begins with the most in flight.
+    // One bucket per backward: the third micro-batch begins with the maximum in flight.
     (Stage::Zero3, "--wrap model --strategy shard-grad-op --grad-accum 3 --batch-size 2 --seq-len 4"),
-    // What remedies contradict, typed although it is the default.
+    // Settings that remedies contradict, given explicitly although they are the defaults.
     (Stage::Ddp, "--strategy no-shard --grad-dtype fp32 --reduce-dtype fp32"),
     (
         Stage::Zero3,
@@ -38,16 +38,16 @@ const RUNS: &[(Stage, &str)] = &[
     (Stage::Zero3, ON_DISK),
 ];
 
-/// What only a run with something on disk may name.
+/// Flags that are valid only in a run with something on disk.
 const ON_DISK: &str = "--offload-optimizer disk --offload-parameters cpu --offload-dir /tmp \
     --offload-buffers 3 --disk-link 1us,9GB/s --host-link 1us,9GB/s --batch-size 1 --seq-len 2";
 
-/// The remedies for a device of `capacity` bytes.
+/// Returns the remedies for a device of `capacity` bytes.
 fn remedies(job: &Job, capacity: u64) -> Remedies {
     planner::remedies(Room::of(Place::Device, capacity, Limits::default()), job)
 }
 
-/// Everything gathered early, kept long and copied.
+/// All units are gathered early, kept long and copied.
 const ALL_AT_ONCE: &str = "--prefetch-bucket 1e6 --limit-all-gathers 64 --max-reuse-distance 1e6 \
     --param-persistence-threshold 1300 --reduce-bucket 1e6 --wrap size:20000 --contiguous-gradients false \
     --precision bf16 --grad-dtype fp32 --batch-size 2 --seq-len 4";
@@ -63,7 +63,7 @@ fn job(stage: Stage, own: &str) -> Job {
     settings::prediction::predict(stage, &config(&flags(own)).unwrap()).unwrap().0
 }
 
-/// `flags` without those in the list `names`, nor their values.
+/// Returns `flags` without those in the list `names` and their values.
 pub fn without(flags: &str, names: &str) -> String {
     let words: Vec<&str> = flags.split_whitespace().collect();
     let gone = |word: &str| names.split([' ', ',']).any(|name| name == word);
@@ -74,7 +74,7 @@ pub fn without(flags: &str, names: &str) -> String {
     words.iter().enumerate().filter_map(kept).collect::<Vec<_>>().join(" ")
 }
 
-/// The peak of a run that does as the remedy says.
+/// Returns the peak of a run that applies the remedy.
 fn tried((stage, own): (Stage, &str), remedy: &Remedy) -> u64 {
     let (add, take) = remedy.how.split_once("without ").unwrap_or((&remedy.how, ""));
     let own = without(own, take);
@@ -104,7 +104,7 @@ fn every_remedy_saves_what_it_promises() {
     }
 }
 
-/// Each knob helps some run.
+/// Each setting helps some run.
 #[test]
 fn every_knob_is_a_remedy_somewhere() {
     let of_run = |(stage, own): &(Stage, &str)| remedies(&job(*stage, own), 1).alone;
@@ -157,7 +157,7 @@ fn every_knob_is_a_remedy_somewhere() {
     assert_eq!(missing, [""; 0], "{all:#?}");
 }
 
-/// The error names every remedy with what it saves.
+/// The error names every remedy and its savings.
 #[test]
 fn all_remedies_are_on_one_screen() {
     for &(stage, own) in RUNS {
@@ -180,7 +180,7 @@ fn all_remedies_are_on_one_screen() {
     }
 }
 
-/// Main memory that is too small is foreseen, and so is where its states may rest instead.
+/// A shortage of main memory is predicted, and the error names other places for its states.
 #[test]
 fn main_memory_is_foreseen() {
     let away = flags("--offload-optimizer cpu --host-memory");
@@ -228,7 +228,8 @@ fn one_byte_less_than_the_peak_fails_where_the_peak_was_predicted() {
     }
 }
 
-/// Main memory has no room for a copy of what a save writes: training may wait for it instead.
+/// If main memory has no room for a copy of the data to save, training may wait for the save
+/// instead.
 #[test]
 fn a_save_that_training_waits_for_needs_no_copy() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! A run that resumes from a checkpoint learns the bits of an uninterrupted run, whatever stage and
-//! strategy wrote the checkpoint and resumes from it.
+//! A run that resumes from a checkpoint learns the bits of an uninterrupted run, whichever stages
+//! and strategies wrote and read the checkpoint.
 
 use crate::without_model;
 use checkpoint::{Checkpoints, Generation};
@@ -13,8 +13,8 @@ use trainer::Report;
 
 const RUN: &str = of_odd!("--gpus 4 --batch-size 1 --seq-len 16 --threads 1 --device cpu --steps 6");
 
-/// Runs `broken` until a panic in step 5, with checkpoints in `dir`, the last after 4 steps. Then
-/// resumes with `then` and runs to the end.
+/// Runs stage `broken` until a panic in step 5, with checkpoints in `dir`, the last one after 4
+/// steps. Then resumes with stage `then` and runs to the end.
 fn broken_and_resumed((broken, then): (Stage, Stage), flags: &str, dir: &Path) -> Report {
     let flags =
         format!("{RUN} {flags} --checkpoint {} --checkpoint-wait --checkpoint-every 2", dir.display());
@@ -33,7 +33,7 @@ fn broken_and_resumed((broken, then): (Stage, Stage), flags: &str, dir: &Path) -
 fn is_the_end_of(whole: &Report, resumed: &Report, what: &str) {
     assert_eq!(losses(resumed), losses(whole)[4..], "{what}");
     assert_eq!(resumed.weights_blake3, whole.weights_blake3, "{what}");
-    // After an overflow the norm is NaN, which equals nothing: compare bits.
+    // After an overflow the norm is NaN, which is not equal to itself: compare bits.
     let steps = |report: &Report| -> Vec<(f64, u64)> {
         report.steps.iter().map(|row| (row.lr, row.grad_norm.to_bits())).collect()
     };
@@ -55,8 +55,8 @@ fn any_stage_resumes_from_any_other_with_the_bits_of_one_run() {
     }
 }
 
-/// The first 16 samples repeat a few letters, the next 16 are noise, which a run that skipped them or went
-/// back would not see.
+/// The first 16 samples repeat a few letters, and the next 16 are noise. A run that skipped samples
+/// or went back would miss the noise.
 #[test]
 fn another_batch_goes_on_after_the_last_token_that_was_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -81,7 +81,7 @@ fn another_batch_goes_on_after_the_last_token_that_was_read() {
     assert!(after[6] < after[0] - 1.0, "then letters again: {after:?}");
 }
 
-/// Of ten slices of 4, the last one of 35 elements begins behind them.
+/// Of ten slices of 4 elements, the last begins beyond the end of the 35 elements.
 #[test]
 fn a_rank_whose_slice_is_padding_saves_nothing_of_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -119,7 +119,7 @@ fn a_scaled_loss_resumes_with_its_scale() {
     assert_eq!(scales(&resumed), scales(&whole)[4..]);
 }
 
-/// However parameters are cut into units and sharded.
+/// Parameters are split into units and sharded in different ways.
 #[test]
 fn strategies_resume_too() {
     let dir = tempfile::tempdir().unwrap();
@@ -136,7 +136,7 @@ fn strategies_resume_too() {
     }
 }
 
-/// [`run`] compares bytes sent and peaks of memory with the prediction, the copies' included.
+/// [`run`] compares bytes sent and memory peaks with the prediction, including those of copies.
 #[test]
 fn checkpoints_change_no_bit_and_are_predicted() {
     let dir = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ fn checkpoints_change_no_bit_and_are_predicted() {
     }
 }
 
-/// The same batch of the same tokens: 4 ranks × 1 sequence, and 2 ranks × 2.
+/// The same batch of the same tokens: 4 ranks × 1 sequence, and 2 ranks × 2 sequences.
 #[test]
 fn fewer_ranks_resume_with_the_same_batch() {
     let dir = tempfile::tempdir().unwrap();
@@ -183,14 +183,14 @@ fn fewer_ranks_resume_with_the_same_batch() {
     }
 }
 
-/// The bytes of all ranks' files of the checkpoint after `steps` steps.
+/// Returns the bytes of all ranks' files of the checkpoint after `steps` steps.
 fn rank_files(dir: &Path, steps: u32, ranks: usize) -> Vec<Vec<u8>> {
     let file =
         |rank| dir.join(format!("step-{steps:08}")).join(format!("rank-{rank:05}-of-{ranks:05}.safetensors"));
     (0..ranks).map(|rank| std::fs::read(file(rank)).unwrap()).collect()
 }
 
-/// Every step after the first save overflows, so that it updates nothing.
+/// Every step after the first save overflows and therefore updates nothing.
 #[test]
 fn a_state_that_other_ranks_have_resumed_and_saved_comes_back_bit_for_bit() {
     let places = "--offload-optimizer disk --offload-parameters disk";
@@ -203,7 +203,7 @@ fn a_state_that_other_ranks_have_resumed_and_saved_comes_back_bit_for_bit() {
             fixture("uneven-tied.json"),
             dir.path().display()
         );
-        // Not `run`: without an update, memory stays below what is predicted for states on disk.
+        // Not `run`: without an update, memory stays below the prediction for states on disk.
         let skipped = |stage, ranks, steps, more: &str| {
             let batch = format!("--gpus {ranks} --batch-size {}", 12 / ranks);
             let report = train(stage, &format!("{flags} {batch} --steps {steps} {more}")).unwrap();
@@ -231,14 +231,14 @@ fn validations_resume_at_their_steps() {
     is_the_end_of(&whole, &resumed, flags);
 }
 
-/// The newest checkpoint in `dir`, of a model with `layout`'s tensors.
+/// Returns the newest checkpoint in `dir`, of a model with `layout`'s tensors.
 fn newest(dir: &Path, layout: &Layout) -> Generation {
     let checkpoints = Checkpoints::new(dir, Arc::new(storage::Disk::new(1)));
     let name = checkpoints.names().unwrap().swap_remove(0);
     checkpoints.open(&name, checkpoints.manifest(&name).unwrap(), layout).unwrap()
 }
 
-/// The last checkpoint holds the weights whose hash the report has, and moments that are not all
+/// The last checkpoint holds the weights whose hash is in the report, and moments that are not all
 /// zero.
 #[test]
 fn the_last_checkpoint_is_what_training_has_made() {
@@ -272,7 +272,7 @@ fn the_last_checkpoint_is_what_training_has_made() {
     assert_eq!(further.steps[0].step, 6);
 }
 
-/// Asserts that `flags` are refused with `words`, on one screen.
+/// Asserts that a run with `flags` is refused with `words`, on one screen.
 fn refused(flags: &str, words: &str) {
     let failure = train(Stage::Zero3, flags).unwrap_err();
     assert_eq!(failure.code(), 2, "{failure}");
@@ -317,7 +317,7 @@ fn another_training_does_not_resume_unless_that_is_meant() {
     );
 }
 
-/// A decay that ends where it did, or with the run as before, is no other schedule.
+/// A decay that ends at the same step, or with the run as before, is the same schedule.
 #[test]
 fn a_decay_may_end_with_the_run() {
     let dir = tempfile::tempdir().unwrap();
@@ -359,7 +359,7 @@ fn a_run_that_names_no_model_takes_that_of_the_checkpoint() {
 #[test]
 fn a_damaged_checkpoint_is_named_and_the_one_before_it_is_used() {
     let dir = tempfile::tempdir().unwrap();
-    // The default model's shards have several blocks; the last is damaged.
+    // The default model's shards have several blocks, of which the last is damaged.
     let flags = format!("{} --checkpoint {}", without_model(RUN), dir.path().display());
     let whole = run(Stage::Zero3, without_model(RUN));
     let ends_early =

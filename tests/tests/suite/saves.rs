@@ -1,5 +1,5 @@
-//! Saves of checkpoints that fail, at any call to a rank's disk: training reaches the same weights,
-//! a warning names the rank and the file, and what was published before still resumes.
+//! Checkpoint saves that fail at any call to a rank's disk. Training reaches the same weights, a
+//! warning names the rank and the file, and earlier published checkpoints still resume.
 
 use planner::{Saving, Stage};
 use std::io::ErrorKind;
@@ -10,15 +10,15 @@ use storage::{Effect, Fault};
 use tests::{at_once, config, copy_directory, fixture, run, train};
 use trainer::{Report, Witness};
 
-/// Longer than a save of these runs takes, even where other work delays it.
+/// Longer than a save of these runs takes, even if other work delays it.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// For runs whose disk does not hang.
+/// The timeout of runs whose disk does not hang.
 const NEVER: Duration = Duration::from_secs(60);
 
 const RANKS: usize = 2;
 
-/// A run of six steps that saves after every second.
+/// Returns the flags of a run of six steps that saves after every second step.
 fn six_steps() -> String {
     format!(
         "--gpus {RANKS} --batch-size 1 --seq-len 8 --threads 1 --device cpu --steps 6 --timeout 60 --model {}",
@@ -26,7 +26,7 @@ fn six_steps() -> String {
     )
 }
 
-/// What is saved, and how: through a copy, and piece by piece.
+/// Stages and flags of the saves: through a copy, and piece by piece.
 const CASES: [(Stage, &str); 3] = [
     (Stage::Zero3, ""),
     (Stage::Zero2, "--host-memory 100kB --ignore-plan"),
@@ -44,10 +44,10 @@ fn a_report_says_how_checkpoints_were_saved() {
     }
 }
 
-/// How a save ended: after how many steps it began, and why it failed.
+/// The end of a save: the number of steps after which it began, and the reason if it failed.
 type Ending = (u32, Option<String>);
 
-/// How each save ended, by rank.
+/// The end of each save, by rank.
 #[derive(Default)]
 struct Saves(Mutex<[Vec<Ending>; RANKS]>);
 
@@ -58,8 +58,8 @@ impl Witness for Saves {
     }
 }
 
-/// Trains with `faults`, which must succeed. Returns the report, and how the saves ended, on which
-/// all ranks must agree.
+/// Trains with `faults`; training must succeed. Returns the report, and the ends of the saves, on
+/// which all ranks must agree.
 fn with_faults(
     stage: Stage,
     flags: &str,
@@ -81,7 +81,7 @@ fn nth(number: u64, effect: Effect) -> Fault {
     Fault { kind: None, number, effect }
 }
 
-/// Lets `effect` strike the call with this number of `rank`. Returns whether a save failed.
+/// Applies `effect` to the call with this number of `rank`. Returns whether a save failed.
 fn struck((stage, flags): (Stage, &str), whole: &Report, (rank, fault): (usize, Fault)) -> bool {
     let dir = tempfile::tempdir().unwrap();
     let flags = format!("{flags} --checkpoint {} --checkpoint-every 2", dir.path().display());
@@ -104,8 +104,8 @@ fn struck((stage, flags): (Stage, &str), whole: &Report, (rank, fault): (usize, 
     !failures.is_empty()
 }
 
-/// Resumes after `saves` in `dir`, with another stage, as another process would: from a copy, since
-/// a thread that still publishes keeps the lock.
+/// Resumes after `saves` in `dir`, with another stage, as another process would. Uses a copy,
+/// because a thread that still publishes keeps the lock.
 fn resumes(whole: &Report, flags: &str, saves: &[Ending], (dir, case): (&Path, &str)) {
     let copy = tempfile::tempdir().unwrap();
     copy_directory(dir, copy.path());
@@ -114,7 +114,7 @@ fn resumes(whole: &Report, flags: &str, saves: &[Ending], (dir, case): (&Path, &
     let done = saves.iter().filter(|(_, failed)| failed.is_none()).map(|(steps, _)| *steps).max();
     match train(Stage::Zero3, &flags) {
         Ok(report) => {
-            // A save that failed in its last call has left a whole checkpoint all the same.
+            // A save that failed in its last call has still left a complete checkpoint.
             assert!(report.steps[0].step >= done.unwrap_or(0) && done != Some(6), "{case}: {saves:?}");
             assert_eq!(report.weights_blake3, whole.weights_blake3, "{case}");
         }
@@ -129,8 +129,8 @@ fn resumes(whole: &Report, flags: &str, saves: &[Ending], (dir, case): (&Path, &
     assert_eq!(left.count(), 0, "{case}");
 }
 
-/// Strikes every `stride`-th call of both ranks from `first` on, until no save fails any more.
-/// Returns how many saves failed.
+/// Strikes every `stride`-th call of both ranks, from `first` on, until no save fails any more.
+/// Returns the number of failed saves.
 fn strike_calls(case: (Stage, &str), first: u64, stride: u64) -> usize {
     let (stage, flags) = case;
     let flags = format!("{} {flags}", six_steps());
@@ -144,7 +144,7 @@ fn strike_calls(case: (Stage, &str), first: u64, stride: u64) -> usize {
             let outcomes = effects.map(|effect| struck((stage, &flags), &whole, (rank, nth(number, effect))));
             assert!(!outcomes[1], "a short write is continued");
             failed += outcomes.iter().filter(|failed| **failed).count();
-            // What removes older checkpoints may fail without a word: a few calls in a row.
+            // Removing older checkpoints may fail silently: a few calls in a row.
             untouched = if outcomes == [false; 4] { untouched + stride } else { 0 };
             if untouched > 8 {
                 break;
@@ -154,7 +154,7 @@ fn strike_calls(case: (Stage, &str), first: u64, stride: u64) -> usize {
     failed
 }
 
-/// A sample; the test below strikes every call.
+/// Strikes a sample; the test below strikes every call.
 #[test]
 fn a_save_that_fails_at_any_call_changes_no_bit_and_costs_no_checkpoint() {
     at_once((1..).zip(CASES), |(first, case)| {
@@ -171,7 +171,7 @@ fn a_save_that_fails_at_every_call_changes_no_bit_and_costs_no_checkpoint() {
     }
 }
 
-/// In the background, too, where call numbers fall into any step.
+/// Saves also fail in the background, where call numbers fall into any step.
 #[test]
 fn a_save_in_the_background_may_fail() {
     let flags = six_steps();
@@ -200,8 +200,8 @@ fn a_save_that_falls_due_while_one_is_under_way_is_skipped() {
     assert_eq!((report.unsaved, dir.path().join("step-00000006").is_dir()), (None, true));
 }
 
-/// A disk that takes longer than ranks wait for each other keeps no rank from its peers, however
-/// the state is saved.
+/// A disk that is slower than the ranks' timeout does not keep any rank from its peers, however the
+/// state is saved.
 #[test]
 fn a_disk_slower_than_the_timeout_ends_no_run() {
     at_once(CASES.into_iter().flat_map(|case| [(case, 1), (case, 6)]), |((stage, flags), number)| {
@@ -216,7 +216,7 @@ fn a_disk_slower_than_the_timeout_ends_no_run() {
     });
 }
 
-/// A disk that is late keeps one of the buffers through which a save goes; the next saves go on.
+/// A late disk keeps one of the buffers that saves pass through. The next saves continue.
 #[test]
 fn a_late_disk_keeps_a_buffer_and_saves_go_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -231,7 +231,7 @@ fn a_late_disk_keeps_a_buffer_and_saves_go_on() {
     assert_eq!((report.unsaved, &saves.last().unwrap().1), (None, &None));
 }
 
-/// A copy that a late disk has cannot be written over: the save after it fails, too, and says so.
+/// A copy that a late disk still uses cannot be overwritten. The next save fails, too, and says so.
 #[test]
 fn a_late_disk_keeps_the_copy_of_a_save() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What a run leaves: the weights that it ended with, and their hash.
+//! Results that a run leaves behind: its final weights, and their hash.
 
 use checkpoint::{Checkpoints, Reader};
 use events::{Place, Recording, What};
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use storage::{Effect, Fault};
 use tests::{STAGES, at_once, config, fixture, losses, peer, run};
 
-/// The hash that a report has of the weights saved in `dir`: f32, little-endian, unpadded, in
-/// Hugging Face's order.
+/// Returns the hash that a report would have of the weights saved in `dir`: f32, little-endian,
+/// unpadded, in Hugging Face's order.
 fn hash(dir: &Path) -> String {
     let reader = Reader::open(dir).unwrap();
     let mut hasher = blake3::Hasher::new();
@@ -29,7 +29,7 @@ fn hash(dir: &Path) -> String {
     hasher.finalize().to_hex().to_string()
 }
 
-/// Weights would replace a part of it.
+/// Weights would replace some of the checkpoint's files.
 #[test]
 fn a_checkpoint_is_no_place_for_weights() {
     let dir = tempfile::tempdir().unwrap();
@@ -74,7 +74,8 @@ fn no_file_is_given_for_two_purposes() {
 fn a_reports_hash_is_that_of_the_saved_weights_which_training_goes_on_from() {
     let dir = tempfile::tempdir().unwrap();
     let text = dir.path().join("text");
-    // Every sample is the same, so that a validation says what the next step begins with.
+    // Every sample is the same, so that a validation predicts the loss at the start of the next
+    // step.
     std::fs::write(&text, "every rank waits".repeat(400)).unwrap();
     let shape = format!("--data {} --batch-size 1 --seq-len 16 --threads 1 --device cpu", text.display());
     for (stage, model) in STAGES.into_iter().zip(["odd.json", "odd-tied.json", "odd.json", "odd-tied.json"]) {
@@ -93,8 +94,8 @@ fn a_reports_hash_is_that_of_the_saved_weights_which_training_goes_on_from() {
     }
 }
 
-/// Most bytes that each rank held in main memory at once: that is where weights are gathered to be
-/// saved.
+/// Returns the maximum bytes that each rank held in main memory at once. Weights are gathered there
+/// to be saved.
 fn host_peaks(recording: &Path, ranks: usize) -> Vec<u64> {
     let recording = Recording::open(recording).unwrap();
     assert!(recording.is_complete());
@@ -127,12 +128,12 @@ fn weights_are_gathered_one_unit_at_a_time() {
     }
 }
 
-/// What happens to the call with this number to rank 0's disk while it writes the weights.
+/// Returns a fault for the call with this number to rank 0's disk while it writes the weights.
 const fn nth(number: u64, effect: Effect) -> Fault {
     Fault { kind: None, number, effect }
 }
 
-/// Flags of a run of one step on three ranks that saves its weights in `dir`.
+/// Returns the flags of a run of one step on three ranks that saves its weights in `dir`.
 fn one_step(dir: &Path) -> String {
     format!(
         "--model {} --gpus 3 --steps 1 --batch-size 1 --seq-len 4 --threads 1 --device cpu --save {}",
@@ -141,7 +142,7 @@ fn one_step(dir: &Path) -> String {
     )
 }
 
-/// A disk that takes longer than ranks wait for each other keeps no rank from its peers.
+/// A disk that is slower than the ranks' timeout does not keep any rank from its peers.
 #[test]
 fn a_disk_slower_than_the_timeout_ends_no_run_that_saves_its_weights() {
     at_once(STAGES.into_iter().zip([1, 4, 9, 14]), |(stage, number)| {
@@ -156,7 +157,7 @@ fn a_disk_slower_than_the_timeout_ends_no_run_that_saves_its_weights() {
     });
 }
 
-/// A disk that answers nothing has a deadline of its own, which blames rank 0.
+/// A disk that does not answer has a deadline of its own, whose error names rank 0.
 #[test]
 fn a_disk_that_hangs_while_weights_are_saved_ends_the_run_and_leaves_the_earlier_save() {
     at_once(STAGES.into_iter().zip([2, 5, 9, 15]), |(stage, number)| {
@@ -174,9 +175,9 @@ fn a_disk_that_hangs_while_weights_are_saved_ends_the_run_and_leaves_the_earlier
     });
 }
 
-/// What the stages have trained and saved under `dir`, each a model of 256 tokens and one that
-/// ranks cannot share out evenly; with the loss that it has here on the first `SEQUENCES` of the
-/// text at `data`.
+/// Returns the models that the stages have trained and saved under `dir`: for each stage, one of
+/// 256 tokens and one that does not divide evenly among ranks. Each comes with its loss here on the
+/// first `SEQUENCES` of the text at `data`.
 fn trained(dir: &Path, data: &str) -> Vec<(String, f64)> {
     let mut saved = Vec::new();
     for (stage, model) in STAGES.iter().flat_map(|&s| [(s, "tiny".into()), (s, fixture("uneven-tied.json"))])
@@ -230,14 +231,14 @@ fn transformers_has_the_same_loss_with_the_weights_that_each_stage_saved() {
     assert_eq!(tokenizers, STAGES.len(), "{shown}");
 }
 
-/// Exports the checkpoint in `from` with `flags`. Any stage's program does it.
+/// Exports the checkpoint in `from` with `flags`. Any stage's program can do it.
 fn export(from: &Path, to: &Path, flags: &str) {
     let command = format!("zero export --from {} --to {} {flags}", from.display(), to.display());
     let code = stages::main_from(Stage::Zero3, command.split_whitespace().map(OsString::from));
     assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::SUCCESS), "{command}");
 }
 
-/// Names in `dir`, each with a file's bytes.
+/// Returns the names in `dir`, each with the file's bytes.
 fn files(dir: &Path) -> BTreeMap<OsString, Vec<u8>> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     entries.map(|entry| (entry.file_name(), fs::read(entry.path()).unwrap())).collect()

@@ -1,5 +1,5 @@
-//! What FSDP calls wrapping and sharding strategies: they decide how much is held and gathered and
-//! what is sent, and nothing about what is learnt.
+//! Wrapping and sharding strategies, as FSDP calls them. They determine how much is held, gathered
+//! and sent, and do not affect what is learnt.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -56,7 +56,7 @@ fn finer_units_gather_less_at_once_in_more_collectives() {
     assert!(peak(&block, "gathered parameters") > peak(&parameter, "gathered parameters"));
 }
 
-/// Payload of rank 0, scalars aside.
+/// Returns rank 0's payload, excluding scalars.
 fn payload(report: &Report) -> u64 {
     let moves = |row: &&report::TrafficRow| row.rank == 0 && row.operation != "scalars";
     report.traffic.iter().filter(moves).map(|row| row.bytes_sent).sum()
@@ -72,7 +72,7 @@ fn shard_grad_op_gathers_once_and_sends_as_much_as_zero2() {
     assert_eq!((full.strategy, kept.strategy), (Some("full-shard"), Some("shard-grad-op")));
     assert_eq!(payload(&kept), payload(&zero2));
     assert!(payload(&kept) < payload(&full));
-    // Between steps it holds what full-shard does; before backward, the whole model.
+    // Between steps it holds what full-shard does, and before backward the whole model.
     assert_eq!(peak(&kept, "parameters"), peak(&full, "parameters"));
     assert_eq!(peak(&kept, "gathered parameters"), peak(&zero2, "parameters"));
     assert_eq!(
@@ -100,7 +100,7 @@ fn a_strategy_of_another_crate_is_refused_by_that_crates_name() {
     assert_eq!(run(Stage::Zero1, &flags).strategy, None);
 }
 
-/// Bytes that rank 0 sent for `operation`.
+/// Returns the bytes that rank 0 sent for `operation`.
 fn sent(report: &Report, operation: &str) -> u64 {
     report.traffic.iter().find(|row| row.rank == 0 && row.operation == operation).unwrap().bytes_sent
 }
@@ -123,7 +123,7 @@ fn hybrid_sharding_agrees_bit_for_bit_in_groups_of_a_power_of_two() {
     }
 }
 
-/// Sums of three ranks and then of two are rounded where sums of six are not.
+/// Sums of three ranks and then of two round differently from sums of six.
 #[test]
 fn hybrid_sharding_in_other_groups_agrees_to_rounding() {
     for (world, group, micro_batches) in [(6, 3, 1), (6, 3, 2), (4, 2, 3)] {
@@ -136,8 +136,8 @@ fn hybrid_sharding_in_other_groups_agrees_to_rounding() {
     }
 }
 
-/// What earlier micro-batches have summed travels between groups with the last one's sums, in 16
-/// bits too.
+/// Sums of earlier micro-batches travel between groups together with the last one's, in 16 bits
+/// too.
 #[test]
 fn hybrid_sharding_in_16_bits_sums_all_micro_batches() {
     for precision in ["bf16", "fp16"] {
@@ -151,7 +151,7 @@ fn hybrid_sharding_in_16_bits_sums_all_micro_batches() {
     }
 }
 
-/// A ring rounds inside a group, too, and hands out its own slice of the sums.
+/// A ring also rounds inside a group, and hands out its own slice of the sums.
 #[test]
 fn hybrid_sharding_around_a_ring_agrees_to_rounding() {
     for (precision, rounding) in [("fp32", 1e-5), ("bf16", 0.002), ("fp16", 0.002)] {
@@ -173,11 +173,11 @@ fn hybrid_sharding_trades_memory_for_traffic_between_groups() {
     for class in ["parameters", "gradients", "optimizer"] {
         assert_eq!(peak(&hybrid, class), 2 * peak(&full, class), "half the shards: {class}");
     }
-    // 1/2 of the model leaves a rank of two for every gather, 3/4 leaves one of four.
+    // A rank of two sends 1/2 of the model for every gather; one of four sends 3/4.
     assert_eq!(3 * sent(&hybrid, "all-gather"), 2 * sent(&full, "all-gather"));
     assert_eq!(3 * sent(&hybrid, "reduce-scatter"), 2 * sent(&full, "reduce-scatter"));
-    // Between the groups: half of the model's gradients, once per step, whatever the number of
-    // micro-batches.
+    // Between the groups, half of the model's gradients are sent once per step, whatever the number
+    // of micro-batches.
     assert_eq!(sent(&hybrid, "all-reduce"), 2 * peak(&hybrid, "gradients"));
     assert_eq!(sent(&full, "all-reduce"), 0);
 }
@@ -207,7 +207,7 @@ fn secondary_shards_change_no_bit_and_keep_gathers_for_backward_among_neighbours
         assert_eq!(peak(&secondary, class), peak(&full, class), "{class}");
     }
     assert_eq!(calls(&secondary, "all-gather"), calls(&full, "all-gather"));
-    // Gathering for backward, a rank of two sends 1/2 of each unit, where one of four sends 3/4.
+    // For backward's gather, a rank of two sends 1/2 of each unit, and one of four sends 3/4.
     let kept = run(Stage::Zero3, &format!("{plain} --strategy shard-grad-op"));
     let for_backward = |report: &Report| sent(report, "all-gather") - sent(&kept, "all-gather");
     assert_eq!(3 * for_backward(&secondary), 2 * for_backward(&full));

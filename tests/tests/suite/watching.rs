@@ -1,4 +1,4 @@
-//! What a screen says of runs that are not the plainest of their stage.
+//! The screen of runs that differ from the simplest run of their stage.
 
 use events::Recording;
 use planner::Stage;
@@ -12,7 +12,7 @@ use viz::{View, view};
 
 const RUN: &str = "--gpus 4 --steps 2 --batch-size 1 --seq-len 16 --threads 1";
 
-/// The end of a recorded run, in one of the views.
+/// Returns the end of a recorded run in one of the views.
 fn screen(file: &Path, view: View) -> String {
     let timeline = Timeline::recorded(Recording::open(file).unwrap()).unwrap();
     let mut player = Player::new(timeline, Motion::Paused);
@@ -24,8 +24,9 @@ fn screen(file: &Path, view: View) -> String {
     rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>() + "\n").collect()
 }
 
-/// The traffic view counts what the flags make of a stage, in Ψ(N−1)/N per rank, and the last step
-/// has sent just that. Of the tiny model's Ψ of 918,656 its head has 32,896, and its norms 1,152.
+/// The traffic view shows a stage's traffic under these flags, in Ψ(N−1)/N per rank, and the last
+/// step has sent exactly that. Of the tiny model's Ψ = 918,656 parameters, the head has 32,896 and
+/// its norms have 1,152.
 #[test]
 fn theory_counts_what_the_flags_ask_for() {
     let (head, norms) = (32_896.0 / 918_656.0, 1_152.0 / 918_656.0);
@@ -58,8 +59,8 @@ fn theory_counts_what_the_flags_ask_for() {
     }
 }
 
-/// The rank that was waited for is the one at fault, and not the one that has noticed; and there is
-/// something to do.
+/// The rank that the others waited for is at fault, not the one that noticed. The screen suggests a
+/// remedy.
 #[test]
 fn a_timeout_blames_the_rank_that_was_waited_for() {
     let dir = tempfile::tempdir().unwrap();
@@ -76,7 +77,8 @@ fn a_timeout_blames_the_rank_that_was_waited_for() {
     assert!(screen(&file, View::Overview).contains("--timeout 2 (now 1)"), "the remedy is on screen");
 }
 
-/// The rank that starts from different weights is blamed, although every rank notices the difference.
+/// The rank that starts from different weights is blamed, although every rank notices the
+/// difference.
 #[test]
 fn other_weights_blame_the_rank_that_has_them() {
     let dir = tempfile::tempdir().unwrap();

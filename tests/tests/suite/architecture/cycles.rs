@@ -1,7 +1,7 @@
 //! Cycles of imports between the modules of one folder.
 //!
 //! The children of a folder are the nodes: a file, or a subfolder with everything in it. A node has
-//! an edge to a sibling if any file in it imports anything of that sibling. A name that a parent
+//! an edge to a sibling if any file in it imports anything from that sibling. A name that a parent
 //! re-exports counts for the module that defines it.
 
 use super::imports::{Imports, imports};
@@ -11,7 +11,7 @@ use std::fmt::{Display, Formatter, Result};
 /// A module's names below the root of its crate: empty for the root.
 pub type Module = Vec<String>;
 
-/// Siblings that import each other.
+/// Siblings that import one another.
 #[derive(Debug, PartialEq)]
 pub struct Cycle {
     folder: Module,
@@ -34,7 +34,7 @@ pub fn cycles(sources: &BTreeMap<Module, String>) -> Vec<Cycle> {
     tree.folders().into_iter().flat_map(|(folder, edges)| tied(&folder, &edges)).collect()
 }
 
-/// Imports between siblings: from, to, and how the import reads.
+/// Imports between siblings: source, target, and the text of the import.
 type Edges = BTreeSet<(String, String, String)>;
 
 struct Tree {
@@ -60,7 +60,7 @@ impl Tree {
         Tree { modules: modules.collect(), names: names.collect(), imports }
     }
 
-    /// The edges between the children of each folder.
+    /// Returns the edges between the children of each folder.
     fn folders(&self) -> BTreeMap<Module, Edges> {
         let mut folders: BTreeMap<Module, Edges> = BTreeMap::new();
         for (module, found) in &self.imports {
@@ -80,8 +80,8 @@ impl Tree {
         folders
     }
 
-    /// Returns the module in which `path`, as `module` spells it, ends, following at most `hops`
-    /// imports on the way.
+    /// Returns the module to which `path`, as written in `module`, leads, following at most `hops`
+    /// imports.
     fn resolve(&self, module: &Module, path: &[String], hops: usize) -> Module {
         let mut at = module.clone();
         for name in path {
@@ -104,7 +104,7 @@ impl Tree {
     }
 }
 
-/// The cycles of one folder: each is a largest set of children that all reach each other.
+/// Returns the cycles of one folder. Each is a maximal set of children that all reach one another.
 fn tied(folder: &Module, edges: &Edges) -> Vec<Cycle> {
     let nodes: BTreeSet<&String> = edges.iter().map(|(from, _, _)| from).collect();
     let circle = |node: &String| -> BTreeSet<String> {
@@ -120,7 +120,7 @@ fn tied(folder: &Module, edges: &Edges) -> Vec<Cycle> {
     circles.into_iter().map(cycle).collect()
 }
 
-/// The nodes that `from` leads to, `from` itself only if it leads back.
+/// Returns the nodes that are reachable from `from`. Includes `from` only if it is on a cycle.
 fn reached(from: &str, edges: &Edges) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut next = vec![from];

@@ -1,17 +1,17 @@
-//! Each stage's README leads from a function of the stage to the tests that hold it.
+//! Each stage's README links functions of the stage to the tests that check them.
 
 use super::root;
 use std::collections::BTreeSet;
 use std::fs;
 
-/// The code words of a table's rows, column by column.
+/// Returns the code words of a table's rows, column by column.
 fn rows(text: &str) -> Vec<Vec<Vec<String>>> {
     let words = |cell: &str| cell.split('`').skip(1).step_by(2).map(String::from).collect();
     let rows = text.lines().filter(|line| line.starts_with("| `"));
     rows.map(|row| row.trim_matches('|').split('|').map(words).collect()).collect()
 }
 
-/// The functions of a stage's file.
+/// Returns the functions in a stage's file.
 fn functions(code: &str) -> BTreeSet<String> {
     let names = code.lines().filter_map(|line| line.strip_prefix("    fn ")?.split('(').next());
     names.map(String::from).collect()

@@ -1,17 +1,17 @@
-//! The paths that a Rust source imports or spells, read without a compiler.
+//! Finds the paths that a Rust source imports or spells out, without a compiler.
 
-/// What one source says about other modules. Code under `#[cfg(test)]` is left out.
+/// A source's references to other modules. Code under `#[cfg(test)]` is excluded.
 #[derive(Default)]
 pub struct Imports {
-    /// Names that `use` brings into the module, with the path that each stands for.
+    /// Names that `use` brings into the module, with the paths that they stand for.
     pub names: Vec<(String, Vec<String>)>,
-    /// Paths spelled elsewhere that begin with `crate`, `self` or `super`.
+    /// Paths elsewhere in the source that begin with `crate`, `self` or `super`.
     pub spelled: Vec<Vec<String>>,
-    /// Child modules that exist in tests alone.
+    /// Child modules that exist only in tests.
     pub test_modules: Vec<String>,
 }
 
-/// Reads one source.
+/// Parses one source.
 pub fn imports(source: &str) -> Imports {
     let tokens = tokens(source);
     let mut found = Imports::default();
@@ -47,7 +47,7 @@ fn module_of(tokens: &[String]) -> Option<String> {
     (item.get(after + 1)? == ";").then(|| item[after].clone())
 }
 
-/// Returns how many tokens an item with its attributes has: up to its `;`, or to the end of its
+/// Returns the number of tokens in an item with its attributes, up to its `;` or the end of its
 /// block.
 fn item(tokens: &[String]) -> usize {
     let mut depth = 0;
@@ -63,12 +63,12 @@ fn item(tokens: &[String]) -> usize {
     tokens.len()
 }
 
-/// Returns how many tokens there are up to the first `;`, which is counted.
+/// Returns the number of tokens up to and including the first `;`.
 fn statement(tokens: &[String]) -> usize {
     tokens.iter().position(|token| token == ";").map_or(tokens.len(), |at| at + 1)
 }
 
-/// Returns the names of `a::b::c` at the beginning of `tokens`.
+/// Returns the names of `a::b::c` at the start of `tokens`.
 fn path(tokens: &[String]) -> Vec<String> {
     let mut names = vec![tokens[0].clone()];
     let pairs = tokens[1..].chunks_exact(2).take_while(|pair| pair[0] == "::" && is_name(&pair[1]));
@@ -76,7 +76,7 @@ fn path(tokens: &[String]) -> Vec<String> {
     names
 }
 
-/// Reads a tree of `use`, such as `a::{b, c::d as e}`, below `prefix`.
+/// Parses a tree of `use`, such as `a::{b, c::d as e}`, below `prefix`.
 fn tree(tokens: &[String], prefix: &[String], found: &mut Vec<(String, Vec<String>)>) {
     let Some(first) = tokens.first() else { return };
     if first == "{" {
@@ -92,7 +92,7 @@ fn tree(tokens: &[String], prefix: &[String], found: &mut Vec<(String, Vec<Strin
     }
 }
 
-/// Splits at the commas that are in no inner braces.
+/// Splits at the commas that are not inside inner braces.
 fn branches(tokens: &[String]) -> impl Iterator<Item = &[String]> {
     let mut depth = 0;
     tokens.split(move |token| {
@@ -105,7 +105,7 @@ fn is_name(token: &str) -> bool {
     token.starts_with(|c: char| c.is_alphabetic() || c == '_')
 }
 
-/// Splits a source into names, `::`, and single signs. Comments and literals are left out.
+/// Splits a source into names, `::`, and single characters. Drops comments and literals.
 fn tokens(source: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = source;
@@ -124,7 +124,7 @@ fn tokens(source: &str) -> Vec<String> {
     found
 }
 
-/// Returns how many bytes of white space, of a comment or of a literal `rest` begins with.
+/// Returns the length in bytes of the white space, comment or literal at the start of `rest`.
 fn skipped(rest: &str) -> usize {
     let through =
         |end: &str, from: usize| rest[from..].find(end).map_or(rest.len(), |at| from + at + end.len());
@@ -146,7 +146,7 @@ fn skipped(rest: &str) -> usize {
     }
 }
 
-/// Returns the length of the string that `rest` begins with.
+/// Returns the length of the string literal at the start of `rest`.
 fn string(rest: &str) -> usize {
     let mut escaped = true;
     let end = rest.find(|c| {

@@ -1,11 +1,11 @@
-//! Shared code names no stage: what only one stage does is that stage's own.
+//! Shared code names no stage: behaviour of a single stage belongs in that stage.
 
 use super::imports::imports;
 use super::{root, sources};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The planner predicts every stage, DeepSpeed's table says which stage knows a key, and the
+/// The planner predicts every stage, DeepSpeed's table says which stage supports a key, and the
 /// grammar's sentences are about stages.
 const SPEAKS_OF_STAGES: [&str; 3] = ["planner", "deepspeed", "corpus.rs"];
 
@@ -26,7 +26,7 @@ fn shared_code_names_no_stage() {
     }
 }
 
-/// The modules that a source has in tests alone, each as its path without an ending.
+/// Returns the modules of a source that exist only in tests, as paths without an ending.
 fn test_modules(path: &Path) -> Vec<PathBuf> {
     let is_root = ["lib.rs", "main.rs", "mod.rs"].iter().any(|root| path.ends_with(root));
     let folder = if is_root { path.parent().unwrap().to_path_buf() } else { path.with_extension("") };
@@ -43,7 +43,7 @@ fn names_a_stage(line: &str) -> bool {
     words.into_iter().any(stage)
 }
 
-/// The lines of a source, without the help of its flags: the comment above `#[arg]`.
+/// Returns the lines of a source without its flags' help, which is the comment above `#[arg]`.
 fn without_help(text: &str) -> Vec<&str> {
     let mut kept: Vec<&str> = Vec::new();
     for line in text.lines() {

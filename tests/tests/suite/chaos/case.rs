@@ -1,4 +1,4 @@
-//! What a seed stands for: ranks, precision, faults, and how each attempt of the run is made.
+//! A seed's case: ranks, precision, faults, and the settings of each attempt.
 
 use planner::Stage;
 use settings::fault::{Fault, Kind, Phase};
@@ -11,7 +11,7 @@ use tests::random::Random;
 /// Steps of every run.
 pub(crate) const STEPS: u32 = 4;
 
-/// Phases in which a fault may strike; validation follows the last two steps.
+/// Phases in which a fault may strike. Validation follows the last two steps.
 const PHASES: [Phase; 8] = [
     Phase::Setup,
     Phase::Data,
@@ -23,7 +23,7 @@ const PHASES: [Phase; 8] = [
     Phase::Save,
 ];
 
-/// A fault of a rank's run, or of every rank's disk while it saves.
+/// A fault in a rank's run, or in every rank's disk while it saves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Injected {
     Run(Fault),
@@ -38,7 +38,7 @@ pub(crate) struct Case {
     pub(crate) faults: Vec<Injected>,
 }
 
-/// How one attempt is made.
+/// The settings of one attempt.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) stage: Stage,
@@ -67,11 +67,12 @@ fn fault(random: &mut Random, ranks: usize, scaled: bool) -> Injected {
         0..20 => at(Kind::Panic),
         20..35 => at(Kind::Error),
         35..40 => at(Kind::Stall),
-        // Ranks that all have one of these are alike, and nothing shows: one rank alone has it.
+        // If all ranks had one of these, they would agree and nothing would show, so only one rank
+        // has it.
         40..44 if ranks > 1 => {
             Injected::Run(Fault { phase: Phase::Setup, ..Fault::silent(Kind::Seed, ranks - 1, 0) })
         }
-        // Where the loss is scaled, such a step is skipped, which is no failure but another result.
+        // With loss scaling, such a step is skipped. That is not a failure but changes the result.
         44..50 if !scaled => within(*random.pick(&[Kind::Nan, Kind::Overflow])),
         50..55 if ranks > 1 => Injected::Run(Fault::silent(Kind::Skip, ranks - 1, step)),
         55..57 => within(Kind::Slow),
@@ -119,7 +120,7 @@ impl Attempt {
         Attempt { stage, flags }
     }
 
-    /// True if `fault` may be asked for in this attempt.
+    /// True if `fault` may be requested in this attempt.
     pub(crate) fn has(&self, fault: &Fault) -> bool {
         let recomputes = self.flags.contains("--checkpoint-activations");
         match fault.kind {
@@ -128,7 +129,7 @@ impl Attempt {
         }
     }
 
-    /// True if ranks compare what they do in groups of two, in which no rank is the odd one.
+    /// True if ranks compare their work in groups of two, in which neither rank is the odd one out.
     pub(crate) fn has_pairs(&self) -> bool {
         self.flags.contains("-size 2")
     }
