@@ -41,16 +41,16 @@ fn rate(
     end: impl FnOnce() -> storage::Result<()>,
 ) -> storage::Result<f64> {
     let started = Instant::now();
-    let mut under_way: VecDeque<Ticket<Block>> = VecDeque::new();
+    let mut in_flight: VecDeque<Ticket<Block>> = VecDeque::new();
     for piece in 0..pieces {
         if free.is_empty()
-            && let Some(oldest) = under_way.pop_front()
+            && let Some(oldest) = in_flight.pop_front()
         {
             free.push(oldest.wait()?.memory);
         }
-        under_way.extend(free.pop().map(|block| transfer(block, piece * PIECE as u64)));
+        in_flight.extend(free.pop().map(|block| transfer(block, piece * PIECE as u64)));
     }
-    for ticket in under_way {
+    for ticket in in_flight {
         free.push(ticket.wait()?.memory);
     }
     end()?;

@@ -186,7 +186,7 @@ fn the_recording_of_a_job_has_the_events_of_all_ranks_on_one_clock() {
 }
 
 /// Waits until the job has finished a step.
-fn under_way(logs: &Path) {
+fn wait_for_a_step(logs: &Path) {
     let (log, begin) =
         (|| std::fs::read_to_string(logs.join("rank-0.log")).unwrap_or_default(), Instant::now());
     while !log().contains("step 0") {
@@ -199,7 +199,7 @@ fn under_way(logs: &Path) {
 fn a_killed_process_ends_the_job_and_is_named_by_all() {
     let dir = tempfile::tempdir().unwrap();
     let mut members = launch(STAGE, 4, |_| endless(&format!("--log-dir {}", dir.path().display())));
-    under_way(dir.path());
+    wait_for_a_step(dir.path());
     let victim = members.remove(2);
     victim.signal("KILL");
     victim.end(PATIENCE);
@@ -214,7 +214,7 @@ fn a_process_that_hangs_is_named_after_the_timeout() {
     let dir = tempfile::tempdir().unwrap();
     let flags = endless(&format!("--timeout 2 --log-dir {}", dir.path().display()));
     let mut members = launch(STAGE, 3, |_| flags.clone());
-    under_way(dir.path());
+    wait_for_a_step(dir.path());
     members[1].signal("STOP");
     let hanging = members.remove(1);
     for ended in ends(members) {
@@ -236,7 +236,7 @@ fn a_process_that_dies_or_hangs_while_it_saves_is_named() {
             kept.display()
         ));
         let mut members = launch(STAGE, 3, |_| flags.clone());
-        under_way(&logs);
+        wait_for_a_step(&logs);
         let victim = members.remove(1);
         let since = Instant::now();
         victim.signal(signal);
@@ -258,7 +258,7 @@ fn a_viewer_holds_all_processes_for_longer_than_their_timeout_and_an_interrupt_e
         format!("RANK={rank} WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT={port} XDG_RUNTIME_DIR={runs}")
     };
     let members: Vec<Member> = (0..3).map(|rank| start(STAGE, &flags, &set(rank))).collect();
-    under_way(dir.path());
+    wait_for_a_step(dir.path());
     let sockets = dir.path().join("zero-runs");
     let mut viewer = events::runs::list(&sockets).unwrap().remove(0).attachment;
     assert_eq!(viewer.header.world_size, 3);

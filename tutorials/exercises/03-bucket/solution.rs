@@ -4,7 +4,7 @@ use exercises::bucket::Unit;
 
 include!(concat!(env!("OUT_DIR"), "/bucket.rs"));
 
-/// Closes the bucket when it is full, or when the unit is the last of the pass.
+/// Closes the bucket if it is full, or if the unit is the last of the pass.
 pub fn push(queue: &mut Vec<Unit>, unit: Unit, capacity: usize, last: bool) -> Option<Vec<usize>> {
     queue.push(unit);
     let filled: usize = queue.iter().map(|(_, elements)| elements).sum();

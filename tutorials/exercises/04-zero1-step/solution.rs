@@ -1,4 +1,4 @@
-//! ZeRO-1's update: of every unit this rank updates its slice, then the slices are gathered.
+//! ZeRO-1's update: this rank updates its slice of every unit, then the slices are gathered.
 
 include!(concat!(env!("OUT_DIR"), "/zero1-step.rs"));
 

@@ -1,8 +1,8 @@
-//! An optimizer in pages.
+//! Pages an optimizer's states.
 
 use exercises::page_an_optimizer::Pager;
 
-/// Keeps both buffers busy: a piece leaves, and the one after the next follows into its buffer.
+/// Keeps both buffers busy: one piece leaves, and the piece after the next follows into its buffer.
 pub fn step(pager: &mut Pager) {
     let pieces = pager.pieces();
     for piece in 0..pieces.min(2) {

@@ -1,8 +1,8 @@
-//! A read behind computation.
+//! Overlaps reads with computation.
 
 use exercises::overlap_a_read::Disk;
 
-/// Starts the next read before it computes.
+/// Starts the next read before computing.
 pub fn pass(order: &[usize], disk: &mut Disk) {
     if let Some(&first) = order.first() {
         disk.start(first);

@@ -1,4 +1,4 @@
-//! Another number of ranks.
+//! Reads shards with another number of ranks.
 
 use exercises::reshard::Read;
 

@@ -1,15 +1,15 @@
 //! The build script of exercises that are a part of a stage. It writes the stage's source with the
-//! reader's part in place of the stage's own; for the checks' tests it writes all of them.
+//! reader's part in place of the stage's own. For the checks' tests it writes all such sources.
 
 use std::error::Error;
 use std::path::Path;
 use std::{env, fs};
 
-/// A change of the stage's source.
+/// A change to the stage's source.
 enum Change {
     /// Removes the method or, if a trait requires it, replaces its body.
     Method(&'static str, Option<&'static str>),
-    /// Replaces each text, which must occur once, by another.
+    /// Replaces each text, which must occur exactly once, with another.
     Text(&'static [(&'static str, &'static str)]),
 }
 
@@ -65,8 +65,8 @@ fn with_modules_of(stage: &str, source: &str) -> String {
     source.replace("\npub mod ", &format!("\nuse {stage}::"))
 }
 
-/// Returns `source` after the change. The module's documentation is left out: `include!` does not
-/// accept it.
+/// Returns `source` after the change, without the module's documentation, which `include!` does not
+/// accept.
 fn changed(source: &str, change: &Change) -> Option<String> {
     let lines: Vec<&str> = source.lines().filter(|line| !line.starts_with("//!")).collect();
     match change {

@@ -1,10 +1,11 @@
 //! # Chapter 4: the norm that clipping needs
 //!
-//! Goal: every rank has a slice of the gradient and clips by the norm of all of it. Ranks exchange
-//! one number each. The rest of ZeRO-1, from `zero1/src/lib.rs`, clips by your norm.
+//! Goal: every rank holds a slice of the gradient and clips by the norm of the whole gradient. Each
+//! rank exchanges a single number. The remainder of ZeRO-1, from `zero1/src/lib.rs`, clips by your
+//! norm.
 //!
 //! Check: `cargo run -p tutorials -- check shard-norm`; hints: `--hints 1`, `--hints 2`.
-//! One way to write it is in `solution.rs`, beside `src`.
+//! One solution is in `solution.rs`, next to `src`.
 
 include!(concat!(env!("OUT_DIR"), "/shard-norm.rs"));
 

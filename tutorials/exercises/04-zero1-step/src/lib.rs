@@ -1,17 +1,17 @@
 //! # Chapter 4: ZeRO-1's update
 //!
 //! Goal: every rank updates its slice of each unit; then every rank has the full parameters again.
-//! The rest of the stage is `zero1/src/lib.rs`, as it is.
+//! The remainder of the stage is `zero1/src/lib.rs`, unchanged.
 //!
 //! Check: `cargo run -p tutorials -- check zero1-step`; hints: `--hints 1`, `--hints 2`.
-//! One way to write it is in `solution.rs`, beside `src`.
+//! One solution is in `solution.rs`, next to `src`.
 
 include!(concat!(env!("OUT_DIR"), "/zero1-step.rs"));
 
 impl Zero1 {
-    /// Does the work of the stage's `step`. For each of `self.partition.units`,
-    /// `self.optimizer.update_unit(&self.rank, unit, update, &mut self.parameters,
-    /// &self.gradients)` updates this rank's slice; `self.gathers` queues units for the all-gather.
+    /// Implements the stage's `step`. For each of `self.partition.units`,
+    /// `self.optimizer.update_unit(&self.rank, unit, update, &mut self.parameters, &self.gradients)`
+    /// updates this rank's slice. `self.gathers` queues units for the all-gather.
     fn written_step(&mut self, update: &Update) -> Result<StepOutcome> {
         let summed = self.reductions.finish(&self.rank)?;
         self.gradients.put_all(summed);

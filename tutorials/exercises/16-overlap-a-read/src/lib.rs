@@ -1,14 +1,14 @@
 //! # Chapter 16: a read behind computation
 //!
-//! Goal: a pass computes with units whose shards rest on a disk. While one computes, the next is
-//! read. There are two staging buffers, so no more than two shards may be in main memory.
+//! Goal: a pass computes with units whose shards are stored on a disk. While it computes with one,
+//! the next is read. With two staging buffers, at most two shards may be in main memory.
 //!
 //! Check: `cargo run -p tutorials -- check overlap-a-read`; hints: `--hints 1`, `--hints 2`.
-//! One way to write it is in `solution.rs`, beside `src`.
+//! One solution is in `solution.rs`, next to `src`.
 
 use exercises::overlap_a_read::Disk;
 
-/// Computes with the units of `order`, each once, in this order. Forward and backward have
+/// Computes with each of the units of `order` once, in this order. Forward and backward have
 /// different orders.
 ///
 /// * `disk.start(unit)` issues the read of a unit into a free staging buffer, and returns at once.

@@ -1,4 +1,4 @@
-//! A queue of units that closes buckets: alone, then in DDP.
+//! Checks a queue of units that closes buckets: alone, then in DDP.
 
 use crate::{Figure, Score, Verdict, stage};
 use collectives::Pending;
@@ -8,14 +8,14 @@ use sharding::{Error, Rank, UnitId};
 use std::collections::BTreeMap;
 use trainer::Setup;
 
-/// A unit and its elements.
+/// A unit's number and its number of elements.
 pub type Unit = (usize, usize);
 
 /// The function under check: (queue, unit, capacity, whether it is the last of the pass) to the
 /// units of a closed bucket.
 pub type Push = fn(&mut Vec<Unit>, Unit, usize, bool) -> Option<Vec<usize>>;
 
-/// Units as backward finishes them: number and elements.
+/// Units in the order in which backward finishes them: number and elements.
 const UNITS: [Unit; 6] = [(5, 33), (4, 213), (3, 213), (2, 213), (1, 213), (0, 33)];
 
 /// Pushes units through queues of several capacities, then trains with `S`, which is DDP with this
@@ -67,7 +67,7 @@ fn run(push: Push, capacity: usize) -> Result<u64, String> {
     Ok(buckets)
 }
 
-/// A reader's queue in the place of [`sharding::Buckets`] in a stage.
+/// A reader's queue in place of a stage's [`sharding::Buckets`].
 pub struct Buckets {
     push: Push,
     issue: Issue,
@@ -79,7 +79,7 @@ pub struct Buckets {
 }
 
 impl Buckets {
-    /// Returns buckets that go through `issue` when `push` closes them.
+    /// Returns buckets that are sent through `issue` when `push` closes them.
     pub fn new(push: Push, setup: &Setup, issue: Issue) -> Self {
         let last = setup.schedule.last_reduced();
         let capacity = setup.communication.reductions(setup.precision, &setup.partition, last).capacity;
@@ -87,10 +87,10 @@ impl Buckets {
         Buckets { push, issue, capacity, last, queue, waiting, in_flight }
     }
 
-    /// Queues a unit as [`sharding::Buckets::push`] does.
+    /// Queues a unit like [`sharding::Buckets::push`].
     ///
     /// # Errors
-    /// If a collective fails, or a closed bucket has a unit that is not queued.
+    /// If a collective fails, or a closed bucket contains a unit that is not queued.
     pub fn push(
         &mut self,
         rank: &Rank,
@@ -113,14 +113,14 @@ impl Buckets {
         self.waiting.remove(&unit).ok_or(Error::Missing { unit, what })
     }
 
-    /// Frees units that are queued or in flight as [`sharding::Buckets::abort`] does.
+    /// Frees units that are queued or in flight, like [`sharding::Buckets::abort`].
     pub fn abort(&mut self) {
         self.queue.clear();
         self.waiting.clear();
         self.in_flight = None;
     }
 
-    /// Waits for the last bucket as [`sharding::Buckets::finish`] does.
+    /// Waits for the last bucket like [`sharding::Buckets::finish`].
     ///
     /// # Errors
     /// If the collective fails.

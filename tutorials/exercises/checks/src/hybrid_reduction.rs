@@ -1,4 +1,4 @@
-//! A two-level reduction over vectors.
+//! Checks a two-level reduction over vectors.
 
 use crate::provenance::{buffers, complaint, contribution, misplaced, placed};
 use crate::{Figure, Score, Verdict};
@@ -6,7 +6,7 @@ use events::Operation;
 use planner::Algorithm;
 use std::ops::Range;
 
-/// Ranks in nodes: runs collectives and counts the elements that cross from node to node.
+/// Ranks in nodes. Runs collectives and counts the elements that cross between nodes.
 pub struct Cluster {
     node: usize,
     crossed: u64,
@@ -14,8 +14,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Cuts buffers into as many slices as there are `ranks` and gives the i-th of `ranks` the sum
-    /// of slice i. Its other slices are lost.
+    /// Splits each buffer into as many slices as there are `ranks` and gives the i-th of `ranks`
+    /// the sum of slice i. Its other slices are lost.
     pub fn reduce_scatter(&mut self, buffers: &mut [Vec<f32>], ranks: &[usize]) {
         let length = buffers[ranks[0]].len() / ranks.len();
         self.count(Operation::ReduceScatter, ranks, length * ranks.len());
@@ -36,7 +36,7 @@ impl Cluster {
         }
     }
 
-    /// Counts a collective. If its ranks are in several nodes, all that they send counts as
+    /// Counts a collective. If its ranks are in several nodes, everything that they send counts as
     /// crossing.
     fn count(&mut self, operation: Operation, ranks: &[usize], elements: usize) {
         self.collectives += 1;
@@ -46,7 +46,7 @@ impl Cluster {
     }
 }
 
-/// Returns the number of elements that all of `ranks` send together.
+/// Returns the total number of elements that all of `ranks` send.
 fn sent(operation: Operation, elements: usize, ranks: usize) -> u64 {
     let by = |rank| Algorithm::default().elements_sent(operation, elements as u64, ranks as u64, rank);
     (0..ranks as u64).map(by).sum()
@@ -65,7 +65,8 @@ pub fn check(reduce: Reduce) -> Verdict {
     for (ranks, node) in [(4, 2), (6, 3), (6, 2)] {
         let (shard, nodes) = (2 * ranks, ranks / node);
         let cluster = run(reduce, ranks, node)?;
-        // Each place in a node has a shard, all-reduced among the ranks at that place of all nodes.
+        // Each position in a node has a shard, which is all-reduced among the ranks at that
+        // position in all nodes.
         let least = node as u64 * sent(Operation::AllReduce, shard, nodes);
         if cluster.crossed < least {
             return Err(format!(

@@ -1,12 +1,12 @@
-//! The checks of the book's exercises.
+//! The checks for the book's exercises.
 //!
-//! An exercise is a crate beside this one: a starter with a body to write (`src/lib.rs`), a
-//! solution, and a program that passes both to a check of this crate. A check compares an answer
+//! An exercise is a crate next to this one: a starter with a function body to write (`src/lib.rs`),
+//! a solution, and a program that passes both to a check of this crate. A check compares an answer
 //! with an oracle: the workspace's own code, or arithmetic in which every number shows which ranks
-//! it came from, so that the check can say what is wrong. Right answers are [scored](score) against
-//! the costs that the planner predicts. Where an exercise is a part of a stage, the rest of the
-//! stage is the real one (`stage.rs`, a build script, cuts the part out), and the check is the
-//! [contract](::stages::contract) that real stages keep.
+//! it came from, so that the check can say what is wrong. Correct answers are [scored](score)
+//! against the costs that the planner predicts. If an exercise is a part of a stage, the remainder
+//! of the stage is the real one (`stage.rs`, a build script, cuts the part out), and the check is
+//! the [contract](::stages::contract) that real stages satisfy.
 
 pub mod bucket;
 pub mod hybrid_reduction;
@@ -32,7 +32,7 @@ pub type Verdict = Result<Score, String>;
 /// A check, ready to run.
 pub type Check = fn() -> Verdict;
 
-/// Runs `check`. A panic of the answer is a verdict too.
+/// Runs `check`. A panic in the answer is a verdict too.
 pub fn guarded(check: Check) -> Verdict {
     std::panic::catch_unwind(check).unwrap_or_else(|_| Err("it panicked; the message is above".into()))
 }

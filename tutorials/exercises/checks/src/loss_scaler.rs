@@ -1,4 +1,4 @@
-//! The loss scale, compared with the workspace's own.
+//! Checks the loss scale against the workspace's own.
 
 use crate::{Score, Verdict};
 use sharding::{LossScaler, LossScaling};
@@ -21,11 +21,11 @@ pub struct Scale {
 /// The function under check: (scale, whether the step overflowed).
 pub type Next = fn(&mut Scale, bool);
 
-/// Orders of clean steps and of those that overflow.
+/// Sequences of clean steps and overflows.
 const ORDERS: [&str; 10] =
     ["....", "xx", "xxx", "x.x", "x....x", "..x....", "x.x....", "....xx", ".......", "xx....xx....x"];
 
-/// Lets steps overflow in several orders.
+/// Applies several sequences of overflows.
 pub fn check(next: Next) -> Verdict {
     for steps in ORDERS {
         run(next, steps)?;

@@ -1,16 +1,16 @@
-//! Shards on a disk, read ahead of a pass on a clock of its own. Time is counted in ticks.
+//! Checks reads of shards from a disk ahead of a pass, on a simulated clock that counts ticks.
 
 use crate::{Figure, Score, Verdict};
 
 /// Ticks that a read takes.
 const READ: u64 = 2;
-/// Ticks that a unit computes.
+/// Ticks that a unit's computation takes.
 const COMPUTE: u64 = 3;
-/// Staging buffers in main memory.
+/// Number of staging buffers in main memory.
 const BUFFERS: usize = 2;
 
-/// Passes, by the order of their units: forward, backward, one that leaves out what is persistent,
-/// a single unit, and none.
+/// Passes, by the order of their units: forward, backward, one that skips persistent units, a
+/// single unit, and none.
 const ORDERS: [&[usize]; 5] = [&[0, 1, 2, 3, 4, 5], &[5, 4, 3, 2, 1, 0], &[1, 2, 4, 0], &[3], &[]];
 
 /// The function under check: (the units in order, the disk).
@@ -19,12 +19,12 @@ pub type Pass = fn(&[usize], &mut Disk);
 /// A disk that reads one unit at a time, and a processor.
 #[derive(Default)]
 pub struct Disk {
-    /// Units in staging buffers or on their way there, and when each has come.
+    /// Units that are in staging buffers or being read into them, and the time of each arrival.
     staged: Vec<(usize, u64)>,
     computed: Vec<usize>,
     /// The processor's time.
     now: u64,
-    /// When the disk has no more reads to do.
+    /// The time at which the disk has no more pending reads.
     free: u64,
     problem: Option<String>,
 }
@@ -53,7 +53,7 @@ impl Disk {
         self.computed.push(unit);
     }
 
-    /// Keeps the first problem.
+    /// Records the first problem.
     fn complain(&mut self, problem: String) {
         self.problem.get_or_insert(problem);
     }
@@ -68,7 +68,7 @@ pub fn check(pass: Pass) -> Verdict {
     Ok(Score::right("every pass computes in its order, with two staging buffers").with(ticks))
 }
 
-/// Returns the ticks that a pass of so many units needs: only the first read is not hidden.
+/// Returns the minimum ticks for a pass of `units` units: only the first read is not hidden.
 fn least(units: u64) -> u64 {
     if units == 0 { 0 } else { READ + (units - 1) * READ.max(COMPUTE) + COMPUTE }
 }

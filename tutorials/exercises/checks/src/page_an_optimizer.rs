@@ -1,7 +1,8 @@
-//! AdamW on states that rest elsewhere, paged through two buffers on a clock of its own.
+//! Checks AdamW on states that are stored elsewhere and paged through two buffers, on a simulated
+//! clock.
 //!
-//! The pieces are real: each is updated by the workspace's kernel, and the result is compared bit
-//! for bit with one update of the whole. Time is counted in ticks.
+//! The pieces are real: the workspace's kernel updates each one, and the result is compared bit for
+//! bit with a single update of the whole. Time is counted in ticks.
 
 use crate::{Figure, Score, Verdict};
 use device::{AdamW, AdamWUpdate, Class, Device, Ledger};
@@ -12,17 +13,17 @@ use std::ops::Range;
 const TRANSFER: u64 = 1;
 /// Ticks that a piece's update takes.
 const UPDATE: u64 = 2;
-/// Elements of a piece; the last of a shard may be shorter.
+/// Number of elements in a piece. The last piece of a shard may be shorter.
 const PIECE: usize = 4;
 const BUFFERS: usize = 2;
 
-/// A number of elements in each of the states: master weights, momentum, variance.
+/// Elements of each of the states: master weights, momentum, variance.
 type States = [Vec<f32>; 3];
 
 /// The function under check.
 pub type Step = fn(&mut Pager);
 
-/// What a buffer holds.
+/// The contents of a buffer.
 #[derive(Clone, Default)]
 struct Held {
     piece: Option<usize>,
@@ -31,18 +32,18 @@ struct Held {
     stored: bool,
 }
 
-/// A shard at rest, two buffers, and a bus with one way in each direction.
+/// A stored shard, two buffers, and a bus with one lane in each direction.
 pub struct Pager {
     resting: States,
     gradients: Vec<f32>,
     buffers: [Held; BUFFERS],
     /// The processor's time.
     now: u64,
-    /// When the transfers of a buffer are done.
+    /// The time at which the transfers of each buffer are done.
     done: [u64; BUFFERS],
     /// Whether the step has waited for the last transfer of a buffer.
     waited: [bool; BUFFERS],
-    /// When each way is free: to the buffers, and from them.
+    /// The time at which each lane is free: to the buffers, and from them.
     free: [u64; 2],
     updated: Vec<bool>,
     problem: Option<String>,
@@ -52,14 +53,14 @@ pub struct Pager {
 pub fn check(step: Step) -> Verdict {
     let mut ticks = Figure::of("ticks for four shards");
     for elements in [4_usize, 8, 18, 40] {
-        // Only the first arrival and the last departure have no update to hide behind.
+        // Only the first arrival and the last departure are not hidden by an update.
         let least = 2 * TRANSFER + elements.div_ceil(PIECE) as u64 * UPDATE;
         ticks.add(run(step, elements)?, least);
     }
     Ok(Score::right("every piece is updated once, as one update of the whole does it").with(ticks))
 }
 
-/// Returns the ticks that a shard of so many elements takes.
+/// Returns the ticks that a shard of `elements` elements takes.
 fn run(step: Step, elements: usize) -> Result<u64, String> {
     let mut pager = Pager::new(elements);
     let mut whole = pager.resting.clone();
@@ -126,7 +127,7 @@ impl Pager {
         self.travel(buffer, 0);
     }
 
-    /// Issues the transfer of what buffer `buffer` holds to where it rests.
+    /// Issues the transfer of the piece in buffer `buffer` back to storage.
     pub fn store(&mut self, buffer: usize) {
         let Some(piece) = self.buffers[buffer].piece else {
             self.problem.get_or_insert(format!("buffer {buffer} is stored, and holds no piece"));
@@ -143,7 +144,7 @@ impl Pager {
         self.travel(buffer, 1);
     }
 
-    /// Blocks until the transfers issued for buffer `buffer` are done.
+    /// Blocks until all transfers issued for buffer `buffer` are done.
     pub fn wait(&mut self, buffer: usize) {
         self.now = self.now.max(self.done[buffer]);
         self.waited[buffer] = true;
@@ -180,16 +181,16 @@ impl Pager {
         piece * PIECE..((piece + 1) * PIECE).min(self.gradients.len())
     }
 
-    /// Puts a transfer of buffer `buffer` on a way, behind what is there and behind the buffer's
-    /// own.
-    fn travel(&mut self, buffer: usize, way: usize) {
-        let end = self.now.max(self.free[way]).max(self.done[buffer]) + TRANSFER;
-        (self.free[way], self.done[buffer]) = (end, end);
+    /// Queues a transfer of buffer `buffer` on a lane, after the lane's earlier transfers and the
+    /// buffer's own.
+    fn travel(&mut self, buffer: usize, lane: usize) {
+        let end = self.now.max(self.free[lane]).max(self.done[buffer]) + TRANSFER;
+        (self.free[lane], self.done[buffer]) = (end, end);
         self.waited[buffer] = false;
     }
 }
 
-/// Updates states by the workspace's kernel.
+/// Updates states with the workspace's kernel.
 fn adamw(states: &mut States, gradients: &[f32]) -> device::Result<()> {
     let device = Device::cpu(Ledger::new(Emitter::silent(0), None), 1);
     let buffer = |values: &[f32]| device.upload(Class::Workspace, values);

@@ -7,10 +7,10 @@ use std::ops::Range;
 /// The function under check: (parameters, shards, rank) to the rank's slice.
 pub type Slice = fn(usize, usize, usize) -> Range<usize>;
 
-/// Units of several sizes, cut for several numbers of ranks.
+/// Units of several sizes, each split for some number of ranks.
 const UNITS: [(usize, usize); 5] = [(12, 4), (10, 4), (1, 3), (213_248, 3), (7, 8)];
 
-/// Cuts units into slices.
+/// Checks the slices of these units.
 pub fn check(slice: Slice) -> Verdict {
     let mut padded = Figure::of("elements with padding");
     for (parameters, shards) in UNITS {
@@ -20,7 +20,7 @@ pub fn check(slice: Slice) -> Verdict {
     Ok(Score::right("equal slices that cover each unit once").with(padded))
 }
 
-/// Returns the number of elements in all slices together.
+/// Returns the total number of elements in all slices.
 fn run(slice: Slice, parameters: usize, shards: usize) -> Result<usize, String> {
     let what = format!("{parameters} parameters over {shards} ranks");
     let slices: Vec<Range<usize>> = (0..shards).map(|rank| slice(parameters, shards, rank)).collect();

@@ -1,4 +1,4 @@
-//! Model states per rank, compared with the planner's.
+//! Checks model states per rank against the planner's.
 
 use crate::{Score, Verdict};
 use planner::{Recipe, Stage};

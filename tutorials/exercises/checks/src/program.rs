@@ -1,4 +1,4 @@
-//! The program of every exercise.
+//! The program that every exercise uses.
 
 use crate::{Check, Verdict, guarded};
 use clap::Parser;
@@ -16,7 +16,8 @@ struct Arguments {
     score: Option<PathBuf>,
 }
 
-/// Makes the program of an exercise: the checks of its starter, and of the solution beside `src`.
+/// Defines the program of an exercise, with the checks of its starter and of the solution next to
+/// `src`.
 #[macro_export]
 macro_rules! program {
     ($starter:expr, $solution:expr) => {
@@ -29,7 +30,7 @@ macro_rules! program {
     };
 }
 
-/// Checks the starter as it is now, or the solution.
+/// Checks the starter in its current state, or the solution.
 pub fn main(starter: Check, solution: Check) -> ExitCode {
     let arguments = Arguments::parse();
     let verdict = guarded(if arguments.solution { solution } else { starter });

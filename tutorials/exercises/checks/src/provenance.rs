@@ -1,8 +1,8 @@
 //! Numbers that show which ranks they came from, exact in f32 for up to six ranks.
 //!
-//! Rank r contributes 16^r, so each hexadecimal digit of a sum counts how often a rank is in it. If
-//! the sums are right, a second round checks the places: each rank contributes a different number
-//! at each place.
+//! Rank r contributes 16^r, so each hexadecimal digit of a sum counts how often a rank is included.
+//! If the sums are correct, a second round checks the places: each rank contributes a different
+//! number at each place.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub(crate) fn contribution(rank: usize) -> f32 {
     16f32.powi(rank as i32)
 }
 
-/// Returns what is wrong with `value`, which should be the sum over all `ranks`.
+/// Returns the fault of `value`, which should be the sum over all `ranks`. `None` if it is correct.
 pub(crate) fn complaint(value: f32, ranks: usize) -> Option<String> {
     if value == (0..ranks).map(contribution).sum::<f32>() {
         return None;
@@ -34,8 +34,8 @@ pub(crate) fn placed(rank: usize, place: usize) -> f32 {
     ((rank + 1) * (place + 1)) as f32
 }
 
-/// Returns the first place of `own` that does not hold the sum over all `ranks` at that place. The
-/// buffer is one of the second round.
+/// Returns the first place of `own` that does not hold the sum over all `ranks` at that place.
+/// `buffer` belongs to the second round.
 pub(crate) fn misplaced(buffer: &[f32], own: Range<usize>, ranks: usize) -> Option<usize> {
     let sum = |place: usize| (0..ranks).map(|rank| placed(rank, place)).sum::<f32>();
     own.into_iter().find(|&place| buffer[place] != sum(place))

@@ -1,10 +1,10 @@
-//! The slices of some ranks, read by another number of ranks.
+//! Checks reads of some ranks' slices by another number of ranks.
 
 use crate::{Figure, Score, Verdict};
 use std::ops::Range;
 
-/// Elements of a unit, ranks that have written it, ranks that read it: fewer, as many, more; with
-/// padding on both sides; so many that some own nothing.
+/// Elements of a unit, ranks that wrote it, and ranks that read it: fewer, the same number, more;
+/// with padding on both sides; so many that some own nothing.
 const CASES: [(usize, usize, usize); 8] = [
     (12, 4, 3),
     (10, 4, 3),
@@ -16,19 +16,19 @@ const CASES: [(usize, usize, usize); 8] = [
     (1_000, 8, 5),
 ];
 
-/// Elements of one file, counted from its first.
+/// A range of one file's elements, counted from its first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// The rank that has written the file.
+    /// The rank that wrote the file.
     pub file: usize,
     /// The elements.
     pub range: Range<usize>,
 }
 
-/// The function under check: (elements, writers, readers, rank) to what the rank reads.
+/// The function under check: (elements, writers, readers, rank) to the rank's reads.
 pub type Reads = fn(usize, usize, usize, usize) -> Vec<Read>;
 
-/// Reads units that other ranks have written.
+/// Reads units that another number of ranks has written.
 pub fn check(reads: Reads) -> Verdict {
     let [mut read, mut runs] = ["elements read", "runs of files"].map(Figure::of);
     for (elements, writers, readers) in CASES {
@@ -46,22 +46,22 @@ pub fn check(reads: Reads) -> Verdict {
     Ok(Score::right("every rank reads its slice, whoever has written it").with(read).with(runs))
 }
 
-/// The elements that rank `rank` of `ranks` owns, without padding.
+/// Returns the elements that rank `rank` of `ranks` owns, without padding.
 fn owned(elements: usize, ranks: usize, rank: usize) -> Range<usize> {
     let slice = elements.div_ceil(ranks);
     elements.min(rank * slice)..elements.min((rank + 1) * slice)
 }
 
-/// Returns the fewest runs that all readers need: one for every stretch of the unit that no border
-/// between two ranks cuts.
+/// Returns the minimum number of reads that all readers need together: one for every stretch of the
+/// unit between two boundaries of slices.
 fn stretches(elements: usize, writers: usize, readers: usize) -> u64 {
     let is_border =
         |at: &usize| [writers, readers].iter().any(|ranks| at.is_multiple_of(elements.div_ceil(*ranks)));
     (0..elements).filter(is_border).count() as u64
 }
 
-/// Checks that `asked`, of files that so many writers have of so many elements, are the elements
-/// `wanted`, in their order.
+/// Checks that `asked`, reads from the files of `writers` ranks for a unit of `elements` elements,
+/// cover the elements `wanted`, in order.
 fn run(asked: &[Read], (elements, writers): (usize, usize), wanted: Range<usize>) -> Result<(), String> {
     let mut next = wanted.start;
     for Read { file, range } in asked {

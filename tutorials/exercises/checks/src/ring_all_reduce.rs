@@ -1,11 +1,11 @@
-//! A ring all-reduce over vectors.
+//! Checks a ring all-reduce over vectors.
 
 use crate::provenance::{buffers, complaint, contribution, misplaced, placed};
 use crate::{Figure, Score, Verdict};
 use events::Operation;
 use planner::Algorithm;
 
-/// The links of a ring: counts what travels.
+/// The links of a ring. Counts the elements sent.
 pub struct Wire {
     ranks: usize,
     sent: Vec<u64>,
@@ -14,7 +14,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Sends `values` from rank `from` to rank `to`; returns what arrives.
+    /// Sends `values` from rank `from` to rank `to`. Returns the values that arrive.
     pub fn send(&mut self, from: usize, to: usize, values: &[f32]) -> Vec<f32> {
         if to != (from + 1) % self.ranks {
             self.stranger = Some((from, to));
@@ -37,7 +37,8 @@ pub fn check(all_reduce: AllReduce) -> Verdict {
         let wire = run(all_reduce, ranks)?;
         let count = ranks as u64;
         let least = Algorithm::Ring.elements_sent(Operation::AllReduce, count * PER_SLICE as u64, count, 0);
-        // No algorithm sends fewer in all: N−1 sends add an element up, N−1 more spread the sum.
+        // No algorithm sends fewer in total: N−1 sends add up an element, and N−1 more spread the
+        // sum.
         let (all, needed) = (wire.sent.iter().sum::<u64>(), count * least);
         if all < needed {
             return Err(format!(

@@ -1,4 +1,4 @@
-//! What an answer costs, beside the planner's target.
+//! The cost of an answer, compared with the planner's target.
 
 use serde_json::{Value, json};
 use std::fmt;
@@ -7,36 +7,36 @@ use std::path::Path;
 /// A figure of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figure {
-    /// What it counts.
+    /// The counted unit.
     pub what: &'static str,
     /// The answer's cost.
     pub own: u64,
-    /// The cost that suffices.
+    /// The cost that is sufficient.
     pub target: u64,
 }
 
-/// A right answer: what it does, and what it costs.
+/// A correct answer: its effect and its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Score {
-    /// What it does.
+    /// The effect, in words.
     pub does: String,
-    /// Its figures; empty if there is nothing to count.
+    /// The figures. Empty if there is nothing to count.
     pub figures: Vec<Figure>,
 }
 
 impl Figure {
-    /// Returns a figure that counts `what`: none so far.
+    /// Returns a figure that counts `what`, starting from zero.
     pub fn of(what: &'static str) -> Self {
         Figure { what, own: 0, target: 0 }
     }
 
-    /// Adds to an answer's cost, and to the cost that suffices.
+    /// Adds to the answer's cost and to the target.
     pub fn add(&mut self, own: u64, target: u64) {
         self.own += own;
         self.target += target;
     }
 
-    /// Returns `own` divided by `target`; 1 if both are equal, 0 included.
+    /// Returns `own` divided by `target`; 1 if they are equal, including both 0.
     fn ratio(&self) -> f64 {
         if self.own == self.target { 1.0 } else { self.own as f64 / self.target.max(1) as f64 }
     }
@@ -50,7 +50,7 @@ impl fmt::Display for Figure {
 }
 
 impl Score {
-    /// Returns the score of a right answer that has nothing to count.
+    /// Returns the score of a correct answer that has nothing to count.
     pub fn right(does: impl Into<String>) -> Self {
         Score { does: does.into(), figures: Vec::new() }
     }
@@ -61,19 +61,19 @@ impl Score {
         self
     }
 
-    /// Adds what another check found, with its figures.
+    /// Adds the result of another check, with its figures.
     pub fn and(mut self, more: Score) -> Self {
         self.does = format!("{}; {}", self.does, more.does);
         self.figures.extend(more.figures);
         self
     }
 
-    /// True if no figure is above its target.
+    /// True if no figure exceeds its target.
     pub fn is_best(&self) -> bool {
         self.figures.iter().all(|figure| figure.own <= figure.target)
     }
 
-    /// Writes the figures' ratios, which go into the reader's progress.
+    /// Writes the ratios of the figures, which are saved in the reader's progress.
     ///
     /// # Errors
     /// If the file cannot be written.

@@ -1,24 +1,24 @@
-//! The norm of a gradient that is spread over ranks: on its own, then in ZeRO-1.
+//! Checks the norm of a gradient that is sharded over ranks: on its own, then in ZeRO-1.
 
 use crate::{Figure, Score, Verdict, stage};
 use device::View;
 use sharding::{Rank, global_norm};
 
-/// The function under check: (a rank's slice, the sum over ranks of what each of them passes) to
-/// the norm of the whole.
+/// The function under check: (a rank's slice, a function that sums a number over all ranks) to the
+/// norm of the whole gradient.
 pub type Norm = fn(&[f32], &mut dyn FnMut(f64) -> f64) -> f64;
 
-/// The most numbers that a rank may exchange before the check fails.
+/// Maximum number of exchanges per rank before the check fails.
 const PATIENCE: usize = 100;
 
-/// Checks norms of gradients in slices, then trains with `S`: ZeRO-1 that clips by this norm.
+/// Checks norms of sharded gradients, then trains with `S`: ZeRO-1 that clips by this norm.
 pub fn check<S: trainer::StageKind>(norm: Norm) -> Verdict {
     let alone = check_alone(norm)?;
     stage::keeps_the_contract::<S>(" --max-grad-norm 0.5")?;
     Ok(alone.and(Score::right("ZeRO-1 clips by it and learns what the real one learns")))
 }
 
-/// Checks norms of gradients in slices.
+/// Checks norms of sharded gradients.
 pub fn check_alone(norm: Norm) -> Verdict {
     let mut exchanged = Figure::of("numbers exchanged for two norms");
     for shards in [vec![vec![3.0], vec![4.0]], vec![vec![1.0, 2.0], vec![2.0, 4.0], vec![0.0, -2.0]]] {
@@ -27,10 +27,10 @@ pub fn check_alone(norm: Norm) -> Verdict {
     Ok(Score::right("every rank gets the norm of the whole").with(exchanged))
 }
 
-/// Returns how many numbers each rank exchanges.
+/// Returns the number of exchanges per rank.
 fn run(norm: Norm, shards: &[Vec<f32>]) -> Result<usize, String> {
     let mut sums: Vec<f64> = Vec::new();
-    // Ranks run one after the other. Each round learns the sum of one more exchange, until all are
+    // Ranks run one after another. Each round yields the sum of one more exchange, until all are
     // known.
     while sums.len() < PATIENCE {
         let rounds: Vec<(Vec<f64>, f64)> = shards.iter().map(|shard| round(norm, shard, &sums)).collect();
@@ -51,7 +51,7 @@ fn run(norm: Norm, shards: &[Vec<f32>]) -> Result<usize, String> {
 }
 
 /// Runs `norm` on one rank, answering the first exchanges with `sums`. Returns the numbers that the
-/// rank passes to the exchanges, and its norm.
+/// rank contributes to the exchanges, and its norm.
 fn round(norm: Norm, shard: &[f32], sums: &[f64]) -> (Vec<f64>, f64) {
     let mut passed = Vec::new();
     let returned = norm(shard, &mut |own| {

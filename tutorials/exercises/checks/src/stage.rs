@@ -1,4 +1,4 @@
-//! The contract that real stages keep, and an answer's cost beside the planner's.
+//! Checks the contract that real stages satisfy, and an answer's cost against the planner's.
 
 use crate::{Figure, Score, Verdict};
 use stages::contract;
@@ -7,7 +7,7 @@ use trainer::{AnyStage, Report};
 const FLAGS: &str =
     "--gpus 4 --steps 3 --batch-size 1 --seq-len 16 --threads 1 --timeout 10 --device cpu --headless";
 
-/// Checks `S`, an answer, in the place of the real stage.
+/// Checks the answer `S` in place of the real stage.
 pub fn check<S: trainer::StageKind>() -> Verdict {
     let [mut peak, mut sent, mut collectives] =
         ["peak bytes", "bytes sent by rank 0", "collectives"].map(Figure::of);
@@ -25,10 +25,11 @@ pub fn check<S: trainer::StageKind>() -> Verdict {
     Ok(right.with(peak).with(sent).with(collectives))
 }
 
-/// Runs `S` with `more` flags. Returns the report if `S` learns what the real stage learns.
+/// Runs `S` with the additional flags `more`. Returns the report if `S` learns the same as the real
+/// stage.
 ///
 /// # Errors
-/// If the answer is wrong: a sentence that says what is wrong with it.
+/// If the answer is wrong: a sentence with the reason.
 pub fn keeps_the_contract<S: trainer::StageKind>(more: &str) -> Result<Report, String> {
     let config = stages::config(&format!("{FLAGS}{more}")).map_err(|failure| failure.to_string())?;
     contract::trains_like(AnyStage::of::<S>(), &config, S::ID)

@@ -1,7 +1,7 @@
-//! Every starter compiles and fails with a sentence; every solution passes at its target.
+//! Every starter compiles and fails with a sentence; every solution passes and meets its target.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed expectation is a panic")]
-// Solutions are `pub`, the form that readers write.
+// Solutions are `pub`, as readers write them.
 #![allow(unreachable_pub)]
 
 #[allow(unused_imports, reason = "what the stage uses and the solution replaces")]
@@ -142,7 +142,7 @@ fn a_starter_says_what_to_do_and_a_solution_is_short() {
     }
 }
 
-/// Returns the number of lines to write: those of the body that the starter does not have.
+/// Returns the number of lines to write: the solution's body lines that are not in the starter.
 fn written(solution: &str, starter: &str) -> usize {
     let is_function =
         |line: &&str| line.trim_start_matches(' ').trim_start_matches("pub ").starts_with("fn ");
@@ -154,7 +154,7 @@ fn written(solution: &str, starter: &str) -> usize {
     body.filter(|line| !starter.lines().any(|given| given == **line)).count()
 }
 
-/// Right answers that cost more than the target.
+/// Correct answers that exceed the target cost.
 #[test]
 fn what_costs_more_than_is_needed_passes_and_says_so() {
     let padded = exercises::partition::check(|parameters, shards, rank| {
@@ -170,7 +170,7 @@ fn what_costs_more_than_is_needed_passes_and_says_so() {
         let (first, rest) = mine.split_at(1);
         (over_ranks(squares(first)) + over_ranks(squares(rest))).sqrt()
     });
-    // Nothing travels while a piece is updated.
+    // Nothing is transferred while a piece is updated.
     let serial = exercises::page_an_optimizer::check(|pager| {
         for piece in 0..pager.pieces() {
             pager.fetch(piece, 0);
@@ -187,7 +187,7 @@ fn what_costs_more_than_is_needed_passes_and_says_so() {
             disk.compute(unit);
         }
     });
-    // Every element in a read of its own.
+    // Every element is read separately.
     let single = exercises::reshard::check(|elements, writers, readers, rank| {
         let reads = reshard_solution::reads(elements, writers, readers, rank);
         let each = |exercises::reshard::Read { file, range }| {

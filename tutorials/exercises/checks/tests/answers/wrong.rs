@@ -1,4 +1,5 @@
-//! Wrong answers that readers might give. Each is refused with a sentence that says what is wrong.
+//! Wrong answers that readers might give. Each is refused with a sentence that says why it is
+//! wrong.
 
 use super::{hybrid_reduction_solution, ring_all_reduce_solution};
 use exercises::bucket::Unit;
@@ -34,7 +35,7 @@ fn model_states() {
     );
 }
 
-/// Gives every buffer the sum of all, with no communication.
+/// Gives every buffer the sum of all, without communication.
 fn sum_directly(buffers: &mut [Vec<f32>]) {
     let sums: Vec<f32> =
         (0..buffers[0].len()).map(|at| buffers.iter().map(|buffer| buffer[at]).sum()).collect();
@@ -56,7 +57,7 @@ fn rings() {
         buffers[1][0] += buffers[0][0];
     };
     refused(ring_all_reduce::check(twice), "in slice 0 of rank 1, rank 0's contribution is in it 2 times");
-    // Every value is a sum over all ranks, but belongs to another slice.
+    // Every value is a sum over all ranks but belongs to another slice.
     let rotated: ring_all_reduce::AllReduce = |buffers, wire| {
         ring_all_reduce_solution::all_reduce(buffers, wire);
         let slice = buffers[0].len() / buffers.len();
@@ -64,7 +65,7 @@ fn rings() {
     };
     refused(ring_all_reduce::check(rotated), "slice 0 of rank 0 is a sum of other slices");
     refused(ring_all_reduce::check(|buffers, _| sum_directly(buffers)), "2 ranks: 0 elements were sent");
-    // One rank sends as much as a ring's, and the others nothing.
+    // One rank sends as much as in a ring, and the others send nothing.
     let alone: ring_all_reduce::AllReduce = |buffers, wire| {
         let ranks = buffers.len();
         let slice = buffers[0].len() / ranks;
@@ -74,8 +75,8 @@ fn rings() {
     refused(ring_all_reduce::check(alone), "values reached a rank without the wire");
 }
 
-/// Queues a unit and closes the bucket if `closes`, of the elements in the queue and the capacity,
-/// is true.
+/// Queues a unit, and closes the bucket if `closes` is true of the number of queued elements and
+/// the capacity.
 fn queue(
     queue: &mut Vec<Unit>,
     unit: Unit,
@@ -144,7 +145,7 @@ fn norms() {
     refused(shard_norm::check_alone(some), "every rank takes part in every sum");
 }
 
-/// Counts a clean step. A full window doubles the scale and leaves so many overflows.
+/// Counts a clean step. A full window doubles the scale and sets `left`.
 fn clean(scale: &mut Scale, left: u32) {
     scale.clean += 1;
     if scale.clean > 1 && (scale.clean - 1).is_multiple_of(scale.window) {
@@ -176,14 +177,14 @@ fn loss_scales() {
         false => clean(scale, scale.hysteresis),
     };
     refused(loss_scaler::check(without_restart), "steps ..x....");
-    // An overflow that halves the scale begins no other window.
+    // An overflow that halves the scale does not start a new window.
     let half_restarted = |scale: &mut Scale, overflow: bool| match overflow {
         true if scale.left > 1 => (scale.clean, scale.left) = (0, scale.left - 1),
         true => scale.scale /= 2.0,
         false => clean(scale, scale.hysteresis),
     };
     refused(loss_scaler::check(half_restarted), "steps x.x....");
-    // A window adds to the hysteresis that is left.
+    // A window adds to the remaining hysteresis instead of refilling it.
     let generous = |scale: &mut Scale, overflow: bool| match overflow {
         true if scale.left > 1 => (scale.clean, scale.left) = (0, scale.left - 1),
         true => (scale.clean, scale.scale) = (0, scale.scale / 2.0),
@@ -220,7 +221,7 @@ fn pages() {
         },
         "piece 0 is updated while buffer 0 still travels",
     );
-    // Waits for the first transfer only: the others happen to be done after the updates before.
+    // Waits only for the first transfer. The others happen to finish after earlier updates.
     refused(
         |pager| {
             let pieces = pager.pieces();
@@ -237,7 +238,7 @@ fn pages() {
         },
         "piece 1 is updated without a wait for the last transfer of buffer 1",
     );
-    // The last transfers are issued and not waited for.
+    // The last transfers are issued but not waited for.
     refused(
         |pager| {
             for piece in 0..pager.pieces() {
@@ -266,7 +267,7 @@ fn pages() {
         },
         "piece 0 leaves buffer 0 before it is updated",
     );
-    // Pairs of pieces: an odd last one is forgotten.
+    // Pairs of pieces: an odd last piece is skipped.
     refused(
         |pager| {
             for piece in 0..pager.pieces() / 2 * 2 {
@@ -295,7 +296,7 @@ fn pages() {
 #[test]
 fn reads() {
     let refused = |pass: overlap_a_read::Pass, words| refused(overlap_a_read::check(pass), words);
-    // The next number instead of the next of the order: right in forward, and not at its end.
+    // Reads the next number instead of the next in the order: correct in forward except at its end.
     refused(
         |order, disk| {
             disk.start(order[0]);
@@ -314,7 +315,7 @@ fn reads() {
         "the read of unit 2 has no staging buffer: [0, 1] are in them",
     );
     refused(|order, disk| order.iter().for_each(|&unit| disk.compute(unit)), "no read of it was started");
-    // Reads the next in order, and computes units by number.
+    // Reads the next in the order, but computes units by number.
     refused(
         |order, disk| {
             let units = order.len();
@@ -328,7 +329,7 @@ fn reads() {
         },
         "order [5, 4, 3, 2, 1, 0]: these units computed: [4, 5, 2, 3, 0, 1]",
     );
-    // The current unit once more instead of the next.
+    // Reads the current unit again instead of the next.
     refused(
         |order, disk| {
             for &unit in order {
@@ -341,8 +342,8 @@ fn reads() {
     );
 }
 
-/// Intersects slices of `wanted` with files of `stored` elements; `range` is what is read of a file
-/// for elements `start..end`.
+/// Intersects slices of `wanted` with files of `stored` elements. `range` maps elements
+/// `start..end` to the range that is read from the file.
 fn intersected(
     (writers, stored): (usize, usize),
     wanted: std::ops::Range<usize>,
@@ -358,12 +359,12 @@ fn intersected(
 #[test]
 fn resharding() {
     let refused = |reads: reshard::Reads, words| refused(reshard::check(reads), words);
-    // Rank k reads file k, as where nothing has changed.
+    // Rank k reads file k, as if the number of ranks had not changed.
     refused(
         |elements, writers, _, rank| vec![reshard::Read { file: rank, range: 0..elements.div_ceil(writers) }],
         "12 elements, 4 → 3 ranks: rank 0 does not read 3..4 of its 0..4",
     );
-    // Counts in the unit, not in the file.
+    // Counts elements in the unit, not in the file.
     refused(
         |elements, writers, readers, rank| {
             let wanted = elements.div_ceil(readers);
@@ -372,7 +373,7 @@ fn resharding() {
         },
         "12 elements, 4 → 3 ranks: rank 0 reads 3..4 of file 1, which has 3 elements",
     );
-    // Reads the padding, too.
+    // Also reads the padding.
     refused(
         |elements, writers, readers, rank| {
             let (stored, wanted) = (elements.div_ceil(writers), elements.div_ceil(readers));
@@ -382,7 +383,7 @@ fn resharding() {
         },
         "10 elements, 4 → 3 ranks: rank 2 reads 0..3 of file 3, which has 1 elements",
     );
-    // Rounds slices down.
+    // Rounds slice lengths down.
     refused(
         |elements, writers, readers, rank| {
             let (stored, wanted) = (elements.div_ceil(writers), elements / readers);

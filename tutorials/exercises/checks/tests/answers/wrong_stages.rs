@@ -1,4 +1,4 @@
-//! Wrong answers to the exercises that are a part of a stage. The contract finds what is wrong.
+//! Wrong answers to the exercises that are a part of a stage. The contract detects each error.
 
 #![allow(clippy::all, unused)]
 
@@ -11,7 +11,7 @@ fn refused(verdict: Verdict, words: &str) {
     }
 }
 
-/// ZeRO-1 whose update runs this body for every unit.
+/// Defines ZeRO-1 with an update that runs this body for every unit.
 macro_rules! zero1 {
     ($name:ident, |$stage:ident, $unit:ident, $update:ident, $scaled:ident| $body:block) => {
         mod $name {
@@ -178,7 +178,7 @@ mod clips_by_its_own_slice {
     include!(concat!(env!("OUT_DIR"), "/shard-norm.rs"));
 }
 
-/// A wrong queue or norm is found inside a stage too, without its own check.
+/// A wrong queue or norm is also detected inside a stage, without its own check.
 #[test]
 fn parts_inside_a_stage() {
     refused(stage::check::<drops_a_unit::Ddp>(), "unit 2: missing");
