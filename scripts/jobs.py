@@ -1,10 +1,10 @@
-"""Starts jobs of several ranks and checks their reports, for the scripts beside it."""
+"""Starts jobs of several ranks and checks their reports, for the scripts in this folder."""
 
 import os
 import socket
 import subprocess
 
-# Rows of a report, the prediction in them, and what was measured.
+# Rows of a report, with the keys of the prediction and of the measurement.
 PREDICTED = [
     ("memory", "predicted_bytes", "peak_bytes"),
     ("total_peak_bytes", "predicted_bytes", "peak_bytes"),
@@ -15,7 +15,7 @@ PREDICTED = [
 
 
 def start(command, processes, **pipes):
-    """Starts `command` once, or as a job of so many processes if there are several. Returns them."""
+    """Starts `command` once or, if `processes` is above 1, as a job. Returns the processes."""
     if processes == 1:
         return [subprocess.Popen(command, **pipes)]
     with socket.socket() as free:
