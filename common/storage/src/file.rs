@@ -17,7 +17,7 @@ pub struct File {
     direct: Option<fs::File>,
     /// Set once the file system has refused direct I/O although it allowed the open.
     refused: AtomicBool,
-    /// End of the space reserved for the file, which is never shorter.
+    /// End of the space reserved for the file. The file is never shorter.
     reserved: AtomicU64,
 }
 

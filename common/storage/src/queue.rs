@@ -187,7 +187,7 @@ impl Drop for Queue {
     }
 }
 
-/// Maximum number of bytes in one call. While a thread waits for a slow disk, it sees calls return.
+/// Maximum number of bytes in one call, so that a thread waiting for a slow disk sees calls return.
 const CALL: usize = 64 << 20;
 
 pub(crate) fn write(calls: &Calls, file: &File, offset: u64, bytes: &[u8]) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Errors of converting text to tokens and back.
 
-/// A failed conversion. Its message is at most one screen long.
+/// A failed conversion. Its message fits on one screen.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TextError {
     /// The user's input is wrong, or this program cannot read it.

@@ -26,7 +26,7 @@ struct Bound {
 /// Maximum time for one input.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Prints the input if it makes its reader panic.
+/// Prints the number of the input if it makes its reader panic.
 struct Case<'a>(&'a str, u64);
 
 impl Drop for Case<'_> {

@@ -139,7 +139,6 @@ fn timing_changes_no_bit() {
 
 /// The other tests would detect a missing fence: without fences, a run fails or learns different
 /// weights.
-/// something else.
 #[test]
 fn without_fences_runs_go_wrong() {
     standin_or_return!(&[("STANDIN_FENCES", "0")]);
@@ -234,8 +233,8 @@ fn a_rank_without_room_on_its_gpu_says_that_it_fails_before_it_frees_anything() 
     assert_eq!((failing, all.iter().position(frees)), (Some(all.len() - 2), Some(all.len() - 1)), "{all:?}");
 }
 
-/// NVIDIA's libraries allocate memory of their own, and other ranks can use memory that one rank
-/// keeps for reuse.
+/// NVIDIA's libraries allocate memory of their own. Memory that a rank keeps for reuse is given
+/// back when other ranks need it.
 #[test]
 fn what_is_kept_for_reuse_goes_back_before_memory_is_scarce() {
     standin_or_return!(&[("STANDIN_MEMORY", "600000000")]);

@@ -271,8 +271,8 @@ fn what_a_gpu_computes_before_a_collective_takes_no_time_from_it() {
     assert!(took.iter().all(|&took| took > timeout), "there was enough to compute: {took:?}");
 }
 
-/// The next call may load machine code. That waits for the rank's kernel, and blocks the driver
-/// from launching kernels of other ranks.
+/// A rank's next call may load machine code, which waits for the rank's kernel and blocks the
+/// driver from launching kernels of other ranks.
 #[test]
 fn no_rank_that_shares_a_gpu_continues_before_all_have_issued() {
     let late = ("STANDIN_NCCL_ABSENT", "2:2:500");

@@ -255,7 +255,7 @@ fn spare_blocks_of_other_sizes_make_room() {
     host(&other, 20_000).unwrap();
 }
 
-/// A table of rotations that finds no page-locked memory for its copy retries.
+/// A table of rotations that finds no page-locked memory for its copy keeps no memory of the GPU's.
 #[test]
 fn a_table_that_does_not_arrive_takes_no_memory() {
     standin_or_return!(&[("STANDIN_HOST_BLOCK", "4096")]);

@@ -13,9 +13,9 @@ use trainer::{At, Report, Witness};
 
 const RUN: &str = of_odd!("--gpus 4 --batch-size 1 --seq-len 16 --threads 1 --device cpu --grad-accum 3");
 
-/// Requests the end when rank `at` computes with `unit` in `pass` of micro-batch `micro`. Until
-/// then it holds back all other ranks: without collectives between micro-batches, one could reach
-/// the end of the step, which would then count.
+/// Requests the end when rank `at.rank` computes with `unit` in `pass` of micro-batch `micro`.
+/// Until then all other ranks wait at the same point: without collectives between micro-batches,
+/// one could reach the end of the step, which would then count.
 struct Impatient {
     at: At,
     unit: usize,

@@ -11,7 +11,7 @@ type Received = (u16, u16);
 /// Returns the hops of a collective for `RECORDING OPERATION`, the first of that kind over one
 /// unit: a row per hop and a column per rank, with the slice that the rank receives and its sender.
 ///
-/// If the recording cannot be read or holds no such collective.
+/// # Errors
 /// If the recording cannot be read, or holds no such collective.
 pub(super) fn text(root: &Path, arguments: &str) -> Result<String> {
     let fail = |e: &dyn std::fmt::Display| Failure::run(format!("hops {arguments}: {e}"));

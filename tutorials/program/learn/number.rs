@@ -5,7 +5,7 @@
 enum Kind {
     /// A count: no unit, or one that does not change the value.
     Count,
-    /// A prefix without a unit: it means thousands if a count is asked for, but bytes if GB are.
+    /// A prefix without a unit. It scales the requested unit, or bytes if GB are requested.
     Prefix,
     Size,
     Time,

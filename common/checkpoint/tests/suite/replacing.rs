@@ -62,8 +62,9 @@ fn assert_whole(out: &Path, complete: bool, why: &str) {
     assert_eq!(fs::read_to_string(out.join("link")).unwrap(), "mine", "{why}");
 }
 
-/// Ends a save at each of its calls by `effect`. After each, the files are complete, and the next
-/// save repairs the rest. `exchanges` says whether the file system can exchange names.
+/// Ends a save at each of its calls by `effect`. After each, the directory is complete, and the
+/// next save recovers everything left behind. `exchanges` says whether the file system can exchange
+/// names.
 fn dies_everywhere(effect: Effect, exchanges: bool) {
     let cannot =
         Fault { kind: Some(Kind::Exchange), number: 1, effect: Effect::Error(ErrorKind::Unsupported) };

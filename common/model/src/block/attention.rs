@@ -11,9 +11,9 @@
 //! | attention | attended \[R·H·e\], log_sum \[R·heads·4\] | | qkv, log_sum |
 //! | out = x + attended · Woᵀ | out \[R·d·e\] | | attended |
 //!
-//! Biases and norms of heads allocate more in the third row, see [`super::heads`]: what the norms
 //! Biases and head norms allocate more in the third row, see [`super::heads`]. The buffers that the
 //! norms keep are expensive.
+//!
 //! Recomputation allocates the buffers that forward freed, in forward's order, and frees none.
 //!
 //! Backward, from dout \[R·d·e, workspace\], which becomes dx.

@@ -22,11 +22,11 @@ use std::time::Instant;
 use tests::median;
 
 /// The list of measurements, for users without a GPU.
-const WOULD: &str = "With a GPU it would measure: tokens per second of each stage on one rank beside PyTorch (FSDP2 over one rank, \
+const WOULD: &str = "With a GPU it would measure: tokens per second of each stage on one rank and of PyTorch (FSDP2 over one rank, \
                      torch.compile, fused attention and AdamW; rounds alternate), the share of the GPU's peak, time by kind of \
                      kernel with the share of its limit, and local collectives of several ranks on one GPU.";
 
-/// Measure speed on a GPU beside PyTorch.
+/// Measure speed on a GPU and compare it with PyTorch.
 #[derive(Parser)]
 struct Arguments {
     /// Preset or config.json to train.
@@ -46,7 +46,7 @@ struct Arguments {
     /// minute or more: 4,8,16,24,32
     #[arg(long, value_delimiter = ',', default_value = "8,16")]
     micro_batches: Vec<usize>,
-    /// Steps per round that are timed, after two that are not.
+    /// Timed steps per round, after two untimed ones.
     #[arg(long, default_value_t = 10)]
     steps: u32,
     /// Rounds; in each, every contender has a turn.
@@ -68,13 +68,13 @@ struct Arguments {
     /// Seconds that PyTorch may take for one answer; compiling a large model takes minutes.
     #[arg(long, default_value_t = 240)]
     peer_timeout: u64,
-    /// The GPU's peak in TFLOP/s at this precision, dense, where its data sheet is not known.
+    /// The GPU's peak in TFLOP/s at this precision, dense, if its data sheet is not known.
     #[arg(long)]
     peak: Option<f64>,
     /// Ranks on the one GPU for collectives.
     #[arg(long, value_delimiter = ',', default_value = "2,4")]
     ranks: Vec<u32>,
-    /// Bytes of what is copied and communicated: more than caches hold.
+    /// Bytes of the buffers that are copied and communicated: more than caches hold.
     #[arg(long, default_value_t = 256 << 20)]
     buffer_bytes: usize,
 }

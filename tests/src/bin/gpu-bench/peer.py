@@ -1,7 +1,7 @@
 """A Llama-style transformer trained by PyTorch or DeepSpeed, for gpu-bench to compare with.
 
 FSDP2 over one rank (`fully_shard` of every block, f32 master weights, 16-bit parameters and reductions), compiled blocks and
-loss, `scaled_dot_product_attention`, fused AdamW; with `--offload` all of its states rest in main memory. `--deepspeed` trains
+loss, `scaled_dot_product_attention`, fused AdamW; with `--offload` all of its states are stored in main memory. `--deepspeed` trains
 the same model by DeepSpeed's ZeRO-2, its optimizer in main memory. Standard output has a line of JSON per message: what this
 is, then one per command. Commands come on standard input: `BATCH WARMUP STEPS` trains WARMUP + STEPS steps of BATCH sequences
 and times the last STEPS.
@@ -193,7 +193,7 @@ def run(arguments, s, trainee, device, batch, warmup, steps):
 
 
 def attempt(*arguments):
-    """What `run` gives, or nothing if memory does not do: with the exception goes what its traceback holds of the step."""
+    """Returns the result of `run`, or None if memory runs out. Dropping the exception frees the step's objects in its traceback."""
     try:
         return run(*arguments)
     except torch.OutOfMemoryError:
@@ -201,7 +201,7 @@ def attempt(*arguments):
 
 
 def release(device):
-    """Gives back what nothing refers to any more."""
+    """Frees unreferenced memory."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()

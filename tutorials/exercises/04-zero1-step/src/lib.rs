@@ -10,8 +10,8 @@ include!(concat!(env!("OUT_DIR"), "/zero1-step.rs"));
 
 impl Zero1 {
     /// Implements the stage's `step`. For each of `self.partition.units`,
-    /// `self.optimizer.update_unit(&self.rank, unit, update, &mut self.parameters, &self.gradients)`
-    /// updates this rank's slice. `self.gathers` queues units for the all-gather.
+    /// `self.optimizer.update_unit(&self.rank, unit, update, &mut self.parameters,
+    /// &self.gradients)` updates this rank's slice. `self.gathers` queues units for the all-gather.
     fn written_step(&mut self, update: &Update) -> Result<StepOutcome> {
         let summed = self.reductions.finish(&self.rank)?;
         self.gradients.put_all(summed);
