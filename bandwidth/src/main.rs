@@ -58,11 +58,11 @@ pub(crate) struct Flags {
     /// Number of ranks. [default: 4 threads; in a job, its number of processes]
     #[arg(long, value_name = "N")]
     gpus: Option<usize>,
-    /// What connects the ranks. [default: local and ring; in a job tcp, or mpi under mpirun]
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "ENGINES")]
+    /// What connects the ranks, separated by commas. [default: local,ring; in a job tcp, or mpi under mpirun]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "ENGINE,…")]
     engine: Vec<Engine>,
-    /// Operations to measure.
-    #[arg(long, value_parser = operation(), value_delimiter = ',', default_values_t = OPERATIONS.map(|(operation, _)| operation), value_name = "OPERATIONS")]
+    /// Operations to measure, separated by commas.
+    #[arg(long, value_parser = operation(), value_delimiter = ',', default_values_t = OPERATIONS.map(|(operation, _)| operation), value_name = "OPERATION,…")]
     operation: Vec<Operation>,
     /// Smallest buffer, in KiB.
     #[arg(long, default_value_t = 1, value_name = "KIB")]

@@ -48,7 +48,7 @@ pub enum Command {
         /// The recording
         file: PathBuf,
         /// Keep reading while the file grows: FILE is the recording's final name, or its temporary
-        /// one
+        /// one. Playback begins at the latest event unless --step is given
         #[arg(long)]
         follow: bool,
         /// Where playing begins
@@ -82,11 +82,10 @@ pub enum Command {
 /// Where playing begins.
 #[derive(Debug, Args)]
 pub struct Start {
-    /// The step where playing begins, counted from 0; otherwise it begins with the recording, and
-    /// with --follow at its latest event
+    /// Step at which playback begins, counted from 0 [default: the first]
     #[arg(long)]
     pub step: Option<u32>,
-    /// Run seconds per real second, 0.001 to 100 [default: 0.1]
+    /// Playback speed, 0.001 to 100; 0.1 is ten times slower than the run [default: 0.1]
     #[arg(long, value_parser = number(SPEEDS))]
     pub speed: Option<f64>,
     /// Begin paused

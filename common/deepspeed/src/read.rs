@@ -73,7 +73,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn file(&mut self, path: &Path) -> Result<(), String> {
         let (root, language, doubts) =
-            load(path).map_err(|what| format!("--config {}: {what}", self.file))?;
+            load(path).map_err(|what| format!("cannot read --config {}: {what}", self.file))?;
         doubts.into_iter().for_each(|doubt| self.warn(doubt));
         if !matches!(root, Node::Section(_)) {
             return Err(format!("--config {}: it holds {root}, not a section of keys", self.file));

@@ -97,11 +97,11 @@ pub enum Command {
 /// Flags of `export`.
 #[derive(Args, Clone, Debug)]
 pub struct ExportArgs {
-    /// Directory of checkpoints, of which the newest intact one is used, or one of them:
-    /// step-00000100.
+    /// Directory of checkpoints (the newest intact one is used), or one checkpoint, such as
+    /// kept/step-00000100.
     #[arg(long, value_name = "DIR")]
     pub from: PathBuf,
-    /// Directory to write; it is replaced as one, as by --save.
+    /// Directory to write; it is replaced atomically, as by --save.
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
     /// Format of the written weights.
@@ -124,8 +124,8 @@ pub struct GenerateArgs {
     /// Text to continue.
     #[arg(long, default_value = "\n")]
     pub prompt: String,
-    /// Tokens to add. Each is sampled given the tokens before it, of which the model reads at most
-    /// its longest sequence.
+    /// Number of tokens to generate. The model sees the last ones only, up to its maximum sequence
+    /// length.
     #[arg(long, default_value_t = 400, value_name = "N", value_parser = whole::<usize>(0..=MOST))]
     pub tokens: usize,
     /// Higher is more varied; 0 always takes the most likely token.

@@ -32,8 +32,8 @@ pub struct CommunicationArgs {
     /// [default: true]
     #[arg(long, action = ArgAction::Set, value_name = "true|false", hide_possible_values = true)]
     pub contiguous_gradients: Option<bool>,
-    /// ZeRO-3: gather ahead while the units ahead have fewer elements; 0 gathers nothing ahead.
-    /// [default: 1, so one unit]
+    /// ZeRO-3: prefetch units until ELEMENTS are gathered ahead; 0 disables prefetching. [default: 1,
+    /// one unit]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
     pub prefetch_bucket: Option<usize>,
     /// ZeRO-3: gather ahead before the backward of a unit (pre), after it (post), or not in
@@ -48,14 +48,14 @@ pub struct CommunicationArgs {
     /// [default: unlimited]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
     pub max_live_parameters: Option<usize>,
-    /// ZeRO-3: keep a unit after forward if backward needs it again within ELEMENTS. [default: 1,
-    /// the units that it begins with]
+    /// ZeRO-3: keep a unit gathered after forward if backward needs it again within ELEMENTS.
+    /// [default: 1, only the units that backward begins with]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
     pub max_reuse_distance: Option<usize>,
     /// ZeRO-3: keep nothing after forward: exactly three times the parameters on the wire.
     #[arg(long, conflicts_with = "max_reuse_distance")]
     pub reshard_last: bool,
-    /// ZeRO-3: tensors of at most ELEMENTS elements stay whole; they are gathered after the update.
+    /// ZeRO-3: never shard tensors of at most ELEMENTS elements; they are gathered after each update.
     /// [default: 0]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
     pub param_persistence_threshold: Option<usize>,

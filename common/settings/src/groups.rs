@@ -38,7 +38,7 @@ fn divides(flag: &str, size: usize, ranks: usize) -> Result<()> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "{flag} {size}: groups of this size do not add up to {ranks} ranks (--gpus): {}",
+        "{flag} {size} does not divide the {ranks} ranks (--gpus): {}",
         choices(ranks)
     )))
 }

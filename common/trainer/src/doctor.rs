@@ -42,7 +42,7 @@ fn devices() -> String {
     match list() {
         Ok(gpus) if gpus.is_empty() => "The driver knows no GPU.\n".into(),
         Ok(gpus) => gpus.iter().map(|gpu| format!("{}\n", words(gpu))).collect(),
-        Err(error) => format!("No GPU can be asked: {error}.\n"),
+        Err(error) => format!("Cannot query GPUs: {error}.\n"),
     }
 }
 

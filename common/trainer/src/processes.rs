@@ -102,7 +102,7 @@ fn speak(plan: &Plan, group: &Group, link: TcpStream) -> Result<(events::Emitter
 fn clockless(error: &io::Error, timeout: Duration) -> String {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            format!("no clock received within {timeout:?}")
+            format!("waited {timeout:?} for its clock and received none")
         }
         _ => format!("its connection broke ({error}): its process has ended, or its machine is out of reach"),
     }

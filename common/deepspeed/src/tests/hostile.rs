@@ -59,7 +59,7 @@ fn hostile_files_are_one_short_error_that_names_the_file() {
     std::fs::write(&path.path, [0xff, 0xfe, b'{']).unwrap();
     assert!(path.config("").unwrap_err().to_string().contains("ds.json: not text in UTF-8"));
     let missing = settings::cli::Cli::parse_from(["zero", "--config", "no/such.json"]).train;
-    assert!(configure(missing).unwrap_err().to_string().starts_with("--config no/such.json: "));
+    assert!(configure(missing).unwrap_err().to_string().starts_with("cannot read --config no/such.json: "));
 }
 
 #[test]

@@ -28,7 +28,7 @@ const NOTHING: &str = "";
 /// Every knob. The knobs that change least about training come first: they are preferred where
 /// several are enough.
 pub(super) const KNOBS: &[Knob] = &[
-    knob("the same weights; other traffic", stages),
+    knob("the same weights; different communication", stages),
     knob("the same weights; more traffic", full_shard),
     knob("the same weights; more traffic between nodes", shard_group),
     knob("the same weights; more traffic between nodes", secondary_shards),
@@ -62,7 +62,7 @@ pub(super) const KNOBS: &[Knob] = &[
     knob("the same weights; no copies", |job, _| {
         set(job, "--contiguous-gradients true", |job| job.copied_gradients = false)
     }),
-    knob("the same weights; blocks computed again", checkpointing),
+    knob("the same weights; activations recomputed", checkpointing),
     knob("the same weights; more and shorter transfers", staging),
     knob("the same weights; training waits for each save", saving),
     knob("the same weights", |job, _| moved(job, &MOVABLE[0])),

@@ -113,9 +113,11 @@ pub struct TrainArgs {
     /// Print the resolved settings as a DeepSpeed configuration, and exit.
     #[arg(long, help_heading = "Configuration files")]
     pub print_config: bool,
-    /// Inject a fault: panic, error or stall@rank2,step3,backward; seed@rank3; overflow, nan or
-    /// skip@rank1,step5; out-of-memory@rank1,allocation17. Silent faults, from that step on: stale,
-    /// divisor, data, drop or slow@rank1,step5; seed@rank3,step0. May be repeated.
+    /// Inject a fault; may be repeated. Reported by a rank: panic, error or
+    /// stall@rank2,step3,backward; overflow or skip@rank1,step5; seed@rank3;
+    /// out-of-memory@rank1,allocation17; with offload to disk, disk-error, disk-full or
+    /// disk-hang@rank1,step2. Silent, in one step: nan@rank1,step5. Silent, from that step on: stale,
+    /// divisor, data, drop or slow@rank1,step5; seed@rank3,step0.
     #[arg(long, value_name = "FAULT", help_heading = "Failures on demand")]
     pub inject: Vec<Fault>,
 }
@@ -168,11 +170,12 @@ pub struct TrainingArgs {
     /// Micro-batches per optimizer step.
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole::<usize>(1..=planner::invalid::MOST as u64))]
     pub grad_accum: usize,
-    /// Peak learning rate.
+    /// Peak learning rate. The default suits small models trained from scratch; fine-tuning needs
+    /// less, such as 2e-5.
     #[arg(long, default_value_t = 3e-3, value_name = "RATE", value_parser = number("a number above 0 that f32 holds", |x| x > 0.0 && x <= f32::MAX.into()))]
     pub lr: f64,
-    /// Steps of linear warm-up before the cosine decay to a tenth. [default: a tenth of the steps,
-    /// at most 100]
+    /// Steps of linear warm-up; then the rate decays along a cosine to a tenth of its peak. With more
+    /// than --steps, the peak is never reached. [default: a tenth of the steps, at most 100]
     #[arg(long, value_name = "N", value_parser = whole::<u32>(0..=MOST))]
     pub warmup_steps: Option<u32>,
     /// Decoupled weight decay of matrices.
@@ -258,8 +261,8 @@ pub struct MemoryArgs {
     /// Start even if the predicted peak exceeds the memory.
     #[arg(long)]
     pub ignore_plan: bool,
-    /// Activations that blocks recompute in backward instead of keeping them: none, all but their
-    /// input, or the cheap ones.
+    /// Activations that each block recomputes in backward: none; block (all, keeping only the block's
+    /// input); selective (the cheap ones).
     #[arg(long, default_value_t, value_parser = checkpointing(), value_name = "WHAT")]
     pub checkpoint_activations: Checkpointing,
 }
@@ -277,7 +280,7 @@ pub struct WatchArgs {
     /// Start with the ranks paused, on the screen.
     #[arg(long, conflicts_with = "headless")]
     pub paused: bool,
-    /// Run seconds per real second, from 0.001 to 1, on the screen.
+    /// Speed of the run on the screen, from 0.001 to 1; 0.1 is ten times slower.
     #[arg(long, default_value_t = 1.0, conflicts_with = "headless", value_name = "SPEED", value_parser = number("a number from 0.001 to 1", |x| (0.001..=1.0).contains(&x)))]
     pub pace: f64,
     /// Emit each rank's own metrics of a step before anything is summed: its loss, its gradients'

@@ -46,8 +46,8 @@ fn senseless_flags_are_usage_failures_that_name_the_flag() {
         ("--eval-batches 3", "--eval-every STEPS"),
         ("--checkpoint-timeout 5", "--checkpoint DIR or --save DIR"),
         ("--max-shard-size 5GB", "--save DIR"),
-        ("--data-format u16", "--data-format u16 is about a file"),
-        ("--data-format jsonl", "--data-format jsonl is about a file"),
+        ("--data-format u16", "--data-format u16 needs --data FILE"),
+        ("--data-format jsonl", "--data-format jsonl needs --data FILE"),
     ] {
         let flags_ = flags.replace("--lr -1", "--lr=-1");
         let failure = config(&flags_).unwrap_err();

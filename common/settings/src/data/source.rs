@@ -34,7 +34,8 @@ pub struct DataSource {
     /// (Build with --features tokenizers.)
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
-    /// Learn only the assistant's messages: prompts and other messages are read, and carry no loss.
+    /// Compute no loss for prompts, nor for turns other than the assistant's; the model still reads
+    /// them.
     #[arg(long)]
     pub mask_prompt: bool,
     /// Visit the data in an order shuffled by this seed.
@@ -73,15 +74,11 @@ impl DataSource {
     /// Returns these settings if they are compatible with each other.
     pub(crate) fn checked(self) -> Result<Self> {
         if self.mask_prompt && self.format != TokenFormat::Jsonl {
-            return Err(Failure::usage(
-                "--mask-prompt is about the prompts in JSON lines: give --data FILE --data-format jsonl, too",
-            ));
+            return Err(Failure::usage("--mask-prompt needs --data FILE and --data-format jsonl"));
         }
         if self.format != TokenFormat::Bytes && self.path.is_none() {
             let format = labels::word(&self.format);
-            return Err(Failure::usage(format!(
-                "--data-format {format} is about a file: give --data FILE, too"
-            )));
+            return Err(Failure::usage(format!("--data-format {format} needs --data FILE")));
         }
         Ok(self)
     }

@@ -1,7 +1,7 @@
 //! Where a training step's time goes on this CPU: every kernel at the presets' shapes, for one rank
 //! and one micro-batch.
 //!
-//! `cargo run -p device --example kernel_bench [-- f32|bf16|f16 [threads [preset]]]`
+//! `cargo bench -p device --bench kernels [-- f32|bf16|f16 [threads [preset]]]`
 
 use device::{
     AdamW, AdamWUpdate, Attention, AttentionBackward, AttentionShape, Buffer, Class, CrossEntropy, DType,
@@ -345,7 +345,8 @@ impl Bench {
 }
 
 fn main() -> Result<()> {
-    let mut arguments = std::env::args().skip(1);
+    // Cargo adds a flag of its own.
+    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
     let dtype = match arguments.next().as_deref() {
         Some("bf16") => DType::Bf16,
         Some("f16") => DType::F16,

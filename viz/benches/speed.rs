@@ -1,6 +1,6 @@
 //! Measures how long a picture, loading and seeking take.
 //!
-//! `cargo run --release -p viz --example speed`
+//! `cargo bench -p viz --bench speed`
 
 #[path = "../tests/simulate/mod.rs"]
 mod simulate;
