@@ -101,7 +101,7 @@ pub fn check_machine(
     let ranks = counted(machine.ranks, "rank", "ranks");
     let most = prediction.ranks.iter().map(|rank| machine.needs(rank)).max().unwrap_or(0);
     let happened = format!(
-        "this run would not fit in memory: this machine's {ranks} of {} would need {}, and {}\n\n\
+        "training would run out of memory: this machine's {ranks} of {} would need {}, and {}\n\n\
          A rank needs up to {} of it.\n",
         job.stage,
         human(needs),
@@ -123,7 +123,7 @@ pub fn check_machine(
 
 /// Says what a rank would need, and what it `has`.
 fn foreseen(job: &Job, needs: &str, has: &str) -> String {
-    format!("this run would not fit in memory: a rank of {} would need {needs}{has}\n\n", job.stage)
+    format!("training would run out of memory: a rank of {} would need {needs}{has}\n\n", job.stage)
 }
 
 /// Returns both numbers of bytes in words: rounded, unless they would then read alike.

@@ -160,7 +160,7 @@ fn a_stalled_rank_is_named_after_the_deadline() {
 
 #[test]
 fn running_out_of_memory_is_explained_foreseen_or_not() {
-    for (flags, word) in [("", "would not fit"), ("--ignore-plan", "are in use")] {
+    for (flags, word) in [("", "training would run out of memory"), ("--ignore-plan", "are in use")] {
         let (text, _) = fail(planner::Stage::Ddp, &format!("--device-memory 800kB {flags}"));
         for part in [word, "parameters", "What would help", "cargo run -p zero3"] {
             assert!(text.contains(part), "{part} missing in: {text}");

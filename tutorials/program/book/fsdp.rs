@@ -26,7 +26,7 @@ const ROWS: &[Row] = &[
         "`SHARD_GRAD_OP`, FSDP2's `reshard_after_forward=False`",
         "between 2 and 3",
         Flags(Zero3, &["--strategy shard-grad-op"]),
-        ("zero3/src/variants/residency.rs", "fn stay"),
+        ("zero3/src/variants/residency.rs", "fn residency"),
     ),
     ("`FULL_SHARD`", "ZeRO-3", Flags(Zero3, &[""]), ("zero3/src/lib.rs", "fn gather")),
     (
