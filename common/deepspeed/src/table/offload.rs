@@ -10,13 +10,14 @@ use settings::offload::MOST_BUFFERS;
 
 const DEVICE: Kind = Choice(&["none", "cpu", "nvme"]);
 const BUFFERS: Kind = Count(1, MOST_BUFFERS);
-const DIRECTORY: &str = "the directory for what rests on disk, one for all; it is created if need be; a temporary one if left out";
+const DIRECTORY: &str =
+    "the directory of the swap files, one for all; created if it does not exist; a temporary one if left out";
 const SLOTS: &str = "staging buffers of each kind, as many as the larger of both sections says; if left out 3, for an update of optimizer states on disk the number of its pieces minus 3, at least 3 and at most 6";
 const PINNED: &str = "main memory that GPUs copy from is always pinned";
 const PIPELINED: &str = "the next piece always arrives while one is updated, and the last one leaves";
 const TWIN_FLOW: &str = "Twin-Flow: a share of the optimizer stays on the GPU";
 const LARGEST: &str = "a buffer is always as large as the largest shard, and never larger";
-const NOTHING_KEPT: &str = "of parameters that rest on disk none is kept in main memory";
+const NOTHING_KEPT: &str = "none of the parameters on disk is kept in main memory";
 const FILES: &str = "how DeepSpeed's library reads and writes files; the one here has fixed settings";
 
 /// Makes the row of a key in `offload_optimizer` or `offload_param`.
@@ -29,7 +30,7 @@ pub(super) static KEYS: &[Key] = &[
         "optimizer.device",
         DEVICE,
         "\"none\"",
-        "where master weights, momentum and variance rest, and are updated; nvme is `disk`"
+        "where master weights, momentum and variance are stored and updated; nvme is `disk`"
     )
     .honoured(
         Some("offload_optimizer"),
@@ -57,7 +58,7 @@ pub(super) static KEYS: &[Key] = &[
         "param.device",
         DEVICE,
         "\"none\"",
-        "where shards of parameters rest, in ZeRO-3 only; nvme is `disk`"
+        "where shards of parameters are stored, in ZeRO-3 only; nvme is `disk`"
     )
     .honoured(
         Some("offload_parameters"),

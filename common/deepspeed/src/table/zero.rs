@@ -85,7 +85,7 @@ pub(super) static KEYS: &[Key] = &[
         from(0),
         "1e9",
         "elements that the optimizer updates at a time, within a unit; if left out or 0 the unit's, or 4,194,304 where states \
-         rest beyond the device"
+         are offloaded"
     )
     .auto(Auto::Flags)
     .honoured(
@@ -105,7 +105,7 @@ pub(super) static KEYS: &[Key] = &[
         "1e5",
         Auto::Width(10.0, 1),
         param_persistence_threshold >= 0,
-        "tensors of at most so many elements stay whole; none if left out"
+        "tensors of at most this many elements stay whole; none if left out"
     ),
     elements!(
         "stage3_model_persistence_threshold",
@@ -126,7 +126,7 @@ pub(super) static KEYS: &[Key] = &[
         "1e9",
         Auto::Flags,
         max_reuse_distance >= 0,
-        "keeps after forward what backward needs within so many elements; its first unit if left out"
+        "keeps a unit after forward if backward needs it within this many elements; only its first unit if left out"
     ),
     Key::new(
         GATHER_16BIT,
