@@ -52,9 +52,13 @@ pub(crate) fn shard(stem: &str, number: usize, files: usize) -> String {
 
 /// True if a save replaces or removes the file `name`.
 pub(crate) fn is_ours(name: &OsStr) -> bool {
+    is_weights(name) || name.to_str().is_some_and(|name| companion(name).is_some())
+}
+
+/// True if a file of this name holds weights or moments, or is their index.
+pub(crate) fn is_weights(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
-    let is_of = |stem: &&str| name == single(stem) || name == index(stem) || is_shard(name, stem);
-    companion(name).is_some() || STEMS.iter().any(is_of)
+    STEMS.iter().any(|stem| name == single(stem) || name == index(stem) || is_shard(name, stem))
 }
 
 fn is_shard(name: &str, stem: &str) -> bool {

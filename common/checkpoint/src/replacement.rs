@@ -81,10 +81,15 @@ impl Replacement {
         let disk = Arc::new(Disk::new(1));
         let path = std::path::absolute(path).map_err(CheckpointError::io("open", path))?;
         for above in path.ancestors() {
+            let inside = path.strip_prefix(above).unwrap_or(&path);
             match Place::recover(above, &disk) {
-                // The owner is alive and moves everything itself.
-                Err(CheckpointError::Busy(_)) | Ok(()) => {}
-                Err(error) => return Err(error),
+                // Its owner lives, and moves everything itself.
+                Ok(()) | Err(CheckpointError::Busy(_)) => {}
+                Err(error) if Place::leftovers(above).any(|old| old.join(inside).exists()) => {
+                    return Err(error);
+                }
+                // A leftover of another user, say, which has nothing that belongs here.
+                Err(_) => {}
             }
         }
         Ok(())
@@ -96,12 +101,18 @@ impl Replacement {
     ///
     /// # Errors
     /// [`CheckpointError::NotReplaceable`].
-    pub(crate) fn probe(&self) -> Result<()> {
-        if !self.place.is_empty()? {
-            return Ok(());
-        }
+    pub(crate) fn probe(mut self) -> Result<()> {
+        // While the names are exchanged, another process may put a file under this one: only an empty
+        // directory is removed.
+        self.published = true;
         let swap = || self.disk().exchange(&self.staging, &self.place.target);
-        match swap().and_then(|()| swap()) {
+        let tried = match self.place.is_empty()? {
+            true => swap().and_then(|()| swap()),
+            false => Ok(()),
+        };
+        // A directory that is left behind is removed by the next writer.
+        let _ = self.disk().remove_empty_directory(&self.staging);
+        match tried {
             Err(error) if error.cause.kind() != ErrorKind::Unsupported => {
                 Err(self.place.not_replaceable(format!("the system refuses to rename it ({})", error.cause)))
             }

@@ -48,8 +48,8 @@ impl Writer {
     /// As [`Writer::create`] and [`Reader::companions`](crate::Reader::companions).
     pub fn probe(path: impl AsRef<Path>) -> Result<()> {
         let directory = Replacement::begin(path.as_ref(), Arc::new(Disk::new(1)), LOOKED_AT)?;
-        directory.probe()?;
-        Companions::beside(directory.path(), ElementType::default()).map(drop)
+        Companions::beside(directory.path(), ElementType::default())?;
+        directory.probe()
     }
 
     /// Starts saving the model of `config`, whose tensors are `layout`'s, to the directory `path`.

@@ -327,7 +327,11 @@ impl Disk {
     pub fn room(&self, path: &Path) -> Result<u64> {
         self.calls.run(Kind::Room, path, || {
             let found = rustix::fs::statvfs(path)?;
-            Ok(found.f_bavail.saturating_mul(found.f_frsize))
+            // File systems in memory without a limit count no blocks.
+            match found.f_blocks {
+                0 => Ok(u64::MAX),
+                _ => Ok(found.f_bavail.saturating_mul(found.f_frsize)),
+            }
         })
     }
 }

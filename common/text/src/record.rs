@@ -3,6 +3,7 @@
 use crate::error::{Result, TextError};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 
 /// A line of JSON.
 pub(crate) enum Record {
@@ -22,23 +23,31 @@ pub(crate) enum Record {
 struct Keys {
     messages: Option<IgnoredAny>,
     conversations: Option<IgnoredAny>,
-    text: Option<String>,
-    prompt: Option<String>,
-    completion: Option<String>,
+    text: Option<Value>,
+    prompt: Option<Value>,
+    completion: Option<Value>,
 }
 
 impl Record {
     pub(crate) fn read(line: &str) -> Result<Self> {
         let record = serde_json::from_str::<Keys>(line).ok().and_then(|keys| {
             let chat = keys.messages.or(keys.conversations).map(|_| Record::Chat);
-            let pair = keys.prompt.zip(keys.completion);
+            let pair = string(keys.prompt).zip(string(keys.completion));
             let pair = pair.map(|(prompt, completion)| Record::Pair { prompt, completion });
-            chat.or(pair).or(keys.text.map(Record::Text))
+            chat.or(pair).or(string(keys.text).map(Record::Text))
         });
         record.ok_or(TextError::input(
             "is no JSON object with \"text\", with \"prompt\" and \"completion\", or with \"messages\"\n\
              Write each example in one line, for instance as {\"prompt\": \"…\", \"completion\": \"…\"}.",
         ))
+    }
+}
+
+/// Returns the string in `value`. Columns of other types, such as a list of prompts, do not count.
+fn string(value: Option<Value>) -> Option<String> {
+    match value? {
+        Value::String(string) => Some(string),
+        _ => None,
     }
 }
 
@@ -56,6 +65,7 @@ mod tests {
         assert_eq!(of(r#"{"text": "b"}"#, MARK), [b, end]);
         assert_eq!(of(r#"{"text": "ab", "prompt": "a", "completion": "b"}"#, MARK), [a | MARK, b, end]);
         assert_eq!(of(r#"{"text": "b", "prompt": null, "messages": null}"#, MARK), [b, end]);
+        assert_eq!(of(r#"{"text": "b", "prompt": ["x"], "completion": 7}"#, MARK), [b, end]);
         assert_eq!(
             of(r#"{"text": null, "prompt": "a", "completion": "b", "conversations": null}"#, MARK),
             [a | MARK, b, end]

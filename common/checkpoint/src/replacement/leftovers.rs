@@ -62,14 +62,26 @@ impl Place {
     /// As [`Place::restore`].
     pub(super) fn recover(path: &Path, disk: &Arc<Disk>) -> Result<()> {
         Place::restore(path, disk)?;
-        let is_saved = entries(path).is_ok_and(|names| names.iter().any(|name| names::is_ours(name)));
-        let Some(place) = is_saved.then(|| Place::new(path, disk.clone())).transpose()? else {
+        let is_saved = entries(path).is_ok_and(|names| names.iter().any(|name| names::is_weights(name)));
+        if !is_saved || Place::leftovers(path).next().is_none() {
             return Ok(());
-        };
+        }
+        let place = Place::new(path, disk.clone())?;
         match lock(&place.target, Duration::ZERO)? {
             Some(_lock) => place.clear_leftovers(),
             None => Ok(()),
         }
+    }
+
+    /// Returns the directories that killed saves to `path` left behind next to it, as far as this user may
+    /// list them.
+    pub(super) fn leftovers(path: &Path) -> impl Iterator<Item = PathBuf> {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let of = move |end| match &name {
+            Some(name) => siblings(storage::parent(path), name, end).unwrap_or_default(),
+            None => Vec::new(),
+        };
+        [PARTIAL, REPLACED].into_iter().flat_map(of)
     }
 
     /// True if the directory is empty.

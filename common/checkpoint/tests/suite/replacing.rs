@@ -137,6 +137,12 @@ fn checkpoints_that_a_killed_save_has_not_moved_are_found_again() {
     assert_eq!(names_of(&out.join("kept")), ["step-00000004"]);
     assert_eq!(names_of(&out), ["step-00000007"]);
     assert_eq!(names(parent.path()), ["out"]);
+    // A directory of another program, which has a configuration and no weights, is left alone.
+    let theirs = [parent.path().join(".app.4000000.partial"), parent.path().join("app/kept")];
+    theirs.iter().for_each(|directory| fs::create_dir_all(directory).unwrap());
+    fs::write(parent.path().join("app/config.json"), "{}").unwrap();
+    assert_eq!(names_of(&theirs[1]), [""; 0]);
+    assert!(theirs[0].exists());
 }
 
 /// A directory cannot have two names. It is missing for one call, not until everything is flushed

@@ -74,7 +74,7 @@ fn retry_until(
     retries: impl Fn(&io::Error) -> bool + Send + 'static,
 ) -> io::Result<Vec<SocketAddr>> {
     let (tell, told) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
+    let resolve = move || {
         let mut pause = RETRY;
         loop {
             let found = lookup();
@@ -85,7 +85,8 @@ fn retry_until(
             std::thread::sleep(pause);
             pause = LOOKUP.min(2 * pause);
         }
-    });
+    };
+    std::thread::Builder::new().name("resolver".into()).spawn(resolve)?;
     let mut last = ErrorKind::TimedOut.into();
     loop {
         // The thread hangs up after its final answer, and stops once this end is dropped.
@@ -183,7 +184,7 @@ pub(crate) fn reach(
     addresses: &[SocketAddr],
     deadline: Instant,
 ) -> Result<TcpStream, JoinError> {
-    let mut last = String::from("no attempt was made");
+    let mut last = String::from("no process listens there yet");
     loop {
         for address in addresses {
             let left = deadline.saturating_duration_since(Instant::now());

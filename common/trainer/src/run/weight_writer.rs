@@ -53,11 +53,13 @@ impl WeightWriter {
             faults => Disk::with_faults(1, faults),
         });
         let (model, companions) = (plan.model.clone(), plan.companions.clone());
+        // A disk that is late is named by another deadline.
+        let patience = PATIENCE.min(config.output.checkpoint_timeout / 2);
         let (save, format, on) = (config.output.save.clone(), config.save_format, disk.clone());
         let create = move || match &save {
             None => Ok(None),
             Some(directory) => {
-                Writer::on((on, PATIENCE), directory, (&model.config, &model.layout), format, &companions)
+                Writer::on((on, patience), directory, (&model.config, &model.layout), format, &companions)
                     .map(Some)
             }
         };
