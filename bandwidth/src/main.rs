@@ -52,7 +52,7 @@ fn operation() -> impl TypedValueParser<Value = Operation> {
 #[derive(Debug, Parser)]
 #[command(version = env!("VERSION"), args_conflicts_with_subcommands = true)]
 pub(crate) struct Flags {
-    /// For shells; without it the program measures.
+    /// Shell completions and manual pages; without it the program measures.
     #[command(subcommand)]
     shell: Option<ShellCommand>,
     /// Number of ranks. [default: 4 threads; in a job, its number of processes]

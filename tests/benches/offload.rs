@@ -1,7 +1,7 @@
 //! What offload costs, beside what hides it: `cargo test -p tests --bench offload -- --bench`.
 //!
 //! Three tables, each from rounds that alternate between all its rows, so that ratios hold on a
-//! noisy machine: the update in main memory beside the update in place; steps over simulated ways
+//! noisy machine: the update in main memory beside the update in place; steps over simulated links
 //! beside a bound and an estimate; and steps with everything on the real disk. Takes less than four
 //! minutes.
 //!
@@ -208,7 +208,7 @@ struct Moves {
     last: f64,
 }
 
-/// Seconds of a step without a simulated way.
+/// Seconds of a step without a simulated link.
 struct Computed {
     forward: f64,
     backward: f64,
@@ -295,7 +295,7 @@ impl Moves {
     }
 }
 
-/// Steps over simulated ways of several rates, chosen so that the busier direction takes a share of
+/// Steps over simulated links of several rates, chosen so that the busier direction takes a share of
 /// the time that the step computes, beside a bound and an estimate.
 fn link(flags: &Flags, away: &str, flag: &str, routes: [Route; 2]) {
     let moves = Moves::of(flags, away, routes);

@@ -13,7 +13,7 @@ pub struct Overlap {
     pub communication: u64,
     /// Time during which data moves and the compute stream is busy.
     pub overlapped: u64,
-    /// Time during which data moves and the compute stream is idle for another reason than a
+    /// Time during which data moves and the compute stream is idle for a reason other than a
     /// transfer.
     pub exposed: u64,
     /// Time during which the rank is idle because it waits for copies between device and main

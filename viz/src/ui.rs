@@ -159,7 +159,8 @@ struct Session {
     ticked: Instant,
     /// True if something has changed since the last picture.
     changed: bool,
-    /// True if a person has pressed a key and waits for the picture.
+    /// True if the next picture answers an input (key, mouse or resize), or is the first: a person
+    /// waits for it.
     asked: bool,
 }
 

@@ -68,7 +68,7 @@ pub struct TransferSpan {
     pub issued: u64,
     /// Time at which the rank stopped waiting for it.
     pub finished: Option<u64>,
-    /// From when to when it ran; `None` until a GPU has reported it.
+    /// From when to when it ran; `None` unless a GPU has reported it.
     pub ran: Option<(u64, u64)>,
 }
 
@@ -80,8 +80,8 @@ impl TransferSpan {
         self.ran.or_else(|| Some((before(self.event.began)?, before(self.event.ended)?)))
     }
 
-    /// Returns the interval in which the rank was idle because it waited for the transfer; `None`
-    /// if there is none.
+    /// Returns the interval in which the rank was idle because it waited for the transfer, empty if
+    /// it did not wait; `None` until the wait has ended.
     pub fn stalled(&self) -> Option<(u64, u64)> {
         self.finished.map(|finished| (finished.saturating_sub(self.event.exposed), finished))
     }

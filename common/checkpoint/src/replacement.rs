@@ -31,7 +31,7 @@ const REPLACED: &str = ".replaced";
 /// Suffix of a directory that could not take its intended name.
 const UNPUBLISHED: &str = ".unpublished";
 /// Interval at which a lock is polled.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A directory that will replace another. If it is dropped before it is published, the other
 /// directory is unchanged.
@@ -46,7 +46,7 @@ pub(crate) struct Replacement {
 
 impl Replacement {
     /// Begins to replace the directory `path`. Creates it if needed, and locks it against other
-    /// writers, waiting up to `patience` for their locks. A file system without locks gets none;
+    /// writers, waiting up to `timeout` for their locks. A file system without locks gets none;
     /// there, leftovers of killed processes stay unless they are needed.
     ///
     /// # Errors
@@ -54,21 +54,21 @@ impl Replacement {
     /// [`CheckpointError::NotADirectory`], [`CheckpointError::NotAFile`],
     /// [`CheckpointError::NotReplaceable`] or [`CheckpointError::IsCheckpoint`] if something is in
     /// the way, [`CheckpointError::Io`] and [`CheckpointError::Disk`] if the system refuses.
-    pub(crate) fn begin(path: &Path, disk: Arc<Disk>, patience: Duration) -> Result<Self> {
+    pub(crate) fn begin(path: &Path, disk: Arc<Disk>, timeout: Duration) -> Result<Self> {
         Place::restore(path, &disk)?;
         create(path, &disk)?;
         let place = Place::new(path, disk)?;
         if place.target.join(names::MANIFEST).exists() {
             return Err(CheckpointError::IsCheckpoint(place.target));
         }
-        let old = lock(&place.target, patience)?;
+        let old = lock(&place.target, timeout)?;
         if old.is_some() {
             place.clear_leftovers()?;
         }
         place.check()?;
         let staging = place.beside(PARTIAL);
         make(&staging, &place)?;
-        let new = lock(&staging, patience)?;
+        let new = lock(&staging, timeout)?;
         Ok(Replacement { place, staging, published: false, _locks: [old, new] })
     }
 
@@ -245,16 +245,18 @@ impl Drop for Lock {
     }
 }
 
-/// Locks a directory, waiting up to `patience` for another process's lock. Returns `None` on a file
+/// Locks a directory, waiting up to `timeout` for another process's lock. Returns `None` on a file
 /// system without locks.
-fn lock(path: &Path, patience: Duration) -> Result<Option<Lock>> {
+fn lock(path: &Path, timeout: Duration) -> Result<Option<Lock>> {
     let since = Instant::now();
     loop {
         let handle = File::open(path).map_err(CheckpointError::io("open", path))?;
         match handle.try_lock() {
             Ok(()) if is_at(&handle, path) => return Ok(Some(Lock(handle))),
             Err(TryLockError::Error(_)) => return Ok(None),
-            Ok(()) | Err(TryLockError::WouldBlock) if since.elapsed() < patience => std::thread::sleep(LOOK),
+            Ok(()) | Err(TryLockError::WouldBlock) if since.elapsed() < timeout => {
+                std::thread::sleep(POLL_INTERVAL)
+            }
             Ok(()) | Err(TryLockError::WouldBlock) => return Err(CheckpointError::Busy(path.to_path_buf())),
         }
     }

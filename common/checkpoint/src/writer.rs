@@ -10,7 +10,7 @@ use std::time::Duration;
 use storage::Disk;
 
 /// How long a probe waits for a directory that another probe has locked.
-const LOOKED_AT: Duration = Duration::from_secs(5);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Options for writing a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Writer {
     /// # Errors
     /// As [`Writer::create`] and [`Reader::companions`](crate::Reader::companions).
     pub fn probe(path: impl AsRef<Path>) -> Result<()> {
-        let directory = Replacement::begin(path.as_ref(), Arc::new(Disk::new(1)), LOOKED_AT)?;
+        let directory = Replacement::begin(path.as_ref(), Arc::new(Disk::new(1)), PROBE_TIMEOUT)?;
         Companions::beside(directory.path(), ElementType::default())?;
         directory.probe()
     }
@@ -70,18 +70,18 @@ impl Writer {
     }
 
     /// Starts saving like [`Writer::create`], through `disk` and with the model's companions. Waits
-    /// up to `patience` for another writer, or a probe, that holds the directory.
+    /// up to `timeout` for another writer, or a probe, that holds the directory.
     ///
     /// # Errors
     /// As [`Writer::create`].
     pub fn on(
-        (disk, patience): (Arc<Disk>, Duration),
+        (disk, timeout): (Arc<Disk>, Duration),
         path: &Path,
         (config, layout): (&ModelConfig, &Layout),
         format: Format,
         brought: &Companions,
     ) -> Result<Self> {
-        let directory = Replacement::begin(path, disk, patience)?;
+        let directory = Replacement::begin(path, disk, timeout)?;
         let states = if format.moments { names::STEMS.len() } else { 1 };
         let stored = format.element_type.unwrap_or_else(|| brought.element_type());
         let types = [stored, ElementType::F32, ElementType::F32];

@@ -143,7 +143,7 @@ impl<'a> Parser<'a> {
         let inner = &self.rest()[1..end];
         let inner = if quote == '"' { inner.into() } else { with_double_quotes(inner) };
         let text = serde_json::from_str(&format!("\"{inner}\""));
-        let text = text.map_err(|_| format!("{} is no text of JSON", shortened(&inner)))?;
+        let text = text.map_err(|_| format!("{} is not a valid JSON string", shortened(&inner)))?;
         self.at += end + 1;
         Ok(text)
     }
@@ -216,7 +216,7 @@ mod tests {
             (r#"{"a": }"#.into(), "expected a value"),
             ("{\n  \"a\" 1}".into(), "line 2"),
             (r#"{"a": "b"#.into(), "not closed"),
-            (r#"{"a": "\q"}"#.into(), "no text"),
+            (r#"{"a": "\q"}"#.into(), "not a valid JSON string"),
             ("{: 1}".into(), "expected a key"),
             ("a: 1\na: 2".into(), "key a is given twice, at line 2"),
         ] {

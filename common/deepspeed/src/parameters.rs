@@ -41,7 +41,7 @@ pub(crate) fn check(entries: &mut Entries, findings: &mut Findings) {
             entries.remove_all(|path| path.strip_prefix(&params).is_some_and(|p| p.starts_with('.')));
         if !unread.is_empty() {
             let (file, change) = (&findings.file, if unread.len() == 1 { "changes" } else { "change" });
-            let why = format!("DeepSpeed reads {params} only beside {section}.type");
+            let why = format!("DeepSpeed reads {params} only together with {section}.type");
             findings.warnings.push(format!("{file}: {} {change} nothing: {why}", unread.join(", ")));
         }
     }

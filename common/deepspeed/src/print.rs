@@ -17,7 +17,7 @@ pub fn left_out(config: &Config) -> Vec<String> {
     let schedule = "this learning-rate schedule has no name in DeepSpeed, which would keep the rate constant: `scheduler` \
                     is left out";
     let unnamed = matches!(config.lr_schedule, LrSchedule::WarmupThenCosine { .. });
-    let beside = |flag| format!("{flag} has no name in DeepSpeed: give it beside the file");
+    let beside = |flag| format!("{flag} has no key in DeepSpeed: give it in addition to the file");
     let schedule = unnamed.then(|| schedule.to_string());
     schedule.into_iter().chain(nameless(config).into_iter().map(beside)).collect()
 }

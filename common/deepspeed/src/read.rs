@@ -146,8 +146,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the distributed_type with which Accelerate reads the section at `path`; `None` if
-    /// the file names it.
+    /// Returns the distributed_type that Accelerate needs to read the section at `path`; `None`
+    /// unless the section has entries and the file names a different type.
     fn unread(&self, path: &str, root: &Node) -> Option<&'static str> {
         let (_, kind) = SECTIONS.iter().find(|(section, _)| *section == path)?;
         let found = root.get("distributed_type").and_then(Node::as_text)?;

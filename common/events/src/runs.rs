@@ -51,7 +51,8 @@ pub fn directory() -> PathBuf {
 /// Lists this user's runs, sorted by name. Removes sockets that killed runs left behind.
 ///
 /// # Errors
-/// [`AttachError::Io`] if the directory cannot be read, or if other users can enter it.
+/// [`AttachError::Io`] if the directory cannot be read, or is not a directory of this user that no
+/// other user may access.
 pub fn list(directory: &Path) -> Result<Vec<ListedRun>, AttachError> {
     Ok(names(directory)?.iter().filter_map(|name| probe(&socket(directory, name), name)).collect())
 }

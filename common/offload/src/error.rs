@@ -20,10 +20,10 @@ pub enum Error {
     /// The rank's group failed while the rank waited.
     #[error(transparent)]
     Group(CollectiveError),
-    /// Over a simulated way that needs longer than the rank's peers wait.
+    /// Over a simulated link that needs longer than the rank's peers wait.
     #[error(
-        "{bytes} bytes {route} take {seconds} s more over the simulated way, and peers wait for {timeout} s\n\
-         Give a faster way with --host-link or --disk-link, or more time with --timeout."
+        "{bytes} bytes {route} take {seconds} s more over the simulated link, and peers wait for {timeout} s\n\
+         Give a faster link with --host-link or --disk-link, or more time with --timeout."
     )]
     Slow {
         /// The way.

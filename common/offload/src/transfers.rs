@@ -81,7 +81,7 @@ pub struct Staged<M = Carried> {
     ticket: Ticket<M>,
     /// The disk's answer, if [`Transfers::is_done`] has received it.
     answer: Option<storage::Result<storage::Moved<M>>>,
-    /// Its number on a simulated way.
+    /// Its number on a simulated link.
     booked: Option<u64>,
 }
 
@@ -188,7 +188,7 @@ impl Transfers {
         Staged { issued, ticket, answer: None, booked }
     }
 
-    /// Returns when a simulated way carries `staged`; `None` on a real way.
+    /// Returns when a simulated link carries `staged`; `None` on a real way.
     fn crosses<M>(&self, staged: &Staged<M>) -> Option<Times> {
         self.ways.borrow()[staged.issued.route.index()].crosses(staged.booked?)
     }

@@ -20,7 +20,7 @@ pub struct WaitLimits {
     pub group: Option<GroupWatch>,
     /// A request to stop the run: simulated ways then deliver at once.
     pub stop: Option<Arc<AtomicBool>>,
-    /// The maximum time for which a disk may not answer, or which a simulated way may still need.
+    /// The maximum time for which a disk may not answer, or which a simulated link may still need.
     /// After it the wait is an error.
     pub timeout: Option<Duration>,
 }

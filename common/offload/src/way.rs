@@ -10,9 +10,9 @@ pub(crate) type Times = (Duration, Duration);
 /// A way that transfers take one after the other. Times are the run's, without pauses.
 #[derive(Default)]
 pub(crate) struct Way {
-    /// The speed of a simulated way; `None` for a real one.
+    /// The speed of a simulated link; `None` for a real one.
     pub(crate) link: Option<Link>,
-    /// When a simulated way has delivered the transfers that have begun.
+    /// When a simulated link has delivered the transfers that have begun.
     free: Duration,
     /// Transfers that have not begun yet, in the order in which they were booked.
     waiting: Vec<Booking>,
@@ -22,7 +22,7 @@ pub(crate) struct Way {
     booked: u64,
 }
 
-/// A transfer that waits for a simulated way.
+/// A transfer that waits for a simulated link.
 #[derive(Clone, Copy)]
 struct Booking {
     number: u64,
@@ -45,7 +45,7 @@ impl Way {
         self.deliver(ready, booked, moved)
     }
 
-    /// Books a simulated way at `now` for `bytes` bytes that are ready at `ready`. Ready transfers
+    /// Books a simulated link at `now` for `bytes` bytes that are ready at `ready`. Ready transfers
     /// begin in the order of booking, but those marked `first` before all others. Returns the
     /// transfer's number.
     pub(crate) fn book(&mut self, now: Duration, ready: Duration, bytes: u64, first: bool) -> Option<u64> {

@@ -88,7 +88,7 @@ fn a_simulated_way_takes_its_time_and_hides_behind_work() {
     assert!(again < 0.01, "a transfer that is over is not waited for: {again}");
 }
 
-/// What was complete before it is sent has been on a simulated way since then, and is not in the
+/// What was complete before it is sent has been on a simulated link since then, and is not in the
 /// way of what follows.
 #[test]
 fn a_way_carries_what_is_complete_before_the_rank_sends_it() {
@@ -204,7 +204,7 @@ fn a_disk_that_answers_nothing_is_an_error_that_names_file_and_call() {
     let hang = |number| Fault { kind: Some(Kind::Read), number, effect: Effect::Hang };
     let (transfers, since) = (impatient(folder.path(), vec![hang(2)], WaitLimits::default()), Instant::now());
     let error = reads(&transfers, 3).unwrap_err().to_string();
-    for part in ["cannot read", "at byte 0", "answered nothing", &folder.path().display().to_string()] {
+    for part in ["cannot read", "at byte 0", "has not answered", &folder.path().display().to_string()] {
         assert!(error.contains(part), "{part}: {error}");
     }
     drop(transfers);

@@ -94,7 +94,7 @@ struct Arguments {
     /// Print DeepSpeed's estimates as well (with --model)
     #[arg(long, conflicts_with_all = ["parameters", "claims", "json"])]
     estimators: bool,
-    /// Print popular claims about ZeRO next to the computed facts
+    /// Print popular claims about ZeRO, and what holds according to the planner
     #[arg(long)]
     claims: bool,
     /// Print JSON: sizes are whole bytes
@@ -220,7 +220,7 @@ const NO_BLOCKS: &str = "a number of parameters has no blocks whose activations 
                          give --model NAME";
 const NO_INPUTS: &str = "--offload-activations moves the one tensor that a checkpointed block keeps, its input: \
                          give --model NAME and --checkpoint-activations block";
-const NO_TRAVEL: &str = "--offload-buffers: neither optimizer states nor parameters travel: \
+const NOT_OFFLOADED: &str = "--offload-buffers: neither optimizer states nor parameters are offloaded: \
                          add --offload-optimizer or --offload-parameters";
 const NO_RECIPE: &str = "--offload-optimizer: an offloaded optimizer always has master weights, sharded as its moments \
                          are: leave it out, or choose --recipe mixed or fp32";
@@ -249,7 +249,7 @@ fn check(arguments: &Arguments) -> Result<(), clap::Error> {
         (count && checkpointing != Checkpointing::None, NO_BLOCKS),
         (count && (arguments.wrap != Wrap::default() || arguments.groups()), NO_UNITS),
         (away && checkpointing != Checkpointing::Block, NO_INPUTS),
-        (placement.buffers.is_some() && !placement.any_states(), NO_TRAVEL),
+        (placement.buffers.is_some() && !placement.any_states(), NOT_OFFLOADED),
         (placement.optimizer != Place::Device && no_run_has_it, NO_RECIPE),
         (strategy.stage() == Stage::REPLICATED, REPLICATED),
         (arguments.shard_group_size.is_some() && !strategy.forms_groups(), ONE_STRATEGY),

@@ -36,8 +36,8 @@ pub struct Gathering {
 }
 
 impl Default for Gathering {
-    /// Returns one unit ahead, at most two all-gathers in flight; the units that backward begins
-    /// with are kept.
+    /// Returns the default: one unit is gathered ahead, at most two all-gathers are in flight, and
+    /// the units that backward begins with are kept.
     fn default() -> Self {
         Gathering { ahead: 1, backward: BackwardPrefetch::Pre, in_flight: 2, live: u64::MAX, reuse: 1 }
     }

@@ -82,7 +82,7 @@ impl Job {
         let sharded = self.stage.sharded().parameters;
         away(parameters, "parameters that are not sharded", "choose ZeRO-3", sharded)?;
         let inputs_alone = self.checkpointing == Checkpointing::Block;
-        away(activations, "all that blocks keep", "choose checkpointing of blocks", inputs_alone)
+        away(activations, "all activations that blocks keep", "choose checkpointing of blocks", inputs_alone)
     }
 
     /// Refuses jobs that no run can have.

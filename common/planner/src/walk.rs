@@ -32,7 +32,7 @@ const COLOUR: u64 = 8;
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) phases: PerPhase<ByteCounter>,
-    /// The transfers that a step reads ahead of its update, whether or not it is skipped.
+    /// The transfers by which a step reads ahead of its update, whether or not it is skipped.
     pub(crate) ahead: Transfers,
     /// Elements that forward gathers and backward finds still gathered.
     pub(crate) kept: u64,
@@ -75,7 +75,7 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Returns a walk that stands before the run's setup.
+    /// Returns a walk at the beginning of a run, before its setup.
     pub(crate) fn new(job: &'a Job, partition: &'a Partition) -> Self {
         let offload = Offload::of(job, &partition.units);
         Walk {

@@ -75,7 +75,7 @@ impl Account {
         [
             ("forward", self.forward),
             ("backward", self.backward),
-            ("blocks computed again", self.recompute),
+            ("activations recomputed", self.recompute),
             ("optimizer", self.optimizer),
             (EXPOSED, self.exposed),
             ("waiting for other ranks", self.peers),

@@ -124,8 +124,8 @@ pub struct GenerateArgs {
     /// Text to continue.
     #[arg(long, default_value = "\n")]
     pub prompt: String,
-    /// Number of tokens to generate. The model sees the last ones only, up to its maximum sequence
-    /// length.
+    /// Number of tokens to generate. Each is drawn from the tokens before it, of which the model
+    /// sees only the last, up to its maximum sequence length.
     #[arg(long, default_value_t = 400, value_name = "N", value_parser = whole::<usize>(0..=MOST))]
     pub tokens: usize,
     /// Higher is more varied; 0 always takes the most likely token.

@@ -116,13 +116,13 @@ impl Offload {
         }
         if let Some(directory) = given.typed("offload_dir").filter(|_| !self.uses_disk()) {
             return Err(Failure::usage(format!(
-                "--offload-dir {directory}: nothing rests on disk\n\
+                "--offload-dir {directory}: nothing is stored on disk\n\
                  Add --offload-optimizer disk, --offload-parameters disk or --offload-activations disk."
             )));
         }
         if let Some(count) = given.typed("offload_buffers").filter(|_| !self.any_states()) {
             return Err(Failure::usage(format!(
-                "--offload-buffers {count}: neither optimizer states nor parameters travel\n\
+                "--offload-buffers {count}: neither optimizer states nor parameters are offloaded\n\
                  Add --offload-optimizer cpu or --offload-parameters cpu, or disk in place of cpu."
             )));
         }
@@ -138,13 +138,13 @@ impl Offload {
         for (flag, _, between, used, place) in links.into_iter().filter(|(_, link, ..)| link.is_some()) {
             if on_gpus {
                 return Err(Failure::usage(format!(
-                    "{flag} simulates the way between {between}, and ranks on GPUs have a real one\n\
+                    "{flag} simulates the link between {between}, and ranks on GPUs have a real one\n\
                      Leave it out, or run with --device cpu."
                 )));
             }
             if !used {
                 return Err(Failure::usage(format!(
-                    "{flag}: nothing travels between {between}\n{travels} {place}, or leave {flag} out."
+                    "{flag}: nothing is transferred between {between}\n{travels} {place}, or leave {flag} out."
                 )));
             }
         }

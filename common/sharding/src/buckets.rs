@@ -8,7 +8,7 @@
 //! A collective uses a unit's buffer in place, unless the buffer must be copied or its element type
 //! differs from the type that travels: then it is converted into a buffer of class
 //! [`Class::CommunicationBuckets`] when it is queued. The conversion frees a buffer of that class.
-//! It holds any other buffer until the result is converted back into it.
+//! Any other buffer is kept until the result is converted back into it.
 //!
 //! Sums are rounded to the type that travels. Parts of a larger sum would be rounded twice: buckets
 //! of partial sums return them in f32, before rounding.
@@ -63,7 +63,8 @@ struct Flight {
 /// The origin of a buffer in flight.
 struct Origin {
     unit: UnitId,
-    /// The buffer that the result is converted back into; `None` if the buffer was not converted.
+    /// The buffer that the result is converted back into; `None` if the buffer travels itself, or
+    /// was freed by its conversion.
     held: Option<Buffer>,
 }
 
@@ -94,7 +95,7 @@ impl Buckets {
         Buckets { among, ..self }
     }
 
-    /// Queues `unit`. Returns the units whose collective has finished since, with their buffers.
+    /// Queues `unit`. Returns the units whose collective has finished by now, with their buffers.
     ///
     /// # Errors
     /// If a collective fails, or there is no memory for a conversion.

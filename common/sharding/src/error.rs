@@ -12,8 +12,8 @@ pub enum Error {
     /// Between ranks.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
-    /// Between the rank's places: a disk could not be read or written, or a simulated way is slower than peers
-    /// wait.
+    /// Between the rank's places: a disk could not be read or written, or a simulated link needs
+    /// longer than the rank's peers wait.
     #[error("{0}")]
     Offload(offload::Error),
     /// Initial weights could not be read.

@@ -22,7 +22,7 @@ impl Precision {
     /// f32 throughout.
     pub const FP32: Precision = Precision::uniform(DType::F32);
 
-    /// Returns one type for all numbers.
+    /// Returns the precision that uses `dtype` for all numbers.
     pub const fn uniform(dtype: DType) -> Self {
         Precision { parameters: dtype, gradients: dtype, reduce: dtype, rounding: Rounding::None }
     }

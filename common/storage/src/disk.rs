@@ -44,7 +44,7 @@ impl Disk {
 
     /// Returns a disk for tests, which keeps a journal of the requested changes.
     pub fn journaled(threads: usize) -> Self {
-        Disk { journal: Journal::noting(), ..Disk::new(threads) }
+        Disk { journal: Journal::recording(), ..Disk::new(threads) }
     }
 
     /// Returns the journal of a disk from [`Disk::journaled`].

@@ -34,7 +34,7 @@ pub(crate) struct Journal(Option<Mutex<Vec<Change>>>);
 
 impl Journal {
     /// Returns a journal that records changes.
-    pub(crate) fn noting() -> Self {
+    pub(crate) fn recording() -> Self {
         Journal(Some(Mutex::default()))
     }
 

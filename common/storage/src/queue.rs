@@ -65,7 +65,7 @@ impl<M> Ticket<M> {
 /// A transfer, to be carried out by a thread of the queue.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// When a transfer begins: first ones before the others, each group in the order of queueing.
+/// When a transfer begins: `First` before `Last`, and within each in the order of queueing.
 #[derive(Clone, Copy)]
 pub(crate) enum Turn {
     First,

@@ -37,7 +37,7 @@ impl Record {
             chat.or(pair).or(string(keys.text).map(Record::Text))
         });
         record.ok_or(TextError::input(
-            "is no JSON object with \"text\", with \"prompt\" and \"completion\", or with \"messages\"\n\
+            "is not a JSON object with \"text\", with \"prompt\" and \"completion\", or with \"messages\"\n\
              Write each example in one line, for instance as {\"prompt\": \"…\", \"completion\": \"…\"}.",
         ))
     }

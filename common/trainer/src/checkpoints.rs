@@ -44,9 +44,9 @@ pub(crate) fn open(config: &Config) -> Result<Option<(Checkpoints, Option<Arc<Ru
     Ok(Some((checkpoints, Some(Arc::new(lock)))))
 }
 
-/// Refuses a disk without room for the checkpoints that a run of a model with so many `parameters`
-/// keeps and the one that is being written, in addition to its ranks' swap files there, as predicted, and the
-/// bytes of the weights that are `saved` at the end. The `damaged` ones stay.
+/// Refuses a disk that is too small for the run: for the checkpoints of a model with `parameters`
+/// parameters that it keeps, the one that is being written, the ranks' swap files there as
+/// predicted, and the `saved` bytes of the final weights. The `damaged` checkpoints stay.
 ///
 /// # Errors
 /// If there is too little room, or the disk does not say how much there is.
@@ -105,7 +105,7 @@ fn missing(there: &[String], damaged: &[String], keep: usize) -> usize {
     keep + 1 - sound.min(keep)
 }
 
-/// Returns the failure of a save of weights: a usage failure if it is the directory that will not do.
+/// Returns the failure of a save of weights: a usage failure if the directory is unsuitable.
 pub(crate) fn unsaved(error: CheckpointError) -> Failure {
     use CheckpointError::{IsCheckpoint, NotADirectory, NotAFile, NotReplaceable};
     match error {

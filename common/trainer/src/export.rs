@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use storage::Disk;
 
-/// How long an export waits for another writer that has its directory, if only to look.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an export waits for another writer, or a probe, that holds its directory.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An intact checkpoint.
 struct Intact {
@@ -113,7 +113,8 @@ fn open(checkpoints: &Checkpoints, name: &str) -> checkpoint::Result<Intact> {
 fn write(intact: &Intact, to: &Path, format: Format) -> checkpoint::Result<()> {
     let Intact { generation, config, layout } = intact;
     let brought = generation.companions();
-    let mut writer = Writer::on((Arc::new(Disk::new(1)), PATIENCE), to, (config, layout), format, brought)?;
+    let mut writer =
+        Writer::on((Arc::new(Disk::new(1)), LOCK_TIMEOUT), to, (config, layout), format, brought)?;
     let mut values = Vec::new();
     for state in TrainingState::ALL.into_iter().take(if format.moments { 3 } else { 1 }) {
         for (id, tensor) in layout.tensors.iter().enumerate() {

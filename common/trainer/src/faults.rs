@@ -58,7 +58,7 @@ pub(crate) fn check(config: &Config, stage: AnyStage) -> Result<()> {
 fn check_phase(fault: &Fault, config: &Config) -> Result<()> {
     let (phase, why) = match (fault.phase, config.corpus.eval_every) {
         (Phase::Recompute, _) if config.memory.checkpoint_activations.keep() == Keep::Everything => {
-            ("recompute", "nothing is computed again without --checkpoint-activations block or selective")
+            ("recompute", "nothing is recomputed without --checkpoint-activations block or selective")
         }
         (Phase::Evaluate, None) => {
             ("evaluate", "nothing is validated without --val-fraction 0.1 --eval-every 1")

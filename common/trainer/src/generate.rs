@@ -100,8 +100,9 @@ fn check_window(args: &GenerateArgs, prompt: usize, model: &Model) -> Result<()>
     )))
 }
 
-/// Refuses weights, and so many texts of at most `longest` tokens, that `memory` has no room for: weights, the hidden states of all texts and
-/// the logits of their last tokens, all in f32, and the texts.
+/// Refuses to generate `texts` texts of at most `longest` tokens if `memory` is too small for the
+/// weights, the hidden states of all texts, the logits of their last tokens (all in f32), and the
+/// texts.
 fn check_memory((texts, longest): (usize, usize), model: &Model, memory: Option<MainMemory>) -> Result<()> {
     let (texts, longest) = (texts as u64, longest as u64);
     let window = longest.min(model.config.max_positions as u64);

@@ -39,8 +39,8 @@ pub(crate) struct Plan {
     pub identity: Value,
     /// The saved weights that the flags name, if they do.
     pub brought: Option<Arc<Reader>>,
-    /// What the model brought beside its weights, unless the checkpoint that training resumes from
-    /// has it.
+    /// The small files that are saved with the model's weights: those that the resumed checkpoint
+    /// has kept, or else those that the flags name.
     pub companions: Arc<Companions>,
     /// The GPUs that ranks compute on; none on the CPU.
     pub gpus: Vec<Arc<Gpu>>,
@@ -146,9 +146,9 @@ impl Plan {
         step + 1 == self.config.steps
     }
 
-    /// True if an update may go on after `step`: another step follows at once, and the rank need
-    /// not wait for everything where it begins.
-    pub(crate) fn updates_go_on_after(&self, step: u32) -> bool {
+    /// True if an update may continue after `step`: another step follows at once, and communication
+    /// overlaps with computation.
+    pub(crate) fn updates_continue_after(&self, step: u32) -> bool {
         let ends = self.is_last(step) || self.config.validates_after(step) || self.checkpoints_after(step);
         self.config.communication.overlap && !ends
     }
@@ -354,7 +354,7 @@ fn evaluation_batches(config: &Config, data: &Data) -> usize {
     config.corpus.eval_batches.unwrap_or(EVALUATION_BATCHES).min(available)
 }
 
-/// The predicted peaks of every rank in every place, in a run that has `done` so much.
+/// Returns the predicted peaks of every rank in every place, for a run that has completed `done`.
 fn peaks(plan: &Plan, done: RunCounts) -> Vec<Vec<Peaks>> {
     let never_updated = done.steps == 0 && done.skipped > 0;
     let job = never_updated.then(|| job(plan.stage.id, &plan.config));

@@ -25,7 +25,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use viz::Departure;
 
 /// Returns the signal that ended `plan`'s run before its last step, given the number of `steps`
-/// done in this process; SIGINT if a key did. `None` if all steps are done.
+/// done in this process. If a key ended it, the signal is the key's, or SIGINT. `None` if all steps
+/// are done.
 fn early_exit_signal(plan: &Plan, steps: usize) -> Option<i32> {
     let is_early = plan.first_step() as usize + steps < plan.config.steps as usize;
     is_early.then(|| plan.stop.signal.load(Ordering::Relaxed))

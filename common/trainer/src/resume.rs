@@ -38,7 +38,7 @@ pub(crate) struct Writer {
     /// Its strategy, if the stage has several.
     pub strategy: Option<String>,
     pub ranks: usize,
-    /// Where optimizer states and parameters rested.
+    /// Where optimizer states and parameters were stored.
     pub places: [String; 2],
     /// The longest sequence that its model was made for, in tokens.
     pub max_positions: Option<usize>,

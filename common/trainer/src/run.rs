@@ -232,7 +232,7 @@ impl<'a> Worker<'a> {
             }
             let loss = loss / self.targets as f64;
             let agreed = agree(self.plan, &self.rank, loss, saving)?;
-            if agreed.stop || !self.plan.updates_go_on_after(hooks.step()) {
+            if agreed.stop || !self.plan.updates_continue_after(hooks.step()) {
                 self.stage.complete_update(None)?;
             }
             Ok((outcome, agreed))

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The ingredients from which a rank builds its stage.
+/// The inputs from which a rank builds its stage.
 pub struct Setup {
     /// This rank's device, groups and transfers.
     pub rank: Rc<Rank>,

@@ -35,8 +35,8 @@ impl Setup {
             let cut = sharded.parameters && !self.partition.units[unit].persistent;
             let place = if cut { self.placement.parameters } else { Place::Device };
             parameters.push((self.parameters(unit, held(cut), place)?, held(cut)));
-            let follow = sharded.gradients && self.gradients_are_offloaded();
-            let place = if follow { Place::Host } else { Place::Device };
+            let is_offloaded = sharded.gradients && self.gradients_are_offloaded();
+            let place = if is_offloaded { Place::Host } else { Place::Device };
             gradients.push((self.gradients(held(sharded.gradients), place)?, held(sharded.gradients)));
             let slice = held(sharded.optimizer);
             let states = self.optimizer(unit, slice.clone())?;

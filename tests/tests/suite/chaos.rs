@@ -214,7 +214,7 @@ fn is_named(fault: &Injected, failure: &Failure, case: &Case, attempt: &Attempt)
         }
         Kind::DiskError => own(": cannot ") && !text.contains("full"),
         Kind::DiskFull => own(": cannot "),
-        Kind::DiskHang => own(": cannot ") && text.contains("has answered nothing"),
+        Kind::DiskHang => own(": cannot ") && text.contains("has not answered"),
         Kind::OutOfMemory => own(" is out of "),
         _ => false,
     }

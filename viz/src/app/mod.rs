@@ -288,8 +288,8 @@ impl App {
         before.iter_mut().chain(after).for_each(|player| player.sync_to(lead));
     }
 
-    /// Returns the index of the slowest run: the one with the earliest latest phase, among followed
-    /// runs that have not ended if there are any.
+    /// Returns the index of the followed run that has advanced least. Runs that have ended count
+    /// only if all followed runs have; 0 if none is followed.
     fn slowest(&self) -> usize {
         let followed = |(_, player): &(usize, &Player)| player.motion() == Motion::Following;
         let players = || self.players.iter().enumerate().filter(followed);

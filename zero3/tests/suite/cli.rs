@@ -209,9 +209,9 @@ fn senseless_flags_are_usage_errors() {
     refuses("--grad-sync all-reduce", 2, &["--grad-sync", "zero1"]);
     refuses("--inject panic@rank9,step0,step", 2, &["rank 9"]);
     refuses("--offload-activations cpu", 2, &["--checkpoint-activations block"]);
-    refuses("--offload-dir /tmp", 2, &["nothing rests on disk", "--offload-optimizer disk"]);
+    refuses("--offload-dir /tmp", 2, &["nothing is stored on disk", "--offload-optimizer disk"]);
     refuses("--offload-buffers 2", 2, &["--offload-optimizer cpu"]);
-    refuses("--host-link pcie4 --device cpu", 2, &["nothing travels", "--offload-optimizer"]);
+    refuses("--host-link pcie4 --device cpu", 2, &["nothing is transferred", "--offload-optimizer"]);
     refuses("--wrap layer", 2, &["--wrap", "parameter", "size:N"]);
     refuses("--wrap size:0", 2, &["--wrap", "at least 1"]);
     refuses("--strategy no-shard", 2, &["--strategy no-shard", "DDP", "zero0-ddp"]);
@@ -274,7 +274,7 @@ fn unusable_data_is_a_usage_error() {
     data(&file("text.gz", &packed), &["text.gz is compressed with gzip", "gunzip"]);
     refuses(&format!("{SHORT} --mask-prompt"), 2, &["--mask-prompt", "--data-format jsonl"]);
     let latin = file("latin.jsonl", &[0xE9, b'\n']);
-    refuses(&format!("{SHORT} --data-format jsonl --data {latin}"), 2, &["latin.jsonl is no text in UTF-8"]);
+    refuses(&format!("{SHORT} --data-format jsonl --data {latin}"), 2, &["latin.jsonl is not UTF-8 text"]);
     if !cfg!(feature = "tokenizers") {
         refuses(&format!("{SHORT} --tokenizer t.json"), 2, &["--tokenizer t.json", "--features tokenizers"]);
     }

@@ -147,8 +147,8 @@ impl Checkpoints {
         })
     }
 
-    /// Removes all checkpoints except the `keep` newest up to `newest`. Those in `damaged` do not
-    /// count and are removed.
+    /// Of the checkpoints up to `newest`, removes all except the `keep` newest. Those in `damaged`
+    /// do not count, and stay.
     ///
     /// # Errors
     /// [`CheckpointError::Disk`].

@@ -9,15 +9,15 @@ use super::stopwatch::Stopwatch;
 use std::time::Duration;
 
 /// The longest pause between two looks at the clock, whatever the timeout.
-const LONGEST_LOOK: Duration = Duration::from_secs(1);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The shortest pause between two looks at the clock.
-const SHORTEST_LOOK: Duration = Duration::from_millis(5);
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Returns how often a wait looks at the clock. While the process is stopped it cannot look, and
 /// one such interval counts as waiting; so it is a small part of `timeout`.
 pub(crate) fn poll_interval(timeout: Duration) -> Duration {
-    (timeout / 10).clamp(SHORTEST_LOOK, LONGEST_LOOK)
+    (timeout / 10).clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)
 }
 
 /// A deadline for other ranks. It pauses while the run is held, while a simulated link delivers,
@@ -31,7 +31,7 @@ pub(crate) struct Deadline<'a> {
     blocked: Duration,
     /// The rank that this rank has published to wait for.
     published: Option<u32>,
-    /// True once this wait has spun, so that it parks next.
+    /// True once this wait has spun or chosen not to: from then on it parks.
     pub(crate) spun: bool,
 }
 
@@ -76,7 +76,7 @@ impl<'a> Deadline<'a> {
             self.published = None;
             return Err(culprit);
         }
-        Ok(left.clamp(SHORTEST_LOOK, look))
+        Ok(left.clamp(MIN_POLL_INTERVAL, look))
     }
 }
 

@@ -10,7 +10,7 @@
 //! | `watchdog` | errors and timeouts on the GPU |
 //! | `repeat` | NCCL's own calls, to measure the layer above them against |
 //! | `memory_probe` | how much of a GPU's memory communicators take |
-//! | `setup` | how ranks get communicators, and the obstacles |
+//! | `setup` | how ranks get communicators, and what can prevent it |
 //!
 //! NCCL trusts its callers: ranks that pass different lengths wait for each other forever, or write
 //! out of bounds. So a call has two parts. At `issue` its signature goes to the group under NCCL, a

@@ -1,4 +1,4 @@
-//! How ranks get communicators, and the obstacles.
+//! How ranks get communicators, and what can prevent it.
 
 use super::communicator::Communicator;
 use super::memory_probe::{MemoryProbe, Uuid};
@@ -167,7 +167,7 @@ fn meeting(peers: &[Peer]) -> Meeting {
     }
 }
 
-/// A rank's end of everything that it has connected.
+/// A connected rank's communicator, and the parts that serve it.
 pub(crate) struct Connected {
     pub(crate) watchdog: Arc<Watchdog>,
     /// `None` if the rank is alone.

@@ -12,8 +12,8 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// How often rank 0 looks whether a rank that has not connected has ended.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often rank 0 checks whether a rank that has not connected has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A process's connections.
 pub(crate) struct Met {
@@ -87,7 +87,7 @@ fn connect(
         if now >= deadline {
             return Err(apart(&missing));
         }
-        let next = reception.next(deadline.min(now + LOOK)).map_err(system)?;
+        let next = reception.next(deadline.min(now + POLL_INTERVAL)).map_err(system)?;
         if let Some((peer, stream)) = next.filter(|(peer, _)| missing.contains(peer)) {
             peers[peer as usize] = Some(stream);
         }

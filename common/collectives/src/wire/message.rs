@@ -73,7 +73,7 @@ pub(crate) struct Message {
     pub(crate) signature: Signature,
     /// Bytes that the sender announced.
     pub(crate) announced: usize,
-    /// Those bytes; `None` if they are more than this rank's call expects.
+    /// Those bytes; empty if they are more than this rank's call expects.
     pub(crate) payload: Payload,
 }
 

@@ -124,7 +124,7 @@ pub(super) static KEYS: &[Key] = &[
         "optimizer.params.max_grad_norm",
         Number(0.0, f64::MAX),
         "0",
-        "DeepSpeed refuses it beside Adam; `gradient_clipping` counts",
+        "DeepSpeed refuses it with Adam; `gradient_clipping` is used",
     )
     .missed_unless(|value| number(value) == 0.0),
     Key::new("optimizer.legacy_fusion", Flag, "false", "which kernel does the arithmetic"),

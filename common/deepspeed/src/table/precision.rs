@@ -107,7 +107,7 @@ pub(super) static KEYS: &[Key] = &[
     Key::new(AUTOCAST_DTYPE, Choice(AUTOCAST_DTYPES), "", "bfloat16 alone; must be given")
         .auto(Auto::No)
         .honoured(None, |_, _| {}, |run| rounds(run).then(|| Node::text("bfloat16"))),
-    Key::new(SENT_IN_16_BITS, Any, "", "their weights and gradients travel in 16 bits there, in fp32 here")
+    Key::new(SENT_IN_16_BITS, Any, "", "their weights and gradients are sent in 16 bits there, in fp32 here")
         .missed_unless(empty),
     Key::new(SENT, DTYPE, "null", "gradients on the wire; as parameters if left out").honoured(
         Some("reduce_dtype"),

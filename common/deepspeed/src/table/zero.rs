@@ -126,7 +126,7 @@ pub(super) static KEYS: &[Key] = &[
         "1e9",
         Auto::Flags,
         max_reuse_distance >= 0,
-        "keeps a unit after forward if backward needs it within this many elements; only its first unit if left out"
+        "keeps a unit after forward if backward needs it within this many elements; only the units that backward begins with if left out"
     ),
     Key::new(
         GATHER_16BIT,

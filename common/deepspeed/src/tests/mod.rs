@@ -234,9 +234,9 @@ fn parameters_of_nothing_named_are_not_read() {
     assert_eq!(
         config.findings.warnings,
         [
-            "ds.json: optimizer.params.lr changes nothing: DeepSpeed reads optimizer.params only beside optimizer.type",
+            "ds.json: optimizer.params.lr changes nothing: DeepSpeed reads optimizer.params only together with optimizer.type",
             "ds.json: scheduler.params.warmup_max_lr, scheduler.params.warmup_num_steps change nothing: \
-             DeepSpeed reads scheduler.params only beside scheduler.type"
+             DeepSpeed reads scheduler.params only together with scheduler.type"
         ]
     );
 }

@@ -142,7 +142,7 @@ fn what_only_tunes_speed_is_a_line_per_reason() {
         "aio": {"block_size": 262144, "queue_depth": 32, "thread_count": 1, "single_submit": false}}"#;
     insta::assert_snapshot!(json(text, "").unwrap().findings.warnings.join("\n"));
     let tuned = r#"{"aio": {"block_size": 262144}}"#;
-    assert_eq!(json(tuned, "").unwrap().findings.warnings, [""; 0], "nothing rests on disk");
+    assert_eq!(json(tuned, "").unwrap().findings.warnings, [""; 0], "nothing is stored on disk");
 }
 
 #[test]

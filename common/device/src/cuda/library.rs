@@ -53,7 +53,7 @@ impl Library {
         }
     }
 
-    /// Returns the advice what to install if the library is missing.
+    /// Returns advice on what to install if the library is missing.
     pub const fn remedy(self) -> &'static str {
         match self {
             Library::Driver => "comes with NVIDIA's driver (package nvidia-driver of your system)",

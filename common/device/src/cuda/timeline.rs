@@ -143,7 +143,7 @@ impl Timeline {
 }
 
 impl Pending {
-    /// Takes the oldest stretch of `lane`; `None` if it is not past.
+    /// Takes the oldest stretch of `lane`; `None` if it has not finished.
     fn next_past(&mut self, lane: Lane) -> Result<Option<Stretch>> {
         let pending = &mut self.pending[lane as usize];
         match pending.front() {

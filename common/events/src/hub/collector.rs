@@ -194,7 +194,7 @@ impl Collector {
     fn end_recording(&mut self, error: &RecordingError) {
         let Some(recorder) = self.recorder.take() else { return };
         let partial = recorder.partial().display();
-        let message = format!("{error}\nWhat was recorded until then is in {partial}.");
+        let message = format!("{error}\nThe events recorded until then are in {partial}.");
         if self.options.complains {
             complain!("warning: {message}\nThe run continues without a recording.");
         }

@@ -177,7 +177,7 @@ impl Hub {
         match self.recording.as_ref().zip(self.patience) {
             Some(((disk, partial), patience)) if !ends_in_time(&thread, disk, patience) => HubReport {
                 recording_error: Some(format!(
-                    "the disk has answered nothing for {} s\nWhat was recorded until then is in {}.",
+                    "the disk has not answered for {} s\nThe events recorded until then are in {}.",
                     patience.as_secs(),
                     partial.display()
                 )),

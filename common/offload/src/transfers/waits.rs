@@ -36,12 +36,12 @@ impl Transfers {
         outcome
     }
 
-    /// Returns the error of a disk that has answered nothing for `idle`. It names the oldest call.
+    /// Returns the error of a disk that has not answered for `idle`. It names the oldest call.
     fn hangs(&self, issued: Issued, Answers { oldest, .. }: Answers, idle: Duration) -> Error {
         let kind = if issued.route == Route::DiskToHost { Kind::Read } else { Kind::Write };
         let path = self.swap().file.path().to_path_buf();
         let Call { kind: call, path, offset } = oldest.unwrap_or(Call { kind, path, offset: None });
-        let words = format!("the disk has answered nothing for {} s", idle.as_secs());
+        let words = format!("the disk has not answered for {} s", idle.as_secs());
         storage::Error { call, path, offset, cause: io::Error::new(io::ErrorKind::TimedOut, words) }.into()
     }
 
@@ -67,7 +67,7 @@ impl Transfers {
         Ok(self.receive(staged)?.memory.buffer)
     }
 
-    /// Blocks until `due`, when a simulated way delivers, or until the run ends.
+    /// Blocks until `due`, when a simulated link delivers, or until the run ends.
     pub(super) fn sleep_until(&self, issued: Issued, due: Duration) -> Result<()> {
         let left = || {
             let left = due.saturating_sub(self.now());

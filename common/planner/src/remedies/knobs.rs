@@ -69,7 +69,7 @@ pub(super) const KNOBS: &[Knob] = &[
     knob("the same weights", |job, _| moved(job, &MOVABLE[1])),
     knob("the same weights", |job, _| moved(job, &MOVABLE[2])),
     knob("the same global batch, in smaller pieces", batch_size),
-    knob("gradients travel as they accumulate", |job, _| {
+    knob("gradients are sent in the type in which they accumulate", |job, _| {
         set(job, NOTHING, |job| job.converted_gradients = None)
     }),
     knob("gradients accumulate in 16 bits", gradients),

@@ -60,8 +60,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Starts to bring back the input of the block whose backward comes next. Does nothing if that
-    /// input is on the device.
+    /// Starts to bring back the input of the block whose backward comes next. Does nothing if there
+    /// is no such block, or if its input is on the device.
     pub(super) fn start(&mut self, next: Option<&mut Saved>) {
         let Some(Saved::Away { x, held }) = next else { return };
         if self.offload.placement.activations == Place::Disk {

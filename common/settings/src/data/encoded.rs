@@ -141,7 +141,7 @@ impl Encoder<'_> {
     fn unread(&self, error: &io::Error) -> Failure {
         Failure::usage(match error.kind() {
             io::ErrorKind::InvalidData => {
-                format!("{} is no text in UTF-8\nFor token ids give --data-format u16 or u32.", self.name)
+                format!("{} is not UTF-8 text\nFor token ids give --data-format u16 or u32.", self.name)
             }
             _ => format!("cannot read {}: {error}", self.name),
         })

@@ -41,7 +41,7 @@ pub(super) fn is_in_memory(path: &Path) -> bool {
 pub(super) fn probe(path: &Path) -> Result<()> {
     let fail = |what: &str, error: std::io::Error| {
         Failure::usage(format!(
-            "cannot {what} {}, the directory for what rests on disk: {error}\n\
+            "cannot {what} {}, the directory for states on disk: {error}\n\
              Name one on a disk, where this user may write, with --offload-dir DIR.",
             path.display()
         ))

@@ -66,12 +66,12 @@ fn combinations_that_make_no_sense_are_refused_with_the_remedy() {
     for (flags, named) in [
         ("--offload-activations cpu", block),
         ("--offload-activations disk --checkpoint-activations selective", block),
-        ("--offload-dir /tmp", "nothing rests on disk"),
+        ("--offload-dir /tmp", "nothing is stored on disk"),
         ("--offload-dir /tmp --offload-optimizer cpu", "--offload-optimizer disk"),
         ("--offload-buffers 4", "--offload-optimizer cpu"),
         (
             "--offload-buffers 4 --offload-activations cpu --checkpoint-activations block",
-            "nor parameters travel",
+            "nor parameters are offloaded",
         ),
         ("--host-link pcie4", "--offload-optimizer"),
         ("--disk-link 1us,1GB/s --offload-optimizer cpu", "leave --disk-link out"),

@@ -14,7 +14,7 @@ const STEPS_BEFORE: [f32; 5] = [1.0, 1.0, 64.0, 0.25, 0.0];
 /// half a step come first, and that step ends early.
 fn accumulated(
     group: collectives::Group,
-    (micros, follows): (usize, fn(usize, usize) -> AfterReduce),
+    (micros, after_reduce): (usize, fn(usize, usize) -> AfterReduce),
     value: fn(usize, usize) -> f32,
 ) -> (Vec<Vec<f32>>, f64) {
     let rank = Rank::for_tests(group);
@@ -27,7 +27,7 @@ fn accumulated(
         (buffer, slice(unit))
     };
     let shards = UnitBuffers::new(units.clone().map(shard).collect(), "gradients");
-    let mut gradients = GradientShards::new(shards, partition.clone(), follows(units.len(), micros));
+    let mut gradients = GradientShards::new(shards, partition.clone(), after_reduce(units.len(), micros));
     let add = |gradients: &mut GradientShards, index: usize, factor: f32| {
         for unit in units.clone() {
             let micro = MicroBatch { index, count: micros };
@@ -65,7 +65,7 @@ fn on_both_ranks(
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
-const FOLLOWS: [fn(usize, usize) -> AfterReduce; 2] = [
+const ALTERNATIVES: [fn(usize, usize) -> AfterReduce; 2] = [
     |_, _| AfterReduce::Accumulate,
     |units, micros| AfterReduce::MoveToHost(Box::new(HostAccumulator::new(units, micros))),
 ];
@@ -74,8 +74,8 @@ const FOLLOWS: [fn(usize, usize) -> AfterReduce; 2] = [
 #[test]
 fn a_shard_is_the_sum_of_its_slice_over_micro_batches() {
     let value = |micro: usize, at: usize| ((micro + 1) * (at % 1000)) as f32;
-    for follows in FOLLOWS {
-        for (rank, (shards, norm)) in on_both_ranks((3, follows), value).into_iter().enumerate() {
+    for after_reduce in ALTERNATIVES {
+        for (rank, (shards, norm)) in on_both_ranks((3, after_reduce), value).into_iter().enumerate() {
             assert!(norm.is_finite());
             for shard in shards {
                 let start = rank * shard.len();
@@ -89,14 +89,14 @@ fn a_shard_is_the_sum_of_its_slice_over_micro_batches() {
 /// An infinity that one micro-batch brings, and a sum of opposite ones, which is NaN.
 #[test]
 fn what_is_not_finite_reaches_the_norm() {
-    for follows in FOLLOWS {
+    for after_reduce in ALTERNATIVES {
         let infinite = |micro: usize, at: usize| if (micro, at) == (1, 7) { f32::INFINITY } else { 1.0 };
-        assert!(on_both_ranks((3, follows), infinite).iter().all(|(_, norm)| *norm == f64::INFINITY));
+        assert!(on_both_ranks((3, after_reduce), infinite).iter().all(|(_, norm)| *norm == f64::INFINITY));
         let opposite = |micro: usize, at: usize| match (micro, at) {
             (0, 7) => f32::INFINITY,
             (2, 7) => f32::NEG_INFINITY,
             _ => 1.0,
         };
-        assert!(on_both_ranks((3, follows), opposite).iter().all(|(_, norm)| norm.is_nan()));
+        assert!(on_both_ranks((3, after_reduce), opposite).iter().all(|(_, norm)| norm.is_nan()));
     }
 }

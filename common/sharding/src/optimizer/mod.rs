@@ -173,7 +173,7 @@ impl Optimizer {
     }
 
     /// Returns the first unit whose updated parameters are not stored beyond the device yet;
-    /// `UnitId::MAX` if no update is in progress.
+    /// `UnitId::MAX` if there is none.
     ///
     /// # Errors
     /// If a transfer has failed.

@@ -16,7 +16,7 @@ pub(super) struct Loans {
 }
 
 impl Loans {
-    /// Returns loans of which no unit of `partition` is on loan.
+    /// Returns empty loans for the units of `partition`.
     pub(super) fn none(partition: Arc<Partition>) -> Self {
         let units = partition.units.len();
         Loans {

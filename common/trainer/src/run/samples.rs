@@ -23,7 +23,7 @@ impl<'a> Samples<'a> {
         Samples { plan, rank, hooks }
     }
 
-    /// Returns the rank's tokens for a micro-batch of the step under way.
+    /// Returns the rank's tokens for a micro-batch of the current step.
     ///
     /// # Errors
     /// If main memory has no room for them, or the data cannot be read any more.
@@ -41,7 +41,7 @@ impl<'a> Samples<'a> {
         self.tokens(Split::Validation, (index * self.samples()) as u64)
     }
 
-    /// Returns how many tokens of the step under way carry a loss, on all ranks together.
+    /// Returns how many tokens of the current step carry a loss, on all ranks together.
     ///
     /// # Errors
     /// If the data cannot be read any more.

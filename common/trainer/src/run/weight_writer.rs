@@ -12,8 +12,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use storage::Disk;
 
-/// How long a save waits for another writer that has its directory, if only to look.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a save waits for another writer, or a probe, that holds its directory.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the thread is given.
 enum Job {
@@ -54,7 +54,7 @@ impl WeightWriter {
         });
         let (model, companions) = (plan.model.clone(), plan.companions.clone());
         // A disk that is late is named by another deadline.
-        let patience = PATIENCE.min(config.output.checkpoint_timeout / 2);
+        let patience = LOCK_TIMEOUT.min(config.output.checkpoint_timeout / 2);
         let (save, format, on) = (config.output.save.clone(), config.save_format, disk.clone());
         let create = move || match &save {
             None => Ok(None),

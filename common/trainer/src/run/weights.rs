@@ -82,12 +82,12 @@ impl Worker<'_> {
         }
     }
 
-    /// Begins a save of a checkpoint, unless the one before is still under way.
+    /// Begins a save of a checkpoint, unless the previous one is still in progress.
     pub(super) fn checkpoint(&mut self) -> Result<()> {
         let Some(saver) = &mut self.saver else { return Ok(()) };
         if !saver.is_idle() {
             let why = "skipped: the one before is still being written";
-            self.tell_saved(self.steps, Some(why));
+            self.report_checkpoint(self.steps, Some(why));
             return Ok(());
         }
         let waits = self.plan.config.output.checkpoint_wait;
@@ -102,7 +102,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Goes on with the save that is under way, if there is one and no rank is busy with it.
+    /// Continues the save in progress, if there is one and no rank is busy with it.
     pub(super) fn advance_save(&mut self) -> Result<()> {
         let ended = self.saver.as_mut().map_or(Ok(None), Saver::advance)?;
         self.ended(ended);
@@ -140,13 +140,13 @@ impl Worker<'_> {
     /// Stores how a save ended, and reports it.
     fn ended(&mut self, ended: Option<Saved>) {
         let Some(Saved { steps, outcome }) = ended else { return };
-        self.tell_saved(steps, outcome.as_ref().err().map(String::as_str));
+        self.report_checkpoint(steps, outcome.as_ref().err().map(String::as_str));
         self.saved = outcome.is_ok().then_some(steps).or(self.saved);
         self.unsaved = outcome.err();
     }
 
     /// Reports the outcome of a save after `steps` steps.
-    fn tell_saved(&self, steps: u32, failed: Option<&str>) {
+    fn report_checkpoint(&self, steps: u32, failed: Option<&str>) {
         self.record.report(RunEvent::Checkpoint(steps, failed));
         if let Some(witness) = &self.plan.witness {
             witness.on_checkpoint(self.rank.number(), steps, failed);

@@ -4,8 +4,9 @@ use device::{Buffer, Class, DType, Place};
 use offload::{Cargo, Crossing, Staged};
 use sharding::{Error, Rank, Result, Storage, UnitBuffers, UnitId};
 
-/// Buffers for one shard. A CPU device reads shards where they are stored and leaves `buffer`
-/// unused; it is allocated anyway, so that every device needs the same memory.
+/// Buffers for one shard. A CPU device reads a shard where it is stored in main memory, or from
+/// `staging`, and leaves `buffer` unused; it is allocated anyway, so that every device needs the
+/// same memory.
 pub(super) struct Slot {
     pub(super) buffer: Buffer,
     /// A buffer in main memory for a shard from disk; `None` while a read fills it.

@@ -82,8 +82,8 @@ fn time_in_which_the_process_is_stopped_does_not_count() {
     let script = script(seconds(10));
     let mut deadline = start(&script);
     let mut left = |run: u64| deadline.left_at(seconds(run), &[1]);
-    assert!((1..=3).all(|run| left(run) == Ok(LONGEST_LOOK)), "it looks again and again");
-    assert!((63..69).all(|run| left(run) == Ok(LONGEST_LOOK)));
+    assert!((1..=3).all(|run| left(run) == Ok(MAX_POLL_INTERVAL)), "it looks again and again");
+    assert!((63..69).all(|run| left(run) == Ok(MAX_POLL_INTERVAL)));
     assert_eq!(left(70), Err(1));
 }
 
@@ -117,7 +117,7 @@ fn a_rank_that_waits_for_a_while_publishes_it() {
     let script = script(seconds(10));
     let mut deadline = start(&script);
     for (run, rank) in [(0, 1), (1, 1), (2, 1), (3, 2)] {
-        assert_eq!(deadline.left_at(seconds(run), &[rank]), Ok(LONGEST_LOOK));
+        assert_eq!(deadline.left_at(seconds(run), &[rank]), Ok(MAX_POLL_INTERVAL));
     }
     drop(deadline);
     drop(start(&script));
@@ -132,14 +132,14 @@ fn time_in_which_the_awaited_rank_is_blocked_does_not_count() {
     let mut deadline = start(&script);
     let mut looks = |runs: std::ops::Range<u64>, blocked: bool| {
         script.0.blocked.set(if blocked { 2 } else { 0 });
-        runs.into_iter().all(|run| deadline.left_at(seconds(run), &[1]) == Ok(LONGEST_LOOK))
+        runs.into_iter().all(|run| deadline.left_at(seconds(run), &[1]) == Ok(MAX_POLL_INTERVAL))
     };
     assert!(looks(1..9, false) && looks(9..12, true) && looks(12..13, false));
     assert_eq!(deadline.left_at(seconds(13), &[1]), Err(1));
 
     let mut deadline = start(&script);
     script.0.blocked.set(2);
-    assert!((1..20).all(|run| deadline.left_at(seconds(run), &[1]) == Ok(LONGEST_LOOK)));
+    assert!((1..20).all(|run| deadline.left_at(seconds(run), &[1]) == Ok(MAX_POLL_INTERVAL)));
     assert_eq!(deadline.left_at(seconds(20), &[1]), Err(1));
 }
 
@@ -149,7 +149,7 @@ fn a_rank_that_is_not_blocked_is_blamed() {
     let script = script(seconds(10));
     let mut deadline = start(&script);
     script.0.blocked.set(2);
-    assert!((1..10).all(|run| deadline.left_at(seconds(run), &[0, 1, 2, 3]) == Ok(LONGEST_LOOK)));
+    assert!((1..10).all(|run| deadline.left_at(seconds(run), &[0, 1, 2, 3]) == Ok(MAX_POLL_INTERVAL)));
     assert_eq!(deadline.left_at(seconds(10), &[0, 1, 2, 3]), Err(2));
 }
 

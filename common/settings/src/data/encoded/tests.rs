@@ -50,7 +50,7 @@ fn a_text_without_lines_is_encoded_in_pieces_between_words_or_characters() {
 fn a_line_that_is_malformed_or_needs_a_template_is_named() {
     let malformed = ["{\"prompt\": \"a\"}", "[1]", "{\"text\": 1}", "{\"text\": \"a\""];
     let chat = ["{\"messages\": []}", "{\"id\": 1, \"conversations\": 2, \"text\": \"a\"}"];
-    let expected = malformed.map(|line| (line, "is no JSON object with"));
+    let expected = malformed.map(|line| (line, "is not a JSON object with"));
     for (line, what) in expected.into_iter().chain(chat.map(|line| (line, "is a conversation, which needs")))
     {
         let error = ids(&format!("{{\"text\": \"a\"}}\n{line}\n"), false).unwrap_err();

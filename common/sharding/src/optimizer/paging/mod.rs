@@ -2,8 +2,9 @@
 //! the next one arrives and the previous one leaves.
 //!
 //! * States in main memory: the CPU updates them in place.
-//! * States on disk: they are read into main memory and written back after the CPU's update.
-//!   Gradients are copied from the device, and updated parameters are copied back to it.
+//! * States on disk: they are read into main memory, and written back after the CPU's update.
+//! * In both cases, gradients on the device are copied to main memory, and updated parameters are
+//!   copied back to where they are stored.
 //! * Only parameters beyond the device: the device computes the update, and parameters are copied to
 //!   it and back.
 //!
