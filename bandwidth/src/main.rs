@@ -58,7 +58,8 @@ pub(crate) struct Flags {
     /// Number of ranks. [default: 4 threads; in a job, its number of processes]
     #[arg(long, value_name = "N")]
     gpus: Option<usize>,
-    /// What connects the ranks, separated by commas. [default: local,ring; in a job tcp, or mpi under mpirun]
+    /// What connects the ranks, separated by commas. [default: local,ring; in a job tcp, or mpi
+    /// under mpirun]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "ENGINE,…")]
     engine: Vec<Engine>,
     /// Operations to measure, separated by commas.

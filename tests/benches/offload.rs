@@ -295,8 +295,8 @@ impl Moves {
     }
 }
 
-/// Steps over simulated links of several rates, chosen so that the busier direction takes a share of
-/// the time that the step computes, beside a bound and an estimate.
+/// Steps over simulated links of several rates, chosen so that the busier direction takes a share
+/// of the time that the step computes, beside a bound and an estimate.
 fn link(flags: &Flags, away: &str, flag: &str, routes: [Route; 2]) {
     let moves = Moves::of(flags, away, routes);
     let plain = run(flags, "");

@@ -134,11 +134,11 @@ pub(crate) fn out_of_range(element_type: ElementType, values: &[f32]) -> Option<
     values.iter().find(beyond).map(|&value| (value, most))
 }
 
-/// Returns the first value that is infinite or NaN.
-pub(crate) fn not_finite(values: &[f32]) -> Option<f32> {
+/// Returns the index of the first value that is infinite or NaN.
+pub fn not_finite(values: &[f32]) -> Option<usize> {
     match are_finite(bytemuck::cast_slice(values)) {
         true => None,
-        false => values.iter().copied().find(|value| !value.is_finite()),
+        false => values.iter().position(|value| !value.is_finite()),
     }
 }
 
@@ -215,7 +215,7 @@ mod tests {
             for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 let mut changed = values.clone();
                 changed[at] = bad;
-                assert_eq!(not_finite(&changed).map(f32::to_bits), Some(bad.to_bits()), "{at}");
+                assert_eq!(not_finite(&changed), Some(at), "{bad}");
             }
         }
     }

@@ -96,8 +96,8 @@ impl FileWriter {
     pub(crate) fn write(&mut self, tensor: usize, values: &[f32]) -> Result<()> {
         let (element_type, slot) = (self.element_type, &self.slots[tensor]);
         CheckpointError::check_range(&slot.name, slot.elements, &(0..slot.elements), values.len())?;
-        if let Some(value) = elements::not_finite(values) {
-            let (path, tensor) = (self.target.clone(), slot.name.clone());
+        if let Some(at) = elements::not_finite(values) {
+            let (path, tensor, value) = (self.target.clone(), slot.name.clone(), values[at]);
             return Err(CheckpointError::WeightNotFinite { path, tensor, value });
         }
         if let Some((value, most)) = elements::out_of_range(element_type, values) {

@@ -51,7 +51,7 @@ mod writer;
 use names::CONFIG;
 
 pub use companions::Companions;
-pub use elements::ElementType;
+pub use elements::{ElementType, not_finite};
 pub use error::CheckpointError;
 pub use reader::Reader;
 pub use state::blocks::BLOCK;

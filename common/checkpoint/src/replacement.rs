@@ -102,8 +102,8 @@ impl Replacement {
     /// # Errors
     /// [`CheckpointError::NotReplaceable`].
     pub(crate) fn probe(mut self) -> Result<()> {
-        // While the names are exchanged, another process may put a file under this one: only an empty
-        // directory is removed.
+        // While the names are exchanged, another process may put a file under this one: only an
+        // empty directory is removed.
         self.published = true;
         let swap = || self.disk().exchange(&self.staging, &self.place.target);
         let tried = match self.place.is_empty()? {

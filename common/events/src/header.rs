@@ -133,8 +133,8 @@ impl Sweep {
 const MOST_PAIRS: u64 = 1 << 20;
 /// Number of pairs that any header may describe, whatever its size.
 const FEW_PAIRS: u64 = 1 << 12;
-/// Number of further pairs per byte of the header: a header describes every unit, and predicts every
-/// rank.
+/// Number of further pairs per byte of the header: a header describes every unit, and predicts
+/// every rank.
 const PAIRS_PER_BYTE: u64 = 64;
 
 /// The description of a run, written before it starts.

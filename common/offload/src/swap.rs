@@ -1,8 +1,8 @@
 //! The file in which a rank's bytes are stored on a disk.
 //!
-//! It is unlinked as soon as it is open, so its data never outlives the process. Each [`Extent`] begins
-//! and ends on a page, so that whole extents bypass the page cache where the file system allows that. A
-//! part of an extent that begins or ends within a page goes through the page cache.
+//! It is unlinked as soon as it is open, so its data never outlives the process. Each [`Extent`]
+//! begins and ends on a page, so that whole extents bypass the page cache where the file system
+//! allows that. A part of an extent that begins or ends within a page goes through the page cache.
 
 use crate::Result;
 use device::{Buffer, Lease};

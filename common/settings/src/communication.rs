@@ -32,8 +32,8 @@ pub struct CommunicationArgs {
     /// [default: true]
     #[arg(long, action = ArgAction::Set, value_name = "true|false", hide_possible_values = true)]
     pub contiguous_gradients: Option<bool>,
-    /// ZeRO-3: prefetch units until ELEMENTS are gathered ahead; 0 disables prefetching. [default: 1,
-    /// one unit]
+    /// ZeRO-3: prefetch units until ELEMENTS are gathered ahead; 0 disables prefetching. [default:
+    /// 1, one unit]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
     pub prefetch_bucket: Option<usize>,
     /// ZeRO-3: gather ahead before the backward of a unit (pre), after it (post), or not in
@@ -55,8 +55,8 @@ pub struct CommunicationArgs {
     /// ZeRO-3: keep nothing after forward: exactly three times the parameters on the wire.
     #[arg(long, conflicts_with = "max_reuse_distance")]
     pub reshard_last: bool,
-    /// ZeRO-3: never shard tensors of at most ELEMENTS elements; they are gathered after each update.
-    /// [default: 0]
+    /// ZeRO-3: never shard tensors of at most ELEMENTS elements; they are gathered after each
+    /// update. [default: 0]
     #[arg(long, value_name = "ELEMENTS", value_parser = |text: &str| elements(text, 0))]
     pub param_persistence_threshold: Option<usize>,
     /// ZeRO-3: maximum number of elements that stay whole in total. [default: unlimited]

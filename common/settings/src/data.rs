@@ -4,8 +4,8 @@
 //! it takes tokens `o..o + T + 1` with `o = (g · T) mod (length − T)`. With a shuffle seed the
 //! windows at multiples of T are visited in a random order, a new one each epoch.
 //!
-//! A validation reads each window at a multiple of T once, so that its loss does not depend on how many
-//! ranks share it: samples beyond the last window carry no loss.
+//! A validation reads each window at a multiple of T once, so that its loss does not depend on how
+//! many ranks share it: samples beyond the last window carry no loss.
 
 mod container;
 mod encoded;
@@ -102,8 +102,8 @@ impl Data {
         (self.len(split) - 1) / length
     }
 
-    /// Returns sample `g` of `split`, of `length` tokens. Past the last window of a validation it is a
-    /// window again, and no token of it carries a loss.
+    /// Returns sample `g` of `split`, of `length` tokens. Past the last window of a validation it
+    /// is a window again, and no token of it carries a loss.
     ///
     /// # Errors
     /// As [`Data::window`].

@@ -73,9 +73,9 @@ pub fn loss_scaling(
     check(&scaling).map(|()| Some(scaling)).map_err(Failure::usage)
 }
 
-/// Refuses scales under which any f16 gradient overflows, scales whose reciprocal f32 does not hold, a
-/// minimum above the initial scale, and a scale that would double in every step. Settings that a fixed
-/// scale does not read are not checked.
+/// Refuses scales under which any f16 gradient overflows, scales whose reciprocal f32 does not
+/// hold, a minimum above the initial scale, and a scale that would double in every step. Settings
+/// that a fixed scale does not read are not checked.
 fn check(scaling: &LossScaling) -> std::result::Result<(), String> {
     let LossScaling { fixed, initial_power, minimum, window, .. } = *scaling;
     let sensible = |scale: f64| (SMALLEST..=LARGEST).contains(&scale);

@@ -84,7 +84,8 @@ pub(crate) fn check_room(
     )))
 }
 
-/// Returns the bytes of the swap files that the ranks on this machine have on the disk of `directory`.
+/// Returns the bytes of the swap files that the ranks on this machine have on the disk of
+/// `directory`.
 fn swapped(config: &Config, prediction: &Prediction, directory: &Path) -> u64 {
     match shares_disk(config.offload.directory.as_ref(), directory) {
         true => prediction.ranks.iter().take(config.ranks_here()).map(|rank| rank.disk.total_peak).sum(),

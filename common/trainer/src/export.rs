@@ -24,8 +24,8 @@ struct Intact {
     layout: Layout,
 }
 
-/// Writes the checkpoint that `args` name. Returns the lines to print. Holds one tensor at a time. A run that
-/// still saves may remove the checkpoint meanwhile: then a newer one is written.
+/// Writes the checkpoint that `args` name. Returns the lines to print. Holds one tensor at a time.
+/// If a run that still saves removes the checkpoint, a newer one is written.
 ///
 /// # Errors
 /// If there is no intact checkpoint, or the directory cannot be written.

@@ -68,8 +68,8 @@ impl Plan {
         self.resume.as_ref().map_or(0, |state| state.progress.steps)
     }
 
-    /// Returns how many training tokens were read before the run's first step: with `--resume-with batch`
-    /// the steps before had others.
+    /// Returns how many training tokens were read before the run's first step: with `--resume-with
+    /// batch` the steps before had others.
     pub(crate) fn tokens_before(&self) -> u64 {
         let counted = self.resume.as_ref().and_then(|state| state.progress.tokens);
         counted.unwrap_or(u64::from(self.first_step()) * self.config.tokens_per_step())
@@ -111,8 +111,8 @@ impl Plan {
         said.into_iter().find(|why| !why.is_empty()).map_or(Ok(plan), |why| Err(Failure::run(why)))
     }
 
-    /// Returns the small files of the run's model: those that the checkpoint that it resumes from has kept,
-    /// with the tokenizer that a flag names, or else those that the flags name.
+    /// Returns the small files of the run's model: those that the checkpoint that it resumes from
+    /// has kept, with the tokenizer that a flag names, or else those that the flags name.
     ///
     /// # Errors
     /// If the tokenizer cannot be read.
@@ -295,14 +295,16 @@ fn check_files(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Returns the bytes of the weights that this process saves at the end, of a model with `companions`.
+/// Returns the bytes of the weights that this process saves at the end, of a model with
+/// `companions`.
 fn saved_bytes(config: &Config, model: &Model, companions: &Companions) -> u64 {
     let stored = config.save_format.element_type.unwrap_or_else(|| companions.element_type());
     let saves = config.leads() && config.output.save.is_some();
     if saves { model.layout.parameters() * stored.bytes() as u64 } else { 0 }
 }
 
-/// Refuses a run whose results could not be written, or whose weights have no room for their `bytes`.
+/// Refuses a run whose results could not be written, or whose weights have no room for their
+/// `bytes`.
 fn probe_outputs(config: &Config, bytes: u64) -> Result<()> {
     check_files(config)?;
     if let Some(path) = &config.output.report {

@@ -12,9 +12,6 @@ use text::bytes::VOCABULARY;
 /// Elements of each tensor that ranks compare before they start.
 const SAMPLE: usize = 256;
 
-/// Values that are checked at a time.
-const CHUNK: usize = 4096;
-
 /// The fewest elements for a thread: drawing fewer takes less time than starting one.
 const ELEMENTS_PER_THREAD: usize = 1 << 16;
 
@@ -61,7 +58,7 @@ impl WeightSource for Saved {
     fn read(&self, tensor: TensorId, range: Range<usize>, into: &mut [f32]) -> Result<(), String> {
         let spec = &self.layout.tensors[tensor];
         self.reader.read(spec, range.clone(), into).map_err(|e| e.to_string())?;
-        match not_finite(into) {
+        match checkpoint::not_finite(into) {
             None => Ok(()),
             Some(at) => Err(format!(
                 "{}: tensor `{}` has {} at {:?}, so no loss with these weights is finite\n\
@@ -73,15 +70,6 @@ impl WeightSource for Saved {
             )),
         }
     }
-}
-
-/// Returns the position of the first value that is infinite or not a number.
-fn not_finite(values: &[f32]) -> Option<usize> {
-    // Whole chunks are looked at without an exit, so that the comparison runs in vector registers.
-    let clean = |chunk: &[f32]| chunk.iter().fold(true, |clean, value| clean & value.is_finite());
-    let chunk = values.chunks(CHUNK).position(|chunk| !clean(chunk))?;
-    let within = values[chunk * CHUNK..].iter().position(|value| !value.is_finite())?;
-    Some(chunk * CHUNK + within)
 }
 
 /// Returns the indices of element `number`, counted row-major.

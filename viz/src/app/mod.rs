@@ -156,8 +156,8 @@ impl App {
         self.at_end_of_run() || self.player().scene().now.failure.is_some()
     }
 
-    /// Returns the seconds since a recording that may still grow last grew; `None` until it counts as
-    /// quiet. A run writes several times a second, so a quiet recording is worth a warning.
+    /// Returns the seconds since a recording that may still grow last grew; `None` until it counts
+    /// as quiet. A run writes several times a second, so a quiet recording is worth a warning.
     pub fn quiet_seconds(&self) -> Option<u64> {
         let grows = self.lead().timeline().grows() == Some(true);
         (grows && self.quiet >= QUIET).then_some(self.quiet as u64)

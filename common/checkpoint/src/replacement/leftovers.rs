@@ -73,8 +73,8 @@ impl Place {
         }
     }
 
-    /// Returns the directories that killed saves to `path` left behind next to it, as far as this user may
-    /// list them.
+    /// Returns the directories that killed saves to `path` left behind next to it, as far as this
+    /// user may list them.
     pub(super) fn leftovers(path: &Path) -> impl Iterator<Item = PathBuf> {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let of = move |end| match &name {
@@ -137,13 +137,10 @@ impl Place {
 
     /// Removes everything that killed processes left behind. The caller holds the lock.
     pub(super) fn clear_leftovers(&self) -> Result<()> {
-        for end in [PARTIAL, REPLACED] {
-            for old in siblings(&self.parent, &self.name, end)? {
-                self.bring_others(&old)?;
-                self.remove(&old)?;
-            }
-        }
-        Ok(())
+        Place::leftovers(&self.target).try_for_each(|old| {
+            self.bring_others(&old)?;
+            self.remove(&old)
+        })
     }
 
     /// Moves other programs' files here from `old`, whose place this directory has taken. If a file

@@ -45,7 +45,8 @@ impl Checkpoints {
     /// one above it.
     ///
     /// # Errors
-    /// [`CheckpointError::InCheckpoint`], [`CheckpointError::NotADirectory`], [`CheckpointError::Disk`].
+    /// [`CheckpointError::InCheckpoint`], [`CheckpointError::NotADirectory`],
+    /// [`CheckpointError::Disk`].
     pub fn prepare(&self) -> Result<()> {
         if self.directory.join(MANIFEST).exists() {
             return Err(CheckpointError::InCheckpoint(self.directory.clone()));

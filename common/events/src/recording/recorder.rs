@@ -79,7 +79,8 @@ impl Recorder {
     /// Hands the events added so far to the disk, without waiting for the write.
     ///
     /// # Errors
-    /// [`RecordingError::Io`], also if more encoded bytes wait for the disk than main memory should hold.
+    /// [`RecordingError::Io`], also if more encoded bytes wait for the disk than main memory should
+    /// hold.
     pub fn advance(&mut self) -> Result<(), RecordingError> {
         self.encode_pending();
         if let Some(written) = self.in_progress.as_ref().and_then(|ticket| ticket.wait_for(Duration::ZERO)) {

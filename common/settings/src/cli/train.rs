@@ -116,8 +116,8 @@ pub struct TrainArgs {
     /// Inject a fault; may be repeated. Reported by a rank: panic, error or
     /// stall@rank2,step3,backward; overflow or skip@rank1,step5; seed@rank3;
     /// out-of-memory@rank1,allocation17; with offload to disk, disk-error, disk-full or
-    /// disk-hang@rank1,step2. Silent, in one step: nan@rank1,step5. Silent, from that step on: stale,
-    /// divisor, data, drop or slow@rank1,step5; seed@rank3,step0.
+    /// disk-hang@rank1,step2. Silent, in one step: nan@rank1,step5. Silent, from that step on:
+    /// stale, divisor, data, drop or slow@rank1,step5; seed@rank3,step0.
     #[arg(long, value_name = "FAULT", help_heading = "Failures on demand")]
     pub inject: Vec<Fault>,
 }
@@ -174,8 +174,8 @@ pub struct TrainingArgs {
     /// less, such as 2e-5.
     #[arg(long, default_value_t = 3e-3, value_name = "RATE", value_parser = number("a number above 0 that f32 holds", |x| x > 0.0 && x <= f32::MAX.into()))]
     pub lr: f64,
-    /// Steps of linear warm-up; then the rate decays along a cosine to a tenth of its peak. With more
-    /// than --steps, the peak is never reached. [default: a tenth of the steps, at most 100]
+    /// Steps of linear warm-up; then the rate decays along a cosine to a tenth of its peak. With
+    /// more than --steps, the peak is never reached. [default: a tenth of the steps, at most 100]
     #[arg(long, value_name = "N", value_parser = whole::<u32>(0..=MOST))]
     pub warmup_steps: Option<u32>,
     /// Decoupled weight decay of matrices.
@@ -261,8 +261,8 @@ pub struct MemoryArgs {
     /// Start even if the predicted peak exceeds the memory.
     #[arg(long)]
     pub ignore_plan: bool,
-    /// Activations that each block recomputes in backward: none; block (all, keeping only the block's
-    /// input); selective (the cheap ones).
+    /// Activations that each block recomputes in backward: none; block (all, keeping only the
+    /// block's input); selective (the cheap ones).
     #[arg(long, default_value_t, value_parser = checkpointing(), value_name = "WHAT")]
     pub checkpoint_activations: Checkpointing,
 }

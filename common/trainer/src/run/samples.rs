@@ -72,15 +72,15 @@ impl<'a> Samples<'a> {
         before + since * (micro_batches * self.samples()) as u64
     }
 
-    /// Returns how many tokens carry a loss in these samples of `split`; 1 if none does, so that the
-    /// mean loss is then 0.
+    /// Returns how many tokens carry a loss in these samples of `split`; 1 if none does, so that
+    /// the mean loss is then 0.
     fn targets(&self, split: Split, samples: Range<u64>) -> Result<u64> {
         let length = self.plan.config.sequence_length;
         Ok(self.plan.data.target_count(split, samples, length).map_err(other)?.max(1))
     }
 
-    /// Returns the rank's tokens in a micro-batch of `split`, whose samples on all ranks begin with the
-    /// one numbered `first`.
+    /// Returns the rank's tokens in a micro-batch of `split`, whose samples on all ranks begin with
+    /// the one numbered `first`.
     fn tokens(&self, split: Split, first: u64) -> Result<Tokens> {
         let Config { batch_size, sequence_length, .. } = self.plan.config;
         let first = first + (self.rank.number() * batch_size) as u64;
