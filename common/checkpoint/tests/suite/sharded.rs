@@ -234,9 +234,6 @@ fn a_fault_at_any_call_of_a_save_loses_nothing() {
         assert_holds(&newest(&sound).unwrap(), 6, |elements| 0..elements);
         (saved, faulty.disk().record().len() as u64)
     };
-    let (saved, calls) = save_with(u64::MAX, Effect::Full);
-    saved.unwrap();
-    assert!(calls > 20, "{calls}");
     // Saves mostly wait for the disk, so all effects are tried in parallel. A full disk may be hit
     // where it does not matter.
     let effects = [
@@ -249,9 +246,15 @@ fn a_fault_at_any_call_of_a_save_loses_nothing() {
         for (effect, saves) in effects {
             let save_with = &save_with;
             threads.spawn(move || {
-                for number in 1..=calls {
-                    let saved = save_with(number, effect).0.is_ok();
-                    assert!(saves.is_none_or(|saves| saves == saved), "call {number} {effect:?}");
+                // The system may move fewer bytes than it was asked to, so saves differ in their calls:
+                // the first save without that many ends the search.
+                for number in 1.. {
+                    let (saved, calls) = save_with(number, effect);
+                    if calls < number {
+                        saved.unwrap();
+                        return assert!(calls > 20, "{calls}");
+                    }
+                    assert!(saves.is_none_or(|saves| saves == saved.is_ok()), "call {number} {effect:?}");
                 }
             });
         }
