@@ -93,16 +93,19 @@ struct Comm {
     std::atomic<int> under_way{0};
     std::thread helper;
 
-    // Runs `work` after the call has returned; its result becomes the state.
+    // Runs `work` after the call has returned; its result becomes the state, unless a collective
+    // of an earlier call fails meanwhile: an error remains.
     void later(std::function<int()> work) {
         if (helper.joinable()) helper.join();
-        state = IN_PROGRESS;
+        change_state(SUCCESS, IN_PROGRESS);
         helper = std::thread([this, work] {
             cuCtxSetCurrent(context);
             int result = work();
-            if (!world->aborted) state = result;
+            if (!world->aborted) change_state(IN_PROGRESS, result);
         });
     }
+
+    void change_state(int from, int to) { state.compare_exchange_strong(from, to); }
 
     // Returns once nothing runs on the GPU, as a call that frees its memory does: kernels of other
     // communicators of this process run until they are done or aborted. A context that is broken
