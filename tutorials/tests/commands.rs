@@ -62,7 +62,10 @@ fn compare_prints_and_writes_everything_and_explain_reads_it() {
             svg.len()
         );
         let explained = succeeds(folder.path(), &format!("explain comparison/{package}.json"));
-        assert!(explained.contains("Utilisation") && explained.contains("SIMULATED link"), "{explained}");
+        assert!(
+            explained.contains("computes forward and backward for") && explained.contains("SIMULATED link"),
+            "{explained}"
+        );
     }
     assert!(document.contains("## Recommendation\n\nUse "), "{document}");
 }

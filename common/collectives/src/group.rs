@@ -4,7 +4,7 @@ use crate::core::backend::{Backend, Result, Topic};
 use crate::core::call::{BufferShape, Call, Signature};
 use crate::core::call_id::CallId;
 use crate::core::observer::Observer;
-use crate::traffic::Traffic;
+use crate::traffic::{CallTimer, Traffic};
 use device::{Buffer, DType};
 use events::event::NO_UNIT;
 use events::{Boundary, Emitter, Operation, Progress, What, lock};
@@ -318,7 +318,9 @@ impl Group {
         self.last.set(Some(call.id()));
         buffers.extend(sums);
         call.emit(Progress::Issued);
+        let timer = CallTimer::start(&self.observer.emitter);
         self.backend.issue(&call, &mut buffers, bytes).inspect_err(|_| self.observer.failing())?;
+        self.observer.spent(operation, &timer);
         Ok(Pending { buffers: Some(buffers), call: Some(call), backend })
     }
 

@@ -1,7 +1,6 @@
 //! Counters of payload, the authority on the bytes that a rank has sent.
 
-use events::Operation;
-use events::lock;
+use events::{Began, Emitter, Operation, cpu, lock};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -28,9 +27,11 @@ pub struct Traffic {
     pub bytes: [u64; OPERATIONS],
     /// Collectives finished.
     pub calls: [u64; OPERATIONS],
-    /// Nanoseconds spent waiting for results: for other ranks, for data to move, for a simulated
-    /// link.
+    /// Nanoseconds spent issuing and waiting for results: for other ranks, for data to move, for a
+    /// simulated link.
     pub nanoseconds: [u64; OPERATIONS],
+    /// Of these, the ones in which the rank's thread did not run.
+    pub off_processor: [u64; OPERATIONS],
     /// Of these, waiting for other ranks.
     pub for_peers: [u64; OPERATIONS],
     /// Of these, waiting for a simulated link to deliver.
@@ -48,15 +49,23 @@ impl Traffic {
         self.bytes.iter().sum()
     }
 
-    /// Returns seconds spent waiting, over all operations: in total, for other ranks, and for a
-    /// simulated link.
+    /// Returns seconds spent on collectives, over all operations: in total, waiting for other ranks,
+    /// and waiting for a simulated link.
     pub fn seconds(&self) -> [f64; 3] {
-        let sum = |counters: &[u64; OPERATIONS]| counters.iter().sum::<u64>() as f64 * 1e-9;
-        [sum(&self.nanoseconds), sum(&self.for_peers), sum(&self.for_link)]
+        [&self.nanoseconds, &self.for_peers, &self.for_link].map(sum_in_seconds)
+    }
+
+    /// Returns the seconds spent on collectives in which the rank's thread did not run.
+    pub fn seconds_off_processor(&self) -> f64 {
+        sum_in_seconds(&self.off_processor)
     }
 }
 
-events::counters! { Traffic [bytes, calls, nanoseconds, for_peers, for_link] }
+fn sum_in_seconds(nanoseconds: &[u64; OPERATIONS]) -> f64 {
+    nanoseconds.iter().sum::<u64>() as f64 * 1e-9
+}
+
+events::counters! { Traffic [bytes, calls, nanoseconds, off_processor, for_peers, for_link] }
 
 /// Parts of a wait for a collective's result.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,17 +76,50 @@ pub(crate) struct Waits {
     pub(crate) link: Duration,
 }
 
+/// The time that a rank's thread spends in a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallTime {
+    total: Duration,
+    /// The part of `total` in which the thread did not run.
+    off_processor: Duration,
+}
+
+/// Measures a [`CallTime`], without the time for which a viewer holds the run.
+pub(crate) struct CallTimer {
+    began: Began,
+    on_processor: Duration,
+}
+
+impl CallTimer {
+    /// Starts to measure.
+    pub(crate) fn start(emitter: &Emitter) -> Self {
+        CallTimer { began: emitter.begin(), on_processor: cpu::of_thread() }
+    }
+
+    /// Returns the time since the start.
+    pub(crate) fn elapsed(&self, emitter: &Emitter) -> CallTime {
+        let total = emitter.since(self.began);
+        CallTime { total, off_processor: total.saturating_sub(cpu::of_thread() - self.on_processor) }
+    }
+}
+
 /// The counters behind [`Traffic`].
 #[derive(Default)]
 pub(crate) struct TrafficCounters(Mutex<Traffic>);
 
 impl TrafficCounters {
-    /// Counts a finished call of `operation`, after a wait of `total` for its result.
-    pub(crate) fn finished(&self, operation: Operation, sent: u64, total: Duration, waits: Waits) {
+    /// Counts the time of `call`, which was spent on a call of `operation`.
+    pub(crate) fn spent(&self, operation: Operation, call: CallTime) {
+        let (traffic, index) = (&mut *lock(&self.0), operation.index());
+        traffic.nanoseconds[index] += call.total.as_nanos() as u64;
+        traffic.off_processor[index] += call.off_processor.as_nanos() as u64;
+    }
+
+    /// Counts a finished call of `operation`.
+    pub(crate) fn finished(&self, operation: Operation, sent: u64, waits: Waits) {
         let (traffic, index) = (&mut *lock(&self.0), operation.index());
         traffic.bytes[index] += sent;
         traffic.calls[index] += 1;
-        traffic.nanoseconds[index] += total.as_nanos() as u64;
         traffic.for_peers[index] += waits.peers.as_nanos() as u64;
         traffic.for_link[index] += waits.link.as_nanos() as u64;
     }

@@ -31,6 +31,9 @@ pub struct Account {
     pub peers: f64,
     /// Waits for transfers between device, main memory and disk.
     pub places: f64,
+    /// Outside waits, the time in which other threads have a rank's core. Where a rank has several
+    /// threads or a GPU it is not measured, and part of what the rank computes.
+    pub without_core: f64,
 }
 
 /// Returns the seconds of the phases of an optimizer step.
@@ -55,15 +58,24 @@ impl Account {
     pub fn of(report: &Report) -> Self {
         let mean = |seconds: fn(&Clocks) -> f64| per_step(report, |row| seconds(&row.clocks));
         let peers = mean(|of| training(&of.for_peers));
+        // A rank that waits for its other threads or its GPU is off the processor, too.
+        let alone = report.threads == 1 && report.gpu.is_empty();
+        let off = |seconds: fn(&Times) -> f64| match alone {
+            true => per_step(report, |row| seconds(&row.clocks.off_processor)),
+            false => 0.0,
+        };
+        let backward = mean(|of| of.phases.backward - of.waits.backward - of.for_places.backward)
+            - off(|of| of.backward);
+        let recompute = mean(|of| of.phases.recompute) - off(|of| of.recompute);
         Account {
             step: per_step(report, |row| row.seconds),
             data: mean(|of| of.phases.data),
-            forward: mean(|of| of.phases.forward - of.waits.forward - of.for_places.forward),
-            backward: mean(|of| {
-                of.phases.backward - of.phases.recompute - of.waits.backward - of.for_places.backward
-            }),
-            recompute: mean(|of| of.phases.recompute),
-            optimizer: mean(|of| of.phases.step - of.waits.step - of.for_places.step),
+            forward: mean(|of| of.phases.forward - of.waits.forward - of.for_places.forward)
+                - off(|of| of.forward),
+            backward: backward - recompute,
+            recompute,
+            optimizer: mean(|of| of.phases.step - of.waits.step - of.for_places.step) - off(|of| of.step),
+            without_core: off(training),
             exposed: mean(|of| training(&of.waits)) - peers,
             link: mean(|of| training(&of.for_link)),
             peers,
@@ -71,7 +83,7 @@ impl Account {
         }
     }
 
-    fn parts(&self) -> [(&'static str, f64); 8] {
+    fn parts(&self) -> [(&'static str, f64); 9] {
         [
             ("forward", self.forward),
             ("backward", self.backward),
@@ -79,6 +91,7 @@ impl Account {
             ("optimizer", self.optimizer),
             (EXPOSED, self.exposed),
             ("waiting for other ranks", self.peers),
+            ("waiting for a core", self.without_core),
             ("waiting for other places", self.places),
             ("fetching data", self.data),
         ]

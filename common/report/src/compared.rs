@@ -99,7 +99,7 @@ impl Compared<'_> {
     pub(crate) fn times(&self) -> Vec<TimeRow> {
         self.rows(&[()], |rank, (), m| TimeRow {
             rank,
-            seconds: m.steps.iter().map(|step| step.seconds).sum(),
+            seconds: m.seconds,
             clocks: m.clocks,
             operations: operation_times(&m.traffic),
         })

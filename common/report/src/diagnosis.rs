@@ -28,7 +28,7 @@ pub fn diagnosis(report: &Report) -> String {
     for (name, seconds) in account.rows().into_iter().filter(|row| row.1 >= 0.0005 * account.step) {
         text.push_str(&row(name, seconds, account.step));
     }
-    text.push_str(&utilisation(report, &account));
+    text.push_str(&speed(report, &account));
     text.extend(Recomputed::of(report).map(|recomputed| again(&recomputed)));
     text.push_str(&kernels(report));
     text.push_str(&places(report));
@@ -60,17 +60,25 @@ fn row(name: &str, seconds: f64, step: f64) -> String {
     format!("{}\n", line.trim_end())
 }
 
-fn utilisation(report: &Report, account: &Account) -> String {
+/// Describes how many operations a rank does per second. With a GPU the phases are the host's, so
+/// only the whole step says that.
+fn speed(report: &Report, account: &Account) -> String {
     let model = &report.model;
     let tokens = (model.micro_batches * model.batch_size * model.sequence_length) as f64;
     let operations = tokens * report.throughput.flops_per_token as f64 / 1e9;
-    format!(
-        "\nUtilisation {:.0} %: a rank does {:.1} GFLOP/s while it computes forward and backward, {:.1} over the whole \
-         step.\n",
-        100.0 * account.useful() / account.step,
-        operations / account.useful(),
-        operations / account.step,
-    )
+    let over_step = operations / account.step;
+    match report.gpu.is_empty() {
+        true => format!(
+            "\nA rank computes forward and backward for {:.0} % of a step, at {:.1} GFLOP/s; over the whole step it does \
+             {over_step:.1}.\n",
+            100.0 * account.useful() / account.step,
+            operations / account.useful(),
+        ),
+        false => format!(
+            "\nThese are the host's seconds: it queues the GPU's work, and waits only where it needs a result.\n\
+             Over the whole step a rank does {over_step:.1} GFLOP/s.\n"
+        ),
+    }
 }
 
 fn again(recomputed: &Recomputed) -> String {
@@ -131,9 +139,7 @@ fn helping(report: &Report, account: &Account) -> String {
         None => "Remedies for traffic are unknown: the report is older than the settings in it.\n",
     };
     if remedies.is_empty() {
-        return format!(
-            "\nNothing would help by a hundredth of a step: the time goes into computing.\n{unknown}"
-        );
+        return format!("\nNo other flags, link or place would save 1 % of a step.\n{unknown}");
     }
     let mut text = String::from("\nWhat would help, each alone, at most (of a step)\n");
     for remedy in remedies {

@@ -21,6 +21,8 @@ pub struct Peaks {
 pub struct Measured {
     /// Its steps; the same on every rank except for the seconds.
     pub steps: Vec<StepRow>,
+    /// Seconds of all its steps.
+    pub seconds: f64,
     /// Number of its steps that began after the previous update had finished.
     pub fresh_starts: u64,
     /// Validation losses: after how many steps, nats per token.

@@ -36,7 +36,11 @@ pub(super) fn remedy(how: impl Into<String>, why: impl Into<String>, seconds: f6
 pub fn remedies(report: &Report) -> Vec<Remedy> {
     let account = Account::of(report);
     let mut remedies = vec![
-        remedy("ranks equally fast, on cores of their own", "no rank waits", account.peers),
+        remedy(
+            "ranks equally fast, on cores of their own",
+            "no rank waits",
+            account.peers + account.without_core,
+        ),
         remedy("data nearer by, or smaller", "fetched sooner", account.data),
     ];
     let run = PlannedRun::of(report);
@@ -100,7 +104,9 @@ fn hiding(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Re
         ],
         false => [mean(|of| of.for_link.forward), mean(|of| of.for_link.backward)],
     };
-    let computing = account.forward + account.backward + account.recompute;
+    // Data also move while a rank waits for a core.
+    let backward_computes = account.backward + account.recompute + account.without_core;
+    let computing = account.forward + backward_computes;
     let communication = run.communication;
     if !communication.overlap {
         let hidden = (forward + backward).min(computing);
@@ -114,7 +120,7 @@ fn hiding(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Re
         let hidden = (gathers * (forward + backward)).min(computing);
         return Some(remedy("without --prefetch-bucket 0", "units are gathered ahead", hidden));
     }
-    let hidden = (gathers * backward).min(account.backward + account.recompute);
+    let hidden = (gathers * backward).min(backward_computes);
     (communication.backward_prefetch == BackwardPrefetch::None)
         .then(|| remedy("--backward-prefetch pre", "backward gathers ahead too", hidden))
 }

@@ -159,12 +159,16 @@ pub struct Times {
     pub evaluate: f64,
 }
 
-/// Seconds per phase: in total, and in waits.
+/// Seconds per phase: in total, off the processor, and in waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Clocks {
     /// Total, waiting included.
     pub phases: Times,
-    /// Waits for collectives, part of `phases`.
+    /// Part of `phases`, outside waits: the rank's thread did not run. It had no core, waited for
+    /// other threads of the rank, or waited for its GPU.
+    #[serde(default)]
+    pub off_processor: Times,
+    /// Issuing collectives and waiting for them, part of `phases`.
     pub waits: Times,
     /// Waits for peers, part of `waits`.
     pub for_peers: Times,
@@ -195,7 +199,7 @@ pub struct OperationTime {
     /// The operation.
     #[serde(deserialize_with = "labels::known")]
     pub operation: Label,
-    /// Seconds: waiting for peers, moving data, waiting for a simulated link.
+    /// Seconds: issuing, waiting for peers, moving data, waiting for a simulated link.
     pub seconds: f64,
     /// Seconds waiting for peers, part of `seconds`.
     pub peers_seconds: f64,

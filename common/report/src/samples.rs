@@ -30,6 +30,7 @@ pub(crate) fn one_step(flags: &str) -> Report {
     };
     let memory = vec![Peaks { classes: vec![3; Class::ALL.len()], total: 21 }; Place::ALL.len()];
     let measured = Measured {
+        seconds: step.seconds,
         steps: vec![step],
         evaluations: vec![(1, 2.5)],
         fresh_starts: 1,
@@ -54,9 +55,11 @@ pub(crate) fn waiting(flags: &str) -> Report {
     let mut report = one_step(flags);
     let phases = Times { forward: 0.3, backward: 0.5, recompute: 0.04, step: 0.1, data: 0.01, evaluate: 0.0 };
     let link = Times { forward: 0.2, backward: 0.3, step: 0.05, ..Times::default() };
+    report.threads = 1;
     for row in &mut report.time {
         row.seconds = 0.95;
-        row.clocks = Clocks { phases, for_link: link, waits: link, ..row.clocks };
+        let off_processor = Times { forward: 0.01, backward: 0.03, recompute: 0.01, ..Times::default() };
+        row.clocks = Clocks { phases, off_processor, for_link: link, waits: link, ..row.clocks };
     }
     let waiting = &mut report.time[0].clocks;
     (waiting.for_peers.backward, waiting.waits.backward) = (0.05, 0.35);

@@ -2,7 +2,9 @@
 
 use crate::rank::Rank;
 use collectives::Traffic;
+use events::cpu;
 use offload::Moved;
+use std::time::Duration;
 
 /// The traffic of a rank with other ranks, and its transfers between places.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,15 +15,18 @@ pub struct Usage {
     pub to_neighbours: u64,
     /// The transfers between device, main memory and disk.
     pub transfers: Moved,
+    /// Processor time of the rank's thread.
+    pub processor: Duration,
 }
 
 impl Usage {
-    /// Returns the usage of `rank` so far.
+    /// Returns the usage of `rank`, whose thread calls this, so far.
     pub fn now(rank: &Rank) -> Self {
         Usage {
             traffic: rank.group.overall_traffic(),
             to_neighbours: rank.mesh.neighbours().map_or(0, |group| group.traffic().total()),
             transfers: rank.transfers.moved(),
+            processor: cpu::of_thread(),
         }
     }
 
@@ -31,6 +36,14 @@ impl Usage {
         let [all, peers, link] = self.traffic.seconds();
         [all, peers, link, self.transfers.waited.iter().sum()]
     }
+
+    /// Returns the seconds, in `time` of this usage and outside its waits, in which the rank's
+    /// thread did not run.
+    pub fn off_processor(&self, time: Duration) -> f64 {
+        let outside = time.as_secs_f64() - self.processor.as_secs_f64();
+        let places: f64 = self.transfers.waited.iter().sum();
+        (outside - self.traffic.seconds_off_processor() - places).max(0.0)
+    }
 }
 
-events::counters! { Usage [] traffic, to_neighbours, transfers }
+events::counters! { Usage [] traffic, to_neighbours, transfers, processor }

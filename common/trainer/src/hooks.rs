@@ -155,22 +155,21 @@ impl LayerSpan {
     }
 }
 
-/// Adds seconds, in total and in waits, to the clocks of `phase`.
-pub(crate) fn add_to_clocks(clocks: &mut Clocks, phase: Phase, seconds: [f64; 5]) {
-    let Clocks { phases, waits, for_peers, for_link, for_places } = clocks;
+/// Adds seconds, as [`in_seconds`] returns them, to the clocks of `phase`.
+pub(crate) fn add_to_clocks(clocks: &mut Clocks, phase: Phase, seconds: [f64; 6]) {
+    let Clocks { phases, off_processor, waits, for_peers, for_link, for_places } = clocks;
     // Recomputation is a part of backward, whose clocks have its waits.
-    let measured = if phase == Phase::Recompute { 1 } else { seconds.len() };
-    for (times, seconds) in
-        [phases, waits, for_peers, for_link, for_places].into_iter().zip(seconds).take(measured)
-    {
+    let measured = if phase == Phase::Recompute { 2 } else { seconds.len() };
+    let all = [phases, off_processor, waits, for_peers, for_link, for_places];
+    for (times, seconds) in all.into_iter().zip(seconds).take(measured) {
         clock(times, phase).into_iter().for_each(|clock| *clock += seconds);
     }
 }
 
-/// Returns the seconds of `time`: in total, and in the waits of `usage`.
-pub(crate) fn in_seconds(time: Duration, usage: Usage) -> [f64; 5] {
+/// Returns the seconds of `time`: in total, off the processor, and in the waits of `usage`.
+pub(crate) fn in_seconds(time: Duration, usage: Usage) -> [f64; 6] {
     let [all, peers, link, places] = usage.waited();
-    [time.as_secs_f64(), all, peers, link, places]
+    [time.as_secs_f64(), usage.off_processor(time), all, peers, link, places]
 }
 
 /// Returns the clock of `phase`; `None` if it has none.

@@ -74,7 +74,14 @@ fn four_processes_learn_the_bits_of_four_threads_in_every_stage() {
             report["steps"].as_array().unwrap().iter().map(|row| row["loss"].clone()).collect()
         };
         assert_eq!(losses(&processes), losses(&threads), "{stage}");
-        assert_eq!(processes["time"].as_array().unwrap().len(), 4, "every rank's measurements are there");
+        let times = processes["time"].as_array().unwrap();
+        assert_eq!(times.len(), 4, "every rank's measurements are there");
+        for time in times {
+            let phases = &time["phases"];
+            let inside = ["data", "forward", "backward", "step"].map(|phase| phases[phase].as_f64().unwrap());
+            let (inside, all) = (inside.iter().sum::<f64>(), time["seconds"].as_f64().unwrap());
+            assert!(0.0 < inside && inside <= all, "{stage}: phases of {inside} s in steps of {all} s");
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Where a rank's progress is reported and counted.
 
-use crate::traffic::TrafficCounters;
-use events::{Emitter, What};
+use crate::traffic::{CallTimer, TrafficCounters};
+use events::{Emitter, Operation, What};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -32,6 +32,12 @@ impl Observer {
     pub(crate) fn new(emitter: Emitter, group: u16) -> Self {
         let (counters, overall, winding_down) = (Arc::default(), Arc::default(), Arc::default());
         Observer { emitter, counters, overall, group, winding_down, complete: Arc::default() }
+    }
+
+    /// Counts what a call of `operation` has taken of the rank's time since `timer` started.
+    pub(crate) fn spent(&self, operation: Operation, timer: &CallTimer) {
+        let time = timer.elapsed(&self.emitter);
+        [&self.counters, &self.overall].into_iter().for_each(|counters| counters.spent(operation, time));
     }
 
     /// Emits that this rank's collective has failed, while its buffers still exist.

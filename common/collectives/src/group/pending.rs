@@ -2,6 +2,7 @@
 
 use crate::core::backend::{Backend, Outcome, Result};
 use crate::core::call::Call;
+use crate::traffic::CallTimer;
 use device::Buffer;
 use events::{Progress, lock};
 use std::sync::Arc;
@@ -38,14 +39,13 @@ impl Pending {
         };
         // If this unwinds, the buffers are still here, and Drop keeps them for as long as other
         // ranks need them.
-        let emitter = &call.observer.emitter;
-        let began = emitter.begin();
+        let timer = CallTimer::start(&call.observer.emitter);
         let outcome = self.backend.wait(call).inspect_err(|_| call.observer.failing());
         let buffers = self.buffers.take().unwrap_or_default();
         let Outcome { sent, gathered, waits, crossing, complete } = outcome?;
-        let elapsed = emitter.since(began);
+        call.observer.spent(call.operation(), &timer);
         for counters in [&call.observer.counters, &call.observer.overall] {
-            counters.finished(call.operation(), sent, elapsed, waits);
+            counters.finished(call.operation(), sent, waits);
         }
         if let Some(crossing) = crossing {
             call.emit_crossing(crossing);

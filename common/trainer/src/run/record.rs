@@ -194,11 +194,12 @@ impl<'a> Record<'a> {
         let Peaks { classes: peaks, total: total_peak } = memory[Place::Device.index()].clone();
         let gpu = GpuRow::of(self.rank.number(), device)?;
         let kernels = KernelRow::of(self.rank.number(), device)?;
-        let Counted { usage: Usage { traffic, to_neighbours, transfers }, clocks, .. } = self.counted;
+        let Counted { usage: Usage { traffic, to_neighbours, transfers, .. }, clocks, .. } = self.counted;
         let to_neighbours = self.rank.mesh.neighbours().map(|_| to_neighbours);
         let sent = Operation::ALL.iter().map(|&operation| traffic.sent(operation)).collect();
         emitter.emit(What::Finished { peaks, total_peak, sent });
         Ok(Measured {
+            seconds: self.steps.iter().map(|step| step.seconds).sum(),
             steps: std::mem::take(&mut self.steps),
             evaluations: std::mem::take(&mut self.evaluations),
             validation_transfers: self.validation_transfers,
