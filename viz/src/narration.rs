@@ -43,7 +43,9 @@ pub fn sentence(scene: &Scene, room: usize) -> String {
 fn fitting(main: &str, more: &str, travels: bool, room: usize) -> String {
     let plain = main.rsplit_once(" (").map_or(main, |(plain, _)| plain);
     let head = main.split(':').next().unwrap_or(main);
-    let mut all = vec![format!("{main}{more}."), format!("{main}."), format!("{plain}."), format!("{head}.")];
+    let name = head.split(',').next().unwrap_or(head);
+    let mut all = [main, plain, head, name].map(|form| format!("{form}.")).to_vec();
+    all.insert(0, format!("{main}{more}."));
     if travels {
         all.splice(1..1, [format!("{plain}{more}."), format!("{head}{more}.")]);
     }
@@ -128,7 +130,18 @@ pub fn name(scene: &Scene, flight: &Flight) -> String {
     format!("{} of {units}", flight.event.operation)
 }
 
+/// Explains a collective in flight, and says so if it has not begun to move data.
 fn collective(scene: &Scene, flight: &Flight) -> String {
+    let explained = explained(scene, flight);
+    match (flight.started, explained.split_once(": ")) {
+        (Some(_), _) => explained,
+        (None, Some((name, explanation))) => format!("{name}, not begun: {explanation}"),
+        (None, None) => format!("{explained}, not begun"),
+    }
+}
+
+/// Explains what a collective moves.
+fn explained(scene: &Scene, flight: &Flight) -> String {
     let units = words::units(&scene.header, flight.event.unit, flight.event.units);
     let groups = groups::beside(&scene.now, flight.event.group);
     let whole = words::bytes(flight.event.bytes);

@@ -225,9 +225,9 @@ impl App {
             Action::Dismiss if self.help => self.help = false,
             // Pressed before there is a box, the key must not dismiss a later one.
             Action::Dismiss => self.dismissed ^= self.has_ended(),
-            Action::NextView => self.view = self.view.turned(1),
-            Action::PreviousView => self.view = self.view.turned(View::ALL.len() - 1),
-            Action::Show(view) => self.view = view,
+            Action::NextView => self.show(self.view.turned(1)),
+            Action::PreviousView => self.show(self.view.turned(View::ALL.len() - 1)),
+            Action::Show(view) => self.show(view),
             Action::NextRun => self.shown = (self.shown + 1) % self.players.len(),
             Action::NextRank => self.move_rank(1),
             Action::PreviousRank => self.move_rank(-1),
@@ -240,6 +240,12 @@ impl App {
             moving => return self.travel(moving),
         }
         None
+    }
+
+    /// Shows `view`, without the box over a run that has ended.
+    fn show(&mut self, view: View) {
+        self.view = view;
+        self.dismissed |= self.has_ended();
     }
 
     /// Leaves the screen. If that would end a run of this process, asks first.

@@ -174,17 +174,17 @@ fn capacities(bytes: u64) -> Vec<String> {
     vec![format!(" of {long} "), format!(" of {short} "), format!(" {short} ")]
 }
 
-/// Returns the label of a card's lower edge: the live bytes, and their share of the bytes that DDP
-/// would need.
+/// Returns the label of a card's lower edge: the live bytes, and the peak so far with its share of
+/// the peak that DDP would have.
 fn summary(scene: &Scene, number: usize, rank: &RankSnapshot, width: u16) -> String {
     let live = rank.live_total();
     let ghost = scene.header.replicated_total.get(number).copied().unwrap_or(0);
-    let share = words::percent(live as f64, ghost as f64);
+    let share = words::percent(rank.total_peak as f64, ghost as f64);
     let live = words::bytes(live);
     match width {
-        40.. => format!("{live} live · {share} of DDP · peak {}", words::bytes(rank.total_peak)),
-        26.. => format!("{live} · {share} of DDP"),
-        _ => format!("{live} · {share}"),
+        45.. => format!("{live} live · peak {}, {share} of DDP's", words::bytes(rank.total_peak)),
+        28.. => format!("{live} · ≤ {share} of DDP"),
+        _ => format!("{live} · ≤ {share}"),
     }
 }
 

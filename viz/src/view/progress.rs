@@ -62,8 +62,9 @@ fn metric(label: &'static str, value: Option<String>, note: String) -> Metric {
 fn metrics(scene: &Scene, last: Option<&StepRecord>, player: &Player) -> Vec<Metric> {
     let live = scene.now.sum(RankSnapshot::live_total);
     let replicated = amount::total(scene.header.replicated_total.iter().copied());
-    let share = words::percent(live as f64, replicated as f64);
-    let share = if replicated > 0 { format!("{share} of DDP") } else { String::new() };
+    let peak = scene.now.sum(|rank| rank.total_peak);
+    let share = words::percent(peak as f64, replicated as f64);
+    let share = if replicated > 0 { format!("≤ {share} of DDP") } else { String::new() };
     let sent = scene.now.sum(|rank| rank.sent_in(scene.now.step()).total());
     let validated = evaluations(player).last();
     let validation = validated.map_or(String::new(), |(_, loss)| format!("validation {loss:.3}"));
