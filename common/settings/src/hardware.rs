@@ -331,6 +331,7 @@ mod tests {
             ordinal,
             name: "A GPU".into(),
             capability: (9, 0),
+            multiprocessors: 132,
             memory: 8_000_000_000,
             uuid: [0; 16],
         };

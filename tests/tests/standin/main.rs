@@ -4,6 +4,7 @@ mod bench;
 mod bench_peer;
 mod cuda;
 mod nccl;
+mod nccl_sharing;
 mod nccl_training;
 mod offload;
 mod pinned;

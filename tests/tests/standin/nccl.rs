@@ -9,10 +9,14 @@ use std::time::{Duration, Instant};
 use tests::job::free_port;
 use tests::standin_or_return;
 
-const PATIENT: Duration = Duration::from_secs(60);
+pub(super) const PATIENT: Duration = Duration::from_secs(60);
 
 /// Runs `body` on every rank of a world on this machine's GPUs. Returns the results in rank order.
-fn world<R: Send>(size: u32, timeout: Duration, body: impl Fn(Group, &Device) -> R + Sync) -> Vec<R> {
+pub(super) fn world<R: Send>(
+    size: u32,
+    timeout: Duration,
+    body: impl Fn(Group, &Device) -> R + Sync,
+) -> Vec<R> {
     let gpus = cuda::list().unwrap().len();
     let opened: Vec<_> = (0..gpus).map(|gpu| Gpu::open(gpu).unwrap()).collect();
     Gpu::connect(&opened).unwrap();
@@ -32,7 +36,11 @@ fn world<R: Send>(size: u32, timeout: Duration, body: impl Fn(Group, &Device) ->
 }
 
 /// Runs like [`world`], with NCCL between the ranks.
-fn connected<R: Send>(size: u32, timeout: Duration, body: impl Fn(Group, &Device) -> R + Sync) -> Vec<R> {
+pub(super) fn connected<R: Send>(
+    size: u32,
+    timeout: Duration,
+    body: impl Fn(Group, &Device) -> R + Sync,
+) -> Vec<R> {
     nccl::allow_sharing();
     if size as usize > cuda::list().unwrap().len() {
         nccl::share();
@@ -48,7 +56,7 @@ fn value(rank: u32, index: usize) -> f32 {
     ((seed >> 40) as f32 / (1u64 << 23) as f32 - 1.0) * 3.0
 }
 
-fn bucket(device: &Device, dtype: DType, rank: u32, lens: &[usize]) -> Bucket {
+pub(super) fn bucket(device: &Device, dtype: DType, rank: u32, lens: &[usize]) -> Bucket {
     let buffer = |&len: &usize| {
         let values: Vec<f32> = (0..len).map(|index| value(rank, index + len)).collect();
         device.upload_as(Class::Gradients, dtype, &values).unwrap()
@@ -57,7 +65,7 @@ fn bucket(device: &Device, dtype: DType, rank: u32, lens: &[usize]) -> Bucket {
 }
 
 /// Returns the elements of `buffers`, widened to f32.
-fn read(device: &Device, buffers: &[Buffer]) -> Vec<Vec<f32>> {
+pub(super) fn read(device: &Device, buffers: &[Buffer]) -> Vec<Vec<f32>> {
     let wide = |buffer: &Buffer| -> Vec<f32> {
         let mut wide = device.allocate(Class::Workspace, DType::F32, buffer.len()).unwrap();
         device.kernels().copy(wide.view_mut(), buffer.view()).unwrap();
@@ -375,20 +383,4 @@ fn processes_load_machine_code_when_they_need_it() {
     nccl::share();
     assert_eq!(set("CUDA_MODULE_LOADING").as_deref(), Some("EAGER"));
     assert_eq!(set("NCCL_NVLS_ENABLE").as_deref(), Some("0"));
-}
-
-#[test]
-fn ranks_that_share_a_gpu_need_a_new_nccl() {
-    let old = ("STANDIN_NCCL_VERSION", "22809");
-    standin_or_return!(&[old, ("STANDIN_GPUS", "2")]);
-    nccl::allow_sharing();
-    let join = |group: Group, device: &Device| {
-        nccl::join(group, device.gpu().unwrap(), PATIENT).err().map(|error| error.to_string())
-    };
-    for error in world(3, PATIENT, join) {
-        let text = error.unwrap();
-        assert!(text.contains("ranks 0 and 2 share a GPU") && text.contains("2.28.9"), "{text}");
-        assert!(text.contains("2.30"), "{text}");
-    }
-    assert_eq!(world(2, PATIENT, join), [None, None]);
 }

@@ -18,7 +18,7 @@ pub(crate) fn give_up_at_timeout<'a>(
     count: Option<u64>,
     observer: &'a Observer,
 ) -> impl Fn() -> Option<String> + 'a {
-    let waited = RefCell::new(stopwatch(watched.held(observer)));
+    let waited = RefCell::new(stopwatch(watched.held(observer), watched.timeout));
     move || {
         if watched.control.failure(id).is_some() {
             return Some("the group has failed".into());

@@ -10,7 +10,7 @@ use crate::core::call_id::CallId;
 use crate::group::ControlChannel;
 use bytemuck::{Pod, Zeroable};
 use device::DeviceError;
-use device::cuda::Runtime;
+use device::cuda::{GpuInfo, Runtime};
 use std::cell::RefCell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, OnceLock};
@@ -31,10 +31,10 @@ const AT_ONCE: Variable = ("CUDA_MODULE_LOADING", "EAGER");
 /// rank. NCCL compares only its last two ranks to find out whether ranks share a GPU.
 const NO_SWITCH: Variable = ("NCCL_NVLS_ENABLE", "0");
 
-/// Blocks that the kernels of all ranks on one GPU have together. Each kernel waits for the others,
-/// so all of them have to run at the same time, and together with kernels that compute.
-/// `NCCL_MAX_CTAS` overrides this.
-const BLOCKS: i32 = 32;
+/// The most blocks that the kernels of all ranks on one GPU have together. Each kernel waits for
+/// the others, so all of them have to run at the same time, and together with kernels that compute.
+/// One block of NCCL's occupies a multiprocessor. `NCCL_MAX_CTAS` overrides this.
+const BLOCKS: u32 = 32;
 
 /// A version of NCCL.
 #[repr(transparent)]
@@ -134,6 +134,7 @@ pub(crate) struct Setup<'a> {
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Peer {
     gpu: Uuid,
+    multiprocessors: u32,
     process: u32,
     version: Version,
     /// Of the first rank: the identifier by which the ranks find each other.
@@ -143,9 +144,14 @@ struct Peer {
 /// Returns the most blocks of a rank's kernel if ranks share a GPU. The result is the same on all
 /// ranks.
 fn blocks(peers: &[Peer]) -> Option<i32> {
-    let on = |gpu: &Uuid| peers.iter().filter(|peer| peer.gpu == *gpu).count() as i32;
-    let sharing = peers.iter().map(|peer| on(&peer.gpu)).max().filter(|&ranks| ranks > 1)?;
-    Some((BLOCKS / sharing).max(1))
+    let shared = peers.iter().filter(|peer| ranks_on(peers, &peer.gpu) > 1);
+    let each = |peer: &Peer| BLOCKS.min(peer.multiprocessors / 2) / ranks_on(peers, &peer.gpu);
+    shared.map(each).min().map(|blocks| blocks.max(1) as i32)
+}
+
+/// Returns the number of ranks on `gpu`.
+fn ranks_on(peers: &[Peer], gpu: &Uuid) -> u32 {
+    peers.iter().filter(|peer| peer.gpu == *gpu).count() as u32
 }
 
 /// Returns a number that tells this process from others, also of other machines and containers.
@@ -206,8 +212,8 @@ impl<'a> Setup<'a> {
         let functions = Functions::get().map_err(|error| self.refused(error))?;
         let first = self.control.member() == 0;
         let id = if first { functions.new_id().map_err(|e| self.refused(e))? } else { UniqueId([0; 128]) };
-        let (gpu, process) = (self.runtime.gpu().info().uuid, own_process());
-        let peer = Peer { gpu, process, version, id };
+        let GpuInfo { uuid: gpu, multiprocessors, .. } = *self.runtime.gpu().info();
+        let peer = Peer { gpu, multiprocessors, process: own_process(), version, id };
         let peers = channel.exchange(bytemuck::bytes_of(&peer))?;
         let read = |bytes: &Vec<u8>| {
             bytemuck::try_pod_read_unaligned(bytes)
@@ -218,13 +224,28 @@ impl<'a> Setup<'a> {
 
     /// Fails if it is known beforehand that NCCL cannot connect these ranks.
     fn check(&self, peers: &[Peer]) -> Result<(), CollectiveError> {
-        let oldest = peers.iter().map(|peer| peer.version).min().unwrap_or(Version(0));
-        let shares = |a: &usize| (0..*a).find(|&b| peers[b].gpu == peers[*a].gpu).map(|b| (b, *a));
-        let sharing = (0..peers.len()).find_map(|a| shares(&a)).filter(|_| !oldest.shares_gpus());
-        let Some((a, b)) = sharing else { return Ok(()) };
+        let shares = |a: usize| (0..a).find(|&b| peers[b].gpu == peers[a].gpu).map(|b| (b, a));
+        let Some((a, b)) = (0..peers.len()).find_map(shares) else { return Ok(()) };
         let ranks = self.control.global_ranks();
         let who = format!("ranks {} and {} share", ranks[a], ranks[b]);
-        Err(self.refused(SharedGpu { who, version: oldest }))
+        let oldest = peers.iter().map(|peer| peer.version).min().unwrap_or(Version(0));
+        if !oldest.shares_gpus() {
+            return Err(self.refused(SharedGpu { who, version: oldest }));
+        }
+        let crowded = peers.iter().find(|peer| ranks_on(peers, &peer.gpu) > peer.multiprocessors);
+        if let Some(Peer { gpu, multiprocessors, .. }) = crowded {
+            let ranks = ranks_on(peers, gpu);
+            return Err(self.refused(format!(
+                "{ranks} ranks share a GPU of {multiprocessors} multiprocessors, and NCCL needs one for each rank\n\
+                 Leave --collectives out and start one process: its ranks may share GPUs."
+            )));
+        }
+        let (name, value) = NO_SWITCH;
+        let seen = peers.iter().rev().take(2).map(|peer| peer.gpu).is_sorted_by(|a, b| a == b);
+        if !seen && std::env::var_os(name).is_none() {
+            return Err(self.refused(format!("{who} a GPU, which NCCL does not notice: set {name}={value}")));
+        }
+        Ok(())
     }
 
     /// Returns this rank's end of the communicator of all ranks.
@@ -234,7 +255,7 @@ impl<'a> Setup<'a> {
         let communicator = unsafe { Communicator::begin(self.runtime, peers[0].id, place, blocks(peers)) };
         let communicator = communicator.map_err(|reason| self.refused(reason))?;
         self.control.report(1);
-        let waited = RefCell::new(stopwatch(Duration::ZERO));
+        let waited = RefCell::new(stopwatch(Duration::ZERO, self.timeout));
         let give_up = || {
             let failed = self.control.failure(CallId::NONE).map(|error| error.to_string());
             let late = || waited.borrow_mut().look(Duration::ZERO) > self.timeout;

@@ -16,6 +16,7 @@ use super::communicator::{Communicator, GiveUp};
 use crate::core::backend::Backend;
 use crate::core::call::Call;
 use crate::core::call_id::CallId;
+use crate::core::deadline::poll_interval;
 use crate::core::observer::Observer;
 use crate::core::stopwatch::Stopwatch;
 use device::cuda::{Fence, Runtime};
@@ -30,9 +31,10 @@ use std::time::{Duration, Instant};
 /// How often the watchdog looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Starts to measure a wait for NCCL, at a time by which the run has been paused for `held`.
-pub(crate) fn stopwatch(held: Duration) -> Stopwatch {
-    Stopwatch::start(held, 2 * POLL_INTERVAL)
+/// Starts to measure a wait for NCCL of at most `timeout`, at a time by which the run has been
+/// paused for `held`. A look may take long, while another thread holds the driver's lock.
+pub(crate) fn stopwatch(held: Duration, timeout: Duration) -> Stopwatch {
+    Stopwatch::start(held, poll_interval(timeout).max(2 * POLL_INTERVAL))
 }
 
 /// A call that is handed in, or queued on the GPU.
@@ -256,7 +258,7 @@ impl WatchedCommunicator {
         if oldest.waited.is_none() && oldest.done.is_some() {
             // An error of the driver's is reported at `done`.
             let ready = self.runtime.has_reached(&oldest.ready).unwrap_or(false);
-            oldest.waited = ready.then(|| stopwatch(held));
+            oldest.waited = ready.then(|| stopwatch(held, self.timeout));
         }
         Some(oldest.waited.as_mut()?.look(held))
     }
@@ -267,7 +269,9 @@ impl WatchedCommunicator {
         if !error.blames_another {
             return Some(Some(self.communicator.member));
         }
-        let waited = lock(&self.lost).get_or_insert_with(|| stopwatch(Duration::ZERO)).look(Duration::ZERO);
+        let waited = lock(&self.lost)
+            .get_or_insert_with(|| stopwatch(Duration::ZERO, self.timeout))
+            .look(Duration::ZERO);
         (waited >= self.timeout).then(|| self.behind(count))
     }
 

@@ -20,6 +20,8 @@ pub struct GpuInfo {
     pub name: String,
     /// Compute capability, such as (9, 0).
     pub capability: (i32, i32),
+    /// Number of multiprocessors.
+    pub multiprocessors: u32,
     /// Bytes of memory.
     pub memory: u64,
     /// Identifier that no other GPU on any machine has.
@@ -62,11 +64,12 @@ impl GpuInfo {
         let attribute = |which| unsafe { device::get_attribute(gpu, which) }.named("cuDeviceGetAttribute");
         let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32;
         // SAFETY: as above.
         let memory = unsafe { device::total_mem(gpu) }.named("cuDeviceTotalMem")? as u64;
         let name = device::get_name(gpu).named("cuDeviceGetName")?;
         let uuid = device::get_uuid(gpu).named("cuDeviceGetUuid")?.bytes.map(|byte| byte as u8);
-        Ok(GpuInfo { ordinal, name, capability: (major, minor), memory, uuid })
+        Ok(GpuInfo { ordinal, name, capability: (major, minor), multiprocessors, memory, uuid })
     }
 }
 

@@ -46,9 +46,11 @@ impl Locked {
     }
 
     fn allocated(bytes: usize) -> Result<Self> {
-        let _wait = ContextWait::begin();
-        // SAFETY: the driver takes a size and touches nothing of ours; a context is current.
-        let start = unsafe { result::malloc_host(bytes.max(1), 0) }.named("cuMemHostAlloc")?;
+        let start = {
+            let _wait = ContextWait::begin();
+            // SAFETY: the driver takes a size and touches nothing of ours; a context is current.
+            unsafe { result::malloc_host(bytes.max(1), 0) }.named("cuMemHostAlloc")?
+        };
         // SAFETY: just allocated with this many bytes; no other reference exists.
         unsafe { start.cast::<u8>().write_bytes(0, bytes) };
         Ok(Locked::Allocated(start))

@@ -241,7 +241,8 @@ impl Drop for Plan {
     }
 }
 
-/// Returns how the library may multiply: 16-bit operands in 16 bits, f32 operands as requested.
+/// Returns how the library may multiply: 16-bit operands in 16 bits, f32 operands as requested. It
+/// may also leave f32 operands as they are, where it has no faster kernel for their shape.
 fn compute(shape: &Shape, tf32: bool) -> sys::cublasComputeType_t {
     use sys::cublasComputeType_t as Compute;
     match shape.rounding {

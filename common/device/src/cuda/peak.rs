@@ -68,8 +68,14 @@ mod tests {
     use super::*;
 
     fn peak(name: &str, operands: Operands) -> Option<f64> {
-        let gpu =
-            GpuInfo { ordinal: 0, name: name.into(), capability: (9, 0), memory: 1 << 36, uuid: [0; 16] };
+        let gpu = GpuInfo {
+            ordinal: 0,
+            name: name.into(),
+            capability: (9, 0),
+            multiprocessors: 132,
+            memory: 1 << 36,
+            uuid: [0; 16],
+        };
         gpu.peak(operands)
     }
 

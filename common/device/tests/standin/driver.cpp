@@ -13,9 +13,9 @@
 // waited for are errors.
 //
 // Environment: STANDIN_GPUS (how many, 1), STANDIN_MEMORY (bytes of each, 1 GiB),
-// STANDIN_CAPABILITY (90 is 9.0; 80,75: of the first GPU, and of those after it), STANDIN_DRIVER
-// (13000 is for CUDA 13.0), STANDIN_DOZE (longest sleep in microseconds, 200), STANDIN_SEED,
-// STANDIN_FENCES (0: no stream ever waits for an event),
+// STANDIN_MULTIPROCESSORS (of each, 132), STANDIN_CAPABILITY (90 is 9.0; 80,75: of the first GPU, and
+// of those after it), STANDIN_DRIVER (13000 is for CUDA 13.0), STANDIN_DOZE (longest sleep in
+// microseconds, 200), STANDIN_SEED, STANDIN_FENCES (0: no stream ever waits for an event),
 // STANDIN_PEERS (0: no GPU reaches another's memory), STANDIN_REGISTER (0: it locks no main
 // memory that the program has mapped), STANDIN_HOST_BLOCK (bytes of the largest page-locked block
 // that it allocates itself), STANDIN_HOST_MEMORY (bytes of page-locked memory that there are),
@@ -381,6 +381,7 @@ int cuDeviceGetName(char *name, int bytes, int) {
 
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
     switch (attribute) {
+    case 16: *value = int(setting("STANDIN_MULTIPROCESSORS", 132)); return SUCCESS;
     case 75: *value = capability(device) / 10; return SUCCESS;
     case 76: *value = capability(device) % 10; return SUCCESS;
     default: return INVALID_VALUE;

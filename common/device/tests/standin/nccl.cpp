@@ -55,8 +55,15 @@ int submit() {
     return standin_enqueue(stream, work, batch.release()) ? INTERNAL_ERROR : SUCCESS;
 }
 
+// What a call of `comm` returns at once: the error of an earlier collective, or a complaint if the
+// last call is still in progress.
+int ready(const Comm *comm, const char *what) {
+    int state = comm->state;
+    return state == IN_PROGRESS ? complain(INVALID_ARGUMENT, what) : state;
+}
+
 int call(int what, const void *from, void *to, size_t count, int type, int root, Comm *comm, void *stream) {
-    if (comm->state != SUCCESS) return complain(INVALID_ARGUMENT, "a call before the last one was done");
+    if (int state = ready(comm, "a call before the last one was done")) return state;
     if (what <= REDUCE_SCATTER && type == U32) return complain(INVALID_ARGUMENT, "a sum of integers");
     Operation op{{what, type, root, count}, static_cast<const unsigned char *>(from), static_cast<unsigned char *>(to), stream};
     pending.emplace_back(comm, op);
@@ -87,7 +94,9 @@ int meet(Comm &comm, bool root) {
     }
     // NCCL itself would try, and hang if kernels that wait for each other do not fit on the GPU
     // together.
-    bool fits = comm.most_blocks == 1 || (comm.most_blocks > 0 && comm.most_blocks * here <= 32);
+    int room = 0;
+    if (cuDeviceGetAttribute(&room, 16, device)) return SYSTEM_ERROR;
+    bool fits = comm.most_blocks == 1 || (comm.most_blocks > 0 && comm.most_blocks * here <= std::min(room, 32));
     if (here > 1 && !fits) return complain(INVALID_USAGE, "too many blocks for ranks that share a GPU");
     world.forget();
     return cuMemAlloc_v2(&comm.own, OWN) ? SYSTEM_ERROR : SUCCESS;
@@ -147,7 +156,8 @@ int ncclCommInitRankConfig(Comm **place, int size, Id id, int rank, const Settin
 }
 
 int ncclCommSplit(Comm *parent, int color, int key, Comm **place, const Settings *settings) {
-    if (!acceptable(settings) || parent->state != SUCCESS) return complain(INVALID_ARGUMENT, "a split too early");
+    if (!acceptable(settings)) return complain(INVALID_ARGUMENT, "the stand-in knows communicators that do not block");
+    if (int state = ready(parent, "a split too early")) return state;
     std::string name = parent->world->name + "-" + std::to_string(parent->splits++) + "-" + std::to_string(color);
     parent->later([=, copy = *settings] {
         World &world = *parent->world;
@@ -176,7 +186,7 @@ int ncclCommGetAsyncError(Comm *comm, int *state) {
 }
 
 int ncclCommFinalize(Comm *comm) {
-    if (comm->state != SUCCESS) return complain(INVALID_ARGUMENT, "an end too early");
+    if (int state = ready(comm, "an end too early")) return state;
     comm->later([comm] {
         // NCCL completes what was queued before, too. A collective that still runs would be mixed up
         // with this: both count the same steps.

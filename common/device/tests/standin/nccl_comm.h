@@ -2,6 +2,7 @@
 #pragma once
 #include "nccl_world.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +17,7 @@ int standin_enqueue(void *stream, void (*work)(void *), void *data);
 int cuCtxGetCurrent(void **context);
 int cuCtxSetCurrent(void *context);
 int cuCtxGetDevice(int *device);
+int cuDeviceGetAttribute(int *value, int attribute, int device);
 int cuDeviceGetUuid_v2(unsigned char *uuid, int device);
 int cuMemAlloc_v2(uint64_t *address, size_t bytes);
 int cuMemFree_v2(uint64_t address);
