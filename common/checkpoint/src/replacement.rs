@@ -12,7 +12,7 @@
 mod leftovers;
 
 use crate::{CheckpointError, Result, names};
-use leftovers::Place;
+use leftovers::ReplacedDirectory;
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
@@ -36,7 +36,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// A directory that will replace another. If it is dropped before it is published, the other
 /// directory is unchanged.
 pub(crate) struct Replacement {
-    place: Place,
+    replaced: ReplacedDirectory,
     /// The directory that is being filled.
     staging: PathBuf,
     published: bool,
@@ -55,21 +55,21 @@ impl Replacement {
     /// [`CheckpointError::NotReplaceable`] or [`CheckpointError::IsCheckpoint`] if something is in
     /// the way, [`CheckpointError::Io`] and [`CheckpointError::Disk`] if the system refuses.
     pub(crate) fn begin(path: &Path, disk: Arc<Disk>, timeout: Duration) -> Result<Self> {
-        Place::restore(path, &disk)?;
+        ReplacedDirectory::restore(path, &disk)?;
         create(path, &disk)?;
-        let place = Place::new(path, disk)?;
-        if place.target.join(names::MANIFEST).exists() {
-            return Err(CheckpointError::IsCheckpoint(place.target));
+        let replaced = ReplacedDirectory::new(path, disk)?;
+        if replaced.target.join(names::MANIFEST).exists() {
+            return Err(CheckpointError::IsCheckpoint(replaced.target));
         }
-        let old = lock(&place.target, timeout)?;
+        let old = lock(&replaced.target, timeout)?;
         if old.is_some() {
-            place.clear_leftovers()?;
+            replaced.clear_leftovers()?;
         }
-        place.check()?;
-        let staging = place.beside(PARTIAL);
-        make(&staging, &place)?;
+        replaced.check()?;
+        let staging = replaced.beside(PARTIAL);
+        make(&staging, &replaced)?;
         let new = lock(&staging, timeout)?;
-        Ok(Replacement { place, staging, published: false, _locks: [old, new] })
+        Ok(Replacement { replaced, staging, published: false, _locks: [old, new] })
     }
 
     /// Recovers files that killed saves left behind for `path` or a directory above it. A file that
@@ -82,10 +82,10 @@ impl Replacement {
         let path = std::path::absolute(path).map_err(CheckpointError::io("open", path))?;
         for above in path.ancestors() {
             let inside = path.strip_prefix(above).unwrap_or(&path);
-            match Place::recover(above, &disk) {
+            match ReplacedDirectory::recover(above, &disk) {
                 // Its owner lives, and moves everything itself.
                 Ok(()) | Err(CheckpointError::Busy(_)) => {}
-                Err(error) if Place::leftovers(above).any(|old| old.join(inside).exists()) => {
+                Err(error) if ReplacedDirectory::leftovers(above).any(|old| old.join(inside).exists()) => {
                     return Err(error);
                 }
                 // A leftover of another user, say, which has nothing that belongs here.
@@ -105,29 +105,29 @@ impl Replacement {
         // While the names are exchanged, another process may put a file under this one: only an
         // empty directory is removed.
         self.published = true;
-        let swap = || self.disk().exchange(&self.staging, &self.place.target);
-        let tried = match self.place.is_empty()? {
+        let swap = || self.disk().exchange(&self.staging, &self.replaced.target);
+        let tried = match self.replaced.is_empty()? {
             true => swap().and_then(|()| swap()),
             false => Ok(()),
         };
         // A directory that is left behind is removed by the next writer.
         let _ = self.disk().remove_empty_directory(&self.staging);
         match tried {
-            Err(error) if error.cause.kind() != ErrorKind::Unsupported => {
-                Err(self.place.not_replaceable(format!("the system refuses to rename it ({})", error.cause)))
-            }
+            Err(error) if error.cause.kind() != ErrorKind::Unsupported => Err(self
+                .replaced
+                .not_replaceable(format!("the system refuses to rename it ({})", error.cause))),
             _ => Ok(()),
         }
     }
 
     /// Returns the directory that is replaced.
     pub(crate) fn path(&self) -> &Path {
-        &self.place.target
+        &self.replaced.target
     }
 
     /// Returns the disk.
     pub(crate) fn disk(&self) -> &Arc<Disk> {
-        &self.place.disk
+        &self.replaced.disk
     }
 
     /// Returns the path of file `name` in the new directory.
@@ -145,41 +145,41 @@ impl Replacement {
         let old = self.change_places().map_err(|error| self.keep(error))?;
         self.published = true;
         // A checkpoint inside the directory is missing until it has been moved.
-        self.place.bring_others(&old)?;
-        self.disk().flush_directory(&self.place.parent)?;
-        self.place.remove(&old)
+        self.replaced.bring_others(&old)?;
+        self.disk().flush_directory(&self.replaced.parent)?;
+        self.replaced.remove(&old)
     }
 
     /// Gives the new directory a name of its own, because `error` keeps it from taking its intended
     /// one.
     fn keep(&mut self, error: CheckpointError) -> CheckpointError {
-        let named = |end| self.place.parent.join(format!("{}{end}", self.place.name));
+        let named = |end| self.replaced.parent.join(format!("{}{end}", self.replaced.name));
         let free = |path: &PathBuf| fs::symlink_metadata(path).is_err();
         let first = [UNPUBLISHED.to_string(), format!("{UNPUBLISHED}-{}", std::process::id())];
         let Some(kept) = first.into_iter().map(named).find(free) else { return error };
         let moved = self.disk().rename(&self.staging, &kept);
-        if moved.and_then(|()| self.disk().flush_directory(&self.place.parent)).is_err() {
+        if moved.and_then(|()| self.disk().flush_directory(&self.replaced.parent)).is_err() {
             return error;
         }
         self.published = true;
-        CheckpointError::Unpublished { path: self.place.target.clone(), kept, why: error.to_string() }
+        CheckpointError::Unpublished { path: self.replaced.target.clone(), kept, why: error.to_string() }
     }
 
     /// Flushes the new directory and gives it the old one's name. Returns the old one's new path.
     fn change_places(&self) -> Result<PathBuf> {
-        self.place.check()?;
-        for name in self.place.others()? {
+        self.replaced.check()?;
+        for name in self.replaced.others()? {
             // Entries that cannot have a second name, such as directories, move after the exchange.
-            let _ = self.disk().link(&self.place.target.join(&name), &self.staging.join(&name));
+            let _ = self.disk().link(&self.replaced.target.join(&name), &self.staging.join(&name));
         }
         self.disk().flush_directory(&self.staging)?;
-        let Place { target, disk, .. } = &self.place;
+        let ReplacedDirectory { target, disk, .. } = &self.replaced;
         match disk.exchange(&self.staging, target) {
             Ok(()) => return Ok(self.staging.clone()),
             Err(error) if error.cause.kind() == ErrorKind::Unsupported => {}
             Err(error) => return Err(error.into()),
         }
-        let old = self.place.beside(REPLACED);
+        let old = self.replaced.beside(REPLACED);
         disk.rename(target, &old)?;
         if let Err(error) = disk.rename(&self.staging, target) {
             // If this fails too, the next writer repairs it.
@@ -193,7 +193,7 @@ impl Replacement {
 impl Drop for Replacement {
     fn drop(&mut self) {
         // A new directory whose renaming was interrupted is left to the next writer.
-        if !self.published && self.place.target.exists() {
+        if !self.published && self.replaced.target.exists() {
             // `drop` cannot report an error; the next writer removes the directory.
             let _ = self.disk().remove_directory(&self.staging);
         }
@@ -213,18 +213,18 @@ fn create(path: &Path, disk: &Disk) -> Result<()> {
 
 /// Creates the directory `staging` with the permissions of the directory that it will replace and,
 /// if the system allows it, the same owner.
-fn make(staging: &Path, place: &Place) -> Result<()> {
+fn make(staging: &Path, replaced: &ReplacedDirectory) -> Result<()> {
     if staging.exists() {
         return Err(CheckpointError::io("create", staging)(ErrorKind::AlreadyExists.into()));
     }
-    place.disk.create_directory(staging).map_err(|error| match error.cause.kind() {
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => place.not_replaceable(format!(
+    replaced.disk.create_directory(staging).map_err(|error| match error.cause.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => replaced.not_replaceable(format!(
             "this user may not create the new one beside it ({})",
             staging.display()
         )),
         _ => error.into(),
     })?;
-    let copied = fs::metadata(&place.target).and_then(|old| {
+    let copied = fs::metadata(&replaced.target).and_then(|old| {
         // Only root may change a file's owner, but a team may share the group. Changing either
         // clears permission bits.
         let _ = chown(staging, None, Some(old.gid()));

@@ -12,7 +12,7 @@ use std::time::Duration;
 use storage::Disk;
 
 /// A directory that may be replaced.
-pub(super) struct Place {
+pub(super) struct ReplacedDirectory {
     pub(super) disk: Arc<Disk>,
     /// Path of the directory, with links resolved.
     pub(super) target: PathBuf,
@@ -22,7 +22,7 @@ pub(super) struct Place {
     pub(super) name: String,
 }
 
-impl Place {
+impl ReplacedDirectory {
     /// Restores the name of the directory `path` if a process died between two renames.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl Place {
         match (target.parent(), target.file_name()) {
             (Some(parent), Some(name)) => {
                 let (parent, name) = (parent.to_path_buf(), name.to_string_lossy().into_owned());
-                Ok(Place { disk, target, parent, name })
+                Ok(ReplacedDirectory { disk, target, parent, name })
             }
             _ => Err(CheckpointError::NotReplaceable { path: target, why: "it is the root".into() }),
         }
@@ -59,16 +59,16 @@ impl Place {
     /// weights.
     ///
     /// # Errors
-    /// As [`Place::restore`].
+    /// As [`ReplacedDirectory::restore`].
     pub(super) fn recover(path: &Path, disk: &Arc<Disk>) -> Result<()> {
-        Place::restore(path, disk)?;
+        ReplacedDirectory::restore(path, disk)?;
         let is_saved = entries(path).is_ok_and(|names| names.iter().any(|name| names::is_weights(name)));
-        if !is_saved || Place::leftovers(path).next().is_none() {
+        if !is_saved || ReplacedDirectory::leftovers(path).next().is_none() {
             return Ok(());
         }
-        let place = Place::new(path, disk.clone())?;
-        match lock(&place.target, Duration::ZERO)? {
-            Some(_lock) => place.clear_leftovers(),
+        let replaced = ReplacedDirectory::new(path, disk.clone())?;
+        match lock(&replaced.target, Duration::ZERO)? {
+            Some(_lock) => replaced.clear_leftovers(),
             None => Ok(()),
         }
     }
@@ -137,7 +137,7 @@ impl Place {
 
     /// Removes everything that killed processes left behind. The caller holds the lock.
     pub(super) fn clear_leftovers(&self) -> Result<()> {
-        Place::leftovers(&self.target).try_for_each(|old| {
+        ReplacedDirectory::leftovers(&self.target).try_for_each(|old| {
             self.bring_others(&old)?;
             self.remove(&old)
         })

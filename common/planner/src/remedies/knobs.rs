@@ -44,19 +44,19 @@ pub(super) const KNOBS: &[Knob] = &[
         set(job, "--max-reuse-distance 0", |job| job.gathering.reuse = 0)
     }),
     // Before the knobs that gather less ahead: without overlap, nothing is gathered ahead.
-    knob("the same weights; nothing hides traffic", |job, _| {
+    knob("the same weights; no traffic is hidden", |job, _| {
         set(job, "--no-overlap", |job| job.overlap = false)
     }),
-    knob("the same weights; nothing hides gathering", |job, _| {
+    knob("the same weights; no unit is gathered ahead", |job, _| {
         set(job, "--prefetch-bucket 0", |job| job.gathering.ahead = 0)
     }),
-    knob("the same weights; less hides gathering", |job, _| {
+    knob("the same weights; fewer units are gathered ahead", |job, _| {
         set(job, "--limit-all-gathers 1", |job| job.gathering.in_flight = 1)
     }),
-    knob("the same weights; less hides gathering", |job, _| {
+    knob("the same weights; gathers of backward overlap less", |job, _| {
         set(job, "--backward-prefetch post", |job| job.gathering.backward = BackwardPrefetch::Post)
     }),
-    knob("the same weights; nothing gathered stays", |job, _| {
+    knob("the same weights; units are freed sooner", |job, _| {
         set(job, "--max-live-parameters 0", |job| job.gathering.live = 0)
     }),
     knob("the same weights; no copies", |job, _| {

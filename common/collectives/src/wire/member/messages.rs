@@ -33,14 +33,16 @@ impl ProcessMember {
         let (address, signature) = (self.address(exchange, phase), exchange.signature().clone());
         let head = encode(&Head::Data { address, signature }, size);
         let to = self.global_ranks[to];
-        let (look, mut published) = (poll_interval(self.timeout()), false);
-        let mut stalled = |time: Duration| {
-            if time >= look && !std::mem::replace(&mut published, true) {
+        let publish_after = poll_interval(self.timeout());
+        let mut is_published = false;
+        let mut on_stall = |stalled: Duration| {
+            if stalled >= publish_after && !is_published {
+                is_published = true;
                 self.publish(Some(to));
             }
         };
-        match self.endpoint.transport.send(to, &head, &pieces, &mut stalled) {
-            Ok(()) if published => self.publish(None),
+        match self.endpoint.transport.send(to, &head, &pieces, &mut on_stall) {
+            Ok(()) if is_published => self.publish(None),
             Ok(()) => {}
             Err(reason) => self.endpoint.mailbox.lost(to, reason),
         }

@@ -140,6 +140,13 @@ pub(super) struct Pager<'a> {
     pub(super) progress: &'a mut Progress,
 }
 
+/// What [`Pager::fetch_through`] does while no slot is free.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WhenFull {
+    Wait,
+    Return,
+}
+
 impl Pager<'_> {
     /// Updates and lands units up to `targets`, and gathers `unit` if the rank holds it in full.
     pub(super) fn advance(&mut self, unit: UnitId, targets: Targets) -> Result<()> {
@@ -179,9 +186,10 @@ impl Pager<'_> {
         };
         while self.progress.updated < pieces {
             let next = self.progress.updated;
-            self.fetch_through(next + 1, true)?;
+            self.fetch_through(next + 1, WhenFull::Wait)?;
             // With exchanges, a disk thread reads the next states without the rank's help.
-            self.fetch_through((next + 1 + ahead).min(count), !self.exchanges)?;
+            let when_full = if self.exchanges { WhenFull::Return } else { WhenFull::Wait };
+            self.fetch_through((next + 1 + ahead).min(count), when_full)?;
             self.update(next)?;
         }
         Ok(())
@@ -193,7 +201,7 @@ impl Pager<'_> {
         while let next = self.progress.updated
             && let Some(piece) = self.pieces.get(next)
         {
-            self.fetch_through(next + 1, false)?;
+            self.fetch_through(next + 1, WhenFull::Return)?;
             let has_room = match (piece.write_back, &self.buffers.sink) {
                 (WriteBack::HostToDisk, Some(sink)) => sink.has_room(piece.unit),
                 _ => true,
@@ -218,16 +226,17 @@ impl Pager<'_> {
         Ok(())
     }
 
-    /// Issues the transfers that the first `pieces` pieces need for their update. If an earlier
-    /// piece still occupies a slot, waits for it if `waits`, and otherwise returns early.
-    fn fetch_through(&mut self, pieces: usize, waits: bool) -> Result<()> {
+    /// Issues the transfers that the first `pieces` pieces need for their update. `when_full` says
+    /// what to do while earlier pieces occupy all slots.
+    fn fetch_through(&mut self, pieces: usize, when_full: WhenFull) -> Result<()> {
         while self.progress.fetched < pieces {
             let free = (self.progress.fetched + 1).saturating_sub(self.slots.len());
-            if waits {
-                self.land_through(free)?;
-                self.progress.finish(self.rank, self.slots, free)?;
-            } else {
-                self.progress.poll(self.rank, self.slots)?;
+            match when_full {
+                WhenFull::Wait => {
+                    self.land_through(free)?;
+                    self.progress.finish(self.rank, self.slots, free)?;
+                }
+                WhenFull::Return => self.progress.poll(self.rank, self.slots)?,
             }
             if self.progress.finished < free {
                 return Ok(());
