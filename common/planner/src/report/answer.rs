@@ -1,6 +1,8 @@
 //! The answer to a request: for a model, predictions; for a number of parameters, closed forms.
 
-use super::{CAPACITIES, CapacityFit, Compute, MicroBatch, Report, Request, StageReport};
+use super::{
+    CAPACITIES, CapacityFit, Compute, FittingChange, MicroBatch, Report, Request, StageReport, ToFit,
+};
 use crate::closed::Sweeps;
 use crate::fit::largest_batch_within;
 use crate::invalid::{InvalidJob, check_bytes, check_counts};
@@ -11,9 +13,12 @@ use crate::placement::Placement;
 use crate::predict::predict;
 use crate::recipe::Recipe;
 use crate::reduce::F32;
+use crate::remedies::{Room, remedies};
 use crate::stage::Stage;
 use crate::traffic::Traffic;
 use events::{Operation, Place};
+use std::panic::resume_unwind;
+use std::thread::{ScopedJoinHandle, scope};
 
 pub(super) fn of_model(request: &Request) -> Result<Report, InvalidJob> {
     let placement = request.job.placement;
@@ -22,15 +27,37 @@ pub(super) fn of_model(request: &Request) -> Result<Report, InvalidJob> {
     base.validate()?;
     let parameters = Partition::of(&base).parameters();
     let stage_report = |stage| predicted(request, &base.with_stage(stage), parameters);
-    let stages = Stage::ALL.into_iter().map(stage_report).collect::<Result<_, InvalidJob>>()?;
+    let stages: Vec<_> = Stage::ALL.into_iter().map(stage_report).collect::<Result<_, InvalidJob>>()?;
     let micro_batch = Some(MicroBatch { batch_size: base.batch_size, tokens: base.tokens });
     let compute = Compute {
         checkpointing: base.checkpointing,
         flops_per_token: base.config.flops_per_token(base.tokens),
         recomputed_flops_per_token: base.config.recomputed_flops_per_token(base.tokens, base.checkpointing),
     };
+    let fits = stages.last().map_or([].as_slice(), |stage| &stage.fits);
+    let to_fit = all_to_fit(&base.with_stage(Stage::SHARDS_PARAMETERS), fits);
     let report = report(request, Some(base.config.name.clone()), parameters, micro_batch, stages);
-    Ok(Report { compute: Some(compute), ..report })
+    Ok(Report { compute: Some(compute), to_fit, ..report })
+}
+
+/// Returns the changes with which `job` fits on each GPU that is too small for it.
+fn all_to_fit(job: &Job, fits: &[CapacityFit]) -> Vec<ToFit> {
+    let too_small = fits.iter().filter(|fit| !fit.fits);
+    scope(|scope| {
+        let searches: Vec<_> = too_small.map(|fit| scope.spawn(|| to_fit(job, fit.capacity))).collect();
+        let found =
+            |search: ScopedJoinHandle<'_, ToFit>| search.join().unwrap_or_else(|panic| resume_unwind(panic));
+        searches.into_iter().map(found).collect()
+    })
+}
+
+/// Returns the changes with which `job` fits on a GPU of `capacity` bytes.
+fn to_fit(job: &Job, capacity: u64) -> ToFit {
+    let found = remedies(Room::of(Place::Device, capacity, [None; Place::ALL.len()]), job);
+    let enough = found.alone.into_iter().filter(|remedy| remedy.total_peak <= capacity);
+    let alone = enough.map(|remedy| FittingChange { how: remedy.how, total: remedy.total_peak });
+    let together = found.together.map(|(how, total)| FittingChange { how: how.join(" "), total });
+    ToFit { capacity, changes: alone.chain(together).collect() }
 }
 
 /// Returns `job`'s stage of a report on its model, predicted to the byte.
@@ -122,6 +149,7 @@ fn report(
         offload: request.offloading(),
         compute: None,
         stages,
+        to_fit: Vec::new(),
     }
 }
 

@@ -76,6 +76,28 @@ pub struct Report {
     pub compute: Option<Compute>,
     /// One entry per stage.
     pub stages: Vec<StageReport>,
+    /// What makes the last stage fit on GPUs that are too small for it; empty if no model was given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub to_fit: Vec<ToFit>,
+}
+
+/// Changes that make a stage fit on a GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ToFit {
+    /// The GPU's bytes.
+    pub capacity: u64,
+    /// Changes that are enough, each alone, the one with the lowest peak first; if there are none,
+    /// changes that are enough together, as one. Empty if all changes together are not enough.
+    pub changes: Vec<FittingChange>,
+}
+
+/// A change with which a stage fits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FittingChange {
+    /// Its flags.
+    pub how: String,
+    /// Peak bytes of the GPU with it.
+    pub total: u64,
 }
 
 /// The sequences that a rank computes on at once.

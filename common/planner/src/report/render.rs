@@ -1,16 +1,20 @@
 //! The report as tables and text.
 
-use super::{CAPACITIES, CapacityFit, Compute, MicroBatch, Report, StageReport};
+use super::{CAPACITIES, CapacityFit, Compute, FittingChange, MicroBatch, Report, StageReport, ToFit};
 use crate::recipe::{ModelStates, Recipe};
 use crate::strategy::Strategy;
 use crate::table::{Format, Scale, Table, counted, grouped, in_words};
 use events::{Class, Operation};
 
+/// The most changes of a GPU that are shown.
+const SHOWN_CHANGES: usize = 3;
+
 impl Report {
-    /// Returns the report as text: three tables, and up to four about offloaded states, under a
-    /// title of three to six lines.
+    /// Returns the report as text under a title of three to six lines: three tables, up to four about
+    /// offloaded states, and one about changes where the last stage does not fit.
     pub fn render(&self, format: Format) -> String {
         let tables = std::iter::once(self.memory()).chain(self.beyond()).chain([self.traffic(), self.fits()]);
+        let tables = tables.chain(self.to_fit());
         let mut parts = vec![self.title()];
         parts.extend(tables.map(|table| table.render(format)));
         parts.push(self.notes());
@@ -129,6 +133,26 @@ impl Report {
             table.row(format!("{} GB", capacity / 1_000_000_000), self.of(|stage| stage.fits[i].show()));
         }
         table
+    }
+
+    /// Returns what makes the last stage fit where it does not; `None` if it fits everywhere.
+    fn to_fit(&self) -> Option<Table> {
+        let last = self.stages.last()?.stage;
+        let mut table = Table::prose([format!("to fit {last} on"), "add".into(), "peak, GB".into()]);
+        for ToFit { capacity, changes } in &self.to_fit {
+            let lines = |line: fn(&FittingChange) -> String| {
+                changes.iter().take(SHOWN_CHANGES).map(line).collect::<Vec<_>>().join("\n")
+            };
+            let (how, peaks) = match changes.is_empty() {
+                true => ("no flags are enough: a smaller model".into(), String::new()),
+                false => (
+                    lines(|change| change.how.clone()),
+                    lines(|change| format!("{:.2}", change.total as f64 / 1e9)),
+                ),
+            };
+            table.row(format!("{} GB", capacity / 1_000_000_000), [how, peaks]);
+        }
+        (!self.to_fit.is_empty()).then_some(table)
     }
 
     fn notes(&self) -> String {

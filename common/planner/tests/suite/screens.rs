@@ -3,12 +3,32 @@
 use events::Place;
 use planner::cli::run;
 use planner::table::{Format, Table, grouped, in_words};
+use serde_json::Value;
 
 fn output(arguments: &str) -> String {
     let arguments = std::iter::once("planner").chain(arguments.split_whitespace());
     match run(arguments) {
         Ok(text) => text,
         Err(error) => format!("{error}(exit status {})\n", error.exit_code()),
+    }
+}
+
+/// A change that the planner has a flag for leads to the peak that it promises.
+#[test]
+fn what_makes_zero3_fit_does() {
+    let json =
+        |arguments: &str| serde_json::from_str::<Value>(&output(&format!("{arguments} --json"))).unwrap();
+    for job in ["--model llama2-7b --gpus 4", "--model llama3-70b --gpus 8"] {
+        let report = json(job);
+        let fits = report["to_fit"].as_array().unwrap();
+        assert!(!fits.is_empty(), "{job}");
+        for fit in fits {
+            let (capacity, change) = (fit["capacity"].as_u64().unwrap(), &fit["changes"][0]);
+            let total = change["total"].as_u64().unwrap();
+            assert!(total <= capacity, "{job}: {fit}");
+            let changed = json(&format!("{job} {}", change["how"].as_str().unwrap()));
+            assert_eq!(changed["stages"][3]["total"], total, "{job}: {fit}");
+        }
     }
 }
 
