@@ -203,7 +203,9 @@ mod tests {
 
     #[test]
     fn a_lock_has_one_owner_with_and_without_locks_of_the_file_system() {
-        for locking in [QUICK, Locking { flock: true, ..QUICK }] {
+        // The owner's first heartbeat ends the wait.
+        let patient = Locking { patience: Duration::from_secs(60), ..QUICK };
+        for locking in [patient, Locking { flock: true, ..patient }] {
             let directory = tempfile::tempdir().unwrap();
             let lock = RunLock::acquire(directory.path(), "first", locking).unwrap();
             assert_eq!(RunLock::holder(directory.path()).unwrap(), "first");

@@ -81,6 +81,7 @@ fn screen_and_recording_receive_the_same_complete_run() {
 fn a_full_ring_drops_and_counts_but_keeps_the_end() {
     let (messages, report) = run(HubOptions::default(), 8);
     let seen = events_in(&messages);
+    assert!(report.dropped > 0, "the rings were never full");
     assert_eq!(report.events + report.dropped, 2 * (EVENTS + 1));
     assert_eq!(seen.iter().filter(|event| matches!(event.what, What::Finished { .. })).count(), 2);
 }
