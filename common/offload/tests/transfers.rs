@@ -76,16 +76,27 @@ fn a_simulated_way_takes_its_time_and_hides_behind_work() {
     let (device, transfers) = rank(Options { host: Some(link), ..Options::default() });
     let sent = device.zeros(Class::Gradients, DType::F32, 5000).unwrap();
     let mut host = device.allocate_host(Class::Gradients, DType::F32, 5000).unwrap();
-    let since = Instant::now();
-    transfers.wait(transfers.copy(CARGO, host.view_mut(), sent.view()).unwrap()).unwrap();
-    assert!(since.elapsed() >= Duration::from_millis(21), "{:?}", since.elapsed());
-    let exposed = transfers.moved().waited[Route::DeviceToHost.index()];
-    assert!(exposed > 0.015, "{exposed}");
-    let crossing = transfers.copy(CARGO, host.view_mut(), sent.view()).unwrap();
-    std::thread::sleep(Duration::from_millis(25));
-    transfers.wait(crossing).unwrap();
-    let again = transfers.moved().waited[Route::DeviceToHost.index()] - exposed;
-    assert!(again < 0.01, "a transfer that is over is not waited for: {again}");
+    let mut copy = || transfers.copy(CARGO, host.view_mut(), sent.view()).unwrap();
+    let waited = |crossing| {
+        let total = || transfers.moved().waited[Route::DeviceToHost.index()];
+        let before = total();
+        transfers.wait(crossing).unwrap();
+        total() - before
+    };
+    let mut attempt = || {
+        let since = Instant::now();
+        let exposed = waited(copy());
+        assert!(since.elapsed() >= Duration::from_millis(21), "{:?}", since.elapsed());
+        let crossing = copy();
+        while !transfers.has_crossed(&crossing) {
+            std::thread::yield_now();
+        }
+        (exposed, waited(crossing))
+    };
+    // A machine that stalls shortens the first wait or lengthens the second: try again.
+    let mut attempts = (0..5).map(|_| attempt()).inspect(|times| println!("waited for {times:?} s"));
+    let hides = |(exposed, over): (f64, f64)| exposed > 0.015 && over < 0.01;
+    assert!(attempts.any(hides), "a transfer that is over is not waited for");
 }
 
 /// What was complete before it is sent has been on a simulated link since then, and is not in the
@@ -125,17 +136,19 @@ fn a_way_that_outlasts_the_timeout_is_an_error_at_once() {
 fn a_simulated_disk_serves_in_the_order_of_issue() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Some(Link { latency: Duration::ZERO, bandwidth: PAGE as f64 / 0.05 });
-    let (_, transfers) = rank(Options { disk, directory: Some(folder.path()), ..Options::default() });
+    // One thread: the file system also reads in the order of issue.
+    let storage = Some(Disk::with_faults(1, Vec::new()));
+    let (_, transfers) =
+        rank(Options { disk, directory: Some(folder.path()), storage, ..Options::default() });
     let extent = transfers.extent(Class::Parameters, 2 * PAGE).unwrap();
     let read =
         |from| transfers.read(CARGO, &extent, from, transfers.staging(DType::F32, PAGE / 4).unwrap(), PAGE);
     let since = Instant::now();
-    let [first, second] = [0, PAGE].map(read);
+    let [mut first, second] = [0, PAGE].map(read);
     transfers.wait_staged(second).unwrap();
     assert!(since.elapsed() >= Duration::from_millis(100), "{:?}", since.elapsed());
-    let since = Instant::now();
+    assert!(transfers.is_done(&mut first), "it came before");
     transfers.wait_staged(first).unwrap();
-    assert!(since.elapsed() < Duration::from_millis(40), "it came before: {:?}", since.elapsed());
 }
 
 #[test]
@@ -241,12 +254,18 @@ fn what_comes_from_a_slow_disk_crosses_to_the_device_as_soon_as_it_is_here() {
     let extent = transfers.extent(Class::Parameters, PAGE).unwrap();
     let staging = transfers.staging(DType::F32, PAGE / 4).unwrap();
     let mut back = device.allocate(Class::Parameters, DType::F32, PAGE / 4).unwrap();
-    let read = transfers.read(CARGO, &extent, 0, staging, PAGE);
-    std::thread::sleep(Duration::from_millis(60));
+    let mut read = transfers.read(CARGO, &extent, 0, staging, PAGE);
+    while !transfers.is_done(&mut read) {
+        std::thread::yield_now();
+    }
+    let done = Instant::now();
+    while done.elapsed() < Duration::from_millis(21) {
+        std::thread::yield_now();
+    }
     let arrived = transfers.wait_staged(read).unwrap();
-    let since = Instant::now();
-    transfers.wait(transfers.forward(CARGO, back.view_mut(), &arrived).unwrap()).unwrap();
-    assert!(since.elapsed() < Duration::from_millis(15), "both legs were over: {:?}", since.elapsed());
+    let crossing = transfers.forward(CARGO, back.view_mut(), &arrived).unwrap();
+    assert!(!transfers.would_block(&crossing), "both legs were over");
+    transfers.wait(crossing).unwrap();
 }
 
 #[test]
