@@ -6,7 +6,8 @@ use device::{Buffer, Class, DType, Device, Ledger};
 use events::Emitter;
 use half::{bf16, f16};
 use std::sync::Barrier;
-use std::time::Duration;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 /// Runs `body` on every rank of a new world, each on a thread of its own. Returns their results in
 /// rank order.
@@ -25,6 +26,30 @@ pub(crate) fn world<R: Send>(
         };
         let threads: Vec<_> = World::new(size, options).into_iter().map(start).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Runs `body`. Returns its result and how long it took. A look at the clock counts for at most
+/// four intervals, so that a stall of the whole machine does not count.
+pub(crate) fn timed<R>(body: impl FnOnce() -> R) -> (R, Duration) {
+    const POLL_INTERVAL: Duration = Duration::from_millis(5);
+    let (running, watched) = channel::<()>();
+    std::thread::scope(|scope| {
+        let clock = scope.spawn(move || {
+            let (mut looked, mut took) = (Instant::now(), Duration::ZERO);
+            loop {
+                let is_over = watched.recv_timeout(POLL_INTERVAL) == Err(RecvTimeoutError::Disconnected);
+                let now = Instant::now();
+                took += (now - std::mem::replace(&mut looked, now)).min(4 * POLL_INTERVAL);
+                if is_over {
+                    return took;
+                }
+            }
+        });
+        let result = body();
+        // Disconnects the channel, as does the end of this closure if `body` panics.
+        drop(running);
+        (result, clock.join().unwrap())
     })
 }
 

@@ -1,14 +1,14 @@
 //! Ranks that are connected by TCP: the same sums as ranks that share memory, and errors that name
 //! the culprit.
 
-use crate::common::{Chain, direct, errors_from_a_mismatch_on, sum, upload, value, values, world};
+use crate::common::{Chain, direct, errors_from_a_mismatch_on, sum, timed, upload, value, values, world};
 use collectives::CollectiveError::{Mismatch, Poisoned, Timeout};
 use collectives::tcp::{JoinError, JoinOptions, Secret, join};
 use collectives::{Bucket, Group};
 use device::{Buffer, Class, DType, Device, Ledger};
 use events::{Emitter, Operation};
 use proptest::prelude::*;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,17 @@ pub(crate) fn place(world_size: u32, timeout: Duration) -> JoinOptions {
     let port = std::iter::repeat_with(next).take(10_000).find(free).unwrap();
     let (address, settings) = ("127.0.0.1".to_string(), "steps 3".to_string());
     JoinOptions { rank: 0, world_size, address, port, timeout, settings, secret: None }
+}
+
+/// Connects to rank 0 as soon as it listens.
+pub(crate) fn connect(place: &JoinOptions) -> TcpStream {
+    let begin = Instant::now();
+    loop {
+        match TcpStream::connect((&place.address[..], place.port)) {
+            Ok(stream) => return stream,
+            Err(error) => assert!(begin.elapsed() < PATIENT, "{error}"),
+        }
+    }
 }
 
 /// Joins as every rank, each on a thread of its own.
@@ -252,16 +263,23 @@ const GRACE: Duration = Duration::from_millis(2500);
 
 /// Returns every rank's error at a meeting.
 fn refused(place: &JoinOptions, change: impl Fn(JoinOptions) -> Option<JoinOptions> + Sync) -> Vec<String> {
-    let begin = Instant::now();
-    let errors = meet(place, |place| Some(join(&change(place)?).err()?.to_string()));
-    assert!(begin.elapsed() < place.timeout + GRACE, "the deadline holds: {:?}", begin.elapsed());
+    let (errors, took) = timed(|| meet(place, |place| Some(join(&change(place)?).err()?.to_string())));
+    assert!(took < place.timeout + GRACE, "the deadline holds: {took:?}");
     errors.into_iter().flatten().collect()
 }
 
 #[test]
 fn ranks_that_miss_the_meeting_are_named_to_all() {
     let place = place(4, Duration::from_millis(700));
-    let errors = refused(&place, |place| [0, 3].contains(&place.rank).then_some(place));
+    let errors = refused(&place, |place| match place.rank {
+        // It waits for as long as rank 3, which has reached it.
+        0 => Some(JoinOptions { timeout: PATIENT, ..place }),
+        3 => {
+            drop(connect(&place));
+            Some(place)
+        }
+        _ => None,
+    });
     assert_eq!(errors.len(), 2);
     assert!(errors.iter().all(|e| e.contains("ranks 1 and 2 never came")), "{errors:?}");
 }
@@ -269,14 +287,16 @@ fn ranks_that_miss_the_meeting_are_named_to_all() {
 #[test]
 fn no_rank_waits_longer_than_the_first_that_came() {
     let place = place(3, Duration::from_secs(3));
-    let begin = Instant::now();
-    let errors = refused(&place, |place| {
-        if place.rank == 0 {
+    let change = |place: JoinOptions| match place.rank {
+        0 => {
             std::thread::sleep(Duration::from_millis(1500));
+            Some(JoinOptions { timeout: PATIENT, ..place })
         }
-        (place.rank != 1).then_some(place)
-    });
-    assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+        1 => None,
+        _ => Some(place),
+    };
+    let (errors, took) = timed(|| refused(&place, change));
+    assert!(took < Duration::from_secs(4), "{took:?}");
     assert_eq!(errors.len(), 2);
     assert!(errors.iter().all(|e| e.contains("rank 1 never came")), "{errors:?}");
 }

@@ -1,24 +1,13 @@
 //! Connections of processes that do not belong to the job.
 
-use crate::processes::{PATIENT, meet, place};
+use crate::common::timed;
+use crate::processes::{PATIENT, connect, meet, place};
 use collectives::tcp::{JoinError, JoinOptions, Secret, join};
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn with_secret(text: &str, place: JoinOptions) -> JoinOptions {
     JoinOptions { secret: Some(Secret::new(text.as_bytes())), ..place }
-}
-
-/// Connects to rank 0 as soon as it listens.
-fn connect(place: &JoinOptions) -> TcpStream {
-    let begin = Instant::now();
-    loop {
-        match TcpStream::connect((&place.address[..], place.port)) {
-            Ok(stream) => return stream,
-            Err(error) => assert!(begin.elapsed() < PATIENT, "{error}"),
-        }
-    }
 }
 
 #[test]
@@ -89,9 +78,7 @@ fn idle_strangers_do_not_delay_the_meeting() {
                 (0..200).map(stranger).collect::<Vec<_>>()
             });
         }
-        let begin = Instant::now();
-        join(&with_secret("secret", place)).unwrap();
-        begin.elapsed()
+        timed(|| drop(join(&with_secret("secret", place)).unwrap())).1
     });
     let delayed = times[1..].iter().max().unwrap();
     println!("with 200 idle connections the meeting took {delayed:?}");
