@@ -1,6 +1,6 @@
 //! Jobs of several processes, for tests.
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 use std::io::Read;
 use std::net::TcpStream;
 use std::ops::Range;
@@ -22,8 +22,39 @@ pub struct Ended {
     pub out: String,
     /// Its standard error.
     pub error: String,
-    /// The time from the start of the wait to the end of the process.
+    /// The time from the start of the wait to the end of the process, without stalls of the whole
+    /// machine.
     pub after: Duration,
+}
+
+impl Ended {
+    /// True if it says that a rank was late for the job's meeting.
+    pub fn missed_the_meeting(&self) -> bool {
+        let words = ["never came", "has not reached rank 0", "got no answer", "hung up on", "has not sent"];
+        words.iter().any(|words| self.error.contains(words))
+    }
+}
+
+/// The length of a wait. A look at the clock counts for at most four intervals, so that a stall of
+/// the whole machine does not count.
+struct Stopwatch {
+    looked: Instant,
+    interval: Duration,
+    waited: Duration,
+}
+
+impl Stopwatch {
+    /// Starts for a wait that looks at the clock every `interval`.
+    fn start(interval: Duration) -> Self {
+        Stopwatch { looked: Instant::now(), interval, waited: Duration::ZERO }
+    }
+
+    /// Looks at the clock. Returns the time waited so far.
+    fn look(&mut self) -> Duration {
+        let now = Instant::now();
+        self.waited += (now - std::mem::replace(&mut self.looked, now)).min(4 * self.interval);
+        self.waited
+    }
 }
 
 /// Open MPI's variables for starting more processes than there are cores, and for running as root.
@@ -102,6 +133,27 @@ pub fn launch(program: &str, size: usize, flags: impl Fn(usize) -> String) -> Ve
     (0..size).map(|rank| start(program, &flags(rank), &set(rank))).collect()
 }
 
+/// Starts a job with `attempt`, which returns how its ranks ended if it did not begin. Tries again
+/// if a rank was late: a machine that stalls may keep ranks from meeting within a short timeout.
+///
+/// # Panics
+/// If the job did not begin for another reason, or did not in several attempts.
+pub fn met<T>(mut attempt: impl FnMut() -> Result<T, Vec<Ended>>) -> T {
+    for _ in 0..5 {
+        match attempt() {
+            Ok(job) => return job,
+            Err(ended) => assert!(ended.iter().any(Ended::missed_the_meeting), "{ended:?}"),
+        }
+    }
+    panic!("the ranks are always late");
+}
+
+/// Returns how long it took until all of these had ended, which were waited for one after the
+/// other.
+pub fn took(ended: &[Ended]) -> Duration {
+    ended.iter().map(|ended| ended.after).sum()
+}
+
 /// Checks the error of one of at least three ranks after `culprit` has skipped an `operation`.
 /// Returns the operation's number in the error.
 ///
@@ -128,19 +180,35 @@ impl Member {
         assert!(kill.unwrap().success());
     }
 
-    /// Waits until the process has ended or been stopped, for at most `patience`.
+    /// Waits until the process has ended or been stopped, for at most `patience`. Returns true if a
+    /// signal did that.
     ///
     /// # Panics
     /// If it is still running then, or its state cannot be read.
-    pub fn struck(&self, patience: Duration) {
-        let begin = Instant::now();
-        let pid = Pid::from_child(&self.0);
-        let struck = WaitIdOptions::EXITED | WaitIdOptions::STOPPED;
-        let look = WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        while waitid(WaitId::Pid(pid), struck | look).unwrap().is_none() {
-            assert!(begin.elapsed() < patience, "the process is not struck");
-            std::thread::sleep(Duration::from_millis(1));
+    pub fn struck(&self, patience: Duration) -> bool {
+        const INTERVAL: Duration = Duration::from_millis(1);
+        let mut stopwatch = Stopwatch::start(INTERVAL);
+        loop {
+            if let Some(status) = self.state(WaitIdOptions::EXITED | WaitIdOptions::STOPPED) {
+                return !status.exited();
+            }
+            assert!(stopwatch.look() < patience, "the process is not struck");
+            std::thread::sleep(INTERVAL);
         }
+    }
+
+    /// True if the process has ended.
+    ///
+    /// # Panics
+    /// If its state cannot be read.
+    pub fn has_ended(&self) -> bool {
+        self.state(WaitIdOptions::EXITED).is_some()
+    }
+
+    /// Returns the state of the process if it is one of `states`.
+    fn state(&self, states: WaitIdOptions) -> Option<WaitIdStatus> {
+        let look = WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(Pid::from_child(&self.0)), states | look).unwrap()
     }
 
     /// Waits for the process to end, for at most `patience`.
@@ -148,7 +216,8 @@ impl Member {
     /// # Panics
     /// If it is still running then.
     pub fn end(mut self, patience: Duration) -> Ended {
-        let begin = Instant::now();
+        const INTERVAL: Duration = Duration::from_millis(5);
+        let mut stopwatch = Stopwatch::start(INTERVAL);
         let read = |stream: Option<Box<dyn Read + Send>>| {
             std::thread::spawn(move || {
                 let mut text = String::new();
@@ -158,10 +227,11 @@ impl Member {
         };
         let out = read(self.0.stdout.take().map(|stream| Box::new(stream) as _));
         let error = read(self.0.stderr.take().map(|stream| Box::new(stream) as _));
-        let status = loop {
-            match self.0.try_wait().unwrap() {
-                Some(status) => break status,
-                None if begin.elapsed() < patience => std::thread::sleep(Duration::from_millis(5)),
+        let (status, after) = loop {
+            let (status, after) = (self.0.try_wait().unwrap(), stopwatch.look());
+            match status {
+                Some(status) => break (status, after),
+                None if after < patience => std::thread::sleep(INTERVAL),
                 None => {
                     let _ = self.0.kill();
                     panic!(
@@ -172,7 +242,6 @@ impl Member {
                 }
             }
         };
-        let after = begin.elapsed();
         Ended { code: status.code(), out: out.join().unwrap(), error: error.join().unwrap(), after }
     }
 }

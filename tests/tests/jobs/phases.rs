@@ -1,12 +1,12 @@
 //! If a rank is killed or stopped in any phase of a run, all others end in time and name it.
 
-use crate::processes::explains;
+use crate::processes::{ends, explains};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
-use tests::job::{Ended, Member, free_port, start};
+use std::time::Duration;
+use tests::job::{Ended, Member, free_port, met, start, took};
 use tests::{at_once, fixture};
 
 const STAGE: &str = env!("CARGO_BIN_EXE_stage");
@@ -76,13 +76,23 @@ fn launch(dir: &Path, more: &str, (victim, signal): Blow<'_>, milestone: &str) -
 fn others(mut members: Vec<Member>, (victim, signal): Blow<'_>, within: Duration) -> Vec<Ended> {
     let victim = members.remove(victim);
     victim.struck(PATIENCE);
-    let since = Instant::now();
-    let others: Vec<Ended> = members.into_iter().map(|member| member.end(PATIENCE)).collect();
-    let errors: Vec<&str> = others.iter().map(|ended| &*ended.error).collect();
-    assert!(since.elapsed() < within, "{signal} {:?}: {errors:?}", since.elapsed());
+    let others = ends(members);
+    assert!(took(&others) < within, "{signal}: {others:?}");
     victim.signal("KILL");
     assert_eq!(victim.end(PATIENCE).code, None, "{signal}");
     others
+}
+
+/// Starts all ranks in `dir`. Once the victim is struck at `milestone`, waits for at most `within`
+/// until all others end. Returns how they ended.
+fn others_after(dir: &Path, more: &str, blow: Blow<'_>, (milestone, within): (&str, Duration)) -> Vec<Ended> {
+    met(|| {
+        let members = launch(dir, more, blow, milestone);
+        match members[blow.0].struck(PATIENCE) {
+            true => Ok(others(members, blow, within)),
+            false => Err(ends(members)),
+        }
+    })
 }
 
 /// Strikes a rank at a milestone of a run. All other ranks must name it.
@@ -90,14 +100,17 @@ fn strike((milestone, more): (&str, &str), blow: Blow<'_>) {
     let dir = tempfile::tempdir().unwrap();
     if milestone.ends_with("Resuming") {
         let broken = format!("{more} --checkpoint-every 2 --checkpoint-wait --inject panic@rank0,step3");
-        let members = launch(dir.path(), &broken, (RANKS, ""), "");
-        members.into_iter().for_each(|member| assert_eq!(member.end(PATIENCE).code, Some(1)));
+        met(|| {
+            let ended = ends(launch(dir.path(), &broken, (RANKS, ""), ""));
+            assert!(ended.iter().all(|ended| ended.code == Some(1)), "{ended:?}");
+            if ended.iter().any(Ended::missed_the_meeting) { Err(ended) } else { Ok(()) }
+        });
     }
     let (within, words) = match blow.1 {
         "KILL" => (LATE, "its process has ended"),
         _ => (DEADLINE + LATE, "waited 3s"),
     };
-    for ended in others(launch(dir.path(), more, blow, milestone), blow, within) {
+    for ended in others_after(dir.path(), more, blow, (milestone, within)) {
         explains(&ended, 1, &[&format!("rank {}", blow.0), words]);
     }
 }
@@ -122,8 +135,8 @@ fn a_rank_that_is_killed_or_stopped_after_all_have_shared_holds_up_no_other() {
     at_once(BLOWS, |blow| {
         let dir = tempfile::tempdir().unwrap();
         let report = dir.path().join("report.json");
-        let members = launch(dir.path(), &format!("--report {}", report.display()), blow, "4:Shared");
-        for ended in others(members, blow, LATE) {
+        let more = format!("--report {}", report.display());
+        for ended in others_after(dir.path(), &more, blow, ("4:Shared", LATE)) {
             assert_eq!((ended.code, &*ended.error), (Some(0), ""));
         }
         assert_eq!(report.exists(), blow.0 != 0, "rank 0 writes it for all");
@@ -170,15 +183,25 @@ fn carry(port: u16) -> Receiver<()> {
 fn all_name_a_rank_that_is_killed_or_stopped_in_the_meeting() {
     at_once(BLOWS, |(victim, signal)| {
         let dir = tempfile::tempdir().unwrap();
-        let (port, flags) = (free_port(), flags(dir.path(), ""));
-        let greeted = carry(port);
-        let join = |rank, address| start(STAGE, &flags, &place(rank, address, port));
-        let mut members = vec![join(0, "127.0.0.1"), join(1, "127.0.0.2")];
-        greeted.recv_timeout(PATIENCE).unwrap();
-        members[victim].signal(signal);
-        members[victim].struck(PATIENCE);
-        members.push(join(2, "127.0.0.1"));
-        for ended in others(members, (victim, signal), DEADLINE + MEETING + LATE) {
+        let flags = flags(dir.path(), "");
+        let others = met(|| {
+            let port = free_port();
+            let greeted = carry(port);
+            let join = |rank, address| start(STAGE, &flags, &place(rank, address, port));
+            let mut members = vec![join(0, "127.0.0.1"), join(1, "127.0.0.2")];
+            while greeted.recv_timeout(Duration::from_millis(5)).is_err() {
+                if members.iter().any(Member::has_ended) {
+                    return Err(ends(members));
+                }
+            }
+            members[victim].signal(signal);
+            members[victim].struck(PATIENCE);
+            members.push(join(2, "127.0.0.1"));
+            let others = others(members, (victim, signal), DEADLINE + MEETING + LATE);
+            let is_late = others.iter().any(|ended| ended.error.contains("rank 2 never came"));
+            if is_late { Err(others) } else { Ok(others) }
+        });
+        for ended in others {
             explains(&ended, 1, &[&format!("rank {victim}")]);
         }
     });

@@ -1,19 +1,18 @@
 //! Ranks that are processes learn the bits of threads, and every rank ends after any failure.
 
-use events::{Recording, What};
+use events::{Attachment, Recording, What};
 use planner::Stage;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tests::job::{Ended, Member, SECRET, desync, free_port, launch, start};
+use tests::job::{Ended, Member, desync, free_port, launch, met, start, took};
 use tests::{STAGES, at_once, fixture, train};
 
-const STAGE: &str = env!("CARGO_BIN_EXE_stage");
+pub(crate) const STAGE: &str = env!("CARGO_BIN_EXE_stage");
 
 /// Longer than any process should take to end. A passing test does not wait this long.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 fn run(stage: Stage) -> String {
     let model = fixture("odd.json");
@@ -24,18 +23,14 @@ fn run(stage: Stage) -> String {
 }
 
 /// Returns the flags of a run that continues until something ends it.
-fn endless(more: &str) -> String {
+pub(crate) fn endless(more: &str) -> String {
     format!("zero3 --headless --batch-size 1 --seq-len 16 --threads 1 --steps 1000000 {more}")
 }
 
 /// How long ranks wait for one another in tests about waiting.
-const DEADLINE: Duration = Duration::from_secs(2);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(2);
 
-/// How late ranks that wait for one another at the start may end: the meeting's two seconds, plus
-/// time to start on a busy machine.
-const LATE: Duration = Duration::from_secs(8);
-
-fn ends(members: Vec<Member>) -> Vec<Ended> {
+pub(crate) fn ends(members: Vec<Member>) -> Vec<Ended> {
     members.into_iter().map(|member| member.end(PATIENCE)).collect()
 }
 
@@ -192,21 +187,27 @@ fn the_recording_of_a_job_has_the_events_of_all_ranks_on_one_clock() {
     }
 }
 
-/// Waits until the job has finished a step.
-fn wait_for_a_step(logs: &Path) {
-    let (log, begin) =
-        (|| std::fs::read_to_string(logs.join("rank-0.log")).unwrap_or_default(), Instant::now());
-    while !log().contains("step 0") {
-        assert!(begin.elapsed() < PATIENCE, "{}", log());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+/// Starts a job and waits until it has finished a step.
+fn running(logs: &Path, job: impl Fn() -> Vec<Member>) -> Vec<Member> {
+    let log = || std::fs::read_to_string(logs.join("rank-0.log")).unwrap_or_default();
+    met(|| {
+        let (members, begin) = (job(), Instant::now());
+        while !log().contains("step 0") {
+            assert!(begin.elapsed() < PATIENCE, "{}", log());
+            if members.iter().any(Member::has_ended) {
+                return Err(ends(members));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(members)
+    })
 }
 
 #[test]
 fn a_killed_process_ends_the_job_and_is_named_by_all() {
     let dir = tempfile::tempdir().unwrap();
-    let mut members = launch(STAGE, 4, |_| endless(&format!("--log-dir {}", dir.path().display())));
-    wait_for_a_step(dir.path());
+    let flags = endless(&format!("--log-dir {}", dir.path().display()));
+    let mut members = running(dir.path(), || launch(STAGE, 4, |_| flags.clone()));
     let victim = members.remove(2);
     victim.signal("KILL");
     victim.end(PATIENCE);
@@ -220,8 +221,7 @@ fn a_killed_process_ends_the_job_and_is_named_by_all() {
 fn a_process_that_hangs_is_named_after_the_timeout() {
     let dir = tempfile::tempdir().unwrap();
     let flags = endless(&format!("--timeout 2 --log-dir {}", dir.path().display()));
-    let mut members = launch(STAGE, 3, |_| flags.clone());
-    wait_for_a_step(dir.path());
+    let mut members = running(dir.path(), || launch(STAGE, 3, |_| flags.clone()));
     members[1].signal("STOP");
     let hanging = members.remove(1);
     for ended in ends(members) {
@@ -242,15 +242,12 @@ fn a_process_that_dies_or_hangs_while_it_saves_is_named() {
             logs.display(),
             kept.display()
         ));
-        let mut members = launch(STAGE, 3, |_| flags.clone());
-        wait_for_a_step(&logs);
+        let mut members = running(&logs, || launch(STAGE, 3, |_| flags.clone()));
         let victim = members.remove(1);
-        let since = Instant::now();
         victim.signal(signal);
-        for ended in ends(members) {
-            explains(&ended, 1, &["rank 1", words]);
-        }
-        assert!(since.elapsed() < DEADLINE + Duration::from_secs(5), "{signal}: {:?}", since.elapsed());
+        let others = ends(members);
+        others.iter().for_each(|ended| explains(ended, 1, &["rank 1", words]));
+        assert!(took(&others) < DEADLINE + Duration::from_secs(5), "{signal}: {others:?}");
         victim.signal("KILL");
         victim.end(PATIENCE);
     });
@@ -259,15 +256,9 @@ fn a_process_that_dies_or_hangs_while_it_saves_is_named() {
 #[test]
 fn a_viewer_holds_all_processes_for_longer_than_their_timeout_and_an_interrupt_ends_them_in_order() {
     let dir = tempfile::tempdir().unwrap();
-    let (port, flags) = (free_port(), endless(&format!("--timeout 1 --log-dir {}", dir.path().display())));
-    let set = |rank| {
-        let runs = dir.path().display();
-        format!("RANK={rank} WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT={port} XDG_RUNTIME_DIR={runs}")
-    };
-    let members: Vec<Member> = (0..3).map(|rank| start(STAGE, &flags, &set(rank))).collect();
-    wait_for_a_step(dir.path());
-    let sockets = dir.path().join("zero-runs");
-    let mut viewer = events::runs::list(&sockets).unwrap().remove(0).attachment;
+    let flags = endless(&format!("--timeout 1 --log-dir {}", dir.path().display()));
+    let members = running(dir.path(), || launch_listed(dir.path(), &flags));
+    let mut viewer = attached(dir.path());
     assert_eq!(viewer.header.world_size, 3);
     let steps = |rank: usize| {
         let log = std::fs::read_to_string(dir.path().join(format!("rank-{rank}.log"))).unwrap();
@@ -275,15 +266,18 @@ fn a_viewer_holds_all_processes_for_longer_than_their_timeout_and_an_interrupt_e
     };
     viewer.control(events::Control::Pause).unwrap();
     let settled = || {
-        let before = [0, 1, 2].map(steps);
-        std::thread::sleep(Duration::from_millis(300));
-        before == [0, 1, 2].map(steps)
+        let begin = Instant::now();
+        loop {
+            let before = [0, 1, 2].map(steps);
+            // Twice the ranks' timeout. A rank that waits for a held rank must not time out.
+            std::thread::sleep(Duration::from_secs(2));
+            if before == [0, 1, 2].map(steps) {
+                return before;
+            }
+            assert!(begin.elapsed() < PATIENCE, "no rank continues while the run is held");
+        }
     };
-    while !settled() {}
-    let held = [0, 1, 2].map(steps);
-    // Twice the ranks' timeout. A rank that waits for a held rank must not time out.
-    std::thread::sleep(Duration::from_secs(2));
-    assert_eq!(held, [0, 1, 2].map(steps), "no rank continues while the run is held");
+    let held = settled();
     viewer.control(events::Control::Resume).unwrap();
     while (0..3).any(|rank| steps(rank) < held[rank] + 3) {
         std::thread::sleep(Duration::from_millis(5));
@@ -291,7 +285,7 @@ fn a_viewer_holds_all_processes_for_longer_than_their_timeout_and_an_interrupt_e
     }
     // Held ranks receive the interrupt, too.
     viewer.control(events::Control::Pause).unwrap();
-    while !settled() {}
+    settled();
     members.iter().for_each(|member| member.signal("INT"));
     for (rank, ended) in ends(members).iter().enumerate() {
         assert_eq!(ended.code, Some(130), "{}", ended.error);
@@ -299,25 +293,33 @@ fn a_viewer_holds_all_processes_for_longer_than_their_timeout_and_an_interrupt_e
     }
 }
 
+/// Starts three ranks, which viewers find in `runs`.
+fn launch_listed(runs: &Path, flags: &str) -> Vec<Member> {
+    let (port, runs) = (free_port(), runs.display());
+    let set = |rank| {
+        format!("RANK={rank} WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT={port} XDG_RUNTIME_DIR={runs}")
+    };
+    (0..3).map(|rank| start(STAGE, flags, &set(rank))).collect()
+}
+
+/// Returns a viewer of the run that is listed in `runs`.
+fn attached(runs: &Path) -> Attachment {
+    let begin = Instant::now();
+    loop {
+        match events::runs::attach(&runs.join("zero-runs"), "zero3") {
+            Ok(viewer) => return viewer,
+            Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// One step of these runs takes minutes. Only one rank receives the interrupt.
 #[test]
 fn an_interrupt_ends_a_long_step_between_two_micro_batches() {
     let dir = tempfile::tempdir().unwrap();
-    let (port, flags) = (free_port(), endless("--grad-accum 60000"));
-    let set = |rank| {
-        let runs = dir.path().display();
-        format!("RANK={rank} WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT={port} XDG_RUNTIME_DIR={runs}")
-    };
-    let members: Vec<Member> = (0..3).map(|rank| start(STAGE, &flags, &set(rank))).collect();
-    let sockets = dir.path().join("zero-runs");
-    let begin = Instant::now();
-    let mut viewer = loop {
-        match events::runs::attach(&sockets, "zero3") {
-            Ok(viewer) => break viewer,
-            Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
+    let members = launch_listed(dir.path(), &endless("--grad-accum 60000"));
+    let (mut viewer, begin) = (attached(dir.path()), Instant::now());
     let under_way = |message: events::Message| match message {
         events::Message::Batch(batch) => {
             batch.events.iter().any(|event| matches!(event.what, What::PassStarted { micro: 1.., .. }))
@@ -365,131 +367,14 @@ fn a_rank_that_leaves_out_a_collective_is_named_by_all_before_any_deadline() {
     {
         let fault = format!("--timeout {} --inject skip@rank{culprit},step1", patience.as_secs());
         let flags = endless(&fault).replace("zero3", stage);
-        let begin = Instant::now();
         let ended = ends(launch(STAGE, 3, |_| flags.clone()));
-        assert!(begin.elapsed() < patience, "{stage}: {:?}", begin.elapsed());
+        assert!(took(&ended) < patience, "{stage}: {ended:?}");
         let numbers = ended.iter().map(|ended| {
             explains(ended, 1, &[]);
             desync(&ended.error, culprit, operation)
         });
         let numbers: BTreeSet<u64> = numbers.collect();
         assert_eq!(numbers.len(), 1, "{stage}: all name the same collective");
-    }
-}
-
-#[test]
-fn contradictory_variables_and_flags_are_refused_before_anything_starts() {
-    let refused = |flags: &str, set: &str, words: &[&str]| {
-        let flags = endless(flags);
-        explains(&start(STAGE, &flags, set).end(PATIENCE), 2, words);
-    };
-    refused("", "RANK=4 WORLD_SIZE=4", &["RANK=4", "WORLD_SIZE=4"]);
-    refused("", "RANK=0", &["RANK", "WORLD_SIZE"]);
-    let rivals = "RANK=0 WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2";
-    refused("", rivals, &["RANK=0", "OMPI_COMM_WORLD_RANK=1"]);
-    refused("", "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1", &["MASTER_ADDR", "MASTER_PORT"]);
-    refused("", "RANK=0 WORLD_SIZE=2", &["MASTER_ADDR", "MASTER_PORT", "--master"]);
-    refused("--gpus 8", "RANK=0 WORLD_SIZE=2", &["--gpus 8", "torchrun started 2"]);
-    refused("--collectives local", "RANK=0 WORLD_SIZE=2", &["--collectives local"]);
-    refused("--algorithm ring", "RANK=0 WORLD_SIZE=2", &["--algorithm ring"]);
-    refused("--link pcie4", "RANK=0 WORLD_SIZE=2", &["--link"]);
-    refused("--collectives tcp", "", &["alone", "torchrun"]);
-    refused("--rank 1 --gpus 2", "", &["--master"]);
-}
-
-#[test]
-fn a_rank_that_is_missing_at_the_start_is_named() {
-    let port = free_port();
-    let set = |rank| format!("RANK={rank} WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT={port}");
-    let begin = Instant::now();
-    let members = [0, 2].map(|rank| start(STAGE, &endless("--timeout 2"), &set(rank)));
-    for ended in ends(members.into()) {
-        explains(&ended, 1, &["rank 1 never came", "waited 2s", "WORLD_SIZE"]);
-    }
-    assert!(begin.elapsed() < DEADLINE + LATE, "{:?}", begin.elapsed());
-}
-
-#[test]
-fn a_wrong_address_is_explained_on_every_rank() {
-    let port = free_port();
-    let join = |address: &str, rank: usize| {
-        let set = format!("RANK={rank} WORLD_SIZE=2 MASTER_ADDR={address} MASTER_PORT={port} {SECRET}");
-        start(STAGE, &endless("--timeout 2"), &set)
-    };
-    // An address of the block for documentation, which no machine has.
-    let [zero, one] = [0, 1].map(|rank| join("192.0.2.1", rank).end(PATIENCE));
-    explains(&zero, 1, &["192.0.2.1", "no such address", "MASTER_ADDR"]);
-    explains(&one, 1, &["rank 1 has not reached rank 0 at 192.0.2.1", "MASTER_ADDR"]);
-    assert!(zero.after.max(one.after) < DEADLINE + LATE, "{:?}, {:?}", zero.after, one.after);
-    for ended in [0, 1].map(|rank| join("no-such-host.invalid", rank).end(PATIENCE)) {
-        explains(&ended, 1, &["no machine called", "no-such-host.invalid", "MASTER_ADDR"]);
-        assert!(ended.after < DEADLINE + LATE, "{:?}", ended.after);
-    }
-}
-
-#[test]
-fn a_job_without_a_secret_or_with_two_trains_with_no_other_process() {
-    let start = |address: &str, rank: usize, secret: &str| {
-        let set =
-            format!("RANK={rank} WORLD_SIZE=2 MASTER_ADDR={address} MASTER_PORT={} {secret}", free_port());
-        start(STAGE, &endless("--timeout 2"), &set)
-    };
-    for rank in 0..2 {
-        let ended = start("192.0.2.1", rank, "").end(PATIENCE);
-        explains(&ended, 1, &["192.0.2.1", "the job has no secret", "ZERO_JOB_SECRET", "torchrun", "mpirun"]);
-    }
-    explains(
-        &start("127.0.0.1", 0, "ZERO_JOB_SECRET=short").end(PATIENCE),
-        2,
-        &["ZERO_JOB_SECRET", "openssl"],
-    );
-    let members = launch_with(2, |rank| format!("ZERO_JOB_SECRET=not-the-same-secret-{rank}"));
-    let [zero, one] = ends(members).try_into().unwrap();
-    explains(&zero, 1, &["rank 1 never came", "another secret"]);
-    explains(&one, 1, &["ZERO_JOB_SECRET", "must be the same for every rank"]);
-}
-
-/// Starts processes that meet on this machine, with the variables `set(rank)` in addition to the
-/// launcher's.
-fn launch_with(size: usize, set: impl Fn(usize) -> String) -> Vec<Member> {
-    let port = free_port();
-    let all = |rank| {
-        format!("RANK={rank} WORLD_SIZE={size} MASTER_ADDR=127.0.0.1 MASTER_PORT={port} {}", set(rank))
-    };
-    (0..size).map(|rank| start(STAGE, &endless("--timeout 2"), &all(rank))).collect()
-}
-
-#[test]
-fn a_port_in_use_is_explained_on_every_rank() {
-    let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let port = taken.local_addr().unwrap().port();
-    let set = |rank| format!("RANK={rank} WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={port}");
-    let begin = Instant::now();
-    let [zero, one] = [0, 1].map(|rank| start(STAGE, &endless("--timeout 2"), &set(rank)));
-    explains(&zero.end(PATIENCE), 1, &["port is in use", "MASTER_PORT"]);
-    explains(&one.end(PATIENCE), 1, &["no answer", "rank 0"]);
-    assert!(begin.elapsed() < DEADLINE + LATE, "{:?}", begin.elapsed());
-}
-
-#[test]
-fn other_flags_on_one_rank_are_shown_to_all() {
-    let members = launch(STAGE, 2, |rank| endless(if rank == 1 { "--lr 0.25" } else { "--lr 0.5" }));
-    for ended in ends(members) {
-        explains(&ended, 1, &["rank 1 was started with other settings than rank 0", "0.5", "0.25"]);
-    }
-}
-
-/// A file that differs on one machine by a single letter.
-#[test]
-fn other_data_on_one_rank_are_shown_to_all() {
-    let dir = tempfile::tempdir().unwrap();
-    let members = launch(STAGE, 2, |rank| {
-        let file = dir.path().join(format!("{rank}.txt"));
-        std::fs::write(&file, if rank == 1 { "one or two " } else { "one or too " }.repeat(100)).unwrap();
-        endless(&format!("--data {}", file.display()))
-    });
-    for ended in ends(members) {
-        explains(&ended, 1, &["rank 1 was started with other settings than rank 0", "data: "]);
     }
 }
 
