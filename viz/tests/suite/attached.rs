@@ -55,7 +55,25 @@ impl Run {
 
     /// Connects another viewer.
     fn follow(&self) -> Attachment {
-        runs::attach(&self.directory(), &self.name).unwrap()
+        let started = Instant::now();
+        loop {
+            match runs::attach(&self.directory(), &self.name) {
+                Ok(attachment) => return attachment,
+                Err(error) => assert!(started.elapsed() < TIMEOUT, "{error}"),
+            }
+        }
+    }
+
+    /// Returns what `viz attach` lists, once that contains `text`: a busy run may not answer at once.
+    fn expect_listed(&self, text: &str) -> String {
+        let started = Instant::now();
+        loop {
+            let listed = String::from_utf8(self.viz(&["attach"]).output().unwrap().stdout).unwrap();
+            if listed.contains(text) {
+                return listed;
+            }
+            assert!(started.elapsed() < TIMEOUT, "{text:?} is never listed: {listed}");
+        }
     }
 
     fn directory(&self) -> PathBuf {
@@ -91,11 +109,11 @@ fn a_run_to_watch() {
     hub.finish();
 }
 
-/// True if the run emits an event within half a second.
-fn continues(run: &mut Attachment) -> bool {
+/// True if the run emits an event within this time.
+fn continues(run: &mut Attachment, within: Duration) -> bool {
     run.poll().unwrap();
     let since = Instant::now();
-    while since.elapsed() < Duration::from_millis(500) {
+    while since.elapsed() < within {
         if run.poll().unwrap().iter().any(|message| matches!(message, Message::Batch(_))) {
             return true;
         }
@@ -107,15 +125,14 @@ fn continues(run: &mut Attachment) -> bool {
 #[test]
 fn a_run_is_found_by_the_beginning_of_its_name_and_left_alone() {
     let run = Run::start();
-    let listed = run.viz(&["attach"]).output().unwrap();
-    let listed = String::from_utf8(listed.stdout).unwrap();
-    assert!(listed.contains(&run.name) && listed.contains("viz attach NAME"), "{listed}");
+    let listed = run.expect_listed(&run.name);
+    assert!(listed.contains("viz attach NAME"), "{listed}");
     let mut other = run.follow();
     let mut pty = run.on_screen(&["attach", &run.name[..5], "--view", "streams"]);
     pty.expect_on_screen("communication below");
     pty.send(" ");
     pty.expect_on_screen("looking back");
-    assert!(continues(&mut other), "a viewer that only watches has held the run");
+    assert!(continues(&mut other, TIMEOUT), "a viewer that only watches has held the run");
     pty.send("q");
     pty.expect_restored();
     assert!(pty.wait().success());
@@ -126,16 +143,16 @@ fn a_viewer_with_control_holds_and_resumes_the_run() {
     let run = Run::start();
     let mut other = run.follow();
     let mut pty = run.on_screen(&["attach", &run.name, "--control"]);
-    assert!(continues(&mut other));
+    assert!(continues(&mut other, TIMEOUT));
     pty.send(" ");
     pty.expect_on_screen("‖ held");
     let held = Instant::now();
-    while continues(&mut other) {
+    while continues(&mut other, Duration::from_millis(500)) {
         assert!(held.elapsed() < TIMEOUT, "the run continues although it is held");
     }
     pty.send("\r");
     pty.expect_on_screen("● live");
-    assert!(continues(&mut other), "the run was not resumed");
+    assert!(continues(&mut other, TIMEOUT), "the run was not resumed");
     pty.send("q");
     pty.expect_restored();
     assert!(pty.wait().success());
@@ -172,7 +189,7 @@ fn viewers_see_what_others_ask_of_the_run() {
     late.expect_on_screen("● live ×1/2");
     other.control(Control::Resume).unwrap();
     early.expect_gone("×1/2");
-    assert!(continues(&mut other));
+    assert!(continues(&mut other, TIMEOUT));
 }
 
 /// The recording follows the run, whichever is named first.
@@ -201,12 +218,7 @@ fn the_only_run_needs_no_name() {
     let mut pty = run.on_screen(&["attach"]);
     pty.send("q");
     pty.expect_restored();
-    let listed = || String::from_utf8(run.viz(&["attach"]).output().unwrap().stdout).unwrap();
-    let started = Instant::now();
-    while !listed().contains("2.0000") {
-        assert!(started.elapsed() < TIMEOUT, "{}", listed());
-    }
-    let row = listed();
+    let row = run.expect_listed("2.0000");
     let [titles, row] = [0, 1].map(|line| row.lines().nth(line).unwrap());
     assert!(titles.starts_with("run ") && row.starts_with(&run.name) && row.ends_with("CPU"), "{row}");
     assert_eq!(titles.find("loss"), row.find("2.0000"), "{titles}\n{row}");
