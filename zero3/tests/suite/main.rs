@@ -11,3 +11,4 @@ mod offload;
 mod pty;
 mod residency;
 mod screen;
+mod watched;
