@@ -123,8 +123,8 @@ mod swap_files {
 
     /// Starts a run; returns it once all swap files are written, with their paths as the system shows
     /// them: a buffered handle for each rank, and a direct one where the file system has direct I/O.
-    fn running(directory: &Path) -> (Run, Vec<PathBuf>) {
-        let mut program = zero3(directory, "--steps 100000");
+    fn running(directory: &Path, more: &str) -> (Run, Vec<PathBuf>) {
+        let mut program = zero3(directory, &format!("--steps 100000 {more}"));
         let run = Run(program.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
         let open = PathBuf::from(format!("/proc/{}/fd", run.0.id()));
         let deadline = Instant::now() + Duration::from_secs(30);
@@ -147,7 +147,7 @@ mod swap_files {
     #[test]
     fn a_swap_file_that_somebody_truncates_is_an_error_that_says_so() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut run, swap) = running(folder.path());
+        let (mut run, swap) = running(folder.path(), "");
         for path in swap {
             // A direct handle may refuse; the other one does not.
             let _ = fs::OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(4096));
@@ -162,17 +162,22 @@ mod swap_files {
     #[test]
     fn nothing_is_left_of_a_run_that_is_killed() {
         let folder = tempfile::tempdir().unwrap();
-        drop(running(folder.path()));
+        drop(running(folder.path(), ""));
         assert_eq!(files(folder.path()), 0);
     }
 
     #[test]
     fn a_directory_that_vanishes_under_a_run_takes_nothing_with_it() {
         let folder = tempfile::tempdir().unwrap();
-        let directory = folder.path().join("swap");
-        let (mut run, _) = running(&directory);
+        let [directory, metrics] = ["swap", "metrics.csv"].map(|name| folder.path().join(name));
+        let (mut run, _) = running(&directory, &format!("--metrics {}", metrics.display()));
         fs::remove_dir(&directory).unwrap();
-        std::thread::sleep(Duration::from_millis(300));
-        assert!(run.0.try_wait().unwrap().is_none(), "the run goes on");
+        let rows = || fs::read_to_string(&metrics).unwrap_or_default().lines().count();
+        let (before, deadline) = (rows(), Instant::now() + Duration::from_secs(30));
+        while rows() < before + 3 {
+            assert!(Instant::now() < deadline, "the run goes on");
+            assert!(run.0.try_wait().unwrap().is_none(), "the run goes on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
