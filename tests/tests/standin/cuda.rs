@@ -144,9 +144,12 @@ fn without_fences_runs_go_wrong() {
     standin_or_return!(&[("STANDIN_FENCES", "0")]);
     let flags = flags(4, 1, 3);
     let cpu = run(Stage::Ddp, &format!("{flags} --device cpu"));
-    if let Ok(report) = train(Stage::Zero3, &format!("{flags} --device cuda")) {
-        let apart = largest_difference(&losses(&cpu), &losses(&report));
-        assert!(apart > 1e-4, "no stream waited, and yet the losses are only {apart} apart");
+    match train(Stage::Zero3, &format!("{flags} --device cuda")) {
+        Ok(report) => {
+            let apart = largest_difference(&losses(&cpu), &losses(&report));
+            assert!(apart > 1e-4, "no stream waited, and yet the losses are only {apart} apart");
+        }
+        Err(failure) => assert_eq!(failure.code(), 1, "the run was refused: {failure}"),
     }
 }
 

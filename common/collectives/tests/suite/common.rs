@@ -112,7 +112,7 @@ impl Default for Chain {
 }
 
 impl Chain {
-    pub(crate) const TIMEOUT: Duration = Duration::from_millis(3000);
+    pub(crate) const TIMEOUT: Duration = Duration::from_millis(1500);
 
     /// Plays one rank. Returns its error.
     pub(crate) fn run(&self, group: &Group, device: &Device) -> Option<CollectiveError> {
