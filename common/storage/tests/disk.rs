@@ -184,24 +184,22 @@ fn what_is_first_is_begun_before_what_has_waited_longer() {
     assert_eq!(pages, [2, 3, 1]);
 }
 
-/// Returns whether a write ends before one that began earlier and is delayed.
-fn overtakes(delay: Duration) -> bool {
-    let folder = tempfile::tempdir().unwrap();
-    let disk = Disk::with_faults(2, fault(Kind::Write, 1, Effect::Delay(delay)));
-    let file = disk.create(&folder.path().join("a")).unwrap();
-    let started = Instant::now();
-    let slow = disk.write(&file, 0, Block::new(PAGE));
-    while disk.record().iter().all(|call| call.kind != Kind::Write) {
-        std::thread::yield_now();
-    }
-    let quick = disk.write(&file, PAGE as u64, Block::new(PAGE)).wait().unwrap();
-    let slow = slow.wait().unwrap();
-    assert!(started.elapsed() >= delay);
-    quick.ended < slow.ended
-}
-
 #[test]
 fn a_delayed_transfer_does_not_hold_up_the_others() {
+    let overtakes = |delay: Duration| {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Disk::with_faults(2, fault(Kind::Write, 1, Effect::Delay(delay)));
+        let file = disk.create(&folder.path().join("a")).unwrap();
+        let started = Instant::now();
+        let slow = disk.write(&file, 0, Block::new(PAGE));
+        while disk.record().iter().all(|call| call.kind != Kind::Write) {
+            std::thread::yield_now();
+        }
+        let quick = disk.write(&file, PAGE as u64, Block::new(PAGE)).wait().unwrap();
+        let slow = slow.wait().unwrap();
+        assert!(started.elapsed() >= delay);
+        quick.ended < slow.ended
+    };
     // A machine that stalls for the whole delay hides the difference: try again with a longer one.
     assert!([200, 2000, 20_000].map(Duration::from_millis).into_iter().any(overtakes));
 }
