@@ -88,10 +88,20 @@ fn lacks(number: u32, text: &str) -> Vec<String> {
     parts.extend([code, "```console\n"].map(String::from));
     lacks.extend(parts.into_iter().filter(|part| !text.contains(part.as_str())));
     let minutes = text.lines().find_map(|line| line.strip_prefix("*About ")?.split(' ').next()?.parse().ok());
-    if !minutes.is_some_and(|minutes: u32| (10..=25).contains(&minutes)) {
-        lacks.push("*About 10 to 25 minutes".into());
+    if !minutes.is_some_and(|minutes: usize| (65..=110).contains(&(prose(text) / minutes))) {
+        lacks.push("*About … minutes, at 65 to 110 words a minute".into());
     }
     lacks
+}
+
+/// Returns the number of words outside tables and quoted blocks.
+fn prose(text: &str) -> usize {
+    let mut quoted = false;
+    let words = |line: &str| {
+        quoted ^= line.starts_with("```");
+        if quoted || line.starts_with('|') { 0 } else { line.split_whitespace().count() }
+    };
+    text.lines().map(words).sum()
 }
 
 #[test]

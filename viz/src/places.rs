@@ -53,8 +53,13 @@ pub fn placement(header: &RunHeader) -> Vec<String> {
         let parts = header.offload.resting.iter().map(|(class, place)| words(*class, *place));
         parts.collect::<Vec<_>>().join(separator)
     };
+    let beyond = Place::ALL.iter().filter_map(|&place| {
+        let here = header.offload.resting.iter().filter(|(_, rests)| *rests == place);
+        let classes: Vec<String> = here.map(|(class, _)| class.to_string()).collect();
+        (!classes.is_empty()).then(|| format!("{} {}", classes.join(", "), within(place)))
+    });
     let mut forms = vec![
-        list(", ", &|class, place| format!("{class} {}", within(place))),
+        beyond.collect::<Vec<_>>().join("; "),
         list(" ", &|class, place| format!("{}:{}", theme::shortest_name(class), letter(place))),
         list(" ", &|class, place| format!("{}{}", theme::class_glyph(class), letter(place))),
     ];

@@ -4,7 +4,7 @@
 
 use crate::hooks::Hooks;
 use crate::instrumented_stage::InstrumentedStage;
-use crate::passes::Passes;
+use crate::passes::{Passes, SavedForward, Tokens};
 use crate::plan::Plan;
 use crate::rank_error::{RankError, Result};
 use crate::resume::ResumeState;
@@ -199,19 +199,29 @@ impl<'a> Worker<'a> {
     /// Runs forward and backward over one micro-batch. Returns its losses, which a GPU may still be
     /// computing.
     fn micro_batch(&mut self, micro: MicroBatch) -> Result<Losses> {
-        // One over the tokens of the global batch that carry a loss: sums over micro-batches and
-        // ranks are then means.
-        let (faults, loss_scale) = (self.hooks.faults(), self.loss_scale().unwrap_or(1.0));
-        let tokens = faults.corrupt_tokens(self.targets, &self.plan.config);
-        let scale = faults.corrupt_scale((loss_scale / tokens as f64) as f32);
-        let Worker { hooks, stage, passes, samples, .. } = self;
-        hooks.before_micro_batch(micro)?;
-        let tokens = hooks.phase(Phase::Data, || samples.training(micro))?;
-        let before = stage.states().optimizer.cost_after_step();
-        let (losses, saved) = hooks.phase(Phase::Forward, || passes.forward(stage, &tokens, micro, scale))?;
-        hooks.charge_update_to_step(stage.states().optimizer.cost_after_step() - before);
-        hooks.phase(Phase::Backward, || passes.backward(stage, saved, micro))?;
+        self.hooks.before_micro_batch(micro)?;
+        let tokens = self.hooks.phase(Phase::Data, || self.samples.training(micro))?;
+        let (losses, saved) = self.forward(&tokens, micro)?;
+        self.hooks.phase(Phase::Backward, || self.passes.backward(&mut self.stage, saved, micro))?;
         Ok(losses)
+    }
+
+    /// Runs forward. An update of the previous step that goes on meanwhile counts as that step's.
+    fn forward(&mut self, tokens: &Tokens, micro: MicroBatch) -> Result<(Losses, SavedForward)> {
+        let scale = self.gradient_scale();
+        let Worker { hooks, stage, passes, .. } = self;
+        let before = stage.states().optimizer.cost_after_step();
+        let forward = hooks.phase(Phase::Forward, || passes.forward(stage, tokens, micro, scale))?;
+        hooks.charge_update_to_step(stage.states().optimizer.cost_after_step() - before);
+        Ok(forward)
+    }
+
+    /// Returns the loss scale over the tokens of the global batch that carry a loss: sums over
+    /// micro-batches and ranks are then means.
+    fn gradient_scale(&self) -> f32 {
+        let faults = self.hooks.faults();
+        let tokens = faults.corrupt_tokens(self.targets, &self.plan.config);
+        faults.corrupt_scale((self.loss_scale().unwrap_or(1.0) / tokens as f64) as f32)
     }
 
     /// Updates the weights with the gradients of all micro-batches. True if a rank has seen a stop
