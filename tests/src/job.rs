@@ -186,7 +186,7 @@ impl Member {
     /// # Panics
     /// If it is still running then, or its state cannot be read.
     pub fn struck(&self, patience: Duration) -> bool {
-        const INTERVAL: Duration = Duration::from_millis(1);
+        const INTERVAL: Duration = Duration::from_millis(5);
         let mut stopwatch = Stopwatch::start(INTERVAL);
         loop {
             if let Some(status) = self.state(WaitIdOptions::EXITED | WaitIdOptions::STOPPED) {

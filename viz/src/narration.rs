@@ -133,10 +133,11 @@ pub fn name(scene: &Scene, flight: &Flight) -> String {
 /// Explains a collective in flight, and says so if it has not begun to move data.
 fn collective(scene: &Scene, flight: &Flight) -> String {
     let explained = explained(scene, flight);
-    match (flight.started, explained.split_once(": ")) {
-        (Some(_), _) => explained,
-        (None, Some((name, explanation))) => format!("{name}, not begun: {explanation}"),
-        (None, None) => format!("{explained}, not begun"),
+    let moves = groups::members(&groups::beside(&scene.now, flight.event.group)) > 1;
+    match explained.split_once(": ") {
+        _ if flight.started.is_some() || !moves => explained,
+        Some((name, explanation)) => format!("{name}, not begun: {explanation}"),
+        None => format!("{explained}, not begun"),
     }
 }
 

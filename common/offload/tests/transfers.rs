@@ -14,6 +14,18 @@ use storage::{Disk, Fault, Kind};
 
 const CARGO: Cargo = Cargo { class: Class::Optimizer, unit: 1 };
 
+/// Waits until `condition` holds.
+///
+/// # Panics
+/// If it does not within a minute.
+fn soon(mut condition: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !condition() {
+        assert!(since.elapsed() < Duration::from_secs(60), "the transfer does not end");
+        std::thread::yield_now();
+    }
+}
+
 fn rank(options: Options<'_>) -> (Device, Transfers) {
     let emitter = Emitter::silent(0);
     let device = Device::cpu(Ledger::new(emitter.clone(), None), 1);
@@ -88,9 +100,7 @@ fn a_simulated_way_takes_its_time_and_hides_behind_work() {
         let exposed = waited(copy());
         assert!(since.elapsed() >= Duration::from_millis(21), "{:?}", since.elapsed());
         let crossing = copy();
-        while !transfers.has_crossed(&crossing) {
-            std::thread::yield_now();
-        }
+        soon(|| transfers.has_crossed(&crossing));
         (exposed, waited(crossing))
     };
     // A machine that stalls shortens the first wait or lengthens the second: try again.
@@ -255,9 +265,7 @@ fn what_comes_from_a_slow_disk_crosses_to_the_device_as_soon_as_it_is_here() {
     let staging = transfers.staging(DType::F32, PAGE / 4).unwrap();
     let mut back = device.allocate(Class::Parameters, DType::F32, PAGE / 4).unwrap();
     let mut read = transfers.read(CARGO, &extent, 0, staging, PAGE);
-    while !transfers.is_done(&mut read) {
-        std::thread::yield_now();
-    }
+    soon(|| transfers.is_done(&mut read));
     let done = Instant::now();
     while done.elapsed() < Duration::from_millis(21) {
         std::thread::yield_now();

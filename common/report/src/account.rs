@@ -5,7 +5,7 @@ use crate::rows::{Clocks, TimeRow, Times};
 use settings::size::digits;
 use std::iter;
 
-/// A rank's waits for collectives that every rank has issued.
+/// A rank's time in collectives, except for waits for ranks that have not issued them.
 const EXPOSED: &str = "exposed communication";
 
 /// Seconds of a step, the mean over ranks and steps.
@@ -23,7 +23,8 @@ pub struct Account {
     pub recompute: f64,
     /// The optimizer, without waits.
     pub optimizer: f64,
-    /// Waits for collectives that all ranks have issued: communication that no computation hides.
+    /// Issuing collectives, and waits for those that all ranks have issued: communication that no
+    /// computation hides.
     pub exposed: f64,
     /// Waits for a simulated link, part of `exposed`; in the rest of `exposed` data move.
     pub link: f64,
@@ -32,7 +33,7 @@ pub struct Account {
     /// Waits for transfers between device, main memory and disk.
     pub places: f64,
     /// Outside waits, the time in which other threads have a rank's core. Where a rank has several
-    /// threads or a GPU it is not measured, and part of what the rank computes.
+    /// threads or a GPU, it counts as computing: the rank may have waited for these.
     pub without_core: f64,
 }
 
@@ -41,10 +42,22 @@ pub(crate) fn training(times: &Times) -> f64 {
     times.forward + times.backward + times.step
 }
 
-/// Returns the seconds for which a rank computes in a run, without its waits.
-pub(crate) fn computed(row: &TimeRow) -> f64 {
+/// Returns the seconds for which a rank of `report` computes in a run, without its waits.
+pub(crate) fn computed(report: &Report, row: &TimeRow) -> f64 {
     let Clocks { phases, waits, for_places, .. } = &row.clocks;
-    training(phases) - training(waits) - training(for_places)
+    training(phases) - training(waits) - training(for_places) - without_core(report, row, training)
+}
+
+/// Returns what `seconds` makes of the times for which a rank of `report` waits for a core; 0 where
+/// that cannot be told from waits for its other threads or its GPU.
+fn without_core(report: &Report, row: &TimeRow, seconds: impl Fn(&Times) -> f64) -> f64 {
+    let tells = report.threads == 1 && report.gpu.is_empty();
+    if tells { seconds(&row.clocks.off_processor) } else { 0.0 }
+}
+
+/// Returns the mean of [`without_core`] over the ranks and steps of `report`.
+pub(crate) fn without_core_per_step(report: &Report, seconds: fn(&Times) -> f64) -> f64 {
+    per_step(report, |row| without_core(report, row, seconds))
 }
 
 /// Returns the mean of `seconds` over the ranks and steps of `report`.
@@ -58,12 +71,7 @@ impl Account {
     pub fn of(report: &Report) -> Self {
         let mean = |seconds: fn(&Clocks) -> f64| per_step(report, |row| seconds(&row.clocks));
         let peers = mean(|of| training(&of.for_peers));
-        // A rank that waits for its other threads or its GPU is off the processor, too.
-        let alone = report.threads == 1 && report.gpu.is_empty();
-        let off = |seconds: fn(&Times) -> f64| match alone {
-            true => per_step(report, |row| seconds(&row.clocks.off_processor)),
-            false => 0.0,
-        };
+        let off = |seconds| without_core_per_step(report, seconds);
         let backward = mean(|of| of.phases.backward - of.waits.backward - of.for_places.backward)
             - off(|of| of.backward);
         let recompute = mean(|of| of.phases.recompute) - off(|of| of.recompute);

@@ -4,7 +4,7 @@ use crate::account::{Account, Recomputed, computed, time, training};
 use crate::kernel_shares::kernels;
 use crate::remedies::remedies;
 use crate::report::Report;
-use crate::rows::TransferRow;
+use crate::rows::{TimeRow, TransferRow};
 use events::Route;
 use planner::table::counted;
 use settings::size::human;
@@ -111,6 +111,7 @@ fn places(report: &Report) -> String {
 /// Describes the rank that other ranks wait for; empty if none is clearly slower.
 fn slowest(report: &Report, account: &Account) -> String {
     let rows = &report.time;
+    let computed = |row: &TimeRow| computed(report, row);
     let Some(slow) = rows.iter().max_by(|a, b| computed(a).total_cmp(&computed(b))) else {
         return String::new();
     };

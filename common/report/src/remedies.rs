@@ -1,8 +1,8 @@
 //! Remedies for slow steps, each with the maximum time that it saves.
 
-use crate::account::{Account, per_step};
+use crate::account::{Account, per_step, without_core_per_step};
 use crate::report::Report;
-use crate::rows::Clocks;
+use crate::rows::{Clocks, Times};
 use events::{Operation, Place};
 use model::Checkpointing;
 use places::resting_nearer;
@@ -105,8 +105,9 @@ fn hiding(report: &Report, account: &Account, run: &PlannedRun<'_>) -> Option<Re
         false => [mean(|of| of.for_link.forward), mean(|of| of.for_link.backward)],
     };
     // Data also move while a rank waits for a core.
-    let backward_computes = account.backward + account.recompute + account.without_core;
-    let computing = account.forward + backward_computes;
+    let waits = |phase: fn(&Times) -> f64| without_core_per_step(report, phase);
+    let backward_computes = account.backward + account.recompute + waits(|of| of.backward);
+    let computing = account.forward + waits(|of| of.forward) + backward_computes;
     let communication = run.communication;
     if !communication.overlap {
         let hidden = (forward + backward).min(computing);

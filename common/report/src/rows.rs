@@ -189,7 +189,7 @@ pub struct TimeRow {
     /// Seconds per phase.
     #[serde(flatten)]
     pub clocks: Clocks,
-    /// Seconds in waits for collectives, by operation.
+    /// Seconds in collectives, by operation.
     pub operations: Vec<OperationTime>,
 }
 

@@ -30,8 +30,8 @@ impl Usage {
         }
     }
 
-    /// Returns the seconds in waits: for all collectives, for peers, for a simulated link, and for
-    /// transfers between places.
+    /// Returns the seconds in collectives, those in waits for peers and for a simulated link among
+    /// them, and the seconds in waits for transfers between places.
     pub fn waited(&self) -> [f64; 4] {
         let [all, peers, link] = self.traffic.seconds();
         [all, peers, link, self.transfers.waited.iter().sum()]

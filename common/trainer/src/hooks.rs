@@ -28,13 +28,16 @@ pub(crate) struct Hooks {
     stop: StopCheck,
     moment: Cell<Moment>,
     clocks: Cell<Clocks>,
+    /// How long slow ranks have slept so far, in place of computing.
+    slept: Rc<Cell<Duration>>,
 }
 
 impl Hooks {
     /// Returns hooks of a rank that has no faults and is never stopped.
     pub(crate) fn none(rank: Rc<Rank>) -> Self {
         let (faults, stop) = (RankFaults::default(), StopCheck::Never);
-        Hooks { rank, witness: None, faults, stop, moment: Cell::default(), clocks: Cell::default() }
+        let (moment, clocks, slept) = (Cell::default(), Cell::default(), Rc::default());
+        Hooks { rank, witness: None, faults, stop, moment, clocks, slept }
     }
 
     /// Returns the hooks of `rank` in `plan`'s run, before its first step.
@@ -79,10 +82,12 @@ impl Hooks {
         // The failure is emitted before the rank frees anything.
         self.fire(phase).inspect_err(|error| error.announce(&self.rank.emitter))?;
         let (began, before) = (self.rank.emitter.begin(), Usage::now(&self.rank));
+        let slept = self.slept.get();
         let value = body()?;
-        let took = self.rank.emitter.since(began);
+        let mut usage = Usage::now(&self.rank) - before;
+        usage.processor += self.slept.get() - slept;
         let mut clocks = self.clocks.get();
-        add_to_clocks(&mut clocks, phase, in_seconds(took, Usage::now(&self.rank) - before));
+        add_to_clocks(&mut clocks, phase, in_seconds(self.rank.emitter.since(began), usage));
         self.clocks.set(clocks);
         Ok(value)
     }
@@ -102,8 +107,10 @@ impl Hooks {
 
     /// Moves the cost of an update in forward, `taken`, from forward's clocks to the step's.
     pub(crate) fn charge_update_to_step(&self, taken: AfterStep) {
-        let seconds = in_seconds(taken.time, taken.usage);
         let mut clocks = self.clocks.get();
+        let mut seconds = in_seconds(taken.time, taken.usage);
+        // Measured apart, it may seem more than forward's.
+        seconds[1] = seconds[1].min(clocks.off_processor.forward);
         add_to_clocks(&mut clocks, Phase::Forward, seconds.map(|seconds| -seconds));
         add_to_clocks(&mut clocks, Phase::Step, seconds);
         self.clocks.set(clocks);
@@ -132,7 +139,8 @@ impl Hooks {
     /// end is emitted when the returned span is dropped.
     pub(crate) fn layer(&self, pass: Pass, unit: UnitId, micro: MicroBatch) -> LayerSpan {
         let span = self.rank.begin_pass(pass, unit, micro.index);
-        LayerSpan { _pass: span, began: cpu::of_thread(), slow: self.faults.is_active(Kind::Slow) }
+        let slept = self.faults.is_active(Kind::Slow).then(|| self.slept.clone());
+        LayerSpan { _pass: span, began: cpu::of_thread(), slept }
     }
 }
 
@@ -142,15 +150,17 @@ pub(crate) struct LayerSpan {
     _pass: PassSpan,
     /// In processor time: the process may be stopped within a layer.
     began: Duration,
-    slow: bool,
+    /// Where a slow rank counts how long it sleeps; `None` if the rank is not slow.
+    slept: Option<Rc<Cell<Duration>>>,
 }
 
 impl LayerSpan {
     /// Ends the pass. A slow rank first sleeps for twice the processor time that the pass took.
     pub(crate) fn end(self) {
-        if self.slow {
-            let computed = cpu::of_thread() - self.began;
-            std::thread::sleep((2 * computed).max(LEAST_DELAY));
+        if let Some(slept) = self.slept {
+            let delay = (2 * (cpu::of_thread() - self.began)).max(LEAST_DELAY);
+            std::thread::sleep(delay);
+            slept.set(slept.get() + delay);
         }
     }
 }

@@ -156,6 +156,13 @@ impl App {
         self.at_end_of_run() || self.player().scene().now.failure.is_some()
     }
 
+    /// True if the box over a run that has ended or failed is shown.
+    pub fn shows_ending(&self) -> bool {
+        let alone = self.players.len() == 1 && self.source != EventSource::Recording;
+        let failed = self.player().scene().now.failure.is_some();
+        !self.dismissed && (failed || alone && self.at_end_of_run())
+    }
+
     /// Returns the seconds since a recording that may still grow last grew; `None` until it counts
     /// as quiet. A run writes several times a second, so a quiet recording is worth a warning.
     pub fn quiet_seconds(&self) -> Option<u64> {
@@ -245,7 +252,7 @@ impl App {
     /// Shows `view`, without the box over a run that has ended.
     fn show(&mut self, view: View) {
         self.view = view;
-        self.dismissed |= self.has_ended();
+        self.dismissed |= self.shows_ending();
     }
 
     /// Leaves the screen. If that would end a run of this process, asks first.

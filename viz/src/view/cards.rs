@@ -180,12 +180,14 @@ fn summary(scene: &Scene, number: usize, rank: &RankSnapshot, width: u16) -> Str
     let live = rank.live_total();
     let ghost = scene.header.replicated_total.get(number).copied().unwrap_or(0);
     let share = words::percent(rank.total_peak as f64, ghost as f64);
-    let live = words::bytes(live);
-    match width {
-        45.. => format!("{live} live · peak {}, {share} of DDP's", words::bytes(rank.total_peak)),
-        28.. => format!("{live} · ≤ {share} of DDP"),
-        _ => format!("{live} · ≤ {share}"),
-    }
+    let (live, peak) = (words::bytes(live), words::bytes(rank.total_peak));
+    let forms = [
+        format!("{live} live · peak {peak}, {share} of DDP's"),
+        format!("{live} · ≤ {share} of DDP"),
+        format!("{live} · ≤ {share}"),
+        live,
+    ];
+    fitting(&forms, width.saturating_sub(4)).into()
 }
 
 /// Returns the classes that a rank has used or is predicted to use.

@@ -2,7 +2,7 @@
 
 use super::paint::{Anchor, Paint, columns, fitted};
 use super::progress;
-use crate::app::{App, EventSource};
+use crate::app::App;
 use crate::player::Scene;
 use crate::theme::{ALARM, GOOD, WAITING, bold, class_colour, class_glyph, class_name, ink};
 use crate::timeline::Ending;
@@ -13,16 +13,10 @@ use ratatui::style::Color;
 /// Draws the result of a run that has ended, unless the box was dismissed.
 pub(super) fn draw(app: &App, paint: &mut Paint<'_>) {
     match failure::shown(&app.player().scene().now) {
-        _ if !is_shown(app) => {}
+        _ if !app.shows_ending() => {}
         Some(failure) => failed(failure.message, paint),
         None => finished(app, paint),
     }
-}
-
-pub(super) fn is_shown(app: &App) -> bool {
-    let alone = app.players.len() == 1 && app.source != EventSource::Recording;
-    let failed = app.player().scene().now.failure.is_some();
-    !app.dismissed && (failed || alone && app.at_end_of_run())
 }
 
 /// The columns of the result.

@@ -62,7 +62,7 @@ pub fn clicked(app: &App, size: (u16, u16), (column, row): (u16, u16)) -> Option
         return (!inside).then_some(Action::Dismiss);
     }
     let body = frame::body(size);
-    let covered = app.confirming_quit || closing::is_shown(app) || !body.contains((column, row).into());
+    let covered = app.confirming_quit || app.shows_ending() || !body.contains((column, row).into());
     let rank = match app.view {
         View::Overview if !covered => {
             overview::rank_at(app, (body.width, body.height), (column - body.x, row - body.y))

@@ -211,6 +211,14 @@ fn a_box_is_dismissed_only_once_it_is_there() {
     }
     app.update(Input::Action(Action::NextProblem));
     assert!(boxed(&app), "the failure was looked for");
+    app.update(Input::Action(Action::First));
+    app.update(Input::Action(Action::NextView));
+    app.update(Input::Action(Action::Last));
+    assert!(boxed(&app), "there was no box to dismiss");
+    app.update(Input::Action(Action::NextView));
+    assert!(!boxed(&app), "the view was looked for");
+    app.update(Input::Action(Action::Dismiss));
+    assert!(boxed(&app));
 }
 
 /// The latest event is followed where more come, and only looked at where none do.

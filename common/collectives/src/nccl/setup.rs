@@ -135,6 +135,8 @@ pub(crate) struct Setup<'a> {
 struct Peer {
     gpu: Uuid,
     multiprocessors: u32,
+    /// 1 if NCCL may sum in the switch between GPUs: [`NO_SWITCH`] is not set.
+    sums_in_switch: u32,
     process: u32,
     version: Version,
     /// Of the first rank: the identifier by which the ranks find each other.
@@ -213,7 +215,8 @@ impl<'a> Setup<'a> {
         let first = self.control.member() == 0;
         let id = if first { functions.new_id().map_err(|e| self.refused(e))? } else { UniqueId([0; 128]) };
         let GpuInfo { uuid: gpu, multiprocessors, .. } = *self.runtime.gpu().info();
-        let peer = Peer { gpu, multiprocessors, process: own_process(), version, id };
+        let sums_in_switch = u32::from(std::env::var_os(NO_SWITCH.0).is_none());
+        let peer = Peer { gpu, multiprocessors, sums_in_switch, process: own_process(), version, id };
         let peers = channel.exchange(bytemuck::bytes_of(&peer))?;
         let read = |bytes: &Vec<u8>| {
             bytemuck::try_pod_read_unaligned(bytes)
@@ -240,9 +243,10 @@ impl<'a> Setup<'a> {
                  Leave --collectives out and start one process: its ranks may share GPUs."
             )));
         }
-        let (name, value) = NO_SWITCH;
         let seen = peers.iter().rev().take(2).map(|peer| peer.gpu).is_sorted_by(|a, b| a == b);
-        if !seen && std::env::var_os(name).is_none() {
+        let hidden = |peer: &Peer| peer.sums_in_switch == 1 && ranks_on(peers, &peer.gpu) > 1;
+        if !seen && peers.iter().any(hidden) {
+            let (name, value) = NO_SWITCH;
             return Err(self.refused(format!("{who} a GPU, which NCCL does not notice: set {name}={value}")));
         }
         Ok(())

@@ -17,8 +17,6 @@ use crate::remedies::{Room, remedies};
 use crate::stage::Stage;
 use crate::traffic::Traffic;
 use events::{Operation, Place};
-use std::panic::resume_unwind;
-use std::thread::{ScopedJoinHandle, scope};
 
 pub(super) fn of_model(request: &Request) -> Result<Report, InvalidJob> {
     let placement = request.job.placement;
@@ -40,23 +38,28 @@ pub(super) fn of_model(request: &Request) -> Result<Report, InvalidJob> {
     Ok(Report { compute: Some(compute), to_fit, ..report })
 }
 
-/// Returns the changes with which `job` fits on each GPU that is too small for it.
+/// Returns the changes with which `job` fits on GPUs that are too small for it, in their order: on
+/// the largest of them, and below it down to the first that needs several changes at once. To find
+/// these takes long.
 fn all_to_fit(job: &Job, fits: &[CapacityFit]) -> Vec<ToFit> {
-    let too_small = fits.iter().filter(|fit| !fit.fits);
-    scope(|scope| {
-        let searches: Vec<_> = too_small.map(|fit| scope.spawn(|| to_fit(job, fit.capacity))).collect();
-        let found =
-            |search: ScopedJoinHandle<'_, ToFit>| search.join().unwrap_or_else(|panic| resume_unwind(panic));
-        searches.into_iter().map(found).collect()
-    })
+    let (mut all, mut alone) = (Vec::new(), job.recipe == Recipe::MIXED || job.recipe == Recipe::FP32);
+    for fit in fits.iter().rev().filter(|fit| !fit.fits) {
+        if !alone {
+            break;
+        }
+        let found = to_fit(job, fit.capacity);
+        alone = found.changes.iter().any(|change| change.how.len() == 1);
+        all.insert(0, found);
+    }
+    all
 }
 
 /// Returns the changes with which `job` fits on a GPU of `capacity` bytes.
 fn to_fit(job: &Job, capacity: u64) -> ToFit {
     let found = remedies(Room::of(Place::Device, capacity, [None; Place::ALL.len()]), job);
     let enough = found.alone.into_iter().filter(|remedy| remedy.total_peak <= capacity);
-    let alone = enough.map(|remedy| FittingChange { how: remedy.how, total: remedy.total_peak });
-    let together = found.together.map(|(how, total)| FittingChange { how: how.join(" "), total });
+    let alone = enough.map(|remedy| FittingChange { how: vec![remedy.how], total: remedy.total_peak });
+    let together = found.together.map(|(how, total)| FittingChange { how, total });
     ToFit { capacity, changes: alone.chain(together).collect() }
 }
 

@@ -76,7 +76,9 @@ pub struct Report {
     pub compute: Option<Compute>,
     /// One entry per stage.
     pub stages: Vec<StageReport>,
-    /// What makes the last stage fit on GPUs that are too small for it; empty if no model was given.
+    /// What makes the last stage fit on GPUs that are too small for it, but not on GPUs smaller than
+    /// one for which that takes several changes at once. Empty without a model, and for recipes that
+    /// no run has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub to_fit: Vec<ToFit>,
 }
@@ -86,17 +88,16 @@ pub struct Report {
 pub struct ToFit {
     /// The GPU's bytes.
     pub capacity: u64,
-    /// Changes that are enough, each alone, the one with the lowest peak first; if there are none,
-    /// changes that are enough together, as one. Empty if all changes together are not enough.
+    /// Each is enough, the one with the lowest peak first. Empty if no flags are enough.
     pub changes: Vec<FittingChange>,
 }
 
-/// A change with which a stage fits.
+/// Changes of flags with which a stage fits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FittingChange {
-    /// Its flags.
-    pub how: String,
-    /// Peak bytes of the GPU with it.
+    /// The changes: one, or several that are enough together.
+    pub how: Vec<String>,
+    /// Peak bytes of the GPU with them.
     pub total: u64,
 }
 

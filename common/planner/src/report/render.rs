@@ -138,19 +138,17 @@ impl Report {
     /// Returns what makes the last stage fit where it does not; `None` if it fits everywhere.
     fn to_fit(&self) -> Option<Table> {
         let last = self.stages.last()?.stage;
-        let mut table = Table::prose([format!("to fit {last} on"), "add".into(), "peak, GB".into()]);
+        let mut table = Table::prose([format!("to fit {last} on"), "train with".into(), "peak, GB".into()]);
         for ToFit { capacity, changes } in &self.to_fit {
-            let lines = |line: fn(&FittingChange) -> String| {
-                changes.iter().take(SHOWN_CHANGES).map(line).collect::<Vec<_>>().join("\n")
-            };
-            let (how, peaks) = match changes.is_empty() {
-                true => ("no flags are enough: a smaller model".into(), String::new()),
-                false => (
-                    lines(|change| change.how.clone()),
-                    lines(|change| format!("{:.2}", change.total as f64 / 1e9)),
-                ),
-            };
-            table.row(format!("{} GB", capacity / 1_000_000_000), [how, peaks]);
+            let mut name = format!("{} GB", capacity / 1_000_000_000);
+            if changes.is_empty() {
+                table.row(name, ["no flags are enough", ""]);
+                continue;
+            }
+            for FittingChange { how, total } in changes.iter().take(SHOWN_CHANGES) {
+                let peak = format!("{:.2}", *total as f64 / 1e9);
+                table.row(std::mem::take(&mut name), [how.join("\n"), peak]);
+            }
         }
         (!self.to_fit.is_empty()).then_some(table)
     }

@@ -24,12 +24,14 @@ fn what_makes_zero3_fit_does() {
         assert!(!fits.is_empty(), "{job}");
         for fit in fits {
             let (capacity, change) = (fit["capacity"].as_u64().unwrap(), &fit["changes"][0]);
+            let how: Vec<&str> = change["how"].as_array().unwrap().iter().flat_map(Value::as_str).collect();
             let total = change["total"].as_u64().unwrap();
             assert!(total <= capacity, "{job}: {fit}");
-            let changed = json(&format!("{job} {}", change["how"].as_str().unwrap()));
+            let changed = json(&format!("{job} {}", how.join(" ")));
             assert_eq!(changed["stages"][3]["total"], total, "{job}: {fit}");
         }
     }
+    assert_eq!(json("--model llama2-7b --gpus 4 --recipe notebook")["to_fit"], Value::Null, "no run has it");
 }
 
 /// Elements do not depend on their types.
