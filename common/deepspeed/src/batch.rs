@@ -21,51 +21,43 @@ struct Count {
 
 /// Resolves the batch of `args` from its flags and its file's keys.
 pub(crate) fn settle(args: &mut TrainArgs, findings: &mut Findings) -> Result<(), String> {
-    let free = mesh::ranks_are_open(args, findings);
-    let Findings { file, warnings, .. } = findings;
+    let may_choose_ranks = mesh::ranks_are_open(args, findings);
     let batch = args.file_only.batch;
-    let flag = |id: &str, value: Option<usize>| value.filter(|_| args.given.typed(id).is_some());
-    let mut either = |key: &str, ours: Option<usize>, name: &str, flag: Option<usize>| {
-        if let (Some(ours), Some(flag)) = (ours, flag)
-            && ours != flag
-        {
-            warnings.push(contradiction(file, &format!("{key} {ours}"), name, &flag.to_string()));
-        }
-        let typed = flag.map(|value| Count { value, typed: true });
-        typed.or(ours.map(|value| Count { value, typed: false }))
-    };
-    let micro = either(MICRO, batch.micro, "--batch-size", flag("batch_size", args.training.batch_size));
-    let accumulation = either(
-        ACCUMULATION,
-        batch.accumulation,
-        "--grad-accum",
-        flag("grad_accum", Some(args.training.grad_accum)),
-    );
+    let typed = |id: &str, value: Option<usize>| value.filter(|_| args.given.typed(id).is_some());
+    let micro = typed("batch_size", args.training.batch_size);
+    let micro = choose(findings, (MICRO, batch.micro), ("--batch-size", micro));
+    let accumulation = typed("grad_accum", Some(args.training.grad_accum));
+    let accumulation = choose(findings, (ACCUMULATION, batch.accumulation), ("--grad-accum", accumulation));
     let Some(total) = batch.total else {
         args.training.batch_size = micro.map(|count| count.value).or(args.training.batch_size);
         args.training.grad_accum = accumulation.map_or(1, |count| count.value);
         return Ok(());
     };
     let rule = Rule { total, micro, accumulation, group: mesh::group(args) };
-    if let Some(ranks) = rule.fitting(args.gpus).filter(|&ranks| free && ranks != args.gpus) {
-        warnings.push(format!(
-            "{file}: {TOTAL} {total} does not fit {} ranks, the default: with {ranks} it does (--gpus)",
-            args.gpus
-        ));
-        args.gpus = ranks;
+    if may_choose_ranks {
+        args.gpus = rule.choose_ranks(args.gpus, findings);
     }
     let (m, a) = rule.split(args.gpus);
-    if product([m, a, args.gpus]) != total as u128 {
-        if ![micro, accumulation].into_iter().flatten().any(|count| count.typed) || m == 0 || a == 0 {
-            return Err(rule.mismatch(args.gpus));
-        }
-        warnings.push(format!(
-            "{file}: {TOTAL} {total} and the command line disagree: the flags count, {} sequences per step",
-            product([m, a, args.gpus])
-        ));
-    }
+    rule.check(args.gpus, findings)?;
     (args.training.batch_size, args.training.grad_accum) = (Some(m), a);
     Ok(())
+}
+
+/// Returns the number that counts, of the one in the file and the one typed on the command line,
+/// each with its name: the latter. Warns if they differ.
+fn choose(
+    findings: &mut Findings,
+    (key, in_file): (&str, Option<usize>),
+    (flag, typed): (&str, Option<usize>),
+) -> Option<Count> {
+    if let (Some(in_file), Some(typed)) = (in_file, typed)
+        && in_file != typed
+    {
+        let Findings { file, warnings, .. } = findings;
+        warnings.push(contradiction(file, &format!("{key} {in_file}"), flag, &typed.to_string()));
+    }
+    let typed = typed.map(|value| Count { value, typed: true });
+    typed.or(in_file.map(|value| Count { value, typed: false }))
 }
 
 const TOTAL: &str = "train_batch_size";
@@ -105,6 +97,38 @@ impl Rule {
             }
             _ => (1..=ranks).rev().find(fits),
         }
+    }
+
+    /// Returns the number of ranks that the batch fits, or else `ranks`. Warns if it is not `ranks`,
+    /// the default.
+    fn choose_ranks(&self, ranks: usize, findings: &mut Findings) -> usize {
+        let Some(fitting) = self.fitting(ranks).filter(|&fitting| fitting != ranks) else { return ranks };
+        let Findings { file, warnings, .. } = findings;
+        warnings.push(format!(
+            "{file}: {TOTAL} {} does not fit {ranks} ranks, the default: with {fitting} it does (--gpus)",
+            self.total
+        ));
+        fitting
+    }
+
+    /// Refuses `ranks` if the product is not the file's batch, unless flags are the reason. Then they
+    /// count, and it warns.
+    fn check(&self, ranks: usize, findings: &mut Findings) -> Result<(), String> {
+        let (m, a) = self.split(ranks);
+        let per_step = product([m, a, ranks]);
+        if per_step == self.total as u128 {
+            return Ok(());
+        }
+        let is_typed = [self.micro, self.accumulation].into_iter().flatten().any(|count| count.typed);
+        if !is_typed || m == 0 || a == 0 {
+            return Err(self.mismatch(ranks));
+        }
+        let Findings { file, warnings, .. } = findings;
+        warnings.push(format!(
+            "{file}: {TOTAL} {} and the command line disagree: the flags count, {per_step} sequences per step",
+            self.total
+        ));
+        Ok(())
     }
 
     /// True if the batch fits `ranks` ranks with another micro-batch or another accumulation. A
