@@ -8,7 +8,6 @@
 
 use crate::error::{Failure, Result};
 use family::{FAMILIES, read};
-use std::net::IpAddr;
 
 mod family;
 
@@ -79,17 +78,7 @@ pub fn find(flags: Flags<'_>, variables: Variables<'_>) -> Result<Option<Placeme
         )));
     }
     placement.master = master(flags.master, variables)?;
-    // Only processes of this machine reach its loopback address.
-    let is_here = placement.master.as_ref().is_some_and(|(address, _)| is_loopback(address));
-    let all_here = is_here.then_some(placement.world_size);
-    placement.local_world_size = placement.local_world_size.or(all_here);
     Ok((placement.world_size > 1).then_some(placement))
-}
-
-/// True if `address` is the loopback address of every machine.
-fn is_loopback(address: &str) -> bool {
-    let number = address.parse().is_ok_and(|address: IpAddr| address.is_loopback());
-    number || address.eq_ignore_ascii_case("localhost")
 }
 
 fn by_flags(rank: usize, flags: Flags<'_>) -> Result<Placement> {

@@ -41,16 +41,6 @@ fn each_launcher_is_understood() {
     assert_eq!([OPEN_MPI, "PMI_RANK=3 PMI_SIZE=4"].map(local), [(Some(1), true), (None, true)]);
 }
 
-#[test]
-fn ranks_that_meet_at_the_loopback_address_share_a_machine() {
-    let local = |address: &str| {
-        let set = format!("RANK=1 WORLD_SIZE=3 MASTER_ADDR={address} MASTER_PORT=1");
-        with(Flags::default(), &set).unwrap().unwrap().local_world_size
-    };
-    assert_eq!(["127.0.0.1", "127.1.2.3", "::1", "localhost"].map(local), [Some(3); 4]);
-    assert_eq!(["10.0.0.1", "127.0.0.1.example", "rank0"].map(local), [None; 3]);
-}
-
 /// The number of processes that `srun` starts counts, on machines that differ, whatever the job
 /// asked for.
 #[test]
