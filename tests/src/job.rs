@@ -35,24 +35,26 @@ impl Ended {
     }
 }
 
-/// The length of a wait. A look at the clock counts for at most four intervals, so that a stall of
-/// the whole machine does not count.
+/// The time between two looks at the clock of a wait.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// The most time from a look to the next that counts: if more has passed, the machine was stalled.
+const MOST: Duration = Duration::from_millis(250);
+
+/// The length of a wait, without stalls of the whole machine.
 struct Stopwatch {
     looked: Instant,
-    interval: Duration,
     waited: Duration,
 }
 
 impl Stopwatch {
-    /// Starts for a wait that looks at the clock every `interval`.
-    fn start(interval: Duration) -> Self {
-        Stopwatch { looked: Instant::now(), interval, waited: Duration::ZERO }
+    fn start() -> Self {
+        Stopwatch { looked: Instant::now(), waited: Duration::ZERO }
     }
 
     /// Looks at the clock. Returns the time waited so far.
     fn look(&mut self) -> Duration {
         let now = Instant::now();
-        self.waited += (now - std::mem::replace(&mut self.looked, now)).min(4 * self.interval);
+        self.waited += (now - std::mem::replace(&mut self.looked, now)).min(MOST);
         self.waited
     }
 }
@@ -186,14 +188,13 @@ impl Member {
     /// # Panics
     /// If it is still running then, or its state cannot be read.
     pub fn struck(&self, patience: Duration) -> bool {
-        const INTERVAL: Duration = Duration::from_millis(5);
-        let mut stopwatch = Stopwatch::start(INTERVAL);
+        let mut stopwatch = Stopwatch::start();
         loop {
             if let Some(status) = self.state(WaitIdOptions::EXITED | WaitIdOptions::STOPPED) {
                 return !status.exited();
             }
             assert!(stopwatch.look() < patience, "the process is not struck");
-            std::thread::sleep(INTERVAL);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -216,8 +217,7 @@ impl Member {
     /// # Panics
     /// If it is still running then.
     pub fn end(mut self, patience: Duration) -> Ended {
-        const INTERVAL: Duration = Duration::from_millis(5);
-        let mut stopwatch = Stopwatch::start(INTERVAL);
+        let mut stopwatch = Stopwatch::start();
         let read = |stream: Option<Box<dyn Read + Send>>| {
             std::thread::spawn(move || {
                 let mut text = String::new();
@@ -231,7 +231,7 @@ impl Member {
             let (status, after) = (self.0.try_wait().unwrap(), stopwatch.look());
             match status {
                 Some(status) => break (status, after),
-                None if after < patience => std::thread::sleep(INTERVAL),
+                None if after < patience => std::thread::sleep(POLL_INTERVAL),
                 None => {
                     let _ = self.0.kill();
                     panic!(

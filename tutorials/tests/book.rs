@@ -88,8 +88,8 @@ fn lacks(number: u32, text: &str) -> Vec<String> {
     parts.extend([code, "```console\n"].map(String::from));
     lacks.extend(parts.into_iter().filter(|part| !text.contains(part.as_str())));
     let minutes = text.lines().find_map(|line| line.strip_prefix("*About ")?.split(' ').next()?.parse().ok());
-    if !minutes.is_some_and(|minutes: usize| (65..=110).contains(&(prose(text) / minutes))) {
-        lacks.push("*About … minutes, at 65 to 110 words a minute".into());
+    if !minutes.is_some_and(|minutes: usize| (10..=25).contains(&minutes) && prose(text) / minutes < 130) {
+        lacks.push("*About 10 to 25 minutes, at less than 130 words a minute".into());
     }
     lacks
 }

@@ -43,8 +43,8 @@ pub(crate) fn settle(args: &mut TrainArgs, findings: &mut Findings) -> Result<()
     Ok(())
 }
 
-/// Returns the number that counts, of the one in the file and the one typed on the command line,
-/// each with its name: the latter. Warns if they differ.
+/// Returns the number typed on the command line, or else the file's. Warns if both are given and
+/// differ.
 fn choose(
     findings: &mut Findings,
     (key, in_file): (&str, Option<usize>),
@@ -99,8 +99,8 @@ impl Rule {
         }
     }
 
-    /// Returns the number of ranks that the batch fits, or else `ranks`. Warns if it is not `ranks`,
-    /// the default.
+    /// Returns a number of ranks that fits the batch, or `ranks`, the default, if none does. Warns if
+    /// it is not the default.
     fn choose_ranks(&self, ranks: usize, findings: &mut Findings) -> usize {
         let Some(fitting) = self.fitting(ranks).filter(|&fitting| fitting != ranks) else { return ranks };
         let Findings { file, warnings, .. } = findings;
@@ -111,8 +111,8 @@ impl Rule {
         fitting
     }
 
-    /// Refuses `ranks` if the product is not the file's batch, unless flags are the reason. Then they
-    /// count, and it warns.
+    /// Checks that the product is the file's batch. If it is not because of flags, these count, and
+    /// this only warns.
     fn check(&self, ranks: usize, findings: &mut Findings) -> Result<(), String> {
         let (m, a) = self.split(ranks);
         let per_step = product([m, a, ranks]);

@@ -90,8 +90,9 @@ pub trait Kernels: Send + Sync {
     }
 
     /// `out = x`, converting between element types.
-    fn copy(&self, out: ViewMut<'_>, x: View<'_>) -> Result<()> {
+    fn copy(&self, mut out: ViewMut<'_>, x: View<'_>) -> Result<()> {
         let len = out.len();
+        out.note_largest(x.largest_index());
         self.run(match out.dtype() == x.dtype() {
             true => Operation::Copy { out, x, len },
             false => Operation::Convert { out, x, len },

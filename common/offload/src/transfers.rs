@@ -25,10 +25,10 @@ use moved::ROUTES;
 /// The settings of a rank's transfers.
 #[derive(Default)]
 pub struct Options<'a> {
-    /// The simulated way between device and main memory, in each direction; `None` for the real
+    /// The simulated link between device and main memory, in each direction; `None` for the real
     /// one.
     pub host: Option<Link>,
-    /// The simulated way between main memory and disk, in each direction; `None` for the real one.
+    /// The simulated link between main memory and disk, in each direction; `None` for the real one.
     pub disk: Option<Link>,
     /// The directory of the swap file; `None` if no state is stored on disk.
     pub directory: Option<&'a Path>,
@@ -188,7 +188,7 @@ impl Transfers {
         Staged { issued, ticket, answer: None, booked }
     }
 
-    /// Returns when a simulated link carries `staged`; `None` on a real way.
+    /// Returns when a simulated link carries `staged`; `None` on a real one.
     fn crosses<M>(&self, staged: &Staged<M>) -> Option<Times> {
         self.ways.borrow()[staged.issued.route.index()].crosses(staged.booked?)
     }

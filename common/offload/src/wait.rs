@@ -18,7 +18,7 @@ const SHORT: Duration = Duration::from_secs(1);
 pub struct WaitLimits {
     /// The rank's group, whose failure ends the wait with an error.
     pub group: Option<GroupWatch>,
-    /// A request to stop the run: simulated ways then deliver at once.
+    /// A request to stop the run: simulated links then deliver at once.
     pub stop: Option<Arc<AtomicBool>>,
     /// The maximum time for which a disk may not answer, or which a simulated link may still need.
     /// After it the wait is an error.
@@ -26,7 +26,7 @@ pub struct WaitLimits {
 }
 
 impl WaitLimits {
-    /// True once a stop of the run is requested: the rank then waits for no simulated way.
+    /// True once a stop of the run is requested: the rank then waits for no simulated link.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Acquire))
     }

@@ -32,8 +32,8 @@ pub struct Account {
     pub peers: f64,
     /// Waits for transfers between device, main memory and disk.
     pub places: f64,
-    /// Outside waits, the time in which other threads have a rank's core. Where a rank has several
-    /// threads or a GPU, it counts as computing: the rank may have waited for these.
+    /// Waits for a core, which other threads have meanwhile. With several threads per rank, or with
+    /// GPUs, these count as computing: the rank may have waited for its threads or its GPU.
     pub without_core: f64,
 }
 
@@ -48,16 +48,16 @@ pub(crate) fn computed(report: &Report, row: &TimeRow) -> f64 {
     training(phases) - training(waits) - training(for_places) - without_core(report, row, training)
 }
 
-/// Returns what `seconds` makes of the times for which a rank of `report` waits for a core; 0 where
-/// that cannot be told from waits for its other threads or its GPU.
-fn without_core(report: &Report, row: &TimeRow, seconds: impl Fn(&Times) -> f64) -> f64 {
-    let tells = report.threads == 1 && report.gpu.is_empty();
-    if tells { seconds(&row.clocks.off_processor) } else { 0.0 }
+/// Returns the seconds for which a rank of `report` waits for a core in `phases`; 0 if it may wait
+/// for its other threads or its GPU instead.
+fn without_core(report: &Report, row: &TimeRow, phases: fn(&Times) -> f64) -> f64 {
+    let is_known = report.threads == 1 && report.gpu.is_empty();
+    if is_known { phases(&row.clocks.off_processor) } else { 0.0 }
 }
 
 /// Returns the mean of [`without_core`] over the ranks and steps of `report`.
-pub(crate) fn without_core_per_step(report: &Report, seconds: fn(&Times) -> f64) -> f64 {
-    per_step(report, |row| without_core(report, row, seconds))
+pub(crate) fn without_core_per_step(report: &Report, phases: fn(&Times) -> f64) -> f64 {
+    per_step(report, |row| without_core(report, row, phases))
 }
 
 /// Returns the mean of `seconds` over the ranks and steps of `report`.
@@ -71,19 +71,20 @@ impl Account {
     pub fn of(report: &Report) -> Self {
         let mean = |seconds: fn(&Clocks) -> f64| per_step(report, |row| seconds(&row.clocks));
         let peers = mean(|of| training(&of.for_peers));
-        let off = |seconds| without_core_per_step(report, seconds);
+        let without_core = |phases| without_core_per_step(report, phases);
         let backward = mean(|of| of.phases.backward - of.waits.backward - of.for_places.backward)
-            - off(|of| of.backward);
-        let recompute = mean(|of| of.phases.recompute) - off(|of| of.recompute);
+            - without_core(|of| of.backward);
+        let recompute = mean(|of| of.phases.recompute) - without_core(|of| of.recompute);
         Account {
             step: per_step(report, |row| row.seconds),
             data: mean(|of| of.phases.data),
             forward: mean(|of| of.phases.forward - of.waits.forward - of.for_places.forward)
-                - off(|of| of.forward),
+                - without_core(|of| of.forward),
             backward: backward - recompute,
             recompute,
-            optimizer: mean(|of| of.phases.step - of.waits.step - of.for_places.step) - off(|of| of.step),
-            without_core: off(training),
+            optimizer: mean(|of| of.phases.step - of.waits.step - of.for_places.step)
+                - without_core(|of| of.step),
+            without_core: without_core(training),
             exposed: mean(|of| training(&of.waits)) - peers,
             link: mean(|of| training(&of.for_link)),
             peers,

@@ -1,4 +1,4 @@
-//! The traffic and transfers of a rank.
+//! The traffic, transfers and processor time of a rank.
 
 use crate::rank::Rank;
 use collectives::Traffic;
@@ -6,7 +6,7 @@ use events::cpu;
 use offload::Moved;
 use std::time::Duration;
 
-/// The traffic of a rank with other ranks, and its transfers between places.
+/// The traffic of a rank with other ranks, its transfers between places, and its processor time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// The traffic of all groups.
@@ -37,12 +37,11 @@ impl Usage {
         [all, peers, link, self.transfers.waited.iter().sum()]
     }
 
-    /// Returns the seconds, in `time` of this usage and outside its waits, in which the rank's
-    /// thread did not run.
+    /// Returns the seconds outside waits in which the rank's thread did not run. `time` is that in
+    /// which the rank used this much.
     pub fn off_processor(&self, time: Duration) -> f64 {
-        let outside = time.as_secs_f64() - self.processor.as_secs_f64();
-        let places: f64 = self.transfers.waited.iter().sum();
-        (outside - self.traffic.seconds_off_processor() - places).max(0.0)
+        let idle = time.as_secs_f64() - self.processor.as_secs_f64();
+        idle - self.traffic.seconds_off_processor() - self.transfers.waited.iter().sum::<f64>()
     }
 }
 

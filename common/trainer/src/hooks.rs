@@ -28,7 +28,7 @@ pub(crate) struct Hooks {
     stop: StopCheck,
     moment: Cell<Moment>,
     clocks: Cell<Clocks>,
-    /// How long slow ranks have slept so far, in place of computing.
+    /// How long the rank has slept so far because it is to be slow: this counts as computing.
     slept: Rc<Cell<Duration>>,
 }
 
@@ -107,10 +107,8 @@ impl Hooks {
 
     /// Moves the cost of an update in forward, `taken`, from forward's clocks to the step's.
     pub(crate) fn charge_update_to_step(&self, taken: AfterStep) {
+        let seconds = in_seconds(taken.time, taken.usage);
         let mut clocks = self.clocks.get();
-        let mut seconds = in_seconds(taken.time, taken.usage);
-        // Measured apart, it may seem more than forward's.
-        seconds[1] = seconds[1].min(clocks.off_processor.forward);
         add_to_clocks(&mut clocks, Phase::Forward, seconds.map(|seconds| -seconds));
         add_to_clocks(&mut clocks, Phase::Step, seconds);
         self.clocks.set(clocks);
@@ -172,7 +170,8 @@ pub(crate) fn add_to_clocks(clocks: &mut Clocks, phase: Phase, seconds: [f64; 6]
     let measured = if phase == Phase::Recompute { 2 } else { seconds.len() };
     let all = [phases, off_processor, waits, for_peers, for_link, for_places];
     for (times, seconds) in all.into_iter().zip(seconds).take(measured) {
-        clock(times, phase).into_iter().for_each(|clock| *clock += seconds);
+        // Clocks of parts are read one after the other, so a difference may be slightly negative.
+        clock(times, phase).into_iter().for_each(|clock| *clock = (*clock + seconds).max(0.0));
     }
 }
 

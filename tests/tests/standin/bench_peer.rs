@@ -76,27 +76,16 @@ fn a_peer_that_fails_costs_its_own_row_alone() {
     let hello = "echo no JSON; printf '\\377\\376\\n[1]\\n'; echo '{\"torch\": \"0\", \"device\": \"none\", \"parameters\": 1, \"by\": \"PyTorch FSDP2\", \"how\": \"not at all\"}'";
     let answer = "read line; echo '{\"tokens_per_second\": 5.0}'";
     let folder = tempfile::tempdir().unwrap();
-    for (script, words, rows, timeout) in [
-        (format!("{hello}; read line; kill -9 $$"), "PyTorch's process has ended", 0, "60"),
-        (
-            format!("{hello}; {answer}; {answer}; read line; echo '{{}}'; cat"),
-            "PyTorch gave no speed",
-            1,
-            "60",
-        ),
-        (format!("{hello}; {answer}; {answer}; exec sleep 600"), "PyTorch has said nothing for 1 s", 1, "1"),
+    for (script, words, rows) in [
+        (format!("{hello}; read line; kill -9 $$"), "PyTorch's process has ended", 0),
+        (format!("{hello}; {answer}; {answer}; read line; echo '{{}}'; cat"), "PyTorch gave no speed", 1),
+        (format!("{hello}; {answer}; {answer}; exec sleep 600"), "PyTorch has said nothing for 3 s", 1),
     ] {
-        let python = fake(folder.path(), &script);
-        let run = |timeout| bench(&python, &["--peer-timeout", timeout]);
-        let (mut output, mut words) = (run(timeout), words.to_string());
-        if timeout == "1" && text(&output.stdout).matches("| PyTorch FSDP2 |").count() < rows {
-            // A machine that stalled for the timeout: try again with a longer one.
-            (output, words) = (run("20"), words.replace("1 s", "20 s"));
-        }
+        let output = bench(&fake(folder.path(), &script), &["--peer-timeout", "3"]);
         let (shown, error) = (text(&output.stdout), text(&output.stderr));
         assert_eq!(output.status.code(), Some(1), "{script}\n{shown}{error}");
         assert!(
-            error.contains("PyTorch did not take part to the end") && error.contains(&words),
+            error.contains("PyTorch did not take part to the end") && error.contains(words),
             "{script}\n{error}"
         );
         assert_eq!(shown.matches("| PyTorch FSDP2 |").count(), rows, "{script}\n{shown}");

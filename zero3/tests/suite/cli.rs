@@ -692,25 +692,15 @@ fn an_interrupt_finishes_the_step_saves_and_prints_the_tables() {
     let saved = dir.path().join("saved");
     let kept = dir.path().join("kept");
     let flags = format!("--steps 1000000 --save {} --checkpoint {}", saved.display(), kept.display());
-    let twice = || {
-        let (mut child, mut lines) = started(Command::new(env!("CARGO_BIN_EXE_zero3")), &flags);
-        let pid = Pid::from_child(&child);
-        kill_process(pid, Signal::INT).unwrap();
-        // The system delivers two as one if the first is still on its way.
-        std::thread::sleep(Duration::from_millis(10));
-        kill_process(pid, Signal::INT).unwrap();
-        let mut rest = String::new();
-        lines.read_to_string(&mut rest).unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(130));
-        rest
-    };
-    // A machine that stalls between the two makes another request of the second: try again.
-    let mut rest = twice();
-    for _ in 0..2 {
-        if !rest.contains("saved to") {
-            rest = twice();
-        }
-    }
+    let (mut child, mut lines) = started(Command::new(env!("CARGO_BIN_EXE_zero3")), &flags);
+    let pid = Pid::from_child(&child);
+    kill_process(pid, Signal::INT).unwrap();
+    // The system delivers two as one if the first is still on its way.
+    std::thread::sleep(Duration::from_millis(10));
+    kill_process(pid, Signal::INT).unwrap();
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(rest.contains("host, each rank") && rest.contains("saved to"), "{rest}");
     assert!(saved.join("model.safetensors").exists());
     assert!(rest.contains("run the same command to resume"), "{rest}");

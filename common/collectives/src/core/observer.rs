@@ -34,10 +34,15 @@ impl Observer {
         Observer { emitter, counters, overall, group, winding_down, complete: Arc::default() }
     }
 
-    /// Counts what a call of `operation` has taken of the rank's time since `timer` started.
+    /// Counts the rank's time in a call of `operation` since `timer` started.
     pub(crate) fn spent(&self, operation: Operation, timer: &CallTimer) {
         let time = timer.elapsed(&self.emitter);
-        [&self.counters, &self.overall].into_iter().for_each(|counters| counters.spent(operation, time));
+        self.count(|counters| counters.spent(operation, time));
+    }
+
+    /// Calls `count` for the counters of this group and for those of all groups.
+    pub(crate) fn count(&self, count: impl Fn(&TrafficCounters)) {
+        [&self.counters, &self.overall].into_iter().for_each(|counters| count(counters));
     }
 
     /// Emits that this rank's collective has failed, while its buffers still exist.

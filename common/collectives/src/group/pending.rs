@@ -44,9 +44,7 @@ impl Pending {
         let buffers = self.buffers.take().unwrap_or_default();
         let Outcome { sent, gathered, waits, crossing, complete } = outcome?;
         call.observer.spent(call.operation(), &timer);
-        for counters in [&call.observer.counters, &call.observer.overall] {
-            counters.finished(call.operation(), sent, waits);
-        }
+        call.observer.count(|counters| counters.finished(call.operation(), sent, waits));
         if let Some(crossing) = crossing {
             call.emit_crossing(crossing);
         }

@@ -112,9 +112,9 @@ impl NcclMember {
     /// Returns the error of a call that could not be queued: the group's failure, which may be this
     /// one.
     fn failed(&self, watched: &WatchedCommunicator, call: &Call, error: DeviceError) -> CollectiveError {
-        let reason = match error {
-            DeviceError::Cuda { call: "NCCL", reason } => format!("NCCL reports: {reason}"),
-            other => other.to_string(),
+        let (reason, by_nccl) = match error {
+            DeviceError::Cuda { call: "NCCL", reason } => (format!("NCCL reports: {reason}"), true),
+            other => (other.to_string(), false),
         };
         if watched.communicator.blames_another() {
             watched.wait_for_failure();
@@ -122,7 +122,9 @@ impl NcclMember {
         let before = self.control.failure(call.id());
         self.control.poison(call.label(), reason.clone());
         watched.abort();
-        before.unwrap_or_else(|| self.device_error(call, &reason))
+        // The watchdog may report the same error of NCCL's: in the group's words, whoever comes first.
+        let failure = if by_nccl { self.control.failure(call.id()) } else { before };
+        failure.unwrap_or_else(|| self.device_error(call, &reason))
     }
 
     /// Cleans up after a failure: afterwards no kernel waits on the GPU, and none touches a buffer.

@@ -243,9 +243,9 @@ impl<'a> Setup<'a> {
                  Leave --collectives out and start one process: its ranks may share GPUs."
             )));
         }
-        let seen = peers.iter().rev().take(2).map(|peer| peer.gpu).is_sorted_by(|a, b| a == b);
-        let hidden = |peer: &Peer| peer.sums_in_switch == 1 && ranks_on(peers, &peer.gpu) > 1;
-        if !seen && peers.iter().any(hidden) {
+        let notices = matches!(peers, [.., a, b] if a.gpu == b.gpu);
+        let in_switch = |peer: &Peer| peer.sums_in_switch == 1 && ranks_on(peers, &peer.gpu) > 1;
+        if !notices && peers.iter().any(in_switch) {
             let (name, value) = NO_SWITCH;
             return Err(self.refused(format!("{who} a GPU, which NCCL does not notice: set {name}={value}")));
         }

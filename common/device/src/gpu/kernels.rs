@@ -13,14 +13,8 @@ impl Kernels for GpuKernels {
     fn compute(&self, operation: Operation<View<'_>, ViewMut<'_>>) -> Result<()> {
         match operation {
             Operation::Matmul(product) => self.product(product),
-            Operation::Copy { mut out, x, len } => {
-                out.note_largest(x.largest_index());
-                match out.on_host() && x.on_host() {
-                    true => self.host.compute(Operation::Copy { out, x, len }),
-                    false => transfer(&self.runtime, out, x),
-                }
-            }
             operation if is_on_host(&operation) => self.host.compute(operation),
+            Operation::Copy { out, x, .. } => transfer(&self.runtime, out, x),
             operation => {
                 let kernel = operation.name();
                 self.launch(operation.visit(&mut Addresses { kernel })?)
@@ -47,7 +41,9 @@ fn by_memory<'a>(all: &[View<'a>]) -> (Vec<View<'a>>, Vec<View<'a>>) {
 /// True for an element-wise operation whose operands are in main memory.
 fn is_on_host(operation: &Operation<View<'_>, ViewMut<'_>>) -> bool {
     match operation {
-        Operation::Add { out, x, .. } | Operation::Convert { out, x, .. } => out.on_host() && x.on_host(),
+        Operation::Add { out, x, .. }
+        | Operation::Copy { out, x, .. }
+        | Operation::Convert { out, x, .. } => out.on_host() && x.on_host(),
         Operation::Fill { out, .. } => out.on_host(),
         Operation::AdamW(AdamWUpdate { parameters, master, momentum, variance, gradients, .. }) => {
             let states = [master, momentum, variance].into_iter().chain(parameters);

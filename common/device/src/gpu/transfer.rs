@@ -8,8 +8,7 @@ use crate::view::{View, ViewMut};
 use events::Work;
 
 /// `out = x` between memory of any two kinds; the same element type and number.
-pub(super) fn transfer(runtime: &Runtime, mut out: ViewMut<'_>, x: View<'_>) -> Result<()> {
-    out.note_largest(x.largest_index());
+pub(super) fn transfer(runtime: &Runtime, out: ViewMut<'_>, x: View<'_>) -> Result<()> {
     match (out.on_host(), x.on_host()) {
         (true, true) => {
             out.into_bytes_mut().copy_from_slice(x.bytes());

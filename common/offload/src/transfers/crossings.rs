@@ -29,7 +29,7 @@ impl Transfers {
     }
 
     /// Starts to copy a buffer that was read from a disk to the device, as [`Transfers::copy`]
-    /// does. A simulated way may have carried it since the read was complete.
+    /// does. A simulated link may have carried it since the read was complete.
     ///
     /// # Errors
     /// The driver's.

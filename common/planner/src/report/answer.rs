@@ -38,19 +38,23 @@ pub(super) fn of_model(request: &Request) -> Result<Report, InvalidJob> {
     Ok(Report { compute: Some(compute), to_fit, ..report })
 }
 
-/// Returns the changes with which `job` fits on GPUs that are too small for it, in their order: on
-/// the largest of them, and below it down to the first that needs several changes at once. To find
-/// these takes long.
+/// Returns the changes with which `job` fits on GPUs that are too small for it, the smallest first.
+/// Below a GPU for which one change is not enough it looks no further: a search for several takes
+/// seconds.
 fn all_to_fit(job: &Job, fits: &[CapacityFit]) -> Vec<ToFit> {
-    let (mut all, mut alone) = (Vec::new(), job.recipe == Recipe::MIXED || job.recipe == Recipe::FP32);
+    if ![Recipe::MIXED, Recipe::FP32].contains(&job.recipe) {
+        return Vec::new();
+    }
+    let mut all = Vec::new();
     for fit in fits.iter().rev().filter(|fit| !fit.fits) {
-        if !alone {
+        let found = to_fit(job, fit.capacity);
+        let one_is_enough = found.changes.iter().any(|change| change.how.len() == 1);
+        all.push(found);
+        if !one_is_enough {
             break;
         }
-        let found = to_fit(job, fit.capacity);
-        alone = found.changes.iter().any(|change| change.how.len() == 1);
-        all.insert(0, found);
     }
+    all.reverse();
     all
 }
 

@@ -76,9 +76,8 @@ pub struct Report {
     pub compute: Option<Compute>,
     /// One entry per stage.
     pub stages: Vec<StageReport>,
-    /// What makes the last stage fit on GPUs that are too small for it, but not on GPUs smaller than
-    /// one for which that takes several changes at once. Empty without a model, and for recipes that
-    /// no run has.
+    /// What makes the last stage fit on GPUs that are too small for it, down to the first for which
+    /// one change is not enough. Empty without a model, and for recipes that no run has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub to_fit: Vec<ToFit>,
 }

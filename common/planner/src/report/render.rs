@@ -6,7 +6,7 @@ use crate::strategy::Strategy;
 use crate::table::{Format, Scale, Table, counted, grouped, in_words};
 use events::{Class, Operation};
 
-/// The most changes of a GPU that are shown.
+/// The most changes that are shown for a GPU.
 const SHOWN_CHANGES: usize = 3;
 
 impl Report {
