@@ -183,8 +183,8 @@ fn summary(scene: &Scene, number: usize, rank: &RankSnapshot, width: u16) -> Str
     let (live, peak) = (words::bytes(live), words::bytes(rank.total_peak));
     let forms = [
         format!("{live} live · peak {peak}, {share} of DDP's"),
-        format!("{live} · ≤ {share} of DDP"),
-        format!("{live} · ≤ {share}"),
+        format!("{live} ≤ {share} of DDP"),
+        format!("{live} ≤ {share}"),
         live,
     ];
     fitting(&forms, width.saturating_sub(4)).into()
