@@ -122,7 +122,7 @@ fn compiler() -> String {
 fn compile(kernels: &Path, shim: &Path, library: &Path) {
     let [unfinished, objects] = ["unfinished", "objects"].map(|kind| library.with_extension(kind));
     fs::create_dir_all(&objects).unwrap();
-    let names = ["shim", "run", "warpgroup", "fibers"];
+    let names = ["shim", "tensor_cores", "run", "warpgroup", "fibers"];
     let object = |name: &str| objects.join(name).with_extension("o");
     std::thread::scope(|scope| {
         for name in names {

@@ -1,4 +1,4 @@
-// CUDA's keywords and functions for the host's compiler, over the fibers of `shim.cpp`.
+// CUDA's keywords and functions for the host's compiler, over the fibers of `run.cpp`.
 #pragma once
 #define SHIM 1
 #include <cmath>

@@ -1,19 +1,6 @@
-// See `shim.h`. The kernels' sources, each in a namespace of its own, and the fibers that run them.
+// See `shim.h`. The kernels' sources, each in a namespace of its own; `tensor_cores.cpp` has the others.
+#include "kernels.h"
 #include "shim.h"
-
-#include "host.h"
-
-#include "types.cuh"
-
-#include "block.cuh"
-#include "math.cuh"
-#include "mma.cuh"
-#include "attention.cuh"
-#include "tile.cuh"
-#include "online_softmax.cuh"
-#include "attention_backward.cuh"
-#include "warpgroup.cuh"
-#include "warpgroup_tile.cuh"
 
 namespace elementwise {
 #include "elementwise.cu"
@@ -44,15 +31,6 @@ namespace softmax {
 }
 namespace attention {
 #include "attention.cu"
-}
-namespace attention_mma {
-#include "attention_mma.cu"
-}
-namespace attention_wgmma {
-#include "attention_wgmma.cu"
-}
-namespace attention_wgmma_backward {
-#include "attention_wgmma_backward.cu"
 }
 namespace tree_sum {
 #include "tree_sum.cu"

@@ -1,10 +1,10 @@
 // The host shim: runs the CUDA kernels of this crate, from the very sources that a GPU gets, on the
 // CPU.
 //
-// `shim.cpp` includes every `.cu` file with CUDA's keywords defined away and is compiled into a
-// shared library by the host's C++ compiler:
+// `shim.cpp` and `tensor_cores.cpp` include every `.cu` file with CUDA's keywords defined away. The
+// host's C++ compiler makes a shared library of this folder:
 //
-//   c++ -std=c++17 -O2 -ffp-contract=off -fPIC -shared -I common/device/src/cuda/kernels shim.cpp -o libshim.so
+//   c++ -std=c++17 -O2 -ffp-contract=off -fPIC -shared -I common/device/src/cuda/kernels *.cpp -o libshim.so
 //
 // Blocks of a launch run in turn, in an order drawn from the seed. The threads of a block are
 // fibers of the calling thread, so `__syncthreads`, shuffles and votes work. Lanes run in an order
