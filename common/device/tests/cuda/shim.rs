@@ -22,7 +22,7 @@ const CHECK_ADDRESSES: [&str; 2] = ["-fsanitize=alignment", "-fno-sanitize-recov
 const NATIVE: &str = if cfg!(target_arch = "aarch64") { "-mcpu=native" } else { "-march=native" };
 
 const FLAGS: [&str; 7] =
-    ["-std=c++17", "-O2", NATIVE, "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared"];
+    ["-std=c++17", "-O1", NATIVE, "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared"];
 
 type LaunchFn = unsafe extern "C" fn(
     *const c_char,
