@@ -1,4 +1,4 @@
-// What the sources of kernels take from others.
+// The headers that the kernels' sources expect.
 #pragma once
 #include "host.h"
 

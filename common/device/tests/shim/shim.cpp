@@ -1,4 +1,4 @@
-// See `shim.h`. The kernels' sources, each in a namespace of its own; `tensor_cores.cpp` has the others.
+// See `shim.h`. The kernels' sources, each in a namespace of its own, but for those in `tensor_cores.cpp`.
 #include "kernels.h"
 #include "shim.h"
 

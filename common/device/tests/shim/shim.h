@@ -1,10 +1,10 @@
 // The host shim: runs the CUDA kernels of this crate, from the very sources that a GPU gets, on the
 // CPU.
 //
-// `shim.cpp` and `tensor_cores.cpp` include every `.cu` file with CUDA's keywords defined away. The
-// host's C++ compiler makes a shared library of this folder:
+// `shim.cpp` and `tensor_cores.cpp` include every `.cu` file with CUDA's keywords defined away. In
+// this folder the host's C++ compiler makes a shared library of all sources:
 //
-//   c++ -std=c++17 -O2 -ffp-contract=off -fPIC -shared -I common/device/src/cuda/kernels *.cpp -o libshim.so
+//   c++ -std=c++17 -O2 -ffp-contract=off -fPIC -shared -I ../../src/cuda/kernels *.cpp -o libshim.so
 //
 // Blocks of a launch run in turn, in an order drawn from the seed. The threads of a block are
 // fibers of the calling thread, so `__syncthreads`, shuffles and votes work. Lanes run in an order

@@ -1,4 +1,4 @@
-// The kernels for tensor cores, which another core compiles while one compiles `shim.cpp`.
+// The kernels for tensor cores, apart from `shim.cpp` so that two cores can compile at the same time.
 #include "kernels.h"
 
 namespace attention_mma {

@@ -566,7 +566,7 @@ int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
     std::lock_guard<std::mutex> lock(registry_lock());
     Device &device = *current->device;
     if (device.used + bytes > device.memory) return OUT_OF_MEMORY;
-    // The library's workspace is large: huge pages save most of the time that its poison takes.
+    // cuBLASLt's workspace is large: huge pages spare most of the page faults of its poison.
     size_t unit = bytes < HUGE_PAGE ? 512 : HUGE_PAGE;
     void *memory = aligned_alloc(unit, (bytes + unit - 1) / unit * unit);
     if (!memory) return OUT_OF_MEMORY;
