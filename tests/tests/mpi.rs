@@ -15,8 +15,13 @@ use trainer::Report;
 const STAGE: &str = env!("CARGO_BIN_EXE_stage");
 const PATIENCE: Duration = Duration::from_secs(90);
 
-fn mpirun(size: usize, flags: &str) -> tests::job::Member {
-    start("mpirun", &format!("-n {size} {STAGE} {flags}"), OPEN_MPI)
+/// Has Open MPI keep its files in `dir`: two jobs that create its usual directory at the same time fail.
+fn files_in(dir: &Path) -> String {
+    format!("--mca orte_tmpdir_base {}", dir.display())
+}
+
+fn mpirun(dir: &Path, size: usize, flags: &str) -> tests::job::Member {
+    start("mpirun", &format!("{} -n {size} {STAGE} {flags}", files_in(dir)), OPEN_MPI)
 }
 
 fn endless(more: &str) -> String {
@@ -36,7 +41,8 @@ fn four_mpi_processes_learn_the_bits_of_four_threads_in_every_stage() {
         let [report, record] =
             ["json", "zero"].map(|end| dir.path().join(format!("{}.{end}", stage.package())));
         let files = format!("--report {} --record {}", report.display(), record.display());
-        let ended = mpirun(4, &format!("{} --headless {flags} {files}", stage.package())).end(PATIENCE);
+        let ended =
+            mpirun(dir.path(), 4, &format!("{} --headless {flags} {files}", stage.package())).end(PATIENCE);
         assert_eq!(ended.code, Some(0), "{stage}: {}", ended.error);
         assert!(ended.out.contains("connected by MPI"), "{}", ended.out);
         let (processes, threads) = (json(&report), serde_json::to_value(&threads).unwrap());
@@ -58,7 +64,7 @@ fn the_script_starts_processes_that_learn_what_threads_do() {
     let report = folder.path().join("report.json");
     let flags = format!("--model {} --batch-size 1 --seq-len 8 --steps 1 --threads 1", fixture("odd.json"));
     let words = format!("2 zero3 {flags} --report {}", report.display());
-    let set = [("MPIRUN_FLAGS", "--oversubscribe --allow-run-as-root".to_string())];
+    let set = [("MPIRUN_FLAGS", format!("--oversubscribe --allow-run-as-root {}", files_in(folder.path())))];
     let output = script::launch(STAGE, folder.path(), "mpirun", &words, &set, &[]);
     script::succeeded(&output);
     assert!(String::from_utf8_lossy(&output.stdout).contains("connected by MPI"));
@@ -84,7 +90,7 @@ fn ranks(word: &str) -> Vec<(u32, String)> {
 fn a_killed_mpi_process_ends_the_job_and_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let word = dir.path().display().to_string();
-    let job = mpirun(4, &endless(&format!("--log-dir {word}")));
+    let job = mpirun(dir.path(), 4, &endless(&format!("--log-dir {word}")));
     let log = || std::fs::read_to_string(dir.path().join("rank-0.log")).unwrap_or_default();
     let begin = Instant::now();
     while !log().contains("step 0") {
@@ -102,7 +108,8 @@ fn a_killed_mpi_process_ends_the_job_and_is_named() {
 
 #[test]
 fn an_error_of_one_mpi_rank_ends_all() {
-    let ended = mpirun(3, &endless("--inject error@rank1,step2,backward")).end(PATIENCE);
+    let dir = tempfile::tempdir().unwrap();
+    let ended = mpirun(dir.path(), 3, &endless("--inject error@rank1,step2,backward")).end(PATIENCE);
     assert_ne!(ended.code, Some(0));
     assert!(ended.error.contains("error: rank 1: injected error in Backward of step 2"), "{}", ended.error);
     assert!(ended.error.contains("rank 1 failed during step 2: injected error"), "{}", ended.error);
@@ -110,8 +117,9 @@ fn an_error_of_one_mpi_rank_ends_all() {
 
 #[test]
 fn an_mpi_rank_that_leaves_out_a_collective_is_named_by_all() {
+    let dir = tempfile::tempdir().unwrap();
     let begin = Instant::now();
-    let ended = mpirun(3, &endless("--timeout 60 --inject skip@rank2,step1")).end(PATIENCE);
+    let ended = mpirun(dir.path(), 3, &endless("--timeout 60 --inject skip@rank2,step1")).end(PATIENCE);
     assert_ne!(ended.code, Some(0));
     let errors: Vec<&str> =
         ended.error.split("error: ").filter(|text| text.contains("collective #")).collect();
@@ -123,7 +131,9 @@ fn an_mpi_rank_that_leaves_out_a_collective_is_named_by_all() {
 
 #[test]
 fn a_silent_mpi_rank_is_named_once_patience_ends() {
-    let ended = mpirun(3, &endless("--timeout 1 --inject stall@rank2,step1,forward")).end(PATIENCE);
+    let dir = tempfile::tempdir().unwrap();
+    let ended =
+        mpirun(dir.path(), 3, &endless("--timeout 1 --inject stall@rank2,step1,forward")).end(PATIENCE);
     assert_ne!(ended.code, Some(0));
     assert!(ended.error.contains("waited 1s"), "{}", ended.error);
     assert!(ended.error.contains("for rank 2"), "{}", ended.error);
