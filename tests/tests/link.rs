@@ -16,6 +16,8 @@ use viz::window::Window;
 
 const RANKS: usize = 2;
 const STEPS: u32 = 8;
+/// Steps without a link, which tell how long one takes.
+const STEPS_WITHOUT: u32 = 4;
 
 /// The actions of a rank, in order.
 #[derive(Clone, Debug)]
@@ -172,14 +174,14 @@ fn model(ranks: &[&Step], link: AlphaBeta) -> (Vec<f64>, f64) {
     (clocks.iter().map(|clock| clock.exposed).collect(), busy)
 }
 
-fn flags() -> String {
-    format!("--model tiny --batch-size 16 --gpus {RANKS} --steps {STEPS} --threads 1 --device cpu --headless")
+fn flags(steps: u32) -> String {
+    format!("--model tiny --batch-size 12 --gpus {RANKS} --steps {steps} --threads 1 --device cpu --headless")
 }
 
 /// Returns a link on which `stage` communicates for as long as it computes, measured in a run
 /// without a link.
 fn link_for_half_of_the_step(stage: Stage, file: &std::path::Path) -> Result<AlphaBeta, Failure> {
-    let report = train(stage, &format!("{} --record {}", flags(), file.display()))?;
+    let report = train(stage, &format!("{} --record {}", flags(STEPS_WITHOUT), file.display()))?;
     let seconds: Vec<f64> = report.steps.iter().skip(1).map(|step| step.seconds).collect();
     let seconds = median(&seconds);
     let infinite = AlphaBeta { latency: 0.0, bandwidth: 1.0 };
@@ -229,7 +231,8 @@ fn run(stage: Stage) -> (f64, f64, f64) {
     let file = dir.path().join("run");
     let link = link_for_half_of_the_step(stage, &file).unwrap();
     let report: Report =
-        train(stage, &format!("{} --record {} --link {}", flags(), file.display(), link.flag())).unwrap();
+        train(stage, &format!("{} --record {} --link {}", flags(STEPS), file.display(), link.flag()))
+            .unwrap();
     assert!(report.predictions_hold());
     let events = recorded(&file);
     let (beyond, hideable) = beyond_the_model(&events, link);

@@ -16,8 +16,9 @@ use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::process::{Signal, kill_current_process_group};
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 use rustix::time::Timespec;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
@@ -42,6 +43,12 @@ static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Maximum time from the signal until the process stops.
 const STOPS_WITHIN: Duration = Duration::from_secs(1);
+
+/// Calls `with` with the terminal that keys are read from.
+fn with_keyboard<T>(with: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
+    let (stdin, stdout) = (io::stdin(), io::stdout());
+    with(if stdin.is_terminal() { stdin.as_fd() } else { stdout.as_fd() })
+}
 
 /// True if the screen can be shown: standard output is a terminal that can position the cursor, and
 /// keys can be read from standard input or from the controlling terminal.
@@ -175,13 +182,24 @@ impl Screen {
     /// Blocks until there are keys to read, a signal arrives or `timeout` has passed. Returns false
     /// if the terminal is closed: `crossterm` would then read from it forever.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
-        let (stdin, stdout) = (io::stdin(), io::stdout());
-        let terminal = if stdin.is_terminal() { stdin.as_fd() } else { stdout.as_fd() };
-        let mut polled = [PollFd::from_borrowed_fd(terminal, PollFlags::IN)];
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
-        // An interrupted call says nothing about the terminal; the next call does.
-        let _ = poll(&mut polled, Some(&timeout));
-        !polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
+        let answer = with_keyboard(|keyboard| {
+            let mut polled = [PollFd::from_borrowed_fd(keyboard, PollFlags::IN)];
+            // An interrupted call says nothing about the terminal; the next call does.
+            let _ = poll(&mut polled, Some(&timeout));
+            polled[0].revents()
+        });
+        !answer.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
+    }
+
+    /// Makes `crossterm` look again for keys. It forgets those that come together with a change of
+    /// size until the next one. Any setting of a terminal's modes, the same again included, tells its
+    /// readers to look.
+    pub(crate) fn remind(&self) {
+        with_keyboard(|keyboard| {
+            // If the terminal is closed, `wait` says so.
+            let _ = tcgetattr(keyboard).and_then(|modes| tcsetattr(keyboard, OptionalActions::Now, &modes));
+        });
     }
 
     /// Returns the first panic on a thread that is neither this one nor a rank's; `None` if there

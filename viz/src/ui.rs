@@ -240,6 +240,9 @@ impl Session {
             let action = action.filter(|action| !input::is_drag(&event) || action.is_choice());
             let input = action.map(Input::Action).or_else(|| input::translate(&event, app.prompt.is_some()));
             let Some(input) = input else { continue };
+            if matches!(input, Input::Resized) {
+                self.screen.remind();
+            }
             self.asked = true;
             let Some(effect) = app.update(input) else { continue };
             let departure = self.perform(effect)?;

@@ -18,12 +18,15 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest time until the terminal is restored.
 pub(crate) const PROMPT: Duration = Duration::from_millis(250);
 
-/// Asserts that the median of three attempts is short enough: other programs may take the processor
-/// at the wrong moment.
+/// Asserts that two of three attempts are short enough: other programs may take the processor at
+/// the wrong moment.
 pub(crate) fn promptly(mut attempt: impl FnMut() -> Duration) {
-    let mut times = [(); 3].map(|()| attempt());
-    times.sort();
-    assert!(times[1] <= PROMPT, "restored only after {times:?}");
+    let mut times = Vec::new();
+    let prompt = |times: &[Duration]| times.iter().filter(|&&time| time <= PROMPT).count();
+    while prompt(&times) < 2 {
+        assert!(times.len() < 3, "restored only after {times:?}");
+        times.push(attempt());
+    }
 }
 
 /// The output of a program.

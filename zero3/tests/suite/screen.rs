@@ -136,7 +136,11 @@ fn a_long_step_is_broken_off() {
         [(|pty| pty.send("qy"), 130), (|pty| pty.send("\x03"), 130), (|pty| pty.signal(Signal::TERM), 143)];
     for (end, code) in ends {
         let mut pty = on_screen(&long, dir.path());
-        pty.expect_on_screen("block");
+        let begun = Instant::now();
+        while !pty.shows("block", Duration::ZERO) {
+            assert!(begun.elapsed() < PATIENCE, "no pass over a block:\n{}", pty.now());
+            ask(&pty);
+        }
         end(&pty);
         let asked = Instant::now();
         pty.expect_restored();
@@ -168,8 +172,15 @@ fn comes_to(pty: &Pty, number: u64) -> u64 {
             !screen.contains("the run has failed") && begun.elapsed() < PATIENCE,
             "step {number}?\n{screen}"
         );
-        std::thread::sleep(Duration::from_millis(5));
+        ask(pty);
     }
+}
+
+/// Asks for a picture, as a new size of the terminal does, and waits for a moment. Unasked, a screen that has
+/// used its share of the processor draws once a second.
+fn ask(pty: &Pty) {
+    pty.signal(Signal::WINCH);
+    std::thread::sleep(Duration::from_millis(20));
 }
 
 /// By the terminal's key, and by SIGSTOP, which no program can catch. Rank 1 is slow, so rank 0

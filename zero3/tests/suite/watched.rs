@@ -29,6 +29,9 @@ fn viewer(runtime: &Path) -> Pty {
     pty
 }
 
+/// Steps of a run. Over its link they last long enough for viewers to come, and mostly wait.
+const STEPS: usize = 100;
+
 struct Run {
     child: Child,
     started: Instant,
@@ -38,7 +41,7 @@ struct Run {
 impl Run {
     fn start(runtime: &Path, name: &str) -> Self {
         let report = runtime.join(name);
-        let flags = format!("--steps 400 --headless --report {}", report.display());
+        let flags = format!("--steps {STEPS} --link 1ms,1GB/s --headless --report {}", report.display());
         let mut command = zero3(&flags, runtime);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         Run { child, started: Instant::now(), report }
@@ -85,7 +88,7 @@ fn viewers_that_are_killed_or_stall_leave_a_run_unaffected() {
     let watched = run.end();
     stalled.expect_stopped();
 
-    assert_eq!(losses.len(), 400);
+    assert_eq!(losses.len(), STEPS);
     assert_eq!(watched.0, losses);
     assert_eq!(watched.1, weights);
     // The viewers took processor time while they lived; a run that waited for one would not end at

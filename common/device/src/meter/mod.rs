@@ -5,14 +5,15 @@
 //! which are read later. Marks cost a few microseconds per kernel, so a GPU is metered only on
 //! request.
 
+mod clock;
 mod kernels;
 
 use crate::Result;
 use crate::backend::Backend;
 use crate::cuda::Lap;
 use crate::kernels::Kernels;
+use clock::processor_time;
 use events::lock;
-use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -158,13 +159,6 @@ impl Meter {
         lock(&self.totals).spent.copy_from_slice(spent);
         Ok(())
     }
-}
-
-/// Returns the processor time of this thread so far.
-fn processor_time() -> Duration {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    // Neither part is ever negative.
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 impl Totals {
