@@ -42,17 +42,14 @@ fn write_shard(
     checkpoints.disk().create_directory(partial)?;
     let run = |tensor: usize| Run { tensor, range: part(layout.tensors[tensor].elements(), rank, ranks) };
     let runs: Vec<Run> = (0..layout.tensors.len()).map(run).filter(|run| !run.range.is_empty()).collect();
-    let values = TrainingState::ALL.into_iter().flat_map(|state| {
-        let of = move |run: &Run| {
-            run.range.clone().map({
-                let tensor = run.tensor;
-                move |element| value(state, tensor, element, steps)
-            })
-        };
-        runs.iter().flat_map(of).collect::<Vec<f32>>()
-    });
-    let bytes: Vec<u8> = values.flat_map(f32::to_le_bytes).collect();
     let shard = ShardLayout::new(&layout, std::slice::from_ref(&runs));
+    let mut values = Vec::with_capacity(shard.data_bytes() / size_of::<f32>());
+    for state in TrainingState::ALL {
+        for Run { tensor, range } in &runs {
+            values.extend(range.clone().map(|element| value(state, *tensor, element, steps)));
+        }
+    }
+    let bytes = bytemuck::cast_slice(&values).to_vec();
     assert_eq!(bytes.len(), shard.data_bytes());
     let name = format!("rank-{rank}-of-{ranks}.safetensors");
     let length = bytes.len();

@@ -11,7 +11,7 @@ mod link;
 mod member;
 mod published;
 mod ring;
-#[cfg(test)]
+#[cfg(all(test, feature = "schedules"))]
 mod schedules;
 mod shares;
 mod slot;
