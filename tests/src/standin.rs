@@ -86,7 +86,6 @@ fn build(compiler: &str) -> PathBuf {
     let [shim, standin] = ["tests/shim", "tests/standin"].map(|folder| device.join(folder));
     let kernels = device.join("src/cuda/kernels");
     let mut hasher = DefaultHasher::new();
-    instructions().hash(&mut hasher);
     for file in [&shim, &standin, &kernels].into_iter().flat_map(|folder| files(folder)) {
         fs::read(file).expect("sources can be read").hash(&mut hasher);
     }
@@ -122,15 +121,8 @@ fn build(compiler: &str) -> PathBuf {
     folder
 }
 
-/// Returns the compiler's flags for this processor's vectors. Sums keep their order and products their
-/// rounding, so no bit depends on them.
-fn instructions() -> &'static [&'static str] {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-        return &["-mavx2", "-mfma"];
-    }
-    &[]
-}
+/// Has the compiler use all of this processor's instructions.
+const NATIVE: &str = if cfg!(target_arch = "aarch64") { "-mcpu=native" } else { "-march=native" };
 
 /// One of the stand-in's libraries. Its sources are compiled in parallel and then linked.
 struct Library {
@@ -143,8 +135,8 @@ struct Library {
 impl Library {
     fn compile(&self, compiler: &str, folder: &Path, source: &Path, include: [&PathBuf; 2]) {
         let mut command = Command::new(compiler);
-        command.args(["-std=c++17", "-fPIC", "-pthread", "-ffp-contract=off", self.optimised]);
-        command.args(instructions()).args(["-c", "-o"]);
+        command.args(["-std=c++17", "-fPIC", "-pthread", "-ffp-contract=off", NATIVE, self.optimised]);
+        command.args(["-c", "-o"]);
         command.arg(object(source)).arg(source);
         succeed(command.args(include.map(|folder| format!("-I{}", folder.display()))), folder);
     }
