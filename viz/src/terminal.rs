@@ -192,9 +192,9 @@ impl Screen {
         !answer.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
     }
 
-    /// Makes `crossterm` look again for keys. It forgets those that come together with a change of
-    /// size until the next one. Any setting of a terminal's modes, the same again included, tells its
-    /// readers to look.
+    /// Makes `crossterm` look for keys again: it does not see those that come together with a change
+    /// of size before the next key. Setting a terminal's modes, even to what they are, wakes those
+    /// that wait for its keys.
     pub(crate) fn remind(&self) {
         with_keyboard(|keyboard| {
             // If the terminal is closed, `wait` says so.

@@ -176,8 +176,8 @@ fn comes_to(pty: &Pty, number: u64) -> u64 {
     }
 }
 
-/// Asks for a picture, as a new size of the terminal does, and waits for a moment. Unasked, a screen that has
-/// used its share of the processor draws once a second.
+/// Asks for a picture, as a change of the terminal's size does, and waits for a moment. A screen that
+/// has used its share of the processor and is not asked draws once a second.
 fn ask(pty: &Pty) {
     pty.signal(Signal::WINCH);
     std::thread::sleep(Duration::from_millis(20));
