@@ -11,7 +11,8 @@ mod link;
 mod member;
 mod published;
 mod ring;
-#[cfg(all(test, feature = "schedules"))]
+#[cfg(test)]
+#[cfg(feature = "schedules")]
 mod schedules;
 mod shares;
 mod slot;
