@@ -16,7 +16,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn every_engine_and_operation_is_measured_and_plotted() {
-    let output = bandwidth("--gpus 3 --engine local,ring,tcp --max 8 --factor 2");
+    let output = bandwidth("--gpus 3 --engine local,ring,tcp --max 64");
     let (out, error) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{error}");
     for engine in ["local", "ring", "tcp"] {

@@ -136,11 +136,7 @@ fn a_long_step_is_broken_off() {
         [(|pty| pty.send("qy"), 130), (|pty| pty.send("\x03"), 130), (|pty| pty.signal(Signal::TERM), 143)];
     for (end, code) in ends {
         let mut pty = on_screen(&long, dir.path());
-        let begun = Instant::now();
-        while !pty.shows("block", Duration::ZERO) {
-            assert!(begun.elapsed() < PATIENCE, "no pass over a block:\n{}", pty.now());
-            ask(&pty);
-        }
+        comes_to_show(&pty, "a block", |screen| screen.contains("block").then_some(()));
         end(&pty);
         let asked = Instant::now();
         pty.expect_restored();
@@ -156,31 +152,30 @@ fn a_long_step_is_broken_off() {
 }
 
 /// The step that stands on the screen.
-fn step(pty: &Pty) -> Option<u64> {
-    pty.now().split("step ").nth(1)?.split(' ').next()?.parse().ok()
+fn step(screen: &str) -> Option<u64> {
+    screen.split("step ").nth(1)?.split(' ').next()?.parse().ok()
 }
 
 /// Waits for step `number` to stand on the screen, or a later one, which is returned.
 fn comes_to(pty: &Pty, number: u64) -> u64 {
-    let begun = Instant::now();
-    loop {
-        if let Some(step) = step(pty).filter(|&step| step >= number) {
-            return step;
-        }
-        let screen = pty.now();
-        assert!(
-            !screen.contains("the run has failed") && begun.elapsed() < PATIENCE,
-            "step {number}?\n{screen}"
-        );
-        ask(pty);
-    }
+    comes_to_show(pty, &format!("step {number}"), |screen| step(screen).filter(|&step| step >= number))
 }
 
-/// Asks for a picture, as a change of the terminal's size does, and waits for a moment. A screen that
-/// has used its share of the processor and is not asked draws once a second.
-fn ask(pty: &Pty) {
-    pty.signal(Signal::WINCH);
-    std::thread::sleep(Duration::from_millis(20));
+/// Waits for what `find` finds on the screen, and returns it. Asks for pictures, as a change of the
+/// terminal's size does: a screen that has used its share of the processor and is not asked draws
+/// once a second.
+fn comes_to_show<T>(pty: &Pty, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        let screen = pty.now();
+        if let Some(found) = find(&screen) {
+            return found;
+        }
+        let goes_on = !screen.contains("the run has failed") && begun.elapsed() < PATIENCE;
+        assert!(goes_on, "{what}?\n{screen}");
+        pty.signal(Signal::WINCH);
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// By the terminal's key, and by SIGSTOP, which no program can catch. Rank 1 is slow, so rank 0
