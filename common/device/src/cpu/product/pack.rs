@@ -112,13 +112,13 @@ pub(super) fn pack_rows(to: &mut [u32], from: Tile<'_>, unit: Unit) {
 fn across<const SLOT: usize>(to: &mut [u32], from: Tile<'_>, unit: Unit, groups: Groups, steps: usize) {
     let depth = from.shape().1;
     let (source, stride) = from.stored();
-    let at = |step: usize, lane: usize| (step < depth).then_some(step * stride + lane);
+    let at = move |step: usize, lane: usize| (step < depth).then_some(step * stride + lane);
     vectorized!(match (source, unit) {
-        (Floats::F32(x), Unit::Single) => each::<SLOT>(to, groups, steps, |to, step, lane| {
+        (Floats::F32(x), Unit::Single) => each::<SLOT>(to, groups, steps, move |to, step, lane| {
             ask(x, (step + AHEAD) * stride + lane);
             *to = bytemuck::cast(chunk::<f32, SLOT>(x, step * stride + lane));
         }),
-        (Floats::F16(x), Unit::Single) => each::<SLOT>(to, groups, steps, |to, step, lane| {
+        (Floats::F16(x), Unit::Single) => each::<SLOT>(to, groups, steps, move |to, step, lane| {
             ask(x, (step + AHEAD) * stride + lane);
             widen_f16(bytemuck::cast_slice_mut(to), &chunk::<f16, SLOT>(x, step * stride + lane));
         }),
@@ -144,7 +144,7 @@ fn across_bf16<T: AsBf16, const SLOT: usize>(
         groups,
         steps,
         #[inline(always)]
-        |to, step, lane| {
+        move |to, step, lane| {
             let ahead = step + AHEAD;
             let rows = if matches!(unit, Unit::Pair) { 2 * ahead..2 * ahead + 2 } else { ahead..ahead + 1 };
             rows.filter_map(|row| at(row, lane)).for_each(|at| ask(x, at));
@@ -237,7 +237,10 @@ fn chunk<T: Copy + Default, const LEN: usize>(x: &[T], at: usize) -> [T; LEN] {
     }
 }
 
+/// Returns the last elements, and zeros. Were it inlined, all chunks would be copied by one call, whose
+/// length varies.
 #[cold]
+#[inline(never)]
 fn last_chunk<T: Copy + Default, const LEN: usize>(rest: &[T]) -> [T; LEN] {
     let mut chunk = [T::default(); LEN];
     chunk[..rest.len()].copy_from_slice(rest);

@@ -95,27 +95,31 @@ pub(super) struct Offsets {
     one: usize,
     three: usize,
     five: usize,
+    half: usize,
 }
 
 impl Offsets {
-    /// Rows that they reach.
+    /// Rows of half a tile.
     const ROWS: usize = 7;
 
     /// Returns the distances. The compiler must not see that one is a multiple of another, or it
     /// would add them after all.
     #[inline(always)]
     pub(super) fn new(row: usize) -> Self {
-        Offsets { one: black_box(row), three: black_box(3 * row), five: black_box(5 * row) }
+        let [one, three, five] = [row, 3 * row, 5 * row].map(black_box);
+        Offsets { one, three, five, half: Offsets::ROWS * row }
     }
 
+    /// Returns the address of a row.
     #[inline(always)]
-    fn of(&self, row: usize) -> usize {
-        match row {
+    fn row(&self, first: *const u8, row: usize) -> *const u8 {
+        let half = if row < Offsets::ROWS { first } else { first.wrapping_add(self.half) };
+        half.wrapping_add(match row % Offsets::ROWS {
             3 => self.three,
             5 => self.five,
             6 => 2 * self.three,
             row => row * self.one,
-        }
+        })
     }
 }
 
@@ -195,62 +199,112 @@ impl RegisterTile<'_> {
         }
     }
 
-    /// Adds the products of all steps.
+    /// Adds the products of all steps. A full tile prefetches what comes after it.
     ///
     /// # Safety
     /// As [`RegisterTile::run`]'s.
     #[inline(always)]
-    #[allow(clippy::needless_range_loop)]
     pub(super) unsafe fn add<L: Lanes, const R: usize, const C: usize>(
         &self,
         sums: &mut [[L::Vector; C]; R],
         offsets: &Offsets,
     ) {
-        let (mut a, mut b, mut steps) = (self.a, self.b, self.steps);
-        if const { R == L::ROWS && C == VECTORS } {
-            let mut asked = Asked::new(self);
-            for _ in 0..steps / UNROLLED {
-                asked.ask();
+        // SAFETY: as this function's.
+        unsafe {
+            match (const { R == L::ROWS && C == VECTORS }, self.a_step == FLOAT) {
+                (false, _) => self.add_from::<L, R, C>(0, sums, offsets),
+                (true, true) => self.add_all::<Along, L, R, C>(sums, offsets),
+                (true, false) => self.add_all::<Across, L, R, C>(sums, offsets),
+            }
+        }
+    }
+
+    /// Adds the products of all steps of a full tile, whose rows lie as `S` says.
+    ///
+    /// # Safety
+    /// As [`RegisterTile::run`]'s.
+    #[inline(always)]
+    unsafe fn add_all<S: Stored, L: Lanes, const R: usize, const C: usize>(
+        &self,
+        sums: &mut [[L::Vector; C]; R],
+        offsets: &Offsets,
+    ) {
+        let Source { first: mut next, row: next_row, .. } = self.ahead.rows;
+        let (mut a, mut b) = (self.a, self.b);
+        let (runs, rest) = (self.steps / UNROLLED, self.steps % UNROLLED);
+        let mut left = runs;
+        while left > 0 {
+            let few = left.min(S::RUNS);
+            left -= few;
+            for _ in 0..few {
+                next = S::prefetch(next, next_row);
                 for _ in 0..UNROLLED {
                     // SAFETY: the addresses are of elements of the tile's.
-                    unsafe { self.step::<L, R, C>(sums, offsets, a, b) };
-                    a = a.wrapping_add(self.a_step);
+                    unsafe {
+                        step::<L, R, C>(
+                            sums,
+                            #[inline(always)]
+                            |row| S::row(a, row, offsets),
+                            b,
+                        );
+                    }
+                    a = a.wrapping_add(S::STEP.unwrap_or(self.a_step));
                     b = b.wrapping_add(VECTORS * L::WIDTH);
                 }
             }
-            steps %= UNROLLED;
+            next = S::turn(next, next_row);
         }
-        for _ in 0..steps {
+        // SAFETY: as this function's.
+        unsafe { self.add_from::<L, R, C>(self.steps - rest, sums, offsets) }
+    }
+
+    /// Adds the products of the steps from number `first` on.
+    ///
+    /// # Safety
+    /// As [`RegisterTile::run`]'s.
+    #[inline(always)]
+    unsafe fn add_from<L: Lanes, const R: usize, const C: usize>(
+        &self,
+        first: usize,
+        sums: &mut [[L::Vector; C]; R],
+        offsets: &Offsets,
+    ) {
+        let mut a = self.a.wrapping_add(first * self.a_step);
+        let mut b = self.b.wrapping_add(first * VECTORS * L::WIDTH);
+        for _ in first..self.steps {
             // SAFETY: the addresses are of elements of the tile's.
-            unsafe { self.step::<L, R, C>(sums, offsets, a, b) };
+            unsafe {
+                step::<L, R, C>(
+                    sums,
+                    #[inline(always)]
+                    |row| offsets.row(a, row),
+                    b,
+                );
+            }
             a = a.wrapping_add(self.a_step);
             b = b.wrapping_add(VECTORS * L::WIDTH);
         }
     }
+}
 
-    /// Adds the products of a step.
-    ///
-    /// # Safety
-    /// The processor has the instructions, and the addresses are of the step's elements.
-    #[inline(always)]
-    #[allow(clippy::needless_range_loop)]
-    unsafe fn step<L: Lanes, const R: usize, const C: usize>(
-        &self,
-        sums: &mut [[L::Vector; C]; R],
-        offsets: &Offsets,
-        upper: *const u8,
-        b: *const f32,
-    ) {
-        let lower = upper.wrapping_add(Offsets::ROWS * self.a_row);
-        // SAFETY: as this function's.
-        unsafe {
-            let columns: [L::Vector; C] = std::array::from_fn(|vector| L::load(b.add(vector * L::WIDTH)));
-            for row in 0..R {
-                let half = if row < Offsets::ROWS { upper } else { lower };
-                let factor = L::spread(half.add(offsets.of(row % Offsets::ROWS)));
-                for vector in 0..C {
-                    sums[row][vector] = L::add_product(sums[row][vector], factor, columns[vector]);
-                }
+/// Adds the products of a step, whose factors are at the addresses of rows.
+///
+/// # Safety
+/// The processor has the instructions, and the addresses are of the step's elements.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)]
+unsafe fn step<L: Lanes, const R: usize, const C: usize>(
+    sums: &mut [[L::Vector; C]; R],
+    row: impl Fn(usize) -> *const u8,
+    b: *const f32,
+) {
+    // SAFETY: as this function's.
+    unsafe {
+        let columns: [L::Vector; C] = std::array::from_fn(|vector| L::load(b.add(vector * L::WIDTH)));
+        for i in 0..R {
+            let factor = L::spread(row(i));
+            for vector in 0..C {
+                sums[i][vector] = L::add_product(sums[i][vector], factor, columns[vector]);
             }
         }
     }
@@ -259,39 +313,73 @@ impl RegisterTile<'_> {
 /// Steps that the loop writes out, one after the other.
 pub(super) const UNROLLED: usize = 4;
 
-/// The memory that a full tile prefetches every [`UNROLLED`] steps.
-struct Asked {
-    at: *const u8,
-    row: usize,
-    along: bool,
-    times: usize,
+/// Bytes of a factor.
+const FLOAT: usize = size_of::<f32>();
+
+/// How a full tile's rows lie in memory. Distances that the compiler knows are parts of instructions;
+/// others would take a quarter of all of the loop's.
+trait Stored {
+    /// Bytes from a step to the next, if they are known.
+    const STEP: Option<usize>;
+
+    /// Number of times [`UNROLLED`] steps after which prefetching goes on elsewhere.
+    const RUNS: usize;
+
+    /// Returns the address of a row.
+    fn row(first: *const u8, row: usize, offsets: &Offsets) -> *const u8;
+
+    /// Prefetches from `next` on, and returns what comes next.
+    fn prefetch(next: *const u8, row: usize) -> *const u8;
+
+    /// Returns where prefetching goes on after [`Stored::RUNS`].
+    fn turn(next: *const u8, row: usize) -> *const u8;
 }
 
-impl Asked {
+/// Along the depth. The steps that consume a line of this tile's rows prefetch a line of eight rows.
+struct Along;
+
+impl Stored for Along {
+    const STEP: Option<usize> = Some(FLOAT);
+    const RUNS: usize = LINE / FLOAT / UNROLLED;
+
     #[inline(always)]
-    fn new(tile: &RegisterTile<'_>) -> Self {
-        let Source { first: at, row, .. } = tile.ahead.rows;
-        Asked { at, row, along: tile.a_step == size_of::<f32>(), times: 0 }
+    fn row(first: *const u8, row: usize, offsets: &Offsets) -> *const u8 {
+        offsets.row(first, row)
     }
 
-    /// Prefetches a line of two rows that are stored along the depth, so that the steps that
-    /// consume a line of this tile's rows prefetch a line of eight rows; or prefetches the next
-    /// line of a row of memory.
     #[inline(always)]
-    fn ask(&mut self) {
-        self.times += 1;
-        let all = if self.along { LINE / size_of::<f32>() } else { SOURCE_STEPS } / UNROLLED;
-        let (line, from) = if self.along {
-            prefetch_near(self.at);
-            prefetch_near(self.at.wrapping_add(self.row));
-            (2 * self.row, LINE)
-        } else {
-            prefetch_line(self.at);
-            (LINE, self.row)
-        };
-        self.at = self.at.wrapping_add(line);
-        if self.times.is_multiple_of(all) {
-            self.at = self.at.wrapping_add(from).wrapping_sub(all * line);
-        }
+    fn prefetch(next: *const u8, row: usize) -> *const u8 {
+        prefetch_near(next);
+        prefetch_near(next.wrapping_add(row));
+        next.wrapping_add(2 * row)
+    }
+
+    #[inline(always)]
+    fn turn(next: *const u8, row: usize) -> *const u8 {
+        next.wrapping_add(LINE).wrapping_sub(2 * Along::RUNS * row)
+    }
+}
+
+/// Across the depth: a step's rows are neighbours. Rows of memory are prefetched line by line.
+struct Across;
+
+impl Stored for Across {
+    const STEP: Option<usize> = None;
+    const RUNS: usize = SOURCE_STEPS / UNROLLED;
+
+    #[inline(always)]
+    fn row(first: *const u8, row: usize, _: &Offsets) -> *const u8 {
+        first.wrapping_add(row * FLOAT)
+    }
+
+    #[inline(always)]
+    fn prefetch(next: *const u8, _: usize) -> *const u8 {
+        prefetch_line(next);
+        next.wrapping_add(LINE)
+    }
+
+    #[inline(always)]
+    fn turn(next: *const u8, row: usize) -> *const u8 {
+        next.wrapping_add(row).wrapping_sub(Across::RUNS * LINE)
     }
 }
