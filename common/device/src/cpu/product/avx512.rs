@@ -210,7 +210,7 @@ macro_rules! full_tiles {
                     }
                     let ahead = Ahead { rows: Source { first: next, ..rows }, ..self.ahead };
                     let rest = RegisterTile { a, b, steps: self.steps % LINE, ahead, ..*self };
-                    rest.add::<Avx512<$pairs>, ROWS, VECTORS>(&mut sums, offsets);
+                    rest.add_from::<Avx512<$pairs>, ROWS, VECTORS>(0, &mut sums, offsets);
                     self.to.store::<Avx512<$pairs>, ROWS, VECTORS>(&sums);
                 }
             }

@@ -204,7 +204,7 @@ impl RegisterTile<'_> {
     /// # Safety
     /// As [`RegisterTile::run`]'s.
     #[inline(always)]
-    pub(super) unsafe fn add<L: Lanes, const R: usize, const C: usize>(
+    unsafe fn add<L: Lanes, const R: usize, const C: usize>(
         &self,
         sums: &mut [[L::Vector; C]; R],
         offsets: &Offsets,
@@ -231,12 +231,11 @@ impl RegisterTile<'_> {
     ) {
         let Source { first: mut next, row: next_row, .. } = self.ahead.rows;
         let (mut a, mut b) = (self.a, self.b);
-        let (runs, rest) = (self.steps / UNROLLED, self.steps % UNROLLED);
-        let mut left = runs;
+        let mut left = self.steps / UNROLLED;
         while left > 0 {
-            let few = left.min(S::RUNS);
-            left -= few;
-            for _ in 0..few {
+            let runs = left.min(S::RUNS);
+            left -= runs;
+            for _ in 0..runs {
                 next = S::prefetch(next, next_row);
                 for _ in 0..UNROLLED {
                     // SAFETY: the addresses are of elements of the tile's.
@@ -255,7 +254,7 @@ impl RegisterTile<'_> {
             next = S::turn(next, next_row);
         }
         // SAFETY: as this function's.
-        unsafe { self.add_from::<L, R, C>(self.steps - rest, sums, offsets) }
+        unsafe { self.add_from::<L, R, C>(self.steps / UNROLLED * UNROLLED, sums, offsets) }
     }
 
     /// Adds the products of the steps from number `first` on.
@@ -263,7 +262,7 @@ impl RegisterTile<'_> {
     /// # Safety
     /// As [`RegisterTile::run`]'s.
     #[inline(always)]
-    unsafe fn add_from<L: Lanes, const R: usize, const C: usize>(
+    pub(super) unsafe fn add_from<L: Lanes, const R: usize, const C: usize>(
         &self,
         first: usize,
         sums: &mut [[L::Vector; C]; R],
@@ -316,22 +315,23 @@ pub(super) const UNROLLED: usize = 4;
 /// Bytes of a factor.
 const FLOAT: usize = size_of::<f32>();
 
-/// How a full tile's rows lie in memory. Distances that the compiler knows are parts of instructions;
-/// others would take a quarter of all of the loop's.
+/// How a full tile's rows lie in memory. A distance that the compiler knows is part of an instruction;
+/// to add others would be a third of the loop.
 trait Stored {
     /// Bytes from a step to the next, if they are known.
     const STEP: Option<usize>;
 
-    /// Number of times [`UNROLLED`] steps after which prefetching goes on elsewhere.
+    /// Number of calls of [`Stored::prefetch`], one every [`UNROLLED`] steps, before one of
+    /// [`Stored::turn`].
     const RUNS: usize;
 
     /// Returns the address of a row.
     fn row(first: *const u8, row: usize, offsets: &Offsets) -> *const u8;
 
-    /// Prefetches from `next` on, and returns what comes next.
+    /// Prefetches from `next` on, and returns what comes next. `row` is from a row to the next.
     fn prefetch(next: *const u8, row: usize) -> *const u8;
 
-    /// Returns where prefetching goes on after [`Stored::RUNS`].
+    /// Returns where prefetching goes on elsewhere.
     fn turn(next: *const u8, row: usize) -> *const u8;
 }
 
