@@ -85,12 +85,13 @@ impl App {
         self.pause_then(|_| ())
     }
 
-    /// Moves to the latest event and, if the run has not ended, follows it.
+    /// Moves to the latest event and, unless it is that of a complete recording, follows the run.
     fn last(&mut self) -> Option<Effect> {
         self.pause_then(|player| player.seek(player.timeline().len()));
         let continues = match self.source {
             EventSource::Recording => self.grows(),
-            _ => !self.lead().timeline().ended(),
+            // More events may follow the last rank's end.
+            _ => true,
         };
         if continues {
             self.lead_mut().set_motion(Motion::Following);

@@ -3,7 +3,7 @@
 use crate::simulate::SimulationPlan;
 use crate::support::{STAGES, live, made_up, recorded, text};
 use events::units::GatherState;
-use events::{Boundary, Control, Message, Operation};
+use events::{Boundary, Control, Event, Message, Operation};
 use ratatui::style::Modifier;
 use std::cmp::Reverse;
 use viz::app::{App, Effect, EventSource};
@@ -221,23 +221,24 @@ fn a_box_is_dismissed_only_once_it_is_there() {
     assert!(boxed(&app));
 }
 
-/// The latest event is followed where more come, and only looked at where none do.
+/// The latest event is followed where more may come, after the last rank's end too, and only looked at
+/// where none do.
 #[test]
-fn the_latest_event_is_followed_if_more_come() {
+fn the_latest_event_is_followed_if_more_may_come() {
     let run = SimulationPlan::new(2, 2).run();
+    let batch = |events: &[Event]| Message::Batch(events::EventBatch { dropped: 0, events: events.to_vec() });
     let mut timeline = Timeline::live(run.header.clone(), "");
-    timeline.push(Message::Batch(events::EventBatch { dropped: 0, events: run.events[..400].to_vec() }));
+    timeline.push(batch(&run.events[..400]));
     let mut app = App::new(vec![Player::new(timeline, Motion::Following)], EventSource::Live);
-    for (action, motion) in [(Action::First, Motion::Paused), (Action::Last, Motion::Following)] {
-        app.update(Input::Action(action));
-        assert_eq!(app.player().motion(), motion);
+    for more in [&run.events[400..], &run.events[run.events.len() - 1..]] {
+        for (action, motion) in [(Action::First, Motion::Paused), (Action::Last, Motion::Following)] {
+            app.update(Input::Action(action));
+            assert_eq!(app.player().motion(), motion);
+        }
+        app.receive(vec![vec![batch(more)]]);
+        app.update(Input::Tick(0.1));
+        assert!(app.player().at_end() && app.player().timeline().ended() && !app.held);
     }
-    app.receive(vec![vec![Message::Batch(events::EventBatch {
-        dropped: 0,
-        events: run.events[400..].to_vec(),
-    })]]);
-    app.update(Input::Tick(0.1));
-    assert!(app.player().at_end() && !app.held);
     let mut recording = replay("zero2");
     recording.update(Input::Action(Action::Last));
     assert_eq!((recording.player().motion(), recording.at_end_of_run()), (Motion::Paused, true));
