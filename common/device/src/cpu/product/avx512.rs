@@ -208,9 +208,8 @@ macro_rules! full_tiles {
                         // More than a tile's rows of sums are prefetched by now.
                         stride = 0;
                     }
-                    let ahead = Ahead { rows: Source { first: next, ..rows }, ..self.ahead };
-                    let rest = RegisterTile { a, b, steps: self.steps % LINE, ahead, ..*self };
-                    rest.add_from::<Avx512<$pairs>, ROWS, VECTORS>(0, &mut sums, offsets);
+                    let whole = self.steps / LINE * LINE;
+                    self.add_from::<Avx512<$pairs>, ROWS, VECTORS>(whole, &mut sums, offsets);
                     self.to.store::<Avx512<$pairs>, ROWS, VECTORS>(&sums);
                 }
             }

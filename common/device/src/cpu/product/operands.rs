@@ -1,7 +1,7 @@
 //! Both operands as the innermost loop reads them.
 
 use super::pack::{Groups, pack, pack_rows, packed_row};
-use super::register_tile::{Run, Source, Start};
+use super::register_tile::{Run, Source, Start, UNIT};
 use super::registers::{Columns, Instructions, Products, Rows};
 use super::unit::Unit;
 use crate::cpu::grid::Grid;
@@ -91,9 +91,6 @@ pub(in crate::cpu) fn widened_rows<'s>(scratch: &'s mut [f32], from: Tile<'s>) -
     pack_rows(bytemuck::cast_slice_mut(scratch), from, Unit::Single);
     Rows { bytes: bytemuck::cast_slice(scratch), row: packed_row(from.shape().1) * UNIT, step: UNIT }
 }
-
-/// Bytes of a unit.
-const UNIT: usize = size_of::<u32>();
 
 /// A block of the left operand, as the innermost loop reads it.
 pub(super) struct Left<'a> {

@@ -108,7 +108,8 @@ pub(super) fn pack_rows(to: &mut [u32], from: Tile<'_>, unit: Unit) {
     });
 }
 
-/// Copies a tile that is stored across the depth: every step's lanes are neighbours.
+/// Copies a tile that is stored across the depth: every step's lanes are neighbours. Closures own what
+/// they read, or it would be loaded again after every store.
 fn across<const SLOT: usize>(to: &mut [u32], from: Tile<'_>, unit: Unit, groups: Groups, steps: usize) {
     let depth = from.shape().1;
     let (source, stride) = from.stored();
@@ -237,8 +238,8 @@ fn chunk<T: Copy + Default, const LEN: usize>(x: &[T], at: usize) -> [T; LEN] {
     }
 }
 
-/// Returns the last elements, and zeros. Were it inlined, all chunks would be copied by one call, whose
-/// length varies.
+/// Returns `rest` and zeros after it. It is not inlined, because the compiler would merge both ways of
+/// [`chunk`] into one copy of varying length.
 #[cold]
 #[inline(never)]
 fn last_chunk<T: Copy + Default, const LEN: usize>(rest: &[T]) -> [T; LEN] {

@@ -95,11 +95,11 @@ pub(super) struct Offsets {
     one: usize,
     three: usize,
     five: usize,
-    half: usize,
+    seven: usize,
 }
 
 impl Offsets {
-    /// Rows of half a tile.
+    /// Rows that are addressed from one pointer. A second one addresses the others.
     const ROWS: usize = 7;
 
     /// Returns the distances. The compiler must not see that one is a multiple of another, or it
@@ -107,14 +107,14 @@ impl Offsets {
     #[inline(always)]
     pub(super) fn new(row: usize) -> Self {
         let [one, three, five] = [row, 3 * row, 5 * row].map(black_box);
-        Offsets { one, three, five, half: Offsets::ROWS * row }
+        Offsets { one, three, five, seven: 7 * row }
     }
 
     /// Returns the address of a row.
     #[inline(always)]
     fn row(&self, first: *const u8, row: usize) -> *const u8 {
-        let half = if row < Offsets::ROWS { first } else { first.wrapping_add(self.half) };
-        half.wrapping_add(match row % Offsets::ROWS {
+        let base = if row < Offsets::ROWS { first } else { first.wrapping_add(self.seven) };
+        base.wrapping_add(match row % Offsets::ROWS {
             3 => self.three,
             5 => self.five,
             6 => 2 * self.three,
@@ -127,7 +127,8 @@ impl RegisterTile<'_> {
     /// Computes all tiles. If they have fewer rows than a full tile, there is only one.
     ///
     /// # Safety
-    /// The processor has the instructions, and the operands hold `R` rows of `C` vectors.
+    /// The processor has the instructions, and the operands hold `R` rows of `C` vectors. `a_step` or
+    /// `a_row` is [`UNIT`].
     #[inline(always)]
     pub(super) unsafe fn run<L: Lanes, const R: usize, const C: usize>(&self) {
         let (mut tile, offsets) = (*self, Offsets::new(self.a_row));
@@ -199,7 +200,7 @@ impl RegisterTile<'_> {
         }
     }
 
-    /// Adds the products of all steps. A full tile prefetches what comes after it.
+    /// Adds the products of all steps. A full tile's loop also prefetches [`Ahead::rows`].
     ///
     /// # Safety
     /// As [`RegisterTile::run`]'s.
@@ -209,22 +210,24 @@ impl RegisterTile<'_> {
         sums: &mut [[L::Vector; C]; R],
         offsets: &Offsets,
     ) {
-        // SAFETY: as this function's.
+        // SAFETY: as this function's; `a_step` says how rows are stored.
         unsafe {
-            match (const { R == L::ROWS && C == VECTORS }, self.a_step == FLOAT) {
-                (false, _) => self.add_from::<L, R, C>(0, sums, offsets),
-                (true, true) => self.add_all::<Along, L, R, C>(sums, offsets),
-                (true, false) => self.add_all::<Across, L, R, C>(sums, offsets),
+            if const { R < L::ROWS || C < VECTORS } {
+                self.add_from::<L, R, C>(0, sums, offsets);
+            } else if self.a_step == UNIT {
+                self.add_full::<AlongDepth, L, R, C>(sums, offsets);
+            } else {
+                self.add_full::<AcrossDepth, L, R, C>(sums, offsets);
             }
         }
     }
 
-    /// Adds the products of all steps of a full tile, whose rows lie as `S` says.
+    /// Adds the products of all steps of a full tile.
     ///
     /// # Safety
-    /// As [`RegisterTile::run`]'s.
+    /// As [`RegisterTile::run`]'s, and rows are stored as `Y` says.
     #[inline(always)]
-    unsafe fn add_all<S: Stored, L: Lanes, const R: usize, const C: usize>(
+    unsafe fn add_full<Y: RowLayout, L: Lanes, const R: usize, const C: usize>(
         &self,
         sums: &mut [[L::Vector; C]; R],
         offsets: &Offsets,
@@ -233,31 +236,31 @@ impl RegisterTile<'_> {
         let (mut a, mut b) = (self.a, self.b);
         let mut left = self.steps / UNROLLED;
         while left > 0 {
-            let runs = left.min(S::RUNS);
-            left -= runs;
-            for _ in 0..runs {
-                next = S::prefetch(next, next_row);
+            let few = left.min(Y::PREFETCHES);
+            left -= few;
+            for _ in 0..few {
+                next = Y::prefetch(next, next_row);
                 for _ in 0..UNROLLED {
                     // SAFETY: the addresses are of elements of the tile's.
                     unsafe {
                         step::<L, R, C>(
                             sums,
                             #[inline(always)]
-                            |row| S::row(a, row, offsets),
+                            |row| Y::row(a, row, offsets),
                             b,
                         );
                     }
-                    a = a.wrapping_add(S::STEP.unwrap_or(self.a_step));
+                    a = a.wrapping_add(Y::STEP.unwrap_or(self.a_step));
                     b = b.wrapping_add(VECTORS * L::WIDTH);
                 }
             }
-            next = S::turn(next, next_row);
+            next = Y::jump(next, next_row);
         }
         // SAFETY: as this function's.
         unsafe { self.add_from::<L, R, C>(self.steps / UNROLLED * UNROLLED, sums, offsets) }
     }
 
-    /// Adds the products of the steps from number `first` on.
+    /// Adds the products of steps `first..self.steps`. Prefetches nothing.
     ///
     /// # Safety
     /// As [`RegisterTile::run`]'s.
@@ -286,24 +289,25 @@ impl RegisterTile<'_> {
     }
 }
 
-/// Adds the products of a step, whose factors are at the addresses of rows.
+/// Adds the products of a step: `address` returns where a row's factor is, and `b` are the columns.
 ///
 /// # Safety
 /// The processor has the instructions, and the addresses are of the step's elements.
 #[inline(always)]
+// Iterators over the sums would keep them in memory instead of registers.
 #[allow(clippy::needless_range_loop)]
 unsafe fn step<L: Lanes, const R: usize, const C: usize>(
     sums: &mut [[L::Vector; C]; R],
-    row: impl Fn(usize) -> *const u8,
+    address: impl Fn(usize) -> *const u8,
     b: *const f32,
 ) {
     // SAFETY: as this function's.
     unsafe {
         let columns: [L::Vector; C] = std::array::from_fn(|vector| L::load(b.add(vector * L::WIDTH)));
-        for i in 0..R {
-            let factor = L::spread(row(i));
+        for row in 0..R {
+            let factor = L::spread(address(row));
             for vector in 0..C {
-                sums[i][vector] = L::add_product(sums[i][vector], factor, columns[vector]);
+                sums[row][vector] = L::add_product(sums[row][vector], factor, columns[vector]);
             }
         }
     }
@@ -312,35 +316,37 @@ unsafe fn step<L: Lanes, const R: usize, const C: usize>(
 /// Steps that the loop writes out, one after the other.
 pub(super) const UNROLLED: usize = 4;
 
-/// Bytes of a factor.
-const FLOAT: usize = size_of::<f32>();
+/// Bytes of what a row has for a step: an f32 or two bf16.
+pub(super) const UNIT: usize = size_of::<u32>();
 
-/// How a full tile's rows lie in memory. A distance that the compiler knows is part of an instruction;
-/// to add others would be a third of the loop.
-trait Stored {
+/// How a full tile's rows lie in memory. Distances that the compiler knows become constants in the
+/// instructions that load; otherwise, to compute addresses takes a third of the loop's instructions.
+trait RowLayout {
     /// Bytes from a step to the next, if they are known.
     const STEP: Option<usize>;
 
-    /// Number of calls of [`Stored::prefetch`], one every [`UNROLLED`] steps, before one of
-    /// [`Stored::turn`].
-    const RUNS: usize;
+    /// Calls of [`RowLayout::prefetch`], one every [`UNROLLED`] steps, between two calls of
+    /// [`RowLayout::jump`].
+    const PREFETCHES: usize;
 
     /// Returns the address of a row.
     fn row(first: *const u8, row: usize, offsets: &Offsets) -> *const u8;
 
-    /// Prefetches from `next` on, and returns what comes next. `row` is from a row to the next.
+    /// Prefetches at `next`, and returns the address for the next call. `row` is the number of bytes
+    /// from a row to the next.
     fn prefetch(next: *const u8, row: usize) -> *const u8;
 
-    /// Returns where prefetching goes on elsewhere.
-    fn turn(next: *const u8, row: usize) -> *const u8;
+    /// Returns the address at which the next calls begin.
+    fn jump(next: *const u8, row: usize) -> *const u8;
 }
 
-/// Along the depth. The steps that consume a line of this tile's rows prefetch a line of eight rows.
-struct Along;
+/// A row's steps are neighbours. While the loop reads a line of each of its rows, it prefetches a line
+/// of eight of the next tile's rows.
+struct AlongDepth;
 
-impl Stored for Along {
-    const STEP: Option<usize> = Some(FLOAT);
-    const RUNS: usize = LINE / FLOAT / UNROLLED;
+impl RowLayout for AlongDepth {
+    const STEP: Option<usize> = Some(UNIT);
+    const PREFETCHES: usize = LINE / UNIT / UNROLLED;
 
     #[inline(always)]
     fn row(first: *const u8, row: usize, offsets: &Offsets) -> *const u8 {
@@ -355,21 +361,22 @@ impl Stored for Along {
     }
 
     #[inline(always)]
-    fn turn(next: *const u8, row: usize) -> *const u8 {
-        next.wrapping_add(LINE).wrapping_sub(2 * Along::RUNS * row)
+    fn jump(next: *const u8, row: usize) -> *const u8 {
+        next.wrapping_add(LINE).wrapping_sub(2 * Self::PREFETCHES * row)
     }
 }
 
-/// Across the depth: a step's rows are neighbours. Rows of memory are prefetched line by line.
-struct Across;
+/// A step's rows are neighbours. The loop prefetches rows of memory line by line, one for every
+/// [`SOURCE_STEPS`].
+struct AcrossDepth;
 
-impl Stored for Across {
+impl RowLayout for AcrossDepth {
     const STEP: Option<usize> = None;
-    const RUNS: usize = SOURCE_STEPS / UNROLLED;
+    const PREFETCHES: usize = SOURCE_STEPS / UNROLLED;
 
     #[inline(always)]
     fn row(first: *const u8, row: usize, _: &Offsets) -> *const u8 {
-        first.wrapping_add(row * FLOAT)
+        first.wrapping_add(row * UNIT)
     }
 
     #[inline(always)]
@@ -379,7 +386,7 @@ impl Stored for Across {
     }
 
     #[inline(always)]
-    fn turn(next: *const u8, row: usize) -> *const u8 {
-        next.wrapping_add(row).wrapping_sub(Across::RUNS * LINE)
+    fn jump(next: *const u8, row: usize) -> *const u8 {
+        next.wrapping_add(row).wrapping_sub(Self::PREFETCHES * LINE)
     }
 }

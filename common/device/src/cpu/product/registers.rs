@@ -259,8 +259,9 @@ impl RegisterTile<'_> {
         // SAFETY: as the caller's.
         unsafe {
             match size {
-                (Avx512::<false>::ROWS, VECTORS) => self.run_full_pairs(),
-                _ => run!(self, Avx512<true>, size, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]),
+                (Avx512::<true>::ROWS, VECTORS) => self.run_full_pairs(),
+                (Avx512::<true>::ROWS, 1) => self.run::<Avx512<true>, { Avx512::<true>::ROWS }, 1>(),
+                _ => run!(self, Avx512<true>, size, [1 2 3 4 5 6 7 8 9 10 11 12 13]),
             }
         }
     }
@@ -272,7 +273,8 @@ impl RegisterTile<'_> {
         unsafe {
             match size {
                 (Avx512::<false>::ROWS, VECTORS) => self.run_full(),
-                _ => run!(self, Avx512<false>, size, [1 2 3 4 5 6 7 8 9 10 11 12 13 14]),
+                (Avx512::<false>::ROWS, 1) => self.run::<Avx512<false>, { Avx512::<false>::ROWS }, 1>(),
+                _ => run!(self, Avx512<false>, size, [1 2 3 4 5 6 7 8 9 10 11 12 13]),
             }
         }
     }
