@@ -88,12 +88,8 @@ impl App {
     /// Moves to the latest event and, unless it is that of a complete recording, follows the run.
     fn last(&mut self) -> Option<Effect> {
         self.pause_then(|player| player.seek(player.timeline().len()));
-        let continues = match self.source {
-            EventSource::Recording => self.grows(),
-            // More events may follow the last rank's end.
-            _ => true,
-        };
-        if continues {
+        // More events of a live run may follow the last rank's end.
+        if self.source != EventSource::Recording || self.grows() {
             self.lead_mut().set_motion(Motion::Following);
         }
         None

@@ -6,7 +6,7 @@
 //! would wait behind them.
 
 use super::lanes::{Avx512, Lanes};
-use super::register_tile::{Ahead, Offsets, RegisterTile, SOURCE_STEPS, Source, UNROLLED, VECTORS};
+use super::register_tile::{Ahead, Offsets, RegisterTile, SOURCE_STEPS, Source, UNIT, UNROLLED, VECTORS};
 use std::arch::asm;
 
 /// Rows of a full tile.
@@ -151,7 +151,7 @@ macro_rules! full_tiles {
                     while rest > 0 {
                         let lines = rest.min(SOURCE_STEPS / LINE);
                         rest -= lines;
-                        if self.a_step == size_of::<u32>() {
+                        if self.a_step == UNIT {
                             with_sums!(
                                 &mut sums,
                                 concat!(
@@ -176,7 +176,7 @@ macro_rules! full_tiles {
                                 b = inout(reg) b,
                                 next = inout(reg) next,
                                 next_row = in(reg) next_row,
-                                jump = in(reg) (LINE * size_of::<u32>()).wrapping_sub(LINE * next_row),
+                                jump = in(reg) (LINE * UNIT).wrapping_sub(LINE * next_row),
                                 sums = inout(reg) next_sums,
                                 stride = in(reg) stride,
                                 lines = inout(reg) lines => _,

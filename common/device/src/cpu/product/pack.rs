@@ -238,7 +238,7 @@ fn chunk<T: Copy + Default, const LEN: usize>(x: &[T], at: usize) -> [T; LEN] {
     }
 }
 
-/// Returns `rest` and zeros after it. It is not inlined, because the compiler would merge both ways of
+/// Returns `rest` and zeros after it. It is not inlined, because the compiler would merge both arms of
 /// [`chunk`] into one copy of varying length.
 #[cold]
 #[inline(never)]

@@ -2,7 +2,7 @@
 //! time, with the widest instructions that the processor has.
 
 use super::lanes::{Lanes, Portable};
-use super::register_tile::{Ahead, RegisterTile, Run, Source, Start, VECTORS};
+use super::register_tile::{Ahead, RegisterTile, Run, Source, Start, UNIT, VECTORS};
 use super::target::Target;
 use crate::cpu::grid::Grid;
 
@@ -196,7 +196,7 @@ impl Products<'_> {
             || after * run.a + (rows - 1) * a.row + last * a.step + size_of::<f32>() <= a.bytes.len()
                 && after * run.b + last * b.step + columns <= b.data.len();
         let packed = b.step == VECTORS * instructions.width();
-        let stored = a.step == size_of::<u32>() || a.row == size_of::<u32>();
+        let stored = a.step == UNIT || a.row == UNIT;
         assert!(
             fits && reads && packed && stored,
             "{} tiles of {rows} rows, {columns} columns and {steps} steps",
