@@ -135,7 +135,15 @@ struct Library {
 impl Library {
     fn compile(&self, compiler: &str, folder: &Path, source: &Path, include: [&PathBuf; 2]) {
         let mut command = Command::new(compiler);
-        command.args(["-std=c++17", "-fPIC", "-pthread", "-ffp-contract=off", NATIVE, self.optimised]);
+        command.args([
+            "-std=c++17",
+            "-fPIC",
+            "-pthread",
+            "-ffp-contract=off",
+            "-fno-math-errno",
+            NATIVE,
+            self.optimised,
+        ]);
         command.args(["-c", "-o"]);
         command.arg(object(source)).arg(source);
         succeed(command.args(include.map(|folder| format!("-I{}", folder.display()))), folder);

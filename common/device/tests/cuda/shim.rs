@@ -21,8 +21,16 @@ const CHECK_ADDRESSES: [&str; 2] = ["-fsanitize=alignment", "-fno-sanitize-recov
 /// Has the compiler use all of this processor's instructions.
 const NATIVE: &str = if cfg!(target_arch = "aarch64") { "-mcpu=native" } else { "-march=native" };
 
-const FLAGS: [&str; 7] =
-    ["-std=c++17", "-O1", NATIVE, "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared"];
+const FLAGS: [&str; 8] = [
+    "-std=c++17",
+    "-O1",
+    NATIVE,
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-strict-aliasing",
+    "-fPIC",
+    "-shared",
+];
 
 type LaunchFn = unsafe extern "C" fn(
     *const c_char,

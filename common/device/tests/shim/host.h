@@ -35,35 +35,45 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 
 namespace shim {
 
-// Of the running fiber.
+template <class T> T take(const unsigned char *from) {
+    T value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+
+// A step that the lanes of a warp take together. Each provides a value, and receives one. Values lie
+// one after the other.
+struct Slots {
+    unsigned char in[32 * 64], out[32 * 64];
+
+    template <class In> In given(unsigned lane) const { return take<In>(in + lane * sizeof(In)); }
+    template <class In> void give(unsigned lane, const In &value) { memcpy(in + lane * sizeof value, &value, sizeof value); }
+    template <class Out> Out received(unsigned lane) const { return take<Out>(out + lane * sizeof(Out)); }
+    template <class Out> void send(unsigned lane, const Out &value) { memcpy(out + lane * sizeof value, &value, sizeof value); }
+};
+
+using Together = void (*)(Slots &);
+
+// A fiber's place in its launch, and where it meets the lanes of its warp.
 struct Thread {
     uint3 thread, block;
+    Slots *slots;
+    unsigned lane;
 };
 
 struct Geometry {
     uint3 block, grid;
 };
 
-const Thread &thread();
+// The fiber that the calling thread runs. At a fixed place: another thread-local variable of a
+// library would cost a call.
+[[gnu::tls_model("initial-exec")]] extern __thread const Thread *running;
+
+inline const Thread &thread() { return *running; }
 const Geometry &geometry();
 
 // Waits for the block's other threads; true if any of them passed true.
 bool meet_block(bool vote);
-
-// A step that the lanes of a warp take together. Each provides `in` and receives `out`.
-struct Slots {
-    unsigned char in[32][64], out[32][64];
-};
-
-using Together = void (*)(Slots &);
-
-// The slots of the running fiber's warp, and its lane there.
-struct Lane {
-    Slots &slots;
-    unsigned lane;
-};
-
-Lane own_lane();
 
 // Waits for the warp's other lanes; the last one runs `together`, which also identifies the step.
 void meet_warp(Together together);
@@ -83,19 +93,13 @@ void wait_for_copies(unsigned pending);
 float widen_f16(unsigned short bits);
 unsigned short narrow_f16(float x);
 
-template <class T> T take(const unsigned char *from) {
-    T value;
-    memcpy(&value, from, sizeof value);
-    return value;
-}
-
-// Gives `in` to the warp's step `together`, and returns what the step gives to this lane.
+// Gives `in` to the warp's step `together`, and returns what the step sends to this lane.
 template <class Out, class In> Out meet_warp(const In &in, Together together) {
-    auto [slots, lane] = own_lane();
-    static_assert(sizeof in <= sizeof slots.in[lane] && sizeof(Out) <= sizeof slots.out[lane]);
-    memcpy(slots.in[lane], &in, sizeof in);
+    static_assert(32 * sizeof in <= sizeof(Slots::in) && 32 * sizeof(Out) <= sizeof(Slots::out));
+    const Thread &self = thread();
+    self.slots->give(self.lane, in);
     meet_warp(together);
-    return take<Out>(slots.out[lane]);
+    return self.slots->received<Out>(self.lane);
 }
 
 template <class T> struct FromLane {
@@ -108,9 +112,8 @@ template <class T> T shuffle(unsigned mask, T value, unsigned lane) {
     FromLane<T> in = {value, lane % 32};
     return meet_warp<T>(in, [](Slots &slots) {
         for (unsigned lane = 0; lane < 32; lane++) {
-            auto asked = take<FromLane<T>>(slots.in[lane]);
-            auto given = take<FromLane<T>>(slots.in[asked.lane]);
-            memcpy(slots.out[lane], &given.value, sizeof(T));
+            auto asked = slots.given<FromLane<T>>(lane);
+            slots.send(lane, slots.given<FromLane<T>>(asked.lane).value);
         }
     });
 }
@@ -135,7 +138,7 @@ template <class T> void multiply(float (&sums)[4], const unsigned (&a)[4], const
             return sums[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
         };
         for (unsigned lane = 0; lane < 32; lane++) {
-            auto own = take<Fragments>(slots.in[lane]);
+            auto own = slots.given<Fragments>(lane);
             unsigned group = lane / 4, pair = lane % 4 * 2;
             for (unsigned half = 0; half < 2; half++) {
                 auto element = [half](unsigned word) {
@@ -151,7 +154,7 @@ template <class T> void multiply(float (&sums)[4], const unsigned (&a)[4], const
             for (unsigned k = 0; k < 16; k++)
                 for (unsigned column = 0; column < 8; column++) sums[row][column] += left[row][k] * right[k][column];
         for (unsigned lane = 0; lane < 32; lane++)
-            for (unsigned i = 0; i < 4; i++) memcpy(slots.out[lane] + 4 * i, &sum(lane, i), 4);
+            slots.send(lane, make_float4(sum(lane, 0), sum(lane, 1), sum(lane, 2), sum(lane, 3)));
     });
     memcpy(sums, &out, sizeof sums);
 }

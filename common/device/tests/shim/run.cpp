@@ -7,6 +7,7 @@
 #include "warpgroup.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -14,6 +15,9 @@
 #include <vector>
 
 namespace shim {
+
+__thread const Thread *running = nullptr;
+
 namespace {
 
 constexpr size_t STACK = 64 << 10;
@@ -25,10 +29,18 @@ constexpr size_t FENCE = 64;
 constexpr unsigned char FENCE_BYTE = 0xa5;
 // What arrays begin at a multiple of: a block's own, and the one whose size the launch gives.
 constexpr size_t PLACE = 16, DYNAMIC_PLACE = 1024;
+// Orders of lanes that are drawn once; a round takes one of them and exchanges lanes by a mask.
+constexpr unsigned ORDERS = 64;
 // Every bit set: NaN in all float types.
 constexpr unsigned char POISON = 0xff;
 // The prefixes of the names of the kernels in `faults.cu`.
 constexpr const char *FAULTY = "faulty_", *MENDED = "mended_";
+
+void put_fence(unsigned char *at) { memset(at, FENCE_BYTE, FENCE); }
+
+bool is_fence(const unsigned char *at) {
+    return at[0] == FENCE_BYTE && memcmp(at, at + 1, FENCE - 1) == 0;
+}
 
 struct Copy {
     void *to;
@@ -37,8 +49,7 @@ struct Copy {
     bool zero;
 };
 
-struct Fiber {
-    Thread ids;
+struct Fiber : Thread {
     unsigned index;
     Context context;
     // Asynchronous copies: groups that were committed, the oldest first, and the one that is open.
@@ -67,13 +78,11 @@ struct SharedArray {
         memory.reset(new unsigned char[bytes + FENCE + place]);
         data = reinterpret_cast<unsigned char *>((reinterpret_cast<uintptr_t>(memory.get()) + place - 1) & ~(place - 1));
         memset(data, POISON, bytes);
-        memset(data + bytes, FENCE_BYTE, FENCE);
-    }
-
-    bool is_intact() const {
-        return std::all_of(data + bytes, data + bytes + FENCE, [](unsigned char byte) { return byte == FENCE_BYTE; });
+        put_fence(data + bytes);
     }
 };
+
+Fiber &own_fiber() { return static_cast<Fiber &>(const_cast<Thread &>(*running)); }
 
 // One OS thread's machine().
 struct Machine {
@@ -88,14 +97,17 @@ struct Machine {
     std::vector<SharedArray> arrays;
     // The fibers of this round, from the one that runs next.
     unsigned round[32], next, last;
+    // Orders of the lanes of a warp.
+    std::vector<std::array<unsigned char, 32>> orders;
     std::unique_ptr<unsigned char[]> stacks;
     size_t stack_count = 0;
     Context scheduler;
-    Fiber *running = nullptr;
     unsigned live, at_barrier;
     bool vote, verdict;
     uint64_t random = 0x9e3779b97f4a7c15;
     std::string error;
+
+    Machine() : orders(ORDERS) { draw_orders(); }
 
     uint64_t draw(uint64_t below) {
         random ^= random << 13, random ^= random >> 7, random ^= random << 17;
@@ -103,8 +115,15 @@ struct Machine {
         return (random * 0x2545f4914f6cdd1d >> 32) * below >> 32;
     }
 
-    void shuffle(unsigned *items, size_t count) {
+    template <class T> void shuffle(T *items, size_t count) {
         for (size_t i = count; i > 1; i--) std::swap(items[i - 1], items[draw(i)]);
+    }
+
+    void draw_orders() {
+        for (auto &order : orders) {
+            std::iota(order.begin(), order.end(), 0);
+            shuffle(order.data(), order.size());
+        }
     }
 
     unsigned char *stack(unsigned index) { return stacks.get() + index * (STACK + FENCE); }
@@ -117,15 +136,17 @@ struct Machine {
 
     // Continues, in place of `from`, with the next fiber of this round, or where the round began.
     [[gnu::always_inline]] void switch_to_next(Context &from) {
-        bool ends = next == last || !error.empty();
-        if (!ends) running = &fibers[round[next++]];
-        switch_stacks(from, ends ? scheduler : running->context);
+        if (next == last || !error.empty()) return switch_stacks(from, scheduler);
+        Fiber &fiber = fibers[round[next++]];
+        running = &fiber;
+        switch_stacks(from, fiber.context);
     }
 
     // Suspends the running fiber until it is woken.
     [[gnu::always_inline]] void wait() {
-        warps[running->index / 32].ready &= ~(1u << running->index % 32);
-        switch_to_next(running->context);
+        Fiber &self = own_fiber();
+        warps[self.index / 32].ready &= ~(1u << self.lane);
+        switch_to_next(self.context);
     }
 
     void release_barrier() {
@@ -159,7 +180,7 @@ std::map<std::string, Kernel> &kernels() {
 // The entry of every fiber.
 void run_fiber() {
     machine().kernel.call(machine().kernel.function, machine().arguments);
-    Fiber *self = machine().running;
+    Fiber *self = &own_fiber();
     bool idle = std::all_of(self->groups.begin(), self->groups.end(), [](const auto &group) { return group.empty(); });
     if (!idle || !self->open.empty()) machine().error = "a thread ends with copies under way";
     Warp &warp = machine().warps[self->index / 32];
@@ -182,21 +203,26 @@ void Machine::start_block(uint3 block) {
     }
     live = threads, at_barrier = 0, vote = false;
     for (unsigned i = 0; i < threads; i++) {
-        fibers[i].ids = {{i % size.x, i / size.x % size.y, i / size.x / size.y}, block};
+        uint3 place = {i % size.x, i / size.x % size.y, i / size.x / size.y};
+        static_cast<Thread &>(fibers[i]) = {place, block, &warps[i / 32].slots, i % 32};
         fibers[i].index = i;
-        memset(stack(i), FENCE_BYTE, FENCE);
+        put_fence(stack(i));
         fibers[i].context = start_of(run_fiber, stack(i) + FENCE, STACK);
     }
 }
 
 // Runs every lane of a warp that is ready, in a new order; true if there was one.
 bool Machine::run_lanes(unsigned warp) {
-    next = last = 0;
-    for (uint32_t ready = warps[warp].ready; ready; ready &= ready - 1) round[last++] = warp * 32 + __builtin_ctz(ready);
-    if (last == 0) return false;
-    shuffle(round, last);
-    running = &fibers[round[next++]];
-    switch_stacks(scheduler, running->context);
+    uint32_t ready = warps[warp].ready;
+    if (ready == 0) return false;
+    unsigned count = 0, drawn = unsigned(draw(ORDERS * 32));
+    for (unsigned place : orders[drawn / 32]) {
+        unsigned lane = place ^ drawn % 32;
+        round[count] = warp * 32 + lane;
+        count += ready >> lane & 1;
+    }
+    next = 0, last = count;
+    switch_to_next(scheduler);
     return error.empty();
 }
 
@@ -225,31 +251,29 @@ bool Machine::run_block() {
 void Machine::check_fences() {
     size_t own = 0;
     for (const SharedArray &array : arrays) {
-        if (!array.is_intact()) error = "a write behind a shared array";
+        if (!is_fence(array.data + array.bytes)) error = "a write behind a shared array";
         if (array.key) own += array.bytes;
     }
     static_bytes = std::max(static_bytes, own);
     if (own > MOST_STATIC) error = "shared arrays of more than 8 KiB: STATIC_SHARED says that there are none";
     for (const Fiber &fiber : fibers)
-        if (std::any_of(stack(fiber.index), stack(fiber.index) + FENCE, [](unsigned char b) { return b != FENCE_BYTE; }))
-            error = "a fiber's stack overflowed";
+        if (!is_fence(stack(fiber.index))) error = "a fiber's stack overflowed";
 }
 
 } // namespace
 
-const Thread &thread() { return machine().running->ids; }
 const Geometry &geometry() { return machine().geometry; }
 
 void fail(const char *what) {
     machine().error = what;
-    for (;;) switch_stacks(machine().running->context, machine().scheduler);
+    for (;;) switch_stacks(own_fiber().context, machine().scheduler);
 }
 
 void fail_block(const char *what) { machine().error = what; }
 
-WarpgroupState &own_state() { return machine().running->products; }
+WarpgroupState &own_state() { return own_fiber().products; }
 WarpgroupState &state_of(unsigned thread) { return machine().fibers[thread].products; }
-unsigned own_thread() { return machine().running->index; }
+unsigned own_thread() { return own_fiber().index; }
 unsigned block_threads() { return static_cast<unsigned>(machine().fibers.size()); }
 
 bool meet_block(bool vote) {
@@ -260,13 +284,8 @@ bool meet_block(bool vote) {
     return machine().verdict;
 }
 
-Lane own_lane() {
-    unsigned index = machine().running->index;
-    return {machine().warps[index / 32].slots, index % 32};
-}
-
 void meet_warp(Together together) {
-    Warp &warp = machine().warps[machine().running->index / 32];
+    Warp &warp = machine().warps[own_fiber().index / 32];
     if (warp.arrived > 0 && warp.together != together) fail("lanes of a warp meet in different operations");
     warp.together = together;
     if (++warp.arrived < 32) return machine().wait();
@@ -295,8 +314,8 @@ unsigned ballot(unsigned mask, bool vote) {
     if (mask != 0xffffffff) fail("a vote that is not of the whole warp");
     return meet_warp<unsigned>(vote, [](Slots &slots) {
         unsigned votes = 0;
-        for (unsigned lane = 0; lane < 32; lane++) votes |= unsigned(take<bool>(slots.in[lane])) << lane;
-        for (unsigned lane = 0; lane < 32; lane++) memcpy(slots.out[lane], &votes, sizeof votes);
+        for (unsigned lane = 0; lane < 32; lane++) votes |= unsigned(slots.given<bool>(lane)) << lane;
+        for (unsigned lane = 0; lane < 32; lane++) slots.send(lane, votes);
     });
 }
 
@@ -310,7 +329,7 @@ template <bool transposed> void exchange_rows(Slots &slots) {
             for (unsigned i = 0; i < 2; i++) {
                 unsigned line = lane / 4, place = lane % 4 * 2 + i;
                 unsigned row = transposed ? place : line, column = transposed ? line : place;
-                memcpy(slots.out[lane] + 4 * matrix + 2 * i, slots.in[8 * matrix + row] + 2 * column, 2);
+                memcpy(slots.out + 16 * lane + 4 * matrix + 2 * i, slots.in + 16 * (8 * matrix + row) + 2 * column, 2);
             }
 }
 
@@ -326,17 +345,17 @@ void load_matrices(unsigned (&to)[4], const void *row, bool transposed) {
 void copy_async(void *to, const void *from, unsigned bytes, bool zero) {
     if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % bytes) fail("a copy that does not lie on its size");
     memset(to, POISON, bytes);
-    machine().running->open.push_back({to, from, bytes, zero});
+    own_fiber().open.push_back({to, from, bytes, zero});
 }
 
 void commit_copies() {
-    Fiber &fiber = *machine().running;
+    Fiber &fiber = own_fiber();
     fiber.groups.push_back(std::move(fiber.open));
     fiber.open.clear();
 }
 
 void wait_for_copies(unsigned pending) {
-    auto &groups = machine().running->groups;
+    auto &groups = own_fiber().groups;
     while (groups.size() > pending) {
         for (const Copy &copy : groups.front()) {
             if (copy.zero) memset(copy.to, 0, copy.bytes);
@@ -445,5 +464,8 @@ size_t shim_static_bytes(void) { return machine().static_bytes; }
 
 const char *shim_error(void) { return machine().error.c_str(); }
 
-void shim_seed(unsigned long long seed) { machine().random = (seed * 2 + 1) * 0x9e3779b97f4a7c15; }
+void shim_seed(unsigned long long seed) {
+    machine().random = (seed * 2 + 1) * 0x9e3779b97f4a7c15;
+    machine().draw_orders();
+}
 }

@@ -119,7 +119,7 @@ void add_product(std::vector<float> &sums, const Product &product) {
         }
 }
 
-unsigned warp_of(Slots &slots) { return take<unsigned>(slots.in[0]) / 32; }
+unsigned warp_of(Slots &slots) { return slots.given<unsigned>(0) / 32; }
 
 // When all lanes have issued a product: reads its operands.
 void issue_together(Slots &slots) {

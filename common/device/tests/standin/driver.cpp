@@ -69,11 +69,31 @@ constexpr size_t PEERS_BYTES = 64 * 8;
 // request.
 constexpr unsigned UNASKED = 48 << 10, MOST_SHARED = 227 << 10;
 constexpr unsigned char POISON = 0xff;
-constexpr size_t HUGE_PAGE = 2 << 20;
+// Blocks from this size on are mapped.
+constexpr size_t LARGE = 2 << 20;
 
 uint64_t setting(const char *name, uint64_t otherwise) {
     const char *text = getenv(name);
     return text ? strtoull(text, nullptr, 10) : otherwise;
+}
+
+// Maps one poisoned file again and again: cuBLASLt's workspace, of which nothing is used here, then
+// costs no memory.
+void *map_poison(size_t bytes) {
+    static const int file = [] {
+        FILE *made = tmpfile();
+        std::vector<unsigned char> poison(LARGE, POISON);
+        bool whole = made && fwrite(poison.data(), 1, LARGE, made) == LARGE && fflush(made) == 0;
+        return whole ? fileno(made) : -1;
+    }();
+    void *memory = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (file < 0 || memory == MAP_FAILED) return nullptr;
+    for (size_t at = 0; at < bytes; at += LARGE) {
+        void *part = static_cast<unsigned char *>(memory) + at;
+        void *mapped = mmap(part, std::min(LARGE, bytes - at), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, 0);
+        if (mapped == MAP_FAILED) return munmap(memory, bytes), nullptr;
+    }
+    return memory;
 }
 
 // Set once by the first work that fails; every later call reports it, as a GPU's context does.
@@ -566,14 +586,9 @@ int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
     std::lock_guard<std::mutex> lock(registry_lock());
     Device &device = *current->device;
     if (device.used + bytes > device.memory) return OUT_OF_MEMORY;
-    // cuBLASLt's workspace is large: huge pages spare most of the page faults of its poison.
-    size_t unit = bytes < HUGE_PAGE ? 512 : HUGE_PAGE;
-    void *memory = aligned_alloc(unit, (bytes + unit - 1) / unit * unit);
+    void *memory = bytes < LARGE ? aligned_alloc(512, (bytes + 511) / 512 * 512) : map_poison(bytes);
     if (!memory) return OUT_OF_MEMORY;
-#ifdef MADV_HUGEPAGE
-    if (unit == HUGE_PAGE) madvise(memory, bytes, MADV_HUGEPAGE);
-#endif
-    memset(memory, POISON, bytes);
+    if (bytes < LARGE) memset(memory, POISON, bytes);
     device.used += bytes;
     *address = reinterpret_cast<uint64_t>(memory);
     on_device()[*address] = bytes;
@@ -592,8 +607,9 @@ int cuMemFree_v2(uint64_t address) {
     auto block = on_device().find(address);
     if (block == on_device().end()) return INVALID_VALUE;
     current->device->used -= block->second;
-    memset(reinterpret_cast<void *>(address), POISON, block->second);
-    free(reinterpret_cast<void *>(address));
+    void *memory = reinterpret_cast<void *>(address);
+    if (block->second < LARGE) memset(memory, POISON, block->second), free(memory);
+    else munmap(memory, block->second);
     on_device().erase(block);
     return SUCCESS;
 }
