@@ -80,12 +80,13 @@ fn compiler() -> Option<&'static str> {
     ["c++", "g++", "clang++"].into_iter().find(works)
 }
 
-/// Returns the folder with the four libraries, built from the current sources.
+/// Returns the folder with the four libraries, built from the current sources with these flags.
 fn build(compiler: &str) -> PathBuf {
     let device = Path::new(env!("CARGO_MANIFEST_DIR")).join("../common/device");
     let [shim, standin] = ["tests/shim", "tests/standin"].map(|folder| device.join(folder));
     let kernels = device.join("src/cuda/kernels");
     let mut hasher = DefaultHasher::new();
+    FLAGS.hash(&mut hasher);
     for file in [&shim, &standin, &kernels].into_iter().flat_map(|folder| files(folder)) {
         fs::read(file).expect("sources can be read").hash(&mut hasher);
     }
@@ -124,6 +125,17 @@ fn build(compiler: &str) -> PathBuf {
 /// Has the compiler use all of this processor's instructions.
 const NATIVE: &str = if cfg!(target_arch = "aarch64") { "-mcpu=native" } else { "-march=native" };
 
+/// Flags for every source.
+const FLAGS: [&str; 7] = [
+    "-std=c++17",
+    "-fPIC",
+    "-pthread",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-strict-aliasing",
+    NATIVE,
+];
+
 /// One of the stand-in's libraries. Its sources are compiled in parallel and then linked.
 struct Library {
     name: &'static str,
@@ -135,16 +147,7 @@ struct Library {
 impl Library {
     fn compile(&self, compiler: &str, folder: &Path, source: &Path, include: [&PathBuf; 2]) {
         let mut command = Command::new(compiler);
-        command.args([
-            "-std=c++17",
-            "-fPIC",
-            "-pthread",
-            "-ffp-contract=off",
-            "-fno-math-errno",
-            NATIVE,
-            self.optimised,
-        ]);
-        command.args(["-c", "-o"]);
+        command.args(FLAGS).args([self.optimised, "-c", "-o"]);
         command.arg(object(source)).arg(source);
         succeed(command.args(include.map(|folder| format!("-I{}", folder.display()))), folder);
     }

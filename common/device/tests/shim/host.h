@@ -41,8 +41,8 @@ template <class T> T take(const unsigned char *from) {
     return value;
 }
 
-// A step that the lanes of a warp take together. Each provides a value, and receives one. Values lie
-// one after the other.
+// What the lanes of a warp give to a step that they take together, and what it sends to them: values of
+// one type each, one after the other.
 struct Slots {
     unsigned char in[32 * 64], out[32 * 64];
 
@@ -52,6 +52,7 @@ struct Slots {
     template <class Out> void send(unsigned lane, const Out &value) { memcpy(out + lane * sizeof value, &value, sizeof value); }
 };
 
+// The step.
 using Together = void (*)(Slots &);
 
 // A fiber's place in its launch, and where it meets the lanes of its warp.
@@ -65,11 +66,11 @@ struct Geometry {
     uint3 block, grid;
 };
 
-// The fiber that the calling thread runs. At a fixed place: another thread-local variable of a
-// library would cost a call.
-[[gnu::tls_model("initial-exec")]] extern __thread const Thread *running;
+// The fiber that the calling thread runs. At a fixed place and without a check whether it is
+// initialised: another thread-local variable of a library would cost calls.
+[[gnu::tls_model("initial-exec")]] extern __thread const Thread *running_thread;
 
-inline const Thread &thread() { return *running; }
+inline const Thread &thread() { return *running_thread; }
 const Geometry &geometry();
 
 // Waits for the block's other threads; true if any of them passed true.

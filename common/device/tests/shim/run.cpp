@@ -16,7 +16,7 @@
 
 namespace shim {
 
-__thread const Thread *running = nullptr;
+__thread const Thread *running_thread = nullptr;
 
 namespace {
 
@@ -29,7 +29,8 @@ constexpr size_t FENCE = 64;
 constexpr unsigned char FENCE_BYTE = 0xa5;
 // What arrays begin at a multiple of: a block's own, and the one whose size the launch gives.
 constexpr size_t PLACE = 16, DYNAMIC_PLACE = 1024;
-// Orders of lanes that are drawn once; a round takes one of them and exchanges lanes by a mask.
+// Orders of lanes that are drawn for a seed. A round takes one of them and exchanges lanes by a mask of
+// five bits, so each of two lanes is first in half of the rounds.
 constexpr unsigned ORDERS = 64;
 // Every bit set: NaN in all float types.
 constexpr unsigned char POISON = 0xff;
@@ -82,7 +83,7 @@ struct SharedArray {
     }
 };
 
-Fiber &own_fiber() { return static_cast<Fiber &>(const_cast<Thread &>(*running)); }
+Fiber &own_fiber() { return static_cast<Fiber &>(const_cast<Thread &>(*running_thread)); }
 
 // One OS thread's machine().
 struct Machine {
@@ -138,7 +139,7 @@ struct Machine {
     [[gnu::always_inline]] void switch_to_next(Context &from) {
         if (next == last || !error.empty()) return switch_stacks(from, scheduler);
         Fiber &fiber = fibers[round[next++]];
-        running = &fiber;
+        running_thread = &fiber;
         switch_stacks(from, fiber.context);
     }
 
@@ -211,10 +212,11 @@ void Machine::start_block(uint3 block) {
     }
 }
 
-// Runs every lane of a warp that is ready, in a new order; true if there was one.
+// Runs every lane of a warp that is ready, in an order that is drawn; true if there was one and all is
+// well.
 bool Machine::run_lanes(unsigned warp) {
     uint32_t ready = warps[warp].ready;
-    if (ready == 0) return false;
+    if (ready == 0 || !error.empty()) return false;
     unsigned count = 0, drawn = unsigned(draw(ORDERS * 32));
     for (unsigned place : orders[drawn / 32]) {
         unsigned lane = place ^ drawn % 32;

@@ -7,8 +7,8 @@
 //   c++ -std=c++17 -O2 -ffp-contract=off -fPIC -shared -I ../../src/cuda/kernels *.cpp -o libshim.so
 //
 // Blocks of a launch run in turn, in an order drawn from the seed. The threads of a block are
-// fibers of the calling thread, so `__syncthreads`, shuffles and votes work. Lanes run in an order
-// that is drawn again each time, and warps as far ahead of each other as barriers allow, so that
+// fibers of the calling thread, so `__syncthreads`, shuffles and votes work. Each time, lanes run in
+// one of 2,048 orders, which is drawn, and warps as far ahead of each other as barriers allow, so that
 // nothing can rely on an order that a GPU does not promise. Shared memory is poisoned with NaN
 // before each block; an asynchronous copy poisons its destination and takes place only when it is
 // waited for; writes past a shared array, barriers that some threads never reach and stacks that

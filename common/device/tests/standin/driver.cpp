@@ -24,6 +24,7 @@
 // STANDIN_BREAKS (the beginning of a kernel's name: launching it breaks the context).
 #include "shim.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -69,7 +70,7 @@ constexpr size_t PEERS_BYTES = 64 * 8;
 // request.
 constexpr unsigned UNASKED = 48 << 10, MOST_SHARED = 227 << 10;
 constexpr unsigned char POISON = 0xff;
-// Blocks from this size on are mapped.
+// Blocks from this size on are mapped, and no longer there once they are freed.
 constexpr size_t LARGE = 2 << 20;
 
 uint64_t setting(const char *name, uint64_t otherwise) {
@@ -77,17 +78,23 @@ uint64_t setting(const char *name, uint64_t otherwise) {
     return text ? strtoull(text, nullptr, 10) : otherwise;
 }
 
-// Maps one poisoned file again and again: cuBLASLt's workspace, of which nothing is used here, then
-// costs no memory.
+// A file of LARGE bytes of poison, or -1.
+int poison_file() {
+    int file = memfd_create("poison", MFD_CLOEXEC);
+    if (file < 0) return -1;
+    std::vector<unsigned char> poison(LARGE, POISON);
+    if (write(file, poison.data(), LARGE) == ssize_t(LARGE)) return file;
+    close(file);
+    return -1;
+}
+
+// A block that is full of poison, or null: it maps one file again and again, so that pages that
+// nobody writes take no memory. cuBLASLt's workspace has 32 MiB of them per rank.
 void *map_poison(size_t bytes) {
-    static const int file = [] {
-        FILE *made = tmpfile();
-        std::vector<unsigned char> poison(LARGE, POISON);
-        bool whole = made && fwrite(poison.data(), 1, LARGE, made) == LARGE && fflush(made) == 0;
-        return whole ? fileno(made) : -1;
-    }();
+    static const int file = poison_file();
+    if (file < 0) return nullptr;
     void *memory = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (file < 0 || memory == MAP_FAILED) return nullptr;
+    if (memory == MAP_FAILED) return nullptr;
     for (size_t at = 0; at < bytes; at += LARGE) {
         void *part = static_cast<unsigned char *>(memory) + at;
         void *mapped = mmap(part, std::min(LARGE, bytes - at), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, 0);
@@ -168,6 +175,7 @@ struct Stream {
 
     void run() {
         current = context;
+        shim_seed(random);
         std::unique_lock<std::mutex> lock(mutex);
         for (;;) {
             changed.wait(lock, [this] { return closing || !queue.empty(); });
