@@ -52,14 +52,17 @@ struct Slots {
     template <class Out> void send(unsigned lane, const Out &value) { memcpy(out + lane * sizeof value, &value, sizeof value); }
 };
 
-// The step.
+// Such a step: it reads what every lane has given, and sends to every lane.
 using Together = void (*)(Slots &);
 
 // A fiber's place in its launch, and where it meets the lanes of its warp.
 struct Thread {
     uint3 thread, block;
+    // Its number in the block.
+    unsigned index;
     Slots *slots;
-    unsigned lane;
+
+    unsigned lane() const { return index % 32; }
 };
 
 struct Geometry {
@@ -98,9 +101,9 @@ unsigned short narrow_f16(float x);
 template <class Out, class In> Out meet_warp(const In &in, Together together) {
     static_assert(32 * sizeof in <= sizeof(Slots::in) && 32 * sizeof(Out) <= sizeof(Slots::out));
     const Thread &self = thread();
-    self.slots->give(self.lane, in);
+    self.slots->give(self.lane(), in);
     meet_warp(together);
-    return self.slots->received<Out>(self.lane);
+    return self.slots->received<Out>(self.lane());
 }
 
 template <class T> struct FromLane {

@@ -51,7 +51,6 @@ struct Copy {
 };
 
 struct Fiber : Thread {
-    unsigned index;
     Context context;
     // Asynchronous copies: groups that were committed, the oldest first, and the one that is open.
     std::vector<std::vector<Copy>> groups;
@@ -146,7 +145,7 @@ struct Machine {
     // Suspends the running fiber until it is woken.
     [[gnu::always_inline]] void wait() {
         Fiber &self = own_fiber();
-        warps[self.index / 32].ready &= ~(1u << self.lane);
+        warps[self.index / 32].ready &= ~(1u << self.lane());
         switch_to_next(self.context);
     }
 
@@ -185,7 +184,7 @@ void run_fiber() {
     bool idle = std::all_of(self->groups.begin(), self->groups.end(), [](const auto &group) { return group.empty(); });
     if (!idle || !self->open.empty()) machine().error = "a thread ends with copies under way";
     Warp &warp = machine().warps[self->index / 32];
-    warp.live &= ~(1u << self->index % 32), warp.ready &= warp.live;
+    warp.live &= ~(1u << self->lane()), warp.ready &= warp.live;
     machine().live--;
     if (machine().live > 0 && machine().at_barrier == machine().live) machine().release_barrier();
     machine().switch_to_next(self->context);
@@ -205,15 +204,13 @@ void Machine::start_block(uint3 block) {
     live = threads, at_barrier = 0, vote = false;
     for (unsigned i = 0; i < threads; i++) {
         uint3 place = {i % size.x, i / size.x % size.y, i / size.x / size.y};
-        static_cast<Thread &>(fibers[i]) = {place, block, &warps[i / 32].slots, i % 32};
-        fibers[i].index = i;
+        static_cast<Thread &>(fibers[i]) = {place, block, i, &warps[i / 32].slots};
         put_fence(stack(i));
         fibers[i].context = start_of(run_fiber, stack(i) + FENCE, STACK);
     }
 }
 
-// Runs every lane of a warp that is ready, in an order that is drawn; true if there was one and all is
-// well.
+// Runs every lane of a warp that is ready, in an order that is drawn; false if none is, or after an error.
 bool Machine::run_lanes(unsigned warp) {
     uint32_t ready = warps[warp].ready;
     if (ready == 0 || !error.empty()) return false;

@@ -88,8 +88,8 @@ int poison_file() {
     return -1;
 }
 
-// A block that is full of poison, or null: it maps one file again and again, so that pages that
-// nobody writes take no memory. cuBLASLt's workspace has 32 MiB of them per rank.
+// Maps one file again and again, so that pages that nobody writes take no memory. cuBLASLt's workspace
+// has 32 MiB of them per rank.
 void *map_poison(size_t bytes) {
     static const int file = poison_file();
     if (file < 0) return nullptr;
@@ -101,6 +101,18 @@ void *map_poison(size_t bytes) {
         if (mapped == MAP_FAILED) return munmap(memory, bytes), nullptr;
     }
     return memory;
+}
+
+// A block that is full of poison, or null.
+void *poisoned_block(size_t bytes) {
+    if (bytes >= LARGE) return map_poison(bytes);
+    void *memory = aligned_alloc(512, (bytes + 511) / 512 * 512);
+    return memory ? memset(memory, POISON, bytes) : nullptr;
+}
+
+void free_block(void *memory, size_t bytes) {
+    if (bytes >= LARGE) munmap(memory, bytes);
+    else memset(memory, POISON, bytes), free(memory);
 }
 
 // Set once by the first work that fails; every later call reports it, as a GPU's context does.
@@ -594,9 +606,8 @@ int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
     std::lock_guard<std::mutex> lock(registry_lock());
     Device &device = *current->device;
     if (device.used + bytes > device.memory) return OUT_OF_MEMORY;
-    void *memory = bytes < LARGE ? aligned_alloc(512, (bytes + 511) / 512 * 512) : map_poison(bytes);
+    void *memory = poisoned_block(bytes);
     if (!memory) return OUT_OF_MEMORY;
-    if (bytes < LARGE) memset(memory, POISON, bytes);
     device.used += bytes;
     *address = reinterpret_cast<uint64_t>(memory);
     on_device()[*address] = bytes;
@@ -615,9 +626,7 @@ int cuMemFree_v2(uint64_t address) {
     auto block = on_device().find(address);
     if (block == on_device().end()) return INVALID_VALUE;
     current->device->used -= block->second;
-    void *memory = reinterpret_cast<void *>(address);
-    if (block->second < LARGE) memset(memory, POISON, block->second), free(memory);
-    else munmap(memory, block->second);
+    free_block(reinterpret_cast<void *>(address), block->second);
     on_device().erase(block);
     return SUCCESS;
 }
