@@ -9,37 +9,58 @@ pub(super) fn ln(x: f32) -> f32 {
     libm::log(f64::from(x)) as f32
 }
 
-/// Returns e^x to within 2 units in the last place; 0 for x < −86.9, where e^x is below 2⁻¹²⁵; +∞
-/// above the largest f32; NaN for NaN.
+/// Elements whose powers are computed together. A power is a long chain of operations, each of which
+/// needs the one before; a core overlaps the chains of several vectors if they stand close together.
+const TOGETHER: usize = 32;
+
+/// Returns e^x of each element to within 2 units in the last place; 0 for x < −86.9, where e^x is
+/// below 2⁻¹²⁵; +∞ above the largest f32; NaN for NaN.
 ///
 /// x = n·ln 2 + r with |r| ≤ ln 2 / 2 (ln 2 in two parts, so that n·ln 2 loses nothing; Cody &
 /// Waite, 1980); e^r by its Taylor polynomial of degree 7.
 #[inline(always)]
-pub(super) fn exp(x: f32) -> f32 {
+fn exp<const N: usize>(x: [f32; N]) -> [f32; N] {
     /// Adding it to a small number rounds that to an integer, which the low bits of the sum then
     /// hold.
     const ROUND: f32 = 12_582_912.0;
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
-    let shifted = x * std::f32::consts::LOG2_E + ROUND;
-    let n = shifted - ROUND;
-    let r = (x - n * LN_2_HIGH) - n * LN_2_LOW;
-    let mut p = 1.0 / 5040.0;
+    let shifted: [f32; N] = each(|i| x[i] * std::f32::consts::LOG2_E + ROUND);
+    let n: [f32; N] = each(|i| shifted[i] - ROUND);
+    let r: [f32; N] = each(|i| (x[i] - n[i] * LN_2_HIGH) - n[i] * LN_2_LOW);
+    let mut p = [1.0 / 5040.0; N];
     for coefficient in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5] {
-        p = p * r + coefficient;
+        p = each(|i| p[i] * r[i] + coefficient);
     }
-    let e_r = 1.0 + (r + r * r * p);
+    let e_r: [f32; N] = each(|i| 1.0 + (r[i] + r[i] * r[i] * p[i]));
     // 2^(n−1) from its bits: n may be 128.
-    let half_power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(126 << 23));
-    let y = (e_r + e_r) * half_power;
-    let y = if x < -86.9 { 0.0 } else { y };
-    if x > 88.722_84 { f32::INFINITY } else { y }
+    let half_power: [f32; N] = each(|i| f32::from_bits((shifted[i].to_bits() << 23).wrapping_add(126 << 23)));
+    let y: [f32; N] = each(|i| (e_r[i] + e_r[i]) * half_power[i]);
+    let y: [f32; N] = each(|i| if x[i] < -86.9 { 0.0 } else { y[i] });
+    each(|i| if x[i] > 88.722_84 { f32::INFINITY } else { y[i] })
 }
 
-/// Returns 1 / (1 + e^−x).
+/// `out` = 1 / (1 + e^−x), for slices of the same length.
 #[inline(always)]
-pub(super) fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + exp(-x))
+pub(super) fn sigmoid(out: &mut [f32], x: &[f32]) {
+    let ((outs, out), (xs, x)) = (out.as_chunks_mut::<TOGETHER>(), x.as_chunks());
+    for (out, x) in outs.iter_mut().zip(xs) {
+        *out = sigmoid_chunk(*x);
+    }
+    for (out, x) in out.iter_mut().zip(x) {
+        [*out] = sigmoid_chunk([*x]);
+    }
+}
+
+#[inline(always)]
+fn sigmoid_chunk<const N: usize>(x: [f32; N]) -> [f32; N] {
+    let powers = exp::<N>(each(|i| -x[i]));
+    each(|i| 1.0 / (1.0 + powers[i]))
+}
+
+#[inline(always)]
+fn each<const N: usize>(f: impl FnMut(usize) -> f32) -> [f32; N] {
+    std::array::from_fn(f)
 }
 
 #[inline(always)]
@@ -58,14 +79,13 @@ fn fold(mut lanes: [f32; LANES], combine: impl Fn(f32, f32) -> f32) -> f32 {
 #[inline(always)]
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];
-    let (a_chunks, b_chunks) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    let (a_rest, b_rest) = (a_chunks.remainder(), b_chunks.remainder());
-    for (a, b) in a_chunks.zip(b_chunks) {
-        for lane in 0..LANES {
-            lanes[lane] += a[lane] * b[lane];
+    let ((a_chunks, a_rest), (b_chunks, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    for (a, b) in a_chunks.iter().zip(b_chunks) {
+        for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
+            *lane += a * b;
         }
     }
-    for (lane, (a, b)) in lanes.iter_mut().zip(a_rest.iter().zip(b_rest)) {
+    for ((lane, a), b) in lanes.iter_mut().zip(a_rest).zip(b_rest) {
         *lane += a * b;
     }
     fold(lanes, |a, b| a + b)
@@ -76,11 +96,10 @@ pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
 pub(super) fn maximum(x: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let larger = |a: f32, b: f32| if b > a { b } else { a };
-    let chunks = x.chunks_exact(LANES);
-    let rest = chunks.remainder();
+    let (chunks, rest) = x.as_chunks::<LANES>();
     for x in chunks {
-        for lane in 0..LANES {
-            lanes[lane] = larger(lanes[lane], x[lane]);
+        for (lane, x) in lanes.iter_mut().zip(x) {
+            *lane = larger(*lane, *x);
         }
     }
     for (lane, x) in lanes.iter_mut().zip(rest) {
@@ -94,25 +113,30 @@ pub(super) fn maximum(x: &[f32]) -> f32 {
 #[inline(always)]
 pub(super) fn exponentiate(x: &mut [f32], scale: f32, shift: f32) -> f32 {
     let mut sums = [0.0; LANES];
-    let mut chunks = x.chunks_exact_mut(LANES);
-    for x in &mut chunks {
-        exponentiate_lanes(x, scale, shift, &mut sums);
+    let (together, rest) = x.as_chunks_mut::<TOGETHER>();
+    for x in together {
+        exponentiate_chunk(x, scale, shift, &mut sums);
     }
-    let rest = chunks.into_remainder();
+    let (single, rest) = rest.as_chunks_mut::<LANES>();
+    for x in single {
+        exponentiate_chunk(x, scale, shift, &mut sums);
+    }
     if !rest.is_empty() {
         let mut padded = [f32::NEG_INFINITY; LANES];
         padded[..rest.len()].copy_from_slice(rest);
-        exponentiate_lanes(&mut padded, scale, shift, &mut sums);
+        exponentiate_chunk(&mut padded, scale, shift, &mut sums);
         rest.copy_from_slice(&padded[..rest.len()]);
     }
     fold(sums, |a, b| a + b)
 }
 
 #[inline(always)]
-fn exponentiate_lanes(x: &mut [f32], scale: f32, shift: f32, sums: &mut [f32; LANES]) {
-    for (x, sum) in x.iter_mut().zip(sums) {
-        *x = exp(*x * scale - shift);
-        *sum += *x;
+fn exponentiate_chunk<const N: usize>(x: &mut [f32; N], scale: f32, shift: f32, sums: &mut [f32; LANES]) {
+    *x = exp(each(|i| x[i] * scale - shift));
+    for x in x.chunks_exact(LANES) {
+        for (sum, x) in sums.iter_mut().zip(x) {
+            *sum += x;
+        }
     }
 }
 
@@ -125,7 +149,7 @@ mod tests {
     fn error(x: f32) -> f64 {
         let exact = f64::from(x).exp();
         let unit = f64::from((exact as f32).next_up()) - f64::from(exact as f32);
-        (f64::from(exp(x)) - exact).abs() / unit
+        (f64::from(exp([x])[0]) - exact).abs() / unit
     }
 
     #[test]
@@ -138,21 +162,22 @@ mod tests {
 
     #[test]
     fn exp_at_the_ends() {
-        assert_eq!([0.0, -0.0].map(exp), [1.0, 1.0]);
-        assert_eq!([f32::NEG_INFINITY, f32::MIN, -1e3, -87.0].map(exp), [0.0; 4]);
-        assert_eq!([f32::INFINITY, f32::MAX, 1e3, 88.73].map(exp), [f32::INFINITY; 4]);
-        assert!(exp(f32::NAN).is_nan() && exp(88.72).is_finite());
+        assert_eq!(exp([0.0, -0.0]), [1.0, 1.0]);
+        assert_eq!(exp([f32::NEG_INFINITY, f32::MIN, -1e3, -87.0]), [0.0; 4]);
+        assert_eq!(exp([f32::INFINITY, f32::MAX, 1e3, 88.73]), [f32::INFINITY; 4]);
+        let [nan, finite] = exp([f32::NAN, 88.72]);
+        assert!(nan.is_nan() && finite.is_finite());
     }
 
     #[test]
     fn vectors_and_single_elements_agree_to_the_bit() {
         let x: Vec<f32> = (0..1003).map(|i| (i * 7919 % 2003) as f32 / 50.0 - 35.0).collect();
-        for len in [1, 15, 16, 17, 100, 1003] {
+        for len in [1, 15, 16, 17, 32, 47, 100, 1003] {
             let mut powers = x[..len].to_vec();
             let sum = vectorized!(exponentiate(&mut powers, 0.7, 1.5));
             let mut sums = [0.0; LANES];
             for (i, x) in x[..len].iter().enumerate() {
-                assert_eq!(powers[i], exp(x * 0.7 - 1.5));
+                assert_eq!([powers[i]], exp([x * 0.7 - 1.5]));
                 sums[i % LANES] += powers[i];
             }
             assert_eq!(sum, fold(sums, |a, b| a + b));

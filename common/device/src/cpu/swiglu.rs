@@ -45,10 +45,13 @@ pub(super) fn swiglu(cpu: &Cpu, arguments: Swiglu<View<'_>, ViewMut<'_>>) -> Res
     })
 }
 
+/// Computes at most [`CHUNK`] elements.
 #[inline(always)]
 fn gate_row(out: &mut [f32], gate: &[f32], up: &[f32]) {
-    for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
-        *out = gate * sigmoid(*gate) * up;
+    let mut s = [0.0; CHUNK];
+    sigmoid(&mut s[..gate.len()], gate);
+    for ((out, s), (gate, up)) in out.iter_mut().zip(&s).zip(gate.iter().zip(up)) {
+        *out = gate * s * up;
     }
 }
 
@@ -81,12 +84,13 @@ pub(super) fn swiglu_backward(cpu: &Cpu, arguments: SwigluBackward<View<'_>, Vie
     })
 }
 
-/// With s = sigmoid(gate): d silu/d gate = s·(1 + gate·(1 − s)).
+/// Computes at most [`CHUNK`] elements. With s = sigmoid(gate): d silu/d gate = s·(1 + gate·(1 − s)).
 #[inline(always)]
 fn gate_row_backward(dgate: &mut [f32], dup: &mut [f32], dout: &[f32], gate: &[f32], up: &[f32]) {
-    let inputs = dout.iter().zip(gate).zip(up);
-    for ((dgate, dup), ((dout, gate), up)) in dgate.iter_mut().zip(dup).zip(inputs) {
-        let s = sigmoid(*gate);
+    let mut s = [0.0; CHUNK];
+    sigmoid(&mut s[..gate.len()], gate);
+    let inputs = dout.iter().zip(gate).zip(up).zip(&s);
+    for ((dgate, dup), (((dout, gate), up), s)) in dgate.iter_mut().zip(dup).zip(inputs) {
         *dgate = dout * up * (s * (1.0 + gate * (1.0 - s)));
         *dup = dout * (gate * s);
     }
