@@ -10,7 +10,9 @@ use crate::cpu::prefetch::prefetch_near;
 use crate::cpu::tile::Tile;
 use crate::vectorized;
 use half::{bf16, f16};
+use std::array::from_fn;
 use std::ops::Range;
+use std::ptr::copy_nonoverlapping;
 
 /// Units between two groups or rows of a copy, a cache line, so that they do not compete for the
 /// same lines.
@@ -71,25 +73,20 @@ impl Groups {
 /// lanes and the end of its slot is unspecified.
 pub(super) fn pack(to: &mut [u32], from: Tile<'_>, unit: Unit, groups: Groups) {
     match groups.slot {
-        8 => pack_slots::<8, 8>(to, from, unit, groups),
-        16 => pack_slots::<16, 16>(to, from, unit, groups),
-        _ => pack_slots::<32, 16>(to, from, unit, groups),
+        8 => pack_slots::<8>(to, from, unit, groups),
+        16 => pack_slots::<16>(to, from, unit, groups),
+        _ => pack_slots::<32>(to, from, unit, groups),
     }
 }
 
-/// Copies like [`pack`]. Lanes that are transposed are read `LANES` at a time.
-fn pack_slots<const SLOT: usize, const LANES: usize>(
-    to: &mut [u32],
-    from: Tile<'_>,
-    unit: Unit,
-    groups: Groups,
-) {
+fn pack_slots<const SLOT: usize>(to: &mut [u32], from: Tile<'_>, unit: Unit, groups: Groups) {
     assert_eq!(groups.slot, SLOT, "lanes of a slot");
+    let to = &mut to[..groups.len()];
     let steps = unit.steps(from.shape().1);
     if from.is_transposed() {
         across::<SLOT>(to, from, unit, groups, steps);
     } else {
-        turn::<SLOT, LANES>(to, from, unit, groups, steps);
+        turn::<SLOT>(to, from, unit, groups, steps);
     }
 }
 
@@ -115,10 +112,7 @@ fn across<const SLOT: usize>(to: &mut [u32], from: Tile<'_>, unit: Unit, groups:
     let (source, stride) = from.stored();
     let at = move |step: usize, lane: usize| (step < depth).then_some(step * stride + lane);
     vectorized!(match (source, unit) {
-        (Floats::F32(x), Unit::Single) => each::<SLOT>(to, groups, steps, move |to, step, lane| {
-            ask(x, (step + AHEAD) * stride + lane);
-            *to = bytemuck::cast(chunk::<f32, SLOT>(x, step * stride + lane));
-        }),
+        (Floats::F32(x), Unit::Single) => across_f32::<SLOT>(to, x, stride, groups, steps),
         (Floats::F16(x), Unit::Single) => each::<SLOT>(to, groups, steps, move |to, step, lane| {
             ask(x, (step + AHEAD) * stride + lane);
             widen_f16(bytemuck::cast_slice_mut(to), &chunk::<f16, SLOT>(x, step * stride + lane));
@@ -127,6 +121,33 @@ fn across<const SLOT: usize>(to: &mut [u32], from: Tile<'_>, unit: Unit, groups:
         (Floats::F16(x), _) => across_bf16::<_, SLOT>(to, x, at, unit, groups, steps),
         (Floats::Bf16(x), _) => across_bf16::<_, SLOT>(to, x, at, unit, groups, steps),
     });
+}
+
+/// Copies like [`across`], with few instructions per slot.
+#[inline(always)]
+fn across_f32<const SLOT: usize>(to: &mut [u32], x: &[f32], stride: usize, groups: Groups, steps: usize) {
+    assert!(groups.len() <= to.len() && steps * SLOT <= groups.stride, "a slot for each step of each group");
+    let reach = groups.count.saturating_sub(1) * groups.size + SLOT;
+    for step in 0..steps {
+        let row = &x[step * stride..];
+        if row.len() < reach {
+            for group in 0..groups.count {
+                let lanes: [f32; SLOT] = chunk(row, group * groups.size);
+                let to = &mut to[group * groups.stride + step * SLOT..][..SLOT];
+                to.copy_from_slice(&lanes.map(f32::to_bits));
+            }
+            continue;
+        }
+        let (mut lanes, mut slot) = (row.as_ptr().cast::<u32>(), to[step * SLOT..].as_mut_ptr());
+        for _ in 0..groups.count {
+            prefetch_near(lanes.wrapping_add(AHEAD * stride).cast());
+            // SAFETY: as just checked, `SLOT` elements of the row start at each group's first lane; the copy
+            // has a slot for each group and step, as asserted.
+            unsafe { copy_nonoverlapping(lanes, slot, SLOT) };
+            lanes = lanes.wrapping_add(groups.size);
+            slot = slot.wrapping_add(groups.stride);
+        }
+    }
 }
 
 /// Copies like [`across`], rounded to bf16. A step's lanes begin `at` an element; zeros follow the
@@ -220,10 +241,12 @@ fn each<const SLOT: usize>(
     copy: impl Fn(&mut [u32; SLOT], usize, usize),
 ) {
     for step in 0..steps {
-        for group in 0..groups.count {
-            if let Some(to) = to[group * groups.stride + step * SLOT..].first_chunk_mut() {
-                copy(to, step, groups.lanes(group).start);
+        let mut lane = 0;
+        for to in to.chunks_mut(groups.stride) {
+            if let Some(to) = to[step * SLOT..].first_chunk_mut() {
+                copy(to, step, lane);
             }
+            lane += groups.size;
         }
     }
 }
@@ -310,60 +333,51 @@ fn read_bf16_along<T: AsBf16>(to: &mut [u32], row: &[T], unit: Unit, first: usiz
 /// Side of the squares that are transposed in registers.
 const SIDE: usize = 4;
 
-/// Units that are read to the nearest cache at a time.
+/// Units of a line that are read at a time, so that those of a group stay in the nearest cache.
 const UNITS: usize = 64;
 
 /// Copies a tile that is stored along the depth: every step's lanes are a column of it.
-fn turn<const SLOT: usize, const LANES: usize>(
-    to: &mut [u32],
-    from: Tile<'_>,
-    unit: Unit,
-    groups: Groups,
-    steps: usize,
-) {
-    let mut lines = [[0; UNITS]; LANES];
+fn turn<const SLOT: usize>(to: &mut [u32], from: Tile<'_>, unit: Unit, groups: Groups, steps: usize) {
+    let (source, stride) = from.stored();
+    let mut lines = [[0; UNITS]; SIDE];
     vectorized!(for (lanes, to) in groups.iter().zip(to.chunks_mut(groups.stride)) {
-        for top in (0..lanes.len()).step_by(LANES) {
-            for left in (0..steps).step_by(UNITS) {
-                let units = UNITS.min(steps - left);
-                for (lane, line) in (lanes.start + top..lanes.end).zip(&mut lines) {
-                    read_along(&mut line[..units], from, unit, lane, left);
-                }
-                turn_lines::<SLOT, LANES>(&mut to[left * SLOT + top..], &lines, units);
+        for left in (0..steps).step_by(UNITS) {
+            let units = UNITS.min(steps - left);
+            for top in (0..lanes.len()).step_by(SIDE) {
+                // What follows a group's lanes in a slot is unspecified: the last lane again.
+                let lanes = from_fn(|i| (lanes.start + top + i).min(lanes.end - 1));
+                let rows = match (source, unit) {
+                    (Floats::F32(x), Unit::Single) => {
+                        lanes.map(|lane| bytemuck::cast_slice(&x[lane * stride + left..][..units]))
+                    }
+                    _ => {
+                        for (line, lane) in lines.iter_mut().zip(lanes) {
+                            read_along(&mut line[..units], from, unit, lane, left);
+                        }
+                        lines.each_ref().map(|line| &line[..units])
+                    }
+                };
+                turn_rows::<SLOT>(&mut to[left * SLOT + top..], rows);
             }
         }
     });
 }
 
-/// Writes `to[unit][lane] = lines[lane][unit]` for the first `units`.
+/// Writes `to[unit · SLOT + i] = rows[i][unit]`.
 #[inline(always)]
-fn turn_lines<const SLOT: usize, const LANES: usize>(
-    to: &mut [u32],
-    lines: &[[u32; UNITS]; LANES],
-    units: usize,
-) {
-    for left in (0..units).step_by(SIDE) {
-        let turned = turn_columns(lines, left);
-        for (unit, column) in turned.iter().enumerate().take(units - left) {
-            to[(left + unit) * SLOT..][..LANES].copy_from_slice(column);
+fn turn_rows<const SLOT: usize>(to: &mut [u32], rows: [&[u32]; SIDE]) {
+    let [(a, a_rest), (b, b_rest), (c, c_rest), (d, d_rest)] = rows.map(|row| row.as_chunks::<SIDE>());
+    let squares = a.iter().zip(b).zip(c).zip(d);
+    for (to, (((a, b), c), d)) in to.chunks_mut(SIDE * SLOT).zip(squares) {
+        let to = &mut to[..(SIDE - 1) * SLOT + SIDE];
+        for (unit, column) in turn_square([*a, *b, *c, *d]).iter().enumerate() {
+            to[unit * SLOT..][..SIDE].copy_from_slice(column);
         }
     }
-}
-
-/// Returns units `left..left + SIDE` of `lines`, as rows.
-#[inline(always)]
-fn turn_columns<const LANES: usize>(lines: &[[u32; UNITS]; LANES], left: usize) -> [[u32; LANES]; SIDE] {
-    let mut columns = [[0; LANES]; SIDE];
-    for top in (0..LANES).step_by(SIDE) {
-        let mut square = [[0; SIDE]; SIDE];
-        for (row, line) in square.iter_mut().zip(&lines[top..]) {
-            row.copy_from_slice(&line[left..left + SIDE]);
-        }
-        for (column, turned) in columns.iter_mut().zip(turn_square(square)) {
-            column[top..top + SIDE].copy_from_slice(&turned);
-        }
+    for unit in 0..a_rest.len() {
+        let column = [a_rest, b_rest, c_rest, d_rest].map(|row| row[unit]);
+        to[(a.len() * SIDE + unit) * SLOT..][..SIDE].copy_from_slice(&column);
     }
-    columns
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -379,5 +393,5 @@ fn turn_square(square: [[u32; SIDE]; SIDE]) -> [[u32; SIDE]; SIDE] {
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 fn turn_square(square: [[u32; SIDE]; SIDE]) -> [[u32; SIDE]; SIDE] {
-    std::array::from_fn(|j| std::array::from_fn(|i| square[i][j]))
+    from_fn(|j| from_fn(|i| square[i][j]))
 }
